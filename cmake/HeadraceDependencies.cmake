@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+# Third-party libraries, found once. What is private to the library never reaches a consumer.
+find_package(Threads REQUIRED)
+find_package(tl-expected REQUIRED)
+find_package(fmt REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc>=2.5)
+if(HEADRACE_NUMA)
+  pkg_check_modules(NUMA REQUIRED IMPORTED_TARGET numa)
+endif()
+
+# Warnings and sanitizers for every target of the tree.
+add_library(headrace_flags INTERFACE)
+target_compile_options(headrace_flags INTERFACE -Wall -Wextra -Wconversion -Wshadow -Wundef
+  -Wold-style-cast -Wnon-virtual-dtor $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
+if(HEADRACE_WERROR)
+  target_compile_options(headrace_flags INTERFACE -Werror)
+endif()
+if(HEADRACE_DCHECK)
+  target_compile_definitions(headrace_flags INTERFACE HEADRACE_DCHECK_ENABLED=1)
+endif()
+if(HEADRACE_SANITIZE)
+  # GCC warns (-Wtsan) of stand-alone fences, which are confined to src/platform; nothing is silenced here.
+  target_compile_options(headrace_flags INTERFACE -fsanitize=${HEADRACE_SANITIZE} -fno-sanitize-recover=undefined)
+  target_link_options(headrace_flags INTERFACE -fsanitize=${HEADRACE_SANITIZE})
+endif()

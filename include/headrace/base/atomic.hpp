@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Atomics with the memory order in the name. Every atomic of the project goes through this alias,
+// so that the orders in use can be counted and a model checker can put its own type in its place.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace headrace {
+
+/// std::atomic without default orders. An acquire or release names its edge in a comment at the
+/// call, see docs/internals/memory-order.md; relaxed gives its reason in a clause.
+///
+/// Threading: shared.
+template <typename T>
+class Atomic {
+ public:
+  constexpr Atomic() noexcept : value_(T{}) {}
+  constexpr explicit Atomic(T value) noexcept : value_(value) {}
+  Atomic(const Atomic&) = delete;
+  Atomic& operator=(const Atomic&) = delete;
+
+  [[nodiscard]] T load_relaxed() const noexcept { return value_.load(std::memory_order_relaxed); }
+  [[nodiscard]] T load_acquire() const noexcept { return value_.load(std::memory_order_acquire); }
+  void store_relaxed(T value) noexcept { value_.store(value, std::memory_order_relaxed); }
+  void store_release(T value) noexcept { value_.store(value, std::memory_order_release); }
+
+  T exchange_acq_rel(T value) noexcept { return value_.exchange(value, std::memory_order_acq_rel); }
+  T fetch_add_relaxed(T value) noexcept {
+    return value_.fetch_add(value, std::memory_order_relaxed);
+  }
+  T fetch_add_acq_rel(T value) noexcept {
+    return value_.fetch_add(value, std::memory_order_acq_rel);
+  }
+  T fetch_sub_relaxed(T value) noexcept {
+    return value_.fetch_sub(value, std::memory_order_relaxed);
+  }
+  T fetch_sub_acq_rel(T value) noexcept {
+    return value_.fetch_sub(value, std::memory_order_acq_rel);
+  }
+  /// On failure `expected` holds what was found, read with acquire.
+  bool compare_exchange_acq_rel(T& expected, T desired) noexcept {
+    return value_.compare_exchange_strong(expected, desired, std::memory_order_acq_rel,
+                                          std::memory_order_acquire);
+  }
+  bool compare_exchange_relaxed(T& expected, T desired) noexcept {
+    return value_.compare_exchange_strong(expected, desired, std::memory_order_relaxed,
+                                          std::memory_order_relaxed);
+  }
+
+  /// Sleeps while the value equals `old`. Returns only after it was seen to differ: a notify
+  /// without a change of value wakes nobody for good.
+  void wait_acquire(T old) const noexcept { value_.wait(old, std::memory_order_acquire); }
+  void notify_one() noexcept { value_.notify_one(); }
+  void notify_all() noexcept { value_.notify_all(); }
+
+ private:
+  std::atomic<T> value_;
+};
+
+}  // namespace headrace

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// A mutex that Clang's thread-safety analysis understands (libstdc++'s carries no attributes).
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <shared_mutex>
+
+#if defined(__clang__)
+#define HEADRACE_TSA(attribute) __attribute__((attribute))
+#else
+#define HEADRACE_TSA(attribute)
+#endif
+/// The field may be touched only while `mutex` is held.
+#define HEADRACE_GUARDED_BY(mutex) HEADRACE_TSA(guarded_by(mutex))
+/// The function may be called only while `mutex` is held.
+#define HEADRACE_REQUIRES(mutex) HEADRACE_TSA(requires_capability(mutex))
+
+namespace headrace {
+
+/// Threading: shared.
+class HEADRACE_TSA(capability("mutex")) Mutex {
+ public:
+  void lock() HEADRACE_TSA(acquire_capability()) { mutex_.lock(); }
+  void unlock() HEADRACE_TSA(release_capability()) { mutex_.unlock(); }
+  bool try_lock() HEADRACE_TSA(try_acquire_capability(true)) { return mutex_.try_lock(); }
+
+ private:
+  std::mutex mutex_;
+};
+
+/// Holds a Mutex for a scope.
+class HEADRACE_TSA(scoped_lockable) Lock {
+ public:
+  explicit Lock(Mutex& mutex) HEADRACE_TSA(acquire_capability(mutex)) : mutex_(mutex) {
+    mutex_.lock();
+  }
+  ~Lock() HEADRACE_TSA(release_capability()) { mutex_.unlock(); }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+
+ private:
+  Mutex& mutex_;
+};
+
+/// A reader-writer mutex.
+///
+/// Threading: shared.
+class HEADRACE_TSA(capability("mutex")) SharedMutex {
+ public:
+  void lock() HEADRACE_TSA(acquire_capability()) { mutex_.lock(); }
+  void unlock() HEADRACE_TSA(release_capability()) { mutex_.unlock(); }
+  void lock_shared() HEADRACE_TSA(acquire_shared_capability()) { mutex_.lock_shared(); }
+  void unlock_shared() HEADRACE_TSA(release_shared_capability()) { mutex_.unlock_shared(); }
+
+ private:
+  std::shared_mutex mutex_;
+};
+
+/// Holds a SharedMutex for reading.
+class HEADRACE_TSA(scoped_lockable) ReadLock {
+ public:
+  explicit ReadLock(SharedMutex& mutex) HEADRACE_TSA(acquire_shared_capability(mutex))
+      : mutex_(mutex) {
+    mutex_.lock_shared();
+  }
+  ~ReadLock() HEADRACE_TSA(release_generic_capability()) { mutex_.unlock_shared(); }
+  ReadLock(const ReadLock&) = delete;
+  ReadLock& operator=(const ReadLock&) = delete;
+
+ private:
+  SharedMutex& mutex_;
+};
+
+/// Holds a SharedMutex for writing.
+class HEADRACE_TSA(scoped_lockable) WriteLock {
+ public:
+  explicit WriteLock(SharedMutex& mutex) HEADRACE_TSA(acquire_capability(mutex)) : mutex_(mutex) {
+    mutex_.lock();
+  }
+  ~WriteLock() HEADRACE_TSA(release_capability()) { mutex_.unlock(); }
+  WriteLock(const WriteLock&) = delete;
+  WriteLock& operator=(const WriteLock&) = delete;
+
+ private:
+  SharedMutex& mutex_;
+};
+
+/// A condition variable for Mutex.
+///
+/// Threading: shared.
+class Condition {
+ public:
+  /// Releases `mutex`, sleeps, takes it again. Call it in a loop that tests the condition.
+  void wait(Mutex& mutex) HEADRACE_REQUIRES(mutex) { condition_.wait(mutex); }
+  void notify_one() { condition_.notify_one(); }
+  void notify_all() { condition_.notify_all(); }
+
+ private:
+  std::condition_variable_any condition_;
+};
+
+}  // namespace headrace

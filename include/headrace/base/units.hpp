@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// Strong types for the quantities that are easily mixed up, and their text form.
+// Capacity is binary (KiB, MiB, GiB), rate is decimal (1 GB/s = 1e9 bytes/s).
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "headrace/base/export.hpp"
+#include "headrace/base/result.hpp"
+
+namespace headrace {
+
+/// An identifier that is a number but not a quantity: it can be compared, not added.
+///
+/// Threading: immutable.
+template <typename Tag, typename Rep>
+class Identifier {
+ public:
+  using Representation = Rep;
+  constexpr Identifier() = default;
+  constexpr explicit Identifier(Rep value) : value_(value) {}
+  [[nodiscard]] constexpr Rep value() const { return value_; }
+  friend constexpr auto operator<=>(const Identifier&, const Identifier&) = default;
+
+ private:
+  Rep value_{};
+};
+
+/// NUMA node as the operating system numbers it.
+using NodeId = Identifier<struct NodeIdTag, std::uint32_t>;
+/// Logical processor as the operating system numbers it.
+using CpuId = Identifier<struct CpuIdTag, std::uint32_t>;
+/// DSA device as the driver numbers it (dsaN).
+using DeviceId = Identifier<struct DeviceIdTag, std::uint32_t>;
+/// DSA work queue of one device (wqN.M).
+using QueueId = Identifier<struct QueueIdTag, std::uint32_t>;
+
+/// Number of bytes, as capacity or length.
+///
+/// Threading: immutable.
+class Bytes {
+ public:
+  constexpr Bytes() = default;
+  constexpr explicit Bytes(std::uint64_t count) : count_(count) {}
+  [[nodiscard]] constexpr std::uint64_t count() const { return count_; }
+  friend constexpr auto operator<=>(const Bytes&, const Bytes&) = default;
+  constexpr Bytes& operator+=(Bytes other) {
+    count_ += other.count_;
+    return *this;
+  }
+  friend constexpr Bytes operator+(Bytes a, Bytes b) { return Bytes(a.count_ + b.count_); }
+
+ private:
+  std::uint64_t count_ = 0;
+};
+
+constexpr Bytes kib(std::uint64_t count) {
+  return Bytes(count << 10U);
+}
+constexpr Bytes mib(std::uint64_t count) {
+  return Bytes(count << 20U);
+}
+constexpr Bytes gib(std::uint64_t count) {
+  return Bytes(count << 30U);
+}
+
+/// Rate of a memory or link; decimal when written: 1 GB/s = 1e9 bytes/s.
+///
+/// Threading: immutable.
+class BytesPerSecond {
+ public:
+  constexpr BytesPerSecond() = default;
+  constexpr explicit BytesPerSecond(double count) : count_(count) {}
+  [[nodiscard]] constexpr double count() const { return count_; }
+  friend constexpr auto operator<=>(const BytesPerSecond&, const BytesPerSecond&) = default;
+
+ private:
+  double count_ = 0;
+};
+
+/// Text such as "512 B", "1.5 MiB", "16 GiB": the largest binary unit in which at least 1 remains.
+[[nodiscard]] HEADRACE_API std::string to_text(Bytes bytes);
+/// Text such as "70.4 GB/s".
+[[nodiscard]] HEADRACE_API std::string to_text(BytesPerSecond rate);
+
+/// Reads "4096", "64KiB", "1.5 GiB" or "64K" (K, M, G and T are binary, as is usual for capacity).
+///
+/// Fails: invalid_argument on anything else, including fractions of a byte and more than 2^63.
+[[nodiscard]] HEADRACE_API Result<Bytes> parse_bytes(std::string_view text);
+
+}  // namespace headrace
+
+template <typename Tag, typename Rep>
+struct std::hash<headrace::Identifier<Tag, Rep>> {
+  std::size_t operator()(const headrace::Identifier<Tag, Rep>& id) const noexcept {
+    return std::hash<Rep>{}(id.value());
+  }
+};

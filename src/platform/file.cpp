@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/platform/file.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+
+namespace headrace::platform {
+namespace {
+
+Failure describe(int os_errno, std::string tried) {
+  switch (os_errno) {
+    case ENOENT:
+    case ENOTDIR:
+      return fail(Code::not_found, std::move(tried), "there is no such file or folder",
+                  "check the path", os_errno);
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return fail(Code::permission_denied, std::move(tried), "it is not permitted",
+                  "choose another place or change its permissions", os_errno);
+    default:
+      return fail(Code::io_failed, std::move(tried), "the operating system refused",
+                  "check the disk and the path", os_errno);
+  }
+}
+
+/// Closes a descriptor at the end of a scope.
+class Descriptor {
+ public:
+  explicit Descriptor(int descriptor) : descriptor_(descriptor) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  [[nodiscard]] int get() const { return descriptor_; }
+
+ private:
+  int descriptor_;
+};
+
+}  // namespace
+
+Result<std::string> load_file(const std::string& path, std::size_t byte_count_max) {
+  const std::string tried = fmt::format("read '{}'", path);
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) return describe(errno, tried);
+  struct stat status{};
+  if (::fstat(file.get(), &status) != 0) return describe(errno, tried);
+  if (S_ISDIR(status.st_mode)) {
+    return fail(Code::io_failed, tried, "it is a folder", "name a file");
+  }
+  std::string text;
+  std::string chunk(1U << 16U, '\0');
+  for (;;) {
+    const ssize_t got = ::read(file.get(), chunk.data(), chunk.size());
+    if (got == 0) return text;
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      return describe(errno, tried);
+    }
+    text.append(chunk, 0, static_cast<std::size_t>(got));
+    if (text.size() > byte_count_max) {
+      return fail(Code::capacity_exceeded, tried,
+                  fmt::format("it is larger than {} bytes", byte_count_max),
+                  "check that it is the right file");
+    }
+  }
+}
+
+Result<void> save_file(const std::string& path, std::string_view text) {
+  const std::string tried = fmt::format("write '{}'", path);
+  std::string temporary = path + ".XXXXXX";
+  const Descriptor file(::mkostemp(temporary.data(), O_CLOEXEC));
+  if (file.get() < 0) return describe(errno, tried);
+  const auto abandon = [&](int os_errno) {
+    ::unlink(temporary.c_str());
+    return describe(os_errno, tried);
+  };
+  while (!text.empty()) {
+    const ssize_t put = ::write(file.get(), text.data(), text.size());
+    if (put < 0) {
+      if (errno == EINTR) continue;
+      return abandon(errno);
+    }
+    text.remove_prefix(static_cast<std::size_t>(put));
+  }
+  // mkostemp makes the file private; a saved file has the permissions that any new file would have.
+  const mode_t mask = ::umask(0);
+  ::umask(mask);
+  if (::fchmod(file.get(), 0666U & ~mask) != 0 || ::fsync(file.get()) != 0) return abandon(errno);
+  if (::rename(temporary.c_str(), path.c_str()) != 0) return abandon(errno);
+  return {};
+}
+
+}  // namespace headrace::platform

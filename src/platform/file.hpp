@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole files: read, and written whole or not at all.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "headrace/base/result.hpp"
+
+namespace headrace::platform {
+
+/// Fails: not_found, permission_denied or io_failed; capacity_exceeded beyond `byte_count_max`.
+[[nodiscard]] Result<std::string> load_file(const std::string& path, std::size_t byte_count_max);
+
+/// Writes a temporary file beside `path` and renames it: a reader sees the old file or the new one.
+///
+/// Fails: not_found, permission_denied or io_failed; then nothing is left behind.
+[[nodiscard]] Result<void> save_file(const std::string& path, std::string_view text);
+
+}  // namespace headrace::platform

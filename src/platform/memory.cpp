@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/platform/memory.hpp"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+
+#if HEADRACE_HAS_NUMA
+#include <numa.h>
+#include <numaif.h>
+#endif
+
+namespace headrace::platform {
+namespace {
+
+std::size_t round_up_to_pages(std::size_t byte_count) {
+  const std::size_t mask = page_bytes() - 1;
+  return (byte_count + mask) & ~mask;
+}
+
+#if HEADRACE_HAS_NUMA
+/// Binds `pages` to `node`. Errno, 0 if it worked.
+int bind_pages(std::span<std::byte> pages, NodeId node) {
+  if (numa_available() < 0) {
+    // The kernel has no NUMA: everything lies on node 0 anyway.
+    return node.value() == 0 ? 0 : EINVAL;
+  }
+  if (node.value() > static_cast<std::uint32_t>(numa_max_node()) ||
+      numa_bitmask_isbitset(numa_all_nodes_ptr, node.value()) == 0) {
+    return EINVAL;
+  }
+  bitmask* mask = numa_allocate_nodemask();
+  numa_bitmask_setbit(mask, node.value());
+  const long bound = mbind(pages.data(), pages.size(), MPOL_BIND, mask->maskp, mask->size + 1, 0);
+  const int os_errno = bound == 0 ? 0 : errno;
+  numa_free_nodemask(mask);
+  // Containers often forbid mbind by seccomp. On node 0 of a machine with one node it changes
+  // nothing.
+  if (os_errno == EPERM && numa_max_node() == 0) return 0;
+  return os_errno;
+}
+#endif
+
+}  // namespace
+
+std::size_t page_bytes() {
+  static const auto kPageBytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  return kPageBytes;
+}
+
+Result<std::span<std::byte>> allocate_pages(std::size_t byte_count, std::optional<NodeId> node) {
+  const std::string tried =
+      node.has_value()
+          ? fmt::format("allocate {} on node {}", to_text(Bytes(byte_count)), node->value())
+          : fmt::format("allocate {}", to_text(Bytes(byte_count)));
+  if (byte_count == 0 || byte_count > SIZE_MAX - page_bytes()) {
+    return fail(Code::invalid_argument, tried, "the length is zero or wraps around",
+                "ask for a real length");
+  }
+  const std::size_t length = round_up_to_pages(byte_count);
+  void* mapped =
+      ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapped == MAP_FAILED) {
+    return fail(Code::out_of_memory, tried, "the operating system gives no more memory",
+                "free some, or lower the capacity", errno);
+  }
+  const std::span<std::byte> pages(static_cast<std::byte*>(mapped), length);
+  if (node.has_value()) {
+#if HEADRACE_HAS_NUMA
+    const int os_errno = bind_pages(pages, *node);
+    if (os_errno != 0) {
+      free_pages(pages);
+      return fail(os_errno == EINVAL ? Code::invalid_argument : Code::permission_denied, tried,
+                  "the memory cannot be bound to that node",
+                  "choose a node that 'headrace topo' shows", os_errno);
+    }
+#else
+    if (node->value() != 0) {
+      free_pages(pages);
+      return fail(Code::unsupported, tried, "this build has no libnuma",
+                  "build with HEADRACE_NUMA=ON");
+    }
+#endif
+  }
+  return pages;
+}
+
+void free_pages(std::span<std::byte> pages) noexcept {
+  if (!pages.empty()) ::munmap(pages.data(), pages.size());
+}
+
+Result<void> prefault_pages(std::span<std::byte> pages) {
+#if defined(MADV_POPULATE_WRITE)
+  int os_errno = 0;
+  do {
+    os_errno = ::madvise(pages.data(), pages.size(), MADV_POPULATE_WRITE) == 0 ? 0 : errno;
+  } while (os_errno == EINTR || os_errno == EAGAIN);
+  if (os_errno == 0) return {};
+  if (os_errno != EINVAL) {
+    return fail(Code::out_of_memory, fmt::format("populate {}", to_text(Bytes(pages.size()))),
+                "the node has no room for it", "lower the capacity, or choose another node",
+                os_errno);
+  }
+#endif
+  for (std::size_t offset = 0; offset < pages.size(); offset += page_bytes()) {
+    // A volatile store: the compiler must not see that nobody reads it.
+    *static_cast<volatile std::byte*>(&pages[offset]) = std::byte{0};
+  }
+  return {};
+}
+
+std::optional<NodeId> node_of_address(const void* address) {
+#if HEADRACE_HAS_NUMA
+  if (numa_available() >= 0) {
+    const auto page =
+        reinterpret_cast<std::uintptr_t>(address) & ~(std::uintptr_t{page_bytes()} - 1);
+    void* place = reinterpret_cast<void*>(page);
+    int status = -1;
+    if (move_pages(0, 1, &place, nullptr, &status, 0) == 0 && status >= 0) {
+      return NodeId(static_cast<std::uint32_t>(status));
+    }
+  }
+#else
+  static_cast<void>(address);
+#endif
+  return std::nullopt;
+}
+
+}  // namespace headrace::platform

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/platform/thread.hpp"
+
+#include <fmt/format.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <memory>
+
+namespace headrace::platform {
+namespace {
+
+/// Large machines have more processors than a cpu_set_t holds; the set grows until the kernel is
+/// content.
+constexpr int kCpuCountMax = 1 << 16;
+
+struct CpuSetFree {
+  void operator()(cpu_set_t* set) const { CPU_FREE(set); }
+};
+using CpuSet = std::unique_ptr<cpu_set_t, CpuSetFree>;
+
+}  // namespace
+
+std::vector<CpuId> allowed_cpus() {
+  std::vector<CpuId> cpus;
+  for (int count = 1024; count <= kCpuCountMax; count *= 2) {
+    const CpuSet set(CPU_ALLOC(count));
+    const std::size_t length = CPU_ALLOC_SIZE(count);
+    CPU_ZERO_S(length, set.get());
+    if (::sched_getaffinity(0, length, set.get()) != 0) {
+      if (errno == EINVAL) continue;
+      break;
+    }
+    for (int cpu = 0; cpu < count; ++cpu) {
+      if (CPU_ISSET_S(static_cast<std::size_t>(cpu), length, set.get())) {
+        cpus.emplace_back(static_cast<std::uint32_t>(cpu));
+      }
+    }
+    break;
+  }
+  if (cpus.empty()) cpus.push_back(current_cpu().value_or(CpuId(0)));
+  return cpus;
+}
+
+Result<void> pin_this_thread(std::span<const CpuId> cpus) {
+  std::uint32_t highest = 0;
+  for (const CpuId cpu : cpus) highest = std::max(highest, cpu.value());
+  const CpuSet set(CPU_ALLOC(highest + 1));
+  const std::size_t length = CPU_ALLOC_SIZE(highest + 1);
+  CPU_ZERO_S(length, set.get());
+  for (const CpuId cpu : cpus) CPU_SET_S(cpu.value(), length, set.get());
+  if (::sched_setaffinity(0, length, set.get()) != 0) {
+    return fail(Code::invalid_argument, fmt::format("pin a thread to {} processors", cpus.size()),
+                "none of them may be used by this process",
+                "choose processors that 'headrace topo' shows", errno);
+  }
+  return {};
+}
+
+std::optional<CpuId> current_cpu() {
+  unsigned cpu = 0;
+  unsigned node = 0;
+  if (::getcpu(&cpu, &node) != 0) return std::nullopt;
+  return CpuId(cpu);
+}
+
+std::optional<NodeId> current_node() {
+  unsigned cpu = 0;
+  unsigned node = 0;
+  if (::getcpu(&cpu, &node) != 0) return std::nullopt;
+  return NodeId(node);
+}
+
+void name_this_thread(const std::string& name) {
+  ::pthread_setname_np(::pthread_self(), name.substr(0, 15).c_str());
+}
+
+}  // namespace headrace::platform

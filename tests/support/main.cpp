@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Entry point of every C++ test: prints the seed, and exits with 77 if everything was skipped.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "support/seed.hpp"
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  const std::uint64_t seed = headrace::test::seed();
+  std::printf("HEADRACE_SEED=%llu\n", static_cast<unsigned long long>(seed));
+  // rapidcheck takes its seed from its own variable.
+  ::setenv("RC_PARAMS", ("seed=" + std::to_string(seed)).c_str(), 0);
+  const int failed = RUN_ALL_TESTS();
+  const ::testing::UnitTest& run = *::testing::UnitTest::GetInstance();
+  if (failed == 0 && run.skipped_test_count() > 0 && run.successful_test_count() == 0) return 77;
+  return failed;
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/base/units.hpp"
+
+#include <gtest/gtest.h>
+
+namespace headrace {
+namespace {
+
+TEST(Units, SizesAreReadWithAndWithoutAUnit) {
+  EXPECT_EQ(parse_bytes("4096"), Bytes(4096));
+  EXPECT_EQ(parse_bytes("64KiB"), kib(64));
+  EXPECT_EQ(parse_bytes("64K"), kib(64));
+  EXPECT_EQ(parse_bytes("1.5 GiB"), mib(1536));
+  EXPECT_EQ(parse_bytes("512 B"), Bytes(512));
+  EXPECT_EQ(parse_bytes("0"), Bytes(0));
+}
+
+TEST(Units, EveryIntegerBelowTheLimitSurvives) {
+  EXPECT_EQ(parse_bytes("9007199254740993"), Bytes(9007199254740993U));
+}
+
+TEST(Units, NonsenseIsRefusedWithTheRemedy) {
+  for (const char* text :
+       {"", "abc", "-1", "1.5", "1..5", "12 parsecs", "1e3", "99999999999T", "KiB", "0.0001K"}) {
+    const Result<Bytes> bytes = parse_bytes(text);
+    ASSERT_FALSE(bytes.has_value()) << text;
+    EXPECT_EQ(bytes.error().code, Code::invalid_argument) << text;
+    EXPECT_NE(bytes.error().message().find("write it like"), std::string::npos) << text;
+  }
+}
+
+TEST(Units, TextUsesTheLargestUnitThatLeavesAtLeastOne) {
+  EXPECT_EQ(to_text(Bytes(512)), "512 B");
+  EXPECT_EQ(to_text(kib(1)), "1 KiB");
+  EXPECT_EQ(to_text(mib(1536)), "1.5 GiB");
+  EXPECT_EQ(to_text(BytesPerSecond(70.4e9)), "70.4 GB/s");
+}
+
+}  // namespace
+}  // namespace headrace

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/platform/file.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+namespace headrace::platform {
+namespace {
+
+class File : public ::testing::Test {
+ protected:
+  File() { std::filesystem::create_directories(folder_); }
+  ~File() override { std::filesystem::remove_all(folder_); }
+  std::filesystem::path folder_ =
+      std::filesystem::temp_directory_path() / ("headrace-file-test-" + std::to_string(::getpid()));
+};
+
+TEST_F(File, WhatIsSavedIsLoaded) {
+  const std::string text(100000, 'x');
+  ASSERT_TRUE(save_file(folder_ / "a", "old").has_value());
+  ASSERT_TRUE(save_file(folder_ / "a", text).has_value());
+  EXPECT_EQ(load_file(folder_ / "a", text.size()), text);
+}
+
+TEST_F(File, AFailedSaveLeavesNothingBehind) {
+  std::filesystem::create_directories(folder_ / "a");
+  const auto saved = save_file(folder_ / "a", "text");
+  ASSERT_FALSE(saved.has_value());
+  std::size_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder_)) ++count;
+  EXPECT_EQ(count, 1U);
+}
+
+TEST_F(File, MissingFilesFoldersAndHugeFilesAreNamed) {
+  EXPECT_EQ(load_file(folder_ / "none", 10).error().code, Code::not_found);
+  EXPECT_EQ(load_file(folder_, 10).error().code, Code::io_failed);
+  ASSERT_TRUE(save_file(folder_ / "a", "0123456789A").has_value());
+  EXPECT_EQ(load_file(folder_ / "a", 10).error().code, Code::capacity_exceeded);
+  EXPECT_EQ(save_file(folder_ / "none" / "a", "x").error().code, Code::not_found);
+}
+
+}  // namespace
+}  // namespace headrace::platform
