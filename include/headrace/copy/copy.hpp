@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copying by the processor: kernels, and one dispatch among them.
+// Not for: choosing who copies (engine) or where to (cache).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "headrace/base/export.hpp"
+#include "headrace/base/result.hpp"
+
+namespace headrace::copy {
+
+/// A way to move bytes with the processor. Every kernel is correct for every size, alignment and
+/// overlap, as memmove is; they differ in speed and in what they leave in the caches.
+enum class Kernel : std::uint8_t {
+  libc,       ///< memmove of the C library.
+  rep_movsb,  ///< Microcoded string move.
+  avx2_temporal,
+  avx2_nontemporal,  ///< Stores bypass the caches; the target is not cached afterwards.
+  avx512_temporal,
+  avx512_nontemporal,
+};
+inline constexpr std::size_t kKernelCount = 6;
+[[nodiscard]] HEADRACE_API std::string_view name(Kernel kernel);
+/// Fails: invalid_argument, naming the kernels there are.
+[[nodiscard]] HEADRACE_API Result<Kernel> parse_kernel(std::string_view text);
+
+/// Kernels that this build has and this processor can run; libc is always among them.
+[[nodiscard]] HEADRACE_API std::span<const Kernel> available_kernels();
+
+/// Copies `source` to `target`, which may overlap, with the kernel that the dispatch chooses for
+/// the size. Never slower than memmove beyond noise: what is not known to be faster is memmove.
+///
+/// Threading: shared.
+/// Fails: never; the spans must have the same length (checked).
+/// Cost: see bench/copy/copy_bench.cpp.
+HEADRACE_API void copy_bytes(std::span<std::byte> target, std::span<const std::byte> source);
+
+/// As copy_bytes with a given kernel, which must be available (checked).
+HEADRACE_API void copy_bytes_with(Kernel kernel, std::span<std::byte> target,
+                                  std::span<const std::byte> source);
+
+/// The kernel that copy_bytes uses for `byte_count` bytes.
+[[nodiscard]] HEADRACE_API Kernel choose_kernel(std::size_t byte_count);
+
+}  // namespace headrace::copy

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// Machine: what memory, processors and movers a machine has, as a value that can be recorded,
+// replayed and made by hand. Not for: changing anything, or the load of the machine at this moment.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "headrace/base/export.hpp"
+#include "headrace/base/result.hpp"
+#include "headrace/base/units.hpp"
+
+namespace headrace::topo {
+
+/// Class of memory. Whether a node is near or far depends on who asks: see Machine::access.
+enum class Tier : std::uint8_t { hbm, ddr, cxl, persistent, unknown };
+[[nodiscard]] HEADRACE_API std::string_view name(Tier tier);
+
+/// Why a figure or a tier is believed.
+enum class Evidence : std::uint8_t {
+  unknown,
+  firmware,  ///< HMAT or SRAT, through the kernel or hwloc.
+  declared,  ///< Written into the record by hand, from a data sheet or a publication.
+  measured,  ///< Measured on this machine on request.
+  inferred,  ///< Concluded from other facts, as the tier from the bandwidth.
+};
+[[nodiscard]] HEADRACE_API std::string_view name(Evidence evidence);
+
+/// A pool of huge pages of one size on one node.
+struct HugePages {
+  Bytes page_bytes;
+  std::uint64_t total_count = 0;
+  std::uint64_t free_count = 0;
+};
+
+/// One NUMA node.
+struct Node {
+  NodeId id;
+  Tier tier = Tier::unknown;
+  Evidence tier_evidence = Evidence::unknown;
+  Bytes capacity;
+  /// Memory-side cache in front of this node (HBM in cache mode), 0 if none is known.
+  Bytes memory_side_cache;
+  /// Processors of this node that this process may use; empty for a node of memory only.
+  std::vector<CpuId> cpus;
+  /// Physical package the node belongs to, if the machine tells.
+  std::optional<std::uint32_t> package;
+  std::vector<HugePages> huge_pages;
+};
+
+/// How processors of one node reach the memory of another (or their own).
+struct Access {
+  NodeId initiator;  ///< A node with processors.
+  NodeId target;
+  std::optional<BytesPerSecond> bandwidth;          ///< Read bandwidth; higher is better.
+  std::optional<std::chrono::nanoseconds> latency;  ///< Idle load latency; lower is better.
+  Evidence evidence = Evidence::unknown;
+  /// SLIT distance: 10 is local, higher is farther; 0 if the firmware says nothing.
+  std::uint32_t distance = 0;
+};
+
+/// One level of processor cache.
+struct CpuCache {
+  std::uint32_t level = 0;
+  Bytes capacity;
+  std::uint32_t line_bytes = 0;
+  std::uint32_t instance_count = 0;
+};
+
+/// One work queue of a DSA device, as configured.
+struct DsaQueue {
+  QueueId id;
+  std::string mode;   ///< "shared" or "dedicated".
+  std::string state;  ///< "enabled", "disabled", ...
+  std::string type;   ///< "user", "kernel", ...
+  std::string device_name;
+  std::uint32_t entry_count = 0;
+  Bytes transfer_max;
+};
+
+/// Something other than a processor that can move bytes.
+struct DsaDevice {
+  DeviceId id;
+  std::optional<NodeId> node;
+  std::string state;
+  std::uint32_t engine_count = 0;
+  std::vector<DsaQueue> queues;
+};
+
+/// Why the list of movers is what it is.
+enum class MoverDiscovery : std::uint8_t {
+  not_tried,       ///< Replayed from a record that says nothing about movers.
+  library_absent,  ///< libaccel-config cannot be loaded; devices, if any, are unknown.
+  library_failed,  ///< libaccel-config was loaded and refused to work.
+  done,            ///< Asked; the list, which may be empty, is complete.
+};
+[[nodiscard]] HEADRACE_API std::string_view name(MoverDiscovery discovery);
+
+/// A machine as seen by one process: with a restricted cpuset, what the process may use.
+///
+/// Threading: immutable once discovered; copies are deep.
+struct HEADRACE_API Machine {
+  std::string cpu_model;
+  /// Where this description comes from: "discovered", or the `origin` line of the record.
+  std::string origin;
+  Bytes page_bytes;
+  std::vector<Node> nodes;  ///< Ascending by id; never empty.
+  std::vector<Access>
+      accesses;  ///< By initiator, then target; pairs of which nothing is known are absent.
+  std::vector<CpuCache> cpu_caches;
+  std::vector<DsaDevice> dsa_devices;
+  MoverDiscovery mover_discovery = MoverDiscovery::not_tried;
+  /// What discovery had to guess or leave out, one sentence each.
+  std::vector<std::string> notes;
+
+  [[nodiscard]] const Node* node(NodeId id) const;
+  [[nodiscard]] const Access* access(NodeId initiator, NodeId target) const;
+  /// Node that `cpu` belongs to, if it is one this process may use.
+  [[nodiscard]] std::optional<NodeId> node_of(CpuId cpu) const;
+  /// True if some node is of a faster tier than some other: there is something to prefetch into.
+  [[nodiscard]] bool has_faster_tier() const;
+  /// Nodes that are faster for processors of `initiator` than its own memory: higher bandwidth, or
+  /// hbm next to ddr where no figure is known. Best first; empty on a machine with one kind of
+  /// memory.
+  [[nodiscard]] std::vector<NodeId> faster_nodes(NodeId initiator) const;
+};
+
+struct DiscoverOptions {
+  /// Load libaccel-config and list DSA devices.
+  bool find_movers = true;
+};
+
+/// Describes this machine. Odd machines (no firmware tables, restricted cpuset, one node,
+/// containers) give fewer facts and a note each, not an error.
+///
+/// Threading: shared.
+/// Fails: unsupported if the topology library itself cannot start.
+/// Cost: milliseconds; reads sysfs.
+[[nodiscard]] HEADRACE_API Result<Machine> discover(const DiscoverOptions& options = {});
+
+/// Describes this machine and writes the record: JSON with the hwloc XML and what hwloc does not
+/// know. The file is written whole or not at all.
+[[nodiscard]] HEADRACE_API Result<Machine> record(const std::string& path,
+                                                  const DiscoverOptions& options = {});
+
+/// Reads a record. Goes through the same code as discover(), so that records are fixtures for it.
+///
+/// Fails: io_failed, corrupt_data, version_mismatch; the message names the file and the field.
+[[nodiscard]] HEADRACE_API Result<Machine> replay(const std::string& path);
+
+/// `machine` as JSON text (schema "headrace-machine", see docs/reference/machine.md).
+[[nodiscard]] HEADRACE_API std::string to_json(const Machine& machine);
+
+}  // namespace headrace::topo
