@@ -25,6 +25,8 @@ class HEADRACE_API Clock {
 [[nodiscard]] HEADRACE_API const Clock& steady_clock();
 
 /// A clock that stands still until it is told otherwise.
+///
+/// Threading: shared.
 class HEADRACE_API ManualClock final : public Clock {
  public:
   [[nodiscard]] std::chrono::nanoseconds now() const override;

@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""House rules as a test: what a compiler or formatter cannot see.
+
+Usage: tidy.py [--root DIR]. Prints one line for each broken rule, with the remedy, and exits with 1
+if there was any. Each rule has a test of its own in python/tests/test_tidy.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+# A layer may include those to its left; query, pmem and message do not see each other.
+LAYERS = ("base", "platform", "topo", "copy", "engine", "cache", "query")
+CPP = (".cpp", ".hpp", ".h")
+LINES_MAX = 700
+COLUMNS_MAX = {".cpp": 100, ".hpp": 100, ".h": 100, ".py": 100}
+MEMORY_ORDER = Path("docs/internals/memory-order.md")
+
+EDGE = re.compile(r"// edge: ([a-z0-9-]+) \((release|acquire|acq_rel)\)")
+ORDERED = re.compile(r"\b(?:load_acquire|store_release|wait_acquire|\w+_acq_rel)\(")
+
+
+@dataclass(frozen=True)
+class Ban:
+    """A pattern that must not occur in some places, and what to use instead."""
+
+    pattern: re.Pattern[str]
+    instead: str
+    where: tuple[str, ...]
+    except_in: tuple[str, ...] = ()
+
+
+BANS = (
+    Ban(
+        re.compile(r"std::atomic(?!_ref)|std::memory_order|#include <atomic>"),
+        "use headrace/base/atomic.hpp, whose operations name their order",
+        ("src/", "include/", "tests/", "bench/"),
+        ("include/headrace/base/atomic.hpp",),
+    ),
+    Ban(
+        re.compile(r"atomic_thread_fence|__sync_synchronize"),
+        "no stand-alone fences: ThreadSanitizer does not model them",
+        ("src/", "include/", "tests/", "bench/"),
+        ("src/platform/",),
+    ),
+    Ban(
+        re.compile(r"std::(?:shared_|recursive_|timed_)?mutex\b|std::condition_variable"),
+        "use headrace/base/mutex.hpp, which Clang's thread-safety analysis understands",
+        ("src/", "include/"),
+        ("include/headrace/base/mutex.hpp",),
+    ),
+    Ban(
+        re.compile(r"#include <(?:sys/|unistd\.h|fcntl\.h|sched\.h|dlfcn\.h|numa|pthread\.h)"),
+        "the operating system is behind src/platform",
+        ("src/", "include/"),
+        ("src/platform/",),
+    ),
+    Ban(
+        re.compile(r"^#\s*(?:if|ifdef|elif).*__(?:x86_64|aarch64|i386|AVX)"),
+        "architecture #if belongs in src/platform or src/copy/kernels",
+        ("src/", "include/"),
+        ("src/platform/", "src/copy/kernels/", "src/query/kernels/"),
+    ),
+    Ban(
+        re.compile(r"std::c(?:out|err|log)\b|\b(?:std::)?(?:printf|puts)\("),
+        "a library prints nothing: return it",
+        ("src/", "include/"),
+        ("src/base/check.cpp",),
+    ),
+    Ban(
+        re.compile(r"\bsleep_for\(|\bsleep_until\(|\busleep\("),
+        "sleeping is not synchronisation: wait for the event",
+        ("src/", "include/", "tests/unit", "tests/stress", "tests/property"),
+    ),
+    Ban(re.compile(r"^\s*using namespace\b"), "name what you use", ("include/", "src/")),
+    Ban(
+        re.compile(r"\b(?:src|dst)_?(?:ptr|addr|node|bytes)?\b(?!/)"),
+        "say source and target",
+        ("include/",),
+    ),
+    Ban(
+        re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b"),
+        "do it, or file it",
+        ("src/", "include/", "tests/", "bench/", "python/", "examples/", "docs/"),
+    ),
+    Ban(
+        re.compile(r"(?<![\w.$}/])/(?:home|root|work|Users)/\w"),
+        "no path of one machine",
+        ("",),
+        ("scripts/tidy.py", "python/tests/test_tidy.py"),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """One text file of the tree, by its path from the root."""
+
+    path: str
+    lines: tuple[str, ...]
+
+
+def sources(root: Path) -> Iterator[Source]:
+    """Yield the text files that git tracks, or would."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=root,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    for path in sorted(set(listed.split("\0")) - {""}):
+        if not (root / path).is_file():
+            continue
+        try:
+            text = (root / path).read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        yield Source(path, tuple(text.split("\n")))
+
+
+def layer_of(path: str) -> str | None:
+    """Layer that a file of the library belongs to."""
+    parts = path.split("/")
+    if parts[0] == "src" and len(parts) > 2:  # noqa: PLR2004
+        return parts[1]
+    if parts[:2] == ["include", "headrace"] and len(parts) > 3:  # noqa: PLR2004
+        return parts[2]
+    return None
+
+
+def check_form(source: Source) -> Iterator[str]:
+    """First line, last line, width and length."""
+    suffix = Path(source.path).suffix
+    code = suffix in {*CPP, ".py", ".cmake"} or source.path.endswith("CMakeLists.txt")
+    first = source.lines[1] if source.lines[0].startswith("#!") else source.lines[0]
+    if (
+        code or source.path.startswith("scripts/")
+    ) and "SPDX-License-Identifier: Apache-2.0" not in first:
+        yield f"{source.path}:1: begin with the SPDX line"
+    if source.lines[-1] != "" or (len(source.lines) > 1 and source.lines[-2] == ""):
+        if code:
+            yield f"{source.path}:{len(source.lines)}: end with exactly one newline"
+    if suffix in {*CPP, ".py"} and len(source.lines) > LINES_MAX:
+        yield f"{source.path}: {len(source.lines)} lines, more than {LINES_MAX}: split it by noun"
+    columns_max = COLUMNS_MAX.get(suffix)
+    for number, line in enumerate(source.lines, 1):
+        if columns_max and len(line) > columns_max:
+            yield f"{source.path}:{number}: {len(line)} columns, more than {columns_max}"
+        if code and line != line.rstrip():
+            yield f"{source.path}:{number}: trailing white space"
+
+
+def check_layers(source: Source) -> Iterator[str]:
+    """Includes point to the left."""
+    own = layer_of(source.path)
+    if own is None:
+        return
+    if own not in LAYERS:
+        yield f"{source.path}: '{own}' is no layer: {', '.join(LAYERS)}"
+        return
+    allowed = LAYERS[: LAYERS.index(own) + 1]
+    for number, line in enumerate(source.lines, 1):
+        found = re.match(r'#include ["<]headrace/(\w+)/', line)
+        if not found:
+            continue
+        if found[1] not in allowed:
+            yield f"{source.path}:{number}: layer {own} may not include {found[1]}"
+        if found[1] == "platform" and source.path.startswith("include/"):
+            yield f"{source.path}:{number}: platform is internal and not installed"
+
+
+def check_bans(source: Source) -> Iterator[str]:
+    """Nothing banned, and the replacement named."""
+    for ban in BANS:
+        if not source.path.startswith(ban.where) or source.path.startswith(
+            ban.except_in or ("\0",)
+        ):
+            continue
+        for number, line in enumerate(source.lines, 1):
+            if ban.pattern.search(line):
+                yield f"{source.path}:{number}: {ban.instead}: {line.strip()[:60]}"
+
+
+def check_threading(source: Source) -> Iterator[str]:
+    """Each public class says how it may be used from threads."""
+    if not source.path.startswith("include/"):
+        return
+    for number, line in enumerate(source.lines):
+        if re.match(r"class (?:HEADRACE_\w+(?:\(.*?\)\))? )*\w+[^;]*$", line):
+            above = number - 1
+            while above >= 0 and re.match(r"\s*(?:///|template)", source.lines[above]):
+                above -= 1
+            if not any("Threading:" in text for text in source.lines[above + 1 : number]):
+                scoped = "scoped_lockable" in line
+                if not scoped:
+                    yield f"{source.path}:{number + 1}: say 'Threading:' immutable, confined, owned or shared"
+
+
+def check_edges(tree: list[Source], root: Path) -> Iterator[str]:
+    """Each ordered operation names its edge; each edge has both ends and is documented."""
+    ends: dict[str, set[str]] = {}
+    places: dict[str, str] = {}
+    for source in tree:
+        if not source.path.startswith(("src/", "include/")) or source.path.endswith(
+            "base/atomic.hpp"
+        ):
+            continue
+        for number, line in enumerate(source.lines):
+            for name, end in EDGE.findall(line):
+                ends.setdefault(name, set()).update(
+                    {"release", "acquire"} if end == "acq_rel" else {end}
+                )
+                places.setdefault(name, f"{source.path}:{number + 1}")
+            context = source.lines[max(0, number - 5) : number + 1]
+            if ORDERED.search(line) and not any(EDGE.search(text) for text in context):
+                yield f"{source.path}:{number + 1}: name the edge: // edge: NAME (release|acquire|acq_rel)"
+    document = root / MEMORY_ORDER
+    described = document.read_text(encoding="utf-8") if document.is_file() else ""
+    for name, seen in sorted(ends.items()):
+        if seen != {"release", "acquire"}:
+            yield f"{places[name]}: edge '{name}' has only a {', '.join(seen)} end"
+        if f"### `{name}`" not in described:
+            yield f"{places[name]}: edge '{name}' is not described in {MEMORY_ORDER}"
+    for name in re.findall(r"^### `([a-z0-9-]+)`", described, flags=re.MULTILINE):
+        if name not in ends:
+            yield f"{MEMORY_ORDER}: edge '{name}' is in no source"
+
+
+def problems(root: Path) -> list[str]:
+    """All broken rules of the tree at `root`."""
+    tree = list(sources(root))
+    found: list[str] = []
+    for source in tree:
+        for check in (check_form, check_layers, check_bans, check_threading):
+            found += check(source)
+    found += check_edges(tree, root)
+    return found
+
+
+def main() -> int:
+    """Check the tree and report."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--root", type=Path, default=Path(__file__).parent.parent)
+    found = problems(parser.parse_args().root.resolve())
+    sys.stdout.writelines(f"{line}\n" for line in found)
+    sys.stdout.write(f"tidy: {len(found)} problems\n")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
