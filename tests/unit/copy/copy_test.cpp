@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/copy/copy.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace headrace::copy {
+namespace {
+
+constexpr std::array<Kernel, kKernelCount> kAll = {Kernel::libc,
+                                                   Kernel::rep_movsb,
+                                                   Kernel::avx2_temporal,
+                                                   Kernel::avx2_nontemporal,
+                                                   Kernel::avx512_temporal,
+                                                   Kernel::avx512_nontemporal};
+
+TEST(Copy, EveryKernelHasANameOfItsOwnThatIsReadBack) {
+  std::set<std::string_view> names;
+  for (const Kernel kernel : kAll) {
+    names.insert(name(kernel));
+    EXPECT_EQ(parse_kernel(name(kernel)), kernel) << name(kernel);
+  }
+  EXPECT_EQ(names.size(), kKernelCount);
+}
+
+TEST(Copy, AnUnknownKernelIsRefusedWithTheNamesThereAre) {
+  for (const char* text : {"", "LIBC", "libc ", "avx"}) {
+    const Result<Kernel> kernel = parse_kernel(text);
+    ASSERT_FALSE(kernel.has_value()) << text;
+    EXPECT_EQ(kernel.error().code, Code::invalid_argument) << text;
+    for (const Kernel other : kAll) {
+      EXPECT_NE(kernel.error().message().find(name(other)), std::string::npos) << name(other);
+    }
+  }
+}
+
+TEST(Copy, LibcIsAlwaysAvailableAndNoKernelIsListedTwice) {
+  const std::span<const Kernel> available = available_kernels();
+  EXPECT_EQ(std::ranges::count(available, Kernel::libc), 1);
+  EXPECT_EQ(std::set<Kernel>(available.begin(), available.end()).size(), available.size());
+}
+
+TEST(Copy, TheChosenKernelIsAvailableForEveryLength) {
+  for (std::size_t bits = 0; bits < 64; ++bits) {
+    const std::size_t byte_count = std::size_t{1} << bits;
+    for (const std::size_t near : {byte_count - 1, byte_count, byte_count + 1}) {
+      EXPECT_EQ(std::ranges::count(available_kernels(), choose_kernel(near)), 1) << near;
+    }
+  }
+}
+
+TEST(Copy, EmptySpansMayBeNull) {
+  copy_bytes({}, {});
+  for (const Kernel kernel : available_kernels()) copy_bytes_with(kernel, {}, {});
+}
+
+TEST(CopyDeathTest, SpansOfDifferentLengthAreABrokenContract) {
+  std::vector<std::byte> target(7);
+  const std::vector<std::byte> source(8);
+  EXPECT_DEATH(copy_bytes(target, source), "the same length \\[7, 8\\]");
+  EXPECT_DEATH(copy_bytes_with(Kernel::libc, target, source), "the same length \\[7, 8\\]");
+}
+
+TEST(CopyDeathTest, AKernelThatCannotRunHereIsABrokenContract) {
+  for (const Kernel kernel : kAll) {
+    if (std::ranges::count(available_kernels(), kernel) == 0) {
+      EXPECT_DEATH(copy_bytes_with(kernel, {}, {}), "is available on this machine \\[\\w+\\]");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace headrace::copy
