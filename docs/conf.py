@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sphinx configuration of the manual; scripts/docs runs it with warnings as errors."""
+
+from pathlib import Path
+
+project = "Headrace"
+author = "The Headrace authors"
+copyright = "The Headrace authors, Apache-2.0"  # noqa: A001  (Sphinx wants this name)
+extensions = ["myst_parser", "breathe", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+myst_enable_extensions = ["colon_fence"]
+myst_heading_anchors = 3
+breathe_projects = {"headrace": str(Path(__file__).parent.parent / "build" / "docs" / "xml")}
+breathe_default_project = "headrace"
+breathe_default_members = ("members", "undoc-members")
+html_theme = "furo"
+html_title = "Headrace"
+exclude_patterns: list[str] = []
