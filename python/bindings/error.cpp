@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Errors at the edge: headrace::Error becomes the class that headrace.errors has for its code.
+#include <exception>
+
+#include "bindings.hpp"
+
+namespace nb = nanobind;
+
+namespace headrace::python {
+namespace {
+
+void translate(const std::exception_ptr& exception, void* /*payload*/) {
+  try {
+    std::rethrow_exception(exception);
+  } catch (const Failed& failed) {
+    const Error& error = failed.error;
+    try {
+      // The classes are Python's: they inherit from the standard exceptions too.
+      const nb::object made =
+          nb::module_::import_("headrace.errors")
+              .attr("from_code")(nb::str(name(error.code).data()), nb::str(error.tried.c_str()),
+                                 nb::str(error.cause.c_str()), nb::str(error.remedy.c_str()),
+                                 error.os_errno);
+      PyErr_SetObject(made.type().ptr(), made.ptr());
+    } catch (nb::python_error& secondary) {
+      secondary.restore();
+    }
+  }
+}
+
+}  // namespace
+
+void bind_errors(nb::module_& /*module*/) {
+  nb::register_exception_translator(translate);
+}
+
+}  // namespace headrace::python

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command ``headrace``: what all subcommands have in common.
+
+A subcommand is a module of this package without leading underscore that has a function
+``register(app)``; it appears by being there. What the modules share is in ``_output``.
+
+Exit codes: 0 ok, 1 failed, 2 usage, 3 hardware absent, 130 interrupted.
+"""
+
+import importlib
+import os
+import pkgutil
+import sys
+from typing import Annotated
+
+import typer
+
+from headrace import __version__
+from headrace.cli._output import (
+    EXIT_FAILED,
+    EXIT_HARDWARE_ABSENT,
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    complain,
+)
+from headrace.errors import Error, HardwareAbsentError
+
+app = typer.Typer(
+    name="headrace",
+    invoke_without_command=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def _root(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    """Prefetch data into the memory where it will be wanted, by whatever moves it best."""
+    if version:
+        typer.echo(f"headrace {__version__}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(EXIT_USAGE)
+
+
+for _module in pkgutil.iter_modules(__path__):
+    if not _module.name.startswith("_"):
+        importlib.import_module(f"{__name__}.{_module.name}").register(app)
+
+
+def main() -> None:
+    """Run the command line and exit; every error of ours is one sentence on stderr."""
+    sys.exit(_run())
+
+
+def _run() -> int:
+    try:
+        code = app(prog_name="headrace", standalone_mode=False)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except typer.TyperException as error:
+        complain(f"{error.format_message().rstrip('.')}; see 'headrace --help'")
+        return EXIT_USAGE
+    except BrokenPipeError:
+        # The reader has gone; what is left in the buffer must not complain at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
+    except HardwareAbsentError as error:
+        complain(error)
+        return EXIT_HARDWARE_ABSENT
+    except Error as error:
+        complain(error)
+        return EXIT_FAILED
+    return code if isinstance(code, int) else 0
