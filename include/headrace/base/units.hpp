@@ -95,9 +95,13 @@ class BytesPerSecond {
 
 }  // namespace headrace
 
+namespace std {
+
 template <typename Tag, typename Rep>
-struct std::hash<headrace::Identifier<Tag, Rep>> {
-  std::size_t operator()(const headrace::Identifier<Tag, Rep>& id) const noexcept {
-    return std::hash<Rep>{}(id.value());
+struct hash<headrace::Identifier<Tag, Rep>> {
+  size_t operator()(const headrace::Identifier<Tag, Rep>& id) const noexcept {
+    return hash<Rep>{}(id.value());
   }
 };
+
+}  // namespace std
