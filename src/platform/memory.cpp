@@ -7,6 +7,11 @@
 
 #include <cerrno>
 #include <cstdint>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "headrace/platform/file.hpp"
 
 #if HEADRACE_HAS_NUMA
 #include <numa.h>
@@ -22,8 +27,11 @@ std::size_t round_up_to_pages(std::size_t byte_count) {
 }
 
 #if HEADRACE_HAS_NUMA
-/// Binds `pages` to `node`. Errno, 0 if it worked.
-int bind_pages(std::span<std::byte> pages, NodeId node) {
+/// Prefers `node` for `pages`. Errno, 0 if it worked.
+///
+/// Preferred and not bound: past the capacity of a node a bound page kills the process (out of
+/// memory), a preferred one lies elsewhere.
+int prefer_node(std::span<std::byte> pages, NodeId node) {
   if (numa_available() < 0) {
     // The kernel has no NUMA: everything lies on node 0 anyway.
     return node.value() == 0 ? 0 : EINVAL;
@@ -34,8 +42,9 @@ int bind_pages(std::span<std::byte> pages, NodeId node) {
   }
   bitmask* mask = numa_allocate_nodemask();
   numa_bitmask_setbit(mask, node.value());
-  const long bound = mbind(pages.data(), pages.size(), MPOL_BIND, mask->maskp, mask->size + 1, 0);
-  const int os_errno = bound == 0 ? 0 : errno;
+  const long preferred =
+      mbind(pages.data(), pages.size(), MPOL_PREFERRED, mask->maskp, mask->size + 1, 0);
+  const int os_errno = preferred == 0 ? 0 : errno;
   numa_free_nodemask(mask);
   // Containers often forbid mbind by seccomp. On node 0 of a machine with one node it changes
   // nothing.
@@ -61,6 +70,14 @@ Result<std::span<std::byte>> allocate_pages(std::size_t byte_count, std::optiona
                 "ask for a real length");
   }
   const std::size_t length = round_up_to_pages(byte_count);
+  if (node.has_value()) {
+    const std::optional<Bytes> available = available_on_node(*node);
+    if (available.has_value() && available->count() < length) {
+      return fail(Code::out_of_memory, tried,
+                  fmt::format("the node has only {} left", to_text(*available)),
+                  "lower the capacity, or choose another node");
+    }
+  }
   void* mapped =
       ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapped == MAP_FAILED) {
@@ -70,11 +87,11 @@ Result<std::span<std::byte>> allocate_pages(std::size_t byte_count, std::optiona
   const std::span<std::byte> pages(static_cast<std::byte*>(mapped), length);
   if (node.has_value()) {
 #if HEADRACE_HAS_NUMA
-    const int os_errno = bind_pages(pages, *node);
+    const int os_errno = prefer_node(pages, *node);
     if (os_errno != 0) {
       free_pages(pages);
       return fail(os_errno == EINVAL ? Code::invalid_argument : Code::permission_denied, tried,
-                  "the memory cannot be bound to that node",
+                  "the memory cannot be placed on that node",
                   "choose a node that 'headrace topo' shows", os_errno);
     }
 #else
@@ -110,6 +127,24 @@ Result<void> prefault_pages(std::span<std::byte> pages) {
     *static_cast<volatile std::byte*>(&pages[offset]) = std::byte{0};
   }
   return {};
+}
+
+std::optional<Bytes> available_on_node(NodeId node) {
+  const Result<std::string> text =
+      load_file(fmt::format("/sys/devices/system/node/node{}/meminfo", node.value()), 1U << 16U);
+  if (!text.has_value()) return std::nullopt;
+  std::uint64_t available_kib = 0;
+  bool found = false;
+  // Lines such as "Node 0 MemFree:  1024 kB". Page cache and slabs give way to those who ask.
+  for (const std::string_view field :
+       {" MemFree:", " Active(file):", " Inactive(file):", " SReclaimable:"}) {
+    const std::size_t place = text->find(field);
+    if (place == std::string::npos) continue;
+    available_kib += std::strtoull(text->c_str() + place + field.size(), nullptr, 10);
+    found = true;
+  }
+  if (!found) return std::nullopt;
+  return Bytes(available_kib << 10U);
 }
 
 std::optional<NodeId> node_of_address(const void* address) {

@@ -15,14 +15,13 @@ namespace headrace::platform {
 [[nodiscard]] std::size_t page_bytes();
 
 /// Maps at least `byte_count` bytes of zeroed, page-aligned memory whose pages will lie on `node`
-/// when first touched (bound strictly), or wherever the system's policy puts them without a node.
+/// when first touched, or wherever the system's policy puts them without a node. If others fill the
+/// node in between, pages lie elsewhere: node_of_address tells.
 ///
-/// Ownership: free with free_pages and the same length.
+/// Ownership: free with free_pages and the same span.
 /// Threading: shared.
-/// Fails: out_of_memory; invalid_argument if the node does not exist; unsupported for a node other
-/// than 0 in a
-///        build without libnuma. That a node is full shows only when its pages are touched:
-///        prefault_pages.
+/// Fails: out_of_memory, also if the node has no room now; invalid_argument if the node does not
+///        exist; unsupported for a node other than 0 in a build without libnuma.
 [[nodiscard]] Result<std::span<std::byte>> allocate_pages(std::size_t byte_count,
                                                           std::optional<NodeId> node);
 void free_pages(std::span<std::byte> pages) noexcept;
@@ -33,6 +32,10 @@ void free_pages(std::span<std::byte> pages) noexcept;
 /// Fails: out_of_memory if the node ran out. Where the kernel cannot tell (before Linux 5.14),
 /// pages are touched.
 [[nodiscard]] Result<void> prefault_pages(std::span<std::byte> pages);
+
+/// Memory of `node` that is free or would be given up by the page cache; nothing if the kernel does
+/// not tell. A snapshot.
+[[nodiscard]] std::optional<Bytes> available_on_node(NodeId node);
 
 /// The node that the page of `address` lies on; nothing if it is not present or the kernel does not
 /// tell.

@@ -36,6 +36,18 @@ TEST(Memory, AnUnknownNodeIsRefusedByName) {
   EXPECT_NE(pages.error().message().find("node 4095"), std::string::npos);
 }
 
+TEST(Memory, MoreThanANodeHasLeftIsRefusedBeforeItIsTaken) {
+  const auto available = available_on_node(NodeId(0));
+  const std::uint64_t wanted = available.value_or(gib(1U << 20U)).count() + (1U << 30U);
+  const auto pages = allocate_pages(wanted, NodeId(0));
+  ASSERT_FALSE(pages.has_value());
+  EXPECT_EQ(pages.error().code, Code::out_of_memory);
+}
+
+TEST(Memory, ANodeThatIsNotThereHasNothingToTell) {
+  EXPECT_FALSE(available_on_node(NodeId(4095)).has_value());
+}
+
 TEST(Memory, AbsurdLengthsAreErrors) {
   EXPECT_EQ(allocate_pages(0, std::nullopt).error().code, Code::invalid_argument);
   EXPECT_EQ(allocate_pages(SIZE_MAX, std::nullopt).error().code, Code::invalid_argument);
