@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels as functions. Which of them exist is decided by src/copy/CMakeLists.txt, which may
+// run by src/copy/copy.cpp; calling one that the processor lacks is an illegal instruction.
+#pragma once
+
+#include <cstddef>
+
+namespace headrace::copy::detail {
+
+/// Moves `byte_count` bytes, as memmove does: any length (0 with pointers that are not null), any
+/// alignment, any overlap.
+///
+/// Threading: shared. What a kernel stored is visible to whoever sees a later release store of this
+/// thread, non-temporal stores included.
+using Move = void (*)(std::byte* target, const std::byte* source, std::size_t byte_count);
+
+void move_libc(std::byte* target, const std::byte* source, std::size_t byte_count);
+void move_rep_movsb(std::byte* target, const std::byte* source, std::size_t byte_count);
+void move_avx2_temporal(std::byte* target, const std::byte* source, std::size_t byte_count);
+void move_avx2_nontemporal(std::byte* target, const std::byte* source, std::size_t byte_count);
+void move_avx512_temporal(std::byte* target, const std::byte* source, std::size_t byte_count);
+void move_avx512_nontemporal(std::byte* target, const std::byte* source, std::size_t byte_count);
+
+}  // namespace headrace::copy::detail

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C library's memmove, which is tuned for this processor by others.
+#include <cstring>
+
+#include "kernels.hpp"
+
+namespace headrace::copy::detail {
+
+void move_libc(std::byte* target, const std::byte* source, std::size_t byte_count) {
+  std::memmove(target, source, byte_count);
+}
+
+}  // namespace headrace::copy::detail

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// The microcoded string move. It is fast upwards only: with the direction flag set it goes byte by
+// byte, so a target that starts inside the source is left to memmove.
+#include <cstdint>
+#include <cstring>
+
+#include "headrace/platform/string_move.hpp"
+#include "kernels.hpp"
+
+namespace headrace::copy::detail {
+
+void move_rep_movsb(std::byte* target, const std::byte* source, std::size_t byte_count) {
+  // Wraps to a large number if the target lies below the source.
+  const std::uintptr_t distance =
+      reinterpret_cast<std::uintptr_t>(target) - reinterpret_cast<std::uintptr_t>(source);
+  if (distance >= byte_count) {
+    platform::rep_movsb(target, source, byte_count);
+  } else {
+    std::memmove(target, source, byte_count);
+  }
+}
+
+}  // namespace headrace::copy::detail

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// The string move instruction of x86-64. Not a copy routine: overlap and choice are the copy
+// layer's (src/copy/kernels/rep_movsb.cpp).
+#pragma once
+
+#if defined(__x86_64__)
+
+#include <cstddef>
+
+namespace headrace::platform {
+
+/// `rep movsb`: moves `byte_count` bytes upwards, so `target` must not start inside the source
+/// except at its first byte.
+///
+/// The ABI keeps the direction flag clear, and the "memory" clobber keeps the compiler from holding
+/// either range in registers across it. Fast-string stores may become visible out of order among
+/// themselves, never after a later store: a release that follows needs no fence.
+inline void rep_movsb(std::byte* target, const std::byte* source, std::size_t byte_count) noexcept {
+  asm volatile("rep movsb" : "+D"(target), "+S"(source), "+c"(byte_count) : : "memory");
+}
+
+}  // namespace headrace::platform
+
+#endif

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every kernel that this machine can run, and the dispatch, against a loop over bytes: all lengths
+// around the kernels' seams, all alignments mod 64, all overlaps, guard pages at both ends.
+// Speed is the benchmark's (bench/copy/copy_bench.cpp).
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "headrace/base/random.hpp"
+#include "headrace/copy/copy.hpp"
+#include "support/guarded_buffer.hpp"
+#include "support/seed.hpp"
+
+namespace headrace::copy {
+namespace {
+
+using Span = std::span<std::byte>;
+
+// Beyond every seam of the kernels: the longest loop-free move has 512 bytes, a step of a loop 256.
+constexpr std::size_t kSeamBytesMax = 1100;
+constexpr std::size_t kLoopFreeBytesMax = 520;
+constexpr std::size_t kLargeBytesMax = std::size_t{2} << 20U;
+constexpr std::size_t kMarginBytes = 128;
+constexpr std::byte kBackground{0xA5};
+
+/// A kernel, or the dispatch.
+using Subject = std::optional<Kernel>;
+
+std::string subject_name(const Subject& subject) {
+  return subject ? std::string(name(*subject)) : "dispatch";
+}
+
+std::vector<Subject> subjects() {
+  std::vector<Subject> all{std::nullopt};
+  for (const Kernel kernel : available_kernels()) all.emplace_back(kernel);
+  return all;
+}
+
+void fill_randomly(Span bytes, Random& random) {
+  for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.below(256));
+}
+
+/// What memmove must do, one byte at a time. The volatile access keeps it a loop over bytes.
+void reference_move(std::byte* target, const std::byte* source, std::size_t byte_count) {
+  volatile std::byte* const to = target;
+  if (target < source) {
+    for (std::size_t i = 0; i < byte_count; ++i) to[i] = source[i];
+  } else {
+    for (std::size_t i = byte_count; i-- > 0;) to[i] = source[i];
+  }
+}
+
+class CopyProperty : public ::testing::TestWithParam<Subject> {
+ protected:
+  static void run(Span target, std::span<const std::byte> source) {
+    if (GetParam()) {
+      copy_bytes_with(*GetParam(), target, source);
+    } else {
+      copy_bytes(target, source);
+    }
+  }
+
+  /// Copies to `target`, whose surroundings in `room` must keep their background.
+  static ::testing::AssertionResult copies(Span room, Span target,
+                                           std::span<const std::byte> source) {
+    std::byte* const begin = std::max(room.data(), target.data() - kMarginBytes);
+    std::byte* const end =
+        std::min(room.data() + room.size(), target.data() + target.size() + kMarginBytes);
+    std::fill(begin, end, kBackground);
+    run(target, source);
+    const auto foreign = [](std::byte byte) { return byte != kBackground; };
+    if (!std::ranges::equal(target, source)) {
+      const auto* const bad = std::ranges::mismatch(target, source).in1.base();
+      return ::testing::AssertionFailure()
+             << "byte " << bad - target.data() << " is wrong" << describe(target.data(), source);
+    }
+    if (std::any_of(begin, target.data(), foreign) ||
+        std::any_of(target.data() + target.size(), end, foreign)) {
+      return ::testing::AssertionFailure()
+             << "a byte beside the target was written" << describe(target.data(), source);
+    }
+    return ::testing::AssertionSuccess();
+  }
+
+  /// Moves inside `arena`, which holds the same bytes as `shadow` before and after.
+  static ::testing::AssertionResult moves(Span arena, Span shadow, std::size_t target_offset,
+                                          std::size_t source_offset, std::size_t byte_count) {
+    run(arena.subspan(target_offset, byte_count), arena.subspan(source_offset, byte_count));
+    reference_move(shadow.data() + target_offset, shadow.data() + source_offset, byte_count);
+    const std::size_t begin = target_offset - std::min(target_offset, kMarginBytes);
+    const std::size_t end = std::min(arena.size(), target_offset + byte_count + kMarginBytes);
+    if (std::memcmp(arena.data() + begin, shadow.data() + begin, end - begin) != 0) {
+      return ::testing::AssertionFailure()
+             << "the arena differs from the reference"
+             << describe(arena.data() + target_offset, arena.subspan(source_offset, byte_count));
+    }
+    return ::testing::AssertionSuccess();
+  }
+
+  Random random_{test::seed()};
+
+ private:
+  static std::string describe(const std::byte* target, std::span<const std::byte> source) {
+    const auto alignment = [](const std::byte* address) {
+      return reinterpret_cast<std::uintptr_t>(address) % 64;
+    };
+    return fmt::format("; {} bytes, target alignment {}, source alignment {}, target - source {}",
+                       source.size(), alignment(target), alignment(source.data()),
+                       target - source.data());
+  }
+};
+
+TEST_P(CopyProperty, CopiesAreExactAtEveryLengthAndAlignment) {
+  test::GuardedBuffer from(2 * kSeamBytesMax);
+  const test::GuardedBuffer to(2 * kSeamBytesMax);
+  fill_randomly(from.bytes(), random_);
+  from.forbid_writing();
+  for (std::size_t byte_count = 0; byte_count <= kSeamBytesMax; ++byte_count) {
+    // Each length meets every alignment of both sides; each pair of alignments meets a sixty-fourth
+    // of the lengths.
+    for (std::size_t alignment = 0; alignment < 64; ++alignment) {
+      const std::size_t target_alignment = (alignment + byte_count) % 64;
+      ASSERT_TRUE(copies(to.bytes(),
+                         to.bytes().subspan(kMarginBytes + target_alignment, byte_count),
+                         from.bytes().subspan(alignment, byte_count)));
+    }
+  }
+}
+
+TEST_P(CopyProperty, LongerCopiesAreExactAtEveryPairOfAlignments) {
+  constexpr std::size_t kBytesMax = 8192;
+  test::GuardedBuffer from(kBytesMax + 64);
+  const test::GuardedBuffer to(kBytesMax + 64 + 2 * kMarginBytes);
+  fill_randomly(from.bytes(), random_);
+  from.forbid_writing();
+  for (std::size_t pair = 0; pair < 64 * 64; ++pair) {
+    const std::size_t byte_count = kSeamBytesMax + random_.below(kBytesMax - kSeamBytesMax + 1);
+    ASSERT_TRUE(copies(to.bytes(), to.bytes().subspan(kMarginBytes + pair / 64, byte_count),
+                       from.bytes().subspan(pair % 64, byte_count)));
+  }
+}
+
+TEST_P(CopyProperty, NothingOutsideTheBuffersIsTouched) {
+  test::GuardedBuffer from(kLargeBytesMax);
+  const test::GuardedBuffer to(kLargeBytesMax);
+  fill_randomly(from.bytes(), random_);
+  from.forbid_writing();
+  const auto copy_between_guards = [&](std::size_t byte_count) {
+    for (const Span source : {from.front(byte_count), from.back(byte_count)}) {
+      for (const Span target : {to.front(byte_count), to.back(byte_count)}) {
+        ASSERT_TRUE(copies(to.bytes(), target, source));
+      }
+    }
+  };
+  for (std::size_t byte_count = 0; byte_count <= kSeamBytesMax; ++byte_count) {
+    ASSERT_NO_FATAL_FAILURE(copy_between_guards(byte_count));
+  }
+  for (std::size_t bits = 11; bits <= 20; ++bits) {
+    const std::size_t byte_count = std::size_t{1} << bits;
+    ASSERT_NO_FATAL_FAILURE(copy_between_guards(byte_count + random_.below(byte_count)));
+  }
+  ASSERT_NO_FATAL_FAILURE(copy_between_guards(kLargeBytesMax));
+}
+
+TEST_P(CopyProperty, ShortMovesSurviveEveryOverlap) {
+  const test::GuardedBuffer arena(4 * kLoopFreeBytesMax);
+  const test::GuardedBuffer shadow(4 * kLoopFreeBytesMax);
+  fill_randomly(arena.bytes(), random_);
+  std::ranges::copy(arena.bytes(), shadow.bytes().begin());
+  for (std::size_t byte_count = 1; byte_count <= kLoopFreeBytesMax; ++byte_count) {
+    const std::size_t middle = kLoopFreeBytesMax + kMarginBytes + random_.below(64);
+    for (std::size_t distance = 0; distance <= byte_count; ++distance) {
+      ASSERT_TRUE(moves(arena.bytes(), shadow.bytes(), middle + distance, middle, byte_count));
+      // Moves that overlap spread few values over the arena; fresh ones keep errors visible.
+      const std::byte fresh{static_cast<unsigned char>(random_())};
+      const std::size_t place = middle + random_.below(byte_count);
+      arena.bytes()[place] = shadow.bytes()[place] = fresh;
+      ASSERT_TRUE(moves(arena.bytes(), shadow.bytes(), middle - distance, middle, byte_count));
+    }
+    fill_randomly(arena.bytes().subspan(kMarginBytes, 3 * kLoopFreeBytesMax), random_);
+    std::ranges::copy(arena.bytes(), shadow.bytes().begin());
+  }
+}
+
+TEST_P(CopyProperty, MovesWithALoopSurviveOverlapInBothDirections) {
+  constexpr std::array<std::size_t, 14> kEdges = {1,  2,   31,  32,  33,  63,  64,
+                                                  65, 127, 128, 129, 255, 256, 257};
+  const test::GuardedBuffer arena(4 * kSeamBytesMax);
+  const test::GuardedBuffer shadow(4 * kSeamBytesMax);
+  for (std::size_t byte_count = kLoopFreeBytesMax; byte_count <= kSeamBytesMax; ++byte_count) {
+    fill_randomly(arena.bytes(), random_);
+    std::ranges::copy(arena.bytes(), shadow.bytes().begin());
+    for (std::size_t alignment = 0; alignment < 64; ++alignment) {
+      const std::size_t middle = kSeamBytesMax + kMarginBytes + alignment;
+      const std::size_t distance =
+          alignment < kEdges.size() ? kEdges[alignment] : byte_count - random_.below(byte_count);
+      ASSERT_TRUE(moves(arena.bytes(), shadow.bytes(), middle + distance, middle, byte_count));
+      ASSERT_TRUE(moves(arena.bytes(), shadow.bytes(), middle - distance, middle, byte_count));
+    }
+  }
+}
+
+TEST_P(CopyProperty, LargeMovesSurviveAnyOverlapAndAlignment) {
+  const test::GuardedBuffer arena(3 * kLargeBytesMax);
+  const test::GuardedBuffer shadow(3 * kLargeBytesMax);
+  fill_randomly(arena.bytes(), random_);
+  std::ranges::copy(arena.bytes(), shadow.bytes().begin());
+  for (int round = 0; round < 60; ++round) {
+    // Lengths and distances of every magnitude, so that near and far overlaps are met alike.
+    const std::size_t byte_count = 1 + random_.below(kLargeBytesMax >> random_.below(11));
+    const std::size_t distance = random_.below(byte_count + 1) >> random_.below(21);
+    const std::size_t low = random_.below(kLargeBytesMax - byte_count + 64);
+    const bool up = random_.chance(1, 2);
+    ASSERT_TRUE(moves(arena.bytes(), shadow.bytes(), up ? low + distance : low,
+                      up ? low : low + distance, byte_count));
+  }
+  EXPECT_TRUE(std::ranges::equal(arena.bytes(), shadow.bytes()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, CopyProperty, ::testing::ValuesIn(subjects()),
+                         [](const auto& instance) { return subject_name(instance.param); });
+
+}  // namespace
+}  // namespace headrace::copy
