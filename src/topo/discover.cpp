@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gathers facts from this system or from a record, and has them described.
+#include <fmt/format.h>
+
+#include "facts.hpp"
+#include "headrace/platform/file.hpp"
+#include "headrace/platform/memory.hpp"
+#include "headrace/platform/node.hpp"
+#include "headrace/platform/thread.hpp"
+
+namespace headrace::topo {
+namespace {
+
+/// A record of the largest machines known has a few MiB.
+constexpr std::size_t kRecordBytesMax = 64U << 20U;
+
+NodeFacts gather_node(NodeId id) {
+  NodeFacts node;
+  node.id = id;
+  if (const auto list = platform::node_cpu_list(id); list.has_value()) {
+    node.cpus = parse_list(*list);
+  }
+  for (const platform::HugePagePool& pool :
+       platform::node_huge_pages(id).value_or(std::vector<platform::HugePagePool>{})) {
+    node.huge_pages.push_back({pool.page_bytes, pool.total_count, pool.free_count});
+  }
+  return node;
+}
+
+Facts gather(const Topology& topology, const DiscoverOptions& options) {
+  Facts facts;
+  facts.origin = "discovered";
+  facts.page_bytes = Bytes(platform::page_bytes());
+  if (!topology.is_this_machine()) {
+    // HWLOC_XMLFILE or HWLOC_SYNTHETIC: what this system says belongs to another machine.
+    facts.evidence = Evidence::declared;
+    facts.notes.emplace_back(
+        "The environment puts another machine in place of this one (HWLOC_XMLFILE or "
+        "HWLOC_SYNTHETIC): processors in use, huge pages and movers are not looked at.");
+    return facts;
+  }
+  facts.usable_cpus = platform::allowed_cpus();
+  for (hwloc_obj_t node : topology.nodes()) {
+    facts.nodes.push_back(gather_node(NodeId(node->os_index)));
+  }
+  if (options.find_movers) facts.movers = find_movers(kAccelConfigLibrary);
+  return facts;
+}
+
+}  // namespace
+
+Result<Machine> discover(const DiscoverOptions& options) {
+  const Result<Topology> topology = Topology::load_this_machine();
+  if (!topology.has_value()) return fail(topology.error());
+  return describe(*topology, gather(*topology, options));
+}
+
+Result<Machine> record(const std::string& path, const DiscoverOptions& options) {
+  const Result<Topology> topology = Topology::load_this_machine();
+  if (!topology.has_value()) return fail(topology.error());
+  const Facts facts = gather(*topology, options);
+  Result<Machine> machine = describe(*topology, facts);
+  if (!machine.has_value()) return machine;
+  Result<std::string> xml = topology->to_xml();
+  if (!xml.has_value()) return fail(std::move(xml.error()));
+  Record recorded{facts, std::move(*xml)};
+  recorded.facts.origin =
+      fmt::format("recorded on a machine with {}",
+                  machine->cpu_model.empty() ? "processors of unknown model" : machine->cpu_model);
+  if (Result<void> saved = platform::save_file(path, to_text(recorded)); !saved.has_value()) {
+    return fail(saved.error().within("record the machine"));
+  }
+  return machine;
+}
+
+Result<Machine> replay(const std::string& path) {
+  const std::string tried = fmt::format("replay the machine record '{}'", path);
+  const Result<std::string> text = platform::load_file(path, kRecordBytesMax);
+  if (!text.has_value()) return fail(text.error().within(tried));
+  const Result<Record> record = parse_record(*text, path);
+  if (!record.has_value()) return fail(record.error());
+  const Result<Topology> topology = Topology::load_xml(record->hwloc_xml);
+  if (!topology.has_value()) {
+    Error error = topology.error().within(tried);
+    error.cause = "field 'hwloc_xml': " + error.cause;
+    return fail(std::move(error));
+  }
+  return describe(*topology, record->facts);
+}
+
+}  // namespace headrace::topo

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/topo/machine.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <tuple>
+
+namespace headrace::topo {
+namespace {
+
+/// A node is faster only if it clearly is: the sum of two read-bandwidth measurements that vary by
+/// a tenth each, and a gain that is worth the copy.
+constexpr double kClearlyFasterRatio = 1.2;
+
+/// Rank of a tier by speed, 0 for one that cannot be compared.
+int speed_rank(Tier tier) {
+  switch (tier) {
+    case Tier::hbm:
+      return 4;
+    case Tier::ddr:
+      return 3;
+    case Tier::cxl:
+      return 2;
+    case Tier::persistent:
+      return 1;
+    case Tier::unknown:
+      return 0;
+  }
+  return 0;
+}
+
+/// What makes one candidate nearer than another, smaller is nearer: distance where the firmware
+/// gives one, then the package.
+std::tuple<std::uint32_t, bool> remoteness(const Machine& machine, const Node& initiator,
+                                           const Node& target) {
+  const Access* access = machine.access(initiator.id, target.id);
+  const std::uint32_t distance = access != nullptr && access->distance != 0
+                                     ? access->distance
+                                     : std::numeric_limits<std::uint32_t>::max();
+  return {distance, !initiator.package.has_value() || initiator.package != target.package};
+}
+
+}  // namespace
+
+std::string_view name(Tier tier) {
+  switch (tier) {
+    case Tier::hbm:
+      return "hbm";
+    case Tier::ddr:
+      return "ddr";
+    case Tier::cxl:
+      return "cxl";
+    case Tier::persistent:
+      return "persistent";
+    case Tier::unknown:
+      return "unknown";
+  }
+  return "unknown";
+}
+
+std::string_view name(Evidence evidence) {
+  switch (evidence) {
+    case Evidence::unknown:
+      return "unknown";
+    case Evidence::firmware:
+      return "firmware";
+    case Evidence::declared:
+      return "declared";
+    case Evidence::measured:
+      return "measured";
+    case Evidence::inferred:
+      return "inferred";
+  }
+  return "unknown";
+}
+
+std::string_view name(MoverDiscovery discovery) {
+  switch (discovery) {
+    case MoverDiscovery::not_tried:
+      return "not_tried";
+    case MoverDiscovery::library_absent:
+      return "library_absent";
+    case MoverDiscovery::library_failed:
+      return "library_failed";
+    case MoverDiscovery::done:
+      return "done";
+  }
+  return "not_tried";
+}
+
+const Node* Machine::node(NodeId id) const {
+  const auto found = std::ranges::lower_bound(nodes, id, {}, &Node::id);
+  return found != nodes.end() && found->id == id ? &*found : nullptr;
+}
+
+const Access* Machine::access(NodeId initiator, NodeId target) const {
+  const auto key = [](const Access& access) { return std::tuple(access.initiator, access.target); };
+  const auto found = std::ranges::lower_bound(accesses, std::tuple(initiator, target), {}, key);
+  return found != accesses.end() && key(*found) == std::tuple(initiator, target) ? &*found
+                                                                                 : nullptr;
+}
+
+std::optional<NodeId> Machine::node_of(CpuId cpu) const {
+  for (const Node& candidate : nodes) {
+    if (std::ranges::binary_search(candidate.cpus, cpu)) return candidate.id;
+  }
+  return std::nullopt;
+}
+
+bool Machine::has_faster_tier() const {
+  int slowest = std::numeric_limits<int>::max();
+  int fastest = 0;
+  for (const Node& candidate : nodes) {
+    const int rank = speed_rank(candidate.tier);
+    if (rank == 0) continue;
+    slowest = std::min(slowest, rank);
+    fastest = std::max(fastest, rank);
+  }
+  return fastest > slowest;
+}
+
+std::vector<NodeId> Machine::faster_nodes(NodeId initiator) const {
+  const Node* own = node(initiator);
+  if (own == nullptr) return {};
+  const auto bandwidth = [&](NodeId target) -> std::optional<double> {
+    const Access* found = access(initiator, target);
+    if (found == nullptr || !found->bandwidth.has_value()) return std::nullopt;
+    return found->bandwidth->count();
+  };
+  const auto nearer = [&](const Node* a, const Node* b) {
+    return std::tuple(remoteness(*this, *own, *a), a->id) <
+           std::tuple(remoteness(*this, *own, *b), b->id);
+  };
+
+  std::vector<const Node*> faster;
+  const std::optional<double> own_bandwidth = bandwidth(initiator);
+  bool hbm_figure_known = false;
+  if (own_bandwidth.has_value()) {
+    for (const Node& target : nodes) {
+      const std::optional<double> seen = bandwidth(target.id);
+      if (target.id == initiator || !seen.has_value()) continue;
+      hbm_figure_known = hbm_figure_known || target.tier == Tier::hbm;
+      if (*seen >= kClearlyFasterRatio * *own_bandwidth) faster.push_back(&target);
+    }
+    std::ranges::sort(faster, [&](const Node* a, const Node* b) {
+      const double of_a = *bandwidth(a->id);
+      const double of_b = *bandwidth(b->id);
+      return of_a != of_b ? of_a > of_b : nearer(a, b);
+    });
+  }
+  if (!hbm_figure_known && own->tier == Tier::ddr) {
+    // No figure tells whether HBM is faster from here. The nearest HBM is; of HBM farther away
+    // (another socket) that is not certain, so it is left out.
+    std::vector<const Node*> hbm;
+    for (const Node& target : nodes) {
+      if (target.tier == Tier::hbm) hbm.push_back(&target);
+    }
+    std::ranges::sort(hbm, nearer);
+    for (const Node* target : hbm) {
+      if (remoteness(*this, *own, *target) == remoteness(*this, *own, *hbm.front())) {
+        faster.push_back(target);
+      }
+    }
+  }
+  std::vector<NodeId> ids;
+  for (const Node* target : faster) ids.push_back(target->id);
+  return ids;
+}
+
+}  // namespace headrace::topo
