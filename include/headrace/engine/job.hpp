@@ -48,36 +48,52 @@ struct Completion {
   std::uintptr_t fault_address = 0;
 };
 
-class Engine;
+class EngineState;
 class Job;
 
+/// How a share ended.
+struct ShareOutcome {
+  std::size_t bytes_done = 0;
+  Cause cause = Cause::none;
+  /// True if the rest was left because a stop was asked for.
+  bool stopped = false;
+  std::uintptr_t fault_address = 0;
+};
+
 /// The contiguous part of a job that one mover moves. It lies in the job, so that no submission
-/// allocates.
+/// allocates. Everything here belongs to the mover from the moment it takes the share until it
+/// calls Mover::finish.
 struct Share {
   Job* job = nullptr;
   std::span<std::byte> target;
   std::span<const std::byte> source;
-  /// For the mover that holds the share: link of its queue.
-  Share* next = nullptr;
-  /// For the mover that holds the share: how much of it has been handed out and how much is
-  /// finished.
-  Atomic<std::size_t> bytes_taken{0};
-  Atomic<std::size_t> bytes_finished{0};
+  /// Written by Mover::finish.
+  ShareOutcome outcome;
+
+  /// Room for the mover's own bookkeeping, under whatever lock it has; reset by each submission.
+  Share* next = nullptr;           ///< Link of its queue.
+  std::size_t bytes_taken = 0;     ///< Handed out to some worker; never less than bytes_finished.
+  std::size_t bytes_finished = 0;  ///< In place.
+  bool queued = false;             ///< True while bytes are left to be handed out.
 };
 
 /// One unit of asynchronous work. Not movable: movers hold its address while it runs.
 ///
 /// Ownership: the caller owns the job and both buffers and keeps them alive and in place until the
-/// job has
-///            ended. Destroying a running job stops it and waits for it.
+///            job has ended. Destroying a running job stops it and waits for it. The job may be
+///            destroyed or submitted again as soon as it has ended and the calls of wait(), poll()
+///            and stop() upon it have returned.
 /// Threading: shared - any thread may poll, wait and stop; one at a time may submit.
 class HEADRACE_API Job {
  public:
   /// A job is split among at most this many movers (a Xeon Max has 8 devices).
   static constexpr std::size_t kShareMax = 8;
 
-  /// Called once per submission by the thread that finishes the job, before any waiter returns. It
-  /// must not block, throw, or submit, wait for or destroy this job; it may submit others.
+  /// Called once per accepted submission by the thread that finishes the job, before any waiter
+  /// returns and before state() leaves `running`. That thread is a mover's, one that polls or
+  /// stops, or, if the plan is empty or movers refused part of it, the submitting one inside
+  /// submit_copy. It holds no lock. It must not block, throw, stop the engine, or submit, wait for
+  /// or destroy this job; it may submit others.
   using Callback = void (*)(void* context, const Completion& completion) noexcept;
 
   Job() = default;
@@ -101,16 +117,29 @@ class HEADRACE_API Job {
   [[nodiscard]] bool stop_requested() const;
 
  private:
-  friend class Engine;
-  friend class Mover;
+  friend class EngineState;
 
+  void wait_sleeping();
+  void wait_polling();
+  /// Keeps the engine alive, to poll it; nothing if the job has ended.
+  [[nodiscard]] EngineState* visit_engine();
+
+  // Written by the submitter while the job does not run; published by the edges `job-submitted` and
+  // those of the movers. fell_back_ is written while a share is still in the submitter's hands.
   std::array<Share, kShareMax> shares_;
-  Completion completion_;
+  std::uint32_t share_count_ = 0;
+  bool fell_back_ = false;
+  /// True if a mover of the job has no thread: whoever waits polls instead of sleeping.
+  bool polled_ = false;
   Callback callback_ = nullptr;
   void* callback_context_ = nullptr;
-  Engine* engine_ = nullptr;
-  Atomic<std::uint32_t> state_{static_cast<std::uint32_t>(JobState::idle)};
-  Atomic<std::uint32_t> stop_requested_{0};
+  EngineState* engine_ = nullptr;
+  /// Written by the finishing thread; published by the edge `job-ended`.
+  Completion completion_;
+  /// A JobState and, while running, two flags: see src/engine/job_word.hpp. The store that ends the
+  /// job is the last touch of it by the library.
+  Atomic<std::uint32_t> word_{static_cast<std::uint32_t>(JobState::idle)};
+  /// Shares that have not ended, among them those that no mover has yet.
   Atomic<std::uint32_t> shares_left_{0};
 };
 

@@ -3,6 +3,7 @@
 // The engine splits jobs into shares and gives them to movers; it knows nothing else about them.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -27,17 +28,10 @@ enum class Submit : std::uint8_t {
 
 /// What a mover is, for policies and reports.
 struct MoverInfo {
-  std::string name;            ///< "cpu/node0", "dsa0/wq0.0".
-  std::optional<NodeId> node;  ///< The node it belongs to, if any.
-  bool hardware = false;       ///< True if no processor does the copying.
-};
-
-/// How a share ended.
-struct ShareOutcome {
-  std::size_t bytes_done = 0;
-  Cause cause = Cause::none;
-  bool stopped = false;
-  std::uintptr_t fault_address = 0;
+  std::string name;                           ///< "cpu/node0", "dsa0/wq0.0".
+  std::optional<NodeId> node = std::nullopt;  ///< The node it belongs to, if any.
+  bool hardware = false;                      ///< True if no processor does the copying.
+  bool polled = false;  ///< True if it has no thread: it makes progress only inside Mover::poll.
 };
 
 /// Threading: shared - the engine calls from any thread.
@@ -50,30 +44,35 @@ class HEADRACE_API Mover {
 
   [[nodiscard]] virtual const MoverInfo& info() const = 0;
   /// Takes `share` or refuses it, and returns at once. A taken share is ended exactly once, by
-  /// finish().
+  /// finish(), which may happen before this returns. After stop() the answer is `closed`.
   [[nodiscard]] virtual Submit submit(Share& share) noexcept = 0;
-  /// Looks for ended work; for movers without a thread. Never blocks.
+  /// Looks for ended work and ends it; for movers with `info().polled`. Never blocks.
   virtual void poll() noexcept {}
   /// Takes nothing more, ends every share it holds (what has begun is finished, the rest is
   /// stopped), returns when it holds none. Called once, before destruction.
   virtual void stop() noexcept = 0;
 
  protected:
-  /// Ends `share`. The share and its job may be gone when this returns.
+  /// Ends `share`; with the last share of a job, the job: its callback runs in here, so no lock
+  /// may be held. The share and its job may be gone when this returns. An outcome with fewer bytes
+  /// than the share has is either `stopped` or has a cause (checked).
   static void finish(Share& share, const ShareOutcome& outcome) noexcept;
 };
 
 /// What a mover policy may look at.
 struct MoveContext {
   std::span<const std::unique_ptr<Mover>> movers;
-  std::optional<NodeId> source_node;
-  std::optional<NodeId> target_node;
+  std::optional<NodeId> source_node = std::nullopt;
+  std::optional<NodeId> target_node = std::nullopt;
   std::size_t byte_count = 0;
   /// Counts the submissions of the engine, for policies that take turns.
   std::uint64_t sequence = 0;
 };
 
-/// Indexes into MoveContext::movers, without duplicates; the job is split evenly among them.
+/// Indexes into MoveContext::movers, without duplicates; the job is split evenly among them, or
+/// among the next in turn if it is too small for all.
+///
+/// Threading: confined.
 class MoverChoice {
  public:
   /// Adds a mover; ignored beyond Job::kShareMax and for one that is there already.

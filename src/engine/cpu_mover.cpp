@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cpu_mover.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+
+#include "headrace/base/check.hpp"
+#include "headrace/copy/copy.hpp"
+#include "headrace/platform/thread.hpp"
+
+namespace headrace::engine {
+
+Result<std::unique_ptr<Mover>> CpuMover::make(const CpuMoverOptions& options) {
+  std::unique_ptr<CpuMover> mover(new CpuMover(options));
+  const Result<void> started = mover->start(options.thread_count);
+  if (!started) return fail(started.error());
+  return mover;
+}
+
+CpuMover::CpuMover(const CpuMoverOptions& options)
+    : info_{.name = fmt::format("cpu/node{}", options.node.value()), .node = options.node},
+      cpus_(options.cpus),
+      piece_bytes_(options.piece_bytes),
+      queue_depth_max_(options.queue_depth_max) {}
+
+CpuMover::~CpuMover() {
+  stop();
+}
+
+Result<void> CpuMover::start(std::size_t thread_count) {
+  workers_.reserve(thread_count);
+  for (std::size_t i = 0; i < thread_count; ++i) {
+    try {
+      workers_.emplace_back(&CpuMover::run_worker, this, i);
+    } catch (const std::system_error& error) {
+      return fail(Code::unsupported, fmt::format("start worker {} of {}", i + 1, info_.name),
+                  "the system makes no more threads", "use fewer threads, or raise the limit",
+                  error.code().value());
+    }
+  }
+  const Lock lock(mutex_);
+  while (started_count_ < thread_count) worker_started_.wait(mutex_);
+  return start_result_;
+}
+
+void CpuMover::run_worker(std::size_t worker_index) {
+  platform::name_this_thread(fmt::format("hr-{}-{}", info_.node->value(), worker_index));
+  Result<void> pinned = platform::pin_this_thread(cpus_);
+  if (!pinned) {
+    Error error = pinned.error().within(fmt::format("start a worker of {}", info_.name));
+    error.code = error.os_errno == EPERM ? Code::permission_denied : Code::unsupported;
+    pinned = fail(std::move(error));
+  }
+  {
+    const Lock lock(mutex_);
+    ++started_count_;
+    if (start_result_) start_result_ = pinned;
+  }
+  worker_started_.notify_one();
+  if (pinned) work();
+}
+
+Submit CpuMover::submit(Share& share) noexcept {
+  bool wake = false;
+  {
+    const Lock lock(mutex_);
+    if (stopping_) return Submit::closed;
+    if (held_count_ >= queue_depth_max_) return Submit::full;
+    ++held_count_;
+    push(share);
+    wake = idle_count_ > 0;
+  }
+  if (wake) work_arrived_.notify_one();
+  return Submit::accepted;
+}
+
+void CpuMover::work() {
+  mutex_.lock();
+  while (true) {
+    while (head_ == nullptr && !stopping_) {
+      ++idle_count_;
+      work_arrived_.wait(mutex_);
+      --idle_count_;
+    }
+    if (head_ == nullptr) break;
+    const Piece piece = take();
+    Share& share = *piece.share;
+    if (piece.length_bytes > 0) {
+      const bool more_for_others = head_ != nullptr && idle_count_ > 0;
+      mutex_.unlock();
+      if (more_for_others) work_arrived_.notify_one();
+      copy::copy_bytes(share.target.subspan(piece.offset_bytes, piece.length_bytes),
+                       share.source.subspan(piece.offset_bytes, piece.length_bytes));
+      mutex_.lock();
+      share.bytes_finished += piece.length_bytes;
+    }
+    if (share.queued || share.bytes_finished < share.bytes_taken) continue;
+    // Room for another share before the job ends: whoever waited for it may submit at once.
+    --held_count_;
+    const std::size_t bytes_done = share.bytes_finished;
+    mutex_.unlock();
+    finish(share, {.bytes_done = bytes_done, .stopped = bytes_done < share.target.size()});
+    mutex_.lock();
+  }
+  mutex_.unlock();
+}
+
+CpuMover::Piece CpuMover::take() {
+  Share& share = pop();
+  const std::size_t offset = share.bytes_taken;
+  // Of a stopped share nothing more is handed out. A piece of length 0 must be accounted for before
+  // the lock is released: it does not keep the share from being ended by another worker.
+  if (stopping_ || share.job->stop_requested()) return {&share, offset, 0};
+  const std::size_t length = std::min(piece_bytes_, share.target.size() - offset);
+  share.bytes_taken += length;
+  if (share.bytes_taken < share.target.size()) push(share);
+  return {&share, offset, length};
+}
+
+void CpuMover::push(Share& share) {
+  share.next = nullptr;
+  share.queued = true;
+  (head_ == nullptr ? head_ : tail_->next) = &share;
+  tail_ = &share;
+}
+
+Share& CpuMover::pop() {
+  Share& share = *head_;
+  head_ = share.next;
+  share.queued = false;
+  return share;
+}
+
+void CpuMover::stop() noexcept {
+  {
+    const Lock lock(mutex_);
+    stopping_ = true;
+  }
+  work_arrived_.notify_all();
+  for (std::thread& worker : workers_) {
+    HEADRACE_CHECK(worker.get_id() != std::this_thread::get_id(),
+                   "a callback may not stop the engine that calls it");
+    worker.join();
+  }
+  workers_.clear();
+}
+
+}  // namespace headrace::engine

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// The mover of processors: worker threads pinned to one node, and one queue of shares.
+// Not for: faults in user memory, which end the process as anywhere else.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "headrace/base/mutex.hpp"
+#include "headrace/engine/mover.hpp"
+
+namespace headrace::engine {
+
+struct CpuMoverOptions {
+  NodeId node;
+  /// Processors that the workers may run on; not empty.
+  std::vector<CpuId> cpus;
+  std::size_t thread_count = 1;
+  /// What a worker copies before it looks for other work; not 0.
+  std::size_t piece_bytes = 256U << 10U;
+  /// Shares held at a time; not 0.
+  std::size_t queue_depth_max = 1024;
+};
+
+/// A worker takes a piece of the share at the head of the queue and moves the share to the tail if
+/// bytes are left, so all shares in the queue advance alike: a small job waits for one piece of
+/// each job before it, not for their ends. Several workers may have pieces of one share.
+///
+/// Invariants of a share held, under mutex_:
+///   0 <= bytes_finished <= bytes_taken <= target.size()
+///   queued <=> it is in the queue
+///   it ends when it is not queued and bytes_finished == bytes_taken; the worker whose piece makes
+///   that true ends it, and there is exactly one, as the sums change under the lock.
+///
+/// Threading: shared.
+class CpuMover final : public Mover {
+ public:
+  /// Starts the workers and returns when each is pinned.
+  ///
+  /// Fails: unsupported or permission_denied if threads cannot be made or pinned.
+  [[nodiscard]] static Result<std::unique_ptr<Mover>> make(const CpuMoverOptions& options);
+  ~CpuMover() override;
+
+  [[nodiscard]] const MoverInfo& info() const override { return info_; }
+  [[nodiscard]] Submit submit(Share& share) noexcept override;
+  void stop() noexcept override;
+
+ private:
+  /// A worker's part of a share.
+  struct Piece {
+    Share* share;
+    std::size_t offset_bytes;
+    std::size_t length_bytes;
+  };
+
+  explicit CpuMover(const CpuMoverOptions& options);
+  [[nodiscard]] Result<void> start(std::size_t thread_count);
+  void run_worker(std::size_t worker_index);
+  void work();
+  void push(Share& share) HEADRACE_REQUIRES(mutex_);
+  Share& pop() HEADRACE_REQUIRES(mutex_);
+  [[nodiscard]] Piece take() HEADRACE_REQUIRES(mutex_);
+
+  const MoverInfo info_;
+  const std::vector<CpuId> cpus_;
+  const std::size_t piece_bytes_;
+  const std::size_t queue_depth_max_;
+
+  Mutex mutex_;
+  Condition work_arrived_;
+  Condition worker_started_;
+  Share* head_ HEADRACE_GUARDED_BY(mutex_) = nullptr;
+  Share* tail_ HEADRACE_GUARDED_BY(mutex_) = nullptr;
+  /// Shares taken and not ended, queued or not.
+  std::size_t held_count_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  std::size_t idle_count_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  std::size_t started_count_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  Result<void> start_result_ HEADRACE_GUARDED_BY(mutex_);
+  bool stopping_ HEADRACE_GUARDED_BY(mutex_) = false;
+
+  /// Written by start() and stop(), which do not overlap.
+  std::vector<std::thread> workers_;
+};
+
+}  // namespace headrace::engine

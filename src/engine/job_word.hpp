@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The word of a job: its state and, while it runs, two flags. One word, so that each change is one
+// atomic operation: a stop never reaches a later submission, and the exchange that ends the job
+// learns whether anybody sleeps without touching the job again.
+//
+//   word                   who may write it                      next
+//   idle, done, ...        the submitter                         running
+//   running                the submitter (only if nothing was    what it was before
+//                          taken), the thread that ends the job  done | failed | stopped
+//   running + sleeper      set by a waiter under its bucket      (as running)
+//   running + stop         set by whoever stops                  (as running)
+#pragma once
+
+#include <cstdint>
+
+#include "headrace/engine/job.hpp"
+
+namespace headrace::engine::detail {
+
+inline constexpr std::uint32_t kStateMask = 0xff;
+/// Somebody sleeps in, or polls from, the parking bucket of this job.
+inline constexpr std::uint32_t kSleeperFlag = 1U << 8U;
+/// stop() was called since the submission.
+inline constexpr std::uint32_t kStopFlag = 1U << 9U;
+
+[[nodiscard]] constexpr JobState state_of(std::uint32_t word) {
+  return static_cast<JobState>(word & kStateMask);
+}
+[[nodiscard]] constexpr bool is_running(std::uint32_t word) {
+  return state_of(word) == JobState::running;
+}
+[[nodiscard]] constexpr std::uint32_t word_of(JobState state) {
+  return static_cast<std::uint32_t>(state);
+}
+
+/// Sets `flag` if the job runs. Returns false, and changes nothing, if it does not.
+[[nodiscard]] inline bool set_flag(Atomic<std::uint32_t>& word, std::uint32_t flag) {
+  std::uint32_t seen = word.load_relaxed();  // The exchange below decides.
+  while (is_running(seen)) {
+    // Relaxed: the flag carries no data, and as a read-modify-write it keeps the release sequence
+    // that `job-submitted` began.
+    if ((seen & flag) != 0 || word.compare_exchange_relaxed(seen, seen | flag)) return true;
+  }
+  return false;
+}
+
+}  // namespace headrace::engine::detail
