@@ -11,16 +11,19 @@ import argparse
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # A layer may include those to its left; query, pmem and message do not see each other.
 LAYERS = ("base", "platform", "topo", "copy", "engine", "cache", "query")
 CPP = (".cpp", ".hpp", ".h")
 LINES_MAX = 700
 COLUMNS_MAX = {".cpp": 100, ".hpp": 100, ".h": 100, ".py": 100}
-MEMORY_ORDER = Path("docs/internals/memory-order.md")
+MEMORY_ORDER = "docs/internals/memory-order"
 
 EDGE = re.compile(r"// edge: ([a-z0-9-]+) \((release|acquire|acq_rel)\)")
 ORDERED = re.compile(r"\b(?:load_acquire|store_release|wait_acquire|\w+_acq_rel)\(")
@@ -144,9 +147,9 @@ def check_form(source: Source) -> Iterator[str]:
         code or source.path.startswith("scripts/")
     ) and "SPDX-License-Identifier: Apache-2.0" not in first:
         yield f"{source.path}:1: begin with the SPDX line"
-    if source.lines[-1] != "" or (len(source.lines) > 1 and source.lines[-2] == ""):
-        if code:
-            yield f"{source.path}:{len(source.lines)}: end with exactly one newline"
+    ends_well = source.lines[-1] == "" and (len(source.lines) == 1 or source.lines[-2] != "")
+    if code and not ends_well:
+        yield f"{source.path}:{len(source.lines)}: end with exactly one newline"
     if suffix in {*CPP, ".py"} and len(source.lines) > LINES_MAX:
         yield f"{source.path}: {len(source.lines)} lines, more than {LINES_MAX}: split it by noun"
     columns_max = COLUMNS_MAX.get(suffix)
@@ -197,40 +200,46 @@ def check_threading(source: Source) -> Iterator[str]:
             above = number - 1
             while above >= 0 and re.match(r"\s*(?:///|template)", source.lines[above]):
                 above -= 1
-            if not any("Threading:" in text for text in source.lines[above + 1 : number]):
-                scoped = "scoped_lockable" in line
-                if not scoped:
-                    yield f"{source.path}:{number + 1}: say 'Threading:' immutable, confined, owned or shared"
+            said = any("Threading:" in text for text in source.lines[above + 1 : number])
+            if not said and "scoped_lockable" not in line:
+                yield f"{source.path}:{number + 1}: say 'Threading:' and one of the four words"
 
 
-def check_edges(tree: list[Source], root: Path) -> Iterator[str]:
-    """Each ordered operation names its edge; each edge has both ends and is documented."""
+def check_ordered(source: Source) -> Iterator[str]:
+    """Each ordered operation names its edge in the lines above it."""
+    if not holds_edges(source):
+        return
+    for number, line in enumerate(source.lines):
+        context = source.lines[max(0, number - 5) : number + 1]
+        if ORDERED.search(line) and not any(EDGE.search(text) for text in context):
+            yield f"{source.path}:{number + 1}: name the edge: // edge: NAME (release|acquire)"
+
+
+def holds_edges(source: Source) -> bool:
+    """Whether the file is one of the library that may use atomics."""
+    return source.path.startswith(("src/", "include/")) and not source.path.endswith("atomic.hpp")
+
+
+def check_edges(tree: list[Source]) -> Iterator[str]:
+    """Each edge has both ends and is described; what is described exists."""
     ends: dict[str, set[str]] = {}
     places: dict[str, str] = {}
-    for source in tree:
-        if not source.path.startswith(("src/", "include/")) or source.path.endswith(
-            "base/atomic.hpp"
-        ):
-            continue
-        for number, line in enumerate(source.lines):
+    for source in filter(holds_edges, tree):
+        for number, line in enumerate(source.lines, 1):
             for name, end in EDGE.findall(line):
-                ends.setdefault(name, set()).update(
-                    {"release", "acquire"} if end == "acq_rel" else {end}
-                )
-                places.setdefault(name, f"{source.path}:{number + 1}")
-            context = source.lines[max(0, number - 5) : number + 1]
-            if ORDERED.search(line) and not any(EDGE.search(text) for text in context):
-                yield f"{source.path}:{number + 1}: name the edge: // edge: NAME (release|acquire|acq_rel)"
-    document = root / MEMORY_ORDER
-    described = document.read_text(encoding="utf-8") if document.is_file() else ""
+                both = {"release", "acquire"}
+                ends.setdefault(name, set()).update(both if end == "acq_rel" else {end})
+                places.setdefault(name, f"{source.path}:{number}")
+    pages = [source for source in tree if source.path.startswith(MEMORY_ORDER)]
+    described = {line for page in pages for line in page.lines if line.startswith("### `")}
     for name, seen in sorted(ends.items()):
-        if seen != {"release", "acquire"}:
-            yield f"{places[name]}: edge '{name}' has only a {', '.join(seen)} end"
+        if len(seen) == 1:
+            yield f"{places[name]}: edge '{name}' has only a {seen.pop()} end"
         if f"### `{name}`" not in described:
-            yield f"{places[name]}: edge '{name}' is not described in {MEMORY_ORDER}"
-    for name in re.findall(r"^### `([a-z0-9-]+)`", described, flags=re.MULTILINE):
-        if name not in ends:
-            yield f"{MEMORY_ORDER}: edge '{name}' is in no source"
+            yield f"{places[name]}: edge '{name}' is not described in {MEMORY_ORDER}.d"
+    for heading in sorted(described):
+        if heading.removeprefix("### `").removesuffix("`") not in ends:
+            yield f"{MEMORY_ORDER}.d: edge {heading.removeprefix('### ')} is in no source"
 
 
 def problems(root: Path) -> list[str]:
@@ -238,9 +247,9 @@ def problems(root: Path) -> list[str]:
     tree = list(sources(root))
     found: list[str] = []
     for source in tree:
-        for check in (check_form, check_layers, check_bans, check_threading):
+        for check in (check_form, check_layers, check_bans, check_threading, check_ordered):
             found += check(source)
-    found += check_edges(tree, root)
+    found += check_edges(tree)
     return found
 
 
