@@ -70,6 +70,8 @@ EngineState::EngineState(std::vector<std::unique_ptr<Mover>> movers, MoverPolicy
     : movers_(std::move(movers)), policy_(policy ? std::move(policy) : movers::near_target) {}
 
 bool EngineState::enter(std::uint64_t count) noexcept {
+  // Late callers must not keep the count of a closed gate from being 0.
+  if (is_closed()) return false;
   // edge: engine-gate (acq_rel)
   if ((gate_.fetch_add_acq_rel(count) & kClosed) == 0) return true;
   leave(count);

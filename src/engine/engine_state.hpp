@@ -53,7 +53,7 @@ class EngineState {
   /// The number of those for whom the movers must live - calls of submit_copy, jobs that run,
   /// threads that poll for a job - and, in the highest bit, whether the gate is closed. A job
   /// begins only if its submission came before the closing, so a closed gate with nobody inside
-  /// stays so, but for callers of submit_copy that come too late, add themselves and leave at once.
+  /// stays so, but for calls of submit_copy that met the closing, add themselves and leave at once.
   alignas(64) Atomic<std::uint64_t> gate_{0};
   Atomic<std::uint64_t> sequence_{0};
   Atomic<std::uint64_t> jobs_submitted_{0};
