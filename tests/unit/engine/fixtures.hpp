@@ -1,26 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tests of the engine share: machines, buffers, and movers that do as they are told.
+// What the tests of the engine share: machines, buffers, and a mover that does as it is told.
 #pragma once
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <functional>
+#include <latch>
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include "headrace/base/mutex.hpp"
 #include "headrace/base/random.hpp"
 #include "headrace/engine/engine.hpp"
 #include "headrace/platform/thread.hpp"
 
 namespace headrace::engine::test {
 
-/// A machine of one node with the processors of this process.
-inline topo::Machine this_machine() {
+/// A machine of `node_count` nodes, each with all processors of this process.
+inline topo::Machine this_machine(std::uint32_t node_count = 1) {
   topo::Machine machine;
-  topo::Node& node = machine.nodes.emplace_back();
-  node.id = NodeId(0);
-  node.cpus = platform::allowed_cpus();
+  for (std::uint32_t i = 0; i < node_count; ++i) {
+    topo::Node& node = machine.nodes.emplace_back();
+    node.id = NodeId(i);
+    node.cpus = platform::allowed_cpus();
+  }
   return machine;
 }
 
@@ -30,39 +37,149 @@ inline std::unique_ptr<Engine> make_engine(EngineOptions options = {}) {
   return std::move(*engine);
 }
 
-inline std::unique_ptr<Engine> make_engine(std::unique_ptr<Mover> mover) {
-  std::vector<std::unique_ptr<Mover>> movers;
-  movers.push_back(std::move(mover));
-  return std::move(Engine::make(std::move(movers)).value());
-}
-
 /// A source of random bytes and a target that differs from it everywhere.
 struct Buffers {
-  explicit Buffers(std::size_t byte_count, std::uint64_t seed = 1) : source(byte_count) {
+  explicit Buffers(std::size_t byte_count, std::uint64_t seed = 1)
+      : source(byte_count), target(byte_count) {
     Random random(seed);
-    std::size_t i = 0;
-    for (; i + 8 <= byte_count; i += 8) {
+    for (std::size_t i = 0; i < byte_count; i += sizeof(std::uint64_t)) {
       const std::uint64_t word = random();
-      std::memcpy(source.data() + i, &word, 8);
+      std::memcpy(source.data() + i, &word, std::min(sizeof word, byte_count - i));
     }
-    for (; i < byte_count; ++i) source[i] = static_cast<std::byte>(random());
-    target.reserve(byte_count);
-    for (const std::byte value : source) target.push_back(~value);
+    std::transform(source.begin(), source.end(), target.begin(), [](std::byte b) { return ~b; });
   }
 
   [[nodiscard]] CopyPlan plan() { return {.target = target, .source = source}; }
   [[nodiscard]] bool equal() const { return source == target; }
-  /// Bytes of the target that were written; every other one still differs from the source.
+  /// Bytes that were written; the others still differ from the source.
   [[nodiscard]] std::size_t moved_bytes() const {
     std::size_t count = 0;
-    for (std::size_t i = 0; i < source.size(); ++i) {
-      if (target[i] == source[i]) ++count;
-    }
+    for (std::size_t i = 0; i < source.size(); ++i) count += source[i] == target[i] ? 1U : 0U;
     return count;
   }
 
   std::vector<std::byte> source;
   std::vector<std::byte> target;
+};
+
+/// A mover without a thread, as a device would be: takes shares as `answer` says, and ends in
+/// poll() those that it has taken, as `work` says.
+class PolledMover final : public Mover {
+ public:
+  struct Options {
+    MoverInfo info{.name = "test", .polled = true};
+    /// What submit() says to its call number n, from 0; nothing: always accepted.
+    std::function<Submit(std::size_t)> answer = {};
+    /// Moves a share and says how it ended; nothing: copies it.
+    std::function<ShareOutcome(const Share&)> work = {};
+    /// Ends the share taken last first.
+    bool last_first = false;
+  };
+
+  explicit PolledMover(Options options) : options_(std::move(options)) { held_.reserve(64); }
+
+  [[nodiscard]] const MoverInfo& info() const override { return options_.info; }
+
+  [[nodiscard]] Submit submit(Share& share) noexcept override {
+    const Lock lock(mutex_);
+    if (stopping_) return Submit::closed;
+    const Submit answer = options_.answer ? options_.answer(call_count_) : Submit::accepted;
+    ++call_count_;
+    if (answer == Submit::accepted) {
+      held_.push_back(&share);
+      ++unfinished_count_;
+    }
+    return answer;
+  }
+
+  void poll() noexcept override {
+    while (Share* const share = take()) {
+      const std::size_t byte_count = share->target.size();
+      ShareOutcome outcome{.bytes_done = byte_count};
+      if (share->job->stop_requested()) {
+        outcome = {.stopped = true};
+      } else if (options_.work) {
+        outcome = options_.work(*share);
+      } else {
+        std::memcpy(share->target.data(), share->source.data(), byte_count);
+      }
+      end(*share, outcome);
+    }
+  }
+
+  void stop() noexcept override {
+    {
+      const Lock lock(mutex_);
+      stopping_ = true;
+    }
+    while (Share* const share = take()) end(*share, {.stopped = true});
+    const Lock lock(mutex_);
+    while (unfinished_count_ > 0) finished_.wait(mutex_);
+  }
+
+ private:
+  Share* take() noexcept {
+    const Lock lock(mutex_);
+    if (held_.empty()) return nullptr;
+    const auto which = options_.last_first ? held_.end() - 1 : held_.begin();
+    Share* const share = *which;
+    held_.erase(which);
+    return share;
+  }
+
+  void end(Share& share, const ShareOutcome& outcome) noexcept {
+    finish(share, outcome);
+    const Lock lock(mutex_);
+    --unfinished_count_;
+    finished_.notify_all();
+  }
+
+  const Options options_;
+  Mutex mutex_;
+  Condition finished_;
+  std::vector<Share*> held_ HEADRACE_GUARDED_BY(mutex_);
+  std::size_t unfinished_count_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  std::size_t call_count_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  bool stopping_ HEADRACE_GUARDED_BY(mutex_) = false;
+};
+
+/// An engine of polled movers; jobs go to all of them.
+template <typename... Options>
+std::unique_ptr<Engine> make_polled_engine(Options... options) {
+  std::vector<std::unique_ptr<Mover>> list;
+  (list.push_back(std::make_unique<PolledMover>(std::move(options))), ...);
+  return std::move(Engine::make(std::move(list), movers::all).value());
+}
+
+/// A job that keeps the one worker of an engine inside its callback until it is told to go on, so
+/// that what is submitted meanwhile begins together. (Real callbacks must not block.)
+class Roadblock {
+ public:
+  explicit Roadblock(Engine& engine) {
+    const SubmitOptions options{.callback =
+                                    [](void* context, const Completion&) noexcept {
+                                      auto* const self = static_cast<Roadblock*>(context);
+                                      self->reached_.count_down();
+                                      self->open_.wait();
+                                    },
+                                .callback_context = this};
+    EXPECT_EQ(engine.submit_copy(job_, buffers_.plan(), options), Submit::accepted);
+    reached_.wait();
+  }
+  ~Roadblock() { open(); }
+  Roadblock(const Roadblock&) = delete;
+  Roadblock& operator=(const Roadblock&) = delete;
+
+  void open() {
+    if (!std::exchange(opened_, true)) open_.count_down();
+  }
+
+ private:
+  Buffers buffers_{1};
+  std::latch reached_{1};
+  std::latch open_{1};
+  bool opened_ = false;
+  Job job_;
 };
 
 }  // namespace headrace::engine::test

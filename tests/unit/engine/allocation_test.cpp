@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// No heap allocation per operation: an executable of its own, as it replaces operator new.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <new>
+
+#include "fixtures.hpp"
+#include "headrace/base/atomic.hpp"
+
+namespace {
+
+headrace::Atomic<std::size_t> allocation_count;
+
+}  // namespace
+
+void* operator new(std::size_t byte_count) {
+  allocation_count.fetch_add_relaxed(1);  // A count of its own.
+  if (void* const memory = std::malloc(byte_count)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+
+namespace headrace::engine {
+namespace {
+
+TEST(Allocation, IsSeenByThisTest) {
+  const std::size_t before = allocation_count.load_relaxed();  // Same thread.
+  const std::vector<int> allocated(100);
+  EXPECT_EQ(allocated.size(), 100U);
+  EXPECT_GT(allocation_count.load_relaxed(), before);
+}
+
+TEST(Allocation, NoneIsMadeBySubmittingMovingWaitingPollingAndStopping) {
+  auto made = Engine::make(test::this_machine(4), {.threads_per_node = 1, .policy = movers::all});
+  ASSERT_TRUE(made.has_value());
+  Engine& engine = **made;
+  const MoverPolicy policy = movers::near_target;
+  test::Buffers buffers(1U << 20U);
+  int callback_count = 0;
+  const auto round = [&] {
+    Job job;
+    for (const MoverPolicy* const chosen : {static_cast<const MoverPolicy*>(nullptr), &policy}) {
+      const SubmitOptions options{
+          .target_node = NodeId(2),
+          .policy = chosen,
+          .callback = [](void* context,
+                         const Completion&) noexcept { ++*static_cast<int*>(context); },
+          .callback_context = &callback_count};
+      ASSERT_EQ(engine.submit_copy(job, buffers.plan(), options), Submit::accepted);
+      static_cast<void>(job.poll());
+      ASSERT_EQ(job.wait().state, JobState::done);
+      ASSERT_EQ(engine.submit_copy(job, buffers.plan(), options), Submit::accepted);
+      job.stop();
+      ASSERT_NE(job.wait().state, JobState::running);
+    }
+  };
+  round();  // Whatever is made at the first use, such as the parking buckets.
+  const std::size_t before = allocation_count.load_relaxed();  // The workers have ended their jobs.
+  for (int i = 0; i < 200; ++i) round();
+  EXPECT_EQ(allocation_count.load_relaxed() - before, 0U);
+  EXPECT_EQ(callback_count, 201 * 4);
+}
+
+}  // namespace
+}  // namespace headrace::engine

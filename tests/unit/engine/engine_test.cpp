@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// The life of an engine: making it, refusing to, stopping it, its totals.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "fixtures.hpp"
+#include "headrace/base/atomic.hpp"
+
+namespace headrace::engine {
+namespace {
+
+using test::Buffers;
+using test::make_engine;
+using test::make_polled_engine;
+using test::PolledMover;
+using test::Roadblock;
+using test::this_machine;
+
+Code code_of(const topo::Machine& machine, EngineOptions options) {
+  const auto engine = Engine::make(machine, std::move(options));
+  EXPECT_FALSE(engine.has_value());
+  return engine.has_value() ? Code::not_found : engine.error().code;
+}
+
+TEST(Engine, ImpossibleOptionsAreRefusedWithTheirCause) {
+  topo::Machine machine = this_machine(2);
+  machine.nodes[1].cpus.clear();
+  EXPECT_EQ(code_of(machine, {.nodes = {NodeId(7)}}), Code::invalid_argument);
+  EXPECT_EQ(code_of(machine, {.nodes = {NodeId(1)}}), Code::invalid_argument);
+  EXPECT_EQ(code_of(machine, {.nodes = {NodeId(0), NodeId(0)}}), Code::invalid_argument);
+  EXPECT_EQ(code_of(machine, {.threads_per_node = 1'000'000'000}), Code::invalid_argument);
+  EXPECT_EQ(code_of(machine, {.piece = Bytes(0)}), Code::invalid_argument);
+  EXPECT_EQ(code_of(machine, {.queue_depth_max = 0}), Code::invalid_argument);
+  EXPECT_EQ(code_of(topo::Machine(), {}), Code::invalid_argument);
+  EXPECT_NE(Engine::make(machine, {.nodes = {NodeId(7)}}).error().message().find("no node 7"),
+            std::string::npos);
+}
+
+TEST(Engine, ProcessorsThatDoNotExistAreRefused) {
+  topo::Machine machine = this_machine();
+  machine.nodes[0].cpus = {CpuId(60'000)};
+  EXPECT_EQ(code_of(machine, {.threads_per_node = 2}), Code::unsupported);
+}
+
+TEST(Engine, NoMoverOrANullOneIsRefused) {
+  EXPECT_EQ(Engine::make(std::vector<std::unique_ptr<Mover>>()).error().code,
+            Code::invalid_argument);
+  std::vector<std::unique_ptr<Mover>> movers(1);
+  EXPECT_EQ(Engine::make(std::move(movers)).error().code, Code::invalid_argument);
+}
+
+TEST(Engine, OnlyNodesWithProcessorsGetWorkers) {
+  topo::Machine machine = this_machine(3);
+  machine.nodes[1].cpus.clear();
+  const auto engine = Engine::make(machine);
+  ASSERT_TRUE(engine.has_value());
+  const std::vector<MoverInfo> movers = (*engine)->movers();
+  ASSERT_EQ(movers.size(), 2U);
+  EXPECT_EQ(movers[0].name, "cpu/node0");
+  EXPECT_EQ(movers[1].name, "cpu/node2");
+  EXPECT_EQ(movers[1].node, NodeId(2));
+  EXPECT_FALSE(movers[1].hardware);
+  EXPECT_FALSE(movers[1].polled);
+}
+
+TEST(Engine, AnEmptyPlanIsDoneAtOnceAndCallsBack) {
+  const auto engine = make_polled_engine(PolledMover::Options{});
+  Job job;
+  int call_count = 0;
+  ASSERT_EQ(engine->submit_copy(job, {},
+                                {.callback =
+                                     [](void* context, const Completion& completion) noexcept {
+                                       EXPECT_EQ(completion.state, JobState::done);
+                                       ++*static_cast<int*>(context);
+                                     },
+                                 .callback_context = &call_count}),
+            Submit::accepted);
+  EXPECT_EQ(job.state(), JobState::done);
+  EXPECT_EQ(call_count, 1);
+}
+
+TEST(Engine, AfterStopSubmissionsAreClosedAndJobsAreAsBefore) {
+  const auto engine = make_engine({.threads_per_node = 1});
+  Buffers buffers(1000);
+  Job job;
+  engine->stop();
+  engine->stop();
+  EXPECT_EQ(engine->submit_copy(job, buffers.plan()), Submit::closed);
+  EXPECT_EQ(engine->submit_copy(job, {}), Submit::closed);
+  EXPECT_EQ(job.state(), JobState::idle);
+  EXPECT_EQ(buffers.moved_bytes(), 0U);
+  EXPECT_EQ(engine->statistics().submissions_refused, 2U);
+}
+
+TEST(Engine, StopEndsEveryJobThatRuns) {
+  for (std::uint64_t round = 0; round < 20; ++round) {
+    auto engine = make_engine({.threads_per_node = 2, .piece = kib(4)});
+    std::vector<Job> jobs(20);
+    std::vector<Buffers> buffers;
+    for (std::size_t i = 0; i < jobs.size(); ++i) buffers.emplace_back(64U << 10U, i);
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      ASSERT_EQ(engine->submit_copy(jobs[i], buffers[i].plan()), Submit::accepted);
+    }
+    if (round % 2 == 0) {
+      engine->stop();
+    } else {
+      engine.reset();
+    }
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      ASSERT_NE(jobs[i].state(), JobState::running);
+      ASSERT_EQ(jobs[i].completion().bytes_done, buffers[i].moved_bytes());
+      ASSERT_EQ(jobs[i].wait().state, buffers[i].equal() ? JobState::done : JobState::stopped);
+    }
+  }
+}
+
+TEST(Engine, AnEngineMayBeDestroyedWhileOthersWaitForItsJobs) {
+  for (int round = 0; round < 50; ++round) {
+    for (const bool polled : {false, true}) {
+      std::unique_ptr<Engine> engine = polled ? make_polled_engine(PolledMover::Options{})
+                                              : make_engine({.threads_per_node = 1});
+      Buffers buffers(100'000);
+      Job job;
+      ASSERT_EQ(engine->submit_copy(job, buffers.plan()), Submit::accepted);
+      std::latch waiting(2);
+      std::thread waiter([&] {
+        waiting.count_down();
+        EXPECT_NE(job.wait().state, JobState::running);
+      });
+      std::thread poller([&] {
+        waiting.count_down();
+        while (!job.poll()) std::this_thread::yield();
+      });
+      waiting.wait();
+      engine.reset();
+      waiter.join();
+      poller.join();
+    }
+  }
+}
+
+TEST(Engine, TotalsAreExact) {
+  const auto engine = make_engine({.threads_per_node = 2, .queue_depth_max = 1});
+  Buffers buffers(3000);
+  Job job;
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_EQ(engine->submit_copy(job, buffers.plan()), Submit::accepted);
+    job.wait();
+  }
+  ASSERT_EQ(engine->submit_copy(job, {}), Submit::accepted);
+  const MoverPolicy nobody = [](const MoveContext&, MoverChoice&) {};
+  ASSERT_EQ(engine->submit_copy(job, buffers.plan(), {.policy = &nobody}), Submit::accepted);
+  engine->stop();
+  ASSERT_EQ(engine->submit_copy(job, buffers.plan()), Submit::closed);
+  const EngineStatistics totals = engine->statistics();
+  EXPECT_EQ(totals.jobs_submitted, 12U);
+  EXPECT_EQ(totals.jobs_done, 11U);
+  EXPECT_EQ(totals.jobs_failed, 1U);
+  EXPECT_EQ(totals.jobs_stopped, 0U);
+  EXPECT_EQ(totals.submissions_refused, 1U);
+  EXPECT_EQ(totals.bytes_moved, 30'000U);
+}
+
+TEST(EngineDeathTest, BrokenContractsAreNamed) {
+  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  const auto engine = make_polled_engine(PolledMover::Options{});
+  Buffers buffers(1000);
+  Job job;
+  const auto submit = [&](const CopyPlan& plan) {
+    static_cast<void>(engine->submit_copy(job, plan));
+  };
+  const std::span<std::byte> bytes(buffers.target);
+  EXPECT_DEATH(submit({.target = bytes, .source = bytes.first(1)}), "one length");
+  EXPECT_DEATH(submit({.target = bytes, .source = {static_cast<std::byte*>(nullptr), 1000}}),
+               "null");
+  EXPECT_DEATH(submit({.target = bytes.subspan(1), .source = bytes.first(999)}), "disjoint");
+  EXPECT_DEATH(job.wait(), "submitted");
+  EXPECT_DEATH(static_cast<void>(job.completion()), "ended");
+  submit(buffers.plan());
+  EXPECT_DEATH(submit(buffers.plan()), "running job");
+  EXPECT_DEATH(static_cast<void>(job.completion()), "ended");
+}
+
+TEST(Engine, SourceAndTargetMayBeTheSame) {
+  const auto engine = make_engine({.threads_per_node = 1});
+  Buffers buffers(1000);
+  Job job;
+  ASSERT_EQ(engine->submit_copy(job, {.target = buffers.source, .source = buffers.source}),
+            Submit::accepted);
+  EXPECT_EQ(job.wait().state, JobState::done);
+}
+
+}  // namespace
+}  // namespace headrace::engine

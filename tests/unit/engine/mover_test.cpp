@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the engine makes of movers: policies, refusals, failures, movers without a thread.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "fixtures.hpp"
+#include "support/seed.hpp"
+
+namespace headrace::engine {
+namespace {
+
+using test::Buffers;
+using test::make_polled_engine;
+using test::PolledMover;
+
+/// Room for two shares, so that two movers are asked.
+constexpr std::size_t kTwoShares = 128U << 10U;
+
+std::size_t always_full_calls = 0;
+
+Submit always_full(std::size_t) {
+  ++always_full_calls;
+  return Submit::full;
+}
+
+std::vector<std::unique_ptr<Mover>> movers_on(std::vector<std::optional<NodeId>> nodes) {
+  std::vector<std::unique_ptr<Mover>> list;
+  for (const std::optional<NodeId>& node : nodes) {
+    list.push_back(std::make_unique<PolledMover>(
+        PolledMover::Options{.info = {.name = "m", .node = node, .polled = true}}));
+  }
+  return list;
+}
+
+std::vector<std::uint32_t> choose(const MoverPolicy& policy, const MoveContext& context) {
+  MoverChoice choice;
+  policy(context, choice);
+  return {choice.chosen().begin(), choice.chosen().end()};
+}
+
+TEST(MoverPolicy, NearTargetChoosesAllMoversOfTheTargetsNode) {
+  const auto list = movers_on({NodeId(0), NodeId(1), NodeId(0), std::nullopt});
+  const auto near = [&](std::optional<NodeId> target) {
+    return choose(movers::near_target,
+                  {.movers = list, .source_node = NodeId(1), .target_node = target});
+  };
+  EXPECT_EQ(near(NodeId(0)), (std::vector<std::uint32_t>{0, 2}));
+  EXPECT_EQ(near(NodeId(1)), (std::vector<std::uint32_t>{1}));
+  EXPECT_EQ(near(NodeId(9)), (std::vector<std::uint32_t>{0}));
+  EXPECT_EQ(near(std::nullopt), (std::vector<std::uint32_t>{0}));
+}
+
+TEST(MoverPolicy, NearSourceChoosesAllMoversOfTheSourcesNode) {
+  const auto list = movers_on({NodeId(0), NodeId(1), NodeId(1)});
+  EXPECT_EQ(choose(movers::near_source,
+                   {.movers = list, .source_node = NodeId(1), .target_node = NodeId(0)}),
+            (std::vector<std::uint32_t>{1, 2}));
+}
+
+TEST(MoverPolicy, AllChoosesAsManyAsAJobCanHave) {
+  EXPECT_EQ(choose(movers::all, {.movers = movers_on({NodeId(0), NodeId(1)})}),
+            (std::vector<std::uint32_t>{0, 1}));
+  EXPECT_EQ(
+      choose(movers::all, {.movers = movers_on(std::vector<std::optional<NodeId>>(10))}).size(),
+      Job::kShareMax);
+}
+
+TEST(MoverPolicy, RoundRobinTakesTurns) {
+  const auto list = movers_on({NodeId(0), NodeId(1), NodeId(2)});
+  for (std::uint32_t i = 0; i < 7; ++i) {
+    EXPECT_EQ(choose(movers::round_robin, {.movers = list, .sequence = i}),
+              (std::vector<std::uint32_t>{i % 3}));
+  }
+}
+
+TEST(MoverPolicy, APolicyThatChoosesNobodyFailsTheJob) {
+  const auto engine = make_polled_engine(PolledMover::Options{});
+  Buffers buffers(100);
+  const MoverPolicy nobody = [](const MoveContext&, MoverChoice&) {};
+  const MoverPolicy nonsense = [](const MoveContext&, MoverChoice& choice) { choice.add(5); };
+  for (const MoverPolicy* const policy : {&nobody, &nonsense}) {
+    Job job;
+    ASSERT_EQ(engine->submit_copy(job, buffers.plan(), {.policy = policy}), Submit::accepted);
+    EXPECT_EQ(job.wait().state, JobState::failed);
+    EXPECT_EQ(job.completion().cause, Cause::mover_refused);
+    EXPECT_EQ(job.completion().bytes_done, 0U);
+  }
+}
+
+TEST(MoverPolicy, APolicySeesTheJob) {
+  const auto engine = make_polled_engine(PolledMover::Options{});
+  Buffers buffers(100);
+  MoveContext seen;
+  const MoverPolicy look = [&](const MoveContext& context, MoverChoice& choice) {
+    seen = context;
+    choice.add(0);
+  };
+  for (std::uint64_t turn = 0; turn < 3; ++turn) {
+    Job job;
+    ASSERT_EQ(
+        engine->submit_copy(job, buffers.plan(),
+                            {.source_node = NodeId(3), .target_node = NodeId(4), .policy = &look}),
+        Submit::accepted);
+    EXPECT_EQ(seen.movers.size(), 1U);
+    EXPECT_EQ(seen.source_node, NodeId(3));
+    EXPECT_EQ(seen.target_node, NodeId(4));
+    EXPECT_EQ(seen.byte_count, 100U);
+    EXPECT_EQ(seen.sequence, turn);
+  }
+}
+
+TEST(MoverPolicy, APolicyThatThrowsLeavesTheEngineAndTheJobAsTheyWere) {
+  const auto engine = make_polled_engine(PolledMover::Options{});
+  Buffers buffers(100);
+  Job job;
+  const MoverPolicy thrower = [](const MoveContext&, MoverChoice&) { throw 1; };
+  EXPECT_THROW(static_cast<void>(engine->submit_copy(job, buffers.plan(), {.policy = &thrower})),
+               int);
+  EXPECT_EQ(job.state(), JobState::idle);
+  engine->stop();  // Returns: nobody is left inside.
+}
+
+TEST(Mover, WithoutAThreadItIsDrivenByWhoeverWaits) {
+  const auto engine = make_polled_engine(PolledMover::Options{});
+  Buffers buffers(100'000);
+  Job job;
+  ASSERT_EQ(engine->submit_copy(job, buffers.plan()), Submit::accepted);
+  EXPECT_EQ(job.state(), JobState::running);
+  EXPECT_EQ(job.wait().state, JobState::done);
+  EXPECT_TRUE(buffers.equal());
+}
+
+TEST(Mover, WithoutAThreadItIsDrivenByWhoeverPolls) {
+  const auto engine = make_polled_engine(PolledMover::Options{});
+  Buffers buffers(100'000);
+  Job first;
+  Job second;
+  ASSERT_EQ(engine->submit_copy(first, buffers.plan()), Submit::accepted);
+  EXPECT_TRUE(first.poll());
+  ASSERT_EQ(engine->submit_copy(second, buffers.plan()), Submit::accepted);
+  engine->poll();
+  EXPECT_EQ(second.state(), JobState::done);
+}
+
+TEST(Mover, ThatIsFullEveryOtherTimeMakesNoJobHalf) {
+  const auto flaky = [](std::size_t call) {
+    return call % 2 == 0 ? Submit::accepted : Submit::full;
+  };
+  const auto engine = make_polled_engine(PolledMover::Options{.answer = flaky},
+                                         PolledMover::Options{.answer = flaky},
+                                         PolledMover::Options{.answer = flaky, .last_first = true});
+  Random random(headrace::test::seed());
+  std::uint64_t refused_count = 0;
+  std::uint64_t fallback_count = 0;
+  for (int i = 0; i < 200; ++i) {
+    Buffers buffers(1 + random.below(400'000), random());
+    Job job;
+    const Submit answer = engine->submit_copy(job, buffers.plan());
+    if (answer == Submit::full) {
+      ++refused_count;
+      ASSERT_EQ(job.state(), JobState::idle);
+      engine->poll();
+      ASSERT_EQ(buffers.moved_bytes(), 0U);
+      continue;
+    }
+    ASSERT_EQ(answer, Submit::accepted);
+    ASSERT_EQ(job.wait().state, JobState::done);
+    ASSERT_EQ(job.completion().bytes_done, buffers.source.size());
+    ASSERT_TRUE(buffers.equal());
+    fallback_count += job.completion().fell_back ? 1U : 0U;
+  }
+  EXPECT_GT(refused_count, 0U);
+  EXPECT_GT(fallback_count, 0U);
+  const EngineStatistics totals = engine->statistics();
+  EXPECT_EQ(totals.jobs_submitted, 200 - refused_count);
+  EXPECT_EQ(totals.jobs_done, 200 - refused_count);
+  EXPECT_EQ(totals.submissions_refused, refused_count);
+}
+
+TEST(Mover, ThatRefusesALaterShareHandsItToAnotherChosenOne) {
+  std::size_t moved_by_the_willing = 0;
+  const auto count = [&](const Share& share) {
+    std::memcpy(share.target.data(), share.source.data(), share.target.size());
+    moved_by_the_willing += share.target.size();
+    return ShareOutcome{.bytes_done = share.target.size()};
+  };
+  for (const Submit answer : {Submit::full, Submit::closed}) {
+    moved_by_the_willing = 0;
+    const auto engine =
+        make_polled_engine(PolledMover::Options{.work = count},
+                           PolledMover::Options{.answer = [=](std::size_t) { return answer; }});
+    Buffers buffers(kTwoShares);
+    Job job;
+    ASSERT_EQ(engine->submit_copy(job, buffers.plan()), Submit::accepted);
+    EXPECT_EQ(job.wait().state, JobState::done);
+    EXPECT_TRUE(job.completion().fell_back);
+    EXPECT_TRUE(buffers.equal());
+    EXPECT_EQ(moved_by_the_willing, kTwoShares);
+  }
+}
+
+TEST(Mover, WhatNoMoverTakesTheCallingThreadMoves) {
+  std::size_t moved_by_movers = 0;
+  const auto count = [&](const Share& share) {
+    std::memcpy(share.target.data(), share.source.data(), share.target.size());
+    moved_by_movers += share.target.size();
+    return ShareOutcome{.bytes_done = share.target.size()};
+  };
+  const auto once = [](std::size_t call) { return call == 0 ? Submit::accepted : Submit::full; };
+  const auto engine = make_polled_engine(PolledMover::Options{.answer = once, .work = count},
+                                         PolledMover::Options{.answer = always_full});
+  Buffers buffers(kTwoShares);
+  Job job;
+  ASSERT_EQ(engine->submit_copy(job, buffers.plan()), Submit::accepted);
+  EXPECT_GT(buffers.moved_bytes(), 0U);
+  EXPECT_EQ(job.state(), JobState::running);
+  EXPECT_EQ(job.wait().state, JobState::done);
+  EXPECT_TRUE(job.completion().fell_back);
+  EXPECT_EQ(job.completion().bytes_done, kTwoShares);
+  EXPECT_TRUE(buffers.equal());
+  EXPECT_LT(moved_by_movers, kTwoShares);
+}
+
+TEST(Mover, ThatIsAskedFirstAndFullRefusesTheJobBeforeAnybodyElseIsAsked) {
+  std::size_t second_call_count = 0;
+  const auto engine = make_polled_engine(PolledMover::Options{.answer = always_full},
+                                         PolledMover::Options{.answer = [&](std::size_t) {
+                                           ++second_call_count;
+                                           return Submit::accepted;
+                                         }});
+  Buffers buffers(kTwoShares);
+  Job job;
+  EXPECT_EQ(engine->submit_copy(job, buffers.plan()), Submit::full);
+  EXPECT_EQ(job.state(), JobState::idle);
+  EXPECT_EQ(second_call_count, 0U);
+}
+
+TEST(Mover, ThatIsClosedByItselfIsReplacedByTheCallingThread) {
+  const auto engine = make_polled_engine(
+      PolledMover::Options{.answer = [](std::size_t) { return Submit::closed; }});
+  Buffers buffers(1000);
+  Job job;
+  ASSERT_EQ(engine->submit_copy(job, buffers.plan()), Submit::accepted);
+  EXPECT_EQ(job.state(), JobState::done);
+  EXPECT_TRUE(job.completion().fell_back);
+  EXPECT_TRUE(buffers.equal());
+}
+
+TEST(Mover, ThatFailsFailsTheJobAfterAllSharesHaveEnded) {
+  const auto half = [](Cause cause, std::uintptr_t address) {
+    return [=](const Share&) {
+      return ShareOutcome{.bytes_done = 1000, .cause = cause, .fault_address = address};
+    };
+  };
+  // Shares end in the order third, second, first; the first in the plan names the cause.
+  const auto engine = make_polled_engine(
+      PolledMover::Options{}, PolledMover::Options{.work = half(Cause::page_fault, 0x1000)},
+      PolledMover::Options{.work = half(Cause::device_error, 0)});
+  Buffers buffers(192U << 10U);
+  Job job;
+  ASSERT_EQ(engine->submit_copy(job, buffers.plan()), Submit::accepted);
+  const Completion& completion = job.wait();
+  EXPECT_EQ(completion.state, JobState::failed);
+  EXPECT_EQ(completion.cause, Cause::page_fault);
+  EXPECT_EQ(completion.fault_address, 0x1000U);
+  EXPECT_GE(completion.bytes_done, (64U << 10U) - 4096U + 2000U);
+  EXPECT_EQ(completion.bytes_done, buffers.moved_bytes() + 2000U);
+  EXPECT_EQ(engine->statistics().jobs_failed, 1U);
+}
+
+TEST(Mover, MayEndSharesInAnyOrder) {
+  const auto engine = make_polled_engine(PolledMover::Options{.last_first = true});
+  std::vector<Job> jobs(10);
+  std::vector<Buffers> buffers;
+  std::vector<int> order;
+  struct Context {
+    std::vector<int>* order;
+    int index;
+  };
+  std::vector<Context> contexts;
+  for (int i = 0; i < 10; ++i) {
+    buffers.emplace_back(1000, i);
+    contexts.push_back({&order, i});
+  }
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    ASSERT_EQ(engine->submit_copy(jobs[i], buffers[i].plan(),
+                                  {.callback =
+                                       [](void* context, const Completion&) noexcept {
+                                         const auto* const self = static_cast<Context*>(context);
+                                         self->order->push_back(self->index);
+                                       },
+                                   .callback_context = &contexts[i]}),
+              Submit::accepted);
+  }
+  EXPECT_EQ(jobs.front().wait().state, JobState::done);
+  EXPECT_EQ(order, (std::vector<int>{9, 8, 7, 6, 5, 4, 3, 2, 1, 0}));
+}
+
+TEST(Mover, SmallJobsTakeTurnsAmongTheChosen) {
+  std::vector<std::size_t> counts(2);
+  const auto counting = [&](std::size_t index) {
+    return [&counts, index](std::size_t) {
+      ++counts[index];
+      return Submit::accepted;
+    };
+  };
+  const auto engine = make_polled_engine(PolledMover::Options{.answer = counting(0)},
+                                         PolledMover::Options{.answer = counting(1)});
+  Buffers buffers(100);
+  Job job;
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_EQ(engine->submit_copy(job, buffers.plan()), Submit::accepted);
+    job.wait();
+  }
+  EXPECT_EQ(counts, (std::vector<std::size_t>{5, 5}));
+}
+
+TEST(Mover, SharesItHoldsEndAsStoppedWhenTheEngineStops) {
+  const auto engine = make_polled_engine(PolledMover::Options{}, PolledMover::Options{});
+  Buffers buffers(kTwoShares);
+  Job job;
+  ASSERT_EQ(engine->submit_copy(job, buffers.plan()), Submit::accepted);
+  engine->stop();
+  EXPECT_EQ(job.wait().state, JobState::stopped);
+  EXPECT_EQ(job.completion().bytes_done, 0U);
+}
+
+}  // namespace
+}  // namespace headrace::engine
