@@ -49,7 +49,8 @@ class HEADRACE_API Mover {
   /// Looks for ended work and ends it; for movers with `info().polled`. Never blocks.
   virtual void poll() noexcept {}
   /// Takes nothing more, ends every share it holds (what has begun is finished, the rest is
-  /// stopped), returns when it holds none. Called once, before destruction.
+  /// stopped), returns when it holds none. Called once, before destruction; poll() and submit() may
+  /// still be called after it.
   virtual void stop() noexcept = 0;
 
  protected:
@@ -95,9 +96,11 @@ using MoverPolicy = std::function<void(const MoveContext&, MoverChoice&)>;
 
 /// Policies by name; each is a pure function of its context.
 namespace movers {
-/// All movers of the target's node; the first mover if the node is unknown or has none.
+/// All movers of the target's node; if it is unknown or has none (as a node of memory only has no
+/// worker threads), those of the source's node; failing that, the first mover.
 HEADRACE_API void near_target(const MoveContext& context, MoverChoice& choice);
-/// All movers of the source's node; the first mover if the node is unknown or has none.
+/// All movers of the source's node; if it is unknown or has none, those of the target's node;
+/// failing that, the first mover.
 HEADRACE_API void near_source(const MoveContext& context, MoverChoice& choice);
 /// Every mover there is ("brute force").
 HEADRACE_API void all(const MoveContext& context, MoverChoice& choice);

@@ -42,13 +42,22 @@ std::vector<std::uint32_t> choose(const MoverPolicy& policy, const MoveContext& 
 TEST(MoverPolicy, NearTargetChoosesAllMoversOfTheTargetsNode) {
   const auto list = movers_on({NodeId(0), NodeId(1), NodeId(0), std::nullopt});
   const auto near = [&](std::optional<NodeId> target) {
-    return choose(movers::near_target,
-                  {.movers = list, .source_node = NodeId(1), .target_node = target});
+    return choose(movers::near_target, {.movers = list, .target_node = target});
   };
   EXPECT_EQ(near(NodeId(0)), (std::vector<std::uint32_t>{0, 2}));
   EXPECT_EQ(near(NodeId(1)), (std::vector<std::uint32_t>{1}));
   EXPECT_EQ(near(NodeId(9)), (std::vector<std::uint32_t>{0}));
   EXPECT_EQ(near(std::nullopt), (std::vector<std::uint32_t>{0}));
+}
+
+TEST(MoverPolicy, NearTargetChoosesTheSourcesNodeIfTheTargetsHasNoMover) {
+  const auto list = movers_on({NodeId(0), NodeId(1), NodeId(1)});
+  EXPECT_EQ(choose(movers::near_target,
+                   {.movers = list, .source_node = NodeId(1), .target_node = NodeId(9)}),
+            (std::vector<std::uint32_t>{1, 2}));
+  EXPECT_EQ(choose(movers::near_source,
+                   {.movers = list, .source_node = NodeId(9), .target_node = NodeId(1)}),
+            (std::vector<std::uint32_t>{1, 2}));
 }
 
 TEST(MoverPolicy, NearSourceChoosesAllMoversOfTheSourcesNode) {
