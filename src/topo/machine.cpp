@@ -8,8 +8,8 @@
 namespace headrace::topo {
 namespace {
 
-/// A node is faster only if it clearly is: the sum of two read-bandwidth measurements that vary by
-/// a tenth each, and a gain that is worth the copy.
+/// A node counts as faster from a fifth more on: two figures that are each a tenth off must not
+/// make a difference, and less would not pay for the copy.
 constexpr double kClearlyFasterRatio = 1.2;
 
 /// Rank of a tier by speed, 0 for one that cannot be compared.

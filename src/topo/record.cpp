@@ -178,6 +178,29 @@ Movers parse_movers(const Field& field) {
   return movers;
 }
 
+/// FNV-1a, 64 bits, in hexadecimal. hwloc crashes on XML that is damaged in places, so damage has
+/// to be found before hwloc sees it.
+std::string checksum(std::string_view text) {
+  std::uint64_t hash = 0xcbf29ce484222325U;
+  for (const char letter : text) {
+    hash = (hash ^ static_cast<unsigned char>(letter)) * 0x100000001b3U;
+  }
+  return fmt::format("{:016x}", hash);
+}
+
+std::string parse_xml(const Field& root) {
+  std::string xml = root["hwloc_xml"].text();
+  const std::string sum = checksum(xml);
+  const Field field = root["hwloc_xml_fnv1a64"];
+  if (const std::string stated = field.text(); stated != sum) {
+    field.refuse(
+        fmt::format("is '{}', but hwloc_xml has '{}': it was damaged, or changed by hand "
+                    "(if on purpose, write the latter)",
+                    stated, sum));
+  }
+  return xml;
+}
+
 void check_schema(const Field& schema) {
   const std::string schema_name = schema["name"].text();
   if (schema_name != kSchemaName) {
@@ -213,6 +236,7 @@ std::string to_text(const Record& record) {
   json["movers"] = {{"discovery", name(facts.movers.discovery)},
                     {"dsa_devices", to_json_value(facts.movers.dsa_devices)}};
   if (!facts.movers.note.empty()) json["movers"]["note"] = facts.movers.note;
+  json["hwloc_xml_fnv1a64"] = checksum(record.hwloc_xml);
   json["hwloc_xml"] = record.hwloc_xml;
   return dump(json);
 }
@@ -250,7 +274,7 @@ Result<Record> parse_record(const std::string& text, const std::string& path) {
     if (!seen.insert(facts.nodes.back().id).second) field["node"].refuse("appears twice");
   }
   facts.movers = parse_movers(root["movers"]);
-  record.hwloc_xml = root["hwloc_xml"].text();
+  record.hwloc_xml = parse_xml(root);
   if (state.error.has_value()) return fail(std::move(*state.error));
   return record;
 }

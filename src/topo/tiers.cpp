@@ -18,13 +18,12 @@ constexpr double kAlikeBandwidthRatio = 1.2;
 /// differ far less.
 constexpr double kFarLatencyRatio = 1.5;
 
-std::string list(const std::vector<NodeId>& nodes) {
-  std::string text = nodes.size() == 1 ? "Node " : "Nodes ";
-  for (std::size_t index = 0; index < nodes.size(); ++index) {
-    if (index != 0) text += ", ";
-    text += std::to_string(nodes[index].value());
-  }
-  return text;
+/// "Node 3 is", "Nodes 0-7,9 are".
+std::string subject(const std::vector<NodeId>& nodes) {
+  std::vector<CpuId> numbers;
+  for (const NodeId node : nodes) numbers.emplace_back(node.value());
+  return fmt::format("{} {} {}", nodes.size() == 1 ? "Node" : "Nodes", to_list(numbers),
+                     nodes.size() == 1 ? "is" : "are");
 }
 
 struct Figures {
@@ -142,14 +141,13 @@ void set_tiers(Machine& machine, const std::vector<TierHint>& hints, Evidence hi
   }
   if (!called_ddr.empty()) {
     machine.notes.push_back(fmt::format(
-        "{} called ddr because all nodes with processors look alike; nothing states it.",
-        list(called_ddr) + (called_ddr.size() == 1 ? " is" : " are")));
+        "{} called ddr because nothing states the kind of memory and all nodes with processors "
+        "look alike.",
+        subject(called_ddr)));
   }
   if (!unknown.empty()) {
-    machine.notes.push_back(
-        fmt::format("{} of unknown tier: nothing states it, and the figures do "
-                    "not tell.",
-                    list(unknown) + (unknown.size() == 1 ? " is" : " are")));
+    machine.notes.push_back(fmt::format(
+        "{} of unknown tier: nothing states it, and the figures do not tell.", subject(unknown)));
   }
 }
 

@@ -1,0 +1,343 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the machine records of tests/machines that no machine at hand could be recorded for.
+
+Each is written from published figures, with the derivation in its ``origin``; the hwloc XML is what
+hwloc would export on such a machine. Not for recorded machines: `headrace topo --record` makes those.
+
+    scripts/make_machines.py [FOLDER]     (tests/machines by default)
+"""
+
+import json
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+@dataclass
+class Node:
+    """One NUMA node; ``local_cpus`` are those it is nearest to, also for a node of memory only."""
+
+    index: int
+    capacity_bytes: int
+    local_cpus: range
+    package: int | None = None
+    cpus: range = range(0)
+    subtype: str | None = None
+    memory_side_cache_bytes: int = 0
+
+
+@dataclass
+class Figure:
+    """What processors of node ``initiator`` see of node ``target``; None where nobody says."""
+
+    initiator: int
+    target: int
+    bandwidth_gb_per_s: float | None = None
+    latency_ns: int | None = None
+
+
+@dataclass
+class Machine:
+    """A machine as the record describes it."""
+
+    name: str
+    origin: str
+    nodes: list[Node]
+    cpu_model: str | None = None
+    l2_bytes: int = 0
+    l3_bytes: int = 0
+    figures: list[Figure] = field(default_factory=list)
+    distances: list[list[int]] = field(default_factory=list)
+    dsa_devices: list[dict] | None = None
+    huge_pages: bool = True
+
+
+def bitmap(bits: range | list[int]) -> str:
+    """Writes bits as hwloc does: words of 32 bits, highest first."""
+    value = sum(1 << bit for bit in bits)
+    words = []
+    while value or not words:
+        words.append(f"0x{value & 0xFFFFFFFF:08x}")
+        value >>= 32
+    return ",".join(reversed(words))
+
+
+class Writer:
+    """Writes nested XML elements, and numbers the objects."""
+
+    def __init__(self) -> None:
+        self.lines = ['<?xml version="1.0" encoding="UTF-8"?>', '<!DOCTYPE topology SYSTEM "hwloc2.dtd">']
+        self.depth = 0
+        self.object_count = 0
+
+    def open(self, tag: str, /, **attributes: object) -> None:
+        self.lines.append("  " * self.depth + f"<{tag}{self._text(attributes)}>")
+        self.depth += 1
+
+    def close(self, tag: str) -> None:
+        self.depth -= 1
+        self.lines.append("  " * self.depth + f"</{tag}>")
+
+    def leaf(self, tag: str, /, **attributes: object) -> None:
+        self.lines.append("  " * self.depth + f"<{tag}{self._text(attributes)}/>")
+
+    def open_object(self, kind: str, cpus: range | list[int], nodes: list[int], /, **attributes: object) -> int:
+        self.object_count += 1
+        sets = {}
+        for name, bits in (("cpuset", cpus), ("nodeset", nodes)):
+            sets[name] = sets[f"complete_{name}"] = bitmap(bits)
+            if kind == "Machine":
+                sets[f"allowed_{name}"] = bitmap(bits)
+        self.open("object", type=kind, **sets, gp_index=self.object_count, **attributes)
+        return self.object_count
+
+    @staticmethod
+    def _text(attributes: dict[str, object]) -> str:
+        return "".join(f" {name}={quoteattr(str(value))}" for name, value in attributes.items())
+
+
+def write_node(xml: Writer, node: Node) -> int:
+    """Writes one node within its memory-side cache, and returns its number for the attributes."""
+    if node.memory_side_cache_bytes:
+        xml.open_object("MemCache", node.local_cpus, [node.index], cache_size=node.memory_side_cache_bytes,
+                        depth=1, cache_linesize=64, cache_associativity=1, cache_type=0)
+    subtype = {"subtype": node.subtype} if node.subtype else {}
+    number = xml.open_object("NUMANode", node.local_cpus, [node.index], os_index=node.index,
+                             local_memory=node.capacity_bytes, **subtype)
+    xml.close("object")
+    if node.memory_side_cache_bytes:
+        xml.close("object")
+    return number
+
+
+def write_cores(xml: Writer, machine: Machine, cpus: range, nodes: list[int]) -> None:
+    for cpu in cpus:
+        if machine.l2_bytes:
+            xml.open_object("L2Cache", [cpu], nodes, cache_size=machine.l2_bytes, depth=2, cache_linesize=64,
+                            cache_associativity=16, cache_type=0)
+        xml.open_object("Core", [cpu], nodes, os_index=cpu)
+        xml.open_object("PU", [cpu], nodes, os_index=cpu)
+        xml.close("object")
+        xml.close("object")
+        if machine.l2_bytes:
+            xml.close("object")
+
+
+def write_attribute(xml: Writer, machine: Machine, numbers: dict[int, int], name: str, flags: int,
+                    values: list[tuple[Figure, int]]) -> None:
+    if not values:
+        return
+    cpus = {node.index: node.cpus for node in machine.nodes}
+    xml.open("memattr", name=name, flags=flags)
+    for figure, value in values:
+        xml.leaf("memattr_value", target_obj_gp_index=numbers[figure.target], target_obj_type="NUMANode",
+                 value=value, initiator_cpuset=bitmap(cpus[figure.initiator]))
+    xml.close("memattr")
+
+
+def to_xml(machine: Machine) -> str:
+    """Writes what hwloc exports: packages, in each the nodes grouped by their processors."""
+    xml = Writer()
+    numbers: dict[int, int] = {}
+    all_cpus = [cpu for node in machine.nodes for cpu in node.cpus]
+    all_nodes = [node.index for node in machine.nodes]
+    xml.open("topology", version="2.0")
+    xml.open_object("Machine", all_cpus, all_nodes, os_index=0)
+    for package in sorted({node.package for node in machine.nodes}, key=lambda index: index or 0):
+        members = [node for node in machine.nodes if node.package == package]
+        package_cpus = [cpu for node in members for cpu in node.cpus]
+        package_nodes = [node.index for node in members]
+        if package is not None:
+            xml.open_object("Package", package_cpus, package_nodes, os_index=package)
+            if machine.cpu_model:
+                xml.leaf("info", name="CPUModel", value=machine.cpu_model)
+        if machine.l3_bytes:
+            xml.open_object("L3Cache", package_cpus, package_nodes, cache_size=machine.l3_bytes, depth=3,
+                            cache_linesize=64, cache_associativity=15, cache_type=0)
+        hosts = [node for node in members if node.cpus]
+        for host in hosts:
+            local = [node for node in members if node.local_cpus == host.cpus]
+            local_nodes = [node.index for node in local]
+            grouped = len(hosts) > 1
+            if grouped:
+                xml.open_object("Group", host.cpus, local_nodes, kind=0, subkind=0)
+            for node in local:
+                numbers[node.index] = write_node(xml, node)
+            write_cores(xml, machine, host.cpus, local_nodes)
+            if grouped:
+                xml.close("object")
+        if machine.l3_bytes:
+            xml.close("object")
+        if package is not None:
+            xml.close("object")
+    xml.close("object")
+    if machine.distances:
+        count = len(all_nodes)
+        xml.open("distances2", type="NUMANode", nbobjs=count, kind=5, name="NUMALatency", indexing="os")
+        for tag, values in (("indexes", all_nodes), ("u64values", [d for row in machine.distances for d in row])):
+            text = "".join(f"{value} " for value in values)
+            xml.lines.append("  " * xml.depth + f'<{tag} length="{len(text)}">{text}</{tag}>')
+        xml.close("distances2")
+    write_attribute(xml, machine, numbers, "ReadBandwidth", 5,
+                    [(f, round(f.bandwidth_gb_per_s * 1e9 / MIB)) for f in machine.figures if f.bandwidth_gb_per_s])
+    write_attribute(xml, machine, numbers, "ReadLatency", 6,
+                    [(f, f.latency_ns) for f in machine.figures if f.latency_ns])
+    xml.close("topology")
+    return "\n".join(xml.lines) + "\n"
+
+
+def to_list(cpus: range) -> str:
+    """Writes processors as the kernel does."""
+    return f"{cpus[0]}-{cpus[-1]}" if cpus else ""
+
+
+def checksum(text: str) -> str:
+    """FNV-1a, 64 bits, in hexadecimal."""
+    value = 0xCBF29CE484222325
+    for byte in text.encode():
+        value = (value ^ byte) * 0x100000001B3 % (1 << 64)
+    return f"{value:016x}"
+
+
+def to_record(machine: Machine) -> dict:
+    xml = to_xml(machine)
+    pools = [{"page_bytes": size, "total_count": 0, "free_count": 0} for size in (2 * MIB, GIB)]
+    return {
+        "schema": {"name": "headrace-machine-record", "version": 1},
+        "origin": machine.origin,
+        "evidence": "declared",
+        "page_bytes": 4096,
+        "nodes": [
+            {"node": node.index, "cpus": to_list(node.cpus), "huge_pages": pools if machine.huge_pages else []}
+            for node in machine.nodes
+        ],
+        "movers": {
+            "discovery": "not_tried" if machine.dsa_devices is None else "done",
+            "dsa_devices": machine.dsa_devices or [],
+        },
+        "hwloc_xml_fnv1a64": checksum(xml),
+        "hwloc_xml": xml,
+    }
+
+
+XEON_MAX_ORIGIN = (
+    "Declared, not recorded: 2 x Xeon Max 9468, SNC4, {mode} (12 cores, 64 GiB DDR5-4400 and 16 GiB HBM per node; "
+    "one DSA per node with one shared queue of 128 entries). Read bandwidth is each node's even share of what a socket "
+    "reads when all its cores do: DDR 230 GB/s of 307 on a Max 9462 at 4800 MT/s, scaled to 70.4 GB/s per node: 52.9 "
+    "GB/s{hbm}; through UPI 92 GB/s of DDR{upi}. Idle latency is that of the Max 9462 in quadrant mode, which cannot tell the "
+    "nodes of one socket apart; distances do."
+)
+DDR_GB_PER_S = 52.9  # 70.4 GB/s peak per node x 231 / 307.2 read on one socket.
+HBM_GB_PER_S = 107.4  # (427 + 432) / 2 read on one socket, a quarter of it.
+DDR_FAR_GB_PER_S = 23.0  # 92 read from the other socket, a quarter of it.
+HBM_FAR_GB_PER_S = 20.9  # (81 + 86) / 2 read from the other socket, a quarter of it.
+DDR_LATENCY_NS, DDR_FAR_LATENCY_NS = 110, 224  # Middle of 109-112 and 208-239.
+HBM_LATENCY_NS, HBM_FAR_LATENCY_NS = 135, 241  # Middle of 132-138 and 239-243.
+DOMAIN_COUNT = 8
+DOMAIN_COUNT_PER_SOCKET = 4
+CORE_COUNT_PER_DOMAIN = 12
+
+
+def xeon_max_distance(first: int, second: int) -> int:
+    """SLIT as the BIOS of these machines writes it: domains of one socket 12, HBM 3 (own) or 2 farther."""
+    if first == second:
+        return 10
+    one, other = first % DOMAIN_COUNT, second % DOMAIN_COUNT
+    through_hbm = first >= DOMAIN_COUNT or second >= DOMAIN_COUNT
+    if one == other:
+        return 13
+    near = one // DOMAIN_COUNT_PER_SOCKET == other // DOMAIN_COUNT_PER_SOCKET
+    return (12 if near else 21) + (2 if through_hbm else 0)
+
+
+def xeon_max_dsa() -> list[dict]:
+    """One device per domain. The driver numbers DSA and IAA devices together: DSA gets the even ones."""
+    return [
+        {
+            "device": 2 * domain, "node": domain, "state": "enabled", "engine_count": 1,
+            "queues": [{
+                "queue": 0, "mode": "shared", "state": "enabled", "type": "user", "device_name": f"wq{2 * domain}.0",
+                "entry_count": 128, "transfer_bytes_max": 2 * GIB,
+            }],
+        }
+        for domain in range(DOMAIN_COUNT)
+    ]
+
+
+def xeon_max(*, cache_mode: bool) -> Machine:
+    nodes = []
+    for domain in range(DOMAIN_COUNT):
+        cpus = range(domain * CORE_COUNT_PER_DOMAIN, (domain + 1) * CORE_COUNT_PER_DOMAIN)
+        package = domain // DOMAIN_COUNT_PER_SOCKET
+        nodes.append(Node(domain, 64 * GIB, cpus, package, cpus=cpus, subtype=None if cache_mode else "DRAM",
+                          memory_side_cache_bytes=16 * GIB if cache_mode else 0))
+        if not cache_mode:
+            nodes.append(Node(domain + DOMAIN_COUNT, 16 * GIB, cpus, package, subtype="HBM"))
+    nodes.sort(key=lambda node: node.index)
+    figures = []
+    for initiator in range(DOMAIN_COUNT):
+        for target in (node.index for node in nodes):
+            near = initiator // DOMAIN_COUNT_PER_SOCKET == target % DOMAIN_COUNT // DOMAIN_COUNT_PER_SOCKET
+            if target < DOMAIN_COUNT:
+                pair = (DDR_GB_PER_S, DDR_LATENCY_NS) if near else (DDR_FAR_GB_PER_S, DDR_FAR_LATENCY_NS)
+            else:
+                pair = (HBM_GB_PER_S, HBM_LATENCY_NS) if near else (HBM_FAR_GB_PER_S, HBM_FAR_LATENCY_NS)
+            figures.append(Figure(initiator, target, *pair))
+    return Machine(
+        name="xeon-max-cache" if cache_mode else "xeon-max-flat",
+        origin=XEON_MAX_ORIGIN.format(
+            mode="HBM as memory-side cache" if cache_mode else "HBM in flat mode",
+            hbm=" (behind the cache)" if cache_mode else ", HBM 430 GB/s: 107.4 GB/s",
+            upi="" if cache_mode else " and 84 GB/s of HBM"),
+        nodes=nodes,
+        cpu_model="Intel(R) Xeon(R) CPU Max 9468",
+        l2_bytes=2 * MIB,
+        l3_bytes=105 * MIB,
+        figures=figures,
+        distances=[[xeon_max_distance(a.index, b.index) for b in nodes] for a in nodes],
+        dsa_devices=xeon_max_dsa(),
+    )
+
+
+def ddr_cxl() -> Machine:
+    cpus = range(32)
+    return Machine(
+        name="ddr-cxl",
+        origin="Declared, not recorded: one socket with eight channels of DDR5-4800 (231 GB/s read, 112 ns) and one CXL "
+               "memory expander as a node of its own (38.4 GB/s peak of which 46 % read: 17.7 GB/s; 300 ns), from published "
+               "measurements of several such devices. The tier of the expander is stated nowhere, as on many real machines.",
+        nodes=[Node(0, 256 * GIB, cpus, 0, cpus=cpus), Node(1, 64 * GIB, cpus, 0)],
+        cpu_model="Intel(R) Xeon(R) Platinum 8462Y+",
+        l2_bytes=2 * MIB,
+        l3_bytes=60 * MIB,
+        figures=[Figure(0, 0, 231, 112), Figure(0, 1, 17.7, 300)],
+        distances=[[10, 20], [20, 10]],
+        dsa_devices=[],
+    )
+
+
+def bare_node() -> Machine:
+    return Machine(
+        name="bare-node",
+        origin="Declared, not recorded: one node with four processors of which nothing else is known.",
+        nodes=[Node(0, 4 * GIB, range(4), cpus=range(4))],
+        huge_pages=False,
+    )
+
+
+def main() -> None:
+    default = Path(__file__).resolve().parent.parent / "tests" / "machines"
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else default
+    for machine in (xeon_max(cache_mode=False), xeon_max(cache_mode=True), ddr_cxl(), bare_node()):
+        path = folder / f"{machine.name}.json"
+        path.write_text(json.dumps(to_record(machine), indent=2) + "\n", encoding="utf-8")
+        print(path)
+
+
+if __name__ == "__main__":
+    main()
