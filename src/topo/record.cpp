@@ -41,7 +41,7 @@ class Field {
   void refuse(const std::string& cause, Code code = Code::corrupt_data) const {
     if (state_->error.has_value()) return;
     state_->error = Error{code, 0, fmt::format("read the machine record '{}'", state_->path),
-                          fmt::format("field '{}' {}", way_, cause),
+                          (way_.empty() ? "it" : fmt::format("field '{}'", way_)) + " " + cause,
                           "correct it, or record it anew with 'headrace topo --record'"};
   }
 

@@ -41,23 +41,59 @@ int accfg_new(accfg_ctx** made) {
   *made = &context;
   return 0;
 }
-accfg_ctx* accfg_unref(accfg_ctx* /*ctx*/) { return nullptr; }
+accfg_ctx* accfg_unref(accfg_ctx* /*ctx*/) {
+  return nullptr;
+}
 void accfg_set_log_priority(accfg_ctx* /*ctx*/, int /*priority*/) {}
-accfg_device* accfg_device_get_first(accfg_ctx* /*ctx*/) { return devices.data(); }
-accfg_device* accfg_device_get_next(accfg_device* device) { return next(devices, device); }
-int accfg_device_get_type(accfg_device* device) { return device->type; }
-int accfg_device_get_id(accfg_device* device) { return device->id; }
-int accfg_device_get_numa_node(accfg_device* device) { return device->node; }
-int accfg_device_get_state(accfg_device* device) { return device->state; }
-accfg_engine* accfg_engine_get_first(accfg_device* /*device*/) { return engines.data(); }
-accfg_engine* accfg_engine_get_next(accfg_engine* engine) { return next(engines, engine); }
-accfg_wq* accfg_wq_get_first(accfg_device* /*device*/) { return queues.data(); }
-accfg_wq* accfg_wq_get_next(accfg_wq* queue) { return next(queues, queue); }
-int accfg_wq_get_id(accfg_wq* queue) { return queue->id; }
-int accfg_wq_get_mode(accfg_wq* queue) { return queue->mode; }
-int accfg_wq_get_state(accfg_wq* queue) { return queue->state; }
-int accfg_wq_get_type(accfg_wq* queue) { return queue->type; }
-const char* accfg_wq_get_devname(accfg_wq* queue) { return queue->name; }
-std::uint64_t accfg_wq_get_size(accfg_wq* /*queue*/) { return 64; }
-std::uint64_t accfg_wq_get_max_transfer_size(accfg_wq* /*queue*/) { return 1U << 21U; }
+accfg_device* accfg_device_get_first(accfg_ctx* /*ctx*/) {
+  return devices.data();
+}
+accfg_device* accfg_device_get_next(accfg_device* device) {
+  return next(devices, device);
+}
+int accfg_device_get_type(accfg_device* device) {
+  return device->type;
+}
+int accfg_device_get_id(accfg_device* device) {
+  return device->id;
+}
+int accfg_device_get_numa_node(accfg_device* device) {
+  return device->node;
+}
+int accfg_device_get_state(accfg_device* device) {
+  return device->state;
+}
+accfg_engine* accfg_engine_get_first(accfg_device* /*device*/) {
+  return engines.data();
+}
+accfg_engine* accfg_engine_get_next(accfg_engine* engine) {
+  return next(engines, engine);
+}
+accfg_wq* accfg_wq_get_first(accfg_device* /*device*/) {
+  return queues.data();
+}
+accfg_wq* accfg_wq_get_next(accfg_wq* queue) {
+  return next(queues, queue);
+}
+int accfg_wq_get_id(accfg_wq* queue) {
+  return queue->id;
+}
+int accfg_wq_get_mode(accfg_wq* queue) {
+  return queue->mode;
+}
+int accfg_wq_get_state(accfg_wq* queue) {
+  return queue->state;
+}
+int accfg_wq_get_type(accfg_wq* queue) {
+  return queue->type;
+}
+const char* accfg_wq_get_devname(accfg_wq* queue) {
+  return queue->name;
+}
+std::uint64_t accfg_wq_get_size(accfg_wq* /*queue*/) {
+  return 64;
+}
+std::uint64_t accfg_wq_get_max_transfer_size(accfg_wq* /*queue*/) {
+  return 1U << 21U;
+}
 }
