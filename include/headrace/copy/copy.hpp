@@ -17,18 +17,22 @@ namespace headrace::copy {
 /// overlap, as memmove is; they differ in speed and in what they leave in the caches.
 enum class Kernel : std::uint8_t {
   libc,       ///< memmove of the C library.
-  rep_movsb,  ///< Microcoded string move.
+  rep_movsb,  ///< Microcoded string move; memmove where the target starts inside the source.
   avx2_temporal,
-  avx2_nontemporal,  ///< Stores bypass the caches; the target is not cached afterwards.
+  avx2_nontemporal,  ///< Stores bypass the caches: the target is not cached afterwards. A copy of
+                     ///< up to 256 bytes, and one that overlaps, is avx2_temporal.
   avx512_temporal,
-  avx512_nontemporal,
+  avx512_nontemporal,  ///< As avx2_nontemporal; up to 512 bytes, and overlapping: avx512_temporal.
 };
 inline constexpr std::size_t kKernelCount = 6;
 [[nodiscard]] HEADRACE_API std::string_view name(Kernel kernel);
 /// Fails: invalid_argument, naming the kernels there are.
 [[nodiscard]] HEADRACE_API Result<Kernel> parse_kernel(std::string_view text);
 
-/// Kernels that this build has and this processor can run; libc is always among them.
+/// Kernels that this build has and this processor can run; libc is always among them. rep_movsb is
+/// there only if the processor says that it is fast (ERMS).
+///
+/// Threading: shared.
 [[nodiscard]] HEADRACE_API std::span<const Kernel> available_kernels();
 
 /// Copies `source` to `target`, which may overlap, with the kernel that the dispatch chooses for
@@ -43,7 +47,9 @@ HEADRACE_API void copy_bytes(std::span<std::byte> target, std::span<const std::b
 HEADRACE_API void copy_bytes_with(Kernel kernel, std::span<std::byte> target,
                                   std::span<const std::byte> source);
 
-/// The kernel that copy_bytes uses for `byte_count` bytes.
+/// The kernel that copy_bytes uses for `byte_count` bytes: libc for every length. Other kernels win
+/// at some lengths on some processors and lose at others; without a profile of this machine the
+/// choice is the one that cannot lose. bench/copy/copy_bench.cpp compares them.
 [[nodiscard]] HEADRACE_API Kernel choose_kernel(std::size_t byte_count);
 
 }  // namespace headrace::copy
