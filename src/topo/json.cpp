@@ -99,6 +99,14 @@ std::string to_json(const Machine& machine) {
   json["mover_discovery"] = name(machine.mover_discovery);
   json["dsa_devices"] = to_json_value(machine.dsa_devices);
   json["has_faster_tier"] = machine.has_faster_tier();
+  json["faster_nodes"] = Json::array();
+  for (const Node& node : machine.nodes) {
+    const std::vector<NodeId> faster = machine.faster_nodes(node.id);
+    if (faster.empty()) continue;
+    Json ids = Json::array();
+    for (const NodeId id : faster) ids.push_back(id.value());
+    json["faster_nodes"].push_back({{"initiator", node.id.value()}, {"nodes", std::move(ids)}});
+  }
   json["notes"] = machine.notes;
   return dump(json);
 }

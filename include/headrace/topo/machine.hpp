@@ -43,7 +43,8 @@ struct Node {
   Tier tier = Tier::unknown;
   Evidence tier_evidence = Evidence::unknown;
   Bytes capacity;
-  /// Memory-side cache in front of this node (HBM in cache mode), 0 if none is known.
+  /// Memory-side cache in front of this node (HBM in cache mode), the largest if there are several,
+  /// 0 if none is known.
   Bytes memory_side_cache;
   /// Processors of this node that this process may use; empty for a node of memory only.
   std::vector<CpuId> cpus;
@@ -58,7 +59,7 @@ struct Access {
   NodeId target;
   std::optional<BytesPerSecond> bandwidth;          ///< Read bandwidth; higher is better.
   std::optional<std::chrono::nanoseconds> latency;  ///< Idle load latency; lower is better.
-  Evidence evidence = Evidence::unknown;
+  Evidence evidence = Evidence::unknown;            ///< Of bandwidth and latency.
   /// SLIT distance: 10 is local, higher is farther; 0 if the firmware says nothing.
   std::uint32_t distance = 0;
 };
@@ -135,7 +136,9 @@ struct DiscoverOptions {
 };
 
 /// Describes this machine. Odd machines (no firmware tables, restricted cpuset, one node,
-/// containers) give fewer facts and a note each, not an error.
+/// containers) give fewer facts and a note each, not an error. What the process may use is what the
+/// calling thread may: a thread that is pinned sees its own processors only. HWLOC_XMLFILE and
+/// HWLOC_SYNTHETIC put another machine in place of this one, with a note.
 ///
 /// Threading: shared.
 /// Fails: unsupported if the topology library itself cannot start.
@@ -143,13 +146,18 @@ struct DiscoverOptions {
 [[nodiscard]] HEADRACE_API Result<Machine> discover(const DiscoverOptions& options = {});
 
 /// Describes this machine and writes the record: JSON with the hwloc XML and what hwloc does not
-/// know. The file is written whole or not at all.
+/// know, without host name and serial numbers (schema "headrace-machine-record", see
+/// docs/reference/machine.md). The file is written whole or not at all.
+///
+/// Fails: as discover(); not_found, permission_denied or io_failed, naming the file.
 [[nodiscard]] HEADRACE_API Result<Machine> record(const std::string& path,
                                                   const DiscoverOptions& options = {});
 
 /// Reads a record. Goes through the same code as discover(), so that records are fixtures for it.
 ///
-/// Fails: io_failed, corrupt_data, version_mismatch; the message names the file and the field.
+/// Fails: not_found, permission_denied, io_failed or capacity_exceeded for the file; corrupt_data
+/// or version_mismatch for what is in it, naming the file and the field; unsupported if it leaves
+/// no node that may be used.
 [[nodiscard]] HEADRACE_API Result<Machine> replay(const std::string& path);
 
 /// `machine` as JSON text (schema "headrace-machine", see docs/reference/machine.md).
