@@ -12,6 +12,9 @@ int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   const std::uint64_t seed = headrace::test::seed();
   std::printf("HEADRACE_SEED=%llu\n", static_cast<unsigned long long>(seed));
+  // A death test runs its scenario in a fresh copy of this program, which must draw the same
+  // numbers.
+  ::setenv("HEADRACE_SEED", std::to_string(seed).c_str(), 0);
   // rapidcheck takes its seed from its own variable.
   ::setenv("RC_PARAMS", ("seed=" + std::to_string(seed)).c_str(), 0);
   const int failed = RUN_ALL_TESTS();
