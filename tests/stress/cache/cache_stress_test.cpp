@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// Threads do everything with one cache at once, and every byte that they are given is compared.
+// What it hunts: a copy freed too early or never, a waiter left asleep, a count that does not add
+// up; the sanitizers watch for races and for what was freed.
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "headrace/base/random.hpp"
+#include "headrace/cache/cache.hpp"
+#include "support/cache_stage.hpp"
+#include "support/seed.hpp"
+#include "support/watchdog.hpp"
+
+namespace headrace::cache {
+namespace {
+
+constexpr std::size_t kThreadCount = 4;
+constexpr std::size_t kStepCount = 4000;
+constexpr std::size_t kRegionCount = 24;
+constexpr std::size_t kRegionBytesMax = 16384;
+
+/// One thread's part. The regions overlap, and an address is asked for in several lengths.
+void work(Cache& cache, std::span<const std::byte> source, std::uint64_t seed,
+          std::uint64_t& access_count) {
+  Random random(seed);
+  std::vector<Entry> held;
+  for (std::size_t step = 0; step < kStepCount; ++step) {
+    const std::size_t first = random.below(kRegionCount) * (kRegionBytesMax / 2);
+    const std::size_t byte_count = 1 + random.below(4) * (kRegionBytesMax / 4 - 1);
+    const auto region = source.subspan(first, byte_count);
+    switch (random.below(16)) {
+      case 0:
+        cache.flush();
+        break;
+      case 1:
+        cache.flush(NodeId(8));
+        break;
+      case 2:
+        cache.invalidate(region);
+        break;
+      case 3:
+        if (random.chance(1, 4)) cache.clear();
+        break;
+      case 4:
+      case 5:
+      case 6:
+        if (!held.empty()) {
+          std::swap(held[random.below(held.size())], held.back());
+          held.pop_back();
+        }
+        break;
+      default: {
+        ++access_count;
+        Entry entry = cache.access(region);
+        if (random.chance(1, 2)) entry.wait();
+        const bool ended = entry.try_wait();
+        const auto data = entry.data();
+        ASSERT_GE(data.size(), region.size());
+        ASSERT_TRUE(test::equal(data.first(region.size()), region)) << "step " << step;
+        if (ended) {
+          ASSERT_EQ(entry.data().data(), data.data());
+        }
+        if (random.chance(1, 2)) {
+          held.push_back(held.empty() || random.chance(1, 2) ? std::move(entry) : held.front());
+        }
+        if (held.size() > 8) held.erase(held.begin());
+      }
+    }
+  }
+}
+
+class CacheStressByMover : public ::testing::TestWithParam<test::StagedMover::Mode> {};
+
+TEST_P(CacheStressByMover, EveryByteIsRightAndNothingIsLeft) {
+  const auto mode = GetParam();
+  test::expect_ends([mode] {
+    const auto source = test::numbered_bytes((kRegionCount + 2) * kRegionBytesMax / 2);
+    CacheOptions options;
+    Atomic<std::uint32_t> turn{0};
+    options.placement = [&](const PlacementContext&) -> std::optional<NodeId> {
+      // relaxed: any order of turns will do.
+      const std::uint32_t now = turn.fetch_add_relaxed(1);
+      if (now % 101 == 0) throw now;
+      return NodeId(8 + now % 2);
+    };
+    // Room for about a third of the regions, so that there are evictions and refusals.
+    options.capacity_per_node = Bytes(kRegionCount * kRegionBytesMax / 6);
+    test::CacheStage stage(mode, std::move(options));
+
+    Atomic<std::uint32_t> working{kThreadCount};
+    std::vector<std::uint64_t> access_counts(kThreadCount, 0);
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < kThreadCount; ++i) {
+      threads.emplace_back([&, i] {
+        work(*stage.cache, source, test::seed() + i, access_counts[i]);
+        working.fetch_sub_relaxed(1);  // relaxed: join() publishes what was done.
+      });
+    }
+    // The mover's own thread where it needs one; it fails, refuses and recovers in turns.
+    for (std::uint32_t round = 0; working.load_relaxed() != 0; ++round) {
+      stage.mover->refuse(round % 64 == 1);
+      stage.mover->fail_with(round % 16 == 1 ? engine::Cause::device_error : engine::Cause::none);
+      stage.mover->release(round % 16 == 2 ? engine::Cause::page_fault : engine::Cause::none);
+      std::this_thread::yield();
+    }
+    for (std::thread& thread : threads) thread.join();
+    stage.mover->release();
+
+    stage.cache->clear();
+    const CacheStatistics statistics = stage.statistics();
+    EXPECT_EQ(statistics.hits + statistics.misses + statistics.not_placed + statistics.refused,
+              std::accumulate(access_counts.begin(), access_counts.end(), std::uint64_t{0}));
+    EXPECT_EQ(statistics.misses, stage.mover->accepted_count());
+    EXPECT_EQ(statistics.bytes_cached, 0U);
+    EXPECT_EQ(stage.memory->live_count(), 0U);
+    EXPECT_GT(statistics.hits, 0U);
+    EXPECT_GT(statistics.evictions, 0U);
+    EXPECT_GT(statistics.policy_errors, 0U);
+  });
+}
+
+std::string name_of(const ::testing::TestParamInfo<test::StagedMover::Mode>& instance) {
+  switch (instance.param) {
+    case test::StagedMover::Mode::at_once:
+      return "AtOnce";
+    case test::StagedMover::Mode::on_poll:
+      return "OnPoll";
+    case test::StagedMover::Mode::held:
+      break;
+  }
+  return "Held";
+}
+
+INSTANTIATE_TEST_SUITE_P(EveryMover, CacheStressByMover,
+                         ::testing::Values(test::StagedMover::Mode::at_once,
+                                           test::StagedMover::Mode::on_poll,
+                                           test::StagedMover::Mode::held),
+                         name_of);
+
+// The same with worker threads that copy, on pages of this machine.
+TEST(CacheStress, EveryByteIsRightWithWorkersAndPagesOfTheOperatingSystem) {
+  test::expect_ends([] {
+    const auto source = test::numbered_bytes((kRegionCount + 2) * kRegionBytesMax / 2);
+    const topo::Machine machine = topo::discover({.find_movers = false}).value();
+    engine::EngineOptions engine_options;
+    engine_options.threads_per_node = 2;
+    engine_options.piece = kib(4);
+    engine_options.queue_depth_max = 8;
+    const auto engine = engine::Engine::make(machine, engine_options).value();
+    CacheOptions options;
+    options.placement = placement::on(machine.nodes.front().id);
+    options.capacity_per_node = Bytes(kRegionCount * kRegionBytesMax / 6);
+    const auto cache = Cache::make(machine, *engine, std::move(options)).value();
+    std::vector<std::uint64_t> access_counts(kThreadCount, 0);
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < kThreadCount; ++i) {
+      threads.emplace_back([&, i] { work(*cache, source, test::seed() + i, access_counts[i]); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    cache->clear();
+    const CacheStatistics statistics = cache->statistics();
+    EXPECT_EQ(statistics.hits + statistics.misses + statistics.not_placed + statistics.refused,
+              std::accumulate(access_counts.begin(), access_counts.end(), std::uint64_t{0}));
+    EXPECT_EQ(statistics.misses, engine->statistics().jobs_submitted);
+    EXPECT_EQ(statistics.moves_failed, engine->statistics().jobs_stopped);
+    EXPECT_EQ(statistics.bytes_cached, 0U);
+    EXPECT_GT(statistics.evictions, 0U);
+  });
+}
+
+}  // namespace
+}  // namespace headrace::cache

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a test of the cache needs around it: a machine made by hand, a mover that does what the test
+// says, and memory that counts. No node of the machine need exist.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "headrace/base/check.hpp"
+#include "headrace/base/mutex.hpp"
+#include "headrace/cache/cache.hpp"
+#include "headrace/engine/engine.hpp"
+
+namespace headrace::test {
+
+/// Two nodes with a processor and DDR (0, 1), and two of HBM without (8, 9), as on a Xeon Max.
+inline topo::Machine hand_made_machine() {
+  topo::Machine machine;
+  machine.cpu_model = "hand-made";
+  machine.origin = "hand-made";
+  machine.page_bytes = kib(4);
+  for (const std::uint32_t id : {0U, 1U, 8U, 9U}) {
+    topo::Node node;
+    node.id = NodeId(id);
+    node.tier = id < 8 ? topo::Tier::ddr : topo::Tier::hbm;
+    node.capacity = gib(1);
+    if (id < 8) node.cpus.emplace_back(id);
+    machine.nodes.push_back(node);
+  }
+  for (const std::uint32_t initiator : {0U, 1U}) {
+    for (const std::uint32_t target : {0U, 1U, 8U, 9U}) {
+      const bool near = target % 8 == initiator;
+      topo::Access access;
+      access.initiator = NodeId(initiator);
+      access.target = NodeId(target);
+      access.bandwidth = BytesPerSecond((target < 8 ? 60e9 : 200e9) * (near ? 1 : 0.25));
+      access.distance = near ? 10 : 20;
+      machine.accesses.push_back(access);
+    }
+  }
+  return machine;
+}
+
+/// Moves at once, when it is polled, or when the test says so.
+///
+/// Threading: shared.
+class StagedMover final : public engine::Mover {
+ public:
+  enum class Mode : std::uint8_t { at_once, on_poll, held };
+
+  explicit StagedMover(Mode mode) : mode_(mode) {
+    info_.name = "staged";
+    info_.polled = mode == Mode::on_poll;
+  }
+
+  /// Ends what is held: moves it, or fails with `cause`. Returns how many.
+  std::size_t release(engine::Cause cause = engine::Cause::none) {
+    std::vector<engine::Share*> shares;
+    {
+      const Lock lock(mutex_);
+      shares.swap(held_);
+    }
+    for (engine::Share* share : shares) end(*share, cause);
+    return shares.size();
+  }
+  /// From now on: answer `full`.
+  void refuse(bool refuses) {
+    const Lock lock(mutex_);
+    refuses_ = refuses;
+  }
+  /// From now on: end what comes with `cause`.
+  void fail_with(engine::Cause cause) {
+    const Lock lock(mutex_);
+    cause_ = cause;
+  }
+  [[nodiscard]] std::size_t accepted_count() const {
+    const Lock lock(mutex_);
+    return accepted_count_;
+  }
+
+  [[nodiscard]] const engine::MoverInfo& info() const override { return info_; }
+  [[nodiscard]] engine::Submit submit(engine::Share& share) noexcept override {
+    engine::Cause cause{};
+    {
+      const Lock lock(mutex_);
+      if (stopped_) return engine::Submit::closed;
+      if (refuses_) return engine::Submit::full;
+      ++accepted_count_;
+      if (mode_ != Mode::at_once) {
+        held_.push_back(&share);
+        return engine::Submit::accepted;
+      }
+      cause = cause_;
+    }
+    end(share, cause);
+    return engine::Submit::accepted;
+  }
+  void poll() noexcept override {
+    if (mode_ != Mode::on_poll) return;
+    engine::Cause cause{};
+    {
+      const Lock lock(mutex_);
+      cause = cause_;
+    }
+    release(cause);
+  }
+  void stop() noexcept override {
+    std::vector<engine::Share*> shares;
+    {
+      const Lock lock(mutex_);
+      stopped_ = true;
+      shares.swap(held_);
+    }
+    for (engine::Share* share : shares) finish(*share, {.stopped = true});
+  }
+
+ private:
+  static void end(engine::Share& share, engine::Cause cause) noexcept {
+    if (cause != engine::Cause::none) return finish(share, {.cause = cause});
+    if (share.job->stop_requested()) return finish(share, {.stopped = true});
+    std::memcpy(share.target.data(), share.source.data(), share.source.size());
+    finish(share, {.bytes_done = share.source.size()});
+  }
+
+  const Mode mode_;
+  engine::MoverInfo info_;
+  mutable Mutex mutex_;
+  std::vector<engine::Share*> held_ HEADRACE_GUARDED_BY(mutex_);
+  std::size_t accepted_count_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  bool refuses_ HEADRACE_GUARDED_BY(mutex_) = false;
+  bool stopped_ HEADRACE_GUARDED_BY(mutex_) = false;
+  engine::Cause cause_ HEADRACE_GUARDED_BY(mutex_) = engine::Cause::none;
+};
+
+/// Memory on any node, so that one machine can play another; fails where it is told to, and ends
+/// the process if it is destroyed while some is out.
+///
+/// Threading: shared.
+class CountedMemory final : public cache::MemorySource {
+ public:
+  ~CountedMemory() override { HEADRACE_CHECK(live_.empty(), "every copy was freed"); }
+
+  Result<std::span<std::byte>> allocate(std::size_t byte_count, NodeId node) override {
+    const Lock lock(mutex_);
+    if (full_node_ == node) {
+      return fail(Code::out_of_memory, "allocate", "the test says so", "ask the test");
+    }
+    auto* const memory = static_cast<std::byte*>(std::malloc(byte_count));
+    live_.emplace(memory, node);
+    bytes_live_ += byte_count;
+    return std::span(memory, byte_count);
+  }
+  void free(std::span<std::byte> memory) noexcept override {
+    const Lock lock(mutex_);
+    HEADRACE_CHECK(live_.erase(memory.data()) == 1, "a copy is freed once");
+    bytes_live_ -= memory.size();
+    std::free(memory.data());
+  }
+  void fill_up(std::optional<NodeId> node) {
+    const Lock lock(mutex_);
+    full_node_ = node;
+  }
+  [[nodiscard]] std::size_t live_count() const {
+    const Lock lock(mutex_);
+    return live_.size();
+  }
+  [[nodiscard]] std::size_t bytes_live() const {
+    const Lock lock(mutex_);
+    return bytes_live_;
+  }
+  [[nodiscard]] std::optional<NodeId> node_of(const std::byte* copy) const {
+    const Lock lock(mutex_);
+    const auto found = live_.find(copy);
+    return found == live_.end() ? std::nullopt : std::optional(found->second);
+  }
+
+ private:
+  mutable Mutex mutex_;
+  std::map<const std::byte*, NodeId> live_ HEADRACE_GUARDED_BY(mutex_);
+  std::size_t bytes_live_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  std::optional<NodeId> full_node_ HEADRACE_GUARDED_BY(mutex_);
+};
+
+/// A cache over one staged mover.
+///
+/// Threading: its parts' own.
+struct CacheStage {
+  explicit CacheStage(StagedMover::Mode mode = StagedMover::Mode::at_once,
+                      cache::CacheOptions options = {}) {
+    auto made_mover = std::make_unique<StagedMover>(mode);
+    mover = made_mover.get();
+    std::vector<std::unique_ptr<engine::Mover>> movers;
+    movers.push_back(std::move(made_mover));
+    engine = std::move(engine::Engine::make(std::move(movers)).value());
+    if (!options.placement) options.placement = cache::placement::on(NodeId(8));
+    options.memory = memory;
+    cache = std::move(cache::Cache::make(machine, *engine, std::move(options)).value());
+  }
+
+  [[nodiscard]] cache::CacheStatistics statistics() const { return cache->statistics(); }
+
+  topo::Machine machine = hand_made_machine();
+  std::shared_ptr<CountedMemory> memory = std::make_shared<CountedMemory>();
+  StagedMover* mover = nullptr;
+  std::unique_ptr<engine::Engine> engine;
+  std::unique_ptr<cache::Cache> cache;
+};
+
+/// Bytes that tell their place.
+inline std::vector<std::byte> numbered_bytes(std::size_t byte_count) {
+  std::vector<std::byte> bytes(byte_count);
+  for (std::size_t i = 0; i < byte_count; ++i) bytes[i] = static_cast<std::byte>(i * 131 + i / 251);
+  return bytes;
+}
+
+/// True if both hold the same bytes.
+inline bool equal(std::span<const std::byte> a, std::span<const std::byte> b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size()) == 0);
+}
+
+}  // namespace headrace::test

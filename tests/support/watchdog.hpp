@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// For tests that hang when they fail: run in a child process that an alarm kills, so that a
+// deadlock is a failed test within seconds and the other tests still run.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "headrace/base/atomic.hpp"
+
+namespace headrace::test {
+
+/// Far longer than any scenario takes, even under a sanitizer on a loaded machine.
+inline constexpr unsigned kHangSeconds = 20;
+
+/// Runs `scenario` in a child; fails if an expectation fails there, or if it does not end.
+inline void expect_ends(const std::function<void()>& scenario) {
+  // The child starts afresh: a fork of a process with threads could not use them.
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        ::alarm(kHangSeconds);
+        scenario();
+        std::exit(::testing::Test::HasFailure() ? 1 : 0);
+      },
+      ::testing::ExitedWithCode(0), "");
+}
+
+/// A thread whose sleep can be waited for.
+///
+/// Threading: owned.
+class ObservedThread {
+ public:
+  explicit ObservedThread(std::function<void()> work)
+      : thread_([this, work = std::move(work)] {
+          // edge: observed-thread (release)
+          kernel_id_.store_release(static_cast<std::int32_t>(::gettid()));
+          work();
+        }) {}
+  ObservedThread(const ObservedThread&) = delete;
+  ObservedThread& operator=(const ObservedThread&) = delete;
+  ~ObservedThread() { join(); }
+
+  /// Returns once the kernel shows the thread asleep, or after ten seconds in any case: a thread
+  /// that does not sleep makes a test weaker, not wrong.
+  void await_asleep() const {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (state() != 'S' && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::yield();
+    }
+  }
+  void join() {
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  [[nodiscard]] char state() const {
+    const std::int32_t id = kernel_id_.load_acquire();  // edge: observed-thread (acquire)
+    if (id == 0) return '?';
+    std::ifstream file("/proc/self/task/" + std::to_string(id) + "/stat");
+    std::string text;
+    std::getline(file, text);
+    const std::size_t name_end = text.rfind(") ");
+    return name_end == std::string::npos ? '?' : text[name_end + 2];
+  }
+
+  Atomic<std::int32_t> kernel_id_{0};
+  std::thread thread_;
+};
+
+}  // namespace headrace::test

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <array>
+#include <stdexcept>
+#include <utility>
+
+#include "headrace/cache/cache.hpp"
+#include "support/cache_stage.hpp"
+
+namespace headrace::cache {
+namespace {
+
+using test::CacheStage;
+using test::StagedMover;
+
+void expect_all_accesses_counted(const CacheStatistics& statistics, std::uint64_t access_count) {
+  EXPECT_EQ(statistics.hits + statistics.misses + statistics.not_placed + statistics.refused,
+            access_count);
+}
+
+TEST(Access, AMissMovesTheRegionToTheNodeOfThePolicy) {
+  const auto source = test::numbered_bytes(10000);
+  CacheStage stage;
+  const Entry entry = stage.cache->access(source);
+  entry.wait();
+  ASSERT_TRUE(entry.cached());
+  EXPECT_EQ(entry.node(), NodeId(8));
+  EXPECT_NE(entry.data().data(), source.data());
+  EXPECT_EQ(stage.memory->node_of(entry.data().data()), NodeId(8));
+  EXPECT_TRUE(test::equal(entry.data(), source));
+  EXPECT_EQ(stage.statistics().bytes_moved, 10000U);
+}
+
+TEST(Access, AllConsumersOfARegionShareOneCopy) {
+  const auto source = test::numbered_bytes(10000);
+  CacheStage stage(StagedMover::Mode::held);
+  const Entry first = stage.cache->access(source);
+  const Entry second = stage.cache->access(source);
+  const Entry third = second;
+  EXPECT_EQ(stage.mover->release(), 1U);
+  EXPECT_EQ(first.data().data(), second.data().data());
+  EXPECT_EQ(first.data().data(), third.data().data());
+  EXPECT_EQ(stage.mover->accepted_count(), 1U);
+  EXPECT_EQ(stage.memory->live_count(), 1U);
+  EXPECT_EQ(stage.statistics().misses, 1U);
+  EXPECT_EQ(stage.statistics().hits, 1U);
+}
+
+TEST(Access, AShorterRegionAtTheSameAddressIsAHitAndALongerOneMakesANewEntry) {
+  const auto source = test::numbered_bytes(10000);
+  CacheStage stage;
+  const Entry middle = stage.cache->access(std::span(source).first(5000));
+  const Entry shorter = stage.cache->access(std::span(source).first(10));
+  EXPECT_EQ(shorter.data().data(), middle.data().data());
+  EXPECT_EQ(shorter.data().size(), 5000U);
+  const Entry longer = stage.cache->access(source);
+  EXPECT_NE(longer.data().data(), middle.data().data());
+  EXPECT_TRUE(test::equal(longer.data(), source));
+  // Holders of the superseded entry keep it; who asks now gets the longer one.
+  EXPECT_TRUE(test::equal(middle.data(), std::span(source).first(5000)));
+  EXPECT_EQ(stage.cache->access(std::span(source).first(5000)).data().data(), longer.data().data());
+  EXPECT_EQ(stage.statistics().misses, 2U);
+  EXPECT_EQ(stage.statistics().hits, 2U);
+}
+
+TEST(Access, ASupersededEntryThatIsNotHeldIsFreed) {
+  const auto source = test::numbered_bytes(10000);
+  CacheStage stage;
+  static_cast<void>(stage.cache->access(std::span(source).first(5000)));
+  static_cast<void>(stage.cache->access(source));
+  EXPECT_EQ(stage.memory->live_count(), 1U);
+}
+
+TEST(Access, ASupersededEntryThatStillMovesIsNotWaitedForAndFreedLater) {
+  const auto source = test::numbered_bytes(10000);
+  CacheStage stage(StagedMover::Mode::held);
+  static_cast<void>(stage.cache->access(std::span(source).first(5000)));
+  static_cast<void>(stage.cache->access(source));
+  EXPECT_EQ(stage.memory->live_count(), 2U);
+  EXPECT_EQ(stage.mover->release(), 2U);
+  static_cast<void>(stage.cache->access(std::span(source).subspan(1)));
+  EXPECT_EQ(stage.memory->live_count(), 2U);
+  stage.mover->release();
+  EXPECT_EQ(stage.cache->clear(), 2U);
+  EXPECT_EQ(stage.memory->live_count(), 0U);
+}
+
+TEST(Access, AFailedMoveLeavesItsEntryAtTheSourceAndTheNextAccessTriesAgain) {
+  const auto source = test::numbered_bytes(10000);
+  CacheStage stage;
+  stage.mover->fail_with(engine::Cause::device_error);
+  const Entry entry = stage.cache->access(source);
+  entry.wait();
+  EXPECT_FALSE(entry.cached());
+  EXPECT_FALSE(entry.node().has_value());
+  EXPECT_EQ(entry.data().data(), source.data());
+  EXPECT_EQ(entry.data().size(), source.size());
+  EXPECT_EQ(stage.statistics().moves_failed, 1U);
+  EXPECT_EQ(stage.statistics().bytes_moved, 0U);
+
+  stage.mover->fail_with(engine::Cause::none);
+  const Entry again = stage.cache->access(source);
+  EXPECT_TRUE(again.cached());
+  EXPECT_EQ(entry.data().data(), source.data());
+  EXPECT_EQ(stage.statistics().misses, 2U);
+}
+
+TEST(Access, AFullQueueRefusesTheAccessAndKeepsNothing) {
+  const auto source = test::numbered_bytes(10000);
+  CacheStage stage;
+  stage.mover->refuse(true);
+  const Entry entry = stage.cache->access(source);
+  EXPECT_TRUE(entry.try_wait());
+  EXPECT_EQ(entry.data().data(), source.data());
+  EXPECT_EQ(stage.statistics().refused, 1U);
+  EXPECT_EQ(stage.statistics().misses, 0U);
+  EXPECT_EQ(stage.memory->live_count(), 0U);
+  EXPECT_EQ(stage.cache->clear(), 0U);
+
+  stage.mover->refuse(false);
+  EXPECT_TRUE(stage.cache->access(source).cached());
+}
+
+TEST(Access, ANodeWithoutMemoryRefusesTheAccess) {
+  const auto source = test::numbered_bytes(10000);
+  CacheStage stage;
+  stage.memory->fill_up(NodeId(8));
+  const Entry entry = stage.cache->access(source);
+  EXPECT_EQ(entry.data().data(), source.data());
+  EXPECT_EQ(stage.statistics().refused, 1U);
+  EXPECT_EQ(stage.statistics().bytes_cached, 0U);
+}
+
+TEST(Access, MemoryThatThrowsRefusesTheAccess) {
+  class Thrower final : public MemorySource {
+   public:
+    Result<std::span<std::byte>> allocate(std::size_t /*byte_count*/, NodeId /*node*/) override {
+      throw std::bad_alloc();
+    }
+    void free(std::span<std::byte> /*memory*/) noexcept override {}
+  };
+  const auto source = test::numbered_bytes(10000);
+  const CacheStage stage;
+  CacheOptions options;
+  options.placement = placement::on(NodeId(8));
+  options.memory = std::make_shared<Thrower>();
+  const auto cache = Cache::make(stage.machine, *stage.engine, std::move(options)).value();
+  const Entry entry = cache->access(source);
+  EXPECT_EQ(entry.data().data(), source.data());
+  EXPECT_EQ(cache->statistics().refused, 1U);
+  EXPECT_EQ(cache->statistics().bytes_cached, 0U);
+}
+
+TEST(Access, APlacementPolicyThatThrowsOrNamesAMissingNodeIsCountedAndTheSourceUsed) {
+  const auto source = test::numbered_bytes(100);
+  const std::array<PlacementPolicy, 3> policies{
+      [](const PlacementContext&) -> std::optional<NodeId> { throw std::runtime_error("x"); },
+      [](const PlacementContext&) -> std::optional<NodeId> { throw 1; },
+      placement::on(NodeId(77)),
+  };
+  for (const PlacementPolicy& policy : policies) {
+    CacheOptions options;
+    options.placement = policy;
+    CacheStage stage(StagedMover::Mode::at_once, std::move(options));
+    EXPECT_EQ(stage.cache->access(source).data().data(), source.data());
+    EXPECT_EQ(stage.statistics().policy_errors, 1U);
+    expect_all_accesses_counted(stage.statistics(), 1);
+  }
+}
+
+TEST(Access, AMoverPolicyThatThrowsOrChoosesNobodyFailsTheMove) {
+  const auto source = test::numbered_bytes(100);
+  const std::array<engine::MoverPolicy, 3> policies{
+      [](const engine::MoveContext&, engine::MoverChoice& choice) {
+        choice.add(0);
+        throw std::runtime_error("x");
+      },
+      [](const engine::MoveContext&, engine::MoverChoice&) {},
+      [](const engine::MoveContext&, engine::MoverChoice& choice) { choice.add(9); },
+  };
+  std::uint64_t errors_expected = 1;
+  for (const engine::MoverPolicy& policy : policies) {
+    CacheOptions options;
+    options.mover = policy;
+    CacheStage stage(StagedMover::Mode::at_once, std::move(options));
+    const Entry entry = stage.cache->access(source);
+    entry.wait();
+    EXPECT_EQ(entry.data().data(), source.data());
+    EXPECT_EQ(stage.statistics().policy_errors, std::exchange(errors_expected, 0));
+    EXPECT_EQ(stage.statistics().moves_failed, 1U);
+    EXPECT_EQ(stage.mover->accepted_count(), 0U);
+    expect_all_accesses_counted(stage.statistics(), 1);
+  }
+}
+
+TEST(Access, AMoverPolicySeesBothNodesAndTheLength) {
+  const auto source = test::numbered_bytes(10000);
+  CacheOptions options;
+  std::size_t byte_count = 0;
+  std::optional<NodeId> target_node;
+  options.mover = [&](const engine::MoveContext& context, engine::MoverChoice& choice) {
+    byte_count = context.byte_count;
+    target_node = context.target_node;
+    choice.add(0);
+  };
+  CacheStage stage(StagedMover::Mode::at_once, std::move(options));
+  EXPECT_TRUE(stage.cache->access(source).cached());
+  EXPECT_EQ(byte_count, 10000U);
+  EXPECT_EQ(target_node, NodeId(8));
+}
+
+TEST(Access, AnEmptyRegionHasAnEmptyEntry) {
+  CacheStage stage;
+  const Entry null = stage.cache->access({});
+  null.wait();
+  EXPECT_TRUE(null.data().empty());
+  const auto source = test::numbered_bytes(10);
+  const Entry empty = stage.cache->access(std::span(source).first(0));
+  EXPECT_TRUE(empty.try_wait());
+  EXPECT_TRUE(empty.data().empty());
+  EXPECT_FALSE(empty.cached());
+  expect_all_accesses_counted(stage.statistics(), 2);
+}
+
+TEST(AccessDeathTest, ANullRegionThatIsNotEmptyIsABrokenContract) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  CacheStage stage;
+  const std::span<const std::byte> null(static_cast<const std::byte*>(nullptr), 1);
+  EXPECT_DEATH(static_cast<void>(stage.cache->access(null)), "has an address");
+}
+
+TEST(Access, TheSameRegionOnTwoNodesIsTwoEntries) {
+  const auto source = test::numbered_bytes(10000);
+  NodeId target(8);
+  CacheOptions options;
+  options.placement = [&](const PlacementContext&) { return std::optional(target); };
+  CacheStage stage(StagedMover::Mode::at_once, std::move(options));
+  const Entry near = stage.cache->access(source);
+  target = NodeId(9);
+  const Entry far = stage.cache->access(source);
+  EXPECT_EQ(near.node(), NodeId(8));
+  EXPECT_EQ(far.node(), NodeId(9));
+  EXPECT_EQ(stage.statistics().misses, 2U);
+  EXPECT_EQ(stage.memory->live_count(), 2U);
+}
+
+TEST(Access, ACacheWithoutCapacityIsRefusedWithTheRemedy) {
+  const CacheStage stage;
+  CacheOptions options;
+  options.capacity_per_node = Bytes(0);
+  const auto cache = Cache::make(stage.machine, *stage.engine, std::move(options));
+  ASSERT_FALSE(cache.has_value());
+  EXPECT_EQ(cache.error().code, Code::invalid_argument);
+  EXPECT_NE(cache.error().message().find("capacity"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace headrace::cache

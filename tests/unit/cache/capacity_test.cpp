@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "headrace/cache/cache.hpp"
+#include "headrace/platform/memory.hpp"
+#include "support/cache_stage.hpp"
+
+namespace headrace::cache {
+namespace {
+
+using test::CacheStage;
+using test::StagedMover;
+
+CacheOptions with_capacity(Bytes capacity) {
+  CacheOptions options;
+  options.capacity_per_node = capacity;
+  return options;
+}
+
+/// Regions of one page each.
+class Capacity : public ::testing::Test {
+ protected:
+  [[nodiscard]] std::span<const std::byte> page(std::size_t index) const {
+    return std::span(source_).subspan(index * page_bytes_, page_bytes_);
+  }
+  const std::size_t page_bytes_ = platform::page_bytes();
+  const std::vector<std::byte> source_ = test::numbered_bytes(16 * page_bytes_);
+};
+
+TEST_F(Capacity, ARegionOfExactlyTheCapacityFitsAndOneByteMoreDoesNot) {
+  CacheStage stage(StagedMover::Mode::at_once, with_capacity(Bytes(4 * page_bytes_)));
+  EXPECT_FALSE(stage.cache->access(std::span(source_).first(4 * page_bytes_ + 1)).cached());
+  EXPECT_TRUE(stage.cache->access(std::span(source_).first(4 * page_bytes_)).cached());
+  EXPECT_EQ(stage.statistics().bytes_cached, 4 * page_bytes_);
+  EXPECT_EQ(stage.statistics().refused, 1U);
+  EXPECT_EQ(stage.statistics().evictions, 0U);
+}
+
+TEST_F(Capacity, WhenFullTheOldestUnusedEntryMakesRoom) {
+  CacheStage stage(StagedMover::Mode::at_once, with_capacity(Bytes(3 * page_bytes_)));
+  std::optional<Entry> held = stage.cache->access(page(0));
+  static_cast<void>(stage.cache->access(page(1)));
+  static_cast<void>(stage.cache->access(page(2)));
+  EXPECT_TRUE(stage.cache->access(page(3)).cached());
+  EXPECT_EQ(stage.statistics().evictions, 1U);
+  EXPECT_EQ(stage.statistics().bytes_cached, 3 * page_bytes_);
+  // Page 0 was older, but held; page 1 is gone, page 2 is still there.
+  EXPECT_TRUE(test::equal(held->data(), page(0)));
+  static_cast<void>(stage.cache->access(page(2)));
+  EXPECT_EQ(stage.statistics().hits, 1U);
+  static_cast<void>(stage.cache->access(page(1)));
+  EXPECT_EQ(stage.statistics().hits, 1U);
+  EXPECT_EQ(stage.statistics().evictions, 2U);
+}
+
+TEST_F(Capacity, AsManyEntriesGoAsTheNewOneNeedsAndNoMore) {
+  CacheStage stage(StagedMover::Mode::at_once, with_capacity(Bytes(4 * page_bytes_)));
+  for (std::size_t i = 0; i < 4; ++i) static_cast<void>(stage.cache->access(page(i)));
+  EXPECT_TRUE(
+      stage.cache->access(std::span(source_).subspan(8 * page_bytes_, 2 * page_bytes_)).cached());
+  EXPECT_EQ(stage.statistics().evictions, 2U);
+  EXPECT_EQ(stage.memory->bytes_live(), 4 * page_bytes_);
+}
+
+TEST_F(Capacity, NothingIsEvictedForAnAccessThatIsRefusedAnyway) {
+  CacheStage stage(StagedMover::Mode::at_once, with_capacity(Bytes(3 * page_bytes_)));
+  const Entry held = stage.cache->access(page(0));
+  static_cast<void>(stage.cache->access(page(1)));
+  static_cast<void>(stage.cache->access(page(2)));
+  const auto three_pages = std::span(source_).subspan(8 * page_bytes_, 3 * page_bytes_);
+  EXPECT_FALSE(stage.cache->access(three_pages).cached());
+  EXPECT_EQ(stage.statistics().evictions, 0U);
+  EXPECT_EQ(stage.statistics().refused, 1U);
+  EXPECT_EQ(stage.statistics().bytes_cached, 3 * page_bytes_);
+}
+
+TEST_F(Capacity, ACopyThatIsHeldOutsideTheCacheStillTakesItsRoom) {
+  CacheStage stage(StagedMover::Mode::at_once, with_capacity(Bytes(2 * page_bytes_)));
+  std::optional<Entry> first = stage.cache->access(page(0));
+  const Entry second = stage.cache->access(page(1));
+  EXPECT_EQ(stage.cache->clear(), 2U);
+  EXPECT_EQ(stage.statistics().bytes_cached, 2 * page_bytes_);
+  EXPECT_FALSE(stage.cache->access(page(2)).cached());
+  first.reset();
+  EXPECT_TRUE(stage.cache->access(page(2)).cached());
+  EXPECT_EQ(stage.statistics().evictions, 0U);
+}
+
+TEST_F(Capacity, AMoveThatRunsIsNotEvicted) {
+  CacheStage stage(StagedMover::Mode::held, with_capacity(Bytes(page_bytes_)));
+  static_cast<void>(stage.cache->access(page(0)));
+  EXPECT_TRUE(stage.cache->access(page(1)).try_wait());
+  EXPECT_EQ(stage.statistics().refused, 1U);
+  stage.mover->release();
+  static_cast<void>(stage.cache->access(page(1)));
+  EXPECT_EQ(stage.statistics().evictions, 1U);
+  stage.mover->release();
+}
+
+TEST_F(Capacity, EachNodeHasItsOwn) {
+  NodeId target(8);
+  CacheOptions options = with_capacity(Bytes(page_bytes_));
+  options.placement = [&](const PlacementContext&) { return std::optional(target); };
+  CacheStage stage(StagedMover::Mode::at_once, std::move(options));
+  const Entry near = stage.cache->access(page(0));
+  target = NodeId(9);
+  const Entry far = stage.cache->access(page(0));
+  EXPECT_TRUE(near.cached());
+  EXPECT_TRUE(far.cached());
+  EXPECT_FALSE(stage.cache->access(page(1)).cached());
+  EXPECT_EQ(stage.statistics().bytes_cached, 2 * page_bytes_);
+}
+
+TEST_F(Capacity, TheCopyOfOneByteTakesAPage) {
+  CacheStage stage(StagedMover::Mode::at_once, with_capacity(Bytes(page_bytes_)));
+  const Entry entry = stage.cache->access(page(0).first(1));
+  EXPECT_TRUE(entry.cached());
+  EXPECT_EQ(stage.statistics().bytes_cached, page_bytes_);
+}
+
+TEST_F(Capacity, ACapacityBelowOnePageRefusesEverything) {
+  CacheStage stage(StagedMover::Mode::at_once, with_capacity(Bytes(1)));
+  EXPECT_FALSE(stage.cache->access(page(0).first(1)).cached());
+  EXPECT_EQ(stage.statistics().refused, 1U);
+}
+
+TEST(OperatingSystemPages, LieOnTheNodeAskedForAndAMissingNodeIsAnError) {
+  const auto pages = operating_system_pages();
+  const auto memory = pages->allocate(platform::page_bytes(), NodeId(0));
+  ASSERT_TRUE(memory.has_value()) << memory.error().message();
+  // Where the kernel hides the place of a page there is nothing to compare with.
+  EXPECT_EQ(platform::node_of_address(memory->data()).value_or(NodeId(0)), NodeId(0));
+  pages->free(*memory);
+  EXPECT_FALSE(pages->allocate(platform::page_bytes(), NodeId(4095)).has_value());
+}
+
+}  // namespace
+}  // namespace headrace::cache

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who waits for a copy is always woken, whatever the thread that submits it does. The first three
+// tests are the deadlocks that the first implementation of this cache design ran into.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <latch>
+#include <memory>
+#include <thread>
+
+#include "headrace/cache/cache.hpp"
+#include "support/cache_stage.hpp"
+#include "support/watchdog.hpp"
+
+namespace headrace::cache {
+namespace {
+
+using test::CacheStage;
+using test::ObservedThread;
+using test::StagedMover;
+
+/// A mover policy that holds the submitter in the middle of its submission.
+struct HeldSubmission {
+  [[nodiscard]] CacheOptions options() {
+    CacheOptions options;
+    options.mover = [this](const engine::MoveContext&, engine::MoverChoice& choice) {
+      begun.count_down();
+      proceed.wait();
+      choice.add(0);
+    };
+    return options;
+  }
+  std::latch begun{1};
+  std::latch proceed{1};
+};
+
+// Deadlock one: only the submitter could drive the move, and it never waited.
+TEST(Waiting, ThreadsThatArriveDuringASubmissionAreWokenAlthoughTheSubmitterNeverWaits) {
+  test::expect_ends([] {
+    const auto source = test::numbered_bytes(10000);
+    HeldSubmission submission;
+    // This mover advances only while somebody waits for it.
+    CacheStage stage(StagedMover::Mode::on_poll, submission.options());
+    std::latch waited(2);
+    ObservedThread submitter([&] {
+      const Entry entry = stage.cache->access(source);
+      waited.wait();
+    });
+    submission.begun.wait();
+    const auto arrive = [&] {
+      const Entry entry = stage.cache->access(source);
+      EXPECT_FALSE(entry.try_wait());
+      EXPECT_EQ(entry.data().data(), source.data());
+      entry.wait();
+      EXPECT_TRUE(entry.cached());
+      EXPECT_TRUE(test::equal(entry.data(), source));
+      waited.count_down();
+    };
+    ObservedThread first(arrive);
+    ObservedThread second(arrive);
+    first.await_asleep();
+    second.await_asleep();
+    submission.proceed.count_down();
+    submitter.join();
+    EXPECT_EQ(stage.mover->accepted_count(), 1U);
+    EXPECT_EQ(stage.statistics().misses, 1U);
+    EXPECT_EQ(stage.statistics().hits, 2U);
+  });
+}
+
+// Deadlock two: the end was announced by storing the very value that the sleepers sleep on.
+TEST(Waiting, ThreadsThatSleepOnASubmissionAreWokenWhenItIsRefused) {
+  test::expect_ends([] {
+    const auto source = test::numbered_bytes(10000);
+    HeldSubmission submission;
+    CacheStage stage(StagedMover::Mode::held, submission.options());
+    stage.mover->refuse(true);
+    ObservedThread submitter([&] { static_cast<void>(stage.cache->access(source)); });
+    submission.begun.wait();
+    const auto arrive = [&] {
+      const Entry entry = stage.cache->access(source);
+      entry.wait();
+      EXPECT_TRUE(entry.try_wait());
+      EXPECT_FALSE(entry.cached());
+      EXPECT_EQ(entry.data().data(), source.data());
+    };
+    ObservedThread first(arrive);
+    ObservedThread second(arrive);
+    first.await_asleep();
+    second.await_asleep();
+    submission.proceed.count_down();
+    first.join();
+    second.join();
+    submitter.join();
+    EXPECT_EQ(stage.statistics().refused, 1U);
+    EXPECT_EQ(stage.statistics().bytes_cached, 0U);
+  });
+}
+
+// Deadlock three: an entry that lost the race into the cache waited, in its destructor, for a
+// submission that nobody would make.
+TEST(Waiting, AnEntryThatLosesTheRaceIntoTheCacheIsDestroyedAtOnce) {
+  test::expect_ends([] {
+    const auto source = test::numbered_bytes(64);
+    Atomic<int> in_policy{0};
+    CacheOptions options;
+    options.placement = [&](const PlacementContext&) {
+      // A barrier of two that spins: both leave it as nearly together as can be.
+      const int turn = in_policy.fetch_add_relaxed(1);  // relaxed: only the count matters.
+      while (in_policy.load_relaxed() < turn - turn % 2 + 2) {
+      }
+      return std::optional(NodeId(8));
+    };
+    CacheStage stage(StagedMover::Mode::at_once, std::move(options));
+    // One thread is held up after the other, so that each gap between two steps is hit.
+    std::uint64_t round_count = 0;
+    while (stage.statistics().duplicates == 0) {
+      const auto race = [&] {
+        const Entry entry = stage.cache->access(source);
+        entry.wait();
+        EXPECT_TRUE(entry.cached());
+      };
+      std::thread rival(race);
+      race();
+      rival.join();
+      ++round_count;
+      EXPECT_EQ(stage.cache->clear(), 1U);
+      EXPECT_EQ(stage.mover->accepted_count(), round_count);
+    }
+    const CacheStatistics statistics = stage.statistics();
+    EXPECT_EQ(statistics.misses, round_count);
+    EXPECT_EQ(statistics.hits, round_count);
+    EXPECT_EQ(stage.memory->live_count(), 0U);
+  });
+}
+
+TEST(Waiting, AnEntryThatWasNeverPlacedIsReadyAndDestroyedAtOnce) {
+  test::expect_ends([] {
+    const auto source = test::numbered_bytes(64);
+    CacheOptions options;
+    options.placement = placement::none;
+    CacheStage stage(StagedMover::Mode::held, std::move(options));
+    const Entry entry = stage.cache->access(source);
+    EXPECT_TRUE(entry.try_wait());
+    entry.wait();
+    EXPECT_EQ(entry.data().data(), source.data());
+  });
+}
+
+TEST(Waiting, EveryWaiterOfARunningMoveIsWokenByItsEnd) {
+  test::expect_ends([] {
+    const auto source = test::numbered_bytes(10000);
+    for (const auto cause : {engine::Cause::none, engine::Cause::device_error}) {
+      CacheStage stage(StagedMover::Mode::held);
+      const Entry entry = stage.cache->access(source);
+      const auto wait = [&] {
+        const Entry own = stage.cache->access(source);
+        own.wait();
+        EXPECT_EQ(own.cached(), cause == engine::Cause::none);
+        EXPECT_TRUE(test::equal(own.data(), source));
+      };
+      ObservedThread first(wait);
+      ObservedThread second(wait);
+      first.await_asleep();
+      second.await_asleep();
+      EXPECT_FALSE(entry.try_wait());
+      EXPECT_EQ(entry.data().data(), source.data());
+      EXPECT_EQ(stage.mover->release(cause), 1U);
+    }
+  });
+}
+
+TEST(Waiting, TryWaitDrivesAMoverThatAdvancesOnlyWhenPolled) {
+  const auto source = test::numbered_bytes(10000);
+  CacheStage stage(StagedMover::Mode::on_poll);
+  const Entry entry = stage.cache->access(source);
+  EXPECT_FALSE(entry.cached());
+  EXPECT_TRUE(entry.try_wait());
+  EXPECT_TRUE(entry.cached());
+}
+
+TEST(Waiting, AnEntryClearedDuringItsSubmissionStillComesToThoseWhoHoldIt) {
+  test::expect_ends([] {
+    const auto source = test::numbered_bytes(10000);
+    HeldSubmission submission;
+    CacheStage stage(StagedMover::Mode::on_poll, submission.options());
+    ObservedThread submitter([&] { static_cast<void>(stage.cache->access(source)); });
+    submission.begun.wait();
+    ObservedThread waiter([&] {
+      const Entry entry = stage.cache->access(source);
+      entry.wait();
+      EXPECT_TRUE(entry.cached());
+      EXPECT_TRUE(test::equal(entry.data(), source));
+    });
+    waiter.await_asleep();
+    EXPECT_EQ(stage.cache->flush(), 0U);
+    EXPECT_EQ(stage.cache->clear(), 1U);
+    submission.proceed.count_down();
+    waiter.join();
+    submitter.join();
+    EXPECT_EQ(stage.memory->live_count(), 0U);
+  });
+}
+
+TEST(Waiting, AnEngineThatStopsLeavesItsEntriesAtTheSource) {
+  test::expect_ends([] {
+    const auto source = test::numbered_bytes(10000);
+    CacheStage stage(StagedMover::Mode::held);
+    ObservedThread waiter([&] {
+      const Entry entry = stage.cache->access(source);
+      entry.wait();
+      EXPECT_FALSE(entry.cached());
+      EXPECT_EQ(entry.data().data(), source.data());
+    });
+    waiter.await_asleep();
+    stage.engine->stop();
+    waiter.join();
+    EXPECT_EQ(stage.statistics().moves_failed, 1U);
+    const Entry refused = stage.cache->access(source);
+    EXPECT_TRUE(refused.try_wait());
+    EXPECT_EQ(refused.data().data(), source.data());
+    EXPECT_EQ(stage.statistics().refused, 1U);
+  });
+}
+
+}  // namespace
+}  // namespace headrace::cache
