@@ -27,7 +27,8 @@ EntryState::~EntryState() {
 }
 
 Phase EntryState::current_phase() const {
-  // edge: entry-submitted (acquire), edge: entry-ended (acquire)
+  // edge: entry-submitted (acquire)
+  // edge: entry-ended (acquire)
   return phase.load_acquire();
 }
 
@@ -40,7 +41,8 @@ void EntryState::wait() {
   for (;;) {
     switch (current_phase()) {
       case Phase::pending:
-        // edge: entry-submitted (acquire), edge: entry-ended (acquire)
+        // edge: entry-submitted (acquire)
+        // edge: entry-ended (acquire)
         phase.wait_acquire(Phase::pending);
         break;
       case Phase::moving:
