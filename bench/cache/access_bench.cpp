@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// Question: what does Cache::access cost by itself - a hit, an access that is not placed, a miss?
+// Not a measure of copying: the mover here ends every share without touching it.
+//
+// Method. One access per iteration; the handle is dropped inside the timed span. Counters are those
+// of Google Benchmark; for a spread use --benchmark_repetitions. Hits walk over the entries of a
+// filled cache by a fixed stride, so that the map is searched and not only its last node. A miss is
+// an access and the invalidation that makes the next one a miss, with memory from a free list
+// (pages: from the operating system, as by default).
+#include <benchmark/benchmark.h>
+
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "headrace/cache/cache.hpp"
+#include "headrace/engine/engine.hpp"
+
+namespace {
+
+using namespace headrace;
+
+constexpr std::size_t kRegionBytes = 4096;
+
+std::size_t region_count() {
+  return std::getenv("HEADRACE_BENCH_FULL") == nullptr ? 64 : 4096;
+}
+
+/// Says that it has moved everything, at once.
+///
+/// Threading: shared.
+class NoMover final : public engine::Mover {
+ public:
+  [[nodiscard]] const engine::MoverInfo& info() const override { return info_; }
+  [[nodiscard]] engine::Submit submit(engine::Share& share) noexcept override {
+    finish(share, {.bytes_done = share.source.size()});
+    return engine::Submit::accepted;
+  }
+  void stop() noexcept override {}
+
+ private:
+  engine::MoverInfo info_{.name = "none"};
+};
+
+/// Regions of one length from a list.
+///
+/// Threading: shared.
+class FreeList final : public cache::MemorySource {
+ public:
+  Result<std::span<std::byte>> allocate(std::size_t byte_count, NodeId /*node*/) override {
+    const std::scoped_lock lock(mutex_);
+    if (free_.empty()) return std::span(owned_.emplace_back(byte_count));
+    const std::span<std::byte> memory = free_.back();
+    free_.pop_back();
+    return memory;
+  }
+  void free(std::span<std::byte> memory) noexcept override {
+    const std::scoped_lock lock(mutex_);
+    free_.push_back(memory);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::vector<std::byte>> owned_;
+  std::vector<std::span<std::byte>> free_;
+};
+
+/// A cache whose moves cost nothing, and regions to ask for.
+struct Bench {
+  explicit Bench(cache::CacheOptions options) {
+    std::vector<std::unique_ptr<engine::Mover>> movers;
+    movers.push_back(std::make_unique<NoMover>());
+    engine = std::move(engine::Engine::make(std::move(movers)).value());
+    const topo::Machine machine = topo::discover({.find_movers = false}).value();
+    if (!options.placement) options.placement = cache::placement::on(machine.nodes.front().id);
+    cache = std::move(cache::Cache::make(machine, *engine, std::move(options)).value());
+  }
+  [[nodiscard]] std::span<const std::byte> region(std::size_t index) const {
+    return std::span(source).subspan(index % region_count() * kRegionBytes, kRegionBytes);
+  }
+  void fill() const {
+    for (std::size_t i = 0; i < region_count(); ++i) static_cast<void>(cache->access(region(i)));
+  }
+
+  std::vector<std::byte> source = std::vector<std::byte>(region_count() * kRegionBytes);
+  std::unique_ptr<engine::Engine> engine;
+  std::unique_ptr<cache::Cache> cache;
+};
+
+cache::CacheOptions from_free_list() {
+  cache::CacheOptions options;
+  options.memory = std::make_shared<FreeList>();
+  return options;
+}
+
+void hit(benchmark::State& state) {
+  static const Bench kBench(from_free_list());
+  if (state.thread_index() == 0) kBench.fill();
+  // 31 is prime to the count, so that every region comes once per round.
+  auto index = static_cast<std::size_t>(state.thread_index()) * 17;
+  for (auto _ : state) {
+    const cache::Entry entry = kBench.cache->access(kBench.region(index += 31));
+    benchmark::DoNotOptimize(entry.data().data());
+  }
+  if (state.thread_index() == 0 && kBench.cache->statistics().misses != region_count()) {
+    state.SkipWithError("an access was not a hit");
+  }
+}
+BENCHMARK(hit)->ThreadRange(1, 2)->UseRealTime();
+
+void not_placed(benchmark::State& state, cache::PlacementPolicy policy) {
+  cache::CacheOptions options = from_free_list();
+  options.placement = std::move(policy);
+  const Bench bench(std::move(options));
+  for (auto _ : state) {
+    const cache::Entry entry = bench.cache->access(bench.region(0));
+    benchmark::DoNotOptimize(entry.data().data());
+  }
+}
+BENCHMARK_CAPTURE(not_placed, none, cache::placement::none);
+// On a machine with one kind of memory this is what a cache costs that has nothing to do.
+BENCHMARK_CAPTURE(not_placed, fastest, cache::placement::fastest);
+
+void miss(benchmark::State& state, bool pages) {
+  const Bench bench(pages ? cache::CacheOptions() : from_free_list());
+  for (auto _ : state) {
+    {
+      const cache::Entry entry = bench.cache->access(bench.region(0));
+      benchmark::DoNotOptimize(entry.data().data());
+    }
+    bench.cache->invalidate(bench.region(0));
+  }
+}
+BENCHMARK_CAPTURE(miss, free_list, false);
+BENCHMARK_CAPTURE(miss, pages, true);
+
+}  // namespace
+
+BENCHMARK_MAIN();
