@@ -22,7 +22,9 @@ namespace headrace::query {
 
 /// Columns of lineitem; all of the same length. Decimals are scaled integers: 0.05 is 5.
 ///
-/// Ownership: borrowed for the duration of the query.
+/// Ownership: borrowed for the duration of the query. Where it prefetched, the cache may hold
+/// copies and still be reading afterwards: Cache::invalidate() the columns before they are freed or
+/// changed.
 struct Q6Columns {
   std::span<const std::int32_t> ship_date;       ///< Days since 1970-01-01.
   std::span<const std::int64_t> discount;        ///< Hundredths.
@@ -41,9 +43,17 @@ struct Q6Parameters {
   std::int64_t quantity_below = 2400;
 };
 
-enum class Prefetch : std::uint8_t { off, on, automatic };
+/// Whether the aggregate's columns are moved ahead of it.
+enum class Prefetch : std::uint8_t {
+  off,
+  on,  ///< Through the cache, wherever its placement policy says.
+  /// As `on` if for some worker there is memory faster than its own and the data do not lie in it
+  /// already (topo::Machine::faster_nodes), else as `off`. Without a cache as `off`.
+  automatic,
+};
 [[nodiscard]] HEADRACE_API std::string_view name(Prefetch prefetch);
 
+/// What a worker does with a chunk. `prefetch` is the submission; the move itself is the mover's.
 enum class Pipeline : std::uint8_t { scan, prefetch, aggregate };
 [[nodiscard]] HEADRACE_API std::string_view name(Pipeline pipeline);
 
@@ -58,9 +68,10 @@ struct Q6Event {
 
 struct Q6Options {
   Prefetch prefetch = Prefetch::automatic;
-  /// Bytes of one 8-byte column per chunk.
+  /// Bytes of one 8-byte column per chunk; rounded down to a multiple of 64 rows.
   Bytes chunk = mib(1);
   /// Worker threads in all, pinned to processors; 0: one per processor that this process may use.
+  /// There are never more than chunks.
   std::size_t thread_count = 0;
   bool record_timeline = false;
 };
@@ -72,18 +83,26 @@ struct Q6Result {
   std::chrono::nanoseconds time{};
   /// What `automatic` decided, or what was asked for.
   bool prefetched = false;
-  /// Chunk-columns that the aggregate read from a copy, and those it read from the source.
+  /// Chunk-columns that the aggregate read from a copy, and those it read from the source; together
+  /// two per chunk.
   std::uint64_t chunks_from_cache = 0;
   std::uint64_t chunks_from_source = 0;
+  /// By begin; per chunk one scan, one aggregate and, if it was prefetched, one prefetch.
   std::vector<Q6Event> timeline;
 };
 
 /// Runs the query. With Prefetch::off, `cache` may be null.
 ///
+/// It never waits for a move. A chunk is prefetched if that can be submitted before its scan
+/// begins; it is aggregated when its copies are ready, and from the source if they are not by the
+/// time everything has been scanned. So a slow mover costs the bytes that it moves in vain, not
+/// time in waiting.
+///
 /// Threading: confined; it starts and joins its own threads.
 /// Fails: invalid_argument if the columns differ in length, a chunk is smaller than 4 KiB, or
-/// prefetching is
-///        on without a cache; out_of_range if the sum does not fit 64 bits.
+///        prefetching is on without a cache; out_of_range if the sum does not fit 64 bits;
+///        out_of_memory; capacity_exceeded if threads cannot be started.
+/// Cost: see bench/query/q6_bench.cpp.
 [[nodiscard]] HEADRACE_API Result<Q6Result> run_q6(const topo::Machine& machine,
                                                    cache::Cache* cache, const Q6Columns& columns,
                                                    const Q6Parameters& parameters,

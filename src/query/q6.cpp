@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/query/q6.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <exception>
+#include <new>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "exact_sum.hpp"
+#include "headrace/base/clock.hpp"
+#include "headrace/platform/memory.hpp"
+#include "headrace/platform/thread.hpp"
+#include "scan.hpp"
+#include "schedule.hpp"
+
+namespace headrace::query {
+namespace {
+
+using detail::ExactSum;
+using detail::Schedule;
+using detail::Slot;
+using detail::Task;
+
+constexpr Bytes kChunkMin = kib(4);
+constexpr std::size_t kPipelineCount = 3;
+/// Copies under way per worker: enough that movers always have the next one waiting, few enough to
+/// need little room in the cache.
+constexpr std::size_t kSlotsPerWorker = 3;
+
+/// The rows, cut into chunks of equal length; the last one may be shorter.
+struct Chunks {
+  Q6Columns columns;
+  /// A multiple of 64, so that no two chunks share a word of the selection.
+  std::size_t rows_per_chunk;
+
+  [[nodiscard]] std::uint32_t count() const {
+    const std::size_t row_count = columns.ship_date.size();
+    return static_cast<std::uint32_t>(row_count / rows_per_chunk +
+                                      (row_count % rows_per_chunk != 0 ? 1 : 0));
+  }
+  [[nodiscard]] Q6Columns at(std::uint32_t chunk_index) const {
+    const std::size_t first = chunk_index * rows_per_chunk;
+    const std::size_t count = std::min(rows_per_chunk, columns.ship_date.size() - first);
+    return {columns.ship_date.subspan(first, count), columns.discount.subspan(first, count),
+            columns.quantity.subspan(first, count), columns.extended_price.subspan(first, count)};
+  }
+};
+
+Chunks make_chunks(const Q6Columns& columns, Bytes chunk) {
+  const std::uint64_t rows_asked = chunk.count() / sizeof(std::int64_t);
+  const std::uint64_t rows_useful =
+      std::max<std::uint64_t>(1, detail::words_for(columns.ship_date.size())) *
+      detail::kRowsPerWord;
+  const std::uint64_t rows = std::min(rows_asked, rows_useful);
+  return {columns, rows - rows % detail::kRowsPerWord};
+}
+
+/// The events of all chunks. Each has a place of its own, so that workers need no buffers that
+/// grow.
+///
+/// Threading: shared - an event is written by the one worker that has the task.
+class Timeline {
+ public:
+  Timeline(bool wanted, std::uint32_t chunk_count) : chunk_count_(chunk_count) {
+    if (wanted) events_.resize(kPipelineCount * chunk_count, Q6Event{.worker_index = kNobody});
+  }
+  [[nodiscard]] std::chrono::nanoseconds now() const {
+    return events_.empty() ? std::chrono::nanoseconds{} : steady_clock().now() - start_;
+  }
+  [[nodiscard]] std::chrono::nanoseconds elapsed() const { return steady_clock().now() - start_; }
+  void add(const Q6Event& event) {
+    if (events_.empty()) return;
+    events_[static_cast<std::size_t>(event.pipeline) * chunk_count_ + event.chunk_index] = event;
+  }
+  [[nodiscard]] std::vector<Q6Event> take() {
+    std::erase_if(events_, [](const Q6Event& event) { return event.worker_index == kNobody; });
+    std::stable_sort(events_.begin(), events_.end(),
+                     [](const Q6Event& a, const Q6Event& b) { return a.begin < b.begin; });
+    return std::move(events_);
+  }
+
+ private:
+  static constexpr std::uint32_t kNobody = ~std::uint32_t{0};
+  std::chrono::nanoseconds start_ = steady_clock().now();
+  std::size_t chunk_count_;
+  std::vector<Q6Event> events_;
+};
+
+/// What one worker has found.
+struct Tally {
+  ExactSum sum;
+  std::uint64_t rows_selected = 0;
+  std::uint64_t chunks_from_cache = 0;
+  std::uint64_t chunks_from_source = 0;
+};
+
+/// Threading: owned by its thread while that runs, by the thread that joined it afterwards.
+struct Worker {
+  std::uint32_t index = 0;
+  CpuId cpu;
+  /// Schedule of the worker's node, where it starts; then it helps the others.
+  std::size_t schedule_index = 0;
+  std::vector<std::uint64_t> words;
+  Tally tally;
+  std::optional<Error> error;
+};
+
+/// One execution of the query: what all workers share.
+class Run {
+ public:
+  Run(const Chunks& chunks, const Q6Parameters& parameters, cache::Cache* cache,
+      std::deque<Schedule>& schedules, Timeline& timeline)
+      : chunks_(chunks),
+        parameters_(parameters),
+        cache_(cache),
+        schedules_(schedules),
+        timeline_(timeline) {}
+
+  /// The body of a worker's thread. What is thrown inside becomes the worker's error and ends the
+  /// run.
+  void work(Worker& worker) noexcept {
+    // Best effort: an unpinned worker is slower but not wrong.
+    static_cast<void>(platform::pin_this_thread(std::array{worker.cpu}));
+    try {
+      Tally tally;  // A local one shares no cache line with another worker's.
+      for (std::size_t i = 0; i < schedules_.size(); ++i) {
+        Schedule& schedule = schedules_[(worker.schedule_index + i) % schedules_.size()];
+        Task task;
+        while ((task = schedule.next(task, i == 0)).kind != Task::Kind::none) {
+          perform(task, worker, tally);
+        }
+      }
+      worker.tally = tally;
+    } catch (const std::bad_alloc&) {
+      worker.error = Error{Code::out_of_memory, 0, "run query 6", "there is no memory left",
+                           "use fewer threads or a smaller cache"};
+    } catch (const std::exception& exception) {
+      worker.error = Error{Code::unsupported, 0, "run query 6", exception.what(),
+                           "correct the policies of the cache"};
+    } catch (...) {
+      worker.error = Error{Code::unsupported, 0, "run query 6", "something unknown was thrown",
+                           "correct the policies of the cache"};
+    }
+    if (worker.error.has_value()) cancel();
+  }
+
+  void cancel() {
+    for (Schedule& schedule : schedules_) schedule.cancel();
+  }
+
+ private:
+  void perform(const Task& task, Worker& worker, Tally& tally) {
+    const Q6Columns columns = chunks_.at(task.chunk_index);
+    switch (task.kind) {
+      case Task::Kind::none:
+        return;
+      case Task::Kind::prefetch: {
+        const auto begin = timeline_.now();
+        task.slot->extended_price.emplace(cache_->access(std::as_bytes(columns.extended_price)));
+        task.slot->discount.emplace(cache_->access(std::as_bytes(columns.discount)));
+        record(Pipeline::prefetch, task, worker, begin);
+        return;
+      }
+      case Task::Kind::scan: {
+        const std::span<std::uint64_t> words =
+            std::span(task.slot != nullptr ? task.slot->words : worker.words)
+                .first(detail::words_for(columns.ship_date.size()));
+        const auto begin = timeline_.now();
+        detail::scan(kernel_, parameters_, columns, words);
+        record(Pipeline::scan, task, worker, begin);
+        if (task.slot == nullptr) aggregate(task, columns, words, worker, tally);
+        return;
+      }
+      case Task::Kind::aggregate: {
+        aggregate(task, columns,
+                  std::span(task.slot->words).first(detail::words_for(columns.ship_date.size())),
+                  worker, tally);
+        task.slot->extended_price.reset();
+        task.slot->discount.reset();
+        return;
+      }
+    }
+  }
+
+  void aggregate(const Task& task, const Q6Columns& columns, std::span<const std::uint64_t> words,
+                 const Worker& worker, Tally& tally) {
+    const auto begin = timeline_.now();
+    std::span<const std::int64_t> extended_price = columns.extended_price;
+    std::span<const std::int64_t> discount = columns.discount;
+    if (task.slot != nullptr) {
+      extended_price = locate(*task.slot->extended_price, extended_price, tally);
+      discount = locate(*task.slot->discount, discount, tally);
+    } else {
+      tally.chunks_from_source += 2;
+    }
+    tally.rows_selected += detail::aggregate(words, extended_price, discount, tally.sum);
+    record(Pipeline::aggregate, task, worker, begin);
+  }
+
+  /// The copy of `source` if it is there, else `source`.
+  static std::span<const std::int64_t> locate(const cache::Entry& entry,
+                                              std::span<const std::int64_t> source, Tally& tally) {
+    const std::span<const std::byte> data = entry.data();
+    const bool is_copy = data.data() != std::as_bytes(source).data();
+    ++(is_copy ? tally.chunks_from_cache : tally.chunks_from_source);
+    return {reinterpret_cast<const std::int64_t*>(data.data()), source.size()};
+  }
+
+  void record(Pipeline pipeline, const Task& task, const Worker& worker,
+              std::chrono::nanoseconds begin) {
+    timeline_.add({pipeline, worker.index, task.chunk_index, begin, timeline_.now()});
+  }
+
+  const Chunks& chunks_;
+  const Q6Parameters& parameters_;
+  cache::Cache* cache_;
+  std::deque<Schedule>& schedules_;
+  Timeline& timeline_;
+  detail::ScanKernel kernel_ = detail::available_scan_kernels().front();
+};
+
+/// Processors for the workers: those of the caller's node first, where its data most likely lie.
+std::vector<CpuId> worker_cpus(const topo::Machine& machine) {
+  std::vector<CpuId> cpus = platform::allowed_cpus();
+  const std::optional<NodeId> here = platform::current_node();
+  std::stable_partition(cpus.begin(), cpus.end(), [&](CpuId cpu) {
+    return here.has_value() && machine.node_of(cpu) == here;
+  });
+  return cpus;
+}
+
+/// What `automatic` decides: to prefetch if for some worker there is memory faster than its own,
+/// and the data do not lie in such memory already.
+bool has_faster_memory(const topo::Machine& machine, const Q6Columns& columns,
+                       std::span<const std::optional<NodeId>> worker_nodes) {
+  if (!machine.has_faster_tier()) return false;
+  const std::optional<NodeId> home = platform::node_of_address(columns.extended_price.data());
+  return std::any_of(worker_nodes.begin(), worker_nodes.end(), [&](std::optional<NodeId> node) {
+    if (!node.has_value()) return false;
+    const std::vector<NodeId> faster = machine.faster_nodes(*node);
+    const bool is_there =
+        home.has_value() && std::find(faster.begin(), faster.end(), *home) != faster.end();
+    return !faster.empty() && !is_there;
+  });
+}
+
+Result<void> validate(const cache::Cache* cache, const Q6Columns& columns,
+                      const Q6Options& options) {
+  const std::size_t row_count = columns.ship_date.size();
+  if (columns.discount.size() != row_count || columns.quantity.size() != row_count ||
+      columns.extended_price.size() != row_count) {
+    return fail(Code::invalid_argument, "run query 6",
+                fmt::format("the columns differ in length: ship_date {}, discount {}, quantity {}, "
+                            "extended_price {}",
+                            row_count, columns.discount.size(), columns.quantity.size(),
+                            columns.extended_price.size()),
+                "pass four columns of one table");
+  }
+  if (options.chunk < kChunkMin) {
+    return fail(Code::invalid_argument, "run query 6",
+                fmt::format("a chunk of {} is too small to be scheduled", to_text(options.chunk)),
+                fmt::format("choose at least {}", to_text(kChunkMin)));
+  }
+  if (options.prefetch == Prefetch::on && cache == nullptr) {
+    return fail(Code::invalid_argument, "run query 6", "prefetching is on, but there is no cache",
+                "pass a cache, or switch prefetching off");
+  }
+  return {};
+}
+
+Result<Q6Result> run_checked(const topo::Machine& machine, cache::Cache* cache,
+                             const Q6Columns& columns, const Q6Parameters& parameters,
+                             const Q6Options& options) {
+  const Chunks chunks = make_chunks(columns, options.chunk);
+  const std::uint32_t chunk_count = chunks.count();
+  Timeline timeline(options.record_timeline, chunk_count);
+  const std::vector<CpuId> cpus = worker_cpus(machine);
+  const std::size_t threads_asked = options.thread_count != 0 ? options.thread_count : cpus.size();
+  const std::size_t worker_count = std::min<std::size_t>(threads_asked, chunk_count);
+
+  // Workers of one node share a schedule, so that what one has prefetched another finds near.
+  std::vector<Worker> workers(worker_count);
+  std::vector<std::optional<NodeId>> nodes;
+  std::vector<std::size_t> workers_per_node;
+  for (std::size_t i = 0; i < worker_count; ++i) {
+    Worker& worker = workers[i];
+    worker.index = static_cast<std::uint32_t>(i);
+    worker.cpu = cpus[i % cpus.size()];
+    worker.words.resize(detail::words_for(chunks.rows_per_chunk));
+    const std::optional<NodeId> node = machine.node_of(worker.cpu);
+    const auto found = std::find(nodes.begin(), nodes.end(), node);
+    worker.schedule_index = static_cast<std::size_t>(found - nodes.begin());
+    if (found == nodes.end()) {
+      nodes.push_back(node);
+      workers_per_node.push_back(0);
+    }
+    ++workers_per_node[worker.schedule_index];
+  }
+
+  Q6Result result;
+  result.prefetched = options.prefetch == Prefetch::on ||
+                      (options.prefetch == Prefetch::automatic && cache != nullptr &&
+                       has_faster_memory(machine, columns, nodes));
+  std::deque<Schedule> schedules;
+  std::uint64_t workers_before = 0;
+  for (const std::size_t count : workers_per_node) {
+    const auto share = [&](std::uint64_t workers_until) {
+      return static_cast<std::uint32_t>(chunk_count * workers_until / worker_count);
+    };
+    schedules.emplace_back(share(workers_before), share(workers_before + count),
+                           result.prefetched ? kSlotsPerWorker * count : 0,
+                           detail::words_for(chunks.rows_per_chunk));
+    workers_before += count;
+  }
+
+  Run run(chunks, parameters, cache, schedules, timeline);
+  {
+    std::vector<std::jthread> threads;  // Joined at the end of the block, whatever happens in it.
+    threads.reserve(worker_count);
+    for (Worker& worker : workers) {
+      try {
+        threads.emplace_back([&run, &worker] { run.work(worker); });
+      } catch (const std::system_error& error) {
+        run.cancel();
+        return fail(Code::capacity_exceeded, fmt::format("start {} worker threads", worker_count),
+                    fmt::format("the system gave {}", threads.size()), "use fewer threads",
+                    error.code().value());
+      }
+    }
+  }
+
+  ExactSum sum;
+  for (const Worker& worker : workers) {
+    if (worker.error.has_value()) return fail(*worker.error);
+    sum.add(worker.tally.sum);
+    result.rows_selected += worker.tally.rows_selected;
+    result.chunks_from_cache += worker.tally.chunks_from_cache;
+    result.chunks_from_source += worker.tally.chunks_from_source;
+  }
+  const std::optional<std::int64_t> revenue = sum.value();
+  if (!revenue.has_value()) {
+    return fail(Code::out_of_range, "add up the revenue of query 6",
+                "the exact sum does not fit 64 bits",
+                "check that the columns are hundredths, or split the table");
+  }
+  result.revenue = *revenue;
+  result.time = timeline.elapsed();
+  result.timeline = timeline.take();
+  return result;
+}
+
+}  // namespace
+
+std::string_view name(Prefetch prefetch) {
+  switch (prefetch) {
+    case Prefetch::off:
+      return "off";
+    case Prefetch::on:
+      return "on";
+    case Prefetch::automatic:
+      return "automatic";
+  }
+  return "unknown";
+}
+
+std::string_view name(Pipeline pipeline) {
+  switch (pipeline) {
+    case Pipeline::scan:
+      return "scan";
+    case Pipeline::prefetch:
+      return "prefetch";
+    case Pipeline::aggregate:
+      return "aggregate";
+  }
+  return "unknown";
+}
+
+Result<Q6Result> run_q6(const topo::Machine& machine, cache::Cache* cache, const Q6Columns& columns,
+                        const Q6Parameters& parameters, const Q6Options& options) {
+  if (Result<void> valid = validate(cache, columns, options); !valid.has_value()) {
+    return fail(std::move(valid).error());
+  }
+  if (columns.ship_date.empty()) {
+    Q6Result nothing;
+    nothing.prefetched = options.prefetch == Prefetch::on;
+    return nothing;
+  }
+  try {
+    return run_checked(machine, cache, columns, parameters, options);
+  } catch (const std::bad_alloc&) {
+    return fail(Code::out_of_memory, "run query 6", "there is no memory left for the workers",
+                "use fewer threads or smaller chunks");
+  }
+}
+
+}  // namespace headrace::query

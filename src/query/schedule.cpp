@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule.hpp"
+
+#include <algorithm>
+
+#include "headrace/base/check.hpp"
+
+namespace headrace::query::detail {
+
+Schedule::Schedule(std::uint32_t first, std::uint32_t end, std::size_t slot_count,
+                   std::size_t words_per_chunk)
+    : slots_(slot_count), next_prefetch_(first), next_scan_(first), end_(end) {
+  for (Slot& slot : slots_) slot.words.resize(words_per_chunk);
+}
+
+Task Schedule::next(const Task& finished, bool may_prefetch) {
+  const Lock lock(mutex_);
+  settle(finished);
+  if (cancelled_) return {};
+  // First what frees a slot, then what fills it, then the scan that gives the movers time.
+  Slot* slot = find_scanned(true);
+  if (slot == nullptr) {
+    next_prefetch_ = std::max(next_prefetch_, next_scan_);
+    if (may_prefetch && next_prefetch_ < end_) {
+      if (Slot* unused = find(Slot::State::free); unused != nullptr) {
+        unused->state = Slot::State::submitting;
+        unused->scanned = false;
+        unused->chunk_index = next_prefetch_++;
+        return {Task::Kind::prefetch, unused->chunk_index, unused};
+      }
+    }
+    if (next_scan_ < end_) {
+      const std::uint32_t chunk_index = next_scan_++;
+      const auto holds = [&](const Slot& candidate) {
+        return candidate.state != Slot::State::free && candidate.chunk_index == chunk_index;
+      };
+      const auto found = std::find_if(slots_.begin(), slots_.end(), holds);
+      return {Task::Kind::scan, chunk_index, found == slots_.end() ? nullptr : &*found};
+    }
+    // All is scanned. What is not ready by now is read from the source: waiting cannot be faster
+    // than reading, for the mover reads the same bytes.
+    slot = find_scanned(false);
+  }
+  if (slot == nullptr) return {};
+  slot->state = Slot::State::aggregating;
+  return {Task::Kind::aggregate, slot->chunk_index, slot};
+}
+
+void Schedule::cancel() {
+  const Lock lock(mutex_);
+  cancelled_ = true;
+}
+
+void Schedule::settle(const Task& finished) {
+  switch (finished.kind) {
+    case Task::Kind::none:
+      return;
+    case Task::Kind::prefetch:
+      HEADRACE_DCHECK(finished.slot->state == Slot::State::submitting, "prefetched once");
+      finished.slot->state = Slot::State::submitted;
+      return;
+    case Task::Kind::scan:
+      if (finished.slot != nullptr) finished.slot->scanned = true;
+      return;
+    case Task::Kind::aggregate:
+      HEADRACE_DCHECK(finished.slot->state == Slot::State::aggregating, "aggregated once");
+      finished.slot->state = Slot::State::free;
+      return;
+  }
+}
+
+Slot* Schedule::find(Slot::State state) {
+  const auto found = std::find_if(slots_.begin(), slots_.end(),
+                                  [&](const Slot& slot) { return slot.state == state; });
+  return found == slots_.end() ? nullptr : &*found;
+}
+
+Slot* Schedule::find_scanned(bool ready) {
+  for (Slot& slot : slots_) {
+    if (slot.state != Slot::State::submitted || !slot.scanned) continue;
+    if (!ready || (slot.discount->try_wait() && slot.extended_price->try_wait())) return &slot;
+  }
+  return nullptr;
+}
+
+}  // namespace headrace::query::detail

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+// Query 6 with prefetching: whatever becomes of the copies, the answer is the same.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "headrace/base/mutex.hpp"
+#include "headrace/query/q6.hpp"
+#include "support/lineitem.hpp"
+#include "support/machines.hpp"
+#include "support/seed.hpp"
+
+namespace headrace::query {
+namespace {
+
+constexpr std::size_t kRows = 40'013;
+constexpr std::size_t kChunkRows = 512;
+constexpr std::uint64_t kChunks = (kRows + kChunkRows - 1) / kChunkRows;
+
+/// A mover that does at once, or never, or wrongly, what a real one does in its own time.
+///
+/// Threading: shared.
+class TestMover final : public engine::Mover {
+ public:
+  enum class Manner : std::uint8_t { instant, failing, refusing, stuck };
+  explicit TestMover(Manner manner) : manner_(manner) {}
+
+  [[nodiscard]] const engine::MoverInfo& info() const override { return info_; }
+  [[nodiscard]] engine::Submit submit(engine::Share& share) noexcept override {
+    switch (manner_) {
+      case Manner::instant:
+        std::memcpy(share.target.data(), share.source.data(), share.source.size());
+        finish(share, {.bytes_done = share.source.size()});
+        break;
+      case Manner::failing:
+        finish(share, {.cause = engine::Cause::device_error});
+        break;
+      case Manner::refusing:
+        return engine::Submit::full;
+      case Manner::stuck: {
+        const Lock lock(mutex_);
+        share.next = held_;
+        held_ = &share;
+        break;
+      }
+    }
+    return engine::Submit::accepted;
+  }
+  void stop() noexcept override {
+    engine::Share* share = nullptr;
+    {
+      const Lock lock(mutex_);
+      share = std::exchange(held_, nullptr);
+    }
+    while (share != nullptr) {
+      engine::Share* const next = share->next;
+      finish(*share, {.stopped = true});
+      share = next;
+    }
+  }
+
+ private:
+  const Manner manner_;
+  const engine::MoverInfo info_{.name = "test", .node = NodeId(0)};
+  Mutex mutex_;
+  engine::Share* held_ HEADRACE_GUARDED_BY(mutex_) = nullptr;
+};
+
+std::unique_ptr<engine::Engine> make_engine(TestMover::Manner manner) {
+  std::vector<std::unique_ptr<engine::Mover>> movers;
+  movers.push_back(std::make_unique<TestMover>(manner));
+  return engine::Engine::make(std::move(movers)).value();
+}
+
+/// A table, a machine and a cache whose copies lie on node 0, which every machine has.
+class PrefetchTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<cache::Cache> make_cache(
+      engine::Engine& engine, Bytes capacity = gib(1),
+      cache::PlacementPolicy placement = cache::placement::on(NodeId(0))) const {
+    cache::CacheOptions options;
+    options.placement = std::move(placement);
+    options.capacity_per_node = capacity;
+    return cache::Cache::make(machine_, engine, std::move(options)).value();
+  }
+  Q6Result run(cache::Cache& cache, const Q6Options& options) const {
+    const Result<Q6Result> result = run_q6(machine_, &cache, table_.columns(), {}, options);
+    EXPECT_TRUE(result.has_value()) << result.error().message();
+    if (!result.has_value()) return {};
+    EXPECT_EQ(result->revenue, expected_.revenue);
+    EXPECT_EQ(result->rows_selected, expected_.rows_selected);
+    EXPECT_EQ(result->chunks_from_cache + result->chunks_from_source, 2 * kChunks);
+    return *result;
+  }
+  static Q6Options with(Prefetch prefetch, std::size_t thread_count = 2) {
+    return {.prefetch = prefetch, .chunk = kib(4), .thread_count = thread_count};
+  }
+
+  const topo::Machine machine_ = test::one_node_machine();
+  test::Lineitem table_ = test::random_lineitem(kRows, test::seed());
+  const test::Q6Answer expected_ = test::plain_q6(table_.columns(), {});
+};
+
+TEST_F(PrefetchTest, CopiesThatAreReadyAreUsed) {
+  const auto engine = make_engine(TestMover::Manner::instant);
+  const auto cache = make_cache(*engine);
+  // One worker alone prefetches every chunk before it scans it.
+  const Q6Result first = run(*cache, with(Prefetch::on, 1));
+  EXPECT_TRUE(first.prefetched);
+  EXPECT_EQ(first.chunks_from_cache, 2 * kChunks);
+  EXPECT_EQ(cache->statistics().misses, 2 * kChunks);
+  const Q6Result again = run(*cache, with(Prefetch::on, 1));
+  EXPECT_EQ(again.chunks_from_cache, 2 * kChunks);
+  EXPECT_EQ(cache->statistics().hits, 2 * kChunks);
+}
+
+TEST_F(PrefetchTest, OnlyTheColumnsOfTheAggregateAreMoved) {
+  const auto engine = make_engine(TestMover::Manner::instant);
+  const auto cache = make_cache(*engine);
+  static_cast<void>(run(*cache, with(Prefetch::on, 1)));
+  EXPECT_EQ(cache->statistics().bytes_moved, 2 * kRows * sizeof(std::int64_t));
+}
+
+TEST_F(PrefetchTest, TheAnswerComesFromTheCopies) {
+  const auto engine = make_engine(TestMover::Manner::instant);
+  const auto cache = make_cache(*engine);
+  static_cast<void>(run(*cache, with(Prefetch::on, 1)));
+  // Nobody told the cache, so it still answers from what it copied.
+  for (std::int64_t& price : table_.extended_price) ++price;
+  static_cast<void>(run(*cache, with(Prefetch::on, 1)));
+  cache->invalidate(std::as_bytes(table_.columns().extended_price));
+  const Result<Q6Result> fresh =
+      run_q6(machine_, cache.get(), table_.columns(), {}, with(Prefetch::on, 1));
+  ASSERT_TRUE(fresh.has_value());
+  EXPECT_EQ(fresh->revenue, test::plain_q6(table_.columns(), {}).revenue);
+  EXPECT_NE(fresh->revenue, expected_.revenue);
+}
+
+TEST_F(PrefetchTest, AMoverThatNeverEndsIsNotWaitedFor) {
+  const auto engine = make_engine(TestMover::Manner::stuck);
+  const auto cache = make_cache(*engine);
+  for (const std::size_t thread_count : {1U, 2U, 8U}) {
+    const Q6Result result = run(*cache, with(Prefetch::on, thread_count));
+    EXPECT_EQ(result.chunks_from_cache, 0U);
+  }
+  // What is under way is bounded: three runs, at most eleven workers.
+  EXPECT_LT(cache->statistics().misses, 100U);
+  engine->stop();
+}
+
+TEST_F(PrefetchTest, AMoverThatFailsOrRefusesLeavesTheSource) {
+  for (const auto manner : {TestMover::Manner::failing, TestMover::Manner::refusing}) {
+    const auto engine = make_engine(manner);
+    const auto cache = make_cache(*engine);
+    const Q6Result result = run(*cache, with(Prefetch::on));
+    EXPECT_EQ(result.chunks_from_cache, 0U);
+    EXPECT_EQ(cache->statistics().bytes_moved, 0U);
+  }
+}
+
+TEST_F(PrefetchTest, ACacheTooSmallEvictsOrRefuses) {
+  const auto engine = make_engine(TestMover::Manner::instant);
+  for (const Bytes capacity : {Bytes(1), kib(8), kib(64)}) {
+    const auto cache = make_cache(*engine, capacity);
+    for (const std::size_t thread_count : {1U, 4U}) {
+      static_cast<void>(run(*cache, with(Prefetch::on, thread_count)));
+    }
+    const cache::CacheStatistics statistics = cache->statistics();
+    EXPECT_LE(statistics.bytes_cached, capacity.count());
+    EXPECT_GT(statistics.evictions + statistics.refused, 0U);
+  }
+}
+
+TEST_F(PrefetchTest, WorkerThreadsAsMoversGiveTheSameAnswer) {
+  const auto engine = engine::Engine::make(machine_).value();
+  const auto cache = make_cache(*engine);
+  for (const std::size_t thread_count : {1U, 2U, 3U, 5U, 8U}) {
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      static_cast<void>(run(*cache, with(Prefetch::on, thread_count)));
+    }
+    cache->clear();
+  }
+}
+
+TEST_F(PrefetchTest, APlacementPolicyThatThrowsIsCountedAndTheSourceIsUsed) {
+  const auto engine = make_engine(TestMover::Manner::instant);
+  const auto cache = make_cache(
+      *engine, gib(1), [](const cache::PlacementContext&) -> std::optional<NodeId> { throw 1; });
+  EXPECT_EQ(run(*cache, with(Prefetch::on)).chunks_from_cache, 0U);
+  EXPECT_GT(cache->statistics().policy_errors, 0U);
+}
+
+TEST_F(PrefetchTest, AutomaticMovesNothingOnAMachineWithOneKindOfMemory) {
+  const auto engine = make_engine(TestMover::Manner::instant);
+  const auto cache = make_cache(*engine);
+  EXPECT_FALSE(run(*cache, with(Prefetch::automatic)).prefetched);
+  EXPECT_EQ(cache->statistics().misses, 0U);
+}
+
+TEST_F(PrefetchTest, AutomaticMovesDataOutOfTheSlowerTierAndLeavesThatInTheFasterOne) {
+  const auto engine = make_engine(TestMover::Manner::instant);
+  const auto cache = make_cache(*engine);
+  const auto decide = [&](const topo::Machine& machine) {
+    return run_q6(machine, cache.get(), table_.columns(), {}, with(Prefetch::automatic))
+        .value()
+        .prefetched;
+  };
+  // On the machine that runs this, the table lies on some node, which is 0 unless there are more.
+  EXPECT_TRUE(decide(test::two_tier_machine(NodeId(0), NodeId(1000))));
+  EXPECT_FALSE(decide(test::two_tier_machine(NodeId(1000), NodeId(0))));
+}
+
+TEST_F(PrefetchTest, TheTimelineHasEachChunkOncePerPipelineAndInOrder) {
+  const auto engine = engine::Engine::make(machine_).value();
+  const auto cache = make_cache(*engine);
+  for (const Prefetch prefetch : {Prefetch::off, Prefetch::on}) {
+    Q6Options options = with(prefetch, 3);
+    options.record_timeline = true;
+    const Q6Result result = run(*cache, options);
+    std::map<std::pair<Pipeline, std::uint32_t>, Q6Event> seen;
+    std::chrono::nanoseconds last{};
+    for (const Q6Event& event : result.timeline) {
+      EXPECT_TRUE(seen.emplace(std::pair(event.pipeline, event.chunk_index), event).second);
+      EXPECT_LT(event.worker_index, 3U);
+      EXPECT_LE(last, event.begin);
+      EXPECT_LE(event.begin, event.end);
+      EXPECT_LE(event.end, result.time);
+      last = event.begin;
+    }
+    std::size_t prefetch_count = 0;
+    for (std::uint32_t chunk = 0; chunk < kChunks; ++chunk) {
+      ASSERT_TRUE(seen.contains({Pipeline::scan, chunk}));
+      ASSERT_TRUE(seen.contains({Pipeline::aggregate, chunk}));
+      EXPECT_LE((seen[{Pipeline::scan, chunk}].end), (seen[{Pipeline::aggregate, chunk}].begin));
+      if (!seen.contains({Pipeline::prefetch, chunk})) continue;
+      ++prefetch_count;
+      EXPECT_LE((seen[{Pipeline::prefetch, chunk}].end),
+                (seen[{Pipeline::aggregate, chunk}].begin));
+    }
+    EXPECT_EQ(seen.size(), 2 * kChunks + prefetch_count);
+    EXPECT_EQ(prefetch_count > 0, prefetch == Prefetch::on);
+  }
+}
+
+}  // namespace
+}  // namespace headrace::query
