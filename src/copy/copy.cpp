@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <string>
 
 #include "headrace/base/check.hpp"
@@ -72,11 +71,6 @@ const Table& table() {
   return kTable;
 }
 
-void check_same_length(std::span<std::byte> target, std::span<const std::byte> source) {
-  HEADRACE_CHECK(target.size() == source.size(), "source and target have the same length",
-                 target.size(), source.size());
-}
-
 }  // namespace
 
 std::string_view name(Kernel kernel) {
@@ -101,16 +95,10 @@ Kernel choose_kernel(std::size_t /*byte_count*/) {
   return Kernel::libc;
 }
 
-// choose_kernel answers libc for every length, so there is no table to ask here.
-void copy_bytes(std::span<std::byte> target, std::span<const std::byte> source) {
-  check_same_length(target, source);
-  if (source.empty()) return;  // The data of an empty span may be null, which memmove forbids.
-  std::memmove(target.data(), source.data(), source.size());
-}
-
 void copy_bytes_with(Kernel kernel, std::span<std::byte> target,
                      std::span<const std::byte> source) {
-  check_same_length(target, source);
+  HEADRACE_CHECK(target.size() == source.size(), "source and target have the same length",
+                 target.size(), source.size());
   const detail::Move move = table().moves[index_of(kernel)];
   HEADRACE_CHECK(move != nullptr, "the kernel is available on this machine", name(kernel));
   if (source.empty()) return;
