@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``headrace topo`` shows of the recorded machines."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from headrace.machine import replay
+from rich.console import Console
+from typer.testing import CliRunner
+
+from headrace.cli import topo
+from headrace.cli._topo_report import cpu_list, render
+from headrace.errors import CorruptDataError, NotFoundError
+
+MACHINES = Path(__file__).resolve().parents[2] / "tests" / "machines"
+
+
+@pytest.fixture
+def app() -> typer.Typer:
+    made = typer.Typer()
+    made.callback()(lambda: None)  # With a callback the name of the subcommand has to be given.
+    topo.register(made)
+    return made
+
+
+def shown(name: str, width: int = 160) -> str:
+    console = Console(file=io.StringIO(), width=width, highlight=False)
+    console.print(render(replay(MACHINES / f"{name}.json").document, width))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def row(text: str, *beginning: str) -> list[str]:
+    """The words of the first line that begins with these."""
+    rows = (line.split() for line in text.splitlines())
+    return next(words for words in rows if words[: len(beginning)] == list(beginning))
+
+
+def test_processors_are_written_as_the_kernel_does() -> None:
+    assert cpu_list([]) == ""
+    assert cpu_list([3]) == "3"
+    assert cpu_list([0, 1, 2, 5, 7, 8]) == "0-2,5,7-8"
+
+
+def test_flat_mode_shows_each_tier_with_its_figures_and_the_devices() -> None:
+    text = shown("xeon-max-flat")
+    figures = ["declared", "64", "GiB", "84-95", "1", "52.9", "110", "itself"]
+    assert row(text, "7", "ddr")[2:10] == figures
+    figures = ["declared", "16", "GiB", "none", "1", "107.4", "135", "node", "7"]
+    assert row(text, "15", "hbm")[2:11] == figures
+    assert "for processors of node 6: 14, 12, 13, 15" in text
+    assert "wq14.0: shared, enabled, user, 128 entries, up to 2 GiB" in text
+    assert row(text, "0", "52.9")[9] == "107.4"
+    assert row(text, "0", "10")[9] == "13"
+
+
+def test_cache_mode_shows_the_memory_side_cache() -> None:
+    text = shown("xeon-max-cache")
+    assert "side cache" in text
+    assert row(text, "0", "ddr")[-3:] == ["16", "GiB", "none"]
+
+
+def test_a_bare_node_shows_what_is_unknown_and_why() -> None:
+    text = shown("bare-node")
+    assert row(text, "0", "ddr") == ["0", "ddr", "inferred", "4", "GiB", "0-3", "?", "none"]
+    assert "Bandwidth in" not in text
+    assert "Node 0 is called ddr because" in text
+    assert "nobody looked for DSA devices" in text
+
+
+def test_a_narrow_terminal_gets_matrices_in_parts() -> None:
+    text = shown("xeon-max-flat", 80)
+    wide_lines = [line for line in text.splitlines() if len(line) > 80]
+    assert not wide_lines
+    assert "\u2026" not in text
+
+
+@pytest.mark.parametrize("name", ["xeon-max-cache", "ddr-cxl", "bare-node"])
+def test_a_narrow_terminal_cuts_no_word_off(name: str) -> None:
+    assert "\u2026" not in shown(name, 80)
+
+
+@pytest.mark.parametrize("path", sorted(MACHINES.glob("*.json")), ids=lambda path: path.stem)
+def test_every_recorded_machine_is_shown_in_plain_ascii(app: typer.Typer, path: Path) -> None:
+    result = CliRunner().invoke(app, ["topo", "--replay", str(path)])
+    assert result.exit_code == 0
+    assert result.stdout.isascii()
+    assert "\x1b" not in result.stdout
+
+
+def test_the_json_has_machine_results_and_summary(app: typer.Typer) -> None:
+    path = MACHINES / "xeon-max-flat.json"
+    result = CliRunner().invoke(app, ["topo", "--json", "--replay", str(path)])
+    document = json.loads(result.stdout)
+    assert document["schema"] == {"name": "headrace-topo", "version": 1}
+    assert document["machine"]["schema"]["name"] == "headrace-machine"
+    assert document["summary"] == {
+        "node_count": 16,
+        "cpu_count": 96,
+        "tiers": "ddr,hbm",
+        "has_faster_tier": True,
+        "dsa_device_count": 8,
+    }
+
+
+def test_this_machine_can_be_recorded_and_shown_again(app: typer.Typer, tmp_path: Path) -> None:
+    path = tmp_path / "this.json"
+    recorded = CliRunner().invoke(app, ["topo", "--record", str(path)])
+    replayed = CliRunner().invoke(app, ["topo", "--replay", str(path)])
+    assert recorded.exit_code == replayed.exit_code == 0
+
+    # The third line is the origin.
+    def below_the_origin(text: str) -> list[str]:
+        return text.splitlines()[3:]
+
+    assert below_the_origin(recorded.stdout) == below_the_origin(replayed.stdout)
+
+
+def test_record_and_replay_exclude_each_other(app: typer.Typer, tmp_path: Path) -> None:
+    arguments = ["topo", "--record", str(tmp_path / "a"), "--replay", str(tmp_path / "b")]
+    assert CliRunner().invoke(app, arguments).exit_code == 2
+    assert not list(tmp_path.iterdir())
+
+
+def test_records_that_are_missing_or_damaged_are_errors_of_ours(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="missing"):
+        replay(tmp_path / "missing")
+    damaged = tmp_path / "damaged"
+    damaged.write_text("{")
+    with pytest.raises(CorruptDataError, match="damaged"):
+        replay(damaged)
