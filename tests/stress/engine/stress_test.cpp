@@ -37,7 +37,7 @@ void count_call(void* context, const Completion&) noexcept {
 void copy_at_random(Engine& engine, std::uint64_t seed, int job_count) {
   Random random(seed);
   const std::array<MoverPolicy, 3> policies{movers::near_target, movers::round_robin, movers::all};
-  const std::size_t byte_count_max = 512U << 10U;
+  const std::size_t byte_count_max = 256U << 10U;
   Buffers source(byte_count_max, seed);
   for (int i = 0; i < job_count; ++i) {
     const std::size_t byte_count = random.below(random.chance(1, 8) ? byte_count_max : 20'000);

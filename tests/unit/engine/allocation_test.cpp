@@ -14,15 +14,16 @@ headrace::Atomic<std::size_t> allocation_count;
 
 }  // namespace
 
-void* operator new(std::size_t byte_count) {
+// Out of line, or GCC takes free() in an inlined delete for a mismatch with new.
+[[gnu::noinline]] void* operator new(std::size_t byte_count) {
   allocation_count.fetch_add_relaxed(1);  // A count of its own.
   if (void* const memory = std::malloc(byte_count)) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept {
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
   std::free(memory);
 }
-void operator delete(void* memory, std::size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
   std::free(memory);
 }
 

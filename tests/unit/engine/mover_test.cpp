@@ -162,8 +162,8 @@ TEST(Mover, ThatIsFullEveryOtherTimeMakesNoJobHalf) {
   Random random(headrace::test::seed());
   std::uint64_t refused_count = 0;
   std::uint64_t fallback_count = 0;
-  for (int i = 0; i < 200; ++i) {
-    Buffers buffers(1 + random.below(400'000), random());
+  for (int i = 0; i < 100; ++i) {
+    Buffers buffers(1 + random.below(300'000), random());
     Job job;
     const Submit answer = engine->submit_copy(job, buffers.plan());
     if (answer == Submit::full) {
@@ -182,8 +182,8 @@ TEST(Mover, ThatIsFullEveryOtherTimeMakesNoJobHalf) {
   EXPECT_GT(refused_count, 0U);
   EXPECT_GT(fallback_count, 0U);
   const EngineStatistics totals = engine->statistics();
-  EXPECT_EQ(totals.jobs_submitted, 200 - refused_count);
-  EXPECT_EQ(totals.jobs_done, 200 - refused_count);
+  EXPECT_EQ(totals.jobs_submitted, 100 - refused_count);
+  EXPECT_EQ(totals.jobs_done, 100 - refused_count);
   EXPECT_EQ(totals.submissions_refused, refused_count);
 }
 
