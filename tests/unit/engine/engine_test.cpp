@@ -140,6 +140,32 @@ TEST(Engine, AnEngineMayBeDestroyedWhileOthersWaitForItsJobs) {
   }
 }
 
+TEST(Engine, StopWaitsForAJobWhoseSharesNoMoverHoldsAnyMore) {
+  const auto engine = make_polled_engine(PolledMover::Options{});
+  struct Seen {
+    std::latch reached{1};
+    Atomic<bool> over{false};
+  } seen;
+  Buffers buffers(100);
+  Job job;
+  ASSERT_EQ(engine->submit_copy(job, buffers.plan(),
+                                {.callback =
+                                     [](void* context, const Completion&) noexcept {
+                                       auto* const self = static_cast<Seen*>(context);
+                                       self->reached.count_down();
+                                       for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+                                       self->over.store_relaxed(true);  // Read after stop().
+                                     },
+                                 .callback_context = &seen}),
+            Submit::accepted);
+  std::thread poller([&] { engine->poll(); });
+  seen.reached.wait();
+  engine->stop();
+  EXPECT_TRUE(seen.over.load_relaxed());  // Ordered by stop().
+  EXPECT_EQ(job.state(), JobState::done);
+  poller.join();
+}
+
 TEST(Engine, TotalsAreExact) {
   const auto engine = make_engine({.threads_per_node = 2, .queue_depth_max = 1});
   Buffers buffers(3000);

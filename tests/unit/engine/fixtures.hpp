@@ -141,11 +141,15 @@ class PolledMover final : public Mover {
     return share;
   }
 
+  /// Lets go of the share before its job ends, as early as the contract allows: from here on only
+  /// the engine knows that somebody is still at work.
   void end(Share& share, const ShareOutcome& outcome) noexcept {
+    {
+      const Lock lock(mutex_);
+      --unfinished_count_;
+      finished_.notify_all();
+    }
     finish(share, outcome);
-    const Lock lock(mutex_);
-    --unfinished_count_;
-    finished_.notify_all();
   }
 
   const Options options_;
