@@ -1,15 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the binding files share: how a Result becomes a value or a Python exception, and the list of
-// what is bound. Not for: logic; what is not a translation belongs into the library or into Python.
+// What the binding files share: how a Result becomes a value or a Python exception, and how Python
+// memory is held. Not for: logic; what is not a translation belongs into the library or into
+// Python.
 #pragma once
 
 #include <nanobind/nanobind.h>
 
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "headrace/base/result.hpp"
+#include "headrace/cache/cache.hpp"
+#include "headrace/engine/engine.hpp"
 
 namespace headrace::python {
+
+namespace nb = nanobind;
+using namespace nb::literals;
 
 /// Carries an Error through C++ frames up to the translator, which makes it a headrace.Error.
 /// The only exception type of ours, and only here: the edge to a language that has exceptions.
@@ -28,6 +39,88 @@ T value_of(Result<T> result) {
   }
 }
 
-void bind_errors(nanobind::module_& module);
+/// A held Py_buffer: its exporter can neither free nor resize the bytes while this lives.
+///
+/// Threading: made and destroyed with the GIL held; the bytes may be used without it.
+class Buffer {
+ public:
+  enum class Use : bool { read, write };
+  /// Fails: Failed (invalid_argument) if the buffer is empty, null, or cannot be used so.
+  Buffer(nb::handle object, Use use);
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer() { PyBuffer_Release(&view_); }
+
+  [[nodiscard]] std::span<const std::byte> bytes() const;
+  [[nodiscard]] std::span<std::byte> writable_bytes() const;
+
+ private:
+  Py_buffer view_{};
+};
+
+/// A copy with what must stay alive until it has ended.
+struct Operation {
+  Operation(nb::handle from, nb::handle to)
+      : source(from, Buffer::Use::read), target(to, Buffer::Use::write) {}
+  [[nodiscard]] engine::CopyPlan plan() const { return {target.writable_bytes(), source.bytes()}; }
+
+  Buffer source;
+  Buffer target;
+  engine::Job job;  // Last: destroyed first, and its destruction waits for the movers.
+};
+
+/// An engine, and the operations whose Python handle was dropped while they ran.
+///
+/// Threading: shared. `orphans_` is guarded by the GIL.
+class EngineHandle {
+ public:
+  explicit EngineHandle(std::unique_ptr<engine::Engine> engine) : engine_(std::move(engine)) {}
+  EngineHandle(const EngineHandle&) = delete;
+  EngineHandle& operator=(const EngineHandle&) = delete;
+  /// Ends what runs, then lets go of the buffers.
+  ~EngineHandle();
+
+  [[nodiscard]] engine::Engine& engine() const { return *engine_; }
+  /// Keeps an operation until it has ended.
+  void adopt(std::unique_ptr<Operation> operation) { orphans_.push_back(std::move(operation)); }
+  /// Lets go of the orphans that have ended.
+  void reap();
+  void close();
+
+ private:
+  std::unique_ptr<engine::Engine> engine_;
+  std::vector<std::unique_ptr<Operation>> orphans_;
+};
+
+/// A cache that can be closed before its last Python handle is gone.
+///
+/// Ownership: the cache borrows the sources that it moves. headrace.cache sees to it that it hears
+///            of a source's end before that happens; here only entries hold their source.
+/// Threading: shared. `cache_` is guarded by the GIL; calls that release the GIL hold a reference
+///            of their own, so that close() cannot destroy the cache under them.
+class CacheHandle {
+ public:
+  CacheHandle(std::shared_ptr<EngineHandle> engine, std::unique_ptr<cache::Cache> cache)
+      : engine_(std::move(engine)), cache_(std::move(cache)) {}
+  CacheHandle(const CacheHandle&) = delete;
+  CacheHandle& operator=(const CacheHandle&) = delete;
+  ~CacheHandle() { close(); }
+
+  [[nodiscard]] const std::shared_ptr<EngineHandle>& engine() const { return engine_; }
+  /// Fails: Failed (closed).
+  [[nodiscard]] std::shared_ptr<cache::Cache> cache() const;
+  /// Stops the moves that nobody waits for and destroys the cache; entries stay valid. Idempotent.
+  void close();
+
+ private:
+  std::shared_ptr<EngineHandle> engine_;
+  std::shared_ptr<cache::Cache> cache_;
+};
+
+void bind_errors();
+void bind_machine(nb::module_& module);
+void bind_engine(nb::module_& module);
+void bind_cache(nb::module_& module);
+void bind_query(nb::module_& module);
 
 }  // namespace headrace::python

@@ -4,8 +4,6 @@
 
 #include "bindings.hpp"
 
-namespace nb = nanobind;
-
 namespace headrace::python {
 namespace {
 
@@ -14,11 +12,12 @@ void translate(const std::exception_ptr& exception, void* /*payload*/) {
     std::rethrow_exception(exception);
   } catch (const Failed& failed) {
     const Error& error = failed.error;
+    const std::string_view code = name(error.code);
     try {
       // The classes are Python's: they inherit from the standard exceptions too.
       const nb::object made =
           nb::module_::import_("headrace.errors")
-              .attr("from_code")(nb::str(name(error.code).data()), nb::str(error.tried.c_str()),
+              .attr("from_code")(nb::str(code.data(), code.size()), nb::str(error.tried.c_str()),
                                  nb::str(error.cause.c_str()), nb::str(error.remedy.c_str()),
                                  error.os_errno);
       PyErr_SetObject(made.type().ptr(), made.ptr());
@@ -30,7 +29,7 @@ void translate(const std::exception_ptr& exception, void* /*payload*/) {
 
 }  // namespace
 
-void bind_errors(nb::module_& /*module*/) {
+void bind_errors() {
   nb::register_exception_translator(translate);
 }
 

@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // The extension module headrace._core. Private: the package headrace is the interface.
-#include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 
 #include "bindings.hpp"
 #include "headrace/base/units.hpp"
 
-namespace nb = nanobind;
-using namespace nb::literals;
-
 NB_MODULE(_core, module) {
+  using namespace headrace::python;
   module.doc() = "Bindings of libheadrace; use the package headrace instead.";
-  headrace::python::bind_errors(module);
+  bind_errors();
+  bind_machine(module);
+  bind_engine(module);
+  bind_cache(module);
+  bind_query(module);
 
   module.def(
       "parse_bytes",
-      [](std::string_view text) {
-        return headrace::python::value_of(headrace::parse_bytes(text)).count();
-      },
-      "text"_a, "Number of bytes that a text such as '64KiB' means.");
+      [](std::string_view text) { return value_of(headrace::parse_bytes(text)).count(); }, "text"_a,
+      "Number of bytes that a text such as '64KiB' means.");
   module.def(
       "bytes_text",
       [](std::uint64_t byte_count) { return headrace::to_text(headrace::Bytes(byte_count)); },

@@ -1,10 +1,95 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Headrace: a prefetching cache over heterogeneous memory."""
+"""Headrace: a prefetching cache over heterogeneous memory, and one engine to move bytes.
 
-from importlib.metadata import version as _version
+Example:
+    >>> import headrace, numpy
+    >>> with headrace.Cache(capacity="64MiB", placement="local") as cache:
+    ...     entry = cache.access(numpy.arange(1000))
+    ...     entry.wait()
+    ...     int(entry.view().sum())
+    499500
+"""
 
-from headrace.errors import Error
+import importlib
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Error", "__version__"]
+if TYPE_CHECKING:
+    from headrace.cache import Cache, CacheStatistics, Entry
+    from headrace.engine import Completion, Engine, EngineStatistics, Job
+    from headrace.errors import (
+        CapacityExceededError,
+        ClosedError,
+        CorruptDataError,
+        Error,
+        HardwareAbsentError,
+        InvalidArgumentError,
+        IoFailedError,
+        JobFailedError,
+        NotFoundError,
+        OutOfMemoryError,
+        OutOfRangeError,
+        PermissionDeniedError,
+        TypeMismatchError,
+        UnsupportedError,
+        VersionMismatchError,
+    )
+    from headrace.machine import Machine, record, replay, topo
 
-__version__ = _version("headrace")
+    __version__: str
+
+__all__ = [
+    "Cache",
+    "CacheStatistics",
+    "CapacityExceededError",
+    "ClosedError",
+    "Completion",
+    "CorruptDataError",
+    "Engine",
+    "EngineStatistics",
+    "Entry",
+    "Error",
+    "HardwareAbsentError",
+    "InvalidArgumentError",
+    "IoFailedError",
+    "Job",
+    "JobFailedError",
+    "Machine",
+    "NotFoundError",
+    "OutOfMemoryError",
+    "OutOfRangeError",
+    "PermissionDeniedError",
+    "TypeMismatchError",
+    "UnsupportedError",
+    "VersionMismatchError",
+    "__version__",
+    "record",
+    "replay",
+    "topo",
+]
+
+# Loaded when first asked for: the command must be able to answer Ctrl-C before NumPy is there, and
+# the process that holds the baseline needs none of this.
+_MODULES = {
+    "headrace.cache": ("Cache", "CacheStatistics", "Entry"),
+    "headrace.engine": ("Completion", "Engine", "EngineStatistics", "Job"),
+    "headrace.machine": ("Machine", "record", "replay", "topo"),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - Whatever the module has under that name.
+    if name == "__version__":
+        from importlib.metadata import version  # noqa: PLC0415
+
+        value: Any = version("headrace")
+    elif name in __all__:
+        value = getattr(importlib.import_module(_MODULE_OF.get(name, "headrace.errors")), name)
+    else:
+        message = f"module 'headrace' has no attribute '{name}'"
+        raise AttributeError(message)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -17,6 +17,7 @@ code                    class                       also
 ``capacity_exceeded``   `CapacityExceededError`     `RuntimeError`
 ``permission_denied``   `PermissionDeniedError`     `PermissionError`
 ``unsupported``         `UnsupportedError`          `RuntimeError`
+none: a job's end       `JobFailedError`            `RuntimeError`
 ======================  ==========================  =====================
 """
 
@@ -40,7 +41,7 @@ class Error(Exception):
     code: ClassVar[str] = "unsupported"
 
     def __init__(self, tried: str, cause: str, remedy: str = "", os_errno: int = 0) -> None:
-        super().__init__(tried, cause, remedy, os_errno)
+        super().__init__(f"cannot {tried}: {cause}")
         self.tried = tried
         self.cause = cause
         self.remedy = remedy
@@ -50,6 +51,17 @@ class Error(Exception):
         system = f" ({os.strerror(self.os_errno)})" if self.os_errno else ""
         remedy = f"; {self.remedy}" if self.remedy else ""
         return f"cannot {self.tried}: {self.cause}{system}{remedy}"
+
+    def __reduce__(self) -> tuple[type["Error"], tuple[str, str, str, int]]:
+        return type(self), (self.tried, self.cause, self.remedy, self.os_errno)
+
+
+class _SystemError(Error, OSError):
+    """An error that is an `OSError` too, so that its errno is where Python looks for it."""
+
+    def __init__(self, tried: str, cause: str, remedy: str = "", os_errno: int = 0) -> None:
+        super().__init__(tried, cause, remedy, os_errno)
+        self.errno = os_errno or None
 
 
 class InvalidArgumentError(Error, ValueError):
@@ -70,7 +82,7 @@ class OutOfRangeError(Error, OverflowError):
     code = "out_of_range"
 
 
-class IoFailedError(Error, OSError):
+class IoFailedError(_SystemError):
     """A file could not be read or written."""
 
     code = "io_failed"
@@ -118,7 +130,7 @@ class CapacityExceededError(Error, RuntimeError):
     code = "capacity_exceeded"
 
 
-class PermissionDeniedError(Error, PermissionError):
+class PermissionDeniedError(_SystemError, PermissionError):
     """The process may not do this."""
 
     code = "permission_denied"
@@ -130,7 +142,30 @@ class UnsupportedError(Error, RuntimeError):
     code = "unsupported"
 
 
-_BY_CODE: dict[str, type[Error]] = {kind.code: kind for kind in Error.__subclasses__()}
+class JobFailedError(Error, RuntimeError):
+    """A copy failed, or was stopped before it was done."""
+
+    code = "job_failed"
+
+
+_BY_CODE: dict[str, type[Error]] = {
+    kind.code: kind
+    for kind in (
+        InvalidArgumentError,
+        NotFoundError,
+        OutOfRangeError,
+        IoFailedError,
+        CorruptDataError,
+        VersionMismatchError,
+        TypeMismatchError,
+        ClosedError,
+        HardwareAbsentError,
+        OutOfMemoryError,
+        CapacityExceededError,
+        PermissionDeniedError,
+        UnsupportedError,
+    )
+}
 
 
 def from_code(code: str, tried: str, cause: str, remedy: str, os_errno: int) -> Error:

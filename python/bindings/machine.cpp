@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// The machine: opaque here; headrace.machine reads it from its JSON text.
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "bindings.hpp"
+#include "headrace/topo/machine.hpp"
+
+namespace headrace::python {
+
+void bind_machine(nb::module_& module) {
+  using topo::Machine;
+  nb::class_<Machine>(module, "Machine")
+      .def_static(
+          "discover", [] { return value_of(topo::discover()); },
+          nb::call_guard<nb::gil_scoped_release>())
+      .def_static(
+          "record", [](const std::string& path) { return value_of(topo::record(path)); }, "path"_a,
+          nb::call_guard<nb::gil_scoped_release>())
+      .def_static(
+          "replay", [](const std::string& path) { return value_of(topo::replay(path)); }, "path"_a,
+          nb::call_guard<nb::gil_scoped_release>())
+      .def("to_json", [](const Machine& machine) { return topo::to_json(machine); })
+      .def("has_faster_tier", &Machine::has_faster_tier)
+      .def(
+          "faster_nodes",
+          [](const Machine& machine, std::uint32_t initiator) {
+            std::vector<std::uint32_t> ids;
+            for (const NodeId id : machine.faster_nodes(NodeId(initiator))) {
+              ids.push_back(id.value());
+            }
+            return ids;
+          },
+          "initiator"_a);
+}
+
+}  // namespace headrace::python

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Machine: what memory, processors and movers a machine has, as a value.
+
+Unknown is a value too: None for a figure that neither firmware nor measurement gives.
+"""
+
+import json
+import os
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from headrace import _core
+
+
+@dataclass(frozen=True, slots=True)
+class HugePages:
+    """A pool of huge pages of one size on one node."""
+
+    page_bytes: int
+    total_count: int
+    free_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One NUMA node.
+
+    Attributes:
+        id: The operating system's number.
+        tier: "hbm", "ddr", "cxl", "persistent" or "unknown".
+        tier_evidence: Why that is believed: "firmware", "declared", "measured", "inferred",
+            "unknown".
+        capacity_bytes: Memory of the node, 0 if unknown.
+        memory_side_cache_bytes: Cache in front of this node, 0 if none is known.
+        cpus: Processors of this node that this process may use.
+        package: Physical package, if the machine tells.
+        huge_pages: Pools of this node.
+    """
+
+    id: int
+    tier: str
+    tier_evidence: str
+    capacity_bytes: int
+    memory_side_cache_bytes: int
+    cpus: tuple[int, ...]
+    package: int | None
+    huge_pages: tuple[HugePages, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How processors of one node reach the memory of another, or their own.
+
+    Attributes:
+        initiator: A node with processors.
+        target: The node with the memory.
+        bandwidth_bytes_per_s: Read bandwidth; higher is better.
+        latency_ns: Idle load latency; lower is better.
+        evidence: Why that is believed, as for `Node.tier_evidence`.
+        distance: SLIT distance, 10 is local; 0 if the firmware says nothing.
+    """
+
+    initiator: int
+    target: int
+    bandwidth_bytes_per_s: float | None
+    latency_ns: int | None
+    evidence: str
+    distance: int
+
+
+@dataclass(frozen=True, slots=True)
+class CpuCache:
+    """One level of processor cache."""
+
+    level: int
+    capacity_bytes: int
+    line_bytes: int
+    instance_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class DsaQueue:
+    """One work queue of a DSA device, as configured."""
+
+    id: int
+    mode: str
+    state: str
+    type: str
+    device_name: str
+    entry_count: int
+    transfer_bytes_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class DsaDevice:
+    """One DSA device."""
+
+    id: int
+    node: int | None
+    state: str
+    engine_count: int
+    queues: tuple[DsaQueue, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine as seen by one process: with a restricted cpuset, what the process may use.
+
+    Threading: immutable.
+
+    Attributes:
+        origin: "discovered", or the origin that its record states.
+        cpu_model: Name of the processor.
+        page_bytes: Bytes of a page.
+        nodes: Ascending by id, never empty.
+        accesses: By initiator, then target; pairs of which nothing is known are absent.
+        cpu_caches: Levels of processor cache.
+        mover_discovery: Why the list of devices is what it is: "not_tried", "library_absent",
+            "library_failed" or "done".
+        dsa_devices: DSA devices.
+        notes: What discovery had to guess or leave out, one sentence each.
+        document: The same machine as its JSON document.
+    """
+
+    origin: str
+    cpu_model: str
+    page_bytes: int
+    nodes: tuple[Node, ...]
+    accesses: tuple[Access, ...]
+    cpu_caches: tuple[CpuCache, ...]
+    mover_discovery: str
+    dsa_devices: tuple[DsaDevice, ...]
+    notes: tuple[str, ...]
+    document: dict[str, Any] = field(repr=False, compare=False)
+    _native: _core.Machine = field(repr=False, compare=False)
+
+    def node(self, node_id: int) -> Node | None:
+        """The node of that number, if the machine has it."""
+        return next((node for node in self.nodes if node.id == node_id), None)
+
+    def has_faster_tier(self) -> bool:
+        """Tell whether some node is of a faster tier: there is something to prefetch into."""
+        return self._native.has_faster_tier()
+
+    def faster_nodes(self, initiator: int) -> list[int]:
+        """Nodes that are faster than its own memory for processors of `initiator`, best first."""
+        return self._native.faster_nodes(initiator)
+
+    def native(self) -> _core.Machine:
+        """The machine as the extension knows it."""
+        return self._native
+
+    @classmethod
+    def from_native(cls, native: _core.Machine) -> Self:
+        """Read the machine of the extension through its JSON document."""
+        document = json.loads(native.to_json())
+        return cls(
+            origin=document["origin"],
+            cpu_model=document["cpu_model"],
+            page_bytes=document["page_bytes"],
+            nodes=tuple(_node(node) for node in document["nodes"]),
+            accesses=tuple(Access(**access) for access in document["accesses"]),
+            cpu_caches=tuple(CpuCache(**cache) for cache in document["cpu_caches"]),
+            mover_discovery=document["mover_discovery"],
+            dsa_devices=tuple(_device(device) for device in document["dsa_devices"]),
+            notes=tuple(document["notes"]),
+            document=document,
+            _native=native,
+        )
+
+
+def topo() -> Machine:
+    """Describe this machine.
+
+    Odd machines (no firmware tables, restricted cpuset, containers) give fewer facts and a note
+    each, not an error.
+
+    Raises:
+        UnsupportedError: The topology library itself cannot start.
+    """
+    return Machine.from_native(_core.Machine.discover())
+
+
+def record(path: str | os.PathLike[str]) -> Machine:
+    """Describe this machine and write the record; the file is written whole or not at all.
+
+    Raises:
+        IoFailedError: The file cannot be written.
+    """
+    return Machine.from_native(_core.Machine.record(os.fspath(path)))
+
+
+def replay(path: str | os.PathLike[str]) -> Machine:
+    """Read the record of a machine, this one or another.
+
+    Raises:
+        NotFoundError: There is no such file.
+        IoFailedError: The file cannot be read.
+        CorruptDataError: It is no record; the message names the field.
+        VersionMismatchError: It is a record of another version.
+    """
+    return Machine.from_native(_core.Machine.replay(os.fspath(path)))
+
+
+def _node(node: dict[str, Any]) -> Node:
+    known = {key: value for key, value in node.items() if key not in {"node", "cpus", "huge_pages"}}
+    return Node(
+        id=node["node"],
+        cpus=tuple(node["cpus"]),
+        huge_pages=tuple(HugePages(**pool) for pool in node["huge_pages"]),
+        **known,
+    )
+
+
+def _device(device: dict[str, Any]) -> DsaDevice:
+    return DsaDevice(
+        id=device["device"],
+        node=device["node"],
+        state=device["state"],
+        engine_count=device["engine_count"],
+        queues=tuple(_queue(queue) for queue in device["queues"]),
+    )
+
+
+def _queue(queue: dict[str, Any]) -> DsaQueue:
+    return DsaQueue(
+        id=queue["queue"], **{key: value for key, value in queue.items() if key != "queue"}
+    )

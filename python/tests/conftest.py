@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests share: a small lineitem, an engine, and the command as a process."""
+
+import os
+import subprocess
+import sysconfig
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import headrace
+from headrace import tpch
+
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+SCALE_FACTOR = 0.01
+TIME_LIMIT_S = 120
+
+
+@pytest.fixture(scope="session")
+def data_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the small lineitem is kept."""
+    directory = tmp_path_factory.mktemp("tpch")
+    tpch.ensure_lineitem(SCALE_FACTOR, directory)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def lineitem(data_directory: Path) -> Path:
+    """The file of the small lineitem."""
+    return tpch.lineitem_path(SCALE_FACTOR, data_directory)
+
+
+@pytest.fixture
+def engine() -> Iterator[headrace.Engine]:
+    with headrace.Engine() as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def command_path() -> Path:
+    """The installed command."""
+    return Path(sysconfig.get_path("scripts")) / "headrace"
+
+
+@pytest.fixture
+def command(command_path: Path, data_directory: Path) -> Command:
+    """Runs the command with its output in pipes."""
+
+    def run(*arguments: str, data: Path = data_directory) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [command_path, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=TIME_LIMIT_S,
+            check=False,
+            env=os.environ | {"HEADRACE_DATA": str(data)},
+        )
+
+    return run

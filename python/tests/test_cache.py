@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cache on Python memory: results, refusals, and what happens when memory goes away."""
+
+import ctypes
+import gc
+import threading
+import weakref
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import headrace
+
+TIME_LIMIT_S = 60
+ENTRY_BYTES = 1 << 20
+
+
+@pytest.fixture
+def cache(engine: headrace.Engine) -> Iterator[headrace.Cache]:
+    with headrace.Cache(engine, "64MiB", "local") as made:
+        yield made
+
+
+def ready(cache: headrace.Cache, source: object) -> headrace.Entry:
+    entry = cache.access(source)
+    entry.wait()
+    return entry
+
+
+def test_an_entry_is_a_copy_of_its_source(cache: headrace.Cache) -> None:
+    source = np.arange(ENTRY_BYTES // 8).reshape(128, -1)
+    entry = ready(cache, source)
+    assert entry.try_wait()
+    assert entry.cached
+    assert entry.node is not None
+    view = entry.view()
+    assert view.dtype == source.dtype
+    np.testing.assert_array_equal(view, source)
+    assert not np.shares_memory(view, source)
+
+
+def test_a_view_cannot_be_written(cache: headrace.Cache) -> None:
+    view = ready(cache, np.zeros(1000)).view()
+    with pytest.raises(ValueError, match="read-only"):
+        view[0] = 1
+
+
+def test_a_view_has_the_order_of_its_source(cache: headrace.Cache) -> None:
+    source = np.asfortranarray(np.arange(12.0).reshape(3, 4))
+    view = ready(cache, source).view()
+    np.testing.assert_array_equal(view, source)
+    assert view.strides == source.strides
+
+
+def test_dates_can_be_cached(cache: headrace.Cache) -> None:
+    source = np.arange("2024-01-01", "2024-03-01", dtype="datetime64[D]")
+    np.testing.assert_array_equal(ready(cache, source).view(), source)
+
+
+def test_any_buffer_can_be_cached(cache: headrace.Cache) -> None:
+    content = bytes(range(256)) * 64
+    for source in (content, bytearray(content), memoryview(content), pa.py_buffer(content)):
+        view = ready(cache, source).view()
+        assert view.dtype == np.uint8
+        assert view.tobytes() == content
+
+
+def test_a_second_access_finds_the_entry(cache: headrace.Cache) -> None:
+    source = np.ones(ENTRY_BYTES, np.uint8)
+    first = ready(cache, source)
+    second = ready(cache, source)
+    assert cache.statistics.misses == 1
+    assert cache.statistics.hits == 1
+    assert cache.statistics.bytes_moved == ENTRY_BYTES
+    assert np.shares_memory(first.view(), second.view())
+
+
+def test_an_access_to_the_beginning_of_an_entry_is_as_long_as_asked(
+    cache: headrace.Cache,
+) -> None:
+    source = np.arange(1000)
+    ready(cache, source)
+    entry = ready(cache, source[:10])
+    assert cache.statistics.hits == 1
+    np.testing.assert_array_equal(entry.view(), source[:10])
+
+
+@pytest.mark.parametrize(
+    "source, words",
+    [
+        (b"", "it is empty"),
+        (np.zeros(0), "it is empty"),
+        (None, "a NoneType has no buffer"),
+        (np.arange(10)[::2], "it is not contiguous"),
+        (np.array(["x", None]), "references to Python objects"),
+        (pa.foreign_buffer(0, 8), "a Buffer has no buffer that can be used"),
+        ((ctypes.c_char * 8).from_address(0), "its address is null"),
+    ],
+)
+def test_a_source_that_cannot_be_used_is_refused_in_one_sentence(
+    cache: headrace.Cache, source: object, words: str
+) -> None:
+    with pytest.raises(headrace.InvalidArgumentError) as caught:
+        cache.access(source)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_without_faster_memory_the_fastest_is_the_source(engine: headrace.Engine) -> None:
+    if engine.machine.has_faster_tier():
+        pytest.skip("this machine has faster memory")
+    with headrace.Cache(engine) as cache:
+        source = np.ones(ENTRY_BYTES, np.uint8)
+        entry = ready(cache, source)
+        assert not entry.cached
+        assert entry.node is None
+        assert np.shares_memory(entry.view(), source)
+        assert cache.statistics.not_placed == 1
+
+
+def test_a_node_can_be_named(engine: headrace.Engine) -> None:
+    node = engine.machine.nodes[0].id
+    with headrace.Cache(engine, placement=node) as cache:
+        assert ready(cache, np.ones(ENTRY_BYTES, np.uint8)).node == node
+
+
+def test_what_cannot_be_a_cache_is_refused_in_one_sentence(engine: headrace.Engine) -> None:
+    with pytest.raises(headrace.InvalidArgumentError, match="could not hold anything"):
+        headrace.Cache(engine, 0)
+    with pytest.raises(headrace.InvalidArgumentError, match="parsec"):
+        headrace.Cache(engine, "1 parsec")
+    with pytest.raises(headrace.InvalidArgumentError, match="use a smaller capacity"):
+        headrace.Cache(engine, "1000TiB", "local")
+    with pytest.raises(headrace.NotFoundError, match="4711"):
+        headrace.Cache(engine, "1MiB", 4711)
+    with pytest.raises(headrace.InvalidArgumentError, match="moon"):
+        headrace.Cache(engine, "1MiB", "moon")
+
+
+def test_flush_drops_what_nobody_holds(cache: headrace.Cache) -> None:
+    held_source, dropped_source = np.ones(1000), np.ones(1000)
+    held = ready(cache, held_source)
+    ready(cache, dropped_source)
+    assert cache.flush() == 1
+    assert held.cached
+    with pytest.raises(headrace.NotFoundError, match="4711"):
+        cache.flush(4711)
+
+
+def test_invalidate_drops_what_overlaps_and_holders_keep_theirs(cache: headrace.Cache) -> None:
+    source = np.zeros(1000)
+    old = ready(cache, source)
+    source[:] = 1
+    assert cache.invalidate(source[10:20]) == 1
+    assert not old.view().any()
+    assert ready(cache, source).view().all()
+
+
+def test_clear_drops_everything_and_holders_keep_theirs(cache: headrace.Cache) -> None:
+    source = np.ones(1000)
+    entry = ready(cache, source)
+    assert cache.clear() == 1
+    assert entry.view().all()
+    ready(cache, source)
+    assert cache.statistics.misses == 2
+
+
+def test_capacity_is_kept_by_dropping_what_nobody_holds(engine: headrace.Engine) -> None:
+    with headrace.Cache(engine, 4 * ENTRY_BYTES, "local") as cache:
+        sources = [np.full(ENTRY_BYTES, i, np.uint8) for i in range(8)]
+        for source in sources:
+            ready(cache, source)
+        assert cache.statistics.bytes_cached <= 4 * ENTRY_BYTES
+        assert cache.statistics.evictions == 4
+
+
+def test_memory_of_a_new_array_is_never_taken_for_that_of_an_old_one(
+    cache: headrace.Cache,
+) -> None:
+    # NumPy gives large freed blocks back, and often gets the same address again.
+    for value in range(50):
+        source = np.full(ENTRY_BYTES, value, np.uint8)
+        assert (ready(cache, source).view() == value).all()
+        del source
+
+
+def test_a_freed_array_takes_its_entries_along(cache: headrace.Cache) -> None:
+    source = np.ones(ENTRY_BYTES, np.uint8)
+    ready(cache, source[:1000])
+    assert cache.statistics.bytes_cached > 0
+    del source
+    gc.collect()
+    assert cache.statistics.bytes_cached == 0
+
+
+def test_a_freed_view_leaves_the_entries_of_its_array(cache: headrace.Cache) -> None:
+    source = np.ones(ENTRY_BYTES, np.uint8)
+    for _ in range(2):
+        part = source[:1000]
+        ready(cache, part)
+        del part
+        gc.collect()
+    assert cache.statistics.hits == 1
+
+
+def test_an_array_may_go_while_it_is_moved(engine: headrace.Engine) -> None:
+    with headrace.Cache(engine, "1GiB", "local") as cache:
+        for _ in range(10):
+            cache.access(np.ones(1 << 24, np.uint8))
+        gc.collect()
+        assert cache.statistics.bytes_cached == 0
+
+
+def test_memory_that_belongs_to_no_array_is_kept_until_the_cache_is_cleared(
+    cache: headrace.Cache,
+) -> None:
+    source = bytearray(ENTRY_BYTES)
+    for _ in range(3):
+        ready(cache, source)
+    with pytest.raises(BufferError):
+        source.append(0)
+    cache.clear()
+    source.append(0)
+
+
+def test_an_entry_keeps_its_source_alive(cache: headrace.Cache) -> None:
+    source = np.ones(ENTRY_BYTES, np.uint8)
+    reference = weakref.ref(source)
+    entry = ready(cache, source)
+    del source
+    gc.collect()
+    assert reference() is not None
+    del entry
+    gc.collect()
+    assert reference() is None
+
+
+def test_a_view_outlives_entry_cache_and_engine() -> None:
+    source = np.arange(ENTRY_BYTES, dtype=np.uint8)
+    with headrace.Engine() as engine, headrace.Cache(engine, placement="local") as cache:
+        view = ready(cache, source).view()
+    del engine, cache
+    gc.collect()
+    np.testing.assert_array_equal(view, source)
+
+
+def test_a_cache_makes_an_engine_of_its_own_and_closes_it() -> None:
+    with headrace.Cache(capacity=ENTRY_BYTES, placement="local") as cache:
+        assert ready(cache, np.ones(1000)).cached
+    with pytest.raises(headrace.ClosedError):
+        cache.engine.copy(b"x", bytearray(1))
+
+
+def test_a_closed_cache_refuses(cache: headrace.Cache) -> None:
+    cache.close()
+    cache.close()
+    for call in (lambda: cache.access(b"x"), cache.clear, cache.flush, lambda: cache.statistics):
+        with pytest.raises(headrace.ClosedError, match="closed"):
+            call()
+
+
+def test_many_threads_share_one_copy(cache: headrace.Cache) -> None:
+    source = np.arange(1 << 22, dtype=np.uint8)
+    barrier = threading.Barrier(8)
+    agreed: list[bool] = []
+
+    def work() -> None:
+        barrier.wait(TIME_LIMIT_S)
+        agreed.append(bool((ready(cache, source).view() == source).all()))
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(TIME_LIMIT_S)
+    assert agreed == [True] * 8
+    assert cache.statistics.hits + cache.statistics.misses == 8
+    assert cache.statistics.bytes_cached == source.nbytes

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Engine and jobs on Python memory: results, refusals, lifetimes, the interpreter lock."""
+
+import ctypes
+import gc
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import headrace
+
+LARGE_BYTES = 1 << 28
+TIME_LIMIT_S = 60
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + TIME_LIMIT_S
+    while not condition():
+        assert time.monotonic() < end, "the condition did not come true"
+        time.sleep(0.001)
+
+
+@contextmanager
+def no_thread_switches() -> Iterator[None]:
+    """Another thread runs only when this one lets go of the interpreter lock."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(TIME_LIMIT_S)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.binary(min_size=1, max_size=100_000))
+def test_a_copy_has_the_bytes_of_its_source(content: bytes) -> None:
+    target = bytearray(len(content))
+    completion = _shared_engine().copy(content, target)
+    assert bytes(target) == content
+    assert completion.state == "done"
+    assert completion.bytes_done == len(content)
+
+
+_engines: list[headrace.Engine] = []
+
+
+def _shared_engine() -> headrace.Engine:
+    """One engine for all examples; a function-scoped one would be made for each test only."""
+    if not _engines:
+        _engines.append(headrace.Engine())
+    return _engines[0]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _close_shared_engine() -> Iterator[None]:
+    yield
+    for made in _engines:
+        made.close()
+    _engines.clear()
+
+
+def test_a_job_has_the_bytes_of_its_source_when_it_is_done(engine: headrace.Engine) -> None:
+    source = np.arange(1 << 20)
+    target = np.zeros_like(source)
+    job = engine.submit(source, target)
+    assert job.result().state == "done"
+    assert job.poll()
+    job.wait()
+    np.testing.assert_array_equal(source, target)
+    assert engine.statistics.jobs_done == 1
+    assert engine.statistics.bytes_moved == source.nbytes
+
+
+def test_any_buffer_can_be_a_source(engine: headrace.Engine) -> None:
+    content = bytes(range(200))
+    shaped = np.frombuffer(content, np.uint8).reshape(10, 20)
+    sources: list[object] = [
+        content,
+        bytearray(content),
+        memoryview(content),
+        pa.py_buffer(content),
+        shaped,
+        np.asfortranarray(shaped).T,
+        np.frombuffer(content, np.int64),
+    ]
+    for source in sources:
+        target = bytearray(len(content))
+        engine.copy(source, target)
+        assert bytes(target) == content or isinstance(source, np.ndarray)
+
+
+def test_any_writable_buffer_can_be_a_target(engine: headrace.Engine) -> None:
+    content = bytes(range(64))
+    targets: list[Any] = [bytearray(64), memoryview(bytearray(64)), np.zeros(8), np.zeros((4, 2))]
+    for target in targets:
+        engine.copy(content, target)
+        assert bytes(memoryview(target).cast("B")) == content
+
+
+@pytest.mark.parametrize(
+    "source, target, words",
+    [
+        (b"", bytearray(1), "the source: it is empty"),
+        (b"x", bytearray(), "the target: it is empty"),
+        (np.zeros(0), bytearray(8), "the source: it is empty"),
+        (None, bytearray(1), "a NoneType has no buffer"),
+        (7, bytearray(1), "a int has no buffer"),
+        ("text", bytearray(4), "a str has no buffer"),
+        (pa.array([1]), bytearray(8), "has no buffer"),
+        (b"x", b"y", "the target: it is read-only"),
+        (b"xy", bytearray(1), "the source has 2 bytes, the target 1"),
+        (np.arange(10)[::2], bytearray(40), "the source: it is not contiguous"),
+        (memoryview(b"abcd")[::2], bytearray(2), "the source: it is not contiguous"),
+        (np.zeros((4, 4))[:, :2], bytearray(64), "the source: it is not contiguous"),
+        (np.array([object()]), bytearray(8), "references to Python objects"),
+        (pa.foreign_buffer(0, 8), bytearray(8), "a Buffer has no buffer that can be used"),
+        ((ctypes.c_char * 8).from_address(0), bytearray(8), "its address is null"),
+    ],
+)
+def test_a_buffer_that_cannot_be_used_is_refused_in_one_sentence(
+    engine: headrace.Engine, source: object, target: object, words: str
+) -> None:
+    for call in (engine.copy, engine.submit):
+        with pytest.raises(headrace.InvalidArgumentError) as caught:
+            call(source, target)
+        assert words in str(caught.value)
+        assert "\n" not in str(caught.value)
+    assert engine.statistics.jobs_submitted == 0
+
+
+def test_a_read_only_array_is_no_target(engine: headrace.Engine) -> None:
+    target = np.zeros(8)
+    target.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        engine.copy(bytes(64), target)
+
+
+def test_buffers_may_be_equal_but_not_overlap(engine: headrace.Engine) -> None:
+    memory = np.arange(100, dtype=np.uint8)
+    engine.copy(memory, memory)
+    np.testing.assert_array_equal(memory, np.arange(100))
+    with pytest.raises(headrace.InvalidArgumentError, match="overlap"):
+        engine.copy(memory[:60], memory[40:])
+    with pytest.raises(headrace.InvalidArgumentError, match="overlap"):
+        engine.submit(memory[40:], memory[:60])
+    engine.copy(memory[:50], memory[50:])
+    np.testing.assert_array_equal(memory[50:], np.arange(50))
+
+
+def test_an_engine_that_is_closed_refuses(engine: headrace.Engine) -> None:
+    engine.close()
+    engine.close()
+    with pytest.raises(headrace.ClosedError, match="has been closed"):
+        engine.copy(b"x", bytearray(1))
+    with pytest.raises(headrace.ClosedError, match="has been closed"):
+        engine.submit(b"x", bytearray(1))
+
+
+def test_nodes_and_threads_that_do_not_exist_are_refused() -> None:
+    with pytest.raises(headrace.Error, match="4711"):
+        headrace.Engine(nodes=[4711])
+    with pytest.raises(headrace.InvalidArgumentError, match="0 threads"):
+        headrace.Engine(threads_per_node=0)
+
+
+def test_an_engine_names_its_movers(engine: headrace.Engine) -> None:
+    assert engine.movers
+    assert all(name.startswith("cpu/") for name in engine.movers)
+
+
+def test_waiting_lets_other_threads_run(engine: headrace.Engine) -> None:
+    # The other thread can call stop() only while this one waits; if waiting kept the lock, the job
+    # would come to its end first.
+    job = engine.submit(np.zeros(LARGE_BYTES, np.uint8), np.empty(LARGE_BYTES, np.uint8))
+    begin = threading.Event()
+
+    def stop() -> None:
+        begin.wait(TIME_LIMIT_S)
+        job.stop()
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    with no_thread_switches():
+        begin.set()
+        job.wait()
+    thread.join(TIME_LIMIT_S)
+    with pytest.raises(headrace.JobFailedError, match="it was stopped after"):
+        job.result()
+    assert engine.statistics.jobs_stopped == 1
+
+
+def test_copying_lets_other_threads_run(engine: headrace.Engine) -> None:
+    source, target = np.zeros(LARGE_BYTES, np.uint8), np.empty(LARGE_BYTES, np.uint8)
+    begin, ran = threading.Event(), threading.Event()
+
+    def run() -> None:
+        begin.wait(TIME_LIMIT_S)
+        ran.set()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    with no_thread_switches():
+        begin.set()
+        engine.copy(source, target)
+        assert ran.is_set()
+    thread.join(TIME_LIMIT_S)
+
+
+def test_a_job_keeps_its_buffers_alive_and_lets_go_of_them(engine: headrace.Engine) -> None:
+    source, target = np.ones(1 << 24, np.uint8), np.zeros(1 << 24, np.uint8)
+    references = weakref.ref(source), weakref.ref(target)
+    job = engine.submit(source, target)
+    del source, target
+    gc.collect()
+    assert all(reference() is not None for reference in references)
+    job.wait()
+    del job
+    gc.collect()
+    assert all(reference() is None for reference in references)
+
+
+def test_a_dropped_job_is_done_all_the_same(engine: headrace.Engine) -> None:
+    source, target = np.ones(1 << 26, np.uint8), np.zeros(1 << 26, np.uint8)
+    reference = weakref.ref(source)
+    engine.submit(source, target)
+    del source
+    wait_until(lambda: engine.statistics.jobs_done == 1)
+    assert target.all()
+    engine.copy(b"x", bytearray(1))
+    gc.collect()
+    assert reference() is None
+
+
+def test_a_target_cannot_be_resized_while_the_job_has_it(engine: headrace.Engine) -> None:
+    target = bytearray(1 << 20)
+    job = engine.submit(bytes(1 << 20), target)
+    with pytest.raises(BufferError):
+        target.append(0)
+    job.wait()
+    del job
+    target.append(0)
+
+
+def test_closing_an_engine_ends_its_jobs() -> None:
+    engine = headrace.Engine(threads_per_node=1)
+    target = np.empty(LARGE_BYTES, np.uint8)
+    jobs = [engine.submit(np.zeros(LARGE_BYTES, np.uint8), target) for _ in range(2)]
+    engine.close()
+    assert all(job.poll() for job in jobs)
+
+
+def test_an_engine_may_go_before_its_jobs() -> None:
+    source, target = np.ones(1 << 24, np.uint8), np.zeros(1 << 24, np.uint8)
+    job = headrace.Engine().submit(source, target)
+    gc.collect()
+    assert job.result().state == "done"
+    assert target.all()
+
+
+def test_many_threads_may_use_one_engine(engine: headrace.Engine) -> None:
+    failures: list[str] = []
+    barrier = threading.Barrier(4)
+
+    def work(value: int) -> None:
+        barrier.wait(TIME_LIMIT_S)
+        for length in range(1, 200):
+            target = bytearray(length)
+            engine.copy(bytes([value]) * length, target)
+            if bytes(target) != bytes([value]) * length:
+                failures.append(f"{value} {length}")
+
+    threads = [threading.Thread(target=work, args=(value,)) for value in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(TIME_LIMIT_S)
+    assert not failures
