@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lineitem table of TPC-H as a Parquet file: generated once, kept for the next time.
+
+A file appears under its name only when it is whole: it is made in a directory of its own and
+renamed. Whatever ends the generation early, an interrupt included, takes that directory and the
+generator with it.
+"""
+
+import math
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from headrace import _core
+from headrace._signals import held
+from headrace.errors import (
+    CapacityExceededError,
+    Error,
+    InvalidArgumentError,
+    IoFailedError,
+    NotFoundError,
+)
+
+SCALE_FACTOR_MIN = 0.001
+SCALE_FACTOR_MAX = 100_000.0
+"""The largest that the specification knows."""
+
+_FILE_BYTES_PER_SCALE_FACTOR = 240_000_000
+"""As Snappy-compressed Parquet; for progress and for the check of free space."""
+
+Progress = Callable[[float], None]
+"""Is told the share that is done, 0 to 1."""
+
+
+def default_directory() -> Path:
+    """Where generated tables are kept: $HEADRACE_DATA, or the user's cache directory."""
+    chosen = os.environ.get("HEADRACE_DATA")
+    if chosen:
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "headrace" / "tpch"
+
+
+def check_scale_factor(scale_factor: float) -> None:
+    """Refuse what is no scale factor.
+
+    Raises:
+        InvalidArgumentError: It is not a number from `SCALE_FACTOR_MIN` to `SCALE_FACTOR_MAX`.
+    """
+    if not SCALE_FACTOR_MIN <= scale_factor <= SCALE_FACTOR_MAX:
+        raise InvalidArgumentError(
+            f"make TPC-H at scale factor {scale_factor:g}",
+            f"it must be from {SCALE_FACTOR_MIN:g} to {SCALE_FACTOR_MAX:,.0f}",
+            "1 is about six million rows; begin with that",
+        )
+
+
+def lineitem_path(scale_factor: float, directory: Path) -> Path:
+    """Where lineitem of this scale factor is kept below `directory`."""
+    return directory / f"sf{scale_factor:.12g}" / "lineitem.parquet"
+
+
+def ensure_lineitem(
+    scale_factor: float, directory: Path, progress: Progress = lambda _share: None
+) -> Path:
+    """Give the file of lineitem, generating it if it is not there.
+
+    Raises:
+        InvalidArgumentError: The scale factor is none.
+        CapacityExceededError: The file would not fit the disk.
+        NotFoundError: The generator is not installed.
+        IoFailedError: The directory cannot be written, or the generator failed.
+    """
+    check_scale_factor(scale_factor)
+    path = lineitem_path(scale_factor, directory)
+    if path.exists():
+        return path
+    tried = f"generate TPC-H lineitem at scale factor {scale_factor:g} in '{directory}'"
+    generator = _find_generator(tried)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _check_space(tried, scale_factor, path.parent)
+        with ExitStack() as left_behind:
+            with held():
+                name = tempfile.mkdtemp(prefix=".generating-", dir=path.parent)
+                left_behind.callback(shutil.rmtree, name, ignore_errors=True)
+            made = _generate(tried, generator, scale_factor, Path(name), progress)
+            made.replace(path)
+    except Error:
+        raise
+    except OSError as problem:
+        raise IoFailedError(
+            tried, "the directory cannot be written", "use --data-dir", problem.errno or 0
+        ) from problem
+    finally:
+        _remove_if_empty(path.parent)
+    return path
+
+
+def _find_generator(tried: str) -> str:
+    # Beside the interpreter first: in a virtual environment it need not be on the path.
+    beside = Path(sys.executable).parent
+    found = shutil.which("tpchgen-cli", path=f"{beside}{os.pathsep}{os.environ.get('PATH', '')}")
+    if found is None:
+        raise NotFoundError(
+            tried, "the program tpchgen-cli is not installed", "run 'pip install tpchgen-cli'"
+        )
+    return found
+
+
+def _check_space(tried: str, scale_factor: float, directory: Path) -> None:
+    needed = math.ceil(scale_factor * _FILE_BYTES_PER_SCALE_FACTOR)
+    free = shutil.disk_usage(directory).free
+    if needed > free:
+        raise CapacityExceededError(
+            tried,
+            f"it takes about {_core.bytes_text(needed)} and {_core.bytes_text(free)} are free",
+            "use a smaller scale factor or another --data-dir",
+        )
+
+
+def _generate(
+    tried: str, generator: str, scale_factor: float, work: Path, progress: Progress
+) -> Path:
+    expected_bytes = scale_factor * _FILE_BYTES_PER_SCALE_FACTOR
+    complaints = work / "complaints"
+    arguments = [generator, "parquet", "-s", f"{scale_factor:.12g}", "--tables", "lineitem"]
+    with ExitStack() as left_behind:
+        stderr = left_behind.enter_context(complaints.open("wb"))
+        with held():
+            child = subprocess.Popen(  # noqa: S603 - Found above, with arguments of our own.
+                [*arguments, "--quiet", "--output-dir", str(work)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                # A group of its own: the terminal's interrupt is ours to handle, not its.
+                process_group=0,
+            )
+            left_behind.callback(child.wait)
+            left_behind.callback(child.kill)
+        while child.poll() is None:
+            progress(min(_written_bytes(work) / expected_bytes, 0.99))
+            time.sleep(0.05)
+    said = complaints.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    made = work / "lineitem.parquet"
+    if child.returncode != 0 or not made.exists():
+        cause = said[-1] if said else f"tpchgen-cli ended with code {child.returncode}"
+        raise IoFailedError(tried, cause, "try again, or give a file by --data")
+    progress(1.0)
+    return made
+
+
+def _written_bytes(directory: Path) -> int:
+    total = 0
+    for entry in os.scandir(directory):
+        try:
+            total += entry.stat().st_size
+        except FileNotFoundError:  # Renamed or removed by the generator meanwhile.
+            continue
+    return total
+
+
+def _remove_if_empty(directory: Path) -> None:
+    try:
+        directory.rmdir()
+    except OSError:
+        return  # Holds the file, or what somebody else is making.
