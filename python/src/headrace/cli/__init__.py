@@ -8,9 +8,7 @@ Exit codes: 0 ok, 1 failed, 2 usage, 3 hardware absent, 130 interrupted.
 """
 
 import importlib
-import os
 import pkgutil
-import sys
 from typing import Annotated
 
 import typer
@@ -19,7 +17,7 @@ from headrace import __version__
 from headrace.cli._output import (
     EXIT_FAILED,
     EXIT_HARDWARE_ABSENT,
-    EXIT_INTERRUPTED,
+    EXIT_OK,
     EXIT_USAGE,
     complain,
 )
@@ -53,28 +51,21 @@ for _module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{_module.name}").register(app)
 
 
-def main() -> None:
-    """Run the command line and exit; every error of ours is one sentence on stderr."""
-    sys.exit(_run())
+def run() -> int:
+    """Run the command line; every error of ours is one sentence on stderr.
 
-
-def _run() -> int:
+    Returns:
+        The exit code.
+    """
     try:
         code = app(prog_name="headrace", standalone_mode=False)
-        sys.stdout.flush()
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
     except typer.TyperException as error:
         complain(f"{error.format_message().rstrip('.')}; see 'headrace --help'")
         return EXIT_USAGE
-    except BrokenPipeError:
-        # The reader has gone; what is left in the buffer must not complain at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_FAILED
     except HardwareAbsentError as error:
         complain(error)
         return EXIT_HARDWARE_ABSENT
     except Error as error:
         complain(error)
         return EXIT_FAILED
-    return code if isinstance(code, int) else 0
+    return code if isinstance(code, int) else EXIT_OK

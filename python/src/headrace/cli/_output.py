@@ -3,7 +3,11 @@
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -42,3 +46,20 @@ def print_document(
     }
     json.dump(document, sys.stdout, indent=2, allow_nan=False)
     sys.stdout.write("\n")
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[float], None]]:
+    """Show a bar on stderr while the block runs, if that is a terminal; else nothing.
+
+    Yields:
+        What to tell the share that is done, 0 to 1.
+    """
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _share: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
+        task = bar.add_task(what, total=1.0)
+        yield lambda share: bar.update(task, completed=share)

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``headrace query`` says about a study: as text for people, and as parts of its JSON."""
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from headrace import _core
+from headrace.q6_study import DUCKDB, TIMELINE_RUN_COUNT, Study
+from headrace.timeline import timeline_lines
+
+_NAMES = {
+    "off": "prefetch off",
+    "auto": "prefetch auto",
+    "on": "prefetch on",
+    DUCKDB: "DuckDB",
+}
+
+
+def summary_of(study: Study) -> dict[str, Any]:
+    """The figures one would quote; times are those of the chosen mode."""
+    chosen = study.chosen
+    baseline = study.answer_baseline
+    return {
+        "answer": float(study.answer),
+        "answer_duckdb": None if baseline is None else float(baseline),
+        "prefetch": study.settings.prefetch,
+        "time_vs_duckdb": study.time_ratio(study.settings.prefetch, DUCKDB),
+        "off_vs_duckdb": study.time_ratio("off", DUCKDB),
+        "auto_vs_off": study.time_ratio("off", "auto"),
+        "on_vs_off": study.time_ratio("off", "on"),
+        "bytes_moved": chosen.bytes_moved,
+        "hit_rate": chosen.hit_rate,
+        "evictions": chosen.evictions,
+        "mover": _mover(study),
+    }
+
+
+def results_of(study: Study, path: Path) -> dict[str, Any]:
+    """Everything that was found out."""
+    settings = study.settings
+    baseline = study.answer_baseline
+    return {
+        "file": str(path),
+        "row_count": study.row_count,
+        "rows_selected": study.rows_selected,
+        "answer": str(study.answer),
+        "answer_duckdb": None if baseline is None else str(baseline),
+        "duckdb_version": study.baseline_version,
+        "settings": {
+            "prefetch": settings.prefetch,
+            "chunk_bytes": settings.chunk_bytes,
+            "thread_count": settings.thread_count,
+            "repeat_count": settings.repeat_count,
+            "capacity_bytes": study.capacity_bytes,
+            "placement": study.placement,
+            "engine": "cpu",
+        },
+        "modes": {
+            mode: {
+                "time_ns_median": series.median_ns,
+                "time_ns_min": min(series.times_ns),
+                "time_ns_max": max(series.times_ns),
+                "times_ns": series.times_ns,
+            }
+            | (
+                {}
+                if mode == DUCKDB
+                else {
+                    "prefetched": series.prefetched,
+                    "bytes_moved": series.bytes_moved,
+                    "hit_rate": series.hit_rate,
+                    "evictions": series.evictions,
+                }
+            )
+            for mode, series in study.series.items()
+        },
+        "movers": study.movers,
+        "column_nodes": [
+            {"node": node, "bytes": node_bytes} for node, node_bytes in study.column_nodes.items()
+        ],
+        "copy_node": study.copy_node,
+        "memory_bytes_peak": study.memory_bytes_peak,
+        "timelines": {
+            mode: [
+                {
+                    "pipeline": event.pipeline,
+                    "worker_index": event.worker_index,
+                    "chunk_index": event.chunk_index,
+                    "begin_ns": event.begin_ns,
+                    "end_ns": event.end_ns,
+                }
+                for event in run.timeline
+            ]
+            for mode, run in study.timelines.items()
+        },
+    }
+
+
+def print_report(study: Study, path: Path, plot: Path | None) -> None:
+    """Print the report for people."""
+    console = Console(highlight=False, soft_wrap=True)
+    settings = study.settings
+    console.print(f"TPC-H query 6 on {study.row_count:,} rows of {path}", markup=False)
+    console.print(
+        f"{settings.thread_count} workers, chunks of {_core.bytes_text(settings.chunk_bytes)}, "
+        f"cache of {_core.bytes_text(study.capacity_bytes)} per node, placement {study.placement}"
+    )
+    console.print()
+    console.print(f"answer          [bold]{study.answer}[/bold]")
+    if study.answer_baseline is not None:
+        verdict = "the same" if study.agrees else "[bold red]not the same[/bold red]"
+        console.print(f"DuckDB's        [bold]{study.answer_baseline}[/bold]  ({verdict})")
+    console.print()
+    console.print(_table(study))
+    console.print(
+        f"Medians of {settings.repeat_count} rounds, each mode once per round in shuffled order; "
+        "the cache is empty before each run."
+    )
+    console.print()
+    for line in _findings(study):
+        console.print(line, markup=False)
+    for mode, run in study.timelines.items():
+        console.print()
+        console.print(f"[bold]Prefetch {mode}, fastest of {TIMELINE_RUN_COUNT} runs[/bold]")
+        console.print("pipeline, worker, when it was busy")
+        for line in timeline_lines(run):
+            console.print(line, markup=False)
+    if plot is not None:
+        console.print()
+        console.print(f"The picture of it is in {plot}.", markup=False)
+
+
+def _table(study: Study) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("time in ms", no_wrap=True)
+    for name in ("median", "min", "max", "speed\nvs off", "time vs\nDuckDB", "moved", "hit rate"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for mode, series in study.series.items():
+        ours = mode != DUCKDB
+        table.add_row(
+            _NAMES[mode] + (" *" if mode == study.settings.prefetch else ""),
+            f"{series.median_ns / 1e6:.2f}",
+            f"{min(series.times_ns) / 1e6:.2f}",
+            f"{max(series.times_ns) / 1e6:.2f}",
+            _times(study.time_ratio("off", mode)),
+            _times(study.time_ratio(mode, DUCKDB)),
+            _core.bytes_text(series.bytes_moved) if ours else "",
+            "" if series.hit_rate is None else f"{series.hit_rate:.0%}",
+            style="bold" if mode == study.settings.prefetch else None,
+        )
+    return table
+
+
+def _times(ratio: float | None) -> str:
+    return "" if ratio is None else f"{ratio:.2f}x"
+
+
+def _findings(study: Study) -> list[str]:
+    lines = []
+    machine = study.machine
+    places = ", ".join(
+        f"{_core.bytes_text(node_bytes)} on {_place(study, node)}"
+        for node, node_bytes in study.column_nodes.items()
+    )
+    lines.append(f"The columns lie in memory: {places}.")
+    if study.copy_node is None:
+        lines.append("Prefetching on made no copies.")
+    else:
+        lines.append(
+            f"The copies of prefetching on lay on {_place(study, study.copy_node)}, "
+            f"made by {', '.join(study.movers)}."
+        )
+    lines.append(
+        "The hit rate is the share of the aggregate's chunks of a column that were read from a "
+        "copy."
+    )
+    if study.chosen.evictions:
+        lines.append(f"{study.chosen.evictions} copies were dropped to make room in each run.")
+    if not machine.has_faster_tier():
+        tiers = ", ".join(sorted({node.tier for node in machine.nodes}))
+        lines.append(
+            f"This machine has one kind of memory ({tiers}): there is no faster tier to prefetch "
+            "into, so auto did not move anything."
+        )
+    if study.memory_bytes_peak is not None:
+        lines.append(f"Peak memory of this process: {_core.bytes_text(study.memory_bytes_peak)}.")
+    return lines
+
+
+def _place(study: Study, node_id: int | None) -> str:
+    node = None if node_id is None else study.machine.node(node_id)
+    if node is None:
+        return "a node that the system does not tell"
+    return f"node {node.id} ({node.tier})"
+
+
+def _mover(study: Study) -> str:
+    return ", ".join(study.movers) if study.chosen.bytes_moved else "none"

@@ -1,0 +1,341 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command as a process: exit codes, sentences, documents, and what Ctrl-C leaves behind."""
+
+import contextlib
+import json
+import os
+import pty
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import SCALE_FACTOR, TIME_LIMIT_S, Command
+
+import headrace
+from headrace import cli
+from headrace.baseline import Baseline, BaselineRun
+
+SMALL = ("query", "--scale-factor", str(SCALE_FACTOR), "--repeat", "2")
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + TIME_LIMIT_S
+    while not condition():
+        assert time.monotonic() < end, "the condition did not come true"
+        time.sleep(0.005)
+
+
+def children_of(process: subprocess.Popen[bytes]) -> list[int]:
+    path = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    try:
+        return [int(child) for child in path.read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def is_alive(process_id: int) -> bool:
+    try:
+        state = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def test_the_version_is_that_of_the_package(command: Command) -> None:
+    result = command("--version")
+    assert result.returncode == 0
+    assert result.stdout == f"headrace {headrace.__version__}\n"
+
+
+def test_without_arguments_it_explains_itself(command: Command) -> None:
+    result = command()
+    assert result.returncode == 2
+    assert "query" in result.stdout
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["query", "--help"]])
+def test_help_is_data_and_has_an_example(command: Command, arguments: list[str]) -> None:
+    result = command(*arguments)
+    assert result.returncode == 0
+    assert "\x1b" not in result.stdout
+    assert not result.stderr
+    if arguments[0] == "query":
+        assert "headrace query --scale-factor 1" in result.stdout
+
+
+def test_a_query_prints_both_answers_and_no_control_codes(command: Command) -> None:
+    result = command(*SMALL)
+    assert result.returncode == 0, result.stderr
+    assert not result.stderr
+    assert "\x1b" not in result.stdout
+    assert "1193053.2253" in result.stdout
+    assert "the same" in result.stdout
+    for word in ("prefetch off", "prefetch auto", "prefetch on", "DuckDB", "node 0", "busy"):
+        assert word in result.stdout
+    if not headrace.topo().has_faster_tier():
+        assert "no faster tier" in result.stdout
+
+
+@pytest.fixture(scope="module")
+def documents() -> dict[str, Any]:
+    return {}
+
+
+@pytest.mark.parametrize("mode", ["off", "auto", "on"])
+def test_a_document_has_the_agreed_figures(
+    command: Command, documents: dict[str, Any], mode: str, tmp_path: Path
+) -> None:
+    picture = tmp_path / "timeline.svg"
+    result = command(*SMALL, "--prefetch", mode, "--json", "--plot", str(picture), "--threads", "1")
+    assert result.returncode == 0, result.stderr
+    document = json.loads(result.stdout)
+    assert document["schema"] == {"name": "headrace-query", "version": 1}
+    assert document["machine"]["schema"]["name"] == "headrace-machine"
+    summary = document["summary"]
+    assert summary.keys() >= {
+        "answer",
+        "answer_duckdb",
+        "time_vs_duckdb",
+        "auto_vs_off",
+        "on_vs_off",
+        "bytes_moved",
+        "hit_rate",
+        "evictions",
+        "mover",
+    }
+    assert all(not isinstance(value, dict | list) for value in summary.values())
+    assert summary["answer"] == summary["answer_duckdb"] == 1193053.2253
+    assert document["results"]["modes"].keys() == {"off", "auto", "on", "duckdb"}
+    assert document["results"]["timelines"]["off"]
+    assert (summary["bytes_moved"] > 0) == (summary["mover"] != "none")
+    assert picture.stat().st_size > 0
+    documents[mode] = summary["answer"]
+    assert len(set(documents.values())) == 1
+
+
+def test_memory_stays_below_columns_cache_and_200_mb(command: Command) -> None:
+    result = command(*SMALL, "--prefetch", "on", "--json", "--capacity", "4MiB")
+    results = json.loads(result.stdout)["results"]
+    column_bytes = sum(place["bytes"] for place in results["column_nodes"])
+    assert results["memory_bytes_peak"] < column_bytes + (4 << 20) + 200_000_000
+
+
+def test_without_comparison_duckdb_is_not_run(command: Command) -> None:
+    result = command(*SMALL, "--no-compare", "--json")
+    assert result.returncode == 0, result.stderr
+    summary = json.loads(result.stdout)["summary"]
+    assert summary["answer_duckdb"] is None
+    assert summary["time_vs_duckdb"] is None
+
+
+def test_a_file_can_be_given(command: Command, lineitem: Path) -> None:
+    result = command("query", "--data", str(lineitem), "--repeat", "1", "--json")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["results"]["file"] == str(lineitem)
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["--frobnicate"], "No such option"),
+        (["--engine", "warp"], "'warp' is not"),
+        (["--prefetch", "maybe"], "'maybe' is not one of"),
+        (["--scale-factor", "0"], "must be from 0.001"),
+        (["--scale-factor", "-1"], "must be from 0.001"),
+        (["--scale-factor", "1e30"], "must be from 0.001"),
+        (["--scale-factor", "nan"], "must be from 0.001"),
+        (["--scale-factor", "big"], "valid number"),
+        (["--threads", "0"], "0 is not from 1 to"),
+        (["--threads", "100000"], "100000 is not from 1 to"),
+        (["--chunk-bytes", "1KiB"], "at least 4 KiB"),
+        (["--chunk-bytes", "wide"], "wide"),
+        (["--capacity", "0"], "too small"),
+        (["--capacity", "1 parsec"], "1 parsec"),
+        (["--placement", "moon"], "'moon' is not"),
+        (["--repeat", "0"], "repeat"),
+        (["--data", "x.parquet", "--scale-factor", "1"], "given by --data"),
+    ],
+)
+def test_wrong_use_is_one_sentence_and_exit_code_2(
+    command: Command, arguments: list[str], words: str
+) -> None:
+    result = command("query", *arguments)
+    assert result.returncode == 2
+    assert words in result.stderr
+    assert result.stderr.startswith("headrace: ")
+    assert result.stderr.count("\n") == 1
+    assert not result.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["--data", "none.parquet"], "no such file"),
+        (["--data", __file__], "no Parquet file"),
+        (["--scale-factor", "0.01", "--placement", "4711"], "node 4711"),
+        (["--scale-factor", "0.01", "--capacity", "1000TiB"], "use a smaller capacity"),
+        (["--scale-factor", "100000"], "are free"),
+        (["--plot", "picture.gif"], "use .svg or .png"),
+        (["--plot", "/none/picture.svg"], "its directory does not exist"),
+        (["--data-dir", "/proc/none"], "use --data-dir"),
+    ],
+)
+def test_a_failure_is_one_sentence_and_exit_code_1(
+    command: Command, arguments: list[str], words: str
+) -> None:
+    result = command("query", *arguments)
+    assert result.returncode == 1, result.stderr
+    assert words in result.stderr
+    assert result.stderr.startswith("headrace: cannot ")
+    assert result.stderr.count("\n") == 1
+    assert not result.stdout
+
+
+def test_another_answer_than_duckdbs_is_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], lineitem: Path
+) -> None:
+    def wrong(_self: Baseline) -> BaselineRun:
+        return BaselineRun(answer=1, time_ns=1)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Baseline, "run", wrong)
+    monkeypatch.setattr("sys.argv", ["headrace", "query", "--data", str(lineitem), "--repeat", "1"])
+    assert cli.run() == 1
+    captured = capfd.readouterr()
+    assert "not the same" in captured.out
+    assert "is not DuckDB's" in captured.err
+
+
+def test_absent_hardware_is_exit_code_3(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def absent() -> None:
+        raise headrace.HardwareAbsentError("find a device", "there is none", "buy one")
+
+    monkeypatch.setattr("headrace.cli.query.topo", absent)
+    monkeypatch.setattr("sys.argv", ["headrace", "query", "--data", __file__])
+    assert cli.run() == 3
+    assert capfd.readouterr().err == "headrace: cannot find a device: there is none; buy one\n"
+
+
+def test_a_reader_that_goes_away_is_no_complaint(command_path: Path, data_directory: Path) -> None:
+    process = subprocess.Popen(
+        [command_path, *SMALL, "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"HEADRACE_DATA": str(data_directory)},
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait(TIME_LIMIT_S) == 1
+
+
+@contextlib.contextmanager
+def started(command_path: Path, data: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(
+        [command_path, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"HEADRACE_DATA": str(data)},
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize(
+    "signals, code",
+    [
+        ([signal.SIGINT], 130),
+        ([signal.SIGINT, signal.SIGINT, signal.SIGINT], 130),
+        ([signal.SIGTERM], 143),
+    ],
+)
+def test_ending_it_while_it_generates_leaves_nothing(
+    command_path: Path, tmp_path: Path, signals: list[signal.Signals], code: int
+) -> None:
+    with started(command_path, tmp_path, "query", "--scale-factor", "3") as process:
+        wait_until(lambda: bool(children_of(process)))
+        children = children_of(process)
+        for number in signals:
+            os.killpg(process.pid, number)
+        output, errors = process.communicate(timeout=TIME_LIMIT_S)
+        assert process.returncode == code
+        assert not output
+        assert not errors
+        assert not any(is_alive(child) for child in children)
+        assert not list(tmp_path.iterdir())
+
+
+def test_ending_it_while_it_measures_leaves_nothing(
+    command_path: Path, data_directory: Path
+) -> None:
+    before = sorted(data_directory.rglob("*"))
+    with started(command_path, data_directory, *SMALL, "--repeat", "1000000") as process:
+        wait_until(lambda: bool(children_of(process)))
+        children = children_of(process)
+        time.sleep(0.5)  # Anywhere between the start of DuckDB and the last round will do.
+        os.killpg(process.pid, signal.SIGINT)
+        output, errors = process.communicate(timeout=TIME_LIMIT_S)
+        assert process.returncode == 130
+        assert not output
+        assert not errors
+        assert not any(is_alive(child) for child in children)
+    assert sorted(data_directory.rglob("*")) == before
+
+
+@pytest.mark.parametrize("delay_s", [0.05, 0.1, 0.2, 0.4, 0.8])
+def test_ending_it_while_it_starts_prints_nothing(
+    command_path: Path, data_directory: Path, delay_s: float
+) -> None:
+    with started(command_path, data_directory, *SMALL, "--repeat", "1000000") as process:
+        time.sleep(delay_s)
+        os.killpg(process.pid, signal.SIGINT)
+        output, errors = process.communicate(timeout=TIME_LIMIT_S)
+        # The interpreter itself, before it has come to us, answers in its own way.
+        if b"_signals" not in errors and process.returncode == 130:
+            assert not output
+            assert not errors
+        else:
+            assert process.returncode in {-signal.SIGINT, 1}
+
+
+def test_duckdb_does_not_outlive_a_command_that_is_killed(
+    command_path: Path, data_directory: Path
+) -> None:
+    with started(command_path, data_directory, *SMALL, "--repeat", "1000000") as process:
+        wait_until(lambda: bool(children_of(process)))
+        children = children_of(process)
+        process.kill()
+        process.wait(TIME_LIMIT_S)
+        wait_until(lambda: not any(is_alive(child) for child in children))
+
+
+def test_a_terminal_sees_progress(command_path: Path, tmp_path: Path) -> None:
+    terminal, other_end = pty.openpty()
+    process = subprocess.Popen(
+        [command_path, "query", "--scale-factor", "0.01", "--repeat", "1", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=other_end,
+        env=os.environ | {"HEADRACE_DATA": str(tmp_path), "TERM": "xterm"},
+    )
+    os.close(other_end)
+    seen = b""
+    # Reading the end of a terminal whose other side has gone is an error on Linux.
+    with contextlib.suppress(OSError):
+        while piece := os.read(terminal, 65536):
+            seen += piece
+    os.close(terminal)
+    output, _ = process.communicate(timeout=TIME_LIMIT_S)
+    assert process.returncode == 0
+    assert b"generating TPC-H" in seen
+    assert json.loads(output)["summary"]["answer"] == 1193053.2253
