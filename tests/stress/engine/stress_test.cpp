@@ -169,6 +169,24 @@ TEST(EngineStress, WaitersStoppersAndOneSubmitterShareAJob) {
   }
 }
 
+TEST(EngineStress, WorkersThatHavePiecesOfAStoppedJobEndItOnce) {
+  // Pieces so small that the workers meet at the queue all the time.
+  const auto engine =
+      std::move(Engine::make(this_machine(), {.threads_per_node = 4, .piece = Bytes(64)}).value());
+  Buffers source(64U << 10U);
+  for (int i = 0; i < 1000; ++i) {
+    auto job = std::make_unique<Job>();
+    std::vector<std::byte> target(source.source.size());
+    ASSERT_EQ(engine->submit_copy(*job, {.target = target, .source = source.source}),
+              Submit::accepted);
+    for (int spin = 0; spin < i % 8 && !job->poll(); ++spin) std::this_thread::yield();
+    job->stop();
+    while (!job->poll()) std::this_thread::yield();
+    ASSERT_EQ(job->completion().state == JobState::done,
+              job->completion().bytes_done == target.size());
+  }
+}
+
 TEST(EngineStress, ADestroyedJobIsNotTouchedByTheWorkerThatEndedIt) {
   const auto engine = std::move(Engine::make(this_machine(), {.threads_per_node = 2}).value());
   std::byte source{1};
