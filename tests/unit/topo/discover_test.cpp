@@ -136,6 +136,21 @@ TEST(Discover, AnXmlFileOfTheEnvironmentIsDescribedAsItsRecordWouldBe) {
   EXPECT_EQ(machine.faster_nodes(NodeId(3)).front(), NodeId(11));
 }
 
+TEST(Discover, ThreadsMayDiscoverAndReplayAtTheSameTime) {
+  const std::string path = test::fixture_path("xeon-max-flat");
+  const std::string expected = to_json(*replay(path));
+  std::vector<std::thread> threads;
+  for (int index = 0; index < 4; ++index) {
+    threads.emplace_back([&] {
+      EXPECT_FALSE(discovered().nodes.empty());
+      const Result<Machine> machine = replay(path);
+      ASSERT_TRUE(machine.has_value()) << machine.error().message();
+      EXPECT_EQ(to_json(*machine), expected);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
 TEST(Discover, TheJsonNamesItsSchemaAndEveryNode) {
   const nlohmann::json json = nlohmann::json::parse(to_json(discovered()));
   EXPECT_EQ(json["schema"]["name"], "headrace-machine");
