@@ -205,6 +205,21 @@ def test_a_freed_view_leaves_the_entries_of_its_array(cache: headrace.Cache) -> 
     assert cache.statistics.hits == 1
 
 
+def test_an_array_may_go_after_the_cache_was_cleared_or_closed(engine: headrace.Engine) -> None:
+    with headrace.Cache(engine, "64MiB", "local") as cache:
+        source = np.ones(ENTRY_BYTES, np.uint8)
+        ready(cache, source)
+        cache.clear()
+        ready(cache, source)
+        del source
+        gc.collect()
+        assert cache.statistics.bytes_cached == 0
+        source = np.ones(ENTRY_BYTES, np.uint8)
+        ready(cache, source)
+    del source
+    gc.collect()
+
+
 def test_an_array_may_go_while_it_is_moved(engine: headrace.Engine) -> None:
     with headrace.Cache(engine, "1GiB", "local") as cache:
         for _ in range(10):

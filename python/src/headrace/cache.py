@@ -5,6 +5,7 @@ It is not coherent: who changes a source tells the cache by `Cache.invalidate`.
 """
 
 import weakref
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -15,7 +16,7 @@ import numpy.typing as npt
 from headrace import _core
 from headrace._buffers import flat_bytes
 from headrace.engine import Engine
-from headrace.errors import InvalidArgumentError, NotFoundError
+from headrace.errors import ClosedError, InvalidArgumentError, NotFoundError
 from headrace.machine import Machine, topo
 
 
@@ -175,9 +176,10 @@ class Cache:
 
     def clear(self) -> int:
         """Drop every entry; holders keep theirs. Tell how many."""
+        # What is held until now lives until nothing is moved from it; who comes meanwhile, stays.
+        held, self._held = self._held, {}
         count = self._native.clear()
-        self._watched.clear()
-        self._held.clear()
+        held.clear()
         return count
 
     @property
@@ -192,7 +194,6 @@ class Cache:
     def close(self) -> None:
         """Drop all entries; holders keep theirs, also those whose move runs. Idempotent."""
         self._native.close()
-        self._watched.clear()
         self._held.clear()
         if self._owns_engine:
             self.engine.close()
@@ -234,7 +235,8 @@ class Cache:
         def forget(_owner: weakref.ref[npt.NDArray[Any]]) -> None:
             living = cache()
             if living is not None and living._watched.pop(key, None) is not None:  # noqa: SLF001
-                living._native.invalidate(address, byte_count)  # noqa: SLF001
+                with suppress(ClosedError):
+                    living._native.invalidate(address, byte_count)  # noqa: SLF001
 
         self._watched[key] = weakref.ref(owner, forget)
 
