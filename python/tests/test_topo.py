@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 import typer
-from headrace.machine import replay
 from rich.console import Console
 from typer.testing import CliRunner
 
 from headrace.cli import topo
 from headrace.cli._topo_report import cpu_list, render
 from headrace.errors import CorruptDataError, NotFoundError
+from headrace.machine import replay
 
 MACHINES = Path(__file__).resolve().parents[2] / "tests" / "machines"
 
