@@ -60,10 +60,12 @@ View view(nb::handle_t<EntryHandle> self) {
 
 std::shared_ptr<CacheHandle> make_cache(const topo::Machine& machine,
                                         std::shared_ptr<EngineHandle> engine,
-                                        std::uint64_t capacity_bytes, const Placement& placement) {
+                                        std::uint64_t capacity_bytes, const Placement& placement,
+                                        bool recycle) {
   cache::CacheOptions options;
   options.placement = parse_placement(placement);
   options.capacity_per_node = Bytes(capacity_bytes);
+  if (recycle) options.memory = cache::recycled();
   auto made = value_of(cache::Cache::make(machine, engine->engine(), std::move(options)));
   return std::make_shared<CacheHandle>(std::move(engine), std::move(made));
 }
@@ -144,7 +146,8 @@ void bind_cache(nb::module_& module) {
       .def("view", &view);
 
   nb::class_<CacheHandle>(module, "Cache")
-      .def_static("make", &make_cache, "machine"_a, "engine"_a, "capacity_bytes"_a, "placement"_a)
+      .def_static("make", &make_cache, "machine"_a, "engine"_a, "capacity_bytes"_a, "placement"_a,
+                  "recycle"_a)
       .def("access", &access, "source"_a)
       .def("flush", &flush, "node"_a.none())
       .def("invalidate", &invalidate, "address"_a, "byte_count"_a)

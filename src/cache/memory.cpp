@@ -1,7 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where copies get their memory unless the user says otherwise: pages of the operating system.
+// Where copies get their memory unless the user brings some: pages of the operating system, and
+// those again that other copies have left.
 #include "headrace/platform/memory.hpp"
 
+#include <map>
+#include <new>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "headrace/base/check.hpp"
+#include "headrace/base/mutex.hpp"
 #include "headrace/cache/cache.hpp"
 
 namespace headrace::cache {
@@ -28,7 +37,79 @@ class Pages final : public MemorySource {
   void free(std::span<std::byte> memory) noexcept override { platform::free_pages(memory); }
 };
 
+/// Every piece of memory that upstream gave and has not got back is either in use, and in node_of_,
+/// or kept, and in kept_. Before upstream is asked for more, as much of what is kept on that node
+/// goes back: what both together hold on a node does not grow unless what is in use does.
+///
+/// Threading: shared. Upstream is called with no lock held.
+class Recycled final : public MemorySource {
+ public:
+  explicit Recycled(std::shared_ptr<MemorySource> upstream) : upstream_(std::move(upstream)) {}
+  ~Recycled() override {
+    for (const auto& [key, memory] : kept_) upstream_->free(memory);
+  }
+
+  Result<std::span<std::byte>> allocate(std::size_t byte_count, NodeId node) override {
+    std::vector<std::span<std::byte>> given_back;
+    {
+      const Lock lock(mutex_);
+      if (const auto found = kept_.find({node, byte_count}); found != kept_.end()) {
+        const std::span<std::byte> memory = found->second;
+        node_of_.emplace(memory.data(), node);
+        kept_.erase(found);
+        return memory;
+      }
+      std::size_t byte_count_back = 0;
+      auto place = kept_.lower_bound({node, 0});
+      while (byte_count_back < byte_count && place != kept_.end() && place->first.first == node) {
+        given_back.push_back(place->second);
+        byte_count_back += place->second.size();
+        place = kept_.erase(place);
+      }
+    }
+    for (const std::span<std::byte> memory : given_back) upstream_->free(memory);
+    Result<std::span<std::byte>> memory = upstream_->allocate(byte_count, node);
+    if (!memory.has_value()) return memory;
+    try {
+      const Lock lock(mutex_);
+      node_of_.emplace(memory->data(), node);
+    } catch (...) {
+      upstream_->free(*memory);
+      throw;
+    }
+    return memory;
+  }
+
+  void free(std::span<std::byte> memory) noexcept override {
+    {
+      const Lock lock(mutex_);
+      const auto found = node_of_.find(memory.data());
+      HEADRACE_CHECK(found != node_of_.end(), "memory is freed once, where it came from");
+      const NodeId node = found->second;
+      node_of_.erase(found);
+      try {
+        kept_.emplace(std::pair(node, memory.size()), memory);
+        return;
+      } catch (const std::bad_alloc&) {
+        // There is no room to remember it by, so it is not kept.
+      }
+    }
+    upstream_->free(memory);
+  }
+
+ private:
+  const std::shared_ptr<MemorySource> upstream_;
+  Mutex mutex_;
+  std::multimap<std::pair<NodeId, std::size_t>, std::span<std::byte>> kept_
+      HEADRACE_GUARDED_BY(mutex_);
+  std::unordered_map<const std::byte*, NodeId> node_of_ HEADRACE_GUARDED_BY(mutex_);
+};
+
 }  // namespace
+
+std::shared_ptr<MemorySource> recycled(std::shared_ptr<MemorySource> upstream) {
+  return std::make_shared<Recycled>(std::move(upstream));
+}
 
 std::shared_ptr<MemorySource> operating_system_pages() {
   return std::make_shared<Pages>();

@@ -62,6 +62,12 @@ class HEADRACE_API MemorySource {
 /// Pages of the operating system on the node asked for, made present. A node without room for them
 /// is an error; if others fill it in the same moment, some pages lie elsewhere.
 [[nodiscard]] HEADRACE_API std::shared_ptr<MemorySource> operating_system_pages();
+/// As `upstream`, but what is freed is kept for the next copy of the same length on the same node,
+/// which then costs neither system calls nor the zeroing of pages. Kept memory goes back to
+/// `upstream` in favour of other lengths, so a cache never holds more than its capacity, and with
+/// the source itself: flush() and clear() do not empty the node then.
+[[nodiscard]] HEADRACE_API std::shared_ptr<MemorySource> recycled(
+    std::shared_ptr<MemorySource> upstream = operating_system_pages());
 
 struct CacheOptions {
   PlacementPolicy placement;  ///< Empty: placement::fastest.

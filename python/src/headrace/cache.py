@@ -113,6 +113,7 @@ class Cache:
         placement: str | int = "fastest",
         *,
         machine: Machine | None = None,
+        recycle: bool = False,
     ) -> None:
         """Make a cache.
 
@@ -123,6 +124,9 @@ class Cache:
             placement: "fastest" (the best node that is faster than the caller's own; nothing is
                 moved where there is none), "local" (the caller's own node), "none", or a node.
             machine: The machine; None takes the engine's, or discovers it.
+            recycle: Keep the memory of copies that were dropped for the next ones of the same
+                length, which then need not be mapped and zeroed; at most the capacity, until the
+                cache and its entries are gone.
 
         Raises:
             InvalidArgumentError: The capacity is 0, no size, or more than any node has; or the
@@ -145,6 +149,7 @@ class Cache:
             self.engine.native(),
             self.capacity_bytes,
             placement,
+            recycle,
         )
 
     def access(self, source: object) -> Entry:

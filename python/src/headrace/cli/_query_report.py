@@ -117,7 +117,7 @@ def print_report(study: Study, path: Path, plot: Path | None) -> None:
     console.print(_table(study))
     console.print(
         f"Medians of {settings.repeat_count} rounds, each mode once per round in shuffled order; "
-        "the cache is empty before each run."
+        "the cache is empty before each run, but keeps its memory."
     )
     console.print()
     for line in _findings(study):
