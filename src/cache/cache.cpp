@@ -9,6 +9,7 @@
 
 #include "entry.hpp"
 #include "headrace/base/check.hpp"
+#include "headrace/base/mutex.hpp"
 #include "headrace/platform/memory.hpp"
 #include "headrace/platform/thread.hpp"
 #include "ledger.hpp"
@@ -83,6 +84,10 @@ class Cache::State {
   engine::MoverPolicy mover_;  ///< Empty: the engine's.
   const std::shared_ptr<Ledger> ledger_;
   std::map<NodeId, Shelf> shelves_;
+  /// Held from taking entries off the shelves until their moves have ended: who drops after another
+  /// returns only when what the other one took off is no longer moved either. Not taken by
+  /// access().
+  Mutex dropping_;
 };
 
 Entry Cache::State::access(std::span<const std::byte> source) {
@@ -108,6 +113,8 @@ Entry Cache::State::access(std::span<const std::byte> source) {
   }
   // From here on others may find the entry and wait for it: whatever happens, its phase must end.
   bool started = false;
+  // What made way has ended: its room is free before room is asked for.
+  dropped.clear();
   try {
     started = start_move(*node, shelf, *entry.state_);
   } catch (...) {
@@ -170,6 +177,7 @@ bool Cache::State::make_room(Shelf& shelf, std::uint64_t byte_count) {
 
 template <typename Choose>
 std::size_t Cache::State::drop(std::optional<NodeId> node, Choose choose) {
+  const Lock lock(dropping_);
   Entries dropped;
   for (auto& [id, shelf] : shelves_) {
     if (!node.has_value() || id == *node) choose(shelf, dropped);

@@ -60,6 +60,7 @@ class Recycled final : public MemorySource {
         return memory;
       }
       std::size_t byte_count_back = 0;
+      given_back.reserve(kept_.size());
       auto place = kept_.lower_bound({node, 0});
       while (byte_count_back < byte_count && place != kept_.end() && place->first.first == node) {
         given_back.push_back(place->second);
@@ -108,6 +109,7 @@ class Recycled final : public MemorySource {
 }  // namespace
 
 std::shared_ptr<MemorySource> recycled(std::shared_ptr<MemorySource> upstream) {
+  HEADRACE_CHECK(upstream != nullptr, "recycled memory comes from somewhere");
   return std::make_shared<Recycled>(std::move(upstream));
 }
 

@@ -119,6 +119,11 @@ void Shelf::drop_overlapping(std::span<const std::byte> source, Entries& dropped
         address_of(place->state_->source) + (place->state_->source.size() - 1);
     if (entry_last >= first) unlink(place, dropped);
   }
+  // Those that made way may still be read by a mover.
+  splice_if(superseded_, dropped, [&](const Entry& old) {
+    const std::uintptr_t begin = address_of(old.state_->source);
+    return begin <= last && begin + (old.state_->source.size() - 1) >= first;
+  });
 }
 
 void Shelf::drop_all(Entries& dropped) {

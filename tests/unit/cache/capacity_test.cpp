@@ -40,6 +40,16 @@ TEST_F(Capacity, ARegionOfExactlyTheCapacityFitsAndOneByteMoreDoesNot) {
   EXPECT_EQ(stage.statistics().evictions, 0U);
 }
 
+TEST_F(Capacity, AnEntryThatMakesWayGivesItsRoomToItsSuccessor) {
+  CacheStage stage(StagedMover::Mode::at_once, with_capacity(Bytes(3 * page_bytes_)));
+  static_cast<void>(stage.cache->access(page(8)));
+  static_cast<void>(stage.cache->access(page(0)));
+  EXPECT_TRUE(stage.cache->access(std::span(source_).first(2 * page_bytes_)).cached());
+  // Page 8 was older, but did not have to go.
+  EXPECT_EQ(stage.statistics().evictions, 0U);
+  EXPECT_EQ(stage.statistics().bytes_cached, 3 * page_bytes_);
+}
+
 TEST_F(Capacity, WhenFullTheOldestUnusedEntryMakesRoom) {
   CacheStage stage(StagedMover::Mode::at_once, with_capacity(Bytes(3 * page_bytes_)));
   std::optional<Entry> held = stage.cache->access(page(0));

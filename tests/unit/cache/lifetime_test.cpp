@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <memory>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -198,6 +200,73 @@ TEST(Lifetime, ACacheIsDestroyedWhileMovesRunThatNobodyHolds) {
     EXPECT_EQ(stage.memory->live_count(), 10U);
     stage.cache.reset();
     EXPECT_EQ(stage.memory->live_count(), 0U);
+  });
+}
+
+TEST(Lifetime, InvalidateReachesAMoveWhoseEntryMadeWayForALongerOne) {
+  test::expect_ends([] {
+    const auto source = test::numbered_bytes(20000);
+    CacheStage stage(StagedMover::Mode::on_poll);
+    static_cast<void>(stage.cache->access(std::span(source).first(10000)));
+    static_cast<void>(stage.cache->access(source));
+    EXPECT_EQ(stage.cache->invalidate(source), 2U);
+    // Nothing reads the source any more: its owner may free it.
+    const engine::EngineStatistics jobs = stage.engine->statistics();
+    EXPECT_EQ(jobs.jobs_done + jobs.jobs_failed + jobs.jobs_stopped, jobs.jobs_submitted);
+  });
+}
+
+/// A mover that is inside a piece, which no stop can shorten, until the test lets it end.
+class Latched final : public engine::Mover {
+ public:
+  [[nodiscard]] const engine::MoverInfo& info() const override { return info_; }
+  [[nodiscard]] engine::Submit submit(engine::Share& share) noexcept override {
+    share_ = &share;
+    return engine::Submit::accepted;
+  }
+  void stop() noexcept override {}
+  [[nodiscard]] bool stop_requested() const { return share_->job->stop_requested(); }
+  void end() { finish(*share_, {.stopped = true}); }
+
+ private:
+  const engine::MoverInfo info_{.name = "latched"};
+  engine::Share* share_ = nullptr;
+};
+
+TEST(Lifetime, InvalidateWaitsForAMoveThatAFlushIsStoppingAlready) {
+  test::expect_ends([] {
+    const topo::Machine machine = test::hand_made_machine();
+    auto made = std::make_unique<Latched>();
+    Latched& mover = *made;
+    std::vector<std::unique_ptr<engine::Mover>> movers;
+    movers.push_back(std::move(made));
+    const auto engine = engine::Engine::make(std::move(movers)).value();
+    CacheOptions options;
+    options.placement = placement::on(NodeId(8));
+    options.memory = std::make_shared<test::CountedMemory>();
+    const auto cache = Cache::make(machine, *engine, options).value();
+    const auto source = test::numbered_bytes(10000);
+    static_cast<void>(cache->access(source));
+
+    Atomic<bool> flush_took_it{false};
+    Atomic<bool> invalidated{false};
+    std::thread flushing([&] { static_cast<void>(cache->flush()); });
+    std::thread invalidating([&] {
+      while (!flush_took_it.load_acquire()) std::this_thread::yield();
+      static_cast<void>(cache->invalidate(source));
+      invalidated.store_release(true);
+    });
+    while (!mover.stop_requested()) std::this_thread::yield();  // The flush is at work.
+    flush_took_it.store_release(true);
+    // However long this goes on, the invalidation must not return before the move has ended.
+    for (int i = 0; i < 1000; ++i) {
+      ASSERT_FALSE(invalidated.load_acquire());
+      std::this_thread::yield();
+    }
+    mover.end();
+    flushing.join();
+    invalidating.join();
+    EXPECT_TRUE(invalidated.load_acquire());
   });
 }
 
