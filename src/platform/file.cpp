@@ -7,7 +7,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
+
+#include "headrace/base/atomic.hpp"
 
 namespace headrace::platform {
 namespace {
@@ -75,8 +78,17 @@ Result<std::string> load_file(const std::string& path, std::size_t byte_count_ma
 
 Result<void> save_file(const std::string& path, std::string_view text) {
   const std::string tried = fmt::format("write '{}'", path);
-  std::string temporary = path + ".XXXXXX";
-  const Descriptor file(::mkostemp(temporary.data(), O_CLOEXEC));
+  struct stat there{};
+  if (::stat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode)) {
+    // The rename below would put a file in the place of a device, a pipe or a folder.
+    return fail(Code::invalid_argument, tried, "it is there already and no regular file",
+                "name a file");
+  }
+  // Unique among processes and threads; O_EXCL finds what is left of a process with this number.
+  static Atomic<std::uint32_t> counter{0};
+  const std::string temporary =
+      fmt::format("{}.{}-{}", path, ::getpid(), counter.fetch_add_relaxed(1));  // A number only.
+  const Descriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (file.get() < 0) return describe(errno, tried);
   const auto abandon = [&](int os_errno) {
     ::unlink(temporary.c_str());
@@ -90,10 +102,7 @@ Result<void> save_file(const std::string& path, std::string_view text) {
     }
     text.remove_prefix(static_cast<std::size_t>(put));
   }
-  // mkostemp makes the file private; a saved file has the permissions that any new file would have.
-  const mode_t mask = ::umask(0);
-  ::umask(mask);
-  if (::fchmod(file.get(), 0666U & ~mask) != 0 || ::fsync(file.get()) != 0) return abandon(errno);
+  if (::fsync(file.get()) != 0) return abandon(errno);
   if (::rename(temporary.c_str(), path.c_str()) != 0) return abandon(errno);
   return {};
 }

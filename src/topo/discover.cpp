@@ -12,7 +12,7 @@ namespace headrace::topo {
 namespace {
 
 /// A record of the largest machines known has a few MiB.
-constexpr std::size_t kRecordBytesMax = 64U << 20U;
+constexpr std::size_t kRecordBytesMax = 8U << 20U;
 
 NodeFacts gather_node(NodeId id) {
   NodeFacts node;

@@ -2,6 +2,7 @@
 #include "headrace/platform/file.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -31,6 +32,20 @@ TEST_F(File, AFailedSaveLeavesNothingBehind) {
   std::size_t count = 0;
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder_)) ++count;
   EXPECT_EQ(count, 1U);
+}
+
+TEST_F(File, DevicesAndPipesAreNotReplaced) {
+  ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+  EXPECT_EQ(save_file(folder_ / "pipe", "text").error().code, Code::invalid_argument);
+  EXPECT_TRUE(std::filesystem::is_fifo(folder_ / "pipe"));
+}
+
+TEST_F(File, ASavedFileHasThePermissionsOfAnyNewFile) {
+  const mode_t mask = ::umask(0027);
+  const auto saved = save_file(folder_ / "a", "text");
+  ::umask(mask);
+  ASSERT_TRUE(saved.has_value());
+  EXPECT_EQ(std::filesystem::status(folder_ / "a").permissions(), std::filesystem::perms(0640));
 }
 
 TEST_F(File, MissingFilesFoldersAndHugeFilesAreNamed) {

@@ -38,7 +38,7 @@ TEST(Memory, AnUnknownNodeIsRefusedByName) {
 
 TEST(Memory, MoreThanANodeHasLeftIsRefusedBeforeItIsTaken) {
   const auto available = available_on_node(NodeId(0));
-  const std::uint64_t wanted = available.value_or(gib(1U << 20U)).count() + (1U << 30U);
+  const std::uint64_t wanted = available.value_or(gib(1)).count() + gib(64).count();
   const auto pages = allocate_pages(wanted, NodeId(0));
   ASSERT_FALSE(pages.has_value());
   EXPECT_EQ(pages.error().code, Code::out_of_memory);
