@@ -239,7 +239,6 @@ std::vector<CpuId> worker_cpus(const topo::Machine& machine) {
 /// and the data do not lie in such memory already.
 bool has_faster_memory(const topo::Machine& machine, const Q6Columns& columns,
                        std::span<const std::optional<NodeId>> worker_nodes) {
-  if (!machine.has_faster_tier()) return false;
   const std::optional<NodeId> home = platform::node_of_address(columns.extended_price.data());
   return std::any_of(worker_nodes.begin(), worker_nodes.end(), [&](std::optional<NodeId> node) {
     if (!node.has_value()) return false;
