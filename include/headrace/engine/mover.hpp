@@ -102,7 +102,7 @@ HEADRACE_API void near_target(const MoveContext& context, MoverChoice& choice);
 /// All movers of the source's node; if it is unknown or has none, those of the target's node;
 /// failing that, the first mover.
 HEADRACE_API void near_source(const MoveContext& context, MoverChoice& choice);
-/// Every mover there is ("brute force").
+/// Every mover there is, the first Job::kShareMax if there are more ("brute force").
 HEADRACE_API void all(const MoveContext& context, MoverChoice& choice);
 /// One mover after the other.
 HEADRACE_API void round_robin(const MoveContext& context, MoverChoice& choice);
