@@ -7,7 +7,9 @@
 #include <nanobind/nanobind.h>
 
 #include <cstddef>
+#include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -69,7 +71,29 @@ struct Operation {
   engine::Job job;  // Last: destroyed first, and its destruction waits for the movers.
 };
 
+/// True in a child of fork(): the threads that movers had are not there, so nothing may wait for
+/// them.
+///
+/// Threading: immutable.
+class Origin {
+ public:
+  [[nodiscard]] bool is_elsewhere() const;
+
+ private:
+  long process_ = current();
+  static long current();
+};
+
+/// Lets go of nothing, for ever: what a forked child does with what waits for threads.
+template <typename T>
+void abandon(T value) {
+  static_cast<void>(new T(std::move(value)));
+}
+
 /// An engine, and the operations whose Python handle was dropped while they ran.
+///
+/// Letting go of a buffer may run any Python code, which may come back to this object: so what is
+/// let go of has left `orphans_` before.
 ///
 /// Threading: shared. `orphans_` is guarded by the GIL.
 class EngineHandle {
@@ -88,17 +112,20 @@ class EngineHandle {
   void close();
 
  private:
+  const Origin origin_;
   std::unique_ptr<engine::Engine> engine_;
   std::vector<std::unique_ptr<Operation>> orphans_;
 };
 
-/// A cache that can be closed before its last Python handle is gone.
+/// A cache that can be closed before its last Python handle is gone. Knows its owner, because else
+/// each conversion from Python would make one that weak references outlive.
 ///
-/// Ownership: the cache borrows the sources that it moves. headrace.cache sees to it that it hears
-///            of a source's end before that happens; here only entries hold their source.
-/// Threading: shared. `cache_` is guarded by the GIL; calls that release the GIL hold a reference
-///            of their own, so that close() cannot destroy the cache under them.
-class CacheHandle {
+/// Ownership: holds each source until nothing is moved from it any more, so that no order in which
+///            Python lets go of things can take memory from under a mover. That the cache forgets
+///            what is freed later is up to headrace.cache.
+/// Threading: shared. The fields are guarded by the GIL; calls that release the GIL hold a
+///            reference on the cache of their own, so that close() cannot destroy it under them.
+class CacheHandle : public std::enable_shared_from_this<CacheHandle> {
  public:
   CacheHandle(std::shared_ptr<EngineHandle> engine, std::unique_ptr<cache::Cache> cache)
       : engine_(std::move(engine)), cache_(std::move(cache)) {}
@@ -109,12 +136,28 @@ class CacheHandle {
   [[nodiscard]] const std::shared_ptr<EngineHandle>& engine() const { return engine_; }
   /// Fails: Failed (closed).
   [[nodiscard]] std::shared_ptr<cache::Cache> cache() const;
+  /// Keeps `source` until the move of `entry` has ended, if it runs.
+  void keep(cache::Entry entry, std::shared_ptr<Buffer> source);
+  /// Keeps the owner of memory at `address` until clear(), for moves whose entries nobody sees.
+  void lend(const void* address, std::shared_ptr<const void> owner);
+  /// Lets go of the sources whose moves have ended. Every call here does; so does who has waited.
+  void reap();
+  std::size_t clear();
   /// Stops the moves that nobody waits for and destroys the cache; entries stay valid. Idempotent.
   void close();
 
  private:
+  struct Moving {
+    std::shared_ptr<Buffer> source;
+    std::optional<cache::Entry> entry;
+  };
+  using Loans = std::map<const void*, std::shared_ptr<const void>>;
+
+  const Origin origin_;
   std::shared_ptr<EngineHandle> engine_;
   std::shared_ptr<cache::Cache> cache_;
+  std::vector<Moving> moving_;
+  Loans loans_;
 };
 
 void bind_errors();

@@ -8,9 +8,13 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/variant.h>
 
+#include <algorithm>
+#include <iterator>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
+#include <vector>
 
 #include "bindings.hpp"
 
@@ -47,7 +51,24 @@ struct EntryHandle {
   std::shared_ptr<EngineHandle> engine;
   std::shared_ptr<Buffer> source;
   cache::Entry entry;
+  std::weak_ptr<CacheHandle> cache;
 };
+
+bool try_wait(const EntryHandle& handle) {
+  const bool ended = handle.entry.try_wait();
+  if (const std::shared_ptr<CacheHandle> cache = handle.cache.lock(); ended && cache) {
+    cache->reap();
+  }
+  return ended;
+}
+
+void wait(const EntryHandle& handle) {
+  {
+    const nb::gil_scoped_release released;
+    handle.entry.wait();
+  }
+  static_cast<void>(try_wait(handle));
+}
 
 using View = nb::ndarray<nb::numpy, const std::uint8_t, nb::ndim<1>, nb::c_contig>;
 
@@ -70,27 +91,23 @@ std::shared_ptr<CacheHandle> make_cache(const topo::Machine& machine,
   return std::make_shared<CacheHandle>(std::move(engine), std::move(made));
 }
 
-std::shared_ptr<EntryHandle> access(const CacheHandle& handle, nb::handle source) {
+std::shared_ptr<EntryHandle> access(const std::shared_ptr<CacheHandle>& handle, nb::handle source) {
   auto buffer = std::make_shared<Buffer>(source, Buffer::Use::read);
-  const std::shared_ptr<cache::Cache> cache = handle.cache();
+  const std::shared_ptr<cache::Cache> cache = handle->cache();
   cache::Entry entry = [&] {
     const nb::gil_scoped_release released;
     return cache->access(buffer->bytes());
   }();
+  handle->keep(entry, buffer);
   return std::make_shared<EntryHandle>(
-      EntryHandle{handle.engine(), std::move(buffer), std::move(entry)});
+      EntryHandle{handle->engine(), std::move(buffer), std::move(entry), handle});
 }
 
-std::size_t flush(const CacheHandle& handle, std::optional<std::uint32_t> node) {
+std::size_t flush(CacheHandle& handle, std::optional<std::uint32_t> node) {
+  handle.reap();
   const std::shared_ptr<cache::Cache> cache = handle.cache();
   const nb::gil_scoped_release released;
   return cache->flush(node ? std::optional(NodeId(*node)) : std::nullopt);
-}
-
-std::size_t clear(const CacheHandle& handle) {
-  const std::shared_ptr<cache::Cache> cache = handle.cache();
-  const nb::gil_scoped_release released;
-  return cache->clear();
 }
 
 std::size_t invalidate(const CacheHandle& handle, std::uintptr_t address, std::size_t byte_count) {
@@ -99,7 +116,8 @@ std::size_t invalidate(const CacheHandle& handle, std::uintptr_t address, std::s
   return handle.cache()->invalidate({reinterpret_cast<const std::byte*>(address), byte_count});
 }
 
-nb::dict statistics(const CacheHandle& handle) {
+nb::dict statistics(CacheHandle& handle) {
+  handle.reap();
   const cache::CacheStatistics totals = handle.cache()->statistics();
   nb::dict result;
   result["hits"] = totals.hits;
@@ -124,19 +142,61 @@ std::shared_ptr<cache::Cache> CacheHandle::cache() const {
   return cache_;
 }
 
+void CacheHandle::keep(cache::Entry entry, std::shared_ptr<Buffer> source) {
+  reap();
+  if (!entry.try_wait()) {
+    moving_.push_back({std::move(source), std::move(entry)});
+  }
+}
+
+void CacheHandle::lend(const void* address, std::shared_ptr<const void> owner) {
+  loans_.insert_or_assign(address, std::move(owner));
+}
+
+void CacheHandle::reap() {
+  // What goes has left moving_ before: letting go of a buffer may run Python code that comes here.
+  const auto first_ended = std::partition(moving_.begin(), moving_.end(), [](const Moving& moving) {
+    return !moving.entry->try_wait();
+  });
+  const std::vector<Moving> gone(std::make_move_iterator(first_ended),
+                                 std::make_move_iterator(moving_.end()));
+  moving_.erase(first_ended, moving_.end());
+}
+
+std::size_t CacheHandle::clear() {
+  const std::shared_ptr<cache::Cache> held = cache();
+  const Loans repaid = std::exchange(loans_, {});
+  std::size_t count = 0;
+  {
+    const nb::gil_scoped_release released;
+    count = held->clear();
+  }
+  reap();
+  return count;
+}
+
 void CacheHandle::close() {
   std::shared_ptr<cache::Cache> cache = std::move(cache_);
+  std::vector<Moving> moving = std::exchange(moving_, {});
+  Loans loans = std::exchange(loans_, {});
+  if (origin_.is_elsewhere()) {
+    abandon(std::move(cache));
+    abandon(std::move(moving));
+    abandon(std::move(loans));
+    return;
+  }
   const nb::gil_scoped_release released;
   // If a call in another thread has the last reference, the cache ends with that call.
   cache.reset();
+  for (Moving& each : moving) {
+    each.entry.reset();  // The last handle stops the move and waits.
+  }
 }
 
 void bind_cache(nb::module_& module) {
   nb::class_<EntryHandle>(module, "Entry")
-      .def(
-          "wait", [](const EntryHandle& handle) { handle.entry.wait(); },
-          nb::call_guard<nb::gil_scoped_release>())
-      .def("try_wait", [](const EntryHandle& handle) { return handle.entry.try_wait(); })
+      .def("wait", &wait)
+      .def("try_wait", &try_wait)
       .def("cached", [](const EntryHandle& handle) { return handle.entry.cached(); })
       .def("node",
            [](const EntryHandle& handle) -> std::optional<std::uint32_t> {
@@ -151,7 +211,7 @@ void bind_cache(nb::module_& module) {
       .def("access", &access, "source"_a)
       .def("flush", &flush, "node"_a.none())
       .def("invalidate", &invalidate, "address"_a, "byte_count"_a)
-      .def("clear", &clear)
+      .def("clear", &CacheHandle::clear)
       .def("close", &CacheHandle::close)
       .def("statistics", &statistics, nb::sig("def statistics(self) -> dict[str, int]"));
 }

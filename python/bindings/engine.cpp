@@ -7,7 +7,11 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <functional>
+#include <iterator>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -145,17 +149,37 @@ std::shared_ptr<EngineHandle> make_engine(const topo::Machine& machine,
 
 }  // namespace
 
+bool Origin::is_elsewhere() const {
+  return current() != process_;
+}
+
+long Origin::current() {
+  return ::getpid();
+}
+
 EngineHandle::~EngineHandle() {
+  if (origin_.is_elsewhere()) {
+    abandon(std::move(engine_));
+    abandon(std::move(orphans_));
+    return;
+  }
   const nb::gil_scoped_release released;
   engine_->stop();
 }
 
 void EngineHandle::reap() {
-  std::erase_if(orphans_,
-                [](const std::unique_ptr<Operation>& orphan) { return ended(orphan->job); });
+  const auto first_ended =
+      std::partition(orphans_.begin(), orphans_.end(),
+                     [](const std::unique_ptr<Operation>& orphan) { return !ended(orphan->job); });
+  const std::vector<std::unique_ptr<Operation>> gone(std::make_move_iterator(first_ended),
+                                                     std::make_move_iterator(orphans_.end()));
+  orphans_.erase(first_ended, orphans_.end());
 }
 
 void EngineHandle::close() {
+  if (origin_.is_elsewhere()) {
+    return;
+  }
   {
     const nb::gil_scoped_release released;
     engine_->stop();

@@ -53,6 +53,12 @@ nb::dict run_q6(const topo::Machine& machine, CacheHandle* cache_handle,
   options.record_timeline = record_timeline;
   const std::shared_ptr<cache::Cache> cache =
       cache_handle != nullptr ? cache_handle->cache() : nullptr;
+  if (cache_handle != nullptr && options.prefetch != query::Prefetch::off) {
+    // Moves may outlive the query.
+    for (const auto* column : {&discount, &extended_price}) {
+      cache_handle->lend(column->data(), std::make_shared<Column<std::int64_t>>(*column));
+    }
+  }
   const query::Q6Result answer = value_of([&] {
     const nb::gil_scoped_release released;
     return query::run_q6(machine, cache.get(), columns, query::Q6Parameters{}, options);

@@ -3,6 +3,7 @@
 
 import ctypes
 import gc
+import subprocess
 import sys
 import threading
 import time
@@ -285,3 +286,35 @@ def test_many_threads_may_use_one_engine(engine: headrace.Engine) -> None:
     for thread in threads:
         thread.join(TIME_LIMIT_S)
     assert not failures
+
+
+def test_what_runs_when_a_buffer_goes_may_use_the_engine(engine: headrace.Engine) -> None:
+    calls: list[None] = []
+
+    def again() -> None:
+        calls.append(None)
+        engine.copy(b"x" * 10, bytearray(10))
+
+    deadline = time.monotonic() + 60
+    for _ in range(8):
+        source, target = np.ones(1 << 22, np.uint8), np.zeros(1 << 22, np.uint8)
+        weakref.finalize(source, again)
+        engine.submit(source, target)
+        del source, target
+    while len(calls) < 8:
+        engine.copy(b"x", bytearray(1))
+        assert time.monotonic() < deadline
+
+
+def test_a_forked_child_ends_although_it_has_no_workers(engine: headrace.Engine) -> None:
+    engine.copy(b"x", bytearray(1))
+    script = (
+        "import os, sys, headrace\n"
+        "engine = headrace.Engine()\n"
+        "cache = headrace.Cache(engine, '1MiB', 'local')\n"
+        "pid = os.fork()\n"
+        "if pid == 0: sys.exit(7)\n"
+        "sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], check=False, timeout=60)
+    assert done.returncode == 7

@@ -3,6 +3,7 @@
 
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -137,15 +138,19 @@ def test_a_query_lets_other_threads_run() -> None:
     thread.join(TIME_LIMIT_S)
 
 
-def test_columns_may_go_after_the_query_while_the_cache_stays(
+def test_the_cache_keeps_columns_that_were_prefetched_until_it_is_cleared(
     lineitem: Path, cache: headrace.Cache
 ) -> None:
     for _ in range(3):
         columns = read_lineitem(lineitem)
         run = run_q6(columns, cache, prefetch="on", chunk_bytes=4096)
         assert run.revenue == expected(columns)
+        reference = weakref.ref(columns.discount)
         del columns
-    assert cache.statistics.bytes_cached == 0
+        assert reference() is not None
+        cache.clear()
+        assert reference() is None
+        assert cache.statistics.bytes_cached == 0
 
 
 def test_a_study_measures_every_mode(columns: Columns, lineitem: Path) -> None:
