@@ -5,12 +5,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
 #include <string_view>
 
+#include "headrace/platform/cgroup.hpp"
 #include "headrace/platform/file.hpp"
 
 #if HEADRACE_HAS_NUMA
@@ -144,7 +146,8 @@ std::optional<Bytes> available_on_node(NodeId node) {
     found = true;
   }
   if (!found) return std::nullopt;
-  return Bytes(available_kib << 10U);
+  const Bytes on_node(available_kib << 10U);
+  return std::min(on_node, available_in_cgroup().value_or(on_node));
 }
 
 std::optional<NodeId> node_of_address(const void* address) {

@@ -33,8 +33,9 @@ void free_pages(std::span<std::byte> pages) noexcept;
 /// pages are touched.
 [[nodiscard]] Result<void> prefault_pages(std::span<std::byte> pages);
 
-/// Memory of `node` that is free or would be given up by the page cache; nothing if the kernel does
-/// not tell. A snapshot.
+/// Memory of `node` that this process may still take: free, or given up by the page cache on
+/// demand, and within the limit of its control group. Nothing if the kernel does not tell. A
+/// snapshot.
 [[nodiscard]] std::optional<Bytes> available_on_node(NodeId node);
 
 /// The node that the page of `address` lies on; nothing if it is not present or the kernel does not
