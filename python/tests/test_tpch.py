@@ -58,6 +58,9 @@ def test_a_generator_that_fails_is_one_sentence_and_leaves_nothing(
     monkeypatch.setattr("sys.executable", str(program))
     with pytest.raises(headrace.IoFailedError, match="it broke"):
         tpch.ensure_lineitem(0.01, tmp_path / "data")
+    program.write_text("#!/bin/sh\nkill -TERM $$\n")
+    with pytest.raises(headrace.IoFailedError, match="was ended by SIGTERM"):
+        tpch.ensure_lineitem(0.01, tmp_path / "data")
     assert not leftovers(tmp_path / "data")
 
 
@@ -72,7 +75,7 @@ def test_a_missing_generator_is_one_sentence(
 
 def test_a_directory_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(headrace.IoFailedError, match="use --data-dir"):
+    with pytest.raises(headrace.IoFailedError, match="another folder by --data-dir"):
         tpch.ensure_lineitem(0.01, tmp_path / "file" / "below")
 
 

@@ -11,9 +11,13 @@ Example:
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
+# Not from typing, which takes longer to load than all that the command does before it can answer
+# a signal; type checkers know the name.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from headrace.cache import Cache, CacheStatistics, Entry
     from headrace.engine import Completion, Engine, EngineStatistics, Job
     from headrace.errors import (
@@ -77,11 +81,11 @@ _MODULES = {
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - Whatever the module has under that name.
+def __getattr__(name: str) -> "Any":  # noqa: ANN401 - Whatever the module has under that name.
     if name == "__version__":
         from importlib.metadata import version  # noqa: PLC0415
 
-        value: Any = version("headrace")
+        value: object = version("headrace")
     elif name in __all__:
         value = getattr(importlib.import_module(_MODULE_OF.get(name, "headrace.errors")), name)
     else:

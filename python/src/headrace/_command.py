@@ -1,29 +1,52 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the command ``headrace`` begins: signals first, so that Ctrl-C is answered at any time."""
+"""Where the command ``headrace`` begins and ends: signals first, the output last and whole.
 
-import os
-import sys
+What goes to a file or pipe is collected and written at the end, so that there is one place where
+writing can fail, and a report is never cut in its middle by a reader that has seen enough.
+"""
 
-from headrace._signals import raise_once
+from headrace import _signals
 
-_EXIT_INTERRUPTED = 130
+# Before anything that takes its time to load.
+_signals.end_at_signals()
+
+import io  # noqa: E402
+import os  # noqa: E402
+import sys  # noqa: E402
+from contextlib import suppress  # noqa: E402
+
+_EXIT_FAILED = 1
 
 
 def main() -> None:
-    """Run the command line and exit."""
-    try:
-        raise_once()
-        from headrace.cli import run  # noqa: PLC0415 - Takes long enough to be interrupted.
+    """Run the command line and end the process."""
+    stdout = sys.stdout
+    if stdout is None:
+        _complain("stdout is closed", "direct it to a file")
+        os._exit(_EXIT_FAILED)
+    collected = None if stdout.isatty() else io.StringIO()
+    if collected is not None:
+        sys.stdout = collected
+    from headrace.cli import run  # noqa: PLC0415 - Its loading is part of the work.
 
-        code = run()
-    except KeyboardInterrupt:
-        code = _EXIT_INTERRUPTED
-    except BrokenPipeError:
-        code = 1
+    code = run()
     try:
-        sys.stdout.flush()
+        if collected is not None:
+            stdout.buffer.write(collected.getvalue().encode(stdout.encoding, "replace"))
+        stdout.flush()
     except BrokenPipeError:
-        code = code or 1
-        # What is left in the buffer has no reader; it must not complain at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(code)
+        code = code or _EXIT_FAILED
+    except OSError as problem:
+        _complain(
+            f"stdout does not take it ({os.strerror(problem.errno or 0)})", "direct it elsewhere"
+        )
+        code = _EXIT_FAILED
+    # Nothing is left to do, and a signal in the interpreter's own last steps would be lost.
+    os._exit(code)
+
+
+def _complain(cause: str, remedy: str) -> None:
+    if sys.stderr is not None:
+        with suppress(OSError):
+            sys.stderr.write(f"headrace: cannot write the output: {cause}; {remedy}\n")
+            sys.stderr.flush()

@@ -1,31 +1,76 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Interrupts: turned into exceptions once, and put off where they would leave something behind."""
+"""Signals to end: what is half made is undone, then the process ends with 128 and their number.
 
+The handler never raises. An exception can be lost on its way, in a callback, in the import
+machinery or in a finalizer, and the signal with it; what has to be undone is registered instead.
+"""
+
+import os
 import signal
+import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
+_undos: list[Callable[[], object]] = []
+"""What a signal would leave behind otherwise, oldest first."""
 
-def raise_once() -> None:
-    """Let the first signal to end raise an exception, and later ones do nothing.
 
-    Whatever is to be undone is undone while the exception passes; a second Ctrl-C must not cut
-    that short. SIGINT becomes `KeyboardInterrupt`, the others exit with 128 and their number.
+def end_at_signals() -> None:
+    """Let SIGINT, SIGTERM and SIGHUP end this process, quietly and for certain.
+
+    A SIGHUP that is ignored stays so: that is what nohup is for.
     """
     for number in _ENDING:
-        signal.signal(number, _raise)
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _end)
 
 
-def _raise(number: int, _frame: FrameType | None) -> None:
+def _end(number: int, _frame: FrameType | None) -> None:
+    # Nothing below waits for anybody, so nobody has to be able to cut it short.
     for each in _ENDING:
         signal.signal(each, signal.SIG_IGN)
-    if number == signal.SIGINT:
-        raise KeyboardInterrupt
-    raise SystemExit(128 + number)
+    try:
+        for undo in reversed(_undos):
+            with suppress(Exception):
+                undo()
+    finally:
+        os._exit(128 + number)
+
+
+@contextmanager
+def undone_at_signals(undo: Callable[[], object]) -> Iterator[None]:
+    """Have `undo` called if a signal ends the process before the block has ended.
+
+    It is called in the middle of whatever runs: it must take no lock and bear to be called twice.
+    """
+    _undos.append(undo)
+    try:
+        yield
+    finally:
+        _undos.remove(undo)
+
+
+def kill_child(process_id: int) -> None:
+    """Kill a child and wait for its end, unless that has been seen already.
+
+    Not by `Popen.wait`: it holds a lock, which a signal handler may find taken by its own thread.
+    """
+    with suppress(ChildProcessError):
+        # Until it has been waited for, its number is not given to anybody else.
+        os.waitid(os.P_PID, process_id, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        os.kill(process_id, signal.SIGKILL)
+        os.waitpid(process_id, 0)
+
+
+def show_cursor() -> None:
+    """Clear the line of a progress bar on stderr and show the cursor that it hid."""
+    if sys.stderr is not None:
+        with suppress(OSError):
+            os.write(sys.stderr.fileno(), b"\r\x1b[2K\x1b[?25h")
 
 
 @contextmanager

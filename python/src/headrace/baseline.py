@@ -9,13 +9,15 @@ answers are JSON lines over pipes; it ends when its input ends, so it cannot out
 import json
 import subprocess
 import sys
+from contextlib import ExitStack
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from headrace._signals import held
+from headrace._signals import held, kill_child, undone_at_signals
 from headrace.errors import UnsupportedError
 
 
@@ -39,6 +41,7 @@ class Baseline:
         Raises:
             UnsupportedError: DuckDB cannot be started or cannot read the file.
         """
+        self._kept = ExitStack()
         with held():
             self._child = subprocess.Popen(
                 [sys.executable, "-m", "headrace._duckdb_child"],
@@ -48,6 +51,7 @@ class Baseline:
                 # A group of its own: the terminal's interrupt is ours to handle, not its.
                 process_group=0,
             )
+            self._kept.enter_context(undone_at_signals(partial(kill_child, self._child.pid)))
         try:
             self.version = str(
                 self._ask(load=str(path.resolve()), thread_count=thread_count)["version"]
@@ -69,6 +73,7 @@ class Baseline:
         """End the process. Idempotent."""
         self._child.kill()
         self._child.communicate()
+        self._kept.close()
 
     def __enter__(self) -> Self:
         return self

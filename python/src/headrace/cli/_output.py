@@ -4,21 +4,39 @@
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from headrace._signals import show_cursor, undone_at_signals
 
 EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_HARDWARE_ABSENT = 3
-EXIT_INTERRUPTED = 130
+
+
+class WrongUseError(typer.BadParameter):
+    """The command line is at fault: one sentence that names the option and what is allowed."""
+
+    def __init__(self, subcommand: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.subcommand = subcommand
 
 
 def complain(problem: object) -> None:
     """Print one sentence on stderr."""
-    print(f"headrace: {problem}", file=sys.stderr)  # noqa: T201
+    # Where nobody listens the exit code has to do.
+    if sys.stderr is not None:
+        with suppress(OSError):
+            print(f"headrace: {problem}", file=sys.stderr)  # noqa: T201
+
+
+def counted(number: int, noun: str) -> str:
+    """Write a number of things: "1 worker", "2 workers"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def print_document(
@@ -60,6 +78,7 @@ def progress(what: str) -> Iterator[Callable[[float], None]]:
         yield lambda _share: None
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
+    bar = Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
+    with undone_at_signals(show_cursor), bar:
         task = bar.add_task(what, total=1.0)
         yield lambda share: bar.update(task, completed=share)
