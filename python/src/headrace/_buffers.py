@@ -23,9 +23,11 @@ def flat_bytes(value: object, role: str, *, writable: bool = False) -> ByteArray
 
     Raises:
         InvalidArgumentError: `value` has no buffer, is empty, has gaps, holds references to
-            Python objects, or is read-only while `writable`.
+            Python objects, is masked, or is read-only while `writable`.
     """
     array = value if isinstance(value, np.ndarray) else _array_of(value, role)
+    if isinstance(array, np.ma.MaskedArray):
+        _refuse(role, "it is masked, and a mask is not moved", "pass its data, or filled(...)")
     if array.dtype.hasobject:
         _refuse(role, "it holds references to Python objects", "convert it to a numeric type")
     if array.size == 0:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace import _core
+from headrace._arguments import NODE_MAX, byte_count, instance_of, whole_number
 from headrace._buffers import flat_bytes
 from headrace.engine import Engine
 from headrace.errors import ClosedError, InvalidArgumentError, NotFoundError
@@ -131,10 +132,16 @@ class Cache:
         Raises:
             InvalidArgumentError: The capacity is 0, no size, or more than any node has; or the
                 placement is unknown.
+            TypeMismatchError: An argument is of another type.
             NotFoundError: The machine does not have that node.
         """
+        if engine is not None:
+            instance_of(engine, Engine, "take the engine of a cache")
         if machine is None:
             machine = engine.machine if engine is not None else topo()
+        instance_of(machine, Machine, "take the machine of a cache")
+        if not isinstance(placement, str):
+            placement = whole_number(placement, "take the placement of a cache", 0, NODE_MAX)
         self.machine = machine
         self.capacity_bytes = _parse_capacity(capacity, placement, machine)
         self._owns_engine = engine is None
@@ -149,7 +156,7 @@ class Cache:
             self.engine.native(),
             self.capacity_bytes,
             placement,
-            recycle,
+            bool(recycle),
         )
 
     def access(self, source: object) -> Entry:
@@ -170,8 +177,10 @@ class Cache:
 
     def flush(self, node: int | None = None) -> int:
         """Drop the entries that nobody holds, of one node or of all; tell how many."""
-        if node is not None and self.machine.node(node) is None:
-            raise _no_such_node(node, self.machine)
+        if node is not None:
+            node = whole_number(node, "take a node to flush", 0, NODE_MAX)
+            if self.machine.node(node) is None:
+                raise _no_such_node(node, self.machine)
         return self._native.flush(node)
 
     def invalidate(self, source: object) -> int:
@@ -252,10 +261,8 @@ def _base_of(array: npt.NDArray[Any]) -> object:
 
 
 def _parse_capacity(capacity: int | str, placement: str | int, machine: Machine) -> int:
-    capacity_bytes = _core.parse_bytes(capacity) if isinstance(capacity, str) else capacity
-    tried = f"make a cache of {capacity}"
-    if capacity_bytes <= 0:
-        raise InvalidArgumentError(tried, "it could not hold anything", "use a positive capacity")
+    capacity_bytes = byte_count(capacity, "take the capacity of a cache")
+    tried = f"make a cache of {_core.bytes_text(capacity_bytes)}"
     if isinstance(placement, int):
         node = machine.node(placement)
         if node is None:

@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Engine and jobs: have bytes moved by whatever moves them best on this machine."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from headrace import _core
+from headrace._arguments import instance_of, node_list, whole_number
 from headrace._buffers import flat_bytes
-from headrace.errors import InvalidArgumentError, JobFailedError
+from headrace.errors import JobFailedError
 from headrace.machine import Machine, topo
+
+_THREADS_PER_NODE_MAX = 1 << 16
+"""More than any node has processors; the system refuses threads much sooner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,7 @@ class Engine:
         machine: Machine | None = None,
         *,
         threads_per_node: int | None = None,
-        nodes: Sequence[int] = (),
+        nodes: Iterable[int] = (),
     ) -> None:
         """Start the workers.
 
@@ -107,13 +111,17 @@ class Engine:
         Raises:
             InvalidArgumentError: A node does not exist or has no processors, or there are no
                 threads.
+            TypeMismatchError: An argument is of another type.
             PermissionDeniedError: Threads cannot be made or pinned.
         """
-        if threads_per_node is not None and threads_per_node < 1:
-            tried = f"start an engine with {threads_per_node} threads per node"
-            raise InvalidArgumentError(tried, "nobody would move anything", "use 1 or more")
+        if machine is not None:
+            instance_of(machine, Machine, "take the machine of an engine")
+        if threads_per_node is not None:
+            tried = "take the threads per node of an engine"
+            threads_per_node = whole_number(threads_per_node, tried, 1, _THREADS_PER_NODE_MAX)
+        ids = node_list(nodes, "take the nodes of an engine")
         self.machine = machine if machine is not None else topo()
-        self._native = _core.Engine.make(self.machine.native(), threads_per_node or 0, list(nodes))
+        self._native = _core.Engine.make(self.machine.native(), threads_per_node or 0, ids)
 
     def copy(self, source: object, target: object) -> Completion:
         """Copy all of `source` to `target` and wait; other Python threads run meanwhile.

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from headrace import _core
+from headrace.errors import InvalidArgumentError, TypeMismatchError
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +188,7 @@ def record(path: str | os.PathLike[str]) -> Machine:
     Raises:
         IoFailedError: The file cannot be written.
     """
-    return Machine.from_native(_core.Machine.record(os.fspath(path)))
+    return Machine.from_native(_core.Machine.record(_path_text(path)))
 
 
 def replay(path: str | os.PathLike[str]) -> Machine:
@@ -199,7 +200,21 @@ def replay(path: str | os.PathLike[str]) -> Machine:
         CorruptDataError: It is no record; the message names the field.
         VersionMismatchError: It is a record of another version.
     """
-    return Machine.from_native(_core.Machine.replay(os.fspath(path)))
+    return Machine.from_native(_core.Machine.replay(_path_text(path)))
+
+
+def _path_text(path: str | os.PathLike[str]) -> str:
+    tried = "take the path of a record"
+    try:
+        text = os.fspath(path)
+    except TypeError as problem:
+        cause = f"{type(path).__name__} is no path"
+        raise TypeMismatchError(tried, cause, "pass a str or a pathlib.Path") from problem
+    if not isinstance(text, str):
+        raise TypeMismatchError(tried, f"{text!r} is no text", "pass a str or a pathlib.Path")
+    if not text or "\0" in text:
+        raise InvalidArgumentError(tried, f"{text!r} names no file", "pass another")
+    return text
 
 
 def _node(node: dict[str, Any]) -> Node:

@@ -4,15 +4,20 @@
 from dataclasses import dataclass
 from decimal import Decimal
 
+import numpy as np
+
 from headrace import _core
+from headrace._arguments import byte_count, instance_of, whole_number
 from headrace.cache import Cache
-from headrace.errors import InvalidArgumentError
+from headrace.errors import InvalidArgumentError, TypeMismatchError
 from headrace.lineitem import Columns
 from headrace.machine import Machine, topo
 
 PREFETCH_MODES = ("off", "on", "auto")
 CHUNK_BYTES = 1 << 20
 CHUNK_BYTES_MIN = 4096
+_THREADS = 1 << 16
+"""More than there are processors; the system refuses threads much sooner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,8 @@ def run_q6(
     Raises:
         InvalidArgumentError: The columns differ in length, a chunk is smaller than 4 KiB, there is
             no such mode, or there is no cache to prefetch into.
+        TypeMismatchError: An argument is of another type; a column is no contiguous array of one
+            dimension, or not of int32 (the date) or int64 (the others).
         OutOfRangeError: The sum does not fit 64 bits.
         ClosedError: The cache has been closed.
     """
@@ -95,8 +102,16 @@ def run_q6(
         raise InvalidArgumentError(
             f"prefetch by '{prefetch}'", "there is no such mode", f"use one of {known}"
         )
+    if cache is not None:
+        instance_of(cache, Cache, "take the cache of query 6")
+    for name, array in columns.arrays().items():
+        _check_column(name, array)
+    chunk_bytes = byte_count(chunk_bytes, "take the bytes per chunk of query 6")
+    if thread_count is not None:
+        thread_count = whole_number(thread_count, "take the thread count of query 6", 1, _THREADS)
     if machine is None:
         machine = cache.machine if cache is not None else topo()
+    instance_of(machine, Machine, "take the machine of query 6")
     if cache is not None:
         for array in columns.arrays().values():
             cache.guard(array)
@@ -110,7 +125,23 @@ def run_q6(
         prefetch="automatic" if prefetch == "auto" else prefetch,
         chunk_bytes=chunk_bytes,
         thread_count=thread_count or 0,
-        record_timeline=record_timeline,
+        record_timeline=bool(record_timeline),
     )
     found["timeline"] = tuple(Event(*event) for event in found["timeline"])
     return Q6Run(**found)
+
+
+def _check_column(name: str, array: object) -> None:
+    tried = f"take {name} as a column of query 6"
+    wanted = np.dtype(np.int32 if name == "l_shipdate" else np.int64)
+    remedy = f"pass numpy.ascontiguousarray(..., dtype=numpy.{wanted})"
+    if not isinstance(array, np.ndarray):
+        raise TypeMismatchError(tried, f"it is a {type(array).__name__} and no array", remedy)
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeMismatchError(tried, "it is masked, and the query has no nulls", remedy)
+    if array.dtype != wanted:
+        raise TypeMismatchError(tried, f"it is of {array.dtype}, wanted is {wanted}", remedy)
+    if array.ndim != 1:
+        raise InvalidArgumentError(tried, f"it has {array.ndim} dimensions", "pass one of them")
+    if not array.flags.c_contiguous:
+        raise InvalidArgumentError(tried, "it is not contiguous", remedy)

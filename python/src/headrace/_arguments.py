@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arguments of the wrong kind, told in one sentence each before they reach the extension."""
+
+import operator
+from collections.abc import Iterable
+from typing import TypeVar
+
+from headrace import _core
+from headrace.errors import InvalidArgumentError, TypeMismatchError
+
+_T = TypeVar("_T")
+
+NODE_MAX = 2**32 - 2
+"""The largest number that the library takes for a node."""
+COUNT_MAX = 2**63 - 1
+
+
+def whole_number(value: object, tried: str, least: int = 0, greatest: int = COUNT_MAX) -> int:
+    """Take an integer of any kind, NumPy's included, but no truth value.
+
+    Raises:
+        TypeMismatchError: It is of another type.
+        InvalidArgumentError: It is not from `least` to `greatest`.
+    """
+    wanted = "a whole number"
+    if isinstance(value, bool):
+        raise TypeMismatchError(tried, "a bool was given", f"pass {wanted}")
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError as problem:
+        raise TypeMismatchError(
+            tried, f"{_described(value)} was given", f"pass {wanted}"
+        ) from problem
+    if not least <= number <= greatest:
+        raise InvalidArgumentError(
+            tried, f"{number} was given", f"pass {wanted} from {least} to {greatest}"
+        )
+    return number
+
+
+def node_list(value: object, tried: str) -> list[int]:
+    """Take a list of nodes.
+
+    Raises:
+        TypeMismatchError: It is no list, or something in it is no number.
+        InvalidArgumentError: A number is none that a node can have.
+    """
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise TypeMismatchError(tried, f"{_described(value)} was given", "pass a list of numbers")
+    return [whole_number(node, tried, 0, NODE_MAX) for node in value]
+
+
+def byte_count(value: object, tried: str) -> int:
+    """Take a number of bytes, or a text such as "64MiB".
+
+    Raises:
+        TypeMismatchError: It is neither.
+        InvalidArgumentError: It is no size, or not positive.
+    """
+    if isinstance(value, str):
+        return whole_number(_core.parse_bytes(value), tried, 1)
+    return whole_number(value, tried, 1)
+
+
+def instance_of(value: object, kind: type[_T], tried: str) -> _T:
+    """Take an object of a class.
+
+    Raises:
+        TypeMismatchError: It is of another type.
+    """
+    if not isinstance(value, kind):
+        raise TypeMismatchError(
+            tried, f"{_described(value)} was given", f"pass a headrace.{kind.__name__}"
+        )
+    return value
+
+
+def _described(value: object) -> str:
+    if value is None:
+        return "None"
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"

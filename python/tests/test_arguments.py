@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arguments of the wrong kind: one sentence from us, never a dump of the extension's signatures."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import headrace
+from headrace.lineitem import Columns
+from headrace.q6 import run_q6
+
+ROW_COUNT = 128
+
+
+def columns(**changes: object) -> Columns:
+    made = Columns(
+        ship_date=np.full(ROW_COUNT, 8766, np.int32),
+        discount=np.full(ROW_COUNT, 6, np.int64),
+        quantity=np.full(ROW_COUNT, 100, np.int64),
+        extended_price=np.full(ROW_COUNT, 100, np.int64),
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def refused(call: Callable[[], object]) -> headrace.Error:
+    """What a call is refused with, which must be ours and a standard exception too."""
+    with pytest.raises((headrace.InvalidArgumentError, headrace.TypeMismatchError)) as caught:
+        call()
+    text = str(caught.value)
+    assert text.startswith("cannot ")
+    assert "\n" not in text
+    assert "_core" not in text
+    assert isinstance(caught.value, TypeError | ValueError)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"ship_date": np.zeros(ROW_COUNT, np.int64)},
+        {"discount": np.zeros(ROW_COUNT)},
+        {"discount": np.zeros(2 * ROW_COUNT, np.int64)[::2]},
+        {"quantity": np.zeros((ROW_COUNT, 1), np.int64)},
+        {"quantity": [1] * ROW_COUNT},
+        {"extended_price": np.zeros(ROW_COUNT, ">i8")},
+        {"extended_price": np.ma.masked_array(np.zeros(ROW_COUNT, np.int64))},
+        {"extended_price": None},
+    ],
+)
+def test_a_column_of_another_kind_is_refused(changes: dict[str, Any]) -> None:
+    error = refused(lambda: run_q6(columns(**changes), prefetch="off"))
+    assert next(iter(changes)).replace("_", "")[:4] in str(error).replace("_", "")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"thread_count": -1},
+        {"thread_count": 1.5},
+        {"thread_count": 2**70},
+        {"chunk_bytes": -1},
+        {"chunk_bytes": None},
+        {"chunk_bytes": 2**70},
+        {"cache": "cpu"},
+        {"machine": "here"},
+        {"prefetch": "maybe"},
+        {"prefetch": None},
+        {"prefetch": ["off"]},
+    ],
+)
+def test_an_option_of_the_query_of_another_kind_is_refused(options: dict[str, Any]) -> None:
+    refused(lambda: run_q6(columns(), **({"prefetch": "off"} | options)))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"capacity": 1.5},
+        {"capacity": None},
+        {"capacity": True},
+        {"capacity": 0},
+        {"capacity": -1},
+        {"capacity": 2**70},
+        {"capacity": "much"},
+        {"placement": None},
+        {"placement": 1.0},
+        {"placement": True},
+        {"placement": -1},
+        {"placement": 2**40},
+        {"placement": "moon"},
+        {"engine": "cpu"},
+        {"machine": 1},
+    ],
+)
+def test_an_argument_of_a_cache_of_another_kind_is_refused(options: dict[str, Any]) -> None:
+    refused(lambda: headrace.Cache(**options))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"nodes": [-1]},
+        {"nodes": ["x"]},
+        {"nodes": [2**40]},
+        {"nodes": "0"},
+        {"nodes": 0},
+        {"threads_per_node": 1.5},
+        {"threads_per_node": "2"},
+        {"threads_per_node": 0},
+        {"threads_per_node": 2**70},
+        {"machine": "x"},
+    ],
+)
+def test_an_argument_of_an_engine_of_another_kind_is_refused(options: dict[str, Any]) -> None:
+    refused(lambda: headrace.Engine(**options))
+
+
+@pytest.mark.parametrize("path", ["a\0b", "", 3, None, b"bytes"])
+@pytest.mark.parametrize("function", [headrace.record, headrace.replay])
+def test_what_is_no_path_of_a_record_is_refused(
+    function: Callable[[Any], object], path: object
+) -> None:
+    refused(lambda: function(path))
+
+
+def test_a_masked_array_is_refused() -> None:
+    masked = np.ma.masked_array(np.arange(4), mask=np.arange(4) == 1)
+    with headrace.Cache(capacity="1MiB", placement="local") as cache:
+        assert "masked" in str(refused(lambda: cache.access(masked)))
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    number: Any = np.int64(1)
+    nodes: Any = np.array([0])
+    with (
+        headrace.Engine(threads_per_node=number, nodes=nodes) as engine,
+        headrace.Cache(engine, capacity=number * 4096, placement=number * 0) as cache,
+    ):
+        assert cache.capacity_bytes == 4096
