@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import pty
+import random
 import signal
 import subprocess
 import time
@@ -63,8 +64,7 @@ def test_help_is_data_and_has_an_example(command: Command, arguments: list[str])
     assert result.returncode == 0
     assert "\x1b" not in result.stdout
     assert not result.stderr
-    if arguments[0] == "query":
-        assert "headrace query --scale-factor 1" in result.stdout
+    assert "headrace query --scale-factor 1" in result.stdout
 
 
 def test_a_query_prints_both_answers_and_no_control_codes(command: Command) -> None:
@@ -142,29 +142,41 @@ def test_a_file_can_be_given(command: Command, lineitem: Path) -> None:
     "arguments, words",
     [
         (["--frobnicate"], "No such option"),
-        (["--engine", "warp"], "'warp' is not"),
-        (["--prefetch", "maybe"], "'maybe' is not one of"),
+        (["--engine", "warp"], "--engine: there is no engine 'warp'; use cpu"),
+        (["--prefetch", "maybe"], "--prefetch: there is no mode 'maybe'; use off, on or auto"),
         (["--scale-factor", "0"], "must be from 0.001"),
         (["--scale-factor", "-1"], "must be from 0.001"),
         (["--scale-factor", "1e30"], "must be from 0.001"),
         (["--scale-factor", "nan"], "must be from 0.001"),
-        (["--scale-factor", "big"], "valid number"),
-        (["--threads", "0"], "0 is not from 1 to"),
-        (["--threads", "100000"], "100000 is not from 1 to"),
+        (["--scale-factor", "big"], "--scale-factor: 'big' is not a number"),
+        (["--threads", "0"], "--threads: '0' is not a whole number from 1 to"),
+        (["--threads", "x"], "--threads: 'x' is not a whole number from 1 to"),
+        (["--threads", "100000"], "'100000' is not a whole number from 1 to"),
         (["--chunk-bytes", "1KiB"], "at least 4 KiB"),
         (["--chunk-bytes", "wide"], "wide"),
         (["--capacity", "0"], "too small"),
         (["--capacity", "1 parsec"], "1 parsec"),
         (["--placement", "moon"], "'moon' is not"),
-        (["--repeat", "0"], "repeat"),
-        (["--data", "x.parquet", "--scale-factor", "1"], "given by --data"),
+        (["--placement", "0", "--capacity", "1000TiB"], "--capacity: '1000TiB' is"),
+        (["--capacity", "1000TiB"], "--capacity: '1000TiB' is"),
+        (["--repeat", "0"], "--repeat: '0' is not a whole number from 1 to 10000"),
+        (["--repeat", "1000000"], "--repeat: '1000000' is not a whole number from 1 to 10000"),
+        (["--plot", "picture.gif"], "use .svg or .png"),
+        (["--plot", "/none/picture.svg"], "its directory does not exist"),
+        (["--plot", "/"], "no kind of picture"),
+        (["--plot", ""], "--plot: '' is no path"),
+        (["--data", ""], "--data: '' is no path"),
+        (["--data-dir", ""], "--data-dir: '' is no path"),
+        (["--data", "x.parquet", "--scale-factor", "1"], "cannot be given with --data"),
     ],
 )
-def test_wrong_use_is_one_sentence_and_exit_code_2(
-    command: Command, arguments: list[str], words: str
+def test_wrong_use_is_one_sentence_and_exit_code_2_before_there_is_data(
+    command: Command, arguments: list[str], words: str, tmp_path: Path
 ) -> None:
-    result = command("query", *arguments)
+    result = command("query", *arguments, data=tmp_path)
     assert result.returncode == 2
+    assert not list(tmp_path.iterdir())
+    assert result.stderr.endswith("; see 'headrace query --help'\n")
     assert words in result.stderr
     assert result.stderr.startswith("headrace: ")
     assert result.stderr.count("\n") == 1
@@ -176,12 +188,8 @@ def test_wrong_use_is_one_sentence_and_exit_code_2(
     [
         (["--data", "none.parquet"], "no such file"),
         (["--data", __file__], "no Parquet file"),
-        (["--scale-factor", "0.01", "--placement", "4711"], "node 4711"),
-        (["--scale-factor", "0.01", "--capacity", "1000TiB"], "use a smaller capacity"),
-        (["--scale-factor", "100000"], "are free"),
-        (["--plot", "picture.gif"], "use .svg or .png"),
-        (["--plot", "/none/picture.svg"], "its directory does not exist"),
-        (["--data-dir", "/proc/none"], "use --data-dir"),
+        (["--scale-factor", "100000"], "its columns take 15.28 TiB of memory and"),
+        (["--data-dir", "/proc/none"], "choose another folder by --data-dir"),
     ],
 )
 def test_a_failure_is_one_sentence_and_exit_code_1(
@@ -193,6 +201,109 @@ def test_a_failure_is_one_sentence_and_exit_code_1(
     assert result.stderr.startswith("headrace: cannot ")
     assert result.stderr.count("\n") == 1
     assert not result.stdout
+
+
+@pytest.mark.parametrize("option", ["--record", "--replay"])
+def test_an_empty_path_of_a_record_is_wrong_use(command: Command, option: str) -> None:
+    result = command("topo", option, "")
+    assert result.returncode == 2
+    assert result.stderr.startswith(f"headrace: {option}: '' is no path")
+    assert result.stderr.endswith("; see 'headrace topo --help'\n")
+
+
+def test_a_node_that_is_not_there_is_exit_code_3_before_there_is_data(
+    command: Command, tmp_path: Path
+) -> None:
+    result = command("query", "--placement", "4711", data=tmp_path)
+    assert result.returncode == 3
+    assert result.stderr.startswith("headrace: cannot place copies on node 4711: ")
+    assert result.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_pipe_is_not_waited_for(command: Command, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    result = command("query", "--data", str(tmp_path / "pipe"))
+    assert result.returncode == 1
+    assert "it is no regular file" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["topo", "--help"], ["topo", "--json"]]
+)
+def test_output_that_nobody_takes_is_one_sentence(command_path: Path, arguments: list[str]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        result = subprocess.run(
+            [command_path, *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=TIME_LIMIT_S,
+        )
+    assert result.returncode == 1
+    assert result.stderr.startswith("headrace: cannot write the output: ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_closed_stdout_is_one_sentence(command_path: Path) -> None:
+    result = subprocess.run(
+        ["sh", "-c", f"'{command_path}' topo >&-"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TIME_LIMIT_S,
+    )
+    assert result.returncode == 1
+    assert "stdout is closed" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_figures_are_whole_on_a_narrow_terminal(command_path: Path, lineitem: Path) -> None:
+    result = subprocess.run(
+        [command_path, "query", "--data", str(lineitem), "--repeat", "1", "--prefetch", "on"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=TIME_LIMIT_S,
+        env=os.environ | {"COLUMNS": "60"},
+    )
+    lines = result.stdout.splitlines()
+    begin = next(index for index, line in enumerate(lines) if line.startswith("time in ms"))
+    assert "…" not in result.stdout
+    assert all(len(line) <= 60 for line in lines[begin : begin + 5])
+    assert "Medians of 1 round," in result.stdout
+
+
+def test_a_chunk_that_does_not_fit_the_capacity_is_told(command: Command) -> None:
+    result = command(*SMALL, "--prefetch", "on", "--capacity", "8KiB", "--no-compare")
+    assert result.returncode == 0, result.stderr
+    assert "no chunk of 1 MiB fits the capacity of 8 KiB" in result.stdout
+
+
+def test_a_picture_needs_no_home(command_path: Path, lineitem: Path, tmp_path: Path) -> None:
+    (tmp_path / "home").touch()  # A file: nothing can be made below it, not even by root.
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    picture = tmp_path / "timeline.svg"
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in {"MPLCONFIGDIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"}
+    }
+    result = subprocess.run(
+        [command_path, "query", "--data", str(lineitem), "--repeat", "1", "--plot", str(picture)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TIME_LIMIT_S,
+        env=environment | {"HOME": str(tmp_path / "home"), "TMPDIR": str(temporary)},
+    )
+    assert result.returncode == 0
+    assert not result.stderr
+    assert picture.stat().st_size > 0
+    assert not list(temporary.iterdir())
+    assert "before the picture was drawn" in result.stdout
 
 
 def test_another_answer_than_duckdbs_is_exit_code_1(
@@ -280,7 +391,7 @@ def test_ending_it_while_it_measures_leaves_nothing(
     command_path: Path, data_directory: Path
 ) -> None:
     before = sorted(data_directory.rglob("*"))
-    with started(command_path, data_directory, *SMALL, "--repeat", "1000000") as process:
+    with started(command_path, data_directory, *SMALL, "--repeat", "10000") as process:
         wait_until(lambda: bool(children_of(process)))
         children = children_of(process)
         time.sleep(0.5)  # Anywhere between the start of DuckDB and the last round will do.
@@ -293,26 +404,44 @@ def test_ending_it_while_it_measures_leaves_nothing(
     assert sorted(data_directory.rglob("*")) == before
 
 
-@pytest.mark.parametrize("delay_s", [0.05, 0.1, 0.2, 0.4, 0.8])
-def test_ending_it_while_it_starts_prints_nothing(
-    command_path: Path, data_directory: Path, delay_s: float
+def test_ending_it_at_any_time_is_quiet_and_leaves_nothing(
+    command_path: Path, tmp_path: Path
 ) -> None:
-    with started(command_path, data_directory, *SMALL, "--repeat", "1000000") as process:
-        time.sleep(delay_s)
-        os.killpg(process.pid, signal.SIGINT)
-        output, errors = process.communicate(timeout=TIME_LIMIT_S)
-        # The interpreter itself, before it has come to us, answers in its own way.
-        if b"_signals" not in errors and process.returncode == 130:
-            assert not output
-            assert not errors
-        else:
-            assert process.returncode in {-signal.SIGINT, 1}
+    chance = random.Random(1)  # noqa: S311 - Nothing is secret here.
+    for number in range(40):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        signal_sent = chance.choice([signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+        delay_s = chance.uniform(0, 0.8)
+        case = f"{signal_sent.name} after {delay_s:.3f} s"
+        with started(command_path, directory, *SMALL, "--repeat", "10000") as process:
+            time.sleep(delay_s)
+            os.killpg(process.pid, signal_sent)
+            output, errors = process.communicate(timeout=TIME_LIMIT_S)
+        if b"headrace" not in errors and process.returncode in {-signal_sent, 1} and delay_s < 0.2:
+            continue  # The interpreter answered in its own way, before it had come to us.
+        assert process.returncode == 128 + signal_sent, (case, errors)
+        assert (output, errors) == (b"", b""), case
+        left = {path.name for path in directory.rglob("*")} - {"sf0.01", "lineitem.parquet"}
+        assert not left, case
+
+
+def test_a_hangup_that_is_ignored_stays_so(command_path: Path) -> None:
+    result = subprocess.run(
+        ["nohup", "sh", "-c", f"'{command_path}' topo --json & kill -HUP $!; wait $!"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        check=False,
+        timeout=TIME_LIMIT_S,
+    )
+    assert result.returncode == 0
+    assert json.loads(result.stdout)
 
 
 def test_duckdb_does_not_outlive_a_command_that_is_killed(
     command_path: Path, data_directory: Path
 ) -> None:
-    with started(command_path, data_directory, *SMALL, "--repeat", "1000000") as process:
+    with started(command_path, data_directory, *SMALL, "--repeat", "10000") as process:
         wait_until(lambda: bool(children_of(process)))
         children = children_of(process)
         process.kill()

@@ -4,7 +4,7 @@
 A subcommand is a module of this package without leading underscore that has a function
 ``register(app)``; it appears by being there. What the modules share is in ``_output``.
 
-Exit codes: 0 ok, 1 failed, 2 usage, 3 hardware absent, 130 interrupted.
+Exit codes: 0 ok, 1 failed, 2 usage, 3 hardware absent, 128 and the number of a signal.
 """
 
 import importlib
@@ -19,6 +19,7 @@ from headrace.cli._output import (
     EXIT_HARDWARE_ABSENT,
     EXIT_OK,
     EXIT_USAGE,
+    WrongUseError,
     complain,
 )
 from headrace.errors import Error, HardwareAbsentError
@@ -37,7 +38,10 @@ def _root(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
-    """Prefetch data into the memory where it will be wanted, by whatever moves it best."""
+    """Prefetch data into the memory where it will be wanted, by whatever moves it best.
+
+    Example: headrace query --scale-factor 1 --prefetch auto
+    """
     if version:
         typer.echo(f"headrace {__version__}")
         raise typer.Exit
@@ -59,8 +63,13 @@ def run() -> int:
     """
     try:
         code = app(prog_name="headrace", standalone_mode=False)
+    except WrongUseError as error:
+        complain(f"{error.message}; see 'headrace {error.subcommand} --help'")
+        return EXIT_USAGE
     except typer.TyperException as error:
-        complain(f"{error.format_message().rstrip('.')}; see 'headrace --help'")
+        context = getattr(error, "ctx", None)
+        command = context.command_path if context is not None else "headrace"
+        complain(f"{error.format_message().rstrip('.')}; see '{command} --help'")
         return EXIT_USAGE
     except HardwareAbsentError as error:
         complain(error)

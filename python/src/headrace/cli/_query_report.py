@@ -5,11 +5,17 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 from headrace import _core
+from headrace.cli._output import counted
 from headrace.q6_study import DUCKDB, TIMELINE_RUN_COUNT, Study
 from headrace.timeline import timeline_lines
+
+# From here on there is room for whole names and wide gaps.
+_WIDE = 76
+_WIDTH_MAX = 1000
 
 _NAMES = {
     "off": "prefetch off",
@@ -105,7 +111,8 @@ def print_report(study: Study, path: Path, plot: Path | None) -> None:
     settings = study.settings
     console.print(f"TPC-H query 6 on {study.row_count:,} rows of {path}", markup=False)
     console.print(
-        f"{settings.thread_count} workers, chunks of {_core.bytes_text(settings.chunk_bytes)}, "
+        f"{counted(settings.thread_count, 'worker')}, "
+        f"chunks of {_core.bytes_text(settings.chunk_bytes)}, "
         f"cache of {_core.bytes_text(study.capacity_bytes)} per node, placement {study.placement}"
     )
     console.print()
@@ -114,34 +121,42 @@ def print_report(study: Study, path: Path, plot: Path | None) -> None:
         verdict = "the same" if study.agrees else "[bold red]not the same[/bold red]"
         console.print(f"DuckDB's        [bold]{study.answer_baseline}[/bold]  ({verdict})")
     console.print()
-    console.print(_table(study))
+    table = _table(study, narrow=console.width < _WIDE)
+    # A terminal may cut the lines where it likes, but nobody cuts figures.
+    unlimited = console.options.update(width=_WIDTH_MAX)
+    width = Measurement.get(console, unlimited, table).maximum
+    console.print(table, width=max(width, console.width))
     console.print(
-        f"Medians of {settings.repeat_count} rounds, each mode once per round in shuffled order; "
-        "the cache is empty before each run, but keeps its memory."
+        f"Medians of {counted(settings.repeat_count, 'round')}, "
+        "each mode once per round in shuffled order; the cache is empty before each run, but keeps "
+        "its memory."
     )
     console.print()
-    for line in _findings(study):
+    for line in _findings(study, drawn=plot is not None):
         console.print(line, markup=False)
     for mode, run in study.timelines.items():
         console.print()
         console.print(f"[bold]Prefetch {mode}, fastest of {TIMELINE_RUN_COUNT} runs[/bold]")
         console.print("pipeline, worker, when it was busy")
-        for line in timeline_lines(run):
+        for line in timeline_lines(run, max(20, min(60, console.width - 14))):
             console.print(line, markup=False)
     if plot is not None:
         console.print()
         console.print(f"The picture of it is in {plot}.", markup=False)
 
 
-def _table(study: Study) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
+def _table(study: Study, *, narrow: bool) -> Table:
+    padding = (0, 0 if narrow else 1, 0, 1)
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=padding)
     table.add_column("time in ms", no_wrap=True)
-    for name in ("median", "min", "max", "speed\nvs off", "time vs\nDuckDB", "moved", "hit rate"):
+    names = ("median", "min", "max", "speed\nvs off", "time vs\nDuckDB", "moved", "hit\nrate")
+    for name in names:
         table.add_column(name, justify="right", no_wrap=True)
     for mode, series in study.series.items():
         ours = mode != DUCKDB
         table.add_row(
-            _NAMES[mode] + (" *" if mode == study.settings.prefetch else ""),
+            (mode if narrow and ours else _NAMES[mode])
+            + (" *" if mode == study.settings.prefetch else ""),
             f"{series.median_ns / 1e6:.2f}",
             f"{min(series.times_ns) / 1e6:.2f}",
             f"{max(series.times_ns) / 1e6:.2f}",
@@ -158,7 +173,7 @@ def _times(ratio: float | None) -> str:
     return "" if ratio is None else f"{ratio:.2f}x"
 
 
-def _findings(study: Study) -> list[str]:
+def _findings(study: Study, *, drawn: bool) -> list[str]:
     lines = []
     machine = study.machine
     places = ", ".join(
@@ -167,7 +182,7 @@ def _findings(study: Study) -> list[str]:
     )
     lines.append(f"The columns lie in memory: {places}.")
     if study.copy_node is None:
-        lines.append("Prefetching on made no copies.")
+        lines.append(f"Prefetching on made no copies{_why_no_copies(study)}.")
     else:
         lines.append(
             f"The copies of prefetching on lay on {_place(study, study.copy_node)}, "
@@ -186,8 +201,23 @@ def _findings(study: Study) -> list[str]:
             "into, so auto did not move anything."
         )
     if study.memory_bytes_peak is not None:
-        lines.append(f"Peak memory of this process: {_core.bytes_text(study.memory_bytes_peak)}.")
+        when = ", before the picture was drawn" if drawn else ""
+        peak = _core.bytes_text(study.memory_bytes_peak)
+        lines.append(f"Peak memory of this process{when}: {peak}.")
     return lines
+
+
+def _why_no_copies(study: Study) -> str:
+    if study.placement == "none":
+        return ": placement none leaves everything where it is; choose another by --placement"
+    chunk_bytes = study.settings.chunk_bytes
+    if study.capacity_bytes < chunk_bytes:
+        return (
+            f": no chunk of {_core.bytes_text(chunk_bytes)} fits the capacity of "
+            f"{_core.bytes_text(study.capacity_bytes)}; use a larger --capacity or a smaller "
+            "--chunk-bytes"
+        )
+    return ""
 
 
 def _place(study: Study, node_id: int | None) -> str:

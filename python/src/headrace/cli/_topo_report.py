@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ``headrace topo`` shows of a machine: text for people, made from the machine's document."""
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace import _core
+from headrace.cli._output import counted
 
 _Document = Mapping[str, Any]
 
@@ -29,9 +31,11 @@ _MOVER_REASONS = {
 
 
 def report_console() -> Console:
-    """The console to show a report on: plain and wide where stdout is no terminal."""
+    """The console to show a report on: plain and wide where neither terminal nor $COLUMNS says."""
     console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=_PLAIN_WIDTH)
+    if console.is_terminal or "COLUMNS" in os.environ:
+        return console
+    return Console(highlight=False, width=_PLAIN_WIDTH)
 
 
 def render(machine: _Document, width: int = _PLAIN_WIDTH) -> RenderableType:
@@ -66,7 +70,7 @@ def _heading(machine: _Document) -> Text:
     cpu_count = sum(len(node["cpus"]) for node in nodes)
     text = Text(machine["cpu_model"] or "Processor of unknown model", style="bold")
     text.append(
-        f"\n{_count(len(nodes), 'node')}, {_count(cpu_count, 'processor')}, "
+        f"\n{counted(len(nodes), 'node')}, {counted(cpu_count, 'processor')}, "
         f"pages of {_core.bytes_text(machine['page_bytes'])}\n{machine['origin']}",
         style="not bold",
     )
@@ -77,7 +81,9 @@ def _node_table(machine: _Document, width: int) -> Table:
     gap = 2 if width >= _GAP_WIDTH else 1
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, gap, 0, 0))
     for name in ("node", "tier", "evidence", "capacity", "cpus", "package"):
-        table.add_column(name, justify="right" if name in {"node", "capacity"} else "left")
+        table.add_column(
+            name, justify="right" if name in {"node", "capacity"} else "left", overflow="fold"
+        )
     best = {node["node"]: _best_access(machine, node["node"]) for node in machine["nodes"]}
     measured = any(best.values())
     if measured:
@@ -208,7 +214,7 @@ def _sentences(machine: _Document) -> Iterator[Text]:
         place = "no node" if device["node"] is None else f"node {device['node']}"
         yield _line(
             f"DSA {device['device']}",
-            f"{place}, {device['state']}, {_count(device['engine_count'], 'engine')}"
+            f"{place}, {device['state']}, {counted(device['engine_count'], 'engine')}"
             + "".join(f"; {_queue(queue)}" for queue in device["queues"]),
         )
 
@@ -222,7 +228,3 @@ def _queue(queue: _Document) -> str:
 
 def _line(subject: str, predicate: str) -> Text:
     return Text.assemble((f"{subject:<15}", "bold"), predicate)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,40 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace query``: TPC-H query 6 with query-driven prefetching, checked against DuckDB."""
 
+import math
 import os
-from enum import StrEnum
+import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from headrace import _core
-from headrace.cli._output import EXIT_FAILED, complain, print_document, progress
+from headrace.cli._output import (
+    EXIT_FAILED,
+    WrongUseError,
+    complain,
+    counted,
+    print_document,
+    progress,
+)
 from headrace.cli._query_report import print_report, results_of, summary_of
-from headrace.errors import Error
-from headrace.lineitem import read_lineitem
-from headrace.machine import topo
-from headrace.q6 import CHUNK_BYTES_MIN
+from headrace.errors import Error, HardwareAbsentError
+from headrace.lineitem import check_memory, read_lineitem
+from headrace.machine import Machine, topo
+from headrace.q6 import CHUNK_BYTES_MIN, PREFETCH_MODES
 from headrace.q6_study import TIMELINE_RUN_COUNT, Settings, Study, run_study
 from headrace.timeline import check_picture_path, draw_timelines
-from headrace.tpch import check_scale_factor, default_directory, ensure_lineitem
+from headrace.tpch import (
+    ROWS_PER_SCALE_FACTOR,
+    check_scale_factor,
+    default_directory,
+    ensure_lineitem,
+)
 
 SCHEMA_NAME = "headrace-query"
 SCHEMA_VERSION = 1
 
-
-class Engine(StrEnum):
-    """Who moves the bytes."""
-
-    cpu = "cpu"
-
-
-class Prefetch(StrEnum):
-    """Modes of prefetching."""
-
-    off = "off"
-    on = "on"
-    auto = "auto"
+ENGINES = ("cpu",)
+PLACEMENTS = ("fastest", "local", "none")
+REPEAT_MAX = 10_000
 
 
 def register(app: typer.Typer) -> None:
@@ -42,31 +45,53 @@ def register(app: typer.Typer) -> None:
     app.command("query")(query)
 
 
+# Every value comes as text, so that what is wrong with it is said by us, in one way.
 def query(
     scale_factor: Annotated[
-        float | None,
-        typer.Option(help="TPC-H scale factor of the generated table; 1 if neither is given."),
+        str | None,
+        typer.Option(
+            metavar="N",
+            help="TPC-H scale factor of the generated table; "
+            "1 if neither --scale-factor nor --data is given.",
+        ),
     ] = None,
     data: Annotated[
-        Path | None,
-        typer.Option(help="Parquet file with lineitem, instead of a generated one."),
+        str | None,
+        typer.Option(metavar="FILE", help="Parquet file with lineitem, not a generated one."),
     ] = None,
     data_dir: Annotated[
-        Path | None,
-        typer.Option(help="Where generated tables are kept ($HEADRACE_DATA, else ~/.cache)."),
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where generated tables are kept; else $HEADRACE_DATA, "
+            "else ~/.cache/headrace/tpch.",
+        ),
     ] = None,
     prefetch: Annotated[
-        Prefetch, typer.Option(help="auto: prefetch if this machine has faster memory.")
-    ] = Prefetch.auto,
-    engine: Annotated[Engine, typer.Option(help="Who moves the bytes.")] = Engine.cpu,
+        str,
+        typer.Option(
+            metavar="MODE",
+            help="off, on or auto; auto prefetches if this machine has faster memory.",
+        ),
+    ] = "auto",
+    engine: Annotated[
+        str, typer.Option(metavar="NAME", help="Who moves the bytes: cpu.")
+    ] = ENGINES[0],
     chunk_bytes: Annotated[
-        str, typer.Option(metavar="SIZE", help="Bytes of one 8-byte column per chunk.")
+        str,
+        typer.Option(
+            metavar="SIZE",
+            help="Rows are worked on in chunks: so many bytes of an 8-byte column.",
+        ),
     ] = "1MiB",
     threads: Annotated[
-        int | None,
-        typer.Option(help="Workers; all processors that this process may use if not given."),
+        str | None,
+        typer.Option(
+            metavar="N",
+            help="Workers; all processors that this process may use if not given.",
+        ),
     ] = None,
-    repeat: Annotated[int, typer.Option(min=1, help="Measured rounds.")] = 15,
+    repeat: Annotated[str, typer.Option(metavar="N", help="Measured rounds.")] = "15",
     capacity: Annotated[
         str | None,
         typer.Option(metavar="SIZE", help="Room of the cache per node; all columns if not given."),
@@ -74,15 +99,17 @@ def query(
     placement: Annotated[
         str | None,
         typer.Option(
+            metavar="PLACE",
             help="Where copies go: fastest, local, none or a node; "
-            "fastest if not given, local where no memory is faster."
+            "fastest if not given, local where no memory is faster.",
         ),
     ] = None,
     no_compare: Annotated[
         bool, typer.Option("--no-compare", help="Do not run DuckDB beside it.")
     ] = False,
     plot: Annotated[
-        Path | None, typer.Option(help="Draw the timeline into this .svg or .png file.")
+        str | None,
+        typer.Option(metavar="FILE", help="Draw the timeline into this .svg or .png file."),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document and nothing else.")
@@ -96,32 +123,32 @@ def query(
 
     Example: headrace query --scale-factor 1 --prefetch auto --plot timeline.svg
     """
-    del engine  # There is one; the option exists so that scripts can say so.
+    _parse_choice("--engine", engine, ENGINES, "engine")
     settings = Settings(
-        prefetch=prefetch.value,
+        prefetch=_parse_choice("--prefetch", prefetch, PREFETCH_MODES, "mode"),
         chunk_bytes=_parse_size("--chunk-bytes", chunk_bytes, CHUNK_BYTES_MIN),
-        thread_count=_check_threads(threads),
-        repeat_count=repeat,
+        thread_count=_parse_threads(threads),
+        repeat_count=_parse_count("--repeat", repeat, REPEAT_MAX),
         capacity_bytes=None if capacity is None else _parse_size("--capacity", capacity, 1),
         placement=None if placement is None else _parse_placement(placement),
         compare=not no_compare,
     )
     if data is not None and scale_factor is not None:
-        raise _usage("--scale-factor", "a file was given by --data")
-    if plot is not None:
-        check_picture_path(plot)
-    path = (
-        data
-        if data is not None
-        else _generated(1 if scale_factor is None else scale_factor, data_dir)
-    )
+        _refuse("--scale-factor cannot be given with --data, which names the table")
+    data_path = _parse_path("--data", data)
+    directory = _parse_path("--data-dir", data_dir)
+    picture = _parse_picture(plot)
+    factor = _parse_scale_factor("1" if scale_factor is None else scale_factor)
     machine = topo()
+    _check_node(settings, machine)
+    _check_capacity(settings, capacity, machine)
+    path = data_path if data_path is not None else _generated(factor, directory)
     with progress("reading the columns") as share:
         columns = read_lineitem(path, share)
     with progress("measuring") as share:
         study = run_study(path, columns, machine, settings, share)
-    if plot is not None:
-        _draw(plot, path, study)
+    if picture is not None:
+        _draw(picture, path, study)
     if as_json:
         print_document(
             SCHEMA_NAME,
@@ -131,7 +158,7 @@ def query(
             summary=summary_of(study),
         )
     else:
-        print_report(study, path, plot)
+        print_report(study, path, picture)
     if not study.agrees:
         complain(
             f"the answer {study.answer} is not DuckDB's, {study.answer_baseline}: "
@@ -140,50 +167,120 @@ def query(
         raise typer.Exit(EXIT_FAILED)
 
 
-def _generated(scale_factor: float, data_dir: Path | None) -> Path:
+def _generated(scale_factor: float, directory: Path | None) -> Path:
+    check_memory(
+        f"run query 6 at scale factor {scale_factor:g}",
+        math.ceil(scale_factor * ROWS_PER_SCALE_FACTOR),
+    )
+    with progress(f"generating TPC-H lineitem, scale factor {scale_factor:g}") as share:
+        return ensure_lineitem(scale_factor, directory or default_directory(), share)
+
+
+def _parse_choice(option: str, text: str, known: tuple[str, ...], noun: str) -> str:
+    if text not in known:
+        _refuse(f"{option}: there is no {noun} '{text}'; use {_either(known)}")
+    return text
+
+
+def _either(words: tuple[str, ...]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def _parse_count(option: str, text: str, count_max: int, why: str = "") -> int:
+    count = int(text) if _is_number(text) else 0
+    if not 1 <= count <= count_max:
+        _refuse(f"{option}: '{text}' is not a whole number from 1 to {count_max}{why}")
+    return count
+
+
+def _is_number(text: str) -> bool:
+    # Not what int() takes: that is also "1_0", other digits than ours, and as many as one likes.
+    return re.fullmatch(r"[0-9]{1,9}", text) is not None
+
+
+def _parse_threads(text: str | None) -> int:
+    allowed = len(os.sched_getaffinity(0))
+    if text is None:
+        return allowed
+    return _parse_count("--threads", text, allowed, ", the processors allowed")
+
+
+def _parse_scale_factor(text: str) -> float:
+    try:
+        scale_factor = float(text)
+    except ValueError:
+        _refuse(f"--scale-factor: '{text}' is not a number; use 1 for six million rows")
     try:
         check_scale_factor(scale_factor)
     except Error as error:
-        raise _usage("--scale-factor", f"{error.cause}; {error.remedy}") from error
-    with progress(f"generating TPC-H lineitem, scale factor {scale_factor:g}") as share:
-        return ensure_lineitem(scale_factor, data_dir or default_directory(), share)
+        _refuse(f"--scale-factor: '{text}': {error.cause}; {error.remedy}")
+    return scale_factor
 
 
 def _parse_size(option: str, text: str, bytes_min: int) -> int:
     try:
         size_bytes = _core.parse_bytes(text)
     except Error as error:
-        raise _usage(option, f"'{text}': {error.cause}; {error.remedy}") from error
+        _refuse(f"{option}: '{text}': {error.cause}; {error.remedy}")
     if size_bytes < bytes_min:
-        raise _usage(option, f"'{text}' is too small; use at least {_core.bytes_text(bytes_min)}")
+        _refuse(f"{option}: '{text}' is too small; use at least {_core.bytes_text(bytes_min)}")
     return size_bytes
 
 
+def _parse_path(option: str, text: str | None) -> Path | None:
+    if text is None:
+        return None
+    if not text:
+        _refuse(f"{option}: '' is no path; give one, or leave the option out")
+    return Path(text)
+
+
+def _parse_picture(text: str | None) -> Path | None:
+    path = _parse_path("--plot", text)
+    if path is not None:
+        try:
+            check_picture_path(path)
+        except Error as error:
+            _refuse(f"--plot: '{text}': {error.cause}; {error.remedy}")
+    return path
+
+
 def _parse_placement(text: str) -> str | int:
-    if text in {"fastest", "local", "none"}:
-        return text
-    if text.isdecimal():
-        return int(text)
-    raise _usage("--placement", f"'{text}' is not fastest, local, none or the number of a node")
+    if text not in PLACEMENTS and not _is_number(text):
+        _refuse(f"--placement: '{text}' is not fastest, local, none or the number of a node")
+    return int(text) if _is_number(text) else text
 
 
-def _check_threads(threads: int | None) -> int:
-    allowed = len(os.sched_getaffinity(0))
-    if threads is None:
-        return allowed
-    if not 1 <= threads <= allowed:
-        raise _usage("--threads", f"{threads} is not from 1 to {allowed}, the processors allowed")
-    return threads
+def _check_node(settings: Settings, machine: Machine) -> None:
+    if isinstance(settings.placement, int) and machine.node(settings.placement) is None:
+        there = ", ".join(str(node.id) for node in machine.nodes)
+        raise HardwareAbsentError(
+            f"place copies on node {settings.placement}",
+            f"this machine has only node {there}",
+            "choose one of these by --placement",
+        )
 
 
-def _usage(option: str, cause: str) -> typer.BadParameter:
-    return typer.BadParameter(cause, param_hint=f"'{option}'")
+def _check_capacity(settings: Settings, text: str | None, machine: Machine) -> None:
+    wanted = settings.capacity_bytes or 0
+    nodes = [node for node in machine.nodes if settings.placement in {node.id, None, *PLACEMENTS}]
+    largest = max(nodes, key=lambda node: node.capacity_bytes)
+    if 0 < largest.capacity_bytes < wanted:
+        _refuse(
+            f"--capacity: '{text}' is {_core.bytes_text(wanted)} and node {largest.id} has "
+            f"{_core.bytes_text(largest.capacity_bytes)}; use a smaller capacity"
+        )
+
+
+def _refuse(sentence: str) -> NoReturn:
+    raise WrongUseError("query", sentence)
 
 
 def _draw(plot: Path, path: Path, study: Study) -> None:
     settings = study.settings
     caption = (
-        f"{study.machine.cpu_model}, {settings.thread_count} workers, "
+        f"{study.machine.cpu_model}, {counted(settings.thread_count, 'worker')}, "
         f"chunks of {_core.bytes_text(settings.chunk_bytes)}, {study.row_count:,} rows of "
         f"{path.parent.name}/{path.name}; fastest of {TIMELINE_RUN_COUNT} runs of each mode"
     )

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace topo``: what memory, processors and movers a machine has."""
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from headrace import machine as machines
-from headrace.cli._output import print_document
+from headrace.cli._output import WrongUseError, print_document
 from headrace.cli._topo_report import render, report_console
 
 SCHEMA_NAME = "headrace-topo"
@@ -21,10 +20,16 @@ def register(app: typer.Typer) -> None:
 
 def topo(
     record: Annotated[
-        Path | None, typer.Option(help="Write the record of this machine into this file as well.")
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Write the record of this machine into this file as well."
+        ),
     ] = None,
     replay: Annotated[
-        Path | None, typer.Option(help="Describe the machine of this record instead of this one.")
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Describe the machine of this record instead of this one."
+        ),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document and nothing else.")
@@ -36,7 +41,10 @@ def topo(
     """
     if record is not None and replay is not None:
         message = "--record describes this machine and --replay another one; give one of them"
-        raise typer.BadParameter(message)
+        raise WrongUseError("topo", message)
+    for option, path in (("--record", record), ("--replay", replay)):
+        if path == "":
+            raise WrongUseError("topo", f"{option}: '' is no path; give one, or leave it out")
     if record is not None:
         machine = machines.record(record)
     elif replay is not None:
