@@ -58,6 +58,31 @@ def test_batches_of_a_long_row_group_are_joined_in_order(
     assert columns.extended_price.tolist() == [101, -202, 300]
 
 
+def test_a_long_row_group_takes_no_memory_of_its_length(tmp_path: Path) -> None:
+    row_count = 2_000_000
+    random = np.random.default_rng(1)
+    hundredths = pa.array(random.integers(0, 10**6, row_count)).cast(pa.decimal128(21, 0))
+    numbers = hundredths.cast(pa.decimal128(15, 0), safe=False)
+    dates = pa.array(random.integers(8000, 10000, row_count), pa.int32()).cast(pa.date32())
+    path = write(
+        tmp_path / "a.parquet",
+        row_count,
+        l_shipdate=dates,
+        l_discount=numbers,
+        l_quantity=numbers,
+        l_extendedprice=numbers,
+        l_comment=None,
+    )
+    before = pa.default_memory_pool()
+    counted = pa.proxy_memory_pool(before)
+    pa.set_memory_pool(counted)
+    try:
+        assert lineitem.read_lineitem(path).row_count == row_count
+    finally:
+        pa.set_memory_pool(before)
+    assert 0 < counted.max_memory() < row_count * 52 / 3  # All of it is 52 bytes per row.
+
+
 HUNDREDTHS = st.integers(-(10**14), 10**14)
 
 
