@@ -3,6 +3,7 @@
 
 import ctypes
 import gc
+import mmap
 import threading
 import time
 import weakref
@@ -330,3 +331,18 @@ def test_many_threads_share_one_copy(cache: headrace.Cache) -> None:
     assert agreed == [True] * 8
     assert cache.statistics.hits + cache.statistics.misses == 8
     assert cache.statistics.bytes_cached == source.nbytes
+
+
+def test_a_source_that_is_no_array_cannot_be_resized_or_closed_while_it_is_held(
+    cache: headrace.Cache,
+) -> None:
+    growing, mapped = bytearray(4096), mmap.mmap(-1, 4096)
+    ready(cache, growing)
+    ready(cache, mapped)
+    with pytest.raises(BufferError):
+        growing.append(0)
+    with pytest.raises(BufferError):
+        mapped.close()
+    cache.clear()
+    growing.append(0)
+    mapped.close()
