@@ -19,8 +19,9 @@ Failure describe(int os_errno, std::string tried) {
   switch (os_errno) {
     case ENOENT:
     case ENOTDIR:
+      // Without the number: its text would say the same again.
       return fail(Code::not_found, std::move(tried), "there is no such file or folder",
-                  "check the path", os_errno);
+                  "check the path");
     case EACCES:
     case EPERM:
     case EROFS:

@@ -76,7 +76,8 @@ Result<Machine> record(const std::string& path, const DiscoverOptions& options) 
 Result<Machine> replay(const std::string& path) {
   const std::string tried = fmt::format("replay the machine record '{}'", path);
   const Result<std::string> text = platform::load_file(path, kRecordBytesMax);
-  if (!text.has_value()) return fail(text.error().within(tried));
+  // The path is in the error already.
+  if (!text.has_value()) return fail(text.error().within("replay a machine record"));
   const Result<Record> record = parse_record(*text, path);
   if (!record.has_value()) return fail(record.error());
   const Result<Topology> topology = Topology::load_xml(record->hwloc_xml);
