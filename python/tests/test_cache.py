@@ -129,7 +129,7 @@ def test_a_node_can_be_named(engine: headrace.Engine) -> None:
 
 
 def test_what_cannot_be_a_cache_is_refused_in_one_sentence(engine: headrace.Engine) -> None:
-    with pytest.raises(headrace.InvalidArgumentError, match="pass a whole number from 1"):
+    with pytest.raises(headrace.InvalidArgumentError, match="a number of bytes from 1"):
         headrace.Cache(engine, 0)
     with pytest.raises(headrace.InvalidArgumentError, match="parsec"):
         headrace.Cache(engine, "1 parsec")

@@ -15,14 +15,19 @@ NODE_MAX = 2**32 - 2
 COUNT_MAX = 2**63 - 1
 
 
-def whole_number(value: object, tried: str, least: int = 0, greatest: int = COUNT_MAX) -> int:
+def whole_number(
+    value: object,
+    tried: str,
+    least: int = 0,
+    greatest: int = COUNT_MAX,
+    wanted: str = "a whole number",
+) -> int:
     """Take an integer of any kind, NumPy's included, but no truth value.
 
     Raises:
         TypeMismatchError: It is of another type.
         InvalidArgumentError: It is not from `least` to `greatest`.
     """
-    wanted = "a whole number"
     if isinstance(value, bool):
         raise TypeMismatchError(tried, "a bool was given", f"pass {wanted}")
     try:
@@ -58,8 +63,8 @@ def byte_count(value: object, tried: str) -> int:
         InvalidArgumentError: It is no size, or not positive.
     """
     if isinstance(value, str):
-        return whole_number(_core.parse_bytes(value), tried, 1)
-    return whole_number(value, tried, 1)
+        value = _core.parse_bytes(value)
+    return whole_number(value, tried, 1, wanted="a text such as '64MiB' or a number of bytes")
 
 
 def instance_of(value: object, kind: type[_T], tried: str) -> _T:

@@ -141,7 +141,9 @@ class Cache:
             machine = engine.machine if engine is not None else topo()
         instance_of(machine, Machine, "take the machine of a cache")
         if not isinstance(placement, str):
-            placement = whole_number(placement, "take the placement of a cache", 0, NODE_MAX)
+            tried = "take the placement of a cache"
+            wanted = "fastest, local, none or the number of a node"
+            placement = whole_number(placement, tried, 0, NODE_MAX, wanted)
         self.machine = machine
         self.capacity_bytes = _parse_capacity(capacity, placement, machine)
         self._owns_engine = engine is None

@@ -7,7 +7,7 @@ from decimal import Decimal
 import numpy as np
 
 from headrace import _core
-from headrace._arguments import byte_count, instance_of, whole_number
+from headrace._arguments import instance_of, whole_number
 from headrace.cache import Cache
 from headrace.errors import InvalidArgumentError, TypeMismatchError
 from headrace.lineitem import Columns
@@ -106,7 +106,7 @@ def run_q6(
         instance_of(cache, Cache, "take the cache of query 6")
     for name, array in columns.arrays().items():
         _check_column(name, array)
-    chunk_bytes = byte_count(chunk_bytes, "take the bytes per chunk of query 6")
+    chunk_bytes = whole_number(chunk_bytes, "take the bytes per chunk of query 6", 1)
     if thread_count is not None:
         thread_count = whole_number(thread_count, "take the thread count of query 6", 1, _THREADS)
     if machine is None:
