@@ -149,7 +149,7 @@ class Cache:
         self._owns_engine = engine is None
         self.engine = Engine(machine) if engine is None else engine
         self._never_moves = placement == "none" or (
-            placement == "fastest" and not machine.has_faster_tier()
+            placement == "fastest" and not machine.has_faster_node()
         )
         self._watched: dict[int, weakref.ref[npt.NDArray[Any]]] = {}
         self._held: dict[int, object] = {}
@@ -174,8 +174,10 @@ class Cache:
             ClosedError: The cache has been closed.
         """
         flat = flat_bytes(source, "source")
-        self.guard(flat)  # First: whatever comes between must not leave a move without it.
-        return Entry(self._native.access(flat), source)
+        self.guard(flat)  # First: whatever comes between must not leave an entry without it.
+        native = self._native.access(flat)
+        self.guard(flat)  # Again, for who cleared the cache in between.
+        return Entry(native, source)
 
     def flush(self, node: int | None = None) -> int:
         """Drop the entries that nobody holds, of one node or of all; tell how many."""

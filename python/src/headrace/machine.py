@@ -143,6 +143,10 @@ class Machine:
         """Tell whether some node is of a faster tier: there is something to prefetch into."""
         return self._native.has_faster_tier()
 
+    def has_faster_node(self) -> bool:
+        """Tell whether some node is faster than their own memory for the processors of another."""
+        return any(self.faster_nodes(node.id) for node in self.nodes)
+
     def faster_nodes(self, initiator: int) -> list[int]:
         """Nodes that are faster than its own memory for processors of `initiator`, best first."""
         return self._native.faster_nodes(initiator)

@@ -195,7 +195,7 @@ def run_study(
     """
     placement = settings.placement
     if placement is None:
-        placement = "fastest" if machine.has_faster_tier() else "local"
+        placement = "fastest" if machine.has_faster_node() else "local"
     capacity_bytes = settings.capacity_bytes or _bytes_moved_at_most(columns, machine, settings)
     with ExitStack() as stack:
         engine = stack.enter_context(Engine(machine))
