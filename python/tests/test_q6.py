@@ -17,7 +17,14 @@ import headrace
 from headrace.baseline import Baseline
 from headrace.lineitem import Columns, read_lineitem
 from headrace.q6 import PREFETCH_MODES, run_q6
-from headrace.q6_study import OUR_MODES, Settings, run_study
+from headrace.q6_study import (
+    OUR_MODES,
+    ROUNDS_MAX,
+    ROUNDS_MIN,
+    Settings,
+    _rounds_that_fit,
+    run_study,
+)
 from headrace.timeline import draw_timelines, timeline_lines
 
 TIME_LIMIT_S = 60
@@ -217,3 +224,9 @@ def test_a_baseline_that_is_closed_refuses(lineitem: Path) -> None:
     closed.close()
     with pytest.raises(headrace.UnsupportedError, match="compare with DuckDB"):
         closed.run()
+
+
+def test_short_rounds_are_many_and_long_ones_few() -> None:
+    assert _rounds_that_fit(0.08) == 100
+    assert _rounds_that_fit(0) == ROUNDS_MAX
+    assert _rounds_that_fit(60) == ROUNDS_MIN

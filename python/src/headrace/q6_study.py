@@ -2,7 +2,8 @@
 """Query 6 measured: prefetching off, auto and on, and DuckDB, on the same columns.
 
 Method. One round runs each of them once, in an order that is shuffled anew (with a fixed seed),
-so that none always follows the same other. The first round warms up and is not counted. The cache
+so that none always follows the same other. The first round warms up and is not counted; those that
+count are many where they are short, because a median is worth what it is taken of. The cache
 is cleared before each of our runs, so that each run that prefetches really moves; its memory is
 kept from one run to the next, as in a cache that is in service. DuckDB has its
 table in memory, in a process of its own, with as many threads; it is timed there, around
@@ -12,6 +13,7 @@ Stated are medians with minimum and maximum; ratios are ratios of medians.
 
 import random
 import statistics
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -30,6 +32,9 @@ from headrace.machine import Machine
 from headrace.q6 import Q6Run, run_q6
 
 DUCKDB = "duckdb"
+MEASURE_S = 8.0
+"""What the measured rounds take together, about, unless their number is given."""
+ROUNDS_MIN, ROUNDS_MAX = 5, 101
 OUR_MODES = ("off", "auto", "on")
 ORDER_SEED = 6
 TIMELINE_RUN_COUNT = 5
@@ -44,7 +49,7 @@ class Settings:
         prefetch: The mode that the answer and the figures are about.
         chunk_bytes: Bytes of one 8-byte column per chunk.
         thread_count: Workers, and threads of DuckDB.
-        repeat_count: Rounds that count.
+        repeat_count: Rounds that count; None: as many as take `MEASURE_S`, within bounds.
         capacity_bytes: Room of the cache per node; None is as much as is moved.
         placement: As for `headrace.Cache`; None is the fastest memory, or the caller's own node
             where no memory is faster, so that "on" has something to do.
@@ -54,7 +59,7 @@ class Settings:
     prefetch: str
     chunk_bytes: int
     thread_count: int
-    repeat_count: int
+    repeat_count: int | None
     capacity_bytes: int | None = None
     placement: str | int | None = None
     compare: bool = True
@@ -90,6 +95,11 @@ class Series:
     def times_ns(self) -> list[int]:
         """Times in the order of the rounds."""
         return [run.time_ns for run in self.runs]
+
+    @property
+    def round_count(self) -> int:
+        """Rounds that counted."""
+        return len(self.runs)
 
     @property
     def median_ns(self) -> float:
@@ -229,6 +239,11 @@ def run_study(
         )
 
 
+def _rounds_that_fit(round_s: float) -> int:
+    """As many rounds as take `MEASURE_S` if each takes `round_s`, within bounds."""
+    return max(ROUNDS_MIN, min(ROUNDS_MAX, round(MEASURE_S / max(round_s, 1e-6))))
+
+
 class _Rounds:
     """Runs every mode once per round, and keeps the times."""
 
@@ -254,14 +269,22 @@ class _Rounds:
         """One round to warm up, then those that count."""
         modes = list(self.series)
         shuffled = random.Random(ORDER_SEED)  # noqa: S311 - Nothing is secret here.
-        round_count = 1 + self._settings.repeat_count
-        for index in range(round_count):
-            shuffled.shuffle(modes)
-            for mode in modes:
-                run = self._run_baseline() if mode == DUCKDB else self._run_counted(mode)
-                if index > 0:
-                    self.series[mode].runs.append(run)
+        self._run_round(modes, shuffled)
+        for series in self.series.values():
+            series.runs.clear()
+        begin = time.monotonic()
+        self._run_round(modes, shuffled)
+        round_count = self._settings.repeat_count or _rounds_that_fit(time.monotonic() - begin)
+        progress(1 / round_count)
+        for index in range(1, round_count):
+            self._run_round(modes, shuffled)
             progress((index + 1) / round_count)
+
+    def _run_round(self, modes: list[str], shuffled: random.Random) -> None:
+        shuffled.shuffle(modes)
+        for mode in modes:
+            run = self._run_baseline() if mode == DUCKDB else self._run_counted(mode)
+            self.series[mode].runs.append(run)
 
     def run_ours(self, mode: str, *, record_timeline: bool = False) -> Q6Run:
         """Run one mode on an empty cache and see that its answer is that of all others."""

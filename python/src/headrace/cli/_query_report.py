@@ -59,7 +59,7 @@ def results_of(study: Study, path: Path) -> dict[str, Any]:
             "prefetch": settings.prefetch,
             "chunk_bytes": settings.chunk_bytes,
             "thread_count": settings.thread_count,
-            "repeat_count": settings.repeat_count,
+            "repeat_count": study.chosen.round_count,
             "capacity_bytes": study.capacity_bytes,
             "placement": study.placement,
             "engine": "cpu",
@@ -127,7 +127,7 @@ def print_report(study: Study, path: Path, plot: Path | None) -> None:
     width = Measurement.get(console, unlimited, table).maximum
     console.print(table, width=max(width, console.width))
     console.print(
-        f"Medians of {counted(settings.repeat_count, 'round')}, "
+        f"Medians of {counted(study.chosen.round_count, 'round')}, "
         "each mode once per round in shuffled order; the cache is empty before each run, but keeps "
         "its memory."
     )

@@ -91,7 +91,10 @@ def query(
             help="Workers; all processors that this process may use if not given.",
         ),
     ] = None,
-    repeat: Annotated[str, typer.Option(metavar="N", help="Measured rounds.")] = "15",
+    repeat: Annotated[
+        str | None,
+        typer.Option(metavar="N", help="Measured rounds; as many as take 8 s if not given."),
+    ] = None,
     capacity: Annotated[
         str | None,
         typer.Option(metavar="SIZE", help="Room of the cache per node; all columns if not given."),
@@ -128,7 +131,7 @@ def query(
         prefetch=_parse_choice("--prefetch", prefetch, PREFETCH_MODES, "mode"),
         chunk_bytes=_parse_size("--chunk-bytes", chunk_bytes, CHUNK_BYTES_MIN),
         thread_count=_parse_threads(threads),
-        repeat_count=_parse_count("--repeat", repeat, REPEAT_MAX),
+        repeat_count=None if repeat is None else _parse_count("--repeat", repeat, REPEAT_MAX),
         capacity_bytes=None if capacity is None else _parse_size("--capacity", capacity, 1),
         placement=None if placement is None else _parse_placement(placement),
         compare=not no_compare,
