@@ -67,7 +67,10 @@ class EngineState::Presence {
 };
 
 EngineState::EngineState(std::vector<std::unique_ptr<Mover>> movers, MoverPolicy policy)
-    : movers_(std::move(movers)), policy_(policy ? std::move(policy) : movers::near_target) {}
+    : movers_(std::move(movers)), policy_(policy ? std::move(policy) : movers::near_target) {
+  // The first use allocates all buckets: now, and not when the first waiter happens to sleep.
+  static_cast<void>(detail::parking_bucket(this));
+}
 
 bool EngineState::enter(std::uint64_t count) noexcept {
   // Late callers must not keep the count of a closed gate from being 0.

@@ -61,7 +61,7 @@ TEST(Allocation, NoneIsMadeBySubmittingMovingWaitingPollingAndStopping) {
       ASSERT_NE(job.wait().state, JobState::running);
     }
   };
-  round();  // Whatever is made at the first use, such as the parking buckets.
+  round();  // Whatever the C library makes at the first use.
   const std::size_t before = allocation_count.load_relaxed();  // The workers have ended their jobs.
   for (int i = 0; i < 200; ++i) round();
   EXPECT_EQ(allocation_count.load_relaxed() - before, 0U);
