@@ -39,7 +39,7 @@ std::optional<std::uint64_t> load_number(const std::string& path) {
 std::uint64_t load_unused_cache(const std::string& path, std::string_view field) {
   const Result<std::string> text = load_file(path, kFileBytesMax);
   if (!text.has_value()) return 0;
-  const std::size_t line = text->starts_with(field) ? 0 : text->find("\n" + std::string(field));
+  const std::size_t line = text->starts_with(field) ? 0 : text->find(fmt::format("\n{}", field));
   if (line == std::string::npos) return 0;
   return std::strtoull(text->c_str() + text->find(' ', line), nullptr, 10);
 }
