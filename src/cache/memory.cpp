@@ -88,17 +88,22 @@ class Recycled final : public MemorySource {
       HEADRACE_CHECK(found != node_of_.end(), "memory is freed once, where it came from");
       const NodeId node = found->second;
       node_of_.erase(found);
-      try {
-        kept_.emplace(std::pair(node, memory.size()), memory);
-        return;
-      } catch (const std::bad_alloc&) {
-        // There is no room to remember it by, so it is not kept.
-      }
+      if (try_keep(memory, node)) return;
     }
     upstream_->free(memory);
   }
 
  private:
+  /// False if there is no memory left to remember it by.
+  bool try_keep(std::span<std::byte> memory, NodeId node) noexcept HEADRACE_REQUIRES(mutex_) {
+    try {
+      kept_.emplace(std::pair(node, memory.size()), memory);
+      return true;
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
+  }
+
   const std::shared_ptr<MemorySource> upstream_;
   Mutex mutex_;
   std::multimap<std::pair<NodeId, std::size_t>, std::span<std::byte>> kept_

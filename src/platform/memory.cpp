@@ -153,9 +153,9 @@ std::optional<Bytes> available_on_node(NodeId node) {
 std::optional<NodeId> node_of_address(const void* address) {
 #if HEADRACE_HAS_NUMA
   if (numa_available() >= 0) {
-    const auto page =
-        reinterpret_cast<std::uintptr_t>(address) & ~(std::uintptr_t{page_bytes()} - 1);
-    void* place = reinterpret_cast<void*>(page);
+    const std::size_t offset = reinterpret_cast<std::uintptr_t>(address) % page_bytes();
+    // move_pages takes addresses that it does not write to.
+    void* place = const_cast<std::byte*>(static_cast<const std::byte*>(address) - offset);
     int status = -1;
     if (move_pages(0, 1, &place, nullptr, &status, 0) == 0 && status >= 0) {
       return NodeId(static_cast<std::uint32_t>(status));
