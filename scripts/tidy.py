@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # A layer may include those to its left; query, pmem and message do not see each other.
-LAYERS = ("base", "platform", "topo", "copy", "engine", "cache", "query")
+LAYERS = ("base", "platform", "topo", "copy", "dsa", "engine", "cache", "query")
 CPP = (".cpp", ".hpp", ".h")
 LINES_MAX = 700
 COLUMNS_MAX = {".cpp": 100, ".hpp": 100, ".h": 100, ".py": 100}
@@ -43,32 +43,32 @@ BANS = (
     Ban(
         re.compile(r"std::atomic(?!_ref)|std::memory_order|#include <atomic>"),
         "use headrace/base/atomic.hpp, whose operations name their order",
-        ("src/", "include/", "tests/", "bench/"),
+        ("src/", "emu/", "include/", "tests/", "bench/"),
         ("include/headrace/base/atomic.hpp",),
     ),
     Ban(
         re.compile(r"atomic_thread_fence|__sync_synchronize"),
         "no stand-alone fences: ThreadSanitizer does not model them",
-        ("src/", "include/", "tests/", "bench/"),
+        ("src/", "emu/", "include/", "tests/", "bench/"),
         ("src/platform/",),
     ),
     Ban(
         re.compile(r"std::(?:shared_|recursive_|timed_)?mutex\b|std::condition_variable"),
         "use headrace/base/mutex.hpp, which Clang's thread-safety analysis understands",
-        ("src/", "include/"),
+        ("src/", "emu/", "include/"),
         ("include/headrace/base/mutex.hpp",),
     ),
     Ban(
         re.compile(r"#include <(?:sys/|unistd\.h|fcntl\.h|sched\.h|dlfcn\.h|numa|pthread\.h)"),
         "the operating system is behind src/platform",
-        ("src/", "include/"),
-        ("src/platform/",),
+        ("src/", "emu/", "include/"),
+        ("src/platform/", "emu/platform/", "emu/trap/", "emu/launch/"),
     ),
     Ban(
         re.compile(r"^#\s*(?:if|ifdef|elif).*__(?:x86_64|aarch64|i386|AVX)"),
         "architecture #if belongs in src/platform or src/copy/kernels",
-        ("src/", "include/"),
-        ("src/platform/", "src/copy/kernels/", "src/query/kernels/"),
+        ("src/", "emu/", "include/"),
+        ("src/platform/", "src/copy/kernels/", "src/query/kernels/", "emu/platform/", "emu/trap/"),
     ),
     Ban(
         re.compile(r"std::c(?:out|err|log)\b|\b(?:std::)?(?:printf|puts)\("),

@@ -58,4 +58,16 @@ class Atomic {
   std::atomic<T> value_;
 };
 
+/// Ordered access to plain storage that is shared with another agent and has a fixed layout, as a
+/// completion record has.
+template <typename T>
+[[nodiscard]] T load_acquire(const T& place) noexcept {
+  // The storage is never const: atomic_ref<const T> does not exist in C++20.
+  return std::atomic_ref<T>(const_cast<T&>(place)).load(std::memory_order_acquire);
+}
+template <typename T>
+void store_release(T& place, T value) noexcept {
+  std::atomic_ref<T>(place).store(value, std::memory_order_release);
+}
+
 }  // namespace headrace

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a device is made of and how it is set up. Plain values; JSON and sysfs are made from them in
+// emu/launch.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "headrace/base/result.hpp"
+#include "headrace/dsa/portal.hpp"
+
+namespace headrace::emu {
+
+// Limits of DSA 1.0 (facts: Intel DSA architecture; seen on 4th generation Xeon).
+inline constexpr std::uint32_t kDeviceMax = 16;
+inline constexpr std::uint32_t kQueueMax = 8;
+inline constexpr std::uint32_t kEngineMax = 4;
+inline constexpr std::uint32_t kGroupMax = 4;
+inline constexpr std::uint32_t kEntryMax =
+    128;  ///< WQ entries of a device, shared out among its WQs.
+inline constexpr std::uint32_t kBatchMax = 1024;
+inline constexpr std::uint64_t kTransferBytesMax = 1ULL << 31;
+inline constexpr std::uint32_t kReadBufferMax = 96;
+inline constexpr std::uint32_t kNoGroup = ~0U;
+
+/// Registers that say what the device can do, as sysfs shows them.
+struct Capabilities {
+  std::uint64_t gen_cap = 0;
+  std::array<std::uint64_t, 4> op_cap{};
+  std::uint32_t version = 0x100;
+};
+[[nodiscard]] Capabilities capabilities();
+
+struct QueueConfig {
+  std::uint32_t group = kNoGroup;
+  dsa::QueueMode mode = dsa::QueueMode::shared;
+  std::uint32_t size = 0;
+  std::uint32_t threshold = 0;  ///< Shared WQ: entries that ENQCMD may fill.
+  std::uint32_t priority = 0;   ///< 1..15.
+  std::uint32_t batch_max = 32;
+  std::uint64_t transfer_bytes_max = 2ULL << 20;
+  bool block_on_fault = false;
+  std::array<std::uint64_t, 4> op_config{~0ULL, ~0ULL, ~0ULL, ~0ULL};
+  std::string type = "none";  ///< "none", "kernel", "user".
+  std::string name;
+  std::string driver_name;
+};
+
+struct DeviceConfig {
+  std::array<QueueConfig, kQueueMax> queues{};
+  std::array<std::uint32_t, kEngineMax> engine_groups{kNoGroup, kNoGroup, kNoGroup, kNoGroup};
+  std::uint32_t read_buffer_limit = 0;
+  int numa_node = 0;
+};
+
+/// How time and order come about.
+enum class Schedule : std::uint8_t {
+  free_running,   ///< One thread per engine; order is what happens.
+  deterministic,  ///< No thread: the seed decides each step; see docs/concepts/emulator.md.
+};
+
+/// Completions delayed to a model: a device carries `bytes_per_second` in all and answers
+/// `latency_ns` after the last byte. Zero: as fast as it goes.
+struct Pace {
+  std::uint64_t latency_ns = 0;
+  std::uint64_t bytes_per_second = 0;
+};
+
+struct EmulatorConfig {
+  std::vector<DeviceConfig> devices;
+  Schedule schedule = Schedule::free_running;
+  std::uint64_t seed = 0;
+  Pace pace;
+};
+
+/// Fails: invalid_argument naming the field, as the driver would refuse it.
+[[nodiscard]] Result<void> check(const DeviceConfig& config);
+
+/// `queue_count` WQs of type user, spread over one group with `engine_count` engines, the 128
+/// entries shared out evenly. What `headrace emulate` gives without --config.
+[[nodiscard]] DeviceConfig default_device(std::uint32_t shared_count, std::uint32_t dedicated_count,
+                                          std::uint32_t engine_count,
+                                          const std::string& queue_name);
+
+}  // namespace headrace::emu

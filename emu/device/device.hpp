@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// The device model. Three views of the same registers (emu/device/registers.hpp), which may lie in
+// memory that several processes share:
+//   Control  what the driver does: configure, enable, disable, reset, read state and statistics;
+//   Client   one process that submits; descriptors run here, in the process that owns the
+//   addresses, while
+//            credits (WQ entries), engines, priorities and statistics are shared through the
+//            registers;
+//   Device   both in one object, in this process only: for the engine's tests and for benchmarks.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "headrace/base/result.hpp"
+#include "headrace/base/units.hpp"
+#include "headrace/dsa/portal.hpp"
+#include "emu/device/config.hpp"
+#include "emu/device/faults.hpp"
+#include "emu/device/statistics.hpp"
+#include "emu/device/trace.hpp"
+#include "emu/operation/memory.hpp"
+
+namespace headrace::emu {
+
+struct Registers;  // Position-independent, lock-free atomics only; valid in shared memory.
+
+[[nodiscard]] std::size_t registers_bytes();
+
+enum class QueuePhase : std::uint8_t { disabled, enabled, draining };
+enum class DevicePhase : std::uint8_t { disabled, enabled, halted };
+
+/// Threading: shared between threads; one process at a time controls.
+class Control {
+ public:
+  /// Lays out fresh registers in `memory` (zeroed, registers_bytes() long, 64-byte aligned).
+  static Result<Control> create(std::span<std::byte> memory, const EmulatorConfig& config);
+  /// Fails: version_mismatch or corrupt_data if these are not registers of this version.
+  static Result<Control> open(std::span<std::byte> memory);
+
+  [[nodiscard]] std::uint32_t device_count() const;
+  [[nodiscard]] DeviceConfig config(DeviceId device) const;
+  /// Replaces the configuration of a disabled device or the fields of a disabled WQ.
+  Result<void> configure(DeviceId device, const DeviceConfig& config);
+
+  // The driver's commands. Errors carry the driver's cmd_status code (idxd_scmd_stat) in os_errno's
+  // stead: see CommandStatus; the last one is what sysfs shows as cmd_status.
+  Result<void> enable_device(DeviceId device);
+  /// Ends what is outstanding with kStatusAborted and forgets the WQs' configuration as idxd does.
+  Result<void> disable_device(DeviceId device);
+  Result<void> enable_queue(DeviceId device, QueueId queue);
+  /// Takes nothing new, waits for what was accepted (at most `wait_max`, then aborts it), disables.
+  Result<void> disable_queue(DeviceId device, QueueId queue, std::chrono::nanoseconds wait_max);
+  /// Aborts everything outstanding: each record says kStatusAborted, none vanishes.
+  void reset(DeviceId device);
+  /// As a device that died: nothing runs, nothing completes until reset.
+  void halt(DeviceId device);
+
+  [[nodiscard]] DevicePhase phase(DeviceId device) const;
+  [[nodiscard]] QueuePhase phase(DeviceId device, QueueId queue) const;
+  [[nodiscard]] std::uint32_t occupancy(DeviceId device, QueueId queue) const;
+  [[nodiscard]] std::uint32_t client_count(DeviceId device, QueueId queue) const;
+  [[nodiscard]] std::uint32_t command_status(DeviceId device) const;
+  [[nodiscard]] std::array<std::uint64_t, 4> error_registers(
+      DeviceId device) const;  ///< SWERROR, as sysfs `errors`.
+  void clear_command_status(DeviceId device);
+  [[nodiscard]] Statistics statistics() const;
+
+  /// A process opened or released the WQ's file; a dedicated WQ takes one: false.
+  [[nodiscard]] bool open_queue(DeviceId device, QueueId queue);
+  void release_queue(DeviceId device, QueueId queue);
+  /// Hands a descriptor to the client of `process_id`, for a submission by write(); returns when it
+  /// is finished.
+  ///
+  /// Fails: closed if that process has no Client or dies; invalid_argument for a batch (as idxd).
+  Result<void> submit_for(std::int32_t process_id, DeviceId device, QueueId queue,
+                          const dsa::Descriptor& descriptor, std::chrono::nanoseconds wait_max);
+  /// Frees the entries and engines of clients whose process is gone. Returns how many clients.
+  std::size_t reap();
+
+ private:
+  explicit Control(Registers& registers) : registers_(&registers) {}
+  Registers* registers_;
+};
+
+/// One process's connection to the devices. Async-signal-safe where it says so, because submissions
+/// come out of a signal handler.
+///
+/// Threading: shared.
+class Client {
+ public:
+  /// Takes a client's place in the registers for this process; threads start with start().
+  ///
+  /// Fails: capacity_exceeded if all places are taken.
+  static Result<std::unique_ptr<Client>> attach(std::span<std::byte> memory, Memory& client_memory);
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+  virtual ~Client() =
+      default;  ///< Ends what is outstanding as aborted, joins, gives the place back.
+
+  /// Starts the engine threads (none when deterministic). Idempotent. They block every signal.
+  virtual void start() = 0;
+  /// ENQCMD: false means retry. Async-signal-safe.
+  virtual bool enqueue(DeviceId device, QueueId queue,
+                       const dsa::Descriptor& descriptor) noexcept = 0;
+  /// MOVDIR64B. What the WQ cannot hold is dropped and counted, and SWERROR says so.
+  /// Async-signal-safe.
+  virtual void store(DeviceId device, QueueId queue,
+                     const dsa::Descriptor& descriptor) noexcept = 0;
+  /// Deterministic only: runs until nothing is outstanding. (enqueue and store call it in
+  /// `emulate`.)
+  virtual void run_until_idle() = 0;
+  /// Deterministic only: one step; false if there was nothing to do.
+  virtual bool step() = 0;
+  /// After fork, in the child: forget the parent's threads and queues, keep nothing locked. The
+  /// child attaches anew.
+  static void forget_after_fork(std::unique_ptr<Client>&& client) noexcept;
+
+ protected:
+  Client() = default;
+};
+
+/// A completion that asked for an interrupt (request_interrupt), by its handle.
+using InterruptHandler = std::function<void(std::uint32_t handle)>;
+
+struct DeviceOptions {
+  Schedule schedule = Schedule::free_running;
+  std::uint64_t seed = 0;
+  Pace pace;
+  FaultScript faults;
+  InterruptHandler interrupt;  ///< Called on an engine thread; handles are 1..1024.
+  TraceSink trace;             ///< Empty: no trace.
+};
+
+/// Emulated devices inside this process.
+///
+/// Threading: shared.
+class Device {
+ public:
+  static Result<std::unique_ptr<Device>> create(std::span<const DeviceConfig> devices,
+                                                DeviceOptions options);
+  virtual ~Device() = default;
+  /// Every WQ and device of the configuration is enabled at creation.
+  [[nodiscard]] virtual dsa::Portal& portal(DeviceId device, QueueId queue) = 0;
+  [[nodiscard]] virtual Control& control() = 0;
+  [[nodiscard]] virtual Client& client() = 0;
+
+ protected:
+  Device() = default;
+};
+
+}  // namespace headrace::emu

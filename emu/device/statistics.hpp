@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the devices did: a snapshot in plain values, per WQ and per engine, as performance counters
+// show it on hardware. Taken with Control::statistics; JSON is made of it in emu/launch.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace headrace::emu {
+
+inline constexpr std::size_t kOpcodeMax = 64;
+
+struct QueueStatistics {
+  std::string name;                  ///< "wq0.0".
+  std::uint64_t accepted_count = 0;  ///< Descriptors taken; a batch counts once here.
+  std::uint64_t retried_count = 0;   ///< ENQCMD answered with retry.
+  std::uint64_t dropped_count = 0;   ///< MOVDIR64B to a WQ that was full or not enabled.
+  std::uint64_t written_count = 0;   ///< Taken by write().
+  std::uint32_t occupancy_max = 0;   ///< Highest number of entries in use at once.
+  std::uint64_t aborted_count = 0;
+};
+
+struct EngineStatistics {
+  std::string name;                    ///< "engine0.0".
+  std::uint64_t descriptor_count = 0;  ///< Finished, those of batches included.
+  std::uint64_t batch_count = 0;
+  std::uint64_t bytes_read = 0;
+  std::uint64_t bytes_written = 0;
+  std::uint64_t page_fault_count = 0;  ///< Reported to the client.
+  std::uint64_t error_count = 0;       ///< Ended with a status above success, page faults excluded.
+  std::uint64_t busy_ns = 0;
+};
+
+struct DeviceStatistics {
+  std::string name;  ///< "dsa0".
+  std::vector<QueueStatistics> queues;
+  std::vector<EngineStatistics> engines;
+  std::array<std::uint64_t, kOpcodeMax> operations_by_opcode{};
+  std::uint64_t injected_fault_count = 0;
+};
+
+struct Statistics {
+  std::vector<DeviceStatistics> devices;
+  std::uint64_t client_count = 0;       ///< Processes that ever attached.
+  std::uint64_t lost_client_count = 0;  ///< Of these: died with entries in use.
+};
+
+}  // namespace headrace::emu

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Trace: what happened in which order, one event per line. No addresses and no wall time when
+// deterministic: the same seed gives the same bytes.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace headrace::emu {
+
+enum class TraceKind : std::uint8_t {
+  submitted,
+  retried,
+  dropped,
+  started,
+  fetched,
+  faulted,
+  finished,
+  aborted,
+  control
+};
+
+struct TraceEvent {
+  TraceKind kind = TraceKind::submitted;
+  std::uint32_t device = 0;
+  std::uint32_t queue = 0;
+  std::uint32_t engine = 0;  ///< started and later.
+  std::uint64_t sequence =
+      0;  ///< Number of the descriptor within its WQ; a batch's own share it, with `index`.
+  std::uint32_t index = 0;  ///< Within a batch, from 1; 0 for what came through the portal.
+  std::uint8_t opcode = 0;
+  std::uint8_t raw_status = 0;   ///< finished, faulted, aborted.
+  std::uint32_t byte_count = 0;  ///< Asked for, or done.
+  std::uint64_t time_ns = 0;     ///< Steps since the start when deterministic.
+};
+
+/// Called from engine threads and submitters, one at a time.
+using TraceSink = std::function<void(const TraceEvent&)>;
+
+/// One line of JSON, without a line end.
+[[nodiscard]] std::string to_json(const TraceEvent& event);
+
+}  // namespace headrace::emu
