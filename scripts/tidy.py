@@ -216,8 +216,8 @@ def check_ordered(source: Source) -> Iterator[str]:
 
 
 def holds_edges(source: Source) -> bool:
-    """Whether the file is one of the library that may use atomics."""
-    return source.path.startswith(("src/", "include/")) and not source.path.endswith("atomic.hpp")
+    """Whether the file is of the library or the emulator, and may use atomics."""
+    return source.path.startswith(("src/", "emu/", "include/")) and not source.path.endswith("atomic.hpp")
 
 
 def check_edges(tree: list[Source]) -> Iterator[str]:
