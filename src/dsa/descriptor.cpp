@@ -13,25 +13,137 @@ std::uint8_t load_status(const ::dsa_completion_record& record) {
 
 std::string_view name(Opcode opcode) {
   switch (opcode) {
-    case Opcode::noop: return "noop";
-    case Opcode::batch: return "batch";
-    case Opcode::drain: return "drain";
-    case Opcode::move: return "move";
-    case Opcode::fill: return "fill";
-    case Opcode::compare: return "compare";
-    case Opcode::compare_pattern: return "compare_pattern";
-    case Opcode::create_delta: return "create_delta";
-    case Opcode::apply_delta: return "apply_delta";
-    case Opcode::dualcast: return "dualcast";
-    case Opcode::crc: return "crc";
-    case Opcode::copy_crc: return "copy_crc";
-    case Opcode::dif_check: return "dif_check";
-    case Opcode::dif_insert: return "dif_insert";
-    case Opcode::dif_strip: return "dif_strip";
-    case Opcode::dif_update: return "dif_update";
-    case Opcode::cache_flush: return "cache_flush";
+    case Opcode::noop:
+      return "noop";
+    case Opcode::batch:
+      return "batch";
+    case Opcode::drain:
+      return "drain";
+    case Opcode::move:
+      return "move";
+    case Opcode::fill:
+      return "fill";
+    case Opcode::compare:
+      return "compare";
+    case Opcode::compare_pattern:
+      return "compare_pattern";
+    case Opcode::create_delta:
+      return "create_delta";
+    case Opcode::apply_delta:
+      return "apply_delta";
+    case Opcode::dualcast:
+      return "dualcast";
+    case Opcode::crc:
+      return "crc";
+    case Opcode::copy_crc:
+      return "copy_crc";
+    case Opcode::dif_check:
+      return "dif_check";
+    case Opcode::dif_insert:
+      return "dif_insert";
+    case Opcode::dif_strip:
+      return "dif_strip";
+    case Opcode::dif_update:
+      return "dif_update";
+    case Opcode::cache_flush:
+      return "cache_flush";
   }
   return "unknown";
+}
+
+namespace {
+
+struct StatusText {
+  Status status;
+  std::string_view name;
+  std::string_view explanation;
+};
+
+constexpr StatusText kStatusTexts[] = {
+    {Status::none, "none", "The device has not written the record yet: go on waiting."},
+    {Status::success, "success", "The descriptor was carried out."},
+    {Status::success_unexpected, "success_unexpected",
+     "The descriptor was carried out, and its result is not the expected one."},
+    {Status::page_fault, "page_fault",
+     "A page was not there: touch the address in the record and submit the rest, or allow block on "
+     "fault."},
+    {Status::page_fault_refused, "page_fault_refused",
+     "A page is not mapped for this access, and waiting for it did not help: check the addresses "
+     "and that the buffers are alive."},
+    {Status::batch_failed, "batch_failed",
+     "Some descriptors of the batch failed: look at the record of each."},
+    {Status::batch_page_fault, "batch_page_fault",
+     "The list of descriptors could not be read: touch it before submitting the batch."},
+    {Status::delta_offset_not_increasing, "delta_offset_not_increasing",
+     "The offsets of the delta record do not increase: it is damaged, or not a delta record."},
+    {Status::delta_offset_out_of_range, "delta_offset_out_of_range",
+     "An offset of the delta record lies beyond the target: the record belongs to a larger "
+     "buffer."},
+    {Status::dif_error, "dif_error",
+     "A block's integrity field does not fit its data or tags: the result byte says which."},
+    {Status::bad_opcode, "bad_opcode",
+     "The device or the work queue does not allow this opcode here: look at op_config."},
+    {Status::bad_flags, "bad_flags",
+     "A flag is not allowed with this opcode: the record names the flags."},
+    {Status::reserved_not_zero, "reserved_not_zero",
+     "A reserved field is not zero: clear the descriptor before filling it in."},
+    {Status::bad_transfer_size, "bad_transfer_size",
+     "The transfer size is zero, no multiple of the unit, or larger than the work queue allows: "
+     "split it."},
+    {Status::bad_descriptor_count, "bad_descriptor_count",
+     "A batch holds at least two descriptors and no more than the work queue allows: split it."},
+    {Status::bad_delta_size, "bad_delta_size",
+     "The size of the delta record is not allowed: a multiple of 10 bytes, at least 80 to create "
+     "one."},
+    {Status::buffers_overlap, "buffers_overlap", "Buffers overlap that this opcode wants apart."},
+    {Status::dualcast_misaligned, "dualcast_misaligned",
+     "The two targets of a dualcast must have the same offset within their pages."},
+    {Status::descriptor_list_misaligned, "descriptor_list_misaligned",
+     "The list of descriptors must be aligned to 64 bytes."},
+    {Status::bad_interrupt_handle, "bad_interrupt_handle",
+     "The interrupt handle is not one of this device: ask the driver for one, or poll."},
+    {Status::record_untranslatable, "record_untranslatable",
+     "The completion record's address is not mapped."},
+    {Status::record_misaligned, "record_misaligned",
+     "The completion record must be aligned to 32 bytes."},
+    {Status::address_misaligned, "address_misaligned",
+     "An address must be aligned to 8 bytes for this opcode."},
+    {Status::bad_privilege, "bad_privilege",
+     "The descriptor asks for a privilege that the work queue does not have."},
+    {Status::bad_traffic_class, "bad_traffic_class",
+     "The flags select a traffic class that the group does not allow."},
+    {Status::readback_page_fault, "readback_page_fault",
+     "A page was not there when the device read back what it had written: touch it and repeat."},
+    {Status::hardware_error, "hardware_error",
+     "The device met an error of its own: repeat by another way, and look at its error registers."},
+    {Status::readback_hardware_error, "readback_hardware_error",
+     "The device met an error of its own when it read back what it had written: repeat."},
+    {Status::translation_failed, "translation_failed",
+     "An address could not be translated: look at the IOMMU's messages in the kernel log."},
+};
+
+const StatusText* find(Status status) {
+  for (const StatusText& text : kStatusTexts) {
+    if (text.status == status) return &text;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::string_view name(Status status) {
+  const StatusText* const text = find(status);
+  return text != nullptr ? text->name : "unknown";
+}
+
+std::string_view explain(std::uint8_t raw_status) {
+  if (raw_status == kStatusAborted) {
+    return "The device was reset or disabled before the descriptor was carried out: submit it "
+           "again once the device is back.";
+  }
+  const StatusText* const text = find(status_of(raw_status));
+  return text != nullptr ? text->explanation
+                         : "The device gave a status that this library does not know.";
 }
 
 }  // namespace headrace::dsa
