@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "headrace/dsa/descriptor.hpp"
 #include "emu/operation/memory.hpp"
+#include "headrace/dsa/descriptor.hpp"
 
 namespace headrace::emu {
 
@@ -31,6 +31,9 @@ enum class Origin : std::uint8_t { portal, batch, kernel_write };
 [[nodiscard]] std::optional<dsa::CompletionRecord> refuse(const dsa::Descriptor& descriptor,
                                                           const Limits& limits, Origin origin);
 
+/// Carries one descriptor out. Holds some KiB of scratch, so that it needs little of a stack (a
+/// trap may run on a signal's): keep one for each engine.
+///
 /// Threading: confined to one engine.
 class Operation {
  public:
@@ -53,13 +56,29 @@ class Operation {
   [[nodiscard]] std::uint64_t bytes_written() const { return bytes_written_; }
   /// Bytes that the descriptor asks for in all, for pacing.
   [[nodiscard]] std::uint64_t bytes_total() const;
+  /// Bytes of these that are done; where an injected fault happens.
+  [[nodiscard]] std::uint64_t bytes_done() const { return done_; }
 
  private:
+  // Each family in a file of its own; true once it has ended.
+  bool advance_move(Memory& memory, std::size_t byte_count_max);  // move_fill.cpp
+
+  [[nodiscard]] dsa::Opcode opcode() const;
+  [[nodiscard]] PageFaults faults() const;
+  [[nodiscard]] std::size_t left() const { return descriptor_.xfer_size - done_; }
+  // The end: everything went well, with a result byte where the opcode has one.
+  bool succeed(std::uint8_t result = 0);
+  bool fail(const Fault& fault);
+  // Bytes done and the running values, without a status: what a resumed descriptor needs.
+  void write_progress();
+
   dsa::Descriptor descriptor_;
   dsa::CompletionRecord record_{};
+  bool block_on_fault_;
   std::uint64_t bytes_read_ = 0;
   std::uint64_t bytes_written_ = 0;
-  // The state of a running operation is the implementer's.
+  std::uint64_t done_ = 0;  // Bytes of the transfer done, from the end if downwards_.
+  bool downwards_ = false;  // move
 };
 
 }  // namespace headrace::emu

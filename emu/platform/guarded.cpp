@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+// The instructions that may fault, their table and the handler. Inline assembly, so that the
+// compiler can put no access of its own between the labels.
+#include "emu/platform/guarded.hpp"
+
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#include <algorithm>
+#include <array>
+
+#include "headrace/base/mutex.hpp"
+
+#if !defined(__x86_64__)
+#error \
+    "the emulated DSA knows the faults of x86-64 only: configure with HEADRACE_BUILD_EMULATOR=OFF"
+#endif
+
+#if defined(__SANITIZE_THREAD__)
+#define HEADRACE_EMU_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define HEADRACE_EMU_TSAN 1
+#endif
+#endif
+
+// One line of the table: a fault in [begin, end) goes on at `landing`. Distances, so that the table
+// needs no relocation.
+#define HEADRACE_GUARD(begin, end, landing)         \
+  ".pushsection headrace_guarded,\"a\",@progbits\n" \
+  ".balign 4\n"                                     \
+  ".long " begin " - ., " end " - ., " landing      \
+  " - .\n"                                          \
+  ".popsection\n"
+
+#if defined(HEADRACE_EMU_TSAN)
+extern "C" {
+void __tsan_read_range(void* address, unsigned long byte_count);
+void __tsan_write_range(void* address, unsigned long byte_count);
+void __tsan_release(void* address);
+}
+#endif
+
+namespace headrace::emu::guarded {
+namespace {
+
+struct Guard {
+  std::int32_t begin, end, landing;
+};
+
+// The linker sets these to the ends of the section.
+extern "C" {
+// NOLINTBEGIN(bugprone-reserved-identifier): the linker's names.
+[[gnu::visibility("hidden")]] extern const Guard __start_headrace_guarded[];
+[[gnu::visibility("hidden")]] extern const Guard __stop_headrace_guarded[];
+// NOLINTEND(bugprone-reserved-identifier)
+}
+
+constexpr std::uint64_t kTrapPageFault = 14;
+constexpr std::uint64_t kErrorWrite = 2;
+constexpr std::uint64_t kStopped = 1ULL << 32;  // Tells a stop without error code from none.
+
+// What the handler leaves in RAX and RDX.
+struct Trap {
+  std::uint64_t address = 0;
+  std::uint64_t code = 0;  // kStopped | trap number << 16 | error code
+};
+
+void saw_read([[maybe_unused]] Address first, [[maybe_unused]] std::size_t byte_count) {
+#if defined(HEADRACE_EMU_TSAN)
+  if (byte_count > 0) __tsan_read_range(reinterpret_cast<void*>(first), byte_count);
+#endif
+}
+
+void saw_write([[maybe_unused]] Address first, [[maybe_unused]] std::size_t byte_count) {
+#if defined(HEADRACE_EMU_TSAN)
+  if (byte_count > 0) __tsan_write_range(reinterpret_cast<void*>(first), byte_count);
+#endif
+}
+
+bool canonical(Address address) {
+  const auto top = static_cast<std::int64_t>(address) >> 47;
+  return top == 0 || top == -1;
+}
+
+// A page fault tells address and direction. An address that no page can have (general protection)
+// tells neither, but then one of the two is not canonical.
+Stop stop_of(const Trap& trap, Address target, Address source) {
+  if (((trap.code >> 16) & 0xff) == kTrapPageFault) {
+    return {trap.address, (trap.code & kErrorWrite) != 0};
+  }
+  if (!canonical(source)) return {source, false};
+  return {target, true};
+}
+
+// Moves of fewer bytes go 16 at a time: the string instruction takes its time to start.
+constexpr std::size_t kStringBytesMin = 512;
+
+std::size_t blocks_up(Address target, Address source, std::size_t byte_count, Trap& trap) {
+  asm volatile(
+      "1: subq $16, %%rcx\n"
+      "   jb 4f\n"
+      "2: movups (%%rsi), %%xmm0\n"
+      "   movups %%xmm0, (%%rdi)\n"
+      "3: addq $16, %%rsi\n"
+      "   addq $16, %%rdi\n"
+      "   jmp 1b\n"
+      "4: addq $16, %%rcx\n"  // A fault lands here too, and finds its byte below.
+      "   jz 7f\n"
+      "5: movb (%%rsi), %%r8b\n"
+      "   movb %%r8b, (%%rdi)\n"
+      "6: incq %%rsi\n"
+      "   incq %%rdi\n"
+      "   decq %%rcx\n"
+      "   jnz 5b\n"
+      "7:\n" HEADRACE_GUARD("2b", "3b", "4b") HEADRACE_GUARD("5b", "6b", "7b")
+      : "+D"(target), "+S"(source), "+c"(byte_count), "+a"(trap.address), "+d"(trap.code)
+      :
+      : "memory", "cc", "r8", "xmm0");
+  return byte_count;
+}
+
+std::size_t string_up(Address target, Address source, std::size_t byte_count, Trap& trap) {
+  // Fast strings store out of order among themselves, but never past the byte where they fault, and
+  // never after a later store.
+  asm volatile(
+      "1: rep movsb\n"
+      "2:\n" HEADRACE_GUARD("1b", "2b", "2b")
+      : "+D"(target), "+S"(source), "+c"(byte_count), "+a"(trap.address), "+d"(trap.code)
+      :
+      : "memory", "cc");
+  return byte_count;
+}
+
+// One load and one store a turn: had a turn several, the first stores could overwrite source bytes
+// that the byte loop must read again after a fault of the last.
+std::size_t blocks_down(Address target, Address source, std::size_t byte_count, Trap& trap) {
+  asm volatile(
+      "1: subq $16, %%rcx\n"
+      "   jb 4f\n"
+      "2: movups (%%rsi,%%rcx), %%xmm0\n"
+      "   movups %%xmm0, (%%rdi,%%rcx)\n"
+      "3: jmp 1b\n"
+      "4: addq $16, %%rcx\n"
+      "   jz 7f\n"
+      "5: movb -1(%%rsi,%%rcx), %%r8b\n"
+      "   movb %%r8b, -1(%%rdi,%%rcx)\n"
+      "6: decq %%rcx\n"
+      "   jnz 5b\n"
+      "7:\n" HEADRACE_GUARD("2b", "3b", "4b") HEADRACE_GUARD("5b", "6b", "7b")
+      : "+D"(target), "+S"(source), "+c"(byte_count), "+a"(trap.address), "+d"(trap.code)
+      :
+      : "memory", "cc", "r8", "xmm0");
+  return byte_count;
+}
+
+constexpr Address kLineBytes = 64;
+constexpr std::size_t kPageBytes = 4096;  // Of x86-64; larger ones are multiples.
+
+using Handler = struct sigaction;
+Mutex g_install;
+std::array<Handler, 2> g_former{};  // For SIGSEGV and SIGBUS; written before ours is in place.
+bool g_installed HEADRACE_GUARDED_BY(g_install) = false;
+
+void on_signal(int signal, siginfo_t* info, void* ucontext) {
+  if (handle(signal, info, ucontext)) return;
+  const Handler& former = g_former.at(signal == SIGSEGV ? 0 : 1);
+  if ((former.sa_flags & SA_SIGINFO) != 0) {
+    former.sa_sigaction(signal, info, ucontext);
+  } else if (former.sa_handler == SIG_DFL || former.sa_handler == SIG_IGN) {
+    // The instruction runs again and ends the program as it would have without us; a signal that
+    // somebody sent has no instruction, so send it once more.
+    ::sigaction(signal, &former, nullptr);
+    if (info->si_code <= 0) ::raise(signal);
+  } else {
+    former.sa_handler(signal);
+  }
+}
+
+}  // namespace
+
+Extent copy_up(Address target, Address source, std::size_t byte_count) noexcept {
+  Trap trap;
+  const std::size_t left = byte_count < kStringBytesMin
+                               ? blocks_up(target, source, byte_count, trap)
+                               : string_up(target, source, byte_count, trap);
+  const std::size_t done = byte_count - left;
+  saw_read(source, done);
+  saw_write(target, done);
+  if (left == 0) return {byte_count, std::nullopt};
+  return {done, stop_of(trap, target + done, source + done)};
+}
+
+Extent copy_down(Address target, Address source, std::size_t byte_count) noexcept {
+  Trap trap;
+  const std::size_t left = blocks_down(target, source, byte_count, trap);
+  saw_read(source + left, byte_count - left);
+  saw_write(target + left, byte_count - left);
+  if (left == 0) return {byte_count, std::nullopt};
+  return {byte_count - left, stop_of(trap, target + left - 1, source + left - 1)};
+}
+
+Extent store_status(Address target, std::uint8_t value) noexcept {
+  Trap trap;
+  std::uint64_t left = 1;
+#if defined(HEADRACE_EMU_TSAN)
+  __tsan_release(reinterpret_cast<void*>(target));
+#endif
+  // edge: completion-record (release)
+  // A store of x86-64 becomes visible after every earlier one but the non-temporal, and whoever
+  // makes those fences them (none here).
+  asm volatile(
+      "1: movb %b[value], (%%rdi)\n"
+      "2: xorl %%ecx, %%ecx\n"
+      "3:\n" HEADRACE_GUARD("1b", "2b", "3b")
+      : "+D"(target), "+c"(left), "+a"(trap.address), "+d"(trap.code)
+      : [value] "r"(value)
+      : "memory", "cc");
+  if (left == 0) return {1, std::nullopt};
+  return {0, stop_of(trap, target, 0)};
+}
+
+Extent flush_lines(Address target, std::size_t byte_count) noexcept {
+  if (byte_count == 0) return {};
+  Trap trap;
+  const Address first = target & ~(kLineBytes - 1);
+  Address line = first;
+  std::uint64_t left = (target + byte_count - first + kLineBytes - 1) / kLineBytes;
+  asm volatile(
+      "1: clflush (%%rdi)\n"
+      "2: addq $64, %%rdi\n"
+      "   decq %%rcx\n"
+      "   jnz 1b\n"
+      "3: mfence\n" HEADRACE_GUARD("1b", "2b", "3b")
+      : "+D"(line), "+c"(left), "+a"(trap.address), "+d"(trap.code)
+      :
+      : "memory", "cc");
+  if (left == 0) return {byte_count, std::nullopt};
+  const std::size_t done = line > target ? line - target : 0;
+  Stop stop = stop_of(trap, line, 0);
+  stop.write = false;
+  return {done, stop};
+}
+
+std::size_t resident_up(Address first, std::size_t byte_count) noexcept {
+  std::array<unsigned char, 128> present;
+  const Address end = first + byte_count;
+  Address page = first & ~Address{kPageBytes - 1};
+  while (page < end) {
+    const std::size_t pages =
+        std::min<std::size_t>(present.size(), (end - page + kPageBytes - 1) / kPageBytes);
+    std::size_t known = pages;
+    if (::mincore(reinterpret_cast<void*>(page), pages * kPageBytes, present.data()) != 0) {
+      // Somewhere a page is not mapped: find it.
+      known = 1;
+      if (::mincore(reinterpret_cast<void*>(page), kPageBytes, present.data()) != 0) break;
+    }
+    for (std::size_t index = 0; index < known; ++index, page += kPageBytes) {
+      if ((present.at(index) & 1U) == 0) return page > first ? page - first : 0;
+    }
+  }
+  return page >= end ? byte_count : (page > first ? page - first : 0);
+}
+
+std::size_t resident_down(Address first, std::size_t byte_count) noexcept {
+  // Rare (a move onto the end of its own source), so page by page.
+  const Address end = first + byte_count;
+  Address beyond = (end + kPageBytes - 1) & ~Address{kPageBytes - 1};
+  while (beyond > first) {
+    unsigned char present = 0;
+    const Address page = beyond - kPageBytes;
+    if (::mincore(reinterpret_cast<void*>(page), kPageBytes, &present) != 0 ||
+        (present & 1U) == 0) {
+      return beyond < end ? end - beyond : 0;
+    }
+    beyond = page;
+  }
+  return byte_count;
+}
+
+bool handle(int signal, const siginfo_t* info, void* ucontext) noexcept {
+  if ((signal != SIGSEGV && signal != SIGBUS) || info->si_code <= 0) return false;
+  auto& registers = static_cast<ucontext_t*>(ucontext)->uc_mcontext.gregs;
+  const auto at = static_cast<Address>(registers[REG_RIP]);
+  for (const Guard* guard = __start_headrace_guarded; guard != __stop_headrace_guarded; ++guard) {
+    const auto place = [](const std::int32_t& distance) {
+      return reinterpret_cast<Address>(&distance) +
+             static_cast<Address>(static_cast<std::int64_t>(distance));
+    };
+    if (at < place(guard->begin) || at >= place(guard->end)) continue;
+    const auto trap = static_cast<std::uint64_t>(registers[REG_TRAPNO]);
+    const auto error = static_cast<std::uint64_t>(registers[REG_ERR]);
+    registers[REG_RAX] = registers[REG_CR2];
+    registers[REG_RDX] = static_cast<greg_t>(kStopped | (trap & 0xff) << 16 | (error & 0xffff));
+    registers[REG_RIP] = static_cast<greg_t>(place(guard->landing));
+    return true;
+  }
+  return false;
+}
+
+void install() noexcept {
+  const Lock lock(g_install);
+  if (g_installed) return;
+  Handler ours{};
+  ours.sa_sigaction = on_signal;
+  ours.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  ::sigemptyset(&ours.sa_mask);
+  // First what was there, then ours: our handler may run at once, on another thread.
+  ::sigaction(SIGSEGV, nullptr, &g_former[0]);
+  ::sigaction(SIGBUS, nullptr, &g_former[1]);
+  ::sigaction(SIGSEGV, &ours, nullptr);
+  ::sigaction(SIGBUS, &ours, nullptr);
+  g_installed = true;
+}
+
+}  // namespace headrace::emu::guarded
