@@ -8,13 +8,38 @@
 
 namespace headrace::emu {
 
+using dsa::Opcode;
+
+// The scratch stays as it is: 8 KiB to clear would cost more than many an operation.
+// NOLINTNEXTLINE(cppcoreguidelines-pro-type-member-init)
 Operation::Operation(const dsa::Descriptor& descriptor, const Limits& limits)
     : descriptor_(descriptor), block_on_fault_(rules::blocks_on_fault(descriptor, limits)) {
-  downwards_ = opcode() == dsa::Opcode::move && rules::moves_downwards(descriptor);
+  switch (opcode()) {
+    case Opcode::move:
+      downwards_ = rules::moves_downwards(descriptor);
+      break;
+    case Opcode::dif_check:
+    case Opcode::dif_strip:
+      source_tags_ = {descriptor.chk_ref_tag_seed, descriptor.chk_app_tag_seed,
+                      descriptor.chk_app_tag_mask};
+      break;
+    case Opcode::dif_insert:
+      target_tags_ = {descriptor.ins_ref_tag_seed, descriptor.ins_app_tag_seed,
+                      descriptor.ins_app_tag_mask};
+      break;
+    case Opcode::dif_update:
+      source_tags_ = {descriptor.src_ref_tag_seed, descriptor.src_app_tag_seed,
+                      descriptor.src_app_tag_mask};
+      target_tags_ = {descriptor.dest_ref_tag_seed, descriptor.dest_app_tag_seed,
+                      descriptor.dest_app_tag_mask};
+      break;
+    default:
+      break;
+  }
 }
 
-dsa::Opcode Operation::opcode() const {
-  return static_cast<dsa::Opcode>(descriptor_.opcode);
+Opcode Operation::opcode() const {
+  return static_cast<Opcode>(descriptor_.opcode);
 }
 
 PageFaults Operation::faults() const {
@@ -22,25 +47,78 @@ PageFaults Operation::faults() const {
 }
 
 std::uint64_t Operation::bytes_total() const {
-  return opcode() == dsa::Opcode::noop ? 0 : descriptor_.xfer_size;
+  if (opcode() == Opcode::noop) return 0;
+  // Of a delta record it is the record that is read through, whatever the size of its target.
+  return opcode() == Opcode::apply_delta ? descriptor_.delta_rec_size : descriptor_.xfer_size;
+}
+
+std::size_t Operation::left() const {
+  return bytes_total() - done_;
 }
 
 bool Operation::advance(Memory& memory, std::size_t byte_count_max) {
+  if (opcode() == Opcode::noop) return succeed();
+  const std::uint64_t end = done_ + std::max<std::uint64_t>(byte_count_max, 1);
+  while (done_ < end) {
+    if (piece(memory, end - done_)) return true;
+  }
+  return false;
+}
+
+bool Operation::piece(Memory& memory, std::size_t byte_count_max) {
   switch (opcode()) {
-    case dsa::Opcode::noop:
-      return succeed();
-    case dsa::Opcode::move:
-      return advance_move(memory, byte_count_max);
-    default:
+    case Opcode::move:
+      return move_piece(memory, byte_count_max);
+    case Opcode::fill:
+      return fill_piece(memory, byte_count_max);
+    case Opcode::compare:
+      return compare_piece(memory, byte_count_max);
+    case Opcode::compare_pattern:
+      return compare_pattern_piece(memory, byte_count_max);
+    case Opcode::create_delta:
+      return create_delta_piece(memory, byte_count_max);
+    case Opcode::apply_delta:
+      return apply_delta_piece(memory, byte_count_max);
+    case Opcode::dualcast:
+      return dualcast_piece(memory, byte_count_max);
+    case Opcode::crc:
+    case Opcode::copy_crc:
+      return crc_piece(memory, byte_count_max);
+    case Opcode::dif_check:
+    case Opcode::dif_insert:
+    case Opcode::dif_strip:
+    case Opcode::dif_update:
+      return dif_piece(memory);
+    case Opcode::cache_flush:
+      return flush_piece(memory, byte_count_max);
+    case Opcode::noop:
+    case Opcode::batch:
+    case Opcode::drain:
       break;
   }
-  end_with_status(static_cast<std::uint8_t>(dsa::Status::bad_opcode));
-  return true;
+  return fail(dsa::Status::bad_opcode);
+}
+
+Reach Operation::read(Memory& memory, std::span<std::byte> into, Address source) {
+  const Reach reach = memory.read(into, source, faults());
+  bytes_read_ += reach.byte_count;
+  return reach;
+}
+
+Reach Operation::write(Memory& memory, Address target, std::span<const std::byte> from) {
+  const Reach reach = memory.write(target, from, faults());
+  bytes_written_ += reach.byte_count;
+  return reach;
 }
 
 bool Operation::succeed(std::uint8_t result) {
-  record_.status = static_cast<std::uint8_t>(dsa::Status::success);
+  const bool expected = rules::is_expected(descriptor_, result);
+  record_.status =
+      static_cast<std::uint8_t>(expected ? dsa::Status::success : dsa::Status::success_unexpected);
   record_.result = result;
+  // All of it is said by zero; a comparison says how far it had to look. [T]
+  record_.bytes_completed = left() == 0 ? 0 : static_cast<std::uint32_t>(done_);
+  write_values();
   return true;
 }
 
@@ -49,20 +127,80 @@ bool Operation::fail(const Fault& fault) {
   return true;
 }
 
+bool Operation::fail(dsa::Status status) {
+  end_with_status(static_cast<std::uint8_t>(status));
+  return true;
+}
+
 void Operation::end_with_fault(const Fault& fault) {
-  record_.status = rules::fault_status(block_on_fault_, fault.write);
   record_.fault_addr = rules::reported_address(fault.address);
-  write_progress();
+  end_with_status(rules::fault_status(block_on_fault_, fault.write));
 }
 
 void Operation::end_with_status(std::uint8_t raw_status) {
   record_.status = raw_status;
   write_progress();
+  write_values();
 }
 
 void Operation::write_progress() {
-  record_.bytes_completed = static_cast<std::uint32_t>(done_);
-  if (opcode() == dsa::Opcode::move) record_.result = downwards_ ? rules::kResultDownwards : 0;
+  switch (opcode()) {
+    case Opcode::move:
+      record_.result = downwards_ ? rules::kResultDownwards : 0;
+      record_.bytes_completed = static_cast<std::uint32_t>(done_);
+      break;
+    case Opcode::fill: {
+      const bool wide = (descriptor_.flags & rules::kFlagLongPattern) != 0;
+      record_.bytes_completed = rules::resumable(done_, wide ? 16 : 8);
+      break;
+    }
+    case Opcode::compare_pattern:
+      record_.bytes_completed = rules::resumable(done_, 8);
+      break;
+    case Opcode::create_delta:
+      delta_bytes_ = resume_bytes_;
+      record_.bytes_completed = static_cast<std::uint32_t>(resume_done_);
+      break;
+    case Opcode::apply_delta:
+      record_.bytes_completed = rules::resumable(done_, rules::kDeltaResumeBytes);
+      break;
+    default:
+      record_.bytes_completed = static_cast<std::uint32_t>(done_);
+      break;
+  }
+}
+
+void Operation::write_values() {
+  switch (opcode()) {
+    case Opcode::create_delta:
+      record_.delta_rec_size = delta_bytes_;
+      break;
+    case Opcode::crc:
+    case Opcode::copy_crc:
+      record_.crc_val = crc_value();
+      break;
+    case Opcode::dif_check:
+    case Opcode::dif_strip:
+      record_.dif_chk_ref_tag = source_tags_.reference;
+      record_.dif_chk_app_tag_mask = source_tags_.application_mask;
+      record_.dif_chk_app_tag = source_tags_.application;
+      break;
+    case Opcode::dif_insert:
+      record_.dif_ins_ref_tag = target_tags_.reference;
+      record_.dif_ins_app_tag_mask = target_tags_.application_mask;
+      record_.dif_ins_app_tag = target_tags_.application;
+      break;
+    case Opcode::dif_update:
+      record_.dif_upd_src_ref_tag = source_tags_.reference;
+      record_.dif_upd_src_app_tag_mask = source_tags_.application_mask;
+      record_.dif_upd_src_app_tag = source_tags_.application;
+      record_.dif_upd_dest_ref_tag = target_tags_.reference;
+      record_.dif_upd_dest_app_tag_mask = target_tags_.application_mask;
+      record_.dif_upd_dest_app_tag = target_tags_.application;
+      break;
+    default:
+      break;
+  }
 }
 
 }  // namespace headrace::emu

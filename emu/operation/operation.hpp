@@ -4,9 +4,11 @@
 // nothing of queues and engines. The rules of each opcode lie in emu/operation/rules.hpp.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "emu/operation/memory.hpp"
 #include "headrace/dsa/descriptor.hpp"
@@ -60,25 +62,72 @@ class Operation {
   [[nodiscard]] std::uint64_t bytes_done() const { return done_; }
 
  private:
-  // Each family in a file of its own; true once it has ended.
-  bool advance_move(Memory& memory, std::size_t byte_count_max);  // move_fill.cpp
+  // One piece of each family's work, at most `byte_count_max` bytes but at least a unit; true once
+  // the record is complete. A file for each family.
+  bool move_piece(Memory& memory, std::size_t byte_count_max);             // move_fill.cpp
+  bool fill_piece(Memory& memory, std::size_t byte_count_max);             // move_fill.cpp
+  bool dualcast_piece(Memory& memory, std::size_t byte_count_max);         // move_fill.cpp
+  bool flush_piece(Memory& memory, std::size_t byte_count_max);            // move_fill.cpp
+  bool compare_piece(Memory& memory, std::size_t byte_count_max);          // compare.cpp
+  bool compare_pattern_piece(Memory& memory, std::size_t byte_count_max);  // compare.cpp
+  bool create_delta_piece(Memory& memory, std::size_t byte_count_max);     // delta.cpp
+  bool apply_delta_piece(Memory& memory, std::size_t byte_count_max);      // delta.cpp
+  bool crc_piece(Memory& memory, std::size_t byte_count_max);              // crc.cpp
+  bool dif_piece(Memory& memory);                                          // dif.cpp
+
+  bool piece(Memory& memory, std::size_t byte_count_max);
+  std::size_t load_pattern();
+  bool take_difference(std::size_t same, std::size_t byte_count);
+  void take_entries(const std::byte* entries, std::size_t count, std::uint64_t chunk_end);
+  [[nodiscard]] std::uint32_t crc_value() const;
+  unsigned check_dif(const std::byte* block, const std::byte* dif) const;
+  void make_dif(const std::byte* block, std::byte* dif) const;
 
   [[nodiscard]] dsa::Opcode opcode() const;
   [[nodiscard]] PageFaults faults() const;
-  [[nodiscard]] std::size_t left() const { return descriptor_.xfer_size - done_; }
-  // The end: everything went well, with a result byte where the opcode has one.
+  [[nodiscard]] std::size_t left() const;
+  Reach read(Memory& memory, std::span<std::byte> into, Address source);
+  Reach write(Memory& memory, Address target, std::span<const std::byte> from);
+  // The ends. Each returns true.
   bool succeed(std::uint8_t result = 0);
   bool fail(const Fault& fault);
-  // Bytes done and the running values, without a status: what a resumed descriptor needs.
+  bool fail(dsa::Status status);
+  // Bytes done and the running values: what a resumed descriptor needs.
   void write_progress();
+  void write_values();
+
+  // A block of 4104 bytes with its integrity field, in whole lines.
+  static constexpr std::size_t kScratchBytes = 4160;
+  // What the families of copies and comparisons take at once.
+  static constexpr std::size_t kChunkBytes = 4096;
+
+  struct Tags {
+    std::uint32_t reference = 0;
+    std::uint16_t application = 0;
+    std::uint16_t application_mask = 0;
+  };
 
   dsa::Descriptor descriptor_;
   dsa::CompletionRecord record_{};
   bool block_on_fault_;
   std::uint64_t bytes_read_ = 0;
   std::uint64_t bytes_written_ = 0;
-  std::uint64_t done_ = 0;  // Bytes of the transfer done, from the end if downwards_.
-  bool downwards_ = false;  // move
+  std::uint64_t done_ = 0;  // Bytes of bytes_total() done, from the end if downwards_.
+
+  // What a family keeps between two pieces.
+  bool downwards_ = false;          // move
+  bool begun_ = false;              // fill, compare_pattern: pattern laid out; crc: seed taken
+  std::uint32_t crc_ = 0;           // crc, copy_crc: reflected register
+  std::uint32_t delta_bytes_ = 0;   // create_delta: size of the record so far
+  std::uint32_t resume_bytes_ = 0;  // create_delta: size of the record at resume_done_
+  std::uint64_t resume_done_ = 0;   // create_delta
+  std::int32_t last_offset_ = -1;   // apply_delta
+  Tags source_tags_;                // dif_check, dif_strip, dif_update: of the next block
+  Tags target_tags_;                // dif_insert, dif_update: of the next block
+
+  // Not set to zero: every use writes first.
+  std::array<std::byte, kScratchBytes> first_;
+  std::array<std::byte, kScratchBytes> second_;
 };
 
 }  // namespace headrace::emu

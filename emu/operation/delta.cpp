@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Create and apply a delta record: entries of 10 bytes, each the offset of a unit of 8 bytes (in
+// units) and the unit as it is in the second source.
+#include <algorithm>
+
+#include "emu/operation/operation.hpp"
+#include "emu/operation/rules.hpp"
+#include "emu/platform/bytes.hpp"
+
+namespace headrace::emu {
+namespace {
+
+constexpr std::size_t kUnit = rules::kDeltaUnitBytes;
+constexpr std::size_t kEntry = rules::kDeltaEntryBytes;
+// Two sources share one scratch, and every unit may make an entry in the other.
+constexpr std::size_t kSourceBytes = 2048;
+static_assert(kSourceBytes / kUnit * kEntry <= 4160);
+constexpr std::size_t kRecordBytes = 4000;
+
+}  // namespace
+
+// Counts `count` entries that are in the record now, and notes where the operation could be
+// resumed.
+void Operation::take_entries(const std::byte* entries, std::size_t count, std::uint64_t chunk_end) {
+  for (std::size_t index = 0; index < count; ++index) {
+    delta_bytes_ += kEntry;
+    if (delta_bytes_ % rules::kDeltaResumeBytes != 0) continue;
+    resume_bytes_ = delta_bytes_;
+    resume_done_ = (bytes::load_little<std::uint16_t>(entries + index * kEntry) + 1ULL) * kUnit;
+  }
+  if (delta_bytes_ == resume_bytes_) resume_done_ = std::max(resume_done_, chunk_end);
+}
+
+bool Operation::create_delta_piece(Memory& memory, std::size_t byte_count_max) {
+  const std::size_t asked = std::max(byte_count_max / kUnit * kUnit, kUnit);
+  const std::size_t byte_count = std::min({left(), asked, kSourceBytes});
+  std::byte* const left_bytes = first_.data();
+  std::byte* const right_bytes = first_.data() + kSourceBytes;
+  const Reach one = read(memory, {left_bytes, byte_count}, descriptor_.src_addr + done_);
+  const Reach two = read(memory, {right_bytes, one.byte_count}, descriptor_.src2_addr + done_);
+
+  // The entries of as many whole units as both sources have.
+  const std::size_t whole = two.byte_count / kUnit * kUnit;
+  std::size_t entry_count = 0;
+  std::size_t taken = 0;  // Bytes of source whose entries there is room for.
+  bool full = false;
+  for (; taken < whole; taken += kUnit) {
+    if (bytes::first_difference(left_bytes + taken, right_bytes + taken, kUnit) == kUnit) continue;
+    const std::size_t record_bytes = delta_bytes_ + (entry_count + 1) * kEntry;
+    full = record_bytes > descriptor_.max_delta_size;
+    if (full) break;
+    std::byte* const entry = second_.data() + entry_count++ * kEntry;
+    bytes::store_little(entry, static_cast<std::uint16_t>((done_ + taken) / kUnit));
+    for (std::size_t index = 0; index < kUnit; ++index) {
+      entry[2 + index] = right_bytes[taken + index];
+    }
+  }
+
+  const Reach record = write(memory, descriptor_.delta_addr + delta_bytes_,
+                             std::span(second_).first(entry_count * kEntry));
+  take_entries(second_.data(), record.byte_count / kEntry, record.fault ? 0 : done_ + taken);
+  if (record.fault) return fail(*record.fault);
+  done_ += taken;
+  if (full) return succeed(rules::kResultOverflow);
+  if (two.fault) return fail(*two.fault);
+  if (one.fault) return fail(*one.fault);
+  if (left() > 0) return false;
+  return succeed(delta_bytes_ > 0 ? rules::kResultDifferent : rules::kResultEqual);
+}
+
+bool Operation::apply_delta_piece(Memory& memory, std::size_t byte_count_max) {
+  const std::size_t asked = std::max(byte_count_max / kEntry * kEntry, kEntry);
+  const std::size_t byte_count = std::min({left(), asked, kRecordBytes});
+  const Reach record =
+      read(memory, std::span(first_).first(byte_count), descriptor_.src_addr + done_);
+  for (std::size_t at = 0; at + kEntry <= record.byte_count; at += kEntry) {
+    const std::int32_t offset = bytes::load_little<std::uint16_t>(first_.data() + at);
+    if (offset <= last_offset_) return fail(dsa::Status::delta_offset_not_increasing);
+    const std::uint64_t place = static_cast<std::uint64_t>(offset) * kUnit;
+    if (place >= descriptor_.xfer_size) return fail(dsa::Status::delta_offset_out_of_range);
+    const Reach target =
+        write(memory, descriptor_.dst_addr + place, std::span(first_).subspan(at + 2, kUnit));
+    if (target.fault) return fail(*target.fault);
+    last_offset_ = offset;
+    done_ += kEntry;
+  }
+  if (record.fault) return fail(*record.fault);
+  return left() == 0 && succeed();
+}
+
+}  // namespace headrace::emu

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emu/platform/bytes.hpp"
+
+#include <cpuid.h>
+#include <immintrin.h>
+
+#include <array>
+#include <bit>
+
+namespace headrace::emu::bytes {
+namespace {
+
+constexpr std::uint32_t kCastagnoliReflected = 0x82f63b78;
+constexpr std::uint16_t kT10 = 0x8bb7;
+constexpr std::size_t kSliceCount = 8;
+
+// Entry [s][b]: what byte b becomes after s more zero bytes; so eight bytes go in one step.
+template <typename T>
+using Slices = std::array<std::array<T, 256>, kSliceCount>;
+
+constexpr Slices<std::uint32_t> make_castagnoli() {
+  Slices<std::uint32_t> slices{};
+  for (std::uint32_t byte = 0; byte < 256; ++byte) {
+    std::uint32_t value = byte;
+    for (int bit = 0; bit < 8; ++bit) {
+      value = value >> 1 ^ ((value & 1) != 0 ? kCastagnoliReflected : 0);
+    }
+    slices[0][byte] = value;
+  }
+  for (std::size_t slice = 1; slice < kSliceCount; ++slice) {
+    for (std::size_t byte = 0; byte < 256; ++byte) {
+      const std::uint32_t value = slices[slice - 1][byte];
+      slices[slice][byte] = value >> 8 ^ slices[0][value & 0xff];
+    }
+  }
+  return slices;
+}
+
+constexpr Slices<std::uint16_t> make_t10() {
+  Slices<std::uint16_t> slices{};
+  for (std::uint32_t byte = 0; byte < 256; ++byte) {
+    std::uint32_t value = byte << 8;
+    for (int bit = 0; bit < 8; ++bit) {
+      value = (value << 1 ^ ((value & 0x8000) != 0 ? kT10 : 0)) & 0xffff;
+    }
+    slices[0][byte] = static_cast<std::uint16_t>(value);
+  }
+  for (std::size_t slice = 1; slice < kSliceCount; ++slice) {
+    for (std::size_t byte = 0; byte < 256; ++byte) {
+      const std::uint32_t value = slices[slice - 1][byte];
+      slices[slice][byte] =
+          static_cast<std::uint16_t>((value << 8 & 0xffff) ^ slices[0][value >> 8]);
+    }
+  }
+  return slices;
+}
+
+constexpr Slices<std::uint32_t> kCastagnoliSlices = make_castagnoli();
+constexpr Slices<std::uint16_t> kT10Slices = make_t10();
+
+template <typename T>
+std::size_t at(T value) {
+  return static_cast<std::size_t>(value & 0xff);
+}
+
+[[gnu::target("sse4.2")]] std::uint32_t crc32c_by_instruction(
+    std::uint32_t value, std::span<const std::byte> data) noexcept {
+  std::uint64_t wide = value;
+  const std::byte* from = data.data();
+  std::size_t left = data.size();
+  for (; left >= 8; left -= 8, from += 8) {
+    wide = _mm_crc32_u64(wide, load_little<std::uint64_t>(from));
+  }
+  auto narrow = static_cast<std::uint32_t>(wide);
+  for (; left > 0; --left, ++from) {
+    narrow = _mm_crc32_u8(narrow, std::to_integer<std::uint8_t>(*from));
+  }
+  return narrow;
+}
+
+// Asked of the CPU itself: __builtin_cpu_supports needs a constructor to have run, and programs
+// submit before ours has.
+bool has_crc_instruction() {
+  unsigned eax = 0;
+  unsigned ebx = 0;
+  unsigned ecx = 0;
+  unsigned edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_SSE4_2) != 0;
+}
+
+__m128i load_vector(const std::byte* from) {
+  return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+}
+
+}  // namespace
+
+std::size_t first_difference(const std::byte* left, const std::byte* right,
+                             std::size_t byte_count) noexcept {
+  std::size_t index = 0;
+  for (; index + 64 <= byte_count; index += 64) {
+    const auto equal = [&](std::size_t offset) {
+      return _mm_cmpeq_epi8(load_vector(left + index + offset),
+                            load_vector(right + index + offset));
+    };
+    const __m128i all =
+        _mm_and_si128(_mm_and_si128(equal(0), equal(16)), _mm_and_si128(equal(32), equal(48)));
+    if (_mm_movemask_epi8(all) != 0xffff) break;
+  }
+  while (index < byte_count && left[index] == right[index]) ++index;
+  return index;
+}
+
+void repeat(std::span<std::byte> target, std::span<const std::byte> pattern) noexcept {
+  std::size_t from = 0;
+  for (std::byte& byte : target) {
+    byte = pattern[from];
+    from = from + 1 == pattern.size() ? 0 : from + 1;
+  }
+}
+
+void reverse_bits(std::span<std::byte> target) noexcept {
+  for (std::byte& byte : target) {
+    auto value = std::to_integer<unsigned>(byte);
+    value = (value & 0x55U) << 1 | (value >> 1 & 0x55U);
+    value = (value & 0x33U) << 2 | (value >> 2 & 0x33U);
+    value = (value & 0x0fU) << 4 | value >> 4;
+    byte = static_cast<std::byte>(value & 0xffU);
+  }
+}
+
+std::uint32_t crc32c(std::uint32_t value, std::span<const std::byte> data) noexcept {
+  static const bool kInstruction = has_crc_instruction();
+  return kInstruction ? crc32c_by_instruction(value, data) : crc32c_by_table(value, data);
+}
+
+std::uint32_t crc32c_by_table(std::uint32_t value, std::span<const std::byte> data) noexcept {
+  const auto& slices = kCastagnoliSlices;
+  const std::byte* from = data.data();
+  std::size_t left = data.size();
+  for (; left >= 8; left -= 8, from += 8) {
+    const std::uint64_t word = load_little<std::uint64_t>(from) ^ value;
+    value = slices[7][at(word)] ^ slices[6][at(word >> 8)] ^ slices[5][at(word >> 16)] ^
+            slices[4][at(word >> 24)] ^ slices[3][at(word >> 32)] ^ slices[2][at(word >> 40)] ^
+            slices[1][at(word >> 48)] ^ slices[0][at(word >> 56)];
+  }
+  for (; left > 0; --left, ++from) {
+    value = value >> 8 ^ slices[0][at(value ^ std::to_integer<std::uint32_t>(*from))];
+  }
+  return value;
+}
+
+std::uint16_t crc16_t10(std::uint16_t value, std::span<const std::byte> data) noexcept {
+  const auto& slices = kT10Slices;
+  const std::byte* from = data.data();
+  std::size_t left = data.size();
+  for (; left >= 8; left -= 8, from += 8) {
+    const std::uint64_t word = load_big<std::uint64_t>(from) ^ std::uint64_t{value} << 48;
+    value = static_cast<std::uint16_t>(slices[7][at(word >> 56)] ^ slices[6][at(word >> 48)] ^
+                                       slices[5][at(word >> 40)] ^ slices[4][at(word >> 32)] ^
+                                       slices[3][at(word >> 24)] ^ slices[2][at(word >> 16)] ^
+                                       slices[1][at(word >> 8)] ^ slices[0][at(word)]);
+  }
+  for (; left > 0; --left, ++from) {
+    const auto byte = std::to_integer<unsigned>(*from);
+    value = static_cast<std::uint16_t>((unsigned{value} << 8 & 0xffffU) ^
+                                       slices[0][(value >> 8 ^ byte) & 0xffU]);
+  }
+  return value;
+}
+
+}  // namespace headrace::emu::bytes
