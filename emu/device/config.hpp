@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "emu/device/faults.hpp"
 #include "headrace/base/result.hpp"
 #include "headrace/dsa/portal.hpp"
 
@@ -73,6 +74,10 @@ struct EmulatorConfig {
   Schedule schedule = Schedule::free_running;
   std::uint64_t seed = 0;
   Pace pace;
+  FaultScript faults;
+  /// Deterministic only: a submission runs everything to its end before it returns, as a program
+  /// needs that knows nothing of steps.
+  bool run_in_submission = false;
 };
 
 /// Fails: invalid_argument naming the field, as the driver would refuse it.

@@ -18,14 +18,14 @@
 #include <string>
 #include <vector>
 
-#include "headrace/base/result.hpp"
-#include "headrace/base/units.hpp"
-#include "headrace/dsa/portal.hpp"
 #include "emu/device/config.hpp"
 #include "emu/device/faults.hpp"
 #include "emu/device/statistics.hpp"
 #include "emu/device/trace.hpp"
 #include "emu/operation/memory.hpp"
+#include "headrace/base/result.hpp"
+#include "headrace/base/units.hpp"
+#include "headrace/dsa/portal.hpp"
 
 namespace headrace::emu {
 
@@ -89,6 +89,15 @@ class Control {
   Registers* registers_;
 };
 
+/// A completion that asked for an interrupt (request_interrupt), by its handle.
+using InterruptHandler = std::function<void(std::uint32_t handle)>;
+
+struct ClientOptions {
+  /// Called by submitters, possibly in a signal handler, and by engine threads, one at a time.
+  TraceSink trace;
+  InterruptHandler interrupt;  ///< Called on an engine thread.
+};
+
 /// One process's connection to the devices. Async-signal-safe where it says so, because submissions
 /// come out of a signal handler.
 ///
@@ -98,7 +107,8 @@ class Client {
   /// Takes a client's place in the registers for this process; threads start with start().
   ///
   /// Fails: capacity_exceeded if all places are taken.
-  static Result<std::unique_ptr<Client>> attach(std::span<std::byte> memory, Memory& client_memory);
+  static Result<std::unique_ptr<Client>> attach(std::span<std::byte> memory, Memory& client_memory,
+                                                ClientOptions options = {});
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
   virtual ~Client() =
@@ -125,9 +135,6 @@ class Client {
  protected:
   Client() = default;
 };
-
-/// A completion that asked for an interrupt (request_interrupt), by its handle.
-using InterruptHandler = std::function<void(std::uint32_t handle)>;
 
 struct DeviceOptions {
   Schedule schedule = Schedule::free_running;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 
 namespace headrace::emu {
@@ -35,10 +36,15 @@ struct TraceEvent {
   std::uint64_t time_ns = 0;     ///< Steps since the start when deterministic.
 };
 
-/// Called from engine threads and submitters, one at a time.
+/// Called from engine threads and submitters, one at a time; where programs are trapped, a
+/// submitter is a signal handler.
 using TraceSink = std::function<void(const TraceEvent&)>;
 
-/// One line of JSON, without a line end.
+inline constexpr std::size_t kTraceLineMax = 320;  ///< Room that any line fits into.
+
+/// One line of JSON, without a line end. Returns its length. Async-signal-safe.
+std::size_t write_json(const TraceEvent& event, std::span<char> into) noexcept;
+/// The same as a string.
 [[nodiscard]] std::string to_json(const TraceEvent& event);
 
 }  // namespace headrace::emu

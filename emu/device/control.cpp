@@ -1,0 +1,519 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the driver does with the devices. Its rules are idxd's (drivers/dma/idxd/{device,sysfs}.c)
+// as far as clients can see them.
+#include <linux/idxd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "emu/device/registers.hpp"
+#include "emu/platform/wait.hpp"
+
+namespace headrace::emu {
+namespace {
+
+using std::chrono::nanoseconds;
+constexpr nanoseconds kLookEvery = std::chrono::milliseconds(1);
+constexpr nanoseconds kAbortMax = std::chrono::seconds(2);
+constexpr std::uint64_t kReapEveryNs = 20'000'000;
+
+std::uint32_t value(DevicePhase phase) {
+  return static_cast<std::uint32_t>(phase);
+}
+std::uint32_t value(QueuePhase phase) {
+  return static_cast<std::uint32_t>(phase);
+}
+
+std::string device_name(DeviceId device) {
+  return "dsa" + std::to_string(device.value());
+}
+std::string queue_name(DeviceId device, QueueId queue) {
+  return "wq" + std::to_string(device.value()) + "." + std::to_string(queue.value());
+}
+
+DevicePhase phase_of(const DeviceRegisters& device) {
+  return static_cast<DevicePhase>(load_phase(device.phase).phase());
+}
+QueuePhase phase_of(const QueueRegisters& queue) {
+  return static_cast<QueuePhase>(load_phase(queue.phase).phase());
+}
+
+/// The driver's refusal: its cmd_status code is kept for sysfs, and travels in os_errno's stead.
+Failure refuse(DeviceRegisters& device, idxd_scmd_stat status, Code code, std::string tried,
+               std::string cause, std::string remedy) {
+  device.command_status.store_relaxed(static_cast<std::uint32_t>(status));  // for a reader only
+  return fail(code, std::move(tried), std::move(cause), std::move(remedy),
+              static_cast<int>(static_cast<std::uint32_t>(status)));
+}
+
+void store_config(QueueRegisters& queue, const QueueConfig& config) {
+  // Relaxed: published by the phase that enables the WQ.
+  queue.group.store_relaxed(config.group);
+  queue.mode.store_relaxed(static_cast<std::uint32_t>(config.mode));
+  queue.entry_count.store_relaxed(config.size);
+  queue.threshold.store_relaxed(config.threshold);
+  queue.priority.store_relaxed(config.priority);
+  queue.batch_max.store_relaxed(config.batch_max);
+  queue.transfer_bytes_max.store_relaxed(config.transfer_bytes_max);
+  queue.block_on_fault.store_relaxed(config.block_on_fault ? 1 : 0);
+  for (std::size_t i = 0; i < config.op_config.size(); ++i) {
+    queue.op_config[i].store_relaxed(config.op_config[i]);
+  }
+  queue.type.store(config.type);
+  queue.name.store(config.name);
+  queue.driver_name.store(config.driver_name);
+}
+
+bool same(const QueueConfig& a, const QueueConfig& b) {
+  return a.group == b.group && a.mode == b.mode && a.size == b.size && a.threshold == b.threshold &&
+         a.priority == b.priority && a.batch_max == b.batch_max &&
+         a.transfer_bytes_max == b.transfer_bytes_max && a.block_on_fault == b.block_on_fault &&
+         a.op_config == b.op_config && a.type == b.type && a.name == b.name &&
+         a.driver_name == b.driver_name;
+}
+
+/// Whether the engines have finished whatever they were about when the entries ran out: an entry
+/// is given back just before the record is written.
+class EngineWatch {
+ public:
+  explicit EngineWatch(const DeviceRegisters& device) : device_(device) {
+    for (std::size_t i = 0; i < kEngineMax; ++i) {
+      // edge: emu-engine (acquire)
+      held_[i] = device.engines[i].holder.load_acquire() != kNobody;
+      turns_[i] = device.engines[i].turn.load_relaxed();  // read after the holder
+    }
+  }
+  [[nodiscard]] bool passed() {
+    for (std::size_t i = 0; i < kEngineMax; ++i) {
+      if (!held_[i]) continue;
+      // edge: emu-engine (acquire)
+      const bool free = device_.engines[i].holder.load_acquire() == kNobody;
+      // edge: emu-turn (acquire)
+      if (free || device_.engines[i].turn.load_acquire() != turns_[i]) held_[i] = false;
+    }
+    return std::none_of(held_.begin(), held_.end(), [](bool held) { return held; });
+  }
+
+ private:
+  const DeviceRegisters& device_;
+  std::array<bool, kEngineMax> held_{};
+  std::array<std::uint64_t, kEngineMax> turns_{};
+};
+
+/// Waits until `idle` says so. Reaps meanwhile: a dead client gives nothing back by itself.
+template <typename Idle>
+bool await(Registers& registers, DeviceRegisters& device, nanoseconds wait_max, Idle idle) {
+  const std::uint64_t begun = platform::now_ns();
+  const std::uint64_t limit =
+      begun + static_cast<std::uint64_t>(std::max<std::int64_t>(0, wait_max.count()));
+  std::uint64_t reaped = begun;
+  while (true) {
+    // edge: emu-released (acquire)
+    const std::uint32_t released = device.released.load_acquire();
+    if (idle()) return true;
+    const std::uint64_t now = platform::now_ns();
+    if (now >= limit) return false;
+    if (now - reaped >= kReapEveryNs) {
+      reap_clients(registers);
+      reaped = now;
+    }
+    device.waiter_count.fetch_add_relaxed(1);  // the wait is bounded: a lost wake costs 1 ms
+    platform::sleep_on(device.released, released,
+                       std::min<nanoseconds>(kLookEvery, nanoseconds(limit - now)));
+    device.waiter_count.fetch_sub_relaxed(1);  // as above
+  }
+}
+
+bool await_queues(Registers& registers, DeviceRegisters& device, nanoseconds wait_max,
+                  std::uint32_t queue_mask) {
+  const std::uint64_t begun = platform::now_ns();
+  const bool empty = await(registers, device, wait_max, [&] {
+    for (std::uint32_t q = 0; q < kQueueMax; ++q) {
+      if ((queue_mask >> q & 1U) != 0 && occupancy(device.queues[q]) != 0) return false;
+    }
+    return true;
+  });
+  if (!empty) return false;
+  EngineWatch watch(device);
+  const auto spent = nanoseconds(platform::now_ns() - begun);
+  return await(registers, device, std::max(wait_max - spent, kLookEvery),
+               [&] { return watch.passed(); });
+}
+
+}  // namespace
+
+Result<Control> Control::create(std::span<std::byte> memory, const EmulatorConfig& config) {
+  const std::string tried = "lay out the registers of the emulated devices";
+  if (memory.size() < sizeof(Registers) ||
+      reinterpret_cast<std::uintptr_t>(memory.data()) % alignof(Registers) != 0) {
+    return fail(Code::invalid_argument, tried, "the memory is too short or not aligned",
+                "give registers_bytes() bytes at a multiple of 64");
+  }
+  if (config.devices.empty() || config.devices.size() > kDeviceMax) {
+    return fail(Code::invalid_argument, tried,
+                std::to_string(config.devices.size()) + " devices were asked for",
+                "ask for 1 to " + std::to_string(kDeviceMax));
+  }
+  auto* registers = new (memory.data()) Registers;
+  // Relaxed: all of it is published by `magic`.
+  registers->version.store_relaxed(kRegistersVersion);
+  registers->device_count.store_relaxed(static_cast<std::uint32_t>(config.devices.size()));
+  registers->byte_count = sizeof(Registers);
+  registers->schedule = config.schedule;
+  registers->run_in_submission = config.run_in_submission;
+  registers->seed = config.seed;
+  registers->pace = config.pace;
+  registers->faults = config.faults;
+  Control control(*registers);
+  for (std::uint32_t d = 0; d < config.devices.size(); ++d) {
+    if (auto done = control.configure(DeviceId(d), config.devices[d]); !done) {
+      return fail(done.error().within(tried));
+    }
+  }
+  registers->magic.store_release(kRegistersMagic);  // edge: emu-registers (release)
+  return control;
+}
+
+Result<Control> Control::open(std::span<std::byte> memory) {
+  auto registers = open_registers(memory);
+  if (!registers) return fail(registers.error());
+  return Control(**registers);
+}
+
+std::uint32_t Control::device_count() const {
+  return registers_->device_count.load_relaxed();  // fixed at creation
+}
+
+DeviceConfig Control::config(DeviceId device) const {
+  const DeviceRegisters& from = registers_->devices[device.value()];
+  DeviceConfig config;
+  for (std::size_t q = 0; q < kQueueMax; ++q) config.queues[q] = load_config(from.queues[q]);
+  // Relaxed: the controller's own fields.
+  for (std::size_t e = 0; e < kEngineMax; ++e) {
+    config.engine_groups[e] = from.engines[e].group.load_relaxed();
+  }
+  config.read_buffer_limit = from.read_buffer_limit.load_relaxed();
+  config.numa_node = from.numa_node.load_relaxed();
+  return config;
+}
+
+Result<void> Control::configure(DeviceId device, const DeviceConfig& config) {
+  const std::string tried = "configure " + device_name(device);
+  if (auto sound = check(config); !sound) return fail(sound.error().within(tried));
+  DeviceRegisters& into = registers_->devices[device.value()];
+  const DeviceConfig former = this->config(device);
+  const bool enabled = phase_of(into) != DevicePhase::disabled;
+  if (enabled && former.engine_groups != config.engine_groups) {
+    return refuse(into, IDXD_SCMD_DEV_ENABLED, Code::permission_denied, tried,
+                  "engines cannot change their group while the device is enabled",
+                  "disable the device first");
+  }
+  for (std::uint32_t q = 0; q < kQueueMax; ++q) {
+    const QueuePhase phase = phase_of(into.queues[q]);
+    if (phase != QueuePhase::disabled && !same(former.queues[q], config.queues[q])) {
+      return refuse(into, IDXD_SCMD_WQ_ENABLED, Code::permission_denied, tried,
+                    queue_name(device, QueueId(q)) + " is enabled", "disable it first");
+    }
+    if (enabled && (former.queues[q].size != config.queues[q].size ||
+                    former.queues[q].group != config.queues[q].group)) {
+      return refuse(into, IDXD_SCMD_DEV_ENABLED, Code::permission_denied, tried,
+                    queue_name(device, QueueId(q)) +
+                        " cannot change its size or group while the device is enabled",
+                    "disable the device first");
+    }
+  }
+  for (std::size_t q = 0; q < kQueueMax; ++q) {
+    if (!same(former.queues[q], config.queues[q])) store_config(into.queues[q], config.queues[q]);
+  }
+  // Relaxed: published by the phase of the device.
+  for (std::size_t e = 0; e < kEngineMax; ++e) {
+    into.engines[e].group.store_relaxed(config.engine_groups[e]);
+  }
+  into.read_buffer_limit.store_relaxed(config.read_buffer_limit);
+  into.numa_node.store_relaxed(config.numa_node);
+  return {};
+}
+
+Result<void> Control::enable_device(DeviceId device) {
+  const std::string tried = "enable " + device_name(device);
+  DeviceRegisters& registers = registers_->devices[device.value()];
+  clear_command_status(device);
+  if (phase_of(registers) != DevicePhase::disabled) {
+    return refuse(registers, IDXD_SCMD_DEV_ENABLED, Code::invalid_argument, tried,
+                  "it is enabled already", "disable it first");
+  }
+  bool any = false;
+  for (const QueueConfig& queue : config(device).queues) {
+    if (queue.size == 0) continue;
+    any = true;
+    if (queue.group == kNoGroup) {
+      return refuse(registers, IDXD_SCMD_WQ_NO_GRP, Code::invalid_argument, tried,
+                    "a WQ with entries has no group", "give its group_id");
+    }
+  }
+  if (!any) {
+    return refuse(registers, IDXD_SCMD_WQ_NONE_CONFIGURED, Code::invalid_argument, tried,
+                  "no WQ has entries", "give at least one WQ a size");
+  }
+  change_phase(registers.phase, value(DevicePhase::enabled), true);
+  return {};
+}
+
+Result<void> Control::disable_device(DeviceId device) {
+  DeviceRegisters& registers = registers_->devices[device.value()];
+  clear_command_status(device);
+  if (phase_of(registers) == DevicePhase::disabled) {
+    return refuse(registers, IDXD_SCMD_DEV_NOT_ENABLED, Code::invalid_argument,
+                  "disable " + device_name(device), "it is not enabled", "enable it first");
+  }
+  for (QueueRegisters& queue : registers.queues) {
+    change_phase(queue.phase, value(QueuePhase::disabled), true);
+  }
+  change_phase(registers.phase, value(DevicePhase::disabled), true);
+  ring_all(*registers_, device.value());
+  await_queues(*registers_, registers, kAbortMax, ~0U);
+  for (QueueRegisters& queue : registers.queues) {
+    store_config(queue, QueueConfig{});
+    queue.virtual_time.store_relaxed(0);  // nothing is queued
+  }
+  for (EngineRegisters& engine : registers.engines)
+    engine.group.store_relaxed(kNoGroup);  // as above
+  return {};
+}
+
+Result<void> Control::enable_queue(DeviceId device, QueueId queue) {
+  const std::string tried = "enable " + queue_name(device, queue);
+  DeviceRegisters& registers = registers_->devices[device.value()];
+  QueueRegisters& into = registers.queues[queue.value()];
+  clear_command_status(device);
+  const QueueConfig found = load_config(into);
+  if (phase_of(registers) != DevicePhase::enabled) {
+    return refuse(registers, IDXD_SCMD_DEV_NOT_ENABLED, Code::invalid_argument, tried,
+                  "its device is not enabled", "enable the device first");
+  }
+  if (phase_of(into) != QueuePhase::disabled) {
+    return refuse(registers, IDXD_SCMD_WQ_ENABLED, Code::invalid_argument, tried,
+                  "it is enabled already", "disable it first");
+  }
+  if (found.group == kNoGroup) {
+    return refuse(registers, IDXD_SCMD_WQ_NO_GRP, Code::invalid_argument, tried, "it has no group",
+                  "give its group_id");
+  }
+  if (found.name.empty()) {
+    return refuse(registers, IDXD_SCMD_WQ_NO_NAME, Code::invalid_argument, tried, "it has no name",
+                  "give it one");
+  }
+  if (found.size == 0) {
+    return refuse(registers, IDXD_SCMD_WQ_NO_SIZE, Code::invalid_argument, tried,
+                  "it has no entries", "give it a size");
+  }
+  if (found.mode == dsa::QueueMode::shared && found.threshold == 0) {
+    return refuse(registers, IDXD_SCMD_WQ_NO_THRESH, Code::invalid_argument, tried,
+                  "it is shared and has no threshold", "give it one, up to its size");
+  }
+  if (found.priority == 0) {
+    // The driver refuses nothing here, the device's configuration check does. [I]
+    return refuse(registers, IDXD_SCMD_DEV_DMA_ERR, Code::invalid_argument, tried,
+                  "it has no priority", "give it one of 1 to 15");
+  }
+  // Clients that left entries behind while the WQ was disabled hold none of a later one.
+  reap_clients(*registers_);
+  change_phase(into.phase, value(QueuePhase::enabled), true);
+  return {};
+}
+
+Result<void> Control::disable_queue(DeviceId device, QueueId queue, nanoseconds wait_max) {
+  DeviceRegisters& registers = registers_->devices[device.value()];
+  QueueRegisters& into = registers.queues[queue.value()];
+  clear_command_status(device);
+  if (phase_of(into) != QueuePhase::enabled) {
+    return refuse(registers, IDXD_SCMD_DEV_NOT_ENABLED, Code::invalid_argument,
+                  "disable " + queue_name(device, queue), "it is not enabled", "enable it first");
+  }
+  change_phase(into.phase, value(QueuePhase::draining), false);
+  const std::uint32_t mask = 1U << queue.value();
+  const bool drained = await_queues(*registers_, registers, wait_max, mask);
+  change_phase(into.phase, value(QueuePhase::disabled), true);
+  ring_all(*registers_, device.value());
+  if (!drained) await_queues(*registers_, registers, kAbortMax, mask);
+  return {};
+}
+
+void Control::reset(DeviceId device) {
+  reset_device(*registers_, device.value());
+  await_queues(*registers_, registers_->devices[device.value()], kAbortMax, ~0U);
+}
+
+void Control::halt(DeviceId device) {
+  halt_device(*registers_, device.value());
+}
+
+DevicePhase Control::phase(DeviceId device) const {
+  return phase_of(registers_->devices[device.value()]);
+}
+
+QueuePhase Control::phase(DeviceId device, QueueId queue) const {
+  return phase_of(registers_->devices[device.value()].queues[queue.value()]);
+}
+
+std::uint32_t Control::occupancy(DeviceId device, QueueId queue) const {
+  return emu::occupancy(registers_->devices[device.value()].queues[queue.value()]);
+}
+
+std::uint32_t Control::client_count(DeviceId device, QueueId queue) const {
+  // Relaxed: a figure for a reader.
+  return registers_->devices[device.value()].queues[queue.value()].open_count.load_relaxed();
+}
+
+std::uint32_t Control::command_status(DeviceId device) const {
+  return registers_->devices[device.value()].command_status.load_relaxed();  // as above
+}
+
+std::array<std::uint64_t, 4> Control::error_registers(DeviceId device) const {
+  std::array<std::uint64_t, 4> words{};
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    // Relaxed: figures for a reader.
+    words[i] = registers_->devices[device.value()].error_registers[i].load_relaxed();
+  }
+  return words;
+}
+
+void Control::clear_command_status(DeviceId device) {
+  registers_->devices[device.value()].command_status.store_relaxed(0);  // for a reader only
+}
+
+Statistics Control::statistics() const {
+  Statistics statistics;
+  // Relaxed, all of it: each figure is right by itself.
+  statistics.client_count = registers_->client_count.load_relaxed();
+  statistics.lost_client_count = registers_->lost_client_count.load_relaxed();
+  for (std::uint32_t d = 0; d < device_count(); ++d) {
+    const DeviceRegisters& device = registers_->devices[d];
+    DeviceStatistics& into = statistics.devices.emplace_back();
+    into.name = device_name(DeviceId(d));
+    for (std::uint32_t q = 0; q < kQueueMax; ++q) {
+      const QueueRegisters& queue = device.queues[q];
+      if (queue.entry_count.load_relaxed() == 0 && queue.accepted_count.load_relaxed() == 0) {
+        continue;
+      }
+      into.queues.push_back({.name = queue_name(DeviceId(d), QueueId(q)),
+                             .accepted_count = queue.accepted_count.load_relaxed(),
+                             .retried_count = queue.retried_count.load_relaxed(),
+                             .dropped_count = queue.dropped_count.load_relaxed(),
+                             .written_count = queue.written_count.load_relaxed(),
+                             .occupancy_max = queue.occupancy_max.load_relaxed(),
+                             .aborted_count = queue.aborted_count.load_relaxed()});
+    }
+    for (std::uint32_t e = 0; e < kEngineMax; ++e) {
+      const EngineRegisters& engine = device.engines[e];
+      if (engine.group.load_relaxed() == kNoGroup && engine.descriptor_count.load_relaxed() == 0) {
+        continue;
+      }
+      into.engines.push_back({.name = "engine" + std::to_string(d) + "." + std::to_string(e),
+                              .descriptor_count = engine.descriptor_count.load_relaxed(),
+                              .batch_count = engine.batch_count.load_relaxed(),
+                              .bytes_read = engine.bytes_read.load_relaxed(),
+                              .bytes_written = engine.bytes_written.load_relaxed(),
+                              .page_fault_count = engine.page_fault_count.load_relaxed(),
+                              .error_count = engine.error_count.load_relaxed(),
+                              .busy_ns = engine.busy_ns.load_relaxed()});
+    }
+    for (std::size_t i = 0; i < kOpcodeMax; ++i) {
+      into.operations_by_opcode[i] = device.operations_by_opcode[i].load_relaxed();
+    }
+    into.injected_fault_count = device.injected_fault_count.load_relaxed();
+  }
+  return statistics;
+}
+
+bool Control::open_queue(DeviceId device, QueueId queue) {
+  QueueRegisters& registers = registers_->devices[device.value()].queues[queue.value()];
+  std::uint32_t found = registers.open_count.load_relaxed();  // the exchange decides
+  while (true) {
+    const bool dedicated = registers.mode.load_relaxed() ==  // fixed while the WQ is enabled
+                           static_cast<std::uint32_t>(dsa::QueueMode::dedicated);
+    if (dedicated && found != 0) return false;
+    if (registers.open_count.compare_exchange_relaxed(found, found + 1)) return true;  // a count
+  }
+}
+
+void Control::release_queue(DeviceId device, QueueId queue) {
+  // Relaxed: a count.
+  registers_->devices[device.value()].queues[queue.value()].open_count.fetch_sub_relaxed(1);
+}
+
+Result<void> Control::submit_for(std::int32_t process_id, DeviceId device, QueueId queue,
+                                 const dsa::Descriptor& descriptor, nanoseconds wait_max) {
+  const std::string tried = "submit a descriptor by write() for process " +
+                            std::to_string(process_id) + " to " + queue_name(device, queue);
+  if (descriptor.opcode == static_cast<std::uint8_t>(dsa::Opcode::batch)) {
+    return fail(Code::invalid_argument, tried, "a batch cannot be written",
+                "map the portal, or submit its descriptors one by one");
+  }
+  const std::uint64_t limit =
+      platform::now_ns() + static_cast<std::uint64_t>(std::max<std::int64_t>(0, wait_max.count()));
+  for (std::uint32_t index = 0; index < kClientMax; ++index) {
+    ClientRegisters& client = registers_->clients[index];
+    // edge: emu-client (acquire)
+    const PlaceWord place{client.place.load_acquire()};
+    if (place.process_id() != process_id) continue;
+    const Owner owner = owner_of(index, place.incarnation());
+    if (is_dead(*registers_, owner)) continue;
+    MailboxRegisters& mailbox = client.mailbox;
+    bool posted = false;
+    while (true) {
+      std::uint32_t state = MailboxRegisters::free;
+      if (!posted) {
+        // edge: emu-mailbox (acq_rel)
+        if (mailbox.state.compare_exchange_acq_rel(state, MailboxRegisters::filling)) {
+          // Relaxed: published by the state.
+          mailbox.device.store_relaxed(device.value());
+          mailbox.queue.store_relaxed(queue.value());
+          std::array<std::uint64_t, 8> words{};
+          std::memcpy(words.data(), &descriptor, sizeof words);
+          for (std::size_t i = 0; i < words.size(); ++i) {
+            mailbox.descriptor[i].store_relaxed(words[i]);
+          }
+          mailbox.state.store_release(MailboxRegisters::posted);  // edge: emu-mailbox (release)
+          posted = true;
+          ring(client, device.value());
+          continue;
+        }
+      } else {
+        state = mailbox.state.load_acquire();  // edge: emu-mailbox (acquire)
+        if (state == MailboxRegisters::finished || state == MailboxRegisters::refused) {
+          mailbox.state.store_release(MailboxRegisters::free);  // edge: emu-mailbox (release)
+          platform::wake(mailbox.state, kClientMax);
+          if (state == MailboxRegisters::finished) return {};
+          return fail(Code::closed, tried, "the WQ is not enabled", "enable it first");
+        }
+      }
+      const std::uint64_t now = platform::now_ns();
+      if (now >= limit || is_dead(*registers_, owner)) {
+        if (posted) {
+          // Taken back if nobody has begun; what runs already is finished into nothing.
+          state = MailboxRegisters::posted;
+          // edge: emu-mailbox (acq_rel)
+          if (!mailbox.state.compare_exchange_acq_rel(state, MailboxRegisters::free)) {
+            state = MailboxRegisters::running;
+            mailbox.state.compare_exchange_acq_rel(state, MailboxRegisters::left);
+          }
+        }
+        return fail(Code::closed, tried, "the process did not run it in time or is gone",
+                    "look whether it is stopped");
+      }
+      platform::sleep_on(
+          mailbox.state, state,
+          std::min<nanoseconds>(std::chrono::milliseconds(50), nanoseconds(limit - now)));
+    }
+  }
+  return fail(Code::closed, tried, "the process has no connection to the devices",
+              "start it with 'headrace emulate'");
+}
+
+std::size_t Control::reap() {
+  return reap_clients(*registers_);
+}
+
+}  // namespace headrace::emu

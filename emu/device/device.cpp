@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// Devices inside this process: registers in memory of its own, a controller and a client.
+#include "emu/device/device.hpp"
+
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "emu/device/registers.hpp"
+
+namespace headrace::emu {
+namespace {
+
+struct FreeAligned {
+  void operator()(std::byte* memory) const { ::operator delete[](memory, std::align_val_t(64)); }
+};
+using RegisterMemory = std::unique_ptr<std::byte[], FreeAligned>;
+
+class LocalPortal final : public dsa::Portal {
+ public:
+  LocalPortal(Client& client, DeviceId device, QueueId queue, dsa::QueueInfo info)
+      : client_(client), device_(device), queue_(queue), info_(std::move(info)) {}
+  [[nodiscard]] const dsa::QueueInfo& info() const override { return info_; }
+  [[nodiscard]] bool submit(const dsa::Descriptor& descriptor) noexcept override {
+    if (info_.mode == dsa::QueueMode::shared) return client_.enqueue(device_, queue_, descriptor);
+    client_.store(device_, queue_, descriptor);
+    return true;
+  }
+
+ private:
+  Client& client_;
+  const DeviceId device_;
+  const QueueId queue_;
+  const dsa::QueueInfo info_;
+};
+
+class LocalDevice final : public Device {
+ public:
+  LocalDevice(RegisterMemory memory, Control control, std::unique_ptr<Client> client)
+      : memory_(std::move(memory)), control_(control), client_(std::move(client)) {
+    for (std::uint32_t d = 0; d < control_.device_count(); ++d) {
+      const DeviceConfig config = control_.config(DeviceId(d));
+      for (std::uint32_t q = 0; q < kQueueMax; ++q) {
+        const QueueConfig& queue = config.queues[q];
+        portals_[d][q] = std::make_unique<LocalPortal>(
+            *client_, DeviceId(d), QueueId(q),
+            dsa::QueueInfo{.name = "dsa" + std::to_string(d) + "/wq" + std::to_string(d) + "." +
+                                   std::to_string(q),
+                           .mode = queue.mode,
+                           .entry_count = queue.size,
+                           .batch_max = queue.batch_max,
+                           .transfer_bytes_max = queue.transfer_bytes_max,
+                           .block_on_fault = queue.block_on_fault});
+      }
+    }
+  }
+  [[nodiscard]] dsa::Portal& portal(DeviceId device, QueueId queue) override {
+    return *portals_[device.value()][queue.value()];
+  }
+  [[nodiscard]] Control& control() override { return control_; }
+  [[nodiscard]] Client& client() override { return *client_; }
+
+ private:
+  RegisterMemory memory_;
+  Control control_;
+  std::unique_ptr<Client> client_;
+  std::array<std::array<std::unique_ptr<LocalPortal>, kQueueMax>, kDeviceMax> portals_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Device>> Device::create(std::span<const DeviceConfig> devices,
+                                               DeviceOptions options) {
+  const std::string tried = "make emulated devices";
+  RegisterMemory memory(
+      static_cast<std::byte*>(::operator new[](registers_bytes(), std::align_val_t(64))));
+  const std::span<std::byte> bytes(memory.get(), registers_bytes());
+  EmulatorConfig config;
+  config.devices.assign(devices.begin(), devices.end());
+  config.schedule = options.schedule;
+  config.seed = options.seed;
+  config.pace = options.pace;
+  config.faults = options.faults;
+  auto control = Control::create(bytes, config);
+  if (!control) return fail(control.error().within(tried));
+  for (std::uint32_t d = 0; d < control->device_count(); ++d) {
+    if (auto done = control->enable_device(DeviceId(d)); !done) {
+      return fail(done.error().within(tried));
+    }
+    for (std::uint32_t q = 0; q < kQueueMax; ++q) {
+      if (devices[d].queues[q].size == 0) continue;
+      if (auto done = control->enable_queue(DeviceId(d), QueueId(q)); !done) {
+        return fail(done.error().within(tried));
+      }
+    }
+  }
+  auto client = Client::attach(bytes, process_memory(),
+                               {std::move(options.trace), std::move(options.interrupt)});
+  if (!client) return fail(client.error().within(tried));
+  (*client)->start();
+  return std::make_unique<LocalDevice>(std::move(memory), *control, std::move(*client));
+}
+
+}  // namespace headrace::emu

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emu/device/registers.hpp"
+
+#include <linux/idxd.h>
+
+#include "emu/platform/process.hpp"
+#include "emu/platform/wait.hpp"
+
+namespace headrace::emu {
+namespace {
+
+constexpr std::uint32_t kPhaseOfDevice(DevicePhase phase) {
+  return static_cast<std::uint32_t>(phase);
+}
+
+platform::Life life_of(const Registers& registers, Owner owner) noexcept {
+  const std::uint32_t index = client_index_of(owner);
+  if (index >= kClientMax) return platform::Life::dead;
+  // edge: emu-client (acquire)
+  const PlaceWord place{registers.clients[index].place.load_acquire()};
+  // Free, or somebody else's by now: its former holder was reaped.
+  if (!place.taken() || owner_of(index, place.incarnation()) != owner) return platform::Life::dead;
+  return platform::life_of(place.process_id(), place.started(), PlaceWord::kStartedBits);
+}
+
+}  // namespace
+
+std::size_t registers_bytes() {
+  return sizeof(Registers);
+}
+
+Result<Registers*> open_registers(std::span<std::byte> memory) {
+  const std::string tried = "open the registers of the emulated devices";
+  if (memory.size() < sizeof(Registers)) {
+    return fail(Code::corrupt_data, tried,
+                "the memory has " + std::to_string(memory.size()) + " bytes, not " +
+                    std::to_string(sizeof(Registers)),
+                "start the program with 'headrace emulate' of the same version");
+  }
+  auto* registers = reinterpret_cast<Registers*>(memory.data());
+  // edge: emu-registers (acquire)
+  if (registers->magic.load_acquire() != kRegistersMagic) {
+    return fail(Code::corrupt_data, tried, "they do not begin with the magic number",
+                "start the program with 'headrace emulate'");
+  }
+  if (registers->version.load_relaxed() != kRegistersVersion ||  // published by `magic`
+      registers->byte_count != sizeof(Registers)) {
+    return fail(Code::version_mismatch, tried, "they were laid out by another version",
+                "use the emulator and its preload of one installation");
+  }
+  return registers;
+}
+
+PhaseWord load_phase(const Atomic<std::uint64_t>& word) noexcept {
+  // edge: emu-phase (acquire)
+  return {word.load_acquire()};
+}
+
+void change_phase(Atomic<std::uint64_t>& word, std::uint32_t phase, bool new_generation) noexcept {
+  std::uint64_t found = word.load_relaxed();  // the exchange decides
+  while (true) {
+    const PhaseWord now{found};
+    const PhaseWord then = PhaseWord::make(now.generation() + (new_generation ? 1 : 0), phase);
+    // edge: emu-phase (acq_rel)
+    if (word.compare_exchange_acq_rel(found, then.bits)) return;
+  }
+}
+
+void ring(ClientRegisters& client, std::uint32_t device) noexcept {
+  // edge: emu-doorbell (acq_rel)
+  const std::uint32_t word = client.doorbells[device].fetch_add_acq_rel(doorbell::kRing);
+  if (doorbell::sleepers(word) != 0) platform::wake(client.doorbells[device], kEngineMax);
+}
+
+void ring_all(Registers& registers, std::uint32_t device) noexcept {
+  for (ClientRegisters& client : registers.clients) {
+    // Relaxed: one that attaches later looks for itself.
+    if (PlaceWord{client.place.load_relaxed()}.taken()) ring(client, device);
+  }
+}
+
+void reset_device(Registers& registers, std::uint32_t index) noexcept {
+  DeviceRegisters& device = registers.devices[index];
+  for (QueueRegisters& queue : device.queues) {
+    change_phase(queue.phase, load_phase(queue.phase).phase(), true);
+  }
+  const auto phase = static_cast<DevicePhase>(load_phase(device.phase).phase());
+  change_phase(device.phase,
+               kPhaseOfDevice(phase == DevicePhase::halted ? DevicePhase::enabled : phase), true);
+  ring_all(registers, index);
+}
+
+void halt_device(Registers& registers, std::uint32_t index) noexcept {
+  change_phase(registers.devices[index].phase, kPhaseOfDevice(DevicePhase::halted), false);
+  ring_all(registers, index);
+}
+
+void report_error(DeviceRegisters& device, std::uint8_t error_code, std::uint32_t queue,
+                  std::uint8_t opcode, std::uint64_t address) noexcept {
+  // SWERROR: bit 0 valid, bit 1 overflow, bit 3 WQ index valid, 15:8 error, 23:16 WQ, 39:32 opcode;
+  // the third word is the address. [S] drivers/dma/idxd/registers.h, union sw_err_reg
+  constexpr std::uint64_t kValid = 1;
+  constexpr std::uint64_t kOverflow = 2;
+  constexpr std::uint64_t kQueueValid = 8;
+  std::uint64_t found = 0;
+  const std::uint64_t word = kValid | kQueueValid | std::uint64_t{error_code} << 8U |
+                             std::uint64_t{queue} << 16U | std::uint64_t{opcode} << 32U;
+  if (device.error_registers[0].compare_exchange_relaxed(found, word)) {  // figures for a reader
+    device.error_registers[2].store_relaxed(address);                     // as above
+  } else {
+    device.error_registers[0].compare_exchange_relaxed(found, found | kOverflow);  // as above
+  }
+}
+
+void announce_release(DeviceRegisters& device) noexcept {
+  // edge: emu-released (acq_rel)
+  device.released.fetch_add_acq_rel(1);
+  // A waiter that is not counted yet looks again after it has counted itself, and waits briefly in
+  // any case.
+  if (device.waiter_count.load_relaxed() != 0) platform::wake(device.released, kClientMax);
+}
+
+void release_all(Registers& registers, Owner owner) noexcept {
+  const std::uint32_t device_count = registers.device_count.load_relaxed();  // fixed at creation
+  for (std::uint32_t d = 0; d < device_count; ++d) {
+    DeviceRegisters& device = registers.devices[d];
+    for (QueueRegisters& queue : device.queues) {
+      for (Atomic<Owner>& entry : queue.entries) {
+        Owner expected = owner;
+        // edge: emu-entry (acq_rel)
+        if (entry.load_relaxed() == owner) entry.compare_exchange_acq_rel(expected, kNobody);
+      }
+    }
+    for (EngineRegisters& engine : device.engines) {
+      Owner expected = owner;
+      // edge: emu-engine (acq_rel)
+      engine.holder.compare_exchange_acq_rel(expected, kNobody);
+    }
+    announce_release(device);
+  }
+}
+
+bool is_dead(const Registers& registers, Owner owner) noexcept {
+  return life_of(registers, owner) == platform::Life::dead;
+}
+
+bool is_stopped(const Registers& registers, Owner owner) noexcept {
+  return life_of(registers, owner) == platform::Life::stopped;
+}
+
+bool free_place(Registers& registers, Owner owner) noexcept {
+  ClientRegisters& client = registers.clients[client_index_of(owner)];
+  std::uint64_t found = client.place.load_relaxed();  // the exchange decides
+  const PlaceWord place{found};
+  if (!place.taken() || owner_of(client_index_of(owner), place.incarnation()) != owner)
+    return false;
+  release_all(registers, owner);
+  // The place becomes free only when nothing carries the owner's word any more.
+  // edge: emu-client (acq_rel)
+  return client.place.compare_exchange_acq_rel(found,
+                                               PlaceWord::make(0, 0, place.incarnation()).bits);
+}
+
+std::size_t reap_clients(Registers& registers) noexcept {
+  std::size_t reaped = 0;
+  for (std::uint32_t index = 0; index < kClientMax; ++index) {
+    ClientRegisters& client = registers.clients[index];
+    // edge: emu-client (acquire)
+    const PlaceWord place{client.place.load_acquire()};
+    if (!place.taken()) continue;
+    const Owner owner = owner_of(index, place.incarnation());
+    if (!is_dead(registers, owner)) continue;
+    if (free_place(registers, owner)) {
+      registers.lost_client_count.fetch_add_relaxed(1);  // a statistic
+      ++reaped;
+    }
+  }
+  return reaped;
+}
+
+std::uint32_t occupancy(const QueueRegisters& queue) noexcept {
+  std::uint32_t count = 0;
+  for (const Atomic<Owner>& entry : queue.entries) {
+    // edge: emu-entry (acquire)
+    count += entry.load_acquire() == kNobody ? 0 : 1;
+  }
+  return count;
+}
+
+void count_max(Atomic<std::uint32_t>& place, std::uint32_t value) noexcept {
+  std::uint32_t found = place.load_relaxed();                               // a statistic
+  while (found < value && !place.compare_exchange_relaxed(found, value)) {  // as above
+  }
+}
+
+QueueConfig load_config(const QueueRegisters& queue) {
+  QueueConfig config;
+  // Relaxed: published by the phase of the WQ to those that submit; others see one field's old or
+  // new value.
+  config.group = queue.group.load_relaxed();
+  config.mode = static_cast<dsa::QueueMode>(queue.mode.load_relaxed());
+  config.size = queue.entry_count.load_relaxed();
+  config.threshold = queue.threshold.load_relaxed();
+  config.priority = queue.priority.load_relaxed();
+  config.batch_max = queue.batch_max.load_relaxed();
+  config.transfer_bytes_max = queue.transfer_bytes_max.load_relaxed();
+  config.block_on_fault = queue.block_on_fault.load_relaxed() != 0;
+  for (std::size_t i = 0; i < config.op_config.size(); ++i) {
+    config.op_config[i] = queue.op_config[i].load_relaxed();
+  }
+  config.type = queue.type.load();
+  config.name = queue.name.load();
+  config.driver_name = queue.driver_name.load();
+  return config;
+}
+
+}  // namespace headrace::emu

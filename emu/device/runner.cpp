@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emu/device/runner.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "emu/platform/wait.hpp"
+
+namespace headrace::emu {
+namespace {
+
+constexpr std::size_t kSliceBytes = 256 << 10;
+constexpr std::size_t kSmallSliceBytes = 4 << 10;
+/// Delays are slept in pieces, so that a reset is not kept waiting.
+constexpr std::chrono::nanoseconds kPiece = std::chrono::milliseconds(1);
+/// The system wakes a sleeper late by about this much: the rest is spun.
+constexpr std::uint64_t kLateNs = 60'000;
+constexpr std::uint64_t kNsPerStep = 1'000;
+
+bool is_success(const dsa::CompletionRecord& record) {
+  return record.status == static_cast<std::uint8_t>(dsa::Status::success);
+}
+
+std::uint8_t raw(dsa::Status status) {
+  return static_cast<std::uint8_t>(status);
+}
+
+}  // namespace
+
+void Surroundings::tell(TraceEvent event) {
+  if (!trace) return;
+  const Lock lock(trace_mutex);
+  // Steps where time is steps: a trace of the same seed has the same bytes.
+  event.time_ns = registers.schedule == Schedule::deterministic
+                      ? registers.step_count.load_relaxed()  // one thread runs
+                      : platform::now_ns();
+  trace(event);
+}
+
+void Runner::begin(const Task& task) {
+  task_ = task;
+  index_ = task.first;
+  outcome_ = {};
+  started_ = false;
+  begun_ns_ = platform::now_ns();
+}
+
+const dsa::Descriptor& Runner::descriptor() const {
+  return task_.kind == TaskKind::members ? task_.batch->descriptors[index_] : task_.slot.descriptor;
+}
+
+EngineRegisters* Runner::engine_registers() const {
+  return task_.engine < kEngineMax ? &scheduler_->device().engines[task_.engine] : nullptr;
+}
+
+Limits Runner::limits() const {
+  const QueueRegisters& queue = scheduler_->device().queues[task_.queue];
+  // Relaxed: fixed while the WQ is enabled; a stale descriptor is not measured by them.
+  Limits limits;
+  limits.transfer_bytes_max = queue.transfer_bytes_max.load_relaxed();
+  limits.batch_max = queue.batch_max.load_relaxed();
+  limits.block_on_fault = queue.block_on_fault.load_relaxed() != 0;
+  limits.fill_16 = false;  // DSA 1.0 has no such capability.
+  limits.opcodes_low = queue.op_config[0].load_relaxed();
+  return limits;
+}
+
+bool Runner::must_abort() const {
+  return scheduler_->stale(task_.queue, task_.slot.generation);
+}
+
+bool Runner::wait(std::uint64_t until, Random* chance) {
+  if (chance != nullptr) {
+    return surroundings_->registers.step_count.load_relaxed() >= until;  // one thread runs
+  }
+  const std::uint64_t now = platform::now_ns();
+  if (now >= until) return true;
+  const std::uint64_t left = until - now;
+  if (left <= kLateNs) {
+    while (platform::now_ns() < until) platform::pause();
+    return true;
+  }
+  const auto piece = std::min(std::chrono::nanoseconds(left - kLateNs), kPiece);
+  const Atomic<std::uint32_t>& word = scheduler_->device().released;
+  platform::sleep_on(word, word.load_relaxed(), piece);  // for the time, not for the word
+  return false;
+}
+
+bool Runner::advance(Random* chance) {
+  if (scheduler_->halted()) {
+    // Nothing completes any more. The doorbell rings when that changes; until then look seldom.
+    if (chance == nullptr) {
+      const Atomic<std::uint32_t>& word = scheduler_->device().released;
+      platform::sleep_on(word, word.load_relaxed(), kPiece);  // for the time, not for the word
+    }
+    return false;
+  }
+  if (!advance_descriptor(chance)) return false;
+  if (task_.kind == TaskKind::members && index_ != task_.last) return false;
+  end_task(outcome_);
+  return true;
+}
+
+bool Runner::advance_descriptor(Random* chance) {
+  if (!started_) start_descriptor();
+  if (injection_.delay_ns != 0 && !record_) {
+    held_until_ = chance != nullptr ? surroundings_->registers.step_count.load_relaxed() + 1 +
+                                          chance->below(1 + injection_.delay_ns / kNsPerStep)
+                                    : platform::now_ns() + injection_.delay_ns;
+    injection_.delay_ns = 0;
+  }
+  if (held_until_ != 0) {
+    if (!must_abort() && !wait(held_until_, chance)) return false;
+    held_until_ = 0;
+  }
+  if (!record_ && !run_slice(chance)) return false;
+  if (task_.kind == TaskKind::list && record_->status == 0) return true;  // Goes on as members.
+  const Pace& pace = surroundings_->registers.pace;
+  if (!paced_ && (pace.latency_ns != 0 || pace.bytes_per_second != 0) && chance == nullptr) {
+    paced_ = true;
+    const std::uint64_t now = platform::now_ns();
+    std::uint64_t until = now;
+    if (pace.bytes_per_second != 0 && operation_) {
+      const auto carry_ns =
+          static_cast<std::uint64_t>(static_cast<double>(operation_->bytes_total()) * 1e9 /
+                                     static_cast<double>(pace.bytes_per_second));
+      Atomic<std::uint64_t>& carried = scheduler_->device().carried_until_ns;
+      std::uint64_t found = carried.load_relaxed();  // the exchange decides
+      do {
+        until = std::max(found, begun_ns_) + carry_ns;
+      } while (!carried.compare_exchange_relaxed(found, until));  // a measure
+    }
+    held_until_ = until + pace.latency_ns;
+    if (!must_abort() && !wait(held_until_, chance)) return false;
+    held_until_ = 0;
+  }
+  end_descriptor();
+  return true;
+}
+
+void Runner::start_descriptor() {
+  started_ = true;
+  paced_ = false;
+  operation_.reset();
+  record_.reset();
+  done_bytes_ = 0;
+  held_until_ = 0;
+  injection_ = {};
+  trace(TraceKind::started, 0, descriptor().xfer_size);
+  if (must_abort()) {
+    if (task_.kind == TaskKind::list) {
+      // Its members have records too, on which somebody may wait.
+      fetch_list();
+    } else {
+      end_with(dsa::kStatusAborted);
+    }
+    return;
+  }
+  if (surroundings_->registers.faults.rule_count != 0) {
+    injection_ = faults_for(surroundings_->registers, scheduler_->device_index(), task_.queue,
+                            static_cast<std::uint8_t>(descriptor().opcode));
+    if (injection_.halt) halt_device(surroundings_->registers, scheduler_->device_index());
+    if (injection_.reset) reset_device(surroundings_->registers, scheduler_->device_index());
+  }
+  const Origin origin = task_.kind == TaskKind::members ? Origin::batch : task_.slot.origin;
+  if (auto refused = refuse(descriptor(), limits(), origin)) {
+    record_ = *refused;
+    return;
+  }
+  if (task_.kind == TaskKind::list) {
+    fetch_list();
+  } else if (descriptor().opcode == raw(dsa::Status::none) /* noop */ ||
+             descriptor().opcode == static_cast<std::uint8_t>(dsa::Opcode::drain)) {
+    record_.emplace();
+    record_->status = raw(dsa::Status::success);
+    if (injection_.status) end_with(injection_.status->raw_status);
+    if (injection_.delay_ns != 0) record_.reset();  // Only later.
+  } else {
+    operation_.emplace(descriptor(), limits());
+  }
+}
+
+void Runner::end_with(std::uint8_t raw_status) {
+  if (operation_) {
+    operation_->end_with_status(raw_status);
+    record_ = operation_->record();
+  } else {
+    record_.emplace();
+    record_->status = raw_status;
+  }
+}
+
+bool Runner::run_slice(Random* chance) {
+  if (must_abort()) {
+    end_with(dsa::kStatusAborted);
+    return true;
+  }
+  if (!operation_) {
+    end_with(raw(dsa::Status::success));
+    return true;
+  }
+  std::size_t slice = chance == nullptr ? kSliceBytes : kSmallSliceBytes * (1 + chance->below(4));
+  const auto stop_at = [&](const std::optional<FaultRule>& rule) {
+    if (rule) {
+      slice = std::min<std::size_t>(
+          slice, std::max<std::uint64_t>(1, rule->at_byte - std::min(rule->at_byte, done_bytes_)));
+    }
+  };
+  if (injection_.status && done_bytes_ >= injection_.status->at_byte) {
+    end_with(injection_.status->raw_status);
+    return true;
+  }
+  if (injection_.page_fault && done_bytes_ >= injection_.page_fault->at_byte) {
+    const FaultRule rule = *injection_.page_fault;
+    injection_.page_fault.reset();
+    trace(TraceKind::faulted, raw(dsa::Status::page_fault),
+          static_cast<std::uint32_t>(done_bytes_));
+    if ((descriptor().flags & dsa::flag::block_on_fault) != 0 && limits().block_on_fault) {
+      // The engine waits, and what is behind it waits with it, until the page is there.
+      injection_.delay_ns = std::max<std::uint64_t>(rule.delay_ns, 1);
+      return false;
+    }
+    const Address base = rule.write ? descriptor().dst_addr : descriptor().src_addr;
+    operation_->end_with_fault({base + done_bytes_, rule.write});
+    record_ = operation_->record();
+    return true;
+  }
+  stop_at(injection_.status);
+  stop_at(injection_.page_fault);
+  if (!operation_->advance(surroundings_->memory, slice)) {
+    done_bytes_ += slice;
+    return false;
+  }
+  record_ = operation_->record();
+  return true;
+}
+
+void Runner::fetch_list() {
+  Batch& batch = *task_.batch;
+  const dsa::Descriptor& list = task_.slot.descriptor;
+  const std::size_t wanted = std::min<std::size_t>(list.desc_count, kBatchMax);
+  const auto into = std::as_writable_bytes(std::span(batch.descriptors).first(wanted));
+  const Reach reach = surroundings_->memory.read(into, list.desc_list_addr, PageFaults::resolve);
+  batch.fetched_count = static_cast<std::uint32_t>(reach.byte_count / sizeof(dsa::Descriptor));
+  batch.list_fault = reach.fault;
+  record_.emplace();  // Status 0: nothing to tell yet.
+  trace(TraceKind::fetched, 0, batch.fetched_count);
+}
+
+void Runner::count(const dsa::CompletionRecord& record) {
+  EngineRegisters* engine = engine_registers();
+  const std::uint8_t status = record.status;
+  const std::uint8_t opcode = static_cast<std::uint8_t>(descriptor().opcode);
+  // Relaxed: statistics.
+  if (status == dsa::kStatusAborted) {
+    scheduler_->device().queues[task_.queue].aborted_count.fetch_add_relaxed(1);
+  }
+  if (engine == nullptr) return;
+  scheduler_->device().operations_by_opcode[opcode % kOpcodeMax].fetch_add_relaxed(1);
+  engine->descriptor_count.fetch_add_relaxed(1);
+  if (operation_) {
+    engine->bytes_read.fetch_add_relaxed(operation_->bytes_read());
+    engine->bytes_written.fetch_add_relaxed(operation_->bytes_written());
+  }
+  if (is_success(record) || status == raw(dsa::Status::success_unexpected)) return;
+  if (status != dsa::kStatusAborted && dsa::status_of(status) == dsa::Status::page_fault) {
+    engine->page_fault_count.fetch_add_relaxed(1);
+  } else {
+    engine->error_count.fetch_add_relaxed(1);
+  }
+}
+
+void Runner::trace(TraceKind kind, std::uint8_t raw_status, std::uint32_t byte_count) {
+  if (!surroundings_->trace) return;
+  surroundings_->tell({.kind = kind,
+                       .device = scheduler_->device_index(),
+                       .queue = task_.queue,
+                       .engine = task_.engine,
+                       .sequence = task_.slot.sequence,
+                       .index = task_.kind == TaskKind::members ? index_ + 1 : 0,
+                       .opcode = static_cast<std::uint8_t>(descriptor().opcode),
+                       .raw_status = raw_status,
+                       .byte_count = byte_count});
+}
+
+void Runner::release_entry(std::uint32_t queue, std::uint32_t entry) noexcept {
+  Owner expected = surroundings_->owner;
+  DeviceRegisters& device = scheduler_->device();
+  // edge: emu-entry (acq_rel)
+  device.queues[queue].entries[entry].compare_exchange_acq_rel(expected, kNobody);
+  if (device.waiter_count.load_relaxed() != 0) announce_release(device);  // a hint
+}
+
+void Runner::write_record(const dsa::Descriptor& descriptor, const dsa::CompletionRecord& record) {
+  const bool wanted = (descriptor.flags & dsa::flag::record_address_valid) != 0 &&
+                      ((descriptor.flags & dsa::flag::request_record) != 0 || !is_success(record));
+  bool written = false;
+  if (wanted) {
+    std::array<std::byte, 32> bytes{};
+    std::memcpy(bytes.data(), &record, sizeof bytes);
+    written = !surroundings_->memory.write_record(descriptor.completion_addr, bytes).fault;
+  }
+  if (!written && (wanted || !is_success(record)) && record.status != dsa::kStatusAborted) {
+    // Nowhere to say it: SWERROR holds it for the driver. [S]
+    report_error(scheduler_->device(),
+                 written || !wanted ? static_cast<std::uint8_t>(record.status)
+                                    : raw(dsa::Status::record_untranslatable),
+                 task_.queue, static_cast<std::uint8_t>(descriptor.opcode),
+                 descriptor.completion_addr);
+  }
+  if ((descriptor.flags & dsa::flag::request_interrupt) != 0 && surroundings_->interrupt) {
+    surroundings_->interrupt(descriptor.int_handle);
+  }
+}
+
+void Runner::end_descriptor() {
+  started_ = false;
+  const dsa::CompletionRecord record = *record_;
+  count(record);
+  trace(record.status == dsa::kStatusAborted ? TraceKind::aborted : TraceKind::finished,
+        record.status, record.bytes_completed);
+  outcome_.failed = outcome_.failed || !is_success(record);
+  outcome_.aborted = outcome_.aborted || record.status == dsa::kStatusAborted;
+  // The entry first: a client that counts credits by its completions submits as soon as it sees
+  // the record, and must not find the WQ full.
+  if (task_.kind != TaskKind::members) release_entry(task_.queue, task_.entry);
+  if (!injection_.lost_completion) write_record(descriptor(), record);
+  if (task_.kind == TaskKind::single && task_.slot.mailbox != nullptr) {
+    Atomic<std::uint32_t>& state = task_.slot.mailbox->state;
+    std::uint32_t expected = MailboxRegisters::running;
+    // edge: emu-mailbox (acq_rel)
+    if (!state.compare_exchange_acq_rel(expected, MailboxRegisters::finished)) {
+      // Nobody waits for it any more.
+      expected = MailboxRegisters::left;
+      state.compare_exchange_acq_rel(expected, MailboxRegisters::free);
+    }
+    platform::wake(state, kClientMax);
+  }
+  if (task_.kind == TaskKind::members) ++index_;
+}
+
+void Runner::end_task(Outcome outcome) {
+  EngineRegisters* engine = engine_registers();
+  Batch* ended = nullptr;
+  if (task_.kind == TaskKind::list && record_->status != 0) {
+    // Refused as a whole.
+    scheduler_->finish_batch(*task_.batch);
+  } else {
+    started_ = false;
+    ended = scheduler_->finish(task_, outcome);
+  }
+  if (ended != nullptr) end_batch(*ended);
+  if (engine != nullptr) {
+    engine->busy_ns.fetch_add_relaxed(platform::now_ns() - begun_ns_);  // a statistic
+    engine->turn.fetch_add_acq_rel(1);                                  // edge: emu-turn (acq_rel)
+  }
+  task_.kind = TaskKind::none;
+}
+
+void Runner::end_batch(Batch& batch) {
+  dsa::CompletionRecord record{};
+  const bool aborted = batch.aborted || scheduler_->stale(batch.queue, batch.slot.generation);
+  record.status = raw(dsa::Status::success);
+  if (batch.failed) record.status = raw(dsa::Status::batch_failed);
+  if (batch.list_fault) {
+    record.status = raw(dsa::Status::batch_page_fault);
+    record.fault_addr = batch.list_fault->address;
+  }
+  if (aborted) record.status = dsa::kStatusAborted;
+  // Descriptors processed, not those that succeeded. [T]
+  record.bytes_completed = batch.finished_count;
+  task_.kind = TaskKind::list;
+  task_.queue = batch.queue;
+  task_.slot = batch.slot;
+  operation_.reset();
+  count(record);
+  if (EngineRegisters* engine = engine_registers()) {
+    engine->batch_count.fetch_add_relaxed(1);  // a statistic
+  }
+  trace(aborted ? TraceKind::aborted : TraceKind::finished, record.status, batch.finished_count);
+  release_entry(batch.queue, batch.entry);
+  write_record(batch.slot.descriptor, record);
+  scheduler_->finish_batch(batch);
+}
+
+}  // namespace headrace::emu

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runner: one engine at work. Carries out a task in slices, writes the records, meets the faults
+// that the script asks for. Chooses nothing: the scheduler does.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "emu/device/scheduler.hpp"
+
+namespace headrace::emu {
+
+/// What the runners of a client have in common.
+struct Surroundings {
+  Registers& registers;
+  Owner owner;
+  Memory& memory;
+  TraceSink trace;
+  InterruptHandler interrupt;
+  Mutex trace_mutex;
+
+  void tell(TraceEvent event);
+};
+
+/// Which faults of the script a descriptor meets.
+struct Injection {
+  std::optional<FaultRule> page_fault;
+  std::optional<FaultRule> status;
+  std::uint64_t delay_ns = 0;
+  bool halt = false;
+  bool reset = false;
+  bool lost_completion = false;
+};
+[[nodiscard]] Injection faults_for(Registers& registers, std::uint32_t device, std::uint32_t queue,
+                                   std::uint8_t opcode) noexcept;
+/// A rule of kind queue_full meets this submission. Async-signal-safe.
+[[nodiscard]] bool injects_queue_full(Registers& registers, std::uint32_t device,
+                                      std::uint32_t queue, std::uint8_t opcode) noexcept;
+
+/// Threading: confined.
+class Runner {
+ public:
+  Runner(Surroundings& surroundings, Scheduler& scheduler)
+      : surroundings_(&surroundings), scheduler_(&scheduler) {}
+
+  [[nodiscard]] bool busy() const { return task_.kind != TaskKind::none; }
+  [[nodiscard]] std::uint32_t engine() const { return task_.engine; }
+  [[nodiscard]] std::uint32_t queue() const { return task_.queue; }
+  void begin(const Task& task);
+  /// Does one slice. With `chance` it is a small one, and delays are steps. True once the task has
+  /// ended; the runner is free then.
+  [[nodiscard]] bool advance(Random* chance);
+
+ private:
+  [[nodiscard]] const dsa::Descriptor& descriptor() const;
+  [[nodiscard]] bool advance_descriptor(Random* chance);
+  void start_descriptor();
+  [[nodiscard]] bool run_slice(Random* chance);
+  [[nodiscard]] bool wait(std::uint64_t until, Random* chance);
+  [[nodiscard]] bool must_abort() const;
+  void fetch_list();
+  void end_with(std::uint8_t raw_status);
+  void end_descriptor();
+  void end_task(Outcome outcome);
+  void end_batch(Batch& batch);
+  void release_entry(std::uint32_t queue, std::uint32_t entry) noexcept;
+  void write_record(const dsa::Descriptor& descriptor, const dsa::CompletionRecord& record);
+  void count(const dsa::CompletionRecord& record);
+  void trace(TraceKind kind, std::uint8_t raw_status, std::uint32_t byte_count);
+  [[nodiscard]] Limits limits() const;
+  [[nodiscard]] EngineRegisters* engine_registers() const;
+
+  Surroundings* surroundings_;
+  Scheduler* scheduler_;
+  Task task_;
+  // The descriptor at hand.
+  bool started_ = false;
+  std::uint32_t index_ = 0;  ///< Of the member.
+  std::optional<Operation> operation_;
+  std::optional<dsa::CompletionRecord> record_;
+  Injection injection_;
+  std::uint64_t done_bytes_ = 0;
+  std::uint64_t held_until_ = 0;  ///< Nanoseconds, or steps.
+  bool paced_ = false;
+  Outcome outcome_;
+  std::uint64_t begun_ns_ = 0;
+};
+
+}  // namespace headrace::emu

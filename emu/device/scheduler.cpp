@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emu/device/scheduler.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "emu/platform/wait.hpp"
+
+namespace headrace::emu {
+namespace {
+
+/// What a descriptor costs its WQ at the arbiter: its bytes, and a constant for those without.
+constexpr std::uint64_t kCostOfOne = 1024;
+/// Members of a batch are handed out together up to this many bytes, so that large ones spread over
+/// the engines and small ones do not cost a lock each.
+constexpr std::uint64_t kBytesAtOnce = 64 << 10;
+/// A WQ may run ahead of one that waits by this much before an engine changes hands.
+constexpr std::uint64_t kAheadMax = 4 << 20;
+
+std::uint64_t bytes_of(const dsa::Descriptor& descriptor) {
+  switch (static_cast<dsa::Opcode>(descriptor.opcode)) {
+    case dsa::Opcode::noop:
+    case dsa::Opcode::batch:
+    case dsa::Opcode::drain:
+      return 0;
+    default:
+      return descriptor.xfer_size;
+  }
+}
+
+bool is(const dsa::Descriptor& descriptor, dsa::Opcode opcode) {
+  return descriptor.opcode == static_cast<std::uint8_t>(opcode);
+}
+
+}  // namespace
+
+Scheduler::Scheduler(Registers& registers, std::uint32_t device, Owner owner)
+    : registers_(registers),
+      device_(registers.devices[device]),
+      device_index_(device),
+      owner_(owner),
+      slots_(std::make_unique<std::array<std::array<Slot, kEntryMax>, kQueueMax>>()),
+      batches_(std::make_unique<std::array<Batch, kBatchActiveMax>>()) {}
+
+void Scheduler::push(std::uint32_t queue, std::uint32_t entry, const Slot& slot) noexcept {
+  (*slots_)[queue][entry] = slot;
+  Ring& ring = rings_[queue];
+  const std::uint64_t at = ring.tail.fetch_add_relaxed(1);  // the cell publishes
+  Atomic<std::uint32_t>& cell = ring.cells[at % kEntryMax];
+  // Whoever pushed a lap ago was taken before its entry was given back, and entries are as many as
+  // cells: this never spins, it orders us behind the worker's last look at the cell.
+  // edge: emu-ring (acquire)
+  while (cell.load_acquire() != 0) platform::pause();
+  cell.store_release(entry + 1);  // edge: emu-ring (release)
+}
+
+bool Scheduler::has_queued() const noexcept {
+  // Relaxed: the caller has a doorbell that orders this look behind the push.
+  return std::any_of(rings_.begin(), rings_.end(), [](const Ring& ring) {
+    return ring.tail.load_relaxed() != ring.head.load_relaxed();
+  });
+}
+
+std::uint32_t Scheduler::takeable(const Batch& batch) const {
+  if (!batch.active || !batch.listed) return 0;
+  std::uint32_t count = 0;
+  std::uint64_t byte_count = 0;
+  const std::uint32_t left = batch.run_count - batch.taken_count;
+  // A share for each engine that may come to help.
+  const std::uint32_t count_max = std::clamp(left / 2, 1U, kMembersAtOnceMax);
+  while (count < std::min(left, count_max)) {
+    const dsa::Descriptor& next = batch.descriptors[batch.taken_count + count];
+    // A fence waits for all earlier ones to have ended. [S]
+    if ((next.flags & dsa::flag::fence) != 0 &&
+        (count != 0 || batch.finished_count != batch.taken_count)) {
+      break;
+    }
+    byte_count += bytes_of(next);
+    if (count != 0 && byte_count > kBytesAtOnce) break;
+    ++count;
+  }
+  return count;
+}
+
+std::optional<Scheduler::Candidate> Scheduler::candidate(std::uint32_t queue) {
+  // Members of batches that have begun first: they are older than what waits in the ring.
+  Batch* oldest = nullptr;
+  bool room = false;
+  for (Batch& batch : *batches_) {
+    room = room || !batch.active;
+    if (!batch.active || batch.queue != queue || takeable(batch) == 0) continue;
+    if (oldest == nullptr || batch.slot.sequence < oldest->slot.sequence) oldest = &batch;
+  }
+  if (oldest != nullptr) {
+    return Candidate{queue, oldest, 0, stale(queue, oldest->slot.generation)};
+  }
+  const Ring& ring = rings_[queue];
+  const std::uint64_t head = ring.head.load_relaxed();  // ours, under the mutex
+  // edge: emu-ring (acquire)
+  const std::uint32_t cell = ring.cells[head % kEntryMax].load_acquire();
+  if (cell == 0) return std::nullopt;
+  const Slot& slot = (*slots_)[queue][cell - 1];
+  // A drain stays at the head until all earlier ones of this client in this WQ have ended; what is
+  // behind it waits with it, which the rules allow. [S]
+  if (is(slot.descriptor, dsa::Opcode::drain) && unfinished_[queue] != 0) return std::nullopt;
+  if (is(slot.descriptor, dsa::Opcode::batch) && !room) return std::nullopt;
+  return Candidate{queue, nullptr, cell - 1, stale(queue, slot.generation)};
+}
+
+bool Scheduler::claim_engine(std::uint32_t group, std::uint32_t& engine_held) noexcept {
+  // Relaxed: engines do not change their group while the device is enabled.
+  if (engine_held != kEngineMax) {
+    return device_.engines[engine_held].group.load_relaxed() == group;
+  }
+  for (std::uint32_t index = 0; index < kEngineMax; ++index) {
+    EngineRegisters& engine = device_.engines[index];
+    if (engine.group.load_relaxed() != group) continue;
+    Owner expected = engine.holder.load_relaxed();  // the exchange decides
+    if (expected != kNobody) continue;
+    // edge: emu-engine (acq_rel)
+    if (engine.holder.compare_exchange_acq_rel(expected, owner_)) {
+      engine_held = index;
+      return true;
+    }
+  }
+  return false;
+}
+
+void Scheduler::release_engine(std::uint32_t& engine_held) noexcept {
+  if (engine_held == kEngineMax) return;
+  Owner expected = owner_;
+  // Another client may have taken it from us while we were stopped.
+  // edge: emu-engine (acq_rel)
+  device_.engines[engine_held].holder.compare_exchange_acq_rel(expected, kNobody);
+  engine_held = kEngineMax;
+  announce_release(device_);
+}
+
+void Scheduler::recover_engines() noexcept {
+  reap_clients(registers_);
+  for (EngineRegisters& engine : device_.engines) {
+    Owner holder = engine.holder.load_relaxed();  // the exchange decides
+    if (holder == kNobody || holder == owner_ || !is_stopped(registers_, holder)) continue;
+    // When it goes on it finishes its descriptor beside us: more concurrency than engines for a
+    // moment, nothing worse.
+    // edge: emu-engine (acq_rel)
+    if (engine.holder.compare_exchange_acq_rel(holder, kNobody)) announce_release(device_);
+  }
+}
+
+bool Scheduler::should_yield(std::uint32_t engine, std::uint32_t queue) const noexcept {
+  if (device_.waiter_count.load_relaxed() == 0) return false;                // a hint
+  const std::uint32_t group = device_.engines[engine].group.load_relaxed();  // fixed while enabled
+  const std::uint64_t own = device_.queues[queue].virtual_time.load_relaxed();  // a measure
+  for (const QueueRegisters& other : device_.queues) {
+    if (other.group.load_relaxed() != group) continue;                  // fixed while enabled
+    if (other.virtual_time.load_relaxed() + kAheadMax > own) continue;  // a measure
+    for (const Atomic<Owner>& entry : other.entries) {
+      const Owner owner = entry.load_relaxed();  // a hint
+      if (owner != kNobody && owner != owner_) return true;
+    }
+  }
+  return false;
+}
+
+void Scheduler::charge(std::uint32_t queue, std::uint64_t cost) noexcept {
+  QueueRegisters& registers = device_.queues[queue];
+  // Relaxed, all of it: fairness over many descriptors, not the order of two.
+  const std::uint64_t priority = std::max(registers.priority.load_relaxed(), 1U);
+  const std::uint32_t group = registers.group.load_relaxed();
+  const std::uint64_t now = registers.virtual_time.load_relaxed();
+  std::uint64_t base = now;
+  if (group < kGroupMax) {
+    // A WQ that was idle does not save up a claim to the engines.
+    const std::uint64_t clock = device_.group_time[group].load_relaxed();
+    base = std::max(now, clock - std::min(clock, kAheadMax));
+    if (now > clock) device_.group_time[group].store_relaxed(now);
+  }
+  registers.virtual_time.fetch_add_relaxed(base - now + cost / priority);
+}
+
+Task Scheduler::take_members(Batch& batch, std::uint32_t engine) {
+  Task task;
+  task.kind = TaskKind::members;
+  task.queue = batch.queue;
+  task.entry = batch.entry;
+  task.engine = engine;
+  task.batch = &batch;
+  task.first = batch.taken_count;
+  task.last = task.first + takeable(batch);
+  task.slot.sequence = batch.slot.sequence;
+  task.slot.generation = batch.slot.generation;
+  batch.taken_count = task.last;
+  std::uint64_t cost = 0;
+  for (std::uint32_t i = task.first; i < task.last; ++i) {
+    cost += kCostOfOne + bytes_of(batch.descriptors[i]);
+  }
+  charge(task.queue, cost);
+  return task;
+}
+
+Task Scheduler::start(const Candidate& chosen, std::uint32_t engine) {
+  if (chosen.batch != nullptr) return take_members(*chosen.batch, engine);
+  Ring& ring = rings_[chosen.queue];
+  const std::uint64_t head = ring.head.load_relaxed();  // ours, under the mutex
+  ring.cells[head % kEntryMax].store_release(0);        // edge: emu-ring (release)
+  ring.head.store_relaxed(head + 1);                    // as above
+  ++unfinished_[chosen.queue];
+  Task task;
+  task.queue = chosen.queue;
+  task.entry = chosen.head_entry;
+  task.engine = engine;
+  task.slot = (*slots_)[chosen.queue][chosen.head_entry];
+  task.kind = TaskKind::single;
+  if (is(task.slot.descriptor, dsa::Opcode::batch)) {
+    task.kind = TaskKind::list;
+    task.batch = &*std::find_if(batches_->begin(), batches_->end(),
+                                [](const Batch& batch) { return !batch.active; });
+    Batch& batch = *task.batch;
+    batch.active = true;
+    batch.listed = false;
+    batch.queue = task.queue;
+    batch.entry = task.entry;
+    batch.slot = task.slot;
+    batch.fetched_count = batch.run_count = batch.taken_count = batch.finished_count = 0;
+    batch.failed = batch.aborted = false;
+    batch.list_fault.reset();
+  }
+  charge(task.queue, kCostOfOne + bytes_of(task.slot.descriptor));
+  return task;
+}
+
+Task Scheduler::take(std::uint32_t& engine_held, bool& engine_wanted, Random* choice) {
+  engine_wanted = false;
+  if (halted()) return {};
+  const Lock lock(mutex_);
+  std::array<Candidate, kQueueMax> found;
+  std::uint32_t count = 0;
+  for (std::uint32_t queue = 0; queue < kQueueMax; ++queue) {
+    if (auto one = candidate(queue)) found[count++] = *one;
+  }
+  while (count != 0) {
+    const std::uint32_t next = choose(std::span(found).first(count), choice);
+    const Candidate chosen = found[next];
+    // Relaxed: fixed while the WQ is enabled, and of no matter to what is stale.
+    const std::uint32_t group = device_.queues[chosen.queue].group.load_relaxed();
+    const bool engine = claim_engine(group, engine_held);
+    if (engine || chosen.stale) {
+      Task task = start(chosen, engine ? engine_held : kEngineMax);
+      task.more = count > 1 || candidate(chosen.queue).has_value();
+      return task;
+    }
+    engine_wanted = true;
+    found[next] = found[--count];
+  }
+  return {};
+}
+
+std::uint32_t Scheduler::choose(std::span<const Candidate> from, Random* choice) const {
+  std::uint32_t best = 0;
+  if (choice != nullptr) {
+    // Relaxed: fixed while the WQ is enabled.
+    const auto weight = [this](const Candidate& one) {
+      return std::max(device_.queues[one.queue].priority.load_relaxed(), 1U);
+    };
+    std::uint64_t sum = 0;
+    for (const Candidate& one : from) sum += weight(one);
+    std::uint64_t at = choice->below(sum);
+    while (at >= weight(from[best])) at -= weight(from[best++]);
+    return best;
+  }
+  const auto behind = [this](const Candidate& one) {
+    return device_.queues[one.queue].virtual_time.load_relaxed();  // a measure
+  };
+  for (std::uint32_t i = 1; i < from.size(); ++i) {
+    if (behind(from[i]) < behind(from[best])) best = i;
+  }
+  return best;
+}
+
+bool Scheduler::abandoned() const noexcept {
+  return abandoned_.load_acquire() != 0;  // edge: emu-abandon (acquire)
+}
+
+bool Scheduler::stale(std::uint32_t queue, std::uint64_t generation) const noexcept {
+  return load_phase(device_.queues[queue].phase).generation() != generation || abandoned();
+}
+
+bool Scheduler::halted() const noexcept {
+  return load_phase(device_.phase).phase() == static_cast<std::uint32_t>(DevicePhase::halted) &&
+         !abandoned();
+}
+
+Batch* Scheduler::finish(const Task& task, Outcome outcome) {
+  const Lock lock(mutex_);
+  if (task.kind == TaskKind::single) {
+    --unfinished_[task.queue];
+    return nullptr;
+  }
+  Batch& batch = *task.batch;
+  if (task.kind == TaskKind::list) {
+    batch.listed = true;
+    batch.run_count = batch.fetched_count;
+  } else {
+    batch.finished_count += task.last - task.first;
+  }
+  batch.failed = batch.failed || outcome.failed;
+  batch.aborted = batch.aborted || outcome.aborted;
+  if (batch.failed && batch.finished_count == batch.taken_count &&
+      batch.taken_count < batch.run_count &&
+      (batch.descriptors[batch.taken_count].flags & dsa::flag::fence) != 0 && !batch.aborted) {
+    // A fence after a failure: the rest of the batch is not run. [S]
+    batch.run_count = batch.taken_count;
+  }
+  return batch.finished_count == batch.run_count ? &batch : nullptr;
+}
+
+void Scheduler::finish_batch(Batch& batch) {
+  const Lock lock(mutex_);
+  --unfinished_[batch.queue];
+  batch.active = false;
+  batch.listed = false;
+}
+
+bool Scheduler::idle() {
+  const Lock lock(mutex_);
+  for (std::uint32_t queue = 0; queue < kQueueMax; ++queue) {
+    if (unfinished_[queue] != 0) return false;
+  }
+  return !has_queued();
+}
+
+}  // namespace headrace::emu

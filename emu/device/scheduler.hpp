@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scheduler: the descriptors that one client has on one device, and which of them runs next. Knows
+// the ordering rules (FIFO, fence, drain, priorities, limits); runs nothing itself: workers
+// (emu/device/worker.hpp) take tasks, run them and say when they have ended.
+//
+// Agents:     submitters push (lock-free, also from a signal handler); workers take and finish,
+//             under a mutex that no submitter ever touches.
+// Invariants: a WQ's ring holds at most as many numbers as this client holds entries of the WQ, so
+//             it is never full; a slot belongs to whoever claimed the entry of its number;
+//             batch: finished_count <= taken_count <= run_count <= fetched_count.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "emu/device/registers.hpp"
+#include "emu/operation/operation.hpp"
+#include "headrace/base/mutex.hpp"
+#include "headrace/base/random.hpp"
+
+namespace headrace::emu {
+
+inline constexpr std::uint32_t kBatchActiveMax = 8;
+inline constexpr std::uint32_t kMembersAtOnceMax = 16;
+
+/// A descriptor as it was submitted.
+struct Slot {
+  dsa::Descriptor descriptor{};
+  std::uint64_t sequence = 0;
+  std::uint64_t generation = 0;
+  Origin origin = Origin::portal;
+  MailboxRegisters* mailbox = nullptr;  ///< Of a submission by write().
+};
+
+/// A batch that is being run. Its fields are the scheduler's, under its mutex, but for the
+/// descriptors, which do not change once fetched.
+struct Batch {
+  bool active = false;
+  bool listed = false;  ///< The list has been fetched; before that it belongs to its worker.
+  std::uint32_t queue = 0;
+  std::uint32_t entry = 0;
+  Slot slot;
+  std::uint32_t fetched_count = 0;
+  std::uint32_t run_count = 0;  ///< Of these: up to a fence that an earlier failure closed.
+  std::uint32_t taken_count = 0;
+  std::uint32_t finished_count = 0;
+  bool failed = false;
+  bool aborted = false;
+  std::optional<Fault> list_fault;
+  std::array<dsa::Descriptor, kBatchMax> descriptors;
+};
+
+enum class TaskKind : std::uint8_t {
+  none,
+  single,   ///< One descriptor that is no batch.
+  list,     ///< Fetch the descriptors of a batch.
+  members,  ///< Descriptors `first` to `last - 1` of a batch.
+};
+
+/// Something for one engine to do.
+struct Task {
+  TaskKind kind = TaskKind::none;
+  std::uint32_t queue = 0;
+  std::uint32_t entry = 0;
+  std::uint32_t engine = 0;
+  std::uint32_t first = 0;
+  std::uint32_t last = 0;
+  bool more = false;  ///< There is something left for others.
+  Slot slot;
+  Batch* batch = nullptr;
+};
+
+/// What a task came to, for the rules that depend on it.
+struct Outcome {
+  bool failed = false;   ///< Some status was not success.
+  bool aborted = false;  ///< By a reset or the like.
+};
+
+/// Threading: shared.
+class Scheduler {
+ public:
+  Scheduler(Registers& registers, std::uint32_t device, Owner owner);
+
+  /// Enqueues what holds entry `entry` of WQ `queue`; wait-free but for other submitters of the
+  /// same process that were interrupted half-way. Async-signal-safe.
+  void push(std::uint32_t queue, std::uint32_t entry, const Slot& slot) noexcept;
+  /// Whether anything was pushed that no worker has taken. Async-signal-safe.
+  [[nodiscard]] bool has_queued() const noexcept;
+
+  /// Takes the next task and claims an engine for it: `engine_held` (kEngineMax: none) if that
+  /// serves its group. What is stale comes with engine kEngineMax if none is free. Without `choice`
+  /// the WQ that is furthest behind its share goes first; with it chance decides, weighted by
+  /// priority.
+  ///
+  /// Returns: nothing if there is none; `engine_wanted` says whether only an engine was missing.
+  [[nodiscard]] Task take(std::uint32_t& engine_held, bool& engine_wanted, Random* choice);
+  /// The task has ended, its records are written (of a batch: those of its members).
+  ///
+  /// Returns: the batch whose last member this was, for the caller to write the batch's record and
+  /// then call finish_batch.
+  [[nodiscard]] Batch* finish(const Task& task, Outcome outcome);
+  void finish_batch(Batch& batch);
+  /// From now on everything is stale: the client is going away.
+  void abandon() noexcept { abandoned_.store_release(1); }  // edge: emu-abandon (release)
+  [[nodiscard]] bool abandoned() const noexcept;
+  [[nodiscard]] bool stale(std::uint32_t queue, std::uint64_t generation) const noexcept;
+  [[nodiscard]] bool halted() const noexcept;
+  /// Nothing queued, nothing running.
+  [[nodiscard]] bool idle();
+  void release_engine(std::uint32_t& engine_held) noexcept;
+  /// Takes engines from clients that are dead or stopped, and reaps the dead.
+  void recover_engines() noexcept;
+  /// Some other WQ of the engine's group, with entries of another client, is behind its share.
+  [[nodiscard]] bool should_yield(std::uint32_t engine, std::uint32_t queue) const noexcept;
+
+  [[nodiscard]] DeviceRegisters& device() { return device_; }
+  [[nodiscard]] std::uint32_t device_index() const { return device_index_; }
+
+ private:
+  /// A FIFO of entry numbers. A cell is 0 or a number + 1.
+  struct Ring {
+    alignas(64) Atomic<std::uint64_t> tail;
+    alignas(64) Atomic<std::uint64_t> head;  // Written under the mutex.
+    std::array<Atomic<std::uint32_t>, kEntryMax> cells;
+  };
+  struct Candidate {
+    std::uint32_t queue = 0;
+    Batch* batch = nullptr;  // None: the head of the ring.
+    std::uint32_t head_entry = 0;
+    bool stale = false;  ///< Of a generation that has ended: needs no engine to be aborted.
+  };
+
+  [[nodiscard]] std::optional<Candidate> candidate(std::uint32_t queue) HEADRACE_REQUIRES(mutex_);
+  [[nodiscard]] std::uint32_t choose(std::span<const Candidate> from, Random* choice) const;
+  [[nodiscard]] bool claim_engine(std::uint32_t group, std::uint32_t& engine_held) noexcept;
+  [[nodiscard]] Task start(const Candidate& candidate, std::uint32_t engine)
+      HEADRACE_REQUIRES(mutex_);
+  [[nodiscard]] Task take_members(Batch& batch, std::uint32_t engine) HEADRACE_REQUIRES(mutex_);
+  [[nodiscard]] std::uint32_t takeable(const Batch& batch) const;
+  void charge(std::uint32_t queue, std::uint64_t cost) noexcept;
+
+  Registers& registers_;
+  DeviceRegisters& device_;
+  const std::uint32_t device_index_;
+  const Owner owner_;
+  std::array<Ring, kQueueMax> rings_;
+  std::unique_ptr<std::array<std::array<Slot, kEntryMax>, kQueueMax>> slots_;
+  Atomic<std::uint32_t> abandoned_;
+  Mutex mutex_;
+  std::unique_ptr<std::array<Batch, kBatchActiveMax>> batches_ HEADRACE_GUARDED_BY(mutex_);
+  std::array<std::uint32_t, kQueueMax> unfinished_ HEADRACE_GUARDED_BY(mutex_){};
+};
+
+}  // namespace headrace::emu

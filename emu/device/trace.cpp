@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emu/device/trace.hpp"
+
+#include <array>
+#include <charconv>
+#include <string_view>
+
+namespace headrace::emu {
+namespace {
+
+constexpr std::array<std::string_view, 9> kNames{"submitted", "retried", "dropped",
+                                                 "started",   "fetched", "faulted",
+                                                 "finished",  "aborted", "control"};
+
+/// Text into fixed room; what does not fit is cut off.
+class Line {
+ public:
+  explicit Line(std::span<char> room) : room_(room) {}
+  void add(std::string_view text) noexcept {
+    for (const char letter : text) {
+      if (length_ < room_.size()) room_[length_++] = letter;
+    }
+  }
+  void add(std::string_view name, std::uint64_t value) noexcept {
+    add(name);
+    std::array<char, 20> digits{};
+    const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr;
+    add({digits.data(), static_cast<std::size_t>(end - digits.data())});
+  }
+  [[nodiscard]] std::size_t length() const noexcept { return length_; }
+
+ private:
+  std::span<char> room_;
+  std::size_t length_ = 0;
+};
+
+}  // namespace
+
+std::size_t write_json(const TraceEvent& event, std::span<char> into) noexcept {
+  Line line(into);
+  line.add("{\"time_ns\":", event.time_ns);
+  line.add(",\"event\":\"");
+  line.add(kNames[static_cast<std::size_t>(event.kind)]);
+  line.add("\",\"device\":", event.device);
+  line.add(",\"queue\":", event.queue);
+  line.add(",\"engine\":", event.engine);
+  line.add(",\"sequence\":", event.sequence);
+  line.add(",\"index\":", event.index);
+  line.add(",\"opcode\":", event.opcode);
+  line.add(",\"status\":", event.raw_status);
+  line.add(",\"byte_count\":", event.byte_count);
+  line.add("}");
+  return line.length();
+}
+
+std::string to_json(const TraceEvent& event) {
+  std::array<char, kTraceLineMax> room{};
+  return {room.data(), write_json(event, room)};
+}
+
+}  // namespace headrace::emu

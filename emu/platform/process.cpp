@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emu/platform/process.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+namespace headrace::emu::platform {
+namespace {
+
+struct Stat {
+  char state = 'X';
+  std::uint64_t started = 0;
+};
+
+/// State and start time out of /proc/PID/stat: fields 3 and 22; the name before them may hold
+/// anything, so they are counted from the last parenthesis.
+Stat read_stat(std::int32_t process_id) noexcept {
+  char path[48];
+  std::snprintf(path, sizeof path, "/proc/%d/stat", process_id);
+  const int file = ::open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0) return {};
+  char text[1024];
+  const ssize_t length = ::read(file, text, sizeof text - 1);
+  ::close(file);
+  if (length <= 0) return {};
+  text[length] = '\0';
+  const char* at = std::strrchr(text, ')');
+  if (at == nullptr || at[1] == '\0') return {};
+  Stat found{at[2], 0};
+  for (int field = 2; field < 22 && at != nullptr; ++field) at = std::strchr(at + 1, ' ');
+  if (at != nullptr) found.started = std::strtoull(at + 1, nullptr, 10);
+  return found;
+}
+
+/// A process whose first thread has ended shows as a zombie while the others go on.
+bool has_other_threads(std::int32_t process_id) noexcept {
+  char path[48];
+  std::snprintf(path, sizeof path, "/proc/%d/task", process_id);
+  DIR* directory = ::opendir(path);
+  if (directory == nullptr) return false;
+  bool found = false;
+  while (const dirent* entry = ::readdir(directory)) {
+    if (entry->d_name[0] != '.' && std::atoi(entry->d_name) != process_id) found = true;
+  }
+  ::closedir(directory);
+  return found;
+}
+
+}  // namespace
+
+std::int32_t this_process_id() noexcept {
+  return static_cast<std::int32_t>(::getpid());
+}
+
+std::uint64_t start_time(std::int32_t process_id) noexcept {
+  return read_stat(process_id).started;
+}
+
+Life life_of(std::int32_t process_id, std::uint64_t started, std::uint32_t started_bits) noexcept {
+  const Stat found = read_stat(process_id);
+  if (((found.started ^ started) & ((1ULL << started_bits) - 1)) != 0) return Life::dead;
+  switch (found.state) {
+    case 'Z':
+    case 'X':
+    case 'x':
+      return has_other_threads(process_id) ? Life::running : Life::dead;
+    case 'T':
+    case 't':
+      return Life::stopped;
+    default:
+      return Life::running;
+  }
+}
+
+void* QuietThread::enter(void* self) {
+  const auto* thread = static_cast<QuietThread*>(self);
+  ::pthread_setname_np(::pthread_self(), thread->name_);
+  thread->function_(thread->argument_);
+  return nullptr;
+}
+
+bool QuietThread::start(const char* name, Function function, void* argument) noexcept {
+  static_assert(sizeof(pthread_t) == sizeof handle_);
+  name_ = name;
+  function_ = function;
+  argument_ = argument;
+  sigset_t quiet;
+  sigset_t former;
+  ::sigfillset(&quiet);
+  // Faults of our own accesses come as these two and must be taken.
+  ::sigdelset(&quiet, SIGSEGV);
+  ::sigdelset(&quiet, SIGBUS);
+  // The new thread inherits the mask of this one: there is no moment at which it takes a signal.
+  ::pthread_sigmask(SIG_SETMASK, &quiet, &former);
+  pthread_t handle{};
+  const int failed = ::pthread_create(&handle, nullptr, &QuietThread::enter, this);
+  ::pthread_sigmask(SIG_SETMASK, &former, nullptr);
+  if (failed != 0) return false;
+  std::memcpy(&handle_, &handle, sizeof handle_);
+  started_ = true;
+  return true;
+}
+
+void QuietThread::join() noexcept {
+  if (!started_) return;
+  pthread_t handle{};
+  std::memcpy(&handle, &handle_, sizeof handle);
+  ::pthread_join(handle, nullptr);
+  started_ = false;
+}
+
+}  // namespace headrace::emu::platform
