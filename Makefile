@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # Verbs; each only forwards to a script, which does the work and explains itself.
-.PHONY: help setup demo test check mutations bench docs clean
+.PHONY: help setup demo test check mutations fuzz bench docs clean
 help:
 	@echo 'make setup      install what is missing (says what), build the library and the command'
 	@echo 'make demo       setup, then TPC-H query 6 without and with prefetching, with a picture'
 	@echo 'make test       setup, then every test that this machine can run'
 	@echo 'make check      test, and again under sanitizers, portable and with Clang; mutations'
 	@echo 'make mutations  take out the cures of known bugs one by one: their tests must fail'
+	@echo 'make fuzz       arbitrary descriptors at the emulated device; SECONDS=60 each'
 	@echo 'make bench      the benchmarks at full size'
 	@echo 'make docs       the manual, in build/docs/html'
 	@echo 'make clean      remove build and .venv'
@@ -20,6 +21,8 @@ check:
 	@scripts/check
 mutations:
 	@scripts/setup && .venv/bin/python scripts/run_mutations
+fuzz:
+	@scripts/fuzz $(or $(SECONDS),60)
 bench:
 	@scripts/bench
 docs:
