@@ -325,19 +325,9 @@ Descriptor rest_of(const Descriptor& descriptor, const dsa::CompletionRecord& re
       }
       break;
     case Opcode::fill:
-      // A pattern begins with its first byte wherever the rest begins.
-      if (done % 8 != 0) {
-        const unsigned shift = 8 * (done % 8);
-        rest.pattern = descriptor.pattern >> shift | descriptor.pattern << (64 - shift);
-      }
       rest.dst_addr += done;
       break;
     case Opcode::compare_pattern:
-      if (done % 8 != 0) {
-        const unsigned shift = 8 * (done % 8);
-        rest.comp_pattern = descriptor.comp_pattern >> shift | descriptor.comp_pattern
-                                                                   << (64 - shift);
-      }
       rest.src_addr += done;
       break;
     case Opcode::compare:

@@ -55,7 +55,7 @@ class Run {
     } catch (const Stop& stop) {
       record_.status = stop.raw_status;
       record_.fault_addr = stop.fault_address;
-      record_.bytes_completed = static_cast<std::uint32_t>(done_);
+      record_.bytes_completed = static_cast<std::uint32_t>(done_ - done_ % resumable_bytes());
       leave_running_values();
     }
     return record_;
@@ -98,6 +98,20 @@ class Run {
         break;
     }
     throw Stop{DSA_COMP_BAD_OPCODE, 0};
+  }
+
+  /// A client resumes with the operands moved on by bytes_completed, all else as it was: a pattern
+  /// begins with its first byte again, and a delta entry lies aligned.
+  [[nodiscard]] std::uint64_t resumable_bytes() const {
+    switch (static_cast<Opcode>(descriptor_.opcode)) {
+      case Opcode::fill:
+      case Opcode::compare_pattern:
+        return 8;
+      case Opcode::apply_delta:
+        return 40;
+      default:
+        return 1;
+    }
   }
 
   std::byte get(Address address) {
