@@ -1,24 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """When the three pipelines of a query did what: as lines of text, and as a picture."""
 
-import os
-import shutil
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace._signals import held, undone_at_signals
-from headrace.errors import InvalidArgumentError, IoFailedError
+from headrace._picture import matplotlib_settled, save_picture
 from headrace.q6 import Event, Q6Run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 PIPELINES = ("scan", "prefetch", "aggregate")
-PICTURE_SUFFIXES = (".png", ".svg")
+SUBJECT = "the timeline"
+"""What messages call the picture."""
 
 _SHADES = " ░▒▓█"
 _COLORS = {"scan": "#4477aa", "prefetch": "#ee7733", "aggregate": "#228833"}
@@ -62,26 +57,6 @@ def _shaded(events: Sequence[Event], duration_ns: int, column_count: int) -> str
     )
 
 
-def check_picture_path(path: Path) -> None:
-    """Refuse what no picture can be written to, before anything is measured.
-
-    Raises:
-        InvalidArgumentError: It does not end in .png or .svg.
-        IoFailedError: It is a directory, or its own does not exist or cannot be written.
-    """
-    tried = f"draw the timeline into '{path}'"
-    if path.suffix.lower() not in PICTURE_SUFFIXES:
-        raise InvalidArgumentError(
-            tried, f"'{path.suffix}' is no kind of picture known here", "use .svg or .png"
-        )
-    if not path.parent.is_dir():
-        raise IoFailedError(tried, "its directory does not exist", "make it, or choose another")
-    if path.is_dir():
-        raise IoFailedError(tried, "it is a directory", "name a file in it")
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise IoFailedError(tried, "its directory cannot be written", "choose another")
-
-
 def draw_timelines(path: Path, runs: dict[str, Q6Run], title: str, caption: str) -> None:
     """Draw runs below each other on the same axis; the file is written whole or not at all.
 
@@ -94,34 +69,8 @@ def draw_timelines(path: Path, runs: dict[str, Q6Run], title: str, caption: str)
     Raises:
         IoFailedError: The file cannot be written.
     """
-    with _matplotlib_settled():
+    with matplotlib_settled():
         _draw_timelines(path, runs, title, caption)
-
-
-@contextmanager
-def _matplotlib_settled() -> Iterator[None]:
-    """Give matplotlib a directory of its own for the block if it cannot keep its caches."""
-    with ExitStack() as left_behind:
-        if "MPLCONFIGDIR" not in os.environ and not all(
-            _can_be_made(Path(os.environ.get(variable) or Path.home() / usual) / "matplotlib")
-            for variable, usual in (("XDG_CONFIG_HOME", ".config"), ("XDG_CACHE_HOME", ".cache"))
-        ):
-            with held():
-                name = tempfile.mkdtemp(prefix="headrace-matplotlib-")
-                remove = partial(shutil.rmtree, name, ignore_errors=True)
-                left_behind.enter_context(undone_at_signals(remove))
-                left_behind.callback(remove)
-            os.environ["MPLCONFIGDIR"] = name
-            left_behind.callback(os.environ.pop, "MPLCONFIGDIR")
-        yield
-
-
-def _can_be_made(directory: Path) -> bool:
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return False
-    return os.access(directory, os.W_OK)
 
 
 def _draw_timelines(path: Path, runs: dict[str, Q6Run], title: str, caption: str) -> None:
@@ -150,22 +99,7 @@ def _draw_timelines(path: Path, runs: dict[str, Q6Run], title: str, caption: str
         fontsize=9,
     )
     figure.supxlabel(caption, fontsize=8, color="#555555", x=0.01, ha="left")
-    partial_path = path.with_name(f".{path.name}.partial")
-    try:
-        with undone_at_signals(lambda: partial_path.unlink(missing_ok=True)):
-            figure.savefig(partial_path, format=path.suffix[1:].lower(), dpi=150)
-            partial_path.replace(path)
-    except OSError as problem:
-        raise IoFailedError(
-            f"draw the timeline into '{path}'",
-            "the file cannot be written",
-            "choose another",
-            problem.errno or 0,
-        ) from problem
-    finally:
-        # Whatever keeps it from being removed has been told above.
-        with suppress(OSError):
-            partial_path.unlink(missing_ok=True)
+    save_picture(figure, path, SUBJECT)
 
 
 def _draw_run(panel: "Axes", run: Q6Run, worker_count: int, duration_ms: float) -> None:

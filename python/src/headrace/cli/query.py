@@ -10,6 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from headrace import _core
+from headrace._picture import check_picture_path
 from headrace.cli._output import (
     EXIT_FAILED,
     WrongUseError,
@@ -24,7 +25,7 @@ from headrace.lineitem import check_memory, read_lineitem
 from headrace.machine import Machine, topo
 from headrace.q6 import CHUNK_BYTES_MIN, PREFETCH_MODES
 from headrace.q6_study import TIMELINE_RUN_COUNT, Settings, Study, run_study
-from headrace.timeline import check_picture_path, draw_timelines
+from headrace.timeline import SUBJECT, draw_timelines
 from headrace.tpch import (
     ROWS_PER_SCALE_FACTOR,
     check_scale_factor,
@@ -243,7 +244,7 @@ def _parse_picture(text: str | None) -> Path | None:
     path = _parse_path("--plot", text)
     if path is not None:
         try:
-            check_picture_path(path)
+            check_picture_path(path, SUBJECT)
         except Error as error:
             _refuse(f"--plot: '{text}': {error.cause}; {error.remedy}")
     return path
