@@ -71,7 +71,8 @@ static bool submit_batch(const struct meter* meter, unsigned slot) {
   return submit(meter, &batch);
 }
 
-/* One descriptor at a time, kWindow of them on their way. Returns ns per descriptor, negative on failure. */
+/* One descriptor at a time, kWindow of them on their way. Returns ns per descriptor, negative on
+ * failure. */
 static double noop_ns(const struct meter* meter, unsigned count) {
   const double start_ns = now_ns();
   for (unsigned i = 0; i < count; ++i) {
@@ -90,7 +91,8 @@ static double noop_ns(const struct meter* meter, unsigned count) {
 
 static double noop_batched_ns(const struct meter* meter, unsigned count) {
   memset(meter->descriptors, 0, sizeof(struct dsa_hw_desc) * kWindow * kBatch);
-  for (unsigned i = 0; i < kWindow * kBatch; ++i) ask_for(meter->descriptors + i, meter->records + i);
+  for (unsigned i = 0; i < kWindow * kBatch; ++i)
+    ask_for(meter->descriptors + i, meter->records + i);
   const unsigned batch_count = count / kBatch + 1;
   const double start_ns = now_ns();
   for (unsigned i = 0; i < batch_count; ++i) {
@@ -144,7 +146,8 @@ static int measure(const struct meter* meter, const struct meter_scale* scale, d
   double* baseline_ns = times_ns + 3 * rounds;
   const size_t all_bytes = kBatch * scale->copy_bytes;
   /* The first round of each warms up: threads start, pages come. */
-  bool well = noop_ns(meter, scale->noop_count) >= 0 && noop_batched_ns(meter, scale->noop_count) >= 0 &&
+  bool well = noop_ns(meter, scale->noop_count) >= 0 &&
+              noop_batched_ns(meter, scale->noop_count) >= 0 &&
               memcpy_ns(meter, scale->copy_bytes) >= 0 && copy_ns(meter, scale->copy_bytes) >= 0;
   for (unsigned round = 0; round < rounds && well; ++round) {
     single_ns[round] = noop_ns(meter, scale->noop_count);
@@ -160,7 +163,8 @@ static int measure(const struct meter* meter, const struct meter_scale* scale, d
     return 1;
   }
   memset(meter->target, 0, all_bytes);
-  if (copy_ns(meter, scale->copy_bytes) < 0 || memcmp(meter->source, meter->target, all_bytes) != 0) {
+  if (copy_ns(meter, scale->copy_bytes) < 0 ||
+      memcmp(meter->source, meter->target, all_bytes) != 0) {
     fprintf(stderr, "a copy differs from its source\n");
     return 1;
   }
@@ -185,8 +189,10 @@ int meter_run(const struct meter_door* door, const struct meter_scale* scale, FI
   };
   double* times_ns = calloc((size_t)scale->round_count * 4, sizeof(double));
   int code = 1;
-  if (meter.descriptors && meter.records && meter.summaries && meter.source && meter.target && times_ns) {
-    for (size_t i = 0; i < all_bytes; ++i) meter.source[i] = (unsigned char)(i * 2654435761U >> 24U);
+  if (meter.descriptors && meter.records && meter.summaries && meter.source && meter.target &&
+      times_ns) {
+    for (size_t i = 0; i < all_bytes; ++i)
+      meter.source[i] = (unsigned char)(i * 2654435761U >> 24U);
     memset(meter.target, 0, all_bytes);
     code = measure(&meter, scale, times_ns, out);
   } else {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How fast a work queue answers, measured through whatever door leads to it: one method for the portal in this
- * process and for the trapped instruction, so that the two can be put side by side. */
+/* How fast a work queue answers, measured through whatever door leads to it: one method for the
+ * portal in this process and for the trapped instruction, so that the two can be put side by side.
+ */
 #pragma once
 
 #include <linux/idxd.h>
@@ -24,9 +25,9 @@ struct meter_scale {
   size_t copy_bytes;   /* Of one copy; a batch has 32 of them. */
 };
 
-/* Measures and prints one JSON object with the times of every round, in ns per descriptor (no-ops) or per batch
- * (copies, and the same copies by memcpy, taking turns). Returns 0; 1 if the queue does not answer or
- * a copy is wrong, with a sentence on stderr. */
+/* Measures and prints one JSON object with the times of every round, in ns per descriptor (no-ops)
+ * or per batch (copies, and the same copies by memcpy, taking turns). Returns 0; 1 if the queue
+ * does not answer or a copy is wrong, with a sentence on stderr. */
 int meter_run(const struct meter_door* door, const struct meter_scale* scale, FILE* out);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every picture needs: a path that is judged early, matplotlib settled, a file written whole."""
+"""What every picture needs: a path judged early, matplotlib settled, a file written whole."""
 
 import os
 import shutil
