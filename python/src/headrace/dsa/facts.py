@@ -1,0 +1,389 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything about a machine that decides whether its DSA can be used, as plain values.
+
+None is "unknown" everywhere: not readable, not there in this kernel, or not asked. No field is
+derived from another and nothing here reads the system: that is `gather`. A record of these values
+stands for the machine in everything that follows.
+"""
+
+import functools
+import json
+import types
+import typing
+from dataclasses import MISSING, asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from headrace._files import write_whole
+from headrace.errors import CorruptDataError, IoFailedError, NotFoundError, VersionMismatchError
+
+SCHEMA_NAME = "headrace-dsa-record"
+SCHEMA_VERSION = 1
+
+_RECORD_BYTES_MAX = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PciDevice:
+    """A PCI function that is an accelerator of the family.
+
+    Attributes:
+        address: Such as "0000:6a:01.0".
+        device: Device number of vendor 8086, such as "0b25".
+        driver: Name of the driver that holds it, "" if none does.
+        node: NUMA node, -1 if the firmware does not say.
+    """
+
+    address: str
+    device: str | None = None
+    driver: str | None = None
+    node: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CharacterDevice:
+    """The file of /dev/dsa through which a user's work comes into a WQ.
+
+    Attributes:
+        path: Where it is, or should be.
+        exists: Whether it is there.
+        owner: User that owns it.
+        group: Group that owns it.
+        mode: Permission bits in octal, such as "0600".
+        writable: Whether this process may read and write it, ACLs included.
+        opened: Name of the errno that a trial open() gave, "" if it worked.
+        mapped: Name of the errno that a trial mmap() of the portal gave, "" if it worked.
+    """
+
+    path: str
+    exists: bool | None = None
+    owner: str | None = None
+    group: str | None = None
+    mode: str | None = None
+    writable: bool | None = None
+    opened: str | None = None
+    mapped: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """A WQ as sysfs shows it; `label` is its attribute "name", the others are called as there."""
+
+    name: str
+    state: str | None = None
+    mode: str | None = None
+    type: str | None = None
+    label: str | None = None
+    driver_name: str | None = None
+    size: int | None = None
+    threshold: int | None = None
+    priority: int | None = None
+    group_id: int | None = None
+    block_on_fault: int | None = None
+    max_batch_size: int | None = None
+    max_transfer_size: int | None = None
+    ats_disable: int | None = None
+    clients: int | None = None
+    occupancy: int | None = None
+    file: CharacterDevice | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """An engine of a device, and the group it works for; -1 for none."""
+
+    name: str
+    group_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A group of a device: the read buffers that its engines may use, and their traffic classes."""
+
+    name: str
+    read_buffers_reserved: int | None = None
+    read_buffers_allowed: int | None = None
+    use_read_buffer_limit: int | None = None
+    traffic_class_a: int | None = None
+    traffic_class_b: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A device of the driver idxd as sysfs shows it; `node` is its attribute numa_node."""
+
+    name: str
+    pci_address: str | None = None
+    version: str | None = None
+    state: str | None = None
+    cmd_status: str | None = None
+    errors: str | None = None
+    node: int | None = None
+    pasid_enabled: int | None = None
+    configurable: int | None = None
+    clients: int | None = None
+    read_buffer_limit: int | None = None
+    max_groups: int | None = None
+    max_engines: int | None = None
+    max_work_queues: int | None = None
+    max_work_queues_size: int | None = None
+    max_batch_size: int | None = None
+    max_transfer_size: int | None = None
+    max_read_buffers: int | None = None
+    groups: tuple[Group, ...] | None = None
+    engines: tuple[Engine, ...] | None = None
+    queues: tuple[Queue, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """Processor and what it runs in.
+
+    Attributes:
+        architecture: As uname says it.
+        cpu_model: Name of the processor.
+        cpu_flags: Those of the flags asked for that the processor has.
+        hypervisor: Whether this is a virtual machine.
+        machine_vendor: What the firmware names itself, such as "QEMU Standard PC".
+        container: What kind of container this process is in, "" if it is in none.
+        emulated: Whether the devices are those of `headrace emulate`.
+    """
+
+    architecture: str | None = None
+    cpu_model: str | None = None
+    cpu_flags: tuple[str, ...] | None = None
+    hypervisor: bool | None = None
+    machine_vendor: str | None = None
+    container: str | None = None
+    emulated: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """The kernel, how it was built and started, and its driver for the devices.
+
+    Attributes:
+        release: As uname says it.
+        parameters: Those of the command line that concern the IOMMU or modules.
+        config: Options of its build by name without CONFIG_: "y", "m" or "n".
+        module_loaded: Whether the driver idxd is there, as a module or built in.
+        module_available: Whether the module is installed for this kernel.
+        module_blacklisted_by: Where loading it is forbidden, such as a file of /etc/modprobe.d.
+        dmar_table: Whether the firmware describes an IOMMU of Intel's to the kernel.
+        iommu_count: IOMMU units that the kernel uses.
+        iommu_capabilities: Registers of each unit, (cap, ecap) in hexadecimal.
+    """
+
+    release: str | None = None
+    parameters: tuple[str, ...] | None = None
+    config: dict[str, str] | None = None
+    module_loaded: bool | None = None
+    module_available: bool | None = None
+    module_blacklisted_by: tuple[str, ...] | None = None
+    dmar_table: bool | None = None
+    iommu_count: int | None = None
+    iommu_capabilities: tuple[tuple[str, ...], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """libaccel-config and the program of the same package.
+
+    Attributes:
+        found: Whether the loader finds the library.
+        version: Its version.
+        program: Where the program accel-config is, "" if it is not installed.
+    """
+
+    found: bool | None = None
+    version: str | None = None
+    program: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HugePages:
+    """A pool of huge pages of one size."""
+
+    page_bytes: int
+    total_count: int | None = None
+    free_count: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """Who asks.
+
+    Attributes:
+        user: Name of the user.
+        nodes: NUMA nodes of the processors that this process may use.
+        raw_io: Whether it has CAP_SYS_RAWIO.
+    """
+
+    user: str | None = None
+    nodes: tuple[int, ...] | None = None
+    raw_io: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All of it.
+
+    Threading: immutable.
+    """
+
+    platform: Platform = Platform()
+    kernel: Kernel = Kernel()
+    pci_devices: tuple[PciDevice, ...] | None = None
+    devices: tuple[Device, ...] | None = None
+    library: Library = Library()
+    huge_pages: tuple[HugePages, ...] | None = None
+    process: Process = Process()
+
+
+def to_document(facts: Facts, origin: str) -> dict[str, Any]:
+    """Make the record of these facts; `origin` says where they come from."""
+    return {
+        "schema": {"name": SCHEMA_NAME, "version": SCHEMA_VERSION},
+        "origin": origin,
+        "facts": asdict(facts),
+    }
+
+
+def from_document(document: object, tried: str) -> tuple[Facts, str]:
+    """Read a record.
+
+    Returns:
+        The facts and their origin.
+
+    Raises:
+        CorruptDataError: It is no record; the message names the field.
+        VersionMismatchError: It is a record of another version.
+    """
+    remedy = "make a record by 'headrace doctor --record FILE'"
+    if not isinstance(document, dict) or not isinstance(schema := document.get("schema"), dict):
+        raise CorruptDataError(tried, "it has no schema", remedy)
+    if schema.get("name") != SCHEMA_NAME:
+        raise CorruptDataError(
+            tried, f"its schema is {_shown(schema.get('name'))}, not '{SCHEMA_NAME}'", remedy
+        )
+    version = schema.get("version")
+    if version != SCHEMA_VERSION or isinstance(version, bool):
+        cause = f"it is of version {_shown(version)} and this build reads {SCHEMA_VERSION}"
+        raise VersionMismatchError(tried, cause, remedy)
+    origin = document.get("origin")
+    try:
+        if not isinstance(origin, str):
+            raise _WrongFieldError("origin", "a text", origin)  # noqa: TRY301
+        facts = _read(Facts, document.get("facts"), "facts")
+    except _WrongFieldError as problem:
+        raise CorruptDataError(tried, str(problem), remedy) from None
+    assert isinstance(facts, Facts)  # noqa: S101 - For the type checker.
+    return facts, origin
+
+
+def save_record(facts: Facts, path: str, origin: str) -> None:
+    """Write the record into a file, whole or not at all.
+
+    Raises:
+        IoFailedError: The file cannot be written.
+    """
+    text = json.dumps(to_document(facts, origin), indent=2) + "\n"
+    write_whole(Path(path), text, f"record the machine in {path}")
+
+
+def load_record(path: str) -> tuple[Facts, str]:
+    """Read the record of a file.
+
+    Raises:
+        NotFoundError: There is no such file.
+        IoFailedError: The file cannot be read.
+        CorruptDataError: It is no record; the message names the field.
+        VersionMismatchError: It is a record of another version.
+    """
+    tried = f"read the record {path}"
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - A path may be any text; Path changes some.
+            data = file.read(_RECORD_BYTES_MAX + 1)
+    except FileNotFoundError:
+        raise NotFoundError(tried, "there is no such file", "check the path") from None
+    except (OSError, ValueError) as problem:
+        number = getattr(problem, "errno", None) or 0
+        cause = "it cannot be read" if number else str(problem)
+        raise IoFailedError(tried, cause, "give a file with a record", number) from None
+    if len(data) > _RECORD_BYTES_MAX:
+        cause = f"it is larger than {_RECORD_BYTES_MAX >> 20} MiB"
+        raise CorruptDataError(tried, cause, "give a file with a record")
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as problem:
+        cause = "it is no JSON"
+        if isinstance(problem, json.JSONDecodeError):
+            cause += f" (line {problem.lineno}: {problem.msg})"
+        raise CorruptDataError(tried, cause, "give a file with a record") from None
+    return from_document(document, tried)
+
+
+class _WrongFieldError(Exception):
+    def __init__(self, path: str, wanted: str, found: object) -> None:
+        super().__init__(f"field {path} is {_shown(found)} and should be {wanted}")
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list):
+        return "a list"
+    if value is None:
+        return "absent"
+    text = json.dumps(value)
+    return text if len(text) <= 40 else text[:36] + '..."'  # noqa: PLR2004 - One line's share.
+
+
+_hints = functools.cache(typing.get_type_hints)  # Which takes its time.
+
+_LEAVES: dict[Any, str] = {str: "a text", int: "a whole number", bool: "true or false"}
+_INTEGER_BITS_MAX = 64
+
+
+def _read(kind: Any, value: object, path: str) -> object:  # noqa: ANN401 - A type, as annotated.
+    """Read a value of an annotated type."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is types.UnionType:  # Always "X | None" here.
+        return None if value is None else _read(arguments[0], value, path)
+    if kind in _LEAVES:
+        return _leaf(kind, value, path)
+    if origin is tuple:
+        if not isinstance(value, list):
+            raise _WrongFieldError(path, "a list", value)
+        return tuple(_read(arguments[0], each, f"{path}[{i}]") for i, each in enumerate(value))
+    if not isinstance(value, dict):
+        raise _WrongFieldError(path, "an object", value)
+    known = {key: each for key, each in value.items() if each is not None}
+    if origin is dict:
+        return {key: _read(arguments[1], each, f"{path}.{key}") for key, each in known.items()}
+    return _group(kind, known, path)
+
+
+def _leaf(kind: type, value: object, path: str) -> object:
+    # True is an int to Python.
+    fits = type(value) is kind
+    if isinstance(value, int) and value.bit_length() > _INTEGER_BITS_MAX:
+        fits = False
+    if not fits:
+        raise _WrongFieldError(path, _LEAVES[kind], value)
+    return value
+
+
+def _group(kind: Any, known: dict[str, object], path: str) -> object:  # noqa: ANN401 - As above.
+    """Read a group of facts; unknown fields are of a later build and are left out."""
+    hints = _hints(kind)
+    given = {
+        field.name: _read(hints[field.name], known[field.name], f"{path}.{field.name}")
+        for field in fields(kind)
+        if field.name in known
+    }
+    missing = [f for f in fields(kind) if f.default is MISSING and f.name not in given]
+    if missing:
+        wanted = _LEAVES[hints[missing[0].name]]
+        raise _WrongFieldError(f"{path}.{missing[0].name}", wanted, None)
+    return kind(**given)
