@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace doctor``: why the accelerator of this machine can or cannot be used."""
+
+from typing import Annotated
+
+import typer
+
+from headrace.cli._doctor_report import print_diagnosis, results_of, summary_of
+from headrace.cli._output import EXIT_OK, WrongUseError, print_document
+from headrace.cli._topo_report import report_console
+from headrace.dsa.diagnosis import diagnose
+from headrace.dsa.facts import load_record, save_record, to_document
+from headrace.dsa.gather import gather
+
+SCHEMA_NAME = "headrace-doctor"
+SCHEMA_VERSION = 1
+HERE = "this machine"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the subcommand."""
+    app.command("doctor")(doctor)
+
+
+def doctor(
+    record: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Write what was found into this file as well."),
+    ] = None,
+    replay: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Examine the machine of this record, not this one."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document and nothing else.")
+    ] = False,
+) -> None:
+    """Say whether DSA can be used here, and if not, the true reason and its remedy.
+
+    The first line is the answer. Needs no root and changes nothing. Exit code: 0 it can be used,
+    1 something is wrong with what is there, 3 there is no DSA.
+
+    Example: headrace doctor --replay tests/machines/doctor/scalable-mode-off.json
+    """
+    if record is not None and replay is not None:
+        message = "--record describes this machine and --replay another one; give one of them"
+        raise WrongUseError("doctor", message)
+    for option, path in (("--record", record), ("--replay", replay)):
+        if path is not None and (not path or "\0" in path):
+            raise WrongUseError("doctor", f"{option}: '' is no path; give one, or leave it out")
+    if replay is not None:
+        facts, origin = load_record(replay)
+    else:
+        facts, origin = gather(), HERE
+    if record is not None:
+        save_record(facts, record, "recorded")
+    diagnosis = diagnose(facts)
+    if as_json:
+        print_document(
+            SCHEMA_NAME,
+            SCHEMA_VERSION,
+            machine=to_document(facts, origin),
+            results=results_of(diagnosis),
+            summary=summary_of(diagnosis, facts),
+        )
+    else:
+        console = report_console()
+        shown = origin if replay is not None else None
+        print_diagnosis(console, diagnosis, shown, min(console.width, 110))
+    if diagnosis.exit_code != EXIT_OK:
+        raise typer.Exit(diagnosis.exit_code)

@@ -1,0 +1,506 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the declared machines of tests/machines/doctor: a healthy one, and what breaks it.
+
+Each broken machine is the healthy one with a few facts changed, one cause each, so that a reader
+sees here what its file says. python/tests/test_doctor.py names the root cause of each. None is
+recorded from hardware: they are put together from what drivers and users report.
+
+Usage: make_doctor_machines.py [FOLDER]
+"""
+
+import copy
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+COLUMNS_MAX = 100
+
+FILE = {
+    "exists": True,
+    "owner": "root",
+    "group": "dsa",
+    "mode": "0660",
+    "writable": True,
+    "opened": "",
+    "mapped": "",
+}
+QUEUE = {
+    "state": "enabled",
+    "type": "user",
+    "driver_name": "user",
+    "size": 64,
+    "priority": 10,
+    "group_id": 0,
+    "block_on_fault": 0,
+    "max_batch_size": 1024,
+    "max_transfer_size": 2147483648,
+    "clients": 0,
+    "occupancy": 0,
+}
+HEALTHY: dict[str, Any] = {
+    "platform": {
+        "architecture": "x86_64",
+        "cpu_model": "Intel(R) Xeon(R) Platinum 8480+",
+        "cpu_flags": ["enqcmd", "movdir64b", "waitpkg", "la57"],
+        "hypervisor": False,
+        "machine_vendor": "Intel Corporation",
+        "container": "",
+        "emulated": False,
+    },
+    "kernel": {
+        "release": "6.8.0-45-generic",
+        "parameters": ["intel_iommu=on,sm_on"],
+        "config": {
+            "INTEL_IDXD": "m",
+            "INTEL_IDXD_SVM": "y",
+            "INTEL_IOMMU": "y",
+            "INTEL_IOMMU_SVM": "y",
+            "INTEL_IOMMU_DEFAULT_ON": "n",
+            "INTEL_IOMMU_SCALABLE_MODE_DEFAULT_ON": "n",
+        },
+        "module_loaded": True,
+        "module_available": True,
+        "module_blacklisted_by": [],
+        "dmar_table": True,
+        "iommu_count": 2,
+        # Five levels (bit 60) in cap; scalable mode (bit 43) in ecap.
+        "iommu_capabilities": [["19ed008c40780c66", "3ef9e86f050df"]] * 2,
+    },
+    "pci_devices": [
+        {"address": "0000:6a:01.0", "device": "0b25", "driver": "idxd", "node": 0},
+        {"address": "0000:6a:02.0", "device": "0cfe", "driver": "idxd", "node": 0},
+    ],
+    "devices": [
+        {
+            "name": "dsa0",
+            "pci_address": "0000:6a:01.0",
+            "version": "0x100",
+            "state": "enabled",
+            "cmd_status": "0x0",
+            "errors": "0x00000000 0x00000000 0x00000000 0x00000000",
+            "node": 0,
+            "pasid_enabled": 1,
+            "configurable": 1,
+            "clients": 0,
+            "read_buffer_limit": 0,
+            "max_groups": 4,
+            "max_engines": 4,
+            "max_work_queues": 8,
+            "max_work_queues_size": 128,
+            "max_batch_size": 1024,
+            "max_transfer_size": 2147483648,
+            "max_read_buffers": 96,
+            "groups": [
+                {
+                    "name": f"group0.{index}",
+                    "read_buffers_reserved": 0,
+                    "read_buffers_allowed": 96,
+                    "use_read_buffer_limit": 0,
+                }
+                for index in range(4)
+            ],
+            "engines": [{"name": f"engine0.{index}", "group_id": 0} for index in range(4)],
+            "queues": [
+                {"name": "wq0.0", "mode": "shared", "label": "shared", "threshold": 64}
+                | QUEUE
+                | {"file": {"path": "/dev/dsa/wq0.0"} | FILE},
+                {"name": "wq0.1", "mode": "dedicated", "label": "own", "threshold": 0}
+                | QUEUE
+                | {"file": {"path": "/dev/dsa/wq0.1"} | FILE},
+            ],
+        }
+    ],
+    "library": {"found": True, "version": "4.1.6", "program": "/usr/bin/accel-config"},
+    "huge_pages": [{"page_bytes": 2097152, "total_count": 512, "free_count": 512}],
+    "process": {"user": "ada", "nodes": [0], "raw_io": False},
+}
+
+Changes = dict[str, Any]
+
+NO_FILE: Changes = {
+    key: value
+    for queue in (0, 1)
+    for key, value in {
+        f"devices.0.queues.{queue}.file.{name}": None for name in FILE if name != "exists"
+    }.items()
+} | {f"devices.0.queues.{queue}.file.exists": False for queue in (0, 1)}
+QUEUES_OFF: Changes = NO_FILE | {f"devices.0.queues.{queue}.state": "disabled" for queue in (0, 1)}
+DEVICE_OFF: Changes = QUEUES_OFF | {"devices.0.state": "disabled"}
+BLANK: Changes = DEVICE_OFF | {
+    key: value
+    for queue in (0, 1)
+    for key, value in {
+        f"devices.0.queues.{queue}.type": "none",
+        f"devices.0.queues.{queue}.size": 0,
+        f"devices.0.queues.{queue}.label": "",
+        f"devices.0.queues.{queue}.group_id": -1,
+        f"devices.0.queues.{queue}.threshold": 0,
+        f"devices.0.queues.{queue}.driver_name": "",
+    }.items()
+}
+NO_PASID: Changes = DEVICE_OFF | {"devices.0.pasid_enabled": 0}
+NO_DRIVER: Changes = {
+    "kernel.module_loaded": False,
+    "devices": [],
+    "pci_devices.0.driver": "",
+    "pci_devices.1.driver": "",
+}
+NO_HARDWARE: Changes = NO_DRIVER | {"pci_devices": []}
+VIRTUAL: Changes = {
+    "platform.hypervisor": True,
+    "platform.machine_vendor": "QEMU Standard PC (Q35 + ICH9, 2009)",
+}
+
+# Name, what it is, what is changed in the healthy machine.
+MACHINES: tuple[tuple[str, str, Changes], ...] = (
+    (
+        "healthy",
+        "one socket of a 4th generation Xeon, one DSA with a shared and a dedicated WQ",
+        {},
+    ),
+    (
+        "older-processor",
+        "a 2nd generation Xeon: no DSA was made for it",
+        NO_HARDWARE
+        | {
+            "platform.cpu_model": "Intel(R) Xeon(R) Gold 6230N CPU @ 2.30GHz",
+            "platform.cpu_flags": [],
+        },
+    ),
+    (
+        "other-architecture",
+        "an Arm server",
+        NO_HARDWARE
+        | {
+            "platform.architecture": "aarch64",
+            "platform.cpu_model": None,
+            "platform.cpu_flags": None,
+            "platform.hypervisor": None,
+            "kernel.dmar_table": False,
+            "kernel.iommu_count": 0,
+        },
+    ),
+    ("guest-without-device", "a virtual machine that was given no device", NO_HARDWARE | VIRTUAL),
+    ("disabled-in-bios", "the devices are turned off in the BIOS", NO_HARDWARE),
+    (
+        "only-iaa",
+        "a machine whose accelerators are IAA only",
+        {
+            "pci_devices": [
+                {"address": "0000:6a:02.0", "device": "0cfe", "driver": "idxd", "node": 0}
+            ],
+            "devices": [],
+        },
+    ),
+    (
+        "guest-processor-model",
+        "a virtual machine with a device, whose model of a processor leaves ENQCMD out",
+        VIRTUAL | {"platform.cpu_flags": ["la57"]},
+    ),
+    (
+        "old-kernel",
+        "Debian 11: a driver, and ENQCMD turned off in the kernel",
+        NO_PASID | {"kernel.release": "5.10.0-28-amd64", "platform.cpu_flags": ["movdir64b"]},
+    ),
+    (
+        "kernel-before-the-driver",
+        "a kernel older than the driver",
+        NO_DRIVER | {"kernel.release": "5.4.0-150-generic", "kernel.module_available": False},
+    ),
+    (
+        "kernel-without-driver",
+        "a kernel that was built without idxd",
+        NO_DRIVER | {"kernel.config.INTEL_IDXD": "n", "kernel.module_available": False},
+    ),
+    (
+        "kernel-without-sva",
+        "a kernel that was built without shared virtual addresses for the IOMMU",
+        NO_PASID | {"kernel.config.INTEL_IOMMU_SVM": "n", "kernel.config.INTEL_IDXD_SVM": "n"},
+    ),
+    (
+        "vtd-off",
+        "VT-d is off in the BIOS",
+        NO_PASID
+        | {
+            "kernel.dmar_table": False,
+            "kernel.iommu_count": 0,
+            "kernel.iommu_capabilities": [],
+        },
+    ),
+    (
+        "guest-without-iommu",
+        "a virtual machine with a device and no IOMMU",
+        VIRTUAL
+        | NO_PASID
+        | {
+            "kernel.dmar_table": False,
+            "kernel.iommu_count": 0,
+            "kernel.iommu_capabilities": [],
+        },
+    ),
+    (
+        "iommu-off",
+        "the kernel's command line turns the IOMMU off",
+        NO_PASID
+        | {
+            "kernel.parameters": ["intel_iommu=off"],
+            "kernel.iommu_count": 0,
+            "kernel.iommu_capabilities": [],
+        },
+    ),
+    (
+        "iommu-not-on",
+        "nothing turns the IOMMU on",
+        NO_PASID
+        | {
+            "kernel.parameters": [],
+            "kernel.iommu_count": 0,
+            "kernel.iommu_capabilities": [],
+        },
+    ),
+    (
+        "scalable-mode-off",
+        "the IOMMU is on, and sm_on was forgotten",
+        NO_PASID
+        | {
+            "kernel.parameters": ["intel_iommu=on"],
+            "devices.0.cmd_status": "0x800c0000",
+        },
+    ),
+    (
+        "iommu-without-scalable-mode",
+        "an IOMMU that has no scalable mode, as some hypervisors model it",
+        VIRTUAL | NO_PASID | {"kernel.iommu_capabilities": [["d2008c222f0686", "f00f5e"]]},
+    ),
+    ("module-not-loaded", "idxd is installed and nobody has loaded it", NO_DRIVER),
+    (
+        "module-blacklisted",
+        "a file of /etc/modprobe.d forbids idxd",
+        NO_DRIVER | {"kernel.module_blacklisted_by": ["/etc/modprobe.d/blacklist-dsa.conf"]},
+    ),
+    (
+        "module-not-installed",
+        "the package with idxd is not installed",
+        NO_DRIVER | {"kernel.module_available": False},
+    ),
+    (
+        "held-by-vfio",
+        "the device is given to a virtual machine",
+        {"devices": [], "pci_devices.0.driver": "vfio-pci"},
+    ),
+    (
+        "not-bound",
+        "idxd tried the device and gave up",
+        {"devices": [], "pci_devices.0.driver": ""},
+    ),
+    (
+        "container-without-sysfs",
+        "a container that sees the PCI bus, and no device of the driver",
+        {"platform.container": "docker", "devices": []},
+    ),
+    (
+        "five-level-paging",
+        "the kernel's page tables have five levels and the IOMMU walks four",
+        NO_PASID | {"kernel.iommu_capabilities": [["9ed008c40780c66", "3ef9e86f050df"]] * 2},
+    ),
+    ("pasid-off", "sm_on is given, and PASID is off all the same", NO_PASID),
+    (
+        "library-missing",
+        "libaccel-config is not installed",
+        {"library": {"found": False, "program": ""}},
+    ),
+    (
+        "halted",
+        "the device met an error that it cannot go on from",
+        DEVICE_OFF | {"devices.0.state": "halted"},
+    ),
+    ("not-configured", "a device as it comes: no WQ has entries", BLANK),
+    (
+        "only-kernel-queues",
+        "the WQs are the kernel's own",
+        {
+            key: value
+            for queue in (0, 1)
+            for key, value in {
+                f"devices.0.queues.{queue}.type": "kernel",
+                f"devices.0.queues.{queue}.driver_name": "dmaengine",
+                f"devices.0.queues.{queue}.file": None,
+            }.items()
+        },
+    ),
+    (
+        "queue-without-group",
+        "a WQ was configured and put in no group",
+        QUEUES_OFF | {"devices.0.queues.0.group_id": -1, "devices.0.cmd_status": "0x80030000"},
+    ),
+    (
+        "group-without-engine",
+        "the group of a WQ has no engine",
+        DEVICE_OFF
+        | {f"devices.0.engines.{index}.group_id": -1 for index in range(4)}
+        | {"devices.0.cmd_status": "0x15"},
+    ),
+    (
+        "threshold-zero",
+        "a shared WQ was configured without a threshold",
+        QUEUES_OFF | {"devices.0.queues.0.threshold": 0, "devices.0.cmd_status": "0x80060000"},
+    ),
+    (
+        "queue-without-name",
+        "a WQ was configured without a name",
+        QUEUES_OFF | {"devices.0.queues.0.label": "", "devices.0.cmd_status": "0x80040000"},
+    ),
+    (
+        "queue-without-driver-name",
+        "a configuration of older days on a newer kernel: no driver_name",
+        QUEUES_OFF | {"devices.0.queues.0.driver_name": "", "devices.0.cmd_status": "0x80200000"},
+    ),
+    (
+        "queue-without-size",
+        "a WQ that is on as far as its device goes, with no entries",
+        QUEUES_OFF
+        | {
+            "devices.0.queues.0.size": 0,
+            "devices.0.queues.1.size": 0,
+            "devices.0.cmd_status": "0x800e0000",
+        },
+    ),
+    ("device-disabled", "configured, and the device is not enabled", DEVICE_OFF),
+    (
+        "device-refuses",
+        "the device refuses the sum of the WQs' sizes",
+        DEVICE_OFF | {"devices.0.queues.0.size": 128, "devices.0.cmd_status": "0x14"},
+    ),
+    ("queue-disabled", "the device is on, its WQs are not", QUEUES_OFF),
+    (
+        "queue-locked",
+        "the WQ was passed on by the kernel",
+        QUEUES_OFF | {"devices.0.queues.0.state": "locked"},
+    ),
+    (
+        "container-without-files",
+        "a container that was not given /dev/dsa",
+        NO_FILE | {"platform.container": "docker"},
+    ),
+    ("no-files", "nothing made the files of /dev/dsa", NO_FILE),
+    (
+        "no-permission",
+        "the files of /dev/dsa are root's alone",
+        {
+            key: value
+            for queue in (0, 1)
+            for key, value in {
+                f"devices.0.queues.{queue}.file.group": "root",
+                f"devices.0.queues.{queue}.file.mode": "0600",
+                f"devices.0.queues.{queue}.file.writable": False,
+                f"devices.0.queues.{queue}.file.opened": "EACCES",
+                f"devices.0.queues.{queue}.file.mapped": None,
+            }.items()
+        },
+    ),
+    (
+        "dedicated-in-use",
+        "one dedicated WQ, and another process has it",
+        {
+            "devices.0.queues.0.size": 0,
+            "devices.0.queues.0.state": "disabled",
+            "devices.0.queues.0.type": "none",
+            "devices.0.queues.0.file": None,
+            "devices.0.queues.1.clients": 1,
+            "devices.0.queues.1.file.opened": None,
+            "devices.0.queues.1.file.mapped": None,
+        },
+    ),
+    (
+        "cannot-bind",
+        "open() cannot bind the process to the device",
+        {
+            key: value
+            for queue in (0, 1)
+            for key, value in {
+                f"devices.0.queues.{queue}.file.opened": "EINVAL",
+                f"devices.0.queues.{queue}.file.mapped": None,
+            }.items()
+        },
+    ),
+    (
+        "portal-refused",
+        "a kernel since CVE-2024-21823 and a user without CAP_SYS_RAWIO",
+        {f"devices.0.queues.{queue}.file.mapped": "EPERM" for queue in (0, 1)},
+    ),
+    (
+        "far-device",
+        "the process runs on the other socket",
+        {"process.nodes": [1]},
+    ),
+    (
+        "device-without-node",
+        "the firmware does not say where the device is",
+        {"devices.0.node": -1, "pci_devices.0.node": -1},
+    ),
+    (
+        "emulated",
+        "what a program sees under 'headrace emulate' in a virtual machine without DSA",
+        VIRTUAL
+        | {
+            "platform.cpu_flags": [],
+            "platform.emulated": True,
+            "kernel.parameters": [],
+            "kernel.config": None,
+            "kernel.dmar_table": False,
+            "kernel.iommu_count": 0,
+            "kernel.iommu_capabilities": [],
+            "pci_devices": [],
+        },
+    ),
+)
+
+
+def changed(facts: dict[str, Any], changes: Changes) -> dict[str, Any]:
+    """The facts with those at the given places replaced; None takes a fact away."""
+    result = copy.deepcopy(facts)
+    for place, value in changes.items():
+        *path, last = place.split(".")
+        inner: Any = result
+        for step in path:
+            inner = inner[int(step)] if isinstance(inner, list) else inner[step]
+        if value is None:
+            inner.pop(last, None)
+        else:
+            inner[last] = copy.deepcopy(value)
+    return result
+
+
+def written(value: object, indent: int = 0) -> str:
+    """JSON in which whatever fits into a line is on one."""
+    line = json.dumps(value)
+    if len(line) + indent <= COLUMNS_MAX or not isinstance(value, dict | list):
+        return line
+    inside = " " * (indent + 2)
+    if isinstance(value, dict):
+        items = [f"{json.dumps(key)}: {written(each, indent + 2)}" for key, each in value.items()]
+        opening, closing = "{", "}"
+    else:
+        items = [written(each, indent + 2) for each in value]
+        opening, closing = "[", "]"
+    body = ",\n".join(inside + item for item in items)
+    return f"{opening}\n{body}\n{' ' * indent}{closing}"
+
+
+def main() -> None:
+    """Writes the records into the folder."""
+    default = Path(__file__).resolve().parent.parent / "tests" / "machines" / "doctor"
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else default
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, what, changes in MACHINES:
+        record = {
+            "schema": {"name": "headrace-dsa-record", "version": 1},
+            "origin": f"Declared, not recorded: {what}",
+            "facts": changed(HEALTHY, changes),
+        }
+        (folder / f"{name}.json").write_text(written(record) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
