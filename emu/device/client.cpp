@@ -64,6 +64,8 @@ class LocalClient final : public Client {
 };
 
 /// What a client has for one device.
+///
+/// Threading: shared.
 class Workshop {
  public:
   Workshop(LocalClient& client, std::uint32_t device)
@@ -128,6 +130,7 @@ class Workshop {
     Workshop* workshop = nullptr;
     std::optional<Runner> runner;
     std::uint32_t engine_held = kEngineMax;
+    std::uint64_t held_since_ns = 0;
     platform::QuietThread thread;
   };
 
@@ -139,6 +142,7 @@ class Workshop {
   void work(Worker& worker);
   void run(Worker& worker, const Task& task);
   void await_engine();
+  void serve_mail_only();
   void help() noexcept;
   [[nodiscard]] bool mail_waits() noexcept;
 
@@ -196,13 +200,11 @@ void Workshop::run(Worker& worker, const Task& task) {
 
 void Workshop::await_engine() {
   DeviceRegisters& device = scheduler_.device();
-  const std::uint64_t begun = platform::now_ns();
   // edge: emu-released (acquire)
   const std::uint32_t released = device.released.load_acquire();
   device.waiter_count.fetch_add_relaxed(1);  // the wait is bounded: a lost wake costs 2 ms
   platform::sleep_on(device.released, released, kEngineWait);
   device.waiter_count.fetch_sub_relaxed(1);  // as above
-  (void)begun;
 }
 
 bool Workshop::mail_waits() noexcept {
@@ -213,18 +215,24 @@ bool Workshop::mail_waits() noexcept {
 }
 
 void Workshop::work(Worker& worker) {
+  if (client_.deterministic()) {
+    serve_mail_only();
+    return;
+  }
   int spins = 0;
   std::uint64_t waiting_since = 0;
   while (true) {
     if (mail_waits()) client_.serve_mailbox(device_);
     bool engine_wanted = false;
+    if (worker.engine_held == kEngineMax) worker.held_since_ns = platform::now_ns();
     Task task = scheduler_.take(worker.engine_held, engine_wanted, nullptr);
     if (task.kind != TaskKind::none) {
       spins = 0;
       waiting_since = 0;
       run(worker, task);
       if (worker.engine_held != kEngineMax &&
-          scheduler_.should_yield(worker.engine_held, task.queue)) {
+          scheduler_.should_yield(worker.engine_held, task.queue,
+                                  platform::now_ns() - worker.held_since_ns)) {
         scheduler_.release_engine(worker.engine_held);
         await_engine();
       }
@@ -261,6 +269,19 @@ void Workshop::work(Worker& worker) {
     if (leave) return;
     spins = 0;
     if (task.kind != TaskKind::none) run(worker, task);
+  }
+}
+
+void Workshop::serve_mail_only() {
+  while (!scheduler_.abandoned()) {
+    // edge: emu-doorbell (acq_rel)
+    const std::uint32_t change = doorbell::kSleeper - doorbell::kAttentive;
+    const std::uint32_t word = bell().fetch_add_acq_rel(change) + change;
+    if (!mail_waits() && !scheduler_.abandoned()) platform::sleep_on(bell(), word, kIdleSleep);
+    bell().fetch_sub_acq_rel(change);  // edge: emu-doorbell (acq_rel)
+    if (!mail_waits()) continue;
+    client_.serve_mailbox(device_);
+    client_.run_until_idle();
   }
 }
 
@@ -311,7 +332,8 @@ LocalClient::~LocalClient() {
 }
 
 void LocalClient::start() {
-  if (deterministic()) return;
+  // Deterministic: only for programs that know nothing of steps, and then for what they write().
+  if (deterministic() && !registers_.run_in_submission) return;
   for (auto& workshop : workshops_) {
     if (!workshop->has_workers()) workshop->grow();
   }
@@ -453,6 +475,29 @@ void LocalClient::run_until_idle() {
   }
 }
 
+Mutex& attach_mutex() {
+  static Mutex mutex;
+  return mutex;
+}
+
+/// A number of this run of this program; another one after exec.
+std::uint64_t this_image() {
+  static const std::uint64_t kImage = platform::now_ns();
+  return kImage;
+}
+
+/// What this process held before it executed another program: nobody will finish it.
+void forget_former_images(Registers& registers, std::int32_t process_id, std::uint64_t started) {
+  for (std::uint32_t index = 0; index < kClientMax; ++index) {
+    ClientRegisters& client = registers.clients[index];
+    // edge: emu-client (acquire)
+    const PlaceWord place{client.place.load_acquire()};
+    if (place.bits != PlaceWord::make(process_id, started, place.incarnation()).bits) continue;
+    if (client.image.load_relaxed() == this_image()) continue;  // written by this process only
+    free_place(registers, owner_of(index, place.incarnation()));
+  }
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Client>> Client::attach(std::span<std::byte> memory, Memory& client_memory,
@@ -462,6 +507,8 @@ Result<std::unique_ptr<Client>> Client::attach(std::span<std::byte> memory, Memo
   Registers& registers = **opened;
   const std::int32_t process_id = platform::this_process_id();
   const std::uint64_t started = platform::start_time(process_id);
+  const Lock lock(attach_mutex());
+  forget_former_images(registers, process_id, started);
   reap_clients(registers);
   for (std::uint32_t index = 0; index < kClientMax; ++index) {
     ClientRegisters& client = registers.clients[index];
@@ -474,6 +521,7 @@ Result<std::unique_ptr<Client>> Client::attach(std::span<std::byte> memory, Memo
     // Relaxed: nobody rings or posts before it is known that somebody is here.
     for (Atomic<std::uint32_t>& bell : client.doorbells) bell.store_relaxed(0);
     client.mailbox.state.store_relaxed(MailboxRegisters::free);
+    client.image.store_relaxed(this_image());     // read by this process only
     registers.client_count.fetch_add_relaxed(1);  // a statistic
     return std::make_unique<LocalClient>(registers, owner_of(index, own.incarnation()),
                                          client_memory, std::move(options));

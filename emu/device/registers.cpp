@@ -66,6 +66,11 @@ void change_phase(Atomic<std::uint64_t>& word, std::uint32_t phase, bool new_gen
   }
 }
 
+void renew(Atomic<std::uint64_t>& word) noexcept {
+  // edge: emu-phase (acq_rel)
+  word.fetch_add_acq_rel(PhaseWord::make(1, 0).bits);
+}
+
 void ring(ClientRegisters& client, std::uint32_t device) noexcept {
   // edge: emu-doorbell (acq_rel)
   const std::uint32_t word = client.doorbells[device].fetch_add_acq_rel(doorbell::kRing);
@@ -82,7 +87,7 @@ void ring_all(Registers& registers, std::uint32_t device) noexcept {
 void reset_device(Registers& registers, std::uint32_t index) noexcept {
   DeviceRegisters& device = registers.devices[index];
   for (QueueRegisters& queue : device.queues) {
-    change_phase(queue.phase, load_phase(queue.phase).phase(), true);
+    renew(queue.phase);
   }
   const auto phase = static_cast<DevicePhase>(load_phase(device.phase).phase());
   change_phase(device.phase,

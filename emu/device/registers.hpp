@@ -194,6 +194,8 @@ struct PlaceWord {
 
 struct ClientRegisters {
   Atomic<std::uint64_t> place;  ///< PlaceWord.
+  /// Of the program that took the place: after exec the process is the same, its memory is not.
+  Atomic<std::uint64_t> image;
   /// One per device. Low byte: sleeping workers; next: workers that will look again without being
   /// woken; above: counts rings. One word, so that no order between two is needed.
   std::array<Atomic<std::uint32_t>, kDeviceMax> doorbells;
@@ -245,6 +247,8 @@ inline constexpr std::uint8_t kErrorQueueNotEnabled = 0x61;
 [[nodiscard]] PhaseWord load_phase(const Atomic<std::uint64_t>& word) noexcept;
 /// Sets the phase of a WQ or device, and begins a new generation if asked.
 void change_phase(Atomic<std::uint64_t>& word, std::uint32_t phase, bool new_generation) noexcept;
+/// Begins a new generation in the same phase.
+void renew(Atomic<std::uint64_t>& word) noexcept;
 /// Rings one client, or all of them, for `device`, whether or not they sleep.
 void ring(ClientRegisters& client, std::uint32_t device) noexcept;
 void ring_all(Registers& registers, std::uint32_t device) noexcept;

@@ -102,7 +102,10 @@ bool Runner::advance(Random* chance) {
 }
 
 bool Runner::advance_descriptor(Random* chance) {
-  if (!started_) start_descriptor();
+  if (!started_) {
+    start_descriptor();
+    if (injection_.halt) return false;  // Goes on, if at all, after a reset.
+  }
   if (injection_.delay_ns != 0 && !record_) {
     held_until_ = chance != nullptr ? surroundings_->registers.step_count.load_relaxed() + 1 +
                                           chance->below(1 + injection_.delay_ns / kNsPerStep)
@@ -150,7 +153,11 @@ void Runner::start_descriptor() {
   if (must_abort()) {
     if (task_.kind == TaskKind::list) {
       // Its members have records too, on which somebody may wait.
-      fetch_list();
+      if (refuse(descriptor(), limits(), task_.slot.origin)) {
+        end_with(dsa::kStatusAborted);
+      } else {
+        fetch_list();
+      }
     } else {
       end_with(dsa::kStatusAborted);
     }
@@ -169,13 +176,7 @@ void Runner::start_descriptor() {
   }
   if (task_.kind == TaskKind::list) {
     fetch_list();
-  } else if (descriptor().opcode == raw(dsa::Status::none) /* noop */ ||
-             descriptor().opcode == static_cast<std::uint8_t>(dsa::Opcode::drain)) {
-    record_.emplace();
-    record_->status = raw(dsa::Status::success);
-    if (injection_.status) end_with(injection_.status->raw_status);
-    if (injection_.delay_ns != 0) record_.reset();  // Only later.
-  } else {
+  } else if (descriptor().opcode != static_cast<std::uint8_t>(dsa::Opcode::drain)) {
     operation_.emplace(descriptor(), limits());
   }
 }
@@ -195,8 +196,8 @@ bool Runner::run_slice(Random* chance) {
     end_with(dsa::kStatusAborted);
     return true;
   }
-  if (!operation_) {
-    end_with(raw(dsa::Status::success));
+  if (!operation_) {  // A drain: that it was chosen says that all before it have ended.
+    end_with(injection_.status ? injection_.status->raw_status : raw(dsa::Status::success));
     return true;
   }
   std::size_t slice = chance == nullptr ? kSliceBytes : kSmallSliceBytes * (1 + chance->below(4));
@@ -294,19 +295,20 @@ void Runner::release_entry(std::uint32_t queue, std::uint32_t entry) noexcept {
 void Runner::write_record(const dsa::Descriptor& descriptor, const dsa::CompletionRecord& record) {
   const bool wanted = (descriptor.flags & dsa::flag::record_address_valid) != 0 &&
                       ((descriptor.flags & dsa::flag::request_record) != 0 || !is_success(record));
+  const bool bad = !is_success(record) && record.status != raw(dsa::Status::success_unexpected) &&
+                   record.status != dsa::kStatusAborted;
   bool written = false;
   if (wanted) {
     std::array<std::byte, 32> bytes{};
     std::memcpy(bytes.data(), &record, sizeof bytes);
     written = !surroundings_->memory.write_record(descriptor.completion_addr, bytes).fault;
   }
-  if (!written && (wanted || !is_success(record)) && record.status != dsa::kStatusAborted) {
+  if (!written && (wanted || bad)) {
     // Nowhere to say it: SWERROR holds it for the driver. [S]
-    report_error(scheduler_->device(),
-                 written || !wanted ? static_cast<std::uint8_t>(record.status)
-                                    : raw(dsa::Status::record_untranslatable),
-                 task_.queue, static_cast<std::uint8_t>(descriptor.opcode),
-                 descriptor.completion_addr);
+    report_error(
+        scheduler_->device(),
+        wanted ? raw(dsa::Status::record_untranslatable) : static_cast<std::uint8_t>(record.status),
+        task_.queue, static_cast<std::uint8_t>(descriptor.opcode), descriptor.completion_addr);
   }
   if ((descriptor.flags & dsa::flag::request_interrupt) != 0 && surroundings_->interrupt) {
     surroundings_->interrupt(descriptor.int_handle);

@@ -16,6 +16,8 @@ constexpr std::uint64_t kCostOfOne = 1024;
 constexpr std::uint64_t kBytesAtOnce = 64 << 10;
 /// A WQ may run ahead of one that waits by this much before an engine changes hands.
 constexpr std::uint64_t kAheadMax = 4 << 20;
+/// A client keeps an engine for this long while another one wants it.
+constexpr std::uint64_t kTurnNs = 1'000'000;
 
 std::uint64_t bytes_of(const dsa::Descriptor& descriptor) {
   switch (static_cast<dsa::Opcode>(descriptor.opcode)) {
@@ -39,8 +41,8 @@ Scheduler::Scheduler(Registers& registers, std::uint32_t device, Owner owner)
       device_(registers.devices[device]),
       device_index_(device),
       owner_(owner),
-      slots_(std::make_unique<std::array<std::array<Slot, kEntryMax>, kQueueMax>>()),
-      batches_(std::make_unique<std::array<Batch, kBatchActiveMax>>()) {}
+      slots_(std::make_unique_for_overwrite<Slots>()),
+      batches_(std::make_unique_for_overwrite<Batches>()) {}
 
 void Scheduler::push(std::uint32_t queue, std::uint32_t entry, const Slot& slot) noexcept {
   (*slots_)[queue][entry] = slot;
@@ -148,13 +150,15 @@ void Scheduler::recover_engines() noexcept {
   }
 }
 
-bool Scheduler::should_yield(std::uint32_t engine, std::uint32_t queue) const noexcept {
+bool Scheduler::should_yield(std::uint32_t engine, std::uint32_t queue,
+                             std::uint64_t held_ns) const noexcept {
   if (device_.waiter_count.load_relaxed() == 0) return false;                // a hint
   const std::uint32_t group = device_.engines[engine].group.load_relaxed();  // fixed while enabled
   const std::uint64_t own = device_.queues[queue].virtual_time.load_relaxed();  // a measure
   for (const QueueRegisters& other : device_.queues) {
-    if (other.group.load_relaxed() != group) continue;                  // fixed while enabled
-    if (other.virtual_time.load_relaxed() + kAheadMax > own) continue;  // a measure
+    if (other.group.load_relaxed() != group) continue;  // fixed while enabled
+    // Relaxed: a measure.
+    if (held_ns < kTurnNs && other.virtual_time.load_relaxed() + kAheadMax > own) continue;
     for (const Atomic<Owner>& entry : other.entries) {
       const Owner owner = entry.load_relaxed();  // a hint
       if (owner != kNobody && owner != owner_) return true;

@@ -113,13 +113,17 @@ class Scheduler {
   void release_engine(std::uint32_t& engine_held) noexcept;
   /// Takes engines from clients that are dead or stopped, and reaps the dead.
   void recover_engines() noexcept;
-  /// Some other WQ of the engine's group, with entries of another client, is behind its share.
-  [[nodiscard]] bool should_yield(std::uint32_t engine, std::uint32_t queue) const noexcept;
+  /// Another client waits for the engine, and has a WQ that is behind its share, or has waited for
+  /// a turn's length.
+  [[nodiscard]] bool should_yield(std::uint32_t engine, std::uint32_t queue,
+                                  std::uint64_t held_ns) const noexcept;
 
   [[nodiscard]] DeviceRegisters& device() { return device_; }
   [[nodiscard]] std::uint32_t device_index() const { return device_index_; }
 
  private:
+  using Slots = std::array<std::array<Slot, kEntryMax>, kQueueMax>;
+  using Batches = std::array<Batch, kBatchActiveMax>;
   /// A FIFO of entry numbers. A cell is 0 or a number + 1.
   struct Ring {
     alignas(64) Atomic<std::uint64_t> tail;
@@ -147,10 +151,10 @@ class Scheduler {
   const std::uint32_t device_index_;
   const Owner owner_;
   std::array<Ring, kQueueMax> rings_;
-  std::unique_ptr<std::array<std::array<Slot, kEntryMax>, kQueueMax>> slots_;
+  std::unique_ptr<Slots> slots_;
   Atomic<std::uint32_t> abandoned_;
   Mutex mutex_;
-  std::unique_ptr<std::array<Batch, kBatchActiveMax>> batches_ HEADRACE_GUARDED_BY(mutex_);
+  std::unique_ptr<Batches> batches_ HEADRACE_GUARDED_BY(mutex_);
   std::array<std::uint32_t, kQueueMax> unfinished_ HEADRACE_GUARDED_BY(mutex_){};
 };
 

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads a fault script. Every refusal names file, line, field and what is allowed there.
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <optional>
+#include <sstream>
+
+#define TOML_EXCEPTIONS 0
+#include <toml++/toml.h>
+
+#include "emu/device/config.hpp"
+#include "emu/device/faults.hpp"
+#include "headrace/dsa/descriptor.hpp"
+
+namespace headrace::emu {
+namespace {
+
+struct KindName {
+  std::string_view name;
+  FaultKind kind;
+};
+constexpr std::array kKinds{KindName{"queue_full", FaultKind::queue_full},
+                            KindName{"page_fault", FaultKind::page_fault},
+                            KindName{"status", FaultKind::status},
+                            KindName{"slow", FaultKind::slow},
+                            KindName{"halt", FaultKind::halt},
+                            KindName{"reset", FaultKind::reset},
+                            KindName{"lost_completion", FaultKind::lost_completion}};
+constexpr std::string_view kFields =
+    "kind, device, queue, opcode, probability, every, nth, at_byte, delay_ns, status, write";
+
+/// Reads the fields of one [[fault]]; remembers the first thing that is wrong.
+class RuleReader {
+ public:
+  RuleReader(const toml::table& table, std::string file_name)
+      : table_(table), file_name_(std::move(file_name)) {}
+
+  [[nodiscard]] Result<FaultRule> read() {
+    FaultRule rule;
+    for (const auto& [key, node] : table_) {
+      const std::string_view field = key.str();
+      if (field == "kind") {
+        read_kind(node, rule);
+      } else if (field == "device") {
+        rule.device = static_cast<std::int32_t>(integer(field, node, 0, kDeviceMax - 1));
+      } else if (field == "queue") {
+        rule.queue = static_cast<std::int32_t>(integer(field, node, 0, kQueueMax - 1));
+      } else if (field == "opcode") {
+        read_opcode(node, rule);
+      } else if (field == "probability") {
+        read_probability(node, rule);
+      } else if (field == "every") {
+        rule.every = static_cast<std::uint64_t>(integer(field, node, 1, kLargest));
+      } else if (field == "nth") {
+        rule.nth = static_cast<std::uint64_t>(integer(field, node, 1, kLargest));
+      } else if (field == "at_byte") {
+        rule.at_byte = static_cast<std::uint64_t>(
+            integer(field, node, 0, static_cast<std::int64_t>(kTransferBytesMax)));
+      } else if (field == "delay_ns") {
+        rule.delay_ns = static_cast<std::uint64_t>(integer(field, node, 0, kLongestNs));
+      } else if (field == "status") {
+        rule.raw_status = static_cast<std::uint8_t>(integer(field, node, 1, 255));
+      } else if (field == "write") {
+        if (const auto value = node.value<bool>()) {
+          rule.write = *value;
+        } else {
+          wrong(node, field, "true or false");
+        }
+      } else {
+        wrong(node, field, "one of " + std::string(kFields));
+      }
+    }
+    check_whole(rule);
+    if (error_) return fail(*error_);
+    return rule;
+  }
+
+ private:
+  static constexpr std::int64_t kLargest = std::numeric_limits<std::int64_t>::max();
+  static constexpr std::int64_t kLongestNs = 3'600'000'000'000;  // An hour.
+
+  void wrong(const toml::node& node, std::string_view field, const std::string& allowed) {
+    if (error_) return;
+    std::ostringstream at;
+    at << file_name_ << ", line " << node.source().begin.line << ", field '" << field << "'";
+    error_ = Error{Code::corrupt_data, 0, "read the fault script",
+                   at.str() + " is not what is allowed there", "write " + allowed};
+  }
+  std::int64_t integer(std::string_view field, const toml::node& node, std::int64_t least,
+                       std::int64_t most) {
+    const auto value = node.is_integer() ? node.value<std::int64_t>() : std::nullopt;
+    if (value && *value >= least && *value <= most) return *value;
+    wrong(node, field, "an integer of " + std::to_string(least) + " to " + std::to_string(most));
+    return least;
+  }
+  void read_kind(const toml::node& node, FaultRule& rule) {
+    const auto value = node.value<std::string_view>();
+    const auto* found = std::find_if(kKinds.begin(), kKinds.end(), [&](const KindName& one) {
+      return value && one.name == *value;
+    });
+    if (found != kKinds.end()) {
+      rule.kind = found->kind;
+      has_kind_ = true;
+      return;
+    }
+    std::string names;
+    for (const KindName& one : kKinds) {
+      names += (names.empty() ? "one of " : ", ") + std::string(one.name);
+    }
+    wrong(node, "kind", names);
+  }
+  void read_opcode(const toml::node& node, FaultRule& rule) {
+    if (node.is_string()) {
+      const auto value = node.value<std::string_view>();
+      for (std::uint32_t code = 0; code < 64; ++code) {
+        if (dsa::name(static_cast<dsa::Opcode>(code)) == *value && *value != "unknown") {
+          rule.opcode = static_cast<std::int32_t>(code);
+          return;
+        }
+      }
+      wrong(node, "opcode",
+            "a name such as noop, batch, move, fill, crc, or an integer of 0 to 63");
+      return;
+    }
+    rule.opcode = static_cast<std::int32_t>(integer("opcode", node, 0, 63));
+  }
+  void read_probability(const toml::node& node, FaultRule& rule) {
+    const auto value = node.is_number() ? node.value<double>() : std::nullopt;
+    if (value && *value > 0 && *value <= 1) {
+      rule.probability = *value;
+    } else {
+      wrong(node, "probability", "a number above 0, at most 1");
+    }
+  }
+  void check_whole(const FaultRule& rule) {
+    if (error_) return;
+    if (!has_kind_) wrong(table_, "kind", "what shall happen: kind = \"page_fault\", for example");
+    const int when =
+        (rule.probability > 0 ? 1 : 0) + (rule.every != 0 ? 1 : 0) + (rule.nth != 0 ? 1 : 0);
+    if (when > 1) wrong(table_, "probability", "only one of probability, every and nth");
+    if (rule.kind == FaultKind::status && rule.raw_status == 0) {
+      wrong(table_, "status", "the status byte that the record shall have, 1 to 255");
+    }
+    if (rule.kind == FaultKind::slow && rule.delay_ns == 0) {
+      wrong(table_, "delay_ns", "how much longer it takes, in nanoseconds");
+    }
+  }
+
+  const toml::table& table_;
+  const std::string file_name_;
+  bool has_kind_ = false;
+  std::optional<Error> error_;
+};
+
+}  // namespace
+
+Result<FaultScript> parse_fault_script(std::string_view text, const std::string& file_name) {
+  const std::string tried = "read the fault script";
+  const toml::parse_result parsed = toml::parse(text, file_name);
+  if (!parsed) {
+    return fail(Code::corrupt_data, tried,
+                file_name + ", line " + std::to_string(parsed.error().source().begin.line) + ": " +
+                    std::string(parsed.error().description()),
+                "write TOML: a table [[fault]] for each fault");
+  }
+  FaultScript script;
+  for (const auto& [key, node] : parsed.table()) {
+    const toml::array* rules = node.as_array();
+    if (key.str() != "fault" || rules == nullptr) {
+      return fail(Code::corrupt_data, tried,
+                  file_name + ", line " + std::to_string(node.source().begin.line) + ", field '" +
+                      std::string(key.str()) + "' is unknown",
+                  "write tables [[fault]] and nothing else");
+    }
+    if (rules->size() > kFaultRuleMax) {
+      return fail(Code::corrupt_data, tried,
+                  file_name + ": " + std::to_string(rules->size()) + " faults",
+                  "write at most " + std::to_string(kFaultRuleMax));
+    }
+    for (const toml::node& rule : *rules) {
+      const toml::table* table = rule.as_table();
+      if (table == nullptr) {
+        return fail(Code::corrupt_data, tried,
+                    file_name + ", line " + std::to_string(rule.source().begin.line) +
+                        ", field 'fault' holds something that is no table",
+                    "write each fault as [[fault]]");
+      }
+      auto read = RuleReader(*table, file_name).read();
+      if (!read) return fail(read.error());
+      script.rules[script.rule_count++] = *read;
+    }
+  }
+  return script;
+}
+
+}  // namespace headrace::emu
