@@ -14,7 +14,7 @@
 #include "emu/device/device.hpp"
 #include "headrace/dsa/descriptor.hpp"
 
-namespace headrace::emu::test {
+namespace headrace::test {
 
 struct QueueOptions {
   std::uint32_t size = 16;
@@ -24,9 +24,10 @@ struct QueueOptions {
 };
 
 /// A device with one WQ in one group.
-inline DeviceConfig one_queue(QueueOptions options = {}) {
+inline emu::DeviceConfig one_queue(QueueOptions options = {}) {
   const bool shared = options.mode == dsa::QueueMode::shared;
-  DeviceConfig config = default_device(shared ? 1 : 0, shared ? 0 : 1, options.engines, "test");
+  emu::DeviceConfig config =
+      emu::default_device(shared ? 1 : 0, shared ? 0 : 1, options.engines, "test");
   config.queues[0].size = options.size;
   config.queues[0].threshold = shared ? options.size : 0;
   config.queues[0].priority = options.priority;
@@ -87,4 +88,4 @@ class Completions {
   std::vector<dsa::CompletionRecord> records_;
 };
 
-}  // namespace headrace::emu::test
+}  // namespace headrace::test
