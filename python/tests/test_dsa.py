@@ -1,0 +1,412 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Listing devices, and making, comparing and applying configurations."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from conftest import Command
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from headrace.cli import dsa
+from headrace.dsa.apply import Step, apply, check_applicable, save_undo
+from headrace.dsa.configuration import (
+    MODES,
+    PRESETS,
+    Configuration,
+    Limits,
+    Wish,
+    changes,
+    configure,
+    device_names,
+    engines_in,
+    present,
+    queues_in,
+    to_text,
+)
+from headrace.dsa.facts import Device, Facts, Library, Queue, load_record
+from headrace.errors import (
+    CapacityExceededError,
+    HardwareAbsentError,
+    InvalidArgumentError,
+    IoFailedError,
+    NotFoundError,
+)
+
+MACHINES = Path(__file__).resolve().parents[2] / "tests" / "machines" / "doctor"
+NOWHERE = Facts()
+
+
+@pytest.fixture
+def app() -> typer.Typer:
+    made = typer.Typer()
+    dsa.register(made)
+    return made
+
+
+def machine(name: str) -> Facts:
+    return load_record(str(MACHINES / f"{name}.json"))[0]
+
+
+def queues(configuration: Configuration) -> list[dict[str, Any]]:
+    return [queue for _, queue in queues_in(configuration)]
+
+
+# What the benchmarks of the prefetching cache were run with.
+def test_8n1d1e1w_is_what_its_name_says() -> None:
+    configuration = configure(PRESETS["8n1d1e1w"], NOWHERE)
+    assert [device["dev"] for device in configuration] == [f"dsa{i}" for i in range(8)]
+    for index, device in enumerate(configuration):
+        assert engines_in(device) == {f"engine{index}.0": 0}
+        (queue,) = queues([device])
+        assert queue == {
+            "dev": f"wq{index}.0",
+            "mode": "shared",
+            "size": 128,
+            "group_id": 0,
+            "priority": 10,
+            "block_on_fault": 1,
+            "max_batch_size": 256,
+            "max_transfer_size": 1 << 31,
+            "type": "user",
+            "driver_name": "user",
+            "name": "headrace",
+            "threshold": 128,
+        }
+
+
+def test_shared_is_one_shared_queue_and_four_engines_on_every_device() -> None:
+    configuration = configure(PRESETS["shared"], machine("healthy"))
+    (queue,) = queues(configuration)
+    assert (queue["dev"], queue["mode"], queue["size"]) == ("wq0.0", "shared", 128)
+    assert len(engines_in(configuration[0])) == 4
+
+
+def test_low_latency_gives_each_queue_an_engine_of_its_own() -> None:
+    (device,) = configure(PRESETS["low-latency"], NOWHERE)
+    assert len(device["groups"]) == 4
+    for group in device["groups"]:
+        assert len(group["grouped_workqueues"]) == len(group["grouped_engines"]) == 1
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_gives_out_no_more_than_there_is(name: str) -> None:
+    for device in configure(PRESETS[name], NOWHERE):
+        assert sum(queue["size"] for queue in queues([device])) <= 128
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    wish=st.builds(
+        Wish,
+        device_count=st.integers(1, 3),
+        group_count=st.integers(-1, 6),
+        engine_count=st.integers(-1, 6),
+        queue_count=st.integers(-1, 10),
+        mode=st.sampled_from(MODES),
+        entry_count=st.none() | st.integers(-1, 140),
+        threshold=st.none() | st.integers(-1, 140),
+        priority=st.integers(0, 17),
+        batch_count_max=st.integers(0, 1100),
+        transfer_bytes_max=st.integers(0, 1 << 32),
+    )
+)
+def test_a_wish_is_configured_within_the_limits_or_refused_by_the_limit(wish: Wish) -> None:
+    refusals = []
+    configuration = []
+    try:
+        configuration = configure(wish, NOWHERE)
+    except InvalidArgumentError as refused:
+        refusals.append(refused.remedy)
+    assert bool(configuration) != bool(refusals)
+    assert all(refusals)
+    for device in configuration:
+        assert next(iter(device)) == "dev"
+        mine = queues([device])
+        assert len(mine) == wish.queue_count <= 8
+        assert sum(queue["size"] for queue in mine) <= 128
+        assert len(engines_in(device)) == wish.engine_count <= 4
+        for group in device["groups"]:
+            # accel-config refuses a list without members.
+            assert group["grouped_workqueues"]
+            assert group["grouped_engines"]
+        for queue in mine:
+            assert next(iter(queue)) == "dev"
+            assert queue["max_batch_size"] <= 1024
+            assert queue["max_transfer_size"] <= 1 << 31
+            if queue["mode"] == "shared":
+                assert 1 <= queue["threshold"] <= queue["size"]
+            # The driver takes a threshold only once size and mode are set.
+            keys = list(queue)
+            assert keys.index("threshold") > max(keys.index("size"), keys.index("mode"))
+
+
+@pytest.mark.parametrize(
+    "wish, words",
+    [
+        (Wish(queue_count=3, entry_count=64), "3 WQs of 64 entries are 192 and a device has 128"),
+        (Wish(queue_count=9), "9 WQs are asked for and 1 to 8 are possible"),
+        (Wish(engine_count=5), "5 engines are asked for and 1 to 4 are possible"),
+        (Wish(group_count=2), "2 groups need an engine and a WQ each"),
+        (Wish(threshold=129), "threshold 129 of a WQ of 128 entries"),
+        (Wish(priority=16), "16 as priority are asked for and 1 to 15"),
+        (Wish(batch_count_max=1025), "1025 descriptors in a batch"),
+        (Wish(transfer_bytes_max=(1 << 31) + 1), "2147483649 bytes in a transfer"),
+        (Wish(entry_count=0), "1 WQs of 0 entries"),
+    ],
+)
+def test_what_is_impossible_is_told_with_its_limit(wish: Wish, words: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=words):
+        configure(wish, NOWHERE)
+
+
+def test_a_smaller_device_sets_its_own_limits() -> None:
+    small = Device("dsa4", max_engines=2, max_work_queues=4, max_work_queues_size=64)
+    facts = Facts(devices=(small,))
+    with pytest.raises(InvalidArgumentError, match="4 engines are asked for and 1 to 2"):
+        configure(Wish(), facts)
+    (device,) = configure(Wish(engine_count=2), facts)
+    assert queues([device])[0]["size"] == 64
+    assert Limits().entry_count_max == 128
+
+
+def test_devices_have_the_names_that_the_machine_gives_them() -> None:
+    facts = Facts(devices=(Device("dsa0"), Device("dsa2"), Device("dsa4")))
+    assert device_names(Wish(), facts) == ["dsa0", "dsa2", "dsa4"]
+    assert device_names(Wish(device_count=2), facts) == ["dsa0", "dsa2"]
+    assert device_names(Wish(device_count=2), NOWHERE) == ["dsa0", "dsa1"]
+    with pytest.raises(HardwareAbsentError, match="has 3 \\(dsa0, dsa2, dsa4\\)"):
+        device_names(Wish(device_count=8), facts)
+
+
+def test_both_modes_alternate() -> None:
+    (device,) = configure(Wish(queue_count=4, mode="both"), NOWHERE)
+    modes = [(queue["mode"], queue["threshold"]) for queue in queues([device])]
+    assert modes == [("shared", 32), ("dedicated", 0)] * 2
+
+
+def test_changes_are_told_one_by_one() -> None:
+    facts = machine("healthy")
+    lines = changes(configure(Wish(engine_count=3, queue_count=2, mode="both"), facts), facts)
+    assert "dsa0 is enabled: it is disabled first, which ends the use of its WQs" in lines
+    assert "wq0.0: name shared -> headrace0" in lines
+    assert "engine0.3 goes to no group" in lines
+    assert "wq0.1 goes" in changes(configure(Wish(), facts), facts)
+    assert changes(configure(Wish(), NOWHERE, ["dsa9"]), facts) == ["dsa9 is not in this machine"]
+
+
+def test_what_is_configured_now_stays_as_it_is_when_loaded_again() -> None:
+    facts = machine("healthy")
+    again = present(facts)
+    assert json.loads(to_text(again)) == again
+    assert changes(again, facts)[1:] == ["wq0.0 stays as it is", "wq0.1 stays as it is"]
+    assert not present(machine("not-configured"))
+
+
+def with_program(facts: Facts, program: Path, text: str) -> Facts:
+    program.write_text(f"#!/bin/sh\n{text}\n")
+    program.chmod(0o755)
+    return replace(facts, library=Library(found=True, version="3.5.3", program=str(program)))
+
+
+def test_applying_is_judged_by_what_the_machine_shows_afterwards(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    facts = with_program(machine("healthy"), tmp_path / "tool", f'echo "$@" > {log}; cp $3 {log}.c')
+    wanted = present(facts)
+    assert all(step.done for step in apply(wanted, facts, lambda: facts))
+    assert log.read_text().startswith("load-config -c ")
+    # Enabled devices would be passed over otherwise.
+    assert log.read_text().split()[-2:] == ["-e", "-f"]
+    assert json.loads(Path(f"{log}.c").read_text()) == wanted
+    assert not Path(log.read_text().split()[2]).exists()
+    # It says that it worked, and nothing has changed.
+    other = configure(PRESETS["throughput"], facts)
+    steps = apply(other, facts, lambda: facts)
+    assert steps[0].done
+    assert Step("enable dsa0", done=True) in steps
+    failed = [step for step in steps if not step.done]
+    assert "size is 64 and not 32" in failed[0].cause
+
+
+def test_every_step_that_fails_has_its_cause(tmp_path: Path) -> None:
+    said = "libaccfg: accfg_wq_set_size: wq0.0: write failed: Permission denied"
+    facts = with_program(machine("threshold-zero"), tmp_path / "tool", f"echo '{said}' >&2; exit 1")
+    steps = apply(configure(Wish(), facts), facts, lambda: facts)
+    assert said in steps[0].cause
+    assert "run it as root" in steps[0].cause
+    (queue,) = [step for step in steps if step.what == "configure and enable wq0.0"]
+    assert not queue.done
+    assert "the shared WQ has threshold 0" in queue.cause
+
+
+def test_a_program_that_cannot_be_started_is_an_error_of_ours(tmp_path: Path) -> None:
+    facts = machine("healthy")
+    facts = replace(facts, library=Library(program=str(tmp_path / "none")))
+    with pytest.raises(IoFailedError, match="cannot be started"):
+        apply(present(facts), facts, lambda: facts)
+
+
+def test_the_way_back_is_saved_first_and_never_overwritten(tmp_path: Path) -> None:
+    facts = machine("healthy")
+    path = tmp_path / "undo.json"
+    undo = save_undo(configure(Wish(), facts), facts, path)
+    assert json.loads(path.read_text()) == present(facts)
+    assert undo.commands == (f"accel-config load-config -c {path} -e -f",)
+    with pytest.raises(IoFailedError, match="the file exists"):
+        save_undo(configure(Wish(), facts), facts, path)
+
+
+def test_the_way_back_from_nothing_is_to_disable(tmp_path: Path) -> None:
+    facts = machine("not-configured")
+    undo = save_undo(configure(Wish(), facts), facts, tmp_path / "undo.json")
+    assert undo.path is None
+    assert undo.commands == ("accel-config disable-device dsa0",)
+    assert not list(tmp_path.iterdir())
+
+
+def test_nothing_is_applied_to_what_is_absent_or_in_use() -> None:
+    facts = machine("healthy")
+    with pytest.raises(HardwareAbsentError, match="dsa7 is not in this machine"):
+        check_applicable(configure(Wish(), NOWHERE, ["dsa7"]), facts)
+    used = Facts(devices=(Device("dsa0", queues=(Queue("wq0.0", clients=2),)),))
+    with pytest.raises(CapacityExceededError, match=r"wq0\.0 of dsa0 is in use"):
+        check_applicable(configure(Wish(), NOWHERE), used)
+    bare = replace(facts, library=Library(found=True, program=""))
+    with pytest.raises(NotFoundError, match="accel-config is not installed"):
+        check_applicable(configure(Wish(), facts), bare)
+
+
+@pytest.mark.parametrize("path", sorted(MACHINES.glob("*.json")), ids=lambda path: path.stem)
+def test_every_machine_is_listed_or_said_to_have_none(app: typer.Typer, path: Path) -> None:
+    result = CliRunner().invoke(app, ["dsa", "list", "--replay", str(path)])
+    devices = load_record(str(path))[0].devices
+    if devices:
+        assert result.exit_code == 0
+        assert result.stdout.startswith("dsa0: ")
+        assert result.stdout.isascii()
+        assert "\x1b" not in result.stdout
+    else:
+        assert result.exit_code in {1, 3}
+        assert not result.stdout
+        assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "name, words",
+    [
+        ("healthy", "wq0.0 on engine0.0"),
+        ("portal-refused", "write"),
+        ("queue-disabled", "off"),
+        ("only-kernel-queues", "the kernel's"),
+        ("dedicated-in-use", "in use"),
+        ("no-permission", "not permitted"),
+        ("no-files", "no file"),
+        ("not-configured", "no WQ has entries"),
+        ("group-without-engine", "in no group: engine0.0"),
+        ("pasid-off", "PASID off"),
+        ("threshold-zero", "the shared WQ has threshold 0"),
+    ],
+)
+def test_the_list_says_what_is_wrong_with_a_queue(app: typer.Typer, name: str, words: str) -> None:
+    arguments = ["dsa", "list", "--replay", str(MACHINES / f"{name}.json")]
+    stdout = CliRunner().invoke(app, arguments).stdout
+    assert words.split() == [word for word in words.split() if word in stdout]
+    assert words in " ".join(stdout.replace("wq0.0, wq0.1 on", "wq0.0 on").split())
+
+
+def test_the_json_of_the_list_has_devices_and_figures(app: typer.Typer) -> None:
+    arguments = ["dsa", "list", "--json", "--replay", str(MACHINES / "healthy.json")]
+    read = json.loads(CliRunner().invoke(app, arguments).stdout)
+    assert read["schema"] == {"name": "headrace-dsa-list", "version": 1}
+    assert read["results"]["devices"][0]["queues"][0]["name"] == "wq0.0"
+    assert read["summary"] == {
+        "device_count": 1,
+        "device_enabled_count": 1,
+        "queue_count": 2,
+        "queue_enabled_count": 2,
+        "queue_usable_count": 2,
+    }
+
+
+def test_a_configuration_on_stdout_is_nothing_but_data(command: Command) -> None:
+    result = command("dsa", "configure", "--devices", "dsa0,dsa2", "--queues", "2", "--size", "16")
+    assert result.returncode == 0, result.stderr
+    read = json.loads(result.stdout)
+    assert [device["dev"] for device in read] == ["dsa0", "dsa2"]
+    assert "accel-config load-config" in result.stderr
+
+
+def test_a_configuration_goes_into_a_file(command: Command, tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    healthy = str(MACHINES / "healthy.json")
+    arguments = ("--replay", healthy, "--preset", "throughput", "--output", str(path))
+    result = command("dsa", "configure", *arguments)
+    assert result.returncode == 0, result.stderr
+    assert len(queues(json.loads(path.read_text()))) == 4
+    assert not result.stderr
+    assert "wq0.2 comes: dedicated, 32 entries" in result.stdout
+
+
+def test_the_json_of_configure_has_configuration_and_changes(app: typer.Typer) -> None:
+    healthy = str(MACHINES / "healthy.json")
+    arguments = ["dsa", "configure", "--json", "--replay", healthy]
+    read = json.loads(CliRunner().invoke(app, arguments).stdout)
+    assert read["schema"]["name"] == "headrace-dsa-configure"
+    assert read["results"]["changes"]
+    assert read["results"]["undo"] is None
+    summary = {"device_count": 1, "queue_count": 1, "entry_count": 128}
+    assert read["summary"] == summary | {"applied": False, "failed_count": 0}
+
+
+def test_options_change_a_preset(app: typer.Typer) -> None:
+    arguments = ["--preset", "8n1d1e1w", "--devices", "dsa0", "--queues", "2", "--transfer", "1GiB"]
+    result = CliRunner().invoke(app, ["dsa", "configure", *arguments])
+    first, second = queues(json.loads(result.stdout))
+    assert first["max_batch_size"] == 256
+    assert first["threshold"] == first["size"] == second["size"] == 64
+    assert first["max_transfer_size"] == 1 << 30
+
+
+@pytest.mark.parametrize(
+    "arguments, code, words",
+    [
+        (["--preset", "moon"], 2, "there is no preset 'moon'; use shared, 8n1d1e1w, low-latency"),
+        (["--queues", "3", "--size", "64"], 2, "3 WQs of 64 entries are 192 and a device has 128"),
+        (["--queues", "x"], 2, "--queues: 'x' is not a whole number"),
+        (["--queues", "-1"], 2, "--queues: '-1' is not a whole number"),
+        (["--mode", "quick"], 2, "--mode: there is no mode 'quick'; use shared, dedicated, both"),
+        (["--block-on-fault", "maybe"], 2, "'maybe' is neither on nor off"),
+        (["--transfer", "1 parsec"], 2, "1 parsec"),
+        (["--transfer", "4GiB"], 2, "1 to 2147483648 are possible"),
+        (["--devices", "0"], 2, "--devices: '0' is not a number from 1 to 64"),
+        (["--devices", "dsa0,moon"], 2, "neither a number nor names"),
+        (["--devices", "dsa0,dsa0"], 2, "names a device twice"),
+        (["--name", "a b"], 2, "--name: 'a b' is not"),
+        (["--output", ""], 2, "--output: '' is no path"),
+        (["--replay", ""], 2, "--replay: '' is no path"),
+        (["--apply", "--replay", "x"], 2, "give one of them"),
+        (["--replay", "none.json"], 1, "there is no such file"),
+        (["--output", "/none/c.json"], 1, "cannot write the configuration to /none/c.json"),
+    ],
+)
+def test_wrong_use_is_one_sentence(
+    command: Command, arguments: list[str], code: int, words: str
+) -> None:
+    result = command("dsa", "configure", *arguments)
+    assert result.returncode == code
+    assert words in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not result.stdout
+
+
+def test_the_subcommands_explain_themselves(command: Command) -> None:
+    assert command("dsa").returncode == 2
+    for arguments in (["dsa", "--help"], ["dsa", "list", "--help"], ["dsa", "configure", "--help"]):
+        result = command(*arguments)
+        assert result.returncode == 0
+        assert "Example: headrace dsa" in result.stdout
