@@ -3,16 +3,30 @@
 
 import os
 import subprocess
+import sys
 import sysconfig
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 import headrace
-from headrace import tpch
+from headrace import cli, tpch
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command line ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+Here = Callable[..., Outcome]
 
 SCALE_FACTOR = 0.01
 TIME_LIMIT_S = 120
@@ -57,5 +71,18 @@ def command(command_path: Path, data_directory: Path) -> Command:
             check=False,
             env=os.environ | {"HEADRACE_DATA": str(data)},
         )
+
+    return run
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Here:
+    """Runs a command line in this process, which takes a hundredth of the time."""
+
+    def run(*arguments: str) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["headrace", *arguments])
+        code = cli.run()
+        captured = capsys.readouterr()
+        return Outcome(code, captured.out, captured.err)
 
     return run

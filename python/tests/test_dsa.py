@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import typer
-from conftest import Command
+from conftest import Here
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
@@ -333,20 +333,20 @@ def test_the_json_of_the_list_has_devices_and_figures(app: typer.Typer) -> None:
     }
 
 
-def test_a_configuration_on_stdout_is_nothing_but_data(command: Command) -> None:
-    result = command("dsa", "configure", "--devices", "dsa0,dsa2", "--queues", "2", "--size", "16")
-    assert result.returncode == 0, result.stderr
+def test_a_configuration_on_stdout_is_nothing_but_data(here: Here) -> None:
+    result = here("dsa", "configure", "--devices", "dsa0,dsa2", "--queues", "2", "--size", "16")
+    assert result.code == 0, result.stderr
     read = json.loads(result.stdout)
     assert [device["dev"] for device in read] == ["dsa0", "dsa2"]
     assert "accel-config load-config" in result.stderr
 
 
-def test_a_configuration_goes_into_a_file(command: Command, tmp_path: Path) -> None:
+def test_a_configuration_goes_into_a_file(here: Here, tmp_path: Path) -> None:
     path = tmp_path / "c.json"
     healthy = str(MACHINES / "healthy.json")
     arguments = ("--replay", healthy, "--preset", "throughput", "--output", str(path))
-    result = command("dsa", "configure", *arguments)
-    assert result.returncode == 0, result.stderr
+    result = here("dsa", "configure", *arguments)
+    assert result.code == 0, result.stderr
     assert len(queues(json.loads(path.read_text()))) == 4
     assert not result.stderr
     assert "wq0.2 comes: dedicated, 32 entries" in result.stdout
@@ -394,19 +394,17 @@ def test_options_change_a_preset(app: typer.Typer) -> None:
         (["--output", "/none/c.json"], 1, "cannot write the configuration to /none/c.json"),
     ],
 )
-def test_wrong_use_is_one_sentence(
-    command: Command, arguments: list[str], code: int, words: str
-) -> None:
-    result = command("dsa", "configure", *arguments)
-    assert result.returncode == code
+def test_wrong_use_is_one_sentence(here: Here, arguments: list[str], code: int, words: str) -> None:
+    result = here("dsa", "configure", *arguments)
+    assert result.code == code
     assert words in result.stderr
     assert result.stderr.count("\n") == 1
     assert not result.stdout
 
 
-def test_the_subcommands_explain_themselves(command: Command) -> None:
-    assert command("dsa").returncode == 2
+def test_the_subcommands_explain_themselves(here: Here) -> None:
+    assert here("dsa").code == 2
     for arguments in (["dsa", "--help"], ["dsa", "list", "--help"], ["dsa", "configure", "--help"]):
-        result = command(*arguments)
-        assert result.returncode == 0
+        result = here(*arguments)
+        assert result.code == 0
         assert "Example: headrace dsa" in result.stdout

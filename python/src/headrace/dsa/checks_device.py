@@ -256,10 +256,8 @@ def check_enabled(facts: Facts) -> Finding:
     wanted = user_queues(facts)
     off = list(dict.fromkeys(d.name for d, _ in wanted if d.state not in {"enabled", None}))
     if off:
-        return failed(
-            f"{are(off)} not enabled",
-            _refusals(facts, off) or "configured, and nobody has enabled it",
-            f"accel-config enable-device {off[0]}, then enable-wq",
+        return _not_enabled(
+            facts, off, off[0], f"accel-config enable-device {off[0]}, then enable-wq"
         )
     queues = [(d, q) for d, q in wanted if q.state not in {"enabled", None}]
     if queues:
@@ -271,11 +269,8 @@ def check_enabled(facts: Facts) -> Finding:
                 "use another WQ",
             )
         names = [queue.name for _, queue in queues]
-        return failed(
-            f"{are(names)} not enabled",
-            _refusals(facts, [device.name]) or "configured, and nobody has enabled it",
-            f"accel-config enable-wq {device.name}/{queue.name}",
-        )
+        remedy = f"accel-config enable-wq {device.name}/{queue.name}"
+        return _not_enabled(facts, names, device.name, remedy)
     if _unseen(facts):
         return _UNSEEN
     if any(None in {d.state, q.state, q.type} for d, q in wanted):
@@ -283,14 +278,15 @@ def check_enabled(facts: Facts) -> Finding:
     return ok(f"{listed([queue.name for _, queue in wanted])}")
 
 
-def _refusals(facts: Facts, names: list[str]) -> str:
-    """What the devices said to the last command, if they refused it."""
-    said = [
-        f"{device.name} refused the last command: {meaning}"
-        for device in facts.devices or ()
-        if device.name in names and (meaning := explain_command_status(device.cmd_status))
-    ]
-    return "; ".join(said)
+def _not_enabled(facts: Facts, names: list[str], device_name: str, remedy: str) -> Finding:
+    """Nobody has enabled it, or its device has refused to be."""
+    finding = f"{are(names)} not enabled"
+    device = next(each for each in facts.devices or () if each.name == device_name)
+    refusal = explain_command_status(device.cmd_status)
+    if refusal:
+        cause = f"{device_name} refused the last command: {refusal}"
+        return failed(finding, cause, f"configure it anew: {_CONFIGURE}")
+    return failed(finding, "configured, and nobody has enabled it", remedy)
 
 
 def check_permissions(facts: Facts) -> Finding:
