@@ -45,15 +45,14 @@ bool Operation::create_delta_piece(Memory& memory, std::size_t byte_count_max) {
   std::size_t taken = 0;  // Bytes of source whose entries there is room for.
   bool full = false;
   for (; taken < whole; taken += kUnit) {
-    if (bytes::first_difference(left_bytes + taken, right_bytes + taken, kUnit) == kUnit) continue;
+    const auto unit = bytes::load_little<std::uint64_t>(right_bytes + taken);
+    if (unit == bytes::load_little<std::uint64_t>(left_bytes + taken)) continue;
     const std::size_t record_bytes = delta_bytes_ + (entry_count + 1) * kEntry;
     full = record_bytes > descriptor_.max_delta_size;
     if (full) break;
     std::byte* const entry = second_.data() + entry_count++ * kEntry;
     bytes::store_little(entry, static_cast<std::uint16_t>((done_ + taken) / kUnit));
-    for (std::size_t index = 0; index < kUnit; ++index) {
-      entry[2 + index] = right_bytes[taken + index];
-    }
+    bytes::store_little(entry + 2, unit);
   }
 
   const Reach record = write(memory, descriptor_.delta_addr + delta_bytes_,

@@ -63,6 +63,10 @@ class ProcessMemory final : public Memory {
                  present, {first + skipped - 1, write});
   }
 
+  std::size_t present(Address first, std::size_t byte_count) noexcept override {
+    return guarded::resident_up(first, byte_count);
+  }
+
   Reach write_record(Address record, std::span<const std::byte, 32> bytes) noexcept override {
     const guarded::Extent rest =
         guarded::copy_up(record + 1, address_of(bytes.data()) + 1, bytes.size() - 1);

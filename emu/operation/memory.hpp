@@ -48,6 +48,13 @@ class Memory {
   /// its source; byte_count then counts from the end).
   virtual Reach copy(Address target, Address source, std::size_t byte_count, bool downwards,
                      PageFaults faults) noexcept = 0;
+  /// How many bytes from `first` on lie in pages that are present, so that an access to them need
+  /// not ask again; 0 if that is not known.
+  virtual std::size_t present(Address first, std::size_t byte_count) noexcept {
+    static_cast<void>(first);
+    static_cast<void>(byte_count);
+    return 0;
+  }
   /// Writes the 32 bytes of a completion record: all but the status byte, then the status byte with
   /// release, so that a client that sees it sees everything that the device wrote before.
   virtual Reach write_record(Address record, std::span<const std::byte, 32> bytes) noexcept = 0;

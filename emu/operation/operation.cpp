@@ -46,6 +46,18 @@ PageFaults Operation::faults() const {
   return block_on_fault_ ? PageFaults::resolve : PageFaults::report;
 }
 
+PageFaults Operation::faults(Memory& memory, Address first, std::size_t byte_count) {
+  if (block_on_fault_) return PageFaults::resolve;
+  for (const Window& window : windows_) {
+    const bool begins = first >= window.begin && first < window.end;
+    if (begins && byte_count <= window.end - first) return PageFaults::resolve;
+  }
+  const std::size_t known = memory.present(first, std::max(byte_count, kWindowBytes));
+  if (known < byte_count) return PageFaults::report;
+  windows_[next_window_++ % windows_.size()] = {first, first + known};
+  return PageFaults::resolve;
+}
+
 std::uint64_t Operation::bytes_total() const {
   if (opcode() == Opcode::noop) return 0;
   // Of a delta record it is the record that is read through, whatever the size of its target.
@@ -100,13 +112,13 @@ bool Operation::piece(Memory& memory, std::size_t byte_count_max) {
 }
 
 Reach Operation::read(Memory& memory, std::span<std::byte> into, Address source) {
-  const Reach reach = memory.read(into, source, faults());
+  const Reach reach = memory.read(into, source, faults(memory, source, into.size()));
   bytes_read_ += reach.byte_count;
   return reach;
 }
 
 Reach Operation::write(Memory& memory, Address target, std::span<const std::byte> from) {
-  const Reach reach = memory.write(target, from, faults());
+  const Reach reach = memory.write(target, from, faults(memory, target, from.size()));
   bytes_written_ += reach.byte_count;
   return reach;
 }

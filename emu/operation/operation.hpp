@@ -84,7 +84,9 @@ class Operation {
   void make_dif(const std::byte* block, std::byte* dif) const;
 
   [[nodiscard]] dsa::Opcode opcode() const;
+  // What an access to the range has to ask of its pages.
   [[nodiscard]] PageFaults faults() const;
+  [[nodiscard]] PageFaults faults(Memory& memory, Address first, std::size_t byte_count);
   [[nodiscard]] std::size_t left() const;
   Reach read(Memory& memory, std::span<std::byte> into, Address source);
   Reach write(Memory& memory, Address target, std::span<const std::byte> from);
@@ -101,6 +103,14 @@ class Operation {
   // What the families of copies and comparisons take at once.
   static constexpr std::size_t kChunkBytes = 4096;
 
+  // A range whose pages were present a moment ago, as a device's translation cache knows them: one
+  // question to the system for many a piece.
+  struct Window {
+    Address begin = 0;
+    Address end = 0;
+  };
+  static constexpr std::size_t kWindowBytes = 128 * 1024;
+
   struct Tags {
     std::uint32_t reference = 0;
     std::uint16_t application = 0;
@@ -113,6 +123,9 @@ class Operation {
   std::uint64_t bytes_read_ = 0;
   std::uint64_t bytes_written_ = 0;
   std::uint64_t done_ = 0;  // Bytes of bytes_total() done, from the end if downwards_.
+
+  std::array<Window, 3> windows_{};  // One for each operand.
+  std::size_t next_window_ = 0;
 
   // What a family keeps between two pieces.
   bool downwards_ = false;          // move

@@ -5,7 +5,6 @@
 #include <immintrin.h>
 
 #include <array>
-#include <bit>
 
 namespace headrace::emu::bytes {
 namespace {

@@ -3,6 +3,8 @@
 // Own routines, because another library of the process may have taken the C library's over.
 #pragma once
 
+#include <bit>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -27,34 +29,32 @@ void reverse_bits(std::span<std::byte> target) noexcept;
 [[nodiscard]] std::uint16_t crc16_t10(std::uint16_t value,
                                       std::span<const std::byte> data) noexcept;
 
-// Little- and big-endian fields at any alignment.
-template <typename T>
+// Little- and big-endian fields at any alignment. The built-in copies of a known size are moves,
+// not calls.
+template <std::unsigned_integral T>
+[[nodiscard]] T turned(T value) noexcept {
+  if constexpr (sizeof(T) == 2) return __builtin_bswap16(value);
+  if constexpr (sizeof(T) == 4) return __builtin_bswap32(value);
+  if constexpr (sizeof(T) == 8) return __builtin_bswap64(value);
+}
+template <std::unsigned_integral T>
 [[nodiscard]] T load_little(const std::byte* from) noexcept {
-  T value = 0;
-  for (std::size_t index = sizeof(T); index-- > 0;) {
-    value = static_cast<T>(value << 8 | std::to_integer<T>(from[index]));
-  }
-  return value;
+  T value;
+  __builtin_memcpy(&value, from, sizeof value);
+  return std::endian::native == std::endian::little ? value : turned(value);
 }
-template <typename T>
+template <std::unsigned_integral T>
 void store_little(std::byte* to, T value) noexcept {
-  for (std::size_t index = 0; index < sizeof(T); ++index) {
-    to[index] = static_cast<std::byte>(value >> 8 * index & 0xff);
-  }
+  if constexpr (std::endian::native != std::endian::little) value = turned(value);
+  __builtin_memcpy(to, &value, sizeof value);
 }
-template <typename T>
+template <std::unsigned_integral T>
 [[nodiscard]] T load_big(const std::byte* from) noexcept {
-  T value = 0;
-  for (std::size_t index = 0; index < sizeof(T); ++index) {
-    value = static_cast<T>(value << 8 | std::to_integer<T>(from[index]));
-  }
-  return value;
+  return turned(load_little<T>(from));
 }
-template <typename T>
+template <std::unsigned_integral T>
 void store_big(std::byte* to, T value) noexcept {
-  for (std::size_t index = 0; index < sizeof(T); ++index) {
-    to[index] = static_cast<std::byte>(value >> 8 * (sizeof(T) - 1 - index) & 0xff);
-  }
+  store_little(to, turned(value));
 }
 
 }  // namespace headrace::emu::bytes
