@@ -104,6 +104,8 @@ class EngineWatch {
 /// Waits until `idle` says so. Reaps meanwhile: a dead client gives nothing back by itself.
 template <typename Idle>
 bool await(Registers& registers, DeviceRegisters& device, nanoseconds wait_max, Idle idle) {
+  // Nobody works while we wait: what is left ends as aborted in the steps to come.
+  if (registers.schedule == Schedule::deterministic) return idle();
   const std::uint64_t begun = platform::now_ns();
   const std::uint64_t limit =
       begun + static_cast<std::uint64_t>(std::max<std::int64_t>(0, wait_max.count()));

@@ -7,6 +7,7 @@
 #include <new>
 
 #include "emu/device/registers.hpp"
+#include "emu/platform/guarded.hpp"
 
 namespace headrace::emu {
 namespace {
@@ -94,6 +95,8 @@ Result<std::unique_ptr<Device>> Device::create(std::span<const DeviceConfig> dev
       }
     }
   }
+  // A descriptor may name memory that is not there.
+  guarded::install();
   auto client = Client::attach(bytes, process_memory(),
                                {std::move(options.trace), std::move(options.interrupt)});
   if (!client) return fail(client.error().within(tried));
