@@ -62,7 +62,7 @@ BANS = (
         re.compile(r"#include <(?:sys/|unistd\.h|fcntl\.h|sched\.h|dlfcn\.h|numa|pthread\.h)"),
         "the operating system is behind src/platform",
         ("src/", "emu/", "include/"),
-        ("src/platform/", "emu/platform/", "emu/trap/", "emu/launch/"),
+        ("src/platform/", "emu/platform/", "emu/trap/", "emu/launch/", "emu/meter/"),
     ),
     Ban(
         re.compile(r"^#\s*(?:if|ifdef|elif).*__(?:x86_64|aarch64|i386|AVX)"),
