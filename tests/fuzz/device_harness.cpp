@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "emu/device/device.hpp"
-#include "emu/platform/guarded.hpp"
 #include "harness.hpp"
 #include "support/dsa_reference.hpp"
 
@@ -46,7 +45,6 @@ void* map_at(Address address, std::uint64_t byte_count) {
 
 bool map_once() {
   static const bool kMapped = [] {
-    emu::guarded::install();
     return map_at(kArena, kArenaBytes) != MAP_FAILED &&
            ::munmap(at(kArena + kHolePage * kPageBytes), kPageBytes) == 0 &&
            map_at(kRecords, kPageBytes) != MAP_FAILED &&
