@@ -118,6 +118,22 @@ HEALTHY: dict[str, Any] = {
 
 Changes = dict[str, Any]
 
+
+def changed(facts: dict[str, Any], changes: Changes) -> dict[str, Any]:
+    """The facts with those at the given places replaced; None takes a fact away."""
+    result = copy.deepcopy(facts)
+    for place, value in changes.items():
+        *path, last = place.split(".")
+        inner: Any = result
+        for step in path:
+            inner = inner[int(step)] if isinstance(inner, list) else inner[step]
+        if value is None:
+            inner.pop(last, None)
+        else:
+            inner[last] = copy.deepcopy(value)
+    return result
+
+
 NO_FILE: Changes = {
     key: value
     for queue in (0, 1)
@@ -151,6 +167,20 @@ VIRTUAL: Changes = {
     "platform.hypervisor": True,
     "platform.machine_vendor": "QEMU Standard PC (Q35 + ICH9, 2009)",
 }
+
+# The second one as the first, with its own names, and off.
+SECOND_PCI = {"address": "0000:e7:01.0", "device": "0b25", "driver": "idxd", "node": 1}
+SECOND_DISABLED = [
+    HEALTHY["devices"][0],
+    json.loads(
+        json.dumps(changed(HEALTHY, DEVICE_OFF)["devices"][0])
+        .replace("dsa0", "dsa2")
+        .replace("0000:6a", "0000:e7")
+        .replace("wq0.", "wq2.")
+        .replace("group0.", "group2.")
+        .replace("engine0.", "engine2.")
+    ),
+]
 
 # Name, what it is, what is changed in the healthy machine.
 MACHINES: tuple[tuple[str, str, Changes], ...] = (
@@ -430,6 +460,12 @@ MACHINES: tuple[tuple[str, str, Changes], ...] = (
         {f"devices.0.queues.{queue}.file.mapped": "EPERM" for queue in (0, 1)},
     ),
     (
+        "portal-refused-in-namespace",
+        "the same in a rootless container, where CAP_SYS_RAWIO is there and does not count",
+        {f"devices.0.queues.{queue}.file.mapped": "EPERM" for queue in (0, 1)}
+        | {"process.raw_io": True, "platform.container": "podman"},
+    ),
+    (
         "far-device",
         "the process runs on the other socket",
         {"process.nodes": [1]},
@@ -438,6 +474,11 @@ MACHINES: tuple[tuple[str, str, Changes], ...] = (
         "device-without-node",
         "the firmware does not say where the device is",
         {"devices.0.node": -1, "pci_devices.0.node": -1},
+    ),
+    (
+        "second-device-disabled",
+        "two devices, one of them configured and not enabled",
+        {"pci_devices": [*HEALTHY["pci_devices"], SECOND_PCI], "devices": SECOND_DISABLED},
     ),
     (
         "emulated",
@@ -455,21 +496,6 @@ MACHINES: tuple[tuple[str, str, Changes], ...] = (
         },
     ),
 )
-
-
-def changed(facts: dict[str, Any], changes: Changes) -> dict[str, Any]:
-    """The facts with those at the given places replaced; None takes a fact away."""
-    result = copy.deepcopy(facts)
-    for place, value in changes.items():
-        *path, last = place.split(".")
-        inner: Any = result
-        for step in path:
-            inner = inner[int(step)] if isinstance(inner, list) else inner[step]
-        if value is None:
-            inner.pop(last, None)
-        else:
-            inner[last] = copy.deepcopy(value)
-    return result
 
 
 def written(value: object, indent: int = 0) -> str:

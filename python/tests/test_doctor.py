@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The doctor on declared machines: one for each cause, and what it says where facts are missing."""
 
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,10 +12,13 @@ import typer
 from conftest import Here
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 from typer.testing import CliRunner
 
 from headrace.cli import doctor
+from headrace.cli._dsa_report import print_devices
 from headrace.dsa import status
+from headrace.dsa.configuration import changes, present
 from headrace.dsa.diagnosis import CHECKS, Diagnosis, diagnose
 from headrace.dsa.facts import Facts, from_document, load_record, save_record, to_document
 from headrace.dsa.gather import gather
@@ -61,6 +65,7 @@ BROKEN = [
     ("device-disabled", "enabled", 1, "nobody has enabled it"),
     ("device-refuses", "enabled", 1, "more than the device has entries"),
     ("queue-disabled", "enabled", 1, "wq0.0, wq0.1 are not enabled"),
+    ("second-device-disabled", "enabled", 1, "Only part of the DSA can be used: dsa2 is not"),
     ("queue-locked", "enabled", 1, "wq0.0 is locked"),
     ("container-without-files", "permissions", 1, "has not been given its file"),
     ("no-files", "permissions", 1, "udev or devtmpfs"),
@@ -73,10 +78,14 @@ BROKEN = [
 USABLE = [
     ("healthy", "surroundings", "neither a virtual machine"),
     ("portal-refused", "submission", "CVE-2024-21823"),
+    ("portal-refused-in-namespace", "submission", "in the first user namespace"),
     ("far-device", "numa", "Intel DML takes only the caller's node"),
     ("device-without-node", "numa", "numa_node of dsa0 is -1"),
     ("emulated", "cpu", "the device is emulated"),
 ]
+
+
+WORDS = st.characters(categories=["L", "N", "P", "S"])
 
 
 @pytest.fixture
@@ -236,18 +245,26 @@ def test_any_mixture_of_missing_and_odd_facts_is_diagnosed(data: st.DataObject) 
             old = inner[path[-1]]
         except (KeyError, IndexError, TypeError):
             continue  # Something above it is gone already.
-        if path[-1] in {"name", "path", "address", "page_bytes"} or isinstance(path[-1], int):
+        if isinstance(path[-1], int):
             continue
         odd: Any = None
+        if path[-1] in {"name", "path", "address"}:
+            inner[path[-1]] = data.draw(st.text(WORDS, max_size=12))
+            continue
+        if path[-1] == "page_bytes":
+            continue
         if isinstance(old, bool):
             odd = data.draw(st.sampled_from([None, True, False]))
         elif isinstance(old, int):
             odd = data.draw(st.none() | st.integers(-(1 << 62), 1 << 62))
         elif isinstance(old, str):
-            odd = data.draw(st.none() | st.text(max_size=8) | st.just("\0"))
+            odd = data.draw(st.none() | st.text(WORDS, max_size=8))
         inner[path[-1]] = odd
-    found = diagnosis(record)
+    facts = from_document(record, "read it")[0]
+    found = diagnose(facts)
     assert found.exit_code in {0, 1, 3}
+    print_devices(Console(file=io.StringIO()), facts)
+    assert changes(present(facts), facts) is not None
     assert [finding.check for finding in found.findings] == [check.name for check in CHECKS]
 
 
@@ -342,6 +359,7 @@ def test_what_is_no_record_is_told_in_one_sentence(tmp_path: Path, text: str, wo
         (("devices", 0, "queues"), [3], "should be an object"),
         (("kernel", "config"), {"INTEL_IDXD": 1}, "facts.kernel.config.INTEL_IDXD is 1"),
         (("kernel",), [], "should be an object"),
+        (("kernel", "release"), "6.8\x1b[31m", "should be a text"),
     ],
 )
 def test_a_damaged_field_is_named(place: tuple[str | int, ...], value: object, words: str) -> None:
@@ -450,6 +468,7 @@ def small_system(tmp_path: Path) -> Path:
         "sys/bus/dsa/devices/dsa0/wq0.0/type": "user",
         "sys/bus/dsa/devices/dsa0/wq0.0/mode": "shared",
         "sys/bus/dsa/devices/dsa0/wq0.0/size": "16",
+        "sys/bus/dsa/devices/dsa0/wq0.0/name": "red\x1b[31m",
         "sys/bus/dsa/devices/iax1/state": "enabled",
         "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "4",
         "sys/module/idxd/refcnt": "0",
@@ -484,7 +503,7 @@ def test_a_system_is_read_and_what_is_odd_in_it_is_unknown(small_system: Path) -
     assert device.node is None
     assert [engine.name for engine in device.engines or ()] == ["engine0.0"]
     (queue,) = device.queues or ()
-    assert (queue.size, queue.threshold) == (16, None)
+    assert (queue.size, queue.threshold, queue.label) == (16, None, "red?[31m")
     assert queue.file is not None
     assert queue.file.writable is True
     # An empty file has no portal.

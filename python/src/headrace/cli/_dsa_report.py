@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ``headrace dsa`` shows of devices: text for people, made from the facts."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +13,7 @@ from rich.text import Text
 from headrace import _core
 from headrace.cli._output import counted
 from headrace.dsa.checks_device import is_in_use, way_in
-from headrace.dsa.facts import Device, Facts, Queue
+from headrace.dsa.facts import Device, Facts, Queue, number_in
 from headrace.dsa.status import explain_command_status, explain_errors
 
 _WIDTH_MAX = 1000
@@ -55,7 +56,7 @@ def _properties(device: Device) -> Iterator[str]:
     yield "node unknown" if node is None else "no node" if node < 0 else f"node {node}"
     if device.pci_address:
         yield device.pci_address
-    if device.version and device.version.startswith("0x"):
+    if device.version and re.fullmatch(r"0x[0-9a-f]{1,8}", device.version):
         number = int(device.version, 16)
         yield f"DSA {number >> 8}.{number & 0xFF}"
     yield "PASID " + {None: "unknown", 0: "off"}.get(device.pasid_enabled, "on")
@@ -65,7 +66,7 @@ def _properties(device: Device) -> Iterator[str]:
 
 def _groups(device: Device) -> Iterator[str]:
     for group in device.groups or ():
-        number = int(group.name.rpartition(".")[2])
+        number = number_in(group.name)
         engines = [e.name for e in device.engines or () if e.group_id == number]
         queues = [q.name for q in device.queues or () if q.group_id == number]
         if engines or queues:

@@ -334,8 +334,8 @@ _OPENING = {
         "stop that client, or use a shared WQ",
     ),
     "EPERM": (
-        "the driver wants the address of this process shared with the device and may not",
-        "look at 'dmesg | grep idxd'; in a container, allow the device in its device cgroup",
+        "the device cgroup of a container, or a security module, forbids it",
+        "allow the device there (docker: --device /dev/dsa/...)",
     ),
     "ENODEV": ("the device has gone or was disabled", "enable it again"),
     "ENXIO": ("the WQ is not enabled any more", "enable it again"),
@@ -348,6 +348,9 @@ _OPENING = {
 }
 
 
+_WRITE_ONLY = "by write() only: mmap() of the portal gives EPERM"
+
+
 def check_submission(facts: Facts) -> Finding:
     """Does a WQ take this process's work, and which way?"""
     queues = user_queues(facts)
@@ -355,9 +358,17 @@ def check_submission(facts: Facts) -> Finding:
     if "portal" in ways:
         finding = f"through the portal of {ways.count('portal')} of {len(queues)}"
         return ok(f"{finding} WQ{'s' if len(queues) != 1 else ''}")
+    if ways and facts.process.raw_io:
+        return note(
+            _WRITE_ONLY,
+            "kernels since CVE-2024-21823 ask for CAP_SYS_RAWIO in the first user namespace, and "
+            "this process has it in another, such as that of a rootless container; write() of "
+            "descriptors works, a system call each, and without batches on DSA 1.0",
+            "for programs that map the portal only, such as Intel DML, run outside of it",
+        )
     if ways:
         return note(
-            "by write() only: mmap() of the portal gives EPERM",
+            _WRITE_ONLY,
             "kernels since CVE-2024-21823 let only CAP_SYS_RAWIO map the portal of this device; "
             "write() of descriptors works, a system call each, and without batches on DSA 1.0",
             "give the program CAP_SYS_RAWIO (setcap cap_sys_rawio+ep PROGRAM; docker: --cap-add "

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from headrace.dsa.checks_device import is_configured
-from headrace.dsa.facts import Device, Facts, Queue
+from headrace.dsa.facts import Device, Facts, Queue, number_in
 from headrace.errors import HardwareAbsentError, InvalidArgumentError
 
 Configuration = list[dict[str, Any]]
@@ -252,7 +252,7 @@ def present(facts: Facts) -> Configuration:
 def _present_device(device: Device) -> dict[str, Any]:
     groups = []
     for group in device.groups or ():
-        number = int(group.name.rpartition(".")[2])
+        number = number_in(group.name)
         queues = [
             queue_attributes(queue)
             for queue in device.queues or ()
@@ -301,7 +301,11 @@ def queue_attributes(queue: Queue) -> dict[str, Any]:
 
 
 def _known(attributes: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in attributes.items() if value is not None and value != ""}
+    return {
+        name: value
+        for name, value in attributes.items()
+        if name == "dev" or (value is not None and value != "")
+    }
 
 
 def queues_in(configuration: Configuration) -> Iterator[tuple[str, dict[str, Any]]]:

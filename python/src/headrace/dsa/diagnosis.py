@@ -101,7 +101,7 @@ def diagnose(facts: Facts) -> Diagnosis:
     root = next((finding for finding in findings if finding.state == "failed"), None)
     if root is not None:
         absent = root.check == "device"
-        what = "No DSA is in this machine" if absent else _what_fails(root)
+        what = "No DSA is in this machine" if absent else _what_fails(root, facts)
         headline = f"{what}: {root.finding if not absent else root.cause}"
         if not absent:
             headline += f": {root.cause}"
@@ -139,7 +139,22 @@ _SUBJECTS = {
 }
 
 
-def _what_fails(root: Finding) -> str:
+# These are about one device or WQ: others may work all the same.
+_PARTIAL = (
+    "driver",
+    "pasid",
+    "errors",
+    "groups",
+    "settings",
+    "enabled",
+    "permissions",
+)
+
+
+def _what_fails(root: Finding, facts: Facts) -> str:
+    pairs = device.user_queues(facts)
+    if root.check in _PARTIAL and any(device.way_in(each, queue) for each, queue in pairs):
+        return "Only part of the DSA can be used"
     subject = _SUBJECTS.get(root.check)
     return "The DSA cannot be used" if subject is None else f"The DSA cannot be used: {subject}"
 

@@ -8,6 +8,7 @@ stands for the machine in everything that follows.
 
 import functools
 import json
+import re
 import types
 import typing
 from dataclasses import MISSING, asdict, dataclass, fields
@@ -240,6 +241,12 @@ class Facts:
     process: Process = Process()
 
 
+def number_in(name: str) -> int | None:
+    """The last number of a name: 3 of "group0.3"."""
+    found = re.search(r"([0-9]{1,9})$", name)
+    return int(found[1]) if found else None
+
+
 def to_document(facts: Facts, origin: str) -> dict[str, Any]:
     """Make the record of these facts; `origin` says where they come from."""
     return {
@@ -272,7 +279,7 @@ def from_document(document: object, tried: str) -> tuple[Facts, str]:
         raise VersionMismatchError(tried, cause, remedy)
     origin = document.get("origin")
     try:
-        if not isinstance(origin, str):
+        if not isinstance(origin, str) or not origin.isprintable():
             raise _WrongFieldError("origin", "a text", origin)  # noqa: TRY301
         facts = _read(Facts, document.get("facts"), "facts")
     except _WrongFieldError as problem:
@@ -368,6 +375,9 @@ def _leaf(kind: type, value: object, path: str) -> object:
     # True is an int to Python.
     fits = type(value) is kind
     if isinstance(value, int) and value.bit_length() > _INTEGER_BITS_MAX:
+        fits = False
+    # What is read is shown: a record of somebody else's must not steer a terminal.
+    if isinstance(value, str) and not value.isprintable():
         fits = False
     if not fits:
         raise _WrongFieldError(path, _LEAVES[kind], value)

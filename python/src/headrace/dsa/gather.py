@@ -91,6 +91,16 @@ def _text(path: Path) -> str | None:
     return data.decode(errors="replace").strip()
 
 
+def _word(path: Path) -> str | None:
+    """The text of an attribute, as one line that may be shown."""
+    text = _text(path)
+    return None if text is None else _printable(text)
+
+
+def _printable(text: str) -> str:
+    return "".join(each if each.isprintable() else "?" for each in text)
+
+
 def _integer(path: Path) -> int | None:
     text = _text(path)
     with suppress(ValueError):
@@ -138,10 +148,10 @@ def _platform(root: Path, cpu: dict[str, str] | None) -> Platform:
         there = set(cpu["flags"].split())
         flags = tuple(flag for flag in CPU_FLAGS if flag in there)
     identity = root / "sys/class/dmi/id"
-    words = [_text(identity / name) for name in ("sys_vendor", "product_name")]
+    words = [_word(identity / name) for name in ("sys_vendor", "product_name")]
     return Platform(
         architecture=platform.machine() or None,
-        cpu_model=None if cpu is None else cpu.get("model name"),
+        cpu_model=None if cpu is None else _printable(cpu.get("model name", "")) or None,
         cpu_flags=flags,
         hypervisor=None if flags is None else "hypervisor" in flags,
         machine_vendor=" ".join(word for word in words if word) or None,
@@ -151,7 +161,7 @@ def _platform(root: Path, cpu: dict[str, str] | None) -> Platform:
 
 
 def _container(root: Path) -> str:
-    manager = _text(root / "run/systemd/container")
+    manager = _word(root / "run/systemd/container")
     if manager:
         return manager
     for kind, mark in (("docker", ".dockerenv"), ("podman", "run/.containerenv")):
@@ -160,11 +170,11 @@ def _container(root: Path) -> str:
     # Only readable by root; a container that hides all its marks is taken for none.
     environment = _text(root / "proc/1/environ") or ""
     found = re.search(r"(?:^|\0)container=([^\0]+)", environment)
-    return found[1] if found else ""
+    return _printable(found[1]) if found else ""
 
 
 def _kernel(root: Path) -> Kernel:
-    release = _text(root / "proc/sys/kernel/osrelease")
+    release = _word(root / "proc/sys/kernel/osrelease")
     units = _names(root / "sys/class/iommu")
     intel = None if units is None else [unit for unit in units if unit.startswith("dmar")]
     return Kernel(
@@ -184,7 +194,7 @@ def _parameters(root: Path) -> tuple[str, ...] | None:
     text = _text(root / "proc/cmdline")
     if text is None:
         return None
-    return tuple(word for word in text.split() if _named(word.partition("=")[0]))
+    return tuple(_printable(word) for word in text.split() if _named(word.partition("=")[0]))
 
 
 def _named(parameter: str) -> bool:
@@ -230,7 +240,7 @@ def _blacklisted_by(root: Path) -> tuple[str, ...] | None:
             readable = readable or text is not None
             forbidden = r"^\s*(?:blacklist\s+idxd|install\s+idxd\s+/bin/(?:false|true))\s*$"
             if text is not None and re.search(forbidden, text, re.MULTILINE):
-                found.append(f"/{folder}/{name}")
+                found.append(_printable(f"/{folder}/{name}"))
     for word in _parameters(root) or ():
         name, _, value = word.partition("=")
         if name.endswith("blacklist") and "idxd" in value.split(","):
@@ -247,7 +257,7 @@ def _iommu_capabilities(root: Path, units: Iterable[str]) -> tuple[tuple[str, ..
     pairs = []
     for unit in units:
         registers = root / "sys/class/iommu" / unit / "intel-iommu"
-        pair = tuple(_text(registers / name) for name in ("cap", "ecap"))
+        pair = tuple(_word(registers / name) for name in ("cap", "ecap"))
         if None in pair:
             return None
         pairs.append(tuple(text or "" for text in pair))
@@ -261,7 +271,7 @@ def _pci_devices(root: Path) -> tuple[PciDevice, ...] | None:
         return None
     found = []
     for address in addresses:
-        vendor, device = (_text(folder / address / name) for name in ("vendor", "device"))
+        vendor, device = (_word(folder / address / name) for name in ("vendor", "device"))
         number = (device or "").removeprefix("0x")
         if vendor == "0x8086" and number in DSA_PCI_DEVICES + IAA_PCI_DEVICES:
             node = _integer(folder / address / "numa_node")
@@ -273,7 +283,7 @@ def _pci_devices(root: Path) -> tuple[PciDevice, ...] | None:
 def _link_name(path: Path) -> str | None:
     """The last part of where a link points, "" if there is none."""
     try:
-        return path.readlink().name
+        return _printable(path.readlink().name)
     except FileNotFoundError:
         return ""
     except OSError:
@@ -303,10 +313,10 @@ def _device(root: Path, folder: Path) -> Device:
     return Device(
         name=folder.name,
         pci_address=address[0] if address else None,
-        version=_text(folder / "version"),
-        state=_text(folder / "state"),
-        cmd_status=_text(folder / "cmd_status"),
-        errors=_text(folder / "errors"),
+        version=_word(folder / "version"),
+        state=_word(folder / "state"),
+        cmd_status=_word(folder / "cmd_status"),
+        errors=_word(folder / "errors"),
         node=number("numa_node"),
         pasid_enabled=number("pasid_enabled"),
         configurable=number("configurable"),
@@ -339,7 +349,7 @@ def _queue(root: Path, folder: Path) -> Queue:
     def number(name: str) -> int | None:
         return _integer(folder / name)
 
-    state, mode, kind = (_text(folder / name) for name in ("state", "mode", "type"))
+    state, mode, kind = (_word(folder / name) for name in ("state", "mode", "type"))
     clients = number("clients")
     # To open a dedicated WQ is to take it: not if it is in use, or if that is unknown.
     free = mode == "shared" or clients == 0
@@ -351,8 +361,8 @@ def _queue(root: Path, folder: Path) -> Queue:
         state=state,
         mode=mode,
         type=kind,
-        label=_text(folder / "name"),
-        driver_name=_text(folder / "driver_name"),
+        label=_word(folder / "name"),
+        driver_name=_word(folder / "driver_name"),
         size=number("size"),
         threshold=number("threshold"),
         priority=number("priority"),
