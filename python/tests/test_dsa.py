@@ -216,32 +216,42 @@ def with_program(facts: Facts, program: Path, text: str) -> Facts:
 
 def test_applying_is_judged_by_what_the_machine_shows_afterwards(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    facts = with_program(machine("healthy"), tmp_path / "tool", f'echo "$@" > {log}; cp $3 {log}.c')
+    script = f'echo "$@" >> {log}; test $1 = load-config && cp $3 {log}.c; true'
+    facts = with_program(machine("healthy"), tmp_path / "tool", script)
     wanted = present(facts)
     assert all(step.done for step in apply(wanted, facts, lambda: facts))
-    assert log.read_text().startswith("load-config -c ")
-    # Enabled devices would be passed over otherwise.
-    assert log.read_text().split()[-2:] == ["-e", "-f"]
+    # It would pass over devices that are enabled.
+    disabling, loading = log.read_text().splitlines()
+    assert disabling == "disable-device dsa0"
+    assert loading.split()[:2] + loading.split()[3:] == ["load-config", "-c", "-e"]
     assert json.loads(Path(f"{log}.c").read_text()) == wanted
-    assert not Path(log.read_text().split()[2]).exists()
+    assert not Path(loading.split()[2]).exists()
     # It says that it worked, and nothing has changed.
     other = configure(PRESETS["throughput"], facts)
     steps = apply(other, facts, lambda: facts)
-    assert steps[0].done
-    assert Step("enable dsa0", done=True) in steps
+    assert [step.done for step in steps[:3]] == [True, True, True]
+    assert steps[2] == Step("enable dsa0", done=True)
     failed = [step for step in steps if not step.done]
     assert "size is 64 and not 32" in failed[0].cause
 
 
 def test_every_step_that_fails_has_its_cause(tmp_path: Path) -> None:
     said = "libaccfg: accfg_wq_set_size: wq0.0: write failed: Permission denied"
-    facts = with_program(machine("threshold-zero"), tmp_path / "tool", f"echo '{said}' >&2; exit 1")
+    script = f"test $1 = disable-device || {{ echo '{said}' >&2; exit 1; }}"
+    facts = with_program(machine("threshold-zero"), tmp_path / "tool", script)
     steps = apply(configure(Wish(), facts), facts, lambda: facts)
-    assert said in steps[0].cause
-    assert "run it as root" in steps[0].cause
+    assert steps[1].what == "accel-config load-config -e"
+    assert said in steps[1].cause
+    assert "run it as root" in steps[1].cause
     (queue,) = [step for step in steps if step.what == "configure and enable wq0.0"]
     assert not queue.done
     assert "the shared WQ has threshold 0" in queue.cause
+
+
+def test_nothing_is_loaded_where_a_device_cannot_be_disabled(tmp_path: Path) -> None:
+    facts = with_program(machine("healthy"), tmp_path / "tool", "echo busy; exit 1")
+    (step,) = apply(configure(Wish(), facts), facts, lambda: facts)
+    assert step == Step("accel-config disable-device dsa0", done=False, cause="busy")
 
 
 def test_a_program_that_cannot_be_started_is_an_error_of_ours(tmp_path: Path) -> None:
@@ -256,7 +266,10 @@ def test_the_way_back_is_saved_first_and_never_overwritten(tmp_path: Path) -> No
     path = tmp_path / "undo.json"
     undo = save_undo(configure(Wish(), facts), facts, path)
     assert json.loads(path.read_text()) == present(facts)
-    assert undo.commands == (f"accel-config load-config -c {path} -e -f",)
+    assert undo.commands == (
+        "accel-config disable-device dsa0",
+        f"accel-config load-config -c {path} -e",
+    )
     with pytest.raises(IoFailedError, match="the file exists"):
         save_undo(configure(Wish(), facts), facts, path)
 

@@ -360,6 +360,7 @@ def _say_what_would_change(
             console.print(f"  {line}", markup=False)
     file = output if output is not None else "FILE"
     console.print(
-        f"Load it by 'accel-config load-config -c {file} -e -f' as root, or by --apply.",
+        f"Load it by 'accel-config load-config -c {file} -e' as root, its devices being disabled, "
+        "or by --apply.",
         markup=False,
     )

@@ -2,7 +2,8 @@
 """Loading a configuration: by accel-config, with a way back, and looked at afterwards.
 
 What the program says is not relied on: it passes over devices that are enabled and calls that
-success. Whether a step worked is read from the system.
+success. Whether a step worked is read from the system. Devices are disabled beforehand and not by
+its option -f: in 3.5.3 that leaves an errno behind by which it takes the next 0 for a mistake.
 """
 
 import os
@@ -14,6 +15,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from headrace._files import write_whole
 from headrace._signals import held, kill_child, undone_at_signals
@@ -24,7 +26,7 @@ from headrace.dsa.configuration import (
     queues_in,
     to_text,
 )
-from headrace.dsa.facts import Facts
+from headrace.dsa.facts import Device, Facts, Queue
 from headrace.dsa.status import explain_command_status
 from headrace.errors import (
     CapacityExceededError,
@@ -102,15 +104,14 @@ def save_undo(configuration: Configuration, facts: Facts, path: Path) -> Undo:
     """
     names = {device["dev"] for device in configuration}
     before = [device for device in present(facts) if device["dev"] in names]
-    blank = sorted(names - {device["dev"] for device in before})
-    commands = [f"accel-config disable-device {name}" for name in blank]
+    commands = [f"accel-config disable-device {name}" for name in sorted(names)]
     if not before:
         return Undo(None, tuple(commands))
     tried = f"save the present configuration in {path}"
     if path.exists():
         raise IoFailedError(tried, "the file exists", "choose another by --undo, or move it away")
     write_whole(path, to_text(before), tried)
-    commands.append(f"accel-config load-config -c {path} -e -f")
+    commands.append(f"accel-config load-config -c {path} -e")
     return Undo(path, tuple(commands))
 
 
@@ -132,7 +133,12 @@ def apply(
     """
     names = {device["dev"] for device in configuration}
     program = facts.library.program or "accel-config"
-    enabled = any(d.state == "enabled" for d in facts.devices or () if d.name in names)
+    steps = []
+    for device in facts.devices or ():
+        if device.name in names and device.state == "enabled":
+            steps.append(_step([program, "disable-device", device.name]))
+            if not steps[-1].done:
+                return steps
     with ExitStack() as left_behind:
         with held():
             file = left_behind.enter_context(
@@ -142,12 +148,16 @@ def apply(
             left_behind.enter_context(undone_at_signals(remove))
         file.write(to_text(configuration))
         file.flush()
-        # Without -f it leaves enabled devices as they are, and says nothing by its exit code.
-        arguments = ["load-config", "-c", file.name, "-e", *(["-f"] if enabled else [])]
-        code, said = _run([program, *arguments])
-    clause = f"accel-config load-config -e{' -f' if enabled else ''}"
-    steps = [Step(clause, code == 0, "" if code == 0 else _explained(said, code))]
-    return steps + _seen(configuration, read_again(), "" if code == 0 else _explained(said, code))
+        steps.append(_step([program, "load-config", "-c", file.name, "-e"]))
+    return steps + _seen(configuration, read_again())
+
+
+def _step(arguments: list[str]) -> Step:
+    """Run accel-config once."""
+    code, said = _run(arguments)
+    words = [argument for argument in arguments[1:] if not argument.endswith(".conf")]
+    clause = f"accel-config {' '.join(word for word in words if word != '-c')}"
+    return Step(clause, code == 0, "" if code == 0 else _explained(said, code))
 
 
 def _run(arguments: list[str]) -> tuple[int, str]:
@@ -193,35 +203,28 @@ def _explained(said: str, code: int) -> str:
     return text
 
 
-def _seen(configuration: Configuration, facts: Facts, said: str) -> list[Step]:
+def _seen(configuration: Configuration, facts: Facts) -> list[Step]:
     """What the system shows of it."""
     by_name = {device.name: device for device in facts.devices or ()}
     steps = []
     for wanted in configuration:
-        device = by_name.get(wanted["dev"])
-        done = device is not None and device.state == "enabled"
-        why = "" if device is None else explain_command_status(device.cmd_status)
-        cause = "" if done else why or said or "the device shows no reason"
-        steps.append(Step(f"enable {wanted['dev']}", done, cause))
-    for name, asked in queues_in(configuration):
-        device = by_name.get(name)
-        queues = {} if device is None else {queue.name: queue for queue in device.queues or ()}
-        queue = queues.get(asked["dev"])
-        why = "" if device is None else explain_command_status(device.cmd_status)
-        what = f"configure and enable {asked['dev']}"
-        if device is None or queue is None:
-            steps.append(Step(what, done=False, cause="it is not there"))
-            continue
-        shown = queue_attributes(queue)
-        differing = [
-            f"{key} is {shown.get(key, 'unknown')} and not {value}"
-            for key, value in asked.items()
-            if shown.get(key) != value and not (key == "threshold" and asked["mode"] != "shared")
-        ]
-        if queue.state == "enabled" and not differing:
-            steps.append(Step(what, done=True))
-        else:
-            causes = [*differing, why or said] if queue.state != "enabled" else differing
-            cause = "; ".join(each for each in causes if each) or "the device shows no reason"
-            steps.append(Step(what, done=False, cause=cause))
+        device = by_name.get(wanted["dev"], Device(wanted["dev"]))
+        refusal = explain_command_status(device.cmd_status) or "it was not reached"
+        enabled = device.state == "enabled"
+        steps.append(Step(f"enable {device.name}", enabled, "" if enabled else refusal))
+        there = {queue.name: queue for queue in device.queues or ()}
+        for _, asked in queues_in([wanted]):
+            queue = there.get(asked["dev"], Queue(asked["dev"]))
+            cause = _differing(asked, queue) if queue.state == "enabled" else refusal
+            steps.append(Step(f"configure and enable {queue.name}", not cause, cause))
     return steps
+
+
+def _differing(asked: dict[str, Any], queue: Queue) -> str:
+    """The attributes of a WQ that are not as asked for, "" if all are."""
+    shown = queue_attributes(queue)
+    return "; ".join(
+        f"{key} is {shown.get(key, 'unknown')} and not {value}"
+        for key, value in asked.items()
+        if shown.get(key) != value and not (key == "threshold" and asked["mode"] != "shared")
+    )

@@ -6,7 +6,7 @@ Pure functions of the facts.
 
 from collections.abc import Iterator
 
-from headrace.dsa.checks_platform import five_levels_refused
+from headrace.dsa.checks_platform import NOT_NEEDED, five_levels_refused
 from headrace.dsa.facts import CharacterDevice, Device, Facts, Queue
 from headrace.dsa.finding import Finding, are, failed, have, listed, note, ok, unknown
 from headrace.dsa.status import explain_command_status, explain_errors
@@ -107,7 +107,7 @@ def check_library(facts: Facts) -> Finding:
             "install the package accel-config",
         )
     if version[:1] in {"1", "2", "3"}:
-        return note(
+        return ok(
             f"libaccel-config {version}",
             "before 4.0 it does not know config-user-default, op_config and prs_disable",
         )
@@ -403,7 +403,7 @@ def check_modes(facts: Facts) -> Finding:
             "configure a shared WQ for these: headrace dsa configure --preset shared",
         )
     if modes == {"shared"}:
-        return note(
+        return ok(
             "every WQ is shared",
             "any number of processes may use them; SPDK and DPDK want dedicated ones",
         )
@@ -448,17 +448,15 @@ def check_page_faults(facts: Facts) -> Finding:
         return unknown("block_on_fault of a WQ cannot be read")
     blocking = [queue.name for queue in queues if queue.block_on_fault]
     if not blocking:
-        return note(
+        return ok(
             "block_on_fault is 0",
             "a descriptor that meets a page fault ends there with part of its work done; Headrace "
-            "goes on from there",
-            "touch pages before, or use huge pages",
+            "goes on from there, and pages touched before spare it",
         )
-    return note(
+    return ok(
         f"block_on_fault is 1 for {listed(blocking)}",
         "an engine waits for a page that is not present and holds up all behind it: about 14 us "
-        "for each page, against 4 us by software",
-        "touch pages before, or use huge pages",
+        "for each page, against 4 us by software; pages touched before spare it",
     )
 
 
@@ -489,6 +487,8 @@ def check_numa(facts: Facts) -> Finding:
 
 def check_huge_pages(facts: Facts) -> Finding:
     """Are there huge pages?"""
+    if facts.platform.emulated:
+        return NOT_NEEDED
     pools = facts.huge_pages
     if pools is None or any(pool.total_count is None for pool in pools):
         return unknown("/sys/kernel/mm/hugepages cannot be read")

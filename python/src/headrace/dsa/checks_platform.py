@@ -10,7 +10,7 @@ from headrace.dsa.facts import Facts
 from headrace.dsa.finding import Finding, failed, listed, note, ok, unknown
 from headrace.dsa.gather import DSA_PCI_DEVICES
 
-_EMULATED = ok("not needed: the device is emulated")
+NOT_NEEDED = ok("not needed: the device is emulated")
 
 # Before it the kernel hid ENQCMD from user space, and shared WQs with it.
 _KERNEL_FOR_SHARED = (5, 18)
@@ -34,7 +34,7 @@ def pasid_works(facts: Facts) -> bool:
 def check_device(facts: Facts) -> Finding:
     """Is there a DSA in this machine at all?"""
     if facts.platform.emulated:
-        return _EMULATED
+        return NOT_NEEDED
     found = [pci for pci in facts.pci_devices or () if pci.device in DSA_PCI_DEVICES]
     nodes = sorted({pci.node for pci in found if pci.node is not None and pci.node >= 0})
     if found:
@@ -77,7 +77,7 @@ def _why_absent(facts: Facts) -> tuple[str, str]:
 def check_cpu(facts: Facts) -> Finding:
     """Can the processor submit?"""
     if facts.platform.emulated:
-        return _EMULATED
+        return NOT_NEEDED
     flags = facts.platform.cpu_flags
     if flags is None:
         return unknown("/proc/cpuinfo does not list the processor's flags")
@@ -120,7 +120,7 @@ def _version(facts: Facts) -> tuple[int, int] | None:
 def check_kernel(facts: Facts) -> Finding:
     """Is the kernel new enough?"""
     if facts.platform.emulated:
-        return _EMULATED
+        return NOT_NEEDED
     release, version = facts.kernel.release, _version(facts)
     if version is None:
         return unknown("its version cannot be seen")
@@ -140,7 +140,7 @@ def check_kernel(facts: Facts) -> Finding:
 def check_kernel_config(facts: Facts) -> Finding:
     """Was the kernel built with all that is needed?"""
     if facts.platform.emulated:
-        return _EMULATED
+        return NOT_NEEDED
     config = facts.kernel.config
     if pasid_works(facts):
         return ok("driver and shared virtual addresses are at work")
@@ -163,7 +163,7 @@ def check_kernel_config(facts: Facts) -> Finding:
 def check_firmware(facts: Facts) -> Finding:
     """Does the firmware give the kernel an IOMMU (VT-d)?"""
     if facts.platform.emulated:
-        return _EMULATED
+        return NOT_NEEDED
     kernel = facts.kernel
     if kernel.dmar_table or kernel.iommu_count or pasid_works(facts):
         return ok("it describes the IOMMU (ACPI table DMAR)")
@@ -185,7 +185,7 @@ def check_firmware(facts: Facts) -> Finding:
 def check_iommu(facts: Facts) -> Finding:
     """Is the IOMMU on, in scalable mode?"""
     if facts.platform.emulated:
-        return _EMULATED
+        return NOT_NEEDED
     kernel = facts.kernel
     if pasid_works(facts):
         return ok("on, in scalable mode")
@@ -291,7 +291,7 @@ def check_driver(facts: Facts) -> Finding:
     if devices is None:
         return unknown("/sys/bus/dsa cannot be seen")
     if facts.platform.emulated:
-        return _EMULATED if devices else _no_devices(facts)
+        return NOT_NEEDED if devices else _no_devices(facts)
     bound_elsewhere = [
         f"{pci.address} ({pci.driver})"
         for pci in facts.pci_devices or ()

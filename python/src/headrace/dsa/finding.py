@@ -28,9 +28,9 @@ class Finding:
     check: str = ""
 
 
-def ok(finding: str) -> Finding:
+def ok(finding: str, cause: str = "") -> Finding:
     """Nothing to do."""
-    return Finding("ok", finding)
+    return Finding("ok", finding, cause)
 
 
 def note(finding: str, cause: str = "", remedy: str = "") -> Finding:

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The doctor and the configuring of devices against the emulated driver, with accel-config."""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import TIME_LIMIT_S
+
+from headrace import _core
+from headrace.dsa.configuration import PRESETS, configure, queues_in, to_text
+from headrace.dsa.facts import Facts
+
+EMULATOR = Path(_core.__file__ or "").parent / "_emulator" / "headrace-emulator"
+
+pytestmark = [
+    pytest.mark.skipif(not EMULATOR.exists(), reason="the emulator is not built"),
+    pytest.mark.skipif(shutil.which("accel-config") is None, reason="accel-config is missing"),
+]
+
+Emulated = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def emulated(command_path: Path, tmp_path: Path) -> Emulated:
+    """Runs a shell script on emulated devices, in a folder of its own; $HEADRACE is the command."""
+
+    def run(script: str, *options: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [EMULATOR, *options, "--", "sh", "-c", script],
+            capture_output=True,
+            text=True,
+            timeout=TIME_LIMIT_S,
+            check=False,
+            cwd=tmp_path,
+            env=os.environ | {"HEADRACE": str(command_path)},
+        )
+
+    return run
+
+
+def test_every_check_is_ok_on_an_emulated_device(emulated: Emulated) -> None:
+    result = emulated("exec $HEADRACE doctor --json", "--devices", "2")
+    assert result.returncode == 0, result.stdout + result.stderr
+    document = json.loads(result.stdout)
+    states = {finding["check"]: finding["state"] for finding in document["results"]["findings"]}
+    assert set(states.values()) == {"ok"}, states
+    assert document["summary"]["submission"] == "portal"
+    assert document["summary"]["queue_usable_count"] == 4
+
+
+def test_where_mmap_is_refused_the_doctor_finds_write(emulated: Emulated) -> None:
+    result = emulated("exec $HEADRACE doctor", "--refuse-mmap")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.startswith("The DSA can be used by write(), for mmap() is not allowed")
+
+
+def test_the_doctor_sees_what_accel_config_has_done(emulated: Emulated) -> None:
+    result = emulated("accel-config disable-device dsa0 >&2; exec $HEADRACE doctor")
+    assert result.returncode == 1
+    assert "The DSA cannot be used: " in result.stdout.splitlines()[0]
+
+
+@pytest.mark.parametrize("preset", ["shared", "low-latency"])
+def test_a_preset_is_applied_by_accel_config_and_undone(
+    emulated: Emulated, tmp_path: Path, preset: str
+) -> None:
+    script = f"""
+    $HEADRACE dsa list --json > before
+    $HEADRACE dsa configure --preset {preset} --apply --yes --json > applied || exit 1
+    $HEADRACE dsa list --json > after
+    accel-config list > shown
+    sed -n 's/^ *"\\(accel-config.*\\)",*$/\\1/p' applied > undo
+    sh -e ./undo || exit 1
+    $HEADRACE dsa list --json > again
+    """
+    result = emulated(script, "--devices", "2")
+    assert result.returncode == 0, result.stdout + result.stderr
+
+    def read(name: str) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads((tmp_path / name).read_text())
+        return document
+
+    assert read("applied")["summary"]["applied"] is True
+    wanted = read("applied")["results"]["configuration"]
+    queues = {queue["dev"] for _, queue in queues_in(wanted)}
+    shown = json.loads((tmp_path / "shown").read_text())
+    assert {queue["dev"] for _, queue in queues_in(shown)} == queues
+    assert read("after")["summary"]["queue_usable_count"] == len(queues)
+    assert read("again")["results"] == read("before")["results"]
+
+
+def test_the_emulator_takes_what_configure_makes(emulated: Emulated, tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    path.write_text(to_text(configure(PRESETS["8n1d1e1w"], Facts())))
+    result = emulated("exec accel-config list", "--config", str(path))
+    assert result.returncode == 0, result.stderr
+    devices = json.loads(result.stdout)
+    assert [device["dev"] for device in devices] == [f"dsa{index}" for index in range(8)]
+    for _, queue in queues_in(devices):
+        assert (queue["mode"], queue["size"], queue["threshold"]) == ("shared", 128, 128)
