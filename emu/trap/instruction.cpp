@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+// Encodings: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, chapters 2 and
+// the instructions' own pages. [S]
+#include "emu/trap/instruction.hpp"
+
+namespace headrace::emu {
+namespace {
+
+/// The bytes, with a position that never passes their end: reading beyond gives 0 and marks it.
+class Reader {
+ public:
+  explicit Reader(std::span<const std::uint8_t> code)
+      : code_(code.first(code.size() < kInstructionBytesMax ? code.size() : kInstructionBytesMax)) {
+  }
+  std::uint8_t next() {
+    const std::uint8_t byte = peek();
+    ++position_;
+    return byte;
+  }
+  [[nodiscard]] std::uint8_t peek() const {
+    return position_ < code_.size() ? code_[position_] : std::uint8_t{0};
+  }
+  std::int32_t next_int32() {
+    std::uint32_t value = 0;
+    for (unsigned shift = 0; shift < 32; shift += 8) value |= std::uint32_t{next()} << shift;
+    return static_cast<std::int32_t>(value);
+  }
+  [[nodiscard]] bool overrun() const { return position_ > code_.size(); }
+  [[nodiscard]] std::size_t position() const { return position_; }
+
+ private:
+  std::span<const std::uint8_t> code_;
+  std::size_t position_ = 0;
+};
+
+/// What the bytes before the opcode said.
+struct Prefixes {
+  bool operand_size = false;  // 66
+  bool repeat = false;        // F3, the last of F2 and F3 counts
+  bool repeat_not = false;    // F2
+  bool wide = false;          // REX.W, VEX.W, EVEX.W
+  bool rex = false;
+  std::uint8_t reg = 0;    // Bits 3 and 4 of ModRM.reg.
+  std::uint8_t index = 0;  // Bit 3 of SIB.index.
+  std::uint8_t base = 0;   // Bit 3 of ModRM.rm and SIB.base.
+  Segment segment = Segment::flat;
+  bool address_32 = false;
+};
+
+/// What VEX and EVEX add.
+struct Vector {
+  std::uint8_t map = 0;
+  std::uint8_t prefix = 0;  // pp: none, 66, F3, F2.
+  std::uint8_t byte_count = 16;
+  bool masked = false;
+  bool unused_register = true;  // vvvv has to be all ones.
+  bool compressed = false;      // EVEX: an 8-bit displacement counts in units of byte_count.
+};
+
+/// Reads ModRM, SIB and displacement. `unit`: of an 8-bit displacement.
+struct ModRm {
+  std::uint8_t mod = 0;
+  std::uint8_t reg = 0;
+  std::uint8_t rm = 0;
+  MemoryOperand memory;
+};
+
+ModRm read_modrm(Reader& in, const Prefixes& prefixes, std::int32_t unit) {
+  ModRm out;
+  const std::uint8_t byte = in.next();
+  out.mod = byte >> 6;
+  out.reg = static_cast<std::uint8_t>(((byte >> 3) & 7) | prefixes.reg);
+  out.rm = static_cast<std::uint8_t>((byte & 7) | prefixes.base);
+  if (out.mod == 3) return out;
+  out.memory.segment = prefixes.segment;
+  bool has_base = true;
+  if ((byte & 7) == 4) {
+    const std::uint8_t sib = in.next();
+    const auto index = static_cast<std::uint8_t>(((sib >> 3) & 7) | prefixes.index);
+    if (index != 4) {
+      out.memory.index = index;
+      out.memory.scale = static_cast<std::uint8_t>(1U << (sib >> 6));
+    }
+    out.memory.base = static_cast<std::uint8_t>((sib & 7) | prefixes.base);
+    has_base = out.mod != 0 || (sib & 7) != 5;
+    if (!has_base) out.memory.base = kNoRegister;
+  } else if (out.mod == 0 && (byte & 7) == 5) {
+    out.memory.base = kInstructionPointer;
+    has_base = false;
+  } else {
+    out.memory.base = out.rm;
+  }
+  if (out.mod == 2 || !has_base) {
+    out.memory.displacement = in.next_int32();
+  } else if (out.mod == 1) {
+    out.memory.displacement = static_cast<std::int8_t>(in.next()) * unit;
+  }
+  return out;
+}
+
+/// Legacy and REX prefixes. False: LOCK, which none of ours takes.
+bool read_prefixes(Reader& in, Prefixes& out) {
+  for (;; in.next()) {
+    switch (in.peek()) {
+      case 0x66:
+        out.operand_size = true;
+        continue;
+      case 0x67:
+        out.address_32 = true;
+        continue;
+      case 0xf2:
+        out.repeat_not = true;
+        out.repeat = false;
+        continue;
+      case 0xf3:
+        out.repeat = true;
+        out.repeat_not = false;
+        continue;
+      case 0x64:
+        out.segment = Segment::fs;
+        continue;
+      case 0x65:
+        out.segment = Segment::gs;
+        continue;
+      // CS, DS, ES, SS mean nothing in 64-bit mode, nor do they undo FS or GS.
+      case 0x26:
+      case 0x2e:
+      case 0x36:
+      case 0x3e:
+        continue;
+      case 0xf0:
+        return false;
+      default:
+        break;
+    }
+    break;
+  }
+  if ((in.peek() & 0xf0) == 0x40) {
+    const std::uint8_t rex = in.next();
+    out.rex = true;
+    out.wide = (rex & 8) != 0;
+    out.reg = static_cast<std::uint8_t>((rex & 4) << 1);
+    out.index = static_cast<std::uint8_t>((rex & 2) << 2);
+    out.base = static_cast<std::uint8_t>((rex & 1) << 3);
+  }
+  return true;
+}
+
+std::optional<Instruction> finish(const Reader& in, Instruction out) {
+  if (in.overrun()) return std::nullopt;
+  out.length = static_cast<std::uint8_t>(in.position());
+  return out;
+}
+
+/// One of the stores whose source is a vector register.
+std::optional<Instruction> finish_vector_store(Reader& in, const Prefixes& prefixes,
+                                               std::uint8_t byte_count, bool compressed) {
+  const ModRm modrm = read_modrm(in, prefixes, compressed ? byte_count : 1);
+  if (modrm.mod == 3) return std::nullopt;
+  return finish(in, {.kind = InstructionKind::vector_store,
+                     .register_index = modrm.reg,
+                     .byte_count = byte_count,
+                     .address_32 = prefixes.address_32,
+                     .memory = modrm.memory});
+}
+
+std::optional<Instruction> finish_store(Reader& in, const Prefixes& prefixes,
+                                        std::uint8_t byte_count) {
+  const ModRm modrm = read_modrm(in, prefixes, 1);
+  if (modrm.mod == 3) return std::nullopt;
+  // Without REX, byte registers 4..7 are the second bytes of the first four.
+  const bool high_byte = byte_count == 1 && !prefixes.rex && modrm.reg >= 4;
+  return finish(in,
+                {.kind = InstructionKind::store,
+                 .register_index = high_byte ? static_cast<std::uint8_t>(modrm.reg - 4) : modrm.reg,
+                 .byte_count = byte_count,
+                 .address_32 = prefixes.address_32,
+                 .high_byte = high_byte,
+                 .memory = modrm.memory});
+}
+
+/// Bytes that a whole-register store of map 0F writes for opcode and prefix, from a register of
+/// `byte_count` bytes; 0 if it is none.
+std::uint8_t stored_bytes(std::uint8_t opcode, std::uint8_t prefix, std::uint8_t byte_count) {
+  switch (opcode) {
+    case 0x11:
+      return prefix <= 1 ? byte_count : std::uint8_t{0};  // MOVUPS, MOVUPD
+    case 0x29:
+      return prefix <= 1 ? byte_count : std::uint8_t{0};  // MOVAPS, MOVAPD
+    case 0x2b:
+      return prefix <= 1 ? byte_count : std::uint8_t{0};  // MOVNTPS, MOVNTPD
+    case 0x7f:
+      return prefix == 1 || prefix == 2 ? byte_count : std::uint8_t{0};  // MOVDQA, MOVDQU
+    case 0xe7:
+      return prefix == 1 ? byte_count : std::uint8_t{0};  // MOVNTDQ
+    default:
+      return 0;
+  }
+}
+
+std::optional<Instruction> decode_vex(Reader& in, Prefixes prefixes, bool three_bytes) {
+  Vector vector;
+  std::uint8_t byte = in.next();
+  // The register bits are stored inverted.
+  prefixes.reg = (byte & 0x80) != 0 ? 0 : 8;
+  vector.map = 1;
+  if (three_bytes) {
+    prefixes.index = (byte & 0x40) != 0 ? 0 : 8;
+    prefixes.base = (byte & 0x20) != 0 ? 0 : 8;
+    vector.map = byte & 0x1f;
+    byte = in.next();
+  }
+  vector.unused_register = ((byte >> 3) & 15) == 15;
+  vector.byte_count = (byte & 4) != 0 ? 32 : 16;
+  vector.prefix = byte & 3;
+  if (vector.map != 1 || !vector.unused_register) return std::nullopt;
+  const std::uint8_t stored = stored_bytes(in.next(), vector.prefix, vector.byte_count);
+  if (stored == 0) return std::nullopt;
+  return finish_vector_store(in, prefixes, stored, false);
+}
+
+std::optional<Instruction> decode_evex(Reader& in, Prefixes prefixes) {
+  Vector vector;
+  const std::uint8_t first = in.next();
+  const std::uint8_t second = in.next();
+  const std::uint8_t third = in.next();
+  prefixes.reg =
+      static_cast<std::uint8_t>(((first & 0x80) != 0 ? 0 : 8) | ((first & 0x10) != 0 ? 0 : 16));
+  prefixes.index = (first & 0x40) != 0 ? 0 : 8;
+  prefixes.base = (first & 0x20) != 0 ? 0 : 8;
+  vector.map = first & 7;
+  vector.prefix = second & 3;
+  vector.unused_register = ((second >> 3) & 15) == 15 && (third & 8) != 0;
+  vector.masked = (third & 7) != 0;
+  const bool broadcast = (third & 0x10) != 0;
+  const unsigned width = (third >> 5) & 3;
+  if (vector.map != 1 || (first & 8) != 0 || (second & 4) == 0 || !vector.unused_register ||
+      broadcast || width == 3) {
+    return std::nullopt;
+  }
+  // A store of part of a register is no descriptor.
+  if (vector.masked) return std::nullopt;
+  vector.byte_count = static_cast<std::uint8_t>(16U << width);
+  const std::uint8_t opcode = in.next();
+  // VMOVDQU8 and VMOVDQU16 have the prefix F2 here, the others as without EVEX.
+  const std::uint8_t stored = opcode == 0x7f && vector.prefix == 3
+                                  ? vector.byte_count
+                                  : stored_bytes(opcode, vector.prefix, vector.byte_count);
+  if (stored == 0) return std::nullopt;
+  // W says how wide an element is: 64 bits go with the prefix 66, but VMOVDQA and VMOVDQU have
+  // both.
+  const bool wide = (second & 0x80) != 0;
+  const bool either = opcode == 0x7f;
+  if (!either && wide != (vector.prefix == 1 && opcode != 0xe7)) return std::nullopt;
+  return finish_vector_store(in, prefixes, stored, true);
+}
+
+/// 0F 38 F8: ENQCMD, ENQCMDS, MOVDIR64B. 0F 38 F9: MOVDIRI.
+std::optional<Instruction> decode_0f38(Reader& in, const Prefixes& prefixes) {
+  const std::uint8_t opcode = in.next();
+  if (opcode == 0xf9 && !prefixes.operand_size && !prefixes.repeat && !prefixes.repeat_not) {
+    return finish_store(in, prefixes, prefixes.wide ? 8 : 4);
+  }
+  if (opcode != 0xf8) return std::nullopt;
+  Instruction out;
+  out.byte_count = 64;
+  out.address_32 = prefixes.address_32;
+  if (prefixes.repeat_not) {
+    out.kind = InstructionKind::enqcmd;
+  } else if (prefixes.repeat) {
+    out.kind = InstructionKind::enqcmds;
+  } else if (prefixes.operand_size) {
+    out.kind = InstructionKind::movdir64b;
+  } else {
+    return std::nullopt;
+  }
+  const ModRm modrm = read_modrm(in, prefixes, 1);
+  if (modrm.mod == 3) return std::nullopt;
+  out.register_index = modrm.reg;
+  out.memory = modrm.memory;
+  return finish(in, out);
+}
+
+/// 0F AE /6 on a register: UMONITOR, UMWAIT, TPAUSE.
+std::optional<Instruction> decode_wait(Reader& in, const Prefixes& prefixes) {
+  Instruction out;
+  out.address_32 = prefixes.address_32;
+  if (prefixes.repeat) {
+    out.kind = InstructionKind::umonitor;
+  } else if (prefixes.repeat_not) {
+    out.kind = InstructionKind::umwait;
+  } else if (prefixes.operand_size) {
+    out.kind = InstructionKind::tpause;
+  } else {
+    return std::nullopt;
+  }
+  const ModRm modrm = read_modrm(in, prefixes, 1);
+  if (modrm.mod != 3 || (modrm.reg & 7) != 6) return std::nullopt;
+  out.register_index = modrm.rm;
+  out.memory.segment = prefixes.segment;
+  return finish(in, out);
+}
+
+std::optional<Instruction> decode_0f(Reader& in, const Prefixes& prefixes) {
+  const std::uint8_t opcode = in.next();
+  if (opcode == 0x38) return decode_0f38(in, prefixes);
+  if (opcode == 0xae) return decode_wait(in, prefixes);
+  const bool plain = !prefixes.operand_size && !prefixes.repeat && !prefixes.repeat_not;
+  if (opcode == 0xc3 && plain) return finish_store(in, prefixes, prefixes.wide ? 8 : 4);  // MOVNTI
+  std::uint8_t prefix = 0;
+  if (prefixes.repeat_not) {
+    prefix = 3;
+  } else if (prefixes.repeat) {
+    prefix = 2;
+  } else if (prefixes.operand_size) {
+    prefix = 1;
+  }
+  const std::uint8_t stored = stored_bytes(opcode, prefix, 16);
+  if (stored == 0) return std::nullopt;
+  return finish_vector_store(in, prefixes, stored, false);
+}
+
+/// Bytes of a general operand whose opcode is not the byte form.
+std::uint8_t operand_bytes(const Prefixes& prefixes) {
+  if (prefixes.wide) return 8;
+  return prefixes.operand_size ? 2 : 4;
+}
+
+}  // namespace
+
+std::optional<Instruction> decode(std::span<const std::uint8_t> code) {
+  Reader in(code);
+  Prefixes prefixes;
+  if (!read_prefixes(in, prefixes)) return std::nullopt;
+  const std::uint8_t opcode = in.next();
+  const bool bare =
+      !prefixes.rex && !prefixes.operand_size && !prefixes.repeat && !prefixes.repeat_not;
+  switch (opcode) {
+    case 0x0f:
+      return decode_0f(in, prefixes);
+    case 0xc4:
+      return bare ? decode_vex(in, prefixes, true) : std::nullopt;
+    case 0xc5:
+      return bare ? decode_vex(in, prefixes, false) : std::nullopt;
+    case 0x62:
+      return bare ? decode_evex(in, prefixes) : std::nullopt;
+    case 0x88:
+      return finish_store(in, prefixes, 1);
+    case 0x89:
+      return finish_store(in, prefixes, operand_bytes(prefixes));
+    case 0xa4:
+    case 0xa5:
+      return finish(in, {.kind = InstructionKind::string_move,
+                         .byte_count = opcode == 0xa4 ? std::uint8_t{1} : operand_bytes(prefixes),
+                         .address_32 = prefixes.address_32,
+                         .repeated = prefixes.repeat || prefixes.repeat_not,
+                         .memory = {.segment = prefixes.segment}});
+    default:
+      return std::nullopt;
+  }
+}
+
+}  // namespace headrace::emu
