@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emu/trap/arena.hpp"
+
+#include <sys/mman.h>
+
+#include <bit>
+#include <new>
+
+#include "emu/trap/kernel.hpp"
+#include "emu/trap/process.hpp"
+
+namespace headrace::emu {
+namespace {
+
+constexpr unsigned kClassMin = 6;
+constexpr std::uint64_t kRegionBytes = 1 << 20;
+
+/// In front of every pointer handed out.
+struct Header {
+  void* block;
+  std::uint64_t size_class;
+};
+
+std::uint64_t map(std::uint64_t byte_count) {
+  const long address = kernel::call(__NR_mmap, 0, static_cast<long>(byte_count),
+                                    PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return address < 0 && address > -4096 ? 0 : static_cast<std::uint64_t>(address);
+}
+
+}  // namespace
+
+void Arena::lock() noexcept {
+  std::uint32_t expected = 0;
+  // edge: trap-arena (acq_rel)
+  while (!locked_.compare_exchange_acq_rel(expected, 1)) {
+    expected = 0;
+    kernel::yield();
+  }
+}
+
+void Arena::unlock() noexcept {
+  locked_.store_release(0);  // edge: trap-arena (release)
+}
+
+void* Arena::take_block(unsigned size_class) noexcept {
+  const std::uint64_t block_bytes = std::uint64_t{1} << size_class;
+  if (block_bytes >= kRegionBytes) return reinterpret_cast<void*>(map(block_bytes));
+  lock();
+  void* block = free_[size_class];
+  if (block != nullptr) {
+    free_[size_class] = free_[size_class]->next;
+  } else {
+    if (region_end_ - region_next_ < block_bytes) {
+      region_next_ = map(kRegionBytes);
+      region_end_ = region_next_ == 0 ? 0 : region_next_ + kRegionBytes;
+    }
+    if (region_next_ != 0) {
+      block = reinterpret_cast<void*>(region_next_);
+      region_next_ += block_bytes;
+    }
+  }
+  unlock();
+  return block;
+}
+
+void* Arena::take(std::size_t byte_count, std::size_t alignment) noexcept {
+  if (alignment < sizeof(Header)) alignment = sizeof(Header);
+  const std::size_t needed = byte_count + sizeof(Header) + alignment;
+  auto size_class = static_cast<unsigned>(std::bit_width(needed - 1));
+  if (size_class < kClassMin) size_class = kClassMin;
+  if (size_class >= kClassMax) return nullptr;
+  void* block = take_block(size_class);
+  if (block == nullptr) return nullptr;
+  const std::uint64_t first = reinterpret_cast<std::uint64_t>(block) + sizeof(Header);
+  const std::uint64_t aligned = (first + alignment - 1) & ~(alignment - 1);
+  *reinterpret_cast<Header*>(aligned - sizeof(Header)) = {block, size_class};
+  return reinterpret_cast<void*>(aligned);
+}
+
+void Arena::give_back(void* pointer) noexcept {
+  if (pointer == nullptr) return;
+  const Header header =
+      *reinterpret_cast<Header*>(reinterpret_cast<std::uint64_t>(pointer) - sizeof(Header));
+  const std::uint64_t block_bytes = std::uint64_t{1} << header.size_class;
+  if (block_bytes >= kRegionBytes) {
+    kernel::call(__NR_munmap, kernel::as_argument(header.block), static_cast<long>(block_bytes));
+    return;
+  }
+  lock();
+  free_[header.size_class] = new (header.block) Free{free_[header.size_class]};
+  unlock();
+}
+
+}  // namespace headrace::emu
+
+// Local to the preload by its version script: the program keeps its own.
+void* operator new(std::size_t byte_count) {
+  void* pointer = headrace::emu::process().arena.take(byte_count, alignof(std::max_align_t));
+  if (pointer == nullptr) throw std::bad_alloc();
+  return pointer;
+}
+void* operator new(std::size_t byte_count, std::align_val_t alignment) {
+  void* pointer =
+      headrace::emu::process().arena.take(byte_count, static_cast<std::size_t>(alignment));
+  if (pointer == nullptr) throw std::bad_alloc();
+  return pointer;
+}
+void* operator new[](std::size_t byte_count) {
+  return ::operator new(byte_count);
+}
+void* operator new[](std::size_t byte_count, std::align_val_t alignment) {
+  return ::operator new(byte_count, alignment);
+}
+void* operator new(std::size_t byte_count, const std::nothrow_t&) noexcept {
+  return headrace::emu::process().arena.take(byte_count, alignof(std::max_align_t));
+}
+void* operator new[](std::size_t byte_count, const std::nothrow_t&) noexcept {
+  return headrace::emu::process().arena.take(byte_count, alignof(std::max_align_t));
+}
+void operator delete(void* pointer) noexcept {
+  headrace::emu::process().arena.give_back(pointer);
+}
+void operator delete[](void* pointer) noexcept {
+  ::operator delete(pointer);
+}
+void operator delete(void* pointer, std::size_t) noexcept {
+  ::operator delete(pointer);
+}
+void operator delete[](void* pointer, std::size_t) noexcept {
+  ::operator delete(pointer);
+}
+void operator delete(void* pointer, std::align_val_t) noexcept {
+  ::operator delete(pointer);
+}
+void operator delete[](void* pointer, std::align_val_t) noexcept {
+  ::operator delete(pointer);
+}
+void operator delete(void* pointer, std::size_t, std::align_val_t) noexcept {
+  ::operator delete(pointer);
+}
+void operator delete[](void* pointer, std::size_t, std::align_val_t) noexcept {
+  ::operator delete(pointer);
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emu/trap/connection.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "emu/operation/memory.hpp"
+#include "emu/trap/kernel.hpp"
+#include "emu/trap/next.hpp"
+#include "emu/trap/portals.hpp"
+#include "emu/trap/process.hpp"
+#include "emu/trap/signals.hpp"
+#include "emu/trap/stacks.hpp"
+
+namespace headrace::emu {
+namespace {
+
+/// Process::connect_state. Zero in a new process.
+enum Connect : std::uint32_t { kNone, kConnecting, kConnected, kFailed };
+
+// Written once, before the program runs; a child made by fork keeps them.
+constinit std::byte* registers_memory = nullptr;
+constinit std::size_t registers_length = 0;
+constinit bool refuses_mmap = false;
+constinit char trace_path[256] = {};  // A copy: programs overwrite their environment.
+
+void say(std::string_view text) noexcept {
+  constexpr long kStandardError = 2;
+  kernel::call(__NR_write, kStandardError, kernel::as_argument(text.data()),
+               static_cast<long>(text.size()));
+}
+
+void say(const Error& error) noexcept {
+  say("headrace-dsa-trap: " + error.message() + "\n");
+}
+
+/// Opens the file for each line: a descriptor that we kept could be closed by the program, and its
+/// number be another file's then.
+void write_trace(const TraceEvent& event) noexcept {
+  char line[kTraceLineMax + 1];
+  std::size_t length = write_json(event, std::span(line).first(kTraceLineMax));
+  line[length++] = '\n';
+  const long file = kernel::call(__NR_openat, AT_FDCWD, kernel::as_argument(trace_path),
+                                 O_WRONLY | O_APPEND | O_CLOEXEC);
+  if (file < 0) return;
+  kernel::call(__NR_write, file, kernel::as_argument(line), static_cast<long>(length));
+  kernel::call(__NR_close, file);
+}
+
+std::string_view variable(char** environment, std::string_view name) {
+  for (; environment != nullptr && *environment != nullptr; ++environment) {
+    const std::string_view entry(*environment);
+    if (entry.size() > name.size() && entry.starts_with(name) && entry[name.size()] == '=') {
+      return entry.substr(name.size() + 1);
+    }
+  }
+  return {};
+}
+
+/// Maps the registers and keeps no file open. False: there are none, which is nobody's mistake.
+bool map_registers(const char* path) noexcept {
+  const long file =
+      kernel::call(__NR_openat, AT_FDCWD, kernel::as_argument(path), O_RDWR | O_CLOEXEC);
+  if (file < 0) return false;
+  struct stat status{};
+  const bool known = ::fstat(static_cast<int>(file), &status) == 0 && status.st_size > 0;
+  long address = -1;
+  if (known) {
+    address =
+        kernel::call(__NR_mmap, 0, status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  }
+  kernel::call(__NR_close, file);
+  if (address < 0 && address > -4096) return false;
+  registers_memory = reinterpret_cast<std::byte*>(address);
+  registers_length = static_cast<std::size_t>(status.st_size);
+  return true;
+}
+
+Client* connect() noexcept {
+  ClientOptions options;
+  if (trace_path[0] != '\0') options.trace = write_trace;
+  auto client =
+      Client::attach({registers_memory, registers_length}, process_memory(), std::move(options));
+  if (!client) {
+    say(client.error());
+    return nullptr;
+  }
+  (*client)->start();
+  // Never destroyed: the program may end in any way at any time, and its threads with it. Whoever
+  // watches over the devices notices that the process is gone.
+  return client->release();
+}
+
+/// Runs before every other library's constructor (-z initfirst) and before the C library's own, so
+/// the environment is taken from the arguments that the loader passes.
+[[gnu::constructor, gnu::used]] void begin(int, char**, char** environment) {
+  find_next_mappings();
+  find_next_actions();
+  find_next_masks();
+  const std::string_view path = variable(environment, "HEADRACE_EMULATOR_REGISTERS");
+  if (path.empty() || !map_registers(path.data())) return;
+  if (const auto control = Control::open({registers_memory, registers_length}); !control) {
+    say(control.error());
+    kernel::call(__NR_munmap, kernel::as_argument(registers_memory),
+                 static_cast<long>(registers_length));
+    registers_memory = nullptr;
+    return;
+  }
+  const std::string_view portals = variable(environment, "HEADRACE_EMULATOR_PORTALS");
+  if (!portals.empty()) set_portal_prefix(portals);
+  refuses_mmap = variable(environment, "HEADRACE_EMULATOR_REFUSE_MMAP") == "1";
+  const std::string_view trace = variable(environment, "HEADRACE_EMULATOR_TRACE");
+  if (trace.size() < sizeof(trace_path)) trace.copy(trace_path, trace.size());
+  wipe_process_at_fork();
+  if (!reserve_stacks()) return;
+  take_signals();
+}
+
+}  // namespace
+
+bool emulated() noexcept {
+  return signals_taken();
+}
+
+bool mmap_refused() noexcept {
+  return refuses_mmap;
+}
+
+Client* connection() noexcept {
+  Process& self = process();
+  // edge: trap-connection (acquire)
+  if (Client* client = self.client.load_acquire(); client != nullptr) return client;
+  const int kept_errno = errno;
+  // A handler of this thread's that submits meanwhile would wait for us for ever.
+  const kernel::SignalSet former = kernel::set_mask(kernel::kAllSignals);
+  std::uint32_t state = kNone;
+  // edge: trap-connection (acq_rel)
+  while (!self.connect_state.compare_exchange_acq_rel(state, kConnecting) && state == kConnecting) {
+    kernel::yield();
+    state = kNone;
+  }
+  if (state == kNone) {
+    Client* made = connect();
+    self.client.store_release(made);  // edge: trap-connection (release)
+    // edge: trap-connection (release)
+    self.connect_state.store_release(made == nullptr ? kFailed : kConnected);
+  }
+  kernel::set_mask(former);
+  errno = kept_errno;
+  return self.client.load_acquire();  // edge: trap-connection (acquire)
+}
+
+}  // namespace headrace::emu

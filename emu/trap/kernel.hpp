@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// System calls made directly: without errno, without the C library's wrappers (another preload may
+// have taken those over, and they may be called before the C library has started), and fit for a
+// signal handler. The result is the kernel's: -errno on failure.
+#pragma once
+
+#include <asm/unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace headrace::emu::kernel {
+
+inline long call(long number, long a = 0, long b = 0, long c = 0, long d = 0, long e = 0,
+                 long f = 0) noexcept {
+  register long r10 asm("r10") = d;
+  register long r8 asm("r8") = e;
+  register long r9 asm("r9") = f;
+  long result = number;
+  asm volatile("syscall"
+               : "+a"(result)
+               : "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+               : "rcx", "r11", "memory");
+  return result;
+}
+
+template <typename T>
+long as_argument(T* pointer) noexcept {
+  return reinterpret_cast<long>(pointer);
+}
+
+/// A set of signals as the kernel has it: bit n-1 for signal n.
+using SignalSet = std::uint64_t;
+constexpr SignalSet signal_bit(int signal) {
+  return SignalSet{1} << (signal - 1);
+}
+constexpr SignalSet kAllSignals = ~SignalSet{0};
+
+/// Sets this thread's mask and returns the former one.
+inline SignalSet set_mask(SignalSet mask) noexcept {
+  SignalSet old = 0;
+  constexpr long kSetMask = 2;
+  call(__NR_rt_sigprocmask, kSetMask, as_argument(&mask), as_argument(&old), sizeof(SignalSet));
+  return old;
+}
+inline SignalSet mask() noexcept {
+  SignalSet now = 0;
+  call(__NR_rt_sigprocmask, 0, 0, as_argument(&now), sizeof(SignalSet));
+  return now;
+}
+
+/// All signals blocked for as long as it lives.
+///
+/// Threading: owned.
+class Quiet {
+ public:
+  Quiet() noexcept : former_(set_mask(kAllSignals)) {}
+  Quiet(const Quiet&) = delete;
+  Quiet& operator=(const Quiet&) = delete;
+  ~Quiet() { set_mask(former_); }
+
+ private:
+  SignalSet former_;
+};
+
+inline void yield() noexcept {
+  call(__NR_sched_yield);
+}
+
+}  // namespace headrace::emu::kernel

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hooks of the calls that open and map files. They change nothing for other files than portals.
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstdarg>
+#include <string_view>
+
+#include "emu/trap/connection.hpp"
+#include "emu/trap/hook.hpp"
+#include "emu/trap/kernel.hpp"
+#include "emu/trap/next.hpp"
+#include "emu/trap/portals.hpp"
+#include "emu/trap/process.hpp"
+
+namespace headrace::emu {
+namespace {
+
+using Map = void*(void*, std::size_t, int, int, int, off_t);
+using Unmap = int(void*, std::size_t);
+using Remap = void*(void*, std::size_t, std::size_t, int, ...);
+using Open = int(const char*, int, ...);
+using OpenAt = int(int, const char*, int, ...);
+using OpenChecked = int(const char*, int);
+using OpenAtChecked = int(int, const char*, int);
+
+constinit Next<Map> next_mmap("mmap");
+constinit Next<Map> next_mmap64("mmap64");
+constinit Next<Unmap> next_munmap("munmap");
+constinit Next<Remap> next_mremap("mremap");
+constinit Next<Open> next_open("open");
+constinit Next<Open> next_open64("open64");
+constinit Next<OpenAt> next_openat("openat");
+constinit Next<OpenAt> next_openat64("openat64");
+constinit Next<OpenChecked> next_open_2("__open_2");
+constinit Next<OpenChecked> next_open64_2("__open64_2");
+constinit Next<OpenAtChecked> next_openat_2("__openat_2");
+constinit Next<OpenAtChecked> next_openat64_2("__openat64_2");
+
+void forget(void* address, std::size_t byte_count) noexcept {
+  process().portals.forget(reinterpret_cast<std::uint64_t>(address), byte_count);
+}
+
+void* map_portal(Next<Map>& next, PortalName portal, void* address, std::size_t byte_count,
+                 int flags, int file, off_t offset) noexcept {
+  const auto refuse = [](int code) {
+    errno = code;
+    return MAP_FAILED;
+  };
+  if (mmap_refused()) return refuse(EPERM);
+  // The driver maps one page, whatever the offset.
+  if (byte_count == 0 || byte_count > kPageBytes) return refuse(EINVAL);
+  static_cast<void>(offset);
+  // Not accessible, so that every store comes to us: one that the CPU carries out would vanish in
+  // the file.
+  void* page = next(address, byte_count, PROT_NONE, (flags & ~MAP_POPULATE), file, off_t{0});
+  if (page == MAP_FAILED) return page;
+  ::madvise(page, kPageBytes, MADV_DONTFORK);  // As the driver: VM_DONTCOPY.
+  process().portals.remember(reinterpret_cast<std::uint64_t>(page), portal);
+  static_cast<void>(connection());
+  return page;
+}
+
+void* map(Next<Map>& next, void* address, std::size_t byte_count, int protection, int flags,
+          int file, off_t offset) noexcept {
+  if (!emulated()) return next(address, byte_count, protection, flags, file, offset);
+  if ((flags & MAP_ANONYMOUS) == 0 && file >= 0) {
+    if (const auto portal = portal_of_file(file)) {
+      return map_portal(next, *portal, address, byte_count, flags, file, offset);
+    }
+  }
+  void* result = next(address, byte_count, protection, flags, file, offset);
+  // Another mapping may have taken a portal's place, by MAP_FIXED or after a raw munmap.
+  if (result != MAP_FAILED) forget(result, byte_count);
+  return result;
+}
+
+/// Looks whether a file just opened is a portal: whoever opens one will submit, perhaps by write(),
+/// which finds the process by its connection.
+int opened(int file, const char* path) noexcept {
+  if (file < 0 || !emulated() || path == nullptr) return file;
+  const int kept_errno = errno;
+  // The name alone spares all other files the question; a link to a portal is met at mmap.
+  const std::string_view whole(path);
+  const std::size_t slash = whole.rfind('/');
+  const std::string_view name = slash == std::string_view::npos ? whole : whole.substr(slash + 1);
+  if (name.starts_with("wq") && portal_of_file(file)) static_cast<void>(connection());
+  errno = kept_errno;
+  return file;
+}
+
+constexpr bool takes_mode(int flags) {
+  return (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE;
+}
+
+}  // namespace
+
+void find_next_mappings() noexcept {
+  next_mmap.get();
+  next_mmap64.get();
+  next_munmap.get();
+  next_mremap.get();
+  next_open.get();
+  next_open64.get();
+  next_openat.get();
+  next_openat64.get();
+  next_open_2.get();
+  next_open64_2.get();
+  next_openat_2.get();
+  next_openat64_2.get();
+}
+
+extern "C" {
+
+HEADRACE_HOOK void* mmap(void* address, std::size_t byte_count, int protection, int flags, int file,
+                         off_t offset) noexcept {
+  return map(next_mmap, address, byte_count, protection, flags, file, offset);
+}
+
+HEADRACE_HOOK void* mmap64(void* address, std::size_t byte_count, int protection, int flags,
+                           int file, off64_t offset) noexcept {
+  return map(next_mmap64, address, byte_count, protection, flags, file, offset);
+}
+
+HEADRACE_HOOK int munmap(void* address, std::size_t byte_count) noexcept {
+  // Before: behind it, the page may be somebody else's already.
+  if (emulated()) forget(address, byte_count);
+  return next_munmap(address, byte_count);
+}
+
+HEADRACE_HOOK void* mremap(void* address, std::size_t old_bytes, std::size_t new_bytes, int flags,
+                           ...) noexcept {
+  void* target = nullptr;
+  if ((flags & MREMAP_FIXED) != 0) {
+    va_list arguments;
+    va_start(arguments, flags);
+    target = va_arg(arguments, void*);
+    va_end(arguments);
+  }
+  void* result = next_mremap.get()(address, old_bytes, new_bytes, flags, target);
+  // Where a portal moved to is learned at the next submission.
+  if (emulated() && result != MAP_FAILED) {
+    forget(address, old_bytes);
+    forget(result, new_bytes);
+  }
+  return result;
+}
+
+#define HEADRACE_MODE(last)             \
+  unsigned mode = 0;                    \
+  if (takes_mode(last)) {               \
+    va_list arguments;                  \
+    va_start(arguments, last);          \
+    mode = va_arg(arguments, unsigned); \
+    va_end(arguments);                  \
+  }
+
+HEADRACE_HOOK int open(const char* path, int flags, ...) {
+  HEADRACE_MODE(flags)
+  return opened(next_open.get()(path, flags, mode), path);
+}
+HEADRACE_HOOK int open64(const char* path, int flags, ...) {
+  HEADRACE_MODE(flags)
+  return opened(next_open64.get()(path, flags, mode), path);
+}
+HEADRACE_HOOK int openat(int directory, const char* path, int flags, ...) {
+  HEADRACE_MODE(flags)
+  return opened(next_openat.get()(directory, path, flags, mode), path);
+}
+HEADRACE_HOOK int openat64(int directory, const char* path, int flags, ...) {
+  HEADRACE_MODE(flags)
+  return opened(next_openat64.get()(directory, path, flags, mode), path);
+}
+HEADRACE_HOOK int __open_2(const char* path, int flags) {
+  return opened(next_open_2(path, flags), path);
+}
+HEADRACE_HOOK int __open64_2(const char* path, int flags) {
+  return opened(next_open64_2(path, flags), path);
+}
+HEADRACE_HOOK int __openat_2(int directory, const char* path, int flags) {
+  return opened(next_openat_2(directory, path, flags), path);
+}
+HEADRACE_HOOK int __openat64_2(int directory, const char* path, int flags) {
+  return opened(next_openat64_2(directory, path, flags), path);
+}
+
+#undef HEADRACE_MODE
+
+}  // extern "C"
+}  // namespace headrace::emu

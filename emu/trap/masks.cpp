@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hooks of the calls that set or show a signal mask: the three signals are never blocked, their
+// deputies are (emu/trap/signals.hpp).
+#include <poll.h>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/select.h>
+
+#include <csignal>
+#include <cstring>
+
+#include "emu/trap/connection.hpp"
+#include "emu/trap/hook.hpp"
+#include "emu/trap/next.hpp"
+#include "emu/trap/signals.hpp"
+
+namespace headrace::emu {
+namespace {
+
+using kernel::SignalSet;
+using SetMask = int(int, const sigset_t*, sigset_t*);
+
+constinit Next<SetMask> next_sigprocmask("sigprocmask");
+constinit Next<SetMask> next_pthread_sigmask("pthread_sigmask");
+constinit Next<int(pthread_attr_t*, const sigset_t*)> next_setsigmask("pthread_attr_setsigmask_np");
+constinit Next<int(const pthread_attr_t*, sigset_t*)> next_getsigmask("pthread_attr_getsigmask_np");
+constinit Next<int(int)> next_sighold("sighold");
+constinit Next<int(int)> next_sigrelse("sigrelse");
+constinit Next<int(int)> next_sigblock("sigblock");
+constinit Next<int(int)> next_sigsetmask("sigsetmask");
+constinit Next<int(const sigset_t*)> next_sigsuspend("sigsuspend");
+constinit Next<int(pollfd*, nfds_t, const timespec*, const sigset_t*)> next_ppoll("ppoll");
+constinit Next<int(pollfd*, nfds_t, const timespec*, const sigset_t*, std::size_t)>
+    next_ppoll_checked("__ppoll_chk");
+constinit Next<int(int, fd_set*, fd_set*, fd_set*, const timespec*, const sigset_t*)> next_pselect(
+    "pselect");
+constinit Next<int(int, epoll_event*, int, int, const sigset_t*)> next_epoll_pwait("epoll_pwait");
+constinit Next<int(int, epoll_event*, int, const timespec*, const sigset_t*)> next_epoll_pwait2(
+    "epoll_pwait2");
+
+/// A program's set as the kernel may have it, for as long as a call needs it.
+///
+/// Threading: owned.
+class Changed {
+ public:
+  explicit Changed(const sigset_t* asked) {
+    if (asked == nullptr) return;
+    set_ = *asked;
+    if (emulated()) {
+      SignalSet word = 0;
+      __builtin_memcpy(&word, &set_, sizeof(word));
+      word = to_kernel(word);
+      __builtin_memcpy(&set_, &word, sizeof(word));
+    }
+    given_ = &set_;
+  }
+  [[nodiscard]] const sigset_t* get() const { return given_; }
+
+ private:
+  sigset_t set_{};
+  const sigset_t* given_ = nullptr;
+};
+
+void show(sigset_t* kept) {
+  if (kept == nullptr || !emulated()) return;
+  SignalSet word = 0;
+  __builtin_memcpy(&word, kept, sizeof(word));
+  word = to_program(word);
+  __builtin_memcpy(kept, &word, sizeof(word));
+}
+
+int change_mask(Next<SetMask>& next, int how, const sigset_t* asked, sigset_t* former) noexcept {
+  const Changed changed(asked);
+  const int result = next(how, changed.get(), former);
+  if (result == 0) show(former);
+  return result;
+}
+
+/// One signal: sigset's kin.
+int change_one(Next<int(int)>& next, int signal, int how) noexcept {
+  const auto index = taken_index(signal);
+  if (!index || !emulated()) return next(signal);
+  sigset_t set;
+  ::sigemptyset(&set);
+  ::sigaddset(&set, kDeputies[*index]);
+  return next_sigprocmask(how, &set, static_cast<sigset_t*>(nullptr));
+}
+
+/// BSD's masks of 32 signals.
+int change_word(int how, int word) noexcept {
+  sigset_t set;
+  ::sigemptyset(&set);
+  const SignalSet wide = static_cast<std::uint32_t>(word);
+  __builtin_memcpy(&set, &wide, sizeof(wide));
+  sigset_t former;
+  ::sigemptyset(&former);
+  change_mask(next_sigprocmask, how, &set, &former);
+  SignalSet shown = 0;
+  __builtin_memcpy(&shown, &former, sizeof(shown));
+  return static_cast<int>(static_cast<std::uint32_t>(shown));
+}
+
+}  // namespace
+
+void find_next_masks() noexcept {
+  next_sigprocmask.get();
+  next_pthread_sigmask.get();
+  next_setsigmask.get();
+  next_getsigmask.get();
+  next_sighold.get();
+  next_sigrelse.get();
+  next_sigblock.get();
+  next_sigsetmask.get();
+  next_sigsuspend.get();
+  next_ppoll.get();
+  next_ppoll_checked.get();
+  next_pselect.get();
+  next_epoll_pwait.get();
+  next_epoll_pwait2.get();
+}
+
+extern "C" {
+
+HEADRACE_HOOK int sigprocmask(int how, const sigset_t* asked, sigset_t* former) noexcept {
+  return change_mask(next_sigprocmask, how, asked, former);
+}
+HEADRACE_HOOK int pthread_sigmask(int how, const sigset_t* asked, sigset_t* former) noexcept {
+  return change_mask(next_pthread_sigmask, how, asked, former);
+}
+HEADRACE_HOOK int pthread_attr_setsigmask_np(pthread_attr_t* attributes,
+                                             const sigset_t* asked) noexcept {
+  return next_setsigmask(attributes, Changed(asked).get());
+}
+HEADRACE_HOOK int pthread_attr_getsigmask_np(const pthread_attr_t* attributes,
+                                             sigset_t* kept) noexcept {
+  const int result = next_getsigmask(attributes, kept);
+  if (result == 0) show(kept);
+  return result;
+}
+HEADRACE_HOOK int sighold(int signal) noexcept {
+  return change_one(next_sighold, signal, SIG_BLOCK);
+}
+HEADRACE_HOOK int sigrelse(int signal) noexcept {
+  return change_one(next_sigrelse, signal, SIG_UNBLOCK);
+}
+HEADRACE_HOOK int sigblock(int word) noexcept {
+  return emulated() ? change_word(SIG_BLOCK, word) : next_sigblock(word);
+}
+HEADRACE_HOOK int sigsetmask(int word) noexcept {
+  return emulated() ? change_word(SIG_SETMASK, word) : next_sigsetmask(word);
+}
+
+// Those below sleep with a mask of their own, in which handlers run.
+HEADRACE_HOOK int sigsuspend(const sigset_t* mask) {
+  return next_sigsuspend.get()(Changed(mask).get());
+}
+HEADRACE_HOOK int ppoll(pollfd* files, nfds_t count, const timespec* limit, const sigset_t* mask) {
+  return next_ppoll.get()(files, count, limit, Changed(mask).get());
+}
+HEADRACE_HOOK int __ppoll_chk(pollfd* files, nfds_t count, const timespec* limit,
+                              const sigset_t* mask, std::size_t files_bytes) {
+  return next_ppoll_checked.get()(files, count, limit, Changed(mask).get(), files_bytes);
+}
+HEADRACE_HOOK int pselect(int count, fd_set* read, fd_set* write, fd_set* other,
+                          const timespec* limit, const sigset_t* mask) {
+  return next_pselect.get()(count, read, write, other, limit, Changed(mask).get());
+}
+HEADRACE_HOOK int epoll_pwait(int file, epoll_event* events, int count, int limit,
+                              const sigset_t* mask) {
+  return next_epoll_pwait.get()(file, events, count, limit, Changed(mask).get());
+}
+HEADRACE_HOOK int epoll_pwait2(int file, epoll_event* events, int count, const timespec* limit,
+                               const sigset_t* mask) {
+  return next_epoll_pwait2.get()(file, events, count, limit, Changed(mask).get());
+}
+
+}  // extern "C"
+}  // namespace headrace::emu

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emu/trap/portals.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include "emu/trap/kernel.hpp"
+#include "emu/trap/process.hpp"
+
+namespace headrace::emu {
+namespace {
+
+constexpr std::uint64_t kPageMask = ~(kPageBytes - 1);
+constexpr std::size_t kPathMax = 256;
+
+// Written once before the program runs.
+constinit char portal_prefix[kPathMax] = "/dev/dsa/wq";
+constinit std::size_t portal_prefix_length = sizeof("/dev/dsa/wq") - 1;
+
+/// A number of at most two digits at the start of `text`, which it is taken from.
+std::optional<std::uint32_t> take_number(std::string_view& text) {
+  std::uint32_t value = 0;
+  std::size_t count = 0;
+  while (count < text.size() && count < 2 && text[count] >= '0' && text[count] <= '9') {
+    value = value * 10 + static_cast<std::uint32_t>(text[count] - '0');
+    ++count;
+  }
+  if (count == 0) return std::nullopt;
+  text.remove_prefix(count);
+  return value;
+}
+
+std::uint64_t take_hex(std::string_view& text) {
+  std::uint64_t value = 0;
+  while (!text.empty()) {
+    const char c = text.front();
+    unsigned digit = 0;
+    if (c >= '0' && c <= '9') {
+      digit = static_cast<unsigned>(c - '0');
+    } else if (c >= 'a' && c <= 'f') {
+      digit = static_cast<unsigned>(c - 'a') + 10;
+    } else {
+      break;
+    }
+    value = value << 4 | digit;
+    text.remove_prefix(1);
+  }
+  return value;
+}
+
+/// One line of /proc/self/maps, after its line end was cut off: whether it holds `address`, and
+/// what is there then.
+std::optional<Place> place_in_line(std::string_view line, std::uint64_t address) {
+  const std::uint64_t first = take_hex(line);
+  if (line.empty()) return std::nullopt;
+  line.remove_prefix(1);
+  const std::uint64_t end = take_hex(line);
+  if (address < first || address >= end) return std::nullopt;
+  const std::size_t path = line.find('/');
+  if (path != std::string_view::npos) {
+    if (const auto name = parse_portal(line.substr(path))) {
+      return Place{.ground = Ground::portal, .portal = *name};
+    }
+  }
+  return Place{.ground = Ground::ordinary, .portal = {}};
+}
+
+Place look_up_in_maps(std::uint64_t address) noexcept {
+  const long file = kernel::call(__NR_openat, AT_FDCWD, kernel::as_argument("/proc/self/maps"),
+                                 O_RDONLY | O_CLOEXEC);
+  // Without /proc nobody can know: take the address for the program's own.
+  if (file < 0) return {.ground = Ground::ordinary, .portal = {}};
+  char buffer[8192];
+  std::size_t held = 0;
+  std::optional<Place> place;
+  while (!place) {
+    const long got = kernel::call(__NR_read, file, kernel::as_argument(buffer + held),
+                                  static_cast<long>(sizeof(buffer) - held));
+    if (got <= 0) break;
+    held += static_cast<std::size_t>(got);
+    std::string_view text(buffer, held);
+    for (std::size_t end = text.find('\n'); end != std::string_view::npos && !place;
+         end = text.find('\n')) {
+      place = place_in_line(text.substr(0, end), address);
+      text.remove_prefix(end + 1);
+    }
+    // A line that is longer than all of the buffer has a path that is no portal's.
+    held = text.size() == sizeof(buffer) ? 0 : text.size();
+    for (std::size_t i = 0; i < held; ++i) buffer[i] = text[i];
+  }
+  kernel::call(__NR_close, file);
+  return place.value_or(Place{});
+}
+
+}  // namespace
+
+void set_portal_prefix(std::string_view directory) {
+  constexpr std::string_view kEnd = "/wq";
+  if (directory.size() + kEnd.size() >= kPathMax) return;
+  std::size_t length = 0;
+  for (const char c : directory) portal_prefix[length++] = c;
+  for (const char c : kEnd) portal_prefix[length++] = c;
+  portal_prefix_length = length;
+}
+
+std::optional<PortalName> parse_portal(std::string_view path) {
+  const std::string_view prefix(portal_prefix, portal_prefix_length);
+  if (!path.starts_with(prefix)) return std::nullopt;
+  path.remove_prefix(prefix.size());
+  const auto device = take_number(path);
+  if (!device || *device >= kDeviceMax || path.empty() || path.front() != '.') return std::nullopt;
+  path.remove_prefix(1);
+  const auto queue = take_number(path);
+  if (!queue || *queue >= kQueueMax || !path.empty()) return std::nullopt;
+  return PortalName{.device = DeviceId(*device), .queue = QueueId(*queue)};
+}
+
+std::optional<PortalName> portal_of_file(int file) noexcept {
+  constexpr std::string_view kDirectory = "/proc/self/fd/";
+  char link[kDirectory.size() + 12] = "/proc/self/fd/";
+  std::size_t length = kDirectory.size();
+  unsigned divisor = 1'000'000'000;
+  const auto number = static_cast<unsigned>(file);
+  while (divisor > 1 && number / divisor == 0) divisor /= 10;
+  for (; divisor != 0; divisor /= 10) {
+    link[length++] = static_cast<char>('0' + number / divisor % 10);
+  }
+  link[length] = '\0';
+  char path[kPathMax];
+  const long got = kernel::call(__NR_readlink, kernel::as_argument(link), kernel::as_argument(path),
+                                sizeof(path));
+  if (got <= 0) return std::nullopt;
+  return parse_portal(std::string_view(path, static_cast<std::size_t>(got)));
+}
+
+Place place_of(std::uint64_t address) noexcept {
+  PortalTable& table = process().portals;
+  if (const auto name = table.find(address)) return {.ground = Ground::portal, .portal = *name};
+  // Ordinary memory is asked for again and again by a program that uses MOVDIR64B as a wide store.
+  struct Recent {
+    std::uint64_t page = 0;
+    std::uint32_t generation = 0;
+  };
+  static constinit thread_local Recent recent [[gnu::tls_model("initial-exec")]];
+  const std::uint64_t page = address & kPageMask;
+  const std::uint32_t generation = table.generation();
+  if (page != 0 && recent.page == page && recent.generation == generation) {
+    return {.ground = Ground::ordinary, .portal = {}};
+  }
+  const Place place = look_up_in_maps(address);
+  if (place.ground == Ground::ordinary) recent = {page, generation};
+  if (place.ground == Ground::portal) {
+    // As the driver does: a child made by fork has no portal of its parent's (VM_DONTCOPY).
+    kernel::call(__NR_madvise, static_cast<long>(page), kPageBytes, MADV_DONTFORK);
+    table.remember(page, place.portal);
+  }
+  return place;
+}
+
+void PortalTable::remember(std::uint64_t page, PortalName name) noexcept {
+  forget(page, kPageBytes);
+  const std::uint64_t entry = (page & kPageMask) | std::uint64_t{name.device.value()} << 4 |
+                              std::uint64_t{name.queue.value()} << 1 | 1;
+  for (std::uint32_t i = 0; i < kSlotMax; ++i) {
+    std::uint64_t empty = 0;
+    // relaxed, here and below: a slot is one word and says all there is to say.
+    if (!slots_[i].compare_exchange_relaxed(empty, entry)) continue;
+    std::uint32_t used = used_count_.load_relaxed();
+    while (used <= i && !used_count_.compare_exchange_relaxed(used, i + 1)) {
+    }
+    return;
+  }
+  // Full: the kernel's list is asked at each submission. Slow, and right.
+}
+
+void PortalTable::forget(std::uint64_t first, std::uint64_t byte_count) noexcept {
+  generation_.fetch_add_relaxed(1);
+  const std::uint32_t used = used_count_.load_relaxed();
+  for (std::uint32_t i = 0; i < used; ++i) {
+    std::uint64_t entry = slots_[i].load_relaxed();
+    const std::uint64_t page = entry & kPageMask;
+    if (entry != 0 && page + kPageBytes > first && page < first + byte_count) {
+      slots_[i].compare_exchange_relaxed(entry, 0);
+    }
+  }
+}
+
+std::optional<PortalName> PortalTable::find(std::uint64_t address) const noexcept {
+  const std::uint32_t used = used_count_.load_relaxed();
+  for (std::uint32_t i = 0; i < used; ++i) {
+    const std::uint64_t entry = slots_[i].load_relaxed();
+    if (entry != 0 && ((entry ^ address) & kPageMask) == 0) {
+      return PortalName{.device = DeviceId(static_cast<std::uint32_t>(entry >> 4 & 0xff)),
+                        .queue = QueueId(static_cast<std::uint32_t>(entry >> 1 & 7))};
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace headrace::emu

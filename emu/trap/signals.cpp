@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emu/trap/signals.hpp"
+
+#include "emu/trap/entry.hpp"
+#include "emu/trap/process.hpp"
+#include "headrace/base/atomic.hpp"
+
+namespace headrace::emu {
+namespace {
+
+using kernel::signal_bit;
+using kernel::SignalSet;
+
+constexpr std::uint64_t kSiginfo = 4;
+constexpr std::uint64_t kRestorer = 0x0400'0000;
+constexpr std::uint64_t kOnStack = 0x0800'0000;
+constexpr std::uint64_t kRestart = 0x1000'0000;
+constexpr std::uint64_t kNoDefer = 0x4000'0000;
+constexpr std::uint64_t kResetHand = 0x8000'0000;
+
+constexpr SignalSet kTakenSet = signal_bit(SIGILL) | signal_bit(SIGSEGV) | signal_bit(SIGBUS);
+constexpr SignalSet kDeputySet =
+    signal_bit(kDeputies[0]) | signal_bit(kDeputies[1]) | signal_bit(kDeputies[2]);
+
+/// What the program asked for one signal. A child made by fork inherits it. Read and written under
+/// Process::action_lock, by writers with all signals blocked: no handler waits for a writer under
+/// it.
+struct Asked {
+  Atomic<std::uint64_t> handler;  // 0: SIG_DFL, 1: SIG_IGN.
+  Atomic<std::uint64_t> flags;
+  Atomic<std::uint64_t> restorer;
+  Atomic<std::uint64_t> mask;
+};
+
+constinit Asked asked_actions[kTaken.size()];
+constinit Atomic<std::uint32_t> taken;
+
+/// The asked actions, held. Precondition: all signals are blocked.
+///
+/// Threading: owned.
+class Hold {
+ public:
+  Hold() {
+    std::uint32_t expected = 0;
+    // edge: trap-action (acq_rel)
+    while (!process().action_lock.compare_exchange_acq_rel(expected, 1)) {
+      expected = 0;
+      kernel::yield();
+    }
+  }
+  Hold(const Hold&) = delete;
+  Hold& operator=(const Hold&) = delete;
+  ~Hold() { process().action_lock.store_release(0); }  // edge: trap-action (release)
+};
+
+long kernel_action(int signal, const KernelAction* action, KernelAction* former) noexcept {
+  return kernel::call(__NR_rt_sigaction, signal, kernel::as_argument(action),
+                      kernel::as_argument(former), sizeof(SignalSet));
+}
+
+/// Our handler, on the stack and with the restart of system calls that the program asked for.
+void install(int signal, std::uint64_t asked_flags) noexcept {
+  // SIGSEGV and SIGBUS stay open in the handler: it reads the program's memory, which may fault.
+  // SA_NODEFER, because the kernel would block the signal itself.
+  const KernelAction ours{
+      .handler = reinterpret_cast<std::uint64_t>(&headrace_trap_entry),
+      .flags = kSiginfo | kRestorer | kNoDefer | (asked_flags & (kOnStack | kRestart)),
+      .restorer = reinterpret_cast<std::uint64_t>(&headrace_trap_restorer),
+      .mask = ~kTakenSet};
+  kernel_action(signal, &ours, nullptr);
+}
+
+/// A child made by vfork has its parent's memory but signal actions of its own: what it asks for
+/// must not be written into the parent's table.
+bool in_borrowed_memory() noexcept {
+  Atomic<std::int64_t>& owner = process().owner;
+  const std::int64_t self = kernel::call(__NR_getpid);
+  // relaxed: a child made by fork finds 0 and writes its own number, the same from every thread.
+  const std::int64_t found = owner.load_relaxed();
+  if (found == 0) owner.store_relaxed(self);
+  return found != 0 && found != self;
+}
+
+void end_by(int signal, siginfo_t& info, bool repeats) noexcept {
+  const KernelAction byDefault{};
+  kernel_action(signal, &byDefault, nullptr);
+  if (repeats) return;
+  kernel::call(__NR_rt_tgsigqueueinfo, kernel::call(__NR_getpid), kernel::call(__NR_gettid), signal,
+               kernel::as_argument(&info));
+}
+
+}  // namespace
+
+kernel::SignalSet to_kernel(SignalSet asked) {
+  SignalSet kept = asked & ~(kTakenSet | kDeputySet);
+  for (std::size_t i = 0; i < kTaken.size(); ++i) {
+    if ((asked & signal_bit(kTaken[i])) != 0) kept |= signal_bit(kDeputies[i]);
+  }
+  return kept;
+}
+
+kernel::SignalSet to_program(SignalSet kept) {
+  SignalSet shown = kept & ~kTakenSet;
+  for (std::size_t i = 0; i < kTaken.size(); ++i) {
+    if ((kept & signal_bit(kDeputies[i])) != 0) shown |= signal_bit(kTaken[i]);
+  }
+  return shown;
+}
+
+bool signals_taken() noexcept {
+  return taken.load_relaxed() != 0;  // relaxed: set before the program runs.
+}
+
+void take_signals() noexcept {
+  process().owner.store_relaxed(kernel::call(__NR_getpid));  // relaxed: no other thread yet.
+  for (std::size_t i = 0; i < kTaken.size(); ++i) {
+    KernelAction inherited;
+    kernel_action(kTaken[i], nullptr, &inherited);
+    // Only "ignore" outlives exec.
+    asked_actions[i].handler.store_relaxed(inherited.handler);
+    install(kTaken[i], kRestart);
+  }
+  // Blocked ones were blocked by whoever called exec; their deputies if that had this preload too.
+  const SignalSet inherited = kernel::mask();
+  kernel::set_mask(to_kernel(inherited) | (inherited & kDeputySet));
+  taken.store_relaxed(1);  // relaxed: as above.
+}
+
+void exchange_action(std::size_t index, const KernelAction* asked, KernelAction* former) noexcept {
+  const int signal = kTaken[index];
+  if (in_borrowed_memory()) {
+    // Its own handlers cannot run there, but "default" and "ignore" before exec are common.
+    KernelAction given;
+    if (asked != nullptr) {
+      given = *asked;
+      given.flags |= kRestorer;
+      given.restorer = reinterpret_cast<std::uint64_t>(&headrace_trap_restorer);
+      given.mask = to_kernel(asked->mask);
+    }
+    kernel_action(signal, asked == nullptr ? nullptr : &given, former);
+    return;
+  }
+  Asked& action = asked_actions[index];
+  const kernel::Quiet quiet;
+  const Hold hold;
+  // relaxed, all of them: the lock orders them.
+  if (former != nullptr) {
+    former->handler = action.handler.load_relaxed();
+    former->flags = action.flags.load_relaxed();
+    former->restorer = action.restorer.load_relaxed();
+    former->mask = action.mask.load_relaxed();
+  }
+  if (asked == nullptr) return;
+  action.handler.store_relaxed(asked->handler);
+  action.flags.store_relaxed(asked->flags);
+  action.restorer.store_relaxed(asked->restorer);
+  action.mask.store_relaxed(asked->mask);
+  const bool handled = asked->handler > 1;
+  install(signal, handled ? asked->flags : kRestart);
+}
+
+Onward deliver(siginfo_t& info, ucontext_t& context, bool repeats) noexcept {
+  const int signal = info.si_signo;
+  const std::size_t index = taken_index(signal).value_or(0);
+  Asked& action = asked_actions[index];
+  // Sent by kill and the like, not by something that the thread did.
+  const bool sent = info.si_code <= 0;
+  SignalSet interrupted = 0;
+  __builtin_memcpy(&interrupted, &context.uc_sigmask, sizeof(interrupted));
+  const bool blocked = (interrupted & signal_bit(kDeputies[index])) != 0;
+
+  std::uint64_t handler = 0;
+  std::uint64_t flags = 0;
+  SignalSet mask = 0;
+  {
+    const Hold hold;
+    // relaxed: the lock orders them.
+    handler = action.handler.load_relaxed();
+    flags = action.flags.load_relaxed();
+    mask = action.mask.load_relaxed();
+    const bool runs = handler > 1 && !blocked;
+    if (runs && (flags & kResetHand) != 0) action.handler.store_relaxed(0);
+  }
+  if (sent && (blocked || handler == 1)) return {};
+  if (blocked || handler <= 1) {
+    end_by(signal, info, repeats && !sent);
+    return {};
+  }
+  SignalSet now = interrupted | to_kernel(mask);
+  if ((flags & kNoDefer) == 0) now |= signal_bit(kDeputies[index]);
+  return {.handler = handler, .mask = now};
+}
+
+}  // namespace headrace::emu

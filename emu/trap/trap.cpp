@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+// What each instruction does: its page in the Software Developer's Manual, volume 2. [S]
+#include "emu/trap/trap.hpp"
+
+#include <cerrno>
+#include <span>
+
+#include "emu/platform/guarded.hpp"
+#include "emu/trap/connection.hpp"
+#include "emu/trap/frame.hpp"
+#include "emu/trap/instruction.hpp"
+#include "emu/trap/lines.hpp"
+#include "emu/trap/pause.hpp"
+#include "emu/trap/portals.hpp"
+#include "headrace/dsa/descriptor.hpp"
+
+namespace headrace::emu {
+namespace {
+
+constexpr std::uint8_t kRax = 0;
+constexpr std::uint8_t kRcx = 1;
+constexpr std::uint8_t kRdx = 2;
+constexpr std::uint8_t kRsi = 6;
+constexpr std::uint8_t kRdi = 7;
+
+/// x86 exception numbers, as the kernel puts them into REG_TRAPNO.
+constexpr greg_t kGeneralProtection = 13;
+constexpr greg_t kPageFault = 14;
+constexpr greg_t kErrorWrite = 2;
+constexpr greg_t kErrorUser = 4;
+
+enum class Verdict : std::uint8_t {
+  done,      ///< Carried out; the thread goes on behind it.
+  not_ours,  ///< The signal is the program's, as it is.
+  faulted,   ///< The instruction would have faulted: `info` and `context` say how.
+};
+
+/// Reads the program's memory; false if it is not there, with the address in `fault`.
+bool read(std::uint64_t address, std::span<std::byte> into, std::uint64_t& fault) noexcept {
+  const auto extent =
+      guarded::copy_up(reinterpret_cast<std::uint64_t>(into.data()), address, into.size());
+  if (extent.stop) fault = extent.stop->address;
+  return !extent.stop;
+}
+
+/// One instruction being carried out.
+///
+/// Threading: owned by the handler.
+class Execution {
+ public:
+  Execution(siginfo_t& info, ucontext_t& context)
+      : info_(&info), frame_(context), refused_(info.si_signo == SIGILL) {}
+
+  Verdict run() noexcept;
+
+ private:
+  Verdict submit(bool posted) noexcept;
+  Verdict store_to_memory(std::uint64_t target, const dsa::Descriptor& descriptor) noexcept;
+  Verdict store_piece() noexcept;
+  Verdict move_string() noexcept;
+  Verdict umonitor() noexcept;
+  Verdict pause() noexcept;
+
+  Verdict finish() noexcept {
+    frame_.skip(instruction_);
+    return Verdict::done;
+  }
+  /// The signal becomes that of a page fault.
+  Verdict page_fault(std::uint64_t address, bool write) noexcept;
+  /// ... of a general protection fault, which has no address.
+  Verdict protection_fault() noexcept;
+  void store_bytes(PortalName portal, std::uint64_t address,
+                   std::span<const std::byte> bytes) noexcept;
+
+  siginfo_t* info_;
+  Frame frame_;
+  bool refused_;  // The CPU does not know the instruction.
+  Instruction instruction_;
+};
+
+Verdict Execution::page_fault(std::uint64_t address, bool write) noexcept {
+  *info_ = {};
+  info_->si_signo = SIGSEGV;
+  info_->si_code = SEGV_MAPERR;
+  info_->si_addr = reinterpret_cast<void*>(address);
+  auto& registers = frame_.context().uc_mcontext.gregs;
+  registers[REG_TRAPNO] = kPageFault;
+  registers[REG_ERR] = kErrorUser | (write ? kErrorWrite : 0);
+  registers[REG_CR2] = static_cast<greg_t>(address);
+  return Verdict::faulted;
+}
+
+Verdict Execution::protection_fault() noexcept {
+  *info_ = {};
+  info_->si_signo = SIGSEGV;
+  info_->si_code = SI_KERNEL;
+  auto& registers = frame_.context().uc_mcontext.gregs;
+  registers[REG_TRAPNO] = kGeneralProtection;
+  registers[REG_ERR] = 0;
+  return Verdict::faulted;
+}
+
+Verdict Execution::run() noexcept {
+  std::uint8_t code[kInstructionBytesMax];
+  const auto extent = guarded::copy_up(reinterpret_cast<std::uint64_t>(code),
+                                       frame_.instruction_pointer(), sizeof(code));
+  const auto decoded = decode(std::span(code).first(extent.byte_count));
+  if (!decoded) return Verdict::not_ours;
+  instruction_ = *decoded;
+  switch (instruction_.kind) {
+    case InstructionKind::enqcmd:
+      return submit(false);
+    case InstructionKind::movdir64b:
+      return submit(true);
+    // Ring 3 may not use it: a CPU that knows it says so.
+    case InstructionKind::enqcmds:
+      return refused_ ? protection_fault() : Verdict::not_ours;
+    case InstructionKind::umonitor:
+      return refused_ ? umonitor() : Verdict::not_ours;
+    case InstructionKind::umwait:
+    case InstructionKind::tpause:
+      return refused_ ? pause() : Verdict::not_ours;
+    case InstructionKind::vector_store:
+    case InstructionKind::store:
+      return store_piece();
+    case InstructionKind::string_move:
+      return move_string();
+  }
+  return Verdict::not_ours;
+}
+
+Verdict Execution::submit(bool posted) noexcept {
+  const std::uint64_t target =
+      frame_.address_in(instruction_, instruction_.register_index, Segment::flat);
+  const Place place = place_of(target);
+  // A CPU that knows the instruction comes here because a portal is not accessible to it, or, for
+  // ENQCMD, because the process has no PASID. Any other fault is the program's.
+  if (!refused_ && place.ground != Ground::portal) return Verdict::not_ours;
+  if ((target & 63) != 0) return protection_fault();
+  dsa::Descriptor descriptor;
+  std::uint64_t fault = 0;
+  if (!read(frame_.address(instruction_), std::as_writable_bytes(std::span(&descriptor, 1)),
+            fault)) {
+    return page_fault(fault, false);
+  }
+  switch (place.ground) {
+    case Ground::unmapped:
+      return page_fault(target, true);
+    case Ground::ordinary:
+      if (posted) return store_to_memory(target, descriptor);
+      frame_.set_flags(true, false);
+      return finish();
+    case Ground::portal:
+      break;
+  }
+  Client* client = connection();
+  const auto [device, queue] = place.portal;
+  if (posted) {
+    if (client != nullptr) client->store(device, queue, descriptor);
+    return finish();
+  }
+  // The CPU writes PASID and privilege over whatever the program put there.
+  descriptor.pasid = 0;
+  descriptor.rsvd = 0;
+  descriptor.priv = 0;
+  const bool accepted = client != nullptr && client->enqueue(device, queue, descriptor);
+  frame_.set_flags(!accepted, false);
+  return finish();
+}
+
+Verdict Execution::store_to_memory(std::uint64_t target,
+                                   const dsa::Descriptor& descriptor) noexcept {
+  const auto extent =
+      guarded::copy_up(target, reinterpret_cast<std::uint64_t>(&descriptor), sizeof(descriptor));
+  if (extent.stop) return page_fault(extent.stop->address, true);
+  return finish();
+}
+
+void Execution::store_bytes(PortalName portal, std::uint64_t address,
+                            std::span<const std::byte> bytes) noexcept {
+  static constinit thread_local Line line [[gnu::tls_model("initial-exec")]];
+  while (!bytes.empty()) {
+    const std::size_t room = 64 - (address & 63);
+    const auto piece = bytes.first(bytes.size() < room ? bytes.size() : room);
+    if (line.store(address, piece)) {
+      dsa::Descriptor descriptor;
+      for (std::size_t i = 0; i < 64; ++i) {
+        reinterpret_cast<std::byte*>(&descriptor)[i] = line.bytes()[i];
+      }
+      if (Client* client = connection()) client->store(portal.device, portal.queue, descriptor);
+    }
+    address += piece.size();
+    bytes = bytes.subspan(piece.size());
+  }
+}
+
+Verdict Execution::store_piece() noexcept {
+  const std::uint64_t target = frame_.address(instruction_);
+  const std::uint64_t last = target + instruction_.byte_count - 1;
+  // Of a store that only begins or ends in a portal the other part would have to be done as well.
+  if (target / kPageBytes != last / kPageBytes) return Verdict::not_ours;
+  const Place place = place_of(target);
+  if (place.ground != Ground::portal) return Verdict::not_ours;
+  std::byte bytes[64];
+  const std::span piece = std::span(bytes).first(instruction_.byte_count);
+  if (instruction_.kind == InstructionKind::vector_store) {
+    frame_.read_vector(instruction_.register_index, piece);
+  } else {
+    std::uint64_t value = frame_.general(instruction_.register_index);
+    if (instruction_.high_byte) value >>= 8;
+    for (std::byte& byte : piece) {
+      byte = static_cast<std::byte>(value & 0xff);
+      value >>= 8;
+    }
+  }
+  store_bytes(place.portal, target, piece);
+  return finish();
+}
+
+Verdict Execution::move_string() noexcept {
+  const std::uint64_t target = frame_.address_in(instruction_, kRdi, Segment::flat);
+  const Place place = place_of(target);
+  if (place.ground != Ground::portal || frame_.moves_downwards()) return Verdict::not_ours;
+  const std::uint64_t mask = instruction_.address_32 ? 0xffff'ffffU : ~std::uint64_t{0};
+  std::uint64_t count = instruction_.repeated ? frame_.general(kRcx) & mask : 1;
+  // To the end of the portal's page, or one piece at a time: the instruction faults again then.
+  while (count != 0) {
+    const std::uint64_t to = frame_.address_in(instruction_, kRdi, Segment::flat);
+    if (to / kPageBytes != target / kPageBytes) return Verdict::done;
+    std::byte piece[8];
+    const std::span bytes = std::span(piece).first(instruction_.byte_count);
+    std::uint64_t fault = 0;
+    if (!read(frame_.address_in(instruction_, kRsi, instruction_.memory.segment), bytes, fault)) {
+      return page_fault(fault, false);
+    }
+    store_bytes(place.portal, to, bytes);
+    frame_.set_general(kRdi, (frame_.general(kRdi) + bytes.size()) & mask);
+    frame_.set_general(kRsi, (frame_.general(kRsi) + bytes.size()) & mask);
+    --count;
+    if (instruction_.repeated) frame_.set_general(kRcx, count);
+  }
+  return finish();
+}
+
+Verdict Execution::umonitor() noexcept {
+  const std::uint64_t address =
+      frame_.address_in(instruction_, instruction_.register_index, instruction_.memory.segment);
+  return watch(address) ? finish() : page_fault(address, false);
+}
+
+Verdict Execution::pause() noexcept {
+  // Bit 0 chooses how deep the sleep is; the others are reserved.
+  if ((frame_.general(instruction_.register_index) & 0xffff'fffeU) != 0) return protection_fault();
+  const std::uint64_t deadline =
+      (frame_.general(kRdx) & 0xffff'ffffU) << 32 | (frame_.general(kRax) & 0xffff'ffffU);
+  const bool limited =
+      instruction_.kind == InstructionKind::umwait ? wait_watched(deadline) : wait_until(deadline);
+  frame_.set_flags(false, limited);
+  return finish();
+}
+
+/// Our handler's frame may lie on the thread's alternate stack, from which we moved to a stack of
+/// our own. A fault of ours in here would make the kernel lay its frame at the upper end of the
+/// alternate stack, over the first one: so there is none for as long as this lives.
+///
+/// Threading: owned.
+class AlternateStackPause {
+ public:
+  explicit AlternateStackPause(const ucontext_t& context) {
+    const auto frame = reinterpret_cast<std::uint64_t>(&context);
+    const stack_t& alternate = context.uc_stack;
+    const auto begin = reinterpret_cast<std::uint64_t>(alternate.ss_sp);
+    if (alternate.ss_flags != 0 || frame - begin >= alternate.ss_size) return;
+    alternate_ = &alternate;
+    const stack_t none{.ss_sp = nullptr, .ss_flags = SS_DISABLE, .ss_size = 0};
+    kernel::call(__NR_sigaltstack, kernel::as_argument(&none));
+  }
+  AlternateStackPause(const AlternateStackPause&) = delete;
+  AlternateStackPause& operator=(const AlternateStackPause&) = delete;
+  ~AlternateStackPause() {
+    if (alternate_ != nullptr) {
+      kernel::call(__NR_sigaltstack, kernel::as_argument(alternate_));
+    }
+  }
+
+ private:
+  const stack_t* alternate_ = nullptr;
+};
+
+}  // namespace
+
+Onward on_signal(siginfo_t& info, ucontext_t& context) noexcept {
+  if (guarded::handle(info.si_signo, &info, &context)) return {};
+  const int kept_errno = errno;
+  const AlternateStackPause alternate_stack(context);
+  Onward onward;
+  // What kill sent is never an instruction's doing.
+  const Verdict verdict = info.si_code > 0 ? Execution(info, context).run() : Verdict::not_ours;
+  if (verdict != Verdict::done) onward = deliver(info, context, verdict == Verdict::not_ours);
+  errno = kept_errno;
+  return onward;
+}
+
+}  // namespace headrace::emu
