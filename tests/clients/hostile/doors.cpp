@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every way to a portal, and portals that go away.
+#include <cpuid.h>
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <x86intrin.h>
+
+#include "client.hpp"
+
+namespace hostile {
+namespace {
+
+SCENARIO(dedicated_queue) {
+  void* portal = open_portal("wq0.1");
+  Record record{};
+  for (int i = 0; i < 200; ++i) {
+    const Descriptor descriptor = noop(record);
+    movdir64b(static_cast<char*>(portal) + i % 64 * 64, descriptor);
+    EXPECT(wait(record) == DSA_COMP_SUCCESS);
+  }
+  return 0;
+}
+
+SCENARIO(ordinary_memory_is_no_portal) {
+  alignas(64) static unsigned char memory[128];
+  Record record{};
+  const Descriptor descriptor = noop(record);
+  EXPECT(!enqcmd(memory, descriptor));
+  movdir64b(memory + 64, descriptor);
+  EXPECT(std::memcmp(memory + 64, &descriptor, 64) == 0);
+  for (int i = 0; i < 64; ++i) EXPECT(memory[i] == 0);
+  EXPECT(record.status == 0);
+  return 0;
+}
+
+SCENARIO(flags_are_what_the_instruction_says) {
+  void* portal = open_portal("wq0.0");
+  Record record{};
+  const Descriptor descriptor = noop(record);
+  unsigned long flags = 0;
+  asm volatile(
+      "movq $-1, %%rax\n\taddq $-1, %%rax\n\tstd\n\tcld\n\t"  // CF, SF, AF, PF set.
+      "enqcmd (%2), %1\n\tpushfq\n\tpopq %0"
+      : "=&r"(flags)
+      : "r"(portal), "r"(&descriptor)
+      : "memory", "cc", "rax");
+  EXPECT((flags & 0x8d5) == 0);
+  EXPECT(wait(record) == DSA_COMP_SUCCESS);
+  return 0;
+}
+
+SCENARIO(munmap_of_a_portal) {
+  void* portal = open_portal("wq0.0");
+  expect_works(portal);
+  EXPECT(::munmap(portal, 4096) == 0);
+  void* page =
+      ::mmap(portal, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+  EXPECT(page == portal);
+  Record record{};
+  const Descriptor descriptor = noop(record);
+  EXPECT(!enqcmd(page, descriptor));
+  movdir64b(page, descriptor);
+  EXPECT(std::memcmp(page, &descriptor, 64) == 0 && record.status == 0);
+  return 0;
+}
+
+SCENARIO(map_fixed_over_a_portal) {
+  void* portal = open_portal("wq0.0");
+  expect_works(portal);
+  EXPECT(::mmap(portal, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
+                0) == portal);
+  Record record{};
+  EXPECT(!enqcmd(portal, noop(record)));
+  return 0;
+}
+
+SCENARIO(mremap_of_a_portal) {
+  void* portal = open_portal("wq0.0");
+  void* room = ::mmap(nullptr, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* moved = ::mremap(portal, 4096, 4096, MREMAP_MAYMOVE | MREMAP_FIXED, room);
+  EXPECT(moved == room);
+  expect_works(moved);
+  return 0;
+}
+
+SCENARIO(portal_by_raw_system_calls) {
+  const long file = ::syscall(SYS_openat, AT_FDCWD, portal_path("wq0.0").c_str(), O_RDWR);
+  EXPECT(file >= 0);
+  auto* portal =
+      reinterpret_cast<void*>(::syscall(SYS_mmap, nullptr, 4096, PROT_WRITE, MAP_SHARED, file, 0));
+  EXPECT(portal != MAP_FAILED);
+  ::syscall(SYS_close, file);
+  expect_works(portal);
+  return 0;
+}
+
+SCENARIO(all_files_closed) {
+  void* portal = open_portal("wq0.0");
+  ::close_range(0, ~0U, 0);
+  expect_works(portal);
+  // Files of the program's own get numbers that anything of ours may have had.
+  EXPECT(::open("/dev/null", O_RDWR) == 0 && ::open("/dev/null", O_RDWR) == 1 &&
+         ::open("/dev/null", O_RDWR) == 2);
+  void* another = open_portal("wq0.0");
+  expect_works(another);
+  return 0;
+}
+
+SCENARIO(refused_mmap) {
+  EXPECT(map_portal("wq0.0") == MAP_FAILED && errno == EPERM);
+  return 0;
+}
+
+// What the driver says to a length that is no page.
+SCENARIO(odd_mmaps) {
+  const int file = ::open(portal_path("wq0.0").c_str(), O_RDWR);
+  EXPECT(::mmap(nullptr, 8192, PROT_WRITE, MAP_SHARED, file, 0) == MAP_FAILED && errno == EINVAL);
+  void* portal = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  EXPECT(portal != MAP_FAILED);
+  expect_works(portal);
+  return 0;
+}
+
+SCENARIO(written_descriptors) {
+  const int file = ::open(portal_path("wq0.0").c_str(), O_RDWR);
+  EXPECT(file >= 0);
+  Record records[2] = {};
+  Descriptor descriptors[2] = {noop(records[0]), noop(records[1])};
+  EXPECT(::write(file, descriptors, sizeof(descriptors)) == sizeof(descriptors));
+  EXPECT(wait(records[0]) == DSA_COMP_SUCCESS && wait(records[1]) == DSA_COMP_SUCCESS);
+  return 0;
+}
+
+#define STORES(text)                                                      \
+  do {                                                                    \
+    const Descriptor descriptor = noop(record);                           \
+    asm volatile(text                                                     \
+                 :                                                        \
+                 : "r"(portal), "r"(&descriptor)                          \
+                 : "memory", "xmm0", "xmm1", "rax", "rcx", "rsi", "rdi"); \
+    EXPECT(wait(record) == DSA_COMP_SUCCESS);                             \
+  } while (false)
+
+SCENARIO(stores_of_64_bytes) {
+  if (!__builtin_cpu_supports("avx512f")) return 77;
+  void* portal = static_cast<char*>(open_portal("wq0.1")) + 128;
+  Record record{};
+  for (int i = 0; i < 20; ++i) {
+    STORES("vmovdqu64 (%1), %%zmm0\n\tvmovdqa64 %%zmm0, (%0)");
+    STORES("vmovdqu64 (%1), %%zmm19\n\tvmovdqu64 %%zmm19, (%0)");
+    STORES("vmovdqu64 (%1), %%zmm1\n\tvmovntdq %%zmm1, 64(%0)");
+    STORES("vmovups (%1), %%zmm19\n\tvmovntps %%zmm19, -64(%0)");
+  }
+  return 0;
+}
+
+SCENARIO(stores_in_pieces) {
+  if (!__builtin_cpu_supports("avx2")) return 77;
+  void* portal = open_portal("wq0.1");
+  Record record{};
+  STORES(
+      "vmovdqu (%1), %%ymm0\n\tvmovdqu 32(%1), %%ymm1\n\t"
+      "vmovdqa %%ymm0, (%0)\n\tvmovntdq %%ymm1, 32(%0)");
+  STORES(
+      "movdqu (%1), %%xmm0\n\tmovntdq %%xmm0, (%0)\n\tmovdqu 16(%1), %%xmm0\n\t"
+      "movaps %%xmm0, 16(%0)\n\tmovdqu 32(%1), %%xmm0\n\tmovups %%xmm0, 32(%0)\n\t"
+      "movdqu 48(%1), %%xmm0\n\tmovdqa %%xmm0, 48(%0)");
+  STORES("movq %0, %%rdi\n\tmovq %1, %%rsi\n\tmovl $64, %%ecx\n\trep movsb");
+  STORES("movq %0, %%rdi\n\tmovq %1, %%rsi\n\tmovl $8, %%ecx\n\trep movsq");
+  STORES(
+      "movq %0, %%rdi\n\tmovq %1, %%rsi\n\tmovsq\n\tmovsq\n\tmovsq\n\tmovsq\n\t"
+      "movl $32, %%ecx\n\trep movsb");
+  STORES(
+      "movl $7, %%ecx\n\t1: movq (%1,%%rcx,8), %%rax\n\tmovnti %%rax, (%0,%%rcx,8)\n\t"
+      "decl %%ecx\n\tjns 1b");
+  return 0;
+}
+
+bool has_waits() {
+  // Here or trapped: the instructions themselves are what is tried.
+  return true;
+}
+
+void umonitor(const void* address) {
+  asm volatile("umonitor %0" : : "r"(address) : "memory");
+}
+/// CF: the system's limit ended it.
+bool umwait(std::uint64_t deadline) {
+  bool limited = false;
+  asm volatile("umwait %1"
+               : "=@ccc"(limited)
+               : "r"(0U), "d"(static_cast<std::uint32_t>(deadline >> 32)),
+                 "a"(static_cast<std::uint32_t>(deadline))
+               : "memory");
+  return limited;
+}
+
+SCENARIO(umwait_for_a_record) {
+  EXPECT(has_waits());
+  void* portal = open_portal("wq0.0");
+  Record record{};
+  for (int i = 0; i < 200; ++i) {
+    submit(portal, noop(record));
+    const double limit = seconds() + 20;
+    while (status(record) == 0) {
+      umonitor(&record);
+      if (status(record) == 0) umwait(__rdtsc() + 1'000'000);
+      EXPECT(seconds() < limit);
+    }
+    EXPECT(status(record) == DSA_COMP_SUCCESS);
+  }
+  // Nobody writes: the deadline, or the system's limit with the carry flag.
+  Record never{};
+  umonitor(&never);
+  const std::uint64_t begin = __rdtsc();
+  EXPECT(!umwait(begin + 20'000));
+  EXPECT(__rdtsc() >= begin + 20'000);
+  umonitor(&never);
+  EXPECT(umwait(~std::uint64_t{0}));
+  // Nothing watched: at once.
+  EXPECT(!umwait(~std::uint64_t{0}));
+  bool limited = false;
+  asm volatile("tpause %1" : "=@ccc"(limited) : "r"(1U), "d"(~0U), "a"(~0U));
+  EXPECT(limited);
+  return 0;
+}
+
+SCENARIO(client_in_a_library_loaded_later) {
+  void* library = ::dlopen(std::getenv("HOSTILE_LIBRARY"), RTLD_NOW);
+  EXPECT(library != nullptr);
+  auto run = reinterpret_cast<int (*)()>(::dlsym(library, "hostile_library_run"));
+  EXPECT(run != nullptr && run() == 1);
+  EXPECT(::dlclose(library) == 0);
+  return 0;
+}
+
+// Meant for a preload that makes memcpy with the device (early.cpp).
+SCENARIO(memcpy_is_somebody_elses) {
+  static unsigned char source[1 << 16];
+  static unsigned char target[1 << 16];
+  for (int i = 0; i < 100; ++i) {
+    std::memset(source, i + 1, sizeof(source));
+    void* (*volatile copy)(void*, const void*, std::size_t) = std::memcpy;
+    copy(target, source, sizeof(source));
+    EXPECT(target[0] == i + 1 && target[sizeof(target) - 1] == i + 1);
+  }
+  auto count = reinterpret_cast<unsigned (*)()>(::dlsym(RTLD_DEFAULT, "hostile_offloaded_count"));
+  EXPECT(count != nullptr && count() >= 100);
+  return 0;
+}
+
+/// Descriptors per second through the trap, and batched copies against memcpy. For people.
+SCENARIO(speed) {
+  void* portal = open_portal("wq0.0");
+  constexpr unsigned kCount = 400'000;
+  constexpr unsigned kInFlight = 12;
+  static Record records[kInFlight];
+  for (int round = 0; round < 5; ++round) {
+    const double begin = seconds();
+    unsigned retries = 0;
+    for (unsigned i = 0; i < kCount; ++i) {
+      Record& record = records[i % kInFlight];
+      if (i >= kInFlight) wait(record);
+      const Descriptor descriptor = noop(record);
+      while (!enqcmd(portal, descriptor)) ++retries;
+    }
+    for (Record& record : records) wait(record);
+    const double taken = seconds() - begin;
+    std::printf("no-ops: %.0f per second, %u retries\n", kCount / taken, retries);
+  }
+  constexpr std::size_t kCopy = 1 << 20;
+  constexpr unsigned kBatch = 32;
+  auto* source = static_cast<char*>(std::aligned_alloc(4096, kCopy * kBatch));
+  auto* target = static_cast<char*>(std::aligned_alloc(4096, kCopy * kBatch));
+  std::memset(source, 1, kCopy * kBatch);
+  std::memset(target, 2, kCopy * kBatch);
+  static Descriptor list[kBatch];
+  static Record parts[kBatch];
+  static Record whole;
+  for (int round = 0; round < 7; ++round) {
+    double begin = seconds();
+    for (int i = 0; i < 4; ++i) {
+      for (unsigned n = 0; n < kBatch; ++n) {
+        list[n] = move(parts[n], target + n * kCopy, source + n * kCopy, kCopy);
+      }
+      Descriptor batch = noop(whole);
+      batch.opcode = DSA_OPCODE_BATCH;
+      batch.desc_list_addr = reinterpret_cast<std::uint64_t>(list);
+      batch.desc_count = kBatch;
+      submit(portal, batch);
+      EXPECT(wait(whole) == DSA_COMP_SUCCESS);
+    }
+    const double device = seconds() - begin;
+    begin = seconds();
+    for (int i = 0; i < 4; ++i) {
+      for (unsigned n = 0; n < kBatch; ++n) {
+        std::memcpy(target + n * kCopy, source + n * kCopy, kCopy);
+      }
+    }
+    const double processor = seconds() - begin;
+    std::printf("copies: device %.2f GB/s, memcpy %.2f GB/s, ratio %.2f\n",
+                4.0 * kBatch * kCopy / device / 1e9, 4.0 * kBatch * kCopy / processor / 1e9,
+                processor / device);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace hostile
