@@ -77,18 +77,54 @@ std::size_t at(T value) {
   return narrow;
 }
 
-// Asked of the CPU itself: __builtin_cpu_supports needs a constructor to have run, and programs
-// submit before ours has.
-bool has_crc_instruction() {
+// Whether CPUID says all of `bits` (leaf 1, ECX). Asked of the CPU itself: __builtin_cpu_supports
+// needs a constructor to have run, and programs submit before ours has.
+bool has(unsigned bits) {
   unsigned eax = 0;
   unsigned ebx = 0;
   unsigned ecx = 0;
   unsigned edx = 0;
-  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_SSE4_2) != 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bits) == bits;
 }
 
 __m128i load_vector(const std::byte* from) {
   return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+}
+
+constexpr std::size_t kVectorBytes = 16;
+
+// x^n modulo the polynomial of T10.
+constexpr std::uint64_t power_of_x(unsigned exponent) {
+  std::uint64_t power = 1;
+  for (unsigned bit = 0; bit < exponent; ++bit) {
+    power = power << 1 ^ ((power & 0x8000) != 0 ? std::uint64_t{0x10000} | kT10 : 0);
+  }
+  return power;
+}
+
+constexpr auto kBy192 = static_cast<long long>(power_of_x(192));
+constexpr auto kBy128 = static_cast<long long>(power_of_x(128));
+
+// Keeps 128 bits that have the remainder of all that was read: each step moves them on by 128 bits,
+// upper and lower half by a product each, and adds the next 16 bytes.
+[[gnu::target("pclmul,ssse3")]] std::uint16_t crc16_t10_by_folding(
+    std::uint16_t value, std::span<const std::byte> data) noexcept {
+  const __m128i big_endian = _mm_set_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const __m128i factors = _mm_set_epi64x(kBy192, kBy128);
+  const std::byte* from = data.data();
+  std::size_t left = data.size();
+  __m128i state =
+      _mm_xor_si128(_mm_shuffle_epi8(load_vector(from), big_endian),
+                    _mm_set_epi64x(static_cast<long long>(std::uint64_t{value} << 48), 0));
+  for (from += kVectorBytes, left -= kVectorBytes; left >= kVectorBytes;
+       from += kVectorBytes, left -= kVectorBytes) {
+    const __m128i moved = _mm_xor_si128(_mm_clmulepi64_si128(state, factors, 0x11),
+                                        _mm_clmulepi64_si128(state, factors, 0x00));
+    state = _mm_xor_si128(moved, _mm_shuffle_epi8(load_vector(from), big_endian));
+  }
+  std::array<std::byte, kVectorBytes> rest;
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(rest.data()), _mm_shuffle_epi8(state, big_endian));
+  return crc16_t10_by_table(crc16_t10_by_table(0, rest), {from, left});
 }
 
 }  // namespace
@@ -128,7 +164,7 @@ void reverse_bits(std::span<std::byte> target) noexcept {
 }
 
 std::uint32_t crc32c(std::uint32_t value, std::span<const std::byte> data) noexcept {
-  static const bool kInstruction = has_crc_instruction();
+  static const bool kInstruction = has(bit_SSE4_2);
   return kInstruction ? crc32c_by_instruction(value, data) : crc32c_by_table(value, data);
 }
 
@@ -149,15 +185,23 @@ std::uint32_t crc32c_by_table(std::uint32_t value, std::span<const std::byte> da
 }
 
 std::uint16_t crc16_t10(std::uint16_t value, std::span<const std::byte> data) noexcept {
+  static const bool kFolding = has(bit_PCLMUL | bit_SSSE3);
+  return kFolding && data.size() >= kVectorBytes ? crc16_t10_by_folding(value, data)
+                                                 : crc16_t10_by_table(value, data);
+}
+
+std::uint16_t crc16_t10_by_table(std::uint16_t value, std::span<const std::byte> data) noexcept {
   const auto& slices = kT10Slices;
   const std::byte* from = data.data();
   std::size_t left = data.size();
   for (; left >= 8; left -= 8, from += 8) {
-    const std::uint64_t word = load_big<std::uint64_t>(from) ^ std::uint64_t{value} << 48;
-    value = static_cast<std::uint16_t>(slices[7][at(word >> 56)] ^ slices[6][at(word >> 48)] ^
-                                       slices[5][at(word >> 40)] ^ slices[4][at(word >> 32)] ^
-                                       slices[3][at(word >> 24)] ^ slices[2][at(word >> 16)] ^
-                                       slices[1][at(word >> 8)] ^ slices[0][at(word)]);
+    // Only the first two bytes depend on what was before; the others do not wait for it.
+    const auto word = load_big<std::uint64_t>(from);
+    const unsigned rest = slices[5][at(word >> 40)] ^ slices[4][at(word >> 32)] ^
+                          slices[3][at(word >> 24)] ^ slices[2][at(word >> 16)] ^
+                          slices[1][at(word >> 8)] ^ slices[0][at(word)];
+    const std::uint64_t first = word >> 48 ^ value;
+    value = static_cast<std::uint16_t>(slices[7][at(first >> 8)] ^ slices[6][at(first)] ^ rest);
   }
   for (; left > 0; --left, ++from) {
     const auto byte = std::to_integer<unsigned>(*from);

@@ -25,9 +25,13 @@ void reverse_bits(std::span<std::byte> target) noexcept;
 /// By table, on every CPU.
 [[nodiscard]] std::uint32_t crc32c_by_table(std::uint32_t value,
                                             std::span<const std::byte> data) noexcept;
-/// Goes on with the CRC-16 of T10 (0x18bb7), the guard of an integrity field; not reflected.
+/// Goes on with the CRC-16 of T10 (0x18bb7), the guard of an integrity field; not reflected. By
+/// products without carry if this CPU has them, else by table.
 [[nodiscard]] std::uint16_t crc16_t10(std::uint16_t value,
                                       std::span<const std::byte> data) noexcept;
+/// By table, on every CPU.
+[[nodiscard]] std::uint16_t crc16_t10_by_table(std::uint16_t value,
+                                               std::span<const std::byte> data) noexcept;
 
 // Little- and big-endian fields at any alignment. The built-in copies of a known size are moves,
 // not calls.

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <csetjmp>
 #include <cstring>
@@ -140,6 +141,21 @@ TEST_F(GuardedTest, a_read_only_page_is_a_write_fault) {
   EXPECT_TRUE(reach.fault.value().write);
 }
 
+TEST_F(GuardedTest, a_mapped_page_beyond_the_end_of_its_file_is_a_fault) {
+  const int file = ::memfd_create("short", 0);
+  ASSERT_EQ(::ftruncate(file, kPageBytes), 0);
+  void* const mapped = ::mmap(nullptr, 2 * kPageBytes, PROT_READ, MAP_SHARED, file, 0);
+  ASSERT_NE(mapped, MAP_FAILED);
+  std::vector<std::byte> into(2 * kPageBytes);
+  for (const PageFaults faults : {PageFaults::resolve, PageFaults::report}) {
+    const Reach reach = process_memory().read(into, reinterpret_cast<Address>(mapped) + 1, faults);
+    EXPECT_LE(reach.byte_count, kPageBytes - 1);
+    EXPECT_FALSE(reach.fault.value().write);
+  }
+  ::munmap(mapped, 2 * kPageBytes);
+  ::close(file);
+}
+
 TEST_F(GuardedTest, a_page_that_is_not_present_is_a_fault_only_if_asked) {
   const GuardedBuffer buffer(3 * kPageBytes);
   std::byte* const base = buffer.bytes().data();
@@ -192,6 +208,24 @@ TEST_F(GuardedTest, lines_are_flushed_up_to_the_first_page_that_is_not_there) {
   EXPECT_EQ(reach.byte_count, kPageBytes - 5);
   EXPECT_TRUE(reach.fault.has_value());
 }
+
+#if defined(__SANITIZE_THREAD__)
+TEST_F(GuardedTest, a_client_that_writes_while_the_device_reads_is_reported_as_a_race) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH(
+      {
+        std::vector<std::byte> shared(64);
+        std::vector<std::byte> into(64);
+        std::thread device([&] {
+          static_cast<void>(
+              process_memory().read(into, address_of(shared.data()), PageFaults::resolve));
+        });
+        shared[5] = std::byte{1};
+        device.join();
+      },
+      "data race");
+}
+#endif
 
 TEST_F(GuardedTest, a_fault_of_somebody_else_goes_to_the_handler_that_was_there_before) {
   EXPECT_DEATH(
