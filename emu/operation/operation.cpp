@@ -52,7 +52,9 @@ PageFaults Operation::faults(Memory& memory, Address first, std::size_t byte_cou
     const bool begins = first >= window.begin && first < window.end;
     if (begins && byte_count <= window.end - first) return PageFaults::resolve;
   }
-  const std::size_t known = memory.present(first, std::max(byte_count, kWindowBytes));
+  // No further than the transfer goes, more or less: beyond it there may be nothing.
+  const std::size_t ahead = std::max(byte_count, std::min(left(), kWindowBytes));
+  const std::size_t known = memory.present(first, ahead);
   if (known < byte_count) return PageFaults::report;
   windows_[next_window_++ % windows_.size()] = {first, first + known};
   return PageFaults::resolve;

@@ -273,16 +273,18 @@ std::size_t resident_up(Address first, std::size_t byte_count) noexcept {
   std::array<unsigned char, 128> present;
   const Address end = first + byte_count;
   Address page = first & ~Address{kPageBytes - 1};
+  std::size_t page_count_max = present.size();
   while (page < end) {
-    const std::size_t pages =
-        std::min<std::size_t>(present.size(), (end - page + kPageBytes - 1) / kPageBytes);
-    std::size_t known = pages;
-    if (::mincore(reinterpret_cast<void*>(page), pages * kPageBytes, present.data()) != 0) {
-      // Somewhere a page is not mapped: find it.
-      known = 1;
-      if (::mincore(reinterpret_cast<void*>(page), kPageBytes, present.data()) != 0) break;
+    const std::size_t page_count =
+        std::min<std::size_t>(page_count_max, (end - page + kPageBytes - 1) / kPageBytes);
+    auto* const place = reinterpret_cast<void*>(page);
+    if (::mincore(place, page_count * kPageBytes, present.data()) != 0) {
+      // Somewhere in there a page is not mapped: close in on it by halves.
+      if (page_count == 1) break;
+      page_count_max = page_count / 2;
+      continue;
     }
-    for (std::size_t index = 0; index < known; ++index, page += kPageBytes) {
+    for (std::size_t index = 0; index < page_count; ++index, page += kPageBytes) {
       if ((present.at(index) & 1U) == 0) return page > first ? page - first : 0;
     }
   }

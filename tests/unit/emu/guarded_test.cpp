@@ -141,6 +141,22 @@ TEST_F(GuardedTest, a_read_only_page_is_a_write_fault) {
   EXPECT_TRUE(reach.fault.value().write);
 }
 
+TEST_F(GuardedTest, presence_ends_at_the_first_page_that_is_absent_or_not_mapped) {
+  for (std::size_t page = 0; page < 40; ++page) {
+    const GuardedBuffer buffer(40 * kPageBytes);
+    std::byte* const base = buffer.bytes().data();
+    for (std::size_t touched = 0; touched < 40; ++touched) {
+      if (touched != page) base[touched * kPageBytes] = std::byte{1};
+    }
+    const std::size_t absent = page == 0 ? 0 : page * kPageBytes - 7;
+    EXPECT_EQ(process_memory().present(address_of(base) + 7, 50 * kPageBytes), absent);
+    base[page * kPageBytes] = std::byte{1};
+    EXPECT_EQ(process_memory().present(address_of(base) + 7, 50 * kPageBytes), 40 * kPageBytes - 7);
+    ::munmap(base + page * kPageBytes, kPageBytes);
+    EXPECT_EQ(process_memory().present(address_of(base) + 7, 50 * kPageBytes), absent);
+  }
+}
+
 TEST_F(GuardedTest, a_mapped_page_beyond_the_end_of_its_file_is_a_fault) {
   const int file = ::memfd_create("short", 0);
   ASSERT_EQ(::ftruncate(file, kPageBytes), 0);
