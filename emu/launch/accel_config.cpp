@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emu/launch/accel_config.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "emu/launch/values.hpp"
+
+namespace headrace::emu {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::size_t kNameMax = 63;
+constexpr std::uint64_t kSixteen = 15;
+
+/// Blanks out commas before a closing bracket, outside strings, so that every place stays the same.
+std::string without_trailing_commas(std::string_view json) {
+  std::string text(json);
+  std::optional<std::size_t> comma;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      in_string = c != '"';
+      continue;
+    }
+    if (c == ' ' || c == '\n' || c == '\t' || c == '\r') continue;
+    if ((c == '}' || c == ']') && comma) text[*comma] = ' ';
+    comma = c == ',' ? std::optional(i) : std::nullopt;
+    in_string = c == '"';
+  }
+  return text;
+}
+
+/// One object of the file, with where it is; takes its fields one by one and knows what is left.
+class Object {
+ public:
+  Object(const Json& json, std::string path) : json_(json), path_(std::move(path)) {}
+
+  [[nodiscard]] Error error(std::string_view field, std::string found, std::string remedy) const {
+    const std::string place = field.empty() ? path_ : fmt::format("{}.{}", path_, field);
+    return Error{.code = Code::corrupt_data,
+                 .os_errno = 0,
+                 .tried = "",
+                 .cause = fmt::format("{}: {}", place, found),
+                 .remedy = std::move(remedy)};
+  }
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+  /// A whole number from `least` to `most` into `into`, if the field is there.
+  template <typename T>
+  Result<void> take(const char* field, T& into, std::uint64_t least, std::uint64_t most) {
+    known_.insert(field);
+    if (!json_.contains(field)) return {};
+    const Json& value = json_[field];
+    const auto allowed = [&] {
+      return fmt::format("use a whole number from {} to {}", least, most);
+    };
+    if (!value.is_number_unsigned()) {
+      return fail(error(field, fmt::format("{} is no such number", value.dump()), allowed()));
+    }
+    const auto number = value.get<std::uint64_t>();
+    if (number < least || number > most) {
+      return fail(error(field, fmt::format("{} is out of range", number), allowed()));
+    }
+    into = static_cast<T>(number);
+    return {};
+  }
+  Result<void> take(const char* field, std::string& into) {
+    known_.insert(field);
+    if (!json_.contains(field)) return {};
+    if (!json_[field].is_string()) {
+      return fail(error(field, fmt::format("{} is no text", json_[field].dump()),
+                        "put it in quotation marks"));
+    }
+    into = json_[field].get<std::string>();
+    return {};
+  }
+  /// The objects of a list; none if the field is not there.
+  Result<std::vector<Object>> list(const char* field) {
+    known_.insert(field);
+    std::vector<Object> objects;
+    if (!json_.contains(field)) return objects;
+    const Json& value = json_[field];
+    if (!value.is_array()) return fail(error(field, "it is no list", "use [ ... ]"));
+    for (std::size_t i = 0; i < value.size(); ++i) {
+      const std::string path = fmt::format("{}.{}[{}]", path_, field, i);
+      if (!value[i].is_object()) {
+        return fail(Object(value, path).error("", "it is no object", "use { ... }"));
+      }
+      objects.emplace_back(value[i], path);
+    }
+    return objects;
+  }
+  /// Fails if a field was there that nobody took.
+  [[nodiscard]] Result<void> check_known() const {
+    for (const auto& [field, ignored] : json_.items()) {
+      if (!known_.contains(field)) {
+        std::string all;
+        for (const std::string& each : known_) all += (all.empty() ? "" : ", ") + each;
+        return fail(error(field, "there is no such field", "use one of " + all));
+      }
+    }
+    return {};
+  }
+  [[nodiscard]] bool has(const char* field) const { return json_.contains(field); }
+
+ private:
+  const Json& json_;
+  std::string path_;
+  std::set<std::string> known_;
+};
+
+/// "wq0.3" with kind "wq" and device 0: 3.
+std::optional<std::uint32_t> parse_member(std::string_view name, std::string_view kind,
+                                          std::uint32_t device, std::uint32_t count) {
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (name == fmt::format("{}{}.{}", kind, device, i)) return i;
+  }
+  return std::nullopt;
+}
+
+/// Reads the files of one device.
+class Reader {
+ public:
+  Reader(std::uint32_t device, DeviceConfig& config, DeviceExtras& extras)
+      : device_(device), config_(config), extras_(extras) {}
+
+  Result<void> read(Object& object);
+
+ private:
+  Result<std::uint32_t> member(Object& object, const char* kind, std::uint32_t count);
+  Result<void> read_group(Object& object);
+  Result<void> read_queue(Object& object, std::optional<std::uint32_t> group);
+  Result<void> read_engine(Object& object, std::optional<std::uint32_t> group);
+  Result<void> read_group_id(Object& object, std::optional<std::uint32_t> group,
+                             std::uint32_t& into);
+  [[nodiscard]] Result<void> check_queue(const Object& object, const QueueConfig& queue) const;
+  [[nodiscard]] Result<void> check_whole(const Object& object) const;
+
+  std::uint32_t device_;
+  DeviceConfig& config_;
+  DeviceExtras& extras_;
+  std::set<std::string> seen_;
+};
+
+#define HEADRACE_TRY(expression)                                          \
+  do {                                                                    \
+    if (auto tried_ = (expression); !tried_) return fail(tried_.error()); \
+  } while (false)
+
+Result<std::uint32_t> Reader::member(Object& object, const char* kind, std::uint32_t count) {
+  std::string name;
+  HEADRACE_TRY(object.take("dev", name));
+  const auto index = parse_member(name, kind, device_, count);
+  if (!index) {
+    return fail(object.error(
+        "dev", fmt::format("'{}' is no {} of dsa{}", name, kind, device_),
+        fmt::format("use {}{}.0 to {}{}.{}", kind, device_, kind, device_, count - 1)));
+  }
+  if (!seen_.insert(name).second) {
+    return fail(object.error("dev", fmt::format("{} is there twice", name), "name it once"));
+  }
+  return *index;
+}
+
+Result<void> Reader::read_group_id(Object& object, std::optional<std::uint32_t> group,
+                                   std::uint32_t& into) {
+  std::uint32_t said = group.value_or(kNoGroup);
+  // An ungrouped one says -1.
+  const Result<void> taken = object.take("group_id", said, 0, kGroupMax - 1);
+  if (group) {
+    HEADRACE_TRY(taken);
+    if (said != *group) {
+      return fail(object.error("group_id", fmt::format("{} is not the group that it lies in", said),
+                               fmt::format("use {}, or move it", *group)));
+    }
+  }
+  into = group.value_or(kNoGroup);
+  return {};
+}
+
+Result<void> Reader::read_queue(Object& object, std::optional<std::uint32_t> group) {
+  const auto index = member(object, "wq", kQueueMax);
+  if (!index) return fail(index.error());
+  QueueConfig& queue = config_.queues[*index];
+  std::string mode = "dedicated";
+  std::string opcodes;
+  std::uint32_t block_on_fault = 0;
+  std::uint32_t ats_disable = 0;
+  std::uint32_t prs_disable = 0;
+  HEADRACE_TRY(read_group_id(object, group, queue.group));
+  HEADRACE_TRY(object.take("mode", mode));
+  HEADRACE_TRY(object.take("size", queue.size, 0, kEntryMax));
+  HEADRACE_TRY(object.take("threshold", queue.threshold, 0, kEntryMax));
+  HEADRACE_TRY(object.take("priority", queue.priority, 0, kSixteen));
+  HEADRACE_TRY(object.take("block_on_fault", block_on_fault, 0, 1));
+  HEADRACE_TRY(object.take("max_batch_size", queue.batch_max, 1, kBatchMax));
+  HEADRACE_TRY(object.take("max_transfer_size", queue.transfer_bytes_max, 1, kTransferBytesMax));
+  HEADRACE_TRY(object.take("type", queue.type));
+  HEADRACE_TRY(object.take("name", queue.name));
+  HEADRACE_TRY(object.take("driver_name", queue.driver_name));
+  HEADRACE_TRY(object.take("ats_disable", ats_disable, 0, 1));
+  HEADRACE_TRY(object.take("prs_disable", prs_disable, 0, 1));
+  HEADRACE_TRY(object.take("op_config", opcodes));
+  HEADRACE_TRY(object.check_known());
+  queue.batch_max = std::bit_ceil(queue.batch_max);
+  queue.transfer_bytes_max = std::bit_ceil(queue.transfer_bytes_max);
+  queue.block_on_fault = block_on_fault != 0;
+  extras_.ats_disable[*index] = ats_disable != 0;
+  extras_.prs_disable[*index] = prs_disable != 0;
+  if (mode != "shared" && mode != "dedicated") {
+    return fail(object.error("mode", fmt::format("there is no mode '{}'", mode),
+                             "use shared or dedicated"));
+  }
+  queue.mode = mode == "shared" ? dsa::QueueMode::shared : dsa::QueueMode::dedicated;
+  if (!opcodes.empty()) {
+    const auto bits = parse_bitmap(opcodes);
+    if (!bits) {
+      return fail(object.error("op_config", fmt::format("'{}' is no bitmap", opcodes),
+                               "use up to eight words of hexadecimal digits with commas between"));
+    }
+    queue.op_config = *bits;
+  }
+  return check_queue(object, queue);
+}
+
+Result<void> Reader::check_queue(const Object& object, const QueueConfig& queue) const {
+  if (queue.type != "none" && queue.type != "user") {
+    return fail(object.error("type", fmt::format("'{}' is not emulated", queue.type),
+                             "use user, or none for a WQ that is not set up"));
+  }
+  if (queue.size == 0 || queue.type == "none") {
+    return {};
+  }
+  if (queue.group == kNoGroup) {
+    return fail(object.error("", "a WQ of type user needs a group",
+                             "put it into the grouped_workqueues of one"));
+  }
+  if (queue.priority == 0) {
+    return fail(object.error("priority", "a WQ of type user needs one", "use 1 to 15"));
+  }
+  if (queue.name.empty() || queue.name.size() > kNameMax) {
+    return fail(object.error("name", "a WQ of type user needs one",
+                             fmt::format("use 1 to {} characters", kNameMax)));
+  }
+  if (queue.driver_name != "user") {
+    return fail(object.error("driver_name", fmt::format("'{}' is not emulated", queue.driver_name),
+                             "use user"));
+  }
+  const bool shared = queue.mode == dsa::QueueMode::shared;
+  if (shared && (queue.threshold == 0 || queue.threshold > queue.size)) {
+    return fail(object.error(
+        "threshold",
+        fmt::format("{} does not suit a shared WQ of size {}", queue.threshold, queue.size),
+        fmt::format("use 1 to {}", queue.size)));
+  }
+  if (!shared && queue.threshold != 0) {
+    return fail(object.error("threshold", "a dedicated WQ has none", "use 0, or leave it out"));
+  }
+  return {};
+}
+
+Result<void> Reader::read_engine(Object& object, std::optional<std::uint32_t> group) {
+  const auto index = member(object, "engine", kEngineMax);
+  if (!index) return fail(index.error());
+  HEADRACE_TRY(read_group_id(object, group, config_.engine_groups[*index]));
+  return object.check_known();
+}
+
+Result<void> Reader::read_group(Object& object) {
+  const auto index = member(object, "group", kGroupMax);
+  if (!index) return fail(index.error());
+  GroupExtras& extras = extras_.groups[*index];
+  for (const char* field : {"read_buffers_reserved", "tokens_reserved"}) {
+    HEADRACE_TRY(object.take(field, extras.read_buffers_reserved, 0, kReadBufferMax));
+  }
+  for (const char* field : {"read_buffers_allowed", "tokens_allowed"}) {
+    HEADRACE_TRY(object.take(field, extras.read_buffers_allowed, 0, kReadBufferMax));
+  }
+  for (const char* field : {"use_read_buffer_limit", "use_token_limit"}) {
+    HEADRACE_TRY(object.take(field, extras.use_read_buffer_limit, 0, 1));
+  }
+  HEADRACE_TRY(object.take("traffic_class_a", extras.traffic_class_a, 0, 7));
+  HEADRACE_TRY(object.take("traffic_class_b", extras.traffic_class_b, 0, 7));
+  HEADRACE_TRY(object.take("desc_progress_limit", extras.desc_progress_limit, 0, 3));
+  HEADRACE_TRY(object.take("batch_progress_limit", extras.batch_progress_limit, 0, 3));
+  auto queues = object.list("grouped_workqueues");
+  if (!queues) return fail(queues.error());
+  for (Object& queue : *queues) HEADRACE_TRY(read_queue(queue, *index));
+  auto engines = object.list("grouped_engines");
+  if (!engines) return fail(engines.error());
+  for (Object& engine : *engines) HEADRACE_TRY(read_engine(engine, *index));
+  HEADRACE_TRY(object.check_known());
+  if (!queues->empty() && engines->empty()) {
+    return fail(
+        object.error("grouped_engines", "a group with WQs has no engine", "give it at least one"));
+  }
+  return {};
+}
+
+Result<void> Reader::check_whole(const Object& object) const {
+  std::uint64_t total = 0;
+  for (const QueueConfig& queue : config_.queues) total += queue.size;
+  if (total > kEntryMax) {
+    return fail(object.error(
+        "groups", fmt::format("the sizes of the WQs of dsa{} add up to {}", device_, total),
+        fmt::format("share out {} at most", kEntryMax)));
+  }
+  return {};
+}
+
+Result<void> Reader::read(Object& object) {
+  for (const char* field : {"read_buffer_limit", "token_limit"}) {
+    HEADRACE_TRY(object.take(field, config_.read_buffer_limit, 0, kReadBufferMax));
+  }
+  auto groups = object.list("groups");
+  if (!groups) return fail(groups.error());
+  for (Object& group : *groups) HEADRACE_TRY(read_group(group));
+  auto queues = object.list("ungrouped_workqueues");
+  if (!queues) return fail(queues.error());
+  for (Object& queue : *queues) HEADRACE_TRY(read_queue(queue, std::nullopt));
+  auto engines = object.list("ungrouped_engines");
+  if (!engines) return fail(engines.error());
+  for (Object& engine : *engines) HEADRACE_TRY(read_engine(engine, std::nullopt));
+  HEADRACE_TRY(object.check_known());
+  return check_whole(object);
+}
+
+std::optional<std::uint32_t> parse_device(const std::string& name) {
+  for (std::uint32_t d = 0; d < kDeviceMax; ++d) {
+    if (name == fmt::format("dsa{}", d)) return d;
+  }
+  return std::nullopt;
+}
+
+Result<AccelConfig> parse_devices(const Json& json) {
+  AccelConfig config;
+  if (!json.is_array() || json.empty()) {
+    return fail(Object(json, "the whole").error("", "it is no list of devices", "use [ {...} ]"));
+  }
+  std::set<std::uint32_t> seen;
+  for (std::size_t i = 0; i < json.size(); ++i) {
+    Object object(json[i], fmt::format("[{}]", i));
+    if (!json[i].is_object()) return fail(object.error("", "it is no object", "use { ... }"));
+    std::string name;
+    HEADRACE_TRY(object.take("dev", name));
+    const auto device = parse_device(name);
+    if (!device) {
+      return fail(object.error("dev", fmt::format("'{}' is no device", name),
+                               fmt::format("use dsa0 to dsa{}", kDeviceMax - 1)));
+    }
+    if (!seen.insert(*device).second) {
+      return fail(object.error("dev", fmt::format("{} is there twice", name), "name it once"));
+    }
+    if (config.devices.size() <= *device) {
+      config.devices.resize(*device + 1);
+      config.extras.resize(*device + 1);
+    }
+    HEADRACE_TRY(Reader(*device, config.devices[*device], config.extras[*device]).read(object));
+  }
+  return config;
+}
+
+}  // namespace
+
+Result<AccelConfig> parse_accel_config(std::string_view json, const std::string& file_name) {
+  const std::string tried = fmt::format("read the configuration '{}'", file_name);
+  Json parsed;
+  try {
+    parsed = Json::parse(without_trailing_commas(json));
+  } catch (const Json::parse_error& error) {
+    const std::size_t place = std::min(error.byte, json.size());
+    const auto line =
+        1 + std::count(json.begin(), json.begin() + static_cast<std::ptrdiff_t>(place), '\n');
+    return fail(Code::corrupt_data, tried, fmt::format("line {} is not JSON", line),
+                "write one with 'accel-config save-config'");
+  }
+  auto config = parse_devices(parsed);
+  if (!config) {
+    Error error = config.error();
+    error.tried = tried;
+    return fail(std::move(error));
+  }
+  return config;
+}
+
+}  // namespace headrace::emu

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// Driver: the kernel's side of a DSA, as the idxd driver shows it: the files below /sys/bus/dsa,
+// /sys/devices, /sys/module/idxd and /dev/dsa, and what reading and writing them does to the
+// devices. Each rule is idxd's: file mode, what may be written when, errno, cmd_status. WQs of type
+// kernel (the driver dmaengine) have no driver here.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "emu/device/device.hpp"
+#include "emu/launch/tree.hpp"
+#include "headrace/base/mutex.hpp"
+
+namespace headrace::emu {
+
+// Where the parts of the tree belong in the namespace of the command.
+inline constexpr std::string_view kBusPath = "/sys/bus/dsa";
+/// A PCI domain that no machine has, so that it collides with nothing real.
+inline constexpr std::string_view kRootPath = "/sys/devices/pcid5a0:00";
+inline constexpr std::string_view kModulePath = "/sys/module/idxd";
+inline constexpr std::string_view kPortalPath = "/dev/dsa";
+inline constexpr std::string_view kTracePath = "/dev/dsa-emulator/trace";
+
+/// What sysfs shows and keeps but the model has no use for.
+struct GroupExtras {
+  std::uint32_t read_buffers_reserved = 0;
+  std::uint32_t read_buffers_allowed = kReadBufferMax;
+  std::uint32_t use_read_buffer_limit = 0;
+  std::uint32_t traffic_class_a = 1;  // idxd's default for DSA 1.0.
+  std::uint32_t traffic_class_b = 1;
+  std::uint32_t desc_progress_limit = 0;
+  std::uint32_t batch_progress_limit = 0;
+};
+
+struct DeviceExtras {
+  std::array<GroupExtras, kGroupMax> groups{};
+  std::array<bool, kQueueMax> ats_disable{};
+  std::array<bool, kQueueMax> prs_disable{};
+};
+
+/// Threading: shared.
+class Driver {
+ public:
+  Driver(Control& control, std::vector<DeviceExtras> extras);
+
+  /// Adds every file. The nodes refer to this object.
+  void add_files(Tree& tree);
+
+  /// Enables a device, or a WQ, as a write to `bind` does: 0 or the errno, and cmd_status is set.
+  int bind_device(DeviceId device);
+  int bind_queue(DeviceId device, QueueId queue, std::string_view driver_name = "user");
+  int unbind_device(DeviceId device);
+  int unbind_queue(DeviceId device, QueueId queue);
+
+ private:
+  void add_bus(Tree& tree);
+  void add_module(Tree& tree) const;
+  void add_device(Tree& tree, DeviceId device);
+  void add_group(Tree& tree, DeviceId device, std::uint32_t group);
+  void add_engine(Tree& tree, DeviceId device, std::uint32_t engine);
+  void add_queue(Tree& tree, DeviceId device, QueueId queue);
+  void add_queue_settings(Tree& tree, const std::string& path, DeviceId device, QueueId queue);
+  void add_driver(Tree& tree, const std::string& name);
+
+  [[nodiscard]] bool is_device_on(DeviceId device) const;
+  [[nodiscard]] bool is_queue_on(DeviceId device, QueueId queue) const;
+  /// Changes the configuration of a device by `change`, which gives 0 or an errno.
+  int change(DeviceId device, const std::function<int(DeviceConfig&)>& change);
+  /// The same for one WQ, which must be disabled (EPERM).
+  int change_queue(DeviceId device, QueueId queue, const std::function<int(QueueConfig&)>& change);
+  int bind(std::string_view driver, std::string_view name);
+  int unbind(std::string_view driver, std::string_view name);
+
+  Control& control_;
+  Mutex mutex_;  ///< One writer of configuration at a time.
+  std::vector<DeviceExtras> extras_;
+};
+
+/// The directory of a device below kRootPath.
+[[nodiscard]] std::string device_path(DeviceId device);
+
+}  // namespace headrace::emu

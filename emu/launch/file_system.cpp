@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0
+#define FUSE_USE_VERSION 312
+#include "emu/launch/file_system.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fuse.h>
+#include <fuse_log.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <thread>
+
+#include "emu/launch/driver.hpp"
+#include "emu/launch/process.hpp"
+#include "headrace/base/atomic.hpp"
+#include "headrace/base/mutex.hpp"
+
+namespace headrace::emu {
+namespace {
+
+constexpr off_t kPageBytes = 4096;
+/// Of requests that wait at once: write() waits for its descriptor.
+constexpr unsigned kThreadMax = 64;
+/// How long a write() waits for its descriptor before it gives up with EAGAIN.
+constexpr std::chrono::seconds kWriteWaitMax{30};
+
+/// What stands behind an open file.
+struct OpenFile {
+  const Node* node;
+  std::int32_t process_id;
+};
+
+/// Everything that is served; set once.
+struct Served {
+  const Tree* tree;
+  Control* control;
+  bool refuse_mmap;
+  int trace_file;
+};
+
+/// The message that libfuse would have printed last.
+Mutex log_mutex;
+std::string& last_log() {
+  static std::string text;
+  return text;
+}
+void keep_log(fuse_log_level, const char* format, std::va_list arguments) {
+  std::array<char, 512> text{};
+  std::vsnprintf(text.data(), text.size(), format, arguments);
+  const Lock lock(log_mutex);
+  if (text[0] != '\0') last_log() = text.data();
+}
+
+/// Directories that are bound into the namespace, and the trace: there from the beginning.
+Tree make_skeleton() {
+  Tree tree;
+  for (const std::string_view path : {kBusPath, kRootPath, kModulePath, kPortalPath}) {
+    tree.add(std::string(path), {});
+  }
+  tree.add(std::string(kTracePath), {.kind = NodeKind::trace, .permissions = 0222});
+  return tree;
+}
+
+class Server final : public FileSystem {
+ public:
+  explicit Server(std::string mount_point) : mount_point_(std::move(mount_point)) {}
+  Result<void> start();
+  void publish(const Tree& tree, Control& control, bool refuse_mmap, int trace_file) override {
+    published_ = {&tree, &control, refuse_mmap, trace_file};
+    // edge: emu-files-published (release)
+    served_.store_release(&published_);
+  }
+  void detach() override;
+
+  /// Null before publish().
+  const Served* served() const {
+    // edge: emu-files-published (acquire)
+    return served_.load_acquire();
+  }
+  const Node* find(const char* path) const {
+    const Served* now = served();
+    return now != nullptr ? now->tree->find(path) : skeleton_.find(path);
+  }
+  const Tree& tree() const {
+    const Served* now = served();
+    return now != nullptr ? *now->tree : skeleton_;
+  }
+  int append_trace(std::string_view lines);
+
+ private:
+  std::string mount_point_;
+  const Tree skeleton_ = make_skeleton();
+  Served published_{};
+  Atomic<Served*> served_;
+  Mutex trace_mutex_;
+};
+
+Server& server() {
+  return *static_cast<Server*>(fuse_get_context()->private_data);
+}
+OpenFile& opened(const fuse_file_info* info) {
+  return *reinterpret_cast<OpenFile*>(info->fh);
+}
+
+void fill(const Node& node, struct stat& status) {
+  status = {};
+  status.st_ino = node.number;
+  status.st_uid = ::geteuid();
+  status.st_gid = ::getegid();
+  status.st_nlink = 1;
+  status.st_blksize = kPageBytes;
+  static const std::time_t started = std::time(nullptr);
+  status.st_atime = status.st_mtime = status.st_ctime = started;
+  switch (node.kind) {
+    case NodeKind::directory:
+      status.st_mode = S_IFDIR | node.permissions;
+      status.st_nlink = 2;
+      break;
+    case NodeKind::link:
+      status.st_mode = S_IFLNK | node.permissions;
+      status.st_size = static_cast<off_t>(node.target.size());
+      break;
+    case NodeKind::attribute:
+    case NodeKind::portal:
+      status.st_mode = S_IFREG | node.permissions;
+      status.st_size = kPageBytes;
+      break;
+    case NodeKind::trace:
+      status.st_mode = S_IFREG | node.permissions;
+      break;
+  }
+}
+
+int get_attributes(const char* path, struct stat* status, fuse_file_info* info) {
+  const Node* node = info != nullptr ? opened(info).node : server().find(path);
+  if (node == nullptr) return -ENOENT;
+  fill(*node, *status);
+  return 0;
+}
+
+int read_link(const char* path, char* target, std::size_t room) {
+  const Node* node = server().find(path);
+  if (node == nullptr) return -ENOENT;
+  if (node->kind != NodeKind::link || room == 0) return -EINVAL;
+  const std::size_t count = node->target.copy(target, room - 1);
+  target[count] = '\0';
+  return 0;
+}
+
+int read_directory(const char* path, void* into, fuse_fill_dir_t add, off_t, fuse_file_info*,
+                   fuse_readdir_flags) {
+  const Tree& tree = server().tree();
+  const std::string parent = path;
+  add(into, ".", nullptr, 0, fuse_fill_dir_flags{});
+  add(into, "..", nullptr, 0, fuse_fill_dir_flags{});
+  for (const std::string& name : tree.list(parent)) {
+    const Node* node = tree.find(parent == "/" ? "/" + name : parent + "/" + name);
+    if (node == nullptr) continue;
+    struct stat status{};
+    fill(*node, status);
+    add(into, name.c_str(), &status, 0, fuse_fill_dir_flags{});
+  }
+  return 0;
+}
+
+/// idxd_cdev_open: a WQ that is not enabled has no device, a dedicated one serves one client.
+int open_portal(const Served& served, const Node& node) {
+  if (served.control->phase(node.device, node.queue) != QueuePhase::enabled) return -ENXIO;
+  // A client may have died a moment ago.
+  static_cast<void>(served.control->reap());
+  return served.control->open_queue(node.device, node.queue) ? 0 : -EBUSY;
+}
+
+int open_file(const char* path, fuse_file_info* info) {
+  const Served* served = server().served();
+  const Node* node = server().find(path);
+  if (node == nullptr) return -ENOENT;
+  if (served == nullptr) return -EAGAIN;
+  const int access = info->flags & O_ACCMODE;
+  switch (node->kind) {
+    case NodeKind::attribute:
+      // Root passes any mode; sysfs still refuses what has no function.
+      if (access != O_WRONLY && !node->show) return -EACCES;
+      if (access != O_RDONLY && !node->store) return -EACCES;
+      info->direct_io = 1;
+      break;
+    case NodeKind::trace:
+      info->direct_io = 1;
+      break;
+    case NodeKind::portal:
+      if (const int error = open_portal(*served, *node); error != 0) return error;
+      // Past the page cache, a file cannot be mapped for shared writing.
+      info->direct_io = served->refuse_mmap ? 1 : 0;
+      break;
+    case NodeKind::directory:
+    case NodeKind::link:
+      return -EINVAL;
+  }
+  auto file =
+      std::make_unique<OpenFile>(OpenFile{node, process_of_thread(fuse_get_context()->pid)});
+  info->fh = reinterpret_cast<std::uint64_t>(file.release());
+  return 0;
+}
+
+int release_file(const char*, fuse_file_info* info) {
+  const std::unique_ptr<OpenFile> file(&opened(info));
+  const Served* served = server().served();
+  if (file->node->kind == NodeKind::portal && served != nullptr) {
+    served->control->release_queue(file->node->device, file->node->queue);
+    static_cast<void>(served->control->reap());
+  }
+  return 0;
+}
+
+int read_file(const char*, char* into, std::size_t count, off_t offset, fuse_file_info* info) {
+  const Node& node = *opened(info).node;
+  if (node.kind == NodeKind::portal) {
+    // What a mapping shows; a device file has nothing to read, and nobody reads it.
+    if (offset >= kPageBytes) return 0;
+    const std::size_t given = std::min(count, static_cast<std::size_t>(kPageBytes - offset));
+    std::memset(into, 0, given);
+    return static_cast<int>(given);
+  }
+  if (!node.show) return -EIO;
+  const std::string text = node.show();
+  if (static_cast<std::size_t>(offset) >= text.size()) return 0;
+  return static_cast<int>(text.copy(into, count, static_cast<std::size_t>(offset)));
+}
+
+/// idxd_cdev_write: whole descriptors, one after the other; what was taken before an error counts.
+int write_portal(const Served& served, const OpenFile& file, std::span<const char> bytes) {
+  const std::int32_t thread = fuse_get_context()->pid;
+  if (thread != file.process_id && process_of_thread(thread) != file.process_id) {
+    return -EPERM;  // An fd inherited over fork: the descriptors' addresses are another process's.
+  }
+  std::size_t written = 0;
+  while (written + sizeof(dsa::Descriptor) <= bytes.size()) {
+    dsa::Descriptor descriptor;
+    std::memcpy(&descriptor, bytes.data() + written, sizeof descriptor);
+    int error = 0;
+    // A misaligned record would end in a device error that nobody sees. [S] idxd_submit_user_...
+    if (descriptor.opcode == DSA_OPCODE_BATCH ||
+        descriptor.completion_addr % sizeof(dsa::CompletionRecord) != 0) {
+      error = -EINVAL;
+    } else {
+      const auto done = served.control->submit_for(file.process_id, file.node->device,
+                                                   file.node->queue, descriptor, kWriteWaitMax);
+      if (!done) {
+        error = done.error().code == Code::invalid_argument    ? -EINVAL
+                : done.error().code == Code::capacity_exceeded ? -EAGAIN
+                                                               : -EIO;
+      }
+    }
+    if (error != 0) return written != 0 ? static_cast<int>(written) : error;
+    written += sizeof descriptor;
+  }
+  return static_cast<int>(written);
+}
+
+int write_file(const char*, const char* from, std::size_t count, off_t, fuse_file_info* info) {
+  // Stores into the mapped page that no trap caught: a page, not descriptors.
+  if (info->writepage != 0) return static_cast<int>(count);
+  const OpenFile& file = opened(info);
+  const Served* served = server().served();
+  if (served == nullptr) return -EAGAIN;
+  switch (file.node->kind) {
+    case NodeKind::portal:
+      return write_portal(*served, file, {from, count});
+    case NodeKind::trace:
+      return server().append_trace({from, count});
+    case NodeKind::attribute: {
+      const int error = file.node->store ? file.node->store({from, count}) : EIO;
+      return error == 0 ? static_cast<int>(count) : -error;
+    }
+    case NodeKind::directory:
+    case NodeKind::link:
+      break;
+  }
+  return -EINVAL;
+}
+
+int truncate_file(const char*, off_t, fuse_file_info*) {
+  return 0;  // As in sysfs: a write replaces the whole value anyway.
+}
+
+void* start_serving(fuse_conn_info*, fuse_config* config) {
+  config->use_ino = 1;
+  config->entry_timeout = 0;
+  config->attr_timeout = 0;
+  config->negative_timeout = 0;
+  return fuse_get_context()->private_data;
+}
+
+fuse_operations operations() {
+  fuse_operations all{};
+  all.getattr = get_attributes;
+  all.readlink = read_link;
+  all.readdir = read_directory;
+  all.open = open_file;
+  all.release = release_file;
+  all.read = read_file;
+  all.write = write_file;
+  all.truncate = truncate_file;
+  all.init = start_serving;
+  return all;
+}
+
+Failure cannot_mount() {
+  std::string said;
+  {
+    const Lock lock(log_mutex);
+    said = last_log();
+  }
+  while (said.ends_with('\n') || said.ends_with('.')) said.pop_back();
+  const bool no_device = ::access("/dev/fuse", F_OK) != 0;
+  const std::string tried = "serve the files of the emulated devices by FUSE";
+  if (no_device) {
+    return fail(Code::unsupported, tried, "there is no /dev/fuse",
+                "load the kernel module fuse, or give the container the device "
+                "(docker run --device /dev/fuse --cap-add SYS_ADMIN)");
+  }
+  if (::geteuid() != 0 && said.find("fusermount3") != std::string::npos &&
+      said.find("No such file") != std::string::npos) {
+    return fail(Code::unsupported, tried, "there is no fusermount3 in PATH",
+                "install the package fuse3");
+  }
+  return fail(Code::permission_denied, tried, said.empty() ? "the mount was refused" : said,
+              ::geteuid() == 0
+                  ? "this root lacks CAP_SYS_ADMIN: give it (docker run --cap-add SYS_ADMIN)"
+                  : "fusermount3 has to be set-user-ID root, and users may have to be allowed to "
+                    "use it");
+}
+
+Result<void> Server::start() {
+  fuse_set_log_func(keep_log);
+  std::string options = "default_permissions,fsname=headrace-emulator,subtype=dsa";
+  // Root's programs may become other users; a user's mount is the user's alone.
+  if (::geteuid() == 0) options += ",allow_other";
+  std::array<std::string, 3> words{"headrace-emulator", "-o", options};
+  std::array<char*, 3> pointers{words[0].data(), words[1].data(), words[2].data()};
+  fuse_args arguments = FUSE_ARGS_INIT(static_cast<int>(pointers.size()), pointers.data());
+  const fuse_operations table = operations();
+  fuse* made = fuse_new(&arguments, &table, sizeof table, this);
+  fuse_opt_free_args(&arguments);
+  if (made == nullptr) return cannot_mount();
+  if (fuse_mount(made, mount_point_.c_str()) != 0) {
+    fuse_destroy(made);
+    return cannot_mount();
+  }
+  // It serves until the process ends: what still waits for an answer then gets ENOTCONN.
+  std::thread([made] {
+    fuse_loop_config* config = fuse_loop_cfg_create();
+    fuse_loop_cfg_set_max_threads(config, kThreadMax);
+    fuse_loop_mt(made, config);
+    fuse_loop_cfg_destroy(config);
+  }).detach();
+  return {};
+}
+
+void Server::detach() {
+  if (::umount2(mount_point_.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW) == 0) return;
+  const std::array<std::string, 6> words{"fusermount3", "-u", "-z", "-q", "--", mount_point_};
+  static_cast<void>(run_quietly(words));
+}
+
+int Server::append_trace(std::string_view lines) {
+  const Lock lock(trace_mutex_);
+  const int file = published_.trace_file;
+  std::size_t written = 0;
+  while (written < lines.size()) {
+    const ssize_t count = ::write(file, lines.data() + written, lines.size() - written);
+    if (count < 0 && errno != EINTR) return -errno;
+    if (count > 0) written += static_cast<std::size_t>(count);
+  }
+  return static_cast<int>(lines.size());
+}
+
+}  // namespace
+
+Result<std::unique_ptr<FileSystem>> FileSystem::mount(const std::string& mount_point) {
+  auto made = std::make_unique<Server>(mount_point);
+  if (auto started = made->start(); !started) return fail(started.error());
+  return std::unique_ptr<FileSystem>(std::move(made));
+}
+
+}  // namespace headrace::emu

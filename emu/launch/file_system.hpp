@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// FileSystem: serves a Tree by FUSE. Attributes are read and written past any cache; portals are
+// pages that can be mapped, opened by the driver's rules, and take descriptors by write().
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "emu/device/device.hpp"
+#include "emu/launch/tree.hpp"
+#include "headrace/base/result.hpp"
+
+namespace headrace::emu {
+
+/// Threading: shared.
+class FileSystem {
+ public:
+  /// Mounts on the directory `mount_point` and serves from threads of its own. Until publish()
+  /// there are directories only. Threads start here: whoever forks does so before.
+  ///
+  /// Fails: unsupported or permission_denied, saying what this machine lacks.
+  static Result<std::unique_ptr<FileSystem>> mount(const std::string& mount_point);
+  FileSystem(const FileSystem&) = delete;
+  FileSystem& operator=(const FileSystem&) = delete;
+  /// Ends the connection: whatever still uses the files gets ENOTCONN. Joins.
+  virtual ~FileSystem() = default;
+
+  /// Serves `tree` from now on; both must outlive this object. Lines of the trace are appended to
+  /// `trace_file` if that is no -1.
+  virtual void publish(const Tree& tree, Control& control, bool refuse_mmap, int trace_file) = 0;
+  /// Takes the mount away from `mount_point`; whoever holds it elsewhere keeps it.
+  virtual void detach() = 0;
+
+ protected:
+  FileSystem() = default;
+};
+
+}  // namespace headrace::emu

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emu/launch/launch.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "emu/device/device.hpp"
+#include "emu/device/faults.hpp"
+#include "emu/launch/accel_config.hpp"
+#include "emu/launch/driver.hpp"
+#include "emu/launch/file_system.hpp"
+#include "emu/launch/guard.hpp"
+#include "emu/launch/program.hpp"
+#include "emu/launch/report.hpp"
+#include "emu/launch/runner.hpp"
+#include "emu/launch/sandbox.hpp"
+
+namespace headrace::emu {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kPreloadName = "libheadrace-dsa-trap.so";
+constexpr std::size_t kTextBytesMax = 16U << 20U;
+
+/// What the command will find, put together before anything is started.
+struct Plan {
+  EmulatorConfig config;
+  std::vector<DeviceExtras> extras;
+  std::string preload_path;
+  Program program;
+};
+
+Result<std::string> load_text(const std::string& option, const std::string& path) {
+  const std::string tried = fmt::format("read '{}' ({})", path, option);
+  std::error_code error;
+  if (fs::is_directory(path, error)) {
+    return fail(Code::invalid_argument, tried, "it is a directory", "name a file");
+  }
+  std::ifstream file(path, std::ios::binary);
+  if (!file) {
+    return fail(fs::exists(path, error) ? Code::permission_denied : Code::not_found, tried,
+                fs::exists(path, error) ? "it may not be read" : "there is no such file",
+                "name another one");
+  }
+  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (text.size() > kTextBytesMax) {
+    return fail(Code::corrupt_data, tried, "it is longer than 16 MiB", "name the right file");
+  }
+  return text;
+}
+
+Result<std::string> find_preload(const Options& options) {
+  std::error_code error;
+  const fs::path own = fs::read_symlink("/proc/self/exe", error);
+  const std::string path = options.preload_path.value_or(own.parent_path() / kPreloadName);
+  const std::string tried = "find the library that catches a program's submissions";
+  if (::access(path.c_str(), R_OK) != 0) {
+    return fail(Code::not_found, tried, fmt::format("'{}' cannot be read", path),
+                "install Headrace anew, or name it with --preload");
+  }
+  return std::string(fs::canonical(path, error));
+}
+
+/// A name that begins so is what DPDK's driver looks for: it takes each such WQ for a dedicated
+/// one.
+constexpr std::string_view kDpdkPrefix = "dpdk_";
+
+DeviceConfig make_device(const Options& options) {
+  const bool shared = options.queues != QueueChoice::dedicated;
+  const bool dedicated = options.queues != QueueChoice::shared;
+  DeviceConfig device =
+      default_device(shared ? 1 : 0, dedicated ? 1 : 0, options.engine_count, options.queue_name);
+  std::uint32_t number = 0;
+  for (QueueConfig& queue : device.queues) {
+    if (queue.size == 0) continue;
+    const bool kept_from_dpdk =
+        options.queue_name.starts_with(kDpdkPrefix) && queue.mode == dsa::QueueMode::shared;
+    queue.name = kept_from_dpdk ? "shared" : fmt::format("{}{}", options.queue_name, number++);
+  }
+  return device;
+}
+
+Result<Plan> make_plan(const Options& options) {
+  Plan plan;
+  plan.program = judge_program(options.command.front());
+  if (plan.program.refusal.exit_code != 0) return plan;
+  if (options.config_path) {
+    const auto text = load_text("--config", *options.config_path);
+    if (!text) return fail(text.error());
+    auto parsed = parse_accel_config(*text, *options.config_path);
+    if (!parsed) return fail(parsed.error());
+    plan.config.devices = std::move(parsed->devices);
+    plan.extras = std::move(parsed->extras);
+  } else {
+    plan.config.devices.assign(options.device_count, make_device(options));
+  }
+  for (const DeviceConfig& device : plan.config.devices) {
+    if (auto sound = check(device); !sound) return fail(sound.error());
+  }
+  if (options.faults_path) {
+    const auto text = load_text("--faults", *options.faults_path);
+    if (!text) return fail(text.error());
+    auto script = parse_fault_script(*text, *options.faults_path);
+    if (!script) return fail(script.error());
+    plan.config.faults = *script;
+  }
+  plan.config.pace = options.pace;
+  if (options.seed) {
+    plan.config.schedule = Schedule::deterministic;
+    plan.config.run_in_submission = true;
+    plan.config.seed = *options.seed;
+  }
+  if (options.statistics_path) {
+    if (auto good = check_writable("--stats", *options.statistics_path); !good) {
+      return fail(good.error());
+    }
+  }
+  if (options.trace_path) {
+    if (auto good = check_writable("--trace", *options.trace_path); !good) {
+      return fail(good.error());
+    }
+  }
+  auto preload = find_preload(options);
+  if (!preload) return fail(preload.error());
+  plan.preload_path = std::move(*preload);
+  return plan;
+}
+
+/// LD_PRELOAD with ours first: it has to see signal handlers and mappings before others do.
+std::string preload_variable() {
+  std::string text = kPreloadPath;
+  const char* given = std::getenv("LD_PRELOAD");
+  if (given == nullptr) return text;
+  std::string_view rest = given;
+  while (!rest.empty()) {
+    const std::size_t end = std::min(rest.find_first_of(": "), rest.size());
+    const std::string_view each = rest.substr(0, end);
+    // An emulation inside an emulation finds the outer one's.
+    if (!each.empty() && each != kPreloadPath) text += ":" + std::string(each);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return text;
+}
+
+Command make_command(const Options& options, const Plan& plan, const sigset_t& signal_mask) {
+  Command command{.path = plan.program.path,
+                  .words = options.command,
+                  .environment = {{"LD_PRELOAD", preload_variable()},
+                                  {"HEADRACE_EMULATOR_REGISTERS", kRegistersPath}},
+                  .fixed_addresses = options.seed.has_value(),
+                  .signal_mask = signal_mask};
+  const auto add = [&](const char* name, std::string value) {
+    command.environment.emplace_back(name, std::move(value));
+  };
+  if (options.trace_path) add("HEADRACE_EMULATOR_TRACE", std::string(kTracePath));
+  if (options.force_access_trap) add("HEADRACE_EMULATOR_FORCE_ACCESS", "1");
+  if (options.refuse_mmap) add("HEADRACE_EMULATOR_REFUSE_MMAP", "1");
+  return command;
+}
+
+Result<std::span<std::byte>> map_registers(int file) {
+  const std::size_t byte_count = registers_bytes();
+  void* memory = ::mmap(nullptr, byte_count, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (memory == MAP_FAILED) {
+    return fail(Code::out_of_memory, "map the registers of the emulated devices",
+                "the system refused it", "free memory", errno);
+  }
+  return std::span(static_cast<std::byte*>(memory), byte_count);
+}
+
+/// Enables what the configuration sets up, as 'accel-config load-config -e'.
+Result<void> enable_all(Driver& driver, const EmulatorConfig& config) {
+  for (std::uint32_t d = 0; d < config.devices.size(); ++d) {
+    const auto& queues = config.devices[d].queues;
+    const auto is_used = [](const QueueConfig& queue) {
+      return queue.size > 0 && queue.type == "user";
+    };
+    bool any = false;
+    for (const QueueConfig& queue : queues) any |= is_used(queue);
+    if (!any) continue;
+    int error = driver.bind_device(DeviceId(d));
+    for (std::uint32_t q = 0; q < kQueueMax && error == 0; ++q) {
+      if (is_used(queues[q])) error = driver.bind_queue(DeviceId(d), QueueId(q));
+    }
+    if (error != 0) {
+      return fail(Code::invalid_argument, fmt::format("enable the WQs of dsa{}", d),
+                  "its configuration does not do", "compare with 'accel-config save-config'",
+                  error);
+    }
+  }
+  return {};
+}
+
+/// Lives until this process ends: the threads that serve files use it.
+struct Emulation {
+  std::optional<Control> control;
+  std::optional<Driver> driver;
+  Tree tree;
+  std::unique_ptr<FileSystem> files;
+  Sandbox sandbox;
+  NamespaceIdentity identity;
+};
+
+Result<int> open_trace(const Options& options) {
+  if (!options.trace_path) return -1;
+  const int file = ::open(options.trace_path->c_str(),
+                          O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOCTTY, 0666);
+  if (file < 0) {
+    return fail(Code::io_failed, fmt::format("write '{}' (--trace)", *options.trace_path),
+                "the system refused it", "name another file", errno);
+  }
+  return file;
+}
+
+Result<void> build(Emulation& emulation, const Options& options, Plan& plan, Guard& guard) {
+  auto files = FileSystem::mount(guard.directory());
+  if (!files) return fail(files.error());
+  emulation.files = std::move(*files);
+  auto sandbox = make_sandbox({.files_directory = guard.directory(),
+                               .preload_path = plan.preload_path,
+                               .trace = options.trace_path.has_value()});
+  emulation.files->detach();
+  guard.remove_directory();
+  if (!sandbox) return fail(sandbox.error());
+  emulation.sandbox = std::move(*sandbox);
+  struct stat status{};
+  ::fstat(emulation.sandbox.mount_namespace.get(), &status);
+  emulation.identity = {status.st_dev, status.st_ino};
+  guard.watch(emulation.identity);
+
+  const auto memory = map_registers(emulation.sandbox.registers.get());
+  if (!memory) return fail(memory.error());
+  auto control = Control::create(*memory, plan.config);
+  if (!control) return fail(control.error());
+  emulation.control.emplace(*control);
+  emulation.driver.emplace(*emulation.control, std::move(plan.extras));
+  if (auto enabled = enable_all(*emulation.driver, plan.config); !enabled) {
+    return fail(enabled.error());
+  }
+  const auto trace_file = open_trace(options);
+  if (!trace_file) return fail(trace_file.error());
+  emulation.driver->add_files(emulation.tree);
+  emulation.tree.add(std::string(kTracePath), {.kind = NodeKind::trace, .permissions = 0222});
+  emulation.files->publish(emulation.tree, *emulation.control, options.refuse_mmap, *trace_file);
+  return {};
+}
+
+Result<void> save_statistics(const Options& options, const Control& control, int wait_status,
+                             double seconds) {
+  if (!options.statistics_path) return {};
+  const RunFacts facts{.seconds = seconds,
+                       .exit_code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : -1,
+                       .signal_number = WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : 0,
+                       .deterministic = options.seed.has_value()};
+  return write_whole(*options.statistics_path, statistics_document(control.statistics(), facts));
+}
+
+}  // namespace
+
+Result<int> launch(const Options& options) {
+  auto plan = make_plan(options);
+  if (!plan) return fail(plan.error());
+  if (plan->program.refusal.exit_code != 0) {
+    complain(plan->program.refusal.sentence);
+    return W_EXITCODE(plan->program.refusal.exit_code, 0);
+  }
+  if (!plan->program.note.empty()) complain(plan->program.note);
+
+  const sigset_t signal_mask = block_signals();
+  if (::geteuid() == 0) {
+    if (auto left = leave_mount_namespace(); !left) return fail(left.error());
+  }
+  auto guard = Guard::start();
+  if (!guard) return fail(guard.error());
+  auto runner = Runner::fork_command(make_command(options, *plan, signal_mask));
+  if (!runner) {
+    guard->dismiss();
+    return fail(runner.error());
+  }
+
+  // Never destroyed: it serves until the last moment of this process.
+  auto& emulation = *new Emulation;
+  auto built = build(emulation, options, *plan, *guard);
+  const auto started = std::chrono::steady_clock::now();
+  if (built) built = runner->go(emulation.sandbox);
+  if (!built) {
+    guard->dismiss();
+    return fail(built.error());
+  }
+  const int wait_status = runner->wait();
+  const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - started;
+  Runner::end_remains(emulation.identity);
+  static_cast<void>(emulation.control->reap());
+  auto saved = save_statistics(options, *emulation.control, wait_status, spent.count());
+  guard->dismiss();
+  if (!saved) {
+    complain(saved.error().message());
+    if (wait_status == 0) return W_EXITCODE(1, 0);
+  }
+  return wait_status;
+}
+
+void complain(const std::string& sentence) {
+  const std::string line = fmt::format("headrace: {}\n", sentence);
+  // Where nobody listens the exit code has to do.
+  [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, line.data(), line.size());
+}
+
+}  // namespace headrace::emu

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emu/launch/options.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <string_view>
+#include <utility>
+
+namespace headrace::emu {
+namespace {
+
+constexpr std::size_t kQueueNameMax = 63;
+constexpr double kLatencyNsMax = 1e10;
+
+Failure wrong_use(std::string sentence) {
+  return fail(Code::invalid_argument, "read the options", std::move(sentence), "");
+}
+
+Result<std::uint64_t> parse_count(std::string_view option, const std::string& text,
+                                  std::uint64_t least, std::uint64_t most) {
+  std::uint64_t count = 0;
+  const char* end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, count);
+  if (error != std::errc() || stopped != end || count < least || count > most) {
+    return wrong_use(
+        fmt::format("{}: '{}' is not a whole number from {} to {}", option, text, least, most));
+  }
+  return count;
+}
+
+struct Unit {
+  std::string_view name;
+  double factor;
+};
+constexpr std::array<Unit, 5> kTimeUnits{
+    {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"", 1}}};
+constexpr std::array<Unit, 5> kRateUnits{
+    {{"KB/s", 1e3}, {"MB/s", 1e6}, {"GB/s", 1e9}, {"B/s", 1}, {"", 1}}};
+
+/// A number with one of `units` behind it; nothing if it is none, negative or not finite.
+std::optional<double> parse_quantity(std::string_view text, std::span<const Unit> units) {
+  double number = 0;
+  const auto [stopped, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || !std::isfinite(number) || number < 0) return std::nullopt;
+  const std::string_view unit(stopped,
+                              static_cast<std::size_t>(text.data() + text.size() - stopped));
+  for (const Unit& each : units) {
+    if (each.name == unit) return number * each.factor;
+  }
+  return std::nullopt;
+}
+
+/// Options that --config leaves nothing to say about.
+constexpr std::array<std::string_view, 4> kSaidByConfig{"--devices", "--wq", "--wq-name",
+                                                        "--engines"};
+
+struct Parser {
+  Options options;
+  std::string said_by_config;
+
+  Result<void> take(const std::string& option, const std::string& value);
+};
+
+Result<void> Parser::take(const std::string& option, const std::string& value) {
+  for (const std::string_view each : kSaidByConfig) {
+    if (option == each) said_by_config = option;
+  }
+  const auto path = [&](std::optional<std::string>& field) -> Result<void> {
+    if (value.empty()) {
+      return wrong_use(fmt::format("{}: '' is no path; give one, or leave it out", option));
+    }
+    field = value;
+    return {};
+  };
+  if (option == "--devices") {
+    const auto count = parse_count(option, value, 1, kDeviceMax);
+    if (!count) return fail(count.error());
+    options.device_count = static_cast<std::uint32_t>(*count);
+    return {};
+  }
+  if (option == "--engines") {
+    const auto count = parse_count(option, value, 1, kEngineMax);
+    if (!count) return fail(count.error());
+    options.engine_count = static_cast<std::uint32_t>(*count);
+    return {};
+  }
+  if (option == "--seed") {
+    const auto seed = parse_count(option, value, 0, ~std::uint64_t{0});
+    if (!seed) return fail(seed.error());
+    options.seed = *seed;
+    return {};
+  }
+  if (option == "--wq") {
+    if (value == "shared") {
+      options.queues = QueueChoice::shared;
+    } else if (value == "dedicated") {
+      options.queues = QueueChoice::dedicated;
+    } else if (value == "both") {
+      options.queues = QueueChoice::both;
+    } else {
+      return wrong_use(
+          fmt::format("--wq: there is no mode '{}'; use shared, dedicated or both", value));
+    }
+    return {};
+  }
+  if (option == "--wq-name") {
+    const bool good = !value.empty() && value.size() <= kQueueNameMax &&
+                      value.find_first_of(" \t\n/") == std::string::npos;
+    if (!good) {
+      return wrong_use(
+          fmt::format("--wq-name: '{}' is not a name of 1 to {} characters without "
+                      "blanks and slashes",
+                      value, kQueueNameMax));
+    }
+    options.queue_name = value;
+    return {};
+  }
+  if (option == "--pace") {
+    auto pace = parse_pace(value);
+    if (!pace) return fail(pace.error());
+    options.pace = *pace;
+    return {};
+  }
+  if (option == "--config") return path(options.config_path);
+  if (option == "--faults") return path(options.faults_path);
+  if (option == "--stats") return path(options.statistics_path);
+  if (option == "--trace") return path(options.trace_path);
+  if (option == "--preload") return path(options.preload_path);
+  return wrong_use(fmt::format("there is no option '{}'", option));
+}
+
+bool is_flag(std::string_view option) {
+  return option == "--refuse-mmap" || option == "--force-access-trap" || option == "--help";
+}
+
+}  // namespace
+
+Result<Pace> parse_pace(const std::string& text) {
+  const auto refuse = [&] {
+    return wrong_use(
+        fmt::format("--pace: '{}' is not LATENCY,BANDWIDTH such as '2us,30GB/s': a "
+                    "time up to 10 s in ns, us, ms or s, and a rate in B/s, KB/s, "
+                    "MB/s or GB/s, 0 for no limit",
+                    text));
+  };
+  const std::size_t comma = text.find(',');
+  if (comma == std::string::npos) return refuse();
+  const std::string_view whole = text;
+  const auto latency_ns = parse_quantity(whole.substr(0, comma), kTimeUnits);
+  const auto rate = parse_quantity(whole.substr(comma + 1), kRateUnits);
+  if (!latency_ns || !rate || *latency_ns > kLatencyNsMax || *rate > 1e15) return refuse();
+  if (*rate > 0 && *rate < 1) return refuse();
+  return Pace{.latency_ns = static_cast<std::uint64_t>(*latency_ns),
+              .bytes_per_second = static_cast<std::uint64_t>(*rate)};
+}
+
+Result<Options> parse_options(std::span<char* const> arguments) {
+  Parser parser;
+  std::size_t next = 0;
+  for (; next < arguments.size(); ++next) {
+    std::string option = arguments[next];
+    if (option == "--") {
+      ++next;
+      break;
+    }
+    if (option.empty() || option[0] != '-') break;
+    if (is_flag(option)) {
+      parser.options.help |= option == "--help";
+      parser.options.refuse_mmap |= option == "--refuse-mmap";
+      parser.options.force_access_trap |= option == "--force-access-trap";
+      continue;
+    }
+    const std::size_t equals = option.find('=');
+    std::string value;
+    if (equals != std::string::npos) {
+      value = option.substr(equals + 1);
+      option.resize(equals);
+    } else if (next + 1 < arguments.size()) {
+      value = arguments[++next];
+    } else {
+      return wrong_use(fmt::format("{}: a value is missing", option));
+    }
+    if (auto taken = parser.take(option, value); !taken) return fail(taken.error());
+  }
+  for (; next < arguments.size(); ++next) parser.options.command.emplace_back(arguments[next]);
+  if (parser.options.help) return std::move(parser.options);
+  if (parser.options.config_path && !parser.said_by_config.empty()) {
+    return wrong_use(
+        fmt::format("{} cannot be given with --config, whose file says it", parser.said_by_config));
+  }
+  if (parser.options.command.empty()) {
+    return wrong_use("there is no command to run; give it after '--'");
+  }
+  return std::move(parser.options);
+}
+
+std::string help_text() {
+  return R"(Usage: headrace-emulator [OPTIONS] -- CMD [ARGUMENTS]
+
+Runs CMD on emulated Intel DSA devices; see 'headrace emulate', which is this program's front.
+
+  --devices N             1 to 16 devices; 1 if not given
+  --config FILE           devices as 'accel-config save-config' writes them
+  --wq MODE               shared, dedicated or both; both if not given
+  --wq-name NAME          WQs are named NAME0, NAME1, ...; one that begins with 'dpdk_' goes to
+                          dedicated WQs only, as DPDK takes every WQ of that name for one
+  --engines N             1 to 4 engines of a device; 4 if not given
+  --seed S                one thing after the other, in an order that S decides
+  --faults FILE           faults on demand, in TOML
+  --pace LATENCY,RATE     completions delayed to a model, for example 2us,30GB/s
+  --stats FILE            what the devices did, as JSON, at the end
+  --trace FILE            every event, a line of JSON each
+  --refuse-mmap           portals cannot be mapped: programs have to use write()
+  --force-access-trap     catch the access to the portal, not the instruction
+  --preload FILE          libheadrace-dsa-trap.so, if it does not lie beside this program
+
+Example: headrace-emulator --wq shared --stats stats.json -- ./my_dsa_program
+)";
+}
+
+}  // namespace headrace::emu

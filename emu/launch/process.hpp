@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Processes and file descriptors, as little as the launcher needs of them.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "headrace/base/result.hpp"
+
+namespace headrace::emu {
+
+/// A file descriptor that is closed at the end.
+///
+/// Threading: confined.
+class OwnedFile {
+ public:
+  OwnedFile() = default;
+  explicit OwnedFile(int file) : file_(file) {}
+  OwnedFile(OwnedFile&& other) noexcept : file_(other.release()) {}
+  OwnedFile& operator=(OwnedFile&& other) noexcept;
+  ~OwnedFile() { close(); }
+  [[nodiscard]] int get() const { return file_; }
+  [[nodiscard]] bool valid() const { return file_ >= 0; }
+  [[nodiscard]] int release();
+  void close();
+
+ private:
+  int file_ = -1;
+};
+
+struct SocketPair {
+  OwnedFile ours;
+  OwnedFile theirs;
+};
+/// Two ends of a stream socket, closed on exec.
+[[nodiscard]] Result<SocketPair> make_socket_pair();
+
+/// Sends `files` with one byte. False if the other end is gone.
+[[nodiscard]] bool send_files(int socket, std::span<const int> files);
+/// Waits up to `wait_max_ms` for `count` files. Empty if they did not come.
+[[nodiscard]] std::vector<OwnedFile> receive_files(int socket, std::size_t count, int wait_max_ms);
+
+/// The process that a thread belongs to; 0 if it is not seen from here.
+[[nodiscard]] std::int32_t process_of_thread(std::int32_t thread_id);
+/// When a process was started, in the kernel's ticks; 0 if there is none.
+[[nodiscard]] std::uint64_t start_time_of(std::int32_t process_id);
+
+/// Runs a program found in PATH with its output thrown away; its wait status, or -1.
+int run_quietly(std::span<const std::string> words);
+/// Starts a program found in PATH. It inherits what is not closed on exec; `standard_error` becomes
+/// its stderr, stdin and stdout are /dev/null.
+[[nodiscard]] Result<pid_t> start_program(std::span<const std::string> words, int standard_error);
+
+/// What tells one mount namespace from every other.
+struct NamespaceIdentity {
+  std::uint64_t device = 0;
+  std::uint64_t inode = 0;
+};
+/// Sends a signal (0: none) to every process in a mount namespace; how many there were.
+std::size_t signal_namespace(const NamespaceIdentity& identity, int number);
+
+}  // namespace headrace::emu

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emu/launch/program.hpp"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace headrace::emu {
+namespace {
+
+constexpr int kScriptDepthMax = 4;
+constexpr std::size_t kHeadBytes = 4096;
+constexpr std::string_view kRemedyStatic =
+    "link it dynamically (without -static), or run it where a DSA is";
+
+/// The first bytes of a file; nothing if it cannot be read (a program may be executable only).
+std::optional<std::string> head_of(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return std::nullopt;
+  std::string head(kHeadBytes, '\0');
+  const ssize_t count = ::read(file, head.data(), head.size());
+  ::close(file);
+  head.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
+  return head;
+}
+
+template <typename T>
+std::optional<T> read_at(int file, std::uint64_t offset) {
+  T value;
+  const ssize_t count = ::pread(file, &value, sizeof value, static_cast<off_t>(offset));
+  if (count != static_cast<ssize_t>(sizeof value)) return std::nullopt;
+  return value;
+}
+
+/// The path in PT_INTERP; empty if there is none: then nothing can be preloaded.
+std::string loader_of(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return "";
+  std::string loader;
+  if (const auto header = read_at<Elf64_Ehdr>(file, 0)) {
+    for (std::uint64_t i = 0; i < header->e_phnum && loader.empty(); ++i) {
+      const auto segment = read_at<Elf64_Phdr>(file, header->e_phoff + i * header->e_phentsize);
+      if (!segment || segment->p_type != PT_INTERP || segment->p_filesz > kHeadBytes) continue;
+      loader.assign(segment->p_filesz, '\0');
+      const ssize_t count =
+          ::pread(file, loader.data(), loader.size(), static_cast<off_t>(segment->p_offset));
+      loader.resize(count > 0 ? ::strnlen(loader.data(), static_cast<std::size_t>(count)) : 0);
+    }
+  }
+  ::close(file);
+  return loader;
+}
+
+Refusal refuse(std::string sentence) {
+  return Refusal{.exit_code = kExitNotExecutable, .sentence = std::move(sentence)};
+}
+
+/// Judges the ELF file `path`; `whose` says why it would run, if it is not the command itself.
+Refusal judge_elf(const std::string& path, std::string_view head, const std::string& whose) {
+  const std::string what = fmt::format("'{}'{}", path, whose);
+  if (head.size() < sizeof(Elf64_Ehdr)) {
+    return refuse(fmt::format("cannot run {}: its ELF header is cut off; get it anew", what));
+  }
+  Elf64_Ehdr header;
+  std::memcpy(&header, head.data(), sizeof header);
+  if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_machine != EM_X86_64) {
+    return refuse(
+        fmt::format("cannot run {}: it is no 64-bit x86 program, so the emulator's "
+                    "library cannot be put under it; build it for x86-64",
+                    what));
+  }
+  const std::string loader = loader_of(path);
+  if (loader.empty()) {
+    return refuse(
+        fmt::format("cannot run {}: it is statically linked, so the emulator's library "
+                    "cannot be put under it; {}",
+                    what, kRemedyStatic));
+  }
+  if (loader.find("ld-linux") == std::string::npos) {
+    return refuse(
+        fmt::format("cannot run {}: its loader is '{}' and not glibc's, so the "
+                    "emulator's library cannot be put under it; build it for glibc",
+                    what, loader));
+  }
+  return {};
+}
+
+/// The interpreter in a "#!" line; empty if `head` is no such line.
+std::string interpreter_of(std::string_view head) {
+  if (!head.starts_with("#!")) return "";
+  std::string_view line = head.substr(2, head.find('\n') - 2);
+  const std::size_t begin = line.find_first_not_of(" \t");
+  if (begin == std::string_view::npos) return "";
+  line.remove_prefix(begin);
+  return std::string(line.substr(0, line.find_first_of(" \t\r")));
+}
+
+/// What "#!/usr/bin/env NAME" runs; empty if that is not what it is.
+std::string name_behind_env(std::string_view head) {
+  const std::string_view line = head.substr(0, head.find('\n'));
+  const std::size_t env = line.find("/env ");
+  if (env == std::string_view::npos) return "";
+  std::string_view rest = line.substr(env + 5);
+  rest.remove_prefix(std::min(rest.find_first_not_of(' '), rest.size()));
+  if (rest.starts_with("-S ")) rest.remove_prefix(3);
+  if (rest.empty() || rest[0] == '-' || rest.find('=') != std::string_view::npos) return "";
+  return std::string(rest.substr(0, rest.find_first_of(" \t\r")));
+}
+
+/// As execvp: the first executable file of that name, or why none will do.
+std::string find_in_path(const std::string& command, Refusal& refusal) {
+  const auto judge = [&](const std::string& path) {
+    struct stat status{};
+    if (::stat(path.c_str(), &status) != 0) return ENOENT;
+    if (!S_ISREG(status.st_mode)) return S_ISDIR(status.st_mode) ? EISDIR : EACCES;
+    return ::access(path.c_str(), X_OK) == 0 ? 0 : EACCES;
+  };
+  std::vector<std::string> candidates;
+  if (command.find('/') != std::string::npos) {
+    candidates.push_back(command);
+  } else {
+    const char* variable = std::getenv("PATH");
+    std::string_view rest = variable != nullptr ? variable : "/usr/local/bin:/usr/bin:/bin";
+    while (true) {
+      const std::size_t colon = rest.find(':');
+      const std::string_view directory = rest.substr(0, colon);
+      candidates.push_back((directory.empty() ? "." : std::string(directory)) + "/" + command);
+      if (colon == std::string_view::npos) break;
+      rest.remove_prefix(colon + 1);
+    }
+  }
+  int worst = ENOENT;
+  for (const std::string& candidate : candidates) {
+    const int error = command.empty() ? ENOENT : judge(candidate);
+    if (error == 0) return candidate;
+    if (error != ENOENT) worst = error;
+  }
+  if (worst == ENOENT) {
+    refusal = {.exit_code = kExitNotFound,
+               .sentence = fmt::format("cannot run '{}': there is no such program{}", command,
+                                       command.find('/') == std::string::npos ? " in PATH" : "")};
+  } else {
+    refusal = refuse(fmt::format(
+        "cannot run '{}': it is {}", command,
+        worst == EISDIR ? "a directory" : "not executable for this user; see its mode"));
+  }
+  return "";
+}
+
+}  // namespace
+
+Program judge_program(const std::string& command) {
+  Program program;
+  program.path = find_in_path(command, program.refusal);
+  if (program.refusal.exit_code != 0) return program;
+  struct stat status{};
+  if (::stat(program.path.c_str(), &status) == 0 && (status.st_mode & (S_ISUID | S_ISGID)) != 0 &&
+      (::geteuid() != 0 || status.st_uid != 0)) {
+    program.note = fmt::format(
+        "'{}' runs without the rights of its file's owner or group (set-user-ID): the emulator's "
+        "namespace grants none",
+        program.path);
+  }
+  std::string current = program.path;
+  std::string whose;
+  for (int depth = 0; depth <= kScriptDepthMax; ++depth) {
+    const auto head = head_of(current);
+    if (!head) return program;  // Executable but not readable: the loader will tell.
+    if (head->starts_with(ELFMAG)) {
+      program.refusal = judge_elf(current, *head, whose);
+      return program;
+    }
+    std::string interpreter = interpreter_of(*head);
+    // Without "#!" execvp hands the file to the shell.
+    if (interpreter.empty()) interpreter = "/bin/sh";
+    Refusal unfound;
+    std::string found = find_in_path(interpreter, unfound);
+    if (found.empty()) {
+      program.refusal = refuse(
+          fmt::format("cannot run '{}': its interpreter '{}' cannot be run", current, interpreter));
+      return program;
+    }
+    if (const std::string named = name_behind_env(*head); !named.empty()) {
+      Refusal ignored;
+      std::string behind = find_in_path(named, ignored);
+      if (!behind.empty()) found = behind;
+    }
+    whose = fmt::format(", the interpreter of '{}',", program.path);
+    current = found;
+  }
+  return program;
+}
+
+}  // namespace headrace::emu

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emu/launch/accel_config.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace headrace::emu {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// A device with one shared WQ of the given fields, and one engine.
+std::string with_queue(const std::string& fields) {
+  return R"([{"dev":"dsa0","groups":[{"dev":"group0.0","grouped_workqueues":[{"dev":"wq0.0",)" +
+         fields + R"(}],"grouped_engines":[{"dev":"engine0.0","group_id":0}]}]}])";
+}
+
+std::string refusal(const std::string& json) {
+  const auto config = parse_accel_config(json, "C.json");
+  return config ? "accepted" : config.error().message();
+}
+
+constexpr const char* kGood =
+    R"("mode":"shared","size":16,"group_id":0,"priority":10,"block_on_fault":1,"type":"user",
+       "driver_name":"user","name":"app","threshold":15)";
+
+std::string replaced(const std::string& part, const std::string& by) {
+  std::string fields = kGood;
+  const std::size_t place = fields.find(part);
+  EXPECT_NE(place, std::string::npos);
+  return with_queue(fields.replace(place, part.size(), by));
+}
+
+TEST(AccelConfig, ASavedConfigurationIsRead) {
+  const auto config = parse_accel_config(with_queue(kGood), "C.json");
+  ASSERT_TRUE(config) << config.error().message();
+  ASSERT_EQ(config->devices.size(), 1U);
+  const QueueConfig& queue = config->devices[0].queues[0];
+  EXPECT_EQ(queue.mode, dsa::QueueMode::shared);
+  EXPECT_EQ(queue.size, 16U);
+  EXPECT_EQ(queue.threshold, 15U);
+  EXPECT_EQ(queue.priority, 10U);
+  EXPECT_TRUE(queue.block_on_fault);
+  EXPECT_EQ(queue.group, 0U);
+  EXPECT_EQ(queue.name, "app");
+  EXPECT_EQ(config->devices[0].engine_groups[0], 0U);
+  EXPECT_EQ(config->devices[0].engine_groups[1], kNoGroup);
+}
+
+TEST(AccelConfig, ACommaMayStandBeforeAClosingBracketButNotInsideAString) {
+  const auto config = parse_accel_config(
+      R"([{"dev":"dsa0","groups":[{"dev":"group0.0","grouped_workqueues":[{"dev":"wq0.0","size":4,
+          "mode":"dedicated","priority":1,"type":"user","driver_name":"user","name":"a,]\",}",},],
+          "grouped_engines":[{"dev":"engine0.0",},],},],},])",
+      "C.json");
+  ASSERT_TRUE(config) << config.error().message();
+  EXPECT_EQ(config->devices[0].queues[0].name, "a,]\",}");
+}
+
+TEST(AccelConfig, ADeviceThatIsNotNamedHasNoQueues) {
+  const auto config = parse_accel_config(R"([{"dev":"dsa2"}])", "C.json");
+  ASSERT_TRUE(config);
+  EXPECT_EQ(config->devices.size(), 3U);
+}
+
+TEST(AccelConfig, EachFieldSaysWhatIsAllowed) {
+  EXPECT_THAT(replaced("\"size\":16", "\"size\":129"), ::testing::Ne("")) << "a sanity check";
+  EXPECT_THAT(refusal(replaced("\"size\":16", "\"size\":129")),
+              HasSubstr("[0].groups[0].grouped_workqueues[0].size: 129 is out of range; use a "
+                        "whole number from 0 to 128"));
+  EXPECT_THAT(refusal(replaced("\"size\":16", "\"size\":-1")), HasSubstr("size: -1 is no such"));
+  EXPECT_THAT(refusal(replaced("\"size\":16", "\"size\":1.5")), HasSubstr("size: 1.5 is no such"));
+  EXPECT_THAT(refusal(replaced("\"size\":16", "\"size\":\"x\"")), HasSubstr("size: \"x\""));
+  EXPECT_THAT(refusal(replaced("\"threshold\":15", "\"threshold\":17")),
+              HasSubstr("threshold: 17 does not suit a shared WQ of size 16; use 1 to 16"));
+  EXPECT_THAT(refusal(replaced("\"threshold\":15", "\"threshold\":0")), HasSubstr("use 1 to 16"));
+  EXPECT_THAT(refusal(replaced("\"shared\"", "\"dedicated\"")),
+              HasSubstr("threshold: a dedicated WQ has none"));
+  EXPECT_THAT(refusal(replaced("\"shared\"", "\"both\"")), HasSubstr("mode: there is no mode"));
+  EXPECT_THAT(refusal(replaced("\"priority\":10", "\"priority\":16")),
+              HasSubstr("priority: 16 is out of range; use a whole number from 0 to 15"));
+  EXPECT_THAT(refusal(replaced("\"priority\":10", "\"priority\":0")), HasSubstr("use 1 to 15"));
+  EXPECT_THAT(refusal(replaced("\"name\":\"app\"", "\"name\":\"\"")), HasSubstr("name:"));
+  EXPECT_THAT(refusal(replaced("\"type\":\"user\"", "\"type\":\"kernel\"")),
+              HasSubstr("type: 'kernel' is not emulated"));
+  EXPECT_THAT(refusal(replaced("\"driver_name\":\"user\"", "\"driver_name\":\"dmaengine\"")),
+              HasSubstr("driver_name: 'dmaengine'"));
+  EXPECT_THAT(refusal(replaced("\"group_id\":0", "\"group_id\":1")),
+              HasSubstr("group_id: 1 is not the group that it lies in"));
+  EXPECT_THAT(refusal(replaced("\"size\":16", "\"colour\":16")),
+              HasSubstr("colour: there is no such field; use one of ats_disable,"));
+}
+
+TEST(AccelConfig, TheWholeIsJudgedToo) {
+  EXPECT_THAT(refusal("["), HasSubstr("read the configuration 'C.json': line 1 is not JSON"));
+  EXPECT_THAT(refusal(""), HasSubstr("not JSON"));
+  EXPECT_THAT(refusal("{}"), HasSubstr("no list of devices"));
+  EXPECT_THAT(refusal("[]"), HasSubstr("no list of devices"));
+  EXPECT_THAT(refusal("[1]"), HasSubstr("[0]: it is no object"));
+  EXPECT_THAT(refusal(R"([{"dev":"iax1"}])"), HasSubstr("[0].dev: 'iax1' is no device"));
+  EXPECT_THAT(refusal(R"([{"dev":"dsa16"}])"), HasSubstr("use dsa0 to dsa15"));
+  EXPECT_THAT(refusal(R"([{"dev":"dsa0"},{"dev":"dsa0"}])"), HasSubstr("[1].dev: dsa0 is there"));
+  EXPECT_THAT(refusal(R"([{"dev":"dsa0","groups":{}}])"), HasSubstr("groups: it is no list"));
+  EXPECT_THAT(refusal(R"([{"dev":"dsa0","groups":[{"dev":"group1.0"}]}])"),
+              HasSubstr("'group1.0' is no group of dsa0; use group0.0 to group0.3"));
+  EXPECT_THAT(refusal(R"([{"dev":"dsa0","groups":[{"dev":"group0.0","grouped_workqueues":
+                         [{"dev":"wq0.0","size":4}]}]}])"),
+              HasSubstr("a group with WQs has no engine"));
+  EXPECT_THAT(refusal(R"([{"dev":"dsa0","ungrouped_workqueues":
+                         [{"dev":"wq0.0","size":100},{"dev":"wq0.1","size":100}]}])"),
+              HasSubstr("add up to 200; share out 128 at most"));
+}
+
+}  // namespace
+}  // namespace headrace::emu
