@@ -18,6 +18,9 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _undos: list[Callable[[], object]] = []
 """What a signal would leave behind otherwise, oldest first."""
 
+_ignored: list[signal.Signals] = []
+"""What the caller had us ignore."""
+
 
 def end_at_signals() -> None:
     """Let SIGINT, SIGTERM and SIGHUP end this process, quietly and for certain.
@@ -25,8 +28,21 @@ def end_at_signals() -> None:
     A SIGHUP that is ignored stays so: that is what nohup is for.
     """
     for number in _ENDING:
-        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+        if signal.getsignal(number) == signal.SIG_IGN:
+            _ignored.append(number)
+        if number != signal.SIGHUP or number not in _ignored:
             signal.signal(number, _end)
+
+
+def as_we_found_them() -> None:
+    """Restore what a program that takes this process's place inherits.
+
+    The interpreter ignores two signals that programs expect to be ended by.
+    """
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_DFL)
+    for number in _ignored:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _end(number: int, _frame: FrameType | None) -> None:

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of the emulator as a program share: where it is, who runs it, what it leaves."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from headrace.cli.emulate import program_path
+from headrace.errors import NotFoundError
+
+TIME_LIMIT_S = 60
+NOBODY = (
+    shutil.which("setpriv") or "setpriv",
+    "--reuid=65534",
+    "--regid=65534",
+    "--clear-groups",
+)
+
+
+_started: list[subprocess.Popen[bytes]] = []
+
+
+def end_started() -> None:
+    """End what Emulator.start() has started, and close what was connected to it."""
+    while _started:
+        with _started.pop() as process:
+            process.kill()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + TIME_LIMIT_S
+    while not condition():
+        assert time.monotonic() < end, "the condition did not come true"
+        time.sleep(0.005)
+
+
+def processes_with(marker: str) -> list[int]:
+    """Processes whose command line has `marker` in it, zombies not counted."""
+    found = []
+    for directory in Path("/proc").iterdir():
+        if not directory.name.isdigit() or int(directory.name) == os.getpid():
+            continue
+        try:
+            line = (directory / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if marker.encode() in line:
+            found.append(int(directory.name))
+    return found
+
+
+@dataclass
+class Emulator:
+    """The emulator's program, run as somebody."""
+
+    program: Path
+    prefix: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def words(self, *arguments: str | Path) -> list[str]:
+        return [*self.prefix, str(self.program), *map(str, arguments)]
+
+    def run(
+        self, *arguments: str | Path, stdin: bytes = b"", **more: object
+    ) -> subprocess.CompletedProcess[bytes]:
+        options: dict[str, object] = {"cwd": "/tmp", "env": os.environ | self.environment}
+        return subprocess.run(  # type: ignore[call-overload, no-any-return]
+            self.words(*arguments),
+            input=stdin,
+            capture_output=True,
+            timeout=TIME_LIMIT_S,
+            check=False,
+            **(options | more),
+        )
+
+    def start(self, *arguments: str | Path, **more: object) -> subprocess.Popen[bytes]:
+        options: dict[str, object] = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.DEVNULL,
+            "cwd": "/tmp",
+            "env": os.environ | self.environment,
+        }
+        process: subprocess.Popen[bytes] = subprocess.Popen(  # type: ignore[call-overload]
+            self.words(*arguments), **(options | more)
+        )
+        _started.append(process)
+        return process
+
+    def shell(self, script: str, *options: str | Path) -> subprocess.CompletedProcess[bytes]:
+        """Run a shell script on emulated devices; it has to succeed."""
+        result = self.run(*options, "--", "sh", "-euc", script)
+        assert result.returncode == 0, (result.stdout + result.stderr).decode()
+        return result
+
+
+@pytest.fixture(scope="session")
+def public_directory() -> Iterator[Path]:
+    """A directory that every user may read, as the sources need not be."""
+    directory = Path(tempfile.mkdtemp(prefix="headrace-clients-"))
+    directory.chmod(0o755)
+    yield directory
+    shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="session")
+def program(public_directory: Path) -> Path:
+    try:
+        installed = program_path()
+    except NotFoundError as problem:
+        pytest.skip(str(problem))
+    for name in (installed.name, "libheadrace-dsa-trap.so"):
+        shutil.copy(installed.parent / name, public_directory)
+    return public_directory / installed.name
+
+
+def _usable(emulator: Emulator) -> Emulator:
+    result = emulator.run("--", "true")
+    if result.returncode != 0:
+        pytest.skip(result.stderr.decode().strip())
+    return emulator
+
+
+@pytest.fixture(scope="session")
+def emulator(program: Path) -> Emulator:
+    """The emulator as whoever runs the tests."""
+    return _usable(Emulator(program))
+
+
+@pytest.fixture(scope="session", params=["self", "nobody"])
+def anybody(request: pytest.FixtureRequest, program: Path) -> Emulator:
+    """The emulator as whoever runs the tests, and as an ordinary user."""
+    if request.param == "self":
+        return _usable(Emulator(program))
+    if os.geteuid() != 0:
+        pytest.skip("this user cannot become another one, and is an ordinary one already")
+    return _usable(Emulator(program, NOBODY, {"HOME": "/tmp", "LANG": "C.UTF-8"}))
+
+
+@pytest.fixture
+def shared_path(public_directory: Path) -> Iterator[Path]:
+    """A directory that anybody may write to."""
+    directory = Path(tempfile.mkdtemp(dir=public_directory))
+    directory.chmod(0o777)
+    yield directory
+    shutil.rmtree(directory)
+
+
+def needs(*programs: str) -> pytest.MarkDecorator:
+    """Skip where a program is not installed."""
+    missing = [name for name in programs if shutil.which(name) is None]
+    return pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")

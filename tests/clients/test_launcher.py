@@ -1,0 +1,462 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The launcher as a process: what passes through it, what it leaves, what it says at failure."""
+
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import re
+import shutil
+import signal
+import subprocess
+import termios
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .conftest import TIME_LIMIT_S, Emulator, end_started, needs, processes_with, wait_until
+
+PASSED_ON = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1]
+STATIC = Path("/sbin/ldconfig")
+
+
+def left_behind() -> tuple[str, list[str]]:
+    """Mounts, and directories of the emulator."""
+    mounts = Path("/proc/self/mountinfo").read_text()
+    return mounts, sorted(map(str, Path("/tmp").glob("headrace-emulator-*")))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left() -> Iterator[None]:
+    before = left_behind()
+    yield
+    end_started()
+    wait_until(lambda: left_behind() == before)
+
+
+@pytest.fixture
+def marker() -> Iterator[str]:
+    """An argument of `sleep` by which a process is known; whoever is left at the end is ended."""
+    number = f"1000.{uuid.uuid4().int % 10**12:012}"
+    yield number
+    for process_id in processes_with(number):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process_id, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("code", [0, 1, 42, 255])
+def test_the_exit_code_passes_through(anybody: Emulator, code: int) -> None:
+    assert anybody.run("--", "sh", "-c", f"exit {code}").returncode == code
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGSEGV, signal.SIGINT])
+def test_the_signal_that_ended_the_command_passes_through(
+    anybody: Emulator, number: signal.Signals
+) -> None:
+    assert anybody.run("--", "sh", "-c", f"kill -{int(number)} $$").returncode == -number
+
+
+def test_input_output_and_descriptors_are_untouched(anybody: Emulator) -> None:
+    data = os.urandom(1 << 20)
+    result = anybody.run("--", "sh", "-c", "cat; echo said >&2", stdin=data)
+    assert result.stdout == data
+    assert result.stderr == b"said\n"
+    reader, writer = os.pipe()
+    anybody.run("--", "sh", "-c", f"echo here >/proc/self/fd/{writer}", pass_fds=[writer])
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        assert pipe.read() == b"here\n"
+
+
+def test_the_command_is_who_and_where_the_caller_is(anybody: Emulator, shared_path: Path) -> None:
+    script = "id -u; id -g; pwd; umask; ulimit -n; grep -E 'Sig(Blk|Ign)' /proc/self/status"
+    inside = anybody.run("--", "sh", "-c", script, cwd=shared_path, umask=0o27)
+    outside = subprocess.run(
+        [*anybody.prefix, "sh", "-c", script],
+        cwd=shared_path,
+        umask=0o27,
+        capture_output=True,
+        check=True,
+        timeout=TIME_LIMIT_S,
+    )
+    assert inside.stdout == outside.stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root keeps its supplementary groups' names")
+def test_supplementary_groups_stay(emulator: Emulator) -> None:
+    groups = Emulator(emulator.program, ("setpriv", "--groups=7,65534"))
+    assert groups.run("--", "id", "-G").stdout.split() == [b"0", b"7", b"65534"]
+
+
+def test_the_library_comes_before_the_callers_own(anybody: Emulator) -> None:
+    result = anybody.run(
+        "--", "sh", "-c", "echo $LD_PRELOAD", env=os.environ | {"LD_PRELOAD": "libm.so.6"}
+    )
+    assert result.stdout == b"/dev/dsa-emulator/libheadrace-dsa-trap.so:libm.so.6\n"
+
+
+def test_the_machine_is_otherwise_the_same(anybody: Emulator) -> None:
+    script = "ls /dev /sys/bus /sys/module /sys/devices /sys/bus/pci | grep -v -e d.a -e idxd"
+    inside = anybody.run("--", "sh", "-c", script).stdout
+    outside = subprocess.run(
+        ["sh", "-c", script], capture_output=True, check=True, timeout=TIME_LIMIT_S
+    ).stdout
+    assert inside == outside
+    result = anybody.shell("echo x >/dev/null; head -c 4 /dev/urandom | wc -c; test -e /dev/pts")
+    assert result.stdout.strip() == b"4"
+
+
+def test_an_emulation_may_run_inside_an_emulation(emulator: Emulator) -> None:
+    inner = f"{emulator.program} --engines 1 -- sh -c 'ls /sys/bus/dsa/devices; echo $LD_PRELOAD'"
+    result = emulator.shell(f"{inner}; ls -d /sys/bus/dsa/devices/dsa*", "--devices", "2")
+    lines = result.stdout.decode().split()
+    assert lines.count("dsa0") == 1
+    assert "dsa1" not in lines
+    assert "/dev/dsa-emulator/libheadrace-dsa-trap.so" in lines
+    assert lines[-2:] == ["/sys/bus/dsa/devices/dsa0", "/sys/bus/dsa/devices/dsa1"]
+
+
+@pytest.mark.parametrize("number", PASSED_ON)
+def test_signals_reach_the_command(anybody: Emulator, number: signal.Signals) -> None:
+    script = f"trap 'exit 42' {number.name[3:]}; echo ready; while :; do sleep 0.01; done"
+    process = anybody.start("--", "sh", "-c", script)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    process.send_signal(number)
+    assert process.wait(TIME_LIMIT_S) == 42
+
+
+def test_a_command_without_a_handler_is_ended_by_the_signal(anybody: Emulator) -> None:
+    process = anybody.start("--", "sh", "-c", "echo ready; exec sleep 100")
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    process.terminate()
+    assert process.wait(TIME_LIMIT_S) == -signal.SIGTERM
+
+
+def test_it_stops_and_goes_on_with_the_command(anybody: Emulator) -> None:
+    process = anybody.start("--", "sh", "-c", "kill -TSTP $$; exit 5", process_group=0)
+    _, status = os.waitpid(process.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status)
+    process.send_signal(signal.SIGCONT)
+    assert process.wait(TIME_LIMIT_S) == 5
+
+
+def test_on_a_terminal_control_c_reaches_the_command_once(anybody: Emulator) -> None:
+    ours, theirs = pty.openpty()
+
+    def take_terminal() -> None:
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    script = (
+        "import os, signal, sys, time\n"
+        "signal.signal(signal.SIGINT, lambda *_: os.write(1, b'got'))\n"
+        "os.write(1, b'ready' if os.isatty(0) and os.tcgetpgrp(0) == os.getpgrp() else b'no')\n"
+        "time.sleep(0.5)\n"
+    )
+    process = anybody.start(
+        *("--", "/usr/bin/python3", "-c", script),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        preexec_fn=take_terminal,
+    )
+    os.close(theirs)
+    seen = b""
+    with contextlib.suppress(OSError):  # EIO: the other side is closed.
+        while part := os.read(ours, 1000):
+            seen += part
+            if part.endswith(b"ready"):
+                os.write(ours, b"\x03")
+    assert process.wait(TIME_LIMIT_S) == 0, seen
+    os.close(ours)
+    assert seen.startswith(b"ready")
+    assert seen.count(b"got") == 1
+
+
+def test_what_the_command_leaves_running_is_ended(anybody: Emulator, marker: str) -> None:
+    process = anybody.start(
+        *("--", "sh", "-c", f"sleep {marker} & setsid sleep {marker} & (sleep {marker} &); exit 3"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    assert process.wait(TIME_LIMIT_S) == 3
+    assert processes_with(marker) == []
+
+
+def test_when_the_launcher_is_killed_nothing_is_left(anybody: Emulator, marker: str) -> None:
+    script = f"sleep {marker} & setsid sleep {marker} & echo ready; exec sleep {marker}"
+    process = anybody.start("--", "sh", "-c", script, stderr=subprocess.DEVNULL)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    wait_until(lambda: len(processes_with(marker)) >= 3)
+    process.kill()
+    process.wait(TIME_LIMIT_S)
+    wait_until(lambda: not processes_with(marker))
+    wait_until(lambda: not processes_with(str(anybody.program)))
+
+
+def test_a_launcher_killed_at_any_moment_leaves_nothing(anybody: Emulator, marker: str) -> None:
+    for delay_ms in range(0, 200, 20):
+        process = anybody.start(
+            *("--", "sleep", marker), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(delay_ms / 1000)
+        process.kill()
+        process.wait(TIME_LIMIT_S)
+    wait_until(lambda: not processes_with(marker))
+    wait_until(lambda: not processes_with(str(anybody.program)))
+
+
+def test_a_start_removes_what_killed_ones_left(anybody: Emulator) -> None:
+    owner = int(anybody.run("--", "id", "-u").stdout)
+    stale = Path(f"/tmp/headrace-emulator-{owner}-999999999-1")
+    stale.mkdir()
+    os.chown(stale, owner, -1)
+    strange = Path(f"/tmp/headrace-emulator-{owner}-strange")
+    strange.mkdir()
+    try:
+        assert anybody.run("--", "true").returncode == 0
+        assert not stale.exists()
+        assert strange.exists()
+    finally:
+        strange.rmdir()
+
+
+def test_statistics_are_written_also_if_the_command_crashed(
+    anybody: Emulator, shared_path: Path
+) -> None:
+    path = shared_path / "stats.json"
+    assert anybody.run("--stats", path, "--", "sh", "-c", "kill -SEGV $$").returncode == -11
+    document = json.loads(path.read_text())
+    assert document["schema"] == {"name": "headrace-emulate-statistics", "version": 1}
+    assert document["results"]["command"]["signal"] == 11
+    assert document["results"]["devices"][0]["name"] == "dsa0"
+    assert document["summary"]["operations"] == 0
+    assert all(isinstance(value, int) for value in document["summary"].values())
+    assert [each.name for each in shared_path.iterdir()] == ["stats.json"]
+
+
+def test_queues_are_named_as_asked(anybody: Emulator) -> None:
+    show = "cat /sys/bus/dsa/devices/wq*/name | grep ."
+    assert anybody.shell(show).stdout.split() == [b"headrace0", b"headrace1"]
+    assert anybody.shell(show, "--wq-name", "a", "--wq", "shared").stdout.split() == [b"a0"]
+    both = anybody.shell(show, "--wq-name", "dpdk_app", "--devices", "2").stdout.split()
+    assert both == [b"shared", b"dpdk_app0", b"shared", b"dpdk_app0"]
+
+
+def test_a_seed_fixes_addresses(anybody: Emulator) -> None:
+    show = ("--", "grep", "-m1", "stack", "/proc/self/maps")
+    runs = {anybody.run("--seed", "1", *show).stdout for _ in range(3)}
+    assert len(runs) == 1
+
+
+def test_a_program_that_is_not_there_or_not_executable(
+    anybody: Emulator, shared_path: Path
+) -> None:
+    plain = shared_path / "plain"
+    plain.write_text("")
+    for command, code, words in (
+        ("no-such-program", 127, "there is no such program in PATH"),
+        ("/no/such/program", 127, "there is no such program"),
+        (str(plain), 126, "not executable"),
+        ("/tmp", 126, "it is a directory"),
+    ):
+        result = anybody.run("--", command)
+        assert result.returncode == code
+        assert words in result.stderr.decode()
+        assert result.stderr.count(b"\n") == 1
+
+
+@pytest.mark.skipif(not STATIC.exists(), reason="no static program is at hand")
+def test_a_static_program_is_refused_before_it_starts(anybody: Emulator, shared_path: Path) -> None:
+    result = anybody.run("--", STATIC, "-p")
+    assert result.returncode == 126
+    assert b"statically linked" in result.stderr
+    script = shared_path / "script"
+    script.write_text(f"#!{STATIC} -p\n")
+    script.chmod(0o755)
+    result = anybody.run("--", script)
+    assert result.returncode == 126
+    assert f"the interpreter of '{script}', is not".replace(" is not", "") in result.stderr.decode()
+    assert result.stdout == b""
+
+
+def test_a_script_without_an_interpreter_line_is_the_shells(
+    anybody: Emulator, shared_path: Path
+) -> None:
+    script = shared_path / "script"
+    script.write_text("echo $0 $1; exit 4\n")
+    script.chmod(0o755)
+    result = anybody.run("--", script, "word")
+    assert result.stdout.decode() == f"{script} word\n"
+    assert result.returncode == 4
+
+
+@needs("su")
+def test_what_a_set_user_id_program_lacks_is_said(anybody: Emulator) -> None:
+    if not anybody.prefix:
+        pytest.skip("root has nothing to gain by set-user-ID")
+    result = anybody.run("--", "su", "--version")
+    assert result.returncode == 0
+    assert b"set-user-ID" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["--devices", "0"], "--devices: '0' is not a whole number from 1 to 16"),
+        (["--wq", "any"], "--wq: there is no mode 'any'"),
+        (["--pace", "fast"], "--pace: 'fast' is not LATENCY,BANDWIDTH"),
+        (["--frobnicate", "1"], "there is no option '--frobnicate'"),
+        (["--config", "C", "--devices", "1"], "--devices cannot be given with --config"),
+    ],
+)
+def test_wrong_use_is_exit_code_2(emulator: Emulator, arguments: list[str], words: str) -> None:
+    result = emulator.run(*arguments, "--", "true")
+    assert result.returncode == 2
+    assert re.fullmatch(r"headrace: .*; see 'headrace emulate --help'\n", result.stderr.decode())
+    assert words in result.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    "option, path, words",
+    [
+        ("--config", "/no/such/file", "there is no such file"),
+        ("--config", "/tmp", "it is a directory"),
+        ("--config", "/etc/passwd", "read the configuration '/etc/passwd': line 1 is not JSON"),
+        ("--faults", "/no/such/file", "there is no such file"),
+        ("--stats", "/no/such/file", "its directory does not exist"),
+        ("--stats", "/tmp", "it is a directory"),
+        ("--trace", "/no/such/file", "its directory does not exist"),
+        ("--preload", "/no/such/file", "cannot be read"),
+    ],
+)
+def test_a_bad_file_keeps_the_command_from_starting(
+    emulator: Emulator, option: str, path: str, words: str
+) -> None:
+    result = emulator.run(option, path, "--", "echo", "started")
+    assert result.returncode == 1
+    assert result.stdout == b""
+    assert words in result.stderr.decode()
+    assert result.stderr.count(b"\n") == 1
+
+
+def failing_bubblewrap(directory: Path, said: str) -> dict[str, str]:
+    fake = directory / "bwrap"
+    fake.write_text(f"#!/bin/sh\necho 'bwrap: {said}' >&2\nexit 1\n")
+    fake.chmod(0o755)
+    return os.environ | {"PATH": f"{directory}:/usr/bin:/bin"}
+
+
+@pytest.mark.parametrize(
+    "said, words",
+    [
+        ("No permissions to create new namespace", "may not make user namespaces"),
+        ("setting up uid map: Permission denied", "may not make user namespaces"),
+        ("pivot_root: Invalid argument", "mount --bind DIR DIR"),
+        ("something else", "something else"),
+    ],
+)
+def test_what_bubblewrap_lacks_is_said(
+    anybody: Emulator, shared_path: Path, said: str, words: str
+) -> None:
+    result = anybody.run("--", "echo", "started", env=failing_bubblewrap(shared_path, said))
+    assert result.returncode == 1
+    assert result.stdout == b""
+    assert words in result.stderr.decode()
+    assert result.stderr.count(b"\n") == 1
+
+
+def test_without_bubblewrap_the_package_is_named(anybody: Emulator, shared_path: Path) -> None:
+    fusermount = shutil.which("fusermount3")
+    if fusermount is not None:
+        (shared_path / "fusermount3").symlink_to(fusermount)
+    result = anybody.run("--", "/bin/true", env={"PATH": str(shared_path)})
+    assert result.returncode == 1
+    assert "there is no bwrap in PATH; install the package bubblewrap" in result.stderr.decode()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can take /dev/fuse away")
+def test_without_fuse_the_remedy_is_said(emulator: Emulator) -> None:
+    bare = Emulator(emulator.program, ("bwrap", "--dev-bind", "/", "/", "--dev", "/dev"))
+    result = bare.run("--", "true")
+    assert result.returncode == 1
+    assert "there is no /dev/fuse; load the kernel module fuse" in result.stderr.decode()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can chroot")
+def test_in_a_chroot_that_is_no_mount_point_the_remedy_is_said(
+    emulator: Emulator, shared_path: Path
+) -> None:
+    script = """
+    root=$1; program=$2
+    mkdir "$root/tmp"
+    for place in bin dev etc lib lib64 proc sbin sys usr; do
+      if [ -L "/$place" ]; then ln -s "$(readlink "/$place")" "$root/$place"
+      elif [ -d "/$place" ]; then
+        mkdir -p "$root/$place"
+        mount --rbind "/$place" "$root/$place"
+      fi
+    done
+    mkdir "$root/tmp/emulator"
+    cp "$(dirname "$program")"/*emulator* "$(dirname "$program")"/*.so "$root/tmp/emulator"
+    exec chroot "$root" "/tmp/emulator/$(basename "$program")" -- /bin/true
+    """
+    root = shared_path / "root"
+    root.mkdir()
+    result = subprocess.run(
+        ["unshare", "-m", "sh", "-euc", script, "sh", str(root), str(emulator.program)],
+        capture_output=True,
+        check=False,
+        timeout=TIME_LIMIT_S,
+        cwd="/",
+    )
+    assert result.returncode == 1, result.stderr
+    assert "the root directory is no mount point, as in a chroot" in result.stderr.decode()
+
+
+@pytest.fixture
+def command_words() -> list[str]:
+    import sysconfig  # noqa: PLC0415
+
+    return [str(Path(sysconfig.get_path("scripts")) / "headrace"), "emulate"]
+
+
+def test_the_command_hands_everything_on(
+    emulator: Emulator, command_words: list[str], shared_path: Path
+) -> None:
+    del emulator  # Only whether it can be used here.
+    stats = shared_path / "stats.json"
+    options = ["--devices", "2", "--wq", "shared", "--stats", str(stats), "--seed", "7"]
+    result = subprocess.run(
+        [*command_words, *options, "--", "sh", "-c", "ls /dev/dsa --help >&2; ls /dev/dsa; exit 9"],
+        capture_output=True,
+        check=False,
+        timeout=TIME_LIMIT_S,
+    )
+    assert result.returncode == 9, result.stderr
+    assert result.stdout.split() == [b"wq0.0", b"wq1.0"]
+    assert json.loads(stats.read_text())["results"]["deterministic"] is True
+
+
+def test_the_command_explains_itself(command_words: list[str]) -> None:
+    result = subprocess.run(
+        [*command_words, "--help"], capture_output=True, check=True, timeout=TIME_LIMIT_S
+    )
+    text = result.stdout.decode()
+    assert "Example: headrace emulate --wq shared" in text
+    for option in ("--devices", "--config", "--wq-name", "--pace", "--refuse-mmap"):
+        assert option in text
+    for wrong in ([], ["--frobnicate", "--", "true"], ["--devices", "x", "--", "true"]):
+        failed = subprocess.run(
+            [*command_words, *wrong], capture_output=True, check=False, timeout=TIME_LIMIT_S
+        )
+        assert failed.returncode == 2
+        assert failed.stderr.startswith(b"headrace: ")
+        assert failed.stderr.count(b"\n") == 1
