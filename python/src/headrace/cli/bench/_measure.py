@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every benchmark does alike: series of times, ratios, options, a picture."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headrace._picture import check_picture_path, matplotlib_settled, save_picture
+from headrace.cli._output import WrongUseError
+from headrace.errors import Error
+
+ROUNDS_MAX = 10_000
+
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document and nothing else.")
+]
+PlotOption = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Draw the figures into this .svg or .png file."),
+]
+RoundsOption = Annotated[
+    str, typer.Option(metavar="N", help=f"Measured rounds, 1 to {ROUNDS_MAX}.")
+]
+
+
+@dataclass(frozen=True)
+class Series:
+    """Times of the same thing in several rounds.
+
+    Attributes:
+        times_ns: One for each round, in ns.
+    """
+
+    times_ns: Sequence[float]
+
+    @property
+    def median_ns(self) -> float:
+        """The middle one."""
+        return statistics.median(self.times_ns)
+
+    def document(self) -> dict[str, object]:
+        """As part of the JSON document."""
+        return {
+            "time_ns_median": self.median_ns,
+            "time_ns_min": min(self.times_ns),
+            "time_ns_max": max(self.times_ns),
+            "times_ns": list(self.times_ns),
+        }
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure with its spread: median, lower and upper quartile over the rounds."""
+
+    median: float
+    low: float
+    high: float
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        return f"{_rounded(self.median)} ({_rounded(self.low)} to {_rounded(self.high)})"
+
+    def document(self) -> dict[str, float]:
+        """As part of the JSON document."""
+        return {"median": self.median, "quartile_low": self.low, "quartile_high": self.high}
+
+
+def rate_per_s(series: Series) -> Figure:
+    """How often per second: from times in ns for one."""
+    low_ns, high_ns = _quartiles(series.times_ns)
+    return Figure(1e9 / series.median_ns, 1e9 / high_ns, 1e9 / low_ns)
+
+
+def speed_ratio(subject: Series, baseline: Series) -> Figure:
+    """Speed of the subject by that of the baseline: the ratio of the medians.
+
+    The spread is that of the ratios of single rounds, in which the two took turns.
+    """
+    pairs = zip(baseline.times_ns, subject.times_ns, strict=True)
+    low, high = _quartiles([theirs / ours for theirs, ours in pairs])
+    return Figure(baseline.median_ns / subject.median_ns, low, high)
+
+
+def _quartiles(values: Sequence[float]) -> tuple[float, float]:
+    if len(values) == 1:
+        return values[0], values[0]
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, high
+
+
+def _rounded(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.2f}"  # noqa: PLR2004
+
+
+def parse_rounds(subcommand: str, text: str) -> int:
+    """Read --rounds, or refuse it in a sentence."""
+    count = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 0  # noqa: PLR2004
+    if not 1 <= count <= ROUNDS_MAX:
+        message = f"--rounds: '{text}' is not a whole number from 1 to {ROUNDS_MAX}"
+        raise WrongUseError(subcommand, message)
+    return count
+
+
+def parse_plot(subcommand: str, text: str | None) -> Path | None:
+    """Read --plot, or refuse it in a sentence, before anything is measured."""
+    if text is None:
+        return None
+    if not text:
+        raise WrongUseError(subcommand, "--plot: '' is no path; give one, or leave the option out")
+    try:
+        check_picture_path(Path(text), "the figures")
+    except Error as error:
+        message = f"--plot: '{text}': {error.cause}; {error.remedy}"
+        raise WrongUseError(subcommand, message) from error
+    return Path(text)
+
+
+def draw_figures(
+    path: Path, title: str, caption: str, panels: Mapping[str, Mapping[str, Figure]]
+) -> None:
+    """Draw bars with whiskers from quartile to quartile, a panel for each unit.
+
+    Args:
+        path: A .svg or .png file.
+        title: Above the picture.
+        caption: Below it: machine and parameters.
+        panels: By the label of the axis, the figures by name.
+    """
+    with matplotlib_settled():
+        # Loading it takes longer than many a benchmark: only who wants a picture pays.
+        from matplotlib.figure import Figure as Picture  # noqa: PLC0415
+
+        picture = Picture(figsize=(4.5 * len(panels), 4.2), layout="constrained")
+        axes = picture.subplots(1, len(panels), squeeze=False)[0]
+        for axis, (label, figures) in zip(axes, panels.items(), strict=True):
+            medians = [figure.median for figure in figures.values()]
+            # The ratio of medians may lie outside the quartiles of ratios by a hair.
+            below = [max(0.0, figure.median - figure.low) for figure in figures.values()]
+            above = [max(0.0, figure.high - figure.median) for figure in figures.values()]
+            axis.bar(list(figures), medians, yerr=(below, above), color="#4477aa", capsize=4)
+            axis.set_ylabel(label)
+            axis.set_ylim(bottom=0)
+        picture.suptitle(title, fontsize=13, fontweight="bold", x=0.01, ha="left")
+        picture.supxlabel(caption, fontsize=8, color="#555555", x=0.01, ha="left")
+        save_picture(picture, path, "the figures")

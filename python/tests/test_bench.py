@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The figures of the benchmarks, and what their command line refuses."""
+
+import pytest
+from conftest import Command
+
+from headrace.cli.bench._measure import Series, rate_per_s, speed_ratio
+
+
+def test_a_rate_is_that_of_the_median_and_its_spread_that_of_the_quartiles() -> None:
+    figure = rate_per_s(Series([100.0, 200.0, 400.0, 800.0, 1000.0]))
+    assert figure.median == pytest.approx(2.5e6)
+    assert figure.low == pytest.approx(1e9 / 800)
+    assert figure.high == pytest.approx(1e9 / 200)
+
+
+def test_a_ratio_is_above_one_if_the_subject_is_faster() -> None:
+    figure = speed_ratio(subject=Series([50.0, 50.0, 50.0]), baseline=Series([100.0, 90.0, 110.0]))
+    assert figure.median == pytest.approx(2.0)
+    assert figure.low == pytest.approx(1.9)
+    assert figure.high == pytest.approx(2.1)
+
+
+def test_one_round_has_no_spread() -> None:
+    figure = rate_per_s(Series([100.0]))
+    assert figure.low == figure.median == figure.high
+
+
+@pytest.mark.parametrize("rounds", ["0", "-1", "many", "1e3", "10001", ""])
+def test_rounds_that_are_none_are_refused(command: Command, rounds: str) -> None:
+    result = command("bench", "emulator", "--rounds", rounds)
+    assert result.returncode == 2
+    assert "--rounds" in result.stderr
+    assert result.stdout == ""
+
+
+def test_a_picture_of_no_known_kind_is_refused_before_anything_is_measured(
+    command: Command,
+) -> None:
+    result = command("bench", "emulator", "--plot", "figures.txt")
+    assert result.returncode == 2
+    assert ".svg or .png" in result.stderr
