@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "emu/operation/rules.hpp"
 #include "emu/platform/wait.hpp"
 
 namespace headrace::emu {
@@ -297,18 +298,21 @@ void Runner::write_record(const dsa::Descriptor& descriptor, const dsa::Completi
                       ((descriptor.flags & dsa::flag::request_record) != 0 || !is_success(record));
   const bool bad = !is_success(record) && record.status != raw(dsa::Status::success_unexpected) &&
                    record.status != dsa::kStatusAborted;
+  // A record lies in one line: where it is misaligned none is written. [I]
+  const bool aligned = descriptor.completion_addr % rules::kRecordAlignment == 0;
   bool written = false;
-  if (wanted) {
+  if (wanted && aligned) {
     std::array<std::byte, 32> bytes{};
     std::memcpy(bytes.data(), &record, sizeof bytes);
     written = !surroundings_->memory.write_record(descriptor.completion_addr, bytes).fault;
   }
   if (!written && (wanted || bad)) {
     // Nowhere to say it: SWERROR holds it for the driver. [S]
-    report_error(
-        scheduler_->device(),
-        wanted ? raw(dsa::Status::record_untranslatable) : static_cast<std::uint8_t>(record.status),
-        task_.queue, static_cast<std::uint8_t>(descriptor.opcode), descriptor.completion_addr);
+    const std::uint8_t unwritten =
+        raw(aligned ? dsa::Status::record_untranslatable : dsa::Status::record_misaligned);
+    report_error(scheduler_->device(),
+                 wanted ? unwritten : static_cast<std::uint8_t>(record.status), task_.queue,
+                 static_cast<std::uint8_t>(descriptor.opcode), descriptor.completion_addr);
   }
   if ((descriptor.flags & dsa::flag::request_interrupt) != 0 && surroundings_->interrupt) {
     surroundings_->interrupt(descriptor.int_handle);

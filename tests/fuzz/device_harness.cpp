@@ -93,7 +93,7 @@ Descriptor any_descriptor(Input& input) {
     descriptor.rsvd1 = 0;
     descriptor.priv = 0;
   }
-  const bool misaligned = false;
+  const bool misaligned = (choice >> 10U & 7U) == 7;
   descriptor.completion_addr = (choice >> 13U) == 7
                                    ? placed(descriptor.completion_addr, 0)
                                    : kRecords + descriptor.completion_addr % 127 * 32 +
