@@ -16,6 +16,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from headrace.cli import doctor
+from headrace.cli._doctor_report import print_diagnosis
 from headrace.cli._dsa_report import print_devices
 from headrace.dsa import status
 from headrace.dsa.configuration import changes, present
@@ -36,14 +37,14 @@ BROKEN = [
     ("guest-processor-model", "cpu", 1, "model of a processor leaves it out"),
     ("old-kernel", "kernel", 1, "5.10.0-28-amd64 is too old"),
     ("kernel-before-the-driver", "kernel", 1, "came with Linux 5.6"),
-    ("kernel-without-driver", "kernel config", 1, "CONFIG_INTEL_IDXD not set"),
+    ("kernel-without-driver", "kernel config", 1, "CONFIG_INTEL_IDXD is not set"),
     ("kernel-without-sva", "kernel config", 1, "CONFIG_INTEL_IOMMU_SVM"),
     ("vtd-off", "firmware", 1, "VT-d is turned off in the BIOS"),
     ("guest-without-iommu", "firmware", 1, "the virtual machine has no IOMMU"),
     ("iommu-off", "iommu", 1, "intel_iommu=off"),
     ("iommu-not-on", "iommu", 1, "CONFIG_INTEL_IOMMU_DEFAULT_ON=n"),
-    ("scalable-mode-off", "iommu", 1, "scalable mode is not on"),
-    ("iommu-without-scalable-mode", "iommu", 1, "it has no scalable mode"),
+    ("scalable-mode-off", "iommu", 1, "scalable mode of the IOMMU is not on"),
+    ("iommu-without-scalable-mode", "iommu", 1, "the IOMMU has no scalable mode"),
     ("module-not-loaded", "module", 1, "nobody asked for it"),
     ("module-blacklisted", "module", 1, "/etc/modprobe.d/blacklist-dsa.conf"),
     ("module-not-installed", "module", 1, "not installed for kernel 6.8.0-45-generic"),
@@ -62,10 +63,15 @@ BROKEN = [
     ("threshold-zero", "settings", 1, "threshold 0"),
     ("queue-without-name", "settings", 1, "wq0.0 has no name"),
     ("queue-without-driver-name", "settings", 1, "driver_name ''"),
-    ("device-disabled", "enabled", 1, "nobody has enabled it"),
+    ("device-disabled", "enabled", 1, "enabled by nobody"),
     ("device-refuses", "enabled", 1, "more than the device has entries"),
     ("queue-disabled", "enabled", 1, "wq0.0, wq0.1 are not enabled"),
-    ("second-device-disabled", "enabled", 1, "Only part of the DSA can be used: dsa2 is not"),
+    (
+        "second-device-disabled",
+        "enabled",
+        1,
+        "Only part of the DSA can be used (enabled): dsa2 is not",
+    ),
     ("queue-locked", "enabled", 1, "wq0.0 is locked"),
     ("container-without-files", "permissions", 1, "has not been given its file"),
     ("no-files", "permissions", 1, "udev or devtmpfs"),
@@ -155,6 +161,23 @@ def test_under_the_emulator_all_is_green() -> None:
         assert found.finding(check).finding == "not needed: the device is emulated"
 
 
+def test_in_a_pipe_every_check_is_one_line(app: typer.Typer) -> None:
+    path = MACHINES / "pasid-off.json"
+    lines = CliRunner().invoke(app, ["doctor", "--replay", str(path)]).stdout.splitlines()
+    assert lines[1].startswith("Remedy: ")
+    names = [line[:15].rstrip() for line in lines[4:-2]]
+    assert names == [check.name for check in CHECKS]
+
+
+def test_a_terminal_gets_lines_that_fit() -> None:
+    console = Console(file=io.StringIO(), width=80)
+    print_diagnosis(console, diagnosis(document("vtd-off")), None, 80)
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()[2:]
+    assert max(map(len, lines)) <= 80
+    assert len(lines) > len(CHECKS)
+
+
 def test_checks_that_follow_from_the_root_cause_say_so_and_no_more() -> None:
     found = diagnosis(document("scalable-mode-off"))
     for check in ("pasid", "enabled", "permissions", "submission"):
@@ -223,7 +246,7 @@ def test_usable_is_only_said_where_a_queue_was_seen_to_take_work() -> None:
         queue["file"]["mapped"] = None
     found = diagnosis(record)
     assert found.exit_code == 1
-    assert found.headline.startswith("It cannot be told whether the DSA can be used: submission")
+    assert found.headline.startswith("It cannot be told whether the DSA can be used (submission)")
 
 
 def test_nothing_known_at_all_is_not_usable_and_no_crash() -> None:
@@ -416,7 +439,7 @@ def test_a_record_does_not_lose_what_was_there_before(tmp_path: Path) -> None:
 def test_the_command_says_it_in_its_first_line_and_by_its_exit_code(here: Here) -> None:
     result = here("doctor", "--replay", str(MACHINES / "iommu-off.json"))
     assert result.code == 1
-    assert result.stdout.startswith("The DSA cannot be used: the IOMMU: turned off: ")
+    assert result.stdout.startswith("The DSA cannot be used (iommu): the IOMMU is turned off; ")
     assert not result.stderr
 
 
@@ -469,10 +492,15 @@ def small_system(tmp_path: Path) -> Path:
         "sys/bus/dsa/devices/dsa0/wq0.0/mode": "shared",
         "sys/bus/dsa/devices/dsa0/wq0.0/size": "16",
         "sys/bus/dsa/devices/dsa0/wq0.0/name": "red\x1b[31m",
+        "sys/bus/dsa/devices/dsa0/wq0.1/state": "enabled",
+        "sys/bus/dsa/devices/dsa0/wq0.1/type": "user",
+        "sys/bus/dsa/devices/dsa0/wq0.1/mode": "dedicated",
+        "sys/bus/dsa/devices/dsa0/wq0.1/clients": "1",
         "sys/bus/dsa/devices/iax1/state": "enabled",
         "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "4",
         "sys/module/idxd/refcnt": "0",
         "dev/dsa/wq0.0": "",
+        "dev/dsa/wq0.1": "",
     }
     for name, text in files.items():
         path = tmp_path / name
@@ -502,12 +530,15 @@ def test_a_system_is_read_and_what_is_odd_in_it_is_unknown(small_system: Path) -
     (device,) = facts.devices
     assert device.node is None
     assert [engine.name for engine in device.engines or ()] == ["engine0.0"]
-    (queue,) = device.queues or ()
+    queue, taken = device.queues or ()
     assert (queue.size, queue.threshold, queue.label) == (16, None, "red?[31m")
     assert queue.file is not None
     assert queue.file.writable is True
     # An empty file has no portal.
     assert (queue.file.opened, queue.file.mapped) == ("", "ENODEV")
+    # It is another's: opening it would take it, if only for a moment.
+    assert taken.file is not None
+    assert (taken.file.opened, taken.file.mapped) == (None, None)
     assert facts.process.raw_io is True
     diagnose(facts)
 

@@ -22,17 +22,27 @@ _STYLES = {
     "skipped": "dim",
 }
 _INDENT = 24
+_ROOM_MAX = 90  # Longer lines are hard to read.
 
 
-def print_diagnosis(console: Console, diagnosis: Diagnosis, origin: str | None, width: int) -> None:
-    """Print the true reason, then every check with its cause and remedy."""
+def print_diagnosis(
+    console: Console, diagnosis: Diagnosis, origin: str | None, width: int | None
+) -> None:
+    """Print the true reason, then every check with its cause and remedy.
+
+    Args:
+        console: Where to.
+        diagnosis: What to print.
+        origin: Where the facts come from, if not from this machine.
+        width: Columns to fold the lines at; None does not fold them.
+    """
     colour = "bold green" if diagnosis.exit_code == 0 else "bold red"
     _print(console, Text(diagnosis.headline, style=colour))
     root = diagnosis.root
     if root is not None and root.remedy:
         _print(console, Text(f"Remedy: {root.remedy}.", style="bold"))
     if origin is not None:
-        _print(console, Text(f"Recorded: {origin}"))
+        _print(console, Text(f"Record: {origin}"))
     _print(console, Text())
     for finding in diagnosis.findings:
         for line in _lines(finding, root, width):
@@ -48,7 +58,7 @@ def _print(console: Console, line: Text) -> None:
     console.print(line, soft_wrap=True)
 
 
-def _lines(finding: Finding, root: Finding | None, width: int) -> list[Text]:
+def _lines(finding: Finding, root: Finding | None, width: int | None) -> list[Text]:
     parts = [finding.finding]
     if finding.cause:
         parts.append(finding.cause)
@@ -56,9 +66,11 @@ def _lines(finding: Finding, root: Finding | None, width: int) -> list[Text]:
         parts.append(f"remedy: {finding.remedy}")
     elif finding.remedy:
         parts.append("remedy: as said above")
-    wrapped = textwrap.wrap(
-        "; ".join(parts), max(40, width - _INDENT), break_long_words=False, break_on_hyphens=False
-    )
+    said = "; ".join(parts)
+    wrapped = [said]
+    if width is not None:
+        room = min(max(40, width - _INDENT), _ROOM_MAX)
+        wrapped = textwrap.wrap(said, room, break_long_words=False, break_on_hyphens=False)
     head = Text(f"{finding.check:<15}")
     head.append(f"{finding.state:<9}", style=_STYLES[finding.state])
     lines = [head.append(wrapped[0])]

@@ -66,6 +66,7 @@ def doctor(
     else:
         console = report_console()
         shown = origin if replay is not None else None
-        print_diagnosis(console, diagnosis, shown, min(console.width, 110))
+        # In a file or pipe every check is one line.
+        print_diagnosis(console, diagnosis, shown, console.width if console.is_terminal else None)
     if diagnosis.exit_code != EXIT_OK:
         raise typer.Exit(diagnosis.exit_code)

@@ -72,7 +72,7 @@ def check_pasid(facts: Facts) -> Finding:
         if unseen:
             return unknown(f"{listed(unseen)}: the attribute pasid_enabled cannot be read")
         return ok(f"on for {listed([device.name for device in devices])}")
-    finding = f"off for {listed(without)} (pasid_enabled is 0)"
+    finding = f"PASID is off for {listed(without)}"
     if five_levels_refused(facts):
         return failed(
             finding,
@@ -286,7 +286,7 @@ def _not_enabled(facts: Facts, names: list[str], device_name: str, remedy: str) 
     if refusal:
         cause = f"{device_name} refused the last command: {refusal}"
         return failed(finding, cause, f"configure it anew: {_CONFIGURE}")
-    return failed(finding, "configured, and nobody has enabled it", remedy)
+    return failed(finding, "configured, and enabled by nobody", remedy)
 
 
 def check_permissions(facts: Facts) -> Finding:

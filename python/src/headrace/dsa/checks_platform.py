@@ -7,7 +7,7 @@ Pure functions of the facts. Where the devices are emulated none of this is need
 import re
 
 from headrace.dsa.facts import Facts
-from headrace.dsa.finding import Finding, failed, listed, note, ok, unknown
+from headrace.dsa.finding import Finding, are, failed, listed, note, ok, unknown
 from headrace.dsa.gather import DSA_PCI_DEVICES
 
 NOT_NEEDED = ok("not needed: the device is emulated")
@@ -150,11 +150,11 @@ def check_kernel_config(facts: Facts) -> Finding:
     missing = [f"CONFIG_{name}" for name in needed if config.get(name) == "n"]
     if missing:
         what = {
-            "CONFIG_INTEL_IDXD": "it has no driver for the devices",
-            "CONFIG_INTEL_IOMMU": "it cannot use the IOMMU",
+            "CONFIG_INTEL_IDXD": "the kernel has no driver for the devices",
+            "CONFIG_INTEL_IOMMU": "the kernel cannot use the IOMMU",
         }.get(missing[0], "users' addresses cannot be shared with a device")
         remedy = f"use a kernel that is built with {' and '.join(missing)}"
-        return failed(f"{listed(missing)} not set", what, remedy)
+        return failed(f"{are(missing)} not set", what, remedy)
     if any(name not in config for name in needed):
         return unknown("its options are only partly known")
     return ok(", ".join(f"{name}={config[name]}" for name in needed))
@@ -192,7 +192,7 @@ def check_iommu(facts: Facts) -> Finding:
     registers = _registers(facts)
     if registers and not any(ecap & _ECAP_SCALABLE for _, ecap in registers):
         return failed(
-            "it has no scalable mode",
+            "the IOMMU has no scalable mode",
             "the hardware, or the hypervisor's model of it, cannot tell processes apart (PASID)",
             "enable scalable mode in the BIOS or the hypervisor (x-scalable-mode=on)",
         )
@@ -212,13 +212,15 @@ def check_iommu(facts: Facts) -> Finding:
 def _switched_on(facts: Facts, values: set[str], said: str) -> Finding | None:
     """What is wrong if the IOMMU is not on; `values` are those of the kernel's command line."""
     if "off" in values:
-        return failed("turned off", f"the kernel's command line has {said}", _SCALABLE_REMEDY)
+        return failed(
+            "the IOMMU is turned off", f"the kernel's command line has {said}", _SCALABLE_REMEDY
+        )
     if "on" in values or facts.kernel.iommu_count:
         return None
     default = (facts.kernel.config or {}).get("INTEL_IOMMU_DEFAULT_ON")
     if default == "n":
         cause = f"{said}, and this kernel leaves it off (CONFIG_INTEL_IOMMU_DEFAULT_ON=n)"
-        return failed("not turned on", cause, _SCALABLE_REMEDY)
+        return failed("the IOMMU is not turned on", cause, _SCALABLE_REMEDY)
     if default is None:
         return unknown(f"{said}, and whether it is on by default is not known", _SCALABLE_REMEDY)
     return None
@@ -228,13 +230,13 @@ def _scalable(facts: Facts, values: set[str], said: str) -> Finding | None:
     """What is wrong if scalable mode is not on."""
     if "sm_off" in values:
         cause = f"the kernel's command line has {said}"
-        return failed("scalable mode is turned off", cause, _SCALABLE_REMEDY)
+        return failed("scalable mode of the IOMMU is turned off", cause, _SCALABLE_REMEDY)
     if "sm_on" in values:
         return None
     default = (facts.kernel.config or {}).get("INTEL_IOMMU_SCALABLE_MODE_DEFAULT_ON")
     if default == "n":
         cause = f"{said}, and this kernel leaves it off unless sm_on is given"
-        return failed("scalable mode is not on", cause, _SCALABLE_REMEDY)
+        return failed("scalable mode of the IOMMU is not on", cause, _SCALABLE_REMEDY)
     if default is None:
         finding = f"{said}, and whether scalable mode is on by default is not known"
         return unknown(finding, _SCALABLE_REMEDY)

@@ -100,15 +100,14 @@ def diagnose(facts: Facts) -> Diagnosis:
     findings = tuple(done.values())
     root = next((finding for finding in findings if finding.state == "failed"), None)
     if root is not None:
-        absent = root.check == "device"
-        what = "No DSA is in this machine" if absent else _what_fails(root, facts)
-        headline = f"{what}: {root.finding if not absent else root.cause}"
-        if not absent:
-            headline += f": {root.cause}"
-        return Diagnosis(findings, root, EXIT_ABSENT if absent else EXIT_WRONG, headline + ".")
+        if root.check == "device":
+            headline = f"No DSA is in this machine: {root.cause}."
+            return Diagnosis(findings, root, EXIT_ABSENT, headline)
+        headline = f"{_what_fails(root, facts)} ({root.check}): {root.finding}; {root.cause}."
+        return Diagnosis(findings, root, EXIT_WRONG, headline)
     root = next((done[name] for name in _DECISIVE if done[name].state not in _SEEN), None)
     if root is not None:
-        headline = f"It cannot be told whether the DSA can be used: {root.check}: {root.finding}."
+        headline = f"It cannot be told whether the DSA can be used ({root.check}): {root.finding}."
         return Diagnosis(findings, root, EXIT_WRONG, headline)
     return Diagnosis(findings, None, EXIT_USABLE, f"The DSA can be used {_how(facts)}.")
 
@@ -123,20 +122,6 @@ def _blocker(check: Check, done: dict[str, Finding]) -> str | None:
             names.append(done[needed].finding.split("'")[1])
     order = list(done)
     return min(names, key=order.index, default=None)
-
-
-_SUBJECTS = {
-    "cpu": "the processor cannot submit to it",
-    "kernel": "the kernel",
-    "kernel config": "the kernel's configuration",
-    "firmware": "the firmware gives no IOMMU",
-    "iommu": "the IOMMU",
-    "module": "the driver",
-    "driver": "the driver",
-    "pasid": "sharing of addresses (PASID)",
-    "library": "the library",
-    "submission": "submission",
-}
 
 
 # These are about one device or WQ: others may work all the same.
@@ -155,8 +140,7 @@ def _what_fails(root: Finding, facts: Facts) -> str:
     pairs = device.user_queues(facts)
     if root.check in _PARTIAL and any(device.way_in(each, queue) for each, queue in pairs):
         return "Only part of the DSA can be used"
-    subject = _SUBJECTS.get(root.check)
-    return "The DSA cannot be used" if subject is None else f"The DSA cannot be used: {subject}"
+    return "The DSA cannot be used"
 
 
 def _how(facts: Facts) -> str:
