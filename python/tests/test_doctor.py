@@ -546,7 +546,9 @@ def test_a_system_is_read_and_what_is_odd_in_it_is_unknown(small_system: Path) -
 def test_a_system_without_anything_gives_no_facts_and_no_error(tmp_path: Path) -> None:
     facts = gather(str(tmp_path))
     assert facts.pci_devices is None
+    assert facts.devices is None
     assert facts.kernel.release is None
+    assert facts.kernel.module_loaded is None
     assert diagnose(facts).exit_code == 1
 
 

@@ -8,6 +8,7 @@ its option -f: in 3.5.3 that leaves an errno behind by which it takes the next 0
 
 import os
 import re
+import shlex
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -108,10 +109,10 @@ def save_undo(configuration: Configuration, facts: Facts, path: Path) -> Undo:
     if not before:
         return Undo(None, tuple(commands))
     tried = f"save the present configuration in {path}"
-    if path.exists():
+    if os.path.lexists(path):
         raise IoFailedError(tried, "the file exists", "choose another by --undo, or move it away")
     write_whole(path, to_text(before), tried)
-    commands.append(f"accel-config load-config -c {path} -e")
+    commands.append(f"accel-config load-config -c {shlex.quote(str(path.absolute()))} -e")
     return Undo(path, tuple(commands))
 
 

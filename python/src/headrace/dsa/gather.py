@@ -123,6 +123,11 @@ def _by_number(name: str) -> list[tuple[int, str]]:
 
 
 def _exists(path: Path) -> bool | None:
+    """Whether it is there; None if that cannot be known, its folder not being there either."""
+    return _is_there(path) if _is_there(path.parent) else None
+
+
+def _is_there(path: Path) -> bool | None:
     """Whether it is there; None if that may not be known."""
     try:
         path.stat()
@@ -156,7 +161,7 @@ def _platform(root: Path, cpu: dict[str, str] | None) -> Platform:
         hypervisor=None if flags is None else "hypervisor" in flags,
         machine_vendor=" ".join(word for word in words if word) or None,
         container=_container(root),
-        emulated=_exists(root / _EMULATOR_REGISTERS),
+        emulated=_is_there(root / _EMULATOR_REGISTERS),
     )
 
 
@@ -165,7 +170,7 @@ def _container(root: Path) -> str:
     if manager:
         return manager
     for kind, mark in (("docker", ".dockerenv"), ("podman", "run/.containerenv")):
-        if _exists(root / mark):
+        if _is_there(root / mark):
             return kind
     # Only readable by root; a container that hides all its marks is taken for none.
     environment = _text(root / "proc/1/environ") or ""
@@ -295,7 +300,7 @@ def _devices(root: Path) -> tuple[Device, ...] | None:
     names = _names(folder)
     if names is None:
         # No bus, no device: the driver is not there.
-        return () if _exists(folder) is False else None
+        return () if _exists(folder.parent) is False else None
     return tuple(
         _device(root, folder / name) for name in names if re.fullmatch(r"dsa\d{1,9}", name)
     )
@@ -379,7 +384,7 @@ def _queue(root: Path, folder: Path) -> Queue:
 
 def _character_device(root: Path, name: str, *, tried: bool) -> CharacterDevice:
     path = root / "dev/dsa" / name
-    exists = _exists(path)
+    exists = _is_there(path)
     if not exists:
         return CharacterDevice(str(path), exists)
     owner = group = mode = None
