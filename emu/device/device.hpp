@@ -114,7 +114,10 @@ class Client {
   virtual ~Client() =
       default;  ///< Ends what is outstanding as aborted, joins, gives the place back.
 
-  /// Starts the engine threads (none when deterministic). Idempotent. They block every signal.
+  /// Starts the engine threads (when deterministic: none, or one that looks for what was submitted
+  /// by write()). Idempotent. They block every signal but SIGSEGV and SIGBUS, whose handler must
+  /// know guarded accesses (emu/platform/guarded.hpp). Not for a signal handler. What was submitted
+  /// before runs from now on, and submit_for finds nobody before.
   virtual void start() = 0;
   /// ENQCMD: false means retry. Async-signal-safe.
   virtual bool enqueue(DeviceId device, QueueId queue,

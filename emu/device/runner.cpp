@@ -44,6 +44,8 @@ void Runner::begin(const Task& task) {
   outcome_ = {};
   started_ = false;
   begun_ns_ = platform::now_ns();
+  // Said here and not with the first slice: a WQ is first in, first out, and the trace shows it.
+  if (task_.kind != TaskKind::members) trace(TraceKind::started, 0, descriptor().xfer_size);
 }
 
 const dsa::Descriptor& Runner::descriptor() const {
@@ -150,7 +152,7 @@ void Runner::start_descriptor() {
   done_bytes_ = 0;
   held_until_ = 0;
   injection_ = {};
-  trace(TraceKind::started, 0, descriptor().xfer_size);
+  if (task_.kind == TaskKind::members) trace(TraceKind::started, 0, descriptor().xfer_size);
   if (must_abort()) {
     if (task_.kind == TaskKind::list) {
       // Its members have records too, on which somebody may wait.
@@ -260,7 +262,7 @@ void Runner::count(const dsa::CompletionRecord& record) {
   if (engine == nullptr) return;
   scheduler_->device().operations_by_opcode[opcode % kOpcodeMax].fetch_add_relaxed(1);
   engine->descriptor_count.fetch_add_relaxed(1);
-  if (operation_) {
+  if (operation_ && operation_->bytes_read() + operation_->bytes_written() != 0) {
     engine->bytes_read.fetch_add_relaxed(operation_->bytes_read());
     engine->bytes_written.fetch_add_relaxed(operation_->bytes_written());
   }
