@@ -78,9 +78,11 @@ extern "C" {
 [[gnu::visibility("hidden"), gnu::used]] void headrace_trap_give_back_stack(std::uint64_t top) {
   headrace::emu::process().stacks.give_back(top);
 }
-// Returned in RAX and RDX.
-[[gnu::visibility("hidden"), gnu::used]] headrace::emu::Onward headrace_trap_on_signal(
-    siginfo_t* info, ucontext_t* context) {
-  return headrace::emu::on_signal(*info, *context);
 }
+
+// Returned in RAX and RDX. Named for the assembler alone: C has no such type.
+[[gnu::visibility("hidden"), gnu::used]] headrace::emu::Onward on_signal_from_entry(
+    siginfo_t* info, ucontext_t* context) asm("headrace_trap_on_signal");
+headrace::emu::Onward on_signal_from_entry(siginfo_t* info, ucontext_t* context) {
+  return headrace::emu::on_signal(*info, *context);
 }

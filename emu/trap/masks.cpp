@@ -127,12 +127,10 @@ HEADRACE_HOOK int sigprocmask(int how, const sigset_t* asked, sigset_t* former) 
 HEADRACE_HOOK int pthread_sigmask(int how, const sigset_t* asked, sigset_t* former) noexcept {
   return change_mask(next_pthread_sigmask, how, asked, former);
 }
-HEADRACE_HOOK int pthread_attr_setsigmask_np(pthread_attr_t* attributes,
-                                             const sigset_t* asked) noexcept {
+HEADRACE_HOOK int pthread_attr_setsigmask_np(pthread_attr_t* attributes, const sigset_t* asked) {
   return next_setsigmask(attributes, Changed(asked).get());
 }
-HEADRACE_HOOK int pthread_attr_getsigmask_np(const pthread_attr_t* attributes,
-                                             sigset_t* kept) noexcept {
+HEADRACE_HOOK int pthread_attr_getsigmask_np(const pthread_attr_t* attributes, sigset_t* kept) {
   const int result = next_getsigmask(attributes, kept);
   if (result == 0) show(kept);
   return result;
