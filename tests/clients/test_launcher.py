@@ -65,7 +65,8 @@ def test_input_output_and_descriptors_are_untouched(anybody: Emulator) -> None:
     assert result.stdout == data
     assert result.stderr == b"said\n"
     reader, writer = os.pipe()
-    anybody.run("--", "sh", "-c", f"echo here >/proc/self/fd/{writer}", pass_fds=[writer])
+    script = f"import os; os.write({writer}, b'here\\n')"
+    anybody.run("--", "/usr/bin/python3", "-c", script, pass_fds=[writer])
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
         assert pipe.read() == b"here\n"
