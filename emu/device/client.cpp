@@ -15,7 +15,7 @@ using namespace std::chrono_literals;
 
 /// A worker looks this often for something new before it sleeps, with the processor told that it
 /// spins: short enough to cost nothing that one could measure.
-constexpr int kSpinMax = 300;
+constexpr int kSpinMax = 1000;
 /// Sleep of a worker that has nothing to do. It is woken for work; this is for the case that the
 /// one who should have done so was killed in between.
 constexpr auto kIdleSleep = 10s;
@@ -142,6 +142,7 @@ class Workshop {
   void work(Worker& worker);
   void run(Worker& worker, const Task& task);
   void await_engine();
+  [[nodiscard]] bool turn_is_over(Worker& worker, std::uint32_t queue);
   void serve_mail_only();
   void help() noexcept;
   [[nodiscard]] bool mail_waits() noexcept;
@@ -207,6 +208,14 @@ void Workshop::await_engine() {
   device.waiter_count.fetch_sub_relaxed(1);  // as above
 }
 
+bool Workshop::turn_is_over(Worker& worker, std::uint32_t queue) {
+  if (scheduler_.device().waiter_count.load_relaxed() == 0) return false;  // a hint
+  const std::uint64_t now = platform::now_ns();
+  // Its turn counts from when somebody was first seen to wait.
+  if (worker.held_since_ns == 0) worker.held_since_ns = now;
+  return scheduler_.should_yield(worker.engine_held, queue, now - worker.held_since_ns);
+}
+
 bool Workshop::mail_waits() noexcept {
   const MailboxRegisters& mailbox = client_.place().mailbox;
   // edge: emu-mailbox (acquire)
@@ -224,15 +233,14 @@ void Workshop::work(Worker& worker) {
   while (true) {
     if (mail_waits()) client_.serve_mailbox(device_);
     bool engine_wanted = false;
-    if (worker.engine_held == kEngineMax) worker.held_since_ns = platform::now_ns();
+    const bool had_engine = worker.engine_held != kEngineMax;
     Task task = scheduler_.take(worker.engine_held, engine_wanted, nullptr);
+    if (!had_engine) worker.held_since_ns = 0;
     if (task.kind != TaskKind::none) {
       spins = 0;
       waiting_since = 0;
       run(worker, task);
-      if (worker.engine_held != kEngineMax &&
-          scheduler_.should_yield(worker.engine_held, task.queue,
-                                  platform::now_ns() - worker.held_since_ns)) {
+      if (worker.engine_held != kEngineMax && turn_is_over(worker, task.queue)) {
         scheduler_.release_engine(worker.engine_held);
         await_engine();
       }
@@ -251,10 +259,9 @@ void Workshop::work(Worker& worker) {
       await_engine();
       continue;
     }
-    if (++spins < kSpinMax && !scheduler_.abandoned()) {
-      platform::pause();
-      continue;
-    }
+    // What becomes ready without a push is taken by the worker that made it so.
+    while (++spins < kSpinMax && !scheduler_.has_queued() && !mail_waits()) platform::pause();
+    if (spins < kSpinMax) continue;
     // To sleep: say so, then look once more.
     // edge: emu-doorbell (acq_rel)
     const std::uint32_t change = doorbell::kSleeper - doorbell::kAttentive;

@@ -243,7 +243,7 @@ void Runner::fetch_list() {
   Batch& batch = *task_.batch;
   const dsa::Descriptor& list = task_.slot.descriptor;
   const std::size_t wanted = std::min<std::size_t>(list.desc_count, kBatchMax);
-  const auto into = std::as_writable_bytes(std::span(batch.descriptors).first(wanted));
+  const auto into = std::as_writable_bytes(batch.descriptors.first(wanted));
   const Reach reach = surroundings_->memory.read(into, list.desc_list_addr, PageFaults::resolve);
   batch.fetched_count = static_cast<std::uint32_t>(reach.byte_count / sizeof(dsa::Descriptor));
   batch.list_fault = reach.fault;

@@ -42,7 +42,10 @@ Scheduler::Scheduler(Registers& registers, std::uint32_t device, Owner owner)
       device_index_(device),
       owner_(owner),
       slots_(std::make_unique_for_overwrite<Slots>()),
-      batches_(std::make_unique_for_overwrite<Batches>()) {}
+      lists_(std::make_unique_for_overwrite<Lists>()) {
+  batches_.reserve(kBatchActiveMax);
+  for (auto& list : *lists_) batches_.emplace_back(list);
+}
 
 void Scheduler::push(std::uint32_t queue, std::uint32_t entry, const Slot& slot) noexcept {
   (*slots_)[queue][entry] = slot;
@@ -87,11 +90,11 @@ std::uint32_t Scheduler::takeable(const Batch& batch) const {
 std::optional<Scheduler::Candidate> Scheduler::candidate(std::uint32_t queue) {
   // Members of batches that have begun first: they are older than what waits in the ring.
   Batch* oldest = nullptr;
-  bool room = false;
-  for (Batch& batch : *batches_) {
-    room = room || !batch.active;
-    if (!batch.active || batch.queue != queue || takeable(batch) == 0) continue;
-    if (oldest == nullptr || batch.slot.sequence < oldest->slot.sequence) oldest = &batch;
+  if (active_counts_[queue] != 0) {
+    for (Batch& batch : batches_) {
+      if (!batch.active || batch.queue != queue || takeable(batch) == 0) continue;
+      if (oldest == nullptr || batch.slot.sequence < oldest->slot.sequence) oldest = &batch;
+    }
   }
   if (oldest != nullptr) {
     return Candidate{queue, oldest, 0, stale(queue, oldest->slot.generation)};
@@ -105,7 +108,8 @@ std::optional<Scheduler::Candidate> Scheduler::candidate(std::uint32_t queue) {
   // A drain stays at the head until all earlier ones of this client in this WQ have ended; what is
   // behind it waits with it, which the rules allow. [S]
   if (is(slot.descriptor, dsa::Opcode::drain) && unfinished_[queue] != 0) return std::nullopt;
-  if (is(slot.descriptor, dsa::Opcode::batch) && !room) return std::nullopt;
+  if (is(slot.descriptor, dsa::Opcode::batch) && active_count_ == kBatchActiveMax)
+    return std::nullopt;
   return Candidate{queue, nullptr, cell - 1, stale(queue, slot.generation)};
 }
 
@@ -218,7 +222,9 @@ Task Scheduler::start(const Candidate& chosen, std::uint32_t engine) {
   task.kind = TaskKind::single;
   if (is(task.slot.descriptor, dsa::Opcode::batch)) {
     task.kind = TaskKind::list;
-    task.batch = &*std::find_if(batches_->begin(), batches_->end(),
+    ++active_counts_[task.queue];
+    ++active_count_;
+    task.batch = &*std::find_if(batches_.begin(), batches_.end(),
                                 [](const Batch& batch) { return !batch.active; });
     Batch& batch = *task.batch;
     batch.active = true;
@@ -322,6 +328,8 @@ Batch* Scheduler::finish(const Task& task, Outcome outcome) {
 void Scheduler::finish_batch(Batch& batch) {
   const Lock lock(mutex_);
   --unfinished_[batch.queue];
+  --active_counts_[batch.queue];
+  --active_count_;
   batch.active = false;
   batch.listed = false;
 }

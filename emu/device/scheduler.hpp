@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "emu/device/registers.hpp"
 #include "emu/operation/operation.hpp"
@@ -50,7 +51,9 @@ struct Batch {
   bool failed = false;
   bool aborted = false;
   std::optional<Fault> list_fault;
-  std::array<dsa::Descriptor, kBatchMax> descriptors;
+  std::span<dsa::Descriptor, kBatchMax> descriptors;
+
+  explicit Batch(std::span<dsa::Descriptor, kBatchMax> room) : descriptors(room) {}
 };
 
 enum class TaskKind : std::uint8_t {
@@ -123,7 +126,8 @@ class Scheduler {
 
  private:
   using Slots = std::array<std::array<Slot, kEntryMax>, kQueueMax>;
-  using Batches = std::array<Batch, kBatchActiveMax>;
+  /// Apart from the batches: the scheduler looks at all of those at every turn.
+  using Lists = std::array<std::array<dsa::Descriptor, kBatchMax>, kBatchActiveMax>;
   /// A FIFO of entry numbers. A cell is 0 or a number + 1.
   struct Ring {
     alignas(64) Atomic<std::uint64_t> tail;
@@ -154,7 +158,11 @@ class Scheduler {
   std::unique_ptr<Slots> slots_;
   Atomic<std::uint32_t> abandoned_;
   Mutex mutex_;
-  std::unique_ptr<Batches> batches_ HEADRACE_GUARDED_BY(mutex_);
+  std::unique_ptr<Lists> lists_;
+  std::vector<Batch> batches_ HEADRACE_GUARDED_BY(mutex_);
+  /// Batches that are active, per WQ: mostly none.
+  std::array<std::uint32_t, kQueueMax> active_counts_ HEADRACE_GUARDED_BY(mutex_){};
+  std::uint32_t active_count_ HEADRACE_GUARDED_BY(mutex_) = 0;
   std::array<std::uint32_t, kQueueMax> unfinished_ HEADRACE_GUARDED_BY(mutex_){};
 };
 
