@@ -185,18 +185,19 @@ def _measure(command: list[str]) -> Door:
 def _print_report(doors: dict[str, Door], round_count: int) -> None:
     console = Console(highlight=False, soft_wrap=True)
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("")
+    table.add_column("", no_wrap=True)
     names = {"inprocess": "in this process", "trapped": "trapped"}
     for name in doors:
         table.add_column(names[name], justify="right", no_wrap=True)
     rows = {
-        "single_per_s": "no-ops/s, one at a time",
-        "batched_per_s": "no-ops/s, batches of 32",
-        "copy_vs_memcpy": "32 x 1 MiB copied, speed by memcpy's",
+        "single_per_s": "no-ops/s, singly",
+        "batched_per_s": "no-ops/s, by 32",
+        "copy_vs_memcpy": "copies / memcpy",
     }
     for key, label in rows.items():
         table.add_row(label, *(door.figures[key].text for door in doors.values()))
     console.print(table)
     console.print(
-        f"Medians of {round_count} rounds, in brackets the quartiles; copies and memcpy take turns."
+        f"Medians of {round_count} rounds, in brackets the quartiles. By 32: in batches. Copies: "
+        "speed of 32 x 1 MiB by that of memcpy, taking turns."
     )
