@@ -168,19 +168,25 @@ VIRTUAL: Changes = {
     "platform.machine_vendor": "QEMU Standard PC (Q35 + ICH9, 2009)",
 }
 
-# The second one as the first, with its own names, and off.
+
+def second(changes: Changes) -> dict[str, Any]:
+    """A second device: the first as changed, with names of its own."""
+    text = json.dumps(changed(HEALTHY, changes)["devices"][0])
+    for old, new in (
+        ("dsa0", "dsa2"),
+        ("0000:6a", "0000:e7"),
+        ("wq0.", "wq2."),
+        ("group0.", "group2."),
+        ("engine0.", "engine2."),
+    ):
+        text = text.replace(old, new)
+    device: dict[str, Any] = json.loads(text)
+    return device
+
+
 SECOND_PCI = {"address": "0000:e7:01.0", "device": "0b25", "driver": "idxd", "node": 1}
-SECOND_DISABLED = [
-    HEALTHY["devices"][0],
-    json.loads(
-        json.dumps(changed(HEALTHY, DEVICE_OFF)["devices"][0])
-        .replace("dsa0", "dsa2")
-        .replace("0000:6a", "0000:e7")
-        .replace("wq0.", "wq2.")
-        .replace("group0.", "group2.")
-        .replace("engine0.", "engine2.")
-    ),
-]
+SECOND_DISABLED = [HEALTHY["devices"][0], second(DEVICE_OFF)]
+SECOND_BLANK = [HEALTHY["devices"][0], second(BLANK)]
 
 # Name, what it is, what is changed in the healthy machine.
 MACHINES: tuple[tuple[str, str, Changes], ...] = (
@@ -464,6 +470,49 @@ MACHINES: tuple[tuple[str, str, Changes], ...] = (
         "the same in a rootless container, where CAP_SYS_RAWIO is there and does not count",
         {f"devices.0.queues.{queue}.file.mapped": "EPERM" for queue in (0, 1)}
         | {"process.raw_io": True, "platform.container": "podman"},
+    ),
+    (
+        "noted-error",
+        "some program has sent a descriptor that was larger than its WQ allows",
+        # Valid, of WQ 0, error 0x13.
+        {"devices.0.errors": "0x0000000000001309 0x00000000 0x00000000 0x00000000"},
+    ),
+    (
+        "small-transfers",
+        "WQs that were configured with the driver's defaults for transfer and batch",
+        {
+            key: value
+            for queue in (0, 1)
+            for key, value in {
+                f"devices.0.queues.{queue}.max_transfer_size": 2 << 20,
+                f"devices.0.queues.{queue}.max_batch_size": 32,
+            }.items()
+        },
+    ),
+    (
+        "only-dedicated",
+        "every WQ is dedicated",
+        {"devices.0.queues.0.mode": "dedicated", "devices.0.queues.0.threshold": 0},
+    ),
+    (
+        "no-huge-pages",
+        "no huge pages are reserved",
+        {"huge_pages": [{"page_bytes": 2097152, "total_count": 0, "free_count": 0}]},
+    ),
+    (
+        "library-without-program",
+        "libaccel-config without the program accel-config",
+        {"library.program": ""},
+    ),
+    (
+        "guest-with-device",
+        "a container in a virtual machine that was given a device",
+        VIRTUAL | {"platform.container": "docker"},
+    ),
+    (
+        "unused-device",
+        "two devices, one of them as it comes",
+        {"pci_devices": [*HEALTHY["pci_devices"], SECOND_PCI], "devices": SECOND_BLANK},
     ),
     (
         "far-device",
