@@ -149,7 +149,7 @@ std::string preload_variable() {
     const std::size_t end = std::min(rest.find_first_of(": "), rest.size());
     const std::string_view each = rest.substr(0, end);
     // An emulation inside an emulation finds the outer one's.
-    if (!each.empty() && each != kPreloadPath) text += ":" + std::string(each);
+    if (!each.empty() && each != kPreloadPath) text += fmt::format(":{}", each);
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
   return text;
