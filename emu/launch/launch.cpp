@@ -102,10 +102,16 @@ Result<Plan> make_plan(const Options& options) {
     if (!text) return fail(text.error());
     auto parsed = parse_accel_config(*text, *options.config_path);
     if (!parsed) return fail(parsed.error());
+    const std::size_t count = parsed->devices.size();
+    if (options.device_count && *options.device_count != count) {
+      return fail(Code::invalid_argument, fmt::format("emulate {} devices", *options.device_count),
+                  fmt::format("the configuration '{}' has {}", *options.config_path, count),
+                  fmt::format("give --devices {}, or leave it out", count));
+    }
     plan.config.devices = std::move(parsed->devices);
     plan.extras = std::move(parsed->extras);
   } else {
-    plan.config.devices.assign(options.device_count, make_device(options));
+    plan.config.devices.assign(options.device_count.value_or(1), make_device(options));
   }
   for (const DeviceConfig& device : plan.config.devices) {
     if (auto sound = check(device); !sound) return fail(sound.error());

@@ -54,8 +54,7 @@ std::optional<double> parse_quantity(std::string_view text, std::span<const Unit
 }
 
 /// Options that --config leaves nothing to say about.
-constexpr std::array<std::string_view, 4> kSaidByConfig{"--devices", "--wq", "--wq-name",
-                                                        "--engines"};
+constexpr std::array<std::string_view, 3> kSaidByConfig{"--wq", "--wq-name", "--engines"};
 
 struct Parser {
   Options options;
@@ -202,7 +201,7 @@ std::string help_text() {
 
 Runs CMD on emulated Intel DSA devices; see 'headrace emulate', which is this program's front.
 
-  --devices N             1 to 16 devices; 1 if not given
+  --devices N             1 to 16 devices; if not given, 1 or as many as --config has
   --config FILE           devices as 'accel-config save-config' writes them
   --wq MODE               shared, dedicated or both; both if not given
   --wq-name NAME          WQs are named NAME0, NAME1, ...; one that begins with 'dpdk_' goes to

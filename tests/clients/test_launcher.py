@@ -315,7 +315,7 @@ def test_what_a_set_user_id_program_lacks_is_said(anybody: Emulator) -> None:
         (["--wq", "any"], "--wq: there is no mode 'any'"),
         (["--pace", "fast"], "--pace: 'fast' is not LATENCY,BANDWIDTH"),
         (["--frobnicate", "1"], "there is no option '--frobnicate'"),
-        (["--config", "C", "--devices", "1"], "--devices cannot be given with --config"),
+        (["--config", "C", "--engines", "1"], "--engines cannot be given with --config"),
     ],
 )
 def test_wrong_use_is_exit_code_2(emulator: Emulator, arguments: list[str], words: str) -> None:

@@ -48,7 +48,11 @@ def emulate(
         typer.Argument(metavar="CMD...", help="What to run, after '--'.", show_default=False),
     ],
     devices: Annotated[
-        str | None, typer.Option(metavar="N", help="Devices, 1 to 16; 1 if not given.")
+        str | None,
+        typer.Option(
+            metavar="N",
+            help="Devices, 1 to 16; if not given, 1 or as many as the file of --config has.",
+        ),
     ] = None,
     config: Annotated[
         str | None,

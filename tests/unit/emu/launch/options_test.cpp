@@ -83,6 +83,8 @@ TEST(Options, WhatIsWrongIsSaidInOneSentence) {
   EXPECT_THAT(refusal({"--"}), HasSubstr("no command"));
   EXPECT_THAT(refusal({"--config", "c", "--wq", "both", "x"}),
               HasSubstr("--wq cannot be given with --config"));
+  // Whether the number is the file's is judged when the file is read.
+  EXPECT_EQ(parse({"--config", "c", "--devices", "8", "x"})->device_count, 8U);
 }
 
 TEST(Options, APaceHasATimeAndARate) {
