@@ -30,6 +30,7 @@ enum Connect : std::uint32_t { kNone, kConnecting, kConnected, kFailed };
 constinit std::byte* registers_memory = nullptr;
 constinit std::size_t registers_length = 0;
 constinit bool refuses_mmap = false;
+constinit bool forces_access = false;
 constinit char trace_path[256] = {};  // A copy: programs overwrite their environment.
 
 void say(std::string_view text) noexcept {
@@ -117,6 +118,7 @@ Client* connect() noexcept {
   const std::string_view portals = variable(environment, "HEADRACE_EMULATOR_PORTALS");
   if (!portals.empty()) set_portal_prefix(portals);
   refuses_mmap = variable(environment, "HEADRACE_EMULATOR_REFUSE_MMAP") == "1";
+  forces_access = variable(environment, "HEADRACE_EMULATOR_FORCE_ACCESS") == "1";
   const std::string_view trace = variable(environment, "HEADRACE_EMULATOR_TRACE");
   if (trace.size() < sizeof(trace_path)) trace.copy(trace_path, trace.size());
   wipe_process_at_fork();
@@ -132,6 +134,10 @@ bool emulated() noexcept {
 
 bool mmap_refused() noexcept {
   return refuses_mmap;
+}
+
+bool access_forced() noexcept {
+  return forces_access;
 }
 
 Client* connection() noexcept {

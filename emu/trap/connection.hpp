@@ -16,5 +16,7 @@ namespace headrace::emu {
 [[nodiscard]] bool emulated() noexcept;
 /// mmap of a portal is to fail with EPERM, as without CAP_SYS_RAWIO on affected parts.
 [[nodiscard]] bool mmap_refused() noexcept;
+/// A submission by an instruction that the CPU refuses is to be met as one by a CPU that knows it.
+[[nodiscard]] bool access_forced() noexcept;
 
 }  // namespace headrace::emu

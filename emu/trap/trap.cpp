@@ -9,6 +9,7 @@
 #include "emu/trap/connection.hpp"
 #include "emu/trap/frame.hpp"
 #include "emu/trap/instruction.hpp"
+#include "emu/trap/kernel.hpp"
 #include "emu/trap/lines.hpp"
 #include "emu/trap/pause.hpp"
 #include "emu/trap/portals.hpp"
@@ -60,6 +61,7 @@ class Execution {
   Verdict move_string() noexcept;
   Verdict umonitor() noexcept;
   Verdict pause() noexcept;
+  bool meet_page(std::uint64_t target) noexcept;
 
   Verdict finish() noexcept {
     frame_.skip(instruction_);
@@ -129,6 +131,27 @@ Verdict Execution::run() noexcept {
   return Verdict::not_ours;
 }
 
+/// Sends the thread the signal that a CPU which knows the instruction would have raised at the
+/// portal's page. It arrives where the thread stands, once this handler has ended. False: it cannot
+/// arrive.
+bool Execution::meet_page(std::uint64_t target) noexcept {
+  kernel::SignalSet blocked = 0;
+  __builtin_memcpy(&blocked, &frame_.context().uc_sigmask, sizeof(blocked));
+  if ((blocked & kernel::signal_bit(SIGSEGV)) != 0) return false;
+  siginfo_t access{};
+  access.si_signo = SIGSEGV;
+  access.si_code = SEGV_ACCERR;
+  access.si_addr = reinterpret_cast<void*>(target);
+  // Not in here. The program's mask comes back with the end of the handler.
+  const kernel::SignalSet former = kernel::set_mask(kernel::kAllSignals);
+  if (kernel::call(__NR_rt_tgsigqueueinfo, kernel::call(__NR_getpid), kernel::call(__NR_gettid),
+                   SIGSEGV, kernel::as_argument(&access)) == 0) {
+    return true;
+  }
+  kernel::set_mask(former);
+  return false;
+}
+
 Verdict Execution::submit(bool posted) noexcept {
   const std::uint64_t target =
       frame_.address_in(instruction_, instruction_.register_index, Segment::flat);
@@ -136,6 +159,9 @@ Verdict Execution::submit(bool posted) noexcept {
   // A CPU that knows the instruction comes here because a portal is not accessible to it, or, for
   // ENQCMD, because the process has no PASID. Any other fault is the program's.
   if (!refused_ && place.ground != Ground::portal) return Verdict::not_ours;
+  if (refused_ && place.ground == Ground::portal && access_forced() && meet_page(target)) {
+    return Verdict::done;
+  }
   if ((target & 63) != 0) return protection_fault();
   dsa::Descriptor descriptor;
   std::uint64_t fault = 0;

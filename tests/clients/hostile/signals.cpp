@@ -246,5 +246,28 @@ SCENARIO(raw_rt_sigaction_escapes) {
   return 0;
 }
 
+// With the access trap forced: what a CPU that knows the instruction would raise, for whoever has
+// replaced our handler of it.
+SCENARIO(the_access_is_what_faults) {
+  static void* portal = open_portal("wq0.0");
+  expect_works(portal);
+  const int ended = ending([] {
+    portal = open_portal("wq0.0");
+    static const auto look = [](int, siginfo_t* info, void*) {
+      std::_Exit(info->si_addr == portal && info->si_code == SEGV_ACCERR ? 42 : 1);
+    };
+    struct {
+      void (*handler)(int, siginfo_t*, void*);
+      unsigned long flags;
+      void (*restorer)();
+      unsigned long mask;
+    } raw{look, SA_SIGINFO | 0x0400'0000, [] {}, 0};
+    EXPECT(::syscall(SYS_rt_sigaction, SIGSEGV, &raw, nullptr, 8) == 0);
+    expect_works(portal);
+  });
+  EXPECT(WIFEXITED(ended) && WEXITSTATUS(ended) == 42);
+  return 0;
+}
+
 }  // namespace
 }  // namespace hostile
