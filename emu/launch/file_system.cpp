@@ -6,7 +6,9 @@
 #include <fmt/format.h>
 #include <fuse.h>
 #include <fuse_log.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -98,6 +100,8 @@ class Server final : public FileSystem {
   int append_trace(std::string_view lines);
 
  private:
+  bool attach(fuse& made, std::string& said) const;
+
   std::string mount_point_;
   const Tree skeleton_ = make_skeleton();
   Served published_{};
@@ -315,9 +319,37 @@ fuse_operations operations() {
   return all;
 }
 
-Failure cannot_mount() {
-  std::string said;
-  {
+/// What is written to stderr while it lives; libfuse lets fusermount3 write there.
+///
+/// Threading: confined; no other thread may be.
+class StandardError {
+ public:
+  StandardError()
+      : kept_(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)),
+        caught_(::memfd_create("stderr", MFD_CLOEXEC)) {
+    if (kept_.get() >= 0 && caught_.get() >= 0) ::dup2(caught_.get(), STDERR_FILENO);
+  }
+  StandardError(const StandardError&) = delete;
+  StandardError& operator=(const StandardError&) = delete;
+  ~StandardError() {
+    if (kept_.get() >= 0) ::dup2(kept_.get(), STDERR_FILENO);
+  }
+  /// The last line of it.
+  std::string last_line() const {
+    std::array<char, 512> text{};
+    const ssize_t count = ::pread(caught_.get(), text.data(), text.size(), 0);
+    std::string said(text.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
+    while (said.ends_with('\n') || said.ends_with('.')) said.pop_back();
+    return said.substr(said.rfind('\n') + 1);
+  }
+
+ private:
+  OwnedFile kept_;
+  OwnedFile caught_;
+};
+
+Failure cannot_mount(std::string said) {
+  if (said.empty()) {
     const Lock lock(log_mutex);
     said = last_log();
   }
@@ -334,11 +366,24 @@ Failure cannot_mount() {
     return fail(Code::unsupported, tried, "there is no fusermount3 in PATH",
                 "install the package fuse3");
   }
+  if (::geteuid() != 0 && ::prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1) {
+    return fail(Code::permission_denied, tried,
+                "this process may not gain privileges, which fusermount3 needs",
+                "start it without no_new_privs (docker run --security-opt no-new-privileges sets "
+                "it), or as root");
+  }
   return fail(Code::permission_denied, tried, said.empty() ? "the mount was refused" : said,
               ::geteuid() == 0
                   ? "this root lacks CAP_SYS_ADMIN: give it (docker run --cap-add SYS_ADMIN)"
                   : "fusermount3 has to be set-user-ID root, and users may have to be allowed to "
                     "use it");
+}
+
+bool Server::attach(fuse& made, std::string& said) const {
+  const StandardError standard_error;
+  const bool mounted = fuse_mount(&made, mount_point_.c_str()) == 0;
+  said = standard_error.last_line();
+  return mounted;
 }
 
 Result<void> Server::start() {
@@ -352,10 +397,10 @@ Result<void> Server::start() {
   const fuse_operations table = operations();
   fuse* made = fuse_new(&arguments, &table, sizeof table, this);
   fuse_opt_free_args(&arguments);
-  if (made == nullptr) return cannot_mount();
-  if (fuse_mount(made, mount_point_.c_str()) != 0) {
+  if (made == nullptr) return cannot_mount("");
+  if (std::string said; !attach(*made, said)) {
     fuse_destroy(made);
-    return cannot_mount();
+    return cannot_mount(said);
   }
   // It serves until the process ends: what still waits for an answer then gets ENOTCONN.
   std::thread([made] {

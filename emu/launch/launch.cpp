@@ -65,8 +65,11 @@ Result<std::string> load_text(const std::string& option, const std::string& path
 Result<std::string> find_preload(const Options& options) {
   std::error_code error;
   const fs::path own = fs::read_symlink("/proc/self/exe", error);
-  const std::string path = options.preload_path.value_or(own.parent_path() / kPreloadName);
   const std::string tried = "find the library that catches a program's submissions";
+  if (error) {
+    return fail(Code::unsupported, tried, "/proc is not mounted", "mount -t proc proc /proc");
+  }
+  const std::string path = options.preload_path.value_or(own.parent_path() / kPreloadName);
   if (::access(path.c_str(), R_OK) != 0) {
     return fail(Code::not_found, tried, fmt::format("'{}' cannot be read", path),
                 "install Headrace anew, or name it with --preload");

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Places that lack what the emulator needs: one sentence with cause and remedy, exit code 1."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from .conftest import NOBODY, TIME_LIMIT_S, Emulator, wait_until
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can take things away")
+
+COMMAND = ("--", "echo", "started")
+
+
+def expect_refusal(result: subprocess.CompletedProcess[bytes], *words: str) -> None:
+    said = result.stderr.decode()
+    assert result.returncode == 1, said
+    assert result.stdout == b""
+    assert said.startswith("headrace: cannot ")
+    assert said.count("\n") == 1, said
+    for each in words:
+        assert each in said
+
+
+def in_mounts(script: str, emulator: Emulator, *prefix: str) -> subprocess.CompletedProcess[bytes]:
+    """Run the emulator where `script` has changed the mounts."""
+    words = ["unshare", "-m", "sh", "-euc", f'{script}\nexec "$@"', "sh"]
+    return Emulator(emulator.program, (*words, *prefix)).run(*COMMAND, cwd="/")
+
+
+@pytest.mark.parametrize("as_user", [False, True])
+def test_without_a_capability_or_the_way_to_one(emulator: Emulator, as_user: bool) -> None:
+    prefix = (
+        (*NOBODY, "--no-new-privs")
+        if as_user
+        else ("setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin")
+    )
+    words = (
+        ("may not gain privileges", "no_new_privs")
+        if as_user
+        else ("CAP_SYS_ADMIN", "--cap-add SYS_ADMIN")
+    )
+    expect_refusal(Emulator(emulator.program, prefix).run(*COMMAND), *words)
+
+
+def test_without_user_namespaces(emulator: Emulator) -> None:
+    # Only an exec as a user whom the namespace knows brings the capabilities.
+    script = """
+    read -r mapped
+    exec sh -euc 'echo 0 >/proc/sys/user/max_user_namespaces || exit 77; exec "$@"' sh "$@"
+    """
+    words = ["unshare", "-U", "-m", "sh", "-euc", script, "sh", *NOBODY, str(emulator.program)]
+    process = subprocess.Popen(
+        [*words, *COMMAND],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd="/tmp",
+        env=os.environ | {"HOME": "/tmp"},
+    )
+    namespace = Path(f"/proc/{process.pid}/ns/user")
+    wait_until(lambda: namespace.readlink() != Path("/proc/self/ns/user").readlink())
+    for name in ("uid_map", "gid_map"):
+        Path(f"/proc/{process.pid}/{name}").write_text("0 0 65535\n")
+    out, said = process.communicate(b"\n", TIME_LIMIT_S)
+    if process.returncode == 77:
+        pytest.skip(said.decode())
+    result = subprocess.CompletedProcess(words, process.returncode, out, said)
+    expect_refusal(result, "may not make user namespaces", "sysctl user.max_user_namespaces")
+
+
+def test_without_proc_or_sys(emulator: Emulator) -> None:
+    expect_refusal(in_mounts("umount -l /proc", emulator), "/proc is not mounted")
+    expect_refusal(in_mounts("umount -l /sys", emulator), "/sys/bus cannot be listed", "sysfs")
+
+
+def test_where_nothing_can_be_written(emulator: Emulator) -> None:
+    read_only = "mount -o bind,ro / /; mount -o remount,bind,ro /"
+    expect_refusal(in_mounts(read_only, emulator), "set TMPDIR")
+    closed = emulator.run(*COMMAND, env=os.environ | {"TMPDIR": "/proc/self"})
+    expect_refusal(closed, "make the directory '/proc/self/", "set TMPDIR")
+
+
+def test_a_temporary_directory_that_runs_nothing_will_do(emulator: Emulator) -> None:
+    # Not under /tmp, which is hidden.
+    directory = Path(tempfile.mkdtemp(prefix="headrace-", dir="/var/tmp"))
+    directory.chmod(0o755)
+    try:
+        for name in (emulator.program.name, "libheadrace-dsa-trap.so"):
+            shutil.copy(emulator.program.parent / name, directory)
+        kept = Emulator(directory / emulator.program.name)
+        script = "mount -t tmpfs -o noexec,mode=1777 none /tmp"
+        for prefix in ((), NOBODY):
+            result = in_mounts(script, kept, *prefix)
+            assert result.stdout == b"started\n", result.stderr.decode()
+    finally:
+        shutil.rmtree(directory)
+
+
+@pytest.mark.parametrize("prefix", [(), NOBODY])
+def test_without_a_home_and_with_no_word_on_temporary_files(
+    emulator: Emulator, prefix: tuple[str, ...]
+) -> None:
+    environment = {"PATH": os.environ["PATH"], "HOME": "/proc"}
+    result = Emulator(emulator.program, prefix).run(*COMMAND, env=environment)
+    assert result.stdout == b"started\n", result.stderr.decode()
+    assert result.stderr == b""
