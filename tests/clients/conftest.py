@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of the emulator as a program share: where it is, who runs it, what it leaves."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -54,6 +55,13 @@ def processes_with(marker: str) -> list[int]:
         if marker.encode() in line:
             found.append(int(directory.name))
     return found
+
+
+def kept_by(path: Path) -> dict[str, int]:
+    """The summary of a file that --stats wrote."""
+    summary = json.loads(path.read_text())["summary"]
+    assert all(isinstance(value, int) for value in summary.values())
+    return dict(summary)
 
 
 @dataclass
@@ -151,6 +159,42 @@ def shared_path(public_directory: Path) -> Iterator[Path]:
     directory.chmod(0o777)
     yield directory
     shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="session")
+def hostile(public_directory: Path) -> Path:
+    """The program of tests/clients/hostile, which needs nothing of this project."""
+    compiler = shutil.which("c++")
+    if compiler is None:
+        pytest.skip("there is no C++ compiler in PATH")
+    directory = Path(__file__).parent / "hostile"
+    sources = [each for each in directory.glob("*.cpp") if each.stem not in {"early", "harness"}]
+    path = public_directory / "hostile"
+    subprocess.run(
+        [compiler, "-std=c++20", "-O0", "-pthread", *map(str, sources), "-ldl", "-o", str(path)],
+        check=True,
+        timeout=2 * TIME_LIMIT_S,
+    )
+    return path
+
+
+@pytest.fixture(scope="session")
+def hostile_config(public_directory: Path) -> Path:
+    """One device as the program `hostile` expects it: a shared and a dedicated WQ of 16 entries."""
+    queue = {"size": 16, "group_id": 0, "priority": 10, "block_on_fault": 1, "type": "user"}
+    queues = [
+        queue | {"dev": "wq0.0", "mode": "shared", "threshold": 16, "name": "hostile0"},
+        queue | {"dev": "wq0.1", "mode": "dedicated", "name": "hostile1"},
+    ]
+    engines = [{"dev": f"engine0.{number}", "group_id": 0} for number in range(4)]
+    group = {
+        "dev": "group0.0",
+        "grouped_workqueues": [each | {"driver_name": "user"} for each in queues],
+        "grouped_engines": engines,
+    }
+    path = public_directory / "hostile.json"
+    path.write_text(json.dumps([{"dev": "dsa0", "groups": [group]}]))
+    return path
 
 
 def needs(*programs: str) -> pytest.MarkDecorator:
