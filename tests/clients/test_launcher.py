@@ -7,6 +7,8 @@ import json
 import os
 import pty
 import re
+import select
+import shlex
 import shutil
 import signal
 import subprocess
@@ -45,6 +47,12 @@ def marker() -> Iterator[str]:
     for process_id in processes_with(number):
         with contextlib.suppress(ProcessLookupError):
             os.kill(process_id, signal.SIGKILL)
+
+
+def take_terminal() -> None:
+    """In a child: make stdin the terminal that controls it."""
+    os.setsid()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 @pytest.mark.parametrize("code", [0, 1, 42, 255])
@@ -148,11 +156,6 @@ def test_it_stops_and_goes_on_with_the_command(anybody: Emulator) -> None:
 
 def test_on_a_terminal_control_c_reaches_the_command_once(anybody: Emulator) -> None:
     ours, theirs = pty.openpty()
-
-    def take_terminal() -> None:
-        os.setsid()
-        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
     script = (
         "import os, signal, sys, time\n"
         "signal.signal(signal.SIGINT, lambda *_: os.write(1, b'got'))\n"
@@ -212,6 +215,108 @@ def test_a_launcher_killed_at_any_moment_leaves_nothing(anybody: Emulator, marke
         process.wait(TIME_LIMIT_S)
     wait_until(lambda: not processes_with(marker))
     wait_until(lambda: not processes_with(str(anybody.program)))
+
+
+def test_the_command_goes_on_without_the_guard(anybody: Emulator, marker: str) -> None:
+    process = anybody.start("--", "sh", "-c", f"echo $$; read x; sleep {marker} & exit 6", stdin=-1)
+    assert process.stdout is not None
+    assert process.stdin is not None
+    assert process.stdout.readline().strip().isdigit()
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    guards = [
+        int(child)
+        for child in children
+        if Path(f"/proc/{child}/comm").read_text() == "headrace-guard\n"
+    ]
+    assert len(guards) == 1
+    os.kill(guards[0], signal.SIGKILL)
+    process.stdin.write(b"\n")
+    process.stdin.close()
+    assert process.wait(TIME_LIMIT_S) == 6
+    wait_until(lambda: not processes_with(marker))
+
+
+def test_emulations_at_once_do_not_know_of_each_other(anybody: Emulator) -> None:
+    show = "echo up; read x; ls /sys/bus/dsa/devices | grep -c dsa"
+    all_of_them = [
+        anybody.start("--devices", str(count), "--", "sh", "-c", show, stdin=-1)
+        for count in range(1, 5)
+    ]
+    for process in all_of_them:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+    for count, process in enumerate(all_of_them, 1):
+        out, _ = process.communicate(b"\n", TIME_LIMIT_S)
+        assert (process.returncode, out) == (0, b"%d\n" % count)
+
+
+def test_twenty_starts_leave_no_process(anybody: Emulator) -> None:
+    for _ in range(20):
+        assert anybody.run("--", "true").returncode == 0
+    wait_until(lambda: not processes_with(str(anybody.program)))
+
+
+def test_a_command_that_becomes_a_daemon_ends_with_the_emulation(
+    anybody: Emulator, marker: str
+) -> None:
+    # Two forks and a new session, all files closed: what is left over is init's child elsewhere.
+    script = (
+        "import os, sys\n"
+        "if os.fork(): os._exit(0)\n"
+        "os.setsid()\n"
+        "if os.fork(): os._exit(0)\n"
+        "os.closerange(0, 100)\n"
+        f"os.execvp('sleep', ['sleep', '{marker}'])\n"
+    )
+    result = anybody.run("--", "/usr/bin/python3", "-c", script)
+    assert result.returncode == 0
+    assert processes_with(marker) == []
+
+
+@needs("bash")
+def test_a_shell_stops_it_by_control_z_and_goes_on(anybody: Emulator, marker: str) -> None:
+    ours, theirs = pty.openpty()
+    environment = os.environ | anybody.environment | {"PS1": "prompt> ", "TERM": "dumb"}
+    shell = subprocess.Popen(
+        ["bash", "--norc", "--noprofile", "-i"],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        preexec_fn=take_terminal,  # noqa: PLW1509 - There are no threads.
+        env=environment,
+        cwd="/tmp",
+    )
+    os.close(theirs)
+    seen = b""
+
+    def expect(what: bytes) -> None:
+        nonlocal seen
+        while what not in seen:
+            assert select.select([ours], [], [], TIME_LIMIT_S)[0], seen
+            seen += os.read(ours, 1000)
+        seen = seen.partition(what)[2]
+
+    try:
+        expect(b"prompt> ")
+        # Split in two, so that the echo of the line is not taken for what it says.
+        said = "trap \"echo go''es\" CONT; echo u''p"
+        script = f"{said}; while :; do : {marker}; sleep 0.05; done"
+        words = " ".join([*anybody.words("--", "sh", "-c"), shlex.quote(script)])
+        os.write(ours, words.encode() + b"\n")
+        expect(b"up\r\n")
+        os.write(ours, b"\x1a")
+        expect(b"Stopped")
+        os.write(ours, b"fg\n")
+        expect(b"goes\r\n")
+        os.write(ours, b"\x03")
+        expect(b"prompt> ")
+        os.write(ours, b"echo c''ode $?; exit\n")
+        expect(b"code 130")
+    finally:
+        os.close(ours)
+        shell.kill()
+        shell.wait()
+    wait_until(lambda: not processes_with(marker))
 
 
 def test_a_start_removes_what_killed_ones_left(anybody: Emulator) -> None:
