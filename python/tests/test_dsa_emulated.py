@@ -26,6 +26,16 @@ pytestmark = [
 Emulated = Callable[..., subprocess.CompletedProcess[str]]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _emulator_works() -> None:
+    """Skip where the machine lacks what the emulator needs, which it says."""
+    tried = subprocess.run(
+        [EMULATOR, "--", "true"], capture_output=True, text=True, timeout=TIME_LIMIT_S, check=False
+    )
+    if tried.returncode != 0:
+        pytest.skip(tried.stderr.strip())
+
+
 @pytest.fixture
 def emulated(command_path: Path, tmp_path: Path) -> Emulated:
     """Runs a shell script on emulated devices, in a folder of its own; $HEADRACE is the command."""
