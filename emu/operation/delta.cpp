@@ -19,18 +19,6 @@ constexpr std::size_t kRecordBytes = 4000;
 
 }  // namespace
 
-// Counts `count` entries that are in the record now, and notes where the operation could be
-// resumed.
-void Operation::take_entries(const std::byte* entries, std::size_t count, std::uint64_t chunk_end) {
-  for (std::size_t index = 0; index < count; ++index) {
-    delta_bytes_ += kEntry;
-    if (delta_bytes_ % rules::kDeltaResumeBytes != 0) continue;
-    resume_bytes_ = delta_bytes_;
-    resume_done_ = (bytes::load_little<std::uint16_t>(entries + index * kEntry) + 1ULL) * kUnit;
-  }
-  if (delta_bytes_ == resume_bytes_) resume_done_ = std::max(resume_done_, chunk_end);
-}
-
 bool Operation::create_delta_piece(Memory& memory, std::size_t byte_count_max) {
   const std::size_t asked = std::max(byte_count_max / kUnit * kUnit, kUnit);
   const std::size_t byte_count = std::min({left(), asked, kSourceBytes});
@@ -57,8 +45,8 @@ bool Operation::create_delta_piece(Memory& memory, std::size_t byte_count_max) {
 
   const Reach record = write(memory, descriptor_.delta_addr + delta_bytes_,
                              std::span(second_).first(entry_count * kEntry));
-  take_entries(second_.data(), record.byte_count / kEntry, record.fault ? 0 : done_ + taken);
   if (record.fault) return fail(*record.fault);
+  delta_bytes_ += static_cast<std::uint32_t>(entry_count * kEntry);
   done_ += taken;
   if (full) return succeed(rules::kResultOverflow);
   if (two.fault) return fail(*two.fault);

@@ -158,6 +158,10 @@ void Operation::end_with_status(std::uint8_t raw_status) {
 }
 
 void Operation::write_progress() {
+  if (rules::begins_again(opcode())) {
+    delta_bytes_ = 0;
+    return;
+  }
   switch (opcode()) {
     case Opcode::move:
       record_.result = downwards_ ? rules::kResultDownwards : 0;
@@ -170,13 +174,6 @@ void Operation::write_progress() {
     }
     case Opcode::compare_pattern:
       record_.bytes_completed = rules::resumable(done_, 8);
-      break;
-    case Opcode::create_delta:
-      delta_bytes_ = resume_bytes_;
-      record_.bytes_completed = static_cast<std::uint32_t>(resume_done_);
-      break;
-    case Opcode::apply_delta:
-      record_.bytes_completed = rules::resumable(done_, rules::kDeltaResumeBytes);
       break;
     default:
       record_.bytes_completed = static_cast<std::uint32_t>(done_);

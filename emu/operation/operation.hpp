@@ -78,7 +78,6 @@ class Operation {
   bool piece(Memory& memory, std::size_t byte_count_max);
   std::size_t load_pattern();
   bool take_difference(std::size_t same, std::size_t byte_count);
-  void take_entries(const std::byte* entries, std::size_t count, std::uint64_t chunk_end);
   [[nodiscard]] std::uint32_t crc_value() const;
   unsigned check_dif(const std::byte* block, const std::byte* dif) const;
   void make_dif(const std::byte* block, std::byte* dif) const;
@@ -128,15 +127,13 @@ class Operation {
   std::size_t next_window_ = 0;
 
   // What a family keeps between two pieces.
-  bool downwards_ = false;          // move
-  bool begun_ = false;              // fill, compare_pattern: pattern laid out; crc: seed taken
-  std::uint32_t crc_ = 0;           // crc, copy_crc: reflected register
-  std::uint32_t delta_bytes_ = 0;   // create_delta: size of the record so far
-  std::uint32_t resume_bytes_ = 0;  // create_delta: size of the record at resume_done_
-  std::uint64_t resume_done_ = 0;   // create_delta
-  std::int32_t last_offset_ = -1;   // apply_delta
-  Tags source_tags_;                // dif_check, dif_strip, dif_update: of the next block
-  Tags target_tags_;                // dif_insert, dif_update: of the next block
+  bool downwards_ = false;         // move
+  bool begun_ = false;             // fill, compare_pattern: pattern laid out; crc: seed taken
+  std::uint32_t crc_ = 0;          // crc, copy_crc: reflected register
+  std::uint32_t delta_bytes_ = 0;  // create_delta: size of the record so far
+  std::int32_t last_offset_ = -1;  // apply_delta
+  Tags source_tags_;               // dif_check, dif_strip, dif_update: of the next block
+  Tags target_tags_;               // dif_insert, dif_update: of the next block
 
   // Not set to zero: every use writes first.
   std::array<std::byte, kScratchBytes> first_;

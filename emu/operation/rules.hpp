@@ -177,12 +177,18 @@ inline constexpr std::uint8_t kResultOverflow = 2;   ///< The delta record was f
 }
 
 /// Where a stopped operation can be resumed with the same operands, moved on by bytes_completed:
-/// at whole patterns, and at delta entries whose place in the record is aligned. [I] What was done
-/// beyond is done again; that changes nothing.
+/// at whole patterns. [I] What was done beyond is done again; that changes nothing.
 [[nodiscard]] constexpr std::uint32_t resumable(std::uint64_t byte_count, std::uint32_t unit) {
   return static_cast<std::uint32_t>(byte_count - byte_count % unit);
 }
-inline constexpr std::uint32_t kDeltaResumeBytes = 40;  // Multiple of entry and alignment.
+
+/// A delta that was stopped begins again: bytes_completed, result and size of the record are 0. [I]
+/// Its offsets count from the beginning of the operands, so that no operand moved on by
+/// bytes_completed would give the rest; dsa_test does move them on. Doing it again changes nothing:
+/// what is read and what is written do not overlap.
+[[nodiscard]] constexpr bool begins_again(Opcode opcode) {
+  return opcode == Opcode::create_delta || opcode == Opcode::apply_delta;
+}
 
 // --- Integrity fields (T10 DIF) ------------------------------------------------------------------
 

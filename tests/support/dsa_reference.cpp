@@ -55,8 +55,12 @@ class Run {
     } catch (const Stop& stop) {
       record_.status = stop.raw_status;
       record_.fault_addr = stop.fault_address;
-      record_.bytes_completed = static_cast<std::uint32_t>(done_ - done_ % resumable_bytes());
-      leave_running_values();
+      if (begins_again()) {
+        record_.result = 0;
+      } else {
+        record_.bytes_completed = static_cast<std::uint32_t>(done_ - done_ % resumable_bytes());
+        leave_running_values();
+      }
     }
     return record_;
   }
@@ -100,15 +104,20 @@ class Run {
     throw Stop{DSA_COMP_BAD_OPCODE, 0};
   }
 
+  /// Offsets in a delta count from the start of the operands: what a client would get for operands
+  /// that it moved on is another delta. So none of it counts as done.
+  [[nodiscard]] bool begins_again() const {
+    const auto opcode = static_cast<Opcode>(descriptor_.opcode);
+    return opcode == Opcode::create_delta || opcode == Opcode::apply_delta;
+  }
+
   /// A client resumes with the operands moved on by bytes_completed, all else as it was: a pattern
-  /// begins with its first byte again, and a delta entry lies aligned.
+  /// begins with its first byte again.
   [[nodiscard]] std::uint64_t resumable_bytes() const {
     switch (static_cast<Opcode>(descriptor_.opcode)) {
       case Opcode::fill:
       case Opcode::compare_pattern:
         return 8;
-      case Opcode::apply_delta:
-        return 40;
       default:
         return 1;
     }
@@ -351,9 +360,6 @@ class Run {
       case Opcode::crc:
       case Opcode::copy_crc:
         record_.crc_val = crc_;
-        break;
-      case Opcode::create_delta:
-        record_.delta_rec_size = static_cast<std::uint32_t>(delta_bytes_);
         break;
       case Opcode::dif_check:
       case Opcode::dif_strip:
