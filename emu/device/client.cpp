@@ -335,7 +335,7 @@ LocalClient::~LocalClient() {
   }
   for (auto& workshop : workshops_) workshop->stop();
   for (auto& workshop : workshops_) workshop->abort_all();
-  free_place(registers_, owner_);
+  free_place(registers_, owner_, false);
 }
 
 void LocalClient::start() {
@@ -501,7 +501,7 @@ void forget_former_images(Registers& registers, std::int32_t process_id, std::ui
     const PlaceWord place{client.place.load_acquire()};
     if (place.bits != PlaceWord::make(process_id, started, place.incarnation()).bits) continue;
     if (client.image.load_relaxed() == this_image()) continue;  // written by this process only
-    free_place(registers, owner_of(index, place.incarnation()));
+    free_place(registers, owner_of(index, place.incarnation()), true);
   }
 }
 

@@ -125,15 +125,17 @@ void announce_release(DeviceRegisters& device) noexcept {
   if (device.waiter_count.load_relaxed() != 0) platform::wake(device.released, kClientMax);
 }
 
-void release_all(Registers& registers, Owner owner) noexcept {
+std::uint32_t release_all(Registers& registers, Owner owner) noexcept {
+  std::uint32_t entry_count = 0;
   const std::uint32_t device_count = registers.device_count.load_relaxed();  // fixed at creation
   for (std::uint32_t d = 0; d < device_count; ++d) {
     DeviceRegisters& device = registers.devices[d];
     for (QueueRegisters& queue : device.queues) {
       for (Atomic<Owner>& entry : queue.entries) {
         Owner expected = owner;
+        if (entry.load_relaxed() != owner) continue;  // the exchange decides
         // edge: emu-entry (acq_rel)
-        if (entry.load_relaxed() == owner) entry.compare_exchange_acq_rel(expected, kNobody);
+        if (entry.compare_exchange_acq_rel(expected, kNobody)) ++entry_count;
       }
     }
     for (EngineRegisters& engine : device.engines) {
@@ -143,6 +145,7 @@ void release_all(Registers& registers, Owner owner) noexcept {
     }
     announce_release(device);
   }
+  return entry_count;
 }
 
 bool is_dead(const Registers& registers, Owner owner) noexcept {
@@ -153,13 +156,19 @@ bool is_stopped(const Registers& registers, Owner owner) noexcept {
   return life_of(registers, owner) == platform::Life::stopped;
 }
 
-bool free_place(Registers& registers, Owner owner) noexcept {
+bool free_place(Registers& registers, Owner owner, bool died) noexcept {
   ClientRegisters& client = registers.clients[client_index_of(owner)];
   std::uint64_t found = client.place.load_relaxed();  // the exchange decides
   const PlaceWord place{found};
   if (!place.taken() || owner_of(client_index_of(owner), place.incarnation()) != owner)
     return false;
-  release_all(registers, owner);
+  const std::uint32_t entry_count = release_all(registers, owner);
+  // Several may reap it at once and find some of its entries each: the first counts it.
+  Owner lost = client.lost.load_relaxed();  // the exchange decides
+  if (died && entry_count != 0 && lost != owner &&
+      client.lost.compare_exchange_relaxed(lost, owner)) {  // a statistic
+    registers.lost_client_count.fetch_add_relaxed(1);       // as above
+  }
   // The place becomes free only when nothing carries the owner's word any more.
   // edge: emu-client (acq_rel)
   return client.place.compare_exchange_acq_rel(found,
@@ -175,10 +184,7 @@ std::size_t reap_clients(Registers& registers) noexcept {
     if (!place.taken()) continue;
     const Owner owner = owner_of(index, place.incarnation());
     if (!is_dead(registers, owner)) continue;
-    if (free_place(registers, owner)) {
-      registers.lost_client_count.fetch_add_relaxed(1);  // a statistic
-      ++reaped;
-    }
+    if (free_place(registers, owner, true)) ++reaped;
   }
   return reaped;
 }

@@ -194,6 +194,8 @@ struct PlaceWord {
 
 struct ClientRegisters {
   Atomic<std::uint64_t> place;  ///< PlaceWord.
+  /// The holder of this place that was counted as lost last.
+  Atomic<Owner> lost;
   /// Of the program that took the place: after exec the process is the same, its memory is not.
   Atomic<std::uint64_t> image;
   /// One per device. Low byte: sleeping workers; next: workers that will look again without being
@@ -260,10 +262,12 @@ void report_error(DeviceRegisters& device, std::uint8_t error_code, std::uint32_
                   std::uint8_t opcode, std::uint64_t address) noexcept;
 /// Tells those who wait for entries or engines.
 void announce_release(DeviceRegisters& device) noexcept;
-/// Gives back what `owner` holds; exact, so any number of reapers may do it at once.
-void release_all(Registers& registers, Owner owner) noexcept;
+/// Gives back what `owner` holds; exact, so any number of reapers may do it at once. Returns how
+/// many entries there were.
+std::uint32_t release_all(Registers& registers, Owner owner) noexcept;
 /// release_all, and the client's place with it. False if somebody else had freed it already.
-bool free_place(Registers& registers, Owner owner) noexcept;
+/// `died`: a client that had entries in use counts as lost.
+bool free_place(Registers& registers, Owner owner, bool died) noexcept;
 /// Frees the places of clients whose process is gone. Returns how many.
 std::size_t reap_clients(Registers& registers) noexcept;
 /// Whether the process of `owner` is gone, or stopped.

@@ -156,6 +156,33 @@ TEST(ProcessesStress, a_written_descriptor_runs_in_the_process_that_wrote_it) {
   EXPECT_FALSE(control.submit_for(child, kDevice, kQueue, descriptor, std::chrono::seconds(10)));
   EXPECT_EQ(control.reap(), 1U);
   EXPECT_EQ(control.statistics().devices[0].queues[0].written_count, 100U);
+  EXPECT_EQ(control.statistics().lost_client_count, 0U) << "it had nothing in use";
+}
+
+TEST(ProcessesStress, a_client_is_lost_if_it_ends_with_entries_in_use) {
+  const std::span<std::byte> memory = shared_memory();
+  Control control = make_control(memory, one_queue({.size = 16}));
+  for (std::uint64_t in_use = 0; in_use < 3; ++in_use) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      auto client = Client::attach(memory, process_memory());
+      // Not started: what it submits stays where it is.
+      bool good = client.has_value();
+      for (std::uint64_t i = 0; good && i < in_use; ++i) {
+        good = (*client)->enqueue(kDevice, kQueue, dsa::Descriptor{});
+      }
+      ::_exit(good ? 0 : 1);
+    }
+    int status = -1;
+    ::waitpid(child, &status, 0);
+    ASSERT_EQ(status, 0);
+    EXPECT_EQ(control.occupancy(kDevice, kQueue), in_use);
+    EXPECT_EQ(control.reap(), 1U);
+    EXPECT_EQ(control.occupancy(kDevice, kQueue), 0U);
+    // The first had none.
+    EXPECT_EQ(control.statistics().lost_client_count, in_use);
+  }
+  ::munmap(memory.data(), memory.size());
 }
 
 TEST(ProcessesStress, a_hundred_clients_share_a_queue) {
