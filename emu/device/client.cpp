@@ -38,6 +38,7 @@ class LocalClient final : public Client {
   void store(DeviceId device, QueueId queue, const dsa::Descriptor& descriptor) noexcept override;
   void run_until_idle() override;
   bool step() override;
+  void tell(const TraceEvent& event) override { surroundings_.tell(event); }
 
   void forget() noexcept { forgotten_ = true; }
 

@@ -16,6 +16,8 @@ namespace {
 using std::chrono::nanoseconds;
 constexpr nanoseconds kLookEvery = std::chrono::milliseconds(1);
 constexpr nanoseconds kAbortMax = std::chrono::seconds(2);
+/// Of the deterministic schedule, as emu/device/runner.cpp has it for delays.
+constexpr nanoseconds kStep = std::chrono::microseconds(1);
 constexpr std::uint64_t kReapEveryNs = 20'000'000;
 
 std::uint32_t value(DevicePhase phase) {
@@ -103,9 +105,16 @@ class EngineWatch {
 
 /// Waits until `idle` says so. Reaps meanwhile: a dead client gives nothing back by itself.
 template <typename Idle>
-bool await(Registers& registers, DeviceRegisters& device, nanoseconds wait_max, Idle idle) {
-  // Nobody works while we wait: what is left ends as aborted in the steps to come.
-  if (registers.schedule == Schedule::deterministic) return idle();
+bool await(Registers& registers, DeviceRegisters& device, const std::function<bool()>& step,
+           nanoseconds wait_max, Idle idle) {
+  if (registers.schedule == Schedule::deterministic) {
+    // Nobody works while we wait: time goes by in the steps that we take. What is left ends as
+    // aborted in those to come.
+    for (nanoseconds::rep left = wait_max / kStep; left > 0 && step && !idle(); --left) {
+      if (!step()) break;
+    }
+    return idle();
+  }
   const std::uint64_t begun = platform::now_ns();
   const std::uint64_t limit =
       begun + static_cast<std::uint64_t>(std::max<std::int64_t>(0, wait_max.count()));
@@ -127,10 +136,10 @@ bool await(Registers& registers, DeviceRegisters& device, nanoseconds wait_max, 
   }
 }
 
-bool await_queues(Registers& registers, DeviceRegisters& device, nanoseconds wait_max,
-                  std::uint32_t queue_mask) {
+bool await_queues(Registers& registers, DeviceRegisters& device, const std::function<bool()>& step,
+                  nanoseconds wait_max, std::uint32_t queue_mask) {
   const std::uint64_t begun = platform::now_ns();
-  const bool empty = await(registers, device, wait_max, [&] {
+  const bool empty = await(registers, device, step, wait_max, [&] {
     for (std::uint32_t q = 0; q < kQueueMax; ++q) {
       if ((queue_mask >> q & 1U) != 0 && occupancy(device.queues[q]) != 0) return false;
     }
@@ -139,7 +148,7 @@ bool await_queues(Registers& registers, DeviceRegisters& device, nanoseconds wai
   if (!empty) return false;
   EngineWatch watch(device);
   const auto spent = nanoseconds(platform::now_ns() - begun);
-  return await(registers, device, std::max(wait_max - spent, kLookEvery),
+  return await(registers, device, step, std::max(wait_max - spent, kLookEvery),
                [&] { return watch.passed(); });
 }
 
@@ -259,6 +268,7 @@ Result<void> Control::enable_device(DeviceId device) {
                   "no WQ has entries", "give at least one WQ a size");
   }
   change_phase(registers.phase, value(DevicePhase::enabled), true);
+  tell(Command::enable_device, device);
   return {};
 }
 
@@ -273,8 +283,9 @@ Result<void> Control::disable_device(DeviceId device) {
     change_phase(queue.phase, value(QueuePhase::disabled), true);
   }
   change_phase(registers.phase, value(DevicePhase::disabled), true);
+  tell(Command::disable_device, device);
   ring_all(*registers_, device.value());
-  await_queues(*registers_, registers, kAbortMax, ~0U);
+  await_queues(*registers_, registers, options_.step, kAbortMax, ~0U);
   for (QueueRegisters& queue : registers.queues) {
     store_config(queue, QueueConfig{});
     queue.virtual_time.store_relaxed(0);  // nothing is queued
@@ -322,6 +333,7 @@ Result<void> Control::enable_queue(DeviceId device, QueueId queue) {
   // Clients that left entries behind while the WQ was disabled hold none of a later one.
   reap_clients(*registers_);
   change_phase(into.phase, value(QueuePhase::enabled), true);
+  tell(Command::enable_queue, device, queue);
   return {};
 }
 
@@ -335,20 +347,32 @@ Result<void> Control::disable_queue(DeviceId device, QueueId queue, nanoseconds 
   }
   change_phase(into.phase, value(QueuePhase::draining), false);
   const std::uint32_t mask = 1U << queue.value();
-  const bool drained = await_queues(*registers_, registers, wait_max, mask);
+  const bool drained = await_queues(*registers_, registers, options_.step, wait_max, mask);
   change_phase(into.phase, value(QueuePhase::disabled), true);
+  tell(Command::disable_queue, device, queue);
   ring_all(*registers_, device.value());
-  if (!drained) await_queues(*registers_, registers, kAbortMax, mask);
+  if (!drained) await_queues(*registers_, registers, options_.step, kAbortMax, mask);
   return {};
 }
 
 void Control::reset(DeviceId device) {
   reset_device(*registers_, device.value());
-  await_queues(*registers_, registers_->devices[device.value()], kAbortMax, ~0U);
+  tell(Command::reset, device);
+  await_queues(*registers_, registers_->devices[device.value()], options_.step, kAbortMax, ~0U);
 }
 
 void Control::halt(DeviceId device) {
   halt_device(*registers_, device.value());
+  tell(Command::halt, device);
+}
+
+void Control::tell(Command command, DeviceId device, QueueId queue) const {
+  if (!options_.trace) return;
+  options_.trace({.kind = TraceKind::control,
+                  .device = device.value(),
+                  .queue = queue.value(),
+                  .time_ns = trace_time(*registers_),
+                  .command = command});
 }
 
 DevicePhase Control::phase(DeviceId device) const {

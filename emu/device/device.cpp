@@ -38,7 +38,9 @@ class LocalPortal final : public dsa::Portal {
 class LocalDevice final : public Device {
  public:
   LocalDevice(RegisterMemory memory, Control control, std::unique_ptr<Client> client)
-      : memory_(std::move(memory)), control_(control), client_(std::move(client)) {
+      : memory_(std::move(memory)), control_(std::move(control)), client_(std::move(client)) {
+    control_.set_options({.trace = [this](const TraceEvent& event) { client_->tell(event); },
+                          .step = [this] { return client_->step(); }});
     for (std::uint32_t d = 0; d < control_.device_count(); ++d) {
       const DeviceConfig config = control_.config(DeviceId(d));
       for (std::uint32_t q = 0; q < kQueueMax; ++q) {
@@ -101,7 +103,7 @@ Result<std::unique_ptr<Device>> Device::create(std::span<const DeviceConfig> dev
                                {std::move(options.trace), std::move(options.interrupt)});
   if (!client) return fail(client.error().within(tried));
   (*client)->start();
-  return std::make_unique<LocalDevice>(std::move(memory), *control, std::move(*client));
+  return std::make_unique<LocalDevice>(std::move(memory), std::move(*control), std::move(*client));
 }
 
 }  // namespace headrace::emu

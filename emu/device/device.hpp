@@ -36,6 +36,17 @@ struct Registers;  // Position-independent, lock-free atomics only; valid in sha
 enum class QueuePhase : std::uint8_t { disabled, enabled, draining };
 enum class DevicePhase : std::uint8_t { disabled, enabled, halted };
 
+/// What a controller may be given by whoever knows more than the registers say.
+struct ControlOptions {
+  /// Told of each command, of several threads at once if several control. Empty: no trace.
+  TraceSink trace{};
+  /// Deterministic, in the clients' own process: Client::step. A command that waits for what is
+  /// outstanding takes steps; without it, it does not wait.
+  std::function<bool()> step{};
+};
+
+/// Commands wait for the engines: not for a trace sink or an interrupt handler.
+///
 /// Threading: shared between threads; one process at a time controls.
 class Control {
  public:
@@ -43,6 +54,8 @@ class Control {
   static Result<Control> create(std::span<std::byte> memory, const EmulatorConfig& config);
   /// Fails: version_mismatch or corrupt_data if these are not registers of this version.
   static Result<Control> open(std::span<std::byte> memory);
+  /// To be called before commands are given. Commands before that are not traced.
+  void set_options(ControlOptions options) { options_ = std::move(options); }
 
   [[nodiscard]] std::uint32_t device_count() const;
   [[nodiscard]] DeviceConfig config(DeviceId device) const;
@@ -86,7 +99,10 @@ class Control {
 
  private:
   explicit Control(Registers& registers) : registers_(&registers) {}
+  void tell(Command command, DeviceId device, QueueId queue = QueueId(0)) const;
+
   Registers* registers_;
+  ControlOptions options_;
 };
 
 /// A completion that asked for an interrupt (request_interrupt), by its handle.
@@ -131,6 +147,8 @@ class Client {
   virtual void run_until_idle() = 0;
   /// Deterministic only: one step; false if there was nothing to do.
   virtual bool step() = 0;
+  /// Gives an event of the controller's to the trace, in order with the client's own.
+  virtual void tell(const TraceEvent& event) = 0;
   /// After fork, in the child: forget the parent's threads and queues, keep nothing locked. The
   /// child attaches anew.
   static void forget_after_fork(std::unique_ptr<Client>&& client) noexcept;

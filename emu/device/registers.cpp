@@ -51,6 +51,12 @@ Result<Registers*> open_registers(std::span<std::byte> memory) {
   return registers;
 }
 
+std::uint64_t trace_time(const Registers& registers) noexcept {
+  return registers.schedule == Schedule::deterministic
+             ? registers.step_count.load_relaxed()  // one thread runs
+             : platform::now_ns();
+}
+
 PhaseWord load_phase(const Atomic<std::uint64_t>& word) noexcept {
   // edge: emu-phase (acquire)
   return {word.load_acquire()};

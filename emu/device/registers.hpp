@@ -244,6 +244,9 @@ inline constexpr std::uint8_t kErrorQueueNotEnabled = 0x61;
 
 // What clients and the controller both do with the registers.
 
+/// The time of an event: steps where time is steps, so that a trace of the same seed has the same
+/// bytes.
+[[nodiscard]] std::uint64_t trace_time(const Registers& registers) noexcept;
 /// Checks magic, version and length.
 [[nodiscard]] Result<Registers*> open_registers(std::span<std::byte> memory);
 [[nodiscard]] PhaseWord load_phase(const Atomic<std::uint64_t>& word) noexcept;

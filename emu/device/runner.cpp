@@ -31,10 +31,7 @@ std::uint8_t raw(dsa::Status status) {
 void Surroundings::tell(TraceEvent event) {
   if (!trace) return;
   const Lock lock(trace_mutex);
-  // Steps where time is steps: a trace of the same seed has the same bytes.
-  event.time_ns = registers.schedule == Schedule::deterministic
-                      ? registers.step_count.load_relaxed()  // one thread runs
-                      : platform::now_ns();
+  event.time_ns = trace_time(registers);
   trace(event);
 }
 
@@ -169,8 +166,16 @@ void Runner::start_descriptor() {
   if (surroundings_->registers.faults.rule_count != 0) {
     injection_ = faults_for(surroundings_->registers, scheduler_->device_index(), task_.queue,
                             static_cast<std::uint8_t>(descriptor().opcode));
-    if (injection_.halt) halt_device(surroundings_->registers, scheduler_->device_index());
-    if (injection_.reset) reset_device(surroundings_->registers, scheduler_->device_index());
+    const std::uint32_t device = scheduler_->device_index();
+    if (injection_.halt) {
+      halt_device(surroundings_->registers, device);
+      surroundings_->tell({.kind = TraceKind::control, .device = device, .command = Command::halt});
+    }
+    if (injection_.reset) {
+      reset_device(surroundings_->registers, device);
+      surroundings_->tell(
+          {.kind = TraceKind::control, .device = device, .command = Command::reset});
+    }
   }
   const Origin origin = task_.kind == TaskKind::members ? Origin::batch : task_.slot.origin;
   if (auto refused = refuse(descriptor(), limits(), origin)) {

@@ -12,6 +12,9 @@ constexpr std::array<std::string_view, 9> kNames{"submitted", "retried", "droppe
                                                  "started",   "fetched", "faulted",
                                                  "finished",  "aborted", "control"};
 
+constexpr std::array<std::string_view, 6> kCommands{
+    "enable_device", "disable_device", "enable_queue", "disable_queue", "reset", "halt"};
+
 /// Text into fixed room; what does not fit is cut off.
 class Line {
  public:
@@ -49,6 +52,11 @@ std::size_t write_json(const TraceEvent& event, std::span<char> into) noexcept {
   line.add(",\"opcode\":", event.opcode);
   line.add(",\"status\":", event.raw_status);
   line.add(",\"byte_count\":", event.byte_count);
+  if (event.kind == TraceKind::control) {
+    line.add(",\"command\":\"");
+    line.add(kCommands[static_cast<std::size_t>(event.command)]);
+    line.add("\"");
+  }
   line.add("}");
   return line.length();
 }

@@ -22,6 +22,16 @@ enum class TraceKind : std::uint8_t {
   control
 };
 
+/// What the driver, or a fault script in its stead, did to a device or WQ.
+enum class Command : std::uint8_t {
+  enable_device,
+  disable_device,
+  enable_queue,
+  disable_queue,
+  reset,
+  halt
+};
+
 struct TraceEvent {
   TraceKind kind = TraceKind::submitted;
   std::uint32_t device = 0;
@@ -31,16 +41,17 @@ struct TraceEvent {
       0;  ///< Number of the descriptor within its WQ; a batch's own share it, with `index`.
   std::uint32_t index = 0;  ///< Within a batch, from 1; 0 for what came through the portal.
   std::uint8_t opcode = 0;
-  std::uint8_t raw_status = 0;   ///< finished, faulted, aborted.
-  std::uint32_t byte_count = 0;  ///< Asked for, or done.
-  std::uint64_t time_ns = 0;     ///< Steps since the start when deterministic.
+  std::uint8_t raw_status = 0;               ///< finished, faulted, aborted.
+  std::uint32_t byte_count = 0;              ///< Asked for, or done.
+  std::uint64_t time_ns = 0;                 ///< Steps since the start when deterministic.
+  Command command = Command::enable_device;  ///< control.
 };
 
 /// Called from engine threads and submitters, one at a time; where programs are trapped, a
 /// submitter is a signal handler.
 using TraceSink = std::function<void(const TraceEvent&)>;
 
-inline constexpr std::size_t kTraceLineMax = 320;  ///< Room that any line fits into.
+inline constexpr std::size_t kTraceLineMax = 352;  ///< Room that any line fits into.
 
 /// One line of JSON, without a line end. Returns its length. Async-signal-safe.
 std::size_t write_json(const TraceEvent& event, std::span<char> into) noexcept;

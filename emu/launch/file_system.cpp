@@ -79,6 +79,12 @@ class Server final : public FileSystem {
   Result<void> start();
   void publish(const Tree& tree, Control& control, bool refuse_mmap, int trace_file) override {
     published_ = {&tree, &control, refuse_mmap, trace_file};
+    if (trace_file >= 0) {
+      control.set_options({.trace = [this](const TraceEvent& event) {
+        // The command is given all the same where the disk is full.
+        static_cast<void>(append_trace(to_json(event) + "\n"));
+      }});
+    }
     // edge: emu-files-published (release)
     served_.store_release(&published_);
   }

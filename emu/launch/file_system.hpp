@@ -27,6 +27,7 @@ class FileSystem {
 
   /// Serves `tree` from now on; both must outlive this object. Lines of the trace are appended to
   /// `trace_file` if that is no -1.
+  /// Commands to `control` are traced from then on.
   virtual void publish(const Tree& tree, Control& control, bool refuse_mmap, int trace_file) = 0;
   /// Takes the mount away from `mount_point`; whoever holds it elsewhere keeps it.
   virtual void detach() = 0;

@@ -236,6 +236,72 @@ TEST(Schedule, a_reset_ends_what_is_half_done_and_whole_batches) {
   EXPECT_EQ(device->control().occupancy(kDevice, kQueue), 0U);
 }
 
+TEST(Schedule, a_command_takes_the_steps_that_it_waits_for) {
+  Completions completions(24);
+  std::vector<std::byte> source(64 << 10);
+  std::vector<std::byte> target(source.size());
+  auto device = make(one_queue({.size = 32, .engines = 2}), deterministic());
+  const auto submit = [&](std::size_t first) {
+    for (std::size_t i = first; i < first + 8; ++i) {
+      ASSERT_TRUE(device->portal(kDevice, kQueue).submit(completions.move(i, target, source)));
+    }
+  };
+  const auto begun = std::chrono::steady_clock::now();
+  submit(0);
+  device->control().reset(kDevice);
+  for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(completions.status(i), 0xff) << i;
+  // What was accepted is carried out before the WQ is off, if there is time for it.
+  submit(8);
+  ASSERT_TRUE(device->control().disable_queue(kDevice, kQueue, std::chrono::seconds(1)));
+  for (std::size_t i = 8; i < 16; ++i) EXPECT_EQ(completions.status(i), 1) << i;
+  ASSERT_TRUE(device->control().enable_queue(kDevice, kQueue));
+  submit(16);
+  ASSERT_TRUE(device->control().disable_queue(kDevice, kQueue, std::chrono::seconds(0)));
+  for (std::size_t i = 16; i < 24; ++i) EXPECT_EQ(completions.status(i), 0xff) << i;
+  EXPECT_EQ(device->control().occupancy(kDevice, kQueue), 0U);
+  // A wait for the clock would last seconds.
+  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(1));
+}
+
+TEST(Schedule, a_halted_device_does_not_keep_a_command_waiting) {
+  Completions completions(4);
+  auto device = make(one_queue(), deterministic());
+  for (std::size_t i = 0; i < 4; ++i) {
+    ASSERT_TRUE(device->portal(kDevice, kQueue).submit(completions.noop(i)));
+  }
+  device->control().halt(kDevice);
+  ASSERT_TRUE(device->control().disable_queue(kDevice, kQueue, std::chrono::hours(1)));
+  device->control().reset(kDevice);
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(completions.status(i), 0xff) << i;
+}
+
+TEST(Schedule, commands_are_in_the_trace_among_what_they_did) {
+  std::vector<std::string> told;
+  DeviceOptions options = deterministic();
+  options.trace = [&](const TraceEvent& event) {
+    const std::string line = to_json(event);
+    const std::size_t command = line.find("\"command\":\"");
+    if (event.kind == TraceKind::control) {
+      told.push_back(line.substr(command + 11, line.size() - command - 13));
+    } else {
+      EXPECT_EQ(command, std::string::npos) << line;
+      if (event.kind == TraceKind::aborted) told.emplace_back("aborted");
+    }
+  };
+  Completions completions(1);
+  auto device = make(one_queue(), std::move(options));
+  ASSERT_TRUE(device->portal(kDevice, kQueue).submit(completions.noop(0)));
+  Control& control = device->control();
+  control.halt(kDevice);
+  control.reset(kDevice);
+  ASSERT_TRUE(control.disable_queue(kDevice, kQueue, std::chrono::seconds(1)));
+  EXPECT_FALSE(control.disable_queue(kDevice, kQueue, std::chrono::seconds(1)));
+  ASSERT_TRUE(control.enable_queue(kDevice, kQueue));
+  ASSERT_TRUE(control.disable_device(kDevice));
+  EXPECT_EQ(told, (std::vector<std::string>{"halt", "reset", "aborted", "disable_queue",
+                                            "enable_queue", "disable_device"}));
+}
+
 TEST(Schedule, an_interrupt_carries_its_handle) {
   std::vector<std::uint32_t> handles;
   DeviceOptions options = deterministic();
