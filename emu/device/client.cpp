@@ -22,6 +22,8 @@ constexpr auto kIdleSleep = 10s;
 constexpr auto kEngineWait = 2ms;
 /// A holder that is dead or stopped loses its engine after this long.
 constexpr std::uint64_t kHolderPatienceNs = 100'000'000;
+/// A completion that is due this soon is waited for with the processor.
+constexpr std::uint64_t kSoonNs = 60'000;
 /// Tasks of more bytes than this take their worker away from the door.
 constexpr std::uint64_t kBriefBytes = 64 << 10;
 
@@ -75,6 +77,7 @@ class Workshop {
       worker.workshop = this;
       worker.runner.emplace(client.surroundings_, scheduler_);
     }
+    completer_.emplace(client.surroundings_, scheduler_);
   }
 
   [[nodiscard]] Scheduler& scheduler() { return scheduler_; }
@@ -106,10 +109,22 @@ class Workshop {
     scheduler_.abandon();
     ring(client_.place(), device_);
     announce_release(scheduler_.device());
+    ring_completer();
     for (Worker& worker : workers_) worker.thread.join();
+    completer_thread_.join();
   }
   void forget() noexcept {
     for (Worker& worker : workers_) worker.thread.forget();
+    completer_thread_.forget();
+  }
+  /// Free-running with a latency: a thread gives the completions.
+  [[nodiscard]] bool start_completer() {
+    // Room for all that can be on its way: engines do not allocate.
+    {
+      const Lock lock(pending_mutex_);
+      pending_.reserve(kEntryMax + std::size_t{kBatchActiveMax} * kBatchMax);
+    }
+    return completer_thread_.start("dsa-completer", &Workshop::enter_completer, this);
   }
 
   /// One step of the deterministic schedule, chosen among everything that could go on. False if
@@ -140,6 +155,16 @@ class Workshop {
     auto* self = static_cast<Worker*>(worker);
     self->workshop->work(*self);
   }
+  static void enter_completer(void* workshop) { static_cast<Workshop*>(workshop)->complete_all(); }
+  void complete_all();
+  /// What is due soon or stale; else how long to `wait` for it.
+  [[nodiscard]] std::optional<Pending> take_due(std::chrono::nanoseconds& wait);
+  void complete(const Pending& pending) noexcept;
+  void postpone(const Pending& pending);
+  void ring_completer() noexcept {
+    completer_bell_.fetch_add_acq_rel(1);  // edge: emu-completer (acq_rel)
+    platform::wake(completer_bell_, 1);
+  }
   void work(Worker& worker);
   void run(Worker& worker, const Task& task);
   void await_engine();
@@ -153,7 +178,17 @@ class Workshop {
   Scheduler scheduler_;
   Atomic<std::uint32_t> started_;
   std::array<Worker, kEngineMax> workers_;
+  Mutex pending_mutex_;
+  /// Completions on their way: a heap, the first one due on top.
+  std::vector<Pending> pending_ HEADRACE_GUARDED_BY(pending_mutex_);
+  Atomic<std::uint32_t> completer_bell_;
+  std::optional<Runner> completer_;
+  platform::QuietThread completer_thread_;
 };
+
+bool is_later(const Pending& one, const Pending& other) {
+  return one.due_ns > other.due_ns;
+}
 
 std::uint64_t bytes_of(const Task& task) {
   std::uint64_t count = 0;
@@ -197,7 +232,70 @@ void Workshop::run(Worker& worker, const Task& task) {
   worker.runner->begin(task);
   while (!worker.runner->advance(nullptr)) {
   }
+  if (const auto pending = worker.runner->take_pending()) postpone(*pending);
   if (away) bell().fetch_add_acq_rel(doorbell::kAttentive);  // edge: emu-doorbell (acq_rel)
+}
+
+void Workshop::postpone(const Pending& pending) {
+  {
+    const Lock lock(pending_mutex_);
+    pending_.push_back(pending);
+    std::push_heap(pending_.begin(), pending_.end(), is_later);
+  }
+  ring_completer();
+}
+
+void Workshop::complete(const Pending& pending) noexcept {
+  Atomic<std::uint32_t>& completing = client_.place().completing;
+  completing.fetch_add_acq_rel(1);  // edge: emu-completing (acq_rel)
+  completer_->complete(pending);
+  completing.fetch_sub_acq_rel(1);  // edge: emu-completing (acq_rel)
+  // What waited for it is ready now: a drain, a fence, the rest of a batch.
+  announce();
+}
+
+std::optional<Pending> Workshop::take_due(std::chrono::nanoseconds& wait) {
+  const Lock lock(pending_mutex_);
+  wait = kIdleSleep;
+  if (pending_.empty()) return std::nullopt;
+  const std::uint64_t now = platform::now_ns();
+  const std::uint64_t due_ns = pending_.front().due_ns;
+  if (now + kSoonNs >= due_ns && !scheduler_.halted()) {
+    std::pop_heap(pending_.begin(), pending_.end(), is_later);
+  } else {
+    // Slept in pieces, so that a reset is not kept waiting: what is stale is due at once.
+    wait = 1ms;
+    if (now + kSoonNs < due_ns)
+      wait = std::min(wait, std::chrono::nanoseconds(due_ns - now - kSoonNs));
+    const auto stale = std::find_if(pending_.begin(), pending_.end(), [this](const Pending& one) {
+      return scheduler_.stale(one.task.queue, one.task.slot.generation);
+    });
+    if (stale == pending_.end()) return std::nullopt;
+    stale->due_ns = now;
+    std::swap(*stale, pending_.back());
+    std::make_heap(pending_.begin(), pending_.end() - 1, is_later);
+  }
+  const Pending taken = pending_.back();
+  pending_.pop_back();
+  return taken;
+}
+
+void Workshop::complete_all() {
+  while (true) {
+    // edge: emu-completer (acquire)
+    const std::uint32_t rung = completer_bell_.load_acquire();
+    std::chrono::nanoseconds wait{};
+    if (const auto next = take_due(wait)) {
+      while (platform::now_ns() < next->due_ns) platform::pause();
+      complete(*next);
+      continue;
+    }
+    if (scheduler_.abandoned()) {
+      if (scheduler_.idle()) return;
+      wait = 1ms;
+    }
+    platform::sleep_on(completer_bell_, rung, wait);
+  }
 }
 
 void Workshop::await_engine() {
@@ -343,7 +441,10 @@ void LocalClient::start() {
   // Deterministic: only for programs that know nothing of steps, and then for what they write().
   if (deterministic() && !registers_.run_in_submission) return;
   for (auto& workshop : workshops_) {
-    if (!workshop->has_workers()) workshop->grow();
+    if (workshop->has_workers()) continue;
+    // Without it nothing would complete: then nothing runs, as without workers.
+    const bool paced = registers_.pace.latency_ns != 0 && !deterministic();
+    if (!paced || workshop->start_completer()) workshop->grow();
   }
 }
 
@@ -529,6 +630,7 @@ Result<std::unique_ptr<Client>> Client::attach(std::span<std::byte> memory, Memo
     // Relaxed: nobody rings or posts before it is known that somebody is here.
     for (Atomic<std::uint32_t>& bell : client.doorbells) bell.store_relaxed(0);
     client.mailbox.state.store_relaxed(MailboxRegisters::free);
+    client.completing.store_relaxed(0);
     client.image.store_relaxed(this_image());     // read by this process only
     registers.client_count.fetch_add_relaxed(1);  // a statistic
     return std::make_unique<LocalClient>(registers, owner_of(index, own.incarnation()),

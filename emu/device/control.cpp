@@ -103,6 +103,18 @@ class EngineWatch {
   std::array<std::uint64_t, kEngineMax> turns_{};
 };
 
+/// Whether no client is giving a completion that was on its way when the entries ran out. The dead
+/// have no place any more.
+bool none_completing(const Registers& registers) {
+  return std::none_of(registers.clients.begin(), registers.clients.end(),
+                      [](const ClientRegisters& client) {
+                        // edge: emu-client (acquire)
+                        if (!PlaceWord{client.place.load_acquire()}.taken()) return false;
+                        // edge: emu-completing (acquire)
+                        return client.completing.load_acquire() != 0;
+                      });
+}
+
 /// Waits until `idle` says so. Reaps meanwhile: a dead client gives nothing back by itself.
 template <typename Idle>
 bool await(Registers& registers, DeviceRegisters& device, const std::function<bool()>& step,
@@ -149,7 +161,7 @@ bool await_queues(Registers& registers, DeviceRegisters& device, const std::func
   EngineWatch watch(device);
   const auto spent = nanoseconds(platform::now_ns() - begun);
   return await(registers, device, step, std::max(wait_max - spent, kLookEvery),
-               [&] { return watch.passed(); });
+               [&] { return watch.passed() && none_completing(registers); });
 }
 
 }  // namespace

@@ -201,6 +201,8 @@ struct ClientRegisters {
   /// One per device. Low byte: sleeping workers; next: workers that will look again without being
   /// woken; above: counts rings. One word, so that no order between two is needed.
   std::array<Atomic<std::uint32_t>, kDeviceMax> doorbells;
+  /// Completions that are being given without an engine (Pace).
+  Atomic<std::uint32_t> completing;
   alignas(64) MailboxRegisters mailbox;
 };
 

@@ -96,6 +96,7 @@ bool Runner::advance(Random* chance) {
     return false;
   }
   if (!advance_descriptor(chance)) return false;
+  if (pending_) return true;
   if (task_.kind == TaskKind::members && index_ != task_.last) return false;
   end_task(outcome_);
   return true;
@@ -133,12 +134,56 @@ bool Runner::advance_descriptor(Random* chance) {
         until = std::max(found, begun_ns_) + carry_ns;
       } while (!carried.compare_exchange_relaxed(found, until));  // a measure
     }
-    held_until_ = until + pace.latency_ns;
+    // The engine carries the bytes. What is on its way to the client keeps no engine.
+    held_until_ = until;
     if (!must_abort() && !wait(held_until_, chance)) return false;
     held_until_ = 0;
   }
+  if (operation_) {
+    bytes_read_ = operation_->bytes_read();
+    bytes_written_ = operation_->bytes_written();
+  }
+  if (pace.latency_ns != 0 && chance == nullptr && !must_abort()) {
+    postpone(pace.latency_ns);
+    return true;
+  }
   end_descriptor();
   return true;
+}
+
+void Runner::postpone(std::uint64_t latency_ns) {
+  pending_ = Pending{.task = task_,
+                     .record = *record_,
+                     .bytes_read = bytes_read_,
+                     .bytes_written = bytes_written_,
+                     .lost = injection_.lost_completion,
+                     .due_ns = platform::now_ns() + latency_ns};
+  started_ = false;
+  end_turn();
+  task_.kind = TaskKind::none;
+}
+
+void Runner::complete(const Pending& pending) {
+  task_ = pending.task;
+  index_ = task_.first;
+  outcome_ = {};
+  record_ = pending.record;
+  bytes_read_ = pending.bytes_read;
+  bytes_written_ = pending.bytes_written;
+  injection_ = {};
+  injection_.lost_completion = pending.lost;
+  if (must_abort()) record_->status = dsa::kStatusAborted;
+  end_descriptor();
+  // A turn of an engine that has gone on long ago.
+  begun_ns_ = 0;
+  end_task(outcome_);
+}
+
+void Runner::end_turn() {
+  EngineRegisters* engine = engine_registers();
+  if (engine == nullptr || begun_ns_ == 0) return;
+  engine->busy_ns.fetch_add_relaxed(platform::now_ns() - begun_ns_);  // a statistic
+  engine->turn.fetch_add_acq_rel(1);                                  // edge: emu-turn (acq_rel)
 }
 
 void Runner::start_descriptor() {
@@ -146,6 +191,7 @@ void Runner::start_descriptor() {
   paced_ = false;
   operation_.reset();
   record_.reset();
+  bytes_read_ = bytes_written_ = 0;
   done_bytes_ = 0;
   held_until_ = 0;
   injection_ = {};
@@ -267,9 +313,9 @@ void Runner::count(const dsa::CompletionRecord& record) {
   if (engine == nullptr) return;
   scheduler_->device().operations_by_opcode[opcode % kOpcodeMax].fetch_add_relaxed(1);
   engine->descriptor_count.fetch_add_relaxed(1);
-  if (operation_ && operation_->bytes_read() + operation_->bytes_written() != 0) {
-    engine->bytes_read.fetch_add_relaxed(operation_->bytes_read());
-    engine->bytes_written.fetch_add_relaxed(operation_->bytes_written());
+  if (bytes_read_ + bytes_written_ != 0) {
+    engine->bytes_read.fetch_add_relaxed(bytes_read_);
+    engine->bytes_written.fetch_add_relaxed(bytes_written_);
   }
   if (is_success(record) || status == raw(dsa::Status::success_unexpected)) return;
   if (status != dsa::kStatusAborted && dsa::status_of(status) == dsa::Status::page_fault) {
@@ -353,7 +399,6 @@ void Runner::end_descriptor() {
 }
 
 void Runner::end_task(Outcome outcome) {
-  EngineRegisters* engine = engine_registers();
   Batch* ended = nullptr;
   if (task_.kind == TaskKind::list && record_->status != 0) {
     // Refused as a whole.
@@ -363,10 +408,7 @@ void Runner::end_task(Outcome outcome) {
     ended = scheduler_->finish(task_, outcome);
   }
   if (ended != nullptr) end_batch(*ended);
-  if (engine != nullptr) {
-    engine->busy_ns.fetch_add_relaxed(platform::now_ns() - begun_ns_);  // a statistic
-    engine->turn.fetch_add_acq_rel(1);                                  // edge: emu-turn (acq_rel)
-  }
+  end_turn();
   task_.kind = TaskKind::none;
 }
 
@@ -386,6 +428,7 @@ void Runner::end_batch(Batch& batch) {
   task_.queue = batch.queue;
   task_.slot = batch.slot;
   operation_.reset();
+  bytes_read_ = bytes_written_ = 0;
   count(record);
   if (EngineRegisters* engine = engine_registers()) {
     engine->batch_count.fetch_add_relaxed(1);  // a statistic

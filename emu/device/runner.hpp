@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <utility>
 
 #include "emu/device/scheduler.hpp"
 
@@ -37,6 +38,16 @@ struct Injection {
 [[nodiscard]] bool injects_queue_full(Registers& registers, std::uint32_t device,
                                       std::uint32_t queue, std::uint8_t opcode) noexcept;
 
+/// Work that is done and whose completion is on its way (Pace): no engine is needed for that.
+struct Pending {
+  Task task;
+  dsa::CompletionRecord record;
+  std::uint64_t bytes_read = 0;
+  std::uint64_t bytes_written = 0;
+  bool lost = false;
+  std::uint64_t due_ns = 0;
+};
+
 /// Threading: confined.
 class Runner {
  public:
@@ -50,6 +61,10 @@ class Runner {
   /// Does one slice. With `chance` it is a small one, and delays are steps. True once the task has
   /// ended; the runner is free then.
   [[nodiscard]] bool advance(Random* chance);
+  /// What the task that has just ended left behind for complete(), if anything.
+  [[nodiscard]] std::optional<Pending> take_pending() { return std::exchange(pending_, {}); }
+  /// Completes it, whether or not it is due: as aborted, if it has become stale.
+  void complete(const Pending& pending);
 
  private:
   [[nodiscard]] const dsa::Descriptor& descriptor() const;
@@ -62,6 +77,8 @@ class Runner {
   void end_with(std::uint8_t raw_status);
   void end_descriptor();
   void end_task(Outcome outcome);
+  void end_turn();
+  void postpone(std::uint64_t latency_ns);
   void end_batch(Batch& batch);
   void release_entry(std::uint32_t queue, std::uint32_t entry) noexcept;
   void write_record(const dsa::Descriptor& descriptor, const dsa::CompletionRecord& record);
@@ -82,6 +99,9 @@ class Runner {
   std::uint64_t done_bytes_ = 0;
   std::uint64_t held_until_ = 0;  ///< Nanoseconds, or steps.
   bool paced_ = false;
+  std::uint64_t bytes_read_ = 0;  ///< Of the descriptor, once it has a record.
+  std::uint64_t bytes_written_ = 0;
+  std::optional<Pending> pending_;
   Outcome outcome_;
   std::uint64_t begun_ns_ = 0;
 };

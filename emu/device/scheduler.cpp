@@ -71,8 +71,10 @@ std::uint32_t Scheduler::takeable(const Batch& batch) const {
   std::uint32_t count = 0;
   std::uint64_t byte_count = 0;
   const std::uint32_t left = batch.run_count - batch.taken_count;
-  // A share for each engine that may come to help.
-  const std::uint32_t count_max = std::clamp(left / 2, 1U, kMembersAtOnceMax);
+  // A share for each engine that may come to help. Completions that are on their way come one by
+  // one.
+  const std::uint32_t count_max =
+      registers_.pace.latency_ns != 0 ? 1U : std::clamp(left / 2, 1U, kMembersAtOnceMax);
   while (count < std::min(left, count_max)) {
     const dsa::Descriptor& next = batch.descriptors[batch.taken_count + count];
     // A fence waits for all earlier ones to have ended. [S]

@@ -4,10 +4,14 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "emu/device/device.hpp"
+#include "headrace/base/atomic.hpp"
 #include "support/emulator.hpp"
 
 namespace headrace::emu {
@@ -345,6 +349,59 @@ TEST(Schedule, pace_delays_and_shares_the_bandwidth) {
   for (std::size_t i = 0; i < 4; ++i) ASSERT_EQ(completions.await(i), 1);
   // 2 MB at 100 MB/s, whatever the number of engines.
   EXPECT_GE(std::chrono::steady_clock::now() - begun, std::chrono::milliseconds(21));
+}
+
+TEST(Schedule, latencies_overlap) {
+  constexpr auto kLatency = std::chrono::milliseconds(100);
+  DeviceOptions options;
+  options.pace.latency_ns = std::chrono::nanoseconds(kLatency).count();
+  Completions completions(32);
+  auto device = make(one_queue({.size = 32, .engines = 1}), std::move(options));
+  alignas(64) std::array<dsa::Descriptor, 16> list;
+  for (std::size_t i = 0; i < 16; ++i) list[i] = completions.noop(i);
+  const auto begun = std::chrono::steady_clock::now();
+  ASSERT_TRUE(device->portal(kDevice, kQueue).submit(completions.batch(16, list)));
+  for (std::size_t i = 17; i < 31; ++i) {
+    ASSERT_TRUE(device->portal(kDevice, kQueue).submit(completions.noop(i)));
+  }
+  for (std::size_t i = 0; i < 31; ++i) ASSERT_EQ(completions.await(i), 1) << i;
+  const auto taken = std::chrono::steady_clock::now() - begun;
+  EXPECT_GE(taken, kLatency);
+  EXPECT_LT(taken, 10 * kLatency) << "one after another they take three times as long";
+  // A drain comes after what it waits for.
+  ASSERT_TRUE(device->portal(kDevice, kQueue).submit(completions.drain(31)));
+  ASSERT_EQ(completions.await(31), 1);
+  EXPECT_GE(std::chrono::steady_clock::now() - begun, 2 * kLatency);
+  EXPECT_EQ(device->control().occupancy(kDevice, kQueue), 0U);
+}
+
+TEST(Schedule, a_reset_does_not_wait_for_completions_that_are_on_their_way) {
+  Atomic<std::uint32_t> started;
+  DeviceOptions options;
+  options.pace.latency_ns = std::chrono::nanoseconds(std::chrono::hours(1)).count();
+  options.trace = [&](const TraceEvent& event) {
+    if (event.kind == TraceKind::started) started.fetch_add_relaxed(1);  // a count
+  };
+  Completions completions(8);
+  auto device = make(one_queue({.size = 32, .engines = 1}), std::move(options));
+  const auto submit_and_start = [&](std::size_t first) {
+    for (std::size_t i = first; i < first + 4; ++i) {
+      ASSERT_TRUE(device->portal(kDevice, kQueue).submit(completions.noop(i)));
+    }
+    // There is one engine: when it begins the last one, the others are on their way.
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (started.load_relaxed() < first + 4) {
+      ASSERT_LT(std::chrono::steady_clock::now(), limit);
+      std::this_thread::yield();
+    }
+    for (std::size_t i = first; i < first + 4; ++i) EXPECT_EQ(completions.status(i), 0) << i;
+  };
+  submit_and_start(0);
+  device->control().reset(kDevice);
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(completions.status(i), 0xff) << i;
+  submit_and_start(4);
+  device.reset();
+  for (std::size_t i = 4; i < 8; ++i) EXPECT_EQ(completions.status(i), 0xff) << i;
 }
 
 TEST(Faults, each_kind_does_what_it_says) {
