@@ -23,6 +23,9 @@ namespace {
 
 constexpr long kLookEveryNs = 10'000'000;
 constexpr int kGraceLooks = 100;
+/// A process that forks and ends during a look hides its child from it: whoever becomes a daemon
+/// does so twice.
+constexpr int kEmptyLooksMin = 3;
 
 /// What the child could not do.
 enum class Step : int { enter, directory, execute };
@@ -158,13 +161,20 @@ int Runner::wait() {
 }
 
 void Runner::end_remains(const NamespaceIdentity& identity) {
-  for (int look = 0;; ++look) {
+  int look = 0;
+  int empty_count = 0;
+  while (empty_count < kEmptyLooksMin) {
     while (::waitpid(-1, nullptr, WNOHANG) > 0) {
     }
     const int number = look == 0 ? SIGTERM : look < kGraceLooks ? 0 : SIGKILL;
-    if (signal_namespace(identity, number) == 0) return;
+    if (signal_namespace(identity, number) == 0) {
+      ++empty_count;
+      continue;
+    }
     // A stopped process takes its SIGTERM when it goes on.
     if (look == 0) signal_namespace(identity, SIGCONT);
+    empty_count = 0;
+    ++look;
     const timespec pause{0, kLookEveryNs};
     ::nanosleep(&pause, nullptr);
   }

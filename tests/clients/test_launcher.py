@@ -250,10 +250,10 @@ def test_emulations_at_once_do_not_know_of_each_other(anybody: Emulator) -> None
         assert (process.returncode, out) == (0, b"%d\n" % count)
 
 
-def test_twenty_starts_leave_no_process(anybody: Emulator) -> None:
+def test_twenty_starts_leave_no_process(emulator: Emulator) -> None:
     for _ in range(20):
-        assert anybody.run("--", "true").returncode == 0
-    wait_until(lambda: not processes_with(str(anybody.program)))
+        assert emulator.run("--", "true").returncode == 0
+    wait_until(lambda: not processes_with(str(emulator.program)))
 
 
 def test_a_command_that_becomes_a_daemon_ends_with_the_emulation(
@@ -268,9 +268,10 @@ def test_a_command_that_becomes_a_daemon_ends_with_the_emulation(
         "os.closerange(0, 100)\n"
         f"os.execvp('sleep', ['sleep', '{marker}'])\n"
     )
-    result = anybody.run("--", "/usr/bin/python3", "-c", script)
-    assert result.returncode == 0
-    assert processes_with(marker) == []
+    for _ in range(5):
+        result = anybody.run("--", "/usr/bin/python3", "-c", script)
+        assert result.returncode == 0
+        assert processes_with(marker) == []
 
 
 @needs("bash")
