@@ -178,7 +178,7 @@ def test_the_counts_of_a_client_that_crashed_are_kept(
     kept = kept_by(stats)
     assert kept["submissions"] == 9
     assert kept["operations"] >= 1
-    assert kept["lost_clients"] == 1
+    assert kept["clients"] == 1
 
 
 def traced(emulator: Emulator, path: Path, *arguments: str | Path, seed: int = 7) -> bytes:
