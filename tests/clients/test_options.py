@@ -150,7 +150,7 @@ def test_pace_delays_to_latency_and_bandwidth(teller: Teller) -> None:
     narrow = teller.run("--pace", "0ns,1MB/s").answers
     least_ms = COPY_BYTES * 1000 // 1_000_000
     assert all(least_ms <= answer.milliseconds for answer in narrow)
-    assert teller.run().answers[0].milliseconds < 40
+    assert min(answer.milliseconds for answer in teller.run().answers) < 40
 
 
 def test_a_refused_mmap_leaves_write(
