@@ -18,8 +18,8 @@ OPCODES = (
     *("0x9", "0x10", "0x11", "0x12", "0x13", "0x14", "0x15", "0x20"),
 )
 DELTAS = ("0x7", "0x8")
-# Offsets in a delta have 16 bits and count units of 8 bytes, so they end at 0x80000 bytes: a delta of
-# 1 MiB is refused, on hardware as well, and the greatest that there is runs in its place.
+# Offsets in a delta have 16 bits and count units of 8 bytes, so they end at 0x80000 bytes: a delta
+# of 1 MiB is refused, on hardware as well, and the greatest that there is runs in its place.
 DELTA_BYTES_MAX = 0x80000
 BATCHED = "0x3 0x4 0x5 0x6 0x9"
 # Runs one combination; what fails is named on stdout.
