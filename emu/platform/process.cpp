@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -18,6 +19,7 @@ namespace {
 struct Stat {
   char state = 'X';
   std::uint64_t started = 0;
+  bool known = true;  ///< False: there may be such a process, but we could not look.
 };
 
 /// State and start time out of /proc/PID/stat: fields 3 and 22; the name before them may hold
@@ -26,7 +28,12 @@ Stat read_stat(std::int32_t process_id) noexcept {
   char path[48];
   std::snprintf(path, sizeof path, "/proc/%d/stat", process_id);
   const int file = ::open(path, O_RDONLY | O_CLOEXEC);
-  if (file < 0) return {};
+  if (file < 0) {
+    // Without a descriptor to spare, or where /proc hides the processes of others, the process may
+    // be well: only the kernel's word that there is none counts.
+    const bool gone = ::kill(process_id, 0) != 0 && errno == ESRCH;
+    return {.known = gone};
+  }
   char text[1024];
   const ssize_t length = ::read(file, text, sizeof text - 1);
   ::close(file);
@@ -45,7 +52,7 @@ bool has_other_threads(std::int32_t process_id) noexcept {
   char path[48];
   std::snprintf(path, sizeof path, "/proc/%d/task", process_id);
   DIR* directory = ::opendir(path);
-  if (directory == nullptr) return false;
+  if (directory == nullptr) return errno != ENOENT;  // We could not look: it may be well.
   bool found = false;
   while (const dirent* entry = ::readdir(directory)) {
     if (entry->d_name[0] != '.' && std::atoi(entry->d_name) != process_id) found = true;
@@ -66,7 +73,10 @@ std::uint64_t start_time(std::int32_t process_id) noexcept {
 
 Life life_of(std::int32_t process_id, std::uint64_t started, std::uint32_t started_bits) noexcept {
   const Stat found = read_stat(process_id);
-  if (((found.started ^ started) & ((1ULL << started_bits) - 1)) != 0) return Life::dead;
+  if (!found.known) return Life::running;
+  // 0: it could not find out itself when it began.
+  const bool same = started == 0 || ((found.started ^ started) & ((1ULL << started_bits) - 1)) == 0;
+  if (!same) return Life::dead;
   switch (found.state) {
     case 'Z':
     case 'X':
