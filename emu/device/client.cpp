@@ -584,10 +584,29 @@ void LocalClient::run_until_idle() {
   }
 }
 
-Mutex& attach_mutex() {
-  static Mutex mutex;
-  return mutex;
-}
+/// One attaches at a time in a process. No mutex: a child forked meanwhile would find it held by a
+/// thread that it does not have. The word names the process, so that such a child takes it over.
+///
+/// Threading: owned.
+class AttachLock {
+ public:
+  AttachLock() : own_(platform::this_process_id()) {
+    std::int32_t found = 0;
+    // edge: emu-attach (acq_rel)
+    while (!holder_.compare_exchange_acq_rel(found, own_)) {
+      if (found != own_) continue;  // Nobody's, or the parent's: the exchange takes it.
+      platform::yield();
+      found = 0;
+    }
+  }
+  AttachLock(const AttachLock&) = delete;
+  AttachLock& operator=(const AttachLock&) = delete;
+  ~AttachLock() { holder_.store_release(0); }  // edge: emu-attach (release)
+
+ private:
+  inline static constinit Atomic<std::int32_t> holder_;
+  const std::int32_t own_;
+};
 
 /// A number of this run of this program; another one after exec.
 std::uint64_t this_image() {
@@ -616,7 +635,7 @@ Result<std::unique_ptr<Client>> Client::attach(std::span<std::byte> memory, Memo
   Registers& registers = **opened;
   const std::int32_t process_id = platform::this_process_id();
   const std::uint64_t started = platform::start_time(process_id);
-  const Lock lock(attach_mutex());
+  const AttachLock lock;
   forget_former_images(registers, process_id, started);
   reap_clients(registers);
   for (std::uint32_t index = 0; index < kClientMax; ++index) {

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "emu/device/device.hpp"
+#include "headrace/base/atomic.hpp"
 #include "headrace/base/random.hpp"
 #include "support/emulator.hpp"
 #include "support/seed.hpp"
@@ -183,6 +184,30 @@ TEST(ProcessesStress, a_client_is_lost_if_it_ends_with_entries_in_use) {
     EXPECT_EQ(control.statistics().lost_client_count, in_use);
   }
   ::munmap(memory.data(), memory.size());
+}
+
+TEST(ProcessesStress, a_child_forked_while_its_parent_attaches_attaches_too) {
+  const std::span<std::byte> memory = shared_memory();
+  make_control(memory, one_queue());
+  Atomic<std::uint32_t> ended;
+  std::thread parent([&] {
+    while (ended.load_relaxed() == 0) {  // only to end
+      EXPECT_TRUE(Client::attach(memory, process_memory()));
+    }
+  });
+  for (int i = 0; i < 50; ++i) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::alarm(20);
+      ::_exit(Client::attach(memory, process_memory()) ? 0 : 2);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0) << "child " << i;
+    if (status != 0) break;
+  }
+  ended.store_relaxed(1);  // as above
+  parent.join();
 }
 
 TEST(ProcessesStress, a_hundred_clients_share_a_queue) {
