@@ -41,7 +41,7 @@ struct Trouble {
 }
 
 /// The child's way: waits to be sent in, enters, becomes the command.
-[[noreturn]] void become(const Command& command, int line, pid_t launcher) {
+[[noreturn]] void become(const Command& command, int line, pid_t launcher, bool ignores_children) {
   std::error_code no_directory;
   const std::string directory = std::filesystem::current_path(no_directory);
   const std::vector<OwnedFile> namespaces = receive_files(line, 2, -1);
@@ -65,6 +65,7 @@ struct Trouble {
   // execv writes none of them.
   for (const std::string& word : command.words) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
+  if (ignores_children) ::signal(SIGCHLD, SIG_IGN);
   ::sigprocmask(SIG_SETMASK, &command.signal_mask, nullptr);
   ::execv(command.path.c_str(), words.data());
   if (errno == ENOEXEC) {
@@ -88,11 +89,17 @@ Result<Runner> Runner::fork_command(const Command& command) {
   const pid_t launcher = ::getpid();
   // What the command leaves behind becomes our child, not that of a process outside.
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  // A parent that ignores SIGCHLD hands that down: the command gets it, but we have to be told.
+  struct sigaction told{};
+  struct sigaction former{};
+  told.sa_handler = SIG_DFL;
+  ::sigaction(SIGCHLD, &told, &former);
+  const bool ignores_children = former.sa_handler == SIG_IGN;
   Runner runner;
   runner.process_id_ = ::fork();
   if (runner.process_id_ == 0) {
     sockets->ours.close();
-    become(command, sockets->theirs.get(), launcher);
+    become(command, sockets->theirs.get(), launcher, ignores_children);
   }
   if (runner.process_id_ < 0) {
     return fail(Code::io_failed, "start the command", "the system allows no more processes",

@@ -146,6 +146,15 @@ def test_a_command_without_a_handler_is_ended_by_the_signal(anybody: Emulator) -
     assert process.wait(TIME_LIMIT_S) == -signal.SIGTERM
 
 
+def test_a_caller_that_ignores_its_children_is_told_of_the_end(anybody: Emulator) -> None:
+    # SIGCHLD is bit 16; the command, too, has it ignored.
+    words = anybody.words("--", "grep", "-q", "^SigIgn:.*[13579bdf]....$", "/proc/self/status")
+    result = subprocess.run(
+        ["env", "--ignore-signal=CHLD", *words], cwd="/tmp", timeout=60, check=False
+    )
+    assert result.returncode == 0
+
+
 def test_it_stops_and_goes_on_with_the_command(anybody: Emulator) -> None:
     process = anybody.start("--", "sh", "-c", "kill -TSTP $$; exit 5", process_group=0)
     _, status = os.waitpid(process.pid, os.WUNTRACED)
