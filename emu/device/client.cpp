@@ -421,7 +421,7 @@ LocalClient::LocalClient(Registers& registers, Owner owner, Memory& memory, Clie
       surroundings_{
           registers, owner, memory, std::move(options.trace), std::move(options.interrupt), {}},
       chance_(registers.seed) {
-  const std::uint32_t device_count = registers.device_count.load_relaxed();  // fixed at creation
+  const std::uint32_t device_count = count_devices(registers);
   for (std::uint32_t d = 0; d < device_count; ++d) {
     workshops_.push_back(std::make_unique<Workshop>(*this, d));
   }
@@ -553,7 +553,11 @@ void LocalClient::serve_mailbox(std::uint32_t device) noexcept {
   std::memcpy(&descriptor, words.data(), sizeof words);
   QueueRegisters& registers = registers_.devices[device].queues[queue];
   const auto mode = static_cast<dsa::QueueMode>(registers.mode.load_relaxed());  // as above
-  const Taken taken = submit(device, queue, descriptor, mode, Origin::kernel_write, &mailbox);
+  // It may have been for the former holder of this place, whose addresses are none of ours.
+  const bool for_us = mailbox.owner.load_relaxed() == owner_;
+  const Taken taken = for_us
+                          ? submit(device, queue, descriptor, mode, Origin::kernel_write, &mailbox)
+                          : Taken::refused;
   if (taken == Taken::accepted) {
     registers.written_count.fetch_add_relaxed(1);  // a statistic
     return;

@@ -166,6 +166,9 @@ bool await_queues(Registers& registers, DeviceRegisters& device, const std::func
 
 }  // namespace
 
+Control::Control(Registers& registers)
+    : registers_(&registers), device_count_(count_devices(registers)) {}
+
 Result<Control> Control::create(std::span<std::byte> memory, const EmulatorConfig& config) {
   const std::string tried = "lay out the registers of the emulated devices";
   if (memory.size() < sizeof(Registers) ||
@@ -205,7 +208,7 @@ Result<Control> Control::open(std::span<std::byte> memory) {
 }
 
 std::uint32_t Control::device_count() const {
-  return registers_->device_count.load_relaxed();  // fixed at creation
+  return device_count_;
 }
 
 DeviceConfig Control::config(DeviceId device) const {
@@ -506,6 +509,7 @@ Result<void> Control::submit_for(std::int32_t process_id, DeviceId device, Queue
         // edge: emu-mailbox (acq_rel)
         if (mailbox.state.compare_exchange_acq_rel(state, MailboxRegisters::filling)) {
           // Relaxed: published by the state.
+          mailbox.owner.store_relaxed(owner);
           mailbox.device.store_relaxed(device.value());
           mailbox.queue.store_relaxed(queue.value());
           std::array<std::uint64_t, 8> words{};

@@ -98,10 +98,11 @@ class Control {
   std::size_t reap();
 
  private:
-  explicit Control(Registers& registers) : registers_(&registers) {}
+  explicit Control(Registers& registers);
   void tell(Command command, DeviceId device, QueueId queue = QueueId(0)) const;
 
   Registers* registers_;
+  std::uint32_t device_count_;  ///< Ours: clients can write to the one in the registers.
   ControlOptions options_;
 };
 

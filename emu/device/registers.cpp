@@ -3,6 +3,8 @@
 
 #include <linux/idxd.h>
 
+#include <algorithm>
+
 #include "emu/platform/process.hpp"
 #include "emu/platform/wait.hpp"
 
@@ -55,6 +57,10 @@ std::uint64_t trace_time(const Registers& registers) noexcept {
   return registers.schedule == Schedule::deterministic
              ? registers.step_count.load_relaxed()  // one thread runs
              : platform::now_ns();
+}
+
+std::uint32_t count_devices(const Registers& registers) noexcept {
+  return std::min(registers.device_count.load_relaxed(), kDeviceMax);  // fixed at creation
 }
 
 PhaseWord load_phase(const Atomic<std::uint64_t>& word) noexcept {
@@ -133,7 +139,7 @@ void announce_release(DeviceRegisters& device) noexcept {
 
 std::uint32_t release_all(Registers& registers, Owner owner) noexcept {
   std::uint32_t entry_count = 0;
-  const std::uint32_t device_count = registers.device_count.load_relaxed();  // fixed at creation
+  const std::uint32_t device_count = count_devices(registers);
   for (std::uint32_t d = 0; d < device_count; ++d) {
     DeviceRegisters& device = registers.devices[d];
     for (QueueRegisters& queue : device.queues) {

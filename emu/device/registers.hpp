@@ -29,7 +29,7 @@
 namespace headrace::emu {
 
 inline constexpr std::uint64_t kRegistersMagic = 0x3153'4745'5252'4448ULL;
-inline constexpr std::uint32_t kRegistersVersion = 1;
+inline constexpr std::uint32_t kRegistersVersion = 2;
 inline constexpr std::uint32_t kClientMax = 256;
 inline constexpr std::uint32_t kNobody = 0;
 
@@ -160,6 +160,7 @@ struct MailboxRegisters {
   /// left: it runs, and the one who posted it has gone.
   enum State : std::uint32_t { free, filling, posted, running, finished, refused, left };
   Atomic<std::uint32_t> state;
+  Atomic<Owner> owner;  ///< The client it is for.
   Atomic<std::uint32_t> device;
   Atomic<std::uint32_t> queue;
   std::array<Atomic<std::uint64_t>, 8> descriptor;
@@ -251,6 +252,8 @@ inline constexpr std::uint8_t kErrorQueueNotEnabled = 0x61;
 [[nodiscard]] std::uint64_t trace_time(const Registers& registers) noexcept;
 /// Checks magic, version and length.
 [[nodiscard]] Result<Registers*> open_registers(std::span<std::byte> memory);
+/// Never more than there is room for, whatever a client wrote there.
+[[nodiscard]] std::uint32_t count_devices(const Registers& registers) noexcept;
 [[nodiscard]] PhaseWord load_phase(const Atomic<std::uint64_t>& word) noexcept;
 /// Sets the phase of a WQ or device, and begins a new generation if asked.
 void change_phase(Atomic<std::uint64_t>& word, std::uint32_t phase, bool new_generation) noexcept;
