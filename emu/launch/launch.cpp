@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -180,6 +181,21 @@ Command make_command(const Options& options, const Plan& plan, const sigset_t& s
   return command;
 }
 
+std::span<std::byte> mapped_registers;
+
+/// Every program of the command may write to the registers' file, so any of them may cut it off:
+/// what is gone becomes zero to us, which is a device that is disabled.
+void on_bus_error(int, siginfo_t* info, void*) {
+  const auto* at = static_cast<const std::byte*>(info->si_addr);
+  const bool ours = at >= mapped_registers.data() &&
+                    at < mapped_registers.data() + mapped_registers.size() && info->si_code > 0;
+  if (ours && ::mmap(mapped_registers.data(), mapped_registers.size(), PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED) {
+    return;
+  }
+  ::signal(SIGBUS, SIG_DFL);  // Happens again, and ends us.
+}
+
 Result<std::span<std::byte>> map_registers(int file) {
   const std::size_t byte_count = registers_bytes();
   void* memory = ::mmap(nullptr, byte_count, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
@@ -187,7 +203,12 @@ Result<std::span<std::byte>> map_registers(int file) {
     return fail(Code::out_of_memory, "map the registers of the emulated devices",
                 "the system refused it", "free memory", errno);
   }
-  return std::span(static_cast<std::byte*>(memory), byte_count);
+  mapped_registers = std::span(static_cast<std::byte*>(memory), byte_count);
+  struct sigaction action{};
+  action.sa_sigaction = on_bus_error;
+  action.sa_flags = SA_SIGINFO;
+  ::sigaction(SIGBUS, &action, nullptr);
+  return mapped_registers;
 }
 
 /// Enables what the configuration sets up, as 'accel-config load-config -e'.

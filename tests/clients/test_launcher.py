@@ -358,6 +358,23 @@ def test_statistics_are_written_also_if_the_command_crashed(
     assert [each.name for each in shared_path.iterdir()] == ["stats.json"]
 
 
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param("truncate -s 0 $registers", id="cut_off"),
+        pytest.param("head -c 200000 /dev/urandom 1<>$registers", id="scribbled_over"),
+    ],
+)
+def test_a_command_that_spoils_the_registers_hurts_only_itself(
+    anybody: Emulator, shared_path: Path, spoil: str
+) -> None:
+    script = f"registers=/dev/dsa-emulator/registers; {spoil}; cat /sys/bus/dsa/devices/*/state"
+    words = ("env", "-u", "LD_PRELOAD", "sh", "-c", f"{script}; exit 3")
+    result = anybody.run("--stats", shared_path / "stats.json", "--", *words)
+    assert (result.returncode, result.stderr) == (3, b"")
+    assert len(json.loads((shared_path / "stats.json").read_text())["results"]["devices"]) == 1
+
+
 def test_queues_are_named_as_asked(anybody: Emulator) -> None:
     show = "cat /sys/bus/dsa/devices/wq*/name | grep ."
     assert anybody.shell(show).stdout.split() == [b"headrace0", b"headrace1"]
