@@ -507,8 +507,7 @@ void LocalClient::trace(TraceKind kind, std::uint32_t device, std::uint32_t queu
                       .index = 0,
                       .opcode = static_cast<std::uint8_t>(descriptor.opcode),
                       .raw_status = 0,
-                      .byte_count = descriptor.xfer_size,
-                      .time_ns = 0});
+                      .byte_count = descriptor.xfer_size});
 }
 
 bool LocalClient::enqueue(DeviceId device, QueueId queue,

@@ -283,7 +283,7 @@ Result<void> Control::enable_device(DeviceId device) {
                   "no WQ has entries", "give at least one WQ a size");
   }
   change_phase(registers.phase, value(DevicePhase::enabled), true);
-  tell(Command::enable_device, device);
+  tell(DeviceCommand::enable_device, device);
   return {};
 }
 
@@ -298,7 +298,7 @@ Result<void> Control::disable_device(DeviceId device) {
     change_phase(queue.phase, value(QueuePhase::disabled), true);
   }
   change_phase(registers.phase, value(DevicePhase::disabled), true);
-  tell(Command::disable_device, device);
+  tell(DeviceCommand::disable_device, device);
   ring_all(*registers_, device.value());
   await_queues(*registers_, registers, options_.step, kAbortMax, ~0U);
   for (QueueRegisters& queue : registers.queues) {
@@ -348,7 +348,7 @@ Result<void> Control::enable_queue(DeviceId device, QueueId queue) {
   // Clients that left entries behind while the WQ was disabled hold none of a later one.
   reap_clients(*registers_);
   change_phase(into.phase, value(QueuePhase::enabled), true);
-  tell(Command::enable_queue, device, queue);
+  tell(DeviceCommand::enable_queue, device, queue);
   return {};
 }
 
@@ -364,7 +364,7 @@ Result<void> Control::disable_queue(DeviceId device, QueueId queue, nanoseconds 
   const std::uint32_t mask = 1U << queue.value();
   const bool drained = await_queues(*registers_, registers, options_.step, wait_max, mask);
   change_phase(into.phase, value(QueuePhase::disabled), true);
-  tell(Command::disable_queue, device, queue);
+  tell(DeviceCommand::disable_queue, device, queue);
   ring_all(*registers_, device.value());
   if (!drained) await_queues(*registers_, registers, options_.step, kAbortMax, mask);
   return {};
@@ -372,21 +372,22 @@ Result<void> Control::disable_queue(DeviceId device, QueueId queue, nanoseconds 
 
 void Control::reset(DeviceId device) {
   reset_device(*registers_, device.value());
-  tell(Command::reset, device);
+  tell(DeviceCommand::reset, device);
   await_queues(*registers_, registers_->devices[device.value()], options_.step, kAbortMax, ~0U);
 }
 
 void Control::halt(DeviceId device) {
   halt_device(*registers_, device.value());
-  tell(Command::halt, device);
+  tell(DeviceCommand::halt, device);
 }
 
-void Control::tell(Command command, DeviceId device, QueueId queue) const {
+void Control::tell(DeviceCommand command, DeviceId device, QueueId queue) const {
   if (!options_.trace) return;
   options_.trace({.kind = TraceKind::control,
                   .device = device.value(),
                   .queue = queue.value(),
-                  .time_ns = trace_time(*registers_),
+                  .time = trace_time(*registers_),
+                  .in_steps = registers_->schedule == Schedule::deterministic,
                   .command = command});
 }
 

@@ -99,7 +99,7 @@ class Control {
 
  private:
   explicit Control(Registers& registers);
-  void tell(Command command, DeviceId device, QueueId queue = QueueId(0)) const;
+  void tell(DeviceCommand command, DeviceId device, QueueId queue = QueueId(0)) const;
 
   Registers* registers_;
   std::uint32_t device_count_;  ///< Ours: clients can write to the one in the registers.

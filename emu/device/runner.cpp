@@ -31,7 +31,8 @@ std::uint8_t raw(dsa::Status status) {
 void Surroundings::tell(TraceEvent event) {
   if (!trace) return;
   const Lock lock(trace_mutex);
-  event.time_ns = trace_time(registers);
+  event.time = trace_time(registers);
+  event.in_steps = registers.schedule == Schedule::deterministic;
   trace(event);
 }
 
@@ -215,12 +216,13 @@ void Runner::start_descriptor() {
     const std::uint32_t device = scheduler_->device_index();
     if (injection_.halt) {
       halt_device(surroundings_->registers, device);
-      surroundings_->tell({.kind = TraceKind::control, .device = device, .command = Command::halt});
+      surroundings_->tell(
+          {.kind = TraceKind::control, .device = device, .command = DeviceCommand::halt});
     }
     if (injection_.reset) {
       reset_device(surroundings_->registers, device);
       surroundings_->tell(
-          {.kind = TraceKind::control, .device = device, .command = Command::reset});
+          {.kind = TraceKind::control, .device = device, .command = DeviceCommand::reset});
     }
   }
   const Origin origin = task_.kind == TaskKind::members ? Origin::batch : task_.slot.origin;

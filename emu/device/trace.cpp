@@ -41,7 +41,7 @@ class Line {
 
 std::size_t write_json(const TraceEvent& event, std::span<char> into) noexcept {
   Line line(into);
-  line.add("{\"time_ns\":", event.time_ns);
+  line.add(event.in_steps ? "{\"step\":" : "{\"time_ns\":", event.time);
   line.add(",\"event\":\"");
   line.add(kNames[static_cast<std::size_t>(event.kind)]);
   line.add("\",\"device\":", event.device);

@@ -23,7 +23,7 @@ enum class TraceKind : std::uint8_t {
 };
 
 /// What the driver, or a fault script in its stead, did to a device or WQ.
-enum class Command : std::uint8_t {
+enum class DeviceCommand : std::uint8_t {
   enable_device,
   disable_device,
   enable_queue,
@@ -41,10 +41,11 @@ struct TraceEvent {
       0;  ///< Number of the descriptor within its WQ; a batch's own share it, with `index`.
   std::uint32_t index = 0;  ///< Within a batch, from 1; 0 for what came through the portal.
   std::uint8_t opcode = 0;
-  std::uint8_t raw_status = 0;               ///< finished, faulted, aborted.
-  std::uint32_t byte_count = 0;              ///< Asked for, or done.
-  std::uint64_t time_ns = 0;                 ///< Steps since the start when deterministic.
-  Command command = Command::enable_device;  ///< control.
+  std::uint8_t raw_status = 0;   ///< finished, faulted, aborted.
+  std::uint32_t byte_count = 0;  ///< Asked for, or done.
+  std::uint64_t time = 0;        ///< Nanoseconds (monotonic), or steps since the start.
+  bool in_steps = false;         ///< Deterministic: time counts steps.
+  DeviceCommand command = DeviceCommand::enable_device;  ///< control.
 };
 
 /// Called from engine threads and submitters, one at a time; where programs are trapped, a

@@ -89,6 +89,10 @@ class Server final : public FileSystem {
     served_.store_release(&published_);
   }
   void detach() override;
+  int trace_error() const override {
+    const Lock lock(trace_mutex_);
+    return trace_error_;
+  }
 
   /// Null before publish().
   const Served* served() const {
@@ -112,7 +116,8 @@ class Server final : public FileSystem {
   const Tree skeleton_ = make_skeleton();
   Served published_{};
   Atomic<Served*> served_;
-  Mutex trace_mutex_;
+  mutable Mutex trace_mutex_;
+  int trace_error_ HEADRACE_GUARDED_BY(trace_mutex_) = 0;
 };
 
 Server& server() {
@@ -430,7 +435,10 @@ int Server::append_trace(std::string_view lines) {
   std::size_t written = 0;
   while (written < lines.size()) {
     const ssize_t count = ::write(file, lines.data() + written, lines.size() - written);
-    if (count < 0 && errno != EINTR) return -errno;
+    if (count < 0 && errno != EINTR) {
+      if (trace_error_ == 0) trace_error_ = errno;
+      return -errno;
+    }
     if (count > 0) written += static_cast<std::size_t>(count);
   }
   return static_cast<int>(lines.size());

@@ -29,6 +29,8 @@ class FileSystem {
   /// `trace_file` if that is no -1.
   /// Commands to `control` are traced from then on.
   virtual void publish(const Tree& tree, Control& control, bool refuse_mmap, int trace_file) = 0;
+  /// errno of the first line of the trace that could not be written, 0 if all were.
+  [[nodiscard]] virtual int trace_error() const = 0;
   /// Takes the mount away from `mount_point`; whoever holds it elsewhere keeps it.
   virtual void detach() = 0;
 

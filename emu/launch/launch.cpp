@@ -133,6 +133,10 @@ Result<Plan> make_plan(const Options& options) {
     plan.config.run_in_submission = true;
     plan.config.seed = *options.seed;
   }
+  if (options.statistics_path && options.statistics_path == options.trace_path) {
+    return fail(Code::invalid_argument, fmt::format("write '{}'", *options.trace_path),
+                "--stats and --trace name the same file", "give each its own");
+  }
   if (options.statistics_path) {
     if (auto good = check_writable("--stats", *options.statistics_path); !good) {
       return fail(good.error());
@@ -298,6 +302,14 @@ Result<void> save_statistics(const Options& options, const Control& control, int
   return write_whole(*options.statistics_path, statistics_document(control.statistics(), facts));
 }
 
+/// A trace with a hole in it is no trace: somebody has to be told.
+Result<void> judge_trace(const Options& options, const FileSystem& files) {
+  const int error = files.trace_error();
+  if (error == 0) return {};
+  return fail(Code::io_failed, fmt::format("write '{}' (--trace)", *options.trace_path),
+              "events are missing in it", "free space there, or name another file", error);
+}
+
 }  // namespace
 
 Result<int> launch(const Options& options) {
@@ -334,13 +346,13 @@ Result<int> launch(const Options& options) {
   const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - started;
   Runner::end_remains(emulation.identity);
   static_cast<void>(emulation.control->reap());
-  auto saved = save_statistics(options, *emulation.control, wait_status, spent.count());
+  const auto saved = save_statistics(options, *emulation.control, wait_status, spent.count());
+  const auto traced = judge_trace(options, *emulation.files);
   guard->dismiss();
-  if (!saved) {
-    complain(saved.error().message());
-    if (wait_status == 0) return W_EXITCODE(1, 0);
+  for (const Result<void>* result : {&saved, &traced}) {
+    if (!*result) complain(result->error().message());
   }
-  return wait_status;
+  return wait_status == 0 && (!saved || !traced) ? W_EXITCODE(1, 0) : wait_status;
 }
 
 void complain(const std::string& sentence) {

@@ -167,16 +167,32 @@ Result<void> check_writable(const std::string& option, const std::string& path) 
   return {};
 }
 
+bool is_regular(int file) {
+  struct stat status{};
+  return ::fstat(file, &status) == 0 && S_ISREG(status.st_mode);
+}
+bool is_same_file(int one, int other) {
+  struct stat first{};
+  struct stat second{};
+  return ::fstat(one, &first) == 0 && ::fstat(other, &second) == 0 &&
+         first.st_dev == second.st_dev && first.st_ino == second.st_ino;
+}
+
 Result<void> write_whole(const std::string& path, const std::string& text) {
   const std::string tried = fmt::format("write '{}'", path);
   const auto failed = [&](int error) {
     return fail(Code::io_failed, tried, "the system refused it", "name another file", error);
   };
   struct stat status{};
-  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
-    const int file = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY);
+  if (::lstat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+    // A device, a pipe or a link stays what it is: what it leads to is written. Through a link like
+    // /dev/stdout that may be the file that CMD wrote to: what is there stays, too.
+    const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666);
     if (file < 0) return failed(errno);
-    const bool written = write_all(file, text);
+    const bool ours = is_same_file(file, STDOUT_FILENO) || is_same_file(file, STDERR_FILENO);
+    const bool placed =
+        !is_regular(file) || (ours ? ::lseek(file, 0, SEEK_END) >= 0 : ::ftruncate(file, 0) == 0);
+    const bool written = placed && write_all(file, text);
     const int error = errno;
     ::close(file);
     if (!written) return failed(error);

@@ -457,6 +457,48 @@ def test_wrong_use_is_exit_code_2(emulator: Emulator, arguments: list[str], word
     assert words in result.stderr.decode()
 
 
+def test_statistics_go_through_a_link_and_leave_it_a_link(
+    emulator: Emulator, shared_path: Path
+) -> None:
+    target = shared_path / "target.json"
+    link = shared_path / "link.json"
+    link.symlink_to(target)
+    for text in ("", "longer than any document" * 1000):
+        if text:
+            target.write_text(text)
+        assert emulator.run("--stats", link, "--", "true").returncode == 0
+        assert link.is_symlink()
+        assert json.loads(target.read_text())["summary"]["operations"] == 0
+    # Through a link to its own stdout it comes behind what the command said.
+    said = shared_path / "said"
+    own = shared_path / "own"
+    own.symlink_to("/proc/self/fd/1")
+    with said.open("wb") as file:
+        emulator.start("--stats", own, "--", "echo", "hello", stdout=file).wait(60)
+    first, rest = said.read_text().split("\n", 1)
+    assert first == "hello"
+    assert "summary" in json.loads(rest)
+    assert own.is_symlink()
+
+
+def test_a_trace_with_a_hole_is_an_error(emulator: Emulator) -> None:
+    command = ("sh", "-c", "accel-config disable-wq dsa0/wq0.0 >/dev/null 2>&1; exit $CODE")
+    for code, expected in (("0", 1), ("7", 7)):
+        result = emulator.run(
+            "--trace", "/dev/full", "--", *command, env=os.environ | {"CODE": code}
+        )
+        assert result.returncode == expected
+        assert b"write '/dev/full' (--trace): events are missing in it" in result.stderr
+
+
+def test_one_file_cannot_hold_statistics_and_trace(emulator: Emulator, shared_path: Path) -> None:
+    path = shared_path / "both"
+    result = emulator.run("--stats", path, "--trace", path, "--", "echo", "started")
+    assert (result.returncode, result.stdout) == (1, b"")
+    assert b"--stats and --trace" in result.stderr
+    assert not path.exists()
+
+
 @pytest.mark.parametrize(
     "option, path, words",
     [
