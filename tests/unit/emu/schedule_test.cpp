@@ -128,11 +128,13 @@ TEST(Schedule, engines_all_on_batches_do_not_wait_for_each_other) {
   auto device = make(one_queue({.size = 64, .engines = 4}));
   constexpr std::size_t kBatches = 32;
   Completions completions(kBatches * 5);
-  std::vector<std::byte> source(300'000);
-  std::vector<std::byte> target(source.size());
+  std::vector<std::byte> source(60'000);
+  // Each has a target of its own: nothing orders two descriptors that write to the same bytes.
+  std::vector<std::byte> targets(source.size() * kBatches * 4);
   alignas(64) std::array<std::array<dsa::Descriptor, 4>, kBatches> lists;
   for (std::size_t b = 0; b < kBatches; ++b) {
     for (std::size_t i = 0; i < 4; ++i) {
+      const auto target = std::span(targets).subspan((b * 4 + i) * source.size(), source.size());
       lists[b][i] = completions.move(b * 5 + i, target, source);
       if (i == 2) lists[b][i].flags = lists[b][i].flags | dsa::flag::fence;
     }
@@ -341,9 +343,10 @@ TEST(Schedule, pace_delays_and_shares_the_bandwidth) {
   auto device = make(one_queue({.engines = 4}), std::move(options));
   Completions completions(4);
   std::vector<std::byte> source(500'000);
-  std::vector<std::byte> target(source.size());
+  std::vector<std::byte> targets(source.size() * 4);
   const auto begun = std::chrono::steady_clock::now();
   for (std::size_t i = 0; i < 4; ++i) {
+    const auto target = std::span(targets).subspan(i * source.size(), source.size());
     ASSERT_TRUE(device->portal(kDevice, kQueue).submit(completions.move(i, target, source)));
   }
   for (std::size_t i = 0; i < 4; ++i) ASSERT_EQ(completions.await(i), 1);
