@@ -113,20 +113,23 @@ Result<Guard> Guard::start() {
   remove_stale(parent);
   guard.directory_ = fmt::format("{}/{}{}-{}-{}", parent, kPrefix, ::geteuid(), ::getpid(),
                                  start_time_of(::getpid()));
-  if (::mkdir(guard.directory_.c_str(), 0700) != 0) {
-    return fail(Code::io_failed, fmt::format("make the directory '{}'", guard.directory_),
-                "the system refused it", "set TMPDIR to a directory that can be written to", errno);
-  }
   auto sockets = make_socket_pair();
   if (!sockets) return fail(sockets.error());
+  // The guard comes first: whenever this process is killed, somebody is there to remove the
+  // directory.
   guard.process_id_ = ::fork();
   if (guard.process_id_ == 0) stand_guard(sockets->theirs.get(), guard.directory_);
   if (guard.process_id_ < 0) {
-    ::rmdir(guard.directory_.c_str());
     return fail(Code::io_failed, "start the emulator's guard",
                 "the system allows no more processes", "end some", errno);
   }
   guard.line_ = std::move(sockets->ours);
+  if (::mkdir(guard.directory_.c_str(), 0700) != 0) {
+    const int error = errno;
+    guard.dismiss();
+    return fail(Code::io_failed, fmt::format("make the directory '{}'", guard.directory_),
+                "the system refused it", "set TMPDIR to a directory that can be written to", error);
+  }
   return guard;
 }
 
