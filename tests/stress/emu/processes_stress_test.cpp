@@ -187,6 +187,10 @@ TEST(ProcessesStress, a_client_is_lost_if_it_ends_with_entries_in_use) {
 }
 
 TEST(ProcessesStress, a_child_forked_while_its_parent_attaches_attaches_too) {
+#if defined(__SANITIZE_ADDRESS__)
+  // Its allocator's locks are not made whole in the child of a process with threads (GCC 12).
+  GTEST_SKIP() << "AddressSanitizer cannot fork while another thread allocates";
+#endif
   const std::span<std::byte> memory = shared_memory();
   make_control(memory, one_queue());
   Atomic<std::uint32_t> ended;
