@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "headrace/platform/cpu.hpp"
 
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -12,6 +17,7 @@ CpuFeatures detect() {
   CpuFeatures features;
 #if defined(__x86_64__) && HEADRACE_HAS_SIMD
   __builtin_cpu_init();
+  features.sse41 = __builtin_cpu_supports("sse4.1") != 0;
   features.avx2 = __builtin_cpu_supports("avx2") != 0;
   features.avx512 =
       __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
@@ -29,7 +35,46 @@ CpuFeatures detect() {
   return features;
 }
 
+std::uint64_t cache_bytes(int name) {
+  const long byte_count = ::sysconf(name);
+  return byte_count > 0 ? static_cast<std::uint64_t>(byte_count) : 0;
+}
+
+CpuIdentity identify() {
+  CpuIdentity identity;
+#if defined(__x86_64__)
+  unsigned eax = 0;
+  unsigned ebx = 0;
+  unsigned ecx = 0;
+  unsigned edx = 0;
+  if (__get_cpuid(0, &eax, &ebx, &ecx, &edx) != 0) {
+    std::array<char, 12> vendor{};
+    std::memcpy(vendor.data(), &ebx, 4);
+    std::memcpy(vendor.data() + 4, &edx, 4);
+    std::memcpy(vendor.data() + 8, &ecx, 4);
+    identity.vendor.assign(vendor.data(), vendor.size());
+  }
+  if (__get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0) {
+    // Family 15 and, for models, 6 have extended fields.
+    const unsigned family = (eax >> 8U) & 0xFU;
+    identity.stepping = eax & 0xFU;
+    identity.model = (eax >> 4U) & 0xFU;
+    if (family == 6 || family == 15) identity.model |= (eax >> 12U) & 0xF0U;
+    identity.family = family == 15 ? family + ((eax >> 20U) & 0xFFU) : family;
+  }
+#endif
+  identity.l1d_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE);
+  identity.l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE);
+  identity.l3_bytes = cache_bytes(_SC_LEVEL3_CACHE_SIZE);
+  return identity;
+}
+
 }  // namespace
+
+const CpuIdentity& cpu_identity() {
+  static const CpuIdentity kIdentity = identify();
+  return kIdentity;
+}
 
 const CpuFeatures& cpu_features() {
   static const CpuFeatures kFeatures = detect();

@@ -2,9 +2,13 @@
 // What this processor can do, and its waiting instruction.
 #pragma once
 
+#include <cstdint>
+#include <string>
+
 namespace headrace::platform {
 
 struct CpuFeatures {
+  bool sse41 = false;
   bool avx2 = false;
   bool avx512 =
       false;          ///< Foundation, BW, VL and DQ, and the operating system saves the registers.
@@ -13,6 +17,18 @@ struct CpuFeatures {
 
 /// Asked of the processor once. A build without vector kernels sees none.
 [[nodiscard]] const CpuFeatures& cpu_features();
+
+/// Which processor this is, and its caches as one core sees them; zero and empty are unknown.
+struct CpuIdentity {
+  std::string vendor;
+  std::uint32_t family = 0;
+  std::uint32_t model = 0;
+  std::uint32_t stepping = 0;
+  std::uint64_t l1d_bytes = 0;
+  std::uint64_t l2_bytes = 0;
+  std::uint64_t l3_bytes = 0;
+};
+[[nodiscard]] const CpuIdentity& cpu_identity();
 
 /// Tells the processor that this is a spin loop.
 inline void pause() noexcept {

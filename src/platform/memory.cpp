@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
@@ -26,6 +27,23 @@ namespace {
 std::size_t round_up_to_pages(std::size_t byte_count) {
   const std::size_t mask = page_bytes() - 1;
   return (byte_count + mask) & ~mask;
+}
+
+/// Null if there is no more memory; errno says why.
+std::byte* map(std::size_t length) {
+  void* const mapped =
+      ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return mapped == MAP_FAILED ? nullptr : static_cast<std::byte*>(mapped);
+}
+
+/// As map(), at a multiple of `alignment`, a power of two.
+std::byte* map_aligned(std::size_t length, std::size_t alignment) {
+  std::byte* const mapped = map(length + alignment);
+  if (mapped == nullptr) return nullptr;
+  const std::size_t before = (0 - reinterpret_cast<std::uintptr_t>(mapped)) & (alignment - 1);
+  if (before != 0) ::munmap(mapped, before);
+  ::munmap(mapped + before + length, alignment - before);
+  return mapped + before;
 }
 
 #if HEADRACE_HAS_NUMA
@@ -62,7 +80,17 @@ std::size_t page_bytes() {
   return kPageBytes;
 }
 
-Result<std::span<std::byte>> allocate_pages(std::size_t byte_count, std::optional<NodeId> node) {
+std::size_t huge_page_bytes() {
+  static const std::size_t kHugePageBytes = [] {
+    const Result<std::string> text =
+        load_file("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size", 64);
+    return text.has_value() ? std::strtoull(text->c_str(), nullptr, 10) : 0;
+  }();
+  return kHugePageBytes;
+}
+
+Result<std::span<std::byte>> allocate_pages(std::size_t byte_count, std::optional<NodeId> node,
+                                            Pages kind) {
   const std::string tried =
       node.has_value()
           ? fmt::format("allocate {} on node {}", to_text(Bytes(byte_count)), node->value())
@@ -80,13 +108,15 @@ Result<std::span<std::byte>> allocate_pages(std::size_t byte_count, std::optiona
                   "lower the capacity, or choose another node");
     }
   }
-  void* mapped =
-      ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (mapped == MAP_FAILED) {
+  const bool huge = kind == Pages::huge && huge_page_bytes() != 0 && length >= huge_page_bytes();
+  std::byte* const mapped = huge ? map_aligned(length, huge_page_bytes()) : map(length);
+  if (mapped == nullptr) {
     return fail(Code::out_of_memory, tried, "the operating system gives no more memory",
                 "free some, or lower the capacity", errno);
   }
-  const std::span<std::byte> pages(static_cast<std::byte*>(mapped), length);
+  const std::span<std::byte> pages(mapped, length);
+  // Not every kernel has them, and plain pages will do.
+  if (huge) static_cast<void>(::madvise(mapped, length, MADV_HUGEPAGE));
   if (node.has_value()) {
 #if HEADRACE_HAS_NUMA
     const int os_errno = prefer_node(pages, *node);
@@ -129,6 +159,80 @@ Result<void> prefault_pages(std::span<std::byte> pages) {
     *static_cast<volatile std::byte*>(&pages[offset]) = std::byte{0};
   }
   return {};
+}
+
+std::size_t touch_pages(std::uintptr_t first, std::size_t byte_count, bool write) noexcept {
+#if defined(MADV_POPULATE_WRITE)
+  const std::size_t page = page_bytes();
+  const std::uintptr_t begin = first / page * page;
+  const auto touch = [&](std::size_t length) {
+    int result = 0;
+    do {
+      // A number and not a pointer until the kernel has looked at it.
+      result =
+          ::madvise(reinterpret_cast<void*>(begin), length,  // NOLINT(performance-no-int-to-ptr)
+                    write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+    } while (result != 0 && (errno == EINTR || errno == EAGAIN));
+    return result == 0;
+  };
+  const std::size_t wanted = (first - begin + byte_count + page - 1) / page * page;
+  if (wanted > page && touch(wanted)) return byte_count;
+  return touch(page) ? std::min(byte_count, begin + page - first) : 0;
+#else
+  static_cast<void>(first);
+  static_cast<void>(byte_count);
+  static_cast<void>(write);
+  return 0;
+#endif
+}
+
+Result<void> verify_pages(std::span<const std::byte> pages, NodeId node) {
+#if HEADRACE_HAS_NUMA
+  if (numa_available() < 0 || numa_max_node() == 0) return {};
+  constexpr std::size_t kBatchCount = 512;
+  std::array<void*, kBatchCount> addresses{};
+  std::array<int, kBatchCount> places{};
+  for (std::size_t offset = 0; offset < pages.size();) {
+    std::size_t count = 0;
+    for (; count < kBatchCount && offset < pages.size(); ++count, offset += page_bytes()) {
+      // move_pages takes addresses that it does not write to.
+      addresses[count] = const_cast<std::byte*>(&pages[offset]);
+    }
+    if (move_pages(0, count, addresses.data(), nullptr, places.data(), 0) != 0) return {};
+    for (std::size_t i = 0; i < count; ++i) {
+      if (places[i] < 0 || static_cast<std::uint32_t>(places[i]) == node.value()) continue;
+      return fail(Code::out_of_memory, fmt::format("place pages on node {}", node.value()),
+                  fmt::format("it was full, and they lie on node {}", places[i]),
+                  "lower the capacity, or choose another node");
+    }
+  }
+#else
+  static_cast<void>(pages);
+  static_cast<void>(node);
+#endif
+  return {};
+}
+
+void populate_pages(std::span<std::byte> pages) noexcept {
+#if defined(MADV_POPULATE_WRITE)
+  if (::madvise(pages.data(), pages.size(), MADV_POPULATE_WRITE) == 0) return;
+#endif
+  for (std::size_t offset = 0; offset < pages.size(); offset += page_bytes()) {
+    static_cast<void>(*static_cast<const volatile std::byte*>(&pages[offset]));
+  }
+}
+
+int sync_pages(std::span<std::byte> range) noexcept {
+  const std::size_t before = reinterpret_cast<std::uintptr_t>(range.data()) % page_bytes();
+  return ::msync(range.data() - before, range.size() + before, MS_SYNC) == 0 ? 0 : errno;
+}
+
+bool is_mapped(std::span<const std::byte> bytes) {
+  const auto address = reinterpret_cast<std::uintptr_t>(bytes.data());
+  const std::size_t offset = address % page_bytes();
+  // With MS_ASYNC nothing is written since Linux 2.6.19; what is left is the look at the mappings.
+  void* const first = reinterpret_cast<void*>(address - offset);
+  return ::msync(first, bytes.size() + offset, MS_ASYNC) == 0 || errno != ENOMEM;
 }
 
 std::optional<Bytes> available_on_node(NodeId node) {

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -61,10 +62,9 @@ Result<void> pin_this_thread(std::span<const CpuId> cpus) {
 }
 
 std::optional<CpuId> current_cpu() {
-  unsigned cpu = 0;
-  unsigned node = 0;
-  if (::getcpu(&cpu, &node) != 0) return std::nullopt;
-  return CpuId(cpu);
+  // Where the C library has a restartable sequence for the thread, this is a load.
+  const int cpu = ::sched_getcpu();
+  return cpu < 0 ? std::nullopt : std::optional(CpuId(static_cast<std::uint32_t>(cpu)));
 }
 
 std::optional<NodeId> current_node() {
@@ -72,6 +72,12 @@ std::optional<NodeId> current_node() {
   unsigned node = 0;
   if (::getcpu(&cpu, &node) != 0) return std::nullopt;
   return NodeId(node);
+}
+
+std::chrono::nanoseconds thread_cpu_time() {
+  timespec now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
 }
 
 void name_this_thread(const std::string& name) {

@@ -2,6 +2,7 @@
 // Threads: where they run, where they may run, what they are called.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,6 +23,8 @@ namespace headrace::platform {
 /// tell.
 [[nodiscard]] std::optional<CpuId> current_cpu();
 [[nodiscard]] std::optional<NodeId> current_node();
+/// Processor time that the calling thread has used so far.
+[[nodiscard]] std::chrono::nanoseconds thread_cpu_time();
 /// Names the calling thread for debuggers and /proc; cut to 15 characters.
 void name_this_thread(const std::string& name);
 

@@ -25,6 +25,12 @@ class Atomic {
   void store_relaxed(T value) noexcept { value_.store(value, std::memory_order_relaxed); }
   void store_release(T value) noexcept { value_.store(value, std::memory_order_release); }
 
+  /// In the one order that all threads agree on for operations of this kind. For protocols in which
+  /// each of two threads first writes its own word and then looks at the other's: with weaker
+  /// orders both could miss the other. Who uses it says which pairs they are.
+  [[nodiscard]] T load_seq_cst() const noexcept { return value_.load(std::memory_order_seq_cst); }
+  T exchange_seq_cst(T value) noexcept { return value_.exchange(value, std::memory_order_seq_cst); }
+
   T exchange_acq_rel(T value) noexcept { return value_.exchange(value, std::memory_order_acq_rel); }
   T fetch_add_relaxed(T value) noexcept {
     return value_.fetch_add(value, std::memory_order_relaxed);
@@ -32,16 +38,26 @@ class Atomic {
   T fetch_add_acq_rel(T value) noexcept {
     return value_.fetch_add(value, std::memory_order_acq_rel);
   }
+  T fetch_or_relaxed(T bits) noexcept { return value_.fetch_or(bits, std::memory_order_relaxed); }
+  T fetch_and_relaxed(T bits) noexcept { return value_.fetch_and(bits, std::memory_order_relaxed); }
   T fetch_sub_relaxed(T value) noexcept {
     return value_.fetch_sub(value, std::memory_order_relaxed);
   }
   T fetch_sub_acq_rel(T value) noexcept {
     return value_.fetch_sub(value, std::memory_order_acq_rel);
   }
+  T fetch_or_acq_rel(T value) noexcept { return value_.fetch_or(value, std::memory_order_acq_rel); }
+  T fetch_and_acq_rel(T value) noexcept {
+    return value_.fetch_and(value, std::memory_order_acq_rel);
+  }
   /// On failure `expected` holds what was found, read with acquire.
   bool compare_exchange_acq_rel(T& expected, T desired) noexcept {
     return value_.compare_exchange_strong(expected, desired, std::memory_order_acq_rel,
                                           std::memory_order_acquire);
+  }
+  bool compare_exchange_seq_cst(T& expected, T desired) noexcept {
+    return value_.compare_exchange_strong(expected, desired, std::memory_order_seq_cst,
+                                          std::memory_order_seq_cst);
   }
   bool compare_exchange_relaxed(T& expected, T desired) noexcept {
     return value_.compare_exchange_strong(expected, desired, std::memory_order_relaxed,
@@ -64,6 +80,10 @@ template <typename T>
 [[nodiscard]] T load_acquire(const T& place) noexcept {
   // The storage is never const: atomic_ref<const T> does not exist in C++20.
   return std::atomic_ref<T>(const_cast<T&>(place)).load(std::memory_order_acquire);
+}
+template <typename T>
+void store_relaxed(T& place, T value) noexcept {
+  std::atomic_ref<T>(place).store(value, std::memory_order_relaxed);
 }
 template <typename T>
 void store_release(T& place, T value) noexcept {

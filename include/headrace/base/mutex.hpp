@@ -2,6 +2,7 @@
 // A mutex that Clang's thread-safety analysis understands (libstdc++'s carries no attributes).
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <shared_mutex>
@@ -93,6 +94,10 @@ class Condition {
  public:
   /// Releases `mutex`, sleeps, takes it again. Call it in a loop that tests the condition.
   void wait(Mutex& mutex) HEADRACE_REQUIRES(mutex) { condition_.wait(mutex); }
+  /// As wait(), for at most `time_max`. Returns false if that has passed.
+  bool wait_for(Mutex& mutex, std::chrono::nanoseconds time_max) HEADRACE_REQUIRES(mutex) {
+    return condition_.wait_for(mutex, time_max) == std::cv_status::no_timeout;
+  }
   void notify_one() { condition_.notify_one(); }
   void notify_all() { condition_.notify_all(); }
 
