@@ -111,12 +111,21 @@ HEALTHY: dict[str, Any] = {
             ],
         }
     ],
-    "library": {"found": True, "version": "4.1.6", "program": "/usr/bin/accel-config"},
+    "accel_config": {"found": True, "version": "4.1.6", "program": "/usr/bin/accel-config"},
     "huge_pages": [{"page_bytes": 2097152, "total_count": 512, "free_count": 512}],
     "process": {"user": "ada", "nodes": [0], "raw_io": False},
 }
 
 Changes = dict[str, Any]
+
+
+def both_queues(changes: Changes) -> Changes:
+    """These changes to both WQs of the healthy machine."""
+    return {
+        f"devices.0.queues.{queue}.{place}": value
+        for queue in (0, 1)
+        for place, value in changes.items()
+    }
 
 
 def changed(facts: dict[str, Any], changes: Changes) -> dict[str, Any]:
@@ -134,27 +143,12 @@ def changed(facts: dict[str, Any], changes: Changes) -> dict[str, Any]:
     return result
 
 
-NO_FILE: Changes = {
-    key: value
-    for queue in (0, 1)
-    for key, value in {
-        f"devices.0.queues.{queue}.file.{name}": None for name in FILE if name != "exists"
-    }.items()
-} | {f"devices.0.queues.{queue}.file.exists": False for queue in (0, 1)}
-QUEUES_OFF: Changes = NO_FILE | {f"devices.0.queues.{queue}.state": "disabled" for queue in (0, 1)}
+NO_FILE: Changes = both_queues({f"file.{name}": None for name in FILE} | {"file.exists": False})
+QUEUES_OFF: Changes = NO_FILE | both_queues({"state": "disabled"})
 DEVICE_OFF: Changes = QUEUES_OFF | {"devices.0.state": "disabled"}
-BLANK: Changes = DEVICE_OFF | {
-    key: value
-    for queue in (0, 1)
-    for key, value in {
-        f"devices.0.queues.{queue}.type": "none",
-        f"devices.0.queues.{queue}.size": 0,
-        f"devices.0.queues.{queue}.label": "",
-        f"devices.0.queues.{queue}.group_id": -1,
-        f"devices.0.queues.{queue}.threshold": 0,
-        f"devices.0.queues.{queue}.driver_name": "",
-    }.items()
-}
+BLANK: Changes = DEVICE_OFF | both_queues(
+    {"type": "none", "size": 0, "label": "", "group_id": -1, "threshold": 0, "driver_name": ""}
+)
 NO_PASID: Changes = DEVICE_OFF | {"devices.0.pasid_enabled": 0}
 NO_DRIVER: Changes = {
     "kernel.module_loaded": False,
@@ -344,7 +338,7 @@ MACHINES: tuple[tuple[str, str, Changes], ...] = (
     (
         "library-missing",
         "libaccel-config is not installed",
-        {"library": {"found": False, "program": ""}},
+        {"accel_config": {"found": False, "program": ""}},
     ),
     (
         "halted",
@@ -355,15 +349,7 @@ MACHINES: tuple[tuple[str, str, Changes], ...] = (
     (
         "only-kernel-queues",
         "the WQs are the kernel's own",
-        {
-            key: value
-            for queue in (0, 1)
-            for key, value in {
-                f"devices.0.queues.{queue}.type": "kernel",
-                f"devices.0.queues.{queue}.driver_name": "dmaengine",
-                f"devices.0.queues.{queue}.file": None,
-            }.items()
-        },
+        both_queues({"type": "kernel", "driver_name": "dmaengine", "file": None}),
     ),
     (
         "queue-without-group",
@@ -423,17 +409,15 @@ MACHINES: tuple[tuple[str, str, Changes], ...] = (
     (
         "no-permission",
         "the files of /dev/dsa are root's alone",
-        {
-            key: value
-            for queue in (0, 1)
-            for key, value in {
-                f"devices.0.queues.{queue}.file.group": "root",
-                f"devices.0.queues.{queue}.file.mode": "0600",
-                f"devices.0.queues.{queue}.file.writable": False,
-                f"devices.0.queues.{queue}.file.opened": "EACCES",
-                f"devices.0.queues.{queue}.file.mapped": None,
-            }.items()
-        },
+        both_queues(
+            {
+                "file.group": "root",
+                "file.mode": "0600",
+                "file.writable": False,
+                "file.opened": "EACCES",
+                "file.mapped": None,
+            }
+        ),
     ),
     (
         "dedicated-in-use",
@@ -451,24 +435,17 @@ MACHINES: tuple[tuple[str, str, Changes], ...] = (
     (
         "cannot-bind",
         "open() cannot bind the process to the device",
-        {
-            key: value
-            for queue in (0, 1)
-            for key, value in {
-                f"devices.0.queues.{queue}.file.opened": "EINVAL",
-                f"devices.0.queues.{queue}.file.mapped": None,
-            }.items()
-        },
+        both_queues({"file.opened": "EINVAL", "file.mapped": None}),
     ),
     (
         "portal-refused",
         "a kernel since CVE-2024-21823 and a user without CAP_SYS_RAWIO",
-        {f"devices.0.queues.{queue}.file.mapped": "EPERM" for queue in (0, 1)},
+        both_queues({"file.mapped": "EPERM"}),
     ),
     (
         "portal-refused-in-namespace",
         "the same in a rootless container, where CAP_SYS_RAWIO is there and does not count",
-        {f"devices.0.queues.{queue}.file.mapped": "EPERM" for queue in (0, 1)}
+        both_queues({"file.mapped": "EPERM"})
         | {"process.raw_io": True, "platform.container": "podman"},
     ),
     (
@@ -480,14 +457,7 @@ MACHINES: tuple[tuple[str, str, Changes], ...] = (
     (
         "small-transfers",
         "WQs that were configured with the driver's defaults for transfer and batch",
-        {
-            key: value
-            for queue in (0, 1)
-            for key, value in {
-                f"devices.0.queues.{queue}.max_transfer_size": 2 << 20,
-                f"devices.0.queues.{queue}.max_batch_size": 32,
-            }.items()
-        },
+        both_queues({"max_transfer_size": 2 << 20, "max_batch_size": 32}),
     ),
     (
         "only-dedicated",
@@ -502,7 +472,7 @@ MACHINES: tuple[tuple[str, str, Changes], ...] = (
     (
         "library-without-program",
         "libaccel-config without the program accel-config",
-        {"library.program": ""},
+        {"accel_config.program": ""},
     ),
     (
         "guest-with-device",
@@ -570,7 +540,7 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, what, changes in MACHINES:
         record = {
-            "schema": {"name": "headrace-dsa-record", "version": 1},
+            "schema": {"name": "headrace-dsa-record", "version": 2},
             "origin": f"Declared, not recorded: {what}",
             "facts": changed(HEALTHY, changes),
         }

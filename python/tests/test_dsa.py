@@ -29,7 +29,7 @@ from headrace.dsa.configuration import (
     queues_in,
     to_text,
 )
-from headrace.dsa.facts import Device, Facts, Library, Queue, load_record
+from headrace.dsa.facts import AccelConfig, Device, Facts, Queue, load_record
 from headrace.errors import (
     CapacityExceededError,
     HardwareAbsentError,
@@ -211,7 +211,9 @@ def test_what_is_configured_now_stays_as_it_is_when_loaded_again() -> None:
 def with_program(facts: Facts, program: Path, text: str) -> Facts:
     program.write_text(f"#!/bin/sh\n{text}\n")
     program.chmod(0o755)
-    return replace(facts, library=Library(found=True, version="3.5.3", program=str(program)))
+    return replace(
+        facts, accel_config=AccelConfig(found=True, version="3.5.3", program=str(program))
+    )
 
 
 def test_applying_is_judged_by_what_the_machine_shows_afterwards(tmp_path: Path) -> None:
@@ -256,7 +258,7 @@ def test_nothing_is_loaded_where_a_device_cannot_be_disabled(tmp_path: Path) -> 
 
 def test_a_program_that_cannot_be_started_is_an_error_of_ours(tmp_path: Path) -> None:
     facts = machine("healthy")
-    facts = replace(facts, library=Library(program=str(tmp_path / "none")))
+    facts = replace(facts, accel_config=AccelConfig(program=str(tmp_path / "none")))
     with pytest.raises(IoFailedError, match="cannot be started"):
         apply(present(facts), facts, lambda: facts)
 
@@ -289,7 +291,7 @@ def test_nothing_is_applied_to_what_is_absent_or_in_use() -> None:
     used = Facts(devices=(Device("dsa0", queues=(Queue("wq0.0", clients=2),)),))
     with pytest.raises(CapacityExceededError, match=r"wq0\.0 of dsa0 is in use"):
         check_applicable(configure(Wish(), NOWHERE), used)
-    bare = replace(facts, library=Library(found=True, program=""))
+    bare = replace(facts, accel_config=AccelConfig(found=True, program=""))
     with pytest.raises(NotFoundError, match="accel-config is not installed"):
         check_applicable(configure(Wish(), facts), bare)
 

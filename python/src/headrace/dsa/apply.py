@@ -89,7 +89,7 @@ def check_applicable(configuration: Configuration, facts: Facts) -> None:
             raise CapacityExceededError(
                 _TRIED, f"{', '.join(used)} of {name} is in use", "stop the programs that use it"
             )
-    if not facts.library.program:
+    if not facts.accel_config.program:
         raise NotFoundError(
             _TRIED, "the program accel-config is not installed", "install the package accel-config"
         )
@@ -133,7 +133,7 @@ def apply(
         IoFailedError: accel-config cannot be started, or does not end.
     """
     names = {device["dev"] for device in configuration}
-    program = facts.library.program or "accel-config"
+    program = facts.accel_config.program or "accel-config"
     steps = []
     for device in facts.devices or ():
         if device.name in names and device.state == "enabled":

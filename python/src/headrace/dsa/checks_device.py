@@ -90,17 +90,17 @@ def check_pasid(facts: Facts) -> Finding:
 
 def check_library(facts: Facts) -> Finding:
     """Is libaccel-config there, by which programs find the WQs?"""
-    library = facts.library
-    if library.found is None:
+    package = facts.accel_config
+    if package.found is None:
         return unknown("whether libaccel-config.so.1 can be loaded is not known")
-    if not library.found:
+    if not package.found:
         return failed(
             "the loader does not find libaccel-config.so.1",
             "programs find WQs by it; without it they see none and often say only 'error'",
             "install it (Debian, Ubuntu: libaccel-config1; RHEL: accel-config-libs)",
         )
-    version = library.version or "of unknown version"
-    if library.program == "":
+    version = package.version or "of unknown version"
+    if package.program == "":
         return note(
             f"libaccel-config {version}, without the program accel-config",
             "devices cannot be configured from here",

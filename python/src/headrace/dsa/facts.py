@@ -19,7 +19,8 @@ from headrace._files import write_whole
 from headrace.errors import CorruptDataError, IoFailedError, NotFoundError, VersionMismatchError
 
 SCHEMA_NAME = "headrace-dsa-record"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""Version 1 called `accel_config` "library"."""
 
 _RECORD_BYTES_MAX = 16 << 20
 
@@ -187,7 +188,7 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
-class Library:
+class AccelConfig:
     """libaccel-config and the program of the same package.
 
     Attributes:
@@ -236,7 +237,7 @@ class Facts:
     kernel: Kernel = Kernel()
     pci_devices: tuple[PciDevice, ...] | None = None
     devices: tuple[Device, ...] | None = None
-    library: Library = Library()
+    accel_config: AccelConfig = AccelConfig()
     huge_pages: tuple[HugePages, ...] | None = None
     process: Process = Process()
 
@@ -264,7 +265,7 @@ def from_document(document: object, tried: str) -> tuple[Facts, str]:
 
     Raises:
         CorruptDataError: It is no record; the message names the field.
-        VersionMismatchError: It is a record of another version.
+        VersionMismatchError: It is a record of a version that this build does not read.
     """
     remedy = "make a record by 'headrace doctor --record FILE'"
     if not isinstance(document, dict) or not isinstance(schema := document.get("schema"), dict):
@@ -274,14 +275,16 @@ def from_document(document: object, tried: str) -> tuple[Facts, str]:
             tried, f"its schema is {_shown(schema.get('name'))}, not '{SCHEMA_NAME}'", remedy
         )
     version = schema.get("version")
-    if version != SCHEMA_VERSION or isinstance(version, bool):
-        cause = f"it is of version {_shown(version)} and this build reads {SCHEMA_VERSION}"
+    if version not in range(1, SCHEMA_VERSION + 1) or isinstance(version, bool):
+        cause = f"it is of version {_shown(version)} and this build reads 1 to {SCHEMA_VERSION}"
         raise VersionMismatchError(tried, cause, remedy)
-    origin = document.get("origin")
+    origin, values = document.get("origin"), document.get("facts")
+    if version == 1 and isinstance(values, dict):
+        values = {"accel_config" if key == "library" else key: each for key, each in values.items()}
     try:
         if not isinstance(origin, str) or not origin.isprintable():
             raise _WrongFieldError("origin", "a text", origin)  # noqa: TRY301
-        facts = _read(Facts, document.get("facts"), "facts")
+        facts = _read(Facts, values, "facts")
     except _WrongFieldError as problem:
         raise CorruptDataError(tried, str(problem), remedy) from None
     assert isinstance(facts, Facts)  # noqa: S101 - For the type checker.
@@ -305,7 +308,7 @@ def load_record(path: str) -> tuple[Facts, str]:
         NotFoundError: There is no such file.
         IoFailedError: The file cannot be read.
         CorruptDataError: It is no record; the message names the field.
-        VersionMismatchError: It is a record of another version.
+        VersionMismatchError: It is a record of a version that this build does not read.
     """
     tried = f"read the record {path}"
     try:

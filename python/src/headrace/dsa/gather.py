@@ -21,6 +21,7 @@ from dataclasses import fields
 from pathlib import Path
 
 from headrace.dsa.facts import (
+    AccelConfig,
     CharacterDevice,
     Device,
     Engine,
@@ -28,7 +29,6 @@ from headrace.dsa.facts import (
     Group,
     HugePages,
     Kernel,
-    Library,
     PciDevice,
     Platform,
     Process,
@@ -75,7 +75,7 @@ def gather(root: str = "/") -> Facts:
         kernel=_kernel(here),
         pci_devices=_pci_devices(here),
         devices=_devices(here),
-        library=_library(here),
+        accel_config=_accel_config(here),
         huge_pages=_huge_pages(here),
         process=_process(here),
     )
@@ -434,17 +434,17 @@ def _group_name(number: int) -> str:
     return str(number)
 
 
-def _library(root: Path) -> Library:
+def _accel_config(root: Path) -> AccelConfig:
     program = shutil.which("accel-config")
     if root != Path("/"):
-        return Library()
+        return AccelConfig()
     try:
         ctypes.CDLL("libaccel-config.so.1")
         found = True
     except OSError:
         found = False
     version = _library_version(root) if found else None
-    return Library(found, version, program or "")
+    return AccelConfig(found, version, program or "")
 
 
 def _library_version(root: Path) -> str | None:
