@@ -3,10 +3,9 @@
 // as far as clients can see them.
 #include <linux/idxd.h>
 
-#include <algorithm>
-#include <cstring>
 #include <new>
 
+#include "emu/device/drain.hpp"
 #include "emu/device/registers.hpp"
 #include "emu/platform/wait.hpp"
 
@@ -14,24 +13,13 @@ namespace headrace::emu {
 namespace {
 
 using std::chrono::nanoseconds;
-constexpr nanoseconds kLookEvery = std::chrono::milliseconds(1);
 constexpr nanoseconds kAbortMax = std::chrono::seconds(2);
-/// Of the deterministic schedule, as emu/device/runner.cpp has it for delays.
-constexpr nanoseconds kStep = std::chrono::microseconds(1);
-constexpr std::uint64_t kReapEveryNs = 20'000'000;
 
 std::uint32_t value(DevicePhase phase) {
   return static_cast<std::uint32_t>(phase);
 }
 std::uint32_t value(QueuePhase phase) {
   return static_cast<std::uint32_t>(phase);
-}
-
-std::string device_name(DeviceId device) {
-  return "dsa" + std::to_string(device.value());
-}
-std::string queue_name(DeviceId device, QueueId queue) {
-  return "wq" + std::to_string(device.value()) + "." + std::to_string(queue.value());
 }
 
 DevicePhase phase_of(const DeviceRegisters& device) {
@@ -75,99 +63,12 @@ bool same(const QueueConfig& a, const QueueConfig& b) {
          a.driver_name == b.driver_name;
 }
 
-/// Whether the engines have finished whatever they were about when the entries ran out: an entry
-/// is given back just before the record is written.
-class EngineWatch {
- public:
-  explicit EngineWatch(const DeviceRegisters& device) : device_(device) {
-    for (std::size_t i = 0; i < kEngineMax; ++i) {
-      // edge: emu-engine (acquire)
-      held_[i] = device.engines[i].holder.load_acquire() != kNobody;
-      turns_[i] = device.engines[i].turn.load_relaxed();  // read after the holder
-    }
-  }
-  [[nodiscard]] bool passed() {
-    for (std::size_t i = 0; i < kEngineMax; ++i) {
-      if (!held_[i]) continue;
-      // edge: emu-engine (acquire)
-      const bool free = device_.engines[i].holder.load_acquire() == kNobody;
-      // edge: emu-turn (acquire)
-      if (free || device_.engines[i].turn.load_acquire() != turns_[i]) held_[i] = false;
-    }
-    return std::none_of(held_.begin(), held_.end(), [](bool held) { return held; });
-  }
-
- private:
-  const DeviceRegisters& device_;
-  std::array<bool, kEngineMax> held_{};
-  std::array<std::uint64_t, kEngineMax> turns_{};
-};
-
-/// Whether no client is giving a completion that was on its way when the entries ran out. The dead
-/// have no place any more.
-bool none_completing(const Registers& registers) {
-  return std::none_of(registers.clients.begin(), registers.clients.end(),
-                      [](const ClientRegisters& client) {
-                        // edge: emu-client (acquire)
-                        if (!PlaceWord{client.place.load_acquire()}.taken()) return false;
-                        // edge: emu-completing (acquire)
-                        return client.completing.load_acquire() != 0;
-                      });
-}
-
-/// Waits until `idle` says so. Reaps meanwhile: a dead client gives nothing back by itself.
-template <typename Idle>
-bool await(Registers& registers, DeviceRegisters& device, const std::function<bool()>& step,
-           nanoseconds wait_max, Idle idle) {
-  if (registers.schedule == Schedule::deterministic) {
-    // Nobody works while we wait: time goes by in the steps that we take. What is left ends as
-    // aborted in those to come.
-    for (nanoseconds::rep left = wait_max / kStep; left > 0 && step && !idle(); --left) {
-      if (!step()) break;
-    }
-    return idle();
-  }
-  const std::uint64_t begun = platform::now_ns();
-  const std::uint64_t limit =
-      begun + static_cast<std::uint64_t>(std::max<std::int64_t>(0, wait_max.count()));
-  std::uint64_t reaped = begun;
-  while (true) {
-    // edge: emu-released (acquire)
-    const std::uint32_t released = device.released.load_acquire();
-    if (idle()) return true;
-    const std::uint64_t now = platform::now_ns();
-    if (now >= limit) return false;
-    if (now - reaped >= kReapEveryNs) {
-      reap_clients(registers);
-      reaped = now;
-    }
-    device.waiter_count.fetch_add_relaxed(1);  // the wait is bounded: a lost wake costs 1 ms
-    platform::sleep_on(device.released, released,
-                       std::min<nanoseconds>(kLookEvery, nanoseconds(limit - now)));
-    device.waiter_count.fetch_sub_relaxed(1);  // as above
-  }
-}
-
-bool await_queues(Registers& registers, DeviceRegisters& device, const std::function<bool()>& step,
-                  nanoseconds wait_max, std::uint32_t queue_mask) {
-  const std::uint64_t begun = platform::now_ns();
-  const bool empty = await(registers, device, step, wait_max, [&] {
-    for (std::uint32_t q = 0; q < kQueueMax; ++q) {
-      if ((queue_mask >> q & 1U) != 0 && occupancy(device.queues[q]) != 0) return false;
-    }
-    return true;
-  });
-  if (!empty) return false;
-  EngineWatch watch(device);
-  const auto spent = nanoseconds(platform::now_ns() - begun);
-  return await(registers, device, step, std::max(wait_max - spent, kLookEvery),
-               [&] { return watch.passed() && none_completing(registers); });
-}
-
 }  // namespace
 
-Control::Control(Registers& registers)
-    : registers_(&registers), device_count_(count_devices(registers)) {}
+Control::Control(Registers& registers, const Terms& terms)
+    : registers_(&registers),
+      device_count_(count_devices(registers)),
+      deterministic_(terms.deterministic()) {}
 
 Result<Control> Control::create(std::span<std::byte> memory, const EmulatorConfig& config) {
   const std::string tried = "lay out the registers of the emulated devices";
@@ -186,12 +87,13 @@ Result<Control> Control::create(std::span<std::byte> memory, const EmulatorConfi
   registers->version.store_relaxed(kRegistersVersion);
   registers->device_count.store_relaxed(static_cast<std::uint32_t>(config.devices.size()));
   registers->byte_count = sizeof(Registers);
-  registers->schedule = config.schedule;
-  registers->run_in_submission = config.run_in_submission;
-  registers->seed = config.seed;
-  registers->pace = config.pace;
-  registers->faults = config.faults;
-  Control control(*registers);
+  registers->terms.schedule = config.schedule;
+  registers->terms.run_in_submission = config.run_in_submission;
+  registers->terms.seed = config.seed;
+  registers->terms.pace = config.pace;
+  registers->terms.faults = config.faults;
+  registers->terms_hash = hash_of(registers->terms);
+  Control control(*registers, registers->terms);
   for (std::uint32_t d = 0; d < config.devices.size(); ++d) {
     if (auto done = control.configure(DeviceId(d), config.devices[d]); !done) {
       return fail(done.error().within(tried));
@@ -202,9 +104,9 @@ Result<Control> Control::create(std::span<std::byte> memory, const EmulatorConfi
 }
 
 Result<Control> Control::open(std::span<std::byte> memory) {
-  auto registers = open_registers(memory);
-  if (!registers) return fail(registers.error());
-  return Control(**registers);
+  const auto opened = open_registers(memory);
+  if (!opened) return fail(opened.error());
+  return Control(*opened->registers, opened->terms);
 }
 
 std::uint32_t Control::device_count() const {
@@ -300,7 +202,8 @@ Result<void> Control::disable_device(DeviceId device) {
   change_phase(registers.phase, value(DevicePhase::disabled), true);
   tell(DeviceCommand::disable_device, device);
   ring_all(*registers_, device.value());
-  await_queues(*registers_, registers, options_.step, kAbortMax, ~0U);
+  static_cast<void>(
+      await_queues(*registers_, registers, deterministic_, options_.step, kAbortMax, ~0U));
   for (QueueRegisters& queue : registers.queues) {
     store_config(queue, QueueConfig{});
     queue.virtual_time.store_relaxed(0);  // nothing is queued
@@ -362,18 +265,23 @@ Result<void> Control::disable_queue(DeviceId device, QueueId queue, nanoseconds 
   }
   change_phase(into.phase, value(QueuePhase::draining), false);
   const std::uint32_t mask = 1U << queue.value();
-  const bool drained = await_queues(*registers_, registers, options_.step, wait_max, mask);
+  const bool drained =
+      await_queues(*registers_, registers, deterministic_, options_.step, wait_max, mask);
   change_phase(into.phase, value(QueuePhase::disabled), true);
   tell(DeviceCommand::disable_queue, device, queue);
   ring_all(*registers_, device.value());
-  if (!drained) await_queues(*registers_, registers, options_.step, kAbortMax, mask);
+  if (!drained) {
+    static_cast<void>(
+        await_queues(*registers_, registers, deterministic_, options_.step, kAbortMax, mask));
+  }
   return {};
 }
 
 void Control::reset(DeviceId device) {
   reset_device(*registers_, device.value());
   tell(DeviceCommand::reset, device);
-  await_queues(*registers_, registers_->devices[device.value()], options_.step, kAbortMax, ~0U);
+  static_cast<void>(await_queues(*registers_, registers_->devices[device.value()], deterministic_,
+                                 options_.step, kAbortMax, ~0U));
 }
 
 void Control::halt(DeviceId device) {
@@ -386,8 +294,9 @@ void Control::tell(DeviceCommand command, DeviceId device, QueueId queue) const 
   options_.trace({.kind = TraceKind::control,
                   .device = device.value(),
                   .queue = queue.value(),
-                  .time = trace_time(*registers_),
-                  .in_steps = registers_->schedule == Schedule::deterministic,
+                  .time = deterministic_ ? registers_->step_count.load_relaxed()  // one thread runs
+                                         : platform::now_ns(),
+                  .in_steps = deterministic_,
                   .command = command});
 }
 
@@ -400,7 +309,7 @@ QueuePhase Control::phase(DeviceId device, QueueId queue) const {
 }
 
 std::uint32_t Control::occupancy(DeviceId device, QueueId queue) const {
-  return emu::occupancy(registers_->devices[device.value()].queues[queue.value()]);
+  return registers_->devices[device.value()].queues[queue.value()].entries.occupancy();
 }
 
 std::uint32_t Control::client_count(DeviceId device, QueueId queue) const {
@@ -483,76 +392,6 @@ bool Control::open_queue(DeviceId device, QueueId queue) {
 void Control::release_queue(DeviceId device, QueueId queue) {
   // Relaxed: a count.
   registers_->devices[device.value()].queues[queue.value()].open_count.fetch_sub_relaxed(1);
-}
-
-Result<void> Control::submit_for(std::int32_t process_id, DeviceId device, QueueId queue,
-                                 const dsa::Descriptor& descriptor, nanoseconds wait_max) {
-  const std::string tried = "submit a descriptor by write() for process " +
-                            std::to_string(process_id) + " to " + queue_name(device, queue);
-  if (descriptor.opcode == static_cast<std::uint8_t>(dsa::Opcode::batch)) {
-    return fail(Code::invalid_argument, tried, "a batch cannot be written",
-                "map the portal, or submit its descriptors one by one");
-  }
-  const std::uint64_t limit =
-      platform::now_ns() + static_cast<std::uint64_t>(std::max<std::int64_t>(0, wait_max.count()));
-  for (std::uint32_t index = 0; index < kClientMax; ++index) {
-    ClientRegisters& client = registers_->clients[index];
-    // edge: emu-client (acquire)
-    const PlaceWord place{client.place.load_acquire()};
-    if (place.process_id() != process_id) continue;
-    const Owner owner = owner_of(index, place.incarnation());
-    if (is_dead(*registers_, owner)) continue;
-    MailboxRegisters& mailbox = client.mailbox;
-    bool posted = false;
-    while (true) {
-      std::uint32_t state = MailboxRegisters::free;
-      if (!posted) {
-        // edge: emu-mailbox (acq_rel)
-        if (mailbox.state.compare_exchange_acq_rel(state, MailboxRegisters::filling)) {
-          // Relaxed: published by the state.
-          mailbox.owner.store_relaxed(owner);
-          mailbox.device.store_relaxed(device.value());
-          mailbox.queue.store_relaxed(queue.value());
-          std::array<std::uint64_t, 8> words{};
-          std::memcpy(words.data(), &descriptor, sizeof words);
-          for (std::size_t i = 0; i < words.size(); ++i) {
-            mailbox.descriptor[i].store_relaxed(words[i]);
-          }
-          mailbox.state.store_release(MailboxRegisters::posted);  // edge: emu-mailbox (release)
-          posted = true;
-          ring(client, device.value());
-          continue;
-        }
-      } else {
-        state = mailbox.state.load_acquire();  // edge: emu-mailbox (acquire)
-        if (state == MailboxRegisters::finished || state == MailboxRegisters::refused) {
-          mailbox.state.store_release(MailboxRegisters::free);  // edge: emu-mailbox (release)
-          platform::wake(mailbox.state, kClientMax);
-          if (state == MailboxRegisters::finished) return {};
-          return fail(Code::closed, tried, "the WQ is not enabled", "enable it first");
-        }
-      }
-      const std::uint64_t now = platform::now_ns();
-      if (now >= limit || is_dead(*registers_, owner)) {
-        if (posted) {
-          // Taken back if nobody has begun; what runs already is finished into nothing.
-          state = MailboxRegisters::posted;
-          // edge: emu-mailbox (acq_rel)
-          if (!mailbox.state.compare_exchange_acq_rel(state, MailboxRegisters::free)) {
-            state = MailboxRegisters::running;
-            mailbox.state.compare_exchange_acq_rel(state, MailboxRegisters::left);
-          }
-        }
-        return fail(Code::closed, tried, "the process did not run it in time or is gone",
-                    "look whether it is stopped");
-      }
-      platform::sleep_on(
-          mailbox.state, state,
-          std::min<nanoseconds>(std::chrono::milliseconds(50), nanoseconds(limit - now)));
-    }
-  }
-  return fail(Code::closed, tried, "the process has no connection to the devices",
-              "start it with 'headrace emulate'");
 }
 
 std::size_t Control::reap() {

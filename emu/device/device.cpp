@@ -102,7 +102,7 @@ Result<std::unique_ptr<Device>> Device::create(std::span<const DeviceConfig> dev
   auto client = Client::attach(bytes, process_memory(),
                                {std::move(options.trace), std::move(options.interrupt)});
   if (!client) return fail(client.error().within(tried));
-  (*client)->start();
+  if (auto started = (*client)->start(); !started) return fail(started.error().within(tried));
   return std::make_unique<LocalDevice>(std::move(memory), std::move(*control), std::move(*client));
 }
 

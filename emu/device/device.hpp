@@ -30,6 +30,7 @@
 namespace headrace::emu {
 
 struct Registers;  // Position-independent, lock-free atomics only; valid in shared memory.
+struct Terms;
 
 [[nodiscard]] std::size_t registers_bytes();
 
@@ -89,20 +90,25 @@ class Control {
   [[nodiscard]] bool open_queue(DeviceId device, QueueId queue);
   void release_queue(DeviceId device, QueueId queue);
   /// Hands a descriptor to the client of `process_id`, for a submission by write(); returns when it
-  /// is finished.
+  /// is finished. `is_over` is asked every few milliseconds, with no lock held: true says that
+  /// nobody waits for the answer any more.
   ///
-  /// Fails: closed if that process has no Client or dies; invalid_argument for a batch (as idxd).
+  /// Fails: closed if that process has no Client or dies, after `wait_max`, or when it is over;
+  ///        invalid_argument for a batch (as idxd).
   Result<void> submit_for(std::int32_t process_id, DeviceId device, QueueId queue,
-                          const dsa::Descriptor& descriptor, std::chrono::nanoseconds wait_max);
+                          const dsa::Descriptor& descriptor, std::chrono::nanoseconds wait_max,
+                          const std::function<bool()>& is_over = {});
   /// Frees the entries and engines of clients whose process is gone. Returns how many clients.
   std::size_t reap();
 
  private:
-  explicit Control(Registers& registers);
+  Control(Registers& registers, const Terms& terms);
   void tell(DeviceCommand command, DeviceId device, QueueId queue = QueueId(0)) const;
 
   Registers* registers_;
-  std::uint32_t device_count_;  ///< Ours: clients can write to the one in the registers.
+  // Ours: clients can write to those in the registers.
+  std::uint32_t device_count_;
+  bool deterministic_;
   ControlOptions options_;
 };
 
@@ -132,10 +138,13 @@ class Client {
       default;  ///< Ends what is outstanding as aborted, joins, gives the place back.
 
   /// Starts the engine threads (when deterministic: none, or one that looks for what was submitted
-  /// by write()). Idempotent. They block every signal but SIGSEGV and SIGBUS, whose handler must
-  /// know guarded accesses (emu/platform/guarded.hpp). Not for a signal handler. What was submitted
-  /// before runs from now on, and submit_for finds nobody before.
-  virtual void start() = 0;
+  /// by write()). Idempotent, and may be tried again after a failure. They block every signal but
+  /// SIGSEGV and SIGBUS, whose handler must know guarded accesses (emu/platform/guarded.hpp). Not
+  /// for a signal handler. What was submitted before runs from now on, and submit_for finds nobody
+  /// before.
+  ///
+  /// Fails: capacity_exceeded if the system has no thread left: nothing runs then.
+  virtual Result<void> start() = 0;
   /// ENQCMD: false means retry. Async-signal-safe.
   virtual bool enqueue(DeviceId device, QueueId queue,
                        const dsa::Descriptor& descriptor) noexcept = 0;
@@ -150,6 +159,12 @@ class Client {
   virtual bool step() = 0;
   /// Gives an event of the controller's to the trace, in order with the client's own.
   virtual void tell(const TraceEvent& event) = 0;
+  /// What a device does with a submission of a process that has no Client because none could be
+  /// made or started: as a WQ that is not enabled. ENQCMD (shared): retry, counted. MOVDIR64B
+  /// (dedicated): dropped and counted, and SWERROR says so. Precondition: `memory` was opened
+  /// before. Async-signal-safe.
+  static void turn_away(std::span<std::byte> memory, DeviceId device, QueueId queue,
+                        const dsa::Descriptor& descriptor, dsa::QueueMode mode) noexcept;
   /// After fork, in the child: forget the parent's threads and queues, keep nothing locked. The
   /// child attaches anew.
   static void forget_after_fork(std::unique_ptr<Client>&& client) noexcept;

@@ -27,8 +27,31 @@ constexpr std::array kKinds{KindName{"queue_full", FaultKind::queue_full},
                             KindName{"halt", FaultKind::halt},
                             KindName{"reset", FaultKind::reset},
                             KindName{"lost_completion", FaultKind::lost_completion}};
+/// Fields that only some kinds look at.
+struct KindField {
+  std::string_view name;
+  std::array<FaultKind, 2> kinds;
+};
+constexpr std::array kKindFields{
+    KindField{"at_byte", {FaultKind::page_fault, FaultKind::page_fault}},
+    KindField{"write", {FaultKind::page_fault, FaultKind::page_fault}},
+    KindField{"delay_ns", {FaultKind::page_fault, FaultKind::slow}},
+    KindField{"status", {FaultKind::status, FaultKind::status}}};
+constexpr std::array<std::string_view, 3> kWhenFields{"probability", "every", "nth"};
 constexpr std::string_view kFields =
     "kind, device, queue, opcode, probability, every, nth, at_byte, delay_ns, status, write";
+
+std::string_view name_of(FaultKind kind) {
+  return std::ranges::find(kKinds, kind, &KindName::kind)->name;
+}
+/// "kind 'page_fault' or 'slow'", both of which a field suits.
+std::string kinds_of(const KindField& field) {
+  std::string names = "kind '" + std::string(name_of(field.kinds[0])) + "'";
+  if (field.kinds[1] != field.kinds[0]) {
+    names += " or '" + std::string(name_of(field.kinds[1])) + "'";
+  }
+  return names;
+}
 
 /// Reads the fields of one [[fault]]; remembers the first thing that is wrong.
 class RuleReader {
@@ -68,7 +91,8 @@ class RuleReader {
           wrong(node, field, "true or false");
         }
       } else {
-        wrong(node, field, "one of " + std::string(kFields));
+        refuse(node, "there is no field '" + std::string(field) + "'",
+               "use one of " + std::string(kFields));
       }
     }
     check_whole(rule);
@@ -80,12 +104,26 @@ class RuleReader {
   static constexpr std::int64_t kLargest = std::numeric_limits<std::int64_t>::max();
   static constexpr std::int64_t kLongestNs = 3'600'000'000'000;  // An hour.
 
-  void wrong(const toml::node& node, std::string_view field, const std::string& allowed) {
+  /// Only the first thing that is wrong is told.
+  void refuse(const toml::node& node, const std::string& cause, std::string remedy) {
     if (error_) return;
     std::ostringstream at;
-    at << file_name_ << ", line " << node.source().begin.line << ", field '" << field << "'";
-    error_ = Error{Code::corrupt_data, 0, "read the fault script",
-                   at.str() + " is not what is allowed there", "write " + allowed};
+    at << file_name_ << ", line " << node.source().begin.line << ": ";
+    error_ =
+        Error{Code::corrupt_data, 0, "read the fault script", at.str() + cause, std::move(remedy)};
+  }
+  void wrong(const toml::node& node, std::string_view field, const std::string& allowed) {
+    std::ostringstream found;
+    if (const auto text = node.value<std::string_view>()) {
+      found << "'" << *text << "'";
+    } else {
+      node.visit([&](const auto& value) { found << value; });
+    }
+    refuse(node, "field '" + std::string(field) + "' is " + found.str() + ", which it cannot be",
+           "write " + allowed);
+  }
+  void missing(std::string_view field, const std::string& remedy) {
+    refuse(table_, "field '" + std::string(field) + "' is missing", remedy);
   }
   std::int64_t integer(std::string_view field, const toml::node& node, std::int64_t least,
                        std::int64_t most) {
@@ -135,15 +173,32 @@ class RuleReader {
   }
   void check_whole(const FaultRule& rule) {
     if (error_) return;
-    if (!has_kind_) wrong(table_, "kind", "what shall happen: kind = \"page_fault\", for example");
-    const int when =
-        (rule.probability > 0 ? 1 : 0) + (rule.every != 0 ? 1 : 0) + (rule.nth != 0 ? 1 : 0);
-    if (when > 1) wrong(table_, "probability", "only one of probability, every and nth");
+    if (!has_kind_) return missing("kind", "say what shall happen, such as kind = 'page_fault'");
+    for (const KindField& field : kKindFields) {
+      const toml::node* given = table_.get(field.name);
+      if (given == nullptr || std::ranges::count(field.kinds, rule.kind) != 0) continue;
+      refuse(*given,
+             "field '" + std::string(field.name) + "' means nothing to a fault of kind '" +
+                 std::string(name_of(rule.kind)) + "'",
+             "leave it out; " + kinds_of(field) + " has it");
+    }
+    std::string_view first;
+    for (const std::string_view field : kWhenFields) {
+      const toml::node* given = table_.get(field);
+      if (given == nullptr) continue;
+      if (!first.empty()) {
+        refuse(*given,
+               "field '" + std::string(field) + "' comes beside '" + std::string(first) +
+                   "', and each alone says when the fault comes",
+               "write one of probability, every and nth");
+      }
+      first = field;
+    }
     if (rule.kind == FaultKind::status && rule.raw_status == 0) {
-      wrong(table_, "status", "the status byte that the record shall have, 1 to 255");
+      missing("status", "write the status byte that the record shall have, 1 to 255");
     }
     if (rule.kind == FaultKind::slow && rule.delay_ns == 0) {
-      wrong(table_, "delay_ns", "how much longer it takes, in nanoseconds");
+      missing("delay_ns", "write how much longer the descriptor takes, in nanoseconds from 1");
     }
   }
 

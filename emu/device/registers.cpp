@@ -4,6 +4,7 @@
 #include <linux/idxd.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "emu/platform/process.hpp"
 #include "emu/platform/wait.hpp"
@@ -11,7 +12,7 @@
 namespace headrace::emu {
 namespace {
 
-constexpr std::uint32_t kPhaseOfDevice(DevicePhase phase) {
+constexpr std::uint32_t bits_of(DevicePhase phase) {
   return static_cast<std::uint32_t>(phase);
 }
 
@@ -31,7 +32,15 @@ std::size_t registers_bytes() {
   return sizeof(Registers);
 }
 
-Result<Registers*> open_registers(std::span<std::byte> memory) {
+std::uint64_t hash_of(const Terms& terms) noexcept {
+  // FNV-1a.
+  const auto* bytes = reinterpret_cast<const unsigned char*>(&terms);
+  std::uint64_t hash = 0xcbf2'9ce4'8422'2325ULL;
+  for (std::size_t i = 0; i < sizeof terms; ++i) hash = (hash ^ bytes[i]) * 0x100'0000'01b3ULL;
+  return hash;
+}
+
+Result<OpenRegisters> open_registers(std::span<std::byte> memory) {
   const std::string tried = "open the registers of the emulated devices";
   if (memory.size() < sizeof(Registers)) {
     return fail(Code::corrupt_data, tried,
@@ -50,43 +59,29 @@ Result<Registers*> open_registers(std::span<std::byte> memory) {
     return fail(Code::version_mismatch, tried, "they were laid out by another version",
                 "use the emulator and its preload of one installation");
   }
-  return registers;
+  OpenRegisters opened{.registers = registers, .terms = {}};
+  // First the copy, then the question whether it is right. Both by bytes: there may be anything.
+  std::memcpy(static_cast<void*>(&opened.terms), &registers->terms, sizeof(Terms));
+  if (hash_of(opened.terms) != registers->terms_hash) {
+    return fail(Code::corrupt_data, tried, "a program has written over them",
+                "start all of them anew, and look for the one that writes where it should not");
+  }
+  return opened;
 }
 
-std::uint64_t trace_time(const Registers& registers) noexcept {
-  return registers.schedule == Schedule::deterministic
-             ? registers.step_count.load_relaxed()  // one thread runs
-             : platform::now_ns();
+std::uint64_t trace_time(const Registers& registers, const Terms& terms) noexcept {
+  return terms.deterministic() ? registers.step_count.load_relaxed()  // one thread runs
+                               : platform::now_ns();
 }
 
 std::uint32_t count_devices(const Registers& registers) noexcept {
   return std::min(registers.device_count.load_relaxed(), kDeviceMax);  // fixed at creation
 }
 
-PhaseWord load_phase(const Atomic<std::uint64_t>& word) noexcept {
-  // edge: emu-phase (acquire)
-  return {word.load_acquire()};
-}
-
-void change_phase(Atomic<std::uint64_t>& word, std::uint32_t phase, bool new_generation) noexcept {
-  std::uint64_t found = word.load_relaxed();  // the exchange decides
-  while (true) {
-    const PhaseWord now{found};
-    const PhaseWord then = PhaseWord::make(now.generation() + (new_generation ? 1 : 0), phase);
-    // edge: emu-phase (acq_rel)
-    if (word.compare_exchange_acq_rel(found, then.bits)) return;
-  }
-}
-
-void renew(Atomic<std::uint64_t>& word) noexcept {
-  // edge: emu-phase (acq_rel)
-  word.fetch_add_acq_rel(PhaseWord::make(1, 0).bits);
-}
-
 void ring(ClientRegisters& client, std::uint32_t device) noexcept {
   // edge: emu-doorbell (acq_rel)
-  const std::uint32_t word = client.doorbells[device].fetch_add_acq_rel(doorbell::kRing);
-  if (doorbell::sleepers(word) != 0) platform::wake(client.doorbells[device], kEngineMax);
+  client.doorbells[device].fetch_add_acq_rel(1);
+  platform::wake(client.doorbells[device], kEngineMax);
 }
 
 void ring_all(Registers& registers, std::uint32_t device) noexcept {
@@ -102,13 +97,13 @@ void reset_device(Registers& registers, std::uint32_t index) noexcept {
     renew(queue.phase);
   }
   const auto phase = static_cast<DevicePhase>(load_phase(device.phase).phase());
-  change_phase(device.phase,
-               kPhaseOfDevice(phase == DevicePhase::halted ? DevicePhase::enabled : phase), true);
+  change_phase(device.phase, bits_of(phase == DevicePhase::halted ? DevicePhase::enabled : phase),
+               true);
   ring_all(registers, index);
 }
 
 void halt_device(Registers& registers, std::uint32_t index) noexcept {
-  change_phase(registers.devices[index].phase, kPhaseOfDevice(DevicePhase::halted), false);
+  change_phase(registers.devices[index].phase, bits_of(DevicePhase::halted), false);
   ring_all(registers, index);
 }
 
@@ -143,12 +138,7 @@ std::uint32_t release_all(Registers& registers, Owner owner) noexcept {
   for (std::uint32_t d = 0; d < device_count; ++d) {
     DeviceRegisters& device = registers.devices[d];
     for (QueueRegisters& queue : device.queues) {
-      for (Atomic<Owner>& entry : queue.entries) {
-        Owner expected = owner;
-        if (entry.load_relaxed() != owner) continue;  // the exchange decides
-        // edge: emu-entry (acq_rel)
-        if (entry.compare_exchange_acq_rel(expected, kNobody)) ++entry_count;
-      }
+      entry_count += queue.entries.give_back_all(owner);
     }
     for (EngineRegisters& engine : device.engines) {
       Owner expected = owner;
@@ -187,7 +177,40 @@ bool free_place(Registers& registers, Owner owner, bool died) noexcept {
                                                PlaceWord::make(0, 0, place.incarnation()).bits);
 }
 
+namespace {
+
+/// Frees words that name nobody: no client of ours writes such a one, and no reaper would find it.
+void free_orphans(Registers& registers) noexcept {
+  const auto is_orphan = [&registers](Owner owner) {
+    if (owner == kNobody) return false;
+    const std::uint32_t index = client_index_of(owner);
+    if (index >= kClientMax) return true;
+    // edge: emu-client (acquire)
+    const PlaceWord place{registers.clients[index].place.load_acquire()};
+    return !place.taken() || owner_of(index, place.incarnation()) != owner;
+  };
+  const auto free = [&is_orphan](Atomic<Owner>& word) {
+    // edge: emu-entry (acquire)
+    Owner owner = word.load_acquire();
+    // edge: emu-entry (acq_rel)
+    return is_orphan(owner) && word.compare_exchange_acq_rel(owner, kNobody);
+  };
+  const std::uint32_t device_count = count_devices(registers);
+  for (std::uint32_t d = 0; d < device_count; ++d) {
+    DeviceRegisters& device = registers.devices[d];
+    bool any = false;
+    for (QueueRegisters& queue : device.queues) {
+      any = queue.entries.give_back_orphans(is_orphan) != 0 || any;
+    }
+    for (EngineRegisters& engine : device.engines) any = free(engine.holder) || any;
+    if (any) announce_release(device);
+  }
+}
+
+}  // namespace
+
 std::size_t reap_clients(Registers& registers) noexcept {
+  free_orphans(registers);
   std::size_t reaped = 0;
   for (std::uint32_t index = 0; index < kClientMax; ++index) {
     ClientRegisters& client = registers.clients[index];
@@ -199,15 +222,6 @@ std::size_t reap_clients(Registers& registers) noexcept {
     if (free_place(registers, owner, true)) ++reaped;
   }
   return reaped;
-}
-
-std::uint32_t occupancy(const QueueRegisters& queue) noexcept {
-  std::uint32_t count = 0;
-  for (const Atomic<Owner>& entry : queue.entries) {
-    // edge: emu-entry (acquire)
-    count += entry.load_acquire() == kNobody ? 0 : 1;
-  }
-  return count;
 }
 
 void count_max(Atomic<std::uint32_t>& place, std::uint32_t value) noexcept {
@@ -235,6 +249,14 @@ QueueConfig load_config(const QueueRegisters& queue) {
   config.name = queue.name.load();
   config.driver_name = queue.driver_name.load();
   return config;
+}
+
+std::string device_name(DeviceId device) {
+  return "dsa" + std::to_string(device.value());
+}
+
+std::string queue_name(DeviceId device, QueueId queue) {
+  return "wq" + std::to_string(device.value()) + "." + std::to_string(queue.value());
 }
 
 }  // namespace headrace::emu

@@ -10,6 +10,10 @@
 // Ownership:  one word says both that a WQ entry or an engine is taken and by whom, so that a
 //             reaper gives back exactly what a dead client held. Words of an earlier holder of the
 //             same client's place differ (incarnation).
+// Trust:      any client may write anything anywhere. What is read here bounds or indexes nothing
+//             before it was clamped; what must be true of a process's own descriptors, threads and
+//             slots it keeps in memory of its own. So scribbling costs answers (errors, retries,
+//             aborts, fairness), and never memory safety.
 // Invariants: occupancy of a WQ = number of its entry words that are not 0 <= its size;
 //             a descriptor runs only while the generation of its WQ is the one of its submission.
 #pragma once
@@ -22,6 +26,7 @@
 
 #include "emu/device/config.hpp"
 #include "emu/device/device.hpp"
+#include "emu/device/entries.hpp"
 #include "emu/device/faults.hpp"
 #include "emu/device/statistics.hpp"
 #include "headrace/base/atomic.hpp"
@@ -29,18 +34,8 @@
 namespace headrace::emu {
 
 inline constexpr std::uint64_t kRegistersMagic = 0x3153'4745'5252'4448ULL;
-inline constexpr std::uint32_t kRegistersVersion = 2;
+inline constexpr std::uint32_t kRegistersVersion = 3;
 inline constexpr std::uint32_t kClientMax = 256;
-inline constexpr std::uint32_t kNobody = 0;
-
-/// Who holds an entry or an engine: kNobody, or a client's place and incarnation.
-using Owner = std::uint32_t;
-[[nodiscard]] constexpr Owner owner_of(std::uint32_t client_index, std::uint32_t incarnation) {
-  return (incarnation << 9U) | (client_index + 1);
-}
-[[nodiscard]] constexpr std::uint32_t client_index_of(Owner owner) {
-  return (owner & 0x1ffU) - 1;
-}
 
 /// Text of fixed room in words, so that readers of a name that is being changed get some mixture
 /// and never a torn access.
@@ -79,19 +74,6 @@ class SharedText {
 
 using Counter = Atomic<std::uint64_t>;
 
-/// Phase in the low two bits, generation above: one word, so that a submission that saw a phase has
-/// seen the generation that goes with it.
-struct PhaseWord {
-  std::uint64_t bits = 0;
-  [[nodiscard]] constexpr std::uint64_t generation() const { return bits >> 2U; }
-  [[nodiscard]] constexpr std::uint32_t phase() const {
-    return static_cast<std::uint32_t>(bits & 3U);
-  }
-  [[nodiscard]] static constexpr PhaseWord make(std::uint64_t generation, std::uint32_t phase) {
-    return {generation << 2U | phase};
-  }
-};
-
 struct QueueRegisters {
   // Configuration: written by the controller while the WQ is disabled, read by everybody.
   Atomic<std::uint32_t> group{kNoGroup};
@@ -117,7 +99,8 @@ struct QueueRegisters {
   Counter written_count;
   Counter aborted_count;
   Atomic<std::uint32_t> occupancy_max;
-  alignas(64) std::array<Atomic<Owner>, kEntryMax> entries;
+  Atomic<std::uint32_t> entry_top;  ///< One more than the highest entry that was ever in use.
+  alignas(64) Entries<kEntryMax> entries;
 };
 
 struct EngineRegisters {
@@ -197,27 +180,38 @@ struct ClientRegisters {
   Atomic<std::uint64_t> place;  ///< PlaceWord.
   /// The holder of this place that was counted as lost last.
   Atomic<Owner> lost;
+  /// The holder for whom all below is set up: nobody posts before.
+  Atomic<Owner> ready;
   /// Of the program that took the place: after exec the process is the same, its memory is not.
   Atomic<std::uint64_t> image;
-  /// One per device. Low byte: sleeping workers; next: workers that will look again without being
-  /// woken; above: counts rings. One word, so that no order between two is needed.
+  /// One per device, a futex: counts rings.
   std::array<Atomic<std::uint32_t>, kDeviceMax> doorbells;
   /// Completions that are being given without an engine (Pace).
   Atomic<std::uint32_t> completing;
   alignas(64) MailboxRegisters mailbox;
 };
 
-struct Registers {
-  Atomic<std::uint64_t> magic;  ///< Written last.
-  Atomic<std::uint32_t> version;
-  Atomic<std::uint32_t> device_count;
-  // Fixed at creation, published by `magic`.
-  std::uint64_t byte_count = 0;
+/// What is settled at creation. Whoever opens the registers works with a copy of his own, so that
+/// nobody's later writing can change it.
+struct Terms {
   Schedule schedule = Schedule::free_running;
   bool run_in_submission = false;
   std::uint64_t seed = 0;
   Pace pace;
   FaultScript faults;
+
+  [[nodiscard]] bool deterministic() const { return schedule == Schedule::deterministic; }
+  [[nodiscard]] bool paced() const { return pace.latency_ns != 0 || pace.bytes_per_second != 0; }
+};
+
+struct Registers {
+  Atomic<std::uint64_t> magic;  ///< Written last.
+  Atomic<std::uint32_t> version;
+  Atomic<std::uint32_t> device_count;
+  // Written at creation, published by `magic`.
+  std::uint64_t byte_count = 0;
+  std::uint64_t terms_hash = 0;
+  Terms terms;
   // Shared from then on.
   std::array<Counter, kFaultRuleMax> fault_match_count;
   Counter client_count;
@@ -226,19 +220,6 @@ struct Registers {
   std::array<DeviceRegisters, kDeviceMax> devices;
   std::array<ClientRegisters, kClientMax> clients;
 };
-
-/// The doorbell word of a client for one device, taken apart.
-namespace doorbell {
-inline constexpr std::uint32_t kSleeper = 1;
-inline constexpr std::uint32_t kAttentive = 1U << 8U;
-inline constexpr std::uint32_t kRing = 1U << 16U;
-[[nodiscard]] constexpr std::uint32_t sleepers(std::uint32_t word) {
-  return word & 0xffU;
-}
-[[nodiscard]] constexpr std::uint32_t attentive(std::uint32_t word) {
-  return (word >> 8U) & 0xffU;
-}
-}  // namespace doorbell
 
 // Error codes of SWERROR for submissions that a WQ could not take. The completion codes hold for
 // descriptors; these two are out of their range. [I]
@@ -249,17 +230,18 @@ inline constexpr std::uint8_t kErrorQueueNotEnabled = 0x61;
 
 /// The time of an event: steps where time is steps, so that a trace of the same seed has the same
 /// bytes.
-[[nodiscard]] std::uint64_t trace_time(const Registers& registers) noexcept;
-/// Checks magic, version and length.
-[[nodiscard]] Result<Registers*> open_registers(std::span<std::byte> memory);
+[[nodiscard]] std::uint64_t trace_time(const Registers& registers, const Terms& terms) noexcept;
+struct OpenRegisters {
+  Registers* registers = nullptr;
+  Terms terms;
+};
+/// Checks magic, version and length, and that the terms are those of the creation.
+[[nodiscard]] Result<OpenRegisters> open_registers(std::span<std::byte> memory);
+/// Of the bytes that lie there, gaps included.
+[[nodiscard]] std::uint64_t hash_of(const Terms& terms) noexcept;
 /// Never more than there is room for, whatever a client wrote there.
 [[nodiscard]] std::uint32_t count_devices(const Registers& registers) noexcept;
-[[nodiscard]] PhaseWord load_phase(const Atomic<std::uint64_t>& word) noexcept;
-/// Sets the phase of a WQ or device, and begins a new generation if asked.
-void change_phase(Atomic<std::uint64_t>& word, std::uint32_t phase, bool new_generation) noexcept;
-/// Begins a new generation in the same phase.
-void renew(Atomic<std::uint64_t>& word) noexcept;
-/// Rings one client, or all of them, for `device`, whether or not they sleep.
+/// Rings one client, or all of them, for `device`.
 void ring(ClientRegisters& client, std::uint32_t device) noexcept;
 void ring_all(Registers& registers, std::uint32_t device) noexcept;
 /// Ends everything outstanding; what was enabled is enabled again. Does not wait.
@@ -276,13 +258,16 @@ std::uint32_t release_all(Registers& registers, Owner owner) noexcept;
 /// release_all, and the client's place with it. False if somebody else had freed it already.
 /// `died`: a client that had entries in use counts as lost.
 bool free_place(Registers& registers, Owner owner, bool died) noexcept;
-/// Frees the places of clients whose process is gone. Returns how many.
+/// Frees the places of clients whose process is gone, and what is held by nobody who has a place.
+/// Returns how many places.
 std::size_t reap_clients(Registers& registers) noexcept;
 /// Whether the process of `owner` is gone, or stopped.
 [[nodiscard]] bool is_dead(const Registers& registers, Owner owner) noexcept;
 [[nodiscard]] bool is_stopped(const Registers& registers, Owner owner) noexcept;
-[[nodiscard]] std::uint32_t occupancy(const QueueRegisters& queue) noexcept;
 void count_max(Atomic<std::uint32_t>& place, std::uint32_t value) noexcept;
 [[nodiscard]] QueueConfig load_config(const QueueRegisters& queue);
+/// "dsa0", "wq0.0".
+[[nodiscard]] std::string device_name(DeviceId device);
+[[nodiscard]] std::string queue_name(DeviceId device, QueueId queue);
 
 }  // namespace headrace::emu

@@ -26,13 +26,20 @@ std::uint8_t raw(dsa::Status status) {
   return static_cast<std::uint8_t>(status);
 }
 
+/// Of the operands, of the list of a batch, of the address to read back; with the device's own
+/// request for the page refused or without one.
+bool is_page_fault(dsa::Status status) {
+  return status == dsa::Status::page_fault || status == dsa::Status::page_fault_refused ||
+         status == dsa::Status::batch_page_fault || status == dsa::Status::readback_page_fault;
+}
+
 }  // namespace
 
 void Surroundings::tell(TraceEvent event) {
   if (!trace) return;
   const Lock lock(trace_mutex);
-  event.time = trace_time(registers);
-  event.in_steps = registers.schedule == Schedule::deterministic;
+  event.time = trace_time(registers, terms);
+  event.in_steps = terms.deterministic();
   trace(event);
 }
 
@@ -54,7 +61,7 @@ EngineRegisters* Runner::engine_registers() const {
   return task_.engine < kEngineMax ? &scheduler_->device().engines[task_.engine] : nullptr;
 }
 
-Limits Runner::limits() const {
+Limits Runner::load_limits() const {
   const QueueRegisters& queue = scheduler_->device().queues[task_.queue];
   // Relaxed: fixed while the WQ is enabled; a stale descriptor is not measured by them.
   Limits limits;
@@ -72,7 +79,7 @@ bool Runner::must_abort() const {
 
 bool Runner::wait(std::uint64_t until, Random* chance) {
   if (chance != nullptr) {
-    return surroundings_->registers.step_count.load_relaxed() >= until;  // one thread runs
+    return surroundings_->step_count >= until;
   }
   const std::uint64_t now = platform::now_ns();
   if (now >= until) return true;
@@ -109,7 +116,7 @@ bool Runner::advance_descriptor(Random* chance) {
     if (injection_.halt) return false;  // Goes on, if at all, after a reset.
   }
   if (injection_.delay_ns != 0 && !record_) {
-    held_until_ = chance != nullptr ? surroundings_->registers.step_count.load_relaxed() + 1 +
+    held_until_ = chance != nullptr ? surroundings_->step_count + 1 +
                                           chance->below(1 + injection_.delay_ns / kNsPerStep)
                                     : platform::now_ns() + injection_.delay_ns;
     injection_.delay_ns = 0;
@@ -120,7 +127,7 @@ bool Runner::advance_descriptor(Random* chance) {
   }
   if (!record_ && !run_slice(chance)) return false;
   if (task_.kind == TaskKind::list && record_->status == 0) return true;  // Goes on as members.
-  const Pace& pace = surroundings_->registers.pace;
+  const Pace& pace = surroundings_->terms.pace;
   if (!paced_ && (pace.latency_ns != 0 || pace.bytes_per_second != 0) && chance == nullptr) {
     paced_ = true;
     const std::uint64_t now = platform::now_ns();
@@ -131,8 +138,11 @@ bool Runner::advance_descriptor(Random* chance) {
                                      static_cast<double>(pace.bytes_per_second));
       Atomic<std::uint64_t>& carried = scheduler_->device().carried_until_ns;
       std::uint64_t found = carried.load_relaxed();  // the exchange decides
+      // What others still have to carry is at most a descriptor for each engine.
+      const auto others_ns = static_cast<std::uint64_t>(kEngineMax * 0x1p32 * 1e9 /
+                                                        static_cast<double>(pace.bytes_per_second));
       do {
-        until = std::max(found, begun_ns_) + carry_ns;
+        until = std::clamp(found, begun_ns_, now + others_ns) + carry_ns;
       } while (!carried.compare_exchange_relaxed(found, until));  // a measure
     }
     // The engine carries the bytes. What is on its way to the client keeps no engine.
@@ -196,11 +206,12 @@ void Runner::start_descriptor() {
   done_bytes_ = 0;
   held_until_ = 0;
   injection_ = {};
+  limits_ = load_limits();
   if (task_.kind == TaskKind::members) trace(TraceKind::started, 0, descriptor().xfer_size);
   if (must_abort()) {
     if (task_.kind == TaskKind::list) {
       // Its members have records too, on which somebody may wait.
-      if (refuse(descriptor(), limits(), task_.slot.origin)) {
+      if (refuse(descriptor(), limits_, task_.slot.origin)) {
         end_with(dsa::kStatusAborted);
       } else {
         fetch_list();
@@ -210,9 +221,10 @@ void Runner::start_descriptor() {
     }
     return;
   }
-  if (surroundings_->registers.faults.rule_count != 0) {
-    injection_ = faults_for(surroundings_->registers, scheduler_->device_index(), task_.queue,
-                            static_cast<std::uint8_t>(descriptor().opcode));
+  if (surroundings_->terms.faults.rule_count != 0) {
+    injection_ =
+        faults_for(surroundings_->terms, surroundings_->registers, scheduler_->device_index(),
+                   task_.queue, static_cast<std::uint8_t>(descriptor().opcode));
     const std::uint32_t device = scheduler_->device_index();
     if (injection_.halt) {
       halt_device(surroundings_->registers, device);
@@ -226,14 +238,18 @@ void Runner::start_descriptor() {
     }
   }
   const Origin origin = task_.kind == TaskKind::members ? Origin::batch : task_.slot.origin;
-  if (auto refused = refuse(descriptor(), limits(), origin)) {
+  if (auto refused = refuse(descriptor(), limits_, origin)) {
     record_ = *refused;
     return;
   }
   if (task_.kind == TaskKind::list) {
-    fetch_list();
+    if (injection_.status) {
+      end_with(injection_.status->raw_status);
+    } else {
+      fetch_list();
+    }
   } else if (descriptor().opcode != static_cast<std::uint8_t>(dsa::Opcode::drain)) {
-    operation_.emplace(descriptor(), limits());
+    operation_.emplace(descriptor(), limits_);
   }
 }
 
@@ -272,7 +288,7 @@ bool Runner::run_slice(Random* chance) {
     injection_.page_fault.reset();
     trace(TraceKind::faulted, raw(dsa::Status::page_fault),
           static_cast<std::uint32_t>(done_bytes_));
-    if ((descriptor().flags & dsa::flag::block_on_fault) != 0 && limits().block_on_fault) {
+    if ((descriptor().flags & dsa::flag::block_on_fault) != 0 && limits_.block_on_fault) {
       // The engine waits, and what is behind it waits with it, until the page is there.
       injection_.delay_ns = std::max<std::uint64_t>(rule.delay_ns, 1);
       return false;
@@ -295,11 +311,22 @@ bool Runner::run_slice(Random* chance) {
 void Runner::fetch_list() {
   Batch& batch = *task_.batch;
   const dsa::Descriptor& list = task_.slot.descriptor;
-  const std::size_t wanted = std::min<std::size_t>(list.desc_count, kBatchMax);
+  std::size_t wanted = std::min<std::size_t>(list.desc_count, kBatchMax);
+  std::optional<Fault> injected;
+  if (const auto& rule = injection_.page_fault) {
+    // The bytes of a batch are those of its list. What lies behind them meets no fault.
+    const std::uint64_t whole = rule->at_byte / sizeof(dsa::Descriptor);
+    if (whole < wanted) {
+      wanted = static_cast<std::size_t>(whole);
+      injected = Fault{list.desc_list_addr + rule->at_byte, false};
+      trace(TraceKind::faulted, raw(dsa::Status::page_fault),
+            static_cast<std::uint32_t>(rule->at_byte));
+    }
+  }
   const auto into = std::as_writable_bytes(batch.descriptors.first(wanted));
   const Reach reach = surroundings_->memory.read(into, list.desc_list_addr, PageFaults::resolve);
   batch.fetched_count = static_cast<std::uint32_t>(reach.byte_count / sizeof(dsa::Descriptor));
-  batch.list_fault = reach.fault;
+  batch.list_fault = reach.fault ? reach.fault : injected;
   record_.emplace();  // Status 0: nothing to tell yet.
   trace(TraceKind::fetched, 0, batch.fetched_count);
 }
@@ -320,7 +347,10 @@ void Runner::count(const dsa::CompletionRecord& record) {
     engine->bytes_written.fetch_add_relaxed(bytes_written_);
   }
   if (is_success(record) || status == raw(dsa::Status::success_unexpected)) return;
-  if (status != dsa::kStatusAborted && dsa::status_of(status) == dsa::Status::page_fault) {
+  // A batch that failed only says that one of its descriptors did, which has been counted, or ended
+  // otherwise than expected.
+  if (dsa::status_of(status) == dsa::Status::batch_failed) return;
+  if (status != dsa::kStatusAborted && is_page_fault(dsa::status_of(status))) {
     engine->page_fault_count.fetch_add_relaxed(1);
   } else {
     engine->error_count.fetch_add_relaxed(1);
@@ -341,10 +371,8 @@ void Runner::trace(TraceKind kind, std::uint8_t raw_status, std::uint32_t byte_c
 }
 
 void Runner::release_entry(std::uint32_t queue, std::uint32_t entry) noexcept {
-  Owner expected = surroundings_->owner;
   DeviceRegisters& device = scheduler_->device();
-  // edge: emu-entry (acq_rel)
-  device.queues[queue].entries[entry].compare_exchange_acq_rel(expected, kNobody);
+  device.queues[queue].entries.give_back(entry, surroundings_->owner);
   if (device.waiter_count.load_relaxed() != 0) announce_release(device);  // a hint
 }
 

@@ -14,11 +14,15 @@ namespace headrace::emu {
 /// What the runners of a client have in common.
 struct Surroundings {
   Registers& registers;
+  const Terms terms;
   Owner owner;
   Memory& memory;
   TraceSink trace;
   InterruptHandler interrupt;
   Mutex trace_mutex;
+  /// Deterministic: the steps that this client took. Delays count them, and not those in the
+  /// registers, which others can write to.
+  std::uint64_t step_count = 0;
 
   void tell(TraceEvent event);
 };
@@ -32,11 +36,12 @@ struct Injection {
   bool reset = false;
   bool lost_completion = false;
 };
-[[nodiscard]] Injection faults_for(Registers& registers, std::uint32_t device, std::uint32_t queue,
-                                   std::uint8_t opcode) noexcept;
+[[nodiscard]] Injection faults_for(const Terms& terms, Registers& registers, std::uint32_t device,
+                                   std::uint32_t queue, std::uint8_t opcode) noexcept;
 /// A rule of kind queue_full meets this submission. Async-signal-safe.
-[[nodiscard]] bool injects_queue_full(Registers& registers, std::uint32_t device,
-                                      std::uint32_t queue, std::uint8_t opcode) noexcept;
+[[nodiscard]] bool injects_queue_full(const Terms& terms, Registers& registers,
+                                      std::uint32_t device, std::uint32_t queue,
+                                      std::uint8_t opcode) noexcept;
 
 /// Work that is done and whose completion is on its way (Pace): no engine is needed for that.
 struct Pending {
@@ -84,12 +89,13 @@ class Runner {
   void write_record(const dsa::Descriptor& descriptor, const dsa::CompletionRecord& record);
   void count(const dsa::CompletionRecord& record);
   void trace(TraceKind kind, std::uint8_t raw_status, std::uint32_t byte_count);
-  [[nodiscard]] Limits limits() const;
+  [[nodiscard]] Limits load_limits() const;
   [[nodiscard]] EngineRegisters* engine_registers() const;
 
   Surroundings* surroundings_;
   Scheduler* scheduler_;
   Task task_;
+  Limits limits_;  ///< Of the descriptor at hand: read once, so that all see the same.
   // The descriptor at hand.
   bool started_ = false;
   std::uint32_t index_ = 0;  ///< Of the member.

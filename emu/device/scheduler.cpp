@@ -16,6 +16,9 @@ constexpr std::uint64_t kCostOfOne = 1024;
 constexpr std::uint64_t kBytesAtOnce = 64 << 10;
 /// A WQ may run ahead of one that waits by this much before an engine changes hands.
 constexpr std::uint64_t kAheadMax = 4 << 20;
+/// No WQ is ahead of the one served last by more than its own last descriptors.
+constexpr std::uint64_t kAheadNonsense = 1ULL << 40U;
+constexpr std::uint32_t kPriorityMax = 15;
 /// A client keeps an engine for this long while another one wants it.
 constexpr std::uint64_t kTurnNs = 1'000'000;
 
@@ -36,34 +39,35 @@ bool is(const dsa::Descriptor& descriptor, dsa::Opcode opcode) {
 
 }  // namespace
 
-Scheduler::Scheduler(Registers& registers, std::uint32_t device, Owner owner)
+Scheduler::Scheduler(Registers& registers, const Terms& terms, std::uint32_t device, Owner owner)
     : registers_(registers),
       device_(registers.devices[device]),
       device_index_(device),
       owner_(owner),
+      one_at_a_time_(terms.pace.latency_ns != 0),
       slots_(std::make_unique_for_overwrite<Slots>()),
       lists_(std::make_unique_for_overwrite<Lists>()) {
   batches_.reserve(kBatchActiveMax);
   for (auto& list : *lists_) batches_.emplace_back(list);
 }
 
+bool Scheduler::reserve(std::uint32_t queue, std::uint32_t entry) noexcept {
+  std::uint32_t expected = 0;
+  return reserved_[queue][entry].compare_exchange_acq_rel(expected, 1);  // edge: emu-slot (acq_rel)
+}
+
+void Scheduler::cancel(std::uint32_t queue, std::uint32_t entry) noexcept {
+  reserved_[queue][entry].store_release(0);  // edge: emu-slot (release)
+}
+
 void Scheduler::push(std::uint32_t queue, std::uint32_t entry, const Slot& slot) noexcept {
   (*slots_)[queue][entry] = slot;
-  Ring& ring = rings_[queue];
-  const std::uint64_t at = ring.tail.fetch_add_relaxed(1);  // the cell publishes
-  Atomic<std::uint32_t>& cell = ring.cells[at % kEntryMax];
-  // Whoever pushed a lap ago was taken before its entry was given back, and entries are as many as
-  // cells: this never spins, it orders us behind the worker's last look at the cell.
-  // edge: emu-ring (acquire)
-  while (cell.load_acquire() != 0) platform::pause();
-  cell.store_release(entry + 1);  // edge: emu-ring (release)
+  rings_[queue].push(entry);
 }
 
 bool Scheduler::has_queued() const noexcept {
-  // Relaxed: the caller has a doorbell that orders this look behind the push.
-  return std::any_of(rings_.begin(), rings_.end(), [](const Ring& ring) {
-    return ring.tail.load_relaxed() != ring.head.load_relaxed();
-  });
+  return std::any_of(rings_.begin(), rings_.end(),
+                     [](const EntryRing<kEntryMax>& ring) { return ring.has_queued(); });
 }
 
 std::uint32_t Scheduler::takeable(const Batch& batch) const {
@@ -71,10 +75,8 @@ std::uint32_t Scheduler::takeable(const Batch& batch) const {
   std::uint32_t count = 0;
   std::uint64_t byte_count = 0;
   const std::uint32_t left = batch.run_count - batch.taken_count;
-  // A share for each engine that may come to help. Completions that are on their way come one by
-  // one.
-  const std::uint32_t count_max =
-      registers_.pace.latency_ns != 0 ? 1U : std::clamp(left / 2, 1U, kMembersAtOnceMax);
+  // A share for each engine that may come to help.
+  const std::uint32_t count_max = one_at_a_time_ ? 1U : std::clamp(left / 2, 1U, kMembersAtOnceMax);
   while (count < std::min(left, count_max)) {
     const dsa::Descriptor& next = batch.descriptors[batch.taken_count + count];
     // A fence waits for all earlier ones to have ended. [S]
@@ -101,18 +103,15 @@ std::optional<Scheduler::Candidate> Scheduler::candidate(std::uint32_t queue) {
   if (oldest != nullptr) {
     return Candidate{queue, oldest, 0, stale(queue, oldest->slot.generation)};
   }
-  const Ring& ring = rings_[queue];
-  const std::uint64_t head = ring.head.load_relaxed();  // ours, under the mutex
-  // edge: emu-ring (acquire)
-  const std::uint32_t cell = ring.cells[head % kEntryMax].load_acquire();
-  if (cell == 0) return std::nullopt;
-  const Slot& slot = (*slots_)[queue][cell - 1];
+  const std::optional<std::uint32_t> entry = rings_[queue].front();
+  if (!entry) return std::nullopt;
+  const Slot& slot = (*slots_)[queue][*entry];
   // A drain stays at the head until all earlier ones of this client in this WQ have ended; what is
   // behind it waits with it, which the rules allow. [S]
   if (is(slot.descriptor, dsa::Opcode::drain) && unfinished_[queue] != 0) return std::nullopt;
   if (is(slot.descriptor, dsa::Opcode::batch) && active_count_ == kBatchActiveMax)
     return std::nullopt;
-  return Candidate{queue, nullptr, cell - 1, stale(queue, slot.generation)};
+  return Candidate{queue, nullptr, *entry, stale(queue, slot.generation)};
 }
 
 bool Scheduler::claim_engine(std::uint32_t group, std::uint32_t& engine_held) noexcept {
@@ -165,10 +164,7 @@ bool Scheduler::should_yield(std::uint32_t engine, std::uint32_t queue,
     if (other.group.load_relaxed() != group) continue;  // fixed while enabled
     // Relaxed: a measure.
     if (held_ns < kTurnNs && other.virtual_time.load_relaxed() + kAheadMax > own) continue;
-    for (const Atomic<Owner>& entry : other.entries) {
-      const Owner owner = entry.load_relaxed();  // a hint
-      if (owner != kNobody && owner != owner_) return true;
-    }
+    if (other.entries.any_but(owner_)) return true;
   }
   return false;
 }
@@ -176,9 +172,9 @@ bool Scheduler::should_yield(std::uint32_t engine, std::uint32_t queue,
 void Scheduler::charge(std::uint32_t queue, std::uint64_t cost) noexcept {
   QueueRegisters& registers = device_.queues[queue];
   // Relaxed, all of it: fairness over many descriptors, not the order of two.
-  const std::uint64_t priority = std::max(registers.priority.load_relaxed(), 1U);
+  const std::uint64_t priority = priority_of(queue);
   const std::uint32_t group = registers.group.load_relaxed();
-  const std::uint64_t now = registers.virtual_time.load_relaxed();
+  const std::uint64_t now = time_of(queue);
   std::uint64_t base = now;
   if (group < kGroupMax) {
     // A WQ that was idle does not save up a claim to the engines.
@@ -186,7 +182,28 @@ void Scheduler::charge(std::uint32_t queue, std::uint64_t cost) noexcept {
     base = std::max(now, clock - std::min(clock, kAheadMax));
     if (now > clock) device_.group_time[group].store_relaxed(now);
   }
-  registers.virtual_time.fetch_add_relaxed(base - now + cost / priority);
+  const std::uint64_t cost_now = base - now + cost / priority;
+  std::uint64_t found = registers.virtual_time.load_relaxed();
+  if (found - now > kAheadNonsense) {
+    registers.virtual_time.compare_exchange_relaxed(found, now + cost_now);
+  } else {
+    registers.virtual_time.fetch_add_relaxed(cost_now);
+  }
+}
+
+std::uint32_t Scheduler::priority_of(std::uint32_t queue) const noexcept {
+  // Relaxed: fixed while the WQ is enabled.
+  return std::clamp(device_.queues[queue].priority.load_relaxed(), 1U, kPriorityMax);
+}
+
+std::uint64_t Scheduler::time_of(std::uint32_t queue) const noexcept {
+  // Relaxed: a measure.
+  const std::uint64_t time = device_.queues[queue].virtual_time.load_relaxed();
+  const std::uint32_t group = device_.queues[queue].group.load_relaxed();
+  if (group >= kGroupMax) return time;
+  // No descriptor costs as much as that: it is not the arbiter's own, and would starve its WQ.
+  const std::uint64_t clock = device_.group_time[group].load_relaxed();
+  return time > clock && time - clock > kAheadNonsense ? clock : time;
 }
 
 Task Scheduler::take_members(Batch& batch, std::uint32_t engine) {
@@ -211,16 +228,14 @@ Task Scheduler::take_members(Batch& batch, std::uint32_t engine) {
 
 Task Scheduler::start(const Candidate& chosen, std::uint32_t engine) {
   if (chosen.batch != nullptr) return take_members(*chosen.batch, engine);
-  Ring& ring = rings_[chosen.queue];
-  const std::uint64_t head = ring.head.load_relaxed();  // ours, under the mutex
-  ring.cells[head % kEntryMax].store_release(0);        // edge: emu-ring (release)
-  ring.head.store_relaxed(head + 1);                    // as above
+  rings_[chosen.queue].pop();
   ++unfinished_[chosen.queue];
   Task task;
   task.queue = chosen.queue;
   task.entry = chosen.head_entry;
   task.engine = engine;
   task.slot = (*slots_)[chosen.queue][chosen.head_entry];
+  reserved_[chosen.queue][chosen.head_entry].store_release(0);  // edge: emu-slot (release)
   task.kind = TaskKind::single;
   if (is(task.slot.descriptor, dsa::Opcode::batch)) {
     task.kind = TaskKind::list;
@@ -271,21 +286,16 @@ Task Scheduler::take(std::uint32_t& engine_held, bool& engine_wanted, Random* ch
 std::uint32_t Scheduler::choose(std::span<const Candidate> from, Random* choice) const {
   std::uint32_t best = 0;
   if (choice != nullptr) {
-    // Relaxed: fixed while the WQ is enabled.
-    const auto weight = [this](const Candidate& one) {
-      return std::max(device_.queues[one.queue].priority.load_relaxed(), 1U);
-    };
+    // Each is read once: they may change under us.
+    std::array<std::uint64_t, kQueueMax> weights{};
     std::uint64_t sum = 0;
-    for (const Candidate& one : from) sum += weight(one);
+    for (std::size_t i = 0; i < from.size(); ++i) sum += weights[i] = priority_of(from[i].queue);
     std::uint64_t at = choice->below(sum);
-    while (at >= weight(from[best])) at -= weight(from[best++]);
+    while (at >= weights[best]) at -= weights[best++];
     return best;
   }
-  const auto behind = [this](const Candidate& one) {
-    return device_.queues[one.queue].virtual_time.load_relaxed();  // a measure
-  };
   for (std::uint32_t i = 1; i < from.size(); ++i) {
-    if (behind(from[i]) < behind(from[best])) best = i;
+    if (time_of(from[i].queue) < time_of(from[best].queue)) best = i;
   }
   return best;
 }

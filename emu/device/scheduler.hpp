@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Scheduler: the descriptors that one client has on one device, and which of them runs next. Knows
 // the ordering rules (FIFO, fence, drain, priorities, limits); runs nothing itself: workers
-// (emu/device/worker.hpp) take tasks, run them and say when they have ended.
+// (emu/device/workshop.hpp) take tasks, run them and say when they have ended.
 //
 // Agents:     submitters push (lock-free, also from a signal handler); workers take and finish,
 //             under a mutex that no submitter ever touches.
-// Invariants: a WQ's ring holds at most as many numbers as this client holds entries of the WQ, so
-//             it is never full; a slot belongs to whoever claimed the entry of its number;
+// Invariants: a WQ's ring holds the numbers of its reserved slots, each once, so it is never full;
+//             a slot belongs to whoever reserved it, until a worker has taken what is in it;
 //             batch: finished_count <= taken_count <= run_count <= fetched_count.
 #pragma once
 
@@ -85,9 +85,14 @@ struct Outcome {
 /// Threading: shared.
 class Scheduler {
  public:
-  Scheduler(Registers& registers, std::uint32_t device, Owner owner);
+  Scheduler(Registers& registers, const Terms& terms, std::uint32_t device, Owner owner);
 
-  /// Enqueues what holds entry `entry` of WQ `queue`; wait-free but for other submitters of the
+  /// Takes the slot of entry `entry` for a push, or before anything is pushed gives it back. False:
+  /// what was pushed there last has not been taken yet, so the entry that was claimed for it is
+  /// still ours, whatever its word in the registers said. Async-signal-safe.
+  [[nodiscard]] bool reserve(std::uint32_t queue, std::uint32_t entry) noexcept;
+  void cancel(std::uint32_t queue, std::uint32_t entry) noexcept;
+  /// Enqueues what reserved entry `entry` of WQ `queue`; wait-free but for other submitters of the
   /// same process that were interrupted half-way. Async-signal-safe.
   void push(std::uint32_t queue, std::uint32_t entry, const Slot& slot) noexcept;
   /// Whether anything was pushed that no worker has taken. Async-signal-safe.
@@ -128,12 +133,6 @@ class Scheduler {
   using Slots = std::array<std::array<Slot, kEntryMax>, kQueueMax>;
   /// Apart from the batches: the scheduler looks at all of those at every turn.
   using Lists = std::array<std::array<dsa::Descriptor, kBatchMax>, kBatchActiveMax>;
-  /// A FIFO of entry numbers. A cell is 0 or a number + 1.
-  struct Ring {
-    alignas(64) Atomic<std::uint64_t> tail;
-    alignas(64) Atomic<std::uint64_t> head;  // Written under the mutex.
-    std::array<Atomic<std::uint32_t>, kEntryMax> cells;
-  };
   struct Candidate {
     std::uint32_t queue = 0;
     Batch* batch = nullptr;  // None: the head of the ring.
@@ -149,13 +148,18 @@ class Scheduler {
   [[nodiscard]] Task take_members(Batch& batch, std::uint32_t engine) HEADRACE_REQUIRES(mutex_);
   [[nodiscard]] std::uint32_t takeable(const Batch& batch) const;
   void charge(std::uint32_t queue, std::uint64_t cost) noexcept;
+  [[nodiscard]] std::uint32_t priority_of(std::uint32_t queue) const noexcept;
+  /// The work done for a WQ, and what a WQ of its group has at least.
+  [[nodiscard]] std::uint64_t time_of(std::uint32_t queue) const noexcept;
 
   Registers& registers_;
   DeviceRegisters& device_;
   const std::uint32_t device_index_;
   const Owner owner_;
-  std::array<Ring, kQueueMax> rings_;
+  std::array<EntryRing<kEntryMax>, kQueueMax> rings_;
+  const bool one_at_a_time_;  ///< Of a batch: completions that are on their way come one by one.
   std::unique_ptr<Slots> slots_;
+  std::array<std::array<Atomic<std::uint32_t>, kEntryMax>, kQueueMax> reserved_;  // 0 or 1.
   Atomic<std::uint32_t> abandoned_;
   Mutex mutex_;
   std::unique_ptr<Lists> lists_;

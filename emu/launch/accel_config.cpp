@@ -132,8 +132,9 @@ std::optional<std::uint32_t> parse_member(std::string_view name, std::string_vie
 /// Reads the files of one device.
 class Reader {
  public:
-  Reader(std::uint32_t device, DeviceConfig& config, DeviceExtras& extras)
-      : device_(device), config_(config), extras_(extras) {}
+  Reader(std::uint32_t device, DeviceConfig& config, DeviceExtras& extras,
+         std::vector<std::string>& left_out)
+      : device_(device), config_(config), extras_(extras), left_out_(left_out) {}
 
   Result<void> read(Object& object);
 
@@ -150,6 +151,7 @@ class Reader {
   std::uint32_t device_;
   DeviceConfig& config_;
   DeviceExtras& extras_;
+  std::vector<std::string>& left_out_;
   std::set<std::string> seen_;
 };
 
@@ -213,6 +215,13 @@ Result<void> Reader::read_queue(Object& object, std::optional<std::uint32_t> gro
   HEADRACE_TRY(object.take("prs_disable", prs_disable, 0, 1));
   HEADRACE_TRY(object.take("op_config", opcodes));
   HEADRACE_TRY(object.check_known());
+  if (queue.type != "none" && queue.type != "user") {
+    left_out_.push_back(
+        fmt::format("{}: left out wq{}.{}, as it is of type {} and WQs of type user are emulated",
+                    object.path(), device_, *index, queue.type));
+    queue = {};
+    return {};
+  }
   queue.batch_max = std::bit_ceil(queue.batch_max);
   queue.transfer_bytes_max = std::bit_ceil(queue.transfer_bytes_max);
   queue.block_on_fault = block_on_fault != 0;
@@ -235,10 +244,6 @@ Result<void> Reader::read_queue(Object& object, std::optional<std::uint32_t> gro
 }
 
 Result<void> Reader::check_queue(const Object& object, const QueueConfig& queue) const {
-  if (queue.type != "none" && queue.type != "user") {
-    return fail(object.error("type", fmt::format("'{}' is not emulated", queue.type),
-                             "use user, or none for a WQ that is not set up"));
-  }
   if (queue.size == 0 || queue.type == "none") {
     return {};
   }
@@ -301,7 +306,10 @@ Result<void> Reader::read_group(Object& object) {
   if (!engines) return fail(engines.error());
   for (Object& engine : *engines) HEADRACE_TRY(read_engine(engine, *index));
   HEADRACE_TRY(object.check_known());
-  if (!queues->empty() && engines->empty()) {
+  const auto is_in_use = [&](const QueueConfig& queue) {
+    return queue.group == *index && queue.size != 0;
+  };
+  if (std::ranges::any_of(config_.queues, is_in_use) && engines->empty()) {
     return fail(
         object.error("grouped_engines", "a group with WQs has no engine", "give it at least one"));
   }
@@ -336,6 +344,12 @@ Result<void> Reader::read(Object& object) {
   return check_whole(object);
 }
 
+/// An IAA, as accel-config calls it; its file names it beside the DSAs.
+bool is_iax(std::string_view name) {
+  return name.starts_with("iax") && name.size() > 3 &&
+         name.find_first_not_of("0123456789", 3) == std::string_view::npos;
+}
+
 std::optional<std::uint32_t> parse_device(const std::string& name) {
   for (std::uint32_t d = 0; d < kDeviceMax; ++d) {
     if (name == fmt::format("dsa{}", d)) return d;
@@ -354,6 +368,11 @@ Result<AccelConfig> parse_devices(const Json& json) {
     if (!json[i].is_object()) return fail(object.error("", "it is no object", "use { ... }"));
     std::string name;
     HEADRACE_TRY(object.take("dev", name));
+    if (is_iax(name)) {
+      config.left_out.push_back(
+          fmt::format("[{}]: left out {}, as it is no DSA and DSAs are emulated", i, name));
+      continue;
+    }
     const auto device = parse_device(name);
     if (!device) {
       return fail(object.error("dev", fmt::format("'{}' is no device", name),
@@ -366,7 +385,12 @@ Result<AccelConfig> parse_devices(const Json& json) {
       config.devices.resize(*device + 1);
       config.extras.resize(*device + 1);
     }
-    HEADRACE_TRY(Reader(*device, config.devices[*device], config.extras[*device]).read(object));
+    Reader reader(*device, config.devices[*device], config.extras[*device], config.left_out);
+    HEADRACE_TRY(reader.read(object));
+  }
+  if (config.devices.empty()) {
+    return fail(Object(json, "the whole")
+                    .error("", "it has no DSA", "name one: dsa0, with its groups and WQs"));
   }
   return config;
 }
@@ -390,6 +414,9 @@ Result<AccelConfig> parse_accel_config(std::string_view json, const std::string&
     Error error = config.error();
     error.tried = tried;
     return fail(std::move(error));
+  }
+  for (std::string& sentence : config->left_out) {
+    sentence = fmt::format("'{}', {}", file_name, sentence);
   }
   return config;
 }

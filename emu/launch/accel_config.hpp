@@ -16,6 +16,9 @@ namespace headrace::emu {
 struct AccelConfig {
   std::vector<DeviceConfig> devices;  ///< dsa0, dsa1, ...; one not named has no WQs.
   std::vector<DeviceExtras> extras;   ///< For each device.
+  /// What the file has and the emulator has not: devices that are no DSA, WQs that are not for
+  /// programs. A sentence each.
+  std::vector<std::string> left_out;
 };
 
 /// Reads the text of a file. As json-c, it lets a comma stand before a closing bracket.

@@ -258,6 +258,9 @@ int write_portal(const Served& served, const OpenFile& file, std::span<const cha
   if (thread != file.process_id && process_of_thread(thread) != file.process_id) {
     return -EPERM;  // An fd inherited over fork: the descriptors' addresses are another process's.
   }
+  // The kernel tells of any signal, once. Most go by; one that ends the writer waits for our
+  // answer.
+  const auto is_over = [thread] { return fuse_interrupted() != 0 && is_ending(thread); };
   std::size_t written = 0;
   while (written + sizeof(dsa::Descriptor) <= bytes.size()) {
     dsa::Descriptor descriptor;
@@ -268,8 +271,8 @@ int write_portal(const Served& served, const OpenFile& file, std::span<const cha
         descriptor.completion_addr % sizeof(dsa::CompletionRecord) != 0) {
       error = -EINVAL;
     } else {
-      const auto done = served.control->submit_for(file.process_id, file.node->device,
-                                                   file.node->queue, descriptor, kWriteWaitMax);
+      const auto done = served.control->submit_for(
+          file.process_id, file.node->device, file.node->queue, descriptor, kWriteWaitMax, is_over);
       if (!done) {
         error = done.error().code == Code::invalid_argument    ? -EINVAL
                 : done.error().code == Code::capacity_exceeded ? -EAGAIN
@@ -435,11 +438,14 @@ int Server::append_trace(std::string_view lines) {
   std::size_t written = 0;
   while (written < lines.size()) {
     const ssize_t count = ::write(file, lines.data() + written, lines.size() - written);
-    if (count < 0 && errno != EINTR) {
-      if (trace_error_ == 0) trace_error_ = errno;
-      return -errno;
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) {
+      // A file that takes nothing and does not say why will not take it the next time either.
+      const int error = count < 0 ? errno : ENOSPC;
+      if (trace_error_ == 0) trace_error_ = error;
+      return -error;
     }
-    if (count > 0) written += static_cast<std::size_t>(count);
+    written += static_cast<std::size_t>(count);
   }
   return static_cast<int>(lines.size());
 }

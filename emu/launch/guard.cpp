@@ -28,6 +28,9 @@ constexpr std::string_view kPrefix = "headrace-emulator-";
 constexpr useconds_t kLookEveryUs = 2000;
 constexpr int kEmptyLooksMin = 3;
 constexpr int kLooksMax = 2500;
+/// Tries to remove a directory: a pause after each that failed, twice as long as the last.
+constexpr int kRemovalsMax = 12;
+constexpr useconds_t kFirstPauseUs = 5000;
 
 struct Message {
   bool dismissed = false;
@@ -44,6 +47,23 @@ void unmount(const std::string& directory) {
   if (::umount2(directory.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW) == 0 || errno == EINVAL) return;
   const std::array<std::string, 6> words{"fusermount3", "-u", "-z", "-q", "--", directory};
   static_cast<void>(run_quietly(words));
+}
+
+/// Takes the mount from the directory, and the directory away. True if it is gone.
+bool remove(const std::string& directory) {
+  if (::rmdir(directory.c_str()) == 0 || errno == ENOENT) return true;
+  unmount(directory);
+  return ::rmdir(directory.c_str()) == 0 || errno == ENOENT;
+}
+
+/// A fusermount3 that the launcher had started lives on when the launcher is killed, and may mount
+/// after we looked for a mount, or unmount while we do, which makes ours fail.
+void remove_for_good(const std::string& directory) {
+  useconds_t pause_us = kFirstPauseUs;
+  for (int attempt = 0; attempt < kRemovalsMax && !remove(directory); ++attempt) {
+    ::usleep(pause_us);
+    pause_us *= 2;
+  }
 }
 
 /// Removes what launchers left whose process is gone: PREFIX uid - pid - start time.
@@ -64,8 +84,8 @@ void remove_stale(const std::string& parent) {
     const auto second = std::from_chars(first.ptr + 1, end, started);
     if (second.ec != std::errc() || second.ptr != end) continue;
     if (start_time_of(process_id) == started) continue;
-    unmount(entry.path());
-    ::rmdir(entry.path().c_str());
+    // Where it cannot be removed now, the next start tries again.
+    static_cast<void>(remove(entry.path()));
   }
 }
 
@@ -97,11 +117,7 @@ void remove_stale(const std::string& parent) {
       ::usleep(kLookEveryUs);
     }
   }
-  struct stat status{};
-  if (::lstat(directory.c_str(), &status) == 0 || errno != ENOENT) {
-    unmount(directory);
-    ::rmdir(directory.c_str());
-  }
+  remove_for_good(directory);
   ::_exit(0);
 }
 

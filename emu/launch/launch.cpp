@@ -40,6 +40,7 @@ constexpr std::size_t kTextBytesMax = 16U << 20U;
 struct Plan {
   EmulatorConfig config;
   std::vector<DeviceExtras> extras;
+  std::vector<std::string> left_out;  ///< Of the configuration, a sentence each.
   std::string preload_path;
   Program program;
 };
@@ -78,10 +79,6 @@ Result<std::string> find_preload(const Options& options) {
   return std::string(fs::canonical(path, error));
 }
 
-/// A name that begins so is what DPDK's driver looks for: it takes each such WQ for a dedicated
-/// one.
-constexpr std::string_view kDpdkPrefix = "dpdk_";
-
 DeviceConfig make_device(const Options& options) {
   const bool shared = options.queues != QueueChoice::dedicated;
   const bool dedicated = options.queues != QueueChoice::shared;
@@ -112,6 +109,7 @@ Result<Plan> make_plan(const Options& options) {
                   fmt::format("the configuration '{}' has {}", *options.config_path, count),
                   fmt::format("give --devices {}, or leave it out", count));
     }
+    plan.left_out = std::move(parsed->left_out);
     plan.config.devices = std::move(parsed->devices);
     plan.extras = std::move(parsed->extras);
   } else {
@@ -320,6 +318,7 @@ Result<int> launch(const Options& options) {
     return W_EXITCODE(plan->program.refusal.exit_code, 0);
   }
   if (!plan->program.note.empty()) complain(plan->program.note);
+  for (const std::string& sentence : plan->left_out) complain(sentence);
 
   const sigset_t signal_mask = block_signals();
   if (::geteuid() == 0) {

@@ -35,12 +35,11 @@ struct Unit {
   std::string_view name;
   double factor;
 };
-constexpr std::array<Unit, 5> kTimeUnits{
-    {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"", 1}}};
-constexpr std::array<Unit, 5> kRateUnits{
-    {{"KB/s", 1e3}, {"MB/s", 1e6}, {"GB/s", 1e9}, {"B/s", 1}, {"", 1}}};
+constexpr std::array<Unit, 4> kTimeUnits{{{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}}};
+constexpr std::array<Unit, 4> kRateUnits{{{"KB/s", 1e3}, {"MB/s", 1e6}, {"GB/s", 1e9}, {"B/s", 1}}};
 
-/// A number with one of `units` behind it; nothing if it is none, negative or not finite.
+/// A number with one of `units` behind it, which 0 needs not; nothing if it is none, negative or
+/// not finite.
 std::optional<double> parse_quantity(std::string_view text, std::span<const Unit> units) {
   double number = 0;
   const auto [stopped, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -50,6 +49,7 @@ std::optional<double> parse_quantity(std::string_view text, std::span<const Unit
   for (const Unit& each : units) {
     if (each.name == unit) return number * each.factor;
   }
+  if (unit.empty() && number == 0) return 0;
   return std::nullopt;
 }
 
@@ -140,9 +140,9 @@ bool is_flag(std::string_view option) {
 Result<Pace> parse_pace(const std::string& text) {
   const auto refuse = [&] {
     return wrong_use(
-        fmt::format("--pace: '{}' is not LATENCY,BANDWIDTH such as '2us,30GB/s': a "
-                    "time up to 10 s in ns, us, ms or s, and a rate in B/s, KB/s, "
-                    "MB/s or GB/s, 0 for no limit",
+        fmt::format("--pace: '{}' is not LATENCY,RATE such as '2us,30GB/s': a time up to "
+                    "10 s in ns, us, ms or s, and a rate in B/s, KB/s, MB/s or GB/s, each "
+                    "with its unit; 0 for none",
                     text));
   };
   const std::size_t comma = text.find(',');
@@ -190,6 +190,19 @@ Result<Options> parse_options(std::span<char* const> arguments) {
     return wrong_use(
         fmt::format("{} cannot be given with --config, whose file says it", parser.said_by_config));
   }
+  const Options& options = parser.options;
+  if (options.queue_name.starts_with(kDpdkPrefix) && options.queues == QueueChoice::shared) {
+    return wrong_use(
+        fmt::format("--wq-name: '{}' would name no WQ: DPDK takes every WQ whose name begins with "
+                    "'{}' for a dedicated one, and --wq shared makes none; give --wq dedicated or "
+                    "both, or another name",
+                    options.queue_name, kDpdkPrefix));
+  }
+  const bool is_paced = options.pace.latency_ns != 0 || options.pace.bytes_per_second != 0;
+  if (is_paced && options.seed) {
+    return wrong_use(
+        "--pace has no effect with --seed, whose clock counts steps; leave one of them out");
+  }
   if (parser.options.command.empty()) {
     return wrong_use("there is no command to run; give it after '--'");
   }
@@ -199,22 +212,25 @@ Result<Options> parse_options(std::span<char* const> arguments) {
 std::string help_text() {
   return R"(Usage: headrace-emulator [OPTIONS] -- CMD [ARGUMENTS]
 
-Runs CMD on emulated Intel DSA devices; see 'headrace emulate', which is this program's front.
+Runs CMD on emulated Intel DSA devices; see 'headrace emulate', its front.
 
-  --devices N             1 to 16 devices; if not given, 1 or as many as --config has
-  --config FILE           devices as 'accel-config save-config' writes them
-  --wq MODE               shared, dedicated or both; both if not given
-  --wq-name NAME          WQs are named NAME0, NAME1, ...; one that begins with 'dpdk_' goes to
-                          dedicated WQs only, as DPDK takes every WQ of that name for one
-  --engines N             1 to 4 engines of a device; 4 if not given
-  --seed S                one thing after the other, in an order that S decides
-  --faults FILE           faults on demand, in TOML
-  --pace LATENCY,RATE     completions delayed to a model, for example 2us,30GB/s
-  --stats FILE            what the devices did, as JSON, at the end
-  --trace FILE            every event, a line of JSON each
-  --refuse-mmap           portals cannot be mapped: programs have to use write()
-  --force-access-trap     catch the access to the portal, not the instruction
-  --preload FILE          libheadrace-dsa-trap.so, if it does not lie beside this program
+  --devices N          1 to 16 devices; if not given, 1 or as many as --config
+                       has
+  --config FILE        devices as 'accel-config save-config' writes them
+  --wq MODE            shared, dedicated or both; both if not given
+  --wq-name NAME       WQs are named NAME0, NAME1, ...; one that begins with
+                       'dpdk_' goes to dedicated WQs only, as DPDK takes every
+                       WQ of that name for one
+  --engines N          1 to 4 engines of a device; 4 if not given
+  --seed S             one thing after the other, in an order that S decides
+  --faults FILE        faults on demand, in TOML
+  --pace LATENCY,RATE  completions delayed to a model, for example 2us,30GB/s;
+                       not with --seed
+  --stats FILE         what the devices did, as JSON, at the end
+  --trace FILE         every event, a line of JSON each
+  --refuse-mmap        portals cannot be mapped: programs have to use write()
+  --force-access-trap  catch the access to the portal, not the instruction
+  --preload FILE       libheadrace-dsa-trap.so, if not beside this program
 
 Example: headrace-emulator --wq shared --stats stats.json -- ./my_dsa_program
 )";

@@ -6,12 +6,17 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "emu/device/config.hpp"
 #include "headrace/base/result.hpp"
 
 namespace headrace::emu {
+
+/// A name that begins so is what DPDK's driver looks for: it takes each such WQ for a dedicated
+/// one.
+inline constexpr std::string_view kDpdkPrefix = "dpdk_";
 
 enum class QueueChoice : std::uint8_t { shared, dedicated, both };
 

@@ -46,6 +46,9 @@ struct SocketPair {
 
 /// The process that a thread belongs to; 0 if it is not seen from here.
 [[nodiscard]] std::int32_t process_of_thread(std::int32_t thread_id);
+/// Whether a thread is about to end by a signal that it cannot take while it waits for us: SIGKILL,
+/// or another one that it neither handles, ignores nor blocks. True if there is no such thread.
+[[nodiscard]] bool is_ending(std::int32_t thread_id);
 /// When a process was started, in the kernel's ticks; 0 if there is none.
 [[nodiscard]] std::uint64_t start_time_of(std::int32_t process_id);
 

@@ -32,8 +32,10 @@ bool write_all(int file, const std::string& text) {
   std::size_t written = 0;
   while (written < text.size()) {
     const ssize_t count = ::write(file, text.data() + written, text.size() - written);
-    if (count < 0 && errno != EINTR) return false;
-    if (count > 0) written += static_cast<std::size_t>(count);
+    if (count < 0 && errno == EINTR) continue;
+    if (count == 0) errno = ENOSPC;  // It would take nothing the next time either.
+    if (count <= 0) return false;
+    written += static_cast<std::size_t>(count);
   }
   return true;
 }

@@ -134,7 +134,12 @@ Result<void> Runner::go(const Sandbox& sandbox) {
       return fail(Code::not_found, "enter the current directory in the emulator's namespace",
                   "it is not there", "start from a directory outside /dev and /sys", trouble.error);
     case Step::execute:
-      break;
+      if (trouble.error != E2BIG) break;
+      return fail(Code::capacity_exceeded, "run the command",
+                  "its arguments and environment, to which the emulator adds its own variables, "
+                  "are longer than the system allows",
+                  "hand them over in a file, or raise the limit (ulimit -s unlimited)",
+                  trouble.error);
   }
   return fail(Code::permission_denied, "run the command", "the system refused it", "",
               trouble.error);

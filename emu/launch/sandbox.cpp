@@ -96,8 +96,9 @@ Failure explain(std::string said) {
   if (says("namespace") || says("uid map") || says("setting up")) {
     return fail(Code::unsupported, kTried,
                 fmt::format("this user may not make user namespaces ({})", said),
-                "allow them (sysctl user.max_user_namespaces, "
-                "kernel.apparmor_restrict_unprivileged_userns), or run as root");
+                "allow them as root (sysctl -w user.max_user_namespaces=15000; on Ubuntu since "
+                "23.10 also sysctl -w kernel.apparmor_restrict_unprivileged_userns=0), or run as "
+                "root");
   }
   return fail(Code::unsupported, kTried, said.empty() ? "bubblewrap did not say why" : said,
               ::geteuid() == 0

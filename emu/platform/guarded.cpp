@@ -97,29 +97,47 @@ Stop stop_of(const Trap& trap, Address target, Address source) {
 // Moves of fewer bytes go 16 at a time: the string instruction takes its time to start.
 constexpr std::size_t kStringBytesMin = 512;
 
+// Sixteen bytes a turn, then one: what is left, and what a fault left of sixteen. One load and one
+// store a turn: had a turn several, the first stores of a move downwards could overwrite source
+// bytes that the byte loop must read again after a fault of the last. RCX counts what is left;
+// `from` and `to` name a place by RSI and RDI, and `past_...` goes on to the next one.
+#define HEADRACE_MOVE_BLOCKS(from, to, past_block, byte_from, byte_to, past_byte)         \
+  asm volatile(                                                                           \
+      "1: subq $16, %%rcx\n"                                                              \
+      "   jb 4f\n"                                                                        \
+      "2: movups " from                                                                   \
+      ", %%xmm0\n"                                                                        \
+      "   movups %%xmm0, " to                                                             \
+      "\n"                                                                                \
+      "3:\n" past_block                                                                   \
+      "   jmp 1b\n"                                                                       \
+      "4: addq $16, %%rcx\n" /* A fault lands here too, and finds its byte below. */      \
+      "   jz 7f\n"                                                                        \
+      "5: movb " byte_from                                                                \
+      ", %%r8b\n"                                                                         \
+      "   movb %%r8b, " byte_to                                                           \
+      "\n"                                                                                \
+      "6:\n" past_byte                                                                    \
+      "   decq %%rcx\n"                                                                   \
+      "   jnz 5b\n"                                                                       \
+      "7:\n" HEADRACE_GUARD("2b", "3b", "4b") HEADRACE_GUARD("5b", "6b", "7b")            \
+      : "+D"(target), "+S"(source), "+c"(byte_count), "+a"(trap.address), "+d"(trap.code) \
+      :                                                                                   \
+      : "memory", "cc", "r8", "xmm0")
+
 std::size_t blocks_up(Address target, Address source, std::size_t byte_count, Trap& trap) {
-  asm volatile(
-      "1: subq $16, %%rcx\n"
-      "   jb 4f\n"
-      "2: movups (%%rsi), %%xmm0\n"
-      "   movups %%xmm0, (%%rdi)\n"
-      "3: addq $16, %%rsi\n"
-      "   addq $16, %%rdi\n"
-      "   jmp 1b\n"
-      "4: addq $16, %%rcx\n"  // A fault lands here too, and finds its byte below.
-      "   jz 7f\n"
-      "5: movb (%%rsi), %%r8b\n"
-      "   movb %%r8b, (%%rdi)\n"
-      "6: incq %%rsi\n"
-      "   incq %%rdi\n"
-      "   decq %%rcx\n"
-      "   jnz 5b\n"
-      "7:\n" HEADRACE_GUARD("2b", "3b", "4b") HEADRACE_GUARD("5b", "6b", "7b")
-      : "+D"(target), "+S"(source), "+c"(byte_count), "+a"(trap.address), "+d"(trap.code)
-      :
-      : "memory", "cc", "r8", "xmm0");
+  HEADRACE_MOVE_BLOCKS("(%%rsi)", "(%%rdi)", "   addq $16, %%rsi\n   addq $16, %%rdi\n", "(%%rsi)",
+                       "(%%rdi)", "   incq %%rsi\n   incq %%rdi\n");
   return byte_count;
 }
+
+std::size_t blocks_down(Address target, Address source, std::size_t byte_count, Trap& trap) {
+  HEADRACE_MOVE_BLOCKS("(%%rsi,%%rcx)", "(%%rdi,%%rcx)", "", "-1(%%rsi,%%rcx)", "-1(%%rdi,%%rcx)",
+                       "");
+  return byte_count;
+}
+
+#undef HEADRACE_MOVE_BLOCKS
 
 std::size_t string_up(Address target, Address source, std::size_t byte_count, Trap& trap) {
   // Fast strings store out of order among themselves, but never past the byte where they fault, and
@@ -130,28 +148,6 @@ std::size_t string_up(Address target, Address source, std::size_t byte_count, Tr
       : "+D"(target), "+S"(source), "+c"(byte_count), "+a"(trap.address), "+d"(trap.code)
       :
       : "memory", "cc");
-  return byte_count;
-}
-
-// One load and one store a turn: had a turn several, the first stores could overwrite source bytes
-// that the byte loop must read again after a fault of the last.
-std::size_t blocks_down(Address target, Address source, std::size_t byte_count, Trap& trap) {
-  asm volatile(
-      "1: subq $16, %%rcx\n"
-      "   jb 4f\n"
-      "2: movups (%%rsi,%%rcx), %%xmm0\n"
-      "   movups %%xmm0, (%%rdi,%%rcx)\n"
-      "3: jmp 1b\n"
-      "4: addq $16, %%rcx\n"
-      "   jz 7f\n"
-      "5: movb -1(%%rsi,%%rcx), %%r8b\n"
-      "   movb %%r8b, -1(%%rdi,%%rcx)\n"
-      "6: decq %%rcx\n"
-      "   jnz 5b\n"
-      "7:\n" HEADRACE_GUARD("2b", "3b", "4b") HEADRACE_GUARD("5b", "6b", "7b")
-      : "+D"(target), "+S"(source), "+c"(byte_count), "+a"(trap.address), "+d"(trap.code)
-      :
-      : "memory", "cc", "r8", "xmm0");
   return byte_count;
 }
 

@@ -97,7 +97,7 @@ void* QuietThread::enter(void* self) {
   return nullptr;
 }
 
-bool QuietThread::start(const char* name, Function function, void* argument) noexcept {
+int QuietThread::start(const char* name, Function function, void* argument) noexcept {
   static_assert(sizeof(pthread_t) == sizeof handle_);
   name_ = name;
   function_ = function;
@@ -113,10 +113,10 @@ bool QuietThread::start(const char* name, Function function, void* argument) noe
   pthread_t handle{};
   const int failed = ::pthread_create(&handle, nullptr, &QuietThread::enter, this);
   ::pthread_sigmask(SIG_SETMASK, &former, nullptr);
-  if (failed != 0) return false;
+  if (failed != 0) return failed;
   std::memcpy(&handle_, &handle, sizeof handle_);
   started_ = true;
-  return true;
+  return 0;
 }
 
 void QuietThread::join() noexcept {

@@ -26,8 +26,8 @@ enum class Life : std::uint8_t {
 class QuietThread {
  public:
   using Function = void (*)(void*);
-  /// False if the system has no thread left.
-  [[nodiscard]] bool start(const char* name, Function function, void* argument) noexcept;
+  /// 0, or the errno with which the system refused a thread. May be called again then.
+  [[nodiscard]] int start(const char* name, Function function, void* argument) noexcept;
   [[nodiscard]] bool started() const noexcept { return started_; }
   void join() noexcept;
   /// In the child of a fork: the thread does not exist here.

@@ -39,8 +39,8 @@ void say(std::string_view text) noexcept {
                static_cast<long>(text.size()));
 }
 
-void say(const Error& error) noexcept {
-  say("headrace-dsa-trap: " + error.message() + "\n");
+void say(const Error& error, std::string_view consequence = {}) noexcept {
+  say("headrace-dsa-trap: " + error.message() + std::string(consequence) + "\n");
 }
 
 /// Opens the file for each line: a descriptor that we kept could be closed by the program, and its
@@ -90,11 +90,18 @@ Client* connect() noexcept {
   if (trace_path[0] != '\0') options.trace = write_trace;
   auto client =
       Client::attach({registers_memory, registers_length}, process_memory(), std::move(options));
+  // Once in a process: what it submits is answered as by a WQ that is not enabled.
+  constexpr std::string_view kConsequence =
+      " (until this process is started anew, its ENQCMD are answered with retry and its MOVDIR64B "
+      "are lost)";
   if (!client) {
-    say(client.error());
+    say(client.error(), kConsequence);
     return nullptr;
   }
-  (*client)->start();
+  if (const auto started = (*client)->start(); !started) {
+    say(started.error(), kConsequence);
+    return nullptr;  // It gives its place back.
+  }
   // Never destroyed: the program may end in any way at any time, and its threads with it. Whoever
   // watches over the devices notices that the process is gone.
   return client->release();
@@ -162,6 +169,24 @@ Client* connection() noexcept {
   kernel::set_mask(former);
   errno = kept_errno;
   return self.client.load_acquire();  // edge: trap-connection (acquire)
+}
+
+bool enqueue(PortalName portal, const dsa::Descriptor& descriptor) noexcept {
+  if (Client* client = connection()) {
+    return client->enqueue(portal.device, portal.queue, descriptor);
+  }
+  Client::turn_away({registers_memory, registers_length}, portal.device, portal.queue, descriptor,
+                    dsa::QueueMode::shared);
+  return false;
+}
+
+void store(PortalName portal, const dsa::Descriptor& descriptor) noexcept {
+  if (Client* client = connection()) {
+    client->store(portal.device, portal.queue, descriptor);
+    return;
+  }
+  Client::turn_away({registers_memory, registers_length}, portal.device, portal.queue, descriptor,
+                    dsa::QueueMode::dedicated);
 }
 
 }  // namespace headrace::emu

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "emu/device/device.hpp"
+#include "emu/trap/portals.hpp"
 
 namespace headrace::emu {
 
@@ -11,6 +12,11 @@ namespace headrace::emu {
 /// Async-signal-safe but for starting the threads, at a process's first call: the hooks of open and
 /// mmap see to it that this is rarely inside a handler.
 [[nodiscard]] Client* connection() noexcept;
+
+/// ENQCMD by this process's Client: false means retry. Where there can be none, too.
+[[nodiscard]] bool enqueue(PortalName portal, const dsa::Descriptor& descriptor) noexcept;
+/// MOVDIR64B by this process's Client. Where there can be none, it is lost and counted.
+void store(PortalName portal, const dsa::Descriptor& descriptor) noexcept;
 
 /// Whether there are devices at all: without, every hook passes through.
 [[nodiscard]] bool emulated() noexcept;

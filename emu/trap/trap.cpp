@@ -179,17 +179,15 @@ Verdict Execution::submit(bool posted) noexcept {
     case Ground::portal:
       break;
   }
-  Client* client = connection();
-  const auto [device, queue] = place.portal;
   if (posted) {
-    if (client != nullptr) client->store(device, queue, descriptor);
+    store(place.portal, descriptor);
     return finish();
   }
   // The CPU writes PASID and privilege over whatever the program put there.
   descriptor.pasid = 0;
   descriptor.rsvd = 0;
   descriptor.priv = 0;
-  const bool accepted = client != nullptr && client->enqueue(device, queue, descriptor);
+  const bool accepted = enqueue(place.portal, descriptor);
   frame_.set_flags(!accepted, false);
   return finish();
 }
@@ -213,7 +211,7 @@ void Execution::store_bytes(PortalName portal, std::uint64_t address,
       for (std::size_t i = 0; i < 64; ++i) {
         reinterpret_cast<std::byte*>(&descriptor)[i] = line.bytes()[i];
       }
-      if (Client* client = connection()) client->store(portal.device, portal.queue, descriptor);
+      store(portal, descriptor);
     }
     address += piece.size();
     bytes = bytes.subspan(piece.size());

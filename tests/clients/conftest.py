@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the tests of the emulator as a program share: where it is, who runs it, what it leaves."""
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -129,10 +132,38 @@ def program(public_directory: Path) -> Path:
     return public_directory / installed.name
 
 
+def missing_prerequisite(emulator: Emulator) -> str | None:
+    """What this machine or user lacks for the emulator, found without it; None if nothing."""
+
+    def fails(*words: str) -> bool:
+        command = [*emulator.prefix, *words]
+        result = subprocess.run(command, capture_output=True, check=False, timeout=TIME_LIMIT_S)
+        return result.returncode != 0
+
+    mounter = shutil.which("fusermount3")
+    gains_nothing = ("grep", "-q", "NoNewPrivs:.*0", "/proc/self/status")
+    for_all: list[tuple[bool, str]] = [
+        (fails("test", "-w", "/dev/fuse"), "there is no /dev/fuse that this user may write to"),
+        (shutil.which("bwrap") is None, "bubblewrap is not installed"),
+    ]
+    for_root = [(fails("unshare", "-m", "true"), "this root lacks CAP_SYS_ADMIN")]
+    for_users = [
+        (mounter is None, "fuse3 is not installed"),
+        (fails("test", "-u", mounter or ""), "fusermount3 is not set-user-ID root"),
+        (fails(*gains_nothing), "this user may not gain privileges (no_new_privs)"),
+        (fails("unshare", "-U", "-m", "true"), "this user may not make user namespaces"),
+    ]
+    is_root = not emulator.prefix and os.geteuid() == 0
+    conditions = for_all + (for_root if is_root else for_users)
+    return next((reason for is_missing, reason in conditions if is_missing), None)
+
+
 def _usable(emulator: Emulator) -> Emulator:
+    """Skip for a known reason; whatever else keeps the emulator from starting is a failure."""
+    if reason := missing_prerequisite(emulator):
+        pytest.skip(reason)
     result = emulator.run("--", "true")
-    if result.returncode != 0:
-        pytest.skip(result.stderr.decode().strip())
+    assert result.returncode == 0, result.stderr.decode()
     return emulator
 
 
@@ -195,6 +226,32 @@ def hostile_config(public_directory: Path) -> Path:
     path = public_directory / "hostile.json"
     path.write_text(json.dumps([{"dev": "dsa0", "groups": [group]}]))
     return path
+
+
+def left_behind() -> set[str]:
+    """Mounts, and directories of the emulator."""
+    mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+    return {*mounts, *map(str, Path("/tmp").glob("headrace-emulator-*"))}
+
+
+@pytest.fixture
+def nothing_is_left() -> Iterator[None]:
+    """Whatever the test starts: its directories and mounts are gone at the end."""
+    before = left_behind()
+    yield
+    end_started()
+    # What others had at the beginning may be gone; what is new is ours.
+    wait_until(lambda: left_behind() <= before)
+
+
+@pytest.fixture
+def marker() -> Iterator[str]:
+    """An argument of `sleep` by which a process is known; whoever is left at the end is ended."""
+    number = f"1000.{uuid.uuid4().int % 10**12:012}"
+    yield number
+    for process_id in processes_with(number):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process_id, signal.SIGKILL)
 
 
 def needs(*programs: str) -> pytest.MarkDecorator:

@@ -196,3 +196,21 @@ def test_the_tree_can_be_walked(anybody: Emulator) -> None:
         b"/sys/devices/pcid5a0:00/d5a0:00:01.0/dsa0/wq0.1",
         b"/sys/bus/dsa/drivers/user",
     ]
+
+
+def test_what_a_file_has_beyond_wqs_for_programs_is_left_out(
+    anybody: Emulator, shared_path: Path
+) -> None:
+    kernels = {"dev": "wq0.2", "mode": "dedicated", "size": 16, "group_id": 1, "priority": 10}
+    kernels |= {"type": "kernel", "driver_name": "dmaengine", "name": "dmaengine"}
+    devices = json.loads(json.dumps(CONFIG))
+    devices[0]["groups"][1]["grouped_workqueues"].append(kernels)
+    devices.append({"dev": "iax1", "groups": [{"dev": "group1.0"}]})
+    path = shared_path / "C.json"
+    path.write_text(json.dumps(devices))
+    result = anybody.shell("accel-config list", "--config", path)
+    assert queues_of(result.stdout).keys() == {"wq0.0", "wq0.1"}
+    kernels_line, iax_line = result.stderr.decode().splitlines()
+    assert kernels_line.startswith(f"headrace: '{path}', [0].groups[1].grouped_workqueues[1]: ")
+    assert "left out wq0.2, as it is of type kernel" in kernels_line
+    assert iax_line.startswith(f"headrace: '{path}', [1]: left out iax1, as it is no DSA")

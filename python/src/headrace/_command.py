@@ -21,15 +21,18 @@ _EXIT_FAILED = 1
 def main() -> None:
     """Run the command line and end the process."""
     stdout = sys.stdout
-    if stdout is None:
-        _complain("stdout is closed", "direct it to a file")
-        os._exit(_EXIT_FAILED)
-    collected = None if stdout.isatty() else io.StringIO()
+    collected = None if stdout is not None and stdout.isatty() else io.StringIO()
     if collected is not None:
         sys.stdout = collected
     from headrace.cli import run  # noqa: PLC0415 - Its loading is part of the work.
 
     code = run()
+    if stdout is None:
+        # Who prints nothing, such as the command that 'headrace emulate' becomes, needs none.
+        if collected is not None and collected.getvalue():
+            _complain("stdout is closed", "direct it to a file")
+            code = code or _EXIT_FAILED
+        os._exit(code)
     try:
         if collected is not None:
             stdout.buffer.write(collected.getvalue().encode(stdout.encoding, "replace"))

@@ -56,6 +56,10 @@ SCENARIO(thread_storm) {
 }
 
 SCENARIO(four_processes_one_killed) {
+  // How many descriptors of the first one were accepted: it is killed in the middle of its work.
+  auto* accepted = static_cast<unsigned*>(
+      ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  EXPECT(accepted != MAP_FAILED);
   pid_t children[4] = {};
   for (int i = 0; i < 4; ++i) {
     children[i] = ::fork();
@@ -66,13 +70,18 @@ SCENARIO(four_processes_one_killed) {
       // Submits for ever, never looks at what became of it.
       static Record records[16];
       for (unsigned n = 0;; ++n) {
-        static_cast<void>(enqcmd(portal, noop(records[n % 16])));
+        if (enqcmd(portal, noop(records[n % 16])))
+          __atomic_fetch_add(accepted, 1, __ATOMIC_RELAXED);
       }
     }
     copy_many(portal, 1500, static_cast<unsigned char>(i));
     std::_Exit(0);
   }
-  ::usleep(50'000);
+  const double limit = seconds() + 20;
+  while (__atomic_load_n(accepted, __ATOMIC_RELAXED) < 64) {
+    ::sched_yield();
+    EXPECT(seconds() < limit);
+  }
   EXPECT(::kill(children[0], SIGKILL) == 0);
   for (int i = 0; i < 4; ++i) {
     int ended = 0;

@@ -4,6 +4,8 @@
 #include <dlfcn.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <x86intrin.h>
@@ -21,6 +23,43 @@ SCENARIO(dedicated_queue) {
     movdir64b(static_cast<char*>(portal) + i % 64 * 64, descriptor);
     EXPECT(wait(record) == DSA_COMP_SUCCESS);
   }
+  return 0;
+}
+
+// No engine can be had: that is said once, and each submission is answered as by a WQ that is off.
+SCENARIO(no_thread_for_an_engine) {
+  // By raw system calls, or the preload would make its connection while there are threads.
+  const auto map_silently = [](const char* name) {
+    const long file = ::syscall(SYS_openat, AT_FDCWD, portal_path(name).c_str(), O_RDWR);
+    const long page = ::syscall(SYS_mmap, nullptr, 4096, PROT_NONE, MAP_SHARED, file, 0);
+    EXPECT(file >= 0 && page != -1);
+    return reinterpret_cast<void*>(page);
+  };
+  void* shared = map_silently("wq0.0");
+  void* dedicated = map_silently("wq0.1");
+  // Root is above the limit. Whoever changed its user may not read its own maps, unless it says so.
+  EXPECT(::geteuid() != 0 || ::setresuid(65534, 65534, 65534) == 0);
+  EXPECT(::prctl(PR_SET_DUMPABLE, 1) == 0);
+  const rlimit none{0, 0};
+  EXPECT(::setrlimit(RLIMIT_NPROC, &none) == 0);
+  int said[2];
+  EXPECT(::pipe(said) == 0);
+  const int kept = ::dup(STDERR_FILENO);
+  EXPECT(::dup2(said[1], STDERR_FILENO) == STDERR_FILENO);
+  Record record{};
+  const Descriptor descriptor = noop(record);
+  for (int i = 0; i < 100; ++i) {
+    EXPECT(!enqcmd(shared, descriptor));
+    movdir64b(dedicated, descriptor);
+  }
+  EXPECT(record.status == 0);
+  EXPECT(::dup2(kept, STDERR_FILENO) == STDERR_FILENO);
+  ::close(said[1]);
+  char text[4096] = {};
+  EXPECT(::read(said[0], text, sizeof(text) - 1) > 0);
+  const std::string all = text;
+  EXPECT(all.find("headrace-dsa-trap: cannot start the engine threads") == 0);
+  EXPECT(all.find('\n') == all.size() - 1);
   return 0;
 }
 

@@ -4,7 +4,9 @@
 // without one. One device: wq0.0 shared with 16 entries, wq0.1 dedicated. Exits as CMD did; 1 with
 // a sentence if CMD left an entry in use.
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,10 +16,8 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
-#include <thread>
 
 #include "emu/device/device.hpp"
-#include "headrace/base/atomic.hpp"
 
 namespace {
 
@@ -91,17 +91,16 @@ int main(int argc, char** argv) {
     ::_exit(127);
   }
   // The launcher's duty: entries of the dead are given back while others go on.
-  Atomic<bool> done{false};
-  std::thread reaper([&] {
-    while (!done.load_relaxed()) {  // relaxed: a flag alone.
-      control.reap();
-      ::usleep(20'000);
-    }
-  });
+  pollfd watched{
+      .fd = static_cast<int>(::syscall(SYS_pidfd_open, child, 0)), .events = POLLIN, .revents = 0};
+  if (watched.fd < 0) end("the program cannot be watched");
+  constexpr int kReapEveryMs = 20;
+  do {
+    control.reap();
+  } while (::poll(&watched, 1, kReapEveryMs) == 0);
+  ::close(watched.fd);
   int ended = 0;
   ::waitpid(child, &ended, 0);
-  done.store_relaxed(true);  // relaxed: as above.
-  reaper.join();
   control.reap();
   const std::uint32_t left =
       control.occupancy(DeviceId(0), QueueId(0)) + control.occupancy(DeviceId(0), QueueId(1));

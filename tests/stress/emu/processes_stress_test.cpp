@@ -2,7 +2,9 @@
 // Two processes on the same registers; one is killed at some instant. The other one finishes, and
 // nothing of the dead one stays behind.
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,6 +12,7 @@
 #include <thread>
 
 #include "emu/device/device.hpp"
+#include "emu/device/registers.hpp"
 #include "headrace/base/atomic.hpp"
 #include "headrace/base/random.hpp"
 #include "support/emulator.hpp"
@@ -45,7 +48,7 @@ Control make_control(std::span<std::byte> memory, const DeviceConfig& device) {
 [[noreturn]] void submit_for_ever(std::span<std::byte> memory) {
   auto client = Client::attach(memory, process_memory());
   if (!client) ::_exit(2);
-  (*client)->start();
+  if (!(*client)->start()) ::_exit(2);
   Completions completions(8);
   std::vector<std::byte> source(8'000);
   std::vector<std::byte> target(source.size());
@@ -70,7 +73,7 @@ void kill_one_of_two(std::uint32_t engines, int rounds) {
     {
       auto client = Client::attach(memory, process_memory());
       ASSERT_TRUE(client);
-      (*client)->start();
+      ASSERT_TRUE((*client)->start());
       Completions completions(1);
       const std::uint64_t kill_at = random.below(60);
       for (std::uint64_t i = 0; i < 80; ++i) {
@@ -107,7 +110,7 @@ TEST(ProcessesStress, a_stopped_client_gives_up_the_only_engine) {
   if (other == 0) submit_for_ever(memory);
   auto client = Client::attach(memory, process_memory());
   ASSERT_TRUE(client);
-  (*client)->start();
+  ASSERT_TRUE((*client)->start());
   Completions completions(1);
   for (int i = 0; i < 20; ++i) {
     if (i % 2 == 0) ::kill(other, i % 4 == 0 ? SIGSTOP : SIGCONT);
@@ -134,7 +137,7 @@ TEST(ProcessesStress, a_written_descriptor_runs_in_the_process_that_wrote_it) {
   if (child == 0) {
     auto client = Client::attach(memory, process_memory());
     if (!client) ::_exit(2);
-    (*client)->start();
+    if (!(*client)->start()) ::_exit(2);
     if (::write(ready[1], "x", 1) != 1) ::_exit(3);
     ::pause();
     ::_exit(0);
@@ -214,6 +217,161 @@ TEST(ProcessesStress, a_child_forked_while_its_parent_attaches_attaches_too) {
   parent.join();
 }
 
+/// What a client does while another one writes over the registers: whatever it is answered, its
+/// memory holds what it and its own descriptors wrote.
+int submit_until(const Atomic<std::uint32_t>& over, std::span<std::byte> memory, bool steps) {
+  auto attached = Client::attach(memory, process_memory());
+  if (!attached || !(*attached)->start()) return 2;
+  Client& client = **attached;
+  const auto submit = [&](int thread) {
+    struct {
+      std::array<std::byte, 4096> before{};
+      std::array<std::byte, 4096> target{};
+      std::array<std::byte, 4096> after{};
+    } room;
+    std::array<std::byte, 4096> source;
+    source.fill(static_cast<std::byte>(thread + 1));
+    Completions completions(3);
+    alignas(64) std::array<dsa::Descriptor, 2> list;
+    while (over.load_acquire() == 0) {
+      for (std::size_t i = 0; i < 3; ++i) completions.clear(i);
+      list[0] = completions.move(0, room.target, source);
+      list[1] = completions.noop(1);
+      const dsa::Descriptor batch = completions.batch(2, list);
+      if (!client.enqueue(kDevice, kQueue, batch)) continue;
+      const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(50);
+      while (completions.status(2) == 0 && std::chrono::steady_clock::now() < limit) {
+        if (steps) client.run_until_idle();  // Nobody else does, once the device was halted.
+        std::this_thread::yield();
+      }
+      if (completions.status(2) == 0) ::_exit(3);
+      for (const std::byte byte : room.before) {
+        if (byte != std::byte{0}) ::_exit(4);
+      }
+      for (const std::byte byte : room.after) {
+        if (byte != std::byte{0}) ::_exit(5);
+      }
+      if (completions.status(0) == 1 && room.target != source) ::_exit(6);
+    }
+  };
+  std::array<std::thread, 2> threads{std::thread(submit, 0), std::thread(submit, 1)};
+  for (std::thread& thread : threads) thread.join();
+  attached->reset();
+  return 0;
+}
+
+/// Writes over the registers, mostly those in use: what a stray pointer would, and what looks like
+/// something.
+void scribble(std::span<std::byte> memory, std::uint64_t seed, int count) {
+  Random random(seed);
+  const auto words = std::span(reinterpret_cast<Atomic<std::uint32_t>*>(memory.data()),
+                               memory.size() / sizeof(std::uint32_t));
+  const std::size_t device = offsetof(Registers, devices) / sizeof(std::uint32_t);
+  const std::size_t clients = offsetof(Registers, clients) / sizeof(std::uint32_t);
+  for (int i = 0; i < count; ++i) {
+    const std::uint64_t where = random.below(4);
+    const std::size_t at =
+        where == 0   ? random.below(words.size())
+        : where == 1 ? clients + random.below(3 * sizeof(ClientRegisters) / sizeof(std::uint32_t))
+                     : device + random.below(sizeof(DeviceRegisters) / sizeof(std::uint32_t));
+    constexpr std::array<std::uint32_t, 6> kTypical{0, 1, 2, 3, 129, ~0U};
+    words[at].store_relaxed(random.chance(1, 2) ? kTypical[random.below(kTypical.size())]
+                                                : static_cast<std::uint32_t>(random()));
+    // A WQ that is on, now and then, or nothing would be submitted.
+    if (i % 8 == 0) {
+      QueueRegisters& queue =
+          reinterpret_cast<Registers*>(memory.data())->devices[0].queues[kQueue.value()];
+      reinterpret_cast<Registers*>(memory.data())
+          ->devices[0]
+          .phase.store_relaxed(PhaseWord::make(1, 1).bits);
+      queue.phase.store_relaxed(PhaseWord::make(1, 1).bits);
+      queue.mode.store_relaxed(static_cast<std::uint32_t>(dsa::QueueMode::shared));
+      queue.batch_max.store_relaxed(32);
+    }
+    if (i % 1024 == 0) std::this_thread::yield();
+  }
+}
+
+void scribble_over(EmulatorConfig config) {
+  config.devices = {one_queue({.size = 16, .engines = 2})};
+  const std::span<std::byte> memory = shared_memory();
+  auto made = Control::create(memory, config);
+  ASSERT_TRUE(made);
+  Control control = *made;
+  ASSERT_TRUE(control.enable_device(kDevice));
+  ASSERT_TRUE(control.enable_queue(kDevice, kQueue));
+  void* page = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  auto& over = *new (page) Atomic<std::uint32_t>;
+  std::array<pid_t, 2> clients{};
+  for (pid_t& client : clients) {
+    client = ::fork();
+    if (client == 0) {
+      ::alarm(100);
+      ::_exit(submit_until(over, memory, config.run_in_submission));
+    }
+  }
+  const auto accepted = [&] { return control.statistics().devices[0].queues[0].accepted_count; };
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (accepted() < 100 && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
+  const pid_t scribbler = ::fork();
+  if (scribbler == 0) {
+    ::alarm(100);
+    scribble(memory, test::seed(), 1'000'000);
+    ::_exit(0);
+  }
+  // The controller lives on as well.
+  int status = -1;
+  Completions completions(1);
+  while (::waitpid(scribbler, &status, WNOHANG) == 0) {
+    static_cast<void>(control.statistics());
+    static_cast<void>(control.config(kDevice));
+    static_cast<void>(control.reap());
+    static_cast<void>(control.submit_for(clients[0], kDevice, kQueue, dsa::Descriptor{},
+                                         std::chrono::milliseconds(1)));
+    static_cast<void>(control.open_queue(kDevice, kQueue));
+  }
+  EXPECT_EQ(status, 0);
+  over.store_release(1);
+  // What is outstanding ends with a reset, as ever.
+  for (const pid_t client : clients) {
+    status = -1;
+    pollfd ended{.fd = static_cast<int>(::syscall(SYS_pidfd_open, client, 0)),
+                 .events = POLLIN,
+                 .revents = 0};
+    for (int tries = 0; tries < 100; ++tries) {
+      control.reset(kDevice);
+      if (::poll(&ended, 1, 100) == 0) continue;
+      ::waitpid(client, &status, 0);
+      break;
+    }
+    ::close(ended.fd);
+    if (status == -1) {
+      ::kill(client, SIGKILL);
+      ::waitpid(client, nullptr, 0);
+    }
+    EXPECT_EQ(status, 0) << (WIFSIGNALED(status) ? "killed by a signal" : "");
+  }
+  ::munmap(memory.data(), memory.size());
+}
+
+TEST(ProcessesStress, a_client_that_writes_over_the_registers_costs_the_others_answers_only) {
+  scribble_over({});
+}
+
+TEST(ProcessesStress, writing_over_the_registers_of_a_paced_device_costs_answers_only) {
+  EmulatorConfig config;
+  config.pace = {.latency_ns = 20'000, .bytes_per_second = 10'000'000'000};
+  scribble_over(config);
+}
+
+TEST(ProcessesStress, writing_over_the_registers_of_deterministic_clients_costs_answers_only) {
+  EmulatorConfig config;
+  config.schedule = Schedule::deterministic;
+  config.run_in_submission = true;
+  config.seed = 3;
+  scribble_over(config);
+}
+
 TEST(ProcessesStress, a_hundred_clients_share_a_queue) {
   const std::span<std::byte> memory = shared_memory();
   Control control = make_control(memory, one_queue({.size = 32, .engines = 2}));
@@ -224,7 +382,7 @@ TEST(ProcessesStress, a_hundred_clients_share_a_queue) {
       ::alarm(60);
       auto client = Client::attach(memory, process_memory());
       if (!client) ::_exit(2);
-      (*client)->start();
+      if (!(*client)->start()) ::_exit(2);
       Completions completions(1);
       for (int round = 0; round < 20; ++round) {
         completions.clear(0);

@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
 #include <thread>
 #include <vector>
 
+#include "headrace/base/atomic.hpp"
 #include "support/emulator.hpp"
 
 namespace headrace::emu {
@@ -74,13 +76,57 @@ TEST(Device, a_disabled_queue_answers_with_retry) {
 }
 
 TEST(Device, a_halted_device_completes_nothing_until_reset_and_then_aborts) {
-  auto device = make(one_queue());
+  // Steps, so that nothing completes by chance before the halt, and that "nothing" can be waited
+  // for.
+  DeviceOptions options;
+  options.schedule = Schedule::deterministic;
+  Completions completions(3);
+  std::vector<std::byte> source(1 << 20, std::byte{7});
+  std::vector<std::byte> target(source.size());
+  auto device = make(one_queue({.engines = 2}), std::move(options));
+  // One that waits behind one that is half done.
+  ASSERT_TRUE(device->portal(kDevice, kQueue).submit(completions.move(0, target, source)));
+  while (target.front() == std::byte{0}) ASSERT_TRUE(device->client().step());
+  ASSERT_TRUE(device->portal(kDevice, kQueue).submit(completions.noop(1)));
   device->control().halt(kDevice);
-  Completions completions(1);
-  EXPECT_FALSE(device->portal(kDevice, kQueue).submit(completions.noop(0)));
+  EXPECT_FALSE(device->portal(kDevice, kQueue).submit(completions.noop(2)));
+  device->client().run_until_idle();
+  EXPECT_EQ(completions.status(0), 0);
+  EXPECT_EQ(completions.status(1), 0);
+  EXPECT_EQ(device->control().occupancy(kDevice, kQueue), 2U);
+  EXPECT_EQ(target.back(), std::byte{0});
   device->control().reset(kDevice);
-  EXPECT_TRUE(device->portal(kDevice, kQueue).submit(completions.noop(0)));
-  EXPECT_EQ(completions.await(0), 1);
+  EXPECT_EQ(completions.status(0), 0xff);
+  EXPECT_EQ(completions.status(1), 0xff);
+  EXPECT_EQ(device->control().occupancy(kDevice, kQueue), 0U);
+  EXPECT_EQ(target.back(), std::byte{0});
+  ASSERT_TRUE(device->portal(kDevice, kQueue).submit(completions.noop(2)));
+  device->client().run_until_idle();
+  EXPECT_EQ(completions.status(2), 1);
+}
+
+TEST(Device, a_halt_stops_the_engine_threads_and_a_reset_sets_them_free) {
+  Atomic<std::uint32_t> halted;
+  DeviceOptions options;
+  options.faults.rules[0] = {.kind = FaultKind::halt, .nth = 1};
+  options.faults.rule_count = 1;
+  options.trace = [&](const TraceEvent& event) {
+    if (event.kind == TraceKind::control) halted.fetch_add_relaxed(1);  // a flag alone
+  };
+  Completions completions(2);
+  auto device = make(one_queue(), std::move(options));
+  ASSERT_TRUE(device->portal(kDevice, kQueue).submit(completions.noop(0)));
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (halted.load_relaxed() == 0) {  // as above
+    ASSERT_LT(std::chrono::steady_clock::now(), limit);
+    std::this_thread::yield();
+  }
+  EXPECT_FALSE(device->portal(kDevice, kQueue).submit(completions.noop(1)));
+  device->control().reset(kDevice);
+  // Had it been completed meanwhile, its record would say so.
+  EXPECT_EQ(completions.await(0), 0xff);
+  ASSERT_TRUE(device->portal(kDevice, kQueue).submit(completions.noop(1)));
+  EXPECT_EQ(completions.await(1), 1);
 }
 
 }  // namespace

@@ -45,7 +45,9 @@ def program_path() -> Path:
 def emulate(
     command: Annotated[
         list[str],
-        typer.Argument(metavar="CMD...", help="What to run, after '--'.", show_default=False),
+        typer.Argument(
+            metavar="CMD", help="What to run, after '--', and its arguments.", show_default=False
+        ),
     ],
     devices: Annotated[
         str | None,
@@ -97,7 +99,7 @@ def emulate(
         typer.Option(
             metavar="LATENCY,RATE",
             help="Completions delayed to a model, for example 2us,30GB/s; as fast as it goes if "
-            "not given.",
+            "not given. Not with --seed.",
         ),
     ] = None,
     stats: Annotated[
@@ -124,7 +126,8 @@ def emulate(
 
     CMD sees /dev/dsa, /sys/bus/dsa and the driver as on a machine that has the devices; its exit
     code, signals, stdin and stdout pass through. The emulation ends with CMD: what CMD left running
-    is ended, too. CMD must be dynamically linked.
+    is ended, too. CMD must be dynamically linked. What this machine lacks for it is said before CMD
+    starts.
 
     Example: headrace emulate --wq shared --stats stats.json -- accel-config list
     """

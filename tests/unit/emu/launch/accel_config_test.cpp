@@ -83,8 +83,6 @@ TEST(AccelConfig, EachFieldSaysWhatIsAllowed) {
               HasSubstr("priority: 16 is out of range; use a whole number from 0 to 15"));
   EXPECT_THAT(refusal(replaced("\"priority\":10", "\"priority\":0")), HasSubstr("use 1 to 15"));
   EXPECT_THAT(refusal(replaced("\"name\":\"app\"", "\"name\":\"\"")), HasSubstr("name:"));
-  EXPECT_THAT(refusal(replaced("\"type\":\"user\"", "\"type\":\"kernel\"")),
-              HasSubstr("type: 'kernel' is not emulated"));
   EXPECT_THAT(refusal(replaced("\"driver_name\":\"user\"", "\"driver_name\":\"dmaengine\"")),
               HasSubstr("driver_name: 'dmaengine'"));
   EXPECT_THAT(refusal(replaced("\"group_id\":0", "\"group_id\":1")),
@@ -93,13 +91,40 @@ TEST(AccelConfig, EachFieldSaysWhatIsAllowed) {
               HasSubstr("colour: there is no such field; use one of ats_disable,"));
 }
 
+TEST(AccelConfig, WhatIsNotEmulatedIsLeftOutAndTold) {
+  const auto config = parse_accel_config(
+      R"([{"dev":"dsa0","groups":[
+            {"dev":"group0.0","grouped_workqueues":[
+               {"dev":"wq0.0","mode":"dedicated","size":100,"group_id":0,"priority":10,
+                "type":"kernel","driver_name":"dmaengine","name":"dmaengine"},
+               {"dev":"wq0.1","mode":"dedicated","size":100,"group_id":0,"priority":10,
+                "type":"user","driver_name":"user","name":"app"}],
+             "grouped_engines":[{"dev":"engine0.0","group_id":0}]},
+            {"dev":"group0.1","grouped_workqueues":[
+               {"dev":"wq0.2","mode":"dedicated","size":8,"type":"mdev","driver_name":"mdev"}]}]},
+          {"dev":"iax1","groups":[{"dev":"group1.0","grouped_workqueues":[{"dev":"wq1.0"}]}]}])",
+      "C.json");
+  ASSERT_TRUE(config) << config.error().message();
+  ASSERT_EQ(config->devices.size(), 1U);
+  EXPECT_EQ(config->devices[0].queues[0].size, 0U);
+  EXPECT_EQ(config->devices[0].queues[1].name, "app");
+  EXPECT_THAT(config->left_out,
+              ::testing::ElementsAre(
+                  "'C.json', [0].groups[0].grouped_workqueues[0]: left out wq0.0, as it is of type "
+                  "kernel and WQs of type user are emulated",
+                  "'C.json', [0].groups[1].grouped_workqueues[0]: left out wq0.2, as it is of type "
+                  "mdev and WQs of type user are emulated",
+                  "'C.json', [1]: left out iax1, as it is no DSA and DSAs are emulated"));
+}
+
 TEST(AccelConfig, TheWholeIsJudgedToo) {
   EXPECT_THAT(refusal("["), HasSubstr("read the configuration 'C.json': line 1 is not JSON"));
   EXPECT_THAT(refusal(""), HasSubstr("not JSON"));
   EXPECT_THAT(refusal("{}"), HasSubstr("no list of devices"));
   EXPECT_THAT(refusal("[]"), HasSubstr("no list of devices"));
   EXPECT_THAT(refusal("[1]"), HasSubstr("[0]: it is no object"));
-  EXPECT_THAT(refusal(R"([{"dev":"iax1"}])"), HasSubstr("[0].dev: 'iax1' is no device"));
+  EXPECT_THAT(refusal(R"([{"dev":"iax1"}])"), HasSubstr("the whole: it has no DSA"));
+  EXPECT_THAT(refusal(R"([{"dev":"iaxx"}])"), HasSubstr("[0].dev: 'iaxx' is no device"));
   EXPECT_THAT(refusal(R"([{"dev":"dsa16"}])"), HasSubstr("use dsa0 to dsa15"));
   EXPECT_THAT(refusal(R"([{"dev":"dsa0"},{"dev":"dsa0"}])"), HasSubstr("[1].dev: dsa0 is there"));
   EXPECT_THAT(refusal(R"([{"dev":"dsa0","groups":{}}])"), HasSubstr("groups: it is no list"));

@@ -36,8 +36,6 @@ TEST(Options, EveryOneIsRead) {
                               "18446744073709551615",
                               "--faults",
                               "f.toml",
-                              "--pace",
-                              "1.5us,30GB/s",
                               "--stats",
                               "s",
                               "--trace",
@@ -53,8 +51,6 @@ TEST(Options, EveryOneIsRead) {
   EXPECT_EQ(options->queue_name, "app");
   EXPECT_EQ(options->engine_count, 2U);
   EXPECT_EQ(options->seed, ~std::uint64_t{0});
-  EXPECT_EQ(options->pace.latency_ns, 1500U);
-  EXPECT_EQ(options->pace.bytes_per_second, 30'000'000'000U);
   EXPECT_TRUE(options->refuse_mmap);
   EXPECT_TRUE(options->force_access_trap);
   EXPECT_FALSE(options->help);
@@ -83,16 +79,26 @@ TEST(Options, WhatIsWrongIsSaidInOneSentence) {
   EXPECT_THAT(refusal({"--"}), HasSubstr("no command"));
   EXPECT_THAT(refusal({"--config", "c", "--wq", "both", "x"}),
               HasSubstr("--wq cannot be given with --config"));
+  EXPECT_THAT(refusal({"--wq", "shared", "--wq-name", "dpdk_x", "x"}),
+              HasSubstr("--wq-name: 'dpdk_x' would name no WQ"));
+  EXPECT_TRUE(parse({"--wq", "both", "--wq-name", "dpdk_x", "x"}));
+  EXPECT_THAT(refusal({"--seed", "1", "--pace", "2us,30GB/s", "x"}),
+              HasSubstr("--pace has no effect with --seed"));
   // Whether the number is the file's is judged when the file is read.
   EXPECT_EQ(parse({"--config", "c", "--devices", "8", "x"})->device_count, 8U);
 }
 
 TEST(Options, APaceHasATimeAndARate) {
+  const auto options = parse({"--pace", "1.5us,30GB/s", "x"});
+  ASSERT_TRUE(options) << options.error().cause;
+  EXPECT_EQ(options->pace.latency_ns, 1500U);
+  EXPECT_EQ(options->pace.bytes_per_second, 30'000'000'000U);
   EXPECT_EQ(parse_pace("0,0")->latency_ns, 0U);
   EXPECT_EQ(parse_pace("2ms,1MB/s")->latency_ns, 2'000'000U);
   EXPECT_EQ(parse_pace("2ms,1MB/s")->bytes_per_second, 1'000'000U);
-  for (const char* text : {"", ",", "2us", "2us,", "us,1GB/s", "-1us,1GB/s", "1us,0.5B/s", "nan,1",
-                           "inf,1", "11s,1", "1us,1GB/s,", "1 us,1GB/s", "1us,1GiB/s"}) {
+  for (const char* text :
+       {"", ",", "2us", "2us,", "us,1GB/s", "-1us,1GB/s", "1us,0.5B/s", "nan,1", "inf,1", "11s,0",
+        "1us,1GB/s,", "1 us,1GB/s", "1us,1GiB/s", "2,30GB/s", "2us,30"}) {
     EXPECT_FALSE(parse_pace(text)) << text;
   }
 }

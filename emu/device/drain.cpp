@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emu/device/drain.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "emu/platform/wait.hpp"
+
+namespace headrace::emu {
+namespace {
+
+using std::chrono::nanoseconds;
+constexpr nanoseconds kLookEvery = std::chrono::milliseconds(1);
+/// Of the deterministic schedule, as emu/device/runner.cpp has it for delays.
+constexpr nanoseconds kStep = std::chrono::microseconds(1);
+constexpr std::uint64_t kReapEveryNs = 20'000'000;
+
+/// Whether the engines have finished whatever they were about when the entries ran out: an entry
+/// is given back just before the record is written.
+class EngineWatch {
+ public:
+  explicit EngineWatch(const DeviceRegisters& device) : device_(device) {
+    for (std::size_t i = 0; i < kEngineMax; ++i) {
+      // edge: emu-engine (acquire)
+      held_[i] = device.engines[i].holder.load_acquire() != kNobody;
+      turns_[i] = device.engines[i].turn.load_relaxed();  // read after the holder
+    }
+  }
+  [[nodiscard]] bool passed() {
+    for (std::size_t i = 0; i < kEngineMax; ++i) {
+      if (!held_[i]) continue;
+      // edge: emu-engine (acquire)
+      const bool free = device_.engines[i].holder.load_acquire() == kNobody;
+      // edge: emu-turn (acquire)
+      if (free || device_.engines[i].turn.load_acquire() != turns_[i]) held_[i] = false;
+    }
+    return std::none_of(held_.begin(), held_.end(), [](bool held) { return held; });
+  }
+
+ private:
+  const DeviceRegisters& device_;
+  std::array<bool, kEngineMax> held_{};
+  std::array<std::uint64_t, kEngineMax> turns_{};
+};
+
+/// Whether no client is giving a completion that was on its way when the entries ran out. The dead
+/// have no place any more.
+bool none_completing(const Registers& registers) {
+  return std::none_of(registers.clients.begin(), registers.clients.end(),
+                      [](const ClientRegisters& client) {
+                        // edge: emu-client (acquire)
+                        if (!PlaceWord{client.place.load_acquire()}.taken()) return false;
+                        // edge: emu-completing (acquire)
+                        return client.completing.load_acquire() != 0;
+                      });
+}
+
+/// Waits until `idle` says so.
+template <typename Idle>
+bool await(Registers& registers, DeviceRegisters& device, bool deterministic,
+           const std::function<bool()>& step, nanoseconds wait_max, Idle idle) {
+  if (deterministic) {
+    // Nobody works while we wait: time goes by in the steps that we take. What is left ends as
+    // aborted in those to come.
+    for (nanoseconds::rep left = wait_max / kStep; left > 0 && step && !idle(); --left) {
+      if (!step()) break;
+    }
+    return idle();
+  }
+  const std::uint64_t begun = platform::now_ns();
+  const std::uint64_t limit =
+      begun + static_cast<std::uint64_t>(std::max<std::int64_t>(0, wait_max.count()));
+  std::uint64_t reaped = begun;
+  while (true) {
+    // edge: emu-released (acquire)
+    const std::uint32_t released = device.released.load_acquire();
+    if (idle()) return true;
+    const std::uint64_t now = platform::now_ns();
+    if (now >= limit) return false;
+    if (now - reaped >= kReapEveryNs) {
+      reap_clients(registers);
+      reaped = now;
+    }
+    device.waiter_count.fetch_add_relaxed(1);  // the wait is bounded: a lost wake costs 1 ms
+    platform::sleep_on(device.released, released,
+                       std::min<nanoseconds>(kLookEvery, nanoseconds(limit - now)));
+    device.waiter_count.fetch_sub_relaxed(1);  // as above
+  }
+}
+
+}  // namespace
+
+bool await_queues(Registers& registers, DeviceRegisters& device, bool deterministic,
+                  const std::function<bool()>& step, nanoseconds wait_max,
+                  std::uint32_t queue_mask) {
+  const std::uint64_t begun = platform::now_ns();
+  // A halted device ends nothing before it is reset.
+  const auto halted = [&device] {
+    return load_phase(device.phase).phase() == static_cast<std::uint32_t>(DevicePhase::halted);
+  };
+  const bool empty = await(registers, device, deterministic, step, wait_max, [&] {
+    if (halted()) return true;
+    for (std::uint32_t q = 0; q < kQueueMax; ++q) {
+      if ((queue_mask >> q & 1U) != 0 && device.queues[q].entries.occupancy() != 0) return false;
+    }
+    return true;
+  });
+  if (!empty || halted()) return false;
+  EngineWatch watch(device);
+  const auto spent = nanoseconds(platform::now_ns() - begun);
+  return await(registers, device, deterministic, step, std::max(wait_max - spent, kLookEvery),
+               [&] { return halted() || (watch.passed() && none_completing(registers)); });
+}
+
+}  // namespace headrace::emu

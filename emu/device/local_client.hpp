@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// LocalClient: what a Client is made of. It takes submissions; its workshops run them.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "emu/device/device.hpp"
+#include "emu/device/registers.hpp"
+#include "emu/device/runner.hpp"
+#include "headrace/base/mutex.hpp"
+#include "headrace/base/random.hpp"
+
+namespace headrace::emu {
+
+class Workshop;
+
+/// Threading: shared.
+class LocalClient final : public Client {
+ public:
+  LocalClient(const OpenRegisters& opened, Owner owner, Memory& memory, ClientOptions options);
+  ~LocalClient() override;
+
+  Result<void> start() override;
+  bool enqueue(DeviceId device, QueueId queue, const dsa::Descriptor& descriptor) noexcept override;
+  void store(DeviceId device, QueueId queue, const dsa::Descriptor& descriptor) noexcept override;
+  void run_until_idle() override;
+  bool step() override;
+  void tell(const TraceEvent& event) override { surroundings_.tell(event); }
+
+  void forget() noexcept { forgotten_ = true; }
+
+  // For the workshops.
+  /// Takes what the controller posted for `device`, if anything.
+  void serve_mailbox(std::uint32_t device) noexcept;
+  [[nodiscard]] const Terms& terms() const { return surroundings_.terms; }
+  [[nodiscard]] ClientRegisters& place() { return registers_.clients[client_index_of(owner_)]; }
+  [[nodiscard]] Registers& registers() { return registers_; }
+  [[nodiscard]] Surroundings& surroundings() { return surroundings_; }
+  [[nodiscard]] Owner owner() const { return owner_; }
+
+ private:
+  enum class Taken : std::uint8_t { accepted, full, refused };
+  Taken submit(std::uint32_t device, std::uint32_t queue, const dsa::Descriptor& descriptor,
+               dsa::QueueMode mode, Origin origin, MailboxRegisters* mailbox) noexcept;
+  void trace(TraceKind kind, std::uint32_t device, std::uint32_t queue, std::uint64_t sequence,
+             const dsa::Descriptor& descriptor) noexcept;
+
+  Registers& registers_;
+  const Owner owner_;
+  Surroundings surroundings_;
+  std::vector<std::unique_ptr<Workshop>> workshops_;  // One per device.
+  Mutex step_mutex_;
+  Random chance_ HEADRACE_GUARDED_BY(step_mutex_);
+  bool forgotten_ = false;
+};
+
+}  // namespace headrace::emu

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// Submissions by write(), at both ends: the controller posts a descriptor in the mailbox of the
+// client that wrote it, and waits; the client takes it as if it had come through a portal.
+#include <algorithm>
+#include <cstring>
+
+#include "emu/device/local_client.hpp"
+#include "emu/platform/wait.hpp"
+
+namespace headrace::emu {
+
+using std::chrono::nanoseconds;
+
+namespace {
+/// Whoever waits for a write() looks this often whether that still makes sense.
+constexpr nanoseconds kLookEvery = std::chrono::milliseconds(50);
+}  // namespace
+
+void LocalClient::serve_mailbox(std::uint32_t device) noexcept {
+  MailboxRegisters& mailbox = place().mailbox;
+  std::uint32_t state = MailboxRegisters::posted;
+  // edge: emu-mailbox (acq_rel)
+  if (!mailbox.state.compare_exchange_acq_rel(state, MailboxRegisters::running)) return;
+  // Relaxed: published by the state.
+  const std::uint32_t queue = mailbox.queue.load_relaxed();
+  std::array<std::uint64_t, 8> words{};
+  for (std::size_t i = 0; i < words.size(); ++i) words[i] = mailbox.descriptor[i].load_relaxed();
+  dsa::Descriptor descriptor;
+  std::memcpy(&descriptor, words.data(), sizeof words);
+  // It may have been for the former holder of this place, whose addresses are none of ours.
+  const bool for_us = mailbox.owner.load_relaxed() == owner_ && queue < kQueueMax;
+  QueueRegisters& registers = registers_.devices[device].queues[for_us ? queue : 0];
+  const auto mode = static_cast<dsa::QueueMode>(registers.mode.load_relaxed());  // as above
+  const Taken taken = for_us
+                          ? submit(device, queue, descriptor, mode, Origin::kernel_write, &mailbox)
+                          : Taken::refused;
+  if (taken == Taken::accepted) {
+    registers.written_count.fetch_add_relaxed(1);  // a statistic
+    return;
+  }
+  state = MailboxRegisters::running;
+  const std::uint32_t then =
+      taken == Taken::full ? MailboxRegisters::posted : MailboxRegisters::refused;
+  // edge: emu-mailbox (acq_rel)
+  if (!mailbox.state.compare_exchange_acq_rel(state, then)) {
+    state = MailboxRegisters::left;
+    mailbox.state.compare_exchange_acq_rel(state, MailboxRegisters::free);
+  }
+  platform::wake(mailbox.state, kClientMax);
+}
+
+Result<void> Control::submit_for(std::int32_t process_id, DeviceId device, QueueId queue,
+                                 const dsa::Descriptor& descriptor, nanoseconds wait_max,
+                                 const std::function<bool()>& is_over) {
+  const std::string tried = "submit a descriptor by write() for process " +
+                            std::to_string(process_id) + " to " + queue_name(device, queue);
+  if (descriptor.opcode == static_cast<std::uint8_t>(dsa::Opcode::batch)) {
+    return fail(Code::invalid_argument, tried, "a batch cannot be written",
+                "map the portal, or submit its descriptors one by one");
+  }
+  const std::uint64_t limit =
+      platform::now_ns() + static_cast<std::uint64_t>(std::max<std::int64_t>(0, wait_max.count()));
+  for (std::uint32_t index = 0; index < kClientMax; ++index) {
+    ClientRegisters& client = registers_->clients[index];
+    // edge: emu-client (acquire)
+    const PlaceWord place{client.place.load_acquire()};
+    if (place.process_id() != process_id) continue;
+    const Owner owner = owner_of(index, place.incarnation());
+    if (is_dead(*registers_, owner)) continue;
+    MailboxRegisters& mailbox = client.mailbox;
+    bool posted = false;
+    while (true) {
+      std::uint32_t state = MailboxRegisters::free;
+      // edge: emu-ready (acquire)
+      if (!posted && client.ready.load_acquire() == owner) {
+        // edge: emu-mailbox (acq_rel)
+        if (mailbox.state.compare_exchange_acq_rel(state, MailboxRegisters::filling)) {
+          // Relaxed: published by the state.
+          mailbox.owner.store_relaxed(owner);
+          mailbox.device.store_relaxed(device.value());
+          mailbox.queue.store_relaxed(queue.value());
+          std::array<std::uint64_t, 8> words{};
+          std::memcpy(words.data(), &descriptor, sizeof words);
+          for (std::size_t i = 0; i < words.size(); ++i) {
+            mailbox.descriptor[i].store_relaxed(words[i]);
+          }
+          mailbox.state.store_release(MailboxRegisters::posted);  // edge: emu-mailbox (release)
+          posted = true;
+          ring(client, device.value());
+          continue;
+        }
+      } else if (posted) {
+        state = mailbox.state.load_acquire();  // edge: emu-mailbox (acquire)
+        if (state == MailboxRegisters::finished || state == MailboxRegisters::refused) {
+          mailbox.state.store_release(MailboxRegisters::free);  // edge: emu-mailbox (release)
+          platform::wake(mailbox.state, kClientMax);
+          if (state == MailboxRegisters::finished) return {};
+          return fail(Code::closed, tried, "the WQ is not enabled", "enable it first");
+        }
+      }
+      const std::uint64_t now = platform::now_ns();
+      if (now >= limit || is_dead(*registers_, owner) || (is_over && is_over())) {
+        if (posted) {
+          // Taken back if nobody has begun; what runs already is finished into nothing.
+          state = MailboxRegisters::posted;
+          // edge: emu-mailbox (acq_rel)
+          if (!mailbox.state.compare_exchange_acq_rel(state, MailboxRegisters::free)) {
+            state = MailboxRegisters::running;
+            mailbox.state.compare_exchange_acq_rel(state, MailboxRegisters::left);
+          }
+        }
+        return fail(Code::closed, tried, "the process did not run it in time or is gone",
+                    "look whether it is stopped");
+      }
+      platform::sleep_on(mailbox.state, state,
+                         std::min<nanoseconds>(kLookEvery, nanoseconds(limit - now)));
+    }
+  }
+  return fail(Code::closed, tried, "the process has no connection to the devices",
+              "start it with 'headrace emulate'");
+}
+
+}  // namespace headrace::emu

@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emu/device/workshop.hpp"
+
+#include <algorithm>
+
+#include "emu/device/local_client.hpp"
+#include "emu/platform/wait.hpp"
+
+namespace headrace::emu {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// A worker looks this often for something new before it sleeps, with the processor told that it
+/// spins: short enough to cost nothing that one could measure.
+constexpr int kSpinMax = 1000;
+/// Sleep of a worker that has nothing to do. It is woken for work; this is for the case that the
+/// one who should have done so was killed in between.
+constexpr auto kIdleSleep = 10s;
+constexpr auto kEngineWait = 2ms;
+/// A holder that is dead or stopped loses its engine after this long.
+constexpr std::uint64_t kHolderPatienceNs = 100'000'000;
+/// A completion that is due this soon is waited for with the processor.
+constexpr std::uint64_t kSoonNs = 60'000;
+/// Tasks of more bytes than this take their worker away from the door.
+constexpr std::uint64_t kBriefBytes = 64 << 10;
+
+/// The word that says who is there to take what was pushed.
+namespace door {
+constexpr std::uint32_t kSleeper = 1;
+constexpr std::uint32_t kAttentive = 1U << 16U;
+constexpr std::uint32_t kToSleep = kSleeper - kAttentive;
+constexpr std::uint32_t sleepers(std::uint32_t word) {
+  return word & 0xffffU;
+}
+constexpr std::uint32_t attentive(std::uint32_t word) {
+  return word >> 16U;
+}
+}  // namespace door
+
+std::uint64_t bytes_of(const Task& task) {
+  std::uint64_t count = 0;
+  if (task.kind == TaskKind::members) {
+    for (std::uint32_t i = task.first; i < task.last; ++i) {
+      const dsa::Descriptor& one = task.batch->descriptors[i];
+      count += one.opcode == 0 ? 0 : one.xfer_size;
+    }
+  } else if (task.kind == TaskKind::single && task.slot.descriptor.opcode != 0) {
+    count = task.slot.descriptor.xfer_size;
+  }
+  return count;
+}
+
+}  // namespace
+
+Workshop::Workshop(LocalClient& client, std::uint32_t device)
+    : client_(client),
+      device_(device),
+      scheduler_(client.registers(), client.terms(), device, client.owner()) {
+  for (Worker& worker : workers_) {
+    worker.workshop = this;
+    worker.runner.emplace(client.surroundings(), scheduler_);
+  }
+  completer_.emplace(client.surroundings(), scheduler_);
+}
+
+Atomic<std::uint32_t>& Workshop::bell() {
+  return client_.place().doorbells[device_];
+}
+
+void Workshop::enter(void* worker) {
+  auto* self = static_cast<Worker*>(worker);
+  self->workshop->work(*self);
+}
+
+void Workshop::enter_completer(void* workshop) {
+  static_cast<Workshop*>(workshop)->complete_all();
+}
+
+Result<void> Workshop::start() {
+  if (started_.load_relaxed() != 0) return {};  // not called twice at once to any effect
+  int error = 0;
+  // First: without it nothing would complete.
+  if (client_.terms().pace.latency_ns != 0 && !client_.terms().deterministic()) {
+    error = start_completer();
+  }
+  if (error == 0) error = grow();
+  if (error == 0) return {};
+  return fail(
+      Code::capacity_exceeded, "start the engine threads of " + device_name(DeviceId(device_)),
+      "the system refused a thread",
+      "raise the limit of processes (ulimit -u, or pids.max of the container), or end some", error);
+}
+
+int Workshop::grow() noexcept {
+  std::uint32_t count = started_.load_relaxed();  // the exchange decides
+  while (count < workers_.size()) {
+    // edge: emu-workers (acq_rel)
+    if (!started_.compare_exchange_acq_rel(count, count + 1)) continue;
+    Worker& worker = workers_[count];
+    // edge: emu-door (acq_rel)
+    door_.fetch_add_acq_rel(door::kAttentive);
+    const int error = worker.thread.start("dsa-engine", &Workshop::enter, &worker);
+    if (error != 0) {
+      door_.fetch_sub_acq_rel(door::kAttentive);  // edge: emu-door (acq_rel)
+      // For a later try, unless one more was started meanwhile.
+      std::uint32_t expected = count + 1;
+      started_.compare_exchange_acq_rel(expected, count);  // edge: emu-workers (acq_rel)
+    }
+    return error;
+  }
+  return 0;
+}
+
+void Workshop::wake_one() noexcept {
+  bell().fetch_add_acq_rel(1);  // edge: emu-doorbell (acq_rel)
+  platform::wake(bell(), 1);
+}
+
+void Workshop::announce() noexcept {
+  // edge: emu-door (acq_rel)
+  const std::uint32_t word = door_.fetch_add_acq_rel(0);
+  if (door::attentive(word) == 0 && door::sleepers(word) != 0) wake_one();
+}
+
+void Workshop::stop() noexcept {
+  scheduler_.abandon();
+  ring(client_.place(), device_);
+  announce_release(scheduler_.device());
+  ring_completer();
+  for (Worker& worker : workers_) worker.thread.join();
+  completer_thread_.join();
+}
+
+void Workshop::forget() noexcept {
+  for (Worker& worker : workers_) worker.thread.forget();
+  completer_thread_.forget();
+}
+
+int Workshop::start_completer() {
+  if (completer_thread_.started()) return 0;
+  // Room for all that can be on its way: engines do not allocate.
+  {
+    constexpr std::uint32_t kRoomCount = kEntryMax + kBatchActiveMax * kBatchMax;
+    const Lock lock(pending_mutex_);
+    pending_.resize(kRoomCount);
+    empty_rooms_.clear();
+    due_.reserve(kRoomCount);
+    empty_rooms_.reserve(kRoomCount);
+    for (std::uint32_t room = kRoomCount; room > 0; --room) empty_rooms_.push_back(room - 1);
+  }
+  return completer_thread_.start("dsa-completer", &Workshop::enter_completer, this);
+}
+
+void Workshop::abort_all() {
+  scheduler_.abandon();
+  Random chance(0);
+  while (step(chance)) {
+  }
+}
+
+void Workshop::ring_completer() noexcept {
+  completer_bell_.fetch_add_acq_rel(1);  // edge: emu-completer (acq_rel)
+  platform::wake(completer_bell_, 1);
+}
+
+void Workshop::help() noexcept {
+  // edge: emu-door (acq_rel)
+  const std::uint32_t word = door_.fetch_add_acq_rel(0);
+  if (door::sleepers(word) != 0) {
+    wake_one();
+  } else {
+    static_cast<void>(grow());  // Fewer do as well.
+  }
+}
+
+void Workshop::run(Worker& worker, const Task& task) {
+  // A worker that will be away for long leaves another one at the door.
+  const bool away = bytes_of(task) > kBriefBytes || client_.terms().faults.rule_count != 0 ||
+                    client_.terms().paced();
+  if (away) {
+    // edge: emu-door (acq_rel)
+    const std::uint32_t word = door_.fetch_sub_acq_rel(door::kAttentive);
+    if (door::attentive(word) == 1) {
+      if (task.more || scheduler_.has_queued()) {
+        help();
+      } else if (door::sleepers(word) == 0) {
+        static_cast<void>(grow());  // Fewer do as well.
+      }
+    }
+  }
+  worker.runner->begin(task);
+  while (!worker.runner->advance(nullptr)) {
+  }
+  if (const auto pending = worker.runner->take_pending()) postpone(*pending);
+  if (away) door_.fetch_add_acq_rel(door::kAttentive);  // edge: emu-door (acq_rel)
+}
+
+void Workshop::postpone(const Pending& pending) {
+  {
+    const Lock lock(pending_mutex_);
+    if (empty_rooms_.empty()) {
+      // More than the entries allow: somebody has written over them.
+      empty_rooms_.push_back(static_cast<std::uint32_t>(pending_.size()));
+      pending_.emplace_back();
+    }
+    const std::uint32_t room = empty_rooms_.back();
+    empty_rooms_.pop_back();
+    pending_[room] = pending;
+    due_.push_back({pending.due_ns, room});
+    std::push_heap(due_.begin(), due_.end(), is_later);
+  }
+  ring_completer();
+}
+
+void Workshop::complete(const Pending& pending) noexcept {
+  Atomic<std::uint32_t>& completing = client_.place().completing;
+  completing.fetch_add_acq_rel(1);  // edge: emu-completing (acq_rel)
+  completer_->complete(pending);
+  completing.fetch_sub_acq_rel(1);  // edge: emu-completing (acq_rel)
+  // What waited for it is ready now: a drain, a fence, the rest of a batch.
+  announce();
+}
+
+std::optional<Pending> Workshop::take_due(std::chrono::nanoseconds& wait) {
+  const Lock lock(pending_mutex_);
+  wait = kIdleSleep;
+  if (due_.empty()) return std::nullopt;
+  const std::uint64_t now = platform::now_ns();
+  const std::uint64_t at_ns = due_.front().at_ns;
+  if (now + kSoonNs >= at_ns && !scheduler_.halted()) {
+    std::pop_heap(due_.begin(), due_.end(), is_later);
+  } else {
+    // Slept in pieces, so that a reset is not kept waiting: what is stale is due at once.
+    wait = 1ms;
+    if (now + kSoonNs < at_ns)
+      wait = std::min(wait, std::chrono::nanoseconds(at_ns - now - kSoonNs));
+    const auto stale = std::find_if(due_.begin(), due_.end(), [this](const Due& one) {
+      const Task& task = pending_[one.room].task;
+      return scheduler_.stale(task.queue, task.slot.generation);
+    });
+    if (stale == due_.end()) return std::nullopt;
+    pending_[stale->room].due_ns = now;
+    std::swap(*stale, due_.back());
+    std::make_heap(due_.begin(), due_.end() - 1, is_later);
+  }
+  const std::uint32_t room = due_.back().room;
+  due_.pop_back();
+  empty_rooms_.push_back(room);
+  return pending_[room];
+}
+
+void Workshop::complete_all() {
+  while (true) {
+    // edge: emu-completer (acquire)
+    const std::uint32_t rung = completer_bell_.load_acquire();
+    std::chrono::nanoseconds wait{};
+    if (const auto next = take_due(wait)) {
+      while (platform::now_ns() < next->due_ns) platform::pause();
+      complete(*next);
+      continue;
+    }
+    if (scheduler_.abandoned()) {
+      if (scheduler_.idle()) return;
+      wait = 1ms;
+    }
+    platform::sleep_on(completer_bell_, rung, wait);
+  }
+}
+
+void Workshop::await_engine() {
+  DeviceRegisters& device = scheduler_.device();
+  // edge: emu-released (acquire)
+  const std::uint32_t released = device.released.load_acquire();
+  device.waiter_count.fetch_add_relaxed(1);  // the wait is bounded: a lost wake costs 2 ms
+  platform::sleep_on(device.released, released, kEngineWait);
+  device.waiter_count.fetch_sub_relaxed(1);  // as above
+}
+
+bool Workshop::turn_is_over(Worker& worker, std::uint32_t queue) {
+  if (scheduler_.device().waiter_count.load_relaxed() == 0) return false;  // a hint
+  const std::uint64_t now = platform::now_ns();
+  // Its turn counts from when somebody was first seen to wait.
+  if (worker.held_since_ns == 0) worker.held_since_ns = now;
+  return scheduler_.should_yield(worker.engine_held, queue, now - worker.held_since_ns);
+}
+
+bool Workshop::mail_waits() noexcept {
+  const MailboxRegisters& mailbox = client_.place().mailbox;
+  // edge: emu-mailbox (acquire)
+  return mailbox.state.load_acquire() == MailboxRegisters::posted &&
+         mailbox.device.load_relaxed() == device_;  // published by the state
+}
+
+void Workshop::work(Worker& worker) {
+  if (client_.terms().deterministic()) {
+    serve_mail_only();
+    return;
+  }
+  int spins = 0;
+  std::uint64_t waiting_since = 0;
+  while (true) {
+    if (mail_waits()) client_.serve_mailbox(device_);
+    bool engine_wanted = false;
+    const bool had_engine = worker.engine_held != kEngineMax;
+    Task task = scheduler_.take(worker.engine_held, engine_wanted, nullptr);
+    if (!had_engine) worker.held_since_ns = 0;
+    if (task.kind != TaskKind::none) {
+      spins = 0;
+      waiting_since = 0;
+      run(worker, task);
+      if (worker.engine_held != kEngineMax && turn_is_over(worker, task.queue)) {
+        scheduler_.release_engine(worker.engine_held);
+        await_engine();
+      }
+      continue;
+    }
+    const bool held = worker.engine_held != kEngineMax;
+    scheduler_.release_engine(worker.engine_held);
+    if (engine_wanted) {
+      if (held) continue;  // One of another group may be free.
+      const std::uint64_t now = platform::now_ns();
+      if (waiting_since == 0) waiting_since = now;
+      if (now - waiting_since > kHolderPatienceNs) {
+        scheduler_.recover_engines();
+        waiting_since = now;
+      }
+      await_engine();
+      continue;
+    }
+    // What becomes ready without a push is taken by the worker that made it so.
+    while (++spins < kSpinMax && !scheduler_.has_queued() && !mail_waits()) platform::pause();
+    if (spins < kSpinMax) continue;
+    // To sleep: say so, then look once more.
+    const std::uint32_t rung = bell().load_acquire();  // edge: emu-doorbell (acquire)
+    door_.fetch_add_acq_rel(door::kToSleep);           // edge: emu-door (acq_rel)
+    task = scheduler_.take(worker.engine_held, engine_wanted, nullptr);
+    const bool nothing = task.kind == TaskKind::none && !engine_wanted && !mail_waits();
+    const bool leave = nothing && scheduler_.abandoned() && scheduler_.idle();
+    if (nothing && !leave) {
+      platform::sleep_on(bell(), rung, scheduler_.abandoned() ? 1ms : kIdleSleep);
+    }
+    door_.fetch_sub_acq_rel(door::kToSleep);  // edge: emu-door (acq_rel)
+    if (leave) return;
+    spins = 0;
+    if (task.kind != TaskKind::none) run(worker, task);
+  }
+}
+
+void Workshop::serve_mail_only() {
+  while (!scheduler_.abandoned()) {
+    const std::uint32_t rung = bell().load_acquire();  // edge: emu-doorbell (acquire)
+    door_.fetch_add_acq_rel(door::kToSleep);           // edge: emu-door (acq_rel)
+    if (!mail_waits() && !scheduler_.abandoned()) platform::sleep_on(bell(), rung, kIdleSleep);
+    door_.fetch_sub_acq_rel(door::kToSleep);  // edge: emu-door (acq_rel)
+    if (!mail_waits()) continue;
+    client_.serve_mailbox(device_);
+    client_.run_until_idle();
+  }
+}
+
+bool Workshop::step(Random& chance) {
+  // Either an engine that is busy goes on, or one that is not begins something: both are tried in
+  // an order that chance gives.
+  std::array<std::uint32_t, kEngineMax> order{0, 1, 2, 3};
+  for (std::uint32_t i = kEngineMax; i > 1; --i) std::swap(order[i - 1], order[chance.below(i)]);
+  for (const std::uint32_t index : order) {
+    Worker& worker = workers_[index];
+    if (!worker.runner->busy()) {
+      bool engine_wanted = false;
+      const Task task = scheduler_.take(worker.engine_held, engine_wanted, &chance);
+      if (task.kind == TaskKind::none) {
+        scheduler_.release_engine(worker.engine_held);
+        continue;
+      }
+      worker.runner->begin(task);
+      return true;
+    }
+    if (scheduler_.halted()) continue;
+    if (worker.runner->advance(&chance)) scheduler_.release_engine(worker.engine_held);
+    return true;
+  }
+  return false;
+}
+
+}  // namespace headrace::emu

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs a model in the checker and says how many interleavings there were. What all models share;
+// nothing of the code that they check.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <ostream>
+#include <streambuf>
+#include <string>
+
+#include "headrace/base/relacy.hpp"
+
+namespace headrace::test {
+
+/// How far a model is explored: two threads in full; with three that is more than a test can do, so
+/// every interleaving with at most so many preemptions.
+enum class Search : std::uint8_t { full, bounded };
+
+inline unsigned preemption_max() {
+  const char* const text = std::getenv("HEADRACE_MODEL_PREEMPTIONS");
+  return text == nullptr ? 3U : static_cast<unsigned>(std::strtoul(text, nullptr, 10));
+}
+
+/// Keeps the beginning of what is written. It allocates nothing: the checker takes what is freed
+/// while it reports for a part of the simulation.
+class Report : public std::streambuf {
+ public:
+  Report() { setp(text_.data(), text_.data() + text_.size()); }
+  [[nodiscard]] std::string text() const { return {pbase(), pptr()}; }
+
+ protected:
+  int_type overflow(int_type written) override { return traits_type::not_eof(written); }
+
+ private:
+  std::array<char, 8192> text_{};
+};
+
+/// Explores the model and says how many interleavings there were.
+template <typename Model>
+void explore(const char* name, Search search, unsigned preemptions = preemption_max()) {
+  rl::test_params parameters;
+  Report report;
+  std::ostream out(&report);
+  parameters.search_type = search == Search::full ? rl::sched_full : rl::sched_bound;
+  parameters.context_bound = preemptions;
+  parameters.output_stream = &out;
+  parameters.progress_stream = &out;
+  const bool passed = rl::simulate<Model>(parameters);
+  const std::string how = search == Search::full
+                              ? "all of them"
+                              : "all with " + std::to_string(preemptions) + " preemptions";
+  std::printf("model: %s: %llu interleavings, %s\n", name,
+              static_cast<unsigned long long>(parameters.stop_iteration), how.c_str());
+  std::fflush(stdout);
+  EXPECT_TRUE(passed) << report.text();
+  EXPECT_GT(parameters.stop_iteration, 1U);
+}
+
+}  // namespace headrace::test

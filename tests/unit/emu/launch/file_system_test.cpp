@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// The files of the emulated devices as the kernel shows them: needs FUSE, and is skipped without.
+#include "emu/launch/file_system.hpp"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstdlib>
+#include <thread>
+
+#include "emu/launch/driver.hpp"
+#include "support/emulator.hpp"
+
+namespace headrace::emu {
+namespace {
+
+using std::chrono::steady_clock;
+constexpr DeviceId kDevice{0};
+constexpr QueueId kQueue{0};
+
+std::span<std::byte> shared_memory() {
+  void* memory =
+      ::mmap(nullptr, registers_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  return {static_cast<std::byte*>(memory), registers_bytes()};
+}
+
+/// Ends within the limit: its wait status, else -1.
+int await_end(pid_t process_id, std::chrono::milliseconds limit) {
+  const int file = static_cast<int>(::syscall(SYS_pidfd_open, process_id, 0));
+  pollfd ended{.fd = file, .events = POLLIN, .revents = 0};
+  const int count = ::poll(&ended, 1, static_cast<int>(limit.count()));
+  ::close(file);
+  int status = -1;
+  if (count == 1) ::waitpid(process_id, &status, 0);
+  return status;
+}
+
+/// Waits until the kernel has the request: the writer waits for its answer then.
+void await_waiting(pid_t process_id) {
+  const std::string path = "/proc/" + std::to_string(process_id) + "/wchan";
+  const auto end = steady_clock::now() + std::chrono::seconds(2);
+  while (steady_clock::now() < end) {
+    std::array<char, 64> text{};
+    const int file = ::open(path.c_str(), O_RDONLY);
+    const ssize_t count = file < 0 ? 0 : ::read(file, text.data(), text.size() - 1);
+    ::close(file);
+    if (count > 0 && std::string_view(text.data()).find("request_wait") != std::string_view::npos) {
+      return;
+    }
+    std::this_thread::yield();
+  }
+}
+
+class FileSystemTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (::access("/dev/fuse", R_OK | W_OK) != 0) GTEST_SKIP() << "there is no /dev/fuse";
+    EmulatorConfig config;
+    config.devices = {test::one_queue()};
+    auto control = Control::create(memory_, config);
+    ASSERT_TRUE(control) << control.error().message();
+    control_.emplace(*control);
+    ASSERT_TRUE(control_->enable_device(kDevice));
+    ASSERT_TRUE(control_->enable_queue(kDevice, kQueue));
+    driver_.emplace(*control_, std::vector<DeviceExtras>(1));
+    driver_->add_files(tree_);
+    ASSERT_NE(::mkdtemp(directory_.data()), nullptr);
+    ASSERT_EQ(::pipe(mounted_.data()), 0);
+  }
+  void TearDown() override {
+    if (files_) files_->detach();
+    ::rmdir(directory_.c_str());
+  }
+  /// A process that has a connection and writes a descriptor once the files are mounted. It is made
+  /// before this process has any other thread.
+  pid_t start_writer(bool runs_what_it_writes) {
+    const pid_t child = ::fork();
+    if (child != 0) return child;
+    ::alarm(60);
+    auto client = Client::attach(memory_, process_memory());
+    if (!client) ::_exit(2);
+    if (runs_what_it_writes && !(*client)->start()) ::_exit(2);
+    char byte = 0;
+    if (::read(mounted_[0], &byte, 1) != 1) ::_exit(3);
+    const int file = ::open((directory_ + std::string(kPortalPath) + "/wq0.0").c_str(), O_RDWR);
+    if (file < 0) ::_exit(4);
+    const dsa::Descriptor descriptor{};
+    ::_exit(::write(file, &descriptor, sizeof descriptor) == sizeof descriptor ? 0 : 5);
+  }
+  bool mount() {
+    auto files = FileSystem::mount(directory_);
+    if (!files) return false;
+    files_ = files->release();  // Served until this process ends.
+    files_->publish(tree_, *control_, false, -1);
+    return ::write(mounted_[1], "x", 1) == 1;
+  }
+
+ private:
+  std::span<std::byte> memory_ = shared_memory();
+  std::optional<Control> control_;
+  std::optional<Driver> driver_;
+  Tree tree_;
+  std::string directory_ = testing::TempDir() + "headrace-files-XXXXXX";
+  std::array<int, 2> mounted_{};
+  FileSystem* files_ = nullptr;
+};
+
+TEST_F(FileSystemTest, a_written_descriptor_is_run) {
+  const pid_t writer = start_writer(true);
+  if (!mount()) {
+    ::kill(writer, SIGKILL);
+    ::waitpid(writer, nullptr, 0);
+    GTEST_SKIP() << "FUSE cannot be mounted here";
+  }
+  EXPECT_EQ(await_end(writer, std::chrono::seconds(20)), 0);
+}
+
+class EndingWriterTest : public FileSystemTest, public testing::WithParamInterface<int> {};
+
+TEST_P(EndingWriterTest, a_signal_that_ends_a_writer_does_so_while_it_waits) {
+  const pid_t writer = start_writer(false);
+  if (!mount()) {
+    ::kill(writer, SIGKILL);
+    ::waitpid(writer, nullptr, 0);
+    GTEST_SKIP() << "FUSE cannot be mounted here";
+  }
+  await_waiting(writer);
+  const auto sent = steady_clock::now();
+  ::kill(writer, GetParam());
+  const int status = await_end(writer, std::chrono::seconds(5));
+  ASSERT_NE(status, -1) << "it still waits";
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == GetParam()) << status;
+  EXPECT_LT(steady_clock::now() - sent, std::chrono::seconds(2));
+}
+
+INSTANTIATE_TEST_SUITE_P(Signals, EndingWriterTest, testing::Values(SIGKILL, SIGTERM, SIGABRT));
+
+TEST_F(FileSystemTest, a_signal_that_ends_nobody_does_not_end_a_write) {
+  const pid_t writer = start_writer(false);
+  if (!mount()) {
+    ::kill(writer, SIGKILL);
+    ::waitpid(writer, nullptr, 0);
+    GTEST_SKIP() << "FUSE cannot be mounted here";
+  }
+  await_waiting(writer);
+  ::kill(writer, SIGWINCH);
+  EXPECT_EQ(await_end(writer, std::chrono::milliseconds(300)), -1);
+  ::kill(writer, SIGKILL);
+  EXPECT_NE(await_end(writer, std::chrono::seconds(5)), -1);
+}
+
+}  // namespace
+}  // namespace headrace::emu
