@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "emu/operation/operation.hpp"
 #include "harness.hpp"
@@ -51,6 +53,60 @@ Descriptor any_descriptor(Input& input) {
   return descriptor;
 }
 
+/// An arena at whose accesses somebody looks: what is asked for counts, whether or not there is
+/// memory, so that a write past the end of the arena does not pass for a fault.
+///
+/// Threading: confined.
+class Watched final : public emu::Memory {
+ public:
+  Watched(emu::Memory& memory, std::vector<Extent> allowed)
+      : memory_(memory), allowed_(std::move(allowed)) {}
+
+  /// The first write that left what the descriptor names.
+  [[nodiscard]] const Broken& broken() const { return broken_; }
+
+  emu::Reach read(std::span<std::byte> into, Address source,
+                  emu::PageFaults faults) noexcept override {
+    return memory_.read(into, source, faults);
+  }
+  emu::Reach write(Address target, std::span<const std::byte> from,
+                   emu::PageFaults faults) noexcept override {
+    check(target, from.size());
+    return memory_.write(target, from, faults);
+  }
+  emu::Reach copy(Address target, Address source, std::size_t byte_count, bool downwards,
+                  emu::PageFaults faults) noexcept override {
+    check(target, byte_count);
+    return memory_.copy(target, source, byte_count, downwards, faults);
+  }
+  std::size_t present(Address first, std::size_t byte_count) noexcept override {
+    return memory_.present(first, byte_count);
+  }
+  emu::Reach write_record(Address record,
+                          std::span<const std::byte, 32> /*bytes*/) noexcept override {
+    broken_ = fmt::format("an operation writes a record at {:#x}", record);
+    return {};
+  }
+  emu::Reach flush_lines(Address target, std::size_t byte_count,
+                         emu::PageFaults faults) noexcept override {
+    return memory_.flush_lines(target, byte_count, faults);
+  }
+
+ private:
+  void check(Address target, std::size_t byte_count) {
+    if (byte_count == 0 || broken_) return;
+    const auto holds = [&](const Extent& extent) {
+      return extent.holds(target) && byte_count <= extent.byte_count - (target - extent.first);
+    };
+    if (std::ranges::any_of(allowed_, holds)) return;
+    broken_ = fmt::format("writes {} bytes at {:#x}, which are not all named", byte_count, target);
+  }
+
+  emu::Memory& memory_;
+  std::vector<Extent> allowed_;
+  Broken broken_;
+};
+
 }  // namespace
 
 Broken throw_at_operation(std::span<const std::uint8_t> bytes) {
@@ -84,12 +140,14 @@ Broken throw_at_operation(std::span<const std::uint8_t> bytes) {
     arena.allow(kBase + first, std::min(count, kArenaBytes - first), access);
   }
 
+  Watched memory(arena, written_by(descriptor));
   emu::Operation operation(descriptor, limits);
   const std::size_t slice_bytes = 1 + (choice >> 21U & 2047U);
   std::uint64_t slices = 0;
-  while (!operation.advance(arena, slice_bytes)) {
+  while (!operation.advance(memory, slice_bytes)) {
     if (++slices > kSlicesMax) return fmt::format("opcode {:#x} does not end", descriptor.opcode);
   }
+  if (memory.broken()) return fmt::format("opcode {:#x} {}", descriptor.opcode, *memory.broken());
   if (!is_status(operation.record().status)) {
     return fmt::format("opcode {:#x} ends with {:#x}", descriptor.opcode,
                        operation.record().status);
@@ -97,15 +155,6 @@ Broken throw_at_operation(std::span<const std::uint8_t> bytes) {
   if (operation.record().bytes_completed >
       std::max<std::uint32_t>(descriptor.xfer_size, descriptor.delta_rec_size)) {
     return fmt::format("opcode {:#x} completed more than was asked for", descriptor.opcode);
-  }
-  const auto extents = written_by(descriptor);
-  for (std::uint64_t i = 0; i < kArenaBytes; ++i) {
-    const bool named =
-        std::ranges::any_of(extents, [&](const Extent& extent) { return extent.holds(kBase + i); });
-    if (arena.was_written(i) && !named) {
-      return fmt::format("opcode {:#x} writes {:#x}, which it does not name", descriptor.opcode,
-                         kBase + i);
-    }
   }
   return std::nullopt;
 }

@@ -2,7 +2,9 @@
 #include "support/dsa_case.hpp"
 
 #include <algorithm>
-#include <array>
+#include <vector>
+
+#include "support/dsa_opcodes.hpp"
 
 namespace headrace::test {
 namespace {
@@ -14,22 +16,6 @@ using emu::Address;
 constexpr Address kBase = 0x7000'0000'0000;
 constexpr std::uint64_t kRoomBytes = 32 << 10U;
 constexpr std::uint64_t kRoomCount = 4;
-constexpr std::array kOpcodes{Opcode::noop,
-                              Opcode::move,
-                              Opcode::fill,
-                              Opcode::compare,
-                              Opcode::compare_pattern,
-                              Opcode::create_delta,
-                              Opcode::apply_delta,
-                              Opcode::dualcast,
-                              Opcode::crc,
-                              Opcode::copy_crc,
-                              Opcode::dif_check,
-                              Opcode::dif_insert,
-                              Opcode::dif_strip,
-                              Opcode::dif_update,
-                              Opcode::cache_flush};
-
 class Maker {
  public:
   Maker(Opcode opcode, std::uint64_t byte_count, Random& random)
@@ -306,7 +292,13 @@ class Maker {
 }  // namespace
 
 std::span<const Opcode> operation_opcodes() {
-  return kOpcodes;
+  static const std::vector<Opcode> opcodes = [] {
+    std::vector<Opcode> all(kDsaOpcodes.begin(), kDsaOpcodes.end());
+    // The device's own: an engine takes them apart, or waits.
+    std::erase_if(all, [](Opcode each) { return each == Opcode::batch || each == Opcode::drain; });
+    return all;
+  }();
+  return opcodes;
 }
 
 DsaCase make_case(Opcode opcode, std::uint64_t byte_count, Random& random) {

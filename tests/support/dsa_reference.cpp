@@ -354,7 +354,8 @@ class Run {
     for (; done_ < descriptor_.xfer_size; ++done_) demand(descriptor_.dst_addr + done_, false);
   }
 
-  /// What a client needs to go on where a fault ended the operation.
+  /// What a client needs to go on where a fault ended the operation. Looks like what the operation
+  /// itself does with its record, and stays apart: a reference that shares a line agrees in it.
   void leave_running_values() {
     switch (static_cast<Opcode>(descriptor_.opcode)) {
       case Opcode::crc:

@@ -8,6 +8,7 @@
 #include "emu/operation/operation.hpp"
 #include "emu/operation/rules.hpp"
 #include "operands.hpp"
+#include "support/dsa_opcodes.hpp"
 
 namespace headrace::emu {
 namespace {
@@ -57,26 +58,8 @@ Descriptor good(Opcode opcode) {
   return descriptor;
 }
 
-constexpr Opcode kOpcodes[] = {Opcode::noop,
-                               Opcode::batch,
-                               Opcode::drain,
-                               Opcode::move,
-                               Opcode::fill,
-                               Opcode::compare,
-                               Opcode::compare_pattern,
-                               Opcode::create_delta,
-                               Opcode::apply_delta,
-                               Opcode::dualcast,
-                               Opcode::crc,
-                               Opcode::copy_crc,
-                               Opcode::dif_check,
-                               Opcode::dif_insert,
-                               Opcode::dif_strip,
-                               Opcode::dif_update,
-                               Opcode::cache_flush};
-
 TEST(Refuse, every_opcode_of_the_header_may_run) {
-  for (const Opcode opcode : kOpcodes) {
+  for (const Opcode opcode : headrace::test::kDsaOpcodes) {
     EXPECT_FALSE(refuse(good(opcode), kSmall, Origin::portal).has_value()) << dsa::name(opcode);
     EXPECT_TRUE(rules::is_known(opcode));
   }
@@ -93,7 +76,7 @@ TEST(Refuse, every_other_opcode_is_bad) {
 }
 
 TEST(Refuse, an_opcode_that_op_config_leaves_out_is_bad) {
-  for (const Opcode opcode : kOpcodes) {
+  for (const Opcode opcode : headrace::test::kDsaOpcodes) {
     Limits limits = kSmall;
     limits.opcodes_low = ~(1ULL << static_cast<unsigned>(opcode));
     EXPECT_EQ(refuse(good(opcode), limits, Origin::portal).value().status, DSA_COMP_BAD_OPCODE);
@@ -101,7 +84,7 @@ TEST(Refuse, an_opcode_that_op_config_leaves_out_is_bad) {
 }
 
 TEST(Refuse, the_record_names_exactly_the_flags_that_are_not_allowed) {
-  for (const Opcode opcode : kOpcodes) {
+  for (const Opcode opcode : headrace::test::kDsaOpcodes) {
     Descriptor descriptor = good(opcode);
     descriptor.flags = 0xffffff;
     const auto record = refuse(descriptor, kSmall, Origin::portal);
