@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of the kernels, which of them run here, and the dispatch among them.
+// Names of the kernels, and which of them run here.
 #include "headrace/copy/copy.hpp"
 
 #include <fmt/format.h>
@@ -89,10 +89,6 @@ Result<Kernel> parse_kernel(std::string_view text) {
 
 std::span<const Kernel> available_kernels() {
   return std::span(table().available).first(table().available_count);
-}
-
-Kernel choose_kernel(std::size_t /*byte_count*/) {
-  return Kernel::libc;
 }
 
 void copy_bytes_with(Kernel kernel, std::span<std::byte> target,

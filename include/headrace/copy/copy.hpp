@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copying by the processor: kernels, and one dispatch among them.
+// Copying by the processor: one function tuned to the machine, and kernels to compare it with.
 // Not for: choosing who copies (engine) or where to (cache).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <string_view>
 
 #include "headrace/base/check.hpp"
 #include "headrace/base/export.hpp"
 #include "headrace/base/result.hpp"
+#include "headrace/copy/dispatch.hpp"
 
 namespace headrace::copy {
 
@@ -37,28 +37,21 @@ inline constexpr std::size_t kKernelCount = 6;
 /// Threading: shared.
 [[nodiscard]] HEADRACE_API std::span<const Kernel> available_kernels();
 
-/// Copies `source` to `target`, which may overlap, with the kernel that the dispatch chooses for
-/// the size. Never slower than memmove beyond noise: what is not known to be faster is memmove.
+/// Copies `source` to `target`, which may overlap, as the profile in use says for the length:
+/// by memmove where there is none (profile.hpp).
 ///
 /// Threading: shared.
 /// Fails: never; the spans must have the same length (checked).
-/// Cost: two predictable branches above memmove; see bench/copy/copy_bench.cpp.
+/// Cost: two predictable branches above move_bytes; see bench/copy/copy_bench.cpp.
 inline void copy_bytes(std::span<std::byte> target, std::span<const std::byte> source) {
-  // Inline, because a call more would show on short copies; choose_kernel answers libc for every
-  // length, so there is nothing else to ask.
   HEADRACE_CHECK(target.size() == source.size(), "source and target have the same length",
                  target.size(), source.size());
   if (source.empty()) return;  // The data of an empty span may be null, which memmove forbids.
-  std::memmove(target.data(), source.data(), source.size());
+  move_bytes(target.data(), source.data(), source.size());
 }
 
 /// As copy_bytes with a given kernel, which must be available (checked).
 HEADRACE_API void copy_bytes_with(Kernel kernel, std::span<std::byte> target,
                                   std::span<const std::byte> source);
-
-/// The kernel that copy_bytes uses for `byte_count` bytes: libc for every length. Other kernels win
-/// at some lengths on some processors and lose at others; without a profile of this machine the
-/// choice is the one that cannot lose. bench/copy/copy_bench.cpp compares them.
-[[nodiscard]] HEADRACE_API Kernel choose_kernel(std::size_t byte_count);
 
 }  // namespace headrace::copy

@@ -2,6 +2,7 @@
 // The AVX-512 family: registers of 64 bytes, which are whole lines. Compiled with -mavx512f, see
 // src/copy/CMakeLists.txt.
 #include "kernels.hpp"
+#include "vector_fill.hpp"
 #include "vector_move.hpp"
 
 namespace headrace::copy::detail {
@@ -22,6 +23,11 @@ struct Zmm {
   using Register = __m512i;
   static constexpr std::size_t kBytes = 64;
   static Register load(const std::byte* from) { return _mm512_loadu_si512(from); }
+  static Register repeat(std::uint64_t low, std::uint64_t high) {
+    const auto one = static_cast<std::int64_t>(low);
+    const auto two = static_cast<std::int64_t>(high);
+    return _mm512_set_epi64(two, one, two, one, two, one, two, one);
+  }
   static void store(std::byte* to, Register value) { _mm512_storeu_si512(to, value); }
   static void store_aligned(std::byte* to, Register value) { _mm512_store_si512(to, value); }
   static void stream(std::byte* to, Register value) {
@@ -45,6 +51,10 @@ void move_avx512_temporal(std::byte* target, const std::byte* source, std::size_
 
 void move_avx512_nontemporal(std::byte* target, const std::byte* source, std::size_t byte_count) {
   move_nontemporal<Zmm>(target, source, byte_count);
+}
+
+void fill_avx512(std::byte* target, std::size_t byte_count, std::uint64_t low, std::uint64_t high) {
+  fill_with<Zmm>(target, byte_count, low, high);
 }
 
 }  // namespace headrace::copy::detail

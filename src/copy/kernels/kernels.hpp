@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace headrace::copy::detail {
 
@@ -20,5 +21,12 @@ void move_avx2_temporal(std::byte* target, const std::byte* source, std::size_t 
 void move_avx2_nontemporal(std::byte* target, const std::byte* source, std::size_t byte_count);
 void move_avx512_temporal(std::byte* target, const std::byte* source, std::size_t byte_count);
 void move_avx512_nontemporal(std::byte* target, const std::byte* source, std::size_t byte_count);
+
+/// Repeats a pattern, as fill_bytes does: at least one register's length.
+using Fill = void (*)(std::byte* target, std::size_t byte_count, std::uint64_t low,
+                      std::uint64_t high);
+
+void fill_avx2(std::byte* target, std::size_t byte_count, std::uint64_t low, std::uint64_t high);
+void fill_avx512(std::byte* target, std::size_t byte_count, std::uint64_t low, std::uint64_t high);
 
 }  // namespace headrace::copy::detail

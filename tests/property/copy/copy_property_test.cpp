@@ -2,12 +2,10 @@
 // Every kernel that this machine can run, and the dispatch, against a loop over bytes: all lengths
 // around the kernels' seams, all alignments mod 64, all overlaps, guard pages at both ends.
 // Speed is the benchmark's (bench/copy/copy_bench.cpp).
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,19 +13,20 @@
 #include "headrace/base/random.hpp"
 #include "headrace/copy/copy.hpp"
 #include "support/guarded_buffer.hpp"
+#include "support/move_check.hpp"
 #include "support/seed.hpp"
 
 namespace headrace::copy {
 namespace {
 
-using Span = std::span<std::byte>;
+using test::fill_randomly;
+using test::kMarginBytes;
+using test::Span;
 
 // Beyond every seam of the kernels: the longest loop-free move has 512 bytes, a step of a loop 256.
 constexpr std::size_t kSeamBytesMax = 1100;
 constexpr std::size_t kLoopFreeBytesMax = 520;
 constexpr std::size_t kLargeBytesMax = std::size_t{2} << 20U;
-constexpr std::size_t kMarginBytes = 128;
-constexpr std::byte kBackground{0xA5};
 
 /// A kernel, or the dispatch.
 using Subject = std::optional<Kernel>;
@@ -42,25 +41,6 @@ std::vector<Subject> subjects() {
   return all;
 }
 
-void fill_randomly(Span bytes, Random& random) {
-  for (std::size_t at = 0; at < bytes.size(); at += sizeof(std::uint64_t)) {
-    const std::uint64_t word = random();
-    std::memcpy(bytes.data() + at, &word, std::min(sizeof word, bytes.size() - at));
-  }
-}
-
-/// What memmove must do, one byte at a time. The volatile access keeps it a loop over bytes; it is
-/// most of the running time, so the sanitizers leave it alone.
-__attribute__((no_sanitize("address"), no_sanitize("thread"), no_sanitize("undefined"))) void
-reference_move(std::byte* target, const std::byte* source, std::size_t byte_count) {
-  volatile std::byte* const to = target;
-  if (target < source) {
-    for (std::size_t i = 0; i < byte_count; ++i) to[i] = source[i];
-  } else {
-    for (std::size_t i = byte_count; i-- > 0;) to[i] = source[i];
-  }
-}
-
 class CopyProperty : public ::testing::TestWithParam<Subject> {
  protected:
   static void run(Span target, std::span<const std::byte> source) {
@@ -71,59 +51,16 @@ class CopyProperty : public ::testing::TestWithParam<Subject> {
     }
   }
 
-  /// Copies to `target`, whose surroundings in `room` must keep their background.
   static ::testing::AssertionResult copies(Span room, Span target,
                                            std::span<const std::byte> source) {
-    const auto before = static_cast<std::size_t>(target.data() - room.data());
-    const std::size_t after = room.size() - before - target.size();
-    std::byte* const begin = target.data() - std::min(before, kMarginBytes);
-    std::byte* const end = target.data() + target.size() + std::min(after, kMarginBytes);
-    std::fill(begin, end, kBackground);
-    run(target, source);
-    if (!source.empty() && std::memcmp(target.data(), source.data(), source.size()) != 0) {
-      const auto* const bad = std::ranges::mismatch(target, source).in1.base();
-      return ::testing::AssertionFailure()
-             << "byte " << bad - target.data() << " is wrong" << describe(target.data(), source);
-    }
-    if (!is_background(begin, target.data()) ||
-        !is_background(target.data() + target.size(), end)) {
-      return ::testing::AssertionFailure()
-             << "a byte beside the target was written" << describe(target.data(), source);
-    }
-    return ::testing::AssertionSuccess();
+    return test::copies(run, room, target, source);
   }
-
-  /// Moves inside `arena`, which holds the same bytes as `shadow` before and after.
   static ::testing::AssertionResult moves(Span arena, Span shadow, std::size_t target_offset,
                                           std::size_t source_offset, std::size_t byte_count) {
-    run(arena.subspan(target_offset, byte_count), arena.subspan(source_offset, byte_count));
-    reference_move(shadow.data() + target_offset, shadow.data() + source_offset, byte_count);
-    const std::size_t begin = target_offset - std::min(target_offset, kMarginBytes);
-    const std::size_t end = std::min(arena.size(), target_offset + byte_count + kMarginBytes);
-    if (std::memcmp(arena.data() + begin, shadow.data() + begin, end - begin) != 0) {
-      return ::testing::AssertionFailure()
-             << "the arena differs from the reference"
-             << describe(arena.data() + target_offset, arena.subspan(source_offset, byte_count));
-    }
-    return ::testing::AssertionSuccess();
+    return test::moves(run, arena, shadow, target_offset, source_offset, byte_count);
   }
 
   Random random_{test::seed()};
-
- private:
-  /// True for at most kMarginBytes of background.
-  static bool is_background(const std::byte* begin, const std::byte* end) {
-    static const std::vector<std::byte> kExpected(kMarginBytes, kBackground);
-    return std::memcmp(begin, kExpected.data(), static_cast<std::size_t>(end - begin)) == 0;
-  }
-  static std::string describe(const std::byte* target, std::span<const std::byte> source) {
-    const auto alignment = [](const std::byte* address) {
-      return reinterpret_cast<std::uintptr_t>(address) % 64;
-    };
-    return fmt::format("; {} bytes, target alignment {}, source alignment {}, target - source {}",
-                       source.size(), alignment(target), alignment(source.data()),
-                       target - source.data());
-  }
 };
 
 TEST_P(CopyProperty, CopiesAreExactAtEveryLengthAndAlignment) {

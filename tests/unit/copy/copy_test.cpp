@@ -45,15 +45,6 @@ TEST(Copy, LibcIsAlwaysAvailableAndNoKernelIsListedTwice) {
   EXPECT_EQ(std::set<Kernel>(available.begin(), available.end()).size(), available.size());
 }
 
-TEST(Copy, TheChosenKernelIsAvailableForEveryLength) {
-  for (std::size_t bits = 0; bits < 64; ++bits) {
-    const std::size_t byte_count = std::size_t{1} << bits;
-    for (const std::size_t near : {byte_count - 1, byte_count, byte_count + 1}) {
-      EXPECT_EQ(std::ranges::count(available_kernels(), choose_kernel(near)), 1) << near;
-    }
-  }
-}
-
 TEST(Copy, EmptySpansMayBeNull) {
   copy_bytes({}, {});
   for (const Kernel kernel : available_kernels()) copy_bytes_with(kernel, {}, {});

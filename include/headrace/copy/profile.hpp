@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Profiles: which copy is best for which length on which machine, as a file without code in it.
+// Not for finding that out: that is the tuner's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "headrace/base/export.hpp"
+#include "headrace/base/result.hpp"
+#include "headrace/copy/dispatch.hpp"
+#include "headrace/copy/variant.hpp"
+
+namespace headrace::copy {
+
+inline constexpr int kProfileVersion = 1;
+inline constexpr std::size_t kProfileBytesMax = std::size_t{1} << 20U;
+
+/// What a profile is valid for: equal processors with equal caches.
+///
+/// Threading: immutable.
+struct Fingerprint {
+  std::string vendor;  ///< As CPUID says it: "GenuineIntel".
+  std::uint32_t family = 0;
+  std::uint32_t model = 0;
+  std::uint32_t stepping = 0;
+  bool avx2 = false;
+  bool avx512 = false;
+  bool erms = false;
+  std::uint64_t l1d_bytes = 0;  ///< 0 is unknown.
+  std::uint64_t l2_bytes = 0;
+  std::uint64_t l3_bytes = 0;
+
+  friend bool operator==(const Fingerprint&, const Fingerprint&) = default;
+};
+[[nodiscard]] HEADRACE_API Fingerprint this_machine();
+/// Text such as "GenuineIntel family 6 model 85 stepping 7, AVX-512, L2 1 MiB, L3 35.8 MiB".
+[[nodiscard]] HEADRACE_API std::string to_text(const Fingerprint& machine);
+
+/// What serves the lengths in (bytes_max / 2, bytes_max].
+struct SizeClass {
+  std::uint64_t bytes_max = 0;     ///< A power of two, 2 or more.
+  std::optional<Variant> variant;  ///< Nothing is the C library's memmove.
+};
+
+/// Threading: immutable.
+struct Profile {
+  Fingerprint machine;
+  /// Ascending. The last one serves longer copies too; a length of no class is memmove's.
+  std::vector<SizeClass> classes;
+};
+
+/// Fails: corrupt_data if the text is no profile or has impossible values; version_mismatch;
+///        capacity_exceeded beyond kProfileBytesMax. Never crashes, whatever the text.
+[[nodiscard]] HEADRACE_API Result<Profile> parse_profile(std::string_view text);
+[[nodiscard]] HEADRACE_API std::string to_json(const Profile& profile);
+/// Fails: as parse_profile; not_found, permission_denied or io_failed.
+[[nodiscard]] HEADRACE_API Result<Profile> load_profile(const std::string& path);
+
+/// Generates what the profile names and lets `dispatch` use it. Classes that it does not name go
+/// back to the fallback. Code that was in use before stays: somebody may be in it.
+///
+/// Threading: shared; calls take turns.
+/// Fails: hardware_absent if the profile is another machine's; permission_denied where memory may
+///        not be made executable; unsupported. Then nothing has changed.
+[[nodiscard]] HEADRACE_API Result<void> use_profile(const Profile& profile, Dispatch& dispatch);
+/// The same for the table of move_bytes and copy_bytes.
+[[nodiscard]] HEADRACE_API Result<void> use_profile(const Profile& profile);
+/// Lets move_bytes and copy_bytes use the C library's memmove again.
+HEADRACE_API void use_no_profile();
+
+/// What came of the search for a profile.
+struct ProfileReport {
+  bool used = false;
+  std::string path;  ///< Where it was looked for; empty if nowhere.
+  std::string note;  ///< One sentence.
+};
+
+/// Where the profile of this user lies: $HEADRACE_PROFILE, else
+/// $XDG_CONFIG_HOME/headrace/copy.json, else ~/.config/headrace/copy.json. Empty if
+/// HEADRACE_PROFILE is "none", if there is no home, and in a program that has more rights than its
+/// user (setuid).
+[[nodiscard]] HEADRACE_API std::string default_profile_path();
+
+/// Looks for the profile of this user and uses it, the first time it is called;
+/// engine::Engine::make calls it. A file that is absent, broken or of another machine leaves
+/// memmove in use: the note says so.
+///
+/// Threading: shared.
+/// Returns: what came of it, the same every time.
+HEADRACE_API const ProfileReport& use_default_profile();
+
+}  // namespace headrace::copy

@@ -1,0 +1,485 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes the machine code of a variant, with Xbyak. Not a compiler: one shape, whose parameters the
+// variant gives.
+//
+// The shape, forwards (backwards is its mirror image):
+//
+//   up to two blocks, if the registers hold them: load all, store all
+//   overlapping ranges and short ones: jump to the fallback
+//   the first line, unaligned; then on to the next line boundary of the side that is aligned
+//   streams:   while so many pages are left: the same block of each page in turn
+//   turns:     while a turn and its prefetches end before the last block: prefetch, copy blocks
+//   blocks:    while more than a block is left: copy a block
+//   the last block, unaligned; it may write again what the loop has written
+//
+// A string move has no blocks: a turn is one string move, and so is what is left after the turns.
+//
+// Registers: rax target as it came, for the return value; rdi and rsi where the copy stands; rdx
+// length; r8 and r9 the last block of source and target; r10 and r11 ends of loops; the data goes
+// through rcx, rdx, r10 and r11 (word) or the vector registers 0-15, or 16-31 where there are such:
+// those need no vzeroupper. All of them belong to the callee in the System V ABI.
+#include "generator.hpp"
+
+// Nothing of ours throws: errors of the assembler are asked for after each function.
+#define XBYAK_NO_EXCEPTION
+#include <xbyak/xbyak.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "headrace/base/check.hpp"
+#include "headrace/platform/cpu.hpp"
+
+// Displacements are signed, and the assembler takes them as std::size_t: it checks that they fit.
+#pragma GCC diagnostic ignored "-Wsign-conversion"
+
+namespace headrace::copy::detail {
+namespace {
+
+constexpr int kLine = static_cast<int>(kLineBytes);
+constexpr int kPage = 4096;
+
+class Writer : public Xbyak::CodeGenerator {
+ public:
+  Writer(const Variant& variant, Move fallback, std::span<std::byte> room)
+      : Xbyak::CodeGenerator(room.size(), room.data()),
+        variant_(variant),
+        fallback_(fallback),
+        block_bytes_(variant.block_line_count * kLine),
+        forward_(variant.direction == Direction::forward),
+        high_registers_(platform::cpu_features().avx512) {}
+
+  void write() {
+    mov(rax, rdi);
+    if (variant_.through == Register::rep_movsb || variant_.through == Register::rep_movsq) {
+      write_string_move();
+    } else {
+      write_loops();
+    }
+    L(to_fallback_);
+    mov(r11, reinterpret_cast<std::uintptr_t>(fallback_));
+    jmp(r11);
+  }
+
+ private:
+  [[nodiscard]] int register_bytes() const {
+    switch (variant_.through) {
+      case Register::ymm:
+        return 32;
+      case Register::zmm:
+        return 64;
+      case Register::xmm:
+        return 16;
+      default:
+        return 8;
+    }
+  }
+  /// Registers for data; xmm keeps to the encodings that every processor has.
+  [[nodiscard]] int register_count() const { return variant_.through == Register::word ? 2 : 16; }
+  [[nodiscard]] Xbyak::Reg64 word_register(int index) const { return index == 0 ? rcx : rdx; }
+  [[nodiscard]] int vector_index(int index) const {
+    return high_registers_ && variant_.through != Register::xmm ? 16 + index : index;
+  }
+
+  void load(int index, const Xbyak::Address& from, bool nontemporal) {
+    switch (variant_.through) {
+      case Register::xmm:
+        return nontemporal ? movntdqa(Xbyak::Xmm(index), from) : movups(Xbyak::Xmm(index), from);
+      case Register::ymm:
+        return nontemporal ? vmovntdqa(Xbyak::Ymm(vector_index(index)), from)
+                           : vmovups(Xbyak::Ymm(vector_index(index)), from);
+      case Register::zmm:
+        return nontemporal ? vmovntdqa(Xbyak::Zmm(vector_index(index)), from)
+                           : vmovups(Xbyak::Zmm(vector_index(index)), from);
+      default:
+        return mov(word_register(index), from);
+    }
+  }
+
+  void store(const Xbyak::Address& to, int index, bool nontemporal) {
+    switch (variant_.through) {
+      case Register::xmm:
+        return nontemporal ? movntps(to, Xbyak::Xmm(index)) : movups(to, Xbyak::Xmm(index));
+      case Register::ymm:
+        return nontemporal ? vmovntdq(to, Xbyak::Ymm(vector_index(index)))
+                           : vmovups(to, Xbyak::Ymm(vector_index(index)));
+      case Register::zmm:
+        return nontemporal ? vmovntdq(to, Xbyak::Zmm(vector_index(index)))
+                           : vmovups(to, Xbyak::Zmm(vector_index(index)));
+      default:
+        return nontemporal ? movnti(to, word_register(index)) : mov(to, word_register(index));
+    }
+  }
+
+  /// How a piece is loaded and stored.
+  struct Mode {
+    bool load_nontemporal = false;
+    bool store_nontemporal = false;
+  };
+
+  /// `byte_count` bytes from [source] to [target]; all that the registers hold is loaded before it
+  /// is stored.
+  void copy_piece(const Xbyak::RegExp& target, const Xbyak::RegExp& source, int byte_count,
+                  Mode mode) {
+    const int width = register_bytes();
+    const int group_bytes = width * register_count();
+    for (int begin = 0; begin < byte_count; begin += group_bytes) {
+      const int end = std::min(begin + group_bytes, byte_count);
+      for (int at = begin; at < end; at += width) {
+        load((at - begin) / width, ptr[source + at], mode.load_nontemporal);
+      }
+      for (int at = begin; at < end; at += width) {
+        store(ptr[target + at], (at - begin) / width, mode.store_nontemporal);
+      }
+    }
+  }
+
+  void leave() {
+    // Streamed lines wait in buffers of the core and may become visible after younger stores.
+    // sfence puts them before the next store of this thread, such as a flag that says "copied".
+    if (variant_.store_nontemporal) sfence();
+    const bool dirtied = variant_.through == Register::ymm || variant_.through == Register::zmm;
+    if (dirtied && !high_registers_) vzeroupper();
+    ret();
+  }
+
+  /// Jumps to the fallback if the ranges share a byte: target - source in (-length, length).
+  void leave_if_overlapping() {
+    mov(rcx, rdi);
+    sub(rcx, rsi);
+    lea(rcx, ptr[rcx + rdx - 1]);
+    lea(r8, ptr[rdx + rdx - 1]);
+    cmp(rcx, r8);
+    jb(to_fallback_, T_NEAR);
+  }
+
+  /// Up to two blocks, whatever their overlap.
+  void write_ends() {
+    Xbyak::Label longer;
+    const int count = block_bytes_ / register_bytes();
+    cmp(rdx, 2 * block_bytes_);
+    ja(longer, T_NEAR);
+    cmp(rdx, block_bytes_);
+    jb(to_fallback_, T_NEAR);
+    for (int i = 0; i < count; ++i) load(i, ptr[rsi + i * register_bytes()], false);
+    for (int i = 0; i < count; ++i) {
+      load(count + i, ptr[rsi + rdx + (i * register_bytes() - block_bytes_)], false);
+    }
+    for (int i = 0; i < count; ++i) store(ptr[rdi + i * register_bytes()], i, false);
+    for (int i = 0; i < count; ++i) {
+      store(ptr[rdi + rdx + (i * register_bytes() - block_bytes_)], count + i, false);
+    }
+    if (high_registers_ || variant_.through == Register::xmm) {
+      ret();
+    } else {
+      vzeroupper();
+      ret();
+    }
+    L(longer);
+  }
+
+  void write_loops() {
+    if (has_ends(variant_)) {
+      write_ends();
+    } else {
+      cmp(rdx, 2 * block_bytes_);
+      jbe(to_fallback_, T_NEAR);
+    }
+    leave_if_overlapping();
+    // Where the loop ends: before the last block forwards, behind the first one backwards.
+    if (forward_) {
+      lea(r8, ptr[rsi + rdx - block_bytes_]);
+      lea(r9, ptr[rdi + rdx - block_bytes_]);
+    } else {
+      mov(r8, rsi);
+      mov(r9, rdi);
+      add(rsi, rdx);
+      add(rdi, rdx);
+    }
+    if (variant_.align != Align::none) write_aligning();
+    const Mode mode{variant_.load_nontemporal, variant_.store_nontemporal};
+    if (mode.load_nontemporal) {
+      // movntdqa wants an aligned source, and only one side has been aligned: where the other side
+      // is not aligned with it, loads are ordinary ones. (As are stores that are not aligned.)
+      Xbyak::Label plain;
+      Xbyak::Label done;
+      if (variant_.align == Align::target) {
+        test(esi, kLine - 1);
+        jnz(plain, T_NEAR);
+      }
+      write_turns(mode);
+      if (variant_.align == Align::target) {
+        jmp(done, T_NEAR);
+        L(plain);
+        write_turns({.load_nontemporal = false, .store_nontemporal = mode.store_nontemporal});
+        L(done);
+      }
+    } else {
+      write_turns(mode);
+    }
+    copy_piece(r9, r8, block_bytes_, {});
+    leave();
+  }
+
+  /// Copies a line at the end where the loop begins and goes on to a line boundary.
+  void write_aligning() {
+    const Xbyak::Reg64& side = variant_.align == Align::target ? rdi : rsi;
+    if (forward_) {
+      copy_piece(rdi, rsi, kLine, {});
+      mov(rcx, side);
+      neg(rcx);
+      and_(ecx, kLine - 1);
+      add(rdi, rcx);
+      add(rsi, rcx);
+    } else {
+      copy_piece(rdi - kLine, rsi - kLine, kLine, {});
+      mov(rcx, side);
+      and_(ecx, kLine - 1);
+      sub(rdi, rcx);
+      sub(rsi, rcx);
+    }
+  }
+
+  void prefetch(const Xbyak::Address& at) {
+    switch (variant_.prefetch) {
+      case Prefetch::none:
+        return;
+      case Prefetch::t0:
+        return prefetcht0(at);
+      case Prefetch::t1:
+        return prefetcht1(at);
+      case Prefetch::t2:
+        return prefetcht2(at);
+      case Prefetch::nta:
+        return prefetchnta(at);
+    }
+  }
+
+  /// Asks for the lines of one turn, `offset` bytes from where the copy stands.
+  void prefetch_lines(int offset) {
+    for (int i = 0; i < variant_.prefetch_line_count; ++i) {
+      prefetch(ptr[rsi + (offset + i * kLine)]);
+      if (variant_.prefetch_target) prefetchw(ptr[rdi + (offset + i * kLine)]);
+    }
+  }
+
+  void step(int byte_count) {
+    if (forward_) {
+      add(rdi, byte_count);
+      add(rsi, byte_count);
+    } else {
+      sub(rdi, byte_count);
+      sub(rsi, byte_count);
+    }
+  }
+
+  void copy_blocks(int byte_count, int offset, Mode mode) {
+    for (int at = 0; at < byte_count; at += block_bytes_) {
+      // Backwards the block that lies highest comes first.
+      const int place = forward_ ? offset + at : offset - block_bytes_ - at;
+      copy_piece(rdi + place, rsi + place, block_bytes_, mode);
+    }
+  }
+
+  void write_turns(Mode mode) {
+    const int prefetch_bytes = variant_.prefetch_line_count * kLine;
+    const int turn_bytes = std::max(block_bytes_, prefetch_bytes);
+    const int distance_bytes = variant_.prefetch_distance_lines * kLine;
+    if (variant_.stream_count > 1) write_streams(turn_bytes, distance_bytes, mode);
+    if (prefetch_bytes != 0) write_prefetching(turn_bytes, distance_bytes, mode);
+    write_blocks(mode);
+  }
+
+  /// Copies pages side by side, each stream a page further than the one before.
+  void write_streams(int turn_bytes, int distance_bytes, Mode mode) {
+    const int group_bytes = variant_.stream_count * kPage;
+    Xbyak::Label group;
+    Xbyak::Label turn;
+    Xbyak::Label done;
+    // Subtracted from the place, not from the end, which could wrap below address zero.
+    lea(r10, ptr[rdi + group_bytes]);
+    cmp(r10, r9);
+    ja(done, T_NEAR);
+    align(16);
+    L(group);
+    lea(r11, ptr[rdi + kPage]);
+    align(16);
+    L(turn);
+    for (int stream = 0; stream < variant_.stream_count; ++stream) {
+      if (variant_.prefetch_line_count != 0) prefetch_lines(stream * kPage + distance_bytes);
+    }
+    for (int at = 0; at < turn_bytes; at += block_bytes_) {
+      for (int stream = 0; stream < variant_.stream_count; ++stream) {
+        const int place = stream * kPage + at;
+        copy_piece_keeping_ends(rdi + place, rsi + place, mode);
+      }
+    }
+    step(turn_bytes);
+    cmp(rdi, r11);
+    jb(turn, T_NEAR);
+    step(group_bytes - kPage);
+    lea(r10, ptr[rdi + group_bytes]);
+    cmp(r10, r9);
+    jbe(group, T_NEAR);
+    L(done);
+  }
+
+  void copy_piece_keeping_ends(const Xbyak::RegExp& target, const Xbyak::RegExp& source,
+                               Mode mode) {
+    copy_piece(target, source, block_bytes_, mode);
+  }
+
+  /// Turns that prefetch, as long as what they ask for is copied.
+  void write_prefetching(int turn_bytes, int distance_bytes, Mode mode) {
+    Xbyak::Label turn;
+    Xbyak::Label done;
+    const int reach_bytes = turn_bytes + distance_bytes;
+    const auto leave_unless_in_reach = [&] {
+      if (forward_) {
+        lea(r10, ptr[rdi + reach_bytes]);
+        cmp(r10, r9);
+      } else {
+        lea(r10, ptr[r9 + (reach_bytes + block_bytes_)]);
+        cmp(r10, rdi);
+      }
+    };
+    leave_unless_in_reach();
+    ja(done, T_NEAR);
+    align(32);
+    L(turn);
+    prefetch_lines(forward_ ? distance_bytes : -distance_bytes - turn_bytes);
+    copy_blocks(turn_bytes, 0, mode);
+    step(turn_bytes);
+    leave_unless_in_reach();
+    jbe(turn, T_NEAR);
+    L(done);
+  }
+
+  void write_blocks(Mode mode) {
+    Xbyak::Label block;
+    Xbyak::Label done;
+    if (!forward_) lea(r11, ptr[r9 + block_bytes_]);
+    const Xbyak::Reg64& end = forward_ ? r9 : r11;
+    cmp(rdi, end);
+    forward_ ? jae(done, T_NEAR) : jbe(done, T_NEAR);
+    align(32);
+    L(block);
+    copy_blocks(block_bytes_, 0, mode);
+    step(block_bytes_);
+    cmp(rdi, end);
+    forward_ ? jb(block, T_NEAR) : ja(block, T_NEAR);
+    L(done);
+  }
+
+  /// String moves of what a turn asks for, as long as what they ask for is copied. Leaves in rcx
+  /// what is left.
+  void write_string_turns() {
+    Xbyak::Label turn;
+    Xbyak::Label done;
+    const int turn_bytes = variant_.prefetch_line_count * kLine;
+    const int distance_bytes = variant_.prefetch_distance_lines * kLine;
+    const bool by_words = variant_.through == Register::rep_movsq;
+    mov(r10, rcx);
+    cmp(r10, turn_bytes + distance_bytes);
+    jb(done, T_NEAR);
+    align(16);
+    L(turn);
+    prefetch_lines(distance_bytes);
+    mov(ecx, by_words ? turn_bytes / 8 : turn_bytes);
+    rep();
+    by_words ? movsq() : movsb();
+    sub(r10, turn_bytes);
+    cmp(r10, turn_bytes + distance_bytes);
+    jae(turn, T_NEAR);
+    L(done);
+    mov(rcx, r10);
+  }
+
+  void write_string_move() {
+    const bool by_words = variant_.through == Register::rep_movsq;
+    if (loop_bytes_min(variant_) > 1) {
+      cmp(rdx, static_cast<std::uint32_t>(loop_bytes_min(variant_)));
+      jb(to_fallback_, T_NEAR);
+    } else {
+      test(rdx, rdx);
+      jz(to_fallback_, T_NEAR);
+    }
+    leave_if_overlapping();
+    if (by_words) {
+      lea(r8, ptr[rsi + rdx - 8]);
+      lea(r9, ptr[rdi + rdx - 8]);
+    }
+    mov(rcx, rdx);
+    if (variant_.align != Align::none) {
+      lea(r10, ptr[rdi + rdx]);
+      for (int at = 0; at < kLine; at += 16) movups(Xbyak::Xmm(at / 16), ptr[rsi + at]);
+      for (int at = 0; at < kLine; at += 16) movups(ptr[rdi + at], Xbyak::Xmm(at / 16));
+      mov(rcx, variant_.align == Align::target ? rdi : rsi);
+      neg(rcx);
+      and_(ecx, kLine - 1);
+      add(rdi, rcx);
+      add(rsi, rcx);
+      mov(rcx, r10);
+      sub(rcx, rdi);
+    }
+    if (variant_.prefetch_line_count != 0) write_string_turns();
+    if (by_words) {
+      shr(rcx, 3);
+      rep();
+      movsq();
+      mov(rcx, ptr[r8]);
+      mov(ptr[r9], rcx);
+    } else {
+      rep();
+      movsb();
+    }
+    ret();
+  }
+
+ public:
+  static bool has_ends(const Variant& variant) {
+    if (variant.load_nontemporal || variant.store_nontemporal) return false;
+    switch (variant.through) {
+      case Register::xmm:
+        return variant.block_line_count <= 2;
+      case Register::ymm:
+        return variant.block_line_count <= 4;
+      case Register::zmm:
+        return variant.block_line_count <= 8;
+      default:
+        return false;
+    }
+  }
+
+ private:
+  Variant variant_;
+  Move fallback_;
+  int block_bytes_;
+  bool forward_;
+  bool high_registers_;
+  Xbyak::Label to_fallback_;
+};
+
+}  // namespace
+
+std::size_t loop_bytes_min(const Variant& variant) {
+  if (variant.through == Register::rep_movsb && variant.align == Align::none) return 1;
+  if (variant.through == Register::rep_movsb || variant.through == Register::rep_movsq) {
+    return 2 * kLineBytes;
+  }
+  const std::size_t block_bytes = variant.block_line_count * kLineBytes;
+  return Writer::has_ends(variant) ? block_bytes : 2 * block_bytes + 1;
+}
+
+std::size_t generate(const Variant& variant, Move fallback, std::span<std::byte> room) {
+  Xbyak::ClearError();
+  Writer writer(variant, fallback, room);
+  writer.write();
+  const int problem = Xbyak::GetError();
+  HEADRACE_CHECK(problem == Xbyak::ERR_NONE, "a valid variant can be written", problem,
+                 Xbyak::ConvertErrorToString(problem));
+  return writer.getSize();
+}
+
+}  // namespace headrace::copy::detail

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a variant to machine code. One of two files implements it: generator.cpp with Xbyak, or
+// generator_absent.cpp where there is nothing to generate for.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "headrace/copy/generated.hpp"
+#include "headrace/copy/variant.hpp"
+
+namespace headrace::copy::detail {
+
+inline constexpr bool kHasGenerator = HEADRACE_HAS_GENERATOR != 0;
+/// No variant needs more; generate() checks it.
+inline constexpr std::size_t kCodeBytesMax = std::size_t{16} << 10U;
+
+/// The shortest copy that a variant does not hand to its fallback.
+[[nodiscard]] std::size_t loop_bytes_min(const Variant& variant);
+
+/// Writes the function of a valid variant into `room`, which is writable and has kCodeBytesMax
+/// bytes; it begins at the first. Returns the bytes used.
+[[nodiscard]] std::size_t generate(const Variant& variant, Move fallback,
+                                   std::span<std::byte> room);
+
+}  // namespace headrace::copy::detail

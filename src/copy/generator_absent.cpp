@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// For processors, and builds, without a generator: can_run() answers no to every variant, so nobody
+// comes here.
+#include "generator.hpp"
+#include "headrace/base/check.hpp"
+
+namespace headrace::copy::detail {
+
+std::size_t loop_bytes_min(const Variant& /*variant*/) {
+  return 0;
+}
+
+std::size_t generate(const Variant& /*variant*/, Move /*fallback*/, std::span<std::byte> /*room*/) {
+  HEADRACE_CHECK(kHasGenerator, "only what can run is generated");
+  return 0;
+}
+
+}  // namespace headrace::copy::detail

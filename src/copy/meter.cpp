@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pools, places and batches.
+#include "headrace/copy/meter.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <barrier>
+#include <bit>
+#include <cstring>
+#include <numeric>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "headrace/base/random.hpp"
+#include "headrace/base/units.hpp"
+#include "headrace/platform/memory.hpp"
+#include "headrace/platform/thread.hpp"
+
+namespace headrace::copy {
+namespace {
+
+constexpr const char* kTried = "measure copies";
+constexpr std::size_t kPageBytes = 4096;
+/// A batch is so many bytes, as far as one copy is not more: long enough for the clock.
+constexpr std::size_t kBatchBytesHot = std::size_t{1} << 20U;
+constexpr std::size_t kBatchBytesElsewhere = std::size_t{256} << 10U;
+constexpr std::size_t kBatchCopiesMax = 8192;
+/// Hot copies that are short alternate between several pairs of places, which together fit the
+/// first-level cache: how source and target lie to each other in their pages matters to short
+/// copies, and one pair would be one case of many.
+constexpr std::size_t kHotPairsMax = 8;
+constexpr std::size_t kHotBytes = std::size_t{16} << 10U;
+/// Longer copies are compared in part: the comparison is not what is to take the time.
+constexpr std::size_t kComparedBytesMax = std::size_t{64} << 10U;
+
+/// Whole pages that are there.
+///
+/// Ownership: gives them back.
+class Pool {
+ public:
+  static Result<Pool> make(std::size_t byte_count) {
+    auto pages = platform::allocate_pages(byte_count, std::nullopt);
+    if (!pages) return fail(pages.error().within(kTried));
+    Pool pool(*pages);
+    if (const auto there = platform::prefault_pages(*pages); !there) {
+      return fail(there.error().within(kTried));
+    }
+    return pool;
+  }
+  Pool(Pool&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+  Pool& operator=(Pool&& other) noexcept {
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+  ~Pool() {
+    if (!bytes_.empty()) platform::free_pages(bytes_);
+  }
+  [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
+
+ private:
+  explicit Pool(std::span<std::byte> bytes) : bytes_(bytes) {}
+  std::span<std::byte> bytes_;
+};
+
+/// Visits every number below a power of two before it visits one again, in an order that no
+/// prefetcher foresees: a linear congruential generator of full period. Goes on where the one
+/// before it stood, so that a round finds nothing in the caches that an earlier one put there.
+class Walk {
+ public:
+  Walk(std::size_t count, std::uint64_t& at)
+      : mask_(std::bit_floor(count) - 1), shift_((std::countr_one(mask_) + 1) / 2), at_(at) {}
+  std::size_t next() {
+    at_ = at_ * 6364136223846793005U + 1442695040888963407U;
+    // The lower bits of such a generator repeat soon, and those of two of them keep step: sources
+    // and targets would lie to each other in their pages in one way for ever. The upper bits are
+    // mixed in, which maps no two numbers to one.
+    const std::uint64_t number = at_ & mask_;
+    return static_cast<std::size_t>(number ^ (number >> shift_));
+  }
+
+ private:
+  std::uint64_t mask_;
+  int shift_;
+  std::uint64_t& at_;
+};
+
+/// Where the walks of one thread stand.
+struct Position {
+  std::uint64_t source = 0;
+  std::uint64_t target = 0;
+};
+
+/// One copy to be made.
+struct Errand {
+  std::byte* target;
+  const std::byte* source;
+  std::size_t byte_count;
+};
+
+/// Where the copies of one thread read and write.
+struct Terrain {
+  std::span<std::byte> source;
+  std::span<std::byte> target;
+};
+
+std::size_t round_up(std::size_t byte_count, std::size_t unit) {
+  return (byte_count + unit - 1) / unit * unit;
+}
+
+/// Bytes from the begin of one place to that of the next.
+std::size_t slot_bytes_of(const Conditions& conditions) {
+  // Room for any offset within a page; small copies lie closer, or a pool would hold too few.
+  const std::size_t room_bytes = conditions.bytes_max + (conditions.aligned ? 0 : kLineBytes);
+  if (conditions.bytes_max < kPageBytes / 2) return round_up(room_bytes, kPageBytes / 4);
+  return round_up(room_bytes, kPageBytes) + (conditions.aligned ? 0 : kPageBytes);
+}
+
+std::size_t batch_copies_of(const Conditions& conditions) {
+  const std::size_t batch_bytes =
+      conditions.temperature == Temperature::hot ? kBatchBytesHot : kBatchBytesElsewhere;
+  return std::clamp<std::size_t>(batch_bytes / (conditions.bytes_max + kLineBytes), 1,
+                                 kBatchCopiesMax);
+}
+
+/// How one copy lies in its places.
+struct Shape {
+  std::size_t target_offset;
+  std::size_t source_offset;
+  std::size_t byte_count;
+};
+
+/// Draws what a round copies: the same shapes for every subject, at hot places the same places too.
+class Draft {
+ public:
+  Draft(const Conditions& conditions, const Terrain& terrain, Position& position, Random& random)
+      : conditions_(conditions),
+        terrain_(terrain),
+        random_(random),
+        slot_bytes_(slot_bytes_of(conditions)),
+        sources_(terrain.source.size() / slot_bytes_, position.source),
+        targets_(terrain.target.size() / slot_bytes_, position.target),
+        shapes_(batch_copies_of(conditions)) {
+    const bool hot = conditions.temperature == Temperature::hot;
+    Shape shift{line_offset(), line_offset(), 0};
+    for (Shape& shape : shapes_) {
+      // Hot copies stay in the same lines, or there would be more of them.
+      if (!hot) shift = {line_offset(), line_offset(), 0};
+      shape = {shift.target_offset + byte_offset(), shift.source_offset + byte_offset(), length()};
+    }
+    if (!hot) return;
+    const std::size_t pair_bytes = 2 * (conditions.bytes_max + kLineBytes);
+    pairs_.resize(std::clamp<std::size_t>(kHotBytes / pair_bytes, 1, kHotPairsMax));
+    for (Pair& pair : pairs_) pair = next_pair();
+  }
+
+  [[nodiscard]] std::vector<Errand> batch() {
+    std::vector<Errand> errands;
+    errands.reserve(shapes_.size());
+    for (std::size_t i = 0; i < shapes_.size(); ++i) {
+      const Shape& shape = shapes_[i];
+      const Pair pair = pairs_.empty() ? next_pair() : pairs_[i % pairs_.size()];
+      errands.push_back(
+          {pair.target + shape.target_offset, pair.source + shape.source_offset, shape.byte_count});
+    }
+    return errands;
+  }
+
+ private:
+  struct Pair {
+    std::byte* target;
+    const std::byte* source;
+  };
+
+  Pair next_pair() {
+    return {terrain_.target.data() + targets_.next() * slot_bytes_,
+            terrain_.source.data() + sources_.next() * slot_bytes_};
+  }
+  /// Whole lines within the page that a long copy's slot has to spare.
+  std::size_t line_offset() {
+    if (conditions_.aligned || conditions_.bytes_max < kPageBytes / 2) return 0;
+    return random_.below(kPageBytes / kLineBytes) * kLineBytes;
+  }
+  std::size_t byte_offset() { return conditions_.aligned ? 0 : random_.below(kLineBytes); }
+  std::size_t length() {
+    return conditions_.bytes_min + random_.below(conditions_.bytes_max - conditions_.bytes_min + 1);
+  }
+
+  Conditions conditions_;
+  Terrain terrain_;
+  Random& random_;
+  std::size_t slot_bytes_;
+  Walk sources_;
+  Walk targets_;
+  std::vector<Shape> shapes_;
+  std::vector<Pair> pairs_;  ///< Empty unless hot.
+};
+
+/// As move_bytes, for any table. A call as programs make it, with the table behind the arguments.
+[[gnu::noinline]] void* move_by_table(void* target, const void* source, std::size_t byte_count,
+                                      const Dispatch* table) noexcept {
+  return table->move_for(byte_count)(target, source, byte_count);
+}
+
+void copy_all(const Subject& subject, std::span<const Errand> errands) {
+  if (subject.table != nullptr) {
+    for (const Errand& errand : errands) {
+      move_by_table(errand.target, errand.source, errand.byte_count, subject.table);
+    }
+  } else {
+    for (const Errand& errand : errands) {
+      subject.move(errand.target, errand.source, errand.byte_count);
+    }
+  }
+}
+
+double time_batch_ns(const Subject& subject, std::span<const Errand> errands) {
+  const auto begin = platform::thread_cpu_time();
+  copy_all(subject, errands);
+  const auto end = platform::thread_cpu_time();
+  return static_cast<double>((end - begin).count()) / static_cast<double>(errands.size());
+}
+
+bool is_right(const Errand& errand) {
+  const std::size_t compared = std::min(errand.byte_count, kComparedBytesMax);
+  return std::memcmp(errand.target, errand.source, compared) == 0 &&
+         std::memcmp(errand.target + errand.byte_count - compared,
+                     errand.source + errand.byte_count - compared, compared) == 0;
+}
+
+/// What one thread does in a round: every subject in turn, beginning together with the others.
+struct Runner {
+  std::span<const Subject> subjects;
+  std::span<const std::size_t> order;
+  Conditions conditions;
+  Terrain terrain;
+  Position& position;
+  Random random;
+  std::vector<double> times_ns{};
+  std::optional<std::size_t> wrong{};  ///< The subject that copied wrongly.
+
+  template <typename Meet>
+  void run(Meet&& meet) {
+    times_ns.resize(subjects.size());
+    Draft draft(conditions, terrain, position, random);
+    for (const std::size_t index : order) {
+      const std::vector<Errand> errands = draft.batch();
+      // Not timed: the code into the caches, and hot places as well.
+      const Errand& last = errands.back();
+      const bool hot = conditions.temperature == Temperature::hot;
+      const Errand nothing{last.target, last.source, 0};
+      const std::size_t warming = hot ? std::min(errands.size(), kHotPairsMax) : 0;
+      copy_all(subjects[index], hot ? std::span(errands).first(warming) : std::span(&nothing, 1));
+      // So that bytes which an earlier subject copied there do not pass for this one's.
+      *last.target = ~*last.source;
+      last.target[last.byte_count - 1] = ~last.source[last.byte_count - 1];
+      meet();
+      times_ns[index] = time_batch_ns(subjects[index], errands);
+      if (!is_right(last)) wrong = index;
+    }
+  }
+};
+
+}  // namespace
+
+struct Meter::State {
+  Pool sources;
+  Pool targets;
+  std::size_t last_level_bytes = 0;
+  Random random{1};
+  std::vector<Position> positions{};  ///< One for each thread.
+  std::uint64_t batch_count = 0;
+
+  [[nodiscard]] Terrain terrain(const Conditions& conditions, std::size_t thread_index) const {
+    std::size_t byte_count = sources.bytes().size() / conditions.thread_count;
+    const std::size_t offset = byte_count / kPageBytes * kPageBytes * thread_index;
+    if (conditions.temperature == Temperature::last_level) {
+      byte_count = std::min(byte_count, last_level_bytes / 2 / conditions.thread_count);
+    }
+    return {sources.bytes().subspan(offset, byte_count / kPageBytes * kPageBytes),
+            targets.bytes().subspan(offset, byte_count / kPageBytes * kPageBytes)};
+  }
+};
+
+Result<Meter> Meter::make(const Options& options) {
+  if (options.pool_bytes < kPageBytes) {
+    return fail(Code::invalid_argument, kTried, "the pool has less than a page",
+                "give one that fits no cache");
+  }
+  auto sources = Pool::make(options.pool_bytes);
+  if (!sources) return fail(std::move(sources.error()));
+  auto targets = Pool::make(options.pool_bytes);
+  if (!targets) return fail(std::move(targets.error()));
+  Random random(options.seed);
+  const std::span<std::byte> bytes = sources->bytes();
+  for (std::size_t at = 0; at < bytes.size(); at += sizeof(std::uint64_t)) {
+    const std::uint64_t word = random();
+    std::memcpy(bytes.data() + at, &word, sizeof word);
+  }
+  return Meter(std::make_unique<State>(State{.sources = std::move(*sources),
+                                             .targets = std::move(*targets),
+                                             .last_level_bytes = options.last_level_bytes,
+                                             .random = random,
+                                             .positions = {},
+                                             .batch_count = 0}));
+}
+
+Result<std::vector<double>> Meter::measure_round(std::span<const Subject> subjects,
+                                                 const Conditions& conditions) {
+  const std::vector<CpuId> cpus = platform::allowed_cpus();
+  if (conditions.thread_count == 0 || conditions.thread_count > cpus.size()) {
+    return fail(Code::invalid_argument, kTried,
+                fmt::format("{} threads are wanted and {} processors allowed",
+                            conditions.thread_count, cpus.size()),
+                "use at most one for each");
+  }
+  if (conditions.bytes_min == 0 || conditions.bytes_min > conditions.bytes_max ||
+      state_->terrain(conditions, 0).source.size() < slot_bytes_of(conditions)) {
+    return fail(Code::invalid_argument, kTried,
+                fmt::format("copies of {} to {} bytes do not fit the pools", conditions.bytes_min,
+                            conditions.bytes_max),
+                "give larger pools");
+  }
+  std::vector<std::size_t> order(subjects.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::shuffle(order.begin(), order.end(), state_->random);
+  while (state_->positions.size() < conditions.thread_count) {
+    // Sources and targets walk differently from each other.
+    state_->positions.push_back({.source = state_->random(), .target = state_->random()});
+  }
+  std::vector<Runner> runners;
+  for (std::size_t i = 0; i < conditions.thread_count; ++i) {
+    runners.push_back({.subjects = subjects,
+                       .order = order,
+                       .conditions = conditions,
+                       .terrain = state_->terrain(conditions, i),
+                       .position = state_->positions[i],
+                       .random = Random(state_->random())});
+  }
+  if (runners.size() == 1) {
+    runners[0].run([] {});
+  } else {
+    std::barrier<> together(static_cast<std::ptrdiff_t>(runners.size()));
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < runners.size(); ++i) {
+      threads.emplace_back([&, i] {
+        // Where that is not permitted threads run where the system puts them.
+        static_cast<void>(platform::pin_this_thread(std::span(&cpus[i], 1)));
+        runners[i].run([&] { together.arrive_and_wait(); });
+      });
+    }
+  }
+  std::vector<double> times_ns(subjects.size());
+  for (const Runner& runner : runners) {
+    if (runner.wrong) {
+      return fail(Code::corrupt_data, kTried,
+                  fmt::format("subject {} copied wrongly", *runner.wrong),
+                  "this is an error of headrace: please report it");
+    }
+    for (std::size_t i = 0; i < times_ns.size(); ++i) {
+      times_ns[i] += runner.times_ns[i] / static_cast<double>(runners.size());
+    }
+  }
+  state_->batch_count += subjects.size();
+  return times_ns;
+}
+
+std::uint64_t Meter::batch_count() const {
+  return state_->batch_count;
+}
+
+Meter::Meter(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Meter::Meter(Meter&& other) noexcept = default;
+Meter& Meter::operator=(Meter&& other) noexcept = default;
+Meter::~Meter() = default;
+
+}  // namespace headrace::copy

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+// Profiles as JSON, and where they are looked for. nlohmann-json stays in this file; nothing of it
+// is thrown out of it.
+#include "headrace/copy/profile.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <bit>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "default_dispatch.hpp"
+#include "headrace/base/mutex.hpp"
+#include "headrace/base/units.hpp"
+#include "headrace/platform/cpu.hpp"
+#include "headrace/platform/environment.hpp"
+#include "headrace/platform/file.hpp"
+
+namespace headrace::copy {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kSchemaName = "headrace-copy-profile";
+constexpr std::uint64_t kClassBytesMax = std::uint64_t{1} << 62U;
+constexpr std::size_t kVendorLengthMax = 64;
+constexpr const char* kRemedy = "make it anew with 'headrace tune'";
+
+Failure corrupt(std::string cause) {
+  return fail(Code::corrupt_data, "read the copy profile", std::move(cause), kRemedy);
+}
+
+/// The error, told of the file in which it was found.
+Error of_file(const std::string& path, Error error) {
+  error.tried = fmt::format("use the copy profile '{}'", path);
+  return error;
+}
+
+/// The member of an object; null if there is none.
+const Json& member(const Json& object, const char* key) {
+  static const Json kNone;
+  if (!object.is_object()) return kNone;
+  const auto found = object.find(key);
+  return found == object.end() ? kNone : *found;
+}
+
+bool read(const Json& object, const char* key, bool& value) {
+  const Json& found = member(object, key);
+  if (found.is_boolean()) value = found.get<bool>();
+  return found.is_boolean();
+}
+
+bool read(const Json& object, const char* key, std::uint64_t& value) {
+  const Json& found = member(object, key);
+  if (found.is_number_unsigned()) value = found.get<std::uint64_t>();
+  return found.is_number_unsigned();
+}
+
+bool read(const Json& object, const char* key, std::uint32_t& value) {
+  std::uint64_t wide = 0;
+  const bool fits = read(object, key, wide) && wide <= UINT32_MAX;
+  if (fits) value = static_cast<std::uint32_t>(wide);
+  return fits;
+}
+
+bool read(const Json& object, const char* key, std::string& value, std::size_t length_max) {
+  const Json& found = member(object, key);
+  const auto* const text = found.get_ptr<const std::string*>();
+  if (text == nullptr || text->size() > length_max) return false;
+  value = *text;
+  return true;
+}
+
+bool read_machine(const Json& json, Fingerprint& machine) {
+  return read(json, "vendor", machine.vendor, kVendorLengthMax) &&
+         read(json, "family", machine.family) && read(json, "model", machine.model) &&
+         read(json, "stepping", machine.stepping) && read(json, "avx2", machine.avx2) &&
+         read(json, "avx512", machine.avx512) && read(json, "erms", machine.erms) &&
+         read(json, "l1d_bytes", machine.l1d_bytes) && read(json, "l2_bytes", machine.l2_bytes) &&
+         read(json, "l3_bytes", machine.l3_bytes);
+}
+
+Json to_json_value(const Fingerprint& machine) {
+  return {{"vendor", machine.vendor},     {"family", machine.family},
+          {"model", machine.model},       {"stepping", machine.stepping},
+          {"avx2", machine.avx2},         {"avx512", machine.avx512},
+          {"erms", machine.erms},         {"l1d_bytes", machine.l1d_bytes},
+          {"l2_bytes", machine.l2_bytes}, {"l3_bytes", machine.l3_bytes}};
+}
+
+Result<SizeClass> read_class(const Json& json) {
+  SizeClass made;
+  if (!read(json, "bytes_max", made.bytes_max) || made.bytes_max < 2 ||
+      made.bytes_max > kClassBytesMax || !std::has_single_bit(made.bytes_max)) {
+    return corrupt("the bytes_max of a class is not a power of two from 2 on");
+  }
+  const Json& variant = member(json, "variant");
+  if (variant.is_null()) return made;
+  const auto* const text = variant.get_ptr<const std::string*>();
+  if (text == nullptr) {
+    return corrupt(fmt::format("the variant of class {} is no text", made.bytes_max));
+  }
+  auto parsed = parse_variant(*text);
+  if (!parsed) {
+    return corrupt(fmt::format("in class {}: {}", made.bytes_max, parsed.error().cause));
+  }
+  made.variant = *parsed;
+  return made;
+}
+
+/// Code that some table may point into; it lives as long as the process.
+class Shelf {
+ public:
+  void keep(GeneratedCode code) {
+    const Lock lock(mutex_);
+    codes_.push_back(std::move(code));
+  }
+
+ private:
+  Mutex mutex_;
+  std::vector<GeneratedCode> codes_ HEADRACE_GUARDED_BY(mutex_);
+};
+
+Shelf& shelf() {
+  // Never destroyed: others may copy until the process has ended.
+  static auto* const kShelf = new Shelf;
+  return *kShelf;
+}
+
+}  // namespace
+
+Fingerprint this_machine() {
+  const platform::CpuIdentity& identity = platform::cpu_identity();
+  const platform::CpuFeatures& features = platform::cpu_features();
+  return {.vendor = identity.vendor,
+          .family = identity.family,
+          .model = identity.model,
+          .stepping = identity.stepping,
+          .avx2 = features.avx2,
+          .avx512 = features.avx512,
+          .erms = features.erms,
+          .l1d_bytes = identity.l1d_bytes,
+          .l2_bytes = identity.l2_bytes,
+          .l3_bytes = identity.l3_bytes};
+}
+
+std::string to_text(const Fingerprint& machine) {
+  const char* const vectors = machine.avx512 ? "AVX-512" : machine.avx2 ? "AVX2" : "SSE";
+  return fmt::format("{} family {} model {} stepping {}, {}, L2 {}, L3 {}",
+                     machine.vendor.empty() ? "unknown" : machine.vendor, machine.family,
+                     machine.model, machine.stepping, vectors, to_text(Bytes(machine.l2_bytes)),
+                     to_text(Bytes(machine.l3_bytes)));
+}
+
+Result<Profile> parse_profile(std::string_view text) {
+  if (text.size() > kProfileBytesMax) {
+    return fail(Code::capacity_exceeded, "read the copy profile",
+                fmt::format("it has more than {}", to_text(Bytes(kProfileBytesMax))), kRemedy);
+  }
+  const Json json = Json::parse(text, nullptr, false);
+  if (json.is_discarded()) return corrupt("it is not JSON, or cut short");
+  const Json& schema = member(json, "schema");
+  std::string schema_name;
+  if (!read(schema, "name", schema_name, kVendorLengthMax) || schema_name != kSchemaName) {
+    return corrupt("it is JSON of another kind");
+  }
+  std::uint64_t version = 0;
+  if (!read(schema, "version", version)) return corrupt("it has no version");
+  if (version != kProfileVersion) {
+    return fail(
+        Code::version_mismatch, "read the copy profile",
+        fmt::format("it has version {} and this program reads {}", version, kProfileVersion),
+        kRemedy);
+  }
+  Profile profile;
+  if (!read_machine(member(json, "machine"), profile.machine)) {
+    return corrupt("its machine is not described as it should be");
+  }
+  const Json& classes = member(json, "classes");
+  if (!classes.is_array() || classes.size() > Dispatch::kClassCount) {
+    return corrupt("its classes are no list, or too many");
+  }
+  for (const Json& entry : classes) {
+    auto made = read_class(entry);
+    if (!made) return fail(std::move(made.error()));
+    if (!profile.classes.empty() && made->bytes_max <= profile.classes.back().bytes_max) {
+      return corrupt("its classes are not in ascending order");
+    }
+    profile.classes.push_back(std::move(*made));
+  }
+  return profile;
+}
+
+std::string to_json(const Profile& profile) {
+  Json json;
+  json["schema"] = {{"name", kSchemaName}, {"version", kProfileVersion}};
+  json["machine"] = to_json_value(profile.machine);
+  json["classes"] = Json::array();
+  for (const SizeClass& each : profile.classes) {
+    Json entry = {{"bytes_max", each.bytes_max}, {"variant", nullptr}};
+    if (each.variant) entry["variant"] = to_text(*each.variant);
+    json["classes"].push_back(std::move(entry));
+  }
+  // What is not UTF-8 is replaced, so that nothing is thrown.
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+Result<Profile> load_profile(const std::string& path) {
+  const auto text = platform::load_file(path, kProfileBytesMax);
+  if (!text) return fail(of_file(path, text.error()));
+  auto profile = parse_profile(*text);
+  if (!profile) return fail(of_file(path, profile.error()));
+  return profile;
+}
+
+Result<void> use_profile(const Profile& profile, Dispatch& dispatch) {
+  if (const Fingerprint here = this_machine(); profile.machine != here) {
+    return fail(Code::hardware_absent, "use the copy profile",
+                fmt::format("it is of another machine: {}; this one: {}", to_text(profile.machine),
+                            to_text(here)),
+                "make one for this machine with 'headrace tune'");
+  }
+  std::vector<Variant> variants;
+  for (const SizeClass& each : profile.classes) {
+    if (each.variant) variants.push_back(*each.variant);
+  }
+  auto code = GeneratedCode::make(variants, dispatch.fallback());
+  if (!code) return fail(code.error().within("use the copy profile"));
+  std::array<Move, Dispatch::kClassCount> chosen{};
+  chosen.fill(dispatch.fallback());
+  std::size_t next = 0;
+  for (const SizeClass& each : profile.classes) {
+    const Move move = each.variant ? code->moves()[next++] : dispatch.fallback();
+    chosen[Dispatch::class_of(each.bytes_max)] = move;
+    if (&each == &profile.classes.back()) {
+      // Longer copies are like the longest that were measured. Length zero is in the last class;
+      // generated functions hand it to the fallback.
+      for (std::size_t i = Dispatch::class_of(each.bytes_max); i < chosen.size(); ++i) {
+        chosen[i] = move;
+      }
+    }
+  }
+  shelf().keep(std::move(*code));
+  for (std::size_t i = 0; i < chosen.size(); ++i) dispatch.choose(i, chosen[i]);
+  return {};
+}
+
+Result<void> use_profile(const Profile& profile) {
+  return use_profile(profile, detail::default_dispatch());
+}
+
+void use_no_profile() {
+  detail::default_dispatch().choose_fallback();
+}
+
+std::string default_profile_path() {
+  if (const auto named = platform::trusted_variable("HEADRACE_PROFILE")) {
+    return *named == "none" ? std::string() : *named;
+  }
+  if (const auto config = platform::trusted_variable("XDG_CONFIG_HOME")) {
+    return *config + "/headrace/copy.json";
+  }
+  if (const auto home = platform::trusted_variable("HOME")) {
+    return *home + "/.config/headrace/copy.json";
+  }
+  return {};
+}
+
+const ProfileReport& use_default_profile() {
+  static const ProfileReport kReport = [] {
+    ProfileReport report;
+    report.path = default_profile_path();
+    if (report.path.empty()) {
+      report.note = "no profile is looked for: copies are the C library's";
+      return report;
+    }
+    const auto profile = load_profile(report.path);
+    if (!profile) {
+      report.note =
+          profile.error().code == Code::not_found
+              ? fmt::format("there is no profile '{}': copies are the C library's", report.path)
+              : profile.error().message();
+      return report;
+    }
+    if (const auto used = use_profile(*profile); !used) {
+      report.note = of_file(report.path, used.error()).message();
+      return report;
+    }
+    report.used = true;
+    report.note = fmt::format("copies are tuned by the profile '{}'", report.path);
+    return report;
+  }();
+  return kReport;
+}
+
+}  // namespace headrace::copy

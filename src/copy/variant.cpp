@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+// Variants as text, which of them are valid, and the grid that a search walks.
+#include "headrace/copy/variant.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "generator.hpp"
+#include "headrace/platform/cpu.hpp"
+
+namespace headrace::copy {
+namespace {
+
+constexpr std::array<std::string_view, 6> kRegisters = {"rep_movsb", "rep_movsq", "word",
+                                                        "xmm",       "ymm",       "zmm"};
+constexpr std::array<std::string_view, 5> kPrefetches = {"none", "t0", "t1", "t2", "nta"};
+constexpr std::array<std::string_view, 3> kAligns = {"none", "target", "source"};
+constexpr std::array<std::string_view, 2> kDirections = {"forward", "backward"};
+constexpr std::string_view kTried = "use a copy variant";
+
+template <typename Enum, std::size_t kCount>
+std::string_view word_of(const std::array<std::string_view, kCount>& words, Enum value) {
+  return words[static_cast<std::size_t>(value)];
+}
+
+template <typename Enum, std::size_t kCount>
+bool read_word(const std::array<std::string_view, kCount>& words, std::string_view text,
+               Enum& value) {
+  const auto* const found = std::ranges::find(words, text);
+  if (found == words.end()) return false;
+  value = static_cast<Enum>(found - words.begin());
+  return true;
+}
+
+bool read_number(std::string_view text, std::uint8_t& value) {
+  const char* const end = text.data() + text.size();
+  const auto [stop, problem] = std::from_chars(text.data(), end, value);
+  return problem == std::errc() && stop == end;
+}
+
+bool read_temporality(std::string_view text, bool& nontemporal) {
+  nontemporal = text == "nt";
+  return nontemporal || text == "t";
+}
+
+/// "none", or TYPE:LINES@DISTANCE with "+target" behind it.
+bool read_prefetch(std::string_view text, Variant& variant) {
+  if (text == "none") return true;
+  constexpr std::string_view kTarget = "+target";
+  if (text.ends_with(kTarget)) {
+    variant.prefetch_target = true;
+    text.remove_suffix(kTarget.size());
+  }
+  const std::size_t colon = text.find(':');
+  const std::size_t at = text.find('@');
+  if (colon == std::string_view::npos || at == std::string_view::npos || at < colon) return false;
+  return read_word(kPrefetches, text.substr(0, colon), variant.prefetch) &&
+         read_number(text.substr(colon + 1, at - colon - 1), variant.prefetch_line_count) &&
+         read_number(text.substr(at + 1), variant.prefetch_distance_lines);
+}
+
+bool read_word_of_variant(std::string_view word, Variant& variant) {
+  const std::size_t equals = word.find('=');
+  if (equals == std::string_view::npos) {
+    return read_word(kRegisters, word, variant.through) ||
+           read_word(kDirections, word, variant.direction);
+  }
+  const std::string_view key = word.substr(0, equals);
+  const std::string_view value = word.substr(equals + 1);
+  if (key == "load") return read_temporality(value, variant.load_nontemporal);
+  if (key == "store") return read_temporality(value, variant.store_nontemporal);
+  if (key == "prefetch") return read_prefetch(value, variant);
+  if (key == "block") return read_number(value, variant.block_line_count);
+  if (key == "align") return read_word(kAligns, value, variant.align);
+  if (key == "streams") return read_number(value, variant.stream_count);
+  return false;
+}
+
+bool is_string_move(const Variant& variant) {
+  return variant.through == Register::rep_movsb || variant.through == Register::rep_movsq;
+}
+
+bool is_power_of_two_up_to(std::uint8_t value, std::uint8_t value_max) {
+  return value != 0 && value <= value_max && (value & (value - 1U)) == 0;
+}
+
+/// Why nothing can be generated; nothing if it can.
+std::optional<std::string_view> objection(const Variant& variant) {
+  const bool prefetches = variant.prefetch_line_count != 0;
+  if (!prefetches && variant.prefetch_distance_lines != 0) {
+    return "there is no distance without a prefetch";
+  }
+  if (is_string_move(variant)) {
+    const bool plain = !variant.load_nontemporal && !variant.store_nontemporal &&
+                       variant.direction == Direction::forward && variant.stream_count == 1;
+    if (!plain) return "string moves go forward, temporally, in one stream";
+    if (variant.block_line_count != 1) return "string moves have blocks of one line";
+  }
+  if (!is_power_of_two_up_to(variant.block_line_count, kBlockLinesMax)) {
+    return "a block has 1, 2, 4 or 8 lines";
+  }
+  if (!is_power_of_two_up_to(variant.stream_count, kStreamsMax)) return "streams are 1, 2 or 4";
+  if (variant.stream_count > 1 && variant.direction == Direction::backward) {
+    return "several streams go forward";
+  }
+  const bool asks_for_nothing = variant.prefetch == Prefetch::none && !variant.prefetch_target;
+  if (asks_for_nothing != !prefetches) return "a prefetch has a type and a number of lines";
+  const std::uint8_t line_count_max =
+      is_string_move(variant) ? kStringPrefetchLinesMax : kPrefetchLinesMax;
+  if (variant.prefetch_line_count > line_count_max ||
+      variant.prefetch_distance_lines > kPrefetchDistanceLinesMax) {
+    return "a prefetch asks for at most 16 lines (string moves: 64), at most 128 ahead";
+  }
+  if (prefetches && variant.prefetch_line_count % variant.block_line_count != 0) {
+    return "a prefetch asks for whole blocks";
+  }
+  if (variant.stream_count > 1 && prefetches &&
+      !is_power_of_two_up_to(variant.prefetch_line_count, kPrefetchLinesMax)) {
+    return "with several streams a prefetch asks for 1, 2, 4, 8 or 16 lines";
+  }
+  if (variant.store_nontemporal && variant.align != Align::target) {
+    return "non-temporal stores need an aligned target";
+  }
+  if (variant.load_nontemporal && variant.through == Register::word) {
+    return "no instruction loads 8 bytes non-temporally";
+  }
+  if (variant.load_nontemporal && variant.align == Align::none) {
+    return "non-temporal loads need an aligned source or target";
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string to_text(const Variant& variant) {
+  std::string prefetch = "none";
+  if (variant.prefetch_line_count != 0) {
+    prefetch = fmt::format("{}:{}@{}{}", word_of(kPrefetches, variant.prefetch),
+                           variant.prefetch_line_count, variant.prefetch_distance_lines,
+                           variant.prefetch_target ? "+target" : "");
+  }
+  return fmt::format("{} load={} store={} prefetch={} block={} align={} {} streams={}",
+                     word_of(kRegisters, variant.through), variant.load_nontemporal ? "nt" : "t",
+                     variant.store_nontemporal ? "nt" : "t", prefetch, variant.block_line_count,
+                     word_of(kAligns, variant.align), word_of(kDirections, variant.direction),
+                     variant.stream_count);
+}
+
+Result<Variant> parse_variant(std::string_view text) {
+  Variant variant;
+  std::string_view rest = text.substr(0, 256);
+  while (!rest.empty()) {
+    const std::size_t space = std::min(rest.find(' '), rest.size());
+    const std::string_view word = rest.substr(0, space);
+    rest.remove_prefix(std::min(space + 1, rest.size()));
+    if (!read_word_of_variant(word, variant)) {
+      return fail(Code::invalid_argument, std::string(kTried),
+                  fmt::format("'{}' is not understood", word),
+                  fmt::format("write it as in '{}'", to_text(Variant{})));
+    }
+  }
+  // Text that says a thing twice, or leaves one out, is not what to_text writes: refuse it, so that
+  // equal variants have equal texts.
+  if (to_text(variant) != text) {
+    return fail(Code::invalid_argument, std::string(kTried),
+                fmt::format("'{}' is not complete", text.substr(0, 256)),
+                fmt::format("write it as in '{}'", to_text(Variant{})));
+  }
+  if (const auto valid = check(variant); !valid) return fail(valid.error());
+  return variant;
+}
+
+Result<void> check(const Variant& variant) {
+  if (const auto reason = objection(variant)) {
+    return fail(Code::invalid_argument, std::string(kTried),
+                fmt::format("'{}': {}", to_text(variant), *reason), "choose another");
+  }
+  return {};
+}
+
+bool can_run(const Variant& variant) {
+  if (!detail::kHasGenerator) return false;
+  const platform::CpuFeatures& features = platform::cpu_features();
+  switch (variant.through) {
+    case Register::rep_movsb:
+      return features.erms;
+    case Register::ymm:
+      return features.avx2;
+    case Register::zmm:
+      return features.avx512;
+    case Register::xmm:
+      return features.sse41;  // For movntdqa.
+    case Register::rep_movsq:
+    case Register::word:
+      return true;
+  }
+  return false;
+}
+
+namespace {
+
+/// Values that the grid takes of each parameter. Not all that are valid: neighbours in a number are
+/// alike, and most of a machine's time would go into telling them apart.
+constexpr std::array kGridBlocks = std::to_array<std::uint8_t>({1, 2, 4, 8});
+constexpr std::array kGridStreams = std::to_array<std::uint8_t>({1, 2, 4});
+constexpr std::array kGridPrefetchLines = std::to_array<std::uint8_t>({2, 4, 8, 16});
+constexpr std::array kGridStringPrefetchLines = std::to_array<std::uint8_t>({16, 32, 64});
+constexpr std::array kGridDistanceLines = std::to_array<std::uint8_t>({0, 16, 64});
+constexpr std::array kGridPrefetches = {Prefetch::none, Prefetch::t0, Prefetch::t1, Prefetch::t2,
+                                        Prefetch::nta};
+
+/// Collects what this processor can run and what a copy of the length reaches the loop of.
+class Grid {
+ public:
+  explicit Grid(std::size_t byte_count) : byte_count_(byte_count) {}
+
+  void offer(const Variant& variant) {
+    if (!objection(variant) && can_run(variant) && detail::loop_bytes_min(variant) <= byte_count_ &&
+        streams_fit(variant)) {
+      variants_.push_back(variant);
+    }
+  }
+  void offer_prefetching(Variant variant, std::span<const std::uint8_t> line_counts) {
+    for (const std::uint8_t line_count : line_counts) {
+      for (const std::uint8_t distance_lines : kGridDistanceLines) {
+        // What is asked for only beyond the end is not asked for: the same variant again.
+        if (std::size_t{distance_lines} + 2U * line_count > byte_count_ / kLineBytes) continue;
+        variant.prefetch_line_count = line_count;
+        variant.prefetch_distance_lines = distance_lines;
+        for (const Prefetch prefetch : kGridPrefetches) {
+          for (const bool target : {false, true}) {
+            variant.prefetch = prefetch;
+            variant.prefetch_target = target;
+            offer(variant);
+          }
+        }
+      }
+    }
+  }
+  [[nodiscard]] std::vector<Variant> take() { return std::move(variants_); }
+
+ private:
+  [[nodiscard]] bool streams_fit(const Variant& variant) const {
+    constexpr std::size_t kPageBytes = 4096;
+    return variant.stream_count == 1 || 2U * variant.stream_count * kPageBytes <= byte_count_;
+  }
+
+  std::size_t byte_count_;
+  std::vector<Variant> variants_;
+};
+
+}  // namespace
+
+std::vector<Variant> variants_for(std::size_t byte_count) {
+  Grid grid(byte_count);
+  for (const Align align : {Align::none, Align::target, Align::source}) {
+    for (const Register through : {Register::rep_movsb, Register::rep_movsq}) {
+      const Variant variant{.through = through, .block_line_count = 1, .align = align};
+      grid.offer(variant);
+      if (align != Align::source) grid.offer_prefetching(variant, kGridStringPrefetchLines);
+    }
+    for (const Register through : {Register::word, Register::xmm, Register::ymm, Register::zmm}) {
+      for (const std::uint8_t block : kGridBlocks) {
+        for (const bool store_nontemporal : {false, true}) {
+          Variant variant{.through = through,
+                          .store_nontemporal = store_nontemporal,
+                          .block_line_count = block,
+                          .align = align};
+          for (const std::uint8_t streams : kGridStreams) {
+            variant.stream_count = streams;
+            grid.offer(variant);
+            // One alignment and kind of load will do to tell prefetches apart.
+            if (align == Align::target) grid.offer_prefetching(variant, kGridPrefetchLines);
+          }
+          variant.stream_count = 1;
+          variant.load_nontemporal = true;
+          grid.offer(variant);
+          variant.load_nontemporal = false;
+          variant.direction = Direction::backward;
+          grid.offer(variant);
+        }
+      }
+    }
+  }
+  return grid.take();
+}
+
+}  // namespace headrace::copy

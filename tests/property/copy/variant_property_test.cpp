@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+// Generated copies: every variant of the grid, and random ones of the whole space, against a loop
+// over bytes, between guard pages, at every kind of overlap. Speed is the tuner's.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <fstream>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "headrace/base/random.hpp"
+#include "headrace/copy/generated.hpp"
+#include "headrace/copy/profile.hpp"
+#include "support/guarded_buffer.hpp"
+#include "support/move_check.hpp"
+#include "support/seed.hpp"
+
+namespace headrace::copy {
+namespace {
+
+using test::Span;
+
+// Room for two groups of four pages, so that several streams are taken more than once.
+constexpr std::size_t kBytesMax = std::size_t{40} << 10U;
+constexpr std::size_t kLargeBytes = std::size_t{1} << 20U;
+
+test::Copy copy_by(Move move) {
+  return [move](Span target, std::span<const std::byte> source) {
+    ASSERT_EQ(move(target.data(), source.data(), source.size()), target.data());
+  };
+}
+
+/// Any valid variant that this processor can run, in the grid or not.
+Variant draw_variant(Random& random) {
+  for (;;) {
+    Variant variant;
+    variant.through = static_cast<Register>(random.below(6));
+    if (random.chance(9, 10)) {
+      variant.load_nontemporal = random.chance(1, 4);
+      variant.store_nontemporal = random.chance(1, 3);
+      variant.prefetch = static_cast<Prefetch>(random.below(5));
+      variant.prefetch_target = random.chance(1, 3);
+      variant.prefetch_line_count =
+          static_cast<std::uint8_t>(random.below(random.chance(1, 2) ? 17 : 65));
+      variant.prefetch_distance_lines =
+          static_cast<std::uint8_t>(random.below(kPrefetchDistanceLinesMax + 1));
+      variant.direction = static_cast<Direction>(random.below(2));
+      variant.stream_count = static_cast<std::uint8_t>(1U << random.below(3));
+    }
+    variant.block_line_count = static_cast<std::uint8_t>(1U << random.below(4));
+    variant.align = static_cast<Align>(random.below(3));
+    if (check(variant) && can_run(variant)) return variant;
+  }
+}
+
+class VariantProperty : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (variants_for(kBytesMax).empty()) GTEST_SKIP() << "nothing is generated here";
+    test::fill_randomly(from_.bytes(), random_);
+    from_.forbid_writing();
+  }
+
+  /// Lengths at the seams of a variant, and random ones of every magnitude.
+  std::vector<std::size_t> lengths_for(const Variant& variant) {
+    const std::size_t block_bytes = variant.block_line_count * kLineBytes;
+    std::vector<std::size_t> lengths = {0,
+                                        1,
+                                        block_bytes - 1,
+                                        block_bytes,
+                                        2 * block_bytes,
+                                        2 * block_bytes + 1,
+                                        2 * block_bytes + 64,
+                                        3 * block_bytes + 65};
+    for (int i = 0; i < 12; ++i)
+      lengths.push_back(1 + random_.below(kBytesMax >> random_.below(7)));
+    return lengths;
+  }
+
+  void check_apart(const Variant& variant, Move move) {
+    for (const std::size_t byte_count : lengths_for(variant)) {
+      const std::size_t source_gap = random_.below(65);
+      const std::size_t target_gap = random_.below(65);
+      const bool at_front = random_.chance(1, 2);
+      const auto place = [&](Span room, std::size_t gap) {
+        const std::size_t room_left = room.size() - byte_count;
+        return room.subspan(
+            at_front ? std::min(gap, room_left) : room_left - std::min(gap, room_left), byte_count);
+      };
+      ASSERT_TRUE(test::copies(copy_by(move), to_.bytes(), place(to_.bytes(), target_gap),
+                               place(from_.bytes(), source_gap)))
+          << to_text(variant);
+    }
+  }
+
+  void check_overlapping(const Variant& variant, Move move) {
+    for (const std::size_t byte_count : lengths_for(variant)) {
+      const std::size_t distance = random_.below(byte_count + 2) >> random_.below(12);
+      const std::size_t low = random_.below(64);
+      const bool up = random_.chance(1, 2);
+      ASSERT_TRUE(test::moves(copy_by(move), arena_.bytes(), shadow_.bytes(),
+                              up ? low + distance : low, up ? low : low + distance, byte_count))
+          << to_text(variant);
+    }
+  }
+
+  void check_all(std::span<const Variant> variants) {
+    const auto code = GeneratedCode::make(variants);
+    ASSERT_TRUE(code.has_value()) << code.error().message();
+    ASSERT_EQ(code->moves().size(), variants.size());
+    for (std::size_t i = 0; i < variants.size(); ++i) {
+      ASSERT_NO_FATAL_FAILURE(check_apart(variants[i], code->moves()[i]));
+      test::fill_randomly(arena_.bytes(), random_);
+      std::ranges::copy(arena_.bytes(), shadow_.bytes().begin());
+      ASSERT_NO_FATAL_FAILURE(check_overlapping(variants[i], code->moves()[i]));
+    }
+  }
+
+  Random random_{test::seed()};
+  test::GuardedBuffer from_{kBytesMax};
+  test::GuardedBuffer to_{kBytesMax};
+  test::GuardedBuffer arena_{2 * kBytesMax + 128};
+  test::GuardedBuffer shadow_{2 * kBytesMax + 128};
+};
+
+TEST_F(VariantProperty, EveryVariantOfTheGridDoesWhatMemmoveDoes) {
+  check_all(variants_for(kBytesMax));
+}
+
+TEST_F(VariantProperty, VariantsBesideTheGridDoWhatMemmoveDoes) {
+  std::vector<Variant> variants;
+  for (int i = 0; i < 1000; ++i) variants.push_back(draw_variant(random_));
+  check_all(variants);
+}
+
+TEST_F(VariantProperty, LargeCopiesAreExactToo) {
+  test::GuardedBuffer from(kLargeBytes);
+  const test::GuardedBuffer to(kLargeBytes);
+  test::fill_randomly(from.bytes(), random_);
+  from.forbid_writing();
+  for (int i = 0; i < 100; ++i) {
+    const Variant variant = draw_variant(random_);
+    const auto code = GeneratedCode::make(std::span(&variant, 1));
+    ASSERT_TRUE(code.has_value()) << code.error().message();
+    const std::size_t byte_count = kLargeBytes - random_.below(kLargeBytes / 2);
+    ASSERT_TRUE(test::copies(copy_by(code->moves()[0]), to.bytes(), to.back(byte_count),
+                             from.front(byte_count)))
+        << to_text(variant);
+  }
+}
+
+TEST_F(VariantProperty, TextNamesAVariantAndNothingElse) {
+  for (int i = 0; i < 1000; ++i) {
+    const Variant variant = draw_variant(random_);
+    const auto read = parse_variant(to_text(variant));
+    ASSERT_TRUE(read.has_value()) << read.error().message();
+    EXPECT_EQ(*read, variant) << to_text(variant);
+    // What is cut short or changed in one place is refused, or is another variant.
+    std::string text = to_text(variant);
+    text[random_.below(text.size())] = static_cast<char>(random_.below(256));
+    if (const auto other = parse_variant(text)) {
+      EXPECT_EQ(to_text(*other), text);
+    }
+    EXPECT_FALSE(parse_variant(to_text(variant).substr(0, random_.below(60))));
+  }
+}
+
+TEST_F(VariantProperty, TheGridNamesEachVariantOnce) {
+  for (const std::size_t byte_count : {1, 129, 4097, 1 << 20}) {
+    std::vector<std::string> texts;
+    for (const Variant& variant : variants_for(byte_count)) texts.push_back(to_text(variant));
+    std::ranges::sort(texts);
+    EXPECT_EQ(std::ranges::adjacent_find(texts), texts.end()) << byte_count;
+  }
+}
+
+int fallback_count = 0;
+void* counting_move(void* target, const void* source, std::size_t byte_count) noexcept {
+  ++fallback_count;
+  return std::memmove(target, source, byte_count);
+}
+
+TEST_F(VariantProperty, ShortAndOverlappingRangesGoToTheFallback) {
+  for (int i = 0; i < 100; ++i) {
+    const Variant variant = draw_variant(random_);
+    const auto code = GeneratedCode::make(std::span(&variant, 1), counting_move);
+    ASSERT_TRUE(code.has_value()) << code.error().message();
+    const Move move = code->moves()[0];
+    std::byte* const room = arena_.bytes().data();
+    fallback_count = 0;
+    move(room, from_.bytes().data(), kBytesMax);
+    EXPECT_EQ(fallback_count, 0) << to_text(variant);
+    move(room, room + 1, kBytesMax);
+    move(room + 1, room, kBytesMax);
+    move(room, from_.bytes().data(), 0);
+    EXPECT_EQ(fallback_count, 3) << to_text(variant);
+  }
+}
+
+/// Permissions of the mapping that holds `address`, as /proc/self/maps writes them.
+std::string permissions_at(const void* address) {
+  std::ifstream maps("/proc/self/maps");
+  std::string line;
+  while (std::getline(maps, line)) {
+    const std::uintptr_t begin = std::stoull(line, nullptr, 16);
+    const std::uintptr_t end = std::stoull(line.substr(line.find('-') + 1), nullptr, 16);
+    const auto wanted = reinterpret_cast<std::uintptr_t>(address);
+    if (begin <= wanted && wanted < end) return line.substr(line.find(' ') + 1, 4);
+  }
+  return "none";
+}
+
+TEST_F(VariantProperty, ATableByAProfileIsExactAtEveryLength) {
+  Profile profile{.machine = this_machine(), .classes = {}};
+  for (std::uint64_t bytes_max = 2; bytes_max <= kBytesMax; bytes_max *= 2) {
+    profile.classes.push_back({.bytes_max = bytes_max, .variant = draw_variant(random_)});
+  }
+  static constinit Dispatch dispatch(&counting_move);
+  const auto used = use_profile(profile, dispatch);
+  ASSERT_TRUE(used.has_value()) << used.error().message();
+  const test::Copy copy = [](Span target, std::span<const std::byte> source) {
+    dispatch.move_for(source.size())(target.data(), source.data(), source.size());
+  };
+  for (std::size_t byte_count = 0; byte_count <= 2200; ++byte_count) {
+    ASSERT_TRUE(test::copies(copy, to_.bytes(), to_.back(byte_count), from_.back(byte_count)));
+  }
+  for (int i = 0; i < 200; ++i) {
+    const std::size_t byte_count = random_.below(kBytesMax);
+    ASSERT_TRUE(test::copies(copy, to_.bytes(), to_.front(byte_count), from_.back(byte_count)));
+  }
+}
+
+TEST_F(VariantProperty, CodeIsExecutableAndNotWritable) {
+  const Variant variant = draw_variant(random_);
+  const auto code = GeneratedCode::make(std::span(&variant, 1));
+  ASSERT_TRUE(code.has_value()) << code.error().message();
+  EXPECT_EQ(permissions_at(reinterpret_cast<const void*>(code->moves()[0])), "r-xp");
+}
+
+TEST_F(VariantProperty, WhatCannotBeCombinedIsRefusedWithAReason) {
+  const std::array<std::pair<Variant, const char*>, 6> wrong = {{
+      {{.store_nontemporal = true, .align = Align::none}, "aligned target"},
+      {{.through = Register::word, .load_nontemporal = true}, "8 bytes"},
+      {{.prefetch_line_count = 4}, "a type and a number"},
+      {{.prefetch = Prefetch::t0, .prefetch_line_count = 2}, "whole blocks"},
+      {{.block_line_count = 3}, "1, 2, 4 or 8"},
+      {{.direction = Direction::backward, .stream_count = 2}, "forward"},
+  }};
+  for (const auto& [variant, reason] : wrong) {
+    const auto code = GeneratedCode::make(std::span(&variant, 1));
+    ASSERT_FALSE(code.has_value());
+    EXPECT_EQ(code.error().code, Code::invalid_argument);
+    EXPECT_NE(code.error().message().find(reason), std::string::npos) << code.error().message();
+  }
+}
+
+}  // namespace
+}  // namespace headrace::copy

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table behind move_bytes: which class a length has, that it serves before main, and how many
+// instructions it adds.
+#include "headrace/copy/dispatch.hpp"
+
+#include <gtest/gtest.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstring>
+#include <string>
+
+#include "headrace/copy/copy.hpp"
+
+namespace headrace::copy {
+namespace {
+
+/// Copies while constructors run, in no particular order with those of the library.
+struct EarlyBird {
+  EarlyBird() { move_bytes(text.data(), "before main", 12); }
+  std::array<char, 12> text{};
+};
+const EarlyBird kEarlyBird;
+
+TEST(Dispatch, CopiesBeforeMain) {
+  EXPECT_STREQ(kEarlyBird.text.data(), "before main");
+}
+
+TEST(Dispatch, AClassHoldsTheLengthsUpToAPowerOfTwo) {
+  EXPECT_EQ(Dispatch::class_of(0), 63U);
+  EXPECT_EQ(Dispatch::class_of(1), 0U);
+  EXPECT_EQ(Dispatch::class_of(2), 0U);
+  for (std::size_t bits = 2; bits < 64; ++bits) {
+    const std::size_t bytes_max = std::size_t{1} << bits;
+    EXPECT_EQ(Dispatch::class_of(bytes_max), bits - 1) << bytes_max;
+    EXPECT_EQ(Dispatch::class_of(bytes_max / 2 + 1), bits - 1) << bytes_max;
+  }
+}
+
+void* other_move(void* target, const void* source, std::size_t byte_count) noexcept {
+  return std::memmove(target, source, byte_count);
+}
+
+TEST(Dispatch, EveryLengthIsTheFallbacksUntilAnotherIsChosen) {
+  static constinit Dispatch dispatch(&other_move);
+  for (std::size_t bits = 0; bits < 64; ++bits) {
+    EXPECT_EQ(dispatch.move_for(std::size_t{1} << bits), &other_move);
+  }
+  dispatch.choose(Dispatch::class_of(4096), libc_move());
+  EXPECT_EQ(dispatch.move_for(4096), libc_move());
+  EXPECT_EQ(dispatch.move_for(2049), libc_move());
+  EXPECT_EQ(dispatch.move_for(2048), &other_move);
+  EXPECT_EQ(dispatch.move_for(4097), &other_move);
+  dispatch.choose_fallback();
+  EXPECT_EQ(dispatch.move_for(4096), &other_move);
+}
+
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && \
+    defined(__OPTIMIZE__)
+[[gnu::noinline]] void call_between_breakpoints(Move move, char* target, const char* source) {
+  asm volatile("int3");
+  move(target, source, 32);
+  asm volatile("int3");
+}
+
+/// Instructions that a copy of 32 bytes takes, by stepping through it in a child; -1 if that is not
+/// permitted here.
+long count_instructions(Move move) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::array<char, 32> target{};
+    std::array<char, 32> source{};
+    move(target.data(), source.data(), 32);  // The linker looks the names up now.
+    if (::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) ::_exit(1);
+    call_between_breakpoints(move, target.data(), source.data());
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  long count = -1;
+  if (WIFSTOPPED(status) && WSTOPSIG(status) == SIGTRAP) {
+    // The second breakpoint is the next SIGTRAP after which the byte before the place is an int3.
+    for (count = 0;; ++count) {
+      if (::ptrace(PTRACE_SINGLESTEP, child, nullptr, nullptr) != 0) return -1;
+      ::waitpid(child, &status, 0);
+      if (!WIFSTOPPED(status)) return -1;
+      const long place = ::ptrace(PTRACE_PEEKUSER, child, 16 * sizeof(long), nullptr);  // rip
+      if ((::ptrace(PTRACE_PEEKTEXT, child, place, nullptr) & 0xFF) == 0xCC) break;
+    }
+  }
+  ::kill(child, SIGKILL);
+  ::waitpid(child, &status, 0);
+  return count;
+}
+
+TEST(Dispatch, AShortCopyTakesAtMostTenInstructionsMoreThanMemmove) {
+  const long libc = count_instructions(libc_move());
+  if (libc < 0) GTEST_SKIP() << "stepping through a child is not permitted here";
+  const long ours = count_instructions(&move_bytes);
+  RecordProperty("instructions_libc", std::to_string(libc));
+  RecordProperty("instructions_ours", std::to_string(ours));
+  EXPECT_GE(libc, 5);
+  EXPECT_LE(ours, libc + 10) << libc;
+}
+#endif
+
+}  // namespace
+}  // namespace headrace::copy

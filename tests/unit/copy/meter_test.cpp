@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// The meter: what it lets its subjects copy, and what it refuses. Not how fast anything is.
+#include "headrace/copy/meter.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <vector>
+
+#include "headrace/base/atomic.hpp"
+
+namespace headrace::copy {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::size_t kPoolBytes = std::size_t{1} << 20U;
+
+struct Call {
+  const void* target;
+  const void* source;
+  std::size_t byte_count;
+};
+std::vector<Call> calls;
+Atomic<int> call_count{0};
+
+void* recording_move(void* target, const void* source, std::size_t byte_count) noexcept {
+  if (byte_count != 0) calls.push_back({target, source, byte_count});
+  return std::memmove(target, source, byte_count);
+}
+void* counting_move(void* target, const void* source, std::size_t byte_count) noexcept {
+  call_count.fetch_add_relaxed(1);  // Nobody reads it before the threads have ended.
+  return std::memmove(target, source, byte_count);
+}
+void* forgetful_move(void* target, const void* /*source*/, std::size_t /*byte_count*/) noexcept {
+  return target;
+}
+
+Meter meter() {
+  auto made = Meter::make({.pool_bytes = kPoolBytes, .last_level_bytes = kPoolBytes / 8});
+  EXPECT_TRUE(made.has_value());
+  return std::move(*made);
+}
+
+std::vector<Call> calls_under(const Conditions& conditions) {
+  calls.clear();
+  const Subject subject{.move = &recording_move};
+  const auto times_ns = meter().measure_round(std::span(&subject, 1), conditions);
+  EXPECT_TRUE(times_ns.has_value()) << times_ns.error().message();
+  EXPECT_EQ(times_ns->size(), 1U);
+  return calls;
+}
+
+std::size_t place_count(const std::vector<Call>& all) {
+  std::set<const void*> places;
+  for (const Call& call : all) places.insert(call.source);
+  return places.size();
+}
+
+bool is_at_page(const void* address) {
+  return reinterpret_cast<std::uintptr_t>(address) % 4096 == 0;
+}
+
+TEST(Meter, HotCopiesStayAtOnePlace) {
+  const auto all = calls_under({.bytes_min = 4096, .bytes_max = 4096});
+  EXPECT_GT(all.size(), 100U);
+  EXPECT_EQ(place_count(all), 1U);
+}
+
+TEST(Meter, ColdCopiesVisitAllPlacesBeforeOneAgain) {
+  const auto all =
+      calls_under({.bytes_min = 4096, .bytes_max = 4096, .temperature = Temperature::cold});
+  EXPECT_EQ(place_count(all), all.size());
+}
+
+TEST(Meter, LastLevelCopiesStayInASmallerRegion) {
+  const auto all =
+      calls_under({.bytes_min = 256, .bytes_max = 256, .temperature = Temperature::last_level});
+  const auto [low, high] = std::ranges::minmax(all, {}, &Call::source);
+  EXPECT_LT(static_cast<const std::byte*>(high.source) - static_cast<const std::byte*>(low.source),
+            static_cast<std::ptrdiff_t>(kPoolBytes / 16));
+  EXPECT_GT(place_count(all), 10U);
+}
+
+TEST(Meter, AlignedCopiesBeginAtPages) {
+  for (const Call& call :
+       calls_under({.bytes_min = 4096, .bytes_max = 4096, .temperature = Temperature::cold})) {
+    EXPECT_TRUE(is_at_page(call.source) && is_at_page(call.target));
+  }
+}
+
+TEST(Meter, OtherCopiesBeginAnywhereAndLengthsAreOfTheWholeRange) {
+  const auto all = calls_under(
+      {.bytes_min = 513, .bytes_max = 1024, .temperature = Temperature::cold, .aligned = false});
+  std::set<std::uintptr_t> alignments;
+  std::set<std::size_t> lengths;
+  for (const Call& call : all) {
+    EXPECT_TRUE(call.byte_count >= 513 && call.byte_count <= 1024) << call.byte_count;
+    alignments.insert(reinterpret_cast<std::uintptr_t>(call.target) % 64);
+    lengths.insert(call.byte_count);
+  }
+  EXPECT_GT(alignments.size(), 40U);
+  EXPECT_GT(lengths.size(), 100U);
+}
+
+TEST(Meter, SubjectsCopyTheSameLengthsInARound) {
+  calls.clear();
+  static constinit Dispatch table(&recording_move);
+  const std::vector<Subject> subjects = {{.move = &recording_move}, {.table = &table}};
+  const auto times_ns = meter().measure_round(
+      subjects,
+      {.bytes_min = 1, .bytes_max = 256, .temperature = Temperature::cold, .aligned = false});
+  ASSERT_TRUE(times_ns.has_value()) << times_ns.error().message();
+  ASSERT_EQ(calls.size() % 2, 0U);
+  for (std::size_t i = 0; i < calls.size() / 2; ++i) {
+    EXPECT_EQ(calls[i].byte_count, calls[i + calls.size() / 2].byte_count);
+  }
+}
+
+TEST(Meter, EverySubjectCopiesInEveryThread) {
+  const std::vector<Subject> subjects(3, Subject{.move = &counting_move});
+  Meter measuring = meter();
+  for (std::size_t threads = 1; threads <= 2; ++threads) {
+    call_count.store_relaxed(0);
+    const auto times_ns = measuring.measure_round(
+        subjects, {.bytes_min = 8192, .bytes_max = 8192, .thread_count = threads});
+    if (!times_ns) GTEST_SKIP() << times_ns.error().message();
+    EXPECT_EQ(times_ns->size(), 3U);
+    // A batch, and the copy that is not timed.
+    EXPECT_EQ(call_count.load_relaxed() % static_cast<int>(3 * threads), 0);
+    EXPECT_GT(call_count.load_relaxed(), static_cast<int>(3 * threads));
+  }
+  EXPECT_EQ(measuring.batch_count(), 6U);
+}
+
+TEST(Meter, ASubjectThatCopiesWronglyIsFound) {
+  const std::vector<Subject> subjects = {
+      {.move = libc_move()}, {.move = &forgetful_move}, {.move = libc_move()}};
+  for (const auto temperature : {Temperature::hot, Temperature::cold}) {
+    const auto times_ns = meter().measure_round(
+        subjects, {.bytes_min = 300, .bytes_max = 300, .temperature = temperature});
+    ASSERT_FALSE(times_ns.has_value());
+    EXPECT_EQ(times_ns.error().code, Code::corrupt_data);
+    EXPECT_THAT(times_ns.error().message(), HasSubstr("subject 1 copied wrongly"));
+  }
+}
+
+TEST(Meter, WhatCannotBeMeasuredIsRefused) {
+  const Subject subject{.move = libc_move()};
+  Meter measuring = meter();
+  for (const Conditions& wrong :
+       {Conditions{.bytes_min = 0, .bytes_max = 64}, Conditions{.bytes_min = 65, .bytes_max = 64},
+        Conditions{.bytes_min = kPoolBytes + 1, .bytes_max = kPoolBytes + 1},
+        Conditions{.bytes_min = 64, .bytes_max = 64, .thread_count = 0},
+        Conditions{.bytes_min = 64, .bytes_max = 64, .thread_count = 1U << 20U}}) {
+    const auto times_ns = measuring.measure_round(std::span(&subject, 1), wrong);
+    ASSERT_FALSE(times_ns.has_value());
+    EXPECT_EQ(times_ns.error().code, Code::invalid_argument);
+  }
+  EXPECT_FALSE(Meter::make({}).has_value());
+}
+
+}  // namespace
+}  // namespace headrace::copy

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+// Profiles: read and written, refused with one sentence whatever is wrong with them, and used.
+#include "headrace/copy/profile.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/prctl.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "headrace/base/random.hpp"
+#include "headrace/copy/copy.hpp"
+#include "support/seed.hpp"
+
+namespace headrace::copy {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// Some variant for lengths of this class; nothing where none is generated.
+std::optional<Variant> variant_of_class(std::uint64_t bytes_max) {
+  const std::vector<Variant> grid = variants_for(bytes_max / 2 + 1);
+  if (grid.empty()) return std::nullopt;
+  return grid[grid.size() / 2];
+}
+
+Profile sample() {
+  Profile profile{.machine = this_machine(), .classes = {}};
+  for (std::uint64_t bytes_max = 256; bytes_max <= 65536; bytes_max *= 4) {
+    profile.classes.push_back({.bytes_max = bytes_max, .variant = variant_of_class(bytes_max)});
+  }
+  profile.classes.push_back({.bytes_max = 131072, .variant = std::nullopt});
+  return profile;
+}
+
+std::string replaced(std::string text, const std::string& what, const std::string& with) {
+  const std::size_t at = text.find(what);
+  EXPECT_NE(at, std::string::npos) << what;
+  return text.replace(at, what.size(), with);
+}
+
+TEST(Profile, IsReadAsItWasWritten) {
+  const Profile profile = sample();
+  const auto read = parse_profile(to_json(profile));
+  ASSERT_TRUE(read.has_value()) << read.error().message();
+  EXPECT_EQ(read->machine, profile.machine);
+  ASSERT_EQ(read->classes.size(), profile.classes.size());
+  for (std::size_t i = 0; i < profile.classes.size(); ++i) {
+    EXPECT_EQ(read->classes[i].bytes_max, profile.classes[i].bytes_max);
+    EXPECT_EQ(read->classes[i].variant, profile.classes[i].variant);
+  }
+}
+
+TEST(Profile, WhatIsWrongIsToldInOneSentence) {
+  const std::string good = to_json(sample());
+  struct Case {
+    std::string text;
+    Code code;
+    const char* cause;
+  };
+  const std::vector<Case> cases = {
+      {"", Code::corrupt_data, "not JSON"},
+      {good.substr(0, good.size() / 2), Code::corrupt_data, "cut short"},
+      {"[]", Code::corrupt_data, "another kind"},
+      {replaced(good, "headrace-copy-profile", "x"), Code::corrupt_data, "another kind"},
+      {replaced(good, "\"version\": 1", "\"version\": 2"), Code::version_mismatch, "version 2"},
+      {replaced(good, "\"version\": 1", "\"version\": null"), Code::corrupt_data, "no version"},
+      {replaced(good, "\"vendor\": \"", "\"vendor\": 7, \"x\": \""), Code::corrupt_data, "machine"},
+      {replaced(good, "\"stepping\": ", "\"stepping\": -"), Code::corrupt_data, "machine"},
+      {replaced(good, "256", "255"), Code::corrupt_data, "power of two"},
+      {replaced(good, "256", "1e400"), Code::corrupt_data, "not JSON"},
+      {replaced(good, "256", "1048576"), Code::corrupt_data, "ascending"},
+      {replaced(good, "\"variant\": ", "\"variant\": 3, \"x\": "), Code::corrupt_data, "no text"},
+      {replaced(good, "\"variant\": ", "\"variant\": \"movs everything\", \"x\": "),
+       Code::corrupt_data, "'movs' is not understood"},
+      {replaced(good, "\"variant\": ",
+                "\"variant\": \"zmm load=t store=nt prefetch=none block=4 align=none forward "
+                "streams=1\", \"x\": "),
+       Code::corrupt_data, "aligned target"},
+      {std::string(kProfileBytesMax + 1, ' '), Code::capacity_exceeded, "more than 1 MiB"},
+      {std::string(kProfileBytesMax, '['), Code::corrupt_data, "not JSON"},
+  };
+  for (const Case& each : cases) {
+    const auto read = parse_profile(each.text);
+    ASSERT_FALSE(read.has_value()) << each.cause;
+    EXPECT_EQ(read.error().code, each.code) << read.error().message();
+    EXPECT_THAT(read.error().message(), HasSubstr(each.cause));
+    EXPECT_THAT(read.error().message(), HasSubstr("headrace tune"));
+  }
+}
+
+TEST(Profile, NoTextMakesTheReaderCrash) {
+  Random random(test::seed());
+  const std::string good = to_json(sample());
+  for (int i = 0; i < 3000; ++i) {
+    std::string text = good;
+    for (std::uint64_t k = 1 + random.below(4); k > 0; --k) {
+      const std::size_t at = random.below(text.size());
+      switch (random.below(3)) {
+        case 0:
+          text[at] = static_cast<char>(random.below(256));
+          break;
+        case 1:
+          text.erase(at, random.below(40));
+          break;
+        default:
+          text.insert(at, good, random.below(good.size()), random.below(40));
+          break;
+      }
+    }
+    // What is read all the same can be written and read again.
+    if (const auto read = parse_profile(text)) {
+      EXPECT_TRUE(parse_profile(to_json(*read)).has_value()) << text;
+    }
+  }
+}
+
+TEST(Profile, AnUnreadableFileIsToldWithItsPath) {
+  for (const std::string path : {"/absent/profile.json", "/", "/dev/zero"}) {
+    const auto read = load_profile(path);
+    ASSERT_FALSE(read.has_value()) << path;
+    EXPECT_THAT(read.error().message(), HasSubstr("use the copy profile '" + path + "'"));
+  }
+}
+
+int fallback_count = 0;
+void* counting_move(void* target, const void* source, std::size_t byte_count) noexcept {
+  ++fallback_count;
+  return std::memmove(target, source, byte_count);
+}
+
+TEST(Profile, InUseItServesItsClassesAndLongerCopies) {
+  if (!variant_of_class(4096)) GTEST_SKIP() << "nothing is generated here";
+  const Profile profile{.machine = this_machine(),
+                        .classes = {{.bytes_max = 4096, .variant = variant_of_class(4096)},
+                                    {.bytes_max = 16384, .variant = variant_of_class(16384)}}};
+  static constinit Dispatch dispatch(&counting_move);
+  const auto used = use_profile(profile, dispatch);
+  ASSERT_TRUE(used.has_value()) << used.error().message();
+  const std::vector<char> source(100'000, 'x');
+  for (const auto& [byte_count, by_fallback] : {std::pair{0, 1},
+                                                {1, 1},
+                                                {2048, 1},
+                                                {2049, 0},
+                                                {4096, 0},
+                                                {4097, 1},
+                                                {8192, 1},
+                                                {8193, 0},
+                                                {16384, 0},
+                                                {16385, 0},
+                                                {100'000, 0}}) {
+    std::vector<char> target(source.size());
+    fallback_count = 0;
+    const auto length = static_cast<std::size_t>(byte_count);
+    dispatch.move_for(length)(target.data(), source.data(), length);
+    EXPECT_EQ(fallback_count, by_fallback) << byte_count;
+    EXPECT_EQ(std::string(target.data(), length), std::string(length, 'x'));
+  }
+}
+
+TEST(Profile, OfAnotherMachineIsRefusedAndChangesNothing) {
+  Profile profile = sample();
+  profile.machine.l3_bytes += 1;
+  static constinit Dispatch dispatch(&counting_move);
+  const auto used = use_profile(profile, dispatch);
+  ASSERT_FALSE(used.has_value());
+  EXPECT_EQ(used.error().code, Code::hardware_absent);
+  EXPECT_THAT(used.error().message(), HasSubstr("another machine"));
+  EXPECT_EQ(dispatch.move_for(4096), &counting_move);
+}
+
+TEST(Profile, IsLookedForWhereTheUserSays) {
+  ::unsetenv("HEADRACE_PROFILE");
+  ::setenv("HOME", "/h", 1);
+  ::unsetenv("XDG_CONFIG_HOME");
+  EXPECT_EQ(default_profile_path(), "/h/.config/headrace/copy.json");
+  ::setenv("XDG_CONFIG_HOME", "/c", 1);
+  EXPECT_EQ(default_profile_path(), "/c/headrace/copy.json");
+  ::setenv("HEADRACE_PROFILE", "/p.json", 1);
+  EXPECT_EQ(default_profile_path(), "/p.json");
+  ::setenv("HEADRACE_PROFILE", "none", 1);
+  EXPECT_EQ(default_profile_path(), "");
+}
+
+// Each in a process of its own: the search is done once.
+using ProfileDeathTest = ::testing::Test;
+
+void say_and_end() {
+  const ProfileReport& report = use_default_profile();
+  std::fprintf(stderr, "%s %s\n", report.used ? "used" : "not used", report.note.c_str());
+  std::vector<char> source(50'000, 'x');
+  std::vector<char> target(50'000);
+  copy_bytes(std::as_writable_bytes(std::span(target)), std::as_bytes(std::span(source)));
+  std::_Exit(source == target ? 0 : 1);
+}
+
+TEST(ProfileDeathTest, TheUsersProfileIsUsedOrTheReasonIsKept) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const std::filesystem::path path =
+      std::filesystem::temp_directory_path() / ("headrace-profile-" + std::to_string(test::seed()));
+  const auto run_with = [&](const std::string& text) {
+    std::ofstream(path) << text;
+    ::setenv("HEADRACE_PROFILE", path.c_str(), 1);
+    say_and_end();
+  };
+  EXPECT_EXIT(run_with(to_json(sample())), ::testing::ExitedWithCode(0), "^used copies are tuned");
+  EXPECT_EXIT(run_with("{"), ::testing::ExitedWithCode(0), "^not used cannot use the copy profile");
+  EXPECT_EXIT(
+      {
+        ::setenv("HEADRACE_PROFILE", (path.string() + "-absent").c_str(), 1);
+        say_and_end();
+      },
+      ::testing::ExitedWithCode(0), "^not used there is no profile");
+  std::filesystem::remove(path);
+}
+
+TEST(ProfileDeathTest, WithoutExecutableMemoryCopiesAreTheCLibrarys) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  constexpr int kSetMdwe = 65;  // PR_SET_MDWE, Linux 6.3.
+  constexpr int kGetMdwe = 66;
+  constexpr unsigned long kRefuseExecGain = 1;
+  if (!variant_of_class(4096)) GTEST_SKIP() << "nothing is generated here";
+  if (::prctl(kGetMdwe, 0L, 0L, 0L, 0L) < 0) GTEST_SKIP() << "this kernel cannot forbid it";
+  EXPECT_EXIT(
+      {
+        if (::prctl(kSetMdwe, kRefuseExecGain, 0L, 0L, 0L) != 0) std::_Exit(2);
+        const auto used = use_profile(sample());
+        std::fprintf(stderr, "refused: %s\n", used ? "no" : used.error().message().c_str());
+        std::vector<char> source(50'000, 'x');
+        std::vector<char> target(50'000);
+        move_bytes(target.data(), source.data(), source.size());
+        std::_Exit(!used && source == target ? 0 : 1);
+      },
+      ::testing::ExitedWithCode(0), "refused: cannot .*executable");
+}
+
+}  // namespace
+}  // namespace headrace::copy
