@@ -11,6 +11,7 @@ NB_MODULE(_core, module) {
   module.doc() = "Bindings of libheadrace; use the package headrace instead.";
   bind_errors();
   bind_machine(module);
+  bind_copy(module);
   bind_engine(module);
   bind_cache(module);
   bind_query(module);

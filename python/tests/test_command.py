@@ -3,6 +3,7 @@
 
 import contextlib
 import functools
+import itertools
 import json
 import os
 import pty
@@ -81,6 +82,27 @@ def test_help_is_data_and_has_an_example(command: Command, arguments: list[str])
     assert "\x1b" not in result.stdout
     assert not result.stderr
     assert "headrace query --scale-factor 1" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "subcommand",
+    [[], ["emulate"], ["doctor"], ["dsa"], ["dsa", "configure"], ["bench"], ["bench", "copy"]],
+)
+def test_help_fills_its_lines(command_path: Path, subcommand: list[str]) -> None:
+    columns = 80
+    result = subprocess.run(
+        [command_path, *subcommand, "--help"],
+        env=os.environ | {"COLUMNS": str(columns)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    prose = [line.strip() for line in result.stdout.split("╭")[0].splitlines()]
+    for line, following in itertools.pairwise(prose):
+        if line and following:
+            # A blank on each side.
+            assert len(line) + 1 + len(following.split()[0]) > columns - 2, line
 
 
 def test_a_query_prints_both_answers_and_no_control_codes(command: Command) -> None:

@@ -24,6 +24,39 @@ class Machine:
 
     def faster_nodes(self, initiator: int) -> list[int]: ...
 
+class CopyMeter:
+    @staticmethod
+    def make(pool_bytes: int, last_level_bytes: int, seed: int) -> CopyMeter: ...
+
+    def measure_round(self, subjects: Sequence[str], *, bytes_min: int, bytes_max: int, temperature: str, aligned: bool, thread_count: int) -> list[float]:
+        """Nanoseconds per copy of each subject, measured once each."""
+
+    def batch_count(self) -> int: ...
+
+def copy_variants(byte_count: int) -> list[str]:
+    """The grid for copies of so many bytes and more."""
+
+def check_copy_variant(text: str) -> None: ...
+
+def copy_machine_text() -> str:
+    """This machine, as far as profiles care."""
+
+def empty_copy_profile() -> str:
+    """A profile of this machine without classes."""
+
+def use_copy_profile(text: str) -> None:
+    """Let copies be made as this profile says."""
+
+def load_copy_profile(path: str) -> str:
+    """Read a profile and write its machine and classes as JSON."""
+
+def use_no_copy_profile() -> None: ...
+
+def default_copy_profile_path() -> str: ...
+
+def use_default_copy_profile() -> tuple[bool, str, str]:
+    """Whether the profile of this user is used, its path, and a sentence."""
+
 class Job:
     def poll(self) -> bool: ...
 

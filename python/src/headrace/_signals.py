@@ -115,3 +115,41 @@ def held() -> Iterator[None]:
                 put_off(arrived_number, frame)
             elif put_off == signal.SIG_DFL:
                 signal.raise_signal(arrived_number)
+
+
+@contextmanager
+def noticed() -> Iterator[Callable[[], bool]]:
+    """Let a signal to end be noticed by the block, which ends in its own time; then it counts.
+
+    A second one does not wait.
+
+    Yields:
+        Whether one has come.
+    """
+    arrived: list[int] = []
+
+    def notice(number: int, frame: FrameType | None) -> None:
+        if arrived:
+            _end(number, frame)
+        arrived.append(number)
+
+    before = {
+        number: signal.signal(number, notice)
+        for number in _ENDING
+        if signal.getsignal(number) != signal.SIG_IGN
+    }
+    try:
+        yield lambda: bool(arrived)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if arrived:
+        raise EndedBySignalError(arrived[0])
+
+
+class EndedBySignalError(Exception):
+    """A noticed signal ended the block; what the block has printed is still to be written."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"signal {number}")
+        self.exit_code = 128 + number

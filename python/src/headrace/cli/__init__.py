@@ -7,13 +7,13 @@ A subcommand is a module of this package without leading underscore that has a f
 Exit codes: 0 ok, 1 failed, 2 usage, 3 hardware absent, 128 and the number of a signal.
 """
 
-import importlib
-import pkgutil
 from typing import Annotated
 
 import typer
 
 from headrace import __version__
+from headrace._signals import EndedBySignalError
+from headrace.cli._app import add_modules, make_app, needs_subcommand, unfold_help
 from headrace.cli._output import (
     EXIT_FAILED,
     EXIT_HARDWARE_ABSENT,
@@ -24,13 +24,7 @@ from headrace.cli._output import (
 )
 from headrace.errors import Error, HardwareAbsentError
 
-app = typer.Typer(
-    name="headrace",
-    invoke_without_command=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-)
+app = make_app("headrace")
 
 
 @app.callback()
@@ -45,14 +39,11 @@ def _root(
     if version:
         typer.echo(f"headrace {__version__}")
         raise typer.Exit
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
-        raise typer.Exit(EXIT_USAGE)
+    needs_subcommand(context)
 
 
-for _module in pkgutil.iter_modules(__path__):
-    if not _module.name.startswith("_"):
-        importlib.import_module(f"{__name__}.{_module.name}").register(app)
+add_modules(app, __name__, __path__)
+unfold_help(app)
 
 
 def run() -> int:
@@ -71,6 +62,8 @@ def run() -> int:
         command = context.command_path if context is not None else "headrace"
         complain(f"{error.format_message().rstrip('.')}; see '{command} --help'")
         return EXIT_USAGE
+    except EndedBySignalError as ended:
+        return ended.exit_code
     except HardwareAbsentError as error:
         complain(error)
         return EXIT_HARDWARE_ABSENT

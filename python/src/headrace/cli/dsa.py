@@ -12,8 +12,9 @@ from rich.console import Console
 
 from headrace import _core
 from headrace._files import write_whole
+from headrace.cli._app import make_app, needs_subcommand
 from headrace.cli._dsa_report import print_devices, summary_of
-from headrace.cli._output import EXIT_FAILED, EXIT_USAGE, WrongUseError, complain, print_document
+from headrace.cli._output import EXIT_FAILED, WrongUseError, complain, print_document
 from headrace.cli._topo_report import report_console
 from headrace.dsa.apply import Step, Undo, apply, check_applicable, save_undo
 from headrace.dsa.configuration import (
@@ -46,7 +47,7 @@ _REPLAY = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the subcommands."""
-    ours = typer.Typer(invoke_without_command=True)
+    ours = make_app("dsa")
     ours.callback()(dsa)
     ours.command("list")(list_devices)
     ours.command("configure")(configure_devices)
@@ -58,9 +59,7 @@ def dsa(context: typer.Context) -> None:
 
     Example: headrace dsa configure --preset shared --output dsa.json
     """
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
-        raise typer.Exit(EXIT_USAGE)
+    needs_subcommand(context)
 
 
 def list_devices(replay: _REPLAY = None, as_json: _JSON = False) -> None:

@@ -5,20 +5,11 @@ A benchmark is a module of this package without leading underscore that has a fu
 ``register(bench)``; it appears by being there. What they share is in ``_measure``.
 """
 
-import importlib
-import pkgutil
-
 import typer
 
-from headrace.cli._output import EXIT_USAGE
+from headrace.cli._app import add_modules, make_app, needs_subcommand
 
-bench = typer.Typer(
-    name="bench",
-    invoke_without_command=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-)
+bench = make_app("bench")
 
 
 @bench.callback()
@@ -27,14 +18,10 @@ def _root(context: typer.Context) -> None:
 
     Example: headrace bench emulator --json
     """
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
-        raise typer.Exit(EXIT_USAGE)
+    needs_subcommand(context)
 
 
-for _module in pkgutil.iter_modules(__path__):
-    if not _module.name.startswith("_"):
-        importlib.import_module(f"{__name__}.{_module.name}").register(bench)
+add_modules(bench, __name__, __path__)
 
 
 def register(app: typer.Typer) -> None:

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies: variants, profiles, and measuring them. Variants and profiles are text here; what they
+// mean is the library's.
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <deque>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "bindings.hpp"
+#include "headrace/copy/meter.hpp"
+#include "headrace/copy/profile.hpp"
+
+namespace headrace::python {
+namespace {
+
+copy::Temperature parse_temperature(const std::string& text) {
+  if (text == "hot") return copy::Temperature::hot;
+  if (text == "last_level") return copy::Temperature::last_level;
+  if (text == "cold") return copy::Temperature::cold;
+  throw Failed{Error{Code::invalid_argument, 0, "measure copies from '" + text + "'",
+                     "there is no such temperature", "use hot, last_level or cold"}};
+}
+
+/// A meter and the code of the variants that it was asked to measure.
+///
+/// Threading: confined; the GIL is released while it measures.
+class MeterHandle {
+ public:
+  explicit MeterHandle(copy::Meter meter) : meter_(std::move(meter)) {}
+
+  /// A subject is "libc", "tuned" (what copy_bytes uses now), "folly" or the text of a variant,
+  /// which is called through a table as it will be.
+  std::vector<double> measure_round(const std::vector<std::string>& subjects,
+                                    const copy::Conditions& conditions) {
+    generate(subjects);
+    std::vector<copy::Subject> chosen;
+    for (const std::string& subject : subjects) chosen.push_back(subjects_.at(subject));
+    const nb::gil_scoped_release released;
+    return value_of(meter_.measure_round(chosen, conditions));
+  }
+  [[nodiscard]] std::uint64_t batch_count() const { return meter_.batch_count(); }
+
+ private:
+  void generate(const std::vector<std::string>& subjects) {
+    std::vector<copy::Variant> variants;
+    std::vector<std::string> texts;
+    for (const std::string& subject : subjects) {
+      if (subjects_.contains(subject)) continue;
+      if (subject == "libc") {
+        subjects_[subject].move = copy::libc_move();
+      } else if (subject == "tuned") {
+        subjects_[subject].move = &copy::move_bytes;
+      } else if (subject == "folly") {
+        const copy::Move move = copy::folly_like_move();
+        if (move == nullptr) {
+          throw Failed{Error{Code::unsupported, 0, "measure a copy as folly makes it",
+                             "this processor or build lacks AVX2 or fast string moves",
+                             "leave it out"}};
+        }
+        subjects_[subject].move = move;
+      } else {
+        variants.push_back(value_of(copy::parse_variant(subject)));
+        texts.push_back(subject);
+      }
+    }
+    if (variants.empty()) return;
+    codes_.push_back(value_of(copy::GeneratedCode::make(variants)));
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      copy::Dispatch& table = tables_.emplace_back(codes_.back().moves()[i]);
+      subjects_[texts[i]].table = &table;
+    }
+  }
+
+  copy::Meter meter_;
+  std::vector<copy::GeneratedCode> codes_;
+  std::deque<copy::Dispatch> tables_;
+  std::map<std::string, copy::Subject> subjects_;
+};
+
+}  // namespace
+
+void bind_copy(nb::module_& module) {
+  nb::class_<MeterHandle>(module, "CopyMeter")
+      .def_static(
+          "make",
+          [](std::size_t pool_bytes, std::size_t last_level_bytes, std::uint64_t seed) {
+            nb::gil_scoped_release released;
+            return MeterHandle(value_of(copy::Meter::make(
+                {.pool_bytes = pool_bytes, .last_level_bytes = last_level_bytes, .seed = seed})));
+          },
+          "pool_bytes"_a, "last_level_bytes"_a, "seed"_a)
+      .def(
+          "measure_round",
+          [](MeterHandle& meter, const std::vector<std::string>& subjects, std::size_t bytes_min,
+             std::size_t bytes_max, const std::string& temperature, bool aligned,
+             std::size_t thread_count) {
+            return meter.measure_round(subjects, {.bytes_min = bytes_min,
+                                                  .bytes_max = bytes_max,
+                                                  .temperature = parse_temperature(temperature),
+                                                  .aligned = aligned,
+                                                  .thread_count = thread_count});
+          },
+          "subjects"_a, nb::kw_only(), "bytes_min"_a, "bytes_max"_a, "temperature"_a, "aligned"_a,
+          "thread_count"_a, "Nanoseconds per copy of each subject, measured once each.")
+      .def("batch_count", &MeterHandle::batch_count);
+
+  module.def(
+      "copy_variants",
+      [](std::size_t byte_count) {
+        std::vector<std::string> texts;
+        for (const copy::Variant& variant : copy::variants_for(byte_count)) {
+          texts.push_back(copy::to_text(variant));
+        }
+        return texts;
+      },
+      "byte_count"_a, "The grid for copies of so many bytes and more.");
+  module.def(
+      "check_copy_variant", [](const std::string& text) { value_of(copy::parse_variant(text)); },
+      "text"_a);
+  module.def(
+      "copy_machine_text", [] { return copy::to_text(copy::this_machine()); },
+      "This machine, as far as profiles care.");
+  module.def(
+      "empty_copy_profile",
+      [] { return copy::to_json({.machine = copy::this_machine(), .classes = {}}); },
+      "A profile of this machine without classes.");
+  module.def(
+      "use_copy_profile",
+      [](const std::string& text) {
+        value_of(copy::use_profile(value_of(copy::parse_profile(text))));
+      },
+      "text"_a, "Let copies be made as this profile says.");
+  module.def(
+      "load_copy_profile",
+      [](const std::string& path) { return copy::to_json(value_of(copy::load_profile(path))); },
+      "path"_a, "Read a profile and write its machine and classes as JSON.");
+  module.def("use_no_copy_profile", &copy::use_no_profile);
+  module.def("default_copy_profile_path", &copy::default_profile_path);
+  module.def(
+      "use_default_copy_profile",
+      [] {
+        const copy::ProfileReport& report = copy::use_default_profile();
+        return std::tuple(report.used, report.path, report.note);
+      },
+      "Whether the profile of this user is used, its path, and a sentence.");
+}
+
+}  // namespace headrace::python

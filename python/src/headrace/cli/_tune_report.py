@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``headrace tune`` prints and draws."""
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from headrace import _core
+from headrace._picture import matplotlib_settled, save_picture
+from headrace.copy_search import Choice
+from headrace.copy_tune import Settings, Tuning, measured
+from headrace.machine import Machine
+
+SUBJECT = "the tuning"
+
+_TABLE_WIDTH = 140
+
+
+def summary_of(tuning: Tuning) -> dict[str, object]:
+    """The figures one would quote."""
+    tuned = [choice for choice in tuning.choices if choice.variant is not None]
+    return {
+        "model_vs_exhaustive": tuning.model_vs_exhaustive,
+        "model_share_of_measurements": tuning.model_share,
+        "seconds": tuning.seconds,
+        "classes": len(tuning.choices),
+        "classes_tuned": len(tuned),
+        "complete": not tuning.stopped,
+    }
+
+
+def results_of(tuning: Tuning, settings: Settings, profile: Path | None) -> dict[str, object]:
+    """Everything that was found out."""
+    documents = {}
+    for name, choices in (("choices", tuning.choices), ("model", tuning.model_choices)):
+        documents[name] = [
+            {"bytes_max": choice.bytes_max, "variant": choice.variant, **measured(choice)}
+            for choice in choices
+        ]
+    return {
+        "profile": None if profile is None else str(profile),
+        "search": settings.search,
+        "thread_count": settings.thread_count,
+        "seed": settings.seed,
+        "choices": documents["choices"],
+        "choices_of_model": documents["model"],
+        "duels": tuning.duels,
+        # No mover but the processor is known to this search.
+        "dsa_bytes_min": None,
+    }
+
+
+def print_report(tuning: Tuning, profile: Path | None) -> None:
+    """Print the table: one line for each class."""
+    console = Console(highlight=False, soft_wrap=True)
+    # A file or pipe has room for whole lines; a narrow terminal folds them.
+    console.width = max(console.width, _TABLE_WIDTH)
+    console.print(f"Copies tuned to {_core.copy_machine_text()}", markup=False)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("up to", "RT", "LT", "ST", "PT", "PS", "PD", "shape"):
+        table.add_column(title, no_wrap=True, justify="right" if title == "up to" else "left")
+    for title in ("GB/s cold", "hot", "cold", "all", "sure"):
+        table.add_column(title, no_wrap=True, justify="right")
+    for choice in tuning.choices:
+        table.add_row(*_row(choice))
+    console.print(table)
+    console.print(
+        "RT register, LT and ST load and store (T temporal, NT not), PT prefetch (+w: the target"
+        " too), PS lines at once, PD lines ahead.\nhot, cold, all: speed by memmove's, medians, all"
+        " over every condition; sure: that it is faster than memmove."
+    )
+    tried = sum(choice.tried_count for choice in tuning.choices)
+    there = sum(choice.variant_count for choice in tuning.choices)
+    console.print(
+        f"{tried} of {there} variants were measured in {tuning.seconds:.0f} s; "
+        f"{there - tried} were not tried."
+    )
+    if tuning.model_vs_exhaustive is not None:
+        console.print(
+            f"The model's choices have {tuning.model_vs_exhaustive:.1%} of the throughput, for "
+            f"{tuning.model_share or 0:.1%} of the measurements."
+        )
+    if tuning.stopped:
+        console.print("Stopped early: lengths without a line are memmove's.")
+    if profile is not None:
+        console.print(f"The profile is in {profile}.", markup=False)
+
+
+def _row(choice: Choice) -> list[str]:
+    sizes = _core.bytes_text(choice.bytes_max)
+    if choice.best is None:
+        return [sizes, "memmove", *[""] * 11]
+    speeds = [
+        f"{choice.bytes_per_s / 1e9:.1f}",
+        *(f"{choice.ratios[f'{temperature} random'][0]:.2f}" for temperature in ("hot", "cold")),
+        f"{choice.ratio:.2f}",
+        f"{choice.confidence:.0%}",
+    ]
+    if choice.variant is None:
+        return [sizes, "memmove", *[""] * 5, choice.reason, *speeds]
+    return [sizes, *_parameters(choice.variant), *speeds]
+
+
+def _parameters(variant: str) -> list[str]:
+    through, load, store, prefetch, block, align, direction, streams = variant.split(" ")
+    kind, _, rest = prefetch.removeprefix("prefetch=").partition(":")
+    numbers, _, target = rest.partition("+")
+    lines, _, distance = numbers.partition("@")
+    shape = [f"block {block.removeprefix('block=')}"]
+    if align != "align=target":
+        shape.append("unaligned" if align.endswith("none") else "source aligned")
+    if direction == "backward":
+        shape.append("backward")
+    if streams != "streams=1":
+        shape.append(f"{streams.removeprefix('streams=')} pages")
+    return [
+        through,
+        load.removeprefix("load=").upper(),
+        store.removeprefix("store=").upper(),
+        kind + ("+w" if target else ""),
+        lines,
+        distance,
+        ", ".join(shape),
+    ]
+
+
+def draw(path: Path, tuning: Tuning, machine: Machine) -> None:
+    """Draw the ratio to memmove over the length: hot, cold and on the whole.
+
+    Raises:
+        IoFailedError: The file cannot be written.
+    """
+    with matplotlib_settled():
+        # Loading it takes long: only who wants a picture pays.
+        from matplotlib.figure import Figure  # noqa: PLC0415
+
+        figure = Figure(figsize=(9, 4.5), layout="constrained")
+        axis = figure.subplots()
+        for name, color in (("hot random", "#ee7733"), ("cold random", "#4477aa")):
+            points = [(c.bytes_max, *c.ratios[name]) for c in tuning.choices if name in c.ratios]
+            if not points:
+                continue
+            lengths, middles, lows, highs = zip(*points, strict=True)
+            axis.plot(lengths, middles, marker="o", color=color, label=name.split(" ")[0])
+            axis.fill_between(lengths, lows, highs, color=color, alpha=0.2, linewidth=0)
+        axis.axhline(1.0, color="#555555", linewidth=1)
+        axis.set_xscale("log", base=2)
+        axis.set_xlabel("length of the copy (bytes)")
+        axis.set_ylabel("speed by memmove's")
+        axis.legend(frameon=False)
+        figure.suptitle("The best copy by length", fontweight="bold", x=0.01, ha="left")
+        caption = f"{machine.cpu_model}; bands: quartiles"
+        figure.supxlabel(caption, fontsize=8, color="#555555", x=0.01, ha="left")
+        save_picture(figure, path, SUBJECT)

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace tune``: find the best copy for this machine and save it as a profile."""
+
+import os
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from headrace import _core
+from headrace._picture import check_picture_path
+from headrace._signals import noticed
+from headrace.cli._output import WrongUseError, complain, print_document, progress
+from headrace.cli._tune_report import SUBJECT, draw, print_report, results_of, summary_of
+from headrace.copy_search import StoppedError
+from headrace.copy_tune import (
+    BYTES_MAX,
+    BYTES_MIN,
+    SEARCHES,
+    SECONDS,
+    Settings,
+    Tuner,
+    Tuning,
+    default_path,
+    prepare_path,
+    profile_of,
+    save_profile,
+)
+from headrace.errors import Error
+from headrace.machine import topo
+
+SCHEMA_NAME = "headrace-tune"
+SCHEMA_VERSION = 1
+
+SECONDS_MAX = 86_400
+
+
+def register(app: typer.Typer) -> None:
+    """Add the subcommand."""
+    app.command("tune")(tune)
+
+
+# Every value comes as text, so that what is wrong with it is said by us, in one way.
+def tune(
+    output: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Where the profile goes; where it is looked for, if not given: "
+            "$HEADRACE_PROFILE, else ~/.config/headrace/copy.json.",
+        ),
+    ] = None,
+    search: Annotated[
+        str,
+        typer.Option(
+            metavar="HOW", help="model or exhaustive; the latter takes long and checks the former."
+        ),
+    ] = SEARCHES[0],
+    seconds: Annotated[
+        str, typer.Option(metavar="N", help="Time for the search by a model.")
+    ] = f"{SECONDS:g}",
+    bytes_min: Annotated[
+        str, typer.Option(metavar="SIZE", help="The shortest copies end here.")
+    ] = "256",
+    bytes_max: Annotated[
+        str, typer.Option(metavar="SIZE", help="The longest copies end here.")
+    ] = "64MiB",
+    threads: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N",
+            help="Threads that copy at the same time, beside one alone; "
+            "all processors that this process may use if not given.",
+        ),
+    ] = None,
+    plot: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Draw the speeds into this .svg or .png file."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document and nothing else.")
+    ] = False,
+) -> None:
+    """Find the fastest copy for each length on this machine and save it as a profile.
+
+    For each length, copies of many kinds take turns with the C library's memmove: hot and cold,
+    aligned and not, with one thread and all. What is faster on the whole and slower nowhere is
+    chosen; else memmove stays. Ctrl-C ends the search and keeps what is known.
+
+    Example: headrace tune --search model --output copy.json
+    """
+    if search not in SEARCHES:
+        _refuse(f"--search: there is no search '{search}'; use {' or '.join(SEARCHES)}")
+    settings = Settings(
+        search=search,
+        seconds=_parse_number("--seconds", seconds, SECONDS_MAX),
+        bytes_min=_parse_size("--bytes-min", bytes_min),
+        bytes_max=_parse_size("--bytes-max", bytes_max),
+        thread_count=_parse_threads(threads),
+    )
+    if settings.bytes_min > settings.bytes_max:
+        _refuse("--bytes-min: it is more than --bytes-max")
+    picture = _parse_picture(plot)
+    path = _parse_output(output)
+    tuning = Tuning()
+    with noticed() as noticed_signal:
+
+        def check_stop() -> None:
+            if noticed_signal():
+                raise StoppedError
+
+        with progress("tuning copies") as share:
+            Tuner(settings, check_stop).run(tuning, share)
+        if not tuning.choices:
+            complain("stopped before anything was known: no profile was written")
+            return
+        save_profile(path, profile_of(tuning, settings))
+        machine = topo()
+        if picture is not None:
+            draw(picture, tuning, machine)
+        if as_json:
+            print_document(
+                SCHEMA_NAME,
+                SCHEMA_VERSION,
+                machine=machine.document,
+                results=results_of(tuning, settings, path),
+                summary=summary_of(tuning),
+            )
+        else:
+            print_report(tuning, path)
+
+
+def _refuse(sentence: str) -> NoReturn:
+    raise WrongUseError("tune", sentence)
+
+
+def _parse_number(option: str, text: str, number_max: int) -> int:
+    is_number = text.isascii() and text.isdigit() and len(text) < 9  # noqa: PLR2004
+    number = int(text) if is_number else 0
+    if not 1 <= number <= number_max:
+        _refuse(f"{option}: '{text}' is not a whole number from 1 to {number_max}")
+    return number
+
+
+def _parse_threads(text: str | None) -> int:
+    allowed = len(os.sched_getaffinity(0))
+    return allowed if text is None else _parse_number("--threads", text, allowed)
+
+
+def _parse_size(option: str, text: str) -> int:
+    try:
+        size_bytes = _core.parse_bytes(text)
+    except Error as error:
+        _refuse(f"{option}: '{text}': {error.cause}; {error.remedy}")
+    if not BYTES_MIN <= size_bytes <= BYTES_MAX:
+        _refuse(
+            f"{option}: '{text}' is not from {_core.bytes_text(BYTES_MIN)} "
+            f"to {_core.bytes_text(BYTES_MAX)}"
+        )
+    return size_bytes
+
+
+def _parse_picture(text: str | None) -> Path | None:
+    if text is None:
+        return None
+    if not text:
+        _refuse("--plot: '' is no path; give one, or leave the option out")
+    try:
+        check_picture_path(Path(text), SUBJECT)
+    except Error as error:
+        _refuse(f"--plot: '{text}': {error.cause}; {error.remedy}")
+    return Path(text)
+
+
+def _parse_output(text: str | None) -> Path:
+    if text == "":
+        _refuse("--output: '' is no path; give one, or leave the option out")
+    path = default_path() if text is None else Path(text)
+    if path is None:
+        _refuse("--output: there is no place for profiles here; name a file")
+    prepare_path(path)
+    return path

@@ -1,0 +1,453 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The search for the best copy of one class of lengths: what is tried, and how it is judged.
+
+Method. A cell is a temperature, an alignment and a number of threads. In a round, variants and the
+C library's memmove copy in turn, in random order, and what counts is the logarithm of the ratio of
+their times in that round; the machine may be slower in the next one. A variant's figure in a cell
+is the mean over its rounds, without the lowest and highest sixth.
+
+First many variants are screened, in few rounds: all of them (`exhaustive`), or those that a model
+names (`model`): a Gaussian process over the parameters, fitted to what has been measured, says
+which others promise most or are known least. Then the best are halved: half as many, twice the
+rounds, until few are left, which are measured in every cell. The best of these that is faster than
+memmove on the whole, and nowhere slower beyond `LOSS_MAX`, is chosen; if there is none, memmove.
+"""
+
+import math
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+LIBC = "libc"
+
+LOSS_MAX = 0.02
+"""How much slower than memmove a choice may be in a cell of weight 1, as a share."""
+GAIN_MIN = 0.01
+"""How much faster on the whole it must be."""
+CONFIDENCE_MIN = 0.9
+
+SCREENED_SHARE = 0.05
+SCREENED_MIN, SCREENED_MAX = 32, 160
+"""Variants that the model may look at, of those there are."""
+EXHAUSTIVE_ROUNDS = 3
+HALVING = ((24, 2), (10, 4), (4, 9))
+"""Variants that are left, and rounds that each is measured in then; the last in every cell."""
+FINAL_ROUNDS_MIN, FINAL_ROUNDS_MAX = 3, 25
+"""Rounds of the last, if there is little time, or time for more."""
+CHUNK_COUNT = 12
+"""Variants that take turns with memmove in one round."""
+RESAMPLE_COUNT = 400
+
+
+class Meter(Protocol):
+    """What measures: `headrace._core.CopyMeter`."""
+
+    def measure_round(
+        self,
+        subjects: Sequence[str],
+        *,
+        bytes_min: int,
+        bytes_max: int,
+        temperature: str,
+        aligned: bool,
+        thread_count: int,
+    ) -> list[float]:
+        """Nanoseconds per copy of each subject."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Conditions under which copies are compared.
+
+    Attributes:
+        temperature: "hot", "last_level" or "cold".
+        fixed: One length, both sides at a page; else lengths of the whole class, anywhere.
+        thread_count: Threads that copy at the same time.
+        weight: How much it counts on the whole.
+    """
+
+    temperature: str
+    fixed: bool
+    thread_count: int
+    weight: float
+
+    @property
+    def name(self) -> str:
+        """For reports: "cold fixed", "hot random x2"."""
+        threads = "" if self.thread_count == 1 else f" x{self.thread_count}"
+        return f"{self.temperature} {'fixed' if self.fixed else 'random'}{threads}"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What was chosen for a class of lengths.
+
+    Attributes:
+        bytes_max: The lengths are (bytes_max / 2, bytes_max].
+        variant: What serves them; None is memmove.
+        best: The best variant that was found, chosen or not.
+        ratios: Speed of `best` by memmove's in each cell: figure, lower and upper quartile.
+        ratio: The same on the whole.
+        confidence: How sure it is that `best` is faster than memmove on the whole: share of
+            resampled rounds in which it is.
+        confidence_best: How sure it is that no other of the last few is better.
+        bytes_per_s: Speed of `best` when cold, with one thread.
+        variant_count: Variants that there are.
+        tried_count: Variants that were measured at all.
+        batch_count: Batches that were timed.
+        reason: Why the choice is what it is, as a clause.
+    """
+
+    bytes_max: int
+    variant: str | None
+    best: str | None
+    ratios: dict[str, tuple[float, float, float]]
+    ratio: float
+    confidence: float
+    confidence_best: float
+    bytes_per_s: float
+    variant_count: int
+    tried_count: int
+    batch_count: int
+    reason: str
+
+
+class StoppedError(Exception):
+    """Somebody wants the search to end."""
+
+
+@dataclass(slots=True)
+class Bench:
+    """Measures variants of one class against memmove, and keeps what was measured."""
+
+    meter: Meter
+    bytes_max: int
+    check_stop: Callable[[], None]
+    logs: dict[str, dict[Cell, list[float]]] = field(default_factory=dict)
+    times_ns: dict[tuple[str, Cell], list[float]] = field(default_factory=dict)
+    batch_count: int = 0
+
+    def measure(self, variants: Sequence[str], cell: Cell) -> None:
+        """One round of each variant in one cell."""
+        for begin in range(0, len(variants), CHUNK_COUNT):
+            self.check_stop()
+            chunk = variants[begin : begin + CHUNK_COUNT]
+            subjects = [LIBC, *chunk, LIBC]
+            times_ns = self.meter.measure_round(
+                subjects,
+                bytes_min=self.bytes_max if cell.fixed else self.bytes_max // 2 + 1,
+                bytes_max=self.bytes_max,
+                temperature=cell.temperature,
+                aligned=cell.fixed,
+                thread_count=cell.thread_count,
+            )
+            self.batch_count += len(subjects)
+            base = math.sqrt(times_ns[0] * times_ns[-1])
+            for variant, time_ns in zip(chunk, times_ns[1:-1], strict=True):
+                # A batch of no time at all would be a broken clock.
+                log = math.log(max(base, 1e-3) / max(time_ns, 1e-3))
+                self.logs.setdefault(variant, {}).setdefault(cell, []).append(log)
+                self.times_ns.setdefault((variant, cell), []).append(time_ns)
+
+    def score(self, variant: str) -> float:
+        """Mean of the figures of its cells, weighted, less a penalty for those where it loses."""
+        return judged({cell: typical(logs) for cell, logs in self.logs[variant].items()})
+
+    def best(self, count: int, among: Sequence[str] | None = None) -> list[str]:
+        """The variants with the highest scores."""
+        names = self.logs if among is None else among
+        return sorted(names, key=self.score, reverse=True)[:count]
+
+
+def typical(logs: Sequence[float] | NDArray[np.float64]) -> float:
+    """The mean without the lowest and highest sixth.
+
+    Not the median: how two places lie to each other in their pages makes some copies faster and
+    others slower, and what counts is all of them. Not the mean: somebody else's work is in it.
+    """
+    values = np.sort(np.asarray(logs))
+    cut = len(values) // 6
+    return float(values[cut : len(values) - cut].mean())
+
+
+def judged(figures: dict[Cell, float]) -> float:
+    """One figure for all cells; a loss counts more than a gain."""
+    total = sum(cell.weight for cell in figures)
+    mean = sum(cell.weight * log for cell, log in figures.items()) / total
+    worst = min(figures.values())
+    return mean - 2 * max(0.0, -worst - LOSS_MAX)
+
+
+def screening_cells(*, fixed: bool) -> tuple[Cell, ...]:
+    """The cells of one round of screening."""
+    return (Cell("hot", fixed, 1, 1.0), Cell("cold", fixed, 1, 1.0))
+
+
+def final_cells(bytes_max: int, thread_count: int, room: "Room") -> tuple[Cell, ...]:
+    """Every cell that there is for a class."""
+    cells = [Cell(t, fixed, 1, 1.0) for t in ("hot", "cold") for fixed in (True, False)]
+    if bytes_max <= room.last_level_bytes_max:
+        cells.append(Cell("last_level", False, 1, 0.5))
+    if thread_count > 1 and bytes_max <= room.threads_bytes_max:
+        cells += [Cell(t, False, thread_count, 0.5) for t in ("hot", "cold")]
+    return tuple(cells)
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Longest copies that have places enough.
+
+    Attributes:
+        last_level_bytes_max: In the region that fits the last-level cache.
+        threads_bytes_max: In the part of the pools that each of all threads has.
+    """
+
+    last_level_bytes_max: int
+    threads_bytes_max: int
+
+
+class Surrogate:
+    """A Gaussian process over the parameters of a variant: predicts what was not measured."""
+
+    def __init__(self, variants: Sequence[str]) -> None:
+        self._index = {variant: i for i, variant in enumerate(variants)}
+        self._points = encode(variants)
+
+    def predict(
+        self, measured: dict[str, float], noise: float = 0.03
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and standard deviation for every variant, in the order they were given."""
+        known = [self._index[variant] for variant in measured]
+        values = np.array(list(measured.values()))
+        center, scale = float(np.median(values)), max(float(values.std()), 1e-3)
+        gram = _kernel(self._points[known], self._points[known])
+        gram += np.eye(len(known)) * (noise / scale) ** 2
+        across = _kernel(self._points, self._points[known])
+        solved = np.linalg.solve(gram, across.T)
+        mean = center + across @ np.linalg.solve(gram, values - center)
+        variance = np.maximum(1.0 - np.einsum("ij,ji->i", across, solved), 0.0)
+        return mean, np.sqrt(variance) * scale
+
+
+def encode(variants: Sequence[str]) -> NDArray[np.float64]:
+    """Points whose distance says how unlike two variants are.
+
+    What is a kind is one coordinate per kind; what is a number, its logarithm, scaled.
+    """
+    rows = []
+    for variant in variants:
+        through, load, store, prefetch, block, align, direction, streams = variant.split(" ")
+        row: dict[str, float] = {
+            through: 0.8,
+            load: 0.3,
+            store: 1.0,
+            align: 0.4,
+            direction: 0.6,
+            "block": 0.25 * math.log2(int(block.removeprefix("block="))),
+            "streams": 0.5 * math.log2(int(streams.removeprefix("streams="))),
+        }
+        kind, _, rest = prefetch.removeprefix("prefetch=").partition(":")
+        if rest:
+            numbers, _, target = rest.partition("+")
+            lines, _, distance = numbers.partition("@")
+            row["prefetches"] = 0.5
+            row[kind] = 0.4
+            row["lines"] = 0.2 * math.log2(int(lines))
+            row["distance"] = 0.2 * math.log2(int(distance) + 4)
+            row["target"] = 0.8 if target else 0.0
+        rows.append(row)
+    names = sorted({name for row in rows for name in row})
+    return np.array([[row.get(name, 0.0) for name in names] for row in rows])
+
+
+def _kernel(left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
+    squares = (left**2).sum(1)[:, None] + (right**2).sum(1)[None, :] - 2 * left @ right.T
+    return np.asarray(np.exp(-0.5 * np.maximum(squares, 0.0)), dtype=np.float64)
+
+
+def screen_all(bench: Bench, variants: Sequence[str], progress: Callable[[float], None]) -> None:
+    """Measure every variant."""
+    for index in range(EXHAUSTIVE_ROUNDS):
+        for half, cell in enumerate(screening_cells(fixed=index % 2 == 1)):
+            bench.measure(variants, cell)
+            progress((index + 0.5 + 0.5 * half) / EXHAUSTIVE_ROUNDS)
+
+
+def screen_by_model(bench: Bench, variants: Sequence[str], *, deadline: float, seed: int) -> None:
+    """Measure what the model names, until it has named enough or time is up."""
+    share = round(len(variants) * SCREENED_SHARE)
+    count_max = min(len(variants), max(SCREENED_MIN, min(SCREENED_MAX, share)))
+    shuffled = random.Random(seed)  # noqa: S311 - Nothing is secret here.
+    first = plain_variants(variants)[: count_max // 4]
+    rest = [variant for variant in variants if variant not in first]
+    first += shuffled.sample(rest, min(len(rest), count_max // 2 - len(first)))
+    surrogate = Surrogate(variants)
+    _screen(bench, first)
+    while len(bench.logs) < count_max and time.monotonic() < deadline:
+        named = _promising(bench, variants, surrogate)
+        _screen(bench, named[: min(CHUNK_COUNT, count_max - len(bench.logs))])
+
+
+def plain_variants(variants: Sequence[str]) -> list[str]:
+    """Where to begin: nothing fancy, one of each register."""
+    return [
+        variant
+        for variant in variants
+        if "load=t" in variant
+        and "align=target forward streams=1" in variant
+        and ("block=4" in variant or variant.startswith("rep"))
+        and ("prefetch=none " in variant or "prefetch=t0:4@0+target" in variant)
+    ]
+
+
+def _screen(bench: Bench, variants: Sequence[str]) -> None:
+    # Fixed lengths and random ones: a variant that is good at one of them only is no use.
+    hot, _ = screening_cells(fixed=True)
+    _, cold = screening_cells(fixed=False)
+    bench.measure(variants, hot)
+    bench.measure(variants, cold)
+
+
+def _promising(bench: Bench, variants: Sequence[str], surrogate: Surrogate) -> list[str]:
+    """Variants not yet measured, those first whose score may be highest."""
+    cells = {cell for logs in bench.logs.values() for cell in logs}
+    means, deviations = {}, np.zeros(len(variants))
+    for cell in cells:
+        measured = {
+            variant: typical(logs[cell]) for variant, logs in bench.logs.items() if cell in logs
+        }
+        means[cell], deviation = surrogate.predict(measured)
+        deviations += deviation / len(cells)
+    hopes = {
+        variant: judged({cell: float(means[cell][i]) for cell in cells}) + float(deviations[i])
+        for i, variant in enumerate(variants)
+        if variant not in bench.logs
+    }
+    return sorted(hopes, key=lambda variant: hopes[variant], reverse=True)
+
+
+def halve(bench: Bench, cells: Sequence[Cell], *, deadline: float) -> list[str]:
+    """Measure fewer and fewer variants more and more often.
+
+    Returns:
+        Those that are left, measured in every cell.
+    """
+    left = bench.best(HALVING[0][0])
+    for count, round_count in HALVING[:-1]:
+        left = bench.best(count, left)
+        for index in range(round_count):
+            for cell in screening_cells(fixed=index % 2 == 1):
+                bench.measure(left, cell)
+            if time.monotonic() > deadline:
+                break
+    count, round_count = HALVING[-1]
+    left = bench.best(count, left)
+    # What came before has chosen them, perhaps for their luck: only what follows counts.
+    for variant in left:
+        bench.logs[variant] = {}
+    bench.times_ns.clear()
+    for index in range(FINAL_ROUNDS_MAX):
+        for cell in cells:
+            bench.measure(left, cell)
+        if math.isinf(deadline) and index + 1 == round_count:
+            break
+        if index + 1 >= FINAL_ROUNDS_MIN and time.monotonic() > deadline:
+            break
+    return left
+
+
+def choose(bench: Bench, finalists: Sequence[str], cells: Sequence[Cell], count: int) -> Choice:
+    """Choose among what is left, or memmove.
+
+    Args:
+        bench: What was measured.
+        finalists: Those that were measured in all of `cells`.
+        cells: The cells that count.
+        count: Variants that there are.
+    """
+    if not finalists:
+        return Choice(
+            bench.bytes_max,
+            None,
+            None,
+            {},
+            1.0,
+            0.0,
+            0.0,
+            0.0,
+            count,
+            len(bench.logs),
+            bench.batch_count,
+            "nothing is generated here",
+        )
+    resampled = {each: _resampled(bench, each, cells) for each in finalists}
+    ranked = sorted(finalists, key=lambda each: float(np.median(resampled[each])), reverse=True)
+    objections = {
+        each: _objection(bench, each, cells, float(np.mean(resampled[each] > 0))) for each in ranked
+    }
+    best = next((each for each in ranked if not objections[each]), ranked[0])
+    rivals = [
+        resampled[best] >= resampled[each]
+        for each in ranked
+        if each != best and not objections[each]
+    ]
+    cold = next(cell for cell in cells if cell.temperature == "cold" and cell.fixed)
+    time_ns = float(np.median(bench.times_ns[best, cold]))
+    return Choice(
+        bytes_max=bench.bytes_max,
+        variant=None if objections[best] else best,
+        best=best,
+        ratios={cell.name: _quartiles(bench.logs[best][cell]) for cell in cells},
+        ratio=_on_the_whole(bench, best, cells),
+        confidence=float(np.mean(resampled[best] > 0)),
+        confidence_best=float(np.mean(np.all(rivals, axis=0))) if rivals else 1.0,
+        bytes_per_s=bench.bytes_max / time_ns * 1e9,
+        variant_count=count,
+        tried_count=len(bench.logs),
+        batch_count=bench.batch_count,
+        reason=objections[best] or "it is the fastest",
+    )
+
+
+def _on_the_whole(bench: Bench, variant: str, cells: Sequence[Cell]) -> float:
+    """Speed by memmove's over all cells."""
+    total = sum(cell.weight for cell in cells)
+    logs = bench.logs[variant]
+    return math.exp(sum(cell.weight * typical(logs[cell]) for cell in cells) / total)
+
+
+def _objection(bench: Bench, variant: str, cells: Sequence[Cell], confidence: float) -> str:
+    """Why memmove is to be preferred; empty if it is not."""
+    losses = {cell: 1 - _quartiles(bench.logs[variant][cell])[0] for cell in cells}
+    worst = max(cells, key=lambda cell: losses[cell] * cell.weight)
+    if losses[worst] * worst.weight > LOSS_MAX:
+        return f"it loses {losses[worst]:.0%} when {worst.name}"
+    if _on_the_whole(bench, variant, cells) < 1 + GAIN_MIN:
+        return f"it gains less than {GAIN_MIN:.0%}"
+    return "" if confidence >= CONFIDENCE_MIN else "it is not sure to gain"
+
+
+def _resampled(bench: Bench, variant: str, cells: Sequence[Cell]) -> NDArray[np.float64]:
+    """Its score, had the rounds been others: drawn from those there were, with replacement."""
+    # The same draws for every variant, which were measured in the same rounds.
+    generator = np.random.default_rng(1)
+    total = sum(cell.weight for cell in cells)
+    scores = np.zeros(RESAMPLE_COUNT)
+    for cell in cells:
+        logs = np.array(bench.logs[variant][cell])
+        draws = generator.integers(0, len(logs), (RESAMPLE_COUNT, len(logs)))
+        cut = len(logs) // 6
+        drawn = np.sort(logs[draws], axis=1)[:, cut : len(logs) - cut]
+        scores += cell.weight / total * drawn.mean(axis=1)
+    return scores
+
+
+def _quartiles(logs: Sequence[float]) -> tuple[float, float, float]:
+    low, high = np.exp(np.quantile(np.array(logs), (0.25, 0.75)))
+    return math.exp(typical(logs)), float(low), float(high)

@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tuning the copy to this machine: every class of lengths in turn, and the profile of it."""
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import headrace
+from headrace import _core
+from headrace._files import write_whole
+from headrace.copy_search import (
+    EXHAUSTIVE_ROUNDS,
+    HALVING,
+    Bench,
+    Cell,
+    Choice,
+    Room,
+    StoppedError,
+    choose,
+    final_cells,
+    halve,
+    screen_all,
+    screen_by_model,
+    typical,
+)
+from headrace.errors import Error, InvalidArgumentError, IoFailedError
+
+SEARCHES = ("model", "exhaustive")
+BYTES_MIN = 64
+BYTES_MAX = 1 << 30
+TUNED_BYTES_MIN = 256
+TUNED_BYTES_MAX = 64 << 20
+SECONDS = 130.0
+"""What the search by a model takes, unless told otherwise."""
+DUEL_ROUNDS = 9
+
+_CACHES = 4
+"""A pool is so many last-level caches."""
+_SCREENING_SHARE = 0.5
+"""Of the time of a class; the rest is for the few best."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is searched, and how long.
+
+    Attributes:
+        search: "model" or "exhaustive".
+        seconds: Time for the search by a model; the exhaustive one takes what it takes.
+        bytes_min: The first class ends here.
+        bytes_max: The last class ends here.
+        thread_count: Threads of the cells with all threads.
+        seed: Of places, orders and samples.
+    """
+
+    search: str = "model"
+    seconds: float = SECONDS
+    bytes_min: int = TUNED_BYTES_MIN
+    bytes_max: int = TUNED_BYTES_MAX
+    thread_count: int = 1
+    seed: int = 1
+
+    @property
+    def classes(self) -> list[int]:
+        """Ends of the classes, ascending: powers of two."""
+        first = max(1, (self.bytes_min - 1).bit_length())
+        return [1 << bits for bits in range(first, (self.bytes_max - 1).bit_length() + 1)]
+
+
+@dataclass(slots=True)
+class Tuning:
+    """What was found out so far.
+
+    Attributes:
+        choices: For each class that was finished, the one that goes into the profile.
+        model_choices: What the model chose where the search was exhaustive.
+        duels: Throughput of the model's choice by that of the exhaustive search, where both were
+            made; they took turns.
+        seconds: How long it took.
+        stopped: Whether it ended before all classes were done.
+        exhaustive_batch_count: Batches that the exhaustive search takes, or would have taken, for
+            the finished classes.
+    """
+
+    choices: list[Choice] = field(default_factory=list)
+    model_choices: list[Choice] = field(default_factory=list)
+    duels: list[float] = field(default_factory=list)
+    seconds: float = 0.0
+    stopped: bool = False
+    exhaustive_batch_count: int = 0
+
+    @property
+    def model_share(self) -> float | None:
+        """Measurements of the search by a model, by those of the exhaustive one."""
+        by_model = self.model_choices or self.choices
+        if not self.exhaustive_batch_count:
+            return None
+        return sum(choice.batch_count for choice in by_model) / self.exhaustive_batch_count
+
+    @property
+    def model_vs_exhaustive(self) -> float | None:
+        """Throughput of the model's choices by the exhaustive ones', mean over the classes."""
+        return sum(self.duels) / len(self.duels) if self.duels else None
+
+
+class Tuner:
+    """Searches class by class."""
+
+    def __init__(self, settings: Settings, check_stop: Callable[[], None]) -> None:
+        machine = json.loads(_core.empty_copy_profile())["machine"]
+        l2_bytes = machine["l2_bytes"] or 1 << 20
+        l3_bytes = machine["l3_bytes"] or 32 << 20
+        last_level_bytes = min(l3_bytes // 4, 8 * l2_bytes)
+        # Room for two places of the longest copy, whatever its offset.
+        pool_bytes = max(_CACHES * l3_bytes, 2 * settings.bytes_max + (64 << 10))
+        self._settings = settings
+        self._check_stop = check_stop
+        self._meter = _core.CopyMeter.make(pool_bytes, last_level_bytes, settings.seed)
+        self._room = Room(
+            last_level_bytes_max=last_level_bytes // 8,
+            threads_bytes_max=pool_bytes // settings.thread_count // 2 - (16 << 10),
+        )
+
+    def run(self, tuning: Tuning, progress: Callable[[float], None]) -> None:
+        """Search every class; `tuning` holds what is known at any time.
+
+        Raises:
+            Error: Of the library.
+        """
+        begin = time.monotonic()
+        classes = self._settings.classes
+        # Long copies take long to measure once.
+        weights = [1 + bytes_max / (8 << 20) for bytes_max in classes]
+        try:
+            for index, bytes_max in enumerate(classes):
+                left_s = self._settings.seconds - (time.monotonic() - begin)
+                seconds = max(left_s, 0) * weights[index] / sum(weights[index:])
+                self._run_class(
+                    tuning,
+                    bytes_max,
+                    seconds,
+                    partial(_tell_part, progress, index, len(classes)),
+                )
+        except StoppedError:
+            tuning.stopped = True
+        finally:
+            tuning.seconds = time.monotonic() - begin
+
+    def _run_class(
+        self, tuning: Tuning, bytes_max: int, seconds: float, progress: Callable[[float], None]
+    ) -> None:
+        variants = _core.copy_variants(bytes_max // 2 + 1)
+        cells = final_cells(bytes_max, self._settings.thread_count, self._room)
+        begin = time.monotonic()
+        bench = Bench(self._meter, bytes_max, self._check_stop)
+        if variants:
+            screen_by_model(
+                bench,
+                variants,
+                deadline=begin + seconds * _SCREENING_SHARE,
+                seed=self._settings.seed,
+            )
+            progress(_SCREENING_SHARE)
+        finalists = halve(bench, cells, deadline=begin + seconds) if variants else []
+        by_model = choose(bench, finalists, cells, len(variants))
+        exhaustive_batches = batches_of_exhaustive(len(variants), len(cells))
+        if self._settings.search == "model":
+            tuning.choices.append(by_model)
+            tuning.exhaustive_batch_count += exhaustive_batches
+            progress(1.0)
+            return
+        bench = Bench(self._meter, bytes_max, self._check_stop)
+        screen_all(bench, variants, progress)
+        finalists = halve(bench, cells, deadline=math.inf) if variants else []
+        by_all = choose(bench, finalists, cells, len(variants))
+        tuning.duels.append(self._duel(by_model, by_all, cells))
+        tuning.model_choices.append(by_model)
+        tuning.choices.append(by_all)
+        tuning.exhaustive_batch_count += by_all.batch_count
+
+    def _duel(self, by_model: Choice, by_all: Choice, cells: Sequence[Cell]) -> float:
+        """Speed of one choice by the other's on the whole, in rounds of their own."""
+        if by_model.variant == by_all.variant:
+            return 1.0
+        bench = Bench(self._meter, by_model.bytes_max, self._check_stop)
+        both = [choice.variant or "libc" for choice in (by_model, by_all)]
+        for _ in range(DUEL_ROUNDS):
+            for cell in cells:
+                bench.measure(both, cell)
+        total = sum(cell.weight for cell in cells)
+        ours, theirs = (bench.logs[name] for name in both)
+        return math.exp(
+            sum(
+                cell.weight
+                * typical([a - b for a, b in zip(ours[cell], theirs[cell], strict=True)])
+                for cell in cells
+            )
+            / total
+        )
+
+
+def _tell_part(progress: Callable[[float], None], index: int, count: int, share: float) -> None:
+    """Tell the share of all, when that of one part is known."""
+    progress((index + share) / count)
+
+
+def batches_of_exhaustive(variant_count: int, cell_count: int) -> int:
+    """Batches that the exhaustive search times for a class, without those of memmove."""
+    screened = variant_count * 2 * EXHAUSTIVE_ROUNDS
+    halved = sum(min(count, variant_count) * 2 * rounds for count, rounds in HALVING[:-1])
+    final = min(HALVING[-1][0], variant_count) * HALVING[-1][1] * cell_count
+    return screened + halved + final
+
+
+def profile_of(tuning: Tuning, settings: Settings) -> str:
+    """The profile as JSON: what `headrace::copy::parse_profile` reads, and what was measured."""
+    profile: dict[str, Any] = json.loads(_core.empty_copy_profile())
+    profile["classes"] = [
+        {
+            "bytes_max": choice.bytes_max,
+            "variant": choice.variant,
+            "measured": measured(choice),
+        }
+        for choice in tuning.choices
+    ]
+    profile["made"] = {
+        "program": f"headrace {headrace.__version__}",
+        "search": settings.search,
+        "seconds": round(tuning.seconds, 1),
+        "complete": not tuning.stopped,
+    }
+    return json.dumps(profile, indent=2, allow_nan=False) + "\n"
+
+
+def measured(choice: Choice) -> dict[str, object]:
+    """What is known about a choice, as part of a JSON document."""
+    return {
+        "best": choice.best,
+        "reason": choice.reason,
+        "ratio": choice.ratio,
+        "confidence": choice.confidence,
+        "confidence_best": choice.confidence_best,
+        "bytes_per_s_cold": choice.bytes_per_s,
+        "ratios": {
+            name: {"mean": middle, "quartile_low": low, "quartile_high": high}
+            for name, (middle, low, high) in choice.ratios.items()
+        },
+        "variant_count": choice.variant_count,
+        "tried_count": choice.tried_count,
+        "batch_count": choice.batch_count,
+    }
+
+
+def default_path() -> Path | None:
+    """Where the profile of this user is looked for; None if nowhere."""
+    text = _core.default_copy_profile_path()
+    return Path(text) if text else None
+
+
+def prepare_path(path: Path) -> None:
+    """Make the directory of a profile, and refuse what cannot be written, before measuring.
+
+    Raises:
+        IoFailedError: It cannot be made or written.
+        InvalidArgumentError: It is a directory.
+    """
+    tried = f"save the profile '{path}'"
+    if path.is_dir():
+        raise InvalidArgumentError(tried, "it is a directory", "name a file by --output")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise IoFailedError(
+            tried, "its directory cannot be made", "name another by --output", problem.errno or 0
+        ) from problem
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise IoFailedError(tried, "its directory cannot be written", "name another by --output")
+
+
+def save_profile(path: Path, text: str) -> None:
+    """Write a profile whole, after the library has read it.
+
+    Raises:
+        Error: The library refuses it, which is an error of ours, or it cannot be written.
+    """
+    try:
+        _core.use_copy_profile(text)
+    except Error as error:
+        raise Error(f"save the profile '{path}'", str(error), "please report it") from error
+    finally:
+        _core.use_no_copy_profile()
+    write_whole(path, text, f"save the profile '{path}'")

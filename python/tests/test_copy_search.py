@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The search for the best copy, on a machine whose times are made up."""
+
+import math
+import random
+import time
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from headrace import _core
+from headrace.copy_search import (
+    EXHAUSTIVE_ROUNDS,
+    LIBC,
+    Bench,
+    Choice,
+    Room,
+    StoppedError,
+    Surrogate,
+    choose,
+    encode,
+    final_cells,
+    halve,
+    screen_all,
+    screen_by_model,
+)
+
+BYTES_MAX = 16384
+ROOM = Room(last_level_bytes_max=1 << 20, threads_bytes_max=1 << 20)
+CELLS = final_cells(BYTES_MAX, 2, ROOM)
+
+Speed = Callable[[str, str], float]
+
+
+def variants() -> list[str]:
+    grid = _core.copy_variants(BYTES_MAX // 2 + 1)
+    if not grid:
+        pytest.skip("nothing is generated here")
+    return grid
+
+
+def plausible(variant: str, temperature: str) -> float:
+    """Speed by memmove's, with a best variant that is not where the search begins."""
+    gain = 0.0
+    gain += 0.15 if variant.startswith("zmm") else 0.10 if variant.startswith("ymm") else 0.0
+    gain -= 0.3 if "store=nt" in variant else 0.0
+    gain -= 0.1 if "backward" in variant or "align=none" in variant else 0.0
+    if temperature == "cold":
+        gain += 0.1 if "+target" in variant else 0.0
+        gain += 0.08 if "prefetch=t1:8@16" in variant else 0.03 if "prefetch=t" in variant else 0.0
+        gain += 0.05 if "streams=2" in variant else 0.0
+    else:
+        gain -= 0.05 if "streams=4" in variant else 0.0
+    return math.exp(gain)
+
+
+class MadeUpMachine:
+    """A meter whose times have noise and drift, as those of a real one do."""
+
+    def __init__(self, speed: Speed, noise: float = 0.02) -> None:
+        self._speed = speed
+        self._noise = noise
+        self._random = random.Random(7)  # noqa: S311 - Nothing is secret here.
+        self._drift = 1.0
+
+    def measure_round(
+        self,
+        subjects: Sequence[str],
+        *,
+        bytes_min: int,
+        bytes_max: int,
+        temperature: str,
+        aligned: bool,
+        thread_count: int,
+    ) -> list[float]:
+        assert 0 < bytes_min <= bytes_max == BYTES_MAX
+        assert aligned == (bytes_min == bytes_max)
+        assert thread_count in {1, 2}
+        self._drift *= self._random.uniform(0.9, 1.1)
+        return [
+            100
+            * self._drift
+            / (1.0 if subject == LIBC else self._speed(subject, temperature))
+            * math.exp(self._random.gauss(0, self._noise))
+            for subject in subjects
+        ]
+
+
+def never() -> None:
+    pass
+
+
+def search(machine: MadeUpMachine, grid: list[str], *, by_model: bool) -> Choice:
+    bench = Bench(machine, BYTES_MAX, never)
+    end = time.monotonic() + 60
+    if by_model:
+        screen_by_model(bench, grid, deadline=end, seed=1)
+    else:
+        screen_all(bench, grid, lambda _share: None)
+    return choose(bench, halve(bench, CELLS, deadline=end), CELLS, len(grid))
+
+
+def on_the_whole(variant: str | None) -> float:
+    """Real speed, on the whole."""
+    if variant is None:
+        return 1.0
+    total = sum(cell.weight for cell in CELLS)
+    return math.exp(
+        sum(c.weight * math.log(plausible(variant, c.temperature)) for c in CELLS) / total
+    )
+
+
+def test_the_model_finds_what_all_measurements_find_with_a_tenth_of_them() -> None:
+    grid = variants()
+    by_model = search(MadeUpMachine(plausible), grid, by_model=True)
+    by_all = search(MadeUpMachine(plausible), grid, by_model=False)
+    assert by_all.tried_count == len(grid)
+    assert by_all.batch_count > 2 * EXHAUSTIVE_ROUNDS * len(grid)
+    assert by_model.batch_count <= by_all.batch_count / 10
+    assert on_the_whole(by_model.variant) >= 0.97 * on_the_whole(by_all.variant)
+    assert on_the_whole(by_all.variant) >= 0.97 * max(on_the_whole(each) for each in grid)
+    assert by_model.ratio == pytest.approx(on_the_whole(by_model.best), rel=0.03)
+    assert by_model.confidence > 0.99
+
+
+def test_memmove_stays_where_nothing_is_faster() -> None:
+    choice = search(MadeUpMachine(lambda _v, _t: 0.9), variants(), by_model=True)
+    assert choice.variant is None
+    assert choice.best is not None
+    assert "loses" in choice.reason
+
+
+def test_memmove_stays_where_the_gain_is_no_more_than_noise() -> None:
+    choice = search(MadeUpMachine(lambda _v, _t: 1.0, noise=0.01), variants(), by_model=True)
+    assert choice.variant is None
+    assert choice.reason in {"it gains less than 1%", "it is not sure to gain"}
+
+
+def test_what_gains_when_cold_and_loses_when_hot_is_not_chosen() -> None:
+    def two_faced(_variant: str, temperature: str) -> float:
+        return 0.9 if temperature == "hot" else 1.5
+
+    choice = search(MadeUpMachine(two_faced), variants(), by_model=True)
+    assert choice.variant is None
+    assert "when hot" in choice.reason
+
+
+def test_a_search_that_is_stopped_ends_at_the_next_measurement() -> None:
+    calls = 0
+
+    def stop_later() -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 2:
+            raise StoppedError
+
+    bench = Bench(MadeUpMachine(plausible), BYTES_MAX, stop_later)
+    with pytest.raises(StoppedError):
+        screen_all(bench, variants(), lambda _share: None)
+    assert bench.batch_count == 2 * (12 + 2)
+
+
+def test_equal_variants_are_one_point_and_others_are_not() -> None:
+    grid = variants()
+    points = encode(grid)
+    assert len({tuple(point) for point in points}) == len(grid)
+
+
+def test_the_surrogate_knows_what_was_measured_and_doubts_the_rest() -> None:
+    grid = variants()
+    measured = {
+        variant: math.log(plausible(variant, "cold")) for variant in grid[:: len(grid) // 60]
+    }
+    mean, deviation = Surrogate(grid).predict(measured, noise=1e-3)
+    places = {variant: i for i, variant in enumerate(grid)}
+    for variant, value in measured.items():
+        assert mean[places[variant]] == pytest.approx(value, abs=0.01)
+    known = [places[variant] for variant in measured]
+    assert deviation[known].max() < deviation.max()

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace tune`` and ``headrace bench copy``: as processes, and what they refuse."""
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import TIME_LIMIT_S, Command
+
+from headrace import _core
+from headrace.copy_search import StoppedError
+from headrace.copy_tune import Settings, Tuner, Tuning, profile_of
+from headrace.errors import CorruptDataError
+
+QUICK = ("tune", "--bytes-min", "4KiB", "--bytes-max", "8KiB", "--seconds", "2", "--threads", "1")
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A profile of this machine with a variant for 8 KiB and memmove for 16 KiB."""
+    document = json.loads(_core.empty_copy_profile())
+    grid = _core.copy_variants(4097)
+    document["classes"] = [
+        {"bytes_max": 8192, "variant": grid[0] if grid else None},
+        {"bytes_max": 16384, "variant": None},
+    ]
+    path = tmp_path_factory.mktemp("profile") / "copy.json"
+    path.write_text(json.dumps(document))
+    return path
+
+
+def test_tune_saves_a_profile_that_copies_use(command: Command, tmp_path: Path) -> None:
+    path = tmp_path / "new" / "copy.json"
+    picture = tmp_path / "copy.svg"
+    done = command(*QUICK, "--output", str(path), "--plot", str(picture), "--json")
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["schema"] == {"name": "headrace-tune", "version": 1}
+    assert document["summary"].keys() >= {
+        "model_vs_exhaustive",
+        "model_share_of_measurements",
+        "seconds",
+    }
+    assert [choice["bytes_max"] for choice in document["results"]["choices"]] == [4096, 8192]
+    saved = json.loads(path.read_text())
+    assert [each["bytes_max"] for each in saved["classes"]] == [4096, 8192]
+    assert saved["made"]["complete"] is True
+    _core.use_copy_profile(path.read_text())
+    _core.use_no_copy_profile()
+    assert picture.read_text().startswith("<?xml")
+    for choice in document["results"]["choices"]:
+        if choice["variant_count"]:
+            assert 0 < choice["tried_count"] < choice["variant_count"]
+
+
+def test_tune_prints_a_table_and_says_what_it_did_not_try(command: Command, tmp_path: Path) -> None:
+    done = command(*QUICK, "--output", str(tmp_path / "copy.json"))
+    assert done.returncode == 0, done.stderr
+    assert "RT" in done.stdout
+    assert "were not tried" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments, sentence",
+    [
+        (("--search", "guess"), "use model or exhaustive"),
+        (("--seconds", "0"), "whole number from 1 to 86400"),
+        (("--bytes-min", "1"), "not from 64 B to 1 GiB"),
+        (("--bytes-min", "64KiB", "--bytes-max", "4KiB"), "more than --bytes-max"),
+        (("--threads", "999999"), "whole number from 1 to"),
+        (("--plot", "x.pdf"), "use .svg or .png"),
+        (("--output", ""), "'' is no path"),
+    ],
+)
+def test_wrong_use_of_tune_is_told_in_a_sentence(
+    command: Command, arguments: tuple[str, ...], sentence: str
+) -> None:
+    done = command("tune", *arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("headrace: ")
+    assert done.stderr.count("\n") == 1
+    assert sentence in done.stderr
+
+
+def test_tune_refuses_a_place_it_cannot_write_before_it_measures(command: Command) -> None:
+    done = command("tune", "--output", "/proc/headrace/copy.json")
+    assert done.returncode == 1
+    assert "save the profile '/proc/headrace/copy.json'" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_stopped_search_keeps_the_classes_that_were_done() -> None:
+    if not _core.copy_variants(4096):
+        pytest.skip("nothing is generated here")
+    tuning = Tuning()
+    settings = Settings(bytes_min=256, bytes_max=4096, seconds=1.0)
+
+    def stop_after_one() -> None:
+        if tuning.choices:
+            raise StoppedError
+
+    Tuner(settings, stop_after_one).run(tuning, lambda _share: None)
+    assert tuning.stopped
+    assert [choice.bytes_max for choice in tuning.choices] == [256]
+    saved = json.loads(profile_of(tuning, settings))
+    assert saved["made"]["complete"] is False
+    _core.use_copy_profile(json.dumps(saved))
+    _core.use_no_copy_profile()
+
+
+def test_ctrl_c_ends_tune_with_what_is_known(command_path: Path, tmp_path: Path) -> None:
+    path = tmp_path / "copy.json"
+    arguments = ["tune", "--bytes-max", "1KiB", "--seconds", "60", "--output", str(path)]
+    with subprocess.Popen(
+        [command_path, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        # It answers signals from its first instructions on; wherever this one comes, the end is
+        # the same.
+        os.kill(process.pid, 0)
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=TIME_LIMIT_S)
+    assert process.returncode in {130, -signal.SIGINT}
+    assert list(tmp_path.iterdir()) in ([], [path])
+
+
+def test_bench_copy_reports_the_agreed_figures(
+    command: Command, profile: Path, tmp_path: Path
+) -> None:
+    picture = tmp_path / "copy.svg"
+    done = command(
+        *("bench", "copy", "--profile", str(profile), "--rounds", "1", "--json"),
+        *("--plot", str(picture)),
+    )
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    summary: dict[str, Any] = document["summary"]
+    for name in ("geomean_vs_glibc_fixed", "geomean_vs_glibc_random"):
+        assert 0.1 < summary[name] < 10
+    assert summary["worst_vs_glibc"] <= summary["best_vs_glibc"]
+    assert len(document["results"]["points"]) == 19 * 4
+    assert str(profile) in document["results"]["profile"]
+    assert picture.read_text().startswith("<?xml")
+
+
+def test_a_profile_of_another_machine_is_refused(
+    command: Command, profile: Path, tmp_path: Path
+) -> None:
+    foreign = tmp_path / "foreign.json"
+    document = json.loads(profile.read_text())
+    document["machine"]["stepping"] += 1
+    foreign.write_text(json.dumps(document))
+    done = command("bench", "copy", "--profile", str(foreign))
+    assert done.returncode == 3
+    assert "another machine" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_broken_profile_is_refused(command: Command, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.json"
+    broken.write_text('{"schema"')
+    done = command("bench", "copy", "--profile", str(broken))
+    assert done.returncode == 1
+    assert "not JSON" in done.stderr
+    with pytest.raises(CorruptDataError, match="another kind"):
+        _core.use_copy_profile("{}")
