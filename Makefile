@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Verbs; each only forwards to a script, which does the work and explains itself.
-.PHONY: help setup demo test check model mutations fuzz bench docs clean
+.PHONY: help setup demo test check model mutations fuzz soak bench docs clean
 help:
 	@echo 'make setup      install what is missing (says what), build the library and the command'
 	@echo 'make demo       setup, then TPC-H query 6 without and with prefetching, with a picture'
@@ -9,6 +9,7 @@ help:
 	@echo 'make model      lock-free code in a model checker; says how many interleavings were explored'
 	@echo 'make mutations  take out the cures of known bugs one by one: their tests must fail'
 	@echo 'make fuzz       arbitrary descriptors at the emulated device; SECONDS=60 each'
+	@echo 'make soak       ten million operations of the engine on emulated devices in trouble; about an hour'
 	@echo 'make bench      the benchmarks at full size'
 	@echo 'make docs       the manual, in build/docs/html'
 	@echo 'make clean      remove build and .venv'
@@ -26,6 +27,8 @@ mutations:
 	@scripts/setup && .venv/bin/python scripts/run_mutations
 fuzz:
 	@scripts/fuzz $(or $(SECONDS),60)
+soak:
+	@scripts/soak
 bench:
 	@scripts/bench
 docs:

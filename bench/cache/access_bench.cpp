@@ -37,7 +37,7 @@ class NoMover final : public engine::Mover {
  public:
   [[nodiscard]] const engine::MoverInfo& info() const override { return info_; }
   [[nodiscard]] engine::Submit submit(engine::Share& share) noexcept override {
-    finish(share, {.bytes_done = share.source.size()});
+    finish(share, {.bytes_done = share.source().size()});
     return engine::Submit::accepted;
   }
   void stop() noexcept override {}

@@ -8,8 +8,9 @@
 #include <system_error>
 
 #include "headrace/base/check.hpp"
-#include "headrace/copy/copy.hpp"
 #include "headrace/platform/thread.hpp"
+#include "outcome.hpp"
+#include "software/software.hpp"
 
 namespace headrace::engine {
 
@@ -21,7 +22,11 @@ Result<std::unique_ptr<Mover>> CpuMover::make(const CpuMoverOptions& options) {
 }
 
 CpuMover::CpuMover(const CpuMoverOptions& options)
-    : info_{.name = fmt::format("cpu/node{}", options.node.value()), .node = options.node},
+    : info_{.name = fmt::format("cpu/node{}", options.node.value()),
+            .node = options.node,
+            .operations = OperationSet::all().without(OperationKind::drain),
+            .batches = true,
+            .note = fmt::format("{} worker threads", options.thread_count)},
       cpus_(options.cpus),
       piece_bytes_(options.piece_bytes),
       queue_depth_max_(options.queue_depth_max) {}
@@ -65,6 +70,9 @@ void CpuMover::run_worker(std::size_t worker_index) {
 
 Submit CpuMover::submit(Share& share) noexcept {
   bool wake = false;
+  share.outcome = {};
+  share.bytes_taken = 0;
+  share.bytes_finished = 0;
   {
     const Lock lock(mutex_);
     if (stopping_) return Submit::closed;
@@ -88,21 +96,22 @@ void CpuMover::work() {
     if (head_ == nullptr) break;
     const Piece piece = take();
     Share& share = *piece.share;
-    if (piece.length_bytes > 0) {
+    if (piece.begins) {
       const bool more_for_others = head_ != nullptr && idle_count_ > 0;
       mutex_.unlock();
       if (more_for_others) work_arrived_.notify_one();
-      copy::copy_bytes(share.target.subspan(piece.offset_bytes, piece.length_bytes),
-                       share.source.subspan(piece.offset_bytes, piece.length_bytes));
+      const ShareOutcome outcome = carry_out(piece);
       mutex_.lock();
-      share.bytes_finished += piece.length_bytes;
+      account_for(piece, outcome);
     }
     if (share.queued || share.bytes_finished < share.bytes_taken) continue;
     // Room for another share before the job ends: whoever waited for it may submit at once.
     --held_count_;
-    const std::size_t bytes_done = share.bytes_finished;
+    ShareOutcome outcome = share.outcome;
     mutex_.unlock();
-    finish(share, {.bytes_done = bytes_done, .stopped = bytes_done < share.target.size()});
+    outcome.stopped = outcome.bytes_done < share.byte_count && outcome.cause == Cause::none &&
+                      !outcome.result.different;
+    finish(share, outcome);
     mutex_.lock();
   }
   mutex_.unlock();
@@ -111,13 +120,41 @@ void CpuMover::work() {
 CpuMover::Piece CpuMover::take() {
   Share& share = pop();
   const std::size_t offset = share.bytes_taken;
-  // Of a stopped share nothing more is handed out. A piece of length 0 must be accounted for before
-  // the lock is released: it does not keep the share from being ended by another worker.
-  if (stopping_ || share.job->stop_requested()) return {&share, offset, 0};
-  const std::size_t length = std::min(piece_bytes_, share.target.size() - offset);
+  // Of a stopped share nothing more is handed out, nor of one whose end is known. What does not
+  // begin must be accounted for before the lock is released: it does not keep the share from being
+  // ended by another worker.
+  if (stopping_ || share.job->stop_requested() || share.outcome.cause != Cause::none ||
+      share.outcome.result.different) {
+    return {&share, offset, 0, false, {}};
+  }
+  const std::size_t length = std::min(piece_bytes(share), share.byte_count - offset);
   share.bytes_taken += length;
-  if (share.bytes_taken < share.target.size()) push(share);
-  return {&share, offset, length};
+  const bool whole = offset == 0 && length == share.byte_count;
+  const bool alone = whole || !share.job->operation().has_independent_parts();
+  if (!alone && share.bytes_taken < share.byte_count) push(share);
+  return {&share, offset, length, true, alone ? share.outcome.result : OperationResult{}};
+}
+
+std::size_t CpuMover::piece_bytes(const Share& share) const {
+  if (!share.batch().operations.empty()) return share.byte_count;
+  const std::size_t cut = share.job->operation().cut_bytes();
+  if (cut == 0) return share.byte_count;
+  return std::max(piece_bytes_ / cut, std::size_t{1}) * cut;
+}
+
+ShareOutcome CpuMover::carry_out(const Piece& piece) {
+  const Share& share = *piece.share;
+  if (!share.batch().operations.empty()) return software::execute_batch(share.batch(), *share.job);
+  return software::execute(share.job->operation().part(share.offset_bytes + piece.offset_bytes,
+                                                       piece.length_bytes, piece.before));
+}
+
+void CpuMover::account_for(const Piece& piece, const ShareOutcome& outcome) {
+  Share& share = *piece.share;
+  share.bytes_finished += piece.length_bytes;
+  detail::merge(share.outcome, outcome, piece.offset_bytes);
+  const bool more = share.bytes_taken < share.byte_count && !share.queued;
+  if (more && share.bytes_finished == share.bytes_taken) push(share);
 }
 
 void CpuMover::push(Share& share) {

@@ -29,10 +29,13 @@ struct CpuMoverOptions {
 /// each job before it, not for their ends. Several workers may have pieces of one share.
 ///
 /// Invariants of a share held, under mutex_:
-///   0 <= bytes_finished <= bytes_taken <= target.size()
+///   0 <= bytes_finished <= bytes_taken <= byte_count
 ///   queued <=> it is in the queue
 ///   it ends when it is not queued and bytes_finished == bytes_taken; the worker whose piece makes
 ///   that true ends it, and there is exactly one, as the sums change under the lock.
+/// bytes_finished counts pieces that have ended, outcome.bytes_done what was done of them: less
+/// where a comparison found a difference or a check an error. Of an operation without independent
+/// parts only one piece is out at a time, because it needs the result of the one before.
 ///
 /// Threading: shared.
 class CpuMover final : public Mover {
@@ -53,6 +56,8 @@ class CpuMover final : public Mover {
     Share* share;
     std::size_t offset_bytes;
     std::size_t length_bytes;
+    bool begins;             ///< False for a share that was stopped: there is nothing to do.
+    OperationResult before;  ///< Of all before it, where parts are not independent.
   };
 
   explicit CpuMover(const CpuMoverOptions& options);
@@ -62,6 +67,10 @@ class CpuMover final : public Mover {
   void push(Share& share) HEADRACE_REQUIRES(mutex_);
   Share& pop() HEADRACE_REQUIRES(mutex_);
   [[nodiscard]] Piece take() HEADRACE_REQUIRES(mutex_);
+  /// Does a piece, or a whole batch.
+  [[nodiscard]] static ShareOutcome carry_out(const Piece& piece);
+  void account_for(const Piece& piece, const ShareOutcome& outcome) HEADRACE_REQUIRES(mutex_);
+  [[nodiscard]] std::size_t piece_bytes(const Share& share) const;
 
   const MoverInfo info_;
   const std::vector<CpuId> cpus_;

@@ -6,7 +6,9 @@
 #include <algorithm>
 
 #include "cpu_mover.hpp"
+#include "dsa_movers.hpp"
 #include "engine_state.hpp"
+#include "headrace/copy/profile.hpp"
 
 namespace headrace::engine {
 namespace {
@@ -65,12 +67,23 @@ Result<std::vector<const topo::Node*>> worker_nodes(const topo::Machine& machine
   return nodes;
 }
 
+std::vector<NodePackage> packages_of(const topo::Machine& machine) {
+  std::vector<NodePackage> packages;
+  for (const topo::Node& node : machine.nodes) {
+    if (node.package) packages.push_back({node.id, *node.package});
+  }
+  return packages;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::make(const topo::Machine& machine, EngineOptions options) {
   if (const Result<void> valid = check(options); !valid) return fail(valid.error());
   const auto nodes = worker_nodes(machine, options.nodes);
   if (!nodes) return fail(nodes.error());
+  // Workers copy by the tuned copy, if there is a profile; what came of it is kept there for those
+  // who ask.
+  copy::use_default_profile();
   std::vector<std::unique_ptr<Mover>> movers;
   for (const topo::Node* const node : *nodes) {
     const std::size_t half = std::max<std::size_t>(1, node->cpus.size() / 2);
@@ -83,7 +96,15 @@ Result<std::unique_ptr<Engine>> Engine::make(const topo::Machine& machine, Engin
     if (!mover) return fail(mover.error().within(kTried));
     movers.push_back(std::move(*mover));
   }
-  return make(std::move(movers), std::move(options.policy));
+  DsaMovers devices = open_dsa_movers(machine, options.devices);
+  for (std::unique_ptr<Mover>& mover : devices.movers) movers.push_back(std::move(mover));
+  EngineState::Settings settings{.policy = std::move(options.policy),
+                                 .path = options.path,
+                                 .thresholds = options.thresholds,
+                                 .packages = packages_of(machine),
+                                 .notes = std::move(devices.notes)};
+  return std::unique_ptr<Engine>(
+      new Engine(std::make_unique<EngineState>(std::move(movers), std::move(settings))));
 }
 
 Result<std::unique_ptr<Engine>> Engine::make(std::vector<std::unique_ptr<Mover>> movers,
@@ -95,13 +116,30 @@ Result<std::unique_ptr<Engine>> Engine::make(std::vector<std::unique_ptr<Mover>>
     return fail(Code::invalid_argument, kTried, "one of its movers is null",
                 "give movers that exist");
   }
-  return std::unique_ptr<Engine>(
-      new Engine(std::make_unique<EngineState>(std::move(movers), std::move(policy))));
+  return std::unique_ptr<Engine>(new Engine(std::make_unique<EngineState>(
+      std::move(movers), EngineState::Settings{.policy = std::move(policy)})));
+}
+
+std::string_view name(Path path) {
+  switch (path) {
+    case Path::automatic:
+      return "automatic";
+    case Path::hardware:
+      return "hardware";
+    case Path::software:
+      return "software";
+  }
+  return "unknown";
 }
 
 Engine::Engine(std::unique_ptr<EngineState> state) : state_(std::move(state)) {}
 
 Engine::~Engine() {
+  if (state_->is_forked()) {
+    // Its threads are the parent's: nobody could be joined here. The child loses some memory.
+    static_cast<void>(state_.release());
+    return;
+  }
   stop();
 }
 
@@ -109,8 +147,21 @@ Submit Engine::submit_copy(Job& job, const CopyPlan& plan, const SubmitOptions& 
   return state_->submit_copy(job, plan, options);
 }
 
+Submit Engine::submit(Job& job, const Operation& operation, const SubmitOptions& options) {
+  return state_->submit(job, operation, options);
+}
+
+Submit Engine::submit_batch(Job& job, const Batch& batch, const SubmitOptions& options) {
+  return state_->submit_batch(job, batch, options);
+}
+
+Submit Engine::run(const Operation& operation, Completion& completion,
+                   const SubmitOptions& options) {
+  return state_->run(operation, completion, options);
+}
+
 void Engine::stop() {
-  state_->stop();
+  if (!state_->is_forked()) state_->stop();
 }
 
 void Engine::poll() {
@@ -121,6 +172,16 @@ std::vector<MoverInfo> Engine::movers() const {
   std::vector<MoverInfo> infos;
   for (const std::unique_ptr<Mover>& mover : state_->movers()) infos.push_back(mover->info());
   return infos;
+}
+
+std::vector<std::string> Engine::notes() const {
+  return state_->notes();
+}
+
+std::vector<DeviceStatistics> Engine::device_statistics() const {
+  std::vector<DeviceStatistics> all;
+  for (const std::unique_ptr<Mover>& mover : state_->movers()) all.push_back(mover->statistics());
+  return all;
 }
 
 EngineStatistics Engine::statistics() const {

@@ -2,49 +2,31 @@
 #include "engine_state.hpp"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 
 #include "headrace/base/check.hpp"
-#include "headrace/copy/copy.hpp"
+#include "headrace/platform/cpu.hpp"
+#include "headrace/platform/fork.hpp"
+#include "headrace/platform/ticks.hpp"
 #include "job_word.hpp"
+#include "outcome.hpp"
 #include "parking_lot.hpp"
+#include "software/software.hpp"
 #include "split.hpp"
 
 namespace headrace::engine {
 namespace {
 
 constexpr std::uint64_t kClosed = std::uint64_t{1} << 63U;
-/// What the calling thread copies between two looks at stop_requested().
-constexpr std::size_t kPieceBytes = 256U << 10U;
-
-void check_plan(const CopyPlan& plan) {
-  HEADRACE_CHECK(plan.target.size() == plan.source.size(), "target and source have one length",
-                 plan.target.size(), plan.source.size());
-  if (plan.target.empty()) return;
-  HEADRACE_CHECK(plan.target.data() != nullptr && plan.source.data() != nullptr,
-                 "only an empty span may be null", plan.target.size());
-  const auto target = reinterpret_cast<std::uintptr_t>(plan.target.data());
-  const auto source = reinterpret_cast<std::uintptr_t>(plan.source.data());
-  const std::uintptr_t apart = target > source ? target - source : source - target;
-  HEADRACE_CHECK(apart == 0 || apart >= plan.target.size(),
-                 "target and source are equal or disjoint: shares are copied in any order", target,
-                 source, plan.target.size());
-}
+/// How often run() asks full queues before it does without them.
+constexpr int kTriesMax = 1000;
 
 /// How a job ended, from how its shares did.
 Completion gather(std::span<const Share> shares, bool fell_back) {
-  Completion completion{.state = JobState::done, .fell_back = fell_back};
-  for (const Share& share : shares) {
-    completion.bytes_done += share.outcome.bytes_done;
-    if (share.outcome.cause != Cause::none && completion.cause == Cause::none) {
-      completion.state = JobState::failed;
-      completion.cause = share.outcome.cause;
-      completion.fault_address = share.outcome.fault_address;
-    }
-    if (share.outcome.bytes_done < share.target.size() && completion.state == JobState::done) {
-      completion.state = JobState::stopped;
-    }
-  }
-  return completion;
+  ShareOutcome whole{.fell_back = fell_back};
+  for (const Share& share : shares) detail::append(whole, share.outcome, share.offset_bytes);
+  return detail::to_completion(whole);
 }
 
 }  // namespace
@@ -66,10 +48,25 @@ class EngineState::Presence {
   std::uint64_t held_count_;
 };
 
-EngineState::EngineState(std::vector<std::unique_ptr<Mover>> movers, MoverPolicy policy)
-    : movers_(std::move(movers)), policy_(policy ? std::move(policy) : movers::near_target) {
+EngineState::EngineState(std::vector<std::unique_ptr<Mover>> movers, Settings settings)
+    : movers_(std::move(movers)), settings_(std::move(settings)) {
+  by_default_ = !settings_.policy;
+  if (by_default_) settings_.policy = movers::near_target;
+  const auto first_device = std::stable_partition(
+      movers_.begin(), movers_.end(),
+      [](const std::unique_ptr<Mover>& mover) { return !mover->info().hardware; });
+  software_count_ = static_cast<std::size_t>(first_device - movers_.begin());
+  for (const std::unique_ptr<Mover>& mover : movers_) {
+    facts_.push_back({mover.get(), mover->info().operations, mover->info().polled});
+  }
   // The first use allocates all buckets: now, and not when the first waiter happens to sleep.
   static_cast<void>(detail::parking_bucket(this));
+  platform::watch_forks();
+  fork_count_ = platform::fork_count();
+}
+
+bool EngineState::is_forked() const noexcept {
+  return platform::fork_count() != fork_count_;
 }
 
 bool EngineState::enter(std::uint64_t count) noexcept {
@@ -79,10 +76,6 @@ bool EngineState::enter(std::uint64_t count) noexcept {
   if ((gate_.fetch_add_acq_rel(count) & kClosed) == 0) return true;
   leave(count);
   return false;
-}
-
-void EngineState::visit() noexcept {
-  gate_.fetch_add_relaxed(1);  // Reads nothing through the gate; leave() publishes.
 }
 
 void EngineState::leave(std::uint64_t count) noexcept {
@@ -97,74 +90,253 @@ bool EngineState::is_closed() const noexcept {
 }
 
 Submit EngineState::submit_copy(Job& job, const CopyPlan& plan, const SubmitOptions& options) {
-  check_plan(plan);
+  const Operation copy = Operation::copy(plan.target, plan.source);
+  const Submit valid = copy.validate();
+  if (valid == Submit::accepted) return start_one(job, copy, options);
+  return valid == Submit::empty ? start(job, copy, {}, 0, options) : valid;
+}
+
+Submit EngineState::submit(Job& job, const Operation& operation, const SubmitOptions& options) {
+  const Submit valid = operation.validate();
+  if (valid != Submit::accepted) return valid;
+  return start_one(job, operation, options);
+}
+
+Submit EngineState::submit_batch(Job& job, const Batch& batch, const SubmitOptions& options) {
+  if (batch.operations.empty()) return Submit::empty;
+  if (!batch.completions.empty() && batch.completions.size() != batch.operations.size()) {
+    return Submit::length_differs;
+  }
+  std::size_t byte_count = 0;
+  for (const Operation& operation : batch.operations) {
+    const Submit valid = operation.validate();
+    if (valid != Submit::accepted) return valid;
+    byte_count += operation.byte_count();
+  }
+  return start(job, Operation::no_op(), batch, byte_count, options);
+}
+
+const EngineState::MoverFacts* EngineState::obvious_mover(const Operation& operation,
+                                                          std::size_t byte_count,
+                                                          const SubmitOptions& options) noexcept {
+  if (!by_default_ || options.policy != nullptr || options.source_node || options.target_node) {
+    return nullptr;
+  }
+  const std::size_t device_count = facts_.size() - software_count_;
+  if (device_count == 0) return nullptr;
+  const Path asked = options.path ? *options.path : settings_.path;
+  const bool wanted = prefers_hardware(asked, byte_count, settings_.thresholds.asynchronous) ||
+                      (asked == Path::automatic && software_count_ == 0);
+  if (!wanted) return nullptr;
+  // Nobody says where the bytes are, so the devices take turns.
+  const std::size_t turn =
+      device_count == 1 ? 0 : sequence_.fetch_add_relaxed(1) % device_count;  // Any order.
+  const MoverFacts& facts = facts_[software_count_ + turn];
+  return facts.operations.has(operation.kind()) ? &facts : nullptr;
+}
+
+Submit EngineState::start_one(Job& job, const Operation& operation, const SubmitOptions& options) {
+  const std::size_t byte_count = operation.byte_count();
+  if (const MoverFacts* const facts = obvious_mover(operation, byte_count, options)) {
+    const Submit answer = start_at(*facts, job, operation, options);
+    // A device that is gone: whoever else there is.
+    if (answer != Submit::closed || is_closed()) return answer;
+  }
+  return start(job, operation, {}, byte_count, options);
+}
+
+/// As start(), for one share that `mover` takes or nobody. After it was taken nothing of the engine
+/// is touched, so that only the job has to be counted in the gate.
+Submit EngineState::start_at(const MoverFacts& facts, Job& job, const Operation& operation,
+                             const SubmitOptions& options) {
   const std::uint32_t word_before = job.word_.load_acquire();  // edge: job-ended (acquire)
   HEADRACE_CHECK(!detail::is_running(word_before), "a running job cannot be submitted");
+  if (is_forked()) return Submit::forked;
+  if (!enter(1)) {
+    submissions_refused_.fetch_add_relaxed(1);  // A count of its own.
+    return Submit::closed;
+  }
+  prepare(job, operation, options);
+  job.engine_ = this;
+  job.fell_back_ = false;
+  job.polled_ = facts.polled;
+  job.share_count_ = 1;
+  job.shares_left_.store_relaxed(1);  // Reaches the mover with the share.
+  Share& share = job.shares_[0];
+  share.job = &job;
+  share.offset_bytes = 0;
+  share.byte_count = operation.byte_count();
+  share.slot_index.store_relaxed(Share::kNoSlot);  // Hints, which carry nothing.
+  share.mover.store_relaxed(facts.mover);          // As above.
+  jobs_submitted_.fetch_add_relaxed(1);            // A count of its own; undone if it was not.
+  job.word_.store_release(detail::word_of(JobState::running));  // edge: job-submitted (release)
+  const Submit answer = facts.mover->submit(share);
+  if (answer == Submit::accepted) return answer;
+  jobs_submitted_.fetch_sub_relaxed(1);                                   // As above.
+  if (answer == Submit::full) submissions_refused_.fetch_add_relaxed(1);  // A count of its own.
+  if (!publish(job, detail::state_of(word_before))) leave();
+  return answer;
+}
+
+void EngineState::prepare(Job& job, const Operation& operation, const SubmitOptions& options) {
+  job.operation_ = operation;
+  job.batch_ = {};
+  job.callback_ = options.callback;
+  job.callback_context_ = options.callback_context;
+  job.then_ = options.then;
+  job.then_context_ = options.then_context;
+  job.begun_ticks_ = platform::ticks();
+}
+
+Submit EngineState::start(Job& job, const Operation& operation, const Batch& batch,
+                          std::size_t byte_count, const SubmitOptions& options) {
+  const std::uint32_t word_before = job.word_.load_acquire();  // edge: job-ended (acquire)
+  HEADRACE_CHECK(!detail::is_running(word_before), "a running job cannot be submitted");
+  if (is_forked()) return Submit::forked;
   if (!enter(2)) {
     submissions_refused_.fetch_add_relaxed(1);  // A count of its own.
     return Submit::closed;
   }
   Presence presence(*this, 2);                                // This call, and the job.
   const std::uint64_t turn = sequence_.fetch_add_relaxed(1);  // Any order of turns will do.
-  const MoverChoice choice = plan.target.empty() ? MoverChoice() : choose(plan, options, turn);
 
+  prepare(job, operation, options);
+  job.batch_ = batch;
+  const bool empty = byte_count == 0 && operation.kind() == OperationKind::copy;
+  const Choice choice = empty ? Choice() : choose(job, byte_count, options, turn);
   job.engine_ = this;
-  job.callback_ = options.callback;
-  job.callback_context_ = options.callback_context;
-  prepare_shares(job, plan, choice.chosen());
+  job.fell_back_ = choice.fell_back;
+  if (empty || choice.refused) {
+    job.share_count_ = 0;
+    job.completion_ = empty ? Completion{.state = JobState::done}
+                            : Completion{.state = JobState::failed, .cause = Cause::mover_refused};
+  } else {
+    prepare_shares(job, byte_count, choice.movers.chosen());
+  }
   job.word_.store_release(detail::word_of(JobState::running));  // edge: job-submitted (release)
 
   if (job.share_count_ == 0) {
     presence.give_one_to_the_job();
     jobs_submitted_.fetch_add_relaxed(1);  // A count of its own.
-    end_job(job, plan.target.empty()
-                     ? Completion{.state = JobState::done}
-                     : Completion{.state = JobState::failed, .cause = Cause::mover_refused});
+    end_job(job);
     return Submit::accepted;
   }
-  const Submit answer = hand_out(job, choice.chosen(), turn);
+  const Submit answer = hand_out(job, choice.movers.chosen(), turn);
   // From here on the job may be gone, unless it was refused.
   if (answer == Submit::accepted) {
     presence.give_one_to_the_job();
     jobs_submitted_.fetch_add_relaxed(1);  // A count of its own.
   } else {
     submissions_refused_.fetch_add_relaxed(1);  // A count of its own.
-    publish(job, word_before);
+    if (publish(job, detail::state_of(word_before))) presence.give_one_to_the_job();
   }
   return answer;
 }
 
-MoverChoice EngineState::choose(const CopyPlan& plan, const SubmitOptions& options,
-                                std::uint64_t turn) const {
-  const MoveContext context{.movers = movers_,
-                            .source_node = options.source_node,
-                            .target_node = options.target_node,
-                            .byte_count = plan.target.size(),
-                            .sequence = turn};
-  const bool own = options.policy != nullptr && *options.policy;
-  MoverChoice choice;
-  (own ? *options.policy : policy_)(context, choice);
-  for (const std::uint32_t index : choice.chosen()) {
-    if (index >= movers_.size()) return {};
+Submit EngineState::run(const Operation& operation, Completion& completion,
+                        const SubmitOptions& options) {
+  const Submit valid = operation.validate();
+  if (valid != Submit::accepted) return valid;
+  if (is_forked()) return Submit::forked;
+  const std::size_t byte_count = operation.byte_count();
+  const Path asked = options.path.value_or(settings_.path);
+  const bool has_hardware = software_count_ < movers_.size();
+  const bool wants_hardware = prefers_hardware(asked, byte_count, settings_.thresholds.synchronous);
+  if (has_hardware && wants_hardware) {
+    SubmitOptions by_device = options;
+    by_device.path = Path::hardware;
+    Job job;
+    for (int tries = 0; tries < kTriesMax; ++tries) {
+      const Submit answer = start(job, operation, {}, byte_count, by_device);
+      if (answer == Submit::accepted) {
+        completion = job.wait();
+        return answer;
+      }
+      if (answer != Submit::full) return answer;
+      poll();
+      platform::pause();
+    }
   }
+  if (!enter(1)) return Submit::closed;
+  const Presence presence(*this, 1);
+  const std::uint64_t begun_ticks = platform::ticks();
+  ShareOutcome outcome = software::execute(operation);
+  outcome.fell_back = wants_hardware && (has_hardware || asked == Path::hardware);
+  completion = detail::to_completion(outcome);
+  jobs_submitted_.fetch_add_relaxed(1);  // A count of its own.
+  count(static_cast<std::size_t>(operation.kind()), completion, begun_ticks);
+  return Submit::accepted;
+}
+
+bool EngineState::prefers_hardware(Path asked, std::size_t byte_count, Bytes threshold) {
+  return asked == Path::hardware || (asked == Path::automatic && byte_count >= threshold.count());
+}
+
+bool EngineState::can(const Mover& mover, const Job& job) {
+  const MoverInfo& info = mover.info();
+  if (job.batch_.operations.empty()) return info.operations.has(job.operation_.kind());
+  if (!info.batches) return false;
+  return std::all_of(
+      job.batch_.operations.begin(), job.batch_.operations.end(),
+      [&](const Operation& operation) { return info.operations.has(operation.kind()); });
+}
+
+EngineState::Choice EngineState::choose(const Job& job, std::size_t byte_count,
+                                        const SubmitOptions& options, std::uint64_t turn) const {
+  const std::size_t count = job.batch_.operations.size();
+  const Path asked = options.path.value_or(settings_.path);
+  const bool wants_hardware =
+      count == 0 ? prefers_hardware(asked, byte_count, settings_.thresholds.asynchronous)
+                 : prefers_hardware(asked, byte_count / count, settings_.thresholds.batched);
+  const bool has_hardware = software_count_ < movers_.size();
+  const bool hardware =
+      has_hardware && (wants_hardware || (asked != Path::software && software_count_ == 0));
+  const std::size_t first = hardware ? software_count_ : 0;
+  const std::size_t last = hardware ? movers_.size() : software_count_;
+  Choice choice{.fell_back = (asked == Path::hardware && !has_hardware)};
+  if (first == last) return choice;
+  const std::span<const std::unique_ptr<Mover>> subset(movers_.data() + first, last - first);
+  MoverChoice wanted;
+  const bool own = options.policy != nullptr && *options.policy;
+  if (!own && by_default_ && hardware && !options.source_node && !options.target_node) {
+    wanted.add(turn % subset.size());  // As obvious_mover() does.
+  } else {
+    const MoveContext context{.movers = subset,
+                              .kind = job.operation_.kind(),
+                              .source_node = options.source_node,
+                              .target_node = options.target_node,
+                              .byte_count = byte_count,
+                              .sequence = turn,
+                              .packages = settings_.packages};
+    (own ? *options.policy : settings_.policy)(context, wanted);
+  }
+  choice.refused = wanted.chosen().empty();
+  for (const std::uint32_t index : wanted.chosen()) {
+    if (index >= subset.size()) return {.refused = true};
+    if (can(*subset[index], job)) choice.movers.add(first + index);
+  }
+  if (!choice.refused && choice.movers.chosen().empty()) choice.fell_back = true;
   return choice;
 }
 
-void EngineState::prepare_shares(Job& job, const CopyPlan& plan,
+void EngineState::prepare_shares(Job& job, std::size_t byte_count,
                                  std::span<const std::uint32_t> chosen) {
-  const std::size_t count =
-      chosen.empty() ? 0 : detail::share_count(plan.target.size(), chosen.size());
+  const bool splits = job.batch_.operations.empty() && job.operation_.has_independent_parts();
+  const std::size_t mover_count = splits ? chosen.size() : 1;
+  const std::size_t count = mover_count <= 1 ? 1 : detail::share_count(byte_count, mover_count);
   const std::span<Share> shares(job.shares_.data(), count);
-  detail::split(plan, shares);
+  if (count == 1) {
+    shares[0].offset_bytes = 0;
+    shares[0].byte_count = byte_count;
+  } else {
+    detail::split(job.operation_, shares);
+  }
   for (Share& share : shares) {
     share.job = &job;
-    share.next = nullptr;
-    share.bytes_taken = 0;
-    share.bytes_finished = 0;
-    share.queued = false;
+    share.slot_index.store_relaxed(Share::kNoSlot);  // Hints, which carry nothing.
+    share.mover.store_relaxed(nullptr);              // As above.
   }
   job.share_count_ = static_cast<std::uint32_t>(count);
-  job.fell_back_ = false;
   job.polled_ = false;
   for (const std::uint32_t index : chosen) {
     job.polled_ = job.polled_ || movers_[index]->info().polled;
@@ -175,17 +347,26 @@ void EngineState::prepare_shares(Job& job, const CopyPlan& plan,
 
 Submit EngineState::hand_out(Job& job, std::span<const std::uint32_t> chosen, std::uint64_t turn) {
   const std::size_t count = job.share_count_;
+  if (chosen.empty()) {
+    move_here(job.shares_[0]);
+    return Submit::accepted;
+  }
   for (std::size_t i = 0; i < count; ++i) {
     // A share that is still here keeps the job alive; after the last one the job may be gone.
     Share& share = job.shares_[i];
     // Turns, so that small jobs do not all go to the mover that was chosen first.
     const std::size_t asked = (turn + i) % chosen.size();
-    Submit answer = movers_[chosen[asked]]->submit(share);
+    const auto offer = [&](std::size_t which) {
+      Mover& mover = *movers_[chosen[which]];
+      share.mover.store_relaxed(&mover);  // A hint for pollers.
+      return mover.submit(share);
+    };
+    Submit answer = offer(asked);
     if (answer == Submit::accepted) continue;
     if (i == 0 && (answer == Submit::full || is_closed())) return answer;
     job.fell_back_ = true;
     for (std::size_t k = 1; k < chosen.size() && answer != Submit::accepted; ++k) {
-      answer = movers_[chosen[(asked + k) % chosen.size()]]->submit(share);
+      answer = offer((asked + k) % chosen.size());
     }
     if (answer == Submit::accepted) continue;
     if (i == 0 && answer == Submit::full) return answer;
@@ -195,56 +376,85 @@ Submit EngineState::hand_out(Job& job, std::span<const std::uint32_t> chosen, st
 }
 
 void EngineState::move_here(Share& share) noexcept {
-  const std::size_t byte_count = share.target.size();
-  std::size_t bytes_done = 0;
-  while (bytes_done < byte_count && !share.job->stop_requested()) {
-    const std::size_t piece = std::min(kPieceBytes, byte_count - bytes_done);
-    copy::copy_bytes(share.target.subspan(bytes_done, piece),
-                     share.source.subspan(bytes_done, piece));
-    bytes_done += piece;
+  const Batch& batch = share.batch();
+  if (!batch.operations.empty()) {
+    end_share(share, software::execute_batch(batch, *share.job));
+    return;
   }
-  end_share(share, {.bytes_done = bytes_done, .stopped = bytes_done < byte_count});
+  const Operation operation = share.operation();
+  end_share(share, software::execute_in_pieces(operation, *share.job));
 }
 
 void EngineState::end_share(Share& share, const ShareOutcome& outcome) noexcept {
   Job* const job = share.job;
   HEADRACE_CHECK(job != nullptr, "a share is ended once");
-  HEADRACE_CHECK(outcome.bytes_done <= share.target.size(), "no more is moved than was asked for",
-                 outcome.bytes_done, share.target.size());
-  HEADRACE_CHECK(
-      outcome.bytes_done == share.target.size() || outcome.stopped || outcome.cause != Cause::none,
-      "a share that was moved in part was stopped or failed", outcome.bytes_done,
-      share.target.size());
+  HEADRACE_CHECK(outcome.bytes_done <= share.byte_count, "no more is done than was asked for",
+                 outcome.bytes_done, share.byte_count);
+  HEADRACE_CHECK(outcome.bytes_done == share.byte_count || outcome.stopped ||
+                     outcome.cause != Cause::none || outcome.result.different ||
+                     !job->batch_.operations.empty(),
+                 "a share that was done in part was stopped, failed or found what it looked for",
+                 outcome.bytes_done, share.byte_count);
   share.outcome = outcome;
   share.job = nullptr;
   // edge: share-ended (acq_rel)
   if (job->shares_left_.fetch_sub_acq_rel(1) != 1) return;
-  end_job(*job, gather({job->shares_.data(), job->share_count_}, job->fell_back_));
+  job->completion_ = gather({job->shares_.data(), job->share_count_}, job->fell_back_);
+  end_job(*job);
 }
 
-void EngineState::end_job(Job& job, const Completion& completion) noexcept {
+void EngineState::end_share_done_by_device(Share& share) noexcept {
+  Job* const job = share.job;
+  if (job == nullptr || job->share_count_ != 1 || job->fell_back_) {
+    return end_share(share, {.bytes_done = share.byte_count, .bytes_by_device = share.byte_count});
+  }
+  // The only share: whoever ends it is who did it, so nothing is left to be seen of others.
+  share.job = nullptr;
+  job->completion_ = {
+      .state = JobState::done, .bytes_done = share.byte_count, .bytes_by_device = share.byte_count};
+  end_job(*job);
+}
+
+void EngineState::end_job(Job& job) noexcept {
   // The gate counts this job, so the engine lives until leave().
   EngineState& engine = *job.engine_;
-  job.completion_ = completion;
-  engine.count(completion);
+  const auto then = job.then_;
+  void* const then_context = job.then_context_;
+  engine.count(job.batch_.operations.empty() ? static_cast<std::size_t>(job.operation_.kind())
+                                             : kOperationKindCount,
+               job.completion_, job.begun_ticks_);
   if (job.callback_ != nullptr) job.callback_(job.callback_context_, job.completion_);
-  publish(job, detail::word_of(completion.state));
-  engine.leave();
+  if (!publish(job, job.completion_.state)) engine.leave();
+  if (then != nullptr) then(then_context);
 }
 
-void EngineState::publish(Job& job, std::uint32_t word) noexcept {
+bool EngineState::publish(Job& job, JobState state) noexcept {
   const void* const address = &job;
-  // The last touch of the job: whoever sees the new word may destroy it or submit it again.
+  const std::uint32_t change = detail::word_of(state) - detail::word_of(JobState::running);
+  // The last touch of the job: whoever sees the new state may destroy it or submit it again.
   // edge: job-ended (acq_rel)
-  const std::uint32_t word_before = job.word_.exchange_acq_rel(word);
+  // edge: job-visited (acq_rel)
+  const std::uint32_t word_before = job.word_.fetch_add_acq_rel(change);
   if ((word_before & detail::kSleeperFlag) != 0) detail::unpark_all(address);
+  return detail::visitor_count(word_before) > 0;
 }
 
-void EngineState::count(const Completion& completion) noexcept {
+void EngineState::count(std::size_t kind_index, const Completion& completion,
+                        std::uint64_t begun_ticks) noexcept {
   // Counts of their own; exact for whoever saw the job end, by `job-ended`.
-  bytes_moved_.fetch_add_relaxed(completion.bytes_done);
+  KindCounts& counts = kinds_[kind_index];
+  counts.bytes.fetch_add_relaxed(completion.bytes_done);
+  if (completion.bytes_by_device != 0) {
+    counts.bytes_by_device.fetch_add_relaxed(completion.bytes_by_device);
+  }
+  if (completion.fell_back) counts.fallbacks.fetch_add_relaxed(1);
+  if (completion.retries != 0) counts.retries.fetch_add_relaxed(completion.retries);
+  if (completion.page_faults != 0) counts.page_faults.fetch_add_relaxed(completion.page_faults);
+  const auto latency_class =
+      static_cast<std::size_t>(std::bit_width(platform::ticks() - begun_ticks));
+  counts.latencies[std::min(latency_class, counts.latencies.size() - 1)].fetch_add_relaxed(1);
   if (completion.state == JobState::done) {
-    jobs_done_.fetch_add_relaxed(1);
+    counts.jobs_done.fetch_add_relaxed(1);
   } else if (completion.state == JobState::failed) {
     jobs_failed_.fetch_add_relaxed(1);
   } else {
@@ -271,14 +481,53 @@ void EngineState::poll() noexcept {
   for (const std::unique_ptr<Mover>& mover : movers_) mover->poll();
 }
 
+void EngineState::poll_for(const Job& job) noexcept {
+  // The job is visited, so its shares are those of its submission.
+  for (std::uint32_t i = 0; i < job.share_count_; ++i) {
+    const Share& share = job.shares_[i];
+    // Relaxed: a hint; who is seen too early has nothing of the job yet.
+    if (Mover* const mover = share.mover.load_relaxed()) mover->poll_share(share);
+  }
+}
+
+bool EngineState::rest_for(const Job& job) noexcept {
+  // One share is what most jobs have; of several, any may be the next to end.
+  if (job.share_count_ != 1) return false;
+  const Share& share = job.shares_[0];
+  Mover* const mover = share.mover.load_relaxed();  // As in poll_for.
+  return mover != nullptr && mover->rest(share);
+}
+
 EngineStatistics EngineState::statistics() const {
   // Together they are not one instant, so no order between them is needed.
-  return {.jobs_submitted = jobs_submitted_.load_relaxed(),
-          .jobs_done = jobs_done_.load_relaxed(),
-          .jobs_failed = jobs_failed_.load_relaxed(),
-          .jobs_stopped = jobs_stopped_.load_relaxed(),
-          .submissions_refused = submissions_refused_.load_relaxed(),
-          .bytes_moved = bytes_moved_.load_relaxed()};
+  EngineStatistics totals{.jobs_submitted = jobs_submitted_.load_relaxed(),
+                          .jobs_failed = jobs_failed_.load_relaxed(),
+                          .jobs_stopped = jobs_stopped_.load_relaxed(),
+                          .submissions_refused = submissions_refused_.load_relaxed()};
+  for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
+    const KindCounts& counts = kinds_[kind];
+    OperationStatistics& sums = totals.operations[kind];
+    sums.jobs_done = counts.jobs_done.load_relaxed();
+    sums.bytes = counts.bytes.load_relaxed();
+    sums.bytes_by_device = counts.bytes_by_device.load_relaxed();
+    sums.retries = counts.retries.load_relaxed();
+    sums.page_faults = counts.page_faults.load_relaxed();
+    sums.fallbacks = counts.fallbacks.load_relaxed();
+    for (std::size_t i = 0; i < counts.latencies.size(); ++i) {
+      sums.latency_counts[i] = counts.latencies[i].load_relaxed();
+    }
+    totals.jobs_done += sums.jobs_done;
+    totals.bytes_moved += sums.bytes;
+    totals.bytes_by_device += sums.bytes_by_device;
+    totals.jobs_fell_back += sums.fallbacks;
+  }
+  return totals;
+}
+
+std::chrono::nanoseconds EngineStatistics::latency_max(std::size_t latency_class) {
+  const double ticks = std::ldexp(1.0, static_cast<int>(latency_class));
+  return std::chrono::nanoseconds(
+      static_cast<std::int64_t>(ticks / platform::ticks_per_second() * 1e9));
 }
 
 }  // namespace headrace::engine

@@ -3,8 +3,10 @@
 // from submission to its end. Not for: moving bytes (movers do that, but for what they refuse).
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,54 +17,114 @@ namespace headrace::engine {
 /// Threading: shared.
 class EngineState {
  public:
-  EngineState(std::vector<std::unique_ptr<Mover>> movers, MoverPolicy policy);
+  /// What the engine was told when it was made, besides its movers.
+  struct Settings {
+    MoverPolicy policy = {};
+    Path path = Path::automatic;
+    PathThresholds thresholds = {};
+    std::vector<NodePackage> packages = {};
+    std::vector<std::string> notes = {};
+  };
+  EngineState(std::vector<std::unique_ptr<Mover>> movers, Settings settings);
 
   [[nodiscard]] Submit submit_copy(Job& job, const CopyPlan& plan, const SubmitOptions& options);
+  [[nodiscard]] Submit submit(Job& job, const Operation& operation, const SubmitOptions& options);
+  [[nodiscard]] Submit submit_batch(Job& job, const Batch& batch, const SubmitOptions& options);
+  [[nodiscard]] Submit run(const Operation& operation, Completion& completion,
+                           const SubmitOptions& options);
   void stop();
   void poll() noexcept;
+  /// Polls what moves `job`, which runs or has just ended.
+  void poll_for(const Job& job) noexcept;
+  /// Rests as Mover::rest. False if nobody can.
+  [[nodiscard]] bool rest_for(const Job& job) noexcept;
   [[nodiscard]] std::span<const std::unique_ptr<Mover>> movers() const { return movers_; }
+  [[nodiscard]] const std::vector<std::string>& notes() const { return settings_.notes; }
   [[nodiscard]] EngineStatistics statistics() const;
+  /// True in a child of the process that made the engine: nothing of it works there.
+  [[nodiscard]] bool is_forked() const noexcept;
 
-  /// Keeps the engine alive until leave(). Only for who knows that it lives at this moment.
-  void visit() noexcept;
+  /// Takes away what a job or a call counts in the gate. The last touch of the engine.
   void leave(std::uint64_t count = 1) noexcept;
 
   static void end_share(Share& share, const ShareOutcome& outcome) noexcept;
+  static void end_share_done_by_device(Share& share) noexcept;
 
  private:
   class Presence;
 
+  /// Which movers may be chosen for a job, and how it is to be said if they are not what was asked.
+  struct Choice {
+    MoverChoice movers = {};  ///< Indexes into movers_; nobody: the calling thread.
+    bool fell_back = false;
+    bool refused = false;  ///< The policy chose nobody, or somebody who does not exist.
+  };
+
   [[nodiscard]] bool enter(std::uint64_t count) noexcept;
   [[nodiscard]] bool is_closed() const noexcept;
-  /// The choice of the policy; nobody if an index does not exist.
-  [[nodiscard]] MoverChoice choose(const CopyPlan& plan, const SubmitOptions& options,
-                                   std::uint64_t turn) const;
-  void prepare_shares(Job& job, const CopyPlan& plan, std::span<const std::uint32_t> chosen);
+  /// Who does `operation`, if nobody has a wish and it is one mover: the way of most jobs.
+  struct MoverFacts;
+  [[nodiscard]] const MoverFacts* obvious_mover(const Operation& operation, std::size_t byte_count,
+                                                const SubmitOptions& options) noexcept;
+  [[nodiscard]] Submit start_one(Job& job, const Operation& operation,
+                                 const SubmitOptions& options);
+  [[nodiscard]] Submit start_at(const MoverFacts& facts, Job& job, const Operation& operation,
+                                const SubmitOptions& options);
+  static void prepare(Job& job, const Operation& operation, const SubmitOptions& options);
+  [[nodiscard]] Submit start(Job& job, const Operation& operation, const Batch& batch,
+                             std::size_t byte_count, const SubmitOptions& options);
+  /// Whether a device is expected to be faster.
+  [[nodiscard]] static bool prefers_hardware(Path asked, std::size_t byte_count, Bytes threshold);
+  [[nodiscard]] Choice choose(const Job& job, std::size_t byte_count, const SubmitOptions& options,
+                              std::uint64_t turn) const;
+  [[nodiscard]] static bool can(const Mover& mover, const Job& job);
+  void prepare_shares(Job& job, std::size_t byte_count, std::span<const std::uint32_t> chosen);
   /// Gives each share of `job` to one of `chosen`; the last one may end the job. Refuses only while
   /// nobody has taken anything.
   [[nodiscard]] Submit hand_out(Job& job, std::span<const std::uint32_t> chosen,
                                 std::uint64_t turn);
   static void move_here(Share& share) noexcept;
-  static void end_job(Job& job, const Completion& completion) noexcept;
-  static void publish(Job& job, std::uint32_t word) noexcept;
-  void count(const Completion& completion) noexcept;
+  static void end_job(Job& job) noexcept;
+  /// Changes the state of a running job. Returns true if a visitor leaves the gate for the job.
+  [[nodiscard]] static bool publish(Job& job, JobState state) noexcept;
+  void count(std::size_t kind_index, const Completion& completion,
+             std::uint64_t begun_ticks) noexcept;
 
+  /// Processors first, then devices.
   std::vector<std::unique_ptr<Mover>> movers_;
-  MoverPolicy policy_;
+  std::size_t software_count_ = 0;
+  Settings settings_;
+  bool by_default_ = false;  ///< The policy of the settings is near_target.
+  /// What movers_ say of themselves, beside each other.
+  struct MoverFacts {
+    Mover* mover = nullptr;
+    OperationSet operations;
+    bool polled = false;
+  };
+  std::vector<MoverFacts> facts_;
+  std::uint32_t fork_count_ = 0;
 
-  /// The number of those for whom the movers must live - calls of submit_copy, jobs that run,
-  /// threads that poll for a job - and, in the highest bit, whether the gate is closed. A job
-  /// begins only if its submission came before the closing, so a closed gate with nobody inside
-  /// stays so, but for calls of submit_copy that met the closing, add themselves and leave at once.
+  /// The number of those for whom the movers must live - calls of submit and run, jobs that run,
+  /// or the last visitor of one that has ended - and, in the highest bit, whether the gate is
+  /// closed. A job begins only if its submission came before the closing, so a closed gate with
+  /// nobody inside stays so, but for calls that met the closing, add themselves and leave at once.
   alignas(64) Atomic<std::uint64_t> gate_{0};
   Atomic<std::uint64_t> sequence_{0};
   Atomic<std::uint64_t> jobs_submitted_{0};
   Atomic<std::uint64_t> submissions_refused_{0};
   /// Apart from the above: other threads write these.
-  alignas(64) Atomic<std::uint64_t> jobs_done_{0};
-  Atomic<std::uint64_t> jobs_failed_{0};
+  alignas(64) Atomic<std::uint64_t> jobs_failed_{0};
   Atomic<std::uint64_t> jobs_stopped_{0};
-  Atomic<std::uint64_t> bytes_moved_{0};
+  struct alignas(64) KindCounts {
+    Atomic<std::uint64_t> jobs_done{0};
+    Atomic<std::uint64_t> bytes{0};
+    Atomic<std::uint64_t> bytes_by_device{0};
+    Atomic<std::uint64_t> retries{0};
+    Atomic<std::uint64_t> page_faults{0};
+    Atomic<std::uint64_t> fallbacks{0};
+    std::array<Atomic<std::uint64_t>, OperationStatistics::kLatencyClassCount> latencies;
+  };
+  std::array<KindCounts, kOperationKindCount + 1> kinds_;
 };
 
 }  // namespace headrace::engine

@@ -5,7 +5,9 @@
 
 #include "engine_state.hpp"
 #include "headrace/base/check.hpp"
+#include "headrace/base/clock.hpp"
 #include "headrace/platform/cpu.hpp"
+#include "headrace/platform/wait.hpp"
 #include "job_word.hpp"
 #include "parking_lot.hpp"
 
@@ -15,8 +17,12 @@ namespace {
 /// Looks at the word before sleeping. A sleep and its wake-up cost several microseconds, a look
 /// about 50 ns, and a copy of a few KiB is often done by then.
 constexpr int kSpinMax = 100;
-/// Rounds of polling before the processor is offered to others each time.
-constexpr int kPollBeforeYieldMax = 100;
+constexpr std::chrono::nanoseconds kForever = std::chrono::nanoseconds::max();
+/// Rounds of polling before the processor rests or is offered to others each time, and before it
+/// sleeps: a device that takes so long is not missed for some microseconds.
+constexpr int kPollBeforeRestMax = 100;
+constexpr int kPollBeforeSleepMax = 5000;
+constexpr std::chrono::nanoseconds kSleep = std::chrono::microseconds(50);
 
 }  // namespace
 
@@ -48,9 +54,50 @@ std::string_view name(Cause cause) {
       return "device_dead";
     case Cause::mover_refused:
       return "mover_refused";
+    case Cause::integrity_error:
+      return "integrity_error";
+    case Cause::bad_record:
+      return "bad_record";
+    case Cause::batch_failed:
+      return "batch_failed";
+    case Cause::forked:
+      return "forked";
+    case Cause::fence_broken:
+      return "fence_broken";
   }
   return "unknown";
 }
+
+/// One call that drives the engine of a running job. While the job runs, its presence in the gate
+/// keeps the engine alive; once it has ended, its last visitor leaves the gate in its stead.
+///
+/// Threading: owned.
+class Job::Visit {
+ public:
+  explicit Visit(Job& job) : job_(job) {
+    std::uint32_t seen = job.word_.load_relaxed();  // The exchange below decides.
+    while (detail::is_running(seen)) {
+      // edge: job-submitted (acq_rel)
+      if (!job.word_.compare_exchange_acq_rel(seen, seen + detail::kVisitor)) continue;
+      engine_ = job.engine_;
+      return;
+    }
+  }
+  Visit(const Visit&) = delete;
+  Visit& operator=(const Visit&) = delete;
+  ~Visit() {
+    if (engine_ == nullptr) return;
+    // edge: job-visited (acq_rel)
+    const std::uint32_t before = job_.word_.fetch_sub_acq_rel(detail::kVisitor);
+    if (!detail::is_running(before) && detail::visitor_count(before) == 1) engine_->leave();
+  }
+  /// Nothing if the job has ended.
+  [[nodiscard]] EngineState* engine() const { return engine_; }
+
+ private:
+  Job& job_;
+  EngineState* engine_ = nullptr;
+};
 
 Job::~Job() {
   stop();
@@ -67,65 +114,79 @@ bool Job::poll() {
   const std::uint32_t word = word_.load_acquire();
   HEADRACE_CHECK(detail::state_of(word) != JobState::idle, "only a submitted job can end");
   if (!detail::is_running(word)) return true;
+  if (engine_->is_forked()) return abandon_in_child();
   if (!polled_) return false;
-  if (EngineState* const engine = visit_engine()) {
-    engine->poll();
-    engine->leave();
+  {
+    const Visit visit(*this);
+    if (visit.engine() != nullptr) visit.engine()->poll_for(*this);
   }
   return state() != JobState::running;
 }
 
 const Completion& Job::wait() {
+  static_cast<void>(wait_for(kForever));
+  return completion_;
+}
+
+bool Job::wait_for(std::chrono::nanoseconds time_max) {
   // edge: job-ended (acquire)
   // edge: job-submitted (acquire)
   const std::uint32_t word = word_.load_acquire();
   HEADRACE_CHECK(detail::state_of(word) != JobState::idle, "only a submitted job can end");
-  if (detail::is_running(word)) {
-    if (polled_) {
-      wait_polling();
-    } else {
-      wait_sleeping();
-    }
+  if (!detail::is_running(word)) return true;
+  if (engine_->is_forked()) return abandon_in_child();
+  const std::chrono::nanoseconds until =
+      time_max == kForever ? kForever : steady_clock().now() + time_max;
+  if (polled_) {
+    wait_polling(until);
+  } else {
+    wait_sleeping(until);
   }
-  return completion_;
+  return state() != JobState::running;
 }
 
-void Job::wait_sleeping() {
+bool Job::abandon_in_child() {
+  // What moves the bytes is the parent's, and so is the job; this copy of it never ends by itself.
+  completion_ = {.state = JobState::failed, .cause = Cause::forked};
+  word_.store_release(detail::word_of(JobState::failed));  // edge: job-ended (release)
+  return true;
+}
+
+void Job::wait_sleeping(std::chrono::nanoseconds until) {
   for (int spin = 0; spin < kSpinMax; ++spin) {
     if (state() != JobState::running) return;
     platform::pause();
   }
   detail::ParkingBucket& bucket = detail::parking_bucket(this);
   const Lock lock(bucket.mutex);
-  while (detail::set_flag(word_, detail::kSleeperFlag)) bucket.condition.wait(bucket.mutex);
+  while (detail::set_flag(word_, detail::kSleeperFlag)) {
+    if (until == kForever) {
+      bucket.condition.wait(bucket.mutex);
+      continue;
+    }
+    const std::chrono::nanoseconds left = until - steady_clock().now();
+    if (left <= std::chrono::nanoseconds(0)) return;
+    static_cast<void>(bucket.condition.wait_for(bucket.mutex, left));
+  }
   static_cast<void>(state());  // edge: job-ended (acquire), inside.
 }
 
-void Job::wait_polling() {
-  EngineState* const engine = visit_engine();
-  if (engine == nullptr) return;
+void Job::wait_polling(std::chrono::nanoseconds until) {
+  const Visit visit(*this);
+  if (visit.engine() == nullptr) return;
   for (int round = 0; state() == JobState::running; ++round) {
-    engine->poll();
-    if (round < kPollBeforeYieldMax) {
+    visit.engine()->poll_for(*this);
+    if (round < kPollBeforeRestMax) {
       platform::pause();
+      continue;
+    }
+    if (until != kForever && steady_clock().now() >= until) return;
+    if (round < kPollBeforeSleepMax) {
+      if (!visit.engine()->rest_for(*this)) std::this_thread::yield();
     } else {
-      std::this_thread::yield();
+      platform::sleep(kSleep);
     }
   }
-  engine->leave();
-}
-
-EngineState* Job::visit_engine() {
-  const Lock lock(detail::parking_bucket(this).mutex);
-  if (!detail::set_flag(word_, detail::kSleeperFlag)) {
-    static_cast<void>(state());  // edge: job-ended (acquire), inside.
-    return nullptr;
-  }
-  // The job may end now, but whoever ends it sees the flag and needs this bucket before it leaves
-  // the engine: until then the engine lives, and by then we have entered.
-  EngineState* const engine = engine_;
-  engine->visit();
-  return engine;
 }
 
 const Completion& Job::completion() const {

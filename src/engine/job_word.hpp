@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The word of a job: its state and, while it runs, two flags. One word, so that each change is one
-// atomic operation: a stop never reaches a later submission, and the exchange that ends the job
-// learns whether anybody sleeps without touching the job again.
+// The word of a job: its state, two flags, and the number of visitors. One word, so that each
+// change is one atomic operation: a stop never reaches a later submission, and the addition that
+// ends the job learns whether anybody sleeps or visits without touching the job again.
 //
-//   word                   who may write it                      next
-//   idle, done, ...        the submitter                         running
-//   running                the submitter (only if nothing was    what it was before
-//                          taken), the thread that ends the job  done | failed | stopped
-//   running + sleeper      set by a waiter under its bucket      (as running)
-//   running + stop         set by whoever stops                  (as running)
+//   part       who may change it                            when
+//   state      the submitter                                idle or ended -> running, and back if
+//                                                           nothing was taken
+//              the thread that ends the job                 running -> done | failed | stopped
+//   sleeper    set by a waiter under its bucket             while running
+//   stop       set by whoever stops                         while running
+//   visitors   each visitor adds itself                     while running
+//              each visitor takes itself away               at any time
+//
+// A submission clears the flags; nobody visits then, because the contract of Job asks that the
+// calls upon it have returned. What flags an ended job has means nothing.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +27,12 @@ inline constexpr std::uint32_t kStateMask = 0xff;
 inline constexpr std::uint32_t kSleeperFlag = 1U << 8U;
 /// stop() was called since the submission.
 inline constexpr std::uint32_t kStopFlag = 1U << 9U;
+/// Visitors are counted from this bit on.
+inline constexpr std::uint32_t kVisitor = 1U << 16U;
+
+[[nodiscard]] constexpr std::uint32_t visitor_count(std::uint32_t word) {
+  return word / kVisitor;
+}
 
 [[nodiscard]] constexpr JobState state_of(std::uint32_t word) {
   return static_cast<JobState>(word & kStateMask);

@@ -5,20 +5,12 @@
 
 namespace headrace::engine {
 
-std::string_view name(Submit submit) {
-  switch (submit) {
-    case Submit::accepted:
-      return "accepted";
-    case Submit::full:
-      return "full";
-    case Submit::closed:
-      return "closed";
-  }
-  return "unknown";
-}
-
 void Mover::finish(Share& share, const ShareOutcome& outcome) noexcept {
   EngineState::end_share(share, outcome);
+}
+
+void Mover::finish_done_by_device(Share& share) noexcept {
+  EngineState::end_share_done_by_device(share);
 }
 
 }  // namespace headrace::engine

@@ -21,6 +21,13 @@ void near(std::optional<NodeId> wanted, std::optional<NodeId> next_best, const M
   if (choice.chosen().empty()) choice.add(0);
 }
 
+std::optional<std::uint32_t> package_of(std::optional<NodeId> node, const MoveContext& context) {
+  for (const NodePackage& place : context.packages) {
+    if (node && place.node == *node) return place.package;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 void near_target(const MoveContext& context, MoverChoice& choice) {
@@ -33,6 +40,33 @@ void near_source(const MoveContext& context, MoverChoice& choice) {
 
 void all(const MoveContext& context, MoverChoice& choice) {
   for (std::size_t i = 0; i < context.movers.size(); ++i) choice.add(i);
+}
+
+void least_loaded(const MoveContext& context, MoverChoice& choice) {
+  const std::size_t count = context.movers.size();
+  std::size_t best = context.sequence % count;
+  for (std::size_t k = 1; k < count; ++k) {
+    const std::size_t index = (context.sequence + k) % count;
+    if (context.movers[index]->load() < context.movers[best]->load()) best = index;
+  }
+  choice.add(best);
+}
+
+void push_pull(const MoveContext& context, MoverChoice& choice) {
+  add_movers_of(context.source_node, context, choice);
+  add_movers_of(context.target_node, context, choice);
+  if (choice.chosen().empty()) choice.add(0);
+}
+
+void smart_copy(const MoveContext& context, MoverChoice& choice) {
+  const std::optional<std::uint32_t> package = package_of(context.source_node, context);
+  if (!package || package != package_of(context.target_node, context)) {
+    return push_pull(context, choice);
+  }
+  for (std::size_t i = 0; i < context.movers.size(); ++i) {
+    if (package_of(context.movers[i]->info().node, context) == package) choice.add(i);
+  }
+  if (choice.chosen().empty()) choice.add(0);
 }
 
 void round_robin(const MoveContext& context, MoverChoice& choice) {

@@ -67,7 +67,9 @@ Json to_json_value(const std::vector<DsaDevice>& devices) {
                         {"type", queue.type},
                         {"device_name", queue.device_name},
                         {"entry_count", queue.entry_count},
-                        {"transfer_bytes_max", queue.transfer_max.count()}});
+                        {"transfer_bytes_max", queue.transfer_max.count()},
+                        {"batch_max", queue.batch_max},
+                        {"block_on_fault", queue.block_on_fault ? 1 : 0}});
     }
     json.push_back({{"device", device.id.value()},
                     {"node", value_or_null(device.node)},

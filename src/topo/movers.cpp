@@ -41,6 +41,8 @@ struct Functions {
   const char* (*queue_device_name)(accfg_wq*) = nullptr;
   std::uint64_t (*queue_entry_count)(accfg_wq*) = nullptr;
   std::uint64_t (*queue_transfer_bytes_max)(accfg_wq*) = nullptr;
+  unsigned (*queue_batch_max)(accfg_wq*) = nullptr;
+  int (*queue_block_on_fault)(accfg_wq*) = nullptr;
 };
 
 /// Name of the first function that the library lacks, or nullptr.
@@ -71,6 +73,8 @@ const char* bind(const platform::Library& library, Functions& functions) {
   find(functions.queue_device_name, "accfg_wq_get_devname");
   find(functions.queue_entry_count, "accfg_wq_get_size");
   find(functions.queue_transfer_bytes_max, "accfg_wq_get_max_transfer_size");
+  find(functions.queue_batch_max, "accfg_wq_get_max_batch_size");
+  find(functions.queue_block_on_fault, "accfg_wq_get_block_on_fault");
   return missing;
 }
 
@@ -137,6 +141,8 @@ DsaQueue to_queue(const Functions& functions, accfg_wq* handle) {
   queue.device_name = device_name != nullptr ? device_name : "";
   queue.entry_count = static_cast<std::uint32_t>(functions.queue_entry_count(handle));
   queue.transfer_max = Bytes(functions.queue_transfer_bytes_max(handle));
+  queue.batch_max = functions.queue_batch_max(handle);
+  queue.block_on_fault = functions.queue_block_on_fault(handle) > 0;
   return queue;
 }
 

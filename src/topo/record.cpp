@@ -160,6 +160,10 @@ DsaDevice parse_device(const Field& field) {
     queue.device_name = inner["device_name"].text();
     queue.entry_count = inner["entry_count"].index();
     queue.transfer_max = Bytes(inner["transfer_bytes_max"].number(kBytesMax));
+    if (inner["batch_max"].is_present()) queue.batch_max = inner["batch_max"].index();
+    if (inner["block_on_fault"].is_present()) {
+      queue.block_on_fault = inner["block_on_fault"].index() != 0;
+    }
     device.queues.push_back(std::move(queue));
   }
   return device;

@@ -127,8 +127,8 @@ class StagedMover final : public engine::Mover {
   static void end(engine::Share& share, engine::Cause cause) noexcept {
     if (cause != engine::Cause::none) return finish(share, {.cause = cause});
     if (share.job->stop_requested()) return finish(share, {.stopped = true});
-    std::memcpy(share.target.data(), share.source.data(), share.source.size());
-    finish(share, {.bytes_done = share.source.size()});
+    std::memcpy(share.target().data(), share.source().data(), share.byte_count);
+    finish(share, {.bytes_done = share.byte_count});
   }
 
   const Mode mode_;

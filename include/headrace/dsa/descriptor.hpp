@@ -58,6 +58,10 @@ inline constexpr std::uint32_t check_result = IDXD_OP_FLAG_CR;
 inline constexpr std::uint32_t cache_control = IDXD_OP_FLAG_CC;
 inline constexpr std::uint32_t strict_ordering = IDXD_OP_FLAG_STORD;
 inline constexpr std::uint32_t destination_readback = IDXD_OP_FLAG_DRDBK;
+// Bits 16 to 23 mean something else with each opcode; <linux/idxd.h> does not name them.
+inline constexpr std::uint32_t crc_raw = 1U << 17;          ///< Seed and value as in the register.
+inline constexpr std::uint32_t crc_unreflected = 1U << 18;  ///< Bits of data from the highest on.
+inline constexpr std::uint32_t fill_16 = 1U << 16;          ///< A pattern of 16 bytes.
 }  // namespace flag
 
 /// First byte of a completion record, without the bit that tells a write fault from a read fault.

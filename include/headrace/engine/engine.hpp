@@ -2,10 +2,14 @@
 // Engine: the one way to have bytes moved. Submit a job, poll it, wait for it or be called back.
 #pragma once
 
+#include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "headrace/base/export.hpp"
@@ -16,6 +20,39 @@
 #include "headrace/topo/machine.hpp"
 
 namespace headrace::engine {
+
+/// Who carries out an operation.
+enum class Path : std::uint8_t {
+  automatic,  ///< A device where it is expected to be faster, else processors.
+  hardware,   ///< A device if there is one that can; the completion says `fell_back` if not.
+  software,   ///< Processors.
+};
+[[nodiscard]] HEADRACE_API std::string_view name(Path path);
+
+/// From how many bytes on `automatic` takes a device. The defaults are published figures of the
+/// 4th generation Xeon (bench/engine/README.md names them).
+struct PathThresholds {
+  Bytes synchronous = kib(24);  ///< Engine::run: one operation, waited for.
+  Bytes asynchronous = kib(4);  ///< submit: the caller goes on with other work.
+  Bytes batched = Bytes(512);   ///< Of each operation of a batch, on average.
+};
+
+/// What a device does about a page that is not present.
+enum class FaultPolicy : std::uint8_t {
+  touch_and_resubmit,  ///< The page is brought in and the device goes on where it stopped.
+  finish_on_cpu,       ///< A processor does the rest.
+  block,               ///< The device waits for the system, and what is behind it waits, too.
+};
+
+/// How devices are used.
+struct DeviceOptions {
+  /// False: no device is looked for.
+  bool use = true;
+  FaultPolicy page_faults = FaultPolicy::touch_and_resubmit;
+  /// A descriptor that is not answered by then is given up, and a processor does its work. Longer
+  /// than the longest queue in front of the largest transfer takes.
+  std::chrono::nanoseconds answer_max = std::chrono::seconds(5);
+};
 
 struct EngineOptions {
   /// More worker threads per node than this are taken for a mistake.
@@ -31,6 +68,10 @@ struct EngineOptions {
   std::size_t queue_depth_max = 1024;
   /// Chooses the movers of jobs that bring no policy of their own; empty: movers::near_target.
   MoverPolicy policy = {};
+  /// Of jobs that do not say.
+  Path path = Path::automatic;
+  PathThresholds thresholds = {};
+  DeviceOptions devices = {};
 };
 
 struct SubmitOptions {
@@ -40,16 +81,44 @@ struct SubmitOptions {
   const MoverPolicy* policy = nullptr;
   Job::Callback callback = nullptr;
   void* callback_context = nullptr;
+  /// Called once after the job has ended, when it may be destroyed or submitted again, by the
+  /// thread that ended it and without any lock held. It may do either, and submit others.
+  void (*then)(void* context) noexcept = nullptr;
+  void* then_context = nullptr;
+  /// Nothing: the engine's.
+  std::optional<Path> path = std::nullopt;
+};
+
+/// Of jobs of one kind, since the engine was made.
+struct OperationStatistics {
+  /// Class i of latencies: jobs that took less than EngineStatistics::latency_max(i), and not less
+  /// than that of i - 1.
+  static constexpr std::size_t kLatencyClassCount = 44;
+  std::uint64_t jobs_done = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t bytes_by_device = 0;
+  std::uint64_t retries = 0;      ///< Times that a full queue kept what had begun waiting.
+  std::uint64_t page_faults = 0;  ///< That a device met.
+  std::uint64_t fallbacks = 0;    ///< Completions that say `fell_back`.
+  /// From submission to end, of all jobs that ended, however.
+  std::array<std::uint64_t, kLatencyClassCount> latency_counts{};
 };
 
 /// Totals since the engine was made. Each is exact; together they are not one instant.
-struct EngineStatistics {
+struct HEADRACE_API EngineStatistics {
   std::uint64_t jobs_submitted = 0;
   std::uint64_t jobs_done = 0;
   std::uint64_t jobs_failed = 0;
   std::uint64_t jobs_stopped = 0;
   std::uint64_t submissions_refused = 0;
   std::uint64_t bytes_moved = 0;
+  std::uint64_t bytes_by_device = 0;  ///< Of bytes_moved.
+  std::uint64_t jobs_fell_back = 0;   ///< Completions that say `fell_back`.
+  /// By OperationKind; the last is that of batches.
+  std::array<OperationStatistics, kOperationKindCount + 1> operations{};
+
+  /// Upper bound of a class of latencies: each is twice the one before.
+  [[nodiscard]] static std::chrono::nanoseconds latency_max(std::size_t latency_class);
 };
 
 class EngineState;
@@ -59,7 +128,9 @@ class EngineState;
 /// done first.
 class HEADRACE_API Engine {
  public:
-  /// Makes an engine with worker threads as movers.
+  /// Makes an engine whose movers are worker threads and every DSA queue that this process may use:
+  /// movers() and notes() tell which, how and why. Worker threads copy by the profile of this user
+  /// if there is one (copy/profile.hpp).
   ///
   /// Fails: invalid_argument for a node that the machine does not have, that has no processors or
   ///        that is named twice, for a piece or depth of 0, and for more threads than kThreadsMax;
@@ -76,12 +147,13 @@ class HEADRACE_API Engine {
   Engine& operator=(const Engine&) = delete;
   ~Engine();
 
-  /// Starts `plan` and returns. An empty plan is accepted and done at once. The spans must have
-  /// one length, must not be null unless empty, and must be equal or disjoint (checked).
+  /// Starts `plan` and returns. An empty plan is accepted and done at once.
   ///
   /// Ownership: borrows the bytes on both sides until `job` has ended.
   /// Threading: shared.
-  /// Returns:   unless accepted, nothing was started and `job` is as before.
+  /// Returns:   unless accepted, nothing was started and `job` is as before: the queues are full,
+  ///            the engine is closed or belongs to the parent of this process, or the plan is wrong
+  ///            (null_address, length_differs, overlapping).
   /// Completes: exactly once, on a mover's thread or that of whoever polls: done, failed with its
   ///            cause (after which the target is undefined beyond what `bytes_done` says), or
   ///            stopped. Where several shares fail, the cause is that of the first in the plan.
@@ -90,6 +162,30 @@ class HEADRACE_API Engine {
   ///            and the completion says `fell_back`.
   [[nodiscard]] Submit submit_copy(Job& job, const CopyPlan& plan,
                                    const SubmitOptions& options = {});
+  /// Starts `operation` and returns.
+  ///
+  /// Ownership, Threading, Completes, Cost: as submit_copy.
+  /// Returns:   as submit_copy; what validate() says if that is not `accepted`.
+  [[nodiscard]] Submit submit(Job& job, const Operation& operation,
+                              const SubmitOptions& options = {});
+  /// Starts all operations of `batch` and returns. They run in any order, but for fences.
+  ///
+  /// Ownership: borrows the operations, the completions and all bytes that they name until the job
+  ///            has ended.
+  /// Returns:   as submit; of a batch with an operation that may not be submitted, what is wrong
+  ///            with the first such.
+  /// Completes: as submit_copy: done if all are done, else failed with Cause::batch_failed, after
+  ///            all have ended; bytes_done is the sum.
+  [[nodiscard]] Submit submit_batch(Job& job, const Batch& batch,
+                                    const SubmitOptions& options = {});
+  /// Carries out `operation` and returns when it has ended. On a processor that is the calling
+  /// thread; where queues are full it waits, and falls back if that lasts. Callback, `then` and
+  /// policy of the options are ignored unless a device is used.
+  ///
+  /// Threading: shared.
+  /// Returns:   as submit, but never `full`; `completion` is written if it is accepted.
+  [[nodiscard]] Submit run(const Operation& operation, Completion& completion,
+                           const SubmitOptions& options = {});
 
   /// Refuses new jobs, ends those that run as stopped or done, returns when none is left.
   /// Idempotent. Not from a callback, whose job it would wait for.
@@ -97,7 +193,11 @@ class HEADRACE_API Engine {
   /// Drives movers that have no thread. Never blocks. Job::poll and Job::wait call it.
   void poll();
   [[nodiscard]] std::vector<MoverInfo> movers() const;
+  /// Why devices, or some of their queues, are not among the movers; one sentence each.
+  [[nodiscard]] std::vector<std::string> notes() const;
   [[nodiscard]] EngineStatistics statistics() const;
+  /// One for each of movers(), in the same order.
+  [[nodiscard]] std::vector<DeviceStatistics> device_statistics() const;
 
  private:
   explicit Engine(std::unique_ptr<EngineState> state);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -11,6 +12,7 @@
 
 #include "headrace/base/atomic.hpp"
 #include "headrace/base/export.hpp"
+#include "headrace/engine/operation.hpp"
 
 namespace headrace::engine {
 
@@ -28,10 +30,15 @@ enum class JobState : std::uint32_t { idle, running, done, failed, stopped };
 /// Why a job failed.
 enum class Cause : std::uint8_t {
   none,
-  page_fault,     ///< `fault_address` could not be touched.
-  device_error,   ///< The mover reported an error of its own.
-  device_dead,    ///< The mover did not answer before its deadline.
-  mover_refused,  ///< No mover took the job.
+  page_fault,       ///< `fault_address` could not be touched.
+  device_error,     ///< The mover reported an error of its own.
+  device_dead,      ///< The mover did not answer before its deadline.
+  mover_refused,    ///< No mover took the job.
+  integrity_error,  ///< An integrity field is wrong: OperationResult::dif_errors says how.
+  bad_record,       ///< A delta record has offsets that do not rise, or lie beyond the target.
+  batch_failed,     ///< Of a batch: some operation failed; its own completion says why.
+  forked,           ///< The job belongs to the parent of this process: here it never ends.
+  fence_broken,     ///< Of an operation in a batch: one before its fence failed. Nothing was done.
 };
 [[nodiscard]] HEADRACE_API std::string_view name(Cause cause);
 
@@ -39,17 +46,30 @@ enum class Cause : std::uint8_t {
 struct Completion {
   JobState state = JobState::idle;
   Cause cause = Cause::none;
-  /// True if another mover than the one asked for moved some of the bytes.
+  /// True if another mover than the one asked for, or a processor in the place of a device, moved
+  /// some of the bytes.
   bool fell_back = false;
-  /// Bytes of the target that hold their final value, not necessarily a prefix; all of them if
-  /// done.
+  /// Status byte of the first completion record that told of trouble, 0 if none did:
+  /// dsa::explain says what it means. The job may be done all the same.
+  std::uint8_t device_status = 0;
+  /// True if a device was given up on that may still write to the target: do not use that memory
+  /// for anything else until the device has been reset.
+  bool late_write_possible = false;
+  /// What was done of Operation::byte_count(), not necessarily a prefix; all of it if done, but for
+  /// a comparison that found a difference and a delta that did not fit.
   std::size_t bytes_done = 0;
-  /// Address to touch before the job is tried again; 0 unless cause is page_fault.
+  /// Bytes that a device did; the others are a processor's.
+  std::size_t bytes_by_device = 0;
+  std::uint32_t page_faults = 0;  ///< That a device met.
+  std::uint32_t retries = 0;      ///< Times that a full queue kept what had begun waiting.
+  /// Address that could not be touched; 0 unless cause is page_fault.
   std::uintptr_t fault_address = 0;
+  OperationResult result = {};
 };
 
 class EngineState;
 class Job;
+class Mover;
 
 /// How a share ended.
 struct ShareOutcome {
@@ -57,24 +77,54 @@ struct ShareOutcome {
   Cause cause = Cause::none;
   /// True if the rest was left because a stop was asked for.
   bool stopped = false;
+  bool fell_back = false;            ///< As in Completion.
+  std::uint8_t device_status = 0;    ///< As in Completion.
+  bool late_write_possible = false;  ///< As in Completion.
+  std::size_t bytes_by_device = 0;
+  std::uint32_t page_faults = 0;
+  std::uint32_t retries = 0;
   std::uintptr_t fault_address = 0;
+  /// A difference_offset counts from the beginning of the share.
+  OperationResult result = {};
+};
+
+/// Several operations in one job.
+struct Batch {
+  std::span<const Operation> operations;
+  /// As long as `operations`, or empty if nobody asks how each of them ended. Written before the
+  /// job ends.
+  std::span<Completion> completions;
 };
 
 /// The contiguous part of a job that one mover moves. It lies in the job, so that no submission
 /// allocates. Everything here belongs to the mover from the moment it takes the share until it
 /// calls Mover::finish.
-struct Share {
+struct HEADRACE_API Share {
   Job* job = nullptr;
-  std::span<std::byte> target;
-  std::span<const std::byte> source;
+  /// The part of the job's operation; of a batch, all of it.
+  std::size_t offset_bytes = 0;
+  std::size_t byte_count = 0;
   /// Written by Mover::finish.
   ShareOutcome outcome;
 
-  /// Room for the mover's own bookkeeping, under whatever lock it has; reset by each submission.
+  /// What is to be done: the part of the job's operation that this share is. Not of a batch.
+  [[nodiscard]] Operation operation() const;
+  /// The operations, if the job is a batch; else none.
+  [[nodiscard]] const Batch& batch() const;
+  // Of operations whose target and source are cut alike.
+  [[nodiscard]] std::span<std::byte> target() const { return operation().target(); }
+  [[nodiscard]] std::span<const std::byte> source() const { return operation().source(); }
+
+  /// Room for the mover's own bookkeeping, under whatever lock it has, and set by it when it takes
+  /// the share.
   Share* next = nullptr;           ///< Link of its queue.
   std::size_t bytes_taken = 0;     ///< Handed out to some worker; never less than bytes_finished.
   std::size_t bytes_finished = 0;  ///< In place.
   bool queued = false;             ///< True while bytes are left to be handed out.
+  std::uint32_t lanes_left = 0;    ///< Of a device: parts that have not ended.
+  Atomic<std::uint32_t> slot_index{kNoSlot};  ///< Of a device: where to look first; a hint.
+  Atomic<Mover*> mover{nullptr};  ///< Who was asked last; a hint for pollers. The engine's.
+  static constexpr std::uint32_t kNoSlot = ~0U;
 };
 
 /// One unit of asynchronous work. Not movable: movers hold its address while it runs.
@@ -107,6 +157,8 @@ class HEADRACE_API Job {
   /// Blocks until the job has ended: spins briefly, then sleeps. An idle job is a broken contract
   /// (checked).
   const Completion& wait();
+  /// As wait(), but for at most `time_max`. Returns whether the job has ended.
+  [[nodiscard]] bool wait_for(std::chrono::nanoseconds time_max);
   /// How the job ended; it must have ended (checked).
   [[nodiscard]] const Completion& completion() const;
   /// Asks for an early end and returns at once. What a mover has begun is finished, the rest never
@@ -115,17 +167,23 @@ class HEADRACE_API Job {
   void stop();
   /// True if stop() was called since the submission: movers ask this between pieces.
   [[nodiscard]] bool stop_requested() const;
+  /// What was submitted last; of a batch, no_op.
+  [[nodiscard]] const Operation& operation() const { return operation_; }
+  [[nodiscard]] const Batch& batch() const { return batch_; }
 
  private:
   friend class EngineState;
+  class Visit;
 
-  void wait_sleeping();
-  void wait_polling();
-  /// Keeps the engine alive, to poll it; nothing if the job has ended.
-  [[nodiscard]] EngineState* visit_engine();
+  /// Ends the job in a child of the process that submitted it.
+  bool abandon_in_child();
+  void wait_sleeping(std::chrono::nanoseconds until);
+  void wait_polling(std::chrono::nanoseconds until);
 
   // Written by the submitter while the job does not run; published by the edges `job-submitted` and
   // those of the movers. fell_back_ is written while a share is still in the submitter's hands.
+  Operation operation_;
+  Batch batch_;
   std::array<Share, kShareMax> shares_;
   std::uint32_t share_count_ = 0;
   bool fell_back_ = false;
@@ -133,14 +191,27 @@ class HEADRACE_API Job {
   bool polled_ = false;
   Callback callback_ = nullptr;
   void* callback_context_ = nullptr;
+  /// Called after the last touch of the job.
+  void (*then_)(void* context) noexcept = nullptr;
+  void* then_context_ = nullptr;
   EngineState* engine_ = nullptr;
+  std::uint64_t begun_ticks_ = 0;
   /// Written by the finishing thread; published by the edge `job-ended`.
   Completion completion_;
-  /// A JobState and, while running, two flags: see src/engine/job_word.hpp. The store that ends the
-  /// job is the last touch of it by the library.
+  /// A JobState, two flags and a count: see src/engine/job_word.hpp. The change that ends the job
+  /// is the last touch of it by the library, but for calls of wait() and poll() that are in
+  /// progress.
   Atomic<std::uint32_t> word_{static_cast<std::uint32_t>(JobState::idle)};
   /// Shares that have not ended, among them those that no mover has yet.
   Atomic<std::uint32_t> shares_left_{0};
 };
+
+inline Operation Share::operation() const {
+  return job->operation().part(offset_bytes, byte_count);
+}
+
+inline const Batch& Share::batch() const {
+  return job->batch();
+}
 
 }  // namespace headrace::engine

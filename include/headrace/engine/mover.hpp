@@ -15,16 +15,9 @@
 #include "headrace/base/export.hpp"
 #include "headrace/base/units.hpp"
 #include "headrace/engine/job.hpp"
+#include "headrace/engine/operation.hpp"
 
 namespace headrace::engine {
-
-/// What became of a submission. Nothing was started unless it is `accepted`.
-enum class Submit : std::uint8_t {
-  accepted,
-  full,    ///< Queues are full: back-pressure, not an error. Slow down and try again.
-  closed,  ///< The engine has been stopped.
-};
-[[nodiscard]] HEADRACE_API std::string_view name(Submit submit);
 
 /// What a mover is, for policies and reports.
 struct MoverInfo {
@@ -32,6 +25,22 @@ struct MoverInfo {
   std::optional<NodeId> node = std::nullopt;  ///< The node it belongs to, if any.
   bool hardware = false;                      ///< True if no processor does the copying.
   bool polled = false;  ///< True if it has no thread: it makes progress only inside Mover::poll.
+  /// What it can do; other operations never reach it. Of a batch, every one has to be among them.
+  OperationSet operations = OperationSet().with(OperationKind::copy);
+  bool batches = false;  ///< It takes batches.
+  /// How it is reached and why in this way, for a person: "ENQCMD to a mapped portal".
+  std::string note = {};
+};
+
+/// Totals of one device queue since its mover was made. Each is exact; together they are not one
+/// instant.
+struct DeviceStatistics {
+  std::uint64_t descriptors = 0;  ///< Accepted by the queue; a batch is one.
+  std::uint64_t retries = 0;      ///< Times that the queue was full.
+  std::uint64_t page_faults = 0;
+  std::uint64_t errors = 0;        ///< Records that tell of an error of the device or a reset.
+  std::uint64_t lost = 0;          ///< Descriptors that were not answered in time.
+  std::uint64_t bytes_on_cpu = 0;  ///< Done by a processor because of the above.
 };
 
 /// Threading: shared - the engine calls from any thread.
@@ -48,6 +57,21 @@ class HEADRACE_API Mover {
   [[nodiscard]] virtual Submit submit(Share& share) noexcept = 0;
   /// Looks for ended work and ends it; for movers with `info().polled`. Never blocks.
   virtual void poll() noexcept {}
+  /// As poll(), for one who asks about one share, which may have ended and be gone to another job.
+  virtual void poll_share(const Share& share) noexcept {
+    static_cast<void>(share);
+    poll();
+  }
+  /// Rests for some microseconds at most, or until something about `share` may have changed. For
+  /// one who has polled in vain for a while. Returns false if it cannot and has done nothing.
+  [[nodiscard]] virtual bool rest(const Share& share) noexcept {
+    static_cast<void>(share);
+    return false;
+  }
+  /// Shares and pieces that wait or run, for policies. A snapshot.
+  [[nodiscard]] virtual std::size_t load() const noexcept { return 0; }
+  /// Of a device; zeros for anything else.
+  [[nodiscard]] virtual DeviceStatistics statistics() const noexcept { return {}; }
   /// Takes nothing more, ends every share it holds (what has begun is finished, the rest is
   /// stopped), returns when it holds none. Called once, before destruction; poll() and submit() may
   /// still be called after it.
@@ -58,16 +82,28 @@ class HEADRACE_API Mover {
   /// may be held. The share and its job may be gone when this returns. An outcome with fewer bytes
   /// than the share has is either `stopped` or has a cause (checked).
   static void finish(Share& share, const ShareOutcome& outcome) noexcept;
+  /// As finish(), for a share that a device has done whole, and that found nothing out.
+  static void finish_done_by_device(Share& share) noexcept;
+};
+
+/// Which processor package a node belongs to.
+struct NodePackage {
+  NodeId node;
+  std::uint32_t package = 0;
 };
 
 /// What a mover policy may look at.
 struct MoveContext {
+  /// Those of the path that was chosen: all devices, or all processors; the engine's own order.
   std::span<const std::unique_ptr<Mover>> movers;
+  OperationKind kind = OperationKind::copy;
   std::optional<NodeId> source_node = std::nullopt;
   std::optional<NodeId> target_node = std::nullopt;
   std::size_t byte_count = 0;
   /// Counts the submissions of the engine, for policies that take turns.
   std::uint64_t sequence = 0;
+  /// Where the nodes of the machine are; empty if that is not known.
+  std::span<const NodePackage> packages = {};
 };
 
 /// Indexes into MoveContext::movers, without duplicates; the job is split evenly among them, or
@@ -106,6 +142,12 @@ HEADRACE_API void near_source(const MoveContext& context, MoverChoice& choice);
 HEADRACE_API void all(const MoveContext& context, MoverChoice& choice);
 /// One mover after the other.
 HEADRACE_API void round_robin(const MoveContext& context, MoverChoice& choice);
+/// The mover that has the least to do, of equals the next in turn.
+HEADRACE_API void least_loaded(const MoveContext& context, MoverChoice& choice);
+/// Movers of the source's node and of the target's ("push and pull").
+HEADRACE_API void push_pull(const MoveContext& context, MoverChoice& choice);
+/// Within one processor package all movers of that package; across two, push_pull.
+HEADRACE_API void smart_copy(const MoveContext& context, MoverChoice& choice);
 }  // namespace movers
 
 }  // namespace headrace::engine

@@ -81,6 +81,8 @@ struct DsaQueue {
   std::string device_name;
   std::uint32_t entry_count = 0;
   Bytes transfer_max;
+  std::uint32_t batch_max = 0;  ///< Descriptors of one batch; 0 if a record does not tell.
+  bool block_on_fault = false;
 };
 
 /// Something other than a processor that can move bytes.

@@ -90,6 +90,8 @@ class DsaQueue:
     device_name: str
     entry_count: int
     transfer_bytes_max: int
+    batch_max: int = 0
+    block_on_fault: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,14 +108,14 @@ class PolledMover final : public Mover {
 
   void poll() noexcept override {
     while (Share* const share = take()) {
-      const std::size_t byte_count = share->target.size();
+      const std::size_t byte_count = share->byte_count;
       ShareOutcome outcome{.bytes_done = byte_count};
       if (share->job->stop_requested()) {
         outcome = {.stopped = true};
       } else if (options_.work) {
         outcome = options_.work(*share);
       } else {
-        std::memcpy(share->target.data(), share->source.data(), byte_count);
+        std::memcpy(share->target().data(), share->source().data(), byte_count);
       }
       end(*share, outcome);
     }

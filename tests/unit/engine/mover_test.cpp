@@ -190,9 +190,9 @@ TEST(Mover, ThatIsFullEveryOtherTimeMakesNoJobHalf) {
 TEST(Mover, ThatRefusesALaterShareHandsItToAnotherChosenOne) {
   std::size_t moved_by_the_willing = 0;
   const auto count = [&](const Share& share) {
-    std::memcpy(share.target.data(), share.source.data(), share.target.size());
-    moved_by_the_willing += share.target.size();
-    return ShareOutcome{.bytes_done = share.target.size()};
+    std::memcpy(share.target().data(), share.source().data(), share.byte_count);
+    moved_by_the_willing += share.byte_count;
+    return ShareOutcome{.bytes_done = share.byte_count};
   };
   for (const Submit answer : {Submit::full, Submit::closed}) {
     moved_by_the_willing = 0;
@@ -212,9 +212,9 @@ TEST(Mover, ThatRefusesALaterShareHandsItToAnotherChosenOne) {
 TEST(Mover, WhatNoMoverTakesTheCallingThreadMoves) {
   std::size_t moved_by_movers = 0;
   const auto count = [&](const Share& share) {
-    std::memcpy(share.target.data(), share.source.data(), share.target.size());
-    moved_by_movers += share.target.size();
-    return ShareOutcome{.bytes_done = share.target.size()};
+    std::memcpy(share.target().data(), share.source().data(), share.byte_count);
+    moved_by_movers += share.byte_count;
+    return ShareOutcome{.bytes_done = share.byte_count};
   };
   const auto once = [](std::size_t call) { return call == 0 ? Submit::accepted : Submit::full; };
   const auto engine = make_polled_engine(PolledMover::Options{.answer = once, .work = count},

@@ -31,19 +31,17 @@ RC_GTEST_PROP(Split, SharesCoverThePlanInOrderAndAreEvenAndAligned, ()) {
   const auto mover_count = *rc::gen::inRange<std::size_t>(1, 20);
   const CopyPlan plan = plan_at(target, byte_count);
   std::vector<Share> shares(share_count(byte_count, mover_count));
-  split(plan, shares);
+  split(Operation::copy(plan.target, plan.source), shares);
   RC_ASSERT(!shares.empty());
   std::size_t begin = 0;
   for (const Share& share : shares) {
-    RC_ASSERT(!share.target.empty());
-    RC_ASSERT(share.target.data() == plan.target.data() + begin);
-    RC_ASSERT(share.source.data() == plan.source.data() + begin);
-    RC_ASSERT(share.source.size() == share.target.size());
+    RC_ASSERT(share.byte_count > 0U);
+    RC_ASSERT(share.offset_bytes == begin);
     RC_ASSERT(begin == 0 || (target + begin) % kShareAlignment == 0);
     const std::size_t even = byte_count / shares.size();
-    RC_ASSERT(share.target.size() + kShareAlignment > even);
-    RC_ASSERT(share.target.size() < even + kShareAlignment + shares.size());
-    begin += share.target.size();
+    RC_ASSERT(share.byte_count + kShareAlignment > even);
+    RC_ASSERT(share.byte_count < even + kShareAlignment + shares.size());
+    begin += share.byte_count;
   }
   RC_ASSERT(begin == byte_count);
 }

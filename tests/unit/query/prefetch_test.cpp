@@ -32,8 +32,8 @@ class TestMover final : public engine::Mover {
   [[nodiscard]] engine::Submit submit(engine::Share& share) noexcept override {
     switch (manner_) {
       case Manner::instant:
-        std::memcpy(share.target.data(), share.source.data(), share.source.size());
-        finish(share, {.bytes_done = share.source.size()});
+        std::memcpy(share.target().data(), share.source().data(), share.byte_count);
+        finish(share, {.bytes_done = share.byte_count});
         break;
       case Manner::failing:
         finish(share, {.cause = engine::Cause::device_error});

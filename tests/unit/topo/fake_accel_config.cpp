@@ -96,4 +96,10 @@ std::uint64_t accfg_wq_get_size(accfg_wq* /*queue*/) {
 std::uint64_t accfg_wq_get_max_transfer_size(accfg_wq* /*queue*/) {
   return 1U << 21U;
 }
+unsigned accfg_wq_get_max_batch_size(accfg_wq* /*queue*/) {
+  return 32;
+}
+int accfg_wq_get_block_on_fault(accfg_wq* queue) {
+  return queue->id == 1 ? 1 : 0;
+}
 }

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// What does the engine itself cost per operation on a device?
+//
+// The device is a portal that notes where the completion record is; the loop then writes the
+// record, as a device would: a few instructions, which the mode `device` runs alone so that they
+// can be taken away. Run it under `valgrind --tool=callgrind` with two counts: the difference in
+// instructions is that of so many operations, whatever starting costs. Prints one JSON object with
+// the allocations that were made on the way.
+//
+//   headrace-bench-engine submit_copy | batch32 | device | device_batch32 COUNT
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/dsa_mover.hpp"
+#include "headrace/base/atomic.hpp"
+#include "headrace/engine/engine.hpp"
+
+namespace {
+
+headrace::Atomic<std::uint64_t> allocation_count{0};
+
+}  // namespace
+
+void* operator new(std::size_t byte_count) {
+  allocation_count.fetch_add_relaxed(1);  // A count of its own.
+  if (void* const made = std::malloc(byte_count)) return made;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+
+namespace {
+
+using headrace::engine::Batch;
+using headrace::engine::DsaMover;
+using headrace::engine::Engine;
+using headrace::engine::Job;
+using headrace::engine::Mover;
+using headrace::engine::Operation;
+using headrace::engine::Path;
+using headrace::engine::Submit;
+namespace dsa = headrace::dsa;
+
+constexpr std::size_t kBytes = 4096;
+constexpr std::size_t kBatch = 32;
+
+/// Takes everything, does nothing.
+class IdleDevice final : public dsa::Portal {
+ public:
+  [[nodiscard]] const dsa::QueueInfo& info() const override { return info_; }
+  [[nodiscard]] bool submit(const dsa::Descriptor& descriptor) noexcept override {
+    last_ = descriptor;
+    return true;
+  }
+  /// The end of what was submitted last.
+  void complete() noexcept {
+    if (last_.opcode == static_cast<std::uint8_t>(dsa::Opcode::batch)) {
+      const auto* const list = reinterpret_cast<const dsa::Descriptor*>(last_.desc_list_addr);
+      for (std::uint32_t i = 0; i < last_.desc_count; ++i) write(list[i].completion_addr);
+    }
+    write(last_.completion_addr);
+  }
+
+ private:
+  static void write(std::uint64_t record) noexcept {
+    auto* const status = reinterpret_cast<std::uint8_t*>(record);
+    headrace::store_relaxed(*status, std::uint8_t{DSA_COMP_SUCCESS});  // One thread.
+  }
+
+  dsa::QueueInfo info_{.name = "idle",
+                       .entry_count = 32,
+                       .batch_max = kBatch,
+                       .transfer_bytes_max = 2U << 20U,
+                       .block_on_fault = true};
+  dsa::Descriptor last_{};
+};
+
+[[noreturn]] void stop_with(const char* text) {
+  fmt::print(stderr, "headrace-bench-engine: {}\n", text);
+  std::exit(2);
+}
+
+void submit_copy(Engine& engine, IdleDevice& device, std::uint64_t count) {
+  std::vector<std::byte> source(kBytes);
+  std::vector<std::byte> target(kBytes);
+  Job job;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const bool taken =
+        engine.submit_copy(job, {.target = target, .source = source}) == Submit::accepted;
+    device.complete();
+    if (!taken || !job.poll()) stop_with("a copy did not end");
+  }
+}
+
+void batch32(Engine& engine, IdleDevice& device, std::uint64_t count) {
+  std::vector<std::byte> source(kBatch * kBytes);
+  std::vector<std::byte> target(kBatch * kBytes);
+  std::array<Operation, kBatch> operations;
+  for (std::size_t i = 0; i < kBatch; ++i) {
+    operations[i] = Operation::copy(std::span(target).subspan(i * kBytes, kBytes),
+                                    std::span(source).subspan(i * kBytes, kBytes));
+  }
+  Job job;
+  for (std::uint64_t i = 0; i < count; i += kBatch) {
+    const bool taken =
+        engine.submit_batch(job, {.operations = operations, .completions = {}}) == Submit::accepted;
+    device.complete();
+    if (!taken || !job.poll()) stop_with("a batch did not end");
+  }
+}
+
+void device_alone(IdleDevice& device, std::uint64_t count, bool batch) {
+  std::array<dsa::CompletionRecord, kBatch + 1> records{};
+  std::array<dsa::Descriptor, kBatch> list{};
+  for (std::size_t i = 0; i < kBatch; ++i) {
+    list[i].completion_addr = reinterpret_cast<std::uintptr_t>(&records[i]);
+  }
+  dsa::Descriptor descriptor{};
+  descriptor.completion_addr = reinterpret_cast<std::uintptr_t>(&records[kBatch]);
+  if (batch) {
+    descriptor.opcode = static_cast<std::uint8_t>(dsa::Opcode::batch);
+    descriptor.desc_list_addr = reinterpret_cast<std::uintptr_t>(list.data());
+    descriptor.desc_count = kBatch;
+  }
+  dsa::Portal& portal = device;
+  for (std::uint64_t i = 0; i < count; i += batch ? kBatch : 1) {
+    if (!portal.submit(descriptor)) stop_with("the device refused");
+    device.complete();
+  }
+}
+
+int measure(std::string_view mode, std::uint64_t count) {
+  IdleDevice device;
+  std::vector<std::unique_ptr<Mover>> movers;
+  auto mover = DsaMover::make(device, {});
+  if (!mover) stop_with(mover.error().message().c_str());
+  movers.push_back(std::move(*mover));
+  auto engine = Engine::make(std::move(movers));
+  if (!engine) stop_with(engine.error().message().c_str());
+  submit_copy(**engine, device, 1);  // Whatever is made at the first use.
+  const std::uint64_t before = allocation_count.load_relaxed();  // One thread.
+  std::uint64_t own = 0;  // What the loop itself allocates for its buffers.
+  if (mode == "submit_copy") {
+    own = 2;
+    submit_copy(**engine, device, count);
+  } else if (mode == "batch32") {
+    own = 2;
+    batch32(**engine, device, count);
+  } else if (mode == "device") {
+    device_alone(device, count, false);
+  } else if (mode == "device_batch32") {
+    device_alone(device, count, true);
+  } else {
+    stop_with("the mode is submit_copy, batch32, device or device_batch32");
+  }
+  const std::uint64_t made = allocation_count.load_relaxed() - before - own;  // One thread.
+  fmt::print("{{\"operations\": {}, \"allocations\": {}}}\n", count, made);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argument_count, char** arguments) {
+  if (argument_count != 3) stop_with("usage: headrace-bench-engine MODE COUNT");
+  return measure(arguments[1], std::strtoull(arguments[2], nullptr, 10));
+}

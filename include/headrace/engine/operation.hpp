@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operation: what is to be done with bytes, as a value: copy them, fill, compare, check. What an
+// operation finds out is its OperationResult. Every operation gives the same bytes and the same
+// result whether a device or a processor carries it out.
+// Not for: who does it (mover.hpp), and when it ends (job.hpp).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "headrace/base/export.hpp"
+
+namespace headrace::engine {
+
+/// What became of a submission. Nothing was started unless it is `accepted`.
+enum class Submit : std::uint8_t {
+  accepted,
+  full,            ///< Queues are full: back-pressure, not an error. Slow down and try again.
+  closed,          ///< The engine has been stopped.
+  forked,          ///< The engine belongs to the parent of this process: make one here.
+  null_address,    ///< A span that is not empty has no address.
+  empty,           ///< There is nothing to do: 0 bytes.
+  too_large,       ///< More than the operation can take: a delta of more than kDeltaBytesMax.
+  length_differs,  ///< Spans that belong together have different lengths.
+  overlapping,     ///< A target overlaps another span in a way that the operation forbids.
+  misaligned,      ///< An address or a length is not a multiple of what the operation demands.
+  bad_option,      ///< An option or flag has a value that it cannot have.
+};
+[[nodiscard]] HEADRACE_API std::string_view name(Submit submit);
+/// What the answer means and what to do about it, one sentence for a person.
+[[nodiscard]] HEADRACE_API std::string_view explain(Submit submit);
+
+enum class OperationKind : std::uint8_t {
+  no_op,
+  drain,  ///< Ends when everything that its mover took before has ended.
+  copy,
+  fill,
+  compare,
+  compare_pattern,
+  create_delta,
+  apply_delta,
+  dualcast,
+  crc,
+  copy_crc,
+  dif_check,
+  dif_insert,
+  dif_strip,
+  dif_update,
+  cache_flush,
+};
+inline constexpr std::size_t kOperationKindCount = 16;
+[[nodiscard]] HEADRACE_API std::string_view name(OperationKind kind);
+
+/// A set of kinds: what a mover can do.
+///
+/// Threading: immutable.
+class OperationSet {
+ public:
+  constexpr OperationSet() = default;
+  [[nodiscard]] static constexpr OperationSet all() {
+    return OperationSet((1U << kOperationKindCount) - 1);
+  }
+  [[nodiscard]] constexpr OperationSet with(OperationKind kind) const {
+    return OperationSet(bits_ | 1U << static_cast<unsigned>(kind));
+  }
+  [[nodiscard]] constexpr OperationSet without(OperationKind kind) const {
+    return OperationSet(bits_ & ~(1U << static_cast<unsigned>(kind)));
+  }
+  [[nodiscard]] constexpr bool has(OperationKind kind) const {
+    return (bits_ >> static_cast<unsigned>(kind) & 1U) != 0;
+  }
+  friend constexpr bool operator==(OperationSet, OperationSet) = default;
+
+ private:
+  constexpr explicit OperationSet(std::uint32_t bits) : bits_(bits) {}
+  std::uint32_t bits_ = 0;
+};
+
+/// CRC-32C. The defaults give the usual checksum of iSCSI, ext4 and RFC 3720; to go on where
+/// another one ended, give its value as seed.
+struct CrcOptions {
+  std::uint32_t seed = 0;
+  /// Take the seed and give the value as the register holds them, not inverted and not reflected.
+  bool raw = false;
+  /// False: the bits of each byte are taken from the highest to the lowest.
+  bool reflect_data = true;
+};
+
+/// Bytes of data that a T10 integrity field protects; the field itself has kDifFieldBytes more.
+enum class DifBlock : std::uint8_t { bytes_512, bytes_520, bytes_4096, bytes_4104 };
+inline constexpr std::size_t kDifFieldBytes = 8;
+[[nodiscard]] constexpr std::size_t block_bytes(DifBlock block) {
+  constexpr std::array<std::size_t, 4> kBytes{512, 520, 4096, 4104};
+  return kBytes[static_cast<std::size_t>(block) & 3U];
+}
+
+/// Of the guard of every block.
+struct DifFormat {
+  DifBlock block = DifBlock::bytes_512;
+  bool invert_seed = false;
+  bool invert_guard = false;
+};
+
+struct DifTags {
+  std::uint32_t reference = 0;
+  std::uint16_t application = 0;
+  /// Bits of the application tag that are neither compared nor written (they become zero).
+  std::uint16_t application_mask = 0;
+  friend bool operator==(const DifTags&, const DifTags&) = default;
+};
+
+/// How the fields of a source are checked, and how its tags go from block to block.
+struct DifSource {
+  DifTags tags;  ///< Of the first block.
+  bool check_guard = true;
+  bool check_reference = true;
+  bool fixed_reference = false;        ///< The reference tag of every block is that of the first.
+  bool increment_application = false;  ///< The application tag counts blocks, too.
+  bool skip_ones_in_application = false;    ///< No check where the application tag is all ones.
+  bool skip_ones_in_tags = false;           ///< No check where both tags are.
+  bool skip_ones_in_field = false;          ///< No check where the field is all ones, ...
+  bool ones_in_field_are_an_error = false;  ///< ... or, with the above: an error of its own.
+};
+
+/// How the fields of a target are made.
+struct DifTarget {
+  DifTags tags;  ///< Of the first block.
+  bool fixed_reference = false;
+  bool increment_application = false;
+  // dif_update only: keep what the source has.
+  bool keep_guard = false;
+  bool keep_application = false;
+  bool keep_reference = false;
+};
+
+/// What a check of integrity fields found; all that apply to the first bad block.
+namespace dif_error {
+inline constexpr std::uint8_t guard = 1U << 0U;
+inline constexpr std::uint8_t application = 1U << 1U;
+inline constexpr std::uint8_t reference = 1U << 2U;
+inline constexpr std::uint8_t all_ones = 1U << 3U;
+}  // namespace dif_error
+
+/// What an operation found out. What its kind does not speak of is zero.
+struct OperationResult {
+  /// compare, compare_pattern: where the first different byte is, if `different`.
+  std::uint64_t difference_offset = 0;
+  std::uint32_t crc = 0;          ///< crc, copy_crc: of all bytes done.
+  std::uint32_t delta_bytes = 0;  ///< create_delta: of the record.
+  DifTags source_tags;            ///< dif: of the block after the last one done.
+  DifTags target_tags;
+  bool different = false;       ///< compare, compare_pattern, create_delta.
+  bool record_full = false;     ///< create_delta: the differences did not fit.
+  std::uint8_t dif_errors = 0;  ///< dif_check, dif_strip, dif_update: bits of dif_error.
+  friend bool operator==(const OperationResult&, const OperationResult&) = default;
+};
+
+/// A delta record is made of entries: an offset in units of 8 bytes, then the 8 bytes.
+inline constexpr std::size_t kDeltaEntryBytes = 10;
+inline constexpr std::size_t kDeltaUnitBytes = 8;
+inline constexpr std::size_t kDeltaBytesMax = 0x80000;
+/// Room that create_delta asks for at least.
+inline constexpr std::size_t kDeltaRoomMin = 80;
+
+/// One operation. Made without a check: submission checks it (validate()).
+///
+/// Ownership: borrows what the spans name until the job ends.
+/// Threading: immutable.
+class HEADRACE_API Operation {
+ public:
+  Operation() = default;  ///< no_op
+  [[nodiscard]] static Operation no_op() { return {}; }
+  [[nodiscard]] static Operation drain() { return Operation(OperationKind::drain); }
+  /// The spans are equal or disjoint.
+  [[nodiscard]] static Operation copy(std::span<std::byte> target,
+                                      std::span<const std::byte> source) {
+    Operation made(OperationKind::copy);
+    made.target(target);
+    made.source(source);
+    return made;
+  }
+  /// Repeats the 8 bytes of `pattern`, the lowest first; the last repetition may be cut.
+  [[nodiscard]] static Operation fill(std::span<std::byte> target, std::uint64_t pattern) {
+    Operation made(OperationKind::fill);
+    made.target(target);
+    made.words_ = {pattern, pattern};
+    return made;
+  }
+  /// Repeats 16 bytes: those of `low`, then those of `high`.
+  [[nodiscard]] static Operation fill(std::span<std::byte> target, std::uint64_t low,
+                                      std::uint64_t high) {
+    Operation made = fill(target, low);
+    made.words_[1] = high;
+    if (high != low) made.flags_ = kLongPattern;
+    return made;
+  }
+  [[nodiscard]] static Operation compare(std::span<const std::byte> one,
+                                         std::span<const std::byte> other);
+  [[nodiscard]] static Operation compare_pattern(std::span<const std::byte> source,
+                                                 std::uint64_t pattern);
+  /// Notes in `record` what has to be changed in `before` to make `after` of it. Addresses and
+  /// length are multiples of 8.
+  [[nodiscard]] static Operation create_delta(std::span<std::byte> record,
+                                              std::span<const std::byte> before,
+                                              std::span<const std::byte> after);
+  /// Changes `target` as `record` says, whose length is the delta_bytes of its creation.
+  [[nodiscard]] static Operation apply_delta(std::span<std::byte> target,
+                                             std::span<const std::byte> record);
+  /// One source, two targets, whose addresses agree in their lowest 12 bits.
+  [[nodiscard]] static Operation dualcast(std::span<std::byte> target,
+                                          std::span<std::byte> second_target,
+                                          std::span<const std::byte> source);
+  [[nodiscard]] static Operation crc(std::span<const std::byte> source,
+                                     const CrcOptions& options = {});
+  [[nodiscard]] static Operation copy_crc(std::span<std::byte> target,
+                                          std::span<const std::byte> source,
+                                          const CrcOptions& options = {});
+  /// Checks whole blocks with their fields. A bad one ends the job as failed with
+  /// Cause::integrity_error, and bytes_done says where it is.
+  [[nodiscard]] static Operation dif_check(std::span<const std::byte> source,
+                                           const DifFormat& format, const DifSource& check);
+  /// `target` has room for each block of `source` and its field.
+  [[nodiscard]] static Operation dif_insert(std::span<std::byte> target,
+                                            std::span<const std::byte> source,
+                                            const DifFormat& format, const DifTarget& make);
+  [[nodiscard]] static Operation dif_strip(std::span<std::byte> target,
+                                           std::span<const std::byte> source,
+                                           const DifFormat& format, const DifSource& check);
+  [[nodiscard]] static Operation dif_update(std::span<std::byte> target,
+                                            std::span<const std::byte> source,
+                                            const DifFormat& format, const DifSource& check,
+                                            const DifTarget& make);
+  /// Writes the lines of `target` back to memory and drops them from the caches.
+  [[nodiscard]] static Operation cache_flush(std::span<std::byte> target);
+
+  /// In a batch: begins after all operations before it have ended. If one of them failed, neither
+  /// this nor any later one begins.
+  [[nodiscard]] Operation fenced() const {
+    Operation made = *this;
+    made.flags_ |= kFence;
+    return made;
+  }
+
+  /// The target is wanted in the last-level cache, not only in memory: a hint to a device.
+  [[nodiscard]] Operation into_cache() const {
+    Operation made = *this;
+    made.flags_ |= kIntoCache;
+    return made;
+  }
+
+  /// Whether it may be submitted.
+  ///
+  /// Returns: accepted, or the first reason why not.
+  [[nodiscard]] Submit validate() const {
+    return kind_ == OperationKind::copy ? validate_copy() : validate_other();
+  }
+
+  [[nodiscard]] OperationKind kind() const { return kind_; }
+  [[nodiscard]] std::span<std::byte> target() const { return {target_, target_bytes_}; }
+  [[nodiscard]] std::span<const std::byte> source() const { return {source_, source_bytes_}; }
+  /// The second operand of compare and create_delta.
+  [[nodiscard]] std::span<const std::byte> second_source() const {
+    return {second_, second_bytes_};
+  }
+  [[nodiscard]] std::span<std::byte> second_target() const {
+    return {const_cast<std::byte*>(second_), second_bytes_};  // NOLINT: was given as such.
+  }
+  /// What bytes_done of a completion counts: bytes of the source, or of the target where there is
+  /// none, or of the record to apply. 0 for no_op and drain.
+  [[nodiscard]] std::size_t byte_count() const {
+    return source_bytes_ != 0 ? source_bytes_ : target_bytes_;
+  }
+  [[nodiscard]] bool is_fenced() const { return (flags_ & kFence) != 0; }
+  [[nodiscard]] bool is_into_cache() const { return (flags_ & kIntoCache) != 0; }
+  /// The options of its kind as a descriptor has them: format, source and target flags of integrity
+  /// fields in the three lowest bytes.
+  [[nodiscard]] std::uint32_t option_bits() const { return flags_ & 0xff'ffffU; }
+
+  // Operands of one kind or the other.
+  [[nodiscard]] std::size_t pattern_bytes() const { return (flags_ & kLongPattern) != 0 ? 16 : 8; }
+  [[nodiscard]] std::array<std::uint64_t, 2> pattern() const { return words_; }
+  [[nodiscard]] CrcOptions crc_options() const {
+    return {static_cast<std::uint32_t>(words_[0]), (flags_ & kCrcRaw) != 0,
+            (flags_ & kCrcUnreflected) == 0};
+  }
+  [[nodiscard]] DifFormat dif_format() const;
+  [[nodiscard]] DifSource dif_source() const;
+  [[nodiscard]] DifTarget dif_target() const;
+
+  /// The smallest number of bytes at whose multiples the operation may be cut; 0 if it cannot be.
+  [[nodiscard]] std::size_t cut_bytes() const;
+  /// True if parts may be done in any order: those of crc, copy_crc and dif need the result of the
+  /// part before.
+  [[nodiscard]] bool has_independent_parts() const {
+    constexpr auto kIndependent = OperationSet()
+                                      .with(OperationKind::copy)
+                                      .with(OperationKind::fill)
+                                      .with(OperationKind::compare)
+                                      .with(OperationKind::compare_pattern)
+                                      .with(OperationKind::dualcast)
+                                      .with(OperationKind::cache_flush);
+    return kIndependent.has(kind_);
+  }
+  /// The part of `byte_count` bytes that begins at `offset_bytes`, both multiples of cut_bytes()
+  /// (checked) unless it is the end. `before`: the result of all before it, of which a kind without
+  /// independent parts takes its running values.
+  [[nodiscard]] Operation part(std::size_t offset_bytes, std::size_t byte_count,
+                               const OperationResult& before = {}) const;
+
+ private:
+  // Of flags_. The lowest byte is the format of integrity fields, then the flags of source and
+  // target, all three as the device has them; the kinds above never meet those.
+  static constexpr std::uint32_t kLongPattern = 1U << 0U;
+  static constexpr std::uint32_t kCrcRaw = 1U << 0U;
+  static constexpr std::uint32_t kCrcUnreflected = 1U << 1U;
+  static constexpr std::uint32_t kIntoCache = 1U << 30U;
+  static constexpr std::uint32_t kFence = 1U << 31U;
+
+  explicit Operation(OperationKind kind) : kind_(kind) {}
+  void target(std::span<std::byte> bytes) {
+    target_ = bytes.data();
+    target_bytes_ = bytes.size();
+  }
+  void source(std::span<const std::byte> bytes) {
+    source_ = bytes.data();
+    source_bytes_ = bytes.size();
+  }
+  void second(std::span<const std::byte> bytes) {
+    second_ = bytes.data();
+    second_bytes_ = bytes.size();
+  }
+  void dif(const DifFormat& format, const DifSource* check, const DifTarget* make);
+  [[nodiscard]] Submit validate_copy() const {
+    const std::size_t byte_count = source_bytes_;
+    if (target_bytes_ != byte_count) return Submit::length_differs;
+    if (byte_count == 0) return Submit::empty;
+    const auto target = reinterpret_cast<std::uintptr_t>(target_);
+    const auto source = reinterpret_cast<std::uintptr_t>(source_);
+    if (target == 0 || source == 0) return Submit::null_address;
+    const std::uintptr_t lower = target < source ? target : source;
+    const std::uintptr_t apart = (target < source ? source : target) - lower;
+    // No span passes the end of the address space.
+    if (byte_count > ~(lower + apart)) return Submit::too_large;
+    return apart < byte_count && apart != 0 ? Submit::overlapping : Submit::accepted;
+  }
+  [[nodiscard]] Submit validate_other() const;
+
+  std::byte* target_ = nullptr;
+  const std::byte* source_ = nullptr;
+  const std::byte* second_ = nullptr;
+  std::size_t target_bytes_ = 0;
+  std::size_t source_bytes_ = 0;
+  std::size_t second_bytes_ = 0;
+  /// fill, compare_pattern: the pattern; crc: the seed; dif: tags of source and target.
+  std::array<std::uint64_t, 2> words_{};
+  std::uint32_t flags_ = 0;
+  OperationKind kind_ = OperationKind::no_op;
+};
+
+}  // namespace headrace::engine

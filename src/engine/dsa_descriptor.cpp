@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dsa_descriptor.hpp"
+
+#include <array>
+#include <cstring>
+
+namespace headrace::engine::detail {
+namespace {
+
+using dsa::Opcode;
+
+constexpr std::array<Opcode, kOperationKindCount> kOpcodes{
+    Opcode::noop,         Opcode::drain,       Opcode::move,
+    Opcode::fill,         Opcode::compare,     Opcode::compare_pattern,
+    Opcode::create_delta, Opcode::apply_delta, Opcode::dualcast,
+    Opcode::crc,          Opcode::copy_crc,    Opcode::dif_check,
+    Opcode::dif_insert,   Opcode::dif_strip,   Opcode::dif_update,
+    Opcode::cache_flush};
+static_assert(kOpcodes[static_cast<std::size_t>(OperationKind::cache_flush)] ==
+              Opcode::cache_flush);
+
+template <typename Byte>
+std::uint64_t address(std::span<Byte> bytes) noexcept {
+  return reinterpret_cast<std::uintptr_t>(bytes.data());
+}
+
+/// The fields of `tags` at an unaligned place of a packed struct: reference, mask, application.
+void store_tags(std::uint8_t* place, const DifTags& tags) noexcept {
+  std::memcpy(place, &tags.reference, sizeof tags.reference);
+  std::memcpy(place + 4, &tags.application_mask, sizeof tags.application_mask);
+  std::memcpy(place + 6, &tags.application, sizeof tags.application);
+}
+
+DifTags load_tags(const std::uint8_t* place) noexcept {
+  DifTags tags;
+  std::memcpy(&tags.reference, place, sizeof tags.reference);
+  std::memcpy(&tags.application_mask, place + 4, sizeof tags.application_mask);
+  std::memcpy(&tags.application, place + 6, sizeof tags.application);
+  return tags;
+}
+
+// Where a descriptor (op_specific) and a record (op_specific) have them.
+constexpr std::size_t kCheckTags = 8;
+constexpr std::size_t kInsertTags = 16;
+constexpr std::size_t kUpdateTargetTags = 16;
+
+void set_operands(const Operation& operation, dsa::Descriptor& descriptor) noexcept {
+  const std::uint32_t options = operation.option_bits();
+  const auto byte_of = [&](unsigned index) {
+    return static_cast<std::uint8_t>(options >> (8 * index) & 0xffU);
+  };
+  switch (operation.kind()) {
+    case OperationKind::fill: {
+      const std::array<std::uint64_t, 2> pattern = operation.pattern();
+      descriptor.pattern = pattern[0];
+      if (operation.pattern_bytes() == 16) {
+        descriptor.flags |= dsa::flag::fill_16;
+        std::memcpy(descriptor.op_specific, &pattern[1], sizeof pattern[1]);
+      }
+      break;
+    }
+    case OperationKind::compare:
+      descriptor.src2_addr = address(operation.second_source());
+      break;
+    case OperationKind::compare_pattern:
+      descriptor.comp_pattern = operation.pattern()[0];
+      break;
+    case OperationKind::create_delta:
+      descriptor.src2_addr = address(operation.second_source());
+      descriptor.delta_addr = address(operation.target());
+      descriptor.max_delta_size = static_cast<std::uint32_t>(operation.target().size());
+      break;
+    case OperationKind::apply_delta:
+      descriptor.xfer_size = static_cast<std::uint32_t>(operation.target().size());
+      descriptor.delta_rec_size = static_cast<std::uint32_t>(operation.source().size());
+      break;
+    case OperationKind::dualcast:
+      descriptor.dest2 = address(operation.second_target());
+      break;
+    case OperationKind::crc:
+    case OperationKind::copy_crc: {
+      const CrcOptions crc = operation.crc_options();
+      descriptor.crc_seed = crc.seed;
+      if (crc.raw) descriptor.flags |= dsa::flag::crc_raw;
+      if (!crc.reflect_data) descriptor.flags |= dsa::flag::crc_unreflected;
+      break;
+    }
+    case OperationKind::dif_check:
+    case OperationKind::dif_strip:
+      descriptor.src_dif_flags = byte_of(1);
+      descriptor.dif_chk_flags = byte_of(0);
+      store_tags(descriptor.op_specific + kCheckTags, operation.dif_source().tags);
+      break;
+    case OperationKind::dif_insert:
+      // What it would keep of a source without fields is nothing, and a bad flag for some devices.
+      descriptor.dest_dif_flag = byte_of(2) & 0x90U;
+      descriptor.dif_ins_flags = byte_of(0);
+      store_tags(descriptor.op_specific + kInsertTags, operation.dif_target().tags);
+      break;
+    case OperationKind::dif_update:
+      descriptor.src_upd_flags = byte_of(1);
+      descriptor.upd_dest_flags = byte_of(2);
+      descriptor.dif_upd_flags = byte_of(0);
+      store_tags(descriptor.op_specific + kCheckTags, operation.dif_source().tags);
+      store_tags(descriptor.op_specific + kUpdateTargetTags, operation.dif_target().tags);
+      break;
+    case OperationKind::no_op:
+    case OperationKind::drain:
+    case OperationKind::copy:
+    case OperationKind::cache_flush:
+      break;
+  }
+}
+
+/// What the record says of running values and findings.
+void take_result(OperationKind kind, const dsa::CompletionRecord& record,
+                 OperationResult& result) noexcept {
+  switch (kind) {
+    case OperationKind::crc:
+    case OperationKind::copy_crc:
+      result.crc = static_cast<std::uint32_t>(record.crc_val);
+      break;
+    case OperationKind::create_delta:
+      result.delta_bytes = record.delta_rec_size;
+      break;
+    case OperationKind::dif_check:
+    case OperationKind::dif_strip:
+      result.source_tags = load_tags(record.op_specific);
+      break;
+    case OperationKind::dif_insert:
+      result.target_tags = load_tags(record.op_specific + 8);
+      break;
+    case OperationKind::dif_update:
+      result.source_tags = load_tags(record.op_specific);
+      result.target_tags = load_tags(record.op_specific + 8);
+      break;
+    default:
+      break;
+  }
+}
+
+}  // namespace
+
+OperationSet dsa_operations() noexcept {
+  return OperationSet::all();
+}
+
+bool writes(OperationKind kind) noexcept {
+  constexpr auto kReaders = OperationSet()
+                                .with(OperationKind::no_op)
+                                .with(OperationKind::drain)
+                                .with(OperationKind::compare)
+                                .with(OperationKind::compare_pattern)
+                                .with(OperationKind::crc)
+                                .with(OperationKind::dif_check);
+  return !kReaders.has(kind);
+}
+
+void to_descriptor(const Operation& operation, dsa::Descriptor& descriptor) noexcept {
+  descriptor = {};
+  descriptor.opcode =
+      static_cast<std::uint8_t>(kOpcodes[static_cast<std::size_t>(operation.kind())]);
+  descriptor.src_addr = address(operation.source());
+  descriptor.dst_addr = address(operation.target());
+  descriptor.xfer_size = static_cast<std::uint32_t>(operation.byte_count());
+  if (operation.kind() == OperationKind::copy) return;
+  set_operands(operation, descriptor);
+}
+
+ShareOutcome to_outcome(OperationKind kind, std::size_t byte_count,
+                        const dsa::CompletionRecord& record) noexcept {
+  ShareOutcome outcome;
+  const std::uint8_t raw = record.status;
+  outcome.device_status = raw;
+  outcome.bytes_done = record.bytes_completed;
+  if (raw == dsa::kStatusAborted) {
+    outcome.bytes_done = 0;
+    outcome.cause = Cause::device_error;
+    return outcome;
+  }
+  switch (dsa::status_of(raw)) {
+    case dsa::Status::success:
+    case dsa::Status::success_unexpected:
+      outcome.device_status = 0;
+      take_result(kind, record, outcome.result);
+      if (kind == OperationKind::compare || kind == OperationKind::compare_pattern) {
+        outcome.result.different = record.result != 0;
+        if (outcome.result.different) {
+          outcome.result.difference_offset = record.bytes_completed;
+          return outcome;
+        }
+      } else if (kind == OperationKind::create_delta) {
+        outcome.result.different = record.result != 0;
+        outcome.result.record_full = record.result == 2;
+        if (outcome.result.record_full) return outcome;
+      }
+      outcome.bytes_done = byte_count;
+      return outcome;
+    case dsa::Status::page_fault:
+    case dsa::Status::page_fault_refused:
+      outcome.cause = Cause::page_fault;
+      outcome.fault_address = record.fault_addr;
+      take_result(kind, record, outcome.result);
+      return outcome;
+    case dsa::Status::dif_error:
+      outcome.cause = Cause::integrity_error;
+      take_result(kind, record, outcome.result);
+      outcome.result.dif_errors = record.dif_status;
+      return outcome;
+    case dsa::Status::delta_offset_not_increasing:
+    case dsa::Status::delta_offset_out_of_range:
+      outcome.cause = Cause::bad_record;
+      outcome.bytes_done = 0;
+      return outcome;
+    default:
+      outcome.cause = Cause::device_error;
+      outcome.bytes_done = 0;
+      return outcome;
+  }
+}
+
+}  // namespace headrace::engine::detail

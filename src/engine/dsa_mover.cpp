@@ -1,0 +1,532 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dsa_mover.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <thread>
+
+#include "dsa_descriptor.hpp"
+#include "dsa_slot.hpp"
+#include "headrace/base/check.hpp"
+#include "headrace/platform/cpu.hpp"
+#include "headrace/platform/ticks.hpp"
+#include "headrace/platform/wait.hpp"
+#include "operands.hpp"
+#include "outcome.hpp"
+#include "software/software.hpp"
+
+namespace headrace::engine {
+
+using detail::add_flags;
+using detail::set_status;
+using detail::status_of;
+
+namespace {
+
+/// Stands in a record whose descriptor the queue has not taken yet, so that pollers see to it. No
+/// device writes it.
+constexpr std::uint8_t kUnsent = 0xfe;
+/// Page faults of one piece without progress, and aborted submissions of it, before a processor
+/// takes over.
+constexpr std::uint8_t kTriesMax = 8;
+/// Slots given up in a row after which the queue is given up.
+constexpr std::uint32_t kSilentMax = 3;
+constexpr std::size_t kPageBytes = 4096;
+
+/// True if an operation of `kind` that has succeeded has nothing more to say.
+bool is_quiet(OperationKind kind) noexcept {
+  constexpr auto kQuiet = OperationSet()
+                              .with(OperationKind::no_op)
+                              .with(OperationKind::drain)
+                              .with(OperationKind::copy)
+                              .with(OperationKind::fill)
+                              .with(OperationKind::apply_delta)
+                              .with(OperationKind::dualcast)
+                              .with(OperationKind::cache_flush);
+  return kQuiet.has(kind);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<DsaMover>> DsaMover::make(std::unique_ptr<dsa::Portal> portal,
+                                                 const DsaMoverOptions& options) {
+  dsa::Portal& reference = *portal;
+  if (reference.info().entry_count == 0 || reference.info().transfer_bytes_max == 0) {
+    return fail(Code::invalid_argument, fmt::format("use {}", reference.info().name),
+                "it has no entries", "configure it: 'headrace dsa configure'");
+  }
+  return std::unique_ptr<DsaMover>(new DsaMover(reference, std::move(portal), options));
+}
+
+Result<std::unique_ptr<DsaMover>> DsaMover::make(dsa::Portal& portal,
+                                                 const DsaMoverOptions& options) {
+  /// Lends a portal.
+  class Lent final : public dsa::Portal {
+   public:
+    explicit Lent(dsa::Portal& lent) : lent_(lent) {}
+    [[nodiscard]] const dsa::QueueInfo& info() const override { return lent_.info(); }
+    [[nodiscard]] bool submit(const dsa::Descriptor& descriptor) noexcept override {
+      return lent_.submit(descriptor);
+    }
+
+   private:
+    dsa::Portal& lent_;
+  };
+  return make(std::make_unique<Lent>(portal), options);
+}
+
+DsaMover::DsaMover(dsa::Portal& portal, std::unique_ptr<dsa::Portal> owned,
+                   const DsaMoverOptions& options)
+    : owned_(std::move(owned)),
+      portal_(portal),
+      info_{.name = portal.info().name,
+            .node = options.node,
+            .hardware = true,
+            .polled = true,
+            .operations = detail::dsa_operations(),
+            .batches = true,
+            .note = options.note},
+      device_(options.device),
+      piece_bytes_max_(std::min<std::uint64_t>(portal.info().transfer_bytes_max, 1U << 31U)),
+      batch_max_(options.batches ? std::min<std::size_t>(portal.info().batch_max, kBatchMax) : 1),
+      slot_count_(std::min<std::uint32_t>(portal.info().entry_count, kSlotMax)),
+      answer_ticks_(platform::to_ticks(options.device.answer_max)),
+      rest_ticks_(platform::to_ticks(std::chrono::microseconds(5))),
+      copy_flags_(detail::kRecordFlags | detail::hints(Operation::copy({}, {}), portal.info(),
+                                                       options.device.page_faults)),
+      slots_mask_((std::uint64_t{1} << slot_count_) - 1),
+      slots_(std::make_unique<Slot[]>(slot_count_)) {
+  for (std::uint32_t i = 0; i < slot_count_ && batch_max_ > 1; ++i) {
+    slots_[i].room = {std::make_unique<dsa::Descriptor[]>(batch_max_),
+                      std::make_unique<dsa::CompletionRecord[]>(batch_max_)};
+  }
+}
+
+DsaMover::~DsaMover() {
+  stop();
+  if (lost_.load_relaxed() == 0) return;  // Nobody else is here.
+  // The device may still write to these records.
+  static_cast<void>(slots_.release());
+}
+
+std::size_t DsaMover::load() const noexcept {
+  // A snapshot.
+  return static_cast<std::size_t>(std::popcount(busy_.load_relaxed() & slots_mask_));
+}
+
+DeviceStatistics DsaMover::statistics() const noexcept {
+  // Together they are not one instant, so no order between them is needed.
+  return {.descriptors = descriptors_.load_relaxed(),
+          .retries = retries_.load_relaxed(),
+          .page_faults = page_faults_.load_relaxed(),
+          .errors = errors_.load_relaxed(),
+          .lost = lost_count_.load_relaxed(),
+          .bytes_on_cpu = cpu_bytes_.load_relaxed()};
+}
+
+// --- Slots ---------------------------------------------------------------------------------------
+
+std::uint32_t DsaMover::take_slot(Submit& refusal) noexcept {
+  std::uint64_t busy = busy_.load_relaxed();  // The exchange below decides.
+  while (true) {
+    const std::uint64_t free = ~busy & slots_mask_;
+    if ((busy & kClosed) != 0 || free == 0) {
+      refusal = (busy & kClosed) != 0 ? Submit::closed : Submit::full;
+      return kNoSlot;
+    }
+    // edge: slot-freed (acq_rel)
+    if (busy_.compare_exchange_acq_rel(busy, busy | (free & (~free + 1)))) {
+      return static_cast<std::uint32_t>(std::countr_zero(free));
+    }
+  }
+}
+
+void DsaMover::free_slot(std::uint32_t index) noexcept {
+  // edge: slot-freed (acq_rel)
+  busy_.fetch_and_acq_rel(~(std::uint64_t{1} << index));
+}
+
+void DsaMover::post(std::uint32_t index) noexcept {
+  // edge: slot-posted (acq_rel)
+  posted_.fetch_or_acq_rel(std::uint64_t{1} << index);
+}
+
+bool DsaMover::is_due(const Slot& slot, std::uint64_t now) const noexcept {
+  const std::uint64_t posted = slot.posted_ticks.load_relaxed();  // Looked at again after a claim.
+  return now > posted && now - posted > answer_ticks_;
+}
+
+void DsaMover::look_at(std::uint32_t index, std::uint64_t now) noexcept {
+  Slot& slot = slots_[index];
+  if (status_of(slot.record) == 0 && !is_due(slot, now)) return;
+  const std::uint64_t bit = std::uint64_t{1} << index;
+  // edge: slot-posted (acq_rel)
+  if ((posted_.fetch_and_acq_rel(~bit) & bit) == 0) return;
+  // It is ours, but perhaps not the one that was looked at.
+  const std::uint8_t status = status_of(slot.record);
+  if (status == DSA_COMP_SUCCESS && slot.fresh && slot.piece == slot.end && slot.quiet) {
+    // All of it, and nothing found out: the way of most.
+    Share& share = *slot.share;
+    free_slot(index);
+    if (silent_count_.load_relaxed() != 0) silent_count_.store_relaxed(0);  // A count of its own.
+    return finish_done_by_device(share);
+  }
+  if (slot.fresh) {
+    slot.outcome = {};
+    slot.fresh = false;
+  }
+  Next next = Next::posted;
+  if (status != 0) {
+    next = take_record(slot);
+  } else if (is_due(slot, now)) {
+    give_up(index);
+    next = Next::ended;
+  }
+  if (next == Next::posted) {
+    post(index);
+  } else {
+    end_lane(index);
+  }
+}
+
+void DsaMover::poll() noexcept {
+  // Relaxed: a slot that is posted meanwhile is the next poll's.
+  std::uint64_t posted = posted_.load_relaxed();
+  if (posted != 0) {
+    const std::uint64_t now = platform::ticks();
+    for (; posted != 0; posted &= posted - 1) {
+      look_at(static_cast<std::uint32_t>(std::countr_zero(posted)), now);
+    }
+  }
+  if (const std::uint64_t lost = lost_.load_relaxed(); lost != 0) look_at_lost(lost);  // As above.
+}
+
+void DsaMover::poll_share(const Share& share) noexcept {
+  const std::uint32_t index = share.slot_index.load_relaxed();  // A hint.
+  if (index >= slot_count_) return poll();
+  if ((posted_.load_relaxed() >> index & 1U) != 0)
+    look_at(index, platform::ticks());  // As in poll.
+}
+
+bool DsaMover::rest(const Share& share) noexcept {
+  const std::uint32_t index = share.slot_index.load_relaxed();  // A hint.
+  if (index >= slot_count_ || !platform::has_line_wait()) return false;
+  const dsa::CompletionRecord& record = slots_[index].record;
+  platform::watch_line(&record);
+  if (status_of(record) == 0) platform::wait_for_line(platform::ticks() + rest_ticks_);
+  return true;
+}
+
+void DsaMover::look_at_lost(std::uint64_t lost) noexcept {
+  for (; lost != 0; lost &= lost - 1) {
+    const auto index = static_cast<std::uint32_t>(std::countr_zero(lost));
+    const std::uint64_t bit = std::uint64_t{1} << index;
+    if (dsa::load_status(slots_[index].record) == 0) continue;
+    // edge: slot-lost (acq_rel)
+    if ((lost_.fetch_and_acq_rel(~bit) & bit) == 0) continue;
+    // The device has answered after all: it lives, and is done with the slot.
+    silent_count_.store_relaxed(0);  // A count of its own.
+    free_slot(index);
+  }
+}
+
+// --- Submission ----------------------------------------------------------------------------------
+
+Submit DsaMover::submit(Share& share) noexcept {
+  // A count of its own. Another mover takes the share, or the processor.
+  if (silent_count_.load_relaxed() >= std::min(kSilentMax, slot_count_)) return Submit::closed;
+  Submit refusal = Submit::full;
+  const std::uint32_t first = take_slot(refusal);
+  if (first == kNoSlot) return refusal;
+  const Operation& operation = share.job->operation();
+  const bool batch = !share.batch().operations.empty();
+  if (!batch && is_beyond(operation)) {
+    free_slot(first);
+    return Submit::closed;
+  }
+  const std::size_t lane_end = batch ? share.batch().operations.size() : share.byte_count;
+  if (batch || lane_end <= piece_bytes_max_ || !operation.has_independent_parts()) {
+    Slot& slot = slots_[first];
+    begin_lane(slot, share, 0, lane_end);
+    slot.batch = batch;
+    slot.quiet = !batch && is_quiet(operation.kind());
+    if (batch) {
+      slot.outcome = {};
+    } else {
+      slot.fresh = true;
+    }
+    const Next next = batch ? issue_batch(slot) : (send(slot) ? Next::posted : Next::ended);
+    if (!batch && next == Next::ended) {
+      free_slot(first);
+      return refuse();
+    }
+    share.slot_index.store_relaxed(first);  // A hint for pollers.
+    // From here on the share may be gone.
+    if (next == Next::posted) {
+      post(first);
+    } else {
+      end_lane(first);
+    }
+    return Submit::accepted;
+  }
+
+  // As many lanes as there is work and room for, each with the next part of the share.
+  std::array<std::uint32_t, kLaneMax> lanes{first};
+  std::size_t lane_count = 1;
+  const std::size_t wanted = std::min(kLaneMax, lane_end / piece_bytes_max_);
+  while (lane_count < wanted) {
+    const std::uint32_t index = take_slot(refusal);
+    if (index == kNoSlot) break;
+    lanes[lane_count++] = index;
+  }
+  share.lanes_left = static_cast<std::uint32_t>(lane_count);
+  share.outcome = {};
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i < lane_count; ++i) {
+    const std::size_t even = lane_end / lane_count * (i + 1) / kPageBytes * kPageBytes;
+    const std::size_t end = i + 1 == lane_count ? lane_end : even;
+    Slot& slot = slots_[lanes[i]];
+    begin_lane(slot, share, begin, end);
+    slot.outcome = {};
+    slot.single = lane_count == 1;
+    begin = end;
+  }
+  if (!send(slots_[first])) {
+    for (std::size_t i = 0; i < lane_count; ++i) free_slot(lanes[i]);
+    return refuse();
+  }
+  // The share lives until its last lane has ended, and that one is not begun before the others.
+  for (std::size_t i = 1; i < lane_count; ++i) {
+    if (issue(slots_[lanes[i]]) == Next::posted) {
+      post(lanes[i]);
+    } else {
+      end_lane(lanes[i]);
+    }
+  }
+  post(first);
+  return Submit::accepted;
+}
+
+/// What cannot be cut has to fit one descriptor; and version 1 of the device has no patterns of 16
+/// bytes, but those of 8 twice.
+bool DsaMover::is_beyond(const Operation& operation) const noexcept {
+  if (operation.kind() == OperationKind::fill && operation.pattern_bytes() == 16) return true;
+  return operation.cut_bytes() == 0 &&
+         std::max(operation.byte_count(), operation.target().size()) > piece_bytes_max_;
+}
+
+void DsaMover::begin_lane(Slot& slot, Share& share, std::size_t begin, std::size_t end) noexcept {
+  slot.share = &share;
+  slot.begin = begin;
+  slot.end = end;
+  slot.at = begin;
+  slot.full_ticks = 0;
+  slot.tries = 0;
+  slot.single = true;
+  slot.batch = false;
+  slot.quiet = false;
+  slot.lost = false;
+  slot.fresh = false;
+}
+
+DsaMover::Next DsaMover::issue(Slot& slot) noexcept {
+  // Advice; carries no data.
+  if ((busy_.load_relaxed() & kClosed) != 0 || slot.share->job->stop_requested()) {
+    slot.outcome.stopped = true;
+    if (slot.batch) stop_batch(slot);
+    return Next::ended;
+  }
+  if (slot.batch) return issue_batch(slot);
+  return send(slot) ? Next::posted : carry_on(slot);
+}
+
+/// The queue is full: the next poll tries again, for as long as a device may take to answer.
+DsaMover::Next DsaMover::carry_on(Slot& slot) noexcept {
+  const std::uint64_t now = platform::ticks();
+  if (slot.full_ticks == 0) slot.full_ticks = now;
+  if (now - slot.full_ticks > answer_ticks_) return finish_on_cpu(slot);
+  ++slot.outcome.retries;
+  set_status(slot.record, kUnsent);
+  return Next::posted;
+}
+
+bool DsaMover::send(Slot& slot) noexcept {
+  const Share& share = *slot.share;
+  const Operation& whole = share.job->operation();
+  slot.piece = slot.end - slot.at;
+  if (slot.piece > piece_bytes_max_) {
+    const std::size_t cut = whole.cut_bytes();
+    slot.piece = piece_bytes_max_ / cut * cut;
+  }
+  dsa::Descriptor& descriptor = slot.descriptor;
+  set_status(slot.record, 0);
+  if (slot.piece == whole.byte_count()) {
+    if (whole.kind() == OperationKind::copy) {
+      const std::uint32_t hint = whole.is_into_cache() ? dsa::flag::cache_control : 0U;
+      detail::to_copy_descriptor(whole, copy_flags_ | hint, slot.record, descriptor);
+      return hand_over(slot);
+    }
+    detail::to_descriptor(whole, descriptor);
+  } else {
+    detail::to_descriptor(whole.part(share.offset_bytes + slot.at, slot.piece, slot.outcome.result),
+                          descriptor);
+  }
+  add_flags(descriptor, detail::hints(whole, portal_.info(), device_.page_faults));
+  descriptor.completion_addr = reinterpret_cast<std::uintptr_t>(&slot.record);
+  return hand_over(slot);
+}
+
+bool DsaMover::hand_over(Slot& slot) noexcept {
+  const std::uint64_t now = platform::ticks();
+  slot.posted_ticks.store_relaxed(now);                           // Looked at again after a claim.
+  const std::uint64_t refusing = refusing_ticks_.load_relaxed();  // A hint of its own.
+  if (!portal_.submit(slot.descriptor)) {
+    retries_.fetch_add_relaxed(1);                          // A count of its own.
+    if (refusing == 0) refusing_ticks_.store_relaxed(now);  // A hint of its own.
+    return false;
+  }
+  if (refusing != 0) refusing_ticks_.store_relaxed(0);  // A hint of its own.
+  slot.full_ticks = 0;
+  descriptors_.fetch_add_relaxed(1);  // A count of its own.
+  return true;
+}
+
+Submit DsaMover::refuse() const noexcept {
+  // A queue that takes nothing for so long belongs to a device that is not there any more, and is
+  // asked all the same each time.
+  const std::uint64_t since = refusing_ticks_.load_relaxed();  // A hint of its own.
+  return since != 0 && platform::ticks() - since > answer_ticks_ ? Submit::closed : Submit::full;
+}
+
+// --- Completion ----------------------------------------------------------------------------------
+
+DsaMover::Next DsaMover::take_record(Slot& slot) noexcept {
+  const std::uint8_t status = slot.record.status;
+  if (status == kUnsent) return issue(slot);
+  if (silent_count_.load_relaxed() != 0) silent_count_.store_relaxed(0);  // A count of its own.
+  if (slot.batch) {
+    take_batch(slot, status);
+    return slot.at == slot.end ? Next::ended : issue(slot);
+  }
+  const Operation& whole = slot.share->job->operation();
+  ShareOutcome piece = detail::to_outcome(whole.kind(), slot.piece, slot.record);
+  piece.bytes_by_device = piece.bytes_done;
+  switch (piece.cause) {
+    case Cause::page_fault:
+      page_faults_.fetch_add_relaxed(1);  // A count of its own.
+      return resolve_fault(slot, piece);
+    case Cause::device_error:
+      errors_.fetch_add_relaxed(1);  // A count of its own.
+      if (slot.outcome.device_status == 0) slot.outcome.device_status = status;
+      // What a reset took away may be done again.
+      if (status == dsa::kStatusAborted && ++slot.tries < kTriesMax) return issue(slot);
+      return finish_on_cpu(slot);
+    default:
+      break;
+  }
+  detail::append(slot.outcome, piece, slot.at - slot.begin);
+  slot.at += piece.bytes_done;
+  if (slot.at == slot.end || piece.cause != Cause::none || piece.result.different) {
+    return Next::ended;
+  }
+  slot.tries = 0;
+  return issue(slot);
+}
+
+DsaMover::Next DsaMover::resolve_fault(Slot& slot, const ShareOutcome& piece) noexcept {
+  const bool write = dsa::is_write_fault(piece.device_status);
+  ShareOutcome progress = piece;
+  progress.cause = Cause::none;
+  progress.fault_address = 0;
+  progress.page_faults = 1;
+  detail::append(slot.outcome, progress, slot.at - slot.begin);
+  slot.at += piece.bytes_done;
+  slot.tries = piece.bytes_done > 0 ? std::uint8_t{1} : static_cast<std::uint8_t>(slot.tries + 1);
+  const Share& share = *slot.share;
+  const Operation rest = share.job->operation().part(share.offset_bytes + slot.at,
+                                                     slot.end - slot.at, slot.outcome.result);
+  const detail::Touched touched = detail::touch(rest, piece.fault_address, write);
+  if (touched == detail::Touched::absent) {
+    slot.outcome.cause = Cause::page_fault;
+    slot.outcome.fault_address = piece.fault_address;
+    return Next::ended;
+  }
+  if (device_.page_faults == FaultPolicy::finish_on_cpu || slot.tries >= kTriesMax ||
+      touched == detail::Touched::foreign) {
+    return finish_on_cpu(slot);
+  }
+  return issue(slot);
+}
+
+DsaMover::Next DsaMover::finish_on_cpu(Slot& slot) noexcept {
+  const Share& share = *slot.share;
+  if (slot.batch) {
+    while (slot.at < slot.end) do_in_batch(slot, slot.at++);
+    return Next::ended;
+  }
+  const Operation rest = share.job->operation().part(share.offset_bytes + slot.at,
+                                                     slot.end - slot.at, slot.outcome.result);
+  // A processor that meets an unmapped page ends the process; a job only fails.
+  if (const auto bad = detail::untouchable(rest)) {
+    slot.outcome.cause = Cause::page_fault;
+    slot.outcome.fault_address = *bad;
+    return Next::ended;
+  }
+  ShareOutcome outcome = software::execute_in_pieces(rest, *share.job);
+  outcome.fell_back = true;
+  cpu_bytes_.fetch_add_relaxed(outcome.bytes_done);  // A count of its own.
+  detail::append(slot.outcome, outcome, slot.at - slot.begin);
+  return Next::ended;
+}
+
+void DsaMover::give_up(std::uint32_t index) noexcept {
+  Slot& slot = slots_[index];
+  lost_count_.fetch_add_relaxed(1);    // A count of its own.
+  silent_count_.fetch_add_relaxed(1);  // A count of its own.
+  slot.lost = true;
+  slot.outcome.fell_back = true;
+  static_cast<void>(finish_on_cpu(slot));
+  // Unless it is a matter of reading only.
+  slot.outcome.late_write_possible =
+      slot.batch || detail::writes(slot.share->job->operation().kind());
+}
+
+void DsaMover::end_lane(std::uint32_t index) noexcept {
+  Slot& slot = slots_[index];
+  Share& share = *slot.share;
+  const ShareOutcome outcome = slot.outcome;
+  const std::size_t begin = slot.begin;
+  const bool single = slot.single;
+  // Room for another share before the job ends: whoever waited for it may submit at once.
+  if (slot.lost) {
+    // edge: slot-lost (acq_rel)
+    lost_.fetch_or_acq_rel(std::uint64_t{1} << index);
+  } else {
+    free_slot(index);
+  }
+  if (single) return finish(share, outcome);
+  ShareOutcome whole;
+  {
+    const Lock lock(lanes_mutex_);
+    detail::merge(share.outcome, outcome, begin);
+    if (--share.lanes_left > 0) return;
+    whole = share.outcome;
+  }
+  whole.stopped = whole.stopped && whole.bytes_done < share.byte_count;
+  finish(share, whole);
+}
+
+void DsaMover::stop() noexcept {
+  // edge: slot-freed (acq_rel)
+  busy_.fetch_or_acq_rel(kClosed);
+  // What has begun is finished; by the processor, if the device does not answer in time.
+  // edge: slot-freed (acquire)
+  while ((busy_.load_acquire() & slots_mask_ & ~lost_.load_relaxed()) != 0) {
+    poll();
+    std::this_thread::yield();
+  }
+}
+
+}  // namespace headrace::engine

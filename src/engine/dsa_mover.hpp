@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// The mover of one DSA work queue: descriptors out by its portal, completion records in by polling.
+// It has no thread. Not for: finding queues (dsa_movers.hpp) and what lies behind a portal.
+//
+// Progress: lock-free for shares of one lane, which is all that fit one descriptor and all with a
+// running value. The lanes of a larger share meet under a mutex, once each.
+//
+// Agents: submitters and pollers, any number of threads; the device, which reads a slot's
+// descriptors at submission and writes its records.
+//
+// Slots. A slot is room for one descriptor in flight (or one batch) with its record. It has two
+// bits, each in a word of its own: `busy` while it is taken, `posted` while it may be looked at by
+// pollers. Everything else in it belongs to one thread at a time:
+//
+//   busy  posted   whose                                       next
+//   0     0        nobody's                                    a submitter sets busy: its own
+//   1     0        the thread that took it, or claimed it      it sets posted, or clears busy
+//   1     1        the device's, until its record has a        a poller clears posted: its own
+//                  status; pollers read only the status
+//                  and the time of posting
+//   1     0, lost  the device's for ever (the bit in lost_)    a late status frees it
+//
+// A poller decides by the status and then claims by clearing `posted`; between the two the slot may
+// have been claimed, used again and posted by others, so it looks again after the claim and gives
+// back what it should not have taken.
+//
+// A device that does not answer in time. Its share is finished by the calling thread, and the slot
+// is lost: descriptors and records in it are never used for anything else while the device may
+// still write to them. When several slots are lost and nothing comes back in between, the queue is
+// given up: it takes no more shares until a late answer shows that it lives.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <span>
+
+#include "headrace/base/mutex.hpp"
+#include "headrace/dsa/portal.hpp"
+#include "headrace/engine/engine.hpp"
+#include "headrace/engine/mover.hpp"
+
+namespace headrace::engine {
+
+struct DsaMoverOptions {
+  /// What is known besides the portal's own info: the node, and how the portal is reached.
+  std::optional<NodeId> node = std::nullopt;
+  std::string note = {};
+  DeviceOptions device = {};
+  /// False where a batch cannot be submitted: by write() to devices of version 1.
+  bool batches = true;
+};
+
+/// Threading: shared.
+class DsaMover final : public Mover {
+ public:
+  /// Fails: invalid_argument for a queue without entries.
+  [[nodiscard]] static Result<std::unique_ptr<DsaMover>> make(std::unique_ptr<dsa::Portal> portal,
+                                                              const DsaMoverOptions& options);
+  /// As above, with a portal that is the caller's and outlives the mover.
+  [[nodiscard]] static Result<std::unique_ptr<DsaMover>> make(dsa::Portal& portal,
+                                                              const DsaMoverOptions& options);
+  ~DsaMover() override;
+
+  [[nodiscard]] const MoverInfo& info() const override { return info_; }
+  [[nodiscard]] Submit submit(Share& share) noexcept override;
+  void poll() noexcept override;
+  void poll_share(const Share& share) noexcept override;
+  [[nodiscard]] bool rest(const Share& share) noexcept override;
+  [[nodiscard]] std::size_t load() const noexcept override;
+  [[nodiscard]] DeviceStatistics statistics() const noexcept override;
+  void stop() noexcept override;
+
+ private:
+  struct Slot;
+  enum class Next : std::uint8_t { posted, ended };
+  // Bits 0..62 are slots.
+  static constexpr std::size_t kSlotMax = 63;
+  static constexpr std::uint64_t kClosed = std::uint64_t{1} << 63U;
+  static constexpr std::uint32_t kNoSlot = ~0U;
+  /// A batch of more gains nothing (docs/concepts/engine.md), and each slot has room for one.
+  static constexpr std::size_t kBatchMax = 64;
+  /// Lanes of one share: two for each engine of a device.
+  static constexpr std::size_t kLaneMax = 8;
+
+  DsaMover(dsa::Portal& portal, std::unique_ptr<dsa::Portal> owned, const DsaMoverOptions& options);
+
+  // Slots.
+  [[nodiscard]] std::uint32_t take_slot(Submit& refusal) noexcept;
+  void free_slot(std::uint32_t index) noexcept;
+  void post(std::uint32_t index) noexcept;
+  void look_at(std::uint32_t index, std::uint64_t now) noexcept;
+  [[nodiscard]] bool is_due(const Slot& slot, std::uint64_t now) const noexcept;
+
+  // The life of a lane. Whoever calls owns its slot; `ended` means that the lane has.
+  [[nodiscard]] Next issue(Slot& slot) noexcept;
+  [[nodiscard]] bool send(Slot& slot) noexcept;
+  [[nodiscard]] bool hand_over(Slot& slot) noexcept;
+  [[nodiscard]] Submit refuse() const noexcept;
+  [[nodiscard]] Next take_record(Slot& slot) noexcept;
+  [[nodiscard]] Next resolve_fault(Slot& slot, const ShareOutcome& piece) noexcept;
+  [[nodiscard]] Next finish_on_cpu(Slot& slot) noexcept;
+  [[nodiscard]] Next carry_on(Slot& slot) noexcept;
+  [[nodiscard]] bool is_beyond(const Operation& operation) const noexcept;
+  void begin_lane(Slot& slot, Share& share, std::size_t begin, std::size_t end) noexcept;
+  void end_lane(std::uint32_t index) noexcept;
+  void give_up(std::uint32_t index) noexcept;
+  void look_at_lost(std::uint64_t lost) noexcept;
+
+  // Batches.
+  [[nodiscard]] Next issue_batch(Slot& slot) noexcept;
+  [[nodiscard]] bool send_batch(Slot& slot) noexcept;
+  void take_batch(Slot& slot, std::uint8_t status) noexcept;
+  void do_in_batch(Slot& slot, std::size_t index) noexcept;
+  static void break_fence(Slot& slot) noexcept;
+  static void stop_batch(Slot& slot) noexcept;
+
+  std::unique_ptr<dsa::Portal> owned_;
+  dsa::Portal& portal_;
+  MoverInfo info_;
+  const DeviceOptions device_;
+  std::size_t piece_bytes_max_;
+  std::size_t batch_max_;
+  std::uint32_t slot_count_;
+  std::uint64_t answer_ticks_;
+  std::uint64_t rest_ticks_;
+  std::uint32_t copy_flags_;
+  std::uint64_t slots_mask_;
+  std::unique_ptr<Slot[]> slots_;
+
+  alignas(64) Atomic<std::uint64_t> busy_{0};
+  Atomic<std::uint64_t> posted_{0};
+  Atomic<std::uint64_t> lost_{0};
+  /// Slots given up since the last answer.
+  Atomic<std::uint32_t> silent_count_{0};
+  /// Since when the queue has refused every descriptor; 0 if it took the last one.
+  Atomic<std::uint64_t> refusing_ticks_{0};
+  /// Lanes of shares that have several.
+  Mutex lanes_mutex_;
+
+  alignas(64) Atomic<std::uint64_t> descriptors_{0};
+  Atomic<std::uint64_t> retries_{0};
+  Atomic<std::uint64_t> page_faults_{0};
+  Atomic<std::uint64_t> errors_{0};
+  Atomic<std::uint64_t> lost_count_{0};
+  Atomic<std::uint64_t> cpu_bytes_{0};
+};
+
+}  // namespace headrace::engine

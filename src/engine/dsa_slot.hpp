@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Slot: room for what one DSA mover has in flight at one place, and the few ways to touch what the
+// device reads and writes there. Not for: whose a slot is (dsa_mover.hpp).
+#pragma once
+
+#include <memory>
+
+#include "dsa_mover.hpp"
+#include "headrace/dsa/descriptor.hpp"
+
+namespace headrace::engine {
+namespace detail {
+
+inline constexpr std::uint32_t kRecordFlags =
+    dsa::flag::record_address_valid | dsa::flag::request_record;
+
+/// And that there is a record to be written.
+inline void add_flags(dsa::Descriptor& descriptor, std::uint32_t flags) noexcept {
+  constexpr std::uint32_t kWidth = 0xff'ffff;
+  descriptor.flags = (descriptor.flags | flags | kRecordFlags) & kWidth;
+}
+
+inline void set_status(dsa::CompletionRecord& record, std::uint8_t status) noexcept {
+  // Relaxed: the submission of the descriptor, or the posting of the slot, comes after.
+  store_relaxed(const_cast<std::uint8_t&>(record.status), status);
+}
+
+/// dsa::load_status, in line.
+inline std::uint8_t status_of(const dsa::CompletionRecord& record) noexcept {
+  // edge: completion-record (acquire)
+  return headrace::load_acquire(const_cast<const std::uint8_t&>(record.status));
+}
+
+/// A batch's descriptors and their records, apart from the slot, which most jobs need alone.
+struct BatchRoom {
+  std::unique_ptr<dsa::Descriptor[]> descriptors;
+  std::unique_ptr<dsa::CompletionRecord[]> records;
+};
+
+}  // namespace detail
+
+struct alignas(64) DsaMover::Slot {
+  dsa::Descriptor descriptor;
+  dsa::CompletionRecord record;
+  /// Read by pollers that do not own the slot.
+  Atomic<std::uint64_t> posted_ticks{0};
+
+  // A lane: a part of a share that is done piece by piece. Of a batch, operations are counted and
+  // not bytes.
+  Share* share = nullptr;
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  std::size_t at = 0;            ///< Up to here it is done.
+  std::size_t piece = 0;         ///< What is in flight.
+  std::uint64_t full_ticks = 0;  ///< Since when the queue refuses; 0 if it does not.
+  std::uint8_t tries = 0;
+  bool single = true;  ///< The only lane of its share.
+  bool batch = false;
+  bool quiet = false;  ///< Success is all that its record may tell.
+  bool lost = false;
+  /// Nothing of the lane has ended yet, and outcome is that of another one.
+  bool fresh = false;
+  ShareOutcome outcome;
+  detail::BatchRoom room;
+};
+
+}  // namespace headrace::engine

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "operands.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "dsa_descriptor.hpp"
+#include "headrace/platform/memory.hpp"
+
+namespace headrace::engine::detail {
+namespace {
+
+/// Brought in at once: as much as a queue usually transfers with one descriptor.
+constexpr std::size_t kTouchBytesMax = 2U << 20U;
+
+struct Operand {
+  std::span<const std::byte> bytes;
+  bool write = false;
+};
+
+std::array<Operand, 3> operands(const Operation& operation) {
+  return {{{operation.source(), false},
+           {operation.target(), operation.kind() != OperationKind::cache_flush},
+           {operation.second_source(), operation.kind() == OperationKind::dualcast}}};
+}
+
+}  // namespace
+
+Touched touch(const Operation& operation, std::uintptr_t fault, bool write) noexcept {
+  const std::size_t page = platform::page_bytes();
+  const std::uintptr_t place = fault / page * page;
+  std::size_t behind = 0;
+  for (const Operand& operand : operands(operation)) {
+    const auto first = reinterpret_cast<std::uintptr_t>(operand.bytes.data());
+    const std::uintptr_t end = first + operand.bytes.size();
+    if (place + page > first && place < end && operand.write == write) behind = end - place;
+  }
+  if (behind == 0) return Touched::foreign;
+  return platform::touch_pages(place, std::min(behind, kTouchBytesMax), write) > 0
+             ? Touched::present
+             : Touched::absent;
+}
+
+std::optional<std::uintptr_t> untouchable(const Operation& operation) noexcept {
+  for (const Operand& operand : operands(operation)) {
+    if (operand.bytes.empty()) continue;
+    const auto first = reinterpret_cast<std::uintptr_t>(operand.bytes.data());
+    std::size_t at = 0;
+    while (at < operand.bytes.size()) {
+      const std::size_t there =
+          platform::touch_pages(first + at, operand.bytes.size() - at, operand.write);
+      if (there == 0) return first + at;
+      at += there;
+    }
+  }
+  return std::nullopt;
+}
+
+std::uint32_t hints(const Operation& operation, const dsa::QueueInfo& queue,
+                    FaultPolicy page_faults) noexcept {
+  std::uint32_t flags = 0;
+  const OperationKind kind = operation.kind();
+  if (page_faults == FaultPolicy::block && queue.block_on_fault && kind != OperationKind::no_op &&
+      kind != OperationKind::drain) {
+    flags |= dsa::flag::block_on_fault;
+  }
+  if (operation.is_into_cache() && writes(kind)) flags |= dsa::flag::cache_control;
+  return flags;
+}
+
+}  // namespace headrace::engine::detail

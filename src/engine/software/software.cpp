@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// The dispatch, the operations of one line, pieces and batches.
+#include "software.hpp"
+
+#include <algorithm>
+
+#include "../outcome.hpp"
+#include "headrace/copy/copy.hpp"
+#include "headrace/platform/cache_lines.hpp"
+
+namespace headrace::engine::software {
+namespace {
+
+/// Copied to both targets while it is in the first-level cache.
+constexpr std::size_t kDualcastBytes = 16384;
+
+void dualcast(const Operation& operation) noexcept {
+  const std::span<const std::byte> source = operation.source();
+  for (std::size_t at = 0; at < source.size(); at += kDualcastBytes) {
+    const std::size_t count = std::min(kDualcastBytes, source.size() - at);
+    copy::copy_bytes(operation.target().subspan(at, count), source.subspan(at, count));
+    copy::copy_bytes(operation.second_target().subspan(at, count), source.subspan(at, count));
+  }
+}
+
+}  // namespace
+
+ShareOutcome execute(const Operation& operation) noexcept {
+  switch (operation.kind()) {
+    case OperationKind::no_op:
+    case OperationKind::drain:
+      break;
+    case OperationKind::copy:
+      copy::copy_bytes(operation.target(), operation.source());
+      break;
+    case OperationKind::fill:
+      fill(operation);
+      break;
+    case OperationKind::compare:
+      return compare(operation);
+    case OperationKind::compare_pattern:
+      return compare_pattern(operation);
+    case OperationKind::create_delta:
+      return create_delta(operation);
+    case OperationKind::apply_delta:
+      return apply_delta(operation);
+    case OperationKind::dualcast:
+      dualcast(operation);
+      break;
+    case OperationKind::crc:
+    case OperationKind::copy_crc:
+      return crc(operation);
+    case OperationKind::dif_check:
+    case OperationKind::dif_insert:
+    case OperationKind::dif_strip:
+    case OperationKind::dif_update:
+      return dif(operation);
+    case OperationKind::cache_flush:
+      platform::flush_lines(operation.target());
+      break;
+  }
+  return {.bytes_done = operation.byte_count()};
+}
+
+ShareOutcome execute_in_pieces(const Operation& operation, const Job& job) noexcept {
+  const std::size_t byte_count = operation.byte_count();
+  const std::size_t cut = operation.cut_bytes();
+  const std::size_t piece_max =
+      cut == 0 ? byte_count : std::max(kPieceBytes / cut, std::size_t{1}) * cut;
+  ShareOutcome whole;
+  do {
+    if (job.stop_requested()) {
+      whole.stopped = true;
+      break;
+    }
+    const std::size_t offset = whole.bytes_done;
+    const std::size_t piece = std::min(piece_max, byte_count - offset);
+    detail::append(whole, execute(operation.part(offset, piece, whole.result)), offset);
+  } while (whole.bytes_done < byte_count && whole.cause == Cause::none && !whole.result.different);
+  return whole;
+}
+
+ShareOutcome execute_batch(const Batch& batch, const Job& job) noexcept {
+  ShareOutcome whole;
+  for (std::size_t i = 0; i < batch.operations.size(); ++i) {
+    const Operation& operation = batch.operations[i];
+    ShareOutcome one;
+    if (operation.is_fenced() && whole.cause != Cause::none) {
+      // The fence holds back everything behind it, too.
+      for (; i < batch.operations.size(); ++i) {
+        detail::note(batch, i, {.cause = Cause::fence_broken});
+      }
+      break;
+    }
+    if (whole.stopped || job.stop_requested()) {
+      one.stopped = true;
+      whole.stopped = true;
+    } else {
+      one = execute(operation);
+    }
+    whole.bytes_done += one.bytes_done;
+    if (one.cause != Cause::none) whole.cause = Cause::batch_failed;
+    detail::note(batch, i, one);
+  }
+  return whole;
+}
+
+}  // namespace headrace::engine::software

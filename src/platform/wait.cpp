@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/platform/wait.hpp"
+
+#include <ctime>
+
+#include "headrace/platform/cpu.hpp"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace headrace::platform {
+
+#if defined(__x86_64__)
+
+bool has_line_wait() noexcept {
+  static const bool kHas = [] {
+    constexpr unsigned kWaitpkg = 1U << 5U;
+    unsigned eax = 0;
+    unsigned ebx = 0;
+    unsigned ecx = 0;
+    unsigned edx = 0;
+    return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (ecx & kWaitpkg) != 0;
+  }();
+  return kHas;
+}
+
+void watch_line(const void* address) noexcept {
+  // umonitor rax; in bytes, for assemblers that do not know it.
+  asm volatile(".byte 0xf3, 0x0f, 0xae, 0xf0" : : "a"(address) : "memory");
+}
+
+void wait_for_line(std::uint64_t until_ticks) noexcept {
+  // umwait ecx, with the deadline in edx:eax. Bit 0 of ecx: the lighter state, which wakes sooner.
+  asm volatile(".byte 0xf2, 0x0f, 0xae, 0xf1"
+               :
+               : "a"(static_cast<std::uint32_t>(until_ticks)),
+                 "d"(static_cast<std::uint32_t>(until_ticks >> 32U)), "c"(1)
+               : "memory", "cc");
+}
+
+#else
+
+bool has_line_wait() noexcept {
+  return false;
+}
+void watch_line(const void*) noexcept {}
+void wait_for_line(std::uint64_t) noexcept {
+  pause();
+}
+
+#endif
+
+void sleep(std::chrono::nanoseconds time) noexcept {
+  timespec wanted{};
+  wanted.tv_sec = static_cast<time_t>(time.count() / 1'000'000'000);
+  wanted.tv_nsec = static_cast<long>(time.count() % 1'000'000'000);
+  // Cut short by a signal is as good: who waits looks and comes again.
+  static_cast<void>(::nanosleep(&wanted, nullptr));
+}
+
+}  // namespace headrace::platform

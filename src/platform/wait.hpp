@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Waiting for another agent to write to a line of memory, with the processor at rest: UMONITOR and
+// UMWAIT where there are such, a pause elsewhere; and sleeping.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace headrace::platform {
+
+/// True if the processor has UMONITOR and UMWAIT (CPUID: WAITPKG). Asked once.
+[[nodiscard]] bool has_line_wait() noexcept;
+
+/// Begins to watch the line of `address`. Whoever waits for it looks at it again between this and
+/// wait_for_line(), because what was written before is not noticed.
+void watch_line(const void* address) noexcept;
+
+/// Rests until the watched line was written to, or `until_ticks` (ticks.hpp), or anything else that
+/// the processor takes for a reason, whichever is first. Only if has_line_wait().
+void wait_for_line(std::uint64_t until_ticks) noexcept;
+
+/// Gives the processor away for about so long.
+void sleep(std::chrono::nanoseconds time) noexcept;
+
+}  // namespace headrace::platform

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// An engine on emulated devices inside this process.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "emu/device/device.hpp"
+#include "engine/dsa_mover.hpp"
+#include "fixtures.hpp"
+
+namespace headrace::engine::test {
+
+struct EmulatedOptions {
+  std::uint32_t device_count = 1;
+  std::uint32_t shared_count = 1;
+  std::uint32_t dedicated_count = 0;
+  std::uint32_t engine_count = 2;
+  std::uint64_t transfer_bytes_max = 2U << 20U;
+  std::uint32_t entry_count = 0;  ///< 0: all that a device has, shared out.
+  bool block_on_fault = false;
+  DeviceOptions device = {};
+  emu::FaultScript faults = {};
+  emu::Pace pace = {};
+  MoverPolicy policy = {};
+  bool workers = false;  ///< Worker threads besides the devices.
+};
+
+/// The devices outlive the engine, as hardware does.
+struct Emulated {
+  std::unique_ptr<emu::Device> devices;
+  std::unique_ptr<Engine> engine;
+};
+
+inline Emulated make_emulated(EmulatedOptions options) {
+  Emulated made;
+  std::vector<emu::DeviceConfig> configs;
+  const std::uint32_t queue_count = options.shared_count + options.dedicated_count;
+  for (std::uint32_t d = 0; d < options.device_count; ++d) {
+    emu::DeviceConfig config = emu::default_device(options.shared_count, options.dedicated_count,
+                                                   options.engine_count, "test");
+    for (std::uint32_t q = 0; q < queue_count; ++q) {
+      emu::QueueConfig& queue = config.queues[q];
+      queue.transfer_bytes_max = options.transfer_bytes_max;
+      queue.block_on_fault = options.block_on_fault;
+      if (options.entry_count != 0) {
+        queue.size = options.entry_count;
+        if (queue.threshold != 0) queue.threshold = options.entry_count;
+      }
+    }
+    configs.push_back(config);
+  }
+  emu::DeviceOptions emulator;
+  emulator.faults = options.faults;
+  emulator.pace = options.pace;
+  auto devices = emu::Device::create(configs, std::move(emulator));
+  EXPECT_TRUE(devices.has_value()) << devices.error().message();
+  made.devices = std::move(*devices);
+  std::vector<std::unique_ptr<Mover>> movers;
+  for (std::uint32_t d = 0; d < options.device_count; ++d) {
+    for (std::uint32_t q = 0; q < queue_count; ++q) {
+      auto mover = DsaMover::make(made.devices->portal(DeviceId(d), QueueId(q)),
+                                  {.node = NodeId(d % 2), .device = options.device});
+      EXPECT_TRUE(mover.has_value()) << mover.error().message();
+      movers.push_back(std::move(*mover));
+    }
+  }
+  auto engine = Engine::make(std::move(movers), std::move(options.policy));
+  EXPECT_TRUE(engine.has_value()) << engine.error().message();
+  made.engine = std::move(*engine);
+  return made;
+}
+
+inline emu::FaultScript script(std::initializer_list<emu::FaultRule> rules) {
+  emu::FaultScript made;
+  for (const emu::FaultRule& rule : rules) made.rules[made.rule_count++] = rule;
+  return made;
+}
+
+}  // namespace headrace::engine::test
