@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * The engine of Headrace for C, and for languages that call C: have bytes moved, filled, compared,
+ * summed and checked by a DSA where there is one, else by processors. Link with -lheadrace.
+ * Not here: the cache, topologies and policies, which are C++20 (the headers under headrace/).
+ *
+ * Conventions. A pointer may be null only where that is said; engine, job and operation that are
+ * null are answered HEADRACE_NULL_ADDRESS. No function throws, allocates for an operation, or sets
+ * errno. What is named "threading: shared" may be called from any thread at any time. The meaning
+ * of every value is that of the same name in headrace/engine/{engine,job,operation}.hpp.
+ */
+#ifndef HEADRACE_H
+#define HEADRACE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#define HEADRACE_C_NOEXCEPT noexcept
+#else
+#define HEADRACE_C_NOEXCEPT
+#endif
+#if defined(HEADRACE_STATIC)
+#define HEADRACE_C_API
+#else
+#define HEADRACE_C_API __attribute__((visibility("default")))
+#endif
+
+/* "0.1.0": of the library that is loaded. */
+HEADRACE_C_API const char* headrace_version(void) HEADRACE_C_NOEXCEPT;
+
+/* --- Engine ------------------------------------------------------------------------------------
+ */
+
+typedef struct headrace_engine headrace_engine;
+
+enum headrace_path {
+  HEADRACE_PATH_AUTOMATIC, /* A device where it is expected to be faster, else processors. */
+  HEADRACE_PATH_HARDWARE,  /* A device if there is one; the completion says fell_back if not. */
+  HEADRACE_PATH_SOFTWARE   /* Processors. */
+};
+
+enum headrace_fault_policy {
+  HEADRACE_FAULT_TOUCH_AND_RESUBMIT, /* The page is brought in, the device goes on. */
+  HEADRACE_FAULT_FINISH_ON_CPU,      /* A processor does the rest. */
+  HEADRACE_FAULT_BLOCK               /* The device waits for the page. */
+};
+
+/* All zero: the defaults. */
+typedef struct headrace_engine_options {
+  size_t threads_per_node; /* 0: one per two processors, at least one. */
+  enum headrace_path path; /* Of jobs that do not say. */
+  enum headrace_fault_policy page_faults;
+  uint64_t answer_ns_max; /* A device that is silent for so long is given up; 0: 5 s. */
+  bool no_devices;        /* True: no device is looked for. */
+} headrace_engine_options;
+
+/* Why an engine could not be made. */
+typedef struct headrace_error {
+  int os_errno;   /* Of the system call that failed; 0 if none did. */
+  char code[32];  /* "invalid_argument", "permission_denied", ... */
+  char text[480]; /* One sentence with what was tried, the cause and the remedy; may be cut. */
+} headrace_error;
+
+/* Makes an engine of this machine's processors and devices. `options` and `error` may be null.
+ *
+ * Returns: null if it cannot be made, and then says why in `error`. Give it back with
+ *          headrace_engine_free(). */
+HEADRACE_C_API headrace_engine* headrace_engine_make(const headrace_engine_options* options,
+                                                     headrace_error* error) HEADRACE_C_NOEXCEPT;
+/* Stops it first. Null is nothing. No call of another function with it may be in progress. */
+HEADRACE_C_API void headrace_engine_free(headrace_engine* engine) HEADRACE_C_NOEXCEPT;
+/* Refuses new jobs, ends those that run as stopped or done, returns when none is left. Threading:
+ * shared; not from a callback. */
+HEADRACE_C_API void headrace_engine_stop(headrace_engine* engine) HEADRACE_C_NOEXCEPT;
+/* Drives devices, which have no thread: for programs that neither poll nor wait for each job.
+ * Never blocks. Threading: shared. */
+HEADRACE_C_API void headrace_engine_poll(headrace_engine* engine) HEADRACE_C_NOEXCEPT;
+
+/* Totals since the engine was made; each is exact, together they are not one instant. */
+typedef struct headrace_statistics {
+  uint64_t jobs_submitted;
+  uint64_t jobs_done;
+  uint64_t jobs_failed;
+  uint64_t jobs_stopped;
+  uint64_t submissions_refused;
+  uint64_t bytes_moved;
+  uint64_t bytes_by_device; /* Of bytes_moved. */
+  uint64_t jobs_fell_back;
+} headrace_statistics;
+HEADRACE_C_API headrace_statistics headrace_engine_statistics(const headrace_engine* engine)
+    HEADRACE_C_NOEXCEPT;
+
+typedef struct headrace_mover {
+  char name[64];  /* "cpu/node0", "dsa0/wq0.0". */
+  char note[192]; /* How it is reached and why so; may be empty. */
+  int32_t node;   /* -1: none. */
+  bool hardware;  /* No processor does the work. */
+} headrace_mover;
+HEADRACE_C_API size_t headrace_mover_count(const headrace_engine* engine) HEADRACE_C_NOEXCEPT;
+/* False, and nothing is written, if there is no mover of that index. */
+HEADRACE_C_API bool headrace_mover_info(const headrace_engine* engine, size_t mover_index,
+                                        headrace_mover* mover) HEADRACE_C_NOEXCEPT;
+
+/* --- Operations --------------------------------------------------------------------------------
+ */
+
+/* What is to be done, as a value: made by the functions below, copied freely, checked when it is
+ * submitted. All zero it does nothing and is done. It borrows the memory that it names until its
+ * job has ended. */
+typedef struct headrace_operation {
+  uint64_t opaque[9];
+} headrace_operation;
+
+HEADRACE_C_API headrace_operation headrace_copy(void* target, const void* source,
+                                                size_t byte_count) HEADRACE_C_NOEXCEPT;
+/* Repeats the 8 bytes of `pattern`, the lowest first; the last repetition may be cut. */
+HEADRACE_C_API headrace_operation headrace_fill(void* target, size_t byte_count,
+                                                uint64_t pattern) HEADRACE_C_NOEXCEPT;
+/* Repeats the 8 bytes of `low`, then those of `high`. */
+HEADRACE_C_API headrace_operation headrace_fill_16(void* target, size_t byte_count, uint64_t low,
+                                                   uint64_t high) HEADRACE_C_NOEXCEPT;
+/* The completion says `different` and where. */
+HEADRACE_C_API headrace_operation headrace_compare(const void* one, const void* other,
+                                                   size_t byte_count) HEADRACE_C_NOEXCEPT;
+HEADRACE_C_API headrace_operation headrace_compare_pattern(const void* source, size_t byte_count,
+                                                           uint64_t pattern) HEADRACE_C_NOEXCEPT;
+/* One source, two targets, whose addresses agree in their lowest 12 bits. */
+HEADRACE_C_API headrace_operation headrace_dualcast(void* target, void* second_target,
+                                                    const void* source,
+                                                    size_t byte_count) HEADRACE_C_NOEXCEPT;
+/* Notes in `record` (at least 80 bytes) what has to be changed in `before` to make `after` of it:
+ * the completion says delta_bytes, different and record_full. Addresses and byte_count are
+ * multiples of 8, at most 512 KiB. */
+HEADRACE_C_API headrace_operation headrace_create_delta(void* record, size_t record_bytes,
+                                                        const void* before, const void* after,
+                                                        size_t byte_count) HEADRACE_C_NOEXCEPT;
+HEADRACE_C_API headrace_operation headrace_apply_delta(void* target, size_t byte_count,
+                                                       const void* record,
+                                                       size_t record_bytes) HEADRACE_C_NOEXCEPT;
+
+/* CRC-32C. All zero: the usual checksum of iSCSI and ext4; to go on where another ended, give its
+ * value as seed. */
+typedef struct headrace_crc_options {
+  uint32_t seed;
+  bool raw;         /* Seed and value as the register holds them: not inverted, not reflected. */
+  bool unreflected; /* The bits of each byte are taken from the highest to the lowest. */
+} headrace_crc_options;
+/* `options` may be null. */
+HEADRACE_C_API headrace_operation headrace_crc(
+    const void* source, size_t byte_count, const headrace_crc_options* options) HEADRACE_C_NOEXCEPT;
+HEADRACE_C_API headrace_operation
+headrace_copy_crc(void* target, const void* source, size_t byte_count,
+                  const headrace_crc_options* options) HEADRACE_C_NOEXCEPT;
+
+/* Integrity fields (T10 DIF): 8 bytes behind each block of data. */
+enum headrace_dif_block {
+  HEADRACE_DIF_512,
+  HEADRACE_DIF_520,
+  HEADRACE_DIF_4096,
+  HEADRACE_DIF_4104
+};
+typedef struct headrace_dif_format {
+  enum headrace_dif_block block;
+  bool invert_seed;
+  bool invert_guard;
+} headrace_dif_format;
+typedef struct headrace_dif_tags {
+  uint32_t reference;
+  uint16_t application;
+  uint16_t application_mask; /* Bits that are neither compared nor written. */
+} headrace_dif_tags;
+/* How fields are checked; all zero: guard and both tags, the reference counting blocks. */
+typedef struct headrace_dif_source {
+  headrace_dif_tags tags; /* Of the first block. */
+  bool skip_guard;
+  bool skip_reference;
+  bool fixed_reference;
+  bool increment_application;
+  bool skip_ones_in_application;
+  bool skip_ones_in_tags;
+  bool skip_ones_in_field;
+  bool ones_in_field_are_an_error;
+} headrace_dif_source;
+/* How fields are made. */
+typedef struct headrace_dif_target {
+  headrace_dif_tags tags; /* Of the first block. */
+  bool fixed_reference;
+  bool increment_application;
+  bool keep_guard; /* This and the next two, of an update only: what the source has. */
+  bool keep_application;
+  bool keep_reference;
+} headrace_dif_target;
+/* `source_bytes` are whole blocks, with their fields unless they are to be inserted; the target has
+ * room for as many, with or without. A bad field ends the job as failed with
+ * HEADRACE_CAUSE_INTEGRITY_ERROR. Format and checks may be null: all zero. */
+HEADRACE_C_API headrace_operation
+headrace_dif_check(const void* source, size_t source_bytes, const headrace_dif_format* format,
+                   const headrace_dif_source* check) HEADRACE_C_NOEXCEPT;
+HEADRACE_C_API headrace_operation headrace_dif_insert(
+    void* target, const void* source, size_t source_bytes, const headrace_dif_format* format,
+    const headrace_dif_target* make) HEADRACE_C_NOEXCEPT;
+HEADRACE_C_API headrace_operation headrace_dif_strip(
+    void* target, const void* source, size_t source_bytes, const headrace_dif_format* format,
+    const headrace_dif_source* check) HEADRACE_C_NOEXCEPT;
+HEADRACE_C_API headrace_operation headrace_dif_update(
+    void* target, const void* source, size_t source_bytes, const headrace_dif_format* format,
+    const headrace_dif_source* check, const headrace_dif_target* make) HEADRACE_C_NOEXCEPT;
+
+HEADRACE_C_API headrace_operation headrace_cache_flush(void* target,
+                                                       size_t byte_count) HEADRACE_C_NOEXCEPT;
+
+/* In a batch: begins after all before it; if one of those failed, neither this nor any later. */
+HEADRACE_C_API headrace_operation headrace_fenced(headrace_operation operation) HEADRACE_C_NOEXCEPT;
+/* A hint: the target is wanted in the last-level cache. */
+HEADRACE_C_API headrace_operation headrace_into_cache(headrace_operation operation)
+    HEADRACE_C_NOEXCEPT;
+
+/* --- Jobs --------------------------------------------------------------------------------------
+ */
+
+/* What became of a submission: nothing was started unless it is HEADRACE_ACCEPTED. */
+enum headrace_answer {
+  HEADRACE_ACCEPTED,
+  HEADRACE_FULL, /* Back-pressure, not an error: poll or wait, then try again. */
+  HEADRACE_CLOSED,
+  HEADRACE_FORKED,
+  HEADRACE_NULL_ADDRESS,
+  HEADRACE_EMPTY,
+  HEADRACE_TOO_LARGE,
+  HEADRACE_LENGTH_DIFFERS,
+  HEADRACE_OVERLAPPING,
+  HEADRACE_MISALIGNED,
+  HEADRACE_BAD_OPTION
+};
+/* "overlapping", and what it means and what to do about it. */
+HEADRACE_C_API const char* headrace_answer_name(enum headrace_answer answer) HEADRACE_C_NOEXCEPT;
+HEADRACE_C_API const char* headrace_answer_text(enum headrace_answer answer) HEADRACE_C_NOEXCEPT;
+
+enum headrace_state {
+  HEADRACE_IDLE,
+  HEADRACE_RUNNING,
+  HEADRACE_DONE,
+  HEADRACE_FAILED,
+  HEADRACE_STOPPED
+};
+HEADRACE_C_API const char* headrace_state_name(uint32_t state) HEADRACE_C_NOEXCEPT;
+
+enum headrace_cause {
+  HEADRACE_CAUSE_NONE,
+  HEADRACE_CAUSE_PAGE_FAULT,
+  HEADRACE_CAUSE_DEVICE_ERROR,
+  HEADRACE_CAUSE_DEVICE_DEAD,
+  HEADRACE_CAUSE_MOVER_REFUSED,
+  HEADRACE_CAUSE_INTEGRITY_ERROR,
+  HEADRACE_CAUSE_BAD_RECORD,
+  HEADRACE_CAUSE_BATCH_FAILED,
+  HEADRACE_CAUSE_FORKED,
+  HEADRACE_CAUSE_FENCE_BROKEN
+};
+HEADRACE_C_API const char* headrace_cause_name(uint8_t cause) HEADRACE_C_NOEXCEPT;
+
+/* Bits of headrace_completion.dif_errors. */
+#define HEADRACE_DIF_ERROR_GUARD 1U
+#define HEADRACE_DIF_ERROR_APPLICATION 2U
+#define HEADRACE_DIF_ERROR_REFERENCE 4U
+#define HEADRACE_DIF_ERROR_ALL_ONES 8U
+
+/* How a job, or an operation of a batch, ended. What its kind does not speak of is zero. */
+typedef struct headrace_completion {
+  uint32_t state; /* enum headrace_state */
+  uint8_t cause;  /* enum headrace_cause */
+  bool fell_back; /* Another mover, or a processor in the place of a device, did some of it. */
+  uint8_t device_status;    /* First trouble that a device told of; 0: none. */
+  bool late_write_possible; /* A device that was given up may still write to the target. */
+  size_t bytes_done;
+  size_t bytes_by_device;
+  uint32_t page_faults;       /* That a device met. */
+  uint32_t retries;           /* Times that a full queue kept what had begun waiting. */
+  uintptr_t fault_address;    /* Of a page fault. */
+  uint64_t difference_offset; /* If `different`: of the first difference of a comparison. */
+  uint32_t crc;
+  uint32_t delta_bytes;
+  headrace_dif_tags source_tags; /* Of the block after the last one done. */
+  headrace_dif_tags target_tags;
+  bool different;
+  bool record_full;
+  uint8_t dif_errors; /* HEADRACE_DIF_ERROR_... */
+} headrace_completion;
+
+/* Room for one piece of asynchronous work. The caller owns it: on the stack, in an array, where it
+ * likes, but it may not be moved or copied. It is idle after headrace_job_init(), may be submitted
+ * again whenever it has ended, and is given back with headrace_job_end(). */
+typedef struct headrace_job {
+  uint64_t opaque[320];
+} headrace_job;
+
+/* Called once per accepted submission by the thread that ends the job, before any waiter returns.
+ * It must not block, nor submit, wait for or end this job; it may submit others. */
+typedef void (*headrace_callback)(void* context,
+                                  const headrace_completion* completion) HEADRACE_C_NOEXCEPT;
+/* Called once after the job has ended: here it may be ended or submitted again. */
+typedef void (*headrace_then)(void* context) HEADRACE_C_NOEXCEPT;
+
+/* All zero, or null: those of the engine. */
+typedef struct headrace_submit_options {
+  headrace_callback callback;
+  void* callback_context;
+  headrace_then then;
+  void* then_context;
+  bool has_path; /* `path` counts. */
+  enum headrace_path path;
+  bool has_source_node; /* `source_node` counts. */
+  bool has_target_node;
+  uint32_t source_node; /* NUMA nodes of the operands, for who chooses the movers. */
+  uint32_t target_node;
+} headrace_submit_options;
+
+HEADRACE_C_API void headrace_job_init(headrace_job* job) HEADRACE_C_NOEXCEPT;
+/* Stops a job that runs and waits for it. Null is nothing. */
+HEADRACE_C_API void headrace_job_end(headrace_job* job) HEADRACE_C_NOEXCEPT;
+
+/* Starts `operation` and returns. `options` may be null. Threading: shared; one thread at a time
+ * for one job, which must not run. */
+HEADRACE_C_API enum headrace_answer headrace_submit(
+    headrace_engine* engine, headrace_job* job, const headrace_operation* operation,
+    const headrace_submit_options* options) HEADRACE_C_NOEXCEPT;
+/* Starts all of `operations`, in any order but for fences. Both arrays are borrowed until the job
+ * has ended; `completions` may be null, else it is as long. Failed with HEADRACE_CAUSE_BATCH_FAILED
+ * unless all are done. */
+HEADRACE_C_API enum headrace_answer headrace_submit_batch(
+    headrace_engine* engine, headrace_job* job, const headrace_operation* operations,
+    headrace_completion* completions, size_t operation_count,
+    const headrace_submit_options* options) HEADRACE_C_NOEXCEPT;
+/* Carries `operation` out and returns when it has ended; never HEADRACE_FULL. `completion` and
+ * `options` may be null. */
+HEADRACE_C_API enum headrace_answer headrace_run(
+    headrace_engine* engine, const headrace_operation* operation, headrace_completion* completion,
+    const headrace_submit_options* options) HEADRACE_C_NOEXCEPT;
+
+HEADRACE_C_API enum headrace_state headrace_job_state(const headrace_job* job) HEADRACE_C_NOEXCEPT;
+/* True once the job has ended; drives devices, never blocks. The job was submitted (checked, here
+ * and for all that follow: a broken contract ends the program with a message). Threading: shared.
+ */
+HEADRACE_C_API bool headrace_poll(headrace_job* job) HEADRACE_C_NOEXCEPT;
+/* Blocks until the job has ended and says how. */
+HEADRACE_C_API headrace_completion headrace_wait(headrace_job* job) HEADRACE_C_NOEXCEPT;
+/* As headrace_wait(), for at most `time_ns_max`. Returns whether the job has ended. */
+HEADRACE_C_API bool headrace_wait_for(headrace_job* job, uint64_t time_ns_max) HEADRACE_C_NOEXCEPT;
+/* How it ended; it must have. */
+HEADRACE_C_API headrace_completion headrace_job_completion(const headrace_job* job)
+    HEADRACE_C_NOEXCEPT;
+/* Asks for an early end and returns at once. */
+HEADRACE_C_API void headrace_stop(headrace_job* job) HEADRACE_C_NOEXCEPT;
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * headrace.h as a C program uses it: every function, by a strict C11 compiler. What the operations
+ * do is tested in C++; here it is that C says the same. */
+#include <headrace.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int failed_count = 0;
+
+#define EXPECT(condition)                                                       \
+  do {                                                                          \
+    if (!(condition)) {                                                         \
+      fprintf(stderr, "%s:%d: %s is not so\n", __FILE__, __LINE__, #condition); \
+      ++failed_count;                                                           \
+    }                                                                           \
+  } while (0)
+
+enum { kBytes = 1 << 20, kSmall = 4096 };
+
+static uint8_t* filled(size_t byte_count, unsigned seed) {
+  uint8_t* const bytes = aligned_alloc(4096, byte_count);
+  if (bytes == NULL) abort();
+  for (size_t i = 0; i < byte_count; ++i) bytes[i] = (uint8_t)(i * 7 + (i >> 8) + seed);
+  return bytes;
+}
+
+static headrace_completion run(headrace_engine* engine, headrace_operation operation) {
+  headrace_completion completion;
+  memset(&completion, 0, sizeof completion);
+  EXPECT(headrace_run(engine, &operation, &completion, NULL) == HEADRACE_ACCEPTED);
+  return completion;
+}
+
+static void every_operation_does_what_it_says(headrace_engine* engine) {
+  uint8_t* const source = filled(kBytes, 1);
+  uint8_t* const target = filled(kBytes, 2);
+  uint8_t* const second = filled(kBytes, 3);
+  headrace_completion end = run(engine, headrace_copy(target, source, kBytes));
+  EXPECT(end.state == HEADRACE_DONE && end.cause == HEADRACE_CAUSE_NONE);
+  EXPECT(end.bytes_done == kBytes && memcmp(source, target, kBytes) == 0);
+
+  end = run(engine, headrace_compare(source, target, kBytes));
+  EXPECT(!end.different);
+  target[777777] ^= 1;
+  end = run(engine, headrace_compare(source, target, kBytes));
+  EXPECT(end.different && end.difference_offset == 777777);
+
+  run(engine, headrace_fill(target, 12, 0x0807060504030201));
+  EXPECT(memcmp(target, "\1\2\3\4\5\6\7\10\1\2\3\4", 12) == 0);
+  run(engine, headrace_fill_16(target, 17, 1, 2));
+  EXPECT(target[0] == 1 && target[8] == 2 && target[16] == 1);
+  run(engine, headrace_fill(target, kSmall, 5));
+  EXPECT(!run(engine, headrace_compare_pattern(target, kSmall, 5)).different);
+  EXPECT(run(engine, headrace_compare_pattern(target, kSmall, 6)).different);
+
+  run(engine, headrace_dualcast(target, second, source, kBytes));
+  EXPECT(memcmp(target, source, kBytes) == 0 && memcmp(second, source, kBytes) == 0);
+
+  uint8_t zeros[32] = {0};
+  EXPECT(run(engine, headrace_crc(zeros, sizeof zeros, NULL)).crc == 0x8a9136aa); /* RFC 3720. */
+  const headrace_crc_options half = {run(engine, headrace_crc(zeros, 16, NULL)).crc, false, false};
+  EXPECT(run(engine, headrace_crc(zeros + 16, 16, &half)).crc == 0x8a9136aa);
+  end = run(engine, headrace_copy_crc(target, zeros, sizeof zeros, NULL));
+  EXPECT(end.crc == 0x8a9136aa && target[31] == 0);
+
+  uint64_t record[20];
+  memcpy(target, source, kSmall);
+  target[100] ^= 1;
+  end = run(engine, headrace_create_delta(record, sizeof record, source, target, kSmall));
+  EXPECT(end.different && !end.record_full && end.delta_bytes == 10);
+  run(engine, headrace_apply_delta(second, kSmall, record, end.delta_bytes));
+  EXPECT(memcmp(second, target, kSmall) == 0);
+
+  const headrace_dif_format format = {HEADRACE_DIF_520, true, false};
+  const headrace_dif_target make = {.tags = {.reference = 9, .application = 4}};
+  headrace_dif_source check = {.tags = make.tags};
+  end = run(engine, headrace_dif_insert(target, source, 520 * 3, &format, &make));
+  EXPECT(end.target_tags.reference == 12);
+  EXPECT(run(engine, headrace_dif_check(target, 528 * 3, &format, &check)).state == HEADRACE_DONE);
+  end = run(engine, headrace_dif_strip(second, target, 528 * 3, &format, &check));
+  EXPECT(end.state == HEADRACE_DONE && memcmp(second, source, 520 * 3) == 0);
+  end = run(engine, headrace_dif_update(second, target, 528 * 3, &format, &check, &make));
+  EXPECT(end.state == HEADRACE_DONE && memcmp(second, target, 528 * 3) == 0);
+  check.tags.application = 5;
+  end = run(engine, headrace_dif_check(target, 528 * 3, &format, &check));
+  EXPECT(end.state == HEADRACE_FAILED && end.cause == HEADRACE_CAUSE_INTEGRITY_ERROR);
+  EXPECT(end.dif_errors == HEADRACE_DIF_ERROR_APPLICATION && end.bytes_done == 0);
+
+  EXPECT(run(engine, headrace_cache_flush(target, kBytes)).state == HEADRACE_DONE);
+  const headrace_operation nothing = {{0}};
+  EXPECT(run(engine, nothing).state == HEADRACE_DONE);
+  free(source);
+  free(target);
+  free(second);
+}
+
+static sem_t ended;
+static unsigned called_back = 0;
+
+static void note_end(void* context, const headrace_completion* completion) {
+  *(headrace_completion*)context = *completion;
+  ++called_back;
+}
+
+static void end_job(void* context) {
+  headrace_job_end(context);
+  sem_post(&ended);
+}
+
+static void jobs_end_once_and_say_how(headrace_engine* engine) {
+  uint8_t* const source = filled(kBytes, 1);
+  uint8_t* const target = filled(kBytes, 2);
+  headrace_job job;
+  headrace_job_init(&job);
+  EXPECT(headrace_job_state(&job) == HEADRACE_IDLE);
+  headrace_operation copy = headrace_into_cache(headrace_copy(target, source, kBytes));
+  headrace_completion seen = {0};
+  headrace_submit_options options = {0};
+  options.callback = note_end;
+  options.callback_context = &seen;
+  options.has_path = true;
+  options.path = HEADRACE_PATH_SOFTWARE;
+  EXPECT(headrace_submit(engine, &job, &copy, &options) == HEADRACE_ACCEPTED);
+  EXPECT(headrace_wait(&job).bytes_done == kBytes);
+  EXPECT(called_back == 1 && seen.state == HEADRACE_DONE && seen.bytes_done == kBytes);
+  EXPECT(headrace_poll(&job) && headrace_job_completion(&job).state == HEADRACE_DONE);
+  EXPECT(memcmp(source, target, kBytes) == 0);
+
+  /* Again, with the same room, and for a time beyond all clocks. */
+  EXPECT(headrace_submit(engine, &job, &copy, NULL) == HEADRACE_ACCEPTED);
+  headrace_stop(&job);
+  EXPECT(headrace_wait_for(&job, UINT64_MAX));
+  EXPECT(headrace_job_state(&job) == HEADRACE_DONE || headrace_job_state(&job) == HEADRACE_STOPPED);
+  headrace_job_end(&job);
+  headrace_job_end(NULL);
+
+  headrace_job gone;
+  headrace_job_init(&gone);
+  sem_init(&ended, 0, 0);
+  const headrace_submit_options follow = {.then = end_job, .then_context = &gone};
+  EXPECT(headrace_submit(engine, &gone, &copy, &follow) == HEADRACE_ACCEPTED);
+  while (sem_wait(&ended) != 0) {
+  }
+  sem_destroy(&ended);
+  free(source);
+  free(target);
+}
+
+static void a_batch_keeps_its_fences(headrace_engine* engine) {
+  uint64_t target[8] = {0};
+  uint64_t record[2] = {200, 0}; /* An offset far behind the target. */
+  const headrace_operation operations[] = {
+      headrace_fill(target, 8, 1),
+      headrace_apply_delta(target, sizeof target, record, 10),
+      headrace_fenced(headrace_fill(target + 1, 8, 2)),
+  };
+  headrace_completion completions[3];
+  headrace_job job;
+  headrace_job_init(&job);
+  EXPECT(headrace_submit_batch(engine, &job, operations, completions, 3, NULL) ==
+         HEADRACE_ACCEPTED);
+  EXPECT(headrace_wait(&job).cause == HEADRACE_CAUSE_BATCH_FAILED);
+  EXPECT(completions[0].state == HEADRACE_DONE && completions[0].bytes_done == 8);
+  EXPECT(completions[1].cause == HEADRACE_CAUSE_BAD_RECORD);
+  EXPECT(completions[2].cause == HEADRACE_CAUSE_FENCE_BROKEN);
+  EXPECT(target[0] == 1 && target[1] == 0);
+  EXPECT(headrace_submit_batch(engine, &job, operations, NULL, 1, NULL) == HEADRACE_ACCEPTED);
+  EXPECT(headrace_wait(&job).state == HEADRACE_DONE);
+  EXPECT(headrace_submit_batch(engine, &job, NULL, NULL, 0, NULL) == HEADRACE_EMPTY);
+  EXPECT(headrace_submit_batch(engine, &job, NULL, NULL, 1, NULL) == HEADRACE_NULL_ADDRESS);
+  headrace_job_end(&job);
+}
+
+static void mistakes_have_names(headrace_engine* engine) {
+  uint64_t memory[32] = {0};
+  headrace_job job;
+  headrace_job_init(&job);
+  const headrace_operation overlapping = headrace_copy(memory + 1, memory, 16);
+  const headrace_operation null = headrace_copy(NULL, memory, 16);
+  const headrace_operation empty = headrace_crc(memory, 0, NULL);
+  const headrace_operation ragged = headrace_dif_check(memory, 100, NULL, NULL);
+  const headrace_operation good = headrace_fill(memory, 8, 0);
+  const headrace_submit_options nowhere = {.has_path = true, .path = (enum headrace_path)9};
+  EXPECT(headrace_submit(engine, &job, &overlapping, NULL) == HEADRACE_OVERLAPPING);
+  EXPECT(headrace_submit(engine, &job, &null, NULL) == HEADRACE_NULL_ADDRESS);
+  EXPECT(headrace_submit(engine, &job, &empty, NULL) == HEADRACE_EMPTY);
+  EXPECT(headrace_run(engine, &ragged, NULL, NULL) == HEADRACE_MISALIGNED);
+  EXPECT(headrace_run(engine, &good, NULL, &nowhere) == HEADRACE_BAD_OPTION);
+  EXPECT(headrace_submit(NULL, &job, &good, NULL) == HEADRACE_NULL_ADDRESS);
+  EXPECT(headrace_submit(engine, NULL, &good, NULL) == HEADRACE_NULL_ADDRESS);
+  EXPECT(headrace_submit(engine, &job, NULL, NULL) == HEADRACE_NULL_ADDRESS);
+  EXPECT(headrace_run(engine, &good, NULL, NULL) == HEADRACE_ACCEPTED);
+  EXPECT(headrace_job_state(&job) == HEADRACE_IDLE);
+  headrace_job_end(&job);
+  EXPECT(strcmp(headrace_answer_name(HEADRACE_OVERLAPPING), "overlapping") == 0);
+  EXPECT(strstr(headrace_answer_text(HEADRACE_OVERLAPPING), "separate") != NULL);
+  EXPECT(strcmp(headrace_state_name(HEADRACE_STOPPED), "stopped") == 0);
+  EXPECT(strcmp(headrace_cause_name(HEADRACE_CAUSE_BAD_RECORD), "bad_record") == 0);
+
+  headrace_error error;
+  headrace_engine_options bad = {.threads_per_node = (size_t)1 << 40, .no_devices = true};
+  EXPECT(headrace_engine_make(&bad, &error) == NULL);
+  EXPECT(strcmp(error.code, "invalid_argument") == 0 && strstr(error.text, "threads") != NULL);
+  EXPECT(headrace_engine_make(&bad, NULL) == NULL);
+  bad = (headrace_engine_options){.path = (enum headrace_path)9};
+  EXPECT(headrace_engine_make(&bad, &error) == NULL && strstr(error.text, "path") != NULL);
+}
+
+int main(void) {
+  EXPECT(strcmp(headrace_version(), HEADRACE_EXPECTED_VERSION) == 0);
+  headrace_error error = {0};
+  const headrace_engine_options options = {.threads_per_node = 2, .no_devices = true};
+  headrace_engine* const engine = headrace_engine_make(&options, &error);
+  if (engine == NULL) {
+    fprintf(stderr, "%s\n", error.text);
+    return 1;
+  }
+  headrace_mover mover;
+  EXPECT(headrace_mover_count(engine) >= 1 && headrace_mover_info(engine, 0, &mover));
+  EXPECT(strncmp(mover.name, "cpu/", 4) == 0 && !mover.hardware && mover.node >= 0);
+  EXPECT(!headrace_mover_info(engine, headrace_mover_count(engine), &mover));
+
+  every_operation_does_what_it_says(engine);
+  jobs_end_once_and_say_how(engine);
+  a_batch_keeps_its_fences(engine);
+  mistakes_have_names(engine);
+
+  headrace_engine_poll(engine);
+  headrace_engine_stop(engine);
+  const headrace_statistics totals = headrace_engine_statistics(engine);
+  EXPECT(totals.jobs_submitted > 20 && totals.bytes_moved > kBytes && totals.jobs_failed == 2);
+  EXPECT(totals.jobs_submitted == totals.jobs_done + totals.jobs_failed + totals.jobs_stopped);
+  EXPECT(totals.bytes_by_device == 0 && totals.jobs_fell_back == 0);
+  const headrace_operation nothing = {{0}};
+  EXPECT(headrace_run(engine, &nothing, NULL, NULL) == HEADRACE_CLOSED);
+  headrace_engine_free(engine);
+  headrace_engine_free(NULL);
+  if (failed_count == 0) puts("the C interface does what it says");
+  return failed_count == 0 ? 0 : 1;
+}
