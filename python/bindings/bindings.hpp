@@ -7,10 +7,12 @@
 #include <nanobind/nanobind.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -60,14 +62,17 @@ class Buffer {
   Py_buffer view_{};
 };
 
-/// A copy with what must stay alive until it has ended.
+/// An operation with what must stay alive until it has ended. What its kind has no use for is None.
 struct Operation {
-  Operation(nb::handle from, nb::handle to)
-      : source(from, Buffer::Use::read), target(to, Buffer::Use::write) {}
-  [[nodiscard]] engine::CopyPlan plan() const { return {target.writable_bytes(), source.bytes()}; }
+  /// Fails: Failed (invalid_argument) if a buffer cannot be used so, or `kind` is not one of those
+  ///        that Python has.
+  Operation(std::string_view kind, nb::handle to, nb::handle from, nb::handle second_from,
+            std::uint64_t number);
 
-  Buffer source;
-  Buffer target;
+  std::optional<Buffer> target;
+  std::optional<Buffer> source;
+  std::optional<Buffer> second_source;
+  engine::Operation what;
   engine::Job job;  // Last: destroyed first, and its destruction waits for the movers.
 };
 
@@ -107,7 +112,7 @@ class EngineHandle {
   [[nodiscard]] engine::Engine& engine() const { return *engine_; }
   /// Keeps an operation until it has ended.
   void adopt(std::unique_ptr<Operation> operation) { orphans_.push_back(std::move(operation)); }
-  /// Lets go of the orphans that have ended.
+  /// Drives the orphans that devices do, and lets go of those that have ended.
   void reap();
   void close();
 

@@ -2,6 +2,7 @@
 // The engine and its jobs. What runs without the GIL is marked by gil_scoped_release.
 #include "headrace/engine/engine.hpp"
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -12,7 +13,9 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <tuple>
 
@@ -30,31 +33,67 @@ bool ended(const engine::Job& job) {
 }
 
 [[noreturn]] void refuse(Code code, std::string cause, std::string remedy) {
-  throw Failed{Error{code, 0, "submit a copy", std::move(cause), std::move(remedy)}};
+  throw Failed{Error{code, 0, "submit an operation", std::move(cause), std::move(remedy)}};
 }
 
-std::unique_ptr<Operation> make_operation(nb::handle source, nb::handle target) {
-  auto operation = std::make_unique<Operation>(source, target);
-  const engine::CopyPlan plan = operation->plan();
-  if (plan.source.size() != plan.target.size()) {
+using engine::OperationKind;
+
+std::string quoted(std::string_view text) {
+  std::string result(1, '\'');
+  result.append(text);
+  result.push_back('\'');
+  return result;
+}
+
+OperationKind kind_of(std::string_view text) {
+  for (const OperationKind kind :
+       {OperationKind::copy, OperationKind::fill, OperationKind::compare,
+        OperationKind::compare_pattern, OperationKind::crc, OperationKind::copy_crc}) {
+    if (name(kind) == text) return kind;
+  }
+  refuse(Code::invalid_argument, quoted(text) + " is no operation",
+         "make one with headrace.Operation");
+}
+
+engine::Path path_of(std::string_view text) {
+  for (const engine::Path path :
+       {engine::Path::automatic, engine::Path::hardware, engine::Path::software}) {
+    if (name(path) == text) return path;
+  }
+  refuse(Code::invalid_argument, "there is no path " + quoted(text),
+         "take 'automatic', 'hardware' or 'software'");
+}
+
+/// The commonest mistakes, with figures; the others have a name and no figures.
+void check_spans(const engine::Operation& what) {
+  const auto source = what.source();
+  const auto target = what.target();
+  if (source.empty() || target.empty()) {
+    return;
+  }
+  if (source.size() != target.size()) {
     refuse(Code::invalid_argument,
-           "the source has " + std::to_string(plan.source.size()) + " bytes, the target " +
-               std::to_string(plan.target.size()),
+           "the source has " + std::to_string(source.size()) + " bytes, the target " +
+               std::to_string(target.size()),
            "pass buffers of the same length");
   }
-  const std::byte* const source_begin = plan.source.data();
-  const std::byte* const target_begin = plan.target.data();
   const std::less<> before;
-  if (source_begin != target_begin && before(source_begin, target_begin + plan.target.size()) &&
-      before(target_begin, source_begin + plan.source.size())) {
+  const std::byte* const target_begin = target.data();
+  if ((source.data() != target_begin || what.kind() != OperationKind::copy) &&
+      before(source.data(), target_begin + target.size()) &&
+      before(target_begin, source.data() + source.size())) {
     refuse(Code::invalid_argument, "source and target overlap",
-           "copy between separate buffers, or in pieces that do not overlap");
+           "use separate buffers, or pieces that do not overlap");
   }
-  return operation;
 }
 
 [[noreturn]] void refuse_closed() {
   refuse(Code::closed, "the engine has been closed", "make a new engine");
+}
+
+[[noreturn]] void refuse_plan(Submit answer) {
+  refuse(answer == Submit::forked ? Code::closed : Code::invalid_argument,
+         std::string(engine::name(answer)), std::string(engine::explain(answer)));
 }
 
 /// The handle that Python has on an operation.
@@ -79,38 +118,86 @@ class JobHandle {
   std::unique_ptr<Operation> operation_;
 };
 
-using CompletionTuple = std::tuple<std::string, std::string, bool, std::size_t, std::uintptr_t>;
+/// State, cause, fell_back, late_write_possible, bytes_done, bytes_by_device, device_status,
+/// fault_address, different, difference_offset, crc.
+using CompletionTuple = std::tuple<std::string, std::string, bool, bool, std::size_t, std::size_t,
+                                   unsigned, std::uintptr_t, bool, std::uint64_t, std::uint32_t>;
 
 CompletionTuple to_tuple(const engine::Completion& completion) {
-  return {std::string(name(completion.state)), std::string(name(completion.cause)),
-          completion.fell_back, completion.bytes_done, completion.fault_address};
+  return {std::string(name(completion.state)),
+          std::string(name(completion.cause)),
+          completion.fell_back,
+          completion.late_write_possible,
+          completion.bytes_done,
+          completion.bytes_by_device,
+          completion.device_status,
+          completion.fault_address,
+          completion.result.different,
+          completion.result.difference_offset,
+          completion.result.crc};
 }
 
-std::shared_ptr<JobHandle> submit(const std::shared_ptr<EngineHandle>& engine, nb::handle source,
-                                  nb::handle target) {
-  engine->reap();
-  std::unique_ptr<Operation> operation = make_operation(source, target);
-  switch (engine->engine().submit_copy(operation->job, operation->plan())) {
-    case Submit::accepted:
-      return std::make_shared<JobHandle>(engine, std::move(operation));
+engine::SubmitOptions options_of(const std::optional<std::string>& path) {
+  engine::SubmitOptions options;
+  if (path) {
+    options.path = path_of(*path);
+  }
+  return options;
+}
+
+[[noreturn]] void refuse_answer(Submit answer) {
+  switch (answer) {
     case Submit::full:
       refuse(Code::capacity_exceeded, "the queues of the engine are full",
              "wait for a job and submit again");
     case Submit::closed:
-      break;
+      refuse_closed();
+    default:
+      refuse_plan(answer);
   }
-  refuse_closed();
+}
+
+std::shared_ptr<JobHandle> submit(const std::shared_ptr<EngineHandle>& engine,
+                                  const std::string& kind, nb::handle target, nb::handle source,
+                                  nb::handle second_source, std::uint64_t number,
+                                  const std::optional<std::string>& path) {
+  engine->reap();
+  auto operation = std::make_unique<Operation>(kind, target, source, second_source, number);
+  const Submit answer = engine->engine().submit(operation->job, operation->what, options_of(path));
+  if (answer != Submit::accepted) {
+    refuse_answer(answer);
+  }
+  return std::make_shared<JobHandle>(engine, std::move(operation));
+}
+
+CompletionTuple run(EngineHandle& engine, const std::string& kind, nb::handle target,
+                    nb::handle source, nb::handle second_source, std::uint64_t number,
+                    const std::optional<std::string>& path) {
+  engine.reap();
+  const auto operation = std::make_unique<Operation>(kind, target, source, second_source, number);
+  const engine::SubmitOptions options = options_of(path);
+  engine::Completion completion;
+  Submit answer = Submit::full;
+  {
+    const nb::gil_scoped_release released;
+    answer = engine.engine().run(operation->what, completion, options);
+  }
+  if (answer != Submit::accepted) {
+    refuse_answer(answer);
+  }
+  return to_tuple(completion);
 }
 
 CompletionTuple copy(EngineHandle& engine, nb::handle source, nb::handle target) {
   engine.reap();
-  const std::unique_ptr<Operation> operation = make_operation(source, target);
+  const auto operation = std::make_unique<Operation>("copy", target, source, nb::none(), 0);
   Submit answer = Submit::full;
   {
     const nb::gil_scoped_release released;
     while (answer == Submit::full) {
-      answer = engine.engine().submit_copy(operation->job, operation->plan());
+      answer = engine.engine().submit(operation->job, operation->what);
       if (answer == Submit::full) {
+        engine.engine().poll();
         std::this_thread::yield();
       }
     }
@@ -118,13 +205,14 @@ CompletionTuple copy(EngineHandle& engine, nb::handle source, nb::handle target)
       operation->job.wait();
     }
   }
-  if (answer == Submit::closed) {
-    refuse_closed();
+  if (answer != Submit::accepted) {
+    refuse_answer(answer);
   }
   return to_tuple(operation->job.completion());
 }
 
-nb::dict statistics(const EngineHandle& engine) {
+nb::dict statistics(EngineHandle& engine) {
+  engine.reap();
   const engine::EngineStatistics totals = engine.engine().statistics();
   nb::dict result;
   result["jobs_submitted"] = totals.jobs_submitted;
@@ -133,13 +221,46 @@ nb::dict statistics(const EngineHandle& engine) {
   result["jobs_stopped"] = totals.jobs_stopped;
   result["submissions_refused"] = totals.submissions_refused;
   result["bytes_moved"] = totals.bytes_moved;
+  result["bytes_by_device"] = totals.bytes_by_device;
+  result["jobs_fell_back"] = totals.jobs_fell_back;
+  return result;
+}
+
+/// Name, node, whether it is a device, note.
+using MoverTuple = std::tuple<std::string, std::optional<std::uint32_t>, bool, std::string>;
+
+std::vector<MoverTuple> movers(const EngineHandle& engine) {
+  std::vector<MoverTuple> result;
+  for (const engine::MoverInfo& mover : engine.engine().movers()) {
+    std::optional<std::uint32_t> node;
+    if (mover.node) {
+      node = mover.node->value();
+    }
+    result.emplace_back(mover.name, node, mover.hardware, mover.note);
+  }
+  return result;
+}
+
+std::vector<nb::dict> device_statistics(const EngineHandle& engine) {
+  std::vector<nb::dict> result;
+  for (const engine::DeviceStatistics& totals : engine.engine().device_statistics()) {
+    nb::dict& made = result.emplace_back();
+    made["descriptors"] = totals.descriptors;
+    made["retries"] = totals.retries;
+    made["page_faults"] = totals.page_faults;
+    made["errors"] = totals.errors;
+    made["lost"] = totals.lost;
+    made["bytes_on_cpu"] = totals.bytes_on_cpu;
+  }
   return result;
 }
 
 std::shared_ptr<EngineHandle> make_engine(const topo::Machine& machine,
                                           std::size_t threads_per_node,
-                                          const std::vector<std::uint32_t>& nodes) {
+                                          const std::vector<std::uint32_t>& nodes,
+                                          const std::string& path) {
   engine::EngineOptions options;
+  options.path = path_of(path);
   options.threads_per_node = threads_per_node;
   for (const std::uint32_t node : nodes) {
     options.nodes.emplace_back(node);
@@ -148,6 +269,45 @@ std::shared_ptr<EngineHandle> make_engine(const topo::Machine& machine,
 }
 
 }  // namespace
+
+Operation::Operation(std::string_view kind, nb::handle to, nb::handle from, nb::handle second_from,
+                     std::uint64_t number) {
+  if (!to.is_none()) {
+    target.emplace(to, Buffer::Use::write);
+  }
+  if (!from.is_none()) {
+    source.emplace(from, Buffer::Use::read);
+  }
+  if (!second_from.is_none()) {
+    second_source.emplace(second_from, Buffer::Use::read);
+  }
+  const std::span<std::byte> written = target ? target->writable_bytes() : std::span<std::byte>();
+  const auto bytes_of = [](const std::optional<Buffer>& buffer) {
+    return buffer ? buffer->bytes() : std::span<const std::byte>();
+  };
+  const engine::CrcOptions crc{.seed = static_cast<std::uint32_t>(number)};
+  switch (kind_of(kind)) {
+    case OperationKind::fill:
+      what = engine::Operation::fill(written, number);
+      break;
+    case OperationKind::compare:
+      what = engine::Operation::compare(bytes_of(source), bytes_of(second_source));
+      break;
+    case OperationKind::compare_pattern:
+      what = engine::Operation::compare_pattern(bytes_of(source), number);
+      break;
+    case OperationKind::crc:
+      what = engine::Operation::crc(bytes_of(source), crc);
+      break;
+    case OperationKind::copy_crc:
+      what = engine::Operation::copy_crc(written, bytes_of(source), crc);
+      break;
+    default:
+      what = engine::Operation::copy(written, bytes_of(source));
+      break;
+  }
+  check_spans(what);
+}
 
 bool Origin::is_elsewhere() const {
   return current() != process_;
@@ -168,6 +328,9 @@ EngineHandle::~EngineHandle() {
 }
 
 void EngineHandle::reap() {
+  if (!orphans_.empty() && !origin_.is_elsewhere()) {
+    engine_->poll();
+  }
   const auto first_ended =
       std::partition(orphans_.begin(), orphans_.end(),
                      [](const std::unique_ptr<Operation>& orphan) { return !ended(orphan->job); });
@@ -196,23 +359,23 @@ void bind_engine(nb::module_& module) {
       .def("stop", [](const JobHandle& handle) { handle.job().stop(); })
       .def(
           "completion", [](const JobHandle& handle) { return to_tuple(handle.job().completion()); },
-          "State, cause, fell_back, bytes_done and fault_address of a job that has ended.");
+          "Fields of headrace.Completion, of a job that has ended.");
 
   nb::class_<EngineHandle>(module, "Engine")
-      .def_static("make", &make_engine, "machine"_a, "threads_per_node"_a, "nodes"_a,
+      .def_static("make", &make_engine, "machine"_a, "threads_per_node"_a, "nodes"_a, "path"_a,
                   nb::call_guard<nb::gil_scoped_release>())
-      .def("submit", &submit, "source"_a, "target"_a)
+      .def("submit", &submit, "kind"_a, "target"_a.none(), "source"_a.none(),
+           "second_source"_a.none(), "number"_a, "path"_a.none())
+      .def("run", &run, "kind"_a, "target"_a.none(), "source"_a.none(), "second_source"_a.none(),
+           "number"_a, "path"_a.none())
       .def("copy", &copy, "source"_a, "target"_a)
       .def("close", &EngineHandle::close)
-      .def("movers",
-           [](const EngineHandle& engine) {
-             std::vector<std::string> names;
-             for (const engine::MoverInfo& mover : engine.engine().movers()) {
-               names.push_back(mover.name);
-             }
-             return names;
-           })
-      .def("statistics", &statistics, nb::sig("def statistics(self) -> dict[str, int]"));
+      .def("movers", &movers, "Name, node, whether it is a device, and note of each.")
+      .def("notes", [](const EngineHandle& engine) { return engine.engine().notes(); })
+      .def("statistics", &statistics, nb::sig("def statistics(self) -> dict[str, int]"))
+      .def("device_statistics", &device_statistics,
+           nb::sig("def device_statistics(self) -> list[dict[str, int]]"),
+           "One for each of movers().");
 }
 
 }  // namespace headrace::python

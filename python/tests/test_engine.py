@@ -175,8 +175,88 @@ def test_nodes_and_threads_that_do_not_exist_are_refused() -> None:
 
 
 def test_an_engine_names_its_movers(engine: headrace.Engine) -> None:
-    assert engine.movers
-    assert all(name.startswith("cpu/") for name in engine.movers)
+    assert engine.movers == [mover.name for mover in engine.mover_infos]
+    workers = [mover for mover in engine.mover_infos if not mover.hardware]
+    assert workers
+    assert all(mover.name.startswith("cpu/") and mover.node is not None for mover in workers)
+    devices = [mover.name for mover in engine.mover_infos if mover.hardware]
+    assert list(engine.device_statistics) == devices
+    assert all(note for note in engine.notes)
+
+
+@pytest.mark.parametrize("how", ["run", "submit"])
+def test_every_operation_does_what_it_says(engine: headrace.Engine, how: str) -> None:
+    def done(operation: headrace.Operation) -> headrace.Completion:
+        return engine.run(operation) if how == "run" else engine.submit(operation).result()
+
+    source = np.random.default_rng(1).integers(0, 256, 100_001, np.uint8)
+    target = np.zeros_like(source)
+    assert done(headrace.Operation.copy(source, target)).bytes_done == source.size
+    assert not done(headrace.Operation.compare(source, target)).different
+    target[77_777] ^= 1
+    found = done(headrace.Operation.compare(source, target))
+    assert (found.different, found.difference_offset) == (True, 77_777)
+
+    assert done(headrace.Operation.crc(b"123456789")).crc == 0xE3069283
+    half = done(headrace.Operation.crc(b"1234")).crc
+    assert done(headrace.Operation.crc(b"56789", seed=half)).crc == 0xE3069283
+    copied = bytearray(9)
+    assert done(headrace.Operation.copy_crc(b"123456789", copied)).crc == 0xE3069283
+    assert copied == b"123456789"
+
+    filled = bytearray(11)
+    done(headrace.Operation.fill(filled, 0x0807060504030201))
+    assert filled == bytes([1, 2, 3, 4, 5, 6, 7, 8, 1, 2, 3])
+    assert not done(headrace.Operation.compare_pattern(filled, 0x0807060504030201)).different
+    filled[9] = 9
+    again = done(headrace.Operation.compare_pattern(filled, 0x0807060504030201))
+    assert (again.different, again.difference_offset) == (True, 9)
+
+
+def test_operations_that_cannot_be_are_refused(engine: headrace.Engine) -> None:
+    memory = np.zeros(100, np.uint8)
+    with pytest.raises(headrace.InvalidArgumentError, match="different lengths"):
+        engine.run(headrace.Operation.compare(memory, memory[1:]))
+    with pytest.raises(headrace.InvalidArgumentError, match="overlap"):
+        engine.submit(headrace.Operation.copy_crc(memory, memory))
+    with pytest.raises(headrace.InvalidArgumentError, match="read-only"):
+        headrace.Operation.fill(b"bytes", 0)
+    with pytest.raises(headrace.InvalidArgumentError, match=r"pattern of a fill.*-1 was given"):
+        headrace.Operation.fill(memory, -1)
+    with pytest.raises(headrace.InvalidArgumentError, match="seed of a checksum"):
+        headrace.Operation.crc(memory, seed=1 << 32)
+    with pytest.raises(headrace.InvalidArgumentError, match="has its own target"):
+        engine.submit(headrace.Operation.crc(memory), memory)
+    with pytest.raises(headrace.InvalidArgumentError, match="is no operation"):
+        engine.run(headrace.Operation("juggle", memory))
+
+
+def test_a_path_is_one_of_three(engine: headrace.Engine) -> None:
+    with pytest.raises(headrace.InvalidArgumentError, match="there is no path 'fast'"):
+        headrace.Engine(path="fast")
+    with pytest.raises(headrace.InvalidArgumentError, match="there is no path 'fast'"):
+        engine.run(headrace.Operation.crc(b"x"), path="fast")
+    with headrace.Engine(path="software") as made:
+        completion = made.run(headrace.Operation.crc(b"x"))
+        assert not completion.fell_back
+        assert completion.bytes_by_device == 0
+
+
+def test_an_operation_without_a_device_falls_back_and_says_so() -> None:
+    with headrace.Engine(path="hardware") as made:
+        if any(mover.hardware for mover in made.mover_infos):
+            pytest.skip("this machine has a device")
+        assert made.run(headrace.Operation.crc(b"x")).fell_back
+        assert made.submit(b"x", bytearray(1)).result().fell_back
+        assert made.statistics.jobs_fell_back == 2
+        assert made.statistics.bytes_by_device == 0
+
+
+def test_the_example_copies_without_a_device() -> None:
+    command = [sys.executable, "-m", "headrace.examples.copy", "--path", "automatic"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "4194304 bytes: right" in done.stdout
 
 
 def test_waiting_lets_other_threads_run(engine: headrace.Engine) -> None:

@@ -19,7 +19,15 @@ if TYPE_CHECKING:
     from typing import Any
 
     from headrace.cache import Cache, CacheStatistics, Entry
-    from headrace.engine import Completion, Engine, EngineStatistics, Job
+    from headrace.engine import (
+        Completion,
+        DeviceStatistics,
+        Engine,
+        EngineStatistics,
+        Job,
+        MoverInfo,
+        Operation,
+    )
     from headrace.errors import (
         CapacityExceededError,
         ClosedError,
@@ -48,6 +56,7 @@ __all__ = [
     "ClosedError",
     "Completion",
     "CorruptDataError",
+    "DeviceStatistics",
     "Engine",
     "EngineStatistics",
     "Entry",
@@ -58,7 +67,9 @@ __all__ = [
     "Job",
     "JobFailedError",
     "Machine",
+    "MoverInfo",
     "NotFoundError",
+    "Operation",
     "OutOfMemoryError",
     "OutOfRangeError",
     "PermissionDeniedError",
@@ -75,7 +86,15 @@ __all__ = [
 # the process that holds the baseline needs none of this.
 _MODULES = {
     "headrace.cache": ("Cache", "CacheStatistics", "Entry"),
-    "headrace.engine": ("Completion", "Engine", "EngineStatistics", "Job"),
+    "headrace.engine": (
+        "Completion",
+        "DeviceStatistics",
+        "Engine",
+        "EngineStatistics",
+        "Job",
+        "MoverInfo",
+        "Operation",
+    ),
     "headrace.machine": ("Machine", "record", "replay", "topo"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

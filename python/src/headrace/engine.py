@@ -4,16 +4,21 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Self, overload
 
 from headrace import _core
 from headrace._arguments import instance_of, node_list, whole_number
-from headrace._buffers import flat_bytes
-from headrace.errors import JobFailedError
+from headrace._buffers import ByteArray, flat_bytes
+from headrace.errors import InvalidArgumentError, JobFailedError
 from headrace.machine import Machine, topo
 
 _THREADS_PER_NODE_MAX = 1 << 16
 """More than any node has processors; the system refuses threads much sooner."""
+
+
+_PATTERN_MAX = (1 << 64) - 1
+_SEED_MAX = (1 << 32) - 1
+_PATHS = ("automatic", "hardware", "software")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,21 +28,39 @@ class Completion:
     Attributes:
         state: "done", "failed" or "stopped".
         cause: Why it failed; "none" unless it did.
-        fell_back: Another mover than the one asked for moved some of the bytes.
-        bytes_done: Bytes of the target that hold their final value, not necessarily a prefix.
+        fell_back: Another mover than the one asked for, or a processor in the place of a device,
+            did some of it.
+        late_write_possible: A device was given up on that may still write to the target.
+        bytes_done: Bytes that were done, not necessarily a prefix.
+        bytes_by_device: Those that a device did.
+        device_status: First status byte of a device that told of trouble; 0 if none did.
         fault_address: Address that could not be touched; 0 unless the cause is a page fault.
+        different: Of a comparison: whether there is a difference.
+        difference_offset: Where the first one is, if there is one.
+        crc: Of a checksum: its value.
     """
 
     state: str
     cause: str
     fell_back: bool
+    late_write_possible: bool
     bytes_done: int
+    bytes_by_device: int
+    device_status: int
     fault_address: int
+    different: bool
+    difference_offset: int
+    crc: int
 
 
 @dataclass(frozen=True, slots=True)
 class EngineStatistics:
-    """Totals since the engine was made; each is exact, together they are not one instant."""
+    """Totals since the engine was made; each is exact, together they are not one instant.
+
+    Attributes:
+        bytes_by_device: Of bytes_moved.
+        jobs_fell_back: Jobs whose completion says fell_back.
+    """
 
     jobs_submitted: int
     jobs_done: int
@@ -45,13 +68,109 @@ class EngineStatistics:
     jobs_stopped: int
     submissions_refused: int
     bytes_moved: int
+    bytes_by_device: int
+    jobs_fell_back: int
+
+
+@dataclass(frozen=True, slots=True)
+class MoverInfo:
+    """What moves bytes: the worker threads of a node, or the queue of a device.
+
+    Attributes:
+        name: "cpu/node0", "dsa0/wq0.0".
+        node: The node it belongs to, if any.
+        hardware: No processor does the work.
+        note: How a device is reached, and why in this way.
+    """
+
+    name: str
+    node: int | None
+    hardware: bool
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceStatistics:
+    """Totals of one queue of a device.
+
+    Attributes:
+        descriptors: Accepted by the queue; a batch is one.
+        retries: Times that the queue was full.
+        errors: Records that tell of an error of the device, or of a reset.
+        lost: Descriptors that were not answered in time.
+        bytes_on_cpu: Done by a processor because of these troubles.
+    """
+
+    descriptors: int
+    retries: int
+    page_faults: int
+    errors: int
+    lost: int
+    bytes_on_cpu: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operation:
+    """What is to be done with bytes; made by one of the class methods.
+
+    Every operation gives the same bytes and the same result by a device and by a processor. It
+    keeps its buffers alive, and none may be changed while a job does it.
+
+    All of them raise InvalidArgumentError for a buffer that is empty, has gaps, or is read-only
+    where it is written; whether the buffers fit together is found out on submission.
+
+    Threading: immutable.
+    """
+
+    kind: str
+    target: ByteArray | None = None
+    source: ByteArray | None = None
+    second_source: ByteArray | None = None
+    number: int = 0
+
+    @classmethod
+    def copy(cls, source: object, target: object) -> Self:
+        """All of `source` to `target`."""
+        written = flat_bytes(target, "target", writable=True)
+        return cls("copy", target=written, source=flat_bytes(source, "source"))
+
+    @classmethod
+    def fill(cls, target: object, pattern: int) -> Self:
+        """Repeat the 8 bytes of `pattern`, the lowest first; the last repetition may be cut."""
+        pattern = whole_number(pattern, "take the pattern of a fill", 0, _PATTERN_MAX)
+        return cls("fill", target=flat_bytes(target, "target", writable=True), number=pattern)
+
+    @classmethod
+    def compare(cls, one: object, other: object) -> Self:
+        """Find the first difference: `different` and `difference_offset` of the completion."""
+        second = flat_bytes(other, "other source")
+        return cls("compare", source=flat_bytes(one, "source"), second_source=second)
+
+    @classmethod
+    def compare_pattern(cls, source: object, pattern: int) -> Self:
+        """As `compare`, with what `fill` would have made of the pattern."""
+        pattern = whole_number(pattern, "take the pattern of a comparison", 0, _PATTERN_MAX)
+        return cls("compare_pattern", source=flat_bytes(source, "source"), number=pattern)
+
+    @classmethod
+    def crc(cls, source: object, *, seed: int = 0) -> Self:
+        """CRC-32C of iSCSI and ext4; the value of one as the seed of the next goes on from it."""
+        seed = whole_number(seed, "take the seed of a checksum", 0, _SEED_MAX)
+        return cls("crc", source=flat_bytes(source, "source"), number=seed)
+
+    @classmethod
+    def copy_crc(cls, source: object, target: object, *, seed: int = 0) -> Self:
+        """Copy, and CRC-32C of what is copied."""
+        seed = whole_number(seed, "take the seed of a checksum", 0, _SEED_MAX)
+        written = flat_bytes(target, "target", writable=True)
+        return cls("copy_crc", target=written, source=flat_bytes(source, "source"), number=seed)
 
 
 class Job:
-    """A copy that was submitted.
+    """An operation that was submitted.
 
-    Source and target are kept alive until the job has ended, also when this handle is dropped
-    before; dropping it does not stop the copy.
+    Its buffers are kept alive until the job has ended, also when this handle is dropped before;
+    dropping it does not stop the job.
 
     Threading: shared.
     """
@@ -87,7 +206,7 @@ class Job:
 
 
 class Engine:
-    """Moves bytes by worker threads that are pinned to the nodes of the machine.
+    """Moves bytes by devices, and by worker threads that are pinned to the nodes of the machine.
 
     Use it as a context manager, or close it: jobs that run then end as stopped or done.
 
@@ -100,6 +219,7 @@ class Engine:
         *,
         threads_per_node: int | None = None,
         nodes: Iterable[int] = (),
+        path: str = "automatic",
     ) -> None:
         """Start the workers.
 
@@ -107,10 +227,13 @@ class Engine:
             machine: The machine they run on; None discovers it.
             threads_per_node: Workers per node with processors; None is one per two processors.
             nodes: Nodes that get workers; empty is every node with processors.
+            path: Who does it unless a submission says otherwise: "hardware", a device if there is
+                one; "software", processors; "automatic", a device where it is expected to be
+                faster.
 
         Raises:
             InvalidArgumentError: A node does not exist or has no processors, or there are no
-                threads.
+                threads, or no such path.
             TypeMismatchError: An argument is of another type.
             PermissionDeniedError: Threads cannot be made or pinned.
         """
@@ -121,7 +244,9 @@ class Engine:
             threads_per_node = whole_number(threads_per_node, tried, 1, _THREADS_PER_NODE_MAX)
         ids = node_list(nodes, "take the nodes of an engine")
         self.machine = machine if machine is not None else topo()
-        self._native = _core.Engine.make(self.machine.native(), threads_per_node or 0, ids)
+        _check_path(path)
+        native = self.machine.native()
+        self._native = _core.Engine.make(native, threads_per_node or 0, ids, path)
 
     def copy(self, source: object, target: object) -> Completion:
         """Copy all of `source` to `target` and wait; other Python threads run meanwhile.
@@ -137,25 +262,59 @@ class Engine:
         )
         return _checked(Completion(*native))
 
-    def submit(self, source: object, target: object) -> Job:
-        """Start copying all of `source` to `target` and return at once.
+    def run(self, operation: Operation, *, path: str | None = None) -> Completion:
+        """Carry `operation` out and wait; other Python threads run meanwhile.
 
-        Neither may be changed until the job has ended.
+        By processors that is done on the calling thread. `path` is the engine's unless given.
 
         Raises:
-            InvalidArgumentError: As for `copy`.
+            InvalidArgumentError: The buffers do not fit together; or there is no such path.
+            ClosedError: The engine has been closed.
+            JobFailedError: It failed.
+        """
+        return _checked(Completion(*self._native.run(*_arguments(operation, path))))
+
+    @overload
+    def submit(self, operation: Operation, /, *, path: str | None = None) -> Job: ...
+    @overload
+    def submit(self, source: object, target: object, *, path: str | None = None) -> Job: ...
+    def submit(self, source: object, target: object = None, *, path: str | None = None) -> Job:
+        """Start an operation, or a copy of all of `source` to `target`, and return at once.
+
+        No buffer of it may be changed until the job has ended.
+
+        Raises:
+            InvalidArgumentError: As for `copy` and `run`.
             CapacityExceededError: The queues are full; wait for a job and submit again.
             ClosedError: The engine has been closed.
         """
-        native = self._native.submit(
-            flat_bytes(source, "source"), flat_bytes(target, "target", writable=True)
-        )
-        return Job(native)
+        operation = source if isinstance(source, Operation) else Operation.copy(source, target)
+        if operation is source and target is not None:
+            raise InvalidArgumentError(
+                "submit an operation", "it has its own target", "pass the operation alone"
+            )
+        return Job(self._native.submit(*_arguments(operation, path)))
 
     @property
     def movers(self) -> list[str]:
         """Names of what moves the bytes."""
-        return self._native.movers()
+        return [mover.name for mover in self.mover_infos]
+
+    @property
+    def mover_infos(self) -> list[MoverInfo]:
+        """What moves the bytes: worker threads and the queues of devices."""
+        return [MoverInfo(*mover) for mover in self._native.movers()]
+
+    @property
+    def notes(self) -> list[str]:
+        """Why devices, or some of their queues, are not among the movers; a sentence each."""
+        return self._native.notes()
+
+    @property
+    def device_statistics(self) -> dict[str, DeviceStatistics]:
+        """Totals of each queue of a device, by the name of the mover."""
+        totals = zip(self.mover_infos, self._native.device_statistics(), strict=True)
+        return {mover.name: DeviceStatistics(**one) for mover, one in totals if mover.hardware}
 
     @property
     def statistics(self) -> EngineStatistics:
@@ -182,10 +341,34 @@ class Engine:
         self.close()
 
 
+_Arguments = tuple[str, ByteArray | None, ByteArray | None, ByteArray | None, int, str | None]
+
+
+def _arguments(operation: Operation, path: str | None) -> _Arguments:
+    instance_of(operation, Operation, "take an operation")
+    if path is not None:
+        _check_path(path)
+    return (
+        operation.kind,
+        operation.target,
+        operation.source,
+        operation.second_source,
+        operation.number,
+        path,
+    )
+
+
+def _check_path(path: str) -> None:
+    if path not in _PATHS:
+        raise InvalidArgumentError(
+            "take the path of an operation", f"there is no path {path!r}", f"take one of {_PATHS}"
+        )
+
+
 def _checked(completion: Completion) -> Completion:
     if completion.state == "done":
         return completion
     cause = "it was stopped" if completion.state == "stopped" else completion.cause
     raise JobFailedError(
-        "copy all bytes", f"{cause} after {completion.bytes_done} bytes", "submit the copy again"
+        "do all of a job", f"{cause} after {completion.bytes_done} bytes", "submit it again"
     )
