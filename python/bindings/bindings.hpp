@@ -138,6 +138,9 @@ class CacheHandle : public std::enable_shared_from_this<CacheHandle> {
   CacheHandle& operator=(const CacheHandle&) = delete;
   ~CacheHandle() { close(); }
 
+  /// The log of its events, if there is one; only cache.cpp knows what it is.
+  std::shared_ptr<void> log;
+
   [[nodiscard]] const std::shared_ptr<EngineHandle>& engine() const { return engine_; }
   /// Fails: Failed (closed).
   [[nodiscard]] std::shared_ptr<cache::Cache> cache() const;

@@ -9,6 +9,7 @@
 #include <nanobind/stl/variant.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <iterator>
 #include <optional>
 #include <string>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "bindings.hpp"
+#include "headrace/base/mutex.hpp"
 
 namespace headrace::python {
 namespace {
@@ -39,6 +41,15 @@ cache::PlacementPolicy parse_placement(const Placement& placement) {
   }
   throw Failed{Error{Code::invalid_argument, 0, "place copies by '" + policy + "'",
                      "there is no such placement", "use fastest, local, none or a node number"}};
+}
+
+cache::Eviction parse_eviction(const std::string& eviction) {
+  for (const cache::Eviction known : {cache::Eviction::fifo, cache::Eviction::clock,
+                                      cache::Eviction::lru, cache::Eviction::s3_fifo}) {
+    if (cache::name(known) == eviction) return known;
+  }
+  throw Failed{Error{Code::invalid_argument, 0, "give copies up by '" + eviction + "'",
+                     "there is no such eviction", "use fifo, clock, lru or s3_fifo"}};
 }
 
 /// The handle that Python has on an entry.
@@ -74,33 +85,158 @@ using View = nb::ndarray<nb::numpy, const std::uint8_t, nb::ndim<1>, nb::c_conti
 
 View view(nb::handle_t<EntryHandle> self) {
   const EntryHandle& handle = nb::cast<const EntryHandle&>(self);
-  // The entry is longer than what was asked for if the access found a longer one.
   const std::byte* const data = handle.entry.data().data();
   return View(data, {handle.source->bytes().size()}, self);
+}
+
+using ParsedHint = std::optional<std::variant<std::uint32_t, std::string>>;
+
+cache::Hint parse_hint(const ParsedHint& hint) {
+  if (!hint.has_value()) return {};
+  if (const auto* region_count = std::get_if<std::uint32_t>(&*hint)) {
+    return cache::Hint::after(*region_count);
+  }
+  const std::string& text = std::get<std::string>(*hint);
+  if (text == "once") return cache::Hint::once();
+  if (text == "many") return cache::Hint::many();
+  throw Failed{Error{Code::invalid_argument, 0, "take '" + text + "' as a hint",
+                     "there is no such hint",
+                     "use once, many or the number of regions that come before it"}};
+}
+
+/// The events of a cache, until somebody takes them. When full, the newest are lost and counted.
+///
+/// Threading: shared.
+class EventLog {
+ public:
+  explicit EventLog(std::size_t count_max) : count_max_(count_max) {}
+  void add(const cache::Event& event) {
+    const Lock lock(mutex_);
+    if (events_.size() == count_max_) {
+      ++lost_count_;
+    } else {
+      events_.push_back(event);
+    }
+  }
+  [[nodiscard]] std::pair<std::vector<cache::Event>, std::uint64_t> take() {
+    const Lock lock(mutex_);
+    return {std::exchange(events_, {}), std::exchange(lost_count_, 0)};
+  }
+
+ private:
+  const std::size_t count_max_;
+  Mutex mutex_;
+  std::vector<cache::Event> events_ HEADRACE_GUARDED_BY(mutex_);
+  std::uint64_t lost_count_ HEADRACE_GUARDED_BY(mutex_) = 0;
+};
+
+/// The handle that Python has on a change.
+///
+/// Ownership: holds the source and the copy, because views are used for as long as they are there.
+/// Threading: shared; `change` is guarded by the GIL.
+struct ChangeHandle {
+  // In this order: the change goes first.
+  std::shared_ptr<EngineHandle> engine;
+  std::shared_ptr<Buffer> source;
+  cache::Entry entry;
+  std::span<std::byte> data;
+  std::optional<cache::Change> change;
+
+  void end() {
+    std::optional<cache::Change> ending = std::exchange(change, std::nullopt);
+    const nb::gil_scoped_release released;
+    ending.reset();
+  }
+};
+
+using WritableView = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>, nb::c_contig>;
+
+WritableView view_of_change(nb::handle_t<ChangeHandle> self) {
+  const ChangeHandle& handle = nb::cast<const ChangeHandle&>(self);
+  return WritableView(handle.data.data(), {handle.data.size()}, self);
 }
 
 std::shared_ptr<CacheHandle> make_cache(const topo::Machine& machine,
                                         std::shared_ptr<EngineHandle> engine,
                                         std::uint64_t capacity_bytes, const Placement& placement,
-                                        bool recycle) {
+                                        const std::string& eviction, bool recycle, bool huge,
+                                        std::size_t event_count_max) {
   cache::CacheOptions options;
   options.placement = parse_placement(placement);
   options.capacity_per_node = Bytes(capacity_bytes);
-  if (recycle) options.memory = cache::recycled();
+  options.eviction = parse_eviction(eviction);
+  options.memory = huge ? cache::huge_pages() : cache::operating_system_pages();
+  if (recycle) options.memory = cache::recycled(std::move(options.memory));
+  std::shared_ptr<EventLog> log;
+  if (event_count_max != 0) {
+    log = std::make_shared<EventLog>(event_count_max);
+    options.observer = [log](const cache::Event& event) { log->add(event); };
+  }
   auto made = value_of(cache::Cache::make(machine, engine->engine(), std::move(options)));
-  return std::make_shared<CacheHandle>(std::move(engine), std::move(made));
+  auto handle = std::make_shared<CacheHandle>(std::move(engine), std::move(made));
+  handle->log = std::move(log);
+  return handle;
 }
 
-std::shared_ptr<EntryHandle> access(const std::shared_ptr<CacheHandle>& handle, nb::handle source) {
+std::shared_ptr<EntryHandle> access(const std::shared_ptr<CacheHandle>& handle, nb::handle source,
+                                    const ParsedHint& hint, bool weak) {
+  const cache::Hint known = parse_hint(hint);
   auto buffer = std::make_shared<Buffer>(source, Buffer::Use::read);
   const std::shared_ptr<cache::Cache> cache = handle->cache();
   cache::Entry entry = [&] {
     const nb::gil_scoped_release released;
-    return cache->access(buffer->bytes());
+    return weak ? cache->access_weak(buffer->bytes(), known)
+                : cache->access(buffer->bytes(), known);
   }();
   handle->keep(entry, buffer);
   return std::make_shared<EntryHandle>(
       EntryHandle{handle->engine(), std::move(buffer), std::move(entry), handle});
+}
+
+std::shared_ptr<ChangeHandle> change(const std::shared_ptr<CacheHandle>& handle, nb::handle source,
+                                     const ParsedHint& hint) {
+  const cache::Hint known = parse_hint(hint);
+  auto buffer = std::make_shared<Buffer>(source, Buffer::Use::write);
+  const std::shared_ptr<cache::Cache> cache = handle->cache();
+  cache::Change change = [&] {
+    const nb::gil_scoped_release released;
+    return value_of(cache->change(buffer->writable_bytes(), known));
+  }();
+  const cache::Entry entry = change.entry();
+  const std::span<std::byte> data = change.data();
+  return std::make_shared<ChangeHandle>(
+      ChangeHandle{handle->engine(), std::move(buffer), entry, data, std::move(change)});
+}
+
+std::uint64_t write_back(CacheHandle& handle, const EntryHandle* entry) {
+  handle.reap();
+  const std::shared_ptr<cache::Cache> cache = handle.cache();
+  const nb::gil_scoped_release released;
+  const Result<Bytes> written =
+      entry != nullptr ? cache->write_back(entry->entry) : cache->write_back();
+  return value_of(written).count();
+}
+
+std::size_t pin(const CacheHandle& handle, nb::handle source, bool pinned) {
+  const Buffer buffer(source, Buffer::Use::read);
+  const std::shared_ptr<cache::Cache> cache = handle.cache();
+  return pinned ? cache->pin(buffer.bytes()) : cache->unpin(buffer.bytes());
+}
+
+nb::tuple take_events(const CacheHandle& handle) {
+  nb::list events;
+  std::uint64_t lost_count = 0;
+  if (handle.log != nullptr) {
+    auto [taken, lost] = std::static_pointer_cast<EventLog>(handle.log)->take();
+    lost_count = lost;
+    for (const cache::Event& event : taken) {
+      events.append(nb::make_tuple(std::string(cache::name(event.kind)),
+                                   reinterpret_cast<std::uintptr_t>(event.region.data()),
+                                   event.region.size(),
+                                   event.node ? std::optional(event.node->value()) : std::nullopt));
+    }
+  }
+  return nb::make_tuple(events, lost_count);
 }
 
 std::size_t flush(CacheHandle& handle, std::optional<std::uint32_t> node) {
@@ -124,11 +260,18 @@ nb::dict statistics(CacheHandle& handle) {
   result["misses"] = totals.misses;
   result["not_placed"] = totals.not_placed;
   result["refused"] = totals.refused;
+  result["weak_hits"] = totals.weak_hits;
+  result["weak_misses"] = totals.weak_misses;
   result["duplicates"] = totals.duplicates;
   result["moves_failed"] = totals.moves_failed;
+  result["bad_sources"] = totals.bad_sources;
   result["policy_errors"] = totals.policy_errors;
   result["evictions"] = totals.evictions;
   result["bytes_moved"] = totals.bytes_moved;
+  result["write_backs"] = totals.write_backs;
+  result["bytes_written_back"] = totals.bytes_written_back;
+  result["waits"] = totals.waits;
+  result["waited_ns"] = totals.waited_ns;
   result["bytes_cached"] = totals.bytes_cached;
   return result;
 }
@@ -186,7 +329,9 @@ void CacheHandle::close() {
     return;
   }
   const nb::gil_scoped_release released;
-  // If a call in another thread has the last reference, the cache ends with that call.
+  // If a call in another thread has the last reference, the cache ends with that call; but what was
+  // changed must be back before its memory may go.
+  if (cache) static_cast<void>(cache->clear());
   cache.reset();
   for (Moving& each : moving) {
     each.entry.reset();  // The last handle stops the move and waits.
@@ -197,6 +342,7 @@ void bind_cache(nb::module_& module) {
   nb::class_<EntryHandle>(module, "Entry")
       .def("wait", &wait)
       .def("try_wait", &try_wait)
+      .def("changed", [](const EntryHandle& handle) { return handle.entry.changed(); })
       .def("cached", [](const EntryHandle& handle) { return handle.entry.cached(); })
       .def("node",
            [](const EntryHandle& handle) -> std::optional<std::uint32_t> {
@@ -205,10 +351,20 @@ void bind_cache(nb::module_& module) {
            })
       .def("view", &view);
 
+  nb::class_<ChangeHandle>(module, "Change")
+      .def("end", &ChangeHandle::end)
+      .def("cached", [](const ChangeHandle& handle) { return handle.entry.cached(); })
+      .def("view", &view_of_change);
+
   nb::class_<CacheHandle>(module, "Cache")
       .def_static("make", &make_cache, "machine"_a, "engine"_a, "capacity_bytes"_a, "placement"_a,
-                  "recycle"_a)
-      .def("access", &access, "source"_a)
+                  "eviction"_a, "recycle"_a, "huge"_a, "event_count_max"_a)
+      .def("access", &access, "source"_a, "hint"_a.none(), "weak"_a)
+      .def("change", &change, "source"_a, "hint"_a.none())
+      .def("write_back", &write_back, "entry"_a.none())
+      .def("pin", &pin, "source"_a, "pinned"_a)
+      .def("take_events", &take_events,
+           nb::sig("def take_events(self) -> tuple[list[tuple[str, int, int, int | None]], int]"))
       .def("flush", &flush, "node"_a.none())
       .def("invalidate", &invalidate, "address"_a, "byte_count"_a)
       .def("clear", &CacheHandle::clear)

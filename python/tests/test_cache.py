@@ -139,6 +139,34 @@ def test_what_cannot_be_a_cache_is_refused_in_one_sentence(engine: headrace.Engi
         headrace.Cache(engine, "1MiB", 4711)
     with pytest.raises(headrace.InvalidArgumentError, match="moon"):
         headrace.Cache(engine, "1MiB", "moon")
+    with pytest.raises(headrace.InvalidArgumentError, match="fifo, clock, lru or s3_fifo"):
+        headrace.Cache(engine, "1MiB", "local", eviction="belady")
+
+
+def test_the_statistics_are_a_table_with_a_line_for_each_total(cache: headrace.Cache) -> None:
+    ready(cache, np.ones(ENTRY_BYTES, np.uint8))
+    lines = cache.statistics.table().splitlines()
+    assert lines[1].split() == ["misses", "1"]
+    assert ["bytes_moved", f"{ENTRY_BYTES:,}"] in [line.split() for line in lines]
+    assert len({len(line) for line in lines}) == 1
+
+
+@pytest.mark.parametrize("eviction", ["fifo", "clock", "lru", "s3_fifo"])
+def test_every_eviction_keeps_within_the_capacity(engine: headrace.Engine, eviction: str) -> None:
+    sources = [np.full(4096, number, np.uint8) for number in range(8)]
+    with headrace.Cache(engine, "16KiB", "local", eviction=eviction) as cache:
+        for source in sources * 2:
+            np.testing.assert_array_equal(ready(cache, source).view(), source)
+        assert cache.statistics.bytes_cached == 4 * 4096
+        assert cache.statistics.evictions > 0
+
+
+def test_a_part_of_an_entry_is_a_hit(cache: headrace.Cache) -> None:
+    source = np.arange(1000)
+    ready(cache, source)
+    entry = ready(cache, source[100:200])
+    assert cache.statistics.hits == 1
+    np.testing.assert_array_equal(entry.view(), source[100:200])
 
 
 def test_flush_drops_what_nobody_holds(cache: headrace.Cache) -> None:
@@ -346,3 +374,154 @@ def test_a_source_that_is_no_array_cannot_be_resized_or_closed_while_it_is_held(
     cache.clear()
     growing.append(0)
     mapped.close()
+
+
+def test_a_change_is_in_the_source_once_it_is_written_back(cache: headrace.Cache) -> None:
+    source = np.zeros((16, 1024))
+    with cache.change(source) as view:
+        assert view.shape == source.shape
+        assert not np.shares_memory(view, source)
+        view[...] = 1
+    assert not view.flags.writeable
+    assert source.sum() == 0
+    entry = cache.access(source)
+    assert entry.changed
+    assert entry.view().sum() == source.size
+    assert cache.write_back(entry) == source.nbytes
+    assert source.sum() == source.size
+    assert not entry.changed
+    assert cache.write_back() == 0
+    assert cache.statistics.write_backs == 1
+
+
+def test_flush_clear_and_close_write_changes_back(engine: headrace.Engine) -> None:
+    with headrace.Cache(engine, "64MiB", "local") as cache:
+        for finish in (cache.flush, cache.clear, cache.close):
+            source = bytearray(100_000)
+            with cache.change(source) as view:
+                view[:] = 7
+            assert not any(source)
+            finish()
+            assert bytes(source) == b"\7" * len(source)
+
+
+def test_a_freed_array_takes_its_changes_along(cache: headrace.Cache) -> None:
+    source = np.zeros(100_000)
+    with cache.change(source) as view:
+        view[:] = 1
+    del source, view
+    gc.collect()
+    assert cache.write_back() == 0
+    assert cache.statistics.bytes_cached == 0
+
+
+def test_two_changes_of_the_same_bytes_are_refused(cache: headrace.Cache) -> None:
+    source = np.zeros(1000)
+    with cache.change(source[:600]):
+        with pytest.raises(headrace.CapacityExceededError, match="another change"):
+            cache.change(source[500:])
+        with cache.change(source[600:]) as other:
+            other[:] = 2
+        with pytest.raises(headrace.CapacityExceededError, match="being changed"):
+            cache.write_back()
+    assert source[600:].sum() == 800
+
+
+def test_without_a_copy_the_source_is_changed(engine: headrace.Engine) -> None:
+    source = np.zeros(1000)
+    with headrace.Cache(engine, "64MiB", "none") as cache:
+        change = cache.change(source)
+        assert not change.cached
+        with change as view:
+            view[:] = 1
+        assert source.sum() == 1000
+
+
+def test_what_is_read_only_cannot_be_changed(cache: headrace.Cache) -> None:
+    with pytest.raises(headrace.InvalidArgumentError, match="read-only"):
+        cache.change(b"fixed")
+
+
+def test_a_view_of_a_change_outlives_it(cache: headrace.Cache) -> None:
+    source = np.zeros(100_000)
+    with cache.change(source) as view:
+        view[:] = 3
+    cache.close()
+    assert view.sum() == 300_000
+    with pytest.raises(ValueError, match="read-only"):
+        view[0] = 1
+
+
+def test_a_weak_access_starts_nothing(cache: headrace.Cache) -> None:
+    source = np.ones(1000)
+    assert not cache.access(source, weak=True).cached
+    ready(cache, source)
+    assert cache.access(source, weak=True).cached
+    statistics = cache.statistics
+    assert (statistics.weak_hits, statistics.weak_misses, statistics.misses) == (1, 1, 1)
+
+
+def test_hints_change_what_is_evicted(engine: headrace.Engine) -> None:
+    parts = np.zeros((8, 4096), np.uint8)
+    with headrace.Cache(engine, 4 * 4096, "local") as cache:
+        for index in range(3):
+            ready(cache, parts[index])
+        for index in range(3, 8):
+            cache.access(parts[index], hint="once").wait()
+        assert all(cache.access(parts[index], weak=True).cached for index in range(3))
+        cache.access(parts[0], hint="many")
+        cache.access(parts[1], hint=5)
+
+
+@pytest.mark.parametrize("hint", ["twice", -1, 2**32])
+def test_a_hint_that_is_none_is_refused(cache: headrace.Cache, hint: str | int) -> None:
+    with pytest.raises(headrace.InvalidArgumentError, match="hint"):
+        cache.access(np.ones(10), hint=hint)
+    with pytest.raises(headrace.TypeMismatchError):
+        cache.access(np.ones(10), hint=1.5)  # type: ignore[arg-type]
+
+
+def test_what_is_pinned_is_not_flushed(cache: headrace.Cache) -> None:
+    source = np.ones(1000)
+    assert cache.pin(source) == 0
+    ready(cache, source)
+    assert cache.pin(source) == 1
+    gc.collect()
+    assert cache.flush() == 0
+    assert cache.unpin(source) == 1
+    assert cache.flush() == 1
+
+
+def test_events_tell_what_happened_and_what_was_lost(engine: headrace.Engine) -> None:
+    source = np.ones(1000)
+    with headrace.Cache(engine, "64MiB", "local", events=4) as cache:
+        ready(cache, source)
+        cache.access(source)
+        events, lost = cache.take_events()
+        assert sorted(event.kind for event in events) == ["hit", "miss", "moved"]
+        assert {event.address for event in events} == {source.ctypes.data}
+        assert {event.byte_count for event in events} == {source.nbytes}
+        assert all(event.node is not None for event in events)
+        assert lost == 0
+        for _ in range(10):
+            cache.access(source)
+        events, lost = cache.take_events()
+        assert (len(events), lost) == (4, 6)
+        assert cache.take_events() == ([], 0)
+
+
+def test_without_a_log_there_are_no_events(cache: headrace.Cache) -> None:
+    ready(cache, np.ones(10))
+    assert cache.take_events() == ([], 0)
+
+
+def test_a_cache_may_ask_for_huge_pages(engine: headrace.Engine) -> None:
+    source = np.arange(1 << 20)
+    with headrace.Cache(engine, "64MiB", "local", huge_pages=True) as cache:
+        np.testing.assert_array_equal(ready(cache, source).view(), source)
+
+
+def test_waits_that_block_are_counted(cache: headrace.Cache) -> None:
+    ready(cache, np.ones(10_000_000 // 2))
+    statistics = cache.statistics
+    assert (statistics.waits == 0) == (statistics.waited_ns == 0)

@@ -162,6 +162,28 @@ def test_memory_stays_below_columns_cache_and_200_mb(command: Command) -> None:
     assert results["memory_bytes_peak"] < column_bytes + (4 << 20) + 200_000_000
 
 
+def test_a_capacity_far_below_the_columns_gives_the_right_answer(command: Command) -> None:
+    result = command(
+        *SMALL,
+        "--prefetch",
+        "on",
+        "--json",
+        "--placement",
+        "0",
+        "--capacity",
+        "256KiB",
+        "--chunk-bytes",
+        "32KiB",
+    )
+    assert result.returncode == 0, result.stderr
+    document = json.loads(result.stdout)
+    summary = document["summary"]
+    assert summary["answer"] == summary["answer_duckdb"]
+    assert summary["evictions"] > 0
+    column_bytes = sum(place["bytes"] for place in document["results"]["column_nodes"])
+    assert column_bytes > 6 * (256 << 10)
+
+
 def test_without_comparison_duckdb_is_not_run(command: Command) -> None:
     result = command(*SMALL, "--no-compare", "--json")
     assert result.returncode == 0, result.stderr

@@ -3,9 +3,12 @@
 // nothing, and counts. No lock is held while a policy, the memory source or the engine is called.
 #include "headrace/cache/cache.hpp"
 
-#include <map>
+#include <algorithm>
+#include <array>
+#include <deque>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "entry.hpp"
 #include "headrace/base/check.hpp"
@@ -13,180 +16,478 @@
 #include "headrace/platform/memory.hpp"
 #include "headrace/platform/thread.hpp"
 #include "ledger.hpp"
+#include "placement.hpp"
 #include "shelf.hpp"
 
 namespace headrace::cache {
 
-using detail::Entries;
+using detail::Batch;
+using detail::Changes;
 using detail::EntryState;
 using detail::Ledger;
 using detail::Phase;
+using detail::Place;
+using detail::Placements;
+using detail::Reader;
+using detail::Region;
 using detail::Shelf;
+using detail::Slot;
+using detail::Tally;
 
 namespace {
 
 /// `policy`, except that what it throws is counted and chooses nobody, which fails the move.
-engine::MoverPolicy guarded(engine::MoverPolicy policy, std::shared_ptr<Ledger> ledger) {
+engine::MoverPolicy guarded(engine::MoverPolicy policy, Ledger& ledger) {
   if (!policy) return {};
-  return [policy = std::move(policy), ledger = std::move(ledger)](
-             const engine::MoveContext& context, engine::MoverChoice& choice) {
+  return [policy = std::move(policy), &ledger](const engine::MoveContext& context,
+                                               engine::MoverChoice& choice) {
     try {
       policy(context, choice);
     } catch (...) {
-      ledger->policy_errors.add(1);
+      ledger.tallies.of(Reader::mine().index()).policy_errors.add_one_alone();
       choice = engine::MoverChoice();
     }
   };
 }
 
-/// As placement::fastest, which is asked once per node now instead of at every access.
-PlacementPolicy fastest_of(const topo::Machine& machine) {
-  std::map<NodeId, std::optional<NodeId>> targets;
-  for (const topo::Node& node : machine.nodes) {
-    targets.emplace(node.id, placement::fastest({machine, node.id, {}}));
-  }
-  return [targets = std::move(targets)](const PlacementContext& context) -> std::optional<NodeId> {
-    return context.caller_node.has_value() ? targets.at(*context.caller_node) : std::nullopt;
-  };
+void check_address(std::span<const std::byte> source) {
+  HEADRACE_CHECK(source.data() != nullptr || source.empty(),
+                 "a region that is not empty has an address", source.size());
 }
+
+/// No region is longer: addresses have 57 bits at most.
+constexpr std::uint64_t kRegionBytesMax = std::uint64_t{1} << 57U;
+
+/// Several, for movers that are several; not all, because jobs are large.
+constexpr std::size_t kWriteBacksAtOnce = 16;
 
 }  // namespace
 
-/// Threading: shared. The machine, the policies and the map of shelves are constant.
+/// Threading: shared. The machine, the policies and the list of shelves are constant.
 class Cache::State {
  public:
   State(const topo::Machine& machine, engine::Engine& engine, CacheOptions options)
-      : machine_(machine), engine_(engine), ledger_(std::make_shared<Ledger>()) {
-    placement_ = options.placement ? std::move(options.placement) : fastest_of(machine_);
-    mover_ = guarded(std::move(options.mover), ledger_);
+      : machine_(machine),
+        engine_(engine),
+        check_sources_(options.check_sources),
+        ledger_(new Ledger) {
+    mover_ = guarded(std::move(options.mover), *ledger_);
+    ledger_->observer = std::move(options.observer);
     ledger_->memory = options.memory ? std::move(options.memory) : operating_system_pages();
+    ledger_->granule_bytes = platform::page_bytes();
+    std::vector<NodeId> nodes;
     for (const topo::Node& node : machine_.nodes) {
-      const auto [room, fresh] =
-          ledger_->rooms.try_emplace(node.id, options.capacity_per_node.count());
-      if (fresh) shelves_.try_emplace(node.id, room->second);
+      if (std::find(nodes.begin(), nodes.end(), node.id) != nodes.end()) continue;
+      ledger_->rooms.emplace_back(options.capacity_per_node.count());
+      ledger_->nodes.push_back(node.id);
+      const auto number = static_cast<std::uint16_t>(nodes.size());
+      shelves_.push_back(
+          std::make_unique<Shelf>(*ledger_, number, Reader::registry(), options.eviction));
+      nodes.push_back(node.id);
     }
+    placements_.emplace(machine_, std::move(options.placement), std::move(nodes));
   }
 
-  [[nodiscard]] Entry access(std::span<const std::byte> source);
+  [[nodiscard]] Entry access(std::span<const std::byte> source, Hint hint);
+  [[nodiscard]] Entry access_weak(std::span<const std::byte> source, Hint hint);
+  std::size_t pin(std::span<const std::byte> source, bool pinned);
+  [[nodiscard]] Result<Change> change(std::span<std::byte> source, Hint hint);
+  Result<Bytes> write_back(const Region& region);
+  std::size_t flush(std::optional<NodeId> node);
+  /// What becomes of bytes that were changed in an entry that is dropped.
+  enum class Changed : std::uint8_t { written_back, lost };
+  /// What becomes of moves that somebody holds; those that nobody holds are stopped in any case.
+  enum class Moves : std::uint8_t { left_alone, stopped };
   /// Drops what `choose` takes from the shelves of `node`, or of all. Returns how many.
   template <typename Choose>
-  std::size_t drop(std::optional<NodeId> node, Choose choose);
+  std::size_t drop(std::optional<NodeId> node, Changed changed, Moves moves, Choose choose);
   [[nodiscard]] const Ledger& ledger() const { return *ledger_; }
 
  private:
-  [[nodiscard]] std::optional<NodeId> place(std::span<const std::byte> source);
-  [[nodiscard]] bool start_move(NodeId node, Shelf& shelf, EntryState& state);
-  [[nodiscard]] bool make_room(Shelf& shelf, std::uint64_t byte_count);
+  struct LetGo {
+    void operator()(Ledger* ledger) const { ledger->let_go(); }
+  };
+
+  [[nodiscard]] Entry leave_at_source(std::span<const std::byte> source, std::uint32_t place,
+                                      Tally& tally);
+  [[nodiscard]] Entry access_absent(std::span<const std::byte> source, Hint hint, Shelf& shelf,
+                                    Reader& reader, Tally& tally);
+  [[nodiscard]] bool start_move(Shelf& shelf, EntryState& state);
+  [[nodiscard]] bool make_room(Shelf& shelf, std::uint64_t byte_count, std::uint32_t newcomer);
+  [[nodiscard]] bool evict(Shelf& shelf, std::uint64_t byte_count, std::uint32_t newcomer);
+  [[nodiscard]] bool is_on(std::uint32_t number, std::optional<NodeId> node) const;
+  /// Writes back what is changed in `region`. False if some of it is being changed.
+  [[nodiscard]] bool clear_way(const Region& region);
+  void write_back_by_engine(std::span<const Changes::Range> claimed);
+  /// Of the entry that a handle of this cache is on.
+  [[nodiscard]] std::uint32_t number_of(const Entry& entry) const;
+  /// Ends what nobody holds; the rest ends with its last handle.
+  void end(Batch& gone, std::optional<EventKind> kind);
 
   const topo::Machine machine_;
   engine::Engine& engine_;
-  PlacementPolicy placement_;
+  std::optional<Placements> placements_;
   engine::MoverPolicy mover_;  ///< Empty: the engine's.
-  const std::shared_ptr<Ledger> ledger_;
-  std::map<NodeId, Shelf> shelves_;
+  const bool check_sources_;
+  const std::unique_ptr<Ledger, LetGo> ledger_;
+  /// By number.
+  std::vector<std::unique_ptr<Shelf>> shelves_;
   /// Held from taking entries off the shelves until their moves have ended: who drops after another
   /// returns only when what the other one took off is no longer moved either. Not taken by
   /// access().
   Mutex dropping_;
 };
 
-Entry Cache::State::access(std::span<const std::byte> source) {
-  HEADRACE_CHECK(source.data() != nullptr || source.empty(),
-                 "a region that is not empty has an address", source.size());
-  const std::optional<NodeId> node = place(source);
-  if (!node.has_value()) {
-    ledger_->not_placed.add(1);
-    return Entry(new EntryState(source, ledger_));
+Entry Cache::State::access(std::span<const std::byte> source, Hint hint) {
+  check_address(source);
+  Reader& reader = Reader::mine();
+  Tally& tally = ledger_->tallies.of(reader.index());
+  if (source.empty()) [[unlikely]]
+    return leave_at_source(source, Place::kNowhere, tally);
+  const std::uint32_t place = placements_->of(source);
+  if (place >= Place::kError) return leave_at_source(source, place, tally);
+  Shelf& shelf = *shelves_[place];
+  if (Slot* const slot = shelf.find(reader, Region::of(source), hint); slot != nullptr) [[likely]] {
+    tally.hits.add_one_alone();
+    ledger_->tell(EventKind::hit, source, shelf.node());
+    return {source, slot, ledger_.get()};
   }
-  Shelf& shelf = shelves_.at(*node);
-  if (std::optional<Entry> present = shelf.find(source); present.has_value()) {
-    ledger_->hits.add(1);
-    return *std::move(present);
+  return access_absent(source, hint, shelf, reader, tally);
+}
+
+Entry Cache::State::access_weak(std::span<const std::byte> source, Hint hint) {
+  check_address(source);
+  Reader& reader = Reader::mine();
+  Tally& tally = ledger_->tallies.of(reader.index());
+  const std::uint32_t place = source.empty() ? Place::kNowhere : placements_->of(source);
+  if (place == Place::kError) tally.policy_errors.add_one_alone();
+  Slot* slot = nullptr;
+  if (place < Place::kError) slot = shelves_[place]->find(reader, Region::of(source), hint);
+  if (slot == nullptr) {
+    tally.weak_misses.add_one_alone();
+    ledger_->tell(EventKind::weak_miss, source, std::nullopt);
+    return {source, nullptr, nullptr};
   }
-  Entry entry(new EntryState(source, ledger_));
-  Entries dropped;
-  if (std::optional<Entry> present = shelf.insert(entry, dropped); present.has_value()) {
-    // Another thread was faster. Ours is still idle, so it can go at once.
-    ledger_->duplicates.add(1);
-    ledger_->hits.add(1);
-    return *std::move(present);
+  tally.weak_hits.add_one_alone();
+  ledger_->tell(EventKind::weak_hit, source, shelves_[place]->node());
+  return {source, slot, ledger_.get()};
+}
+
+Entry Cache::State::access_absent(std::span<const std::byte> source, Hint hint, Shelf& shelf,
+                                  Reader& reader, Tally& tally) {
+  const Region region = Region::of(source);
+  if (region.byte_count > kRegionBytesMax || region.last() < region.address) {
+    tally.refused.add_one_alone();
+    ledger_->tell(EventKind::refused, source, std::nullopt);
+    return {source, nullptr, nullptr};
+  }
+  const std::uint32_t number = ledger_->pool.take();
+  EntryState& state = ledger_->pool[number];
+  Slot* const own = &shelf.prepare(reader, number, region);
+  Batch gone;
+  Slot* present = nullptr;
+  try {
+    present = shelf.insert(reader, number, hint, gone);
+  } catch (...) {
+    static_cast<void>(detail::vacate(*own));
+    ledger_->pool.give_back(number);
+    throw;
+  }
+  // What made way has ended: its room is free before room is asked for.
+  end(gone, EventKind::dropped);
+  if (present != nullptr) {
+    // Another thread was faster. Nobody can find ours, so it can go at once.
+    static_cast<void>(detail::vacate(*own));
+    ledger_->pool.give_back(number);
+    tally.duplicates.add_one_alone();
+    tally.hits.add_one_alone();
+    ledger_->tell(EventKind::hit, source, shelf.node());
+    return {source, present, ledger_.get()};
   }
   // From here on others may find the entry and wait for it: whatever happens, its phase must end.
+  Entry entry(source, own, ledger_.get());
   bool started = false;
-  // What made way has ended: its room is free before room is asked for.
-  dropped.clear();
   try {
-    started = start_move(*node, shelf, *entry.state_);
+    // Now that the entry can be found: whoever begins a change from here on drops it.
+    started = clear_way(region) && start_move(shelf, state);
   } catch (...) {
     // Want of memory, or a memory source or policy of the engine that throws.
     started = false;
   }
   if (started) {
-    ledger_->misses.add(1);
-    entry.state_->announce_submission();
+    tally.misses.add_one_alone();
+    ledger_->tell(EventKind::miss, source, shelf.node());
   } else {
-    ledger_->refused.add(1);
-    entry.state_->free_copy();
-    shelf.erase(entry, dropped);
-    entry.state_->end(Phase::left);
+    tally.refused.add_one_alone();
+    ledger_->tell(EventKind::refused, source, std::nullopt);
+    ledger_->free_copy(state);
+    shelf.erase(number, gone);
+    state.progress.end(Phase::left);
+    end(gone, std::nullopt);  // It never was one.
   }
   return entry;
 }
 
-std::optional<NodeId> Cache::State::place(std::span<const std::byte> source) {
-  if (source.empty()) return std::nullopt;
-  std::optional<NodeId> caller = platform::current_node();
-  if (caller.has_value() && machine_.node(*caller) == nullptr) caller = std::nullopt;
-  std::optional<NodeId> chosen;
-  bool failed = false;
-  try {
-    chosen = placement_({machine_, caller, source});
-    failed = chosen.has_value() && !shelves_.contains(*chosen);
-  } catch (...) {
-    failed = true;
+std::uint32_t Cache::State::number_of(const Entry& entry) const {
+  return ledger_->pool.number_of(static_cast<const EntryState*>(entry.slot_->tenancy()));
+}
+
+Entry Cache::State::leave_at_source(std::span<const std::byte> source, std::uint32_t place,
+                                    Tally& tally) {
+  if (place == Place::kError) tally.policy_errors.add_one_alone();
+  tally.not_placed.add_one_alone();
+  ledger_->tell(EventKind::not_placed, source, std::nullopt);
+  return {source, nullptr, nullptr};
+}
+
+bool Cache::State::start_move(Shelf& shelf, EntryState& state) {
+  const Region region = state.region();
+  if (check_sources_ && !platform::is_mapped({state.source(), region.byte_count})) {
+    ledger_->bad_sources.add(1);
+    return false;
   }
-  if (!failed) return chosen;
-  ledger_->policy_errors.add(1);
-  return std::nullopt;
-}
-
-bool Cache::State::start_move(NodeId node, Shelf& shelf, EntryState& state) {
-  const std::uint64_t byte_count = detail::footprint_bytes(state.source.size());
-  if (!make_room(shelf, byte_count)) return false;
-  if (!state.allocate_copy(node, shelf.room())) return false;
+  const std::uint64_t byte_count =
+      detail::footprint_bytes(region.byte_count, ledger_->granule_bytes);
+  const std::uint32_t number = ledger_->pool.number_of(&state);
+  for (;;) {
+    if (!make_room(shelf, byte_count, number)) return false;
+    const Ledger::Allocation allocation = ledger_->allocate_copy(state);
+    if (allocation == Ledger::Allocation::done) break;
+    // The capacity may be more than the node can give: then it is as full as it will be.
+    if (allocation == Ledger::Allocation::failed) return false;
+    if (!evict(shelf, byte_count, number)) return false;
+  }
   engine::SubmitOptions options;
-  options.source_node = platform::node_of_address(state.source.data());
-  options.target_node = node;
+  // On a machine of one node there is no need to ask the kernel.
+  options.source_node = shelves_.size() == 1 ? std::optional(shelf.node())
+                                             : platform::node_of_address(state.source());
+  options.target_node = shelf.node();
   options.policy = mover_ ? &mover_ : nullptr;
-  options.callback = &EntryState::move_ended;
-  options.callback_context = &state;
-  const engine::CopyPlan plan{state.copy.first(state.source.size()), state.source};
-  return engine_.submit_copy(state.job, plan, options) == engine::Submit::accepted;
+  const engine::CopyPlan plan{{state.copy, region.byte_count}, {state.source(), region.byte_count}};
+  return ledger_->movements.start(state, engine_, plan, options);
 }
 
-bool Cache::State::make_room(Shelf& shelf, std::uint64_t byte_count) {
+bool Cache::State::make_room(Shelf& shelf, std::uint64_t byte_count, std::uint32_t newcomer) {
   if (byte_count > shelf.room().capacity_bytes()) return false;
   // Another thread may take the room that an eviction made; then somebody got on, and we try again.
   while (!shelf.room().try_reserve(byte_count)) {
-    Entries dropped;
-    if (!shelf.evict(byte_count, dropped)) return false;
-    ledger_->evictions.add(dropped.size());
+    const std::uint64_t free_bytes = shelf.room().bytes_free();
+    if (free_bytes < byte_count && !evict(shelf, byte_count - free_bytes, newcomer)) return false;
   }
   return true;
 }
 
+bool Cache::State::evict(Shelf& shelf, std::uint64_t byte_count, std::uint32_t newcomer) {
+  Batch gone;
+  if (!shelf.evict(byte_count, newcomer, gone)) {
+    // Changed entries go last, because that costs another copy. On this thread: the mover might
+    // need it.
+    const auto claimed =
+        ledger_->changes.claim([&](std::uint32_t number) { return is_on(number, shelf.node()); });
+    if (claimed.empty()) return false;
+    ledger_->write_back(claimed);
+    if (!shelf.evict(byte_count, newcomer, gone)) return false;
+  }
+  ledger_->evictions.add(gone.count);
+  end(gone, EventKind::evicted);
+  return true;
+}
+
+bool Cache::State::is_on(std::uint32_t number, std::optional<NodeId> node) const {
+  if (number == 0) return false;
+  return !node.has_value() || ledger_->nodes[ledger_->pool[number].shelf_number()] == *node;
+}
+
+bool Cache::State::clear_way(const Region& region) {
+  if (!ledger_->changes.any()) return true;
+  std::vector<Changes::Range> claimed;
+  if (!ledger_->changes.claim_overlapping(region, claimed)) return false;
+  ledger_->write_back(claimed);
+  return true;
+}
+
+Result<Change> Cache::State::change(std::span<std::byte> source, Hint hint) {
+  if (source.empty()) return Change(source, access(source, hint));
+  const Region region = Region::of(source);
+  if (region.byte_count > kRegionBytesMax || region.last() < region.address) {
+    return fail(Code::invalid_argument, "change a region", "no region is that long",
+                "pass the length in bytes");
+  }
+  for (;;) {
+    Entry entry = access(source, hint);
+    entry.wait();
+    const std::uint32_t number = entry.cached() ? number_of(entry) : 0;
+    Changes::Range range;
+    switch (ledger_->changes.begin(region, number, range)) {
+      case Changes::Begin::busy:
+        return fail(Code::capacity_exceeded, "change a region",
+                    "another change of some of its bytes is alive", "end that one first");
+      case Changes::Begin::elsewhere:
+        static_cast<void>(clear_way(region));
+        continue;
+      case Changes::Begin::done:
+        break;
+    }
+    if (number != 0 && !shelves_[ledger_->pool[number].shelf_number()]->is_listed(number)) {
+      if (ledger_->changes.abandon(range)) ledger_->write_back({&range, 1});
+      continue;
+    }
+    // From here on nobody can find what will be old: accesses see the change before they move.
+    // Nor does a mover read what is about to be written.
+    drop(std::nullopt, Changed::written_back, Moves::stopped,
+         [&](Shelf& shelf, Batch& gone) { shelf.drop_overlapping(range.region, gone, number); });
+    std::byte* const bytes =
+        number == 0 ? source.data() : const_cast<std::byte*>(entry.data().data());
+    Change change({bytes, source.size()}, std::move(entry));
+    ledger_->keep(1);
+    change.ledger_ = ledger_.get();
+    change.ticket_ = range.ticket;
+    change.range_address_ = range.region.address;
+    change.range_byte_count_ = range.region.byte_count;
+    change.number_ = number;
+    return change;
+  }
+}
+
+Result<Bytes> Cache::State::write_back(const Region& region) {
+  std::uint64_t byte_count = 0;
+  const auto claimed = ledger_->changes.claim([&](std::uint32_t number) {
+    return number != 0 && ledger_->pool[number].region().overlaps(region);
+  });
+  for (const Changes::Range& range : claimed) byte_count += range.region.byte_count;
+  write_back_by_engine(claimed);
+  if (ledger_->changes.is_changing(region)) {
+    return fail(Code::capacity_exceeded, "write changed bytes back",
+                "some of them are being changed", "end that change, and ask again");
+  }
+  return Bytes(byte_count);
+}
+
+void Cache::State::write_back_by_engine(std::span<const Changes::Range> claimed) {
+  std::array<engine::Job, kWriteBacksAtOnce> jobs;
+  std::array<bool, kWriteBacksAtOnce> taken{};
+  for (std::size_t first = 0; first < claimed.size(); first += jobs.size()) {
+    const auto some = claimed.subspan(first, std::min(jobs.size(), claimed.size() - first));
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      engine::SubmitOptions options;
+      options.source_node = ledger_->nodes[ledger_->pool[some[i].entry].shelf_number()];
+      options.policy = mover_ ? &mover_ : nullptr;
+      try {
+        taken[i] = engine_.submit_copy(jobs[i], ledger_->way_back(some[i]), options) ==
+                   engine::Submit::accepted;
+      } catch (...) {
+        taken[i] = false;
+      }
+    }
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      if (taken[i] && jobs[i].wait().state == engine::JobState::done) {
+        ledger_->settle(some[i]);
+      } else {
+        ledger_->write_back({&some[i], 1});
+      }
+    }
+  }
+}
+
+std::size_t Cache::State::flush(std::optional<NodeId> node) {
+  write_back_by_engine(
+      ledger_->changes.claim([&](std::uint32_t number) { return is_on(number, node); }));
+  return drop(node, Changed::written_back, Moves::left_alone,
+              [](Shelf& shelf, Batch& gone) { shelf.drop_unheld(gone); });
+}
+
+void Cache::State::end(Batch& gone, std::optional<EventKind> kind) {
+  if (gone.count == 0) return;
+  ledger_->keep(gone.count);
+  while (const std::uint32_t number = gone.pop(ledger_->pool)) {
+    EntryState& state = ledger_->pool[number];
+    if (kind.has_value()) ledger_->tell(*kind, state);
+    if (detail::leave_to_holders(state)) ledger_->end_held(state);
+  }
+}
+
+std::size_t Cache::State::pin(std::span<const std::byte> source, bool pinned) {
+  if (source.empty()) return 0;
+  std::size_t count = 0;
+  for (const std::unique_ptr<Shelf>& shelf : shelves_) {
+    count += shelf->pin(Region::of(source), pinned);
+  }
+  return count;
+}
+
 template <typename Choose>
-std::size_t Cache::State::drop(std::optional<NodeId> node, Choose choose) {
+std::size_t Cache::State::drop(std::optional<NodeId> node, Changed changed, Moves moves,
+                               Choose choose) {
   const Lock lock(dropping_);
-  Entries dropped;
-  for (auto& [id, shelf] : shelves_) {
-    if (!node.has_value() || id == *node) choose(shelf, dropped);
+  Batch gone;
+  for (const std::unique_ptr<Shelf>& shelf : shelves_) {
+    if (!node.has_value() || shelf->node() == *node) choose(*shelf, gone);
   }
+  const std::size_t count = gone.count;
   // All are asked to stop before the first is waited for.
-  for (const Entry& entry : dropped) {
-    if (entry.state_->sole()) entry.state_->stop();
+  for (std::uint32_t number = gone.first; number != 0; number = ledger_->pool[number].older) {
+    EntryState& state = ledger_->pool[number];
+    // relaxed: who acts on it ends the entry, and the decrement that does acquires.
+    const bool sole = state.holder_count.load_relaxed() == 1;
+    if ((sole || moves == Moves::stopped) && !ended(state.progress.now())) {
+      ledger_->movements.stop(state);
+    }
   }
-  return dropped.size();
+  for (std::uint32_t number = gone.first; number != 0; number = ledger_->pool[number].older) {
+    EntryState& state = ledger_->pool[number];
+    // The submitter, who may be another thread, does not wait for anything that we have.
+    if (moves == Moves::stopped) ledger_->wait_blocked(state);
+    if (!state.is_changed()) continue;
+    if (changed == Changed::lost) {
+      ledger_->changes.discard(number);
+    } else {
+      ledger_->write_back(ledger_->changes.claim_all(number));
+    }
+  }
+  end(gone, EventKind::dropped);
+  return count;
+}
+
+std::string_view name(Eviction eviction) {
+  switch (eviction) {
+    case Eviction::fifo:
+      return "fifo";
+    case Eviction::clock:
+      return "clock";
+    case Eviction::lru:
+      return "lru";
+    case Eviction::s3_fifo:
+      return "s3_fifo";
+  }
+  return "unknown";
+}
+
+std::string_view name(EventKind kind) {
+  switch (kind) {
+    case EventKind::hit:
+      return "hit";
+    case EventKind::miss:
+      return "miss";
+    case EventKind::not_placed:
+      return "not_placed";
+    case EventKind::refused:
+      return "refused";
+    case EventKind::weak_hit:
+      return "weak_hit";
+    case EventKind::weak_miss:
+      return "weak_miss";
+    case EventKind::moved:
+      return "moved";
+    case EventKind::move_failed:
+      return "move_failed";
+    case EventKind::evicted:
+      return "evicted";
+    case EventKind::dropped:
+      return "dropped";
+    case EventKind::written_back:
+      return "written_back";
+  }
+  return "unknown";
 }
 
 Result<std::unique_ptr<Cache>> Cache::make(const topo::Machine& machine, engine::Engine& engine,
@@ -205,38 +506,72 @@ Cache::~Cache() {
   clear();
 }
 
-Entry Cache::access(std::span<const std::byte> source) {
-  return state_->access(source);
+Entry Cache::access(std::span<const std::byte> source, Hint hint) {
+  return state_->access(source, hint);
+}
+
+Entry Cache::access_weak(std::span<const std::byte> source, Hint hint) {
+  return state_->access_weak(source, hint);
+}
+
+std::size_t Cache::pin(std::span<const std::byte> source) {
+  return state_->pin(source, true);
+}
+
+std::size_t Cache::unpin(std::span<const std::byte> source) {
+  return state_->pin(source, false);
 }
 
 std::size_t Cache::flush(std::optional<NodeId> node) {
-  return state_->drop(node, [](Shelf& shelf, Entries& dropped) { shelf.drop_unheld(dropped); });
+  return state_->flush(node);
 }
 
 std::size_t Cache::invalidate(std::span<const std::byte> source) {
-  return state_->drop(std::nullopt, [source](Shelf& shelf, Entries& dropped) {
-    shelf.drop_overlapping(source, dropped);
-  });
+  if (source.empty()) return 0;
+  Region region = Region::of(source);
+  // A length beyond the end of the address space reaches its end.
+  if (region.last() < region.address) region.byte_count = 0 - region.address;
+  return state_->drop(std::nullopt, State::Changed::lost, State::Moves::left_alone,
+                      [&](Shelf& shelf, Batch& gone) { shelf.drop_overlapping(region, gone); });
 }
 
 std::size_t Cache::clear() {
-  return state_->drop(std::nullopt,
-                      [](Shelf& shelf, Entries& dropped) { shelf.drop_all(dropped); });
+  return state_->drop(std::nullopt, State::Changed::written_back, State::Moves::left_alone,
+                      [](Shelf& shelf, Batch& gone) { shelf.drop_all(gone); });
+}
+
+Result<Change> Cache::change(std::span<std::byte> source, Hint hint) {
+  return state_->change(source, hint);
+}
+
+Result<Bytes> Cache::write_back(const Entry& entry) {
+  return entry.source_.empty() ? Bytes(0) : state_->write_back(Region::of(entry.source_));
+}
+
+Result<Bytes> Cache::write_back() {
+  return state_->write_back({0, ~std::uint64_t{0}});
 }
 
 CacheStatistics Cache::statistics() const {
   const Ledger& ledger = state_->ledger();
   CacheStatistics totals;
-  totals.hits = ledger.hits.value();
-  totals.duplicates = ledger.duplicates.value();
-  totals.misses = ledger.misses.value();
-  totals.not_placed = ledger.not_placed.value();
-  totals.refused = ledger.refused.value();
+  totals.hits = ledger.tallies.total(&Tally::hits);
+  totals.duplicates = ledger.tallies.total(&Tally::duplicates);
+  totals.misses = ledger.tallies.total(&Tally::misses);
+  totals.not_placed = ledger.tallies.total(&Tally::not_placed);
+  totals.refused = ledger.tallies.total(&Tally::refused);
+  totals.weak_hits = ledger.tallies.total(&Tally::weak_hits);
+  totals.weak_misses = ledger.tallies.total(&Tally::weak_misses);
+  totals.policy_errors = ledger.tallies.total(&Tally::policy_errors);
   totals.moves_failed = ledger.moves_failed.value();
-  totals.policy_errors = ledger.policy_errors.value();
   totals.evictions = ledger.evictions.value();
   totals.bytes_moved = ledger.bytes_moved.value();
-  for (const auto& [id, room] : ledger.rooms) totals.bytes_cached += room.bytes_used();
+  totals.bad_sources = ledger.bad_sources.value();
+  totals.write_backs = ledger.write_backs.value();
+  totals.bytes_written_back = ledger.bytes_written_back.value();
+  totals.waits = ledger.waits.value();
+  totals.waited_ns = ledger.waited_ns.value();
+  for (const detail::Room& room : ledger.rooms) totals.bytes_cached += room.bytes_used();
   return totals;
 }
 

@@ -5,49 +5,38 @@
 #include <utility>
 
 #include "headrace/base/check.hpp"
+#include "headrace/base/clock.hpp"
 #include "headrace/cache/cache.hpp"
-#include "headrace/platform/memory.hpp"
+#include "headrace/copy/copy.hpp"
+#include "ledger.hpp"
 
 namespace headrace::cache {
 namespace detail {
 
-std::uint64_t footprint_bytes(std::size_t byte_count) {
-  const std::uint64_t mask = platform::page_bytes() - 1;
+std::uint64_t footprint_bytes(std::size_t byte_count, std::size_t granule_bytes) {
+  const std::uint64_t mask = granule_bytes - 1;
   constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
   // A length that no region can have must not wrap around to a small one.
   return byte_count > kMax - mask ? kMax : (std::uint64_t{byte_count} + mask) & ~mask;
 }
 
-EntryState::~EntryState() {
-  stop();
-  wait();
-  // The phase ends inside the job's callback, the job itself only after it.
-  if (job.state() != engine::JobState::idle) job.wait();
-  free_copy();
+void Ledger::wait(EntryState& entry) {
+  if (ended(entry.progress.now())) return;
+  const auto start = steady_clock().now();
+  wait_blocked(entry);
+  waits.add(1);
+  waited_ns.add(static_cast<std::uint64_t>((steady_clock().now() - start).count()));
 }
 
-Phase EntryState::current_phase() const {
-  // edge: entry-submitted (acquire)
-  // edge: entry-ended (acquire)
-  return phase.load_acquire();
-}
-
-bool EntryState::sole() const {
-  // relaxed: who acts on it destroys the entry, and the destroying decrement acquires.
-  return references.load_relaxed() == 1;
-}
-
-void EntryState::wait() {
+void Ledger::wait_blocked(EntryState& entry) {
   for (;;) {
-    switch (current_phase()) {
+    switch (entry.progress.now()) {
       case Phase::pending:
-        // edge: entry-submitted (acquire)
-        // edge: entry-ended (acquire)
-        phase.wait_acquire(Phase::pending);
+        entry.progress.await_submission();
         break;
       case Phase::moving:
         // The job's callback ends the phase before its waiters return.
-        job.wait();
+        movements.wait(entry);
         break;
       case Phase::idle:
       case Phase::copied:
@@ -57,110 +46,163 @@ void EntryState::wait() {
   }
 }
 
-void EntryState::stop() {
-  if (current_phase() == Phase::moving) job.stop();
-}
-
-void EntryState::expect_submission() {
-  // relaxed: the shelf's mutex publishes the entry.
-  phase.store_relaxed(Phase::pending);
-}
-
-void EntryState::announce_submission() {
-  Phase expected = Phase::pending;
-  // edge: entry-submitted (acq_rel)
-  if (phase.compare_exchange_acq_rel(expected, Phase::moving)) phase.notify_all();
-}
-
-void EntryState::end(Phase last) {
-  // edge: entry-ended (release)
-  phase.store_release(last);
-  phase.notify_all();
-}
-
-void EntryState::move_ended(void* context, const engine::Completion& completion) noexcept {
-  EntryState& state = *static_cast<EntryState*>(context);
-  const bool done = completion.state == engine::JobState::done;
-  // Counted first, so that who has waited finds it counted.
-  if (done) {
-    state.ledger->bytes_moved.add(state.source.size());
-  } else {
-    state.ledger->moves_failed.add(1);
+void Ledger::tell_observer(const Event& event) noexcept {
+  try {
+    observer(event);
+  } catch (...) {
+    tallies.of(Reader::mine().index()).policy_errors.add_one_alone();
   }
-  state.end(done ? Phase::copied : Phase::left);
 }
 
-bool EntryState::allocate_copy(NodeId on_node, Room& reserved) {
-  room = &reserved;
-  node = on_node;
-  const std::size_t byte_count = footprint_bytes(source.size());
-  const Result<std::span<std::byte>> memory = ledger->memory->allocate(byte_count, on_node);
-  if (!memory.has_value()) return false;
-  HEADRACE_CHECK(memory->size() >= byte_count, "a memory source gives at least what was asked for",
-                 memory->size(), byte_count);
-  copy = *memory;
-  return true;
+Ledger::Allocation Ledger::allocate_copy(EntryState& entry) {
+  const std::uint64_t byte_count = footprint_bytes(entry.region().byte_count, granule_bytes);
+  Room& room = rooms[entry.shelf_number()];
+  try {
+    const Result<std::span<std::byte>> given =
+        memory->allocate(byte_count, nodes[entry.shelf_number()]);
+    if (given.has_value()) {
+      HEADRACE_CHECK(given->size() >= byte_count,
+                     "a memory source gives at least what was asked for", given->size(),
+                     byte_count);
+      entry.copy = given->data();
+      return Allocation::done;
+    }
+    room.release(byte_count);
+    return given.error().code == Code::out_of_memory ? Allocation::node_is_full
+                                                     : Allocation::failed;
+  } catch (...) {
+    room.release(byte_count);
+    throw;
+  }
 }
 
-void EntryState::free_copy() noexcept {
-  if (!copy.empty()) ledger->memory->free(copy);
-  if (room != nullptr) room->release(footprint_bytes(source.size()));
-  copy = {};
-  room = nullptr;
+void Ledger::free_copy(EntryState& entry) noexcept {
+  if (entry.copy == nullptr) return;
+  const std::uint64_t byte_count = footprint_bytes(entry.region().byte_count, granule_bytes);
+  memory->free({std::exchange(entry.copy, nullptr), byte_count});
+  rooms[entry.shelf_number()].release(byte_count);
+}
+
+engine::CopyPlan Ledger::way_back(const Changes::Range& range) const {
+  const EntryState& entry = pool[range.entry];
+  const std::uint64_t first = range.region.address - entry.region().address;
+  // Whoever began the change has shown that the source may be written.
+  auto* const source = reinterpret_cast<std::byte*>(range.region.address);
+  return {{source, range.region.byte_count}, {entry.copy + first, range.region.byte_count}};
+}
+
+void Ledger::write_back(std::span<const Changes::Range> claimed) {
+  for (const Changes::Range& range : claimed) {
+    const engine::CopyPlan plan = way_back(range);
+    copy::copy_bytes(plan.target, plan.source);
+    settle(range);
+  }
+}
+
+void Ledger::settle(const Changes::Range& range) {
+  write_backs.add(1);
+  bytes_written_back.add(range.region.byte_count);
+  tell(EventKind::written_back,
+       {reinterpret_cast<const std::byte*>(range.region.address), range.region.byte_count},
+       nodes[pool[range.entry].shelf_number()]);
+  changes.settle(range);
+}
+
+void Ledger::end(EntryState& entry) noexcept {
+  // The phase ends inside the job's callback, the job itself only after it.
+  movements.finish(entry);
+  free_copy(entry);
+  entry.standing.store_relaxed(Standing::absent);  // relaxed: whoever sees it has no entry.
+  pool.give_back(pool.number_of(&entry));
+}
+
+void Ledger::end_held(EntryState& entry) noexcept {
+  end(entry);
+  let_go();
 }
 
 }  // namespace detail
 
+using detail::EntryState;
 using detail::Phase;
 
-Entry::Entry(detail::EntryState* state) : state_(state) {}
+namespace {
 
-Entry::Entry(const Entry& other) : state_(other.state_) {
-  // relaxed: `other` keeps the state alive meanwhile, and nothing is published.
-  state_->references.fetch_add_relaxed(1);
+EntryState& state_of(const detail::Slot& slot) {
+  return static_cast<EntryState&>(*slot.tenancy());
 }
 
-Entry::Entry(Entry&& other) noexcept : state_(std::exchange(other.state_, nullptr)) {}
+}  // namespace
+
+Entry::Entry(std::span<const std::byte> source, detail::Slot* slot, detail::Ledger* ledger)
+    : source_(source), slot_(slot), ledger_(ledger) {}
+
+Entry::Entry(const Entry& other)
+    : source_(other.source_), slot_(other.slot_), ledger_(other.ledger_) {
+  if (slot_ != nullptr) detail::share(*slot_);
+}
+
+Entry::Entry(Entry&& other) noexcept
+    : source_(other.source_), slot_(std::exchange(other.slot_, nullptr)), ledger_(other.ledger_) {}
 
 Entry& Entry::operator=(const Entry& other) {
   Entry copy(other);
-  std::swap(state_, copy.state_);
+  swap(copy);
   return *this;
 }
 
 Entry& Entry::operator=(Entry&& other) noexcept {
   Entry moved(std::move(other));
-  std::swap(state_, moved.state_);
+  swap(moved);
   return *this;
 }
 
 Entry::~Entry() {
-  if (state_ == nullptr) return;
-  // edge: entry-released (acq_rel)
-  if (state_->references.fetch_sub_acq_rel(1) == 1) delete state_;
+  if (slot_ == nullptr) return;
+  detail::Tenancy* const last = detail::give_back(*slot_);
+  if (last != nullptr) ledger_->end_held(static_cast<EntryState&>(*last));
+}
+
+void Entry::swap(Entry& other) noexcept {
+  std::swap(source_, other.source_);
+  std::swap(slot_, other.slot_);
+  std::swap(ledger_, other.ledger_);
 }
 
 void Entry::wait() const {
-  state_->wait();
+  if (slot_ != nullptr) ledger_->wait(state_of(*slot_));
 }
 
 bool Entry::try_wait() const {
+  if (slot_ == nullptr) return true;
+  EntryState& state = state_of(*slot_);
   // Some movers advance only when they are polled.
-  if (state_->current_phase() == Phase::moving) static_cast<void>(state_->job.poll());
-  return ended(state_->current_phase());
+  if (state.progress.now() == Phase::moving) ledger_->movements.poll(state);
+  return ended(state.progress.now());
+}
+
+std::span<const std::byte> Entry::wait_weak() const {
+  static_cast<void>(try_wait());
+  return data();
 }
 
 std::span<const std::byte> Entry::data() const {
-  if (!cached()) return state_->source;
-  return state_->copy.first(state_->source.size());
+  if (slot_ == nullptr) return source_;
+  const EntryState& state = state_of(*slot_);
+  if (state.progress.now() != Phase::copied) return source_;
+  return {state.copy + (source_.data() - state.source()), source_.size()};
 }
 
 bool Entry::cached() const {
-  return state_->current_phase() == Phase::copied;
+  return slot_ != nullptr && state_of(*slot_).progress.now() == Phase::copied;
+}
+
+bool Entry::changed() const {
+  return slot_ != nullptr && state_of(*slot_).is_changed();
 }
 
 std::optional<NodeId> Entry::node() const {
-  return cached() ? std::optional(state_->node) : std::nullopt;
+  return cached() ? std::optional(ledger_->nodes[state_of(*slot_).shelf_number()]) : std::nullopt;
 }
 
 }  // namespace headrace::cache

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// EntryState: one region, its copy, the job that makes the copy, and how far that has come. All
-// handles (Entry) on a region share one. It does not know the cache, which may be gone before it.
+// EntryState: one region, its copy, and how far the copy has come. All handles (Entry) on a region
+// share one. It is a line of the processor's cache and no more, because there may be millions: the
+// job that makes the copy is elsewhere (movements.hpp), and gone when the move has ended.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 
 #include "headrace/base/atomic.hpp"
 #include "headrace/base/units.hpp"
 #include "headrace/cache/cache.hpp"
-#include "headrace/engine/job.hpp"
-#include "ledger.hpp"
+#include "lease.hpp"
 
 namespace headrace::cache::detail {
 
@@ -33,11 +33,11 @@ namespace headrace::cache::detail {
 /// | left    | the job's callback, or access() if the | source | returns                   |
 /// |         | move cannot even be submitted          |        |                           |
 ///
-/// idle is apart from pending so that an entry that nobody will ever submit - one that was not
-/// placed, or that lost the race into the cache - can be destroyed at once. moving is apart from
-/// pending so that every waiter can drive the job, not only the thread that submitted it: some
-/// movers advance only while somebody waits for them. The step pending -> copied | left happens
-/// when the job ends before the submitter comes to announce it.
+/// idle is apart from pending so that an entry that nobody will ever submit - one that lost the
+/// race into the cache - can end at once. moving is apart from pending so that every waiter can
+/// drive the job, not only the thread that submitted it: some movers advance only while somebody
+/// waits for them. The step pending -> copied | left happens when the job ends before the submitter
+/// comes to announce it.
 enum class Phase : std::uint32_t { idle, pending, moving, copied, left };
 
 /// True if the data stays where it is now.
@@ -45,58 +45,122 @@ enum class Phase : std::uint32_t { idle, pending, moving, copied, left };
   return phase != Phase::pending && phase != Phase::moving;
 }
 
-/// Threading: shared, per field:
-///   references  atomic. One per handle, those on the shelf included.
-///   phase       atomic; see Phase.
-///   source      constant.
-///   ledger      constant.
-///   room, copy  the submitter writes them while the phase is idle or pending; read by others once
-///               the phase is copied (edge entry-ended) and by the destructor (edge
-///               entry-released).
-///   job         engine's rules; nobody but the submitter touches it before the phase is moving
-///               (edge entry-submitted).
-struct EntryState {
-  EntryState(std::span<const std::byte> source_bytes, std::shared_ptr<Ledger> shared_ledger)
-      : source(source_bytes), ledger(std::move(shared_ledger)) {}
-  EntryState(const EntryState&) = delete;
-  EntryState& operator=(const EntryState&) = delete;
-  /// Stops the move and waits for its end: it reads the source and writes the copy, which both may
-  /// be gone afterwards. What a mover has begun is finished, so this takes as long as one piece.
-  ~EntryState();
-
-  [[nodiscard]] Phase current_phase() const;
-  /// True if the caller's handle is the only one.
-  [[nodiscard]] bool sole() const;
-  void wait();
-  /// Asks a move that nobody will look at to end early; returns at once.
-  void stop();
-
-  /// idle -> pending. Only while nobody else can reach the entry.
-  void expect_submission();
+/// The phase and who waits for it.
+///
+/// Threading: shared.
+class Progress {
+ public:
+  [[nodiscard]] Phase now() const {
+    // edge: entry-submitted (acquire)
+    // edge: entry-ended (acquire)
+    return phase_.load_acquire();
+  }
+  /// Sleeps while the phase is pending.
+  void await_submission() const {
+    // edge: entry-submitted (acquire)
+    // edge: entry-ended (acquire)
+    phase_.wait_acquire(Phase::pending);
+  }
+  /// idle -> pending, and the beginning of another life. Only while nobody else can find the entry.
+  void expect_submission() {
+    phase_.store_relaxed(Phase::pending);  // relaxed: `listed` publishes the entry.
+  }
   /// pending -> moving, unless the move has ended already.
-  void announce_submission();
+  void announce_submission() {
+    Phase expected = Phase::pending;
+    // edge: entry-submitted (acq_rel)
+    if (phase_.compare_exchange_acq_rel(expected, Phase::moving)) phase_.notify_all();
+  }
   /// -> copied or left; wakes everybody.
-  void end(Phase last);
-  /// engine::Job::Callback; `context` is the state.
-  static void move_ended(void* context, const engine::Completion& completion) noexcept;
+  void end(Phase last) {
+    // edge: entry-ended (release)
+    phase_.store_release(last);
+    phase_.notify_all();
+  }
 
-  /// Allocates the copy out of `reserved`, where its footprint has been reserved. The room is given
-  /// back by free_copy() in any case.
-  [[nodiscard]] bool allocate_copy(NodeId on_node, Room& reserved);
-  void free_copy() noexcept;
+ private:
+  Atomic<Phase> phase_{Phase::idle};
+};
 
-  Atomic<std::uint32_t> references{1};
-  Atomic<Phase> phase{Phase::idle};
-  const std::span<const std::byte> source;
-  const std::shared_ptr<Ledger> ledger;
-  Room* room = nullptr;
-  NodeId node;
-  /// As allocated: at least as long as the source.
-  std::span<std::byte> copy;
-  engine::Job job;
+/// A region of memory by number: readers look at entries that may change under them.
+struct Region {
+  std::uintptr_t address = 0;
+  std::uint64_t byte_count = 0;
+
+  [[nodiscard]] static Region of(std::span<const std::byte> bytes) {
+    return {reinterpret_cast<std::uintptr_t>(bytes.data()), bytes.size()};
+  }
+  /// The last byte; the region must not be empty.
+  [[nodiscard]] std::uintptr_t last() const { return address + (byte_count - 1); }
+  [[nodiscard]] bool contains(const Region& other) const {
+    return address <= other.address && other.byte_count <= byte_count &&
+           other.address - address <= byte_count - other.byte_count;
+  }
+  [[nodiscard]] bool overlaps(const Region& other) const {
+    return address <= other.last() && other.address <= last();
+  }
+};
+
+/// Threading: shared, per field:
+///   standing, holder_count  see lease.hpp.
+///   progress                see Phase.
+///   address, byte_count     written while the entry is absent; read by anybody, believed only with
+///                           a lease.
+///   next                    written under the shelf's mutex, read by anybody.
+///   marks                   written by readers and the eviction policy.
+///   copy                    written by the submitter while the phase is pending; read by others
+///                           once it is copied (edge entry-ended), and by who ends the entry (edge
+///                           entry-released).
+///   older, newer, queue     shelf's mutex; `older` also chains what has left the shelf.
+///   moving                  mutex of Movements.
+///   shelf                   as address.
+///   flags                   pinned: under the shelf's mutex; changed: under that of Changes, by
+///                           who has a lease.
+struct alignas(64) EntryState : Tenancy {
+  Progress progress;
+  /// What the eviction policy knows of hits.
+  Atomic<std::uint32_t> marks{0};
+  Atomic<std::uintptr_t> address{0};
+  Atomic<std::uint64_t> byte_count{0};
+  std::byte* copy = nullptr;
+  /// References to the next entry of the same bucket, for the first and the last block of the
+  /// region; see Index.
+  std::array<Atomic<std::uint32_t>, 2> next{};
+  std::uint32_t older = 0;
+  std::uint32_t newer = 0;
+  std::uint32_t moving = 0;
+  Atomic<std::uint16_t> shelf{0};
+  std::uint8_t queue = 0;
+  Atomic<std::uint8_t> flags{0};
+
+  /// Bits of flags.
+  static constexpr std::uint8_t kPinned = 1;
+  static constexpr std::uint8_t kChanged = 2;
+
+  [[nodiscard]] bool is_pinned() const {
+    return (flags.load_relaxed() & kPinned) != 0;  // relaxed: under the shelf's mutex.
+  }
+  /// To be sure of a flag that is set one must have found the lease gone of who set it.
+  [[nodiscard]] bool is_changed() const {
+    // edge: changes-settled (acquire)
+    return (flags.load_acquire() & kChanged) != 0;
+  }
+
+  /// The region, as far as it can be believed.
+  [[nodiscard]] Region region() const {
+    // relaxed: believed only once the lease has been acquired.
+    return {address.load_relaxed(), byte_count.load_relaxed()};
+  }
+  /// The number of the shelf, to be believed as the region.
+  [[nodiscard]] std::uint16_t shelf_number() const {
+    return shelf.load_relaxed();  // relaxed: as region().
+  }
+  [[nodiscard]] const std::byte* source() const {
+    return reinterpret_cast<const std::byte*>(region().address);
+  }
 };
 
 /// Bytes of memory that a copy of `byte_count` bytes takes.
-[[nodiscard]] std::uint64_t footprint_bytes(std::size_t byte_count);
+[[nodiscard]] std::uint64_t footprint_bytes(std::size_t byte_count, std::size_t granule_bytes);
 
 }  // namespace headrace::cache::detail

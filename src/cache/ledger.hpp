@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ledger: what a cache counts, and how much room each node has. Entries share it with their cache,
-// because they and their moves may outlive it. It knows nothing of what lies where: that is Shelf.
+// Ledger: what entries need that outlive their cache - their memory, their jobs, the room on each
+// node - and what is counted. It knows nothing of what lies where: that is Shelf.
 #pragma once
 
+#include <array>
+#include <bit>
 #include <cstdint>
-#include <map>
+#include <deque>
 #include <memory>
 
+#include "changes.hpp"
+#include "entry.hpp"
 #include "headrace/base/atomic.hpp"
 #include "headrace/base/units.hpp"
 #include "headrace/cache/cache.hpp"
+#include "movements.hpp"
+#include "pool.hpp"
 
 namespace headrace::cache::detail {
 
@@ -19,10 +25,78 @@ namespace headrace::cache::detail {
 class Counter {
  public:
   void add(std::uint64_t count) { value_.fetch_add_relaxed(count); }
+  /// As add(1), for a counter that only one thread writes.
+  void add_one_alone() { value_.store_relaxed(value_.load_relaxed() + 1); }
   [[nodiscard]] std::uint64_t value() const { return value_.load_relaxed(); }
 
  private:
   Atomic<std::uint64_t> value_{0};
+};
+
+/// What one thread has counted of its accesses.
+///
+/// Threading: shared. Only the thread whose reader has the index writes.
+struct alignas(64) Tally {
+  Counter hits;
+  Counter duplicates;
+  Counter misses;
+  Counter not_placed;
+  Counter refused;
+  Counter policy_errors;
+  Counter weak_hits;
+  Counter weak_misses;
+};
+static_assert(sizeof(Tally) == 64);
+
+/// The tallies of all threads, by the index of their reader. Segment k has 2^k times as many as the
+/// first.
+///
+/// Threading: shared.
+class Tallies {
+ public:
+  Tallies() { segments_[0].store_relaxed(new Tally[kFirstCount]); }  // relaxed: nobody knows it.
+  Tallies(const Tallies&) = delete;
+  Tallies& operator=(const Tallies&) = delete;
+  ~Tallies() {
+    for (Atomic<Tally*>& segment : segments_) delete[] segment.load_relaxed();  // relaxed: alone.
+  }
+  /// Allocates if this is the first thread with so high an index.
+  ///
+  /// Fails: throws std::bad_alloc.
+  [[nodiscard]] Tally& of(std::uint32_t reader_index) {
+    const std::uint32_t from_first = reader_index + kFirstCount;
+    const auto k = log2_floor(from_first) - kFirstBits;
+    // edge: tallies-added (acquire)
+    Tally* segment = segments_[k].load_acquire();
+    if (segment == nullptr) [[unlikely]]
+      segment = add(k);
+    return segment[from_first - (kFirstCount << k)];
+  }
+  [[nodiscard]] std::uint64_t total(Counter Tally::* counter) const {
+    std::uint64_t sum = 0;
+    for (std::uint32_t k = 0; k < segments_.size(); ++k) {
+      // edge: tallies-added (acquire)
+      const Tally* const segment = segments_[k].load_acquire();
+      for (std::uint32_t i = 0; segment != nullptr && i < kFirstCount << k; ++i) {
+        sum += (segment[i].*counter).value();
+      }
+    }
+    return sum;
+  }
+
+ private:
+  static constexpr std::uint32_t kFirstBits = 4;
+  static constexpr std::uint32_t kFirstCount = 1U << kFirstBits;
+
+  [[nodiscard]] Tally* add(std::uint32_t k) {
+    auto made = std::make_unique<Tally[]>(std::size_t{kFirstCount} << k);
+    Tally* present = nullptr;
+    // edge: tallies-added (acq_rel)
+    if (segments_[k].compare_exchange_acq_rel(present, made.get())) return made.release();
+    return present;
+  }
+
+  std::array<Atomic<Tally*>, 24> segments_{};
 };
 
 /// The room for copies on one node: bytes_used = sum of the reservations not yet released, and
@@ -38,6 +112,7 @@ class Room {
     // relaxed: a count; the memory behind it is handed over by the operating system.
     return bytes_used_.load_relaxed();
   }
+  [[nodiscard]] std::uint64_t bytes_free() const { return capacity_bytes_ - bytes_used(); }
   [[nodiscard]] bool try_reserve(std::uint64_t byte_count) {
     // relaxed: as above, here and below.
     std::uint64_t used = bytes_used_.load_relaxed();
@@ -56,19 +131,72 @@ class Room {
   Atomic<std::uint64_t> bytes_used_{0};
 };
 
-/// Threading: shared; `rooms` and `memory` are fixed before the cache is used.
+/// Ownership: lives as long as its cache and every entry that has left the cache and is held.
+/// Threading: shared; `rooms`, `memory` and `granule_bytes` are fixed before the cache is used.
 struct Ledger {
-  Counter hits;
-  Counter duplicates;
-  Counter misses;
-  Counter not_placed;
-  Counter refused;
+  /// Here so that a hit finds it in the line of its tallies.
+  Observer observer;
+  Tallies tallies;
   Counter moves_failed;
-  Counter policy_errors;
   Counter evictions;
   Counter bytes_moved;
-  std::map<NodeId, Room> rooms;
+  Counter bad_sources;
+  Counter write_backs;
+  Counter bytes_written_back;
+  Counter waits;
+  Counter waited_ns;
+  /// By the number of the shelf.
+  std::deque<Room> rooms;
+  std::deque<NodeId> nodes;
   std::shared_ptr<MemorySource> memory;
+  std::size_t granule_bytes = 1;
+  Pool pool;
+  Movements movements{*this};
+  Changes changes{pool};
+
+  /// Sleeps until the move of `entry` has ended, and drives it where that is needed. Counted.
+  void wait(EntryState& entry);
+  /// As that, not counted.
+  void wait_blocked(EntryState& entry);
+  enum class Allocation : std::uint8_t { done, node_is_full, failed };
+  /// Allocates the copy, for which room has been reserved. On failure the room is given back.
+  [[nodiscard]] Allocation allocate_copy(EntryState& entry);
+  void free_copy(EntryState& entry) noexcept;
+  /// Where the bytes of a range of an entry are, and where they belong.
+  [[nodiscard]] engine::CopyPlan way_back(const Changes::Range& range) const;
+  /// Copies claimed ranges to the source, on this thread, and settles them.
+  void write_back(std::span<const Changes::Range> claimed);
+  /// As that, for a range that somebody else has copied.
+  void settle(const Changes::Range& range);
+  /// Stops the move of an entry that nobody has a lease on or can find, waits for its end - it
+  /// reads the source and writes the copy, which both may be gone afterwards - and frees
+  /// everything. What a mover has begun is finished, so this takes as long as one piece.
+  void end(EntryState& entry) noexcept;
+  /// As end(), for an entry that was kept for its holders.
+  void end_held(EntryState& entry) noexcept;
+
+  /// Tells the observer, if there is one.
+  void tell(EventKind kind, std::span<const std::byte> region,
+            std::optional<NodeId> node) noexcept {
+    if (observer) [[unlikely]]
+      tell_observer({kind, region, node});
+  }
+  void tell(EventKind kind, const EntryState& entry) noexcept {
+    if (observer) [[unlikely]]
+      tell_observer(
+          {kind, {entry.source(), entry.region().byte_count}, nodes[entry.shelf_number()]});
+  }
+
+  void keep(std::uint32_t count) { owner_count_.fetch_add_relaxed(count); }  // relaxed: has a part.
+  void let_go() noexcept {
+    // edge: ledger-released (acq_rel)
+    if (owner_count_.fetch_sub_acq_rel(1) == 1) delete this;
+  }
+
+ private:
+  void tell_observer(const Event& event) noexcept;
+
+  Atomic<std::uint32_t> owner_count_{1};
 };
 
 }  // namespace headrace::cache::detail

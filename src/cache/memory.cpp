@@ -23,11 +23,14 @@ namespace {
 /// Threading: shared.
 class Pages final : public MemorySource {
  public:
+  explicit Pages(platform::Pages kind) : kind_(kind) {}
+
   Result<std::span<std::byte>> allocate(std::size_t byte_count, NodeId node) override {
-    Result<std::span<std::byte>> pages = platform::allocate_pages(byte_count, node);
+    Result<std::span<std::byte>> pages = platform::allocate_pages(byte_count, node, kind_);
     if (!pages.has_value()) return pages;
     // Now, while a full node is still an answer; later it would be a signal in a mover's thread.
-    const Result<void> present = platform::prefault_pages(*pages);
+    Result<void> present = platform::prefault_pages(*pages);
+    if (present.has_value()) present = platform::verify_pages(*pages, node);
     if (!present.has_value()) {
       platform::free_pages(*pages);
       return fail(present.error());
@@ -35,6 +38,9 @@ class Pages final : public MemorySource {
     return pages;
   }
   void free(std::span<std::byte> memory) noexcept override { platform::free_pages(memory); }
+
+ private:
+  const platform::Pages kind_;
 };
 
 /// Every piece of memory that upstream gave and has not got back is either in use, and in node_of_,
@@ -119,7 +125,11 @@ std::shared_ptr<MemorySource> recycled(std::shared_ptr<MemorySource> upstream) {
 }
 
 std::shared_ptr<MemorySource> operating_system_pages() {
-  return std::make_shared<Pages>();
+  return std::make_shared<Pages>(platform::Pages::plain);
+}
+
+std::shared_ptr<MemorySource> huge_pages() {
+  return std::make_shared<Pages>(platform::Pages::huge);
 }
 
 }  // namespace headrace::cache

@@ -2,135 +2,281 @@
 #include "shelf.hpp"
 
 #include <algorithm>
+#include <vector>
 
-#include "entry.hpp"
+#include "headrace/base/check.hpp"
 
 namespace headrace::cache::detail {
-namespace {
 
-std::uintptr_t address_of(std::span<const std::byte> bytes) {
-  return reinterpret_cast<std::uintptr_t>(bytes.data());
-}
-
-template <typename Condition>
-void splice_if(Entries& from, Entries& to, Condition condition) {
-  for (auto place = from.begin(); place != from.end();) {
-    const auto next = std::next(place);
-    if (condition(*place)) to.splice(to.end(), from, place);
-    place = next;
+Slot* Shelf::lease(Reader& reader, EntryState& entry, const Region& region, Hint hint) {
+  Slot& slot = reader.take();
+  if (occupy(slot, entry, reader.barriers()) && entry.region().contains(region) &&
+      entry.shelf_number() == number_ && entry.progress.now() != Phase::left) {
+    order_.touch(entry, hint);
+    return &slot;
   }
+  Tenancy* const last = vacate(slot);
+  if (last != nullptr) ledger_.end_held(static_cast<EntryState&>(*last));
+  return nullptr;
 }
 
-}  // namespace
-
-const Entry* Shelf::find_locked(std::span<const std::byte> source) const {
-  const auto found = by_address_.find(address_of(source));
-  if (found == by_address_.end()) return nullptr;
-  const Entry& entry = *found->second;
-  if (entry.state_->source.size() < source.size()) return nullptr;
-  if (entry.state_->current_phase() == Phase::left) return nullptr;
-  return &entry;
+Slot* Shelf::find(Reader& reader, const Region& region, Hint hint) {
+  Slot* found = nullptr;
+  index_.find(region, Index::kStepMaxUnlocked, [&](EntryState& entry) {
+    // relaxed: a first look, that of the lease decides.
+    if (entry.standing.load_relaxed() != Standing::listed) return false;
+    found = lease(reader, entry, region, hint);
+    return found != nullptr;
+  });
+  return found;
 }
 
-std::optional<Entry> Shelf::find(std::span<const std::byte> source) {
-  const ReadLock lock(mutex_);
-  const Entry* entry = find_locked(source);
-  return entry == nullptr ? std::nullopt : std::optional(*entry);
+Slot& Shelf::prepare(Reader& reader, std::uint32_t number, const Region& region) {
+  EntryState& entry = ledger_.pool[number];
+  // relaxed: `listed` publishes them.
+  entry.address.store_relaxed(region.address);
+  entry.byte_count.store_relaxed(region.byte_count);
+  entry.shelf.store_relaxed(number_);
+  entry.flags.store_relaxed(0);
+  entry.progress.expect_submission();
+  Slot& slot = reader.take();
+  static_cast<void>(occupy(slot, entry, reader.barriers()));
+  return slot;
 }
 
-std::optional<Entry> Shelf::insert(const Entry& entry, Entries& dropped) {
-  const std::span<const std::byte> source = entry.state_->source;
-  Entries added{entry};
-  const WriteLock lock(mutex_);
-  splice_if(superseded_, dropped,
-            [](const Entry& old) { return ended(old.state_->current_phase()); });
-  if (const Entry* present = find_locked(source); present != nullptr) return *present;
-  const auto [found, fresh] = by_address_.try_emplace(address_of(source), added.begin());
-  if (!fresh) {
-    const Place old = found->second;
-    Entries& place = ended(old->state_->current_phase()) ? dropped : superseded_;
-    place.splice(place.end(), entries_, old);
-    found->second = added.begin();
+Slot* Shelf::insert(Reader& reader, std::uint32_t number, Hint hint, Batch& gone) {
+  EntryState& entry = ledger_.pool[number];
+  const Region region = entry.region();
+  Slot* present = nullptr;
+  const Lock lock(mutex_);
+  index_.reserve_one();
+  Batch leaving;
+  take_superseded(leaving, [](const EntryState& old) { return ended(old.progress.now()); });
+  index_.find(region, Index::kStepMaxLocked, [&](EntryState& other) {
+    present = lease(reader, other, region, hint);
+    return present != nullptr;
+  });
+  if (present == nullptr) {
+    Batch made_way;  // Visitors do not see the mutex.
+    index_.for_each_overlapping(
+        {region.address, 1}, Index::class_of(region.byte_count), [&](std::uint32_t old_number) {
+          EntryState& old = ledger_.pool[old_number];
+          if (old.region().address != region.address) return;
+          // relaxed: under the lock.
+          if (old.standing.load_relaxed() != Standing::listed) return;
+          if (old.is_changed()) return;  // It goes when its bytes have been returned.
+          // Who pinned the shorter one wants these bytes to stay.
+          // relaxed: under the lock.
+          if (old.is_pinned()) entry.flags.fetch_or_relaxed(EntryState::kPinned);
+          if (ended(old.progress.now())) return take_off(old_number, leaving);
+          index_.remove(old_number);
+          order_.remove(old_number);
+          old.standing.store_relaxed(Standing::dropped);  // relaxed: a hit that sees it is as good.
+          made_way.push(ledger_.pool, old_number);
+        });
+    while (const std::uint32_t old_number = made_way.pop(ledger_.pool)) {
+      superseded_.push(ledger_.pool, old_number);
+    }
+    // edge: entry-listed (release)
+    entry.standing.store_release(Standing::listed);
+    index_.add(number);
+    order_.add(number, hint);
   }
-  entries_.splice(entries_.end(), added);
-  source_bytes_max_ = std::max(source_bytes_max_, source.size());
-  entry.state_->expect_submission();
-  return std::nullopt;
+  drop(leaving, gone);
+  return present;
 }
 
-Shelf::Place Shelf::unlink(Place place, Entries& dropped) {
-  by_address_.erase(address_of(place->state_->source));
-  const Place next = std::next(place);
-  dropped.splice(dropped.end(), entries_, place);
-  return next;
+void Shelf::erase(std::uint32_t number, Batch& gone) {
+  const Lock lock(mutex_);
+  // relaxed: under the lock. Others may have dropped it, or it may have made way, already.
+  if (ledger_.pool[number].standing.load_relaxed() != Standing::listed) return;
+  Batch leaving;
+  take_off(number, leaving);
+  drop(leaving, gone);
 }
 
-void Shelf::erase(const Entry& entry, Entries& dropped) {
-  const WriteLock lock(mutex_);
-  const auto found = by_address_.find(address_of(entry.state_->source));
-  if (found == by_address_.end() || found->second->state_ != entry.state_) return;
-  unlink(found->second, dropped);
-}
-
-bool Shelf::evict(std::uint64_t byte_count, Entries& dropped) {
-  const auto unused = [](const Entry& entry) {
-    return entry.state_->sole() && ended(entry.state_->current_phase());
-  };
-  const WriteLock lock(mutex_);
-  const std::uint64_t free_bytes = room_.capacity_bytes() - room_.bytes_used();
-  // Counted before anything is dropped: entries must not go for an access that is refused anyway.
-  std::uint64_t gained = free_bytes;
-  for (const Entry& entry : entries_) {
-    if (gained >= byte_count) break;
-    if (unused(entry)) gained += footprint_bytes(entry.state_->source.size());
-  }
-  if (gained < byte_count) return false;
-  gained = free_bytes;
-  for (Place place = entries_.begin(); gained < byte_count;) {
-    if (unused(*place)) {
-      gained += footprint_bytes(place->state_->source.size());
-      place = unlink(place, dropped);
-    } else {
-      ++place;
+bool Shelf::evict(std::uint64_t byte_count, std::uint32_t newcomer, Batch& gone) {
+  const Lock lock(mutex_);
+  Pool& pool = ledger_.pool;
+  std::uint64_t gained = 0;
+  Batch kept;
+  Batch leaving;
+  while (gained < byte_count) {
+    Batch proposed;
+    for (std::uint64_t hoped = gained; hoped < byte_count;) {
+      const std::uint32_t number = order_.propose(newcomer);
+      if (number == 0) break;
+      EntryState& entry = pool[number];
+      if (entry.is_pinned() || entry.is_changed() || !ended(entry.progress.now())) {
+        kept.push(pool, number);
+        continue;
+      }
+      announce_leaving(entry, 0);
+      proposed.push(pool, number);
+      hoped += footprint(entry);
+    }
+    if (proposed.count == 0) break;
+    look_for_holders();
+    while (const std::uint32_t number = proposed.pop(pool)) {
+      // relaxed: written under the lock.
+      if (pool[number].holder_count.load_relaxed() != 0 || pool[number].is_changed()) {
+        list_again(pool[number]);
+        kept.push(pool, number);
+      } else {
+        gained += footprint(pool[number]);
+        leaving.push(pool, number);
+      }
     }
   }
-  return true;
-}
-
-void Shelf::drop_unheld(Entries& dropped) {
-  const WriteLock lock(mutex_);
-  for (Place place = entries_.begin(); place != entries_.end();) {
-    place = place->state_->sole() ? unlink(place, dropped) : std::next(place);
+  const bool enough = gained >= byte_count;
+  while (const std::uint32_t number = leaving.pop(pool)) {
+    if (enough) {
+      index_.remove(number);
+      order_.gone(number);
+      pool[number].holder_count.store_relaxed(1);  // relaxed: nobody else has a part.
+      gone.push(pool, number);
+    } else {
+      list_again(pool[number]);
+      kept.push(pool, number);
+    }
   }
-  splice_if(superseded_, dropped, [](const Entry& old) { return old.state_->sole(); });
+  while (const std::uint32_t number = kept.pop(pool)) order_.put_back(number);
+  return enough;
 }
 
-void Shelf::drop_overlapping(std::span<const std::byte> source, Entries& dropped) {
-  if (source.empty()) return;
-  const std::uintptr_t first = address_of(source);
-  const std::uintptr_t last = first + (source.size() - 1);
-  const WriteLock lock(mutex_);
-  // An entry that begins longer before `first` than any entry is long ends before it.
-  auto found = by_address_.lower_bound(first - std::min(first, source_bytes_max_));
-  while (found != by_address_.end() && found->first <= last) {
-    const Place place = found->second;
-    ++found;
-    const std::uintptr_t entry_last =
-        address_of(place->state_->source) + (place->state_->source.size() - 1);
-    if (entry_last >= first) unlink(place, dropped);
+void Shelf::drop_unheld(Batch& gone) {
+  const Lock lock(mutex_);
+  Pool& pool = ledger_.pool;
+  order_.for_each([&](std::uint32_t number) {
+    const EntryState& entry = pool[number];
+    if (!entry.is_pinned() && !entry.is_changed()) announce_leaving(pool[number], 0);
+  });
+  Batch superseded;
+  while (const std::uint32_t number = superseded_.pop(pool)) {
+    announce_leaving(pool[number], 0);
+    superseded.push(pool, number);
+  }
+  look_for_holders();
+  order_.for_each([&](std::uint32_t number) {
+    EntryState& entry = pool[number];
+    // relaxed, here and below: under the lock.
+    if (entry.standing.load_relaxed() != Standing::leaving) return;
+    if (entry.holder_count.load_relaxed() != 0 || entry.is_changed()) return list_again(entry);
+    order_.remove(number);
+    index_.remove(number);
+    entry.holder_count.store_relaxed(1);
+    gone.push(pool, number);
+  });
+  while (const std::uint32_t number = superseded.pop(pool)) {
+    EntryState& entry = pool[number];
+    if (entry.holder_count.load_relaxed() != 0) {
+      entry.standing.store_relaxed(Standing::dropped);
+      superseded_.push(pool, number);
+    } else {
+      entry.holder_count.store_relaxed(1);
+      gone.push(pool, number);
+    }
+  }
+}
+
+void Shelf::drop_overlapping(const Region& region, Batch& gone, std::uint32_t except) {
+  const Lock lock(mutex_);
+  Batch leaving;
+  const auto visit = [&](std::uint32_t number) {
+    const EntryState& entry = ledger_.pool[number];
+    // relaxed: under the lock.
+    if (entry.standing.load_relaxed() != Standing::listed || number == except) return;
+    if (entry.region().overlaps(region)) take_off(number, leaving);
+  };
+  if (index_.block_count(region) > index_.count()) {
+    order_.for_each(visit);
+  } else {
+    index_.for_each_overlapping(region, Index::class_of(~std::uint64_t{0}), visit);
   }
   // Those that made way may still be read by a mover.
-  splice_if(superseded_, dropped, [&](const Entry& old) {
-    const std::uintptr_t begin = address_of(old.state_->source);
-    return begin <= last && begin + (old.state_->source.size() - 1) >= first;
+  take_superseded(leaving, [&](const EntryState& old) { return old.region().overlaps(region); });
+  drop(leaving, gone);
+}
+
+void Shelf::drop_all(Batch& gone) {
+  const Lock lock(mutex_);
+  Batch leaving;
+  order_.for_each([&](std::uint32_t number) { take_off(number, leaving); });
+  take_superseded(leaving, [](const EntryState&) { return true; });
+  drop(leaving, gone);
+}
+
+std::size_t Shelf::pin(const Region& region, bool pinned) {
+  const Lock lock(mutex_);
+  std::vector<const EntryState*> found;  // Both links of an entry may be in one chain.
+  index_.find(region, Index::kStepMaxLocked, [&](EntryState& entry) {
+    // relaxed: read under the lock.
+    if (pinned) {
+      entry.flags.fetch_or_relaxed(EntryState::kPinned);
+    } else {
+      entry.flags.fetch_and_relaxed(static_cast<std::uint8_t>(~EntryState::kPinned));
+    }
+    if (std::find(found.begin(), found.end(), &entry) == found.end()) found.push_back(&entry);
+    return false;
+  });
+  return found.size();
+}
+
+bool Shelf::is_listed(std::uint32_t number) {
+  const Lock lock(mutex_);
+  // relaxed: under the lock.
+  return ledger_.pool[number].standing.load_relaxed() == Standing::listed;
+}
+
+void Shelf::look_for_holders() {
+  for_each_leaving([](Slot&, std::uintptr_t, EntryState& entry) {
+    entry.holder_count.store_relaxed(1);  // relaxed: under the lock.
   });
 }
 
-void Shelf::drop_all(Entries& dropped) {
-  const WriteLock lock(mutex_);
-  by_address_.clear();
-  dropped.splice(dropped.end(), entries_);
-  dropped.splice(dropped.end(), superseded_);
+void Shelf::drop(Batch& leaving, Batch& gone) {
+  if (leaving.count == 0) return;
+  for_each_leaving(
+      [](Slot& slot, std::uintptr_t word, EntryState& entry) { mark(slot, word, entry); });
+  while (const std::uint32_t number = leaving.pop(ledger_.pool)) {
+    // relaxed: a reader that sees what was before leaves the entry alone, too.
+    ledger_.pool[number].standing.store_relaxed(Standing::dropped);
+    gone.push(ledger_.pool, number);
+  }
+}
+
+void Shelf::take_off(std::uint32_t number, Batch& leaving) {
+  index_.remove(number);
+  order_.remove(number);
+  announce_leaving(ledger_.pool[number], 1);
+  leaving.push(ledger_.pool, number);
+}
+
+template <typename Condition>
+void Shelf::take_superseded(Batch& leaving, Condition condition) {
+  Batch kept;
+  while (const std::uint32_t number = superseded_.pop(ledger_.pool)) {
+    if (condition(ledger_.pool[number])) {
+      announce_leaving(ledger_.pool[number], 1);
+      leaving.push(ledger_.pool, number);
+    } else {
+      kept.push(ledger_.pool, number);
+    }
+  }
+  superseded_ = kept;
+}
+
+template <typename Visit>
+void Shelf::for_each_leaving(Visit visit) {
+  registry_.separate();
+  registry_.for_each_lease([&](Slot& slot, std::uintptr_t word) {
+    auto* const entry = static_cast<EntryState*>(Slot::tenancy_of(word));
+    // It may belong to another cache, and be gone.
+    if (ledger_.pool.number_of(entry) == 0) return;
+    // relaxed: only under this lock do entries of this shelf leave.
+    if (entry->shelf_number() != number_) return;
+    if (entry->standing.load_relaxed() == Standing::leaving) visit(slot, word, *entry);
+  });
 }
 
 }  // namespace headrace::cache::detail

@@ -1,70 +1,113 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shelf: the entries of one node, found by the address of their source, in the order they came.
-// It never moves, waits or frees: what it drops it hands to its caller, who destroys it with no
-// lock held.
+// Shelf: the entries of one node, found by the bytes of their source. It never moves, waits or
+// frees: what it drops it hands to its caller, who ends it with no lock held.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <list>
-#include <map>
-#include <optional>
-#include <span>
 
+#include "entry.hpp"
 #include "headrace/base/mutex.hpp"
 #include "headrace/cache/cache.hpp"
+#include "index.hpp"
+#include "lease.hpp"
 #include "ledger.hpp"
+#include "order.hpp"
 
 namespace headrace::cache::detail {
 
-/// A list, because entries go from the shelf to their end by splicing: that allocates nothing, so
-/// it cannot fail half way.
-using Entries = std::list<Entry>;
-
-/// by_address_ leads to exactly the entries in entries_. An entry that makes way for a longer one
-/// while its move runs cannot be dropped at once, because that might mean to wait: it goes to
-/// superseded_, and from there at the first insertion after its end.
+/// Entries that have left their shelf, chained through `older`. Each has a part in its count of
+/// holders that stands for the dropper.
 ///
-/// An entry is held if there is a handle on it besides the shelf's own. While the shelf is locked
-/// for writing no entry that is not held can become so, because handles are copied from handles.
+/// Threading: confined.
+struct Batch {
+  std::uint32_t first = 0;
+  std::uint32_t count = 0;
+
+  void push(Pool& pool, std::uint32_t number) {
+    pool[number].older = first;
+    first = number;
+    ++count;
+  }
+  [[nodiscard]] std::uint32_t pop(Pool& pool) {
+    const std::uint32_t number = first;
+    if (number != 0) {
+      first = pool[number].older;
+      --count;
+    }
+    return number;
+  }
+};
+
+/// index_ and order_ have the same entries, which are listed. An entry that makes way for a longer
+/// one while its move runs cannot end at once, because that might mean to wait: it goes to
+/// superseded_, and from there at the first insertion after its move.
 ///
 /// Threading: shared.
 class Shelf {
  public:
-  explicit Shelf(Room& room) : room_(room) {}
+  Shelf(Ledger& ledger, std::uint16_t number, Registry& registry, Eviction eviction)
+      : ledger_(ledger),
+        number_(number),
+        registry_(registry),
+        index_(ledger.pool),
+        order_(eviction, ledger.pool) {}
 
-  [[nodiscard]] Room& room() { return room_; }
+  [[nodiscard]] Room& room() { return ledger_.rooms[number_]; }
+  [[nodiscard]] NodeId node() const { return ledger_.nodes[number_]; }
 
-  /// The entry with the address of `source` and at least its length, unless its move failed.
-  [[nodiscard]] std::optional<Entry> find(std::span<const std::byte> source);
-  /// Adds `entry`, which then expects its submission, unless find() would find another one: then
-  /// returns that. An entry with this address that is too short, or whose move failed, makes way.
-  [[nodiscard]] std::optional<Entry> insert(const Entry& entry, Entries& dropped);
-  void erase(const Entry& entry, Entries& dropped);
+  /// A lease of an entry that contains `region` and whose move has not failed; null if there seems
+  /// to be none. Takes no lock.
+  [[nodiscard]] Slot* find(Reader& reader, const Region& region, Hint hint);
+  /// Prepares an absent entry, on which the caller gets a lease.
+  [[nodiscard]] Slot& prepare(Reader& reader, std::uint32_t number, const Region& region);
+  /// Lists a prepared entry, which then expects its submission, unless there is another one that
+  /// contains its region: then returns a lease of that. An entry with this address that is shorter,
+  /// or whose move failed, makes way.
+  ///
+  /// Fails: throws std::bad_alloc; then nothing has changed.
+  [[nodiscard]] Slot* insert(Reader& reader, std::uint32_t number, Hint hint, Batch& gone);
+  /// Takes an entry off that could not be submitted.
+  void erase(std::uint32_t number, Batch& gone);
 
-  /// Drops the oldest unused entries until there is room for `byte_count`, nothing if they are not
-  /// enough. Unused: not held, and not moving. Returns false if they are not enough.
-  [[nodiscard]] bool evict(std::uint64_t byte_count, Entries& dropped);
-  void drop_unheld(Entries& dropped);
-  void drop_overlapping(std::span<const std::byte> source, Entries& dropped);
-  void drop_all(Entries& dropped);
+  /// Drops the unused entries that the policy gives up first, `byte_count` bytes of them or more;
+  /// nothing if they are not enough. Unused: not held, pinned, changed or moving. Returns false if
+  /// they are not enough. `newcomer` is the entry that needs the room.
+  [[nodiscard]] bool evict(std::uint64_t byte_count, std::uint32_t newcomer, Batch& gone);
+  void drop_unheld(Batch& gone);
+  void drop_overlapping(const Region& region, Batch& gone, std::uint32_t except = 0);
+  void drop_all(Batch& gone);
+  /// Sets whether the entries that contain `region` are pinned. Returns how many there are.
+  std::size_t pin(const Region& region, bool pinned);
+
+  [[nodiscard]] bool is_listed(std::uint32_t number);
 
  private:
-  using Place = Entries::iterator;
+  [[nodiscard]] Slot* lease(Reader& reader, EntryState& entry, const Region& region, Hint hint);
+  /// Takes an entry that is listed off, and announces it. Visitors call it, through which Clang's
+  /// analysis does not see the mutex.
+  void take_off(std::uint32_t number, Batch& leaving);
+  /// Sets the count of holders of every leaving entry that is leased to 1.
+  void look_for_holders() HEADRACE_REQUIRES(mutex_);
+  /// Drops entries that have been announced with a count of 1: their holders end them.
+  void drop(Batch& leaving, Batch& gone) HEADRACE_REQUIRES(mutex_);
+  template <typename Condition>
+  void take_superseded(Batch& leaving, Condition condition) HEADRACE_REQUIRES(mutex_);
+  /// The caller's own: `visit(slot, word, entry)` for every lease of a leaving entry.
+  template <typename Visit>
+  void for_each_leaving(Visit visit);
+  [[nodiscard]] std::uint64_t footprint(const EntryState& entry) const {
+    return footprint_bytes(entry.region().byte_count, ledger_.granule_bytes);
+  }
 
-  [[nodiscard]] const Entry* find_locked(std::span<const std::byte> source) const
-      HEADRACE_TSA(requires_shared_capability(mutex_));
-  /// Moves the entry to `dropped` and returns its successor.
-  Place unlink(Place place, Entries& dropped) HEADRACE_REQUIRES(mutex_);
-
-  Room& room_;
-  SharedMutex mutex_;
-  /// Oldest first.
-  Entries entries_ HEADRACE_GUARDED_BY(mutex_);
-  Entries superseded_ HEADRACE_GUARDED_BY(mutex_);
-  std::map<std::uintptr_t, Place> by_address_ HEADRACE_GUARDED_BY(mutex_);
-  /// No entry was ever longer: bounds how far before an address an overlapping entry may begin.
-  std::size_t source_bytes_max_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  Ledger& ledger_;
+  const std::uint16_t number_;
+  Registry& registry_;
+  Mutex mutex_;
+  /// Guarded by mutex_, but for Index::find() and Order::touch().
+  Index index_;
+  Order order_;
+  Batch superseded_ HEADRACE_GUARDED_BY(mutex_);
 };
 
 }  // namespace headrace::cache::detail

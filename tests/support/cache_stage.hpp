@@ -154,6 +154,7 @@ class CountedMemory final : public cache::MemorySource {
     if (full_node_ == node) {
       return fail(Code::out_of_memory, "allocate", "the test says so", "ask the test");
     }
+    if (broken_) return fail(Code::unsupported, "allocate", "the test says so", "ask the test");
     auto* const memory = static_cast<std::byte*>(std::malloc(byte_count));
     live_.emplace(memory, node);
     bytes_live_ += byte_count;
@@ -168,6 +169,11 @@ class CountedMemory final : public cache::MemorySource {
   void fill_up(std::optional<NodeId> node) {
     const Lock lock(mutex_);
     full_node_ = node;
+  }
+  /// From now on: fail otherwise than for want of memory.
+  void break_down(bool broken) {
+    const Lock lock(mutex_);
+    broken_ = broken;
   }
   [[nodiscard]] std::size_t live_count() const {
     const Lock lock(mutex_);
@@ -188,6 +194,7 @@ class CountedMemory final : public cache::MemorySource {
   std::map<const std::byte*, NodeId> live_ HEADRACE_GUARDED_BY(mutex_);
   std::size_t bytes_live_ HEADRACE_GUARDED_BY(mutex_) = 0;
   std::optional<NodeId> full_node_ HEADRACE_GUARDED_BY(mutex_);
+  bool broken_ HEADRACE_GUARDED_BY(mutex_) = false;
 };
 
 /// A cache over one staged mover.

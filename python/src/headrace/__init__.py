@@ -18,7 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from headrace.cache import Cache, CacheStatistics, Entry
+    from headrace.cache import Cache, CacheEvent, CacheStatistics, Change, Entry
     from headrace.engine import (
         Completion,
         DeviceStatistics,
@@ -51,8 +51,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Cache",
+    "CacheEvent",
     "CacheStatistics",
     "CapacityExceededError",
+    "Change",
     "ClosedError",
     "Completion",
     "CorruptDataError",
@@ -85,7 +87,7 @@ __all__ = [
 # Loaded when first asked for: the command must be able to answer Ctrl-C before NumPy is there, and
 # the process that holds the baseline needs none of this.
 _MODULES = {
-    "headrace.cache": ("Cache", "CacheStatistics", "Entry"),
+    "headrace.cache": ("Cache", "CacheEvent", "CacheStatistics", "Change", "Entry"),
     "headrace.engine": (
         "Completion",
         "DeviceStatistics",

@@ -20,6 +20,8 @@ from headrace.engine import Engine
 from headrace.errors import ClosedError, InvalidArgumentError, NotFoundError
 from headrace.machine import Machine, topo
 
+HINT_MAX = 2**32 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class CacheStatistics:
@@ -30,11 +32,18 @@ class CacheStatistics:
         misses: Accesses that started a move.
         not_placed: Accesses that the placement left at the source.
         refused: Accesses left at the source for want of room, memory or a mover.
+        weak_hits: Weak accesses that found an entry.
+        weak_misses: Weak accesses that were left at the source.
         duplicates: Hits that found the entry only when they came to insert their own.
         moves_failed: Moves that did not end as done; their entries are the source.
+        bad_sources: Accesses that were refused because not all of the source was mapped.
         policy_errors: Placements that named a node that the machine does not have.
         evictions: Entries dropped to make room.
         bytes_moved: Bytes of the copies that were made.
+        write_backs: Ranges of bytes that were changed in a copy and written back.
+        bytes_written_back: Their bytes.
+        waits: Waits that had to block.
+        waited_ns: How long they did, all threads together, in nanoseconds.
         bytes_cached: Bytes of the copies that there are now, in whole pages, on all nodes.
     """
 
@@ -42,12 +51,45 @@ class CacheStatistics:
     misses: int
     not_placed: int
     refused: int
+    weak_hits: int
+    weak_misses: int
     duplicates: int
     moves_failed: int
+    bad_sources: int
     policy_errors: int
     evictions: int
     bytes_moved: int
+    write_backs: int
+    bytes_written_back: int
+    waits: int
+    waited_ns: int
     bytes_cached: int
+
+    def table(self) -> str:
+        """The totals as lines of name and number, aligned."""
+        rows = [(name, f"{getattr(self, name):,}") for name in self.__slots__]
+        name_width = max(len(name) for name, _ in rows)
+        width = max(len(number) for _, number in rows)
+        return "\n".join(f"{name:{name_width}}  {number:>{width}}" for name, number in rows)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheEvent:
+    """What happened to a region.
+
+    Attributes:
+        kind: "hit", "miss", "not_placed", "refused", "weak_hit", "weak_miss" (an access), "moved",
+            "move_failed" (the end of a move), "evicted", "dropped" (the end of an entry), or
+            "written_back" (changed bytes are in the source).
+        address: Of the region that was asked for, or of the entry.
+        byte_count: Its length.
+        node: Of the entry; None if there is none.
+    """
+
+    kind: str
+    address: int
+    byte_count: int
+    node: int | None
 
 
 class Entry:
@@ -82,19 +124,60 @@ class Entry:
         """Node of the copy; None while there is none."""
         return self._native.node()
 
+    @property
+    def changed(self) -> bool:
+        """True if bytes of the copy were changed and are not in the source yet."""
+        return self._native.changed()
+
+    def native(self) -> _core.Entry:
+        """The entry as the extension knows it."""
+        return self._native
+
     def view(self) -> npt.NDArray[Any]:
-        """Give the region to read: its copy if the move is done, else the source.
+        """Give the region to read: its copy if the move is done, else the source; never waits.
 
         A NumPy source gives an array of its type and shape, any other buffer one of bytes. The
         array keeps entry and source alive and cannot be written.
         """
-        flat = self._native.view()
-        if not isinstance(self._like, np.ndarray):
-            return flat
-        typed: npt.NDArray[Any] = flat.view(self._like.dtype)
-        if self._like.flags.c_contiguous:
-            return typed.reshape(self._like.shape)
-        return typed.reshape(self._like.shape, order="F")
+        return _shaped(self._native.view(), self._like)
+
+
+class Change:
+    """The right to write a region, in a `with` block; nobody else has it meanwhile.
+
+    Threading: confined.
+    """
+
+    __slots__ = ("_native", "_view")
+
+    def __init__(self, native: _core.Change, like: object) -> None:
+        self._native = native
+        self._view = _shaped(native.view(), like)
+
+    @property
+    def cached(self) -> bool:
+        """True if the copy is written, False if it is the source."""
+        return self._native.cached()
+
+    def view(self) -> npt.NDArray[Any]:
+        """Give the bytes to write, as `Entry.view`; after the end they can only be read."""
+        return self._view
+
+    def end(self) -> None:
+        """Give the right up. Idempotent."""
+        self._view.flags.writeable = False
+        self._native.end()
+
+    def __enter__(self) -> npt.NDArray[Any]:
+        return self._view
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.end()
 
 
 class Cache:
@@ -107,31 +190,38 @@ class Cache:
     Threading: shared.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what one may choose of a cache.
         self,
         engine: Engine | None = None,
         capacity: int | str = "1GiB",
         placement: str | int = "fastest",
         *,
         machine: Machine | None = None,
+        eviction: str = "clock",
         recycle: bool = False,
+        huge_pages: bool = False,
+        events: int = 0,
     ) -> None:
         """Make a cache.
 
         Args:
             engine: Who moves the bytes; None makes an engine, which is closed with the cache.
             capacity: Bytes of copies kept per node, as a number or as a text such as "64MiB".
-                When full, unused entries are dropped, oldest first.
+                When full, unused entries are dropped in the order of `eviction`.
             placement: "fastest" (the best node that is faster than the caller's own; nothing is
                 moved where there is none), "local" (the caller's own node), "none", or a node.
             machine: The machine; None takes the engine's, or discovers it.
+            eviction: Which unused entries go first when a node is full: "fifo", "clock", "lru" or
+                "s3_fifo"; see the page on the cache.
             recycle: Keep the memory of copies that were dropped for the next ones of the same
                 length, which then need not be mapped and zeroed; at most the capacity, until the
                 cache and its entries are gone.
+            huge_pages: Ask for huge pages under copies that are at least that long.
+            events: How many events are kept for `take_events`; 0: none, which costs nothing.
 
         Raises:
             InvalidArgumentError: The capacity is 0, no size, or more than any node has; or the
-                placement is unknown.
+                placement or eviction is unknown.
             TypeMismatchError: An argument is of another type.
             NotFoundError: The machine does not have that node.
         """
@@ -158,29 +248,89 @@ class Cache:
             self.engine.native(),
             self.capacity_bytes,
             placement,
+            eviction,
             bool(recycle),
+            bool(huge_pages),
+            whole_number(events, "keep the events of a cache"),
         )
 
-    def access(self, source: object) -> Entry:
+    def access(self, source: object, *, hint: str | int | None = None, weak: bool = False) -> Entry:
         """Give the entry of a region, starting its move if there is none; never waits for it.
 
         The source must not be changed until the entry is ready.
 
         Args:
             source: A contiguous array or buffer of at least one byte.
+            hint: What is known of reads to come, which changes what is evicted: "once" (through
+                this entry, and not again soon), "many", or a number n (next when about n more
+                regions have come).
+            weak: Take only what exists: start nothing, and give the source if there is no entry.
 
         Raises:
-            InvalidArgumentError: `source` is empty, null, has gaps or is no buffer.
+            InvalidArgumentError: `source` is empty, null, has gaps or is no buffer; or there is no
+                such hint.
             ClosedError: The cache has been closed.
         """
         flat = flat_bytes(source, "source")
         self.guard(flat)  # First: whatever comes between must not leave an entry without it.
-        native = self._native.access(flat)
+        native = self._native.access(flat, _parse_hint(hint), bool(weak))
         self.guard(flat)  # Again, for who cleared the cache in between.
         return Entry(native, source)
 
+    def change(self, source: object, *, hint: str | int | None = None) -> Change:
+        """Give the right to write a region through its copy; waits for the move.
+
+            with cache.change(array) as view:
+                view[...] = 0
+
+        Where there is no copy the source itself is written. Every other entry that overlaps goes.
+        The source has the new bytes after `write_back`, `flush`, `clear` or `close`, or when room
+        or an overlapping access needs it; `invalidate`, or the end of the source, gives them up.
+
+        Args:
+            source: As for `access`, but not read-only.
+            hint: As for `access`.
+
+        Raises:
+            InvalidArgumentError: As for `access`; or `source` is read-only.
+            CapacityExceededError: Another change of some of these bytes is going on.
+            ClosedError: The cache has been closed.
+        """
+        flat = flat_bytes(source, "source", writable=True)
+        self.guard(flat)
+        native = self._native.change(flat, _parse_hint(hint))
+        self.guard(flat)
+        return Change(native, source)
+
+    def write_back(self, entry: Entry | None = None) -> int:
+        """Copy what was changed in an entry, or in all, to the source; tell how many bytes.
+
+        Raises:
+            CapacityExceededError: Some bytes are being changed; all others are in their source.
+            ClosedError: The cache has been closed.
+        """
+        if entry is not None:
+            instance_of(entry, Entry, "write an entry back")
+        return self._native.write_back(entry.native() if entry is not None else None)
+
+    def pin(self, source: object) -> int:
+        """Keep the entries that contain `source` from being evicted or flushed; tell how many."""
+        return self._native.pin(flat_bytes(source, "source"), pinned=True)
+
+    def unpin(self, source: object) -> int:
+        """Undo `pin`, however often it was called; tell how many entries there are."""
+        return self._native.pin(flat_bytes(source, "source"), pinned=False)
+
+    def take_events(self) -> tuple[list[CacheEvent], int]:
+        """Give the events since the last call, and how many were lost because there was no room.
+
+        The cache must have been made with `events`.
+        """
+        events, lost_count = self._native.take_events()
+        return [CacheEvent(*event) for event in events], lost_count
+
     def flush(self, node: int | None = None) -> int:
-        """Drop the entries that nobody holds, of one node or of all; tell how many."""
+        """Write changes back, and drop what nobody holds or has pinned; tell how many entries."""
         if node is not None:
             node = whole_number(node, "take a node to flush", 0, NODE_MAX)
             if self.machine.node(node) is None:
@@ -188,12 +338,15 @@ class Cache:
         return self._native.flush(node)
 
     def invalidate(self, source: object) -> int:
-        """Drop every entry that overlaps `source`; holders keep theirs. Tell how many."""
+        """Drop every entry that overlaps `source`; holders keep theirs. Tell how many.
+
+        What was changed in them and is not written back is lost.
+        """
         flat = flat_bytes(source, "source")
         return self._native.invalidate(flat.ctypes.data, flat.nbytes)
 
     def clear(self) -> int:
-        """Drop every entry; holders keep theirs. Tell how many."""
+        """Write changes back, and drop every entry; holders keep theirs. Tell how many."""
         # What is held until now lives until nothing is moved from it; who comes meanwhile, stays.
         held, self._held = self._held, {}
         count = self._native.clear()
@@ -210,7 +363,7 @@ class Cache:
         return self._native
 
     def close(self) -> None:
-        """Drop all entries; holders keep theirs, also those whose move runs. Idempotent."""
+        """Write changes back, and drop all entries; holders keep theirs. Idempotent."""
         self._native.close()
         self._held.clear()
         if self._owns_engine:
@@ -257,6 +410,21 @@ class Cache:
                     living._native.invalidate(address, byte_count)  # noqa: SLF001
 
         self._watched[key] = weakref.ref(owner, forget)
+
+
+def _shaped(flat: npt.NDArray[Any], like: object) -> npt.NDArray[Any]:
+    """The bytes `flat` as an array of the type and shape of `like`, if that is an array."""
+    if not isinstance(like, np.ndarray):
+        return flat
+    typed: npt.NDArray[Any] = flat.view(like.dtype)
+    return typed.reshape(like.shape, order="C" if like.flags.c_contiguous else "F")
+
+
+def _parse_hint(hint: str | int | None) -> str | int | None:
+    if hint is None or isinstance(hint, str):
+        return hint
+    wanted = "once, many or the number of regions that come before it"
+    return whole_number(hint, "take a hint", 0, HINT_MAX, wanted)
 
 
 def _base_of(array: npt.NDArray[Any]) -> object:

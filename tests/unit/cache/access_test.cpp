@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "headrace/cache/cache.hpp"
+#include "headrace/platform/memory.hpp"
 #include "support/cache_stage.hpp"
 
 namespace headrace::cache {
@@ -53,7 +54,7 @@ TEST(Access, AShorterRegionAtTheSameAddressIsAHitAndALongerOneMakesANewEntry) {
   const Entry middle = stage.cache->access(std::span(source).first(5000));
   const Entry shorter = stage.cache->access(std::span(source).first(10));
   EXPECT_EQ(shorter.data().data(), middle.data().data());
-  EXPECT_EQ(shorter.data().size(), 5000U);
+  EXPECT_EQ(shorter.data().size(), 10U);
   const Entry longer = stage.cache->access(source);
   EXPECT_NE(longer.data().data(), middle.data().data());
   EXPECT_TRUE(test::equal(longer.data(), source));
@@ -62,6 +63,59 @@ TEST(Access, AShorterRegionAtTheSameAddressIsAHitAndALongerOneMakesANewEntry) {
   EXPECT_EQ(stage.cache->access(std::span(source).first(5000)).data().data(), longer.data().data());
   EXPECT_EQ(stage.statistics().misses, 2U);
   EXPECT_EQ(stage.statistics().hits, 2U);
+}
+
+TEST(Access, APartOfAnEntryIsAHitAndItsDataIsThatPart) {
+  const auto source = test::numbered_bytes(20000);
+  CacheStage stage;
+  const Entry whole = stage.cache->access(std::span(source).subspan(1000, 10000));
+  for (const auto& [first, byte_count] :
+       {std::pair(1000, 1), std::pair(1000, 10000), std::pair(5000, 100), std::pair(10999, 1)}) {
+    const auto part = std::span(source).subspan(static_cast<std::size_t>(first),
+                                                static_cast<std::size_t>(byte_count));
+    const Entry entry = stage.cache->access(part);
+    EXPECT_TRUE(entry.cached());
+    EXPECT_EQ(entry.data().data(), whole.data().data() + (first - 1000));
+    EXPECT_TRUE(test::equal(entry.data(), part));
+  }
+  EXPECT_EQ(stage.statistics().misses, 1U);
+  EXPECT_EQ(stage.statistics().hits, 4U);
+}
+
+TEST(Access, ARegionThatReachesOverTheEndOfAnEntryIsAMissWithACopyOfItsOwn) {
+  const auto source = test::numbered_bytes(20000);
+  CacheStage stage;
+  const Entry first = stage.cache->access(std::span(source).subspan(1000, 10000));
+  const Entry before = stage.cache->access(std::span(source).subspan(999, 2));
+  const Entry after = stage.cache->access(std::span(source).subspan(10999, 2));
+  EXPECT_EQ(stage.statistics().misses, 3U);
+  EXPECT_TRUE(test::equal(before.data(), std::span(source).subspan(999, 2)));
+  EXPECT_TRUE(test::equal(after.data(), std::span(source).subspan(10999, 2)));
+}
+
+TEST(Access, OfSeveralEntriesThatContainARegionTheShortestClassIsTaken) {
+  const auto source = test::numbered_bytes(20000);
+  // At many places, because entries of several classes may fall into one bucket.
+  for (std::size_t place = 130; place < 19000; place += 130) {
+    CacheStage stage;
+    const Entry shorter = stage.cache->access(std::span(source).subspan(place, 100));
+    const Entry longer = stage.cache->access(source);
+    const Entry part = stage.cache->access(std::span(source).subspan(place + 10, 10));
+    ASSERT_EQ(part.data().data(), shorter.data().data() + 10) << place;
+  }
+}
+
+TEST(Access, ALengthThatNoRegionCanHaveIsRefused) {
+  const std::byte byte{};
+  CacheStage stage;
+  for (const std::size_t length :
+       {~std::size_t{0}, std::size_t{1} << 63U, (std::size_t{1} << 57U) + 1}) {
+    const Entry entry = stage.cache->access({&byte, length});
+    EXPECT_TRUE(entry.try_wait());
+    EXPECT_EQ(entry.data().data(), &byte);
+  }
+  EXPECT_EQ(stage.statistics().refused, 3U);
+  EXPECT_EQ(stage.cache->invalidate({&byte, ~std::size_t{0}}), 0U);
 }
 
 TEST(Access, ASupersededEntryThatIsNotHeldIsFreed) {
@@ -208,6 +262,28 @@ TEST(Access, AMoverPolicySeesBothNodesAndTheLength) {
   EXPECT_TRUE(stage.cache->access(source).cached());
   EXPECT_EQ(byte_count, 10000U);
   EXPECT_EQ(target_node, NodeId(8));
+}
+
+TEST(Access, ASourceThatIsNotMappedOrNoLongerIsRefusedAndCounted) {
+  const std::size_t page_bytes = platform::page_bytes();
+  CacheStage stage;
+  std::span<std::byte> pages = platform::allocate_pages(4 * page_bytes, std::nullopt).value();
+  EXPECT_TRUE(stage.cache->access(pages.subspan(10, 100)).cached());
+  EXPECT_EQ(stage.cache->clear(), 1U);
+  // The third page is missing, then all are.
+  platform::free_pages(pages.subspan(2 * page_bytes, page_bytes));
+  EXPECT_FALSE(stage.cache->access(pages).cached());
+  EXPECT_FALSE(stage.cache->access(pages.subspan(page_bytes, page_bytes + 1)).cached());
+  EXPECT_TRUE(stage.cache->access(pages.first(2 * page_bytes)).cached());
+  EXPECT_EQ(stage.cache->invalidate(pages), 1U);
+  platform::free_pages(pages.first(2 * page_bytes));
+  platform::free_pages(pages.last(page_bytes));
+  const Entry entry = stage.cache->access(pages.subspan(1, 1));
+  EXPECT_EQ(entry.data().data(), pages.data() + 1);
+  EXPECT_EQ(stage.statistics().bad_sources, 3U);
+  EXPECT_EQ(stage.statistics().refused, 3U);
+  EXPECT_EQ(stage.mover->accepted_count(), 2U);
+  EXPECT_EQ(stage.memory->live_count(), 0U);
 }
 
 TEST(Access, AnEmptyRegionHasAnEmptyEntry) {

@@ -111,6 +111,55 @@ TEST_F(Capacity, AMoveThatRunsIsNotEvicted) {
   stage.mover->release();
 }
 
+/// Gives only so many pieces at a time, whatever the capacity says.
+class ScarceMemory final : public MemorySource {
+ public:
+  explicit ScarceMemory(std::size_t piece_count_max) : left_(piece_count_max) {}
+  Result<std::span<std::byte>> allocate(std::size_t byte_count, NodeId node) override {
+    if (left_ == 0) return fail(Code::out_of_memory, "allocate", "none is left", "free some");
+    --left_;
+    return memory_->allocate(byte_count, node);
+  }
+  void free(std::span<std::byte> memory) noexcept override {
+    ++left_;
+    memory_->free(memory);
+  }
+
+ private:
+  std::size_t left_;
+  std::shared_ptr<test::CountedMemory> memory_ = std::make_shared<test::CountedMemory>();
+};
+
+TEST_F(Capacity, WhereTheNodeHasLessThanTheCapacityUnusedEntriesMakeRoomToo) {
+  const topo::Machine machine = test::hand_made_machine();
+  std::vector<std::unique_ptr<engine::Mover>> movers;
+  movers.push_back(std::make_unique<StagedMover>(StagedMover::Mode::at_once));
+  const auto engine = std::move(engine::Engine::make(std::move(movers)).value());
+  CacheOptions options;
+  options.placement = placement::on(NodeId(8));
+  options.memory = std::make_shared<ScarceMemory>(3);
+  const auto cache = std::move(Cache::make(machine, *engine, std::move(options)).value());
+  std::optional<Entry> held = cache->access(page(0));
+  for (std::size_t i = 1; i < 8; ++i) EXPECT_TRUE(cache->access(page(i)).cached()) << i;
+  EXPECT_EQ(cache->statistics().evictions, 5U);
+  const Entry second = cache->access(page(8));
+  const Entry third = cache->access(page(9));
+  // All three are held now.
+  EXPECT_FALSE(cache->access(page(10)).cached());
+  EXPECT_EQ(cache->statistics().refused, 1U);
+  held.reset();
+  EXPECT_TRUE(cache->access(page(10)).cached());
+}
+
+TEST_F(Capacity, AnErrorOtherThanWantOfMemoryEvictsNobody) {
+  CacheStage stage(StagedMover::Mode::at_once, with_capacity(Bytes(8 * page_bytes_)));
+  for (std::size_t i = 0; i < 4; ++i) static_cast<void>(stage.cache->access(page(i)));
+  stage.memory->break_down(true);
+  EXPECT_FALSE(stage.cache->access(page(5)).cached());
+  EXPECT_EQ(stage.statistics().evictions, 0U);
+  EXPECT_EQ(stage.memory->live_count(), 4U);
+}
+
 TEST_F(Capacity, EachNodeHasItsOwn) {
   NodeId target(8);
   CacheOptions options = with_capacity(Bytes(page_bytes_));

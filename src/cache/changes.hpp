@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// Changes: which bytes are changed in their copy (or under the cache's eyes in the source), so that
+// the source or other copies of them are old. It says who may touch them; it copies nothing.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "entry.hpp"
+#include "headrace/base/atomic.hpp"
+#include "headrace/base/mutex.hpp"
+#include "pool.hpp"
+
+namespace headrace::cache::detail {
+
+/// Ranges of source bytes, which never overlap each other. A range is
+///
+/// | state     | from                               | the source | who may touch the copy         |
+/// | --------- | ---------------------------------- | ---------- | ------------------------------ |
+/// | changing  | begin()                            | old        | whoever began                  |
+/// | changed   | end(), if it is of an entry        | old        | readers                        |
+/// | returning | claim...()                         | is written | readers, and who claimed it    |
+/// | gone      | settle(), discard(), or end() of a | new        | readers                        |
+/// |           | range of no entry                  |            |                                |
+///
+/// An entry is *flagged* (EntryState::kChanged) while it has ranges. Flagged entries do not leave
+/// their shelf but by invalidate(), clear() and a change of the same bytes elsewhere, which deal
+/// with their ranges before the entry ends. So a claimed range has its copy until it is settled.
+///
+/// Why no eviction misses a flag: it is set by who has a lease, and looked at after the leases: who
+/// finds the lease gone sees the flag (edge lease-ended).
+///
+/// Threading: shared.
+class Changes {
+ public:
+  struct Range {
+    Region region;
+    /// Number of the entry whose copy has the bytes; 0: they are in the source.
+    std::uint32_t entry = 0;
+    std::uint64_t ticket = 0;
+  };
+  enum class Begin : std::uint8_t { done, busy, elsewhere };
+
+  explicit Changes(Pool& pool) : pool_(pool) {}
+
+  /// False if there is no range. Exact for who has had the mutex of a shelf after who began a
+  /// change has dropped what overlaps from that shelf.
+  [[nodiscard]] bool any() const {
+    return count_.load_relaxed() != 0;  // relaxed: the shelf's mutex orders it, see above.
+  }
+  /// Begins a change of `region`, whose bytes are in the copy of `entry`, on which the caller has a
+  /// lease, or in the source. What is changed already in the same copy and overlaps becomes one
+  /// range with it. Waits for what is returning.
+  ///
+  /// Returns: busy if an overlapping range is changing; elsewhere if one is changed in another
+  ///          copy, which is to be claimed first.
+  /// Fails:   throws std::bad_alloc; then nothing has changed.
+  [[nodiscard]] Begin begin(const Region& region, std::uint32_t entry, Range& range);
+  /// Ends the change. Returns true if the caller is to copy the range to the source and to settle
+  /// it, because nobody else will: its entry has been dropped.
+  [[nodiscard]] bool end(const Range& range);
+  /// Takes the change back before anything was changed. Returns as end().
+  [[nodiscard]] bool abandon(const Range& range);
+
+  /// Claims the changed ranges that overlap `region`, after those that are returning have been
+  /// settled. Returns false if one is changing; then nothing is claimed.
+  [[nodiscard]] bool claim_overlapping(const Region& region, std::vector<Range>& claimed);
+  /// Claims the changed ranges of the entries that `choose(number)` names.
+  template <typename Choose>
+  [[nodiscard]] std::vector<Range> claim(Choose choose) {
+    const Lock lock(mutex_);
+    std::vector<Range> claimed;
+    claimed.reserve(ranges_.size());
+    for (auto& [address, what] : ranges_) {
+      if (what.state == State::changed && choose(what.entry))
+        claimed.push_back(take(address, what));
+    }
+    return claimed;
+  }
+  /// True if a range that overlaps `region` is changing.
+  [[nodiscard]] bool is_changing(const Region& region) const;
+  /// Claims the changed ranges of an entry that has left its shelf, after those that are returning
+  /// have been settled. Those that are changing will be returned by who changes them.
+  [[nodiscard]] std::vector<Range> claim_all(std::uint32_t entry);
+  /// The bytes of a claimed range are in the source.
+  void settle(const Range& range);
+  /// Forgets the ranges of an entry that has left its shelf, after those that are returning have
+  /// been settled.
+  void discard(std::uint32_t entry);
+
+ private:
+  enum class State : std::uint8_t { changing, changed, returning };
+  struct What {
+    std::uint64_t byte_count = 0;
+    std::uint32_t entry = 0;
+    std::uint64_t ticket = 0;
+    State state = State::changing;
+    /// Of a range that is changing: it was changed before, or its entry has been dropped.
+    bool was_changed = false;
+    bool is_orphan = false;
+
+    [[nodiscard]] Region region(std::uintptr_t address) const { return {address, byte_count}; }
+  };
+  using Ranges = std::map<std::uintptr_t, What>;
+
+  [[nodiscard]] Range take(std::uintptr_t address, What& what);
+  [[nodiscard]] bool finish(Ranges::iterator place) HEADRACE_REQUIRES(mutex_);
+  void erase(Ranges::iterator place) HEADRACE_REQUIRES(mutex_);
+  [[nodiscard]] Ranges::iterator first_overlapping(const Region& region) HEADRACE_REQUIRES(mutex_);
+  /// The range, if nobody has discarded it.
+  [[nodiscard]] Ranges::iterator find(const Range& range) HEADRACE_REQUIRES(mutex_);
+  void await_returned(const Region& region) HEADRACE_REQUIRES(mutex_);
+
+  Pool& pool_;
+  mutable Mutex mutex_;
+  Condition settled_;
+  Ranges ranges_ HEADRACE_GUARDED_BY(mutex_);
+  std::uint64_t ticket_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  Atomic<std::size_t> count_{0};
+};
+
+}  // namespace headrace::cache::detail

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "index.hpp"
+
+#include "headrace/base/check.hpp"
+
+namespace headrace::cache::detail {
+
+std::uint64_t Index::block_count(const Region& region) const {
+  std::uint64_t count = 0;
+  for (std::uint64_t classes = classes_.load_relaxed(); classes != 0; classes &= classes - 1) {
+    const auto k = static_cast<std::uint32_t>(std::countr_zero(classes));  // relaxed: locked.
+    count += (region.last() >> k) - (region.address >> k) + 1;
+  }
+  return count;
+}
+
+void Index::add(std::uint32_t number) {
+  reserve_one();
+  const std::uint32_t k = class_of(pool_[number].region().byte_count);
+  link(*tables_.back(), number);
+  ++count_;
+  if (class_counts_[k]++ == 0) {
+    // relaxed: written under the lock, read as advice.
+    classes_.store_relaxed(classes_.load_relaxed() | std::uint64_t{1} << k);
+  }
+}
+
+void Index::remove(std::uint32_t number) {
+  const Region region = pool_[number].region();
+  const std::uint32_t k = class_of(region.byte_count);
+  const std::uint64_t first = region.address >> k;
+  const std::uint64_t last = region.last() >> k;
+  unlink(k, first, number << 1U);
+  if (last != first) unlink(k, last, number << 1U | 1U);
+  --count_;
+  if (--class_counts_[k] == 0) {
+    // relaxed: written under the lock, read as advice.
+    classes_.store_relaxed(classes_.load_relaxed() & ~(std::uint64_t{1} << k));
+  }
+}
+
+void Index::link(const Table& table, std::uint32_t number) {
+  EntryState& entry = pool_[number];
+  const Region region = entry.region();
+  const std::uint32_t k = class_of(region.byte_count);
+  const std::uint64_t first = region.address >> k;
+  const std::uint64_t last = region.last() >> k;
+  for (std::uint32_t which = 0; which <= (last != first ? 1U : 0U); ++which) {
+    Atomic<std::uint32_t>& head = table.bucket(k, which == 0 ? first : last);
+    // A reader that was led here by its past believes nothing that it has not acquired.
+    // edge: entry-listed (release)
+    entry.next[which].store_release(head.load_relaxed());  // relaxed: under the lock.
+    // edge: entry-listed (release)
+    head.store_release(number << 1U | which);
+  }
+}
+
+void Index::unlink(std::uint32_t k, std::uint64_t block, std::uint32_t reference) {
+  Atomic<std::uint32_t>* place = &tables_.back()->bucket(k, block);
+  for (;;) {
+    const std::uint32_t here = place->load_relaxed();  // relaxed: under the lock.
+    HEADRACE_CHECK(here != 0, "an entry is in the chains of its blocks", reference);
+    Atomic<std::uint32_t>& next = pool_[here >> 1U].next[here & 1U];
+    if (here == reference) {
+      // edge: entry-listed (release)
+      place->store_release(next.load_relaxed());  // relaxed: under the lock.
+      return;
+    }
+    place = &next;
+  }
+}
+
+void Index::grow() {
+  Table::Owner table = Table::make(bits_ + 1);
+  tables_.reserve(tables_.size() + 1);
+  if (!tables_.empty()) {
+    // Chain by chain; a reader in the old table may be led into the new chains and miss.
+    const Table& old = *tables_.back();
+    const std::size_t bucket_count = std::size_t{1} << bits_;
+    std::vector<std::uint32_t> numbers;
+    numbers.reserve(count_);
+    for (std::size_t i = 0; i < bucket_count; ++i) {
+      // relaxed, here and below: under the lock.
+      for (std::uint32_t at = old.heads()[i].load_relaxed(); at != 0;) {
+        if ((at & 1U) == 0) numbers.push_back(at >> 1U);
+        at = pool_[at >> 1U].next[at & 1U].load_relaxed();
+      }
+    }
+    for (const std::uint32_t number : numbers) link(*table, number);
+  }
+  // edge: table-grown (release)
+  table_.store_release(table.get());
+  tables_.push_back(std::move(table));
+  ++bits_;
+}
+
+}  // namespace headrace::cache::detail

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// Index: finds the entries of a shelf by the bytes that they cover. Readers take no lock.
+//
+// An entry of n bytes is of class k if 2^(k-1) < n <= 2^k. It overlaps at most two aligned blocks
+// of 2^k bytes and is filed under both (or the one). So whoever looks for a byte asks, in each
+// class that is in use, for the block of that byte: one look where all regions have about one
+// length.
+//
+// Buckets are chains through the entries. A reference is twice the number of an entry, plus 1 if
+// the chain goes on at the entry's link for its last block. A reader whose entry is taken away
+// under it may go on in another chain, and miss what it came for; then it asks again under the
+// lock.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "entry.hpp"
+#include "headrace/base/atomic.hpp"
+#include "pool.hpp"
+
+namespace headrace::cache::detail {
+
+/// Threading: shared for find(); the rest under the shelf's mutex, which also keeps what for_each()
+/// visits from changing.
+class Index {
+ public:
+  explicit Index(const Pool& pool) : pool_(pool) { grow(); }
+
+  static constexpr int kStepMaxUnlocked = 64;
+  static constexpr int kStepMaxLocked = std::numeric_limits<int>::max();
+
+  [[nodiscard]] std::uint32_t count() const { return count_; }
+
+  /// Calls `accept(entry)` for entries that contain `region`, the shortest class first, until it
+  /// returns true. Returns whether it did. Gives a chain up after `step_max` entries: without the
+  /// lock it might lead in circles.
+  template <typename Accept>
+  bool find(const Region& region, int step_max, Accept accept) const {
+    // edge: table-grown (acquire)
+    const Table& table = *table_.load_acquire();
+    const std::uint32_t own = class_of(region.byte_count);
+    // relaxed: who misses a class that is just coming into use looks again under the lock.
+    for (std::uint64_t classes = classes_.load_relaxed() >> own << own; classes != 0;
+         classes &= classes - 1) {
+      const auto k = static_cast<std::uint32_t>(std::countr_zero(classes));
+      const std::uint64_t byte_count_max = std::uint64_t{1} << k;
+      // edge: entry-listed (acquire)
+      std::uint32_t reference = table.bucket(k, region.address >> k).load_acquire();
+      for (int step = 0; reference != 0 && step < step_max; ++step) {
+        EntryState& entry = pool_[reference >> 1U];
+        const Region whole = entry.region();
+        // Longer ones are of a later class, and here only because buckets are few.
+        if (whole.byte_count <= byte_count_max && whole.contains(region) && accept(entry)) {
+          return true;
+        }
+        // edge: entry-listed (acquire)
+        reference = entry.next[reference & 1U].load_acquire();
+      }
+    }
+    return false;
+  }
+
+  /// Calls `visit(number)` for every entry of at most `class_max` that overlaps `region`, perhaps
+  /// twice; it may remove what it visits and nothing else.
+  template <typename Visit>
+  void for_each_overlapping(const Region& region, std::uint32_t class_max, Visit visit) const {
+    for (std::uint64_t classes = classes_.load_relaxed(); classes != 0; classes &= classes - 1) {
+      const auto k = static_cast<std::uint32_t>(std::countr_zero(classes));
+      if (k > class_max) return;
+      const std::uint64_t last = region.last() >> k;
+      for (std::uint64_t block = region.address >> k;; ++block) {
+        for_each_in_block(k, block, region, visit);
+        if (block == last) break;
+      }
+    }
+  }
+  /// How many blocks for_each_overlapping() would look into.
+  [[nodiscard]] std::uint64_t block_count(const Region& region) const;
+
+  /// Makes sure that add() cannot fail.
+  void reserve_one() {
+    // One bucket for an entry keeps chains at two links.
+    if (count_ >= std::uint32_t{1} << bits_) grow();
+  }
+  void add(std::uint32_t number);
+  void remove(std::uint32_t number);
+
+  /// Class of a length that is not 0.
+  [[nodiscard]] static std::uint32_t class_of(std::uint64_t byte_count) {
+    return byte_count == 1 ? 0 : log2_floor(byte_count - 1) + 1;
+  }
+
+ private:
+  static constexpr std::uint32_t kFirstBits = 4;
+
+  /// A power of two of buckets, which lie right behind it: one look less.
+  class alignas(64) Table {
+   public:
+    struct Delete {
+      void operator()(const Table* table) const {
+        ::operator delete(const_cast<Table*>(table), std::align_val_t{alignof(Table)});
+      }
+    };
+    using Owner = std::unique_ptr<const Table, Delete>;
+
+    [[nodiscard]] static Owner make(std::uint32_t bits) {
+      const std::size_t count = std::size_t{1} << bits;
+      void* const memory = ::operator new(sizeof(Table) + count * sizeof(Atomic<std::uint32_t>),
+                                          std::align_val_t{alignof(Table)});
+      auto* const table = ::new (memory) Table(64 - bits);
+      std::uninitialized_value_construct_n(table->heads(), count);
+      return Owner(table);
+    }
+    [[nodiscard]] Atomic<std::uint32_t>& bucket(std::uint32_t k, std::uint64_t block) const {
+      // Fibonacci hashing. Blocks of different classes must not fall together: the class goes where
+      // block numbers have no bits.
+      const std::uint64_t key = block ^ (std::uint64_t{k} << 58U);
+      return heads()[(key * 0x9e3779b97f4a7c15U) >> shift_];
+    }
+    [[nodiscard]] Atomic<std::uint32_t>* heads() const {
+      return reinterpret_cast<Atomic<std::uint32_t>*>(const_cast<Table*>(this) + 1);
+    }
+
+   private:
+    explicit Table(std::uint32_t shift) : shift_(shift) {}
+    const std::uint32_t shift_;
+  };
+
+  template <typename Visit>
+  void for_each_in_block(std::uint32_t k, std::uint64_t block, const Region& region,
+                         Visit& visit) const {
+    // relaxed, here and below: under the lock.
+    std::uint32_t reference = table_.load_relaxed()->bucket(k, block).load_relaxed();
+    while (reference != 0) {
+      const std::uint32_t number = reference >> 1U;
+      const EntryState& entry = pool_[number];
+      reference = entry.next[reference & 1U].load_relaxed();
+      if (class_of(entry.region().byte_count) == k && entry.region().overlaps(region)) {
+        visit(number);
+      }
+    }
+  }
+  void link(const Table& table, std::uint32_t number);
+  void unlink(std::uint32_t k, std::uint64_t block, std::uint32_t reference);
+  void grow();
+
+  const Pool& pool_;
+  Atomic<const Table*> table_{nullptr};
+  /// Bit k: there may be entries of class k.
+  Atomic<std::uint64_t> classes_{0};
+  std::uint32_t count_ = 0;
+  std::uint32_t bits_ = kFirstBits - 1;
+  std::array<std::uint32_t, 64> class_counts_{};
+  /// The last one is in use. Readers may still be in the others, which together are no larger.
+  std::vector<Table::Owner> tables_;
+};
+
+}  // namespace headrace::cache::detail

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "lease.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "headrace/base/mutex.hpp"
+
+namespace headrace::cache::detail {
+namespace {
+
+/// Readers of threads that have ended wait here for others. The leases in their slots go on.
+///
+/// Threading: shared.
+class Readers {
+ public:
+  [[nodiscard]] Reader& attach() {
+    const Lock lock(mutex_);
+    if (!idle_.empty()) {
+      Reader& reader = *idle_.back();
+      idle_.pop_back();
+      return reader;
+    }
+    const auto index = static_cast<std::uint32_t>(all_.size());
+    idle_.reserve(all_.size() + 1);  // detach() must not fail.
+    return *all_.emplace_back(std::make_unique<Reader>(registry_, index));
+  }
+  void detach(Reader& reader) noexcept {
+    const Lock lock(mutex_);
+    idle_.push_back(&reader);
+  }
+  [[nodiscard]] Registry& registry() { return registry_; }
+
+ private:
+  Registry registry_{platform::has_heavy_barrier() ? Barriers::unequal : Barriers::equal};
+  Mutex mutex_;
+  std::vector<std::unique_ptr<Reader>> all_ HEADRACE_GUARDED_BY(mutex_);
+  std::vector<Reader*> idle_ HEADRACE_GUARDED_BY(mutex_);
+};
+
+Readers& readers() {
+  // Never destroyed: handles may be dropped while static objects are being destroyed.
+  static Readers& instance = *new Readers;  // NOLINT(bugprone-unhandled-exception-at-new)
+  return instance;
+}
+
+}  // namespace
+
+/// Gives the reader to the next thread when this one ends.
+///
+/// Threading: owned.
+struct Attachment {
+  Reader* reader = nullptr;
+  ~Attachment() {
+    Reader::this_one_ = nullptr;
+    if (reader != nullptr) readers().detach(*reader);
+  }
+};
+
+thread_local constinit Reader* Reader::this_one_ = nullptr;
+
+Reader& Reader::attach() {
+  thread_local Attachment attachment;
+  this_one_ = &readers().attach();
+  attachment.reader = this_one_;
+  return *this_one_;
+}
+
+Registry& Reader::registry() {
+  return readers().registry();
+}
+
+void Reader::grow() {
+  HEADRACE_CHECK(chunk_count_ < kChunkMax, "handles that one thread got fit 2^31 slots");
+  const std::uint32_t count = std::max(Chunk::kSlotCountMin, slot_count_);
+  auto slots = std::make_unique<Slot[]>(count);
+  auto chunk = std::make_unique<Chunk>();
+  chunk->slot_count = count;
+  chunk->slots = slots.release();
+  registry_.add(*chunk);
+  chunk_index_ = chunk_count_;
+  slot_index_ = 0;
+  slot_count_ += count;
+  chunks_[chunk_count_++] = chunk.release();
+  last_ = chunks_[chunk_index_]->slots;
+  chunks_[chunk_index_]->used_count.exchange_seq_cst(1);
+}
+
+Slot& Reader::search() {
+  for (std::uint32_t tried_count = 0; tried_count <= slot_count_ / 2; ++tried_count) {
+    Chunk* chunk = chunks_[chunk_index_];
+    if (++slot_index_ >= chunk->slot_count) {
+      slot_index_ = 0;
+      chunk_index_ = (chunk_index_ + 1) % chunk_count_;
+      chunk = chunks_[chunk_index_];
+    }
+    Slot& slot = chunk->slots[slot_index_];
+    // edge: lease-ended (acquire)
+    if (slot.word.load_acquire() != 0) continue;
+    // relaxed: nobody else writes it.
+    if (chunk->used_count.load_relaxed() <= slot_index_) {
+      // seq_cst, as the occupation that follows: a dropper that reads the old count is seen by it.
+      chunk->used_count.exchange_seq_cst(slot_index_ + 1);
+    }
+    last_ = &slot;
+    return slot;
+  }
+  grow();
+  return *last_;
+}
+
+}  // namespace headrace::cache::detail

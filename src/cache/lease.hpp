@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+// Leases: how an entry is known to be in use, without a count that all its users write.
+//
+// Purpose. A hit must not write what a hit on another processor writes, not even for the same
+// entry. So whoever uses an entry says so in a slot of its own thread, and who wants to drop the
+// entry looks through all slots: hits are many and drops are few.
+//
+// Progress. occupy() and vacate() are wait-free, a scan is wait-free for a given number of slots
+// and lets the kernel interrupt the process's other threads once.
+//
+// Agents. The *reader* that finds an entry and occupies a slot; *holders*, who have handles on the
+// slot, on any thread; the *dropper*, one at a time per shelf, under the shelf's mutex.
+//
+// | standing | set by                              | a reader that sees it       | slots with it |
+// | -------- | ----------------------------------- | --------------------------- | ------------- |
+// | absent   | constructor, and the end            | vacates                     | passing only  |
+// | listed   | who inserts; a dropper that found   | has the entry               | any           |
+// |          | the entry held and leaves it        |                             |               |
+// | leaving  | dropper, before it scans            | vacates                     | any           |
+// | dropped  | dropper, after it has marked them   | vacates                     | marked ones   |
+//
+// Why no reader is missed: the reader writes its slot and then reads the standing; the dropper
+// writes the standing and then reads the slots; between the two the reader has a light barrier and
+// the dropper a heavy one (platform/barrier.hpp). So either the reader sees `leaving` and vacates,
+// or the dropper sees the slot. Without a heavy barrier all four are sequentially consistent, which
+// costs each hit a full barrier. Once an entry is no longer listed its slots only become fewer,
+// because a copied handle shares the slot of its original.
+//
+// Reclamation. Slots are never freed. Entries lie in a pool that lives as long as their cache, so a
+// reader may look at one that is gone, or has become another: it believes nothing that it has not
+// read after it saw `listed` with its slot occupied. ABA: a slot that names an entry which has
+// begun another life holds up the end of that life, no more.
+//
+// Rejected: a count in the entry (two threads that use the same entries wait for its line at each
+// hit: bench/cache/versus_seed); hazard pointers and epochs of libcds or xenium, see
+// docs/decisions/0007-leases.md. Model test: tests/model/cache.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "headrace/base/atomic.hpp"
+#include "headrace/base/check.hpp"
+#include "headrace/platform/barrier.hpp"
+
+namespace headrace::cache::detail {
+
+enum class Standing : std::uint32_t { absent, listed, leaving, dropped };
+
+/// What leases need to know of an entry.
+///
+/// Threading: shared.
+struct Tenancy {
+  Atomic<Standing> standing{Standing::absent};
+  /// While it is dropped: marked slots, and one more until the dropper has done. Whoever takes the
+  /// last one away ends the entry.
+  Atomic<std::uint32_t> holder_count{0};
+};
+
+/// One lease: the address of what is leased, 0 if none, and whether its end must be reported.
+///
+/// Threading: shared. Only the thread that owns the slot's chunk occupies it.
+struct alignas(16) Slot {
+  static constexpr std::uintptr_t kMark = 1;
+
+  Atomic<std::uintptr_t> word{0};
+  /// Handles that share the lease.
+  Atomic<std::uint32_t> share_count{0};
+
+  /// What is leased. Only for who has a share.
+  [[nodiscard]] Tenancy* tenancy() const {
+    // relaxed: the caller's share keeps the address as it is; a mark may come.
+    return tenancy_of(word.load_relaxed());
+  }
+  [[nodiscard]] static Tenancy* tenancy_of(std::uintptr_t word) {
+    return reinterpret_cast<Tenancy*>(word & ~kMark);
+  }
+};
+
+/// How a reader and a dropper come not to miss each other.
+enum class Barriers : std::uint8_t { equal, unequal };
+
+/// Leases `tenancy` in an empty slot of the calling thread. Returns whether it is to be had: if
+/// not, the caller vacates.
+[[nodiscard]] inline bool occupy(Slot& slot, Tenancy& tenancy, Barriers barriers) {
+  const auto word = reinterpret_cast<std::uintptr_t>(&tenancy);
+  slot.share_count.store_relaxed(1);  // relaxed: nobody else knows the lease yet.
+  if (barriers == Barriers::unequal) [[likely]] {
+    // edge: lease-ended (release)
+    slot.word.store_release(word);
+    platform::light_barrier();
+  } else {
+    // seq_cst: slot before standing here, standing before slots in the dropper; see above.
+    // edge: lease-ended (acq_rel)
+    slot.word.exchange_seq_cst(word);
+  }
+  // edge: entry-listed (acquire)
+  return tenancy.standing.load_seq_cst() == Standing::listed;
+}
+
+/// Empties the slot. Returns what was leased if the caller must end it: it was dropped, and this
+/// was its last lease.
+[[nodiscard]] inline Tenancy* vacate(Slot& slot) {
+  // edge: lease-ended (acq_rel)
+  const std::uintptr_t word = slot.word.exchange_acq_rel(0);
+  if ((word & Slot::kMark) == 0) return nullptr;
+  Tenancy* const tenancy = Slot::tenancy_of(word);
+  // edge: entry-released (acq_rel)
+  return tenancy->holder_count.fetch_sub_acq_rel(1) == 1 ? tenancy : nullptr;
+}
+
+/// Adds a handle to the lease; the caller has one.
+inline void share(Slot& slot) {
+  // relaxed: the caller's share keeps everything as it is.
+  const std::uint32_t before = slot.share_count.fetch_add_relaxed(1);
+  HEADRACE_CHECK(before != ~std::uint32_t{0}, "an access has fewer than 2^32 copies of its handle");
+}
+
+/// Takes a handle away. Returns as vacate().
+[[nodiscard]] inline Tenancy* give_back(Slot& slot) {
+  // The only share needs no subtraction: nobody else could copy it.
+  // edge: lease-shared (acquire)
+  if (slot.share_count.load_acquire() != 1) {
+    // edge: lease-shared (acq_rel)
+    if (slot.share_count.fetch_sub_acq_rel(1) != 1) return nullptr;
+  }
+  return vacate(slot);
+}
+
+/// The dropper's: from now on readers leave the entry alone. Its count of holders begins at
+/// `count`.
+inline void announce_leaving(Tenancy& tenancy, std::uint32_t count) {
+  tenancy.holder_count.store_relaxed(count);  // relaxed: no slot is marked yet.
+  // seq_cst, and a barrier before the slots are read: see above.
+  tenancy.standing.exchange_seq_cst(Standing::leaving);
+}
+/// The dropper's: readers may have the entry again.
+inline void list_again(Tenancy& tenancy) {
+  // edge: entry-listed (release)
+  tenancy.standing.store_release(Standing::listed);
+}
+/// The dropper's: gives its part in the count of holders up. Returns whether it must end the entry.
+[[nodiscard]] inline bool leave_to_holders(Tenancy& tenancy) {
+  // edge: entry-released (acq_rel)
+  return tenancy.holder_count.fetch_sub_acq_rel(1) == 1;
+}
+
+/// Marks the lease of `tenancy`, which is leaving, in a slot that had `word`. The dropper has a
+/// part in the count of holders.
+inline void mark(Slot& slot, std::uintptr_t word, Tenancy& tenancy) {
+  tenancy.holder_count.fetch_add_relaxed(1);  // relaxed: the exchange publishes it.
+  // edge: entry-released (acq_rel)
+  if (!slot.word.compare_exchange_acq_rel(word, word | Slot::kMark)) {
+    // It was given back meanwhile.
+    tenancy.holder_count.fetch_sub_relaxed(1);  // relaxed: not the last one, that is the dropper's.
+  }
+}
+
+/// Slots of one thread at a time. Never freed.
+///
+/// Threading: shared, per field: `next` and `slot_count` are constant once the chunk is registered;
+/// `used_count` is written by the owner.
+struct alignas(64) Chunk {
+  static constexpr std::uint32_t kSlotCountMin = 64;
+
+  Chunk* next = nullptr;  ///< In the registry.
+  std::uint32_t slot_count = 0;
+  /// Slots from here on were never occupied.
+  Atomic<std::uint32_t> used_count{0};
+  Slot* slots = nullptr;
+};
+
+/// All chunks of the process.
+///
+/// Threading: shared.
+class Registry {
+ public:
+  explicit Registry(Barriers barriers) : barriers_(barriers) {}
+
+  [[nodiscard]] Barriers barriers() const { return barriers_; }
+  /// The dropper's: between the standing and the slots.
+  void separate() const {
+    if (barriers_ == Barriers::unequal) platform::heavy_barrier();
+  }
+  void add(Chunk& chunk) {
+    // relaxed: the exchange decides.
+    Chunk* head = head_.load_relaxed();
+    do {
+      chunk.next = head;
+      // seq_cst, as occupy(): a dropper that misses the chunk is seen by who occupies its slots.
+      // edge: chunk-registered (release)
+    } while (!head_.compare_exchange_seq_cst(head, &chunk));
+  }
+  /// Calls `visit(slot, word)` for every occupied slot.
+  template <typename Visit>
+  void for_each_lease(Visit visit) const {
+    // edge: chunk-registered (acquire)
+    for (const Chunk* chunk = head_.load_seq_cst(); chunk != nullptr; chunk = chunk->next) {
+      const std::uint32_t count = chunk->used_count.load_seq_cst();
+      for (std::uint32_t i = 0; i < count; ++i) {
+        Slot& slot = chunk->slots[i];
+        // edge: lease-ended (acquire)
+        const std::uintptr_t word = slot.word.load_seq_cst();
+        if (word != 0) visit(slot, word);
+      }
+    }
+  }
+
+ private:
+  const Barriers barriers_;
+  Atomic<Chunk*> head_{nullptr};
+};
+
+/// The slots of one thread, and which of them to take next.
+///
+/// Threading: owned by the thread that it is attached to.
+class Reader {
+ public:
+  Reader(Registry& registry, std::uint32_t index)
+      : barriers_(registry.barriers()), index_(index), registry_(registry) {
+    grow();
+  }
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
+
+  /// The reader of the calling thread, which lives as long as the process.
+  [[nodiscard]] static Reader& mine() { return this_one_ != nullptr ? *this_one_ : attach(); }
+  /// Where droppers look.
+  [[nodiscard]] static Registry& registry();
+
+  [[nodiscard]] Barriers barriers() const { return barriers_; }
+  /// Small, and of no other reader.
+  [[nodiscard]] std::uint32_t index() const { return index_; }
+  /// An empty slot, most likely the one that was emptied last. Allocates only if half of them are
+  /// occupied.
+  [[nodiscard]] Slot& take() {
+    Slot& slot = *last_;
+    // edge: lease-ended (acquire)
+    if (slot.word.load_acquire() == 0) [[likely]]
+      return slot;
+    return search();
+  }
+
+ private:
+  static constexpr std::size_t kChunkMax = 26;
+
+  friend struct Attachment;
+
+  [[nodiscard]] static Reader& attach();
+  [[nodiscard]] Slot& search();
+  void grow();
+
+  // A plain pointer, because each look at an object with a destructor asks first if it is there. A
+  // fixed place in the thread's memory, because else each look is a call.
+  [[gnu::tls_model("initial-exec")]] static thread_local constinit Reader* this_one_;
+
+  Slot* last_ = nullptr;
+  const Barriers barriers_;
+  const std::uint32_t index_;
+  Registry& registry_;
+  std::uint32_t chunk_count_ = 0;
+  std::uint32_t slot_count_ = 0;
+  /// Where search() goes on.
+  std::uint32_t chunk_index_ = 0;
+  std::uint32_t slot_index_ = 0;
+  /// Each as long as all before it.
+  std::array<Chunk*, kChunkMax> chunks_{};
+};
+
+}  // namespace headrace::cache::detail

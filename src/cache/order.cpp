@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "order.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <new>
+
+namespace headrace::cache::detail {
+namespace {
+
+/// Entries that lru looks at to find the one that was used longest ago.
+constexpr std::uint32_t kLruSample = 8;
+/// Promises that hold before the search for others ends.
+constexpr std::uint32_t kPromisesLookedAt = 8;
+/// s3_fifo: one entry in ten is in the small queue.
+constexpr std::uint32_t kSmallShare = 10;
+/// s3_fifo: so often an entry must have been found on probation to stay. With one, what is read
+/// exactly twice - as what is prefetched and then read - displaces what is read again and again.
+constexpr std::uint32_t kAdmittedUseCount = 2;
+
+std::uint64_t time_of(const EntryState& entry) {
+  return std::uint64_t{entry.older} << 32U | entry.newer;
+}
+
+// relaxed: advice.
+Marks marks_of(const EntryState& entry) {
+  return Marks(entry.marks.load_relaxed());
+}
+void set_marks(EntryState& entry, Marks marks) {
+  entry.marks.store_relaxed(marks.word());  // relaxed: advice.
+}
+
+}  // namespace
+
+std::uint32_t Order::count() const {
+  return queues_[kMain].count + queues_[kSmall].count + queues_[kSpent].count +
+         static_cast<std::uint32_t>(promises_.size());
+}
+
+Marks Order::marks_for(Hint hint) const {
+  const std::uint64_t now = now_.load_relaxed();  // relaxed: advice.
+  switch (hint.kind()) {
+    case Hint::Kind::unknown:
+      break;
+    case Hint::Kind::once:
+      return Marks::spent();
+    case Hint::Kind::many:
+      // As if it had been found in the future, or often; fifo knows neither.
+      if (policy_ == Eviction::fifo) break;
+      if (policy_ != Eviction::lru) return Marks::ordinary(kUseCountMax);
+      // relaxed, and without the lock: any recent number of entries will do.
+      return Marks::ordinary(static_cast<std::uint32_t>(now) + recent_count_.load_relaxed() +
+                             kLruSample);
+    case Hint::Kind::later:
+      // Times that are further away could not be told from the past.
+      return Marks::promised(now + std::min(hint.region_count(), kPromiseMax));
+  }
+  return Marks::ordinary(policy_ == Eviction::lru ? static_cast<std::uint32_t>(now) : 0);
+}
+
+void Order::push(std::uint8_t queue, std::uint32_t number) {
+  Queue& place = queues_[queue];
+  EntryState& entry = pool_[number];
+  entry.queue = queue;
+  entry.older = place.newest;
+  entry.newer = 0;
+  (place.newest != 0 ? pool_[place.newest].newer : place.oldest) = number;
+  place.newest = number;
+  ++place.count;
+}
+
+void Order::push_oldest(std::uint8_t queue, std::uint32_t number) {
+  Queue& place = queues_[queue];
+  EntryState& entry = pool_[number];
+  entry.queue = queue;
+  entry.older = 0;
+  entry.newer = place.oldest;
+  (place.oldest != 0 ? pool_[place.oldest].older : place.newest) = number;
+  place.oldest = number;
+  ++place.count;
+}
+
+void Order::promise(std::uint32_t number, std::uint64_t time) {
+  EntryState& entry = pool_[number];
+  try {
+    promises_.emplace(time, number);
+  } catch (const std::bad_alloc&) {
+    set_marks(entry, Marks::ordinary(0));
+    return push(kMain, number);  // It is one of many then.
+  }
+  entry.queue = kPromises;
+  entry.older = static_cast<std::uint32_t>(time >> 32U);
+  entry.newer = static_cast<std::uint32_t>(time);
+}
+
+void Order::remove(std::uint32_t number) {
+  EntryState& entry = pool_[number];
+  if (entry.queue == kPromises) {
+    promises_.erase({time_of(entry), number});
+  } else {
+    Queue& place = queues_[entry.queue];
+    (entry.older != 0 ? pool_[entry.older].newer : place.oldest) = entry.newer;
+    (entry.newer != 0 ? pool_[entry.newer].older : place.newest) = entry.older;
+    --place.count;
+  }
+  entry.older = 0;
+  entry.newer = 0;
+}
+
+void Order::add(std::uint32_t number, Hint hint) {
+  EntryState& entry = pool_[number];
+  // relaxed: only additions write them, under the lock.
+  now_.store_relaxed(now_.load_relaxed() + 1);
+  recent_count_.store_relaxed(count() + 1);
+  set_marks(entry, marks_for(hint));
+  entry.queue = kMain;
+  if (hint.kind() == Hint::Kind::later) return put_back(number);
+  if (hint.kind() == Hint::Kind::once) return push(kSpent, number);
+  if (policy_ != Eviction::s3_fifo || hint.kind() == Hint::Kind::many) return push(kMain, number);
+  const auto ghost = ghosts_.find(entry.region().address);
+  if (ghost == ghosts_.end()) return push(kSmall, number);
+  ghosts_.erase(ghost);
+  push(kMain, number);
+}
+
+void Order::put_back(std::uint32_t number) {
+  EntryState& entry = pool_[number];
+  const Marks marks = marks_of(entry);
+  switch (marks.kind()) {
+    case Marks::Kind::promised:
+      if (!is_overdue(marks)) return promise(number, time_near_now(marks));
+      expire(entry);
+      break;
+    case Marks::Kind::spent:
+      return push(kSpent, number);
+    case Marks::Kind::ordinary:
+      break;
+  }
+  push(entry.queue == kPromises ? kMain : entry.queue, number);
+}
+
+std::uint64_t Order::time_near_now(Marks marks) const {
+  return marks.time_near(now_.load_relaxed());  // relaxed: under the lock.
+}
+
+bool Order::is_overdue(Marks marks) const {
+  // Promises are round numbers: they get the time in which all entries are replaced once on top.
+  return time_near_now(marks) + count() < now_.load_relaxed();  // relaxed: under the lock.
+}
+
+void Order::expire(EntryState& entry) {
+  // It was not read when it was to be: as if it had come then, and not been found since.
+  const Marks marks = marks_of(entry);
+  set_marks(entry, Marks::ordinary(policy_ == Eviction::lru ? marks.value() : 0));
+  if (entry.queue == kPromises) entry.queue = policy_ == Eviction::s3_fifo ? kSmall : kMain;
+}
+
+void Order::gone(std::uint32_t number) {
+  if (policy_ != Eviction::s3_fifo) return;
+  const EntryState& entry = pool_[number];
+  if (entry.queue != kSmall || !marks_of(entry).is_ordinary()) return;
+  // As many ghosts as entries, the newest; they go in batches, so that each costs a constant.
+  const std::size_t count_max = std::size_t{count()} + 16;
+  if (ghosts_.size() >= 2 * count_max) {
+    std::erase_if(ghosts_,
+                  [&](const auto& ghost) { return ghost.second + count_max < ghost_count_; });
+  }
+  try {
+    ghosts_.insert_or_assign(entry.region().address, ++ghost_count_);
+  } catch (const std::bad_alloc&) {
+    // It will not be remembered.
+  }
+}
+
+bool Order::take_oldest(std::uint8_t queue, std::uint32_t& number) {
+  number = queues_[queue].oldest;
+  EntryState& entry = pool_[number];
+  remove(number);
+  const Marks marks = marks_of(entry);
+  if (marks.kind() != Marks::Kind::promised) return true;
+  if (is_overdue(marks)) {
+    expire(entry);
+    return true;
+  }
+  promise(number, time_near_now(marks));
+  return false;
+}
+
+void Order::settle_promises() {
+  // Those that a hit has said something of since are mostly among the next ones: they were to be
+  // read.
+  std::uint64_t time_min = 0;
+  for (std::uint32_t holding_count = 0; holding_count < kPromisesLookedAt;) {
+    const auto place = promises_.lower_bound({time_min, 0});
+    if (place == promises_.end()) return;
+    const auto [time, number] = *place;
+    const Marks marks = marks_of(pool_[number]);
+    const bool holds = marks.kind() == Marks::Kind::promised && time_near_now(marks) == time;
+    if (holds && !is_overdue(marks)) {
+      ++holding_count;
+      time_min = time + 1;
+      continue;
+    }
+    remove(number);
+    put_back(number);
+  }
+}
+
+std::uint32_t Order::propose(std::uint32_t newcomer) {
+  settle_promises();
+  if (const std::uint32_t number = propose_spent(); number != 0) return number;
+  std::uint32_t number = 0;
+  switch (policy_) {
+    case Eviction::fifo:
+    case Eviction::clock:
+      number = propose_clock(kMain);
+      break;
+    case Eviction::lru:
+      number = propose_lru();
+      break;
+    case Eviction::s3_fifo:
+      number = propose_s3_fifo();
+      break;
+  }
+  return number != 0 ? number : propose_promised(newcomer);
+}
+
+std::uint32_t Order::propose_spent() {
+  while (queues_[kSpent].oldest != 0) {
+    std::uint32_t number = 0;
+    if (!take_oldest(kSpent, number)) continue;
+    if (marks_of(pool_[number]).kind() == Marks::Kind::spent) return number;
+    push(kMain, number);  // It was found again.
+  }
+  return 0;
+}
+
+std::uint32_t Order::propose_clock(std::uint8_t queue) {
+  // Readers may mark entries as fast as they are passed: after as many rounds as there are marks
+  // the oldest goes anyhow.
+  for (std::uint64_t left = kUseCountMax * std::uint64_t{queues_[queue].count};
+       queues_[queue].oldest != 0; --left) {
+    std::uint32_t number = 0;
+    if (!take_oldest(queue, number)) {
+      ++left;
+      continue;
+    }
+    EntryState& entry = pool_[number];
+    const Marks marks = marks_of(entry);
+    if (marks.word() == 0 || !marks.is_ordinary() || left == 0) return number;
+    set_marks(entry, Marks::ordinary(marks.word() - 1));
+    push(queue, number);
+  }
+  return 0;
+}
+
+std::uint32_t Order::propose_lru() {
+  const std::uint64_t now = now_.load_relaxed();  // relaxed: under the lock.
+  Queue& main = queues_[kMain];
+  std::array<std::uint32_t, kLruSample> sample{};
+  std::size_t sample_count = 0;
+  std::size_t found = 0;
+  std::uint64_t time_min = 0;
+  while (sample_count < sample.size() && main.oldest != 0) {
+    std::uint32_t number = 0;
+    if (!take_oldest(kMain, number)) continue;
+    const Marks marks = marks_of(pool_[number]);
+    const bool is_spent = marks.kind() == Marks::Kind::spent;
+    const std::uint64_t time = is_spent ? 0 : marks.time_near(now);
+    if (sample_count == 0 || time < time_min) {
+      found = sample_count;
+      time_min = time;
+    }
+    sample[sample_count++] = number;
+    if (is_spent) break;
+  }
+  if (sample_count == 0) return 0;
+  // Those before it were used later: they are looked at again when all others have been. Those
+  // behind it keep their place.
+  for (std::size_t i = 0; i < found; ++i) push(kMain, sample[i]);
+  for (std::size_t i = sample_count; i-- > found + 1;) push_oldest(kMain, sample[i]);
+  return sample[found];
+}
+
+std::uint32_t Order::propose_s3_fifo() {
+  Queue& small = queues_[kSmall];
+  const std::uint32_t total = small.count + queues_[kMain].count;
+  while (small.oldest != 0 && (small.count * kSmallShare > total || queues_[kMain].oldest == 0)) {
+    std::uint32_t number = 0;
+    if (!take_oldest(kSmall, number)) continue;
+    EntryState& entry = pool_[number];
+    const Marks marks = marks_of(entry);
+    if (marks.word() < kAdmittedUseCount || !marks.is_ordinary()) return number;
+    set_marks(entry, Marks::ordinary(0));
+    push(kMain, number);
+  }
+  const std::uint32_t number = propose_clock(kMain);
+  return number != 0 ? number : propose_clock(kSmall);
+}
+
+std::uint32_t Order::propose_promised(std::uint32_t newcomer) {
+  while (!promises_.empty()) {
+    const auto [time, number] = *promises_.rbegin();
+    const Marks marks = marks_of(pool_[number]);
+    const bool is_promised = marks.kind() == Marks::Kind::promised;
+    const bool holds = is_promised && time_near_now(marks) == time;
+    if (holds && number == newcomer) return 0;
+    remove(number);
+    if (holds || !is_promised || is_overdue(marks)) return number;
+    put_back(number);  // A hit has promised another time since.
+  }
+  return 0;
+}
+
+}  // namespace headrace::cache::detail

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pool: where the entries of a cache lie, by number. What lies here never moves and is not given
+// back to the system before the pool ends, so that readers may look at an entry that is gone.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <functional>
+#include <new>
+
+#include "entry.hpp"
+#include "headrace/base/check.hpp"
+#include "headrace/base/mutex.hpp"
+
+namespace headrace::cache::detail {
+
+// One line: a hit on an entry touches none that belongs to another.
+static_assert(sizeof(EntryState) == 64);
+
+/// The position of the highest bit of what is not 0. (std::bit_width asks first whether it is.)
+[[nodiscard]] inline std::uint32_t log2_floor(std::uint64_t value) {
+  return 63U ^ static_cast<std::uint32_t>(__builtin_clzll(value));
+}
+
+/// Entries are numbered from 1; 0 is none. Segment k has 2^k times as many entries as the first.
+///
+/// Threading: shared.
+class Pool {
+ public:
+  /// References to entries have one bit more than numbers.
+  static constexpr std::uint32_t kCountMax = (std::uint32_t{1} << 31U) - 1;
+
+  Pool() = default;
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+  ~Pool() {
+    for (Atomic<EntryState*>& segment : segments_) {
+      // relaxed: nobody else is left. Entries have nothing to destroy.
+      ::operator delete(segment.load_relaxed(), std::align_val_t{alignof(EntryState)});
+    }
+  }
+
+  [[nodiscard]] EntryState& operator[](std::uint32_t number) const {
+    const std::uint32_t from_first = number + kFirstCount - 1;
+    const auto segment = log2_floor(from_first) - kFirstBits;
+    // edge: segment-added (acquire)
+    return segments_[segment].load_acquire()[from_first - (kFirstCount << segment)];
+  }
+  /// The number of an entry; 0 for what lies elsewhere.
+  [[nodiscard]] std::uint32_t number_of(const EntryState* entry) const {
+    for (std::uint32_t k = 0; k < kSegmentMax; ++k) {
+      // edge: segment-added (acquire)
+      const EntryState* const first = segments_[k].load_acquire();
+      if (first == nullptr) return 0;
+      const std::uint32_t count = kFirstCount << k;
+      if (!std::less<>()(entry, first) && std::less<>()(entry, first + count)) {
+        return static_cast<std::uint32_t>(entry - first) + count - kFirstCount + 1;
+      }
+    }
+    return 0;
+  }
+
+  /// An absent entry.
+  ///
+  /// Fails: throws std::bad_alloc.
+  [[nodiscard]] std::uint32_t take() {
+    const Lock lock(mutex_);
+    if (free_ != 0) {
+      const std::uint32_t number = free_;
+      free_ = (*this)[number].older;
+      return number;
+    }
+    if (made_count_ == kCountMax) throw std::bad_alloc();
+    const std::uint32_t from_first = made_count_ + kFirstCount;
+    if (std::has_single_bit(from_first)) {
+      const auto segment = log2_floor(from_first) - kFirstBits;
+      void* const memory = ::operator new(std::size_t{from_first} * sizeof(EntryState),
+                                          std::align_val_t{alignof(EntryState)});
+      // edge: segment-added (release)
+      segments_[segment].store_release(static_cast<EntryState*>(memory));
+    }
+    const std::uint32_t number = ++made_count_;
+    ::new (&(*this)[number]) EntryState;  // Only now, so that memory is touched as it is needed.
+    return number;
+  }
+  void give_back(std::uint32_t number) noexcept {
+    const Lock lock(mutex_);
+    (*this)[number].older = free_;
+    free_ = number;
+  }
+
+ private:
+  static constexpr std::uint32_t kFirstBits = 6;
+  static constexpr std::uint32_t kFirstCount = std::uint32_t{1} << kFirstBits;
+  static constexpr std::uint32_t kSegmentMax = 31 - kFirstBits;
+
+  std::array<Atomic<EntryState*>, kSegmentMax> segments_{};
+  Mutex mutex_;
+  std::uint32_t free_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  std::uint32_t made_count_ HEADRACE_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace headrace::cache::detail

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+// The leases and the phases of the cache in a model checker: the code of src/cache/lease.hpp and
+// entry.hpp, in the interleavings that Search names, with every value that a load may see. What is
+// plain memory in the cache - the bytes of a copy, the fields of a job - is a variable here whose
+// unordered use is reported. Not for: the index, the mutexes, the engine.
+#include <gtest/gtest.h>
+
+#include "entry.hpp"
+#include "explore.hpp"
+#include "lease.hpp"
+
+namespace headrace::cache::detail {
+namespace {
+
+using test::explore;
+using test::Search;
+
+/// One entry, and a slot for each of two readers, in chunks of their own.
+template <Barriers kBarriers>
+struct Stage {
+  Stage() {
+    for (std::size_t i = 0; i < 2; ++i) {
+      chunks[i].slot_count = 1;
+      chunks[i].slots = &slots[i];
+    }
+  }
+  void list() {
+    copy($) = 1;
+    for (Chunk& chunk : chunks) {
+      chunk.used_count.store_relaxed(1);
+      registry.add(chunk);
+    }
+    list_again(entry);
+  }
+  /// As Ledger::end: frees the copy.
+  void end() {
+    RL_ASSERT(!ended);
+    ended = true;
+    copy($) = 0;
+  }
+  void use(Slot& slot) { RL_ASSERT(copy($) == 1 && slot.tenancy() == &entry); }
+  void hit(Slot& slot) {
+    if (occupy(slot, entry, kBarriers)) {
+      use(slot);
+      if (give_back(slot) != nullptr) end();
+    } else if (vacate(slot) != nullptr) {
+      end();
+    }
+  }
+  /// As Shelf::drop and Cache::State::end.
+  void drop() {
+    announce_leaving(entry, 1);
+    registry.separate();
+    registry.for_each_lease([&](Slot& slot, std::uintptr_t word) {
+      if (Slot::tenancy_of(word) == &entry) mark(slot, word, entry);
+    });
+    entry.standing.store_relaxed(Standing::dropped);
+    if (leave_to_holders(entry)) end();
+  }
+  /// As Shelf::drop_unheld: leaves the entry where it is if it is held. Returns whether it went.
+  bool flush() {
+    announce_leaving(entry, 0);
+    registry.separate();
+    bool held = false;
+    registry.for_each_lease(
+        [&](Slot&, std::uintptr_t word) { held = held || Slot::tenancy_of(word) == &entry; });
+    if (held) {
+      list_again(entry);
+    } else {
+      end();
+    }
+    return !held;
+  }
+
+  Registry registry{kBarriers};
+  Tenancy entry;
+  Slot slots[2];
+  Chunk chunks[2];
+  rl::var<int> copy;
+  bool ended = false;
+};
+
+/// Two hits on an entry while it is dropped (invalidate, clear): it ends once, after its last use.
+template <Barriers kBarriers>
+struct TwoHitsAndADrop : rl::test_suite<TwoHitsAndADrop<kBarriers>, 3>, Stage<kBarriers> {
+  void before() { this->list(); }
+  void thread(unsigned index) {
+    if (index < 2) {
+      this->hit(this->slots[index]);
+    } else {
+      this->drop();
+    }
+  }
+  void after() { RL_ASSERT(this->ended); }
+};
+
+/// Two hits on an entry while it is flushed or evicted: it goes only if nobody uses it.
+template <Barriers kBarriers>
+struct TwoHitsAndAFlush : rl::test_suite<TwoHitsAndAFlush<kBarriers>, 3>, Stage<kBarriers> {
+  void before() { this->list(); }
+  void thread(unsigned index) {
+    if (index < 2) {
+      this->hit(this->slots[index]);
+    } else {
+      gone = this->flush();
+    }
+  }
+  void after() { RL_ASSERT(this->ended == gone); }
+  bool gone = false;
+};
+
+/// The two at the heart of it, alone.
+template <Barriers kBarriers>
+struct AHitAndADrop : rl::test_suite<AHitAndADrop<kBarriers>, 2>, Stage<kBarriers> {
+  void before() { this->list(); }
+  void thread(unsigned index) { index == 0 ? this->hit(this->slots[0]) : this->drop(); }
+  void after() { RL_ASSERT(this->ended); }
+};
+template <Barriers kBarriers>
+struct AHitAndAFlush : rl::test_suite<AHitAndAFlush<kBarriers>, 2>, Stage<kBarriers> {
+  void before() { this->list(); }
+  void thread(unsigned index) {
+    if (index == 0) {
+      this->hit(this->slots[0]);
+    } else {
+      gone = this->flush();
+    }
+  }
+  void after() { RL_ASSERT(this->ended == gone); }
+  bool gone = false;
+};
+
+/// A reader changes the copy (Changes::begin) while the entry is flushed: with the change in it, it
+/// stays. The flag is looked at when the leases have been, as Shelf::drop_unheld does.
+template <Barriers kBarriers>
+struct AChangeAndAFlush : rl::test_suite<AChangeAndAFlush<kBarriers>, 2>, Stage<kBarriers> {
+  void before() { this->list(); }
+  void thread(unsigned index) {
+    if (index == 0) {
+      Slot& slot = this->slots[0];
+      if (occupy(slot, this->entry, kBarriers)) {
+        this->use(slot);
+        changed.store_relaxed(1);
+        if (give_back(slot) != nullptr) this->end();
+      } else if (vacate(slot) != nullptr) {
+        this->end();
+      }
+      return;
+    }
+    announce_leaving(this->entry, 0);
+    this->registry.separate();
+    bool held = false;
+    this->registry.for_each_lease(
+        [&](Slot&, std::uintptr_t word) { held = held || Slot::tenancy_of(word) == &this->entry; });
+    if (held || changed.load_relaxed() != 0) {
+      list_again(this->entry);
+    } else {
+      this->end();
+    }
+  }
+  void after() { RL_ASSERT(!this->ended || changed.load_relaxed() == 0); }
+  Atomic<std::uint32_t> changed{0};
+};
+
+/// An entry is listed while a reader that knows it from an earlier life looks at it.
+struct AHitAndAnInsertion : rl::test_suite<AHitAndAnInsertion, 2>, Stage<Barriers::unequal> {
+  void before() { copy($) = 0; }
+  void thread(unsigned index) {
+    if (index == 0) {
+      hit(slots[0]);
+    } else {
+      copy($) = 1;
+      list_again(entry);
+    }
+  }
+};
+
+/// A handle is copied to another thread; both let go while the entry is dropped.
+struct AHandleInTwoThreadsAndADrop : rl::test_suite<AHandleInTwoThreadsAndADrop, 3>,
+                                     Stage<Barriers::unequal> {
+  void before() {
+    list();
+    RL_ASSERT(occupy(slots[0], entry, Barriers::unequal));
+    share(slots[0]);
+  }
+  void thread(unsigned index) {
+    if (index == 2) return drop();
+    use(slots[0]);
+    if (give_back(slots[0]) != nullptr) end();
+  }
+  void after() { RL_ASSERT(ended); }
+};
+
+/// A thread lets go of another's lease, whose owner takes the slot again for the next hit.
+struct ASlotThatIsUsedAgain : rl::test_suite<ASlotThatIsUsedAgain, 3>, Stage<Barriers::unequal> {
+  void before() {
+    list();
+    RL_ASSERT(occupy(slots[0], entry, Barriers::unequal));
+  }
+  void thread(unsigned index) {
+    if (index == 2) return drop();
+    if (index == 1) {
+      use(slots[0]);
+      if (give_back(slots[0]) != nullptr) end();
+    } else if (slots[0].word.load_acquire() == 0) {
+      hit(slots[0]);
+    }
+  }
+  void after() { RL_ASSERT(ended); }
+};
+
+/// A new thread registers its slots while an entry is dropped.
+struct ANewReaderAndADrop : rl::test_suite<ANewReaderAndADrop, 3>, Stage<Barriers::unequal> {
+  void before() {
+    copy($) = 1;
+    list_again(entry);
+  }
+  void thread(unsigned index) {
+    if (index == 2) return drop();
+    registry.add(chunks[index]);
+    chunks[index].used_count.exchange_seq_cst(1);
+    hit(slots[index]);
+  }
+  void after() { RL_ASSERT(ended); }
+};
+
+/// The submitter announces its job while a waiter sleeps or looks; the waiter then finds the job.
+struct AnnounceAndWait : rl::test_suite<AnnounceAndWait, 2> {
+  void before() { progress.expect_submission(); }
+  void thread(unsigned index) {
+    if (index == 0) {  // Movements::start.
+      job($) = 1;
+      progress.announce_submission();
+    } else {  // Ledger::wait.
+      while (progress.now() == Phase::pending) progress.await_submission();
+      RL_ASSERT(progress.now() == Phase::moving && job($) == 1);
+    }
+  }
+  Progress progress;
+  rl::var<int> job;
+};
+
+/// The submitter announces what the engine may have ended already; a reader looks at any moment.
+struct AnnounceEndAndRead : rl::test_suite<AnnounceEndAndRead, 3> {
+  void before() { progress.expect_submission(); }
+  void thread(unsigned index) {
+    if (index == 0) {
+      progress.announce_submission();
+    } else if (index == 1) {
+      copy($) = 7;
+      progress.end(Phase::copied);
+    } else if (progress.now() == Phase::copied) {
+      RL_ASSERT(copy($) == 7);
+    }
+  }
+  void after() { RL_ASSERT(progress.now() == Phase::copied); }
+  Progress progress;
+  rl::var<int> copy;
+};
+
+struct EndAndRead : rl::test_suite<EndAndRead, 2> {
+  void before() { progress.expect_submission(); }
+  void thread(unsigned index) {
+    if (index == 0) {
+      copy($) = 7;
+      progress.end(Phase::copied);
+    } else if (progress.now() == Phase::copied) {
+      RL_ASSERT(copy($) == 7);
+    }
+  }
+  Progress progress;
+  rl::var<int> copy;
+};
+
+/// A submission that is refused: the submitter ends the phase, and two waiters wake.
+struct RefuseAndWait : rl::test_suite<RefuseAndWait, 3> {
+  void before() { progress.expect_submission(); }
+  void thread(unsigned index) {
+    if (index == 0) {
+      progress.end(Phase::left);
+    } else {
+      while (!ended(progress.now())) progress.await_submission();
+    }
+  }
+  Progress progress;
+};
+
+TEST(LeaseModel, AHitAndADrop) {
+  explore<AHitAndADrop<Barriers::unequal>>("a hit, a drop", Search::full);
+}
+TEST(LeaseModel, AHitAndADropWithoutHeavyBarriers) {
+  explore<AHitAndADrop<Barriers::equal>>("a hit, a drop, equal barriers", Search::full);
+}
+TEST(LeaseModel, AHitAndAFlush) {
+  explore<AHitAndAFlush<Barriers::unequal>>("a hit, a flush", Search::full);
+}
+TEST(LeaseModel, AHitAndAFlushWithoutHeavyBarriers) {
+  explore<AHitAndAFlush<Barriers::equal>>("a hit, a flush, equal barriers", Search::full);
+}
+TEST(LeaseModel, AChangeAndAFlush) {
+  explore<AChangeAndAFlush<Barriers::unequal>>("a change, a flush", Search::full);
+}
+TEST(LeaseModel, AChangeAndAFlushWithoutHeavyBarriers) {
+  explore<AChangeAndAFlush<Barriers::equal>>("a change, a flush, equal barriers", Search::full);
+}
+TEST(LeaseModel, TwoHitsAndADrop) {
+  explore<TwoHitsAndADrop<Barriers::unequal>>("two hits, a drop", Search::bounded);
+}
+TEST(LeaseModel, TwoHitsAndAFlush) {
+  explore<TwoHitsAndAFlush<Barriers::unequal>>("two hits, a flush", Search::bounded);
+}
+TEST(LeaseModel, AHandleInTwoThreadsAndADrop) {
+  explore<AHandleInTwoThreadsAndADrop>("a handle in two threads, a drop", Search::bounded);
+}
+TEST(LeaseModel, ASlotThatIsUsedAgain) {
+  explore<ASlotThatIsUsedAgain>("a slot that is used again, a drop", Search::bounded);
+}
+TEST(LeaseModel, ANewReaderAndADrop) {
+  explore<ANewReaderAndADrop>("two new readers, a drop", Search::bounded);
+}
+TEST(LeaseModel, AHitAndAnInsertion) {
+  explore<AHitAndAnInsertion>("a hit, an insertion", Search::full);
+}
+TEST(PhaseModel, EndAndRead) {
+  explore<EndAndRead>("end, read", Search::full);
+}
+TEST(PhaseModel, AnnounceAndWait) {
+  explore<AnnounceAndWait>("announce, wait", Search::bounded);
+}
+TEST(PhaseModel, AnnounceEndAndRead) {
+  explore<AnnounceEndAndRead>("announce, end, read", Search::bounded);
+}
+TEST(PhaseModel, RefuseAndWait) {
+  explore<RefuseAndWait>("refuse, two waits", Search::bounded);
+}
+
+}  // namespace
+}  // namespace headrace::cache::detail

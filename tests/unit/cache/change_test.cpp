@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+// Data that changes: who may write a copy, when the source has it, and what becomes of everything
+// else that overlaps. Threads that change at once are in tests/stress/cache.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "headrace/cache/cache.hpp"
+#include "headrace/platform/memory.hpp"
+#include "support/cache_stage.hpp"
+#include "support/watchdog.hpp"
+
+namespace headrace::cache {
+namespace {
+
+using test::CacheStage;
+using test::equal;
+using test::StagedMover;
+
+constexpr std::byte kNew{0xee};
+
+class Changing : public ::testing::Test {
+ protected:
+  [[nodiscard]] std::span<std::byte> page(std::size_t index, std::size_t count = 1) {
+    return std::span(source_).subspan(index * page_bytes_, count * page_bytes_);
+  }
+  [[nodiscard]] CacheStage stage_of(std::size_t entry_count) const {
+    CacheOptions options;
+    options.capacity_per_node = Bytes(entry_count * page_bytes_);
+    return CacheStage(StagedMover::Mode::at_once, std::move(options));
+  }
+  /// Changes all of `region`.
+  static void fill(Cache& cache, std::span<std::byte> region, std::byte value = kNew) {
+    const Change change = cache.change(region).value();
+    std::fill(change.data().begin(), change.data().end(), value);
+  }
+  static bool is_all(std::span<const std::byte> bytes, std::byte value = kNew) {
+    return std::all_of(bytes.begin(), bytes.end(), [&](std::byte byte) { return byte == value; });
+  }
+  const std::size_t page_bytes_ = platform::page_bytes();
+  std::vector<std::byte> source_ = test::numbered_bytes(16 * page_bytes_);
+  const std::vector<std::byte> old_ = source_;
+};
+
+TEST_F(Changing, WritesTheCopyAndLeavesTheSourceUntilItIsWrittenBack) {
+  CacheStage stage;
+  {
+    const Change change = stage.cache->change(page(0)).value();
+    EXPECT_NE(change.data().data(), page(0).data());
+    EXPECT_TRUE(change.entry().cached());
+    std::fill(change.data().begin(), change.data().end(), kNew);
+  }
+  EXPECT_TRUE(equal(source_, old_));
+  const Entry entry = stage.cache->access(page(0));
+  EXPECT_TRUE(is_all(entry.data()));
+  EXPECT_TRUE(entry.changed());
+  EXPECT_EQ(stage.cache->write_back(entry).value().count(), page_bytes_);
+  EXPECT_TRUE(is_all(page(0)));
+  EXPECT_FALSE(entry.changed());
+  EXPECT_TRUE(equal(page(1, 15), std::span(old_).subspan(page_bytes_)));
+  EXPECT_EQ(stage.statistics().write_backs, 1U);
+  EXPECT_EQ(stage.statistics().bytes_written_back, page_bytes_);
+  // Nothing is left to do.
+  EXPECT_EQ(stage.cache->write_back().value().count(), 0U);
+  EXPECT_EQ(stage.statistics().write_backs, 1U);
+}
+
+TEST_F(Changing, WritesBackTheBytesThatWereAskedForAndNoOthersOfTheEntry) {
+  CacheStage stage;
+  const Entry whole = stage.cache->access(source_);
+  fill(*stage.cache, std::span(source_).subspan(100, 50));
+  fill(*stage.cache, std::span(source_).subspan(120, 60));
+  fill(*stage.cache, std::span(source_).subspan(5000, 10));
+  // Who writes to the source beside the changed bytes keeps it.
+  source_[99] = std::byte{1};
+  source_[180] = std::byte{2};
+  EXPECT_EQ(stage.cache->write_back(whole).value().count(), 80U + 10U);
+  EXPECT_EQ(source_[99], std::byte{1});
+  EXPECT_EQ(source_[180], std::byte{2});
+  EXPECT_TRUE(is_all(std::span(source_).subspan(100, 80)));
+  EXPECT_TRUE(is_all(std::span(source_).subspan(5000, 10)));
+  EXPECT_EQ(stage.statistics().write_backs, 2U);
+  EXPECT_EQ(stage.mover->accepted_count(), 3U) << "one move there, two back, by the engine";
+}
+
+TEST_F(Changing, IsForOneAtATimeWhereRegionsOverlap) {
+  CacheStage stage;
+  static_cast<void>(stage.cache->access(source_));
+  std::optional<Change> first = stage.cache->change(page(0, 2)).value();
+  const Result<Change> second = stage.cache->change(page(1, 2));
+  ASSERT_FALSE(second.has_value());
+  EXPECT_EQ(second.error().code, Code::capacity_exceeded);
+  EXPECT_TRUE(stage.cache->change(page(2)).has_value()) << "the next bytes of the same entry";
+  first.reset();
+  EXPECT_TRUE(stage.cache->change(page(1, 2)).has_value());
+}
+
+TEST_F(Changing, DropsEveryOtherEntryThatOverlaps) {
+  std::uint32_t node = 8;
+  CacheOptions options;
+  options.placement = [&](const PlacementContext&) { return std::optional(NodeId(node)); };
+  CacheStage stage(StagedMover::Mode::at_once, std::move(options));
+  node = 9;
+  const Entry elsewhere = stage.cache->access(page(0));
+  node = 8;
+  static_cast<void>(stage.cache->access(page(0, 4)));
+  const Entry overlapping = stage.cache->access(page(3, 2));
+  const Entry beside = stage.cache->access(page(5));
+  fill(*stage.cache, page(0, 4));
+  EXPECT_TRUE(equal(elsewhere.data(), std::span(old_).first(page_bytes_))) << "holders keep theirs";
+  EXPECT_FALSE(stage.cache->access_weak(page(4)).cached());
+  EXPECT_TRUE(stage.cache->access_weak(page(5)).cached());
+  node = 9;
+  // The source is written first, so that the new copy is not old.
+  EXPECT_TRUE(is_all(stage.cache->access(page(0)).data()));
+  EXPECT_EQ(stage.statistics().write_backs, 1U);
+}
+
+TEST_F(Changing, AnAccessThatTheCopyDoesNotContainGetsTheNewBytes) {
+  CacheStage stage;
+  fill(*stage.cache, page(1, 2));
+  const Entry reaching_in = stage.cache->access(page(0, 2));
+  EXPECT_TRUE(reaching_in.cached());
+  EXPECT_TRUE(is_all(reaching_in.data().subspan(page_bytes_)));
+  EXPECT_TRUE(is_all(page(1, 2)));
+  // A longer one at the same address.
+  fill(*stage.cache, page(5));
+  EXPECT_TRUE(is_all(stage.cache->access(page(5, 2)).data().first(page_bytes_)));
+}
+
+TEST_F(Changing, AnAccessThatReachesOverTheCopyIsRefusedWhileTheChangeIsAlive) {
+  CacheStage stage;
+  std::optional<Change> change = stage.cache->change(page(1, 2)).value();
+  std::fill(change->data().begin(), change->data().end(), kNew);
+  const Entry reaching_in = stage.cache->access(page(0, 2));
+  EXPECT_FALSE(reaching_in.cached());
+  EXPECT_EQ(reaching_in.data().data(), source_.data());
+  EXPECT_EQ(stage.statistics().refused, 1U);
+  EXPECT_TRUE(is_all(stage.cache->access(page(2)).data())) << "a part of the copy is a hit";
+  change.reset();
+  EXPECT_TRUE(stage.cache->access(page(0, 2)).cached());
+}
+
+TEST_F(Changing, StopsAndAwaitsTheMovesOfWhatOverlapsEvenIfTheyAreHeld) {
+  test::expect_ends([this] {
+    CacheStage stage(StagedMover::Mode::held);
+    const Entry moving = stage.cache->access(page(0, 2));
+    // There is no memory for a copy, so the source is changed.
+    stage.memory->fill_up(NodeId(8));
+    test::ObservedThread thread([&] { fill(*stage.cache, page(1, 2)); });
+    thread.await_asleep();
+    EXPECT_TRUE(equal(source_, old_)) << "a mover may be reading it";
+    EXPECT_EQ(stage.mover->release(), 1U);
+    thread.join();
+    EXPECT_FALSE(moving.cached());
+    EXPECT_EQ(moving.data().data(), source_.data());
+    EXPECT_TRUE(is_all(page(1, 2)));
+  });
+}
+
+TEST_F(Changing, FlushWritesBackAndDrops) {
+  CacheStage stage;
+  fill(*stage.cache, page(0));
+  EXPECT_EQ(stage.cache->flush(NodeId(9)), 0U);
+  EXPECT_TRUE(equal(source_, old_));
+  EXPECT_EQ(stage.cache->flush(NodeId(8)), 1U);
+  EXPECT_TRUE(is_all(page(0)));
+  EXPECT_EQ(stage.memory->live_count(), 0U);
+}
+
+TEST_F(Changing, FlushLeavesWhatIsBeingChanged) {
+  CacheStage stage;
+  const Change change = stage.cache->change(page(0)).value();
+  EXPECT_EQ(stage.cache->flush(), 0U);
+  EXPECT_TRUE(equal(source_, old_));
+  EXPECT_EQ(stage.statistics().write_backs, 0U);
+}
+
+TEST_F(Changing, EvictionTakesCleanEntriesFirstAndWritesBackWhenNoneIsLeft) {
+  CacheStage stage = stage_of(3);
+  fill(*stage.cache, page(0));
+  static_cast<void>(stage.cache->access(page(1)));
+  static_cast<void>(stage.cache->access(page(2)));
+  EXPECT_TRUE(stage.cache->access(page(3, 2)).cached());
+  EXPECT_TRUE(equal(source_, old_)) << "two clean ones were there";
+  EXPECT_TRUE(stage.cache->access(page(6, 3)).cached());
+  EXPECT_TRUE(is_all(page(0)));
+  EXPECT_EQ(stage.statistics().evictions, 4U);
+  EXPECT_EQ(stage.memory->live_count(), 1U);
+}
+
+TEST_F(Changing, WhatIsBeingChangedIsNotEvicted) {
+  CacheStage stage = stage_of(1);
+  const Change change = stage.cache->change(page(0)).value();
+  EXPECT_FALSE(stage.cache->access(page(1)).cached());
+  EXPECT_EQ(stage.statistics().refused, 1U);
+}
+
+TEST_F(Changing, ClearWritesBack) {
+  CacheStage stage;
+  fill(*stage.cache, page(0));
+  const Entry held = stage.cache->access(page(0));
+  EXPECT_EQ(stage.cache->clear(), 1U);
+  EXPECT_TRUE(is_all(page(0)));
+  EXPECT_TRUE(is_all(held.data()));
+}
+
+TEST_F(Changing, TheEndOfTheCacheWritesBack) {
+  CacheStage stage;
+  fill(*stage.cache, page(0));
+  stage.cache.reset();
+  EXPECT_TRUE(is_all(page(0)));
+}
+
+TEST_F(Changing, AChangeThatOutlivesItsEntryOrItsCacheWritesBackWhenItEnds) {
+  CacheStage stage;
+  std::optional<Change> first = stage.cache->change(page(0)).value();
+  std::optional<Change> second = stage.cache->change(page(1)).value();
+  EXPECT_EQ(stage.cache->clear(), 2U);
+  EXPECT_FALSE(stage.cache->access(page(0)).cached()) << "it is still being changed";
+  std::fill(first->data().begin(), first->data().end(), kNew);
+  first.reset();
+  EXPECT_TRUE(is_all(page(0)));
+  EXPECT_TRUE(is_all(stage.cache->access(page(0)).data()));
+  stage.cache.reset();
+  std::fill(second->data().begin(), second->data().end(), kNew);
+  EXPECT_FALSE(is_all(page(1)));
+  second.reset();
+  EXPECT_TRUE(is_all(page(1)));
+  EXPECT_EQ(stage.memory->live_count(), 0U);
+}
+
+TEST_F(Changing, InvalidateGivesTheChangesUp) {
+  CacheStage stage;
+  fill(*stage.cache, page(0));
+  std::optional<Change> alive = stage.cache->change(page(1)).value();
+  std::fill(alive->data().begin(), alive->data().end(), kNew);
+  EXPECT_EQ(stage.cache->invalidate(page(0, 2)), 2U);
+  alive.reset();
+  EXPECT_EQ(stage.cache->write_back().value().count(), 0U);
+  stage.cache->clear();
+  EXPECT_TRUE(equal(source_, old_));
+  EXPECT_TRUE(equal(stage.cache->access(page(1)).data(),
+                    std::span(old_).subspan(page_bytes_, page_bytes_)));
+}
+
+TEST_F(Changing, WhereThereIsNoCopyItIsTheSourceThatIsChanged) {
+  for (const bool full : {true, false}) {
+    source_ = old_;
+    CacheOptions options;
+    if (!full) options.placement = placement::none;
+    CacheStage stage(StagedMover::Mode::at_once, std::move(options));
+    if (full) stage.memory->fill_up(NodeId(8));
+    std::optional<Change> change = stage.cache->change(page(0)).value();
+    EXPECT_EQ(change->data().data(), source_.data());
+    EXPECT_FALSE(change->entry().cached());
+    stage.memory->fill_up(std::nullopt);
+    EXPECT_FALSE(stage.cache->access(page(0)).cached()) << "it is being changed";
+    EXPECT_FALSE(stage.cache->change(page(0)).has_value());
+    std::fill(change->data().begin(), change->data().end(), kNew);
+    change.reset();
+    EXPECT_TRUE(is_all(page(0)));
+    EXPECT_TRUE(is_all(stage.cache->access(page(0)).data()));
+    EXPECT_EQ(stage.statistics().write_backs, 0U);
+  }
+}
+
+TEST_F(Changing, AMoveThatFailsLeavesTheSourceToBeChanged) {
+  CacheStage stage;
+  stage.mover->fail_with(engine::Cause::device_error);
+  const Change change = stage.cache->change(page(0)).value();
+  EXPECT_EQ(change.data().data(), source_.data());
+}
+
+TEST_F(Changing, WritesBackByTheProcessorWhereTheEngineCannot) {
+  CacheStage stage;
+  fill(*stage.cache, page(0));
+  fill(*stage.cache, page(1));
+  stage.mover->fail_with(engine::Cause::device_error);
+  EXPECT_EQ(stage.cache->write_back(stage.cache->access(page(0))).value().count(), page_bytes_);
+  stage.mover->fail_with(engine::Cause::none);
+  stage.mover->refuse(true);
+  EXPECT_EQ(stage.cache->flush(), 2U);
+  EXPECT_TRUE(is_all(page(0, 2)));
+}
+
+TEST_F(Changing, WritesAllElseBackAlthoughSomeBytesAreBeingChanged) {
+  CacheStage stage;
+  fill(*stage.cache, page(0));
+  const Change change = stage.cache->change(page(1)).value();
+  const Result<Bytes> written = stage.cache->write_back();
+  ASSERT_FALSE(written.has_value());
+  EXPECT_EQ(written.error().code, Code::capacity_exceeded);
+  EXPECT_TRUE(is_all(page(0)));
+}
+
+TEST_F(Changing, ManyRangesAreWrittenBackInOneGo) {
+  CacheStage stage;
+  static_cast<void>(stage.cache->access(source_));
+  for (std::size_t i = 0; i < 100; ++i) fill(*stage.cache, std::span(source_).subspan(i * 20, 10));
+  EXPECT_EQ(stage.cache->write_back().value().count(), 1000U);
+  for (std::size_t i = 0; i < 2000; ++i) {
+    EXPECT_EQ(source_[i], i % 20 < 10 ? kNew : old_[i]) << i;
+  }
+}
+
+TEST_F(Changing, NothingAndTooMuch) {
+  CacheStage stage;
+  const Change nothing = stage.cache->change({}).value();
+  EXPECT_TRUE(nothing.data().empty());
+  const Result<Change> too_much = stage.cache->change({source_.data(), ~std::size_t{0} - 4096});
+  ASSERT_FALSE(too_much.has_value());
+  EXPECT_EQ(too_much.error().code, Code::invalid_argument);
+  EXPECT_EQ(stage.cache->write_back(nothing.entry()).value().count(), 0U);
+}
+
+TEST_F(Changing, TheRightIsMoved) {
+  CacheStage stage;
+  Change first = stage.cache->change(page(0)).value();
+  Change second = stage.cache->change(page(1)).value();
+  second = std::move(first);
+  EXPECT_TRUE(stage.cache->change(page(1)).has_value());
+  EXPECT_FALSE(stage.cache->change(page(0)).has_value());
+  const Change third(std::move(second));
+  EXPECT_FALSE(stage.cache->change(page(0)).has_value());
+}
+
+}  // namespace
+}  // namespace headrace::cache

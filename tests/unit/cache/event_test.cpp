@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// The stream of events: every access is one, and so is everything that happens to an entry.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "headrace/cache/cache.hpp"
+#include "headrace/platform/memory.hpp"
+#include "support/cache_stage.hpp"
+
+namespace headrace::cache {
+namespace {
+
+using test::CacheStage;
+using test::StagedMover;
+
+class Events : public ::testing::Test {
+ protected:
+  CacheOptions options() {
+    CacheOptions made;
+    made.observer = [this](const Event& event) {
+      const Lock lock(mutex_);
+      seen_.emplace_back(event.kind, event.region.size(), event.node);
+    };
+    return made;
+  }
+  /// What came since the last call, as "kind length node".
+  std::vector<std::string> take() {
+    const Lock lock(mutex_);
+    std::vector<std::string> lines;
+    for (const auto& [kind, byte_count, node] : std::exchange(seen_, {})) {
+      lines.push_back(std::string(name(kind)) + " " + std::to_string(byte_count) +
+                      (node ? " " + std::to_string(node->value()) : ""));
+    }
+    return lines;
+  }
+  using Lines = std::vector<std::string>;
+
+ private:
+  Mutex mutex_;
+  std::vector<std::tuple<EventKind, std::size_t, std::optional<NodeId>>> seen_
+      HEADRACE_GUARDED_BY(mutex_);
+};
+
+TEST_F(Events, TellOfEveryAccessAndWhatBecomesOfItsEntry) {
+  const std::size_t page_bytes = platform::page_bytes();
+  auto source = test::numbered_bytes(2 * page_bytes);
+  CacheOptions made = options();
+  made.capacity_per_node = Bytes(page_bytes);
+  made.placement = [](const PlacementContext& context) {
+    return context.source.size() == 7 ? std::nullopt : std::optional(NodeId(8));
+  };
+  CacheStage stage(StagedMover::Mode::at_once, std::move(made));
+  static_cast<void>(stage.cache->access(std::span(source).first(100)));
+  EXPECT_EQ(take(), (Lines{"moved 100 8", "miss 100 8"}));
+  static_cast<void>(stage.cache->access(std::span(source).first(10)));
+  static_cast<void>(stage.cache->access_weak(std::span(source).first(20)));
+  static_cast<void>(stage.cache->access_weak(std::span(source).last(20)));
+  static_cast<void>(stage.cache->access(std::span(source).first(7)));
+  EXPECT_EQ(take(), (Lines{"hit 10 8", "weak_hit 20 8", "weak_miss 20", "not_placed 7"}));
+  static_cast<void>(stage.cache->change(std::span(source).first(50)).value());
+  EXPECT_EQ(take(), (Lines{"hit 50 8"}));
+  // Room is wanted: what was changed is written back first.
+  static_cast<void>(stage.cache->access(std::span(source).last(30)));
+  EXPECT_EQ(take(), (Lines{"written_back 50 8", "evicted 100 8", "moved 30 8", "miss 30 8"}));
+  static_cast<void>(stage.cache->access(source));
+  EXPECT_EQ(take(), (Lines{"refused 8192"}));
+  EXPECT_EQ(stage.cache->flush(), 1U);
+  EXPECT_EQ(take(), (Lines{"dropped 30 8"}));
+  stage.mover->fail_with(engine::Cause::device_error);
+  static_cast<void>(stage.cache->access(std::span(source).first(11)));
+  EXPECT_EQ(take(), (Lines{"move_failed 11 8", "miss 11 8"}));
+}
+
+TEST_F(Events, AddUpToTheStatistics) {
+  auto source = test::numbered_bytes(100000);
+  CacheOptions made = options();
+  made.capacity_per_node = Bytes(4 * platform::page_bytes());
+  CacheStage stage(StagedMover::Mode::at_once, std::move(made));
+  for (std::size_t i = 0; i < 500; ++i) {
+    static_cast<void>(stage.cache->access(std::span(source).subspan(i * 37 % 20 * 5000, 3000)));
+  }
+  std::size_t hits = 0;
+  std::size_t evictions = 0;
+  for (const std::string& line : take()) {
+    if (line.rfind("hit ", 0) == 0) ++hits;
+    if (line.rfind("evicted ", 0) == 0) ++evictions;
+  }
+  EXPECT_EQ(hits, stage.statistics().hits);
+  EXPECT_EQ(evictions, stage.statistics().evictions);
+  EXPECT_GT(evictions, 0U);
+}
+
+TEST_F(Events, AnObserverThatThrowsIsCountedAndHarmsNobody) {
+  const auto source = test::numbered_bytes(100);
+  CacheOptions made;
+  made.observer = [](const Event&) { throw std::runtime_error("of the observer"); };
+  CacheStage stage(StagedMover::Mode::at_once, std::move(made));
+  EXPECT_TRUE(stage.cache->access(source).cached());
+  EXPECT_EQ(stage.cache->clear(), 1U);
+  EXPECT_EQ(stage.statistics().policy_errors, 3U);
+}
+
+TEST_F(Events, KeepComingFromAChangeThatOutlivesTheCache) {
+  auto source = test::numbered_bytes(100);
+  CacheStage stage(StagedMover::Mode::at_once, options());
+  {
+    const Change change = stage.cache->change(source).value();
+    stage.cache.reset();
+    static_cast<void>(take());
+  }
+  EXPECT_EQ(take(), (Lines{"written_back 100 8"}));
+}
+
+TEST(HugePages, LongCopiesAreAlignedToThemAndShortOnesAreNot) {
+  const std::size_t huge_bytes = platform::huge_page_bytes();
+  if (huge_bytes == 0) GTEST_SKIP() << "this kernel has no transparent huge pages";
+  const auto memory = huge_pages();
+  for (const std::size_t byte_count : {huge_bytes, 2 * huge_bytes + platform::page_bytes()}) {
+    const std::span<std::byte> bytes = memory->allocate(byte_count, NodeId(0)).value();
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(bytes.data()) % huge_bytes, 0U);
+    bytes.front() = bytes.back() = std::byte{1};
+    memory->free(bytes);
+  }
+  const std::span<std::byte> shorter = memory->allocate(platform::page_bytes(), NodeId(0)).value();
+  EXPECT_EQ(shorter.size(), platform::page_bytes());
+  memory->free(shorter);
+}
+
+}  // namespace
+}  // namespace headrace::cache
