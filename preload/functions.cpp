@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// The functions that a preloaded program finds in the place of the C library's. Nothing here
+// allocates, locks or calls a function by its name, so nothing comes back here; each may run in a
+// signal handler, before relocation, after fork or vfork.
+#include <cstddef>
+#include <cstdint>
+
+#include "preload/plain.hpp"
+#include "preload/program.hpp"
+
+namespace headrace::preload {
+
+constinit Program program{};
+
+namespace {
+
+constexpr std::size_t kShortestBytesMax = 32;
+
+[[gnu::noinline]] void* move_long(Function function, void* target, const void* source,
+                                  std::size_t byte_count) noexcept {
+  // edge: preload-ready (acquire)
+  if (!program.ready.load_acquire()) return plain_move(target, source, byte_count);
+  const Move move = move_for(byte_count);
+  if (program.counters == nullptr) return move(target, source, byte_count);
+  const Path path = move == program.libc_move ? Path::libc : Path::tuned;
+  const CountedCall counted(*program.counters, function, path, byte_count);
+  return move(target, source, byte_count);
+}
+
+[[gnu::noinline]] void* fill_long(void* target, int value, std::size_t byte_count) noexcept {
+  // edge: preload-ready (acquire)
+  if (!program.ready.load_acquire()) return plain_fill(target, value, byte_count);
+  if (program.counters == nullptr) return program.libc_fill(target, value, byte_count);
+  const CountedCall counted(*program.counters, Function::memset, Path::libc, byte_count);
+  return program.libc_fill(target, value, byte_count);
+}
+
+[[gnu::noinline]] int compare_long(const void* left, const void* right,
+                                   std::size_t byte_count) noexcept {
+  // edge: preload-ready (acquire)
+  if (!program.ready.load_acquire()) return plain_compare(left, right, byte_count);
+  if (program.counters == nullptr) return program.libc_compare(left, right, byte_count);
+  const CountedCall counted(*program.counters, Function::memcmp, Path::libc, byte_count);
+  return program.libc_compare(left, right, byte_count);
+}
+
+/// The first and the last `Word`, which may overlap; both are loaded before one is stored.
+template <typename Word>
+[[gnu::always_inline]] inline void move_ends(void* target, const void* source,
+                                             std::size_t byte_count) noexcept {
+  const std::size_t last = byte_count - sizeof(Word);
+  Word head;
+  Word tail;
+  __builtin_memcpy(&head, source, sizeof head);
+  __builtin_memcpy(&tail, static_cast<const std::byte*>(source) + last, sizeof tail);
+  __builtin_memcpy(target, &head, sizeof head);
+  __builtin_memcpy(static_cast<std::byte*>(target) + last, &tail, sizeof tail);
+}
+
+/// As the C library does it. Some programs make more of these calls than anything else, and going
+/// on to there would cost as much again.
+[[gnu::always_inline]] inline void* move_shortest(void* target, const void* source,
+                                                  std::size_t byte_count) noexcept {
+  using Vector = char __attribute__((vector_size(16)));
+  if (byte_count >= sizeof(Vector)) {
+    move_ends<Vector>(target, source, byte_count);
+  } else if (byte_count >= sizeof(std::uint64_t)) {
+    move_ends<std::uint64_t>(target, source, byte_count);
+  } else if (byte_count >= sizeof(std::uint32_t)) {
+    move_ends<std::uint32_t>(target, source, byte_count);
+  } else if (byte_count >= sizeof(std::uint16_t)) {
+    move_ends<std::uint16_t>(target, source, byte_count);
+  } else if (byte_count != 0) {
+    *static_cast<std::byte*>(target) = *static_cast<const std::byte*>(source);
+  }
+  return target;
+}
+
+[[gnu::always_inline]] inline void* move(Function function, void* target, const void* source,
+                                         std::size_t byte_count) noexcept {
+  // edge: preload-ready (acquire)
+  if (byte_count >= program.move_bytes_min.load_acquire()) [[unlikely]] {
+    return move_long(function, target, source, byte_count);
+  }
+  if (byte_count <= kShortestBytesMax) return move_shortest(target, source, byte_count);
+  return program.libc_move(target, source, byte_count);
+}
+
+[[gnu::always_inline]] inline void* fill(void* target, int value, std::size_t byte_count) noexcept {
+  // edge: preload-ready (acquire)
+  if (byte_count >= program.fill_bytes_min.load_acquire()) [[unlikely]] {
+    return fill_long(target, value, byte_count);
+  }
+  return program.libc_fill(target, value, byte_count);
+}
+
+}  // namespace
+}  // namespace headrace::preload
+
+using headrace::preload::Function;
+
+#pragma GCC visibility push(default)
+extern "C" {
+
+/// The C library's: says that a buffer overflowed, and ends the process.
+[[noreturn]] void __chk_fail() noexcept;
+
+void* memcpy(void* target, const void* source, std::size_t byte_count) noexcept {
+  return headrace::preload::move(Function::memcpy, target, source, byte_count);
+}
+
+void* memmove(void* target, const void* source, std::size_t byte_count) noexcept {
+  return headrace::preload::move(Function::memmove, target, source, byte_count);
+}
+
+void* memset(void* target, int value, std::size_t byte_count) noexcept {
+  return headrace::preload::fill(target, value, byte_count);
+}
+
+int memcmp(const void* left, const void* right, std::size_t byte_count) noexcept {
+  // edge: preload-ready (acquire)
+  if (byte_count >= headrace::preload::program.compare_bytes_min.load_acquire()) [[unlikely]] {
+    return headrace::preload::compare_long(left, right, byte_count);
+  }
+  return headrace::preload::program.libc_compare(left, right, byte_count);
+}
+
+// What -D_FORTIFY_SOURCE makes of calls: `room` is the length of the target.
+
+void* __memcpy_chk(void* target, const void* source, std::size_t byte_count,
+                   std::size_t room) noexcept {
+  if (byte_count > room) [[unlikely]] {
+    __chk_fail();
+  }
+  return headrace::preload::move(Function::memcpy, target, source, byte_count);
+}
+
+void* __memmove_chk(void* target, const void* source, std::size_t byte_count,
+                    std::size_t room) noexcept {
+  if (byte_count > room) [[unlikely]] {
+    __chk_fail();
+  }
+  return headrace::preload::move(Function::memmove, target, source, byte_count);
+}
+
+void* __memset_chk(void* target, int value, std::size_t byte_count, std::size_t room) noexcept {
+  if (byte_count > room) [[unlikely]] {
+    __chk_fail();
+  }
+  return headrace::preload::fill(target, value, byte_count);
+}
+
+}  // extern "C"
+#pragma GCC visibility pop

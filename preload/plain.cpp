@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "preload/plain.hpp"
+
+#include <cstdint>
+
+namespace headrace::preload {
+
+void* plain_move(void* target, const void* source, std::size_t byte_count) noexcept {
+  void* const result = target;
+  const auto distance =
+      reinterpret_cast<std::uintptr_t>(target) - reinterpret_cast<std::uintptr_t>(source);
+  // As unsigned: also far apart if the target is below.
+  if (distance >= byte_count) {
+    asm volatile("rep movsb" : "+D"(target), "+S"(source), "+c"(byte_count) : : "memory");
+    return result;
+  }
+  auto* to = static_cast<std::byte*>(target) + byte_count - 1;
+  const auto* from = static_cast<const std::byte*>(source) + byte_count - 1;
+  asm volatile("std\n\trep movsb\n\tcld" : "+D"(to), "+S"(from), "+c"(byte_count) : : "memory");
+  return result;
+}
+
+void* plain_fill(void* target, int value, std::size_t byte_count) noexcept {
+  void* const result = target;
+  asm volatile("rep stosb" : "+D"(target), "+c"(byte_count) : "a"(value) : "memory");
+  return result;
+}
+
+int plain_compare(const void* left, const void* right, std::size_t byte_count) noexcept {
+  const auto* a = static_cast<const unsigned char*>(left);
+  const auto* b = static_cast<const unsigned char*>(right);
+  for (std::size_t i = 0; i < byte_count; ++i) {
+    if (a[i] != b[i]) return a[i] - b[i];
+  }
+  return 0;
+}
+
+}  // namespace headrace::preload

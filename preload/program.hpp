@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Program: what the functions of the preload know of the program that they are in. All zero until
+// the constructor has run, so that it needs neither code nor relocations before.
+#pragma once
+
+#include <cstddef>
+
+#include "headrace/base/atomic.hpp"
+#include "headrace/copy/dispatch.hpp"
+#include "preload/counters.hpp"
+
+namespace headrace::preload {
+
+using Move = copy::Move;
+using Fill = void* (*)(void* target, int value, std::size_t byte_count) noexcept;
+using Compare = int (*)(const void* left, const void* right, std::size_t byte_count) noexcept;
+
+/// Threading: shared. The constructor writes it, once.
+struct alignas(64) Program {
+  /// Calls for fewer bytes go straight to the C library. Zero: none does, either because nothing
+  /// is known yet (`ready` is false) or because every call is counted.
+  Atomic<std::size_t> move_bytes_min;
+  Atomic<std::size_t> fill_bytes_min;
+  Atomic<std::size_t> compare_bytes_min;
+  /// The next functions of these names, as the program would have reached them without us. That of
+  /// memmove serves memcpy too: programs linked against an old C library may rely on it.
+  Move libc_move;
+  Fill libc_fill;
+  Compare libc_compare;
+  Counters* counters;  ///< Null: nothing is counted.
+  Atomic<bool> ready;
+};
+extern Program program;
+
+/// What serves a move that is not short. Only once the program is ready.
+[[nodiscard]] Move move_for(std::size_t byte_count) noexcept;
+
+}  // namespace headrace::preload

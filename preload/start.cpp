@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// The constructor of the preload: finds the C library's functions, the profile and the counters of
+// the launcher. Whatever fails leaves the C library's behaviour.
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <new>
+#include <string>
+
+#include "headrace/copy/profile.hpp"
+#include "headrace/platform/environment.hpp"
+#include "preload/program.hpp"
+
+namespace headrace::preload {
+namespace {
+
+/// The table of the profile. Its constructor must not run code, which could overwrite what is in
+/// use: the storage is filled when the C library's memmove is known.
+alignas(copy::Dispatch) constinit std::byte dispatch_storage[sizeof(copy::Dispatch)]{};
+
+copy::Dispatch& dispatch() noexcept {
+  return *std::launder(reinterpret_cast<copy::Dispatch*>(dispatch_storage));
+}
+
+template <typename Signature>
+Signature next(const char* name) noexcept {
+  return reinterpret_cast<Signature>(::dlsym(RTLD_NEXT, name));
+}
+
+/// HEADRACE_MIN_BYTES; zero if it is not set or no number.
+std::size_t bytes_min_wanted() {
+  const std::string text = platform::trusted_variable("HEADRACE_MIN_BYTES").value_or("");
+  std::size_t bytes_min = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bytes_min);
+  return error == std::errc() && end == text.data() + text.size() ? bytes_min : 0;
+}
+
+/// From how many bytes on the profile has a copy; SIZE_MAX if nowhere.
+std::size_t first_tuned_length(const copy::Profile& profile) {
+  const auto first = std::ranges::find_if(
+      profile.classes, [](const auto& each) { return each.variant.has_value(); });
+  return first == profile.classes.end() ? SIZE_MAX : first->bytes_max / 2 + 1;
+}
+
+/// Registers of 64 bytes that have not been used for a while cost the core some microseconds until
+/// it runs at full speed with them. A program that uses none but in short copies pays that at
+/// nearly every one, which the tuner's batches do not see and 'headrace bench programs' does.
+constexpr std::uint64_t kWideBytesMin = std::uint64_t{1} << 20U;
+
+void leave_out_wide_short_copies(copy::Profile& profile) {
+  for (copy::SizeClass& each : profile.classes) {
+    const bool wide = each.variant && each.variant->through == copy::Register::zmm;
+    if (wide && each.bytes_max < kWideBytesMin) each.variant.reset();
+  }
+}
+
+struct Tuning {
+  std::size_t bytes_min = SIZE_MAX;  ///< From here on the table is asked.
+  std::string note;
+};
+
+Tuning use_tuned_copies() {
+  const std::string path = copy::default_profile_path();
+  if (path.empty()) return {.note = "no profile is looked for"};
+  auto profile = copy::load_profile(path);
+  if (!profile) return {.note = profile.error().message()};
+  leave_out_wide_short_copies(*profile);
+  if (const auto used = copy::use_profile(*profile, dispatch()); !used) {
+    return {.note = used.error().message()};
+  }
+  return {.bytes_min = std::max(first_tuned_length(*profile), bytes_min_wanted()),
+          .note = "copies are tuned by the profile '" + path + "'"};
+}
+
+Counters* find_counters() {
+  const auto path = platform::trusted_variable("HEADRACE_COUNTERS");
+  return path ? map_counters(path->c_str()) : nullptr;
+}
+
+void report(Counters& counters, const Tuning& tuning) noexcept {
+  counters.program_count.fetch_add_relaxed(1);  // relaxed: sums, see Cell.
+  if (tuning.bytes_min != SIZE_MAX) counters.tuned_count.fetch_add_relaxed(1);
+  std::uint64_t taken = 0;
+  if (!counters.note_taken.compare_exchange_relaxed(taken, 1)) return;  // relaxed: as the sums.
+  const std::size_t length = std::min(tuning.note.size(), counters.note.size() - 1);
+  std::copy_n(tuning.note.data(), length, counters.note.data());
+}
+
+std::size_t dispatch_bytes_min = SIZE_MAX;
+
+void begin() {
+  program.libc_move = next<Move>("memmove");
+  program.libc_fill = next<Fill>("memset");
+  program.libc_compare = next<Compare>("memcmp");
+  // None of them: no C library that we know. Then the plain ones serve on.
+  if (program.libc_move == nullptr || program.libc_fill == nullptr ||
+      program.libc_compare == nullptr) {
+    return;
+  }
+  new (dispatch_storage) copy::Dispatch(program.libc_move);
+  Tuning tuning;
+  try {
+    tuning = use_tuned_copies();
+    program.counters = find_counters();
+  } catch (const std::bad_alloc&) {
+    tuning = {};
+  }
+  dispatch_bytes_min = tuning.bytes_min;
+  if (program.counters != nullptr) report(*program.counters, tuning);
+  // edge: preload-ready (release)
+  program.ready.store_release(true);
+  if (program.counters != nullptr) return;
+  program.move_bytes_min.store_release(tuning.bytes_min);  // edge: preload-ready (release)
+  program.fill_bytes_min.store_release(SIZE_MAX);          // edge: preload-ready (release)
+  program.compare_bytes_min.store_release(SIZE_MAX);       // edge: preload-ready (release)
+}
+
+[[gnu::constructor]] void start() noexcept {
+  begin();
+}
+
+}  // namespace
+
+Move move_for(std::size_t byte_count) noexcept {
+  return byte_count >= dispatch_bytes_min ? dispatch().move_for(byte_count) : program.libc_move;
+}
+
+}  // namespace headrace::preload

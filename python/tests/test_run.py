@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace run``: what passes through it, what it counts, what it refuses."""
+
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import TIME_LIMIT_S, Command, Here
+
+from headrace import _core
+from headrace._counted_run import PATHS
+from headrace.cli.run import LIBRARY_NAME, library_path
+from headrace.errors import NotFoundError
+
+COPY = "b = bytes(range(256)) * 40000; assert (b + b)[-len(b):] == b; print('copied')"
+PYTHON = str(Path(sys.executable).resolve())
+
+
+@pytest.fixture(autouse=True)
+def _library_is_there() -> None:
+    try:
+        library_path()
+    except NotFoundError:
+        pytest.skip("this build has nothing to preload")
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A profile of this machine with a variant for every length from 4 KiB on."""
+    document = json.loads(_core.empty_copy_profile())
+    grid = _core.copy_variants(4097)
+    document["classes"] = [{"bytes_max": 8192, "variant": grid[0] if grid else None}]
+    path = tmp_path_factory.mktemp("profile") / "copy.json"
+    path.write_text(json.dumps(document))
+    return path
+
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def run(command: Command, profile: Path) -> Run:
+    """Runs a program by the command, with the profile."""
+
+    def with_profile(*words: str) -> subprocess.CompletedProcess[str]:
+        return command("run", "--profile", str(profile), *words)
+
+    return with_profile
+
+
+def counted(path: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(path.read_text())
+    assert document["schema"] == {"name": "headrace-run", "version": 1}
+    return document
+
+
+@pytest.fixture(params=["plain", "counted"])
+def options(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, ...]:
+    """Without and with statistics: what passes through is the same."""
+    if request.param == "plain":
+        return ("--",)
+    return ("--stats", str(tmp_path / "stats.json"), "--")
+
+
+@pytest.mark.parametrize("code", [0, 3, 255])
+def test_the_exit_code_passes_through(run: Run, options: tuple[str, ...], code: int) -> None:
+    assert run(*options, "sh", "-c", f"exit {code}").returncode == code
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGSEGV])
+def test_the_signal_that_ended_the_program_passes_through(
+    run: Run, options: tuple[str, ...], number: signal.Signals
+) -> None:
+    assert run(*options, "sh", "-c", f"kill -{int(number)} $$").returncode == -number
+
+
+def test_input_output_and_environment_pass_through(
+    command_path: Path, options: tuple[str, ...]
+) -> None:
+    script = "cat; echo said >&2; ulimit -n; umask; grep -E 'Sig(Blk|Ign)' /proc/self/status; env"
+    data = os.urandom(1 << 20)
+    environment = {"PATH": os.environ["PATH"], "HOME": "/proc/nonexistent", "LC_ALL": "C"}
+    commands: list[list[str]] = [[], [str(command_path), "run", *options]]
+    ends = [
+        subprocess.run(
+            [*words, "sh", "-c", script],
+            input=data,
+            capture_output=True,
+            env=environment,
+            timeout=TIME_LIMIT_S,
+            check=True,
+        )
+        for words in commands
+    ]
+    for end in ends:
+        assert end.stdout.startswith(data)
+        assert end.stderr == b"said\n"
+    without, within = (set(end.stdout[len(data) :].splitlines()) for end in ends)
+    assert without <= within
+    extra = {line.partition(b"=")[0] for line in within - without}
+    assert extra <= {b"LD_PRELOAD", b"HEADRACE_COUNTERS"}
+
+
+def test_statistics_say_who_moved_what(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "stats.json"
+    done = run("--stats", str(path), "--", PYTHON, "-S", "-c", COPY)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "copied\n"
+    document = counted(path)
+    results, summary = document["results"], document["summary"]
+    assert document["machine"]["nodes"]
+    assert results["exit_code"] == 0
+    assert results["signal"] is None
+    assert summary["programs"] == 1
+    assert summary["bytes_moved"] >= 4 * 256 * 40000
+    if _core.copy_variants(4097):
+        assert summary["programs_tuned"] == 1
+        assert summary["bytes_tuned"] >= 3 * 256 * 40000
+        assert "copies are tuned" in results["profile"]
+    for function in results["functions"].values():
+        assert set(function) == set(PATHS)
+        for who in function.values():
+            assert who["calls"] == sum(each["calls"] for each in who["lengths"])
+            for each in who["lengths"]:
+                assert each["bytes"] <= each["bytes_max"] * each["calls"]
+                assert each["bytes"] >= each["bytes_max"] // 2 * each["calls"]
+                assert 0 <= each["calls_timed"] <= each["calls"]
+                assert each["calls_timed"] == each["calls"] or each["bytes_max"] <= 4096
+
+
+def test_processes_are_added_up_however_they_end(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "stats.json"
+    ending = "import os, signal; os.closerange(0, 64); os.kill(os.getpid(), signal.SIG{})"
+    script = "\n".join(
+        f'{PYTHON} -S -c "{COPY}; {ending.format(name)}"' for name in ("TERM", "KILL")
+    )
+    done = run("--stats", str(path), "--", "sh", "-c", f"{script}\nexit 7")
+    assert done.returncode == 7
+    summary = counted(path)["summary"]
+    assert summary["programs"] == 3
+    assert summary["bytes_moved"] >= 2 * 4 * 256 * 40000
+
+
+def test_a_signal_to_the_launcher_reaches_the_program(
+    command_path: Path, profile: Path, tmp_path: Path
+) -> None:
+    stats = tmp_path / "stats.json"
+    script = "trap 'echo got it; exit 5' TERM; echo ready; while :; do sleep 0.01; done"
+    words = ["run", "--profile", str(profile), "--stats", str(stats), "--", "sh", "-c", script]
+    with subprocess.Popen([command_path, *words], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.terminate()
+        assert process.stdout.readline() == "got it\n"
+        assert process.wait(TIME_LIMIT_S) == 5
+    assert counted(stats)["results"]["exit_code"] == 5
+
+
+def test_closed_streams_stay_closed(command_path: Path, tmp_path: Path) -> None:
+    stats = tmp_path / "stats.json"
+    words = [str(command_path), "run", "--stats", str(stats), "--", "sh", "-c"]
+    for closed, numbers in (("<&- >&- 2>&-", "0 1 2"), ("2>&-", "2"), (">&- 2>&-", "1 2")):
+        check = f"for n in {numbers}; do test ! -e /proc/$$/fd/$n || exit 9; done"
+        line = ["sh", "-c", f'exec "$@" {closed}', "sh", *words, check]
+        done = subprocess.run(line, timeout=TIME_LIMIT_S, check=False)
+        assert done.returncode == 0
+        assert counted(stats)["results"]["exit_code"] == 0
+        stats.unlink()
+
+
+def state_of(process_id: int) -> str:
+    return Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def wait_for_state(process_id: int, states: str) -> None:
+    end = time.monotonic() + TIME_LIMIT_S
+    while state_of(process_id) not in states:
+        assert time.monotonic() < end, f"{state_of(process_id)} is not of {states}"
+        time.sleep(0.005)
+
+
+def test_the_launcher_stops_and_goes_on_as_the_program_does(
+    command_path: Path, tmp_path: Path
+) -> None:
+    stats = tmp_path / "stats.json"
+    script = "kill -STOP $$; exit 4"
+    with subprocess.Popen(
+        [command_path, "run", "--stats", stats, "--", "sh", "-c", script]
+    ) as process:
+        wait_for_state(process.pid, "T")
+        process.send_signal(signal.SIGCONT)
+        assert process.wait(TIME_LIMIT_S) == 4
+    assert counted(stats)["results"]["exit_code"] == 4
+
+
+def test_control_c_ends_both_once(command_path: Path, tmp_path: Path) -> None:
+    stats = tmp_path / "stats.json"
+    script = (
+        "import signal, sys; came = []; signal.signal(signal.SIGINT, lambda *_: came.append(1));"
+        "print('ready', flush=True); wait = lambda: signal.sigtimedwait([], 0.1);"
+        "[wait() for _ in iter(lambda: bool(came), True)]; wait();"
+        "sys.exit(40 + len(came))"
+    )
+    process_id, terminal = pty.fork()
+    if process_id == 0:
+        words = [str(command_path), "run", "--stats", str(stats), "--", PYTHON, "-S", "-c", script]
+        os.execv(words[0], words)  # noqa: S606 - It is the command.
+    try:
+        said = b""
+        while b"ready" not in said:
+            said += os.read(terminal, 100)
+        os.write(terminal, b"\x03")
+        _, status = os.waitpid(process_id, 0)
+    finally:
+        os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 41
+    assert counted(stats)["results"]["exit_code"] == 41
+
+
+def test_ours_is_preloaded_first_and_once(
+    run: Run, options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LD_PRELOAD", f"libm.so.6 {library_path()}")
+    done = run(*options, "sh", "-c", "echo $LD_PRELOAD")
+    assert done.stdout == f"{library_path()}:libm.so.6\n"
+
+
+def test_copies_below_min_bytes_stay_the_c_librarys(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "stats.json"
+    done = run("--min-bytes", "1GiB", "--stats", str(path), "--", PYTHON, "-S", "-c", COPY)
+    assert done.returncode == 0
+    assert counted(path)["summary"]["bytes_tuned"] == 0
+
+
+def test_without_a_home_or_a_profile_copies_are_the_c_librarys(
+    command_path: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "stats.json"
+    environment = {"PATH": os.environ["PATH"], "HOME": "/proc/sys"}
+    done = subprocess.run(
+        [command_path, "run", "--stats", path, "--", PYTHON, "-S", "-c", COPY],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT_S,
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == ("copied\n", "")
+    document = counted(path)
+    assert document["summary"]["bytes_tuned"] == 0
+    assert "no such file" in document["results"]["profile"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a setuid program")
+def test_a_setuid_program_runs_without_us(
+    run: Run, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    place = Path(tmp_path_factory.mktemp("setuid"))
+    for each in (place, *place.parents[:2]):
+        each.chmod(0o755)
+    program = place / "env"
+    shutil.copy("/usr/bin/env", program)
+    program.chmod(0o4755)
+    path = place / "stats.json"
+    nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+    done = run("--stats", str(path), "--", *nobody, str(program))
+    if done.returncode == 126 or os.statvfs(place).f_flag & os.ST_NOSUID:
+        pytest.skip("setuid programs are not heeded there")
+    assert done.returncode == 0, done.stderr
+    # The linker takes the variable away from a program with borrowed rights.
+    assert LIBRARY_NAME not in done.stdout
+    assert counted(path)["summary"]["programs"] == 1
+
+
+@pytest.mark.parametrize(
+    "arguments, code, sentence",
+    [
+        ((), 2, "Missing argument"),
+        (("--", ""), 2, "there is no command to run"),
+        (("--path", "gpu", "--", "true"), 2, "use auto, cpu or dsa"),
+        (("--path", "dsa", "--", "true"), 1, "by the processor only"),
+        (("--min-bytes", "many", "--", "true"), 2, "--min-bytes: 'many'"),
+        (("--min-bytes", "2000000TiB", "--", "true"), 2, "is more than"),
+        (("--profile", "", "--", "true"), 2, "'' is no path"),
+        (("--profile", "/proc/nonexistent", "--", "true"), 1, "no such file"),
+        (("--stats", "", "--", "true"), 2, "'' is no path"),
+        (("--stats", "/", "--", "true"), 1, "it is a directory"),
+        (("--stats", "/proc/nonexistent/s.json", "--", "true"), 1, "it cannot be written"),
+        (("--", "/proc/nonexistent"), 127, "there is no such program"),
+        (("--", "/etc/passwd"), 126, "cannot be executed"),
+        (("--stats", "/dev/null", "--", "/proc/nonexistent"), 127, "there is no such program"),
+        (("--stats", "/dev/null", "--", "/etc/passwd"), 126, "cannot be executed"),
+    ],
+)
+def test_what_is_wrong_is_told_in_a_sentence(
+    command: Command, arguments: tuple[str, ...], code: int, sentence: str
+) -> None:
+    done = command("run", *arguments)
+    assert done.returncode == code
+    assert sentence in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stdout == ""
+
+
+def test_a_bad_profile_is_told_before_the_program_runs(
+    here: Here, profile: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "bad.json"
+    path.write_text(profile.read_text()[:100])
+    done = here("run", "--profile", str(path), "--", "true")
+    assert done.code == 1
+    assert "cut short" in done.stderr
+    foreign = json.loads(profile.read_text())
+    foreign["machine"]["model"] += 1
+    path.write_text(json.dumps(foreign))
+    done = here("run", "--profile", str(path), "--", "true")
+    assert done.code == 3
+    assert "another machine" in done.stderr

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace run`` on programs of other people: the same output as without it, and counted.
+
+HEADRACE_RUN_BYTES is the length of the file that coreutils work on, 32 MiB unless set.
+"""
+
+import json
+import os
+import random
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headrace import _core
+from headrace.cli.run import library_path
+from headrace.errors import NotFoundError
+
+TIME_LIMIT_S = 250
+FILE_BYTES = int(os.environ.get("HEADRACE_RUN_BYTES", str(32 << 20)))
+SYSTEM_PYTHON = "/usr/bin/python3"
+TREE = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.usefixtures("_library_is_there")
+
+
+@pytest.fixture(scope="module")
+def _library_is_there() -> None:
+    try:
+        library_path()
+    except NotFoundError:
+        pytest.skip("this build has nothing to preload")
+
+
+def needs(program: str) -> str:
+    found = shutil.which(program)
+    if found is None:
+        pytest.skip(f"{program} is not installed")
+    return found
+
+
+@pytest.fixture(scope="module")
+def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A profile of this machine in which every class from 128 bytes on has some variant."""
+    document = json.loads(_core.empty_copy_profile())
+    some = random.Random(6)  # noqa: S311 - Nobody has to be unable to guess it.
+    for bits in range(7, 27):
+        grid = _core.copy_variants((1 << (bits - 1)) + 1)
+        document["classes"].append(
+            {"bytes_max": 1 << bits, "variant": some.choice(grid) if grid else None}
+        )
+    path = tmp_path_factory.mktemp("profile") / "copy.json"
+    path.write_text(json.dumps(document))
+    return path
+
+
+Both = Callable[..., tuple[subprocess.CompletedProcess[bytes], subprocess.CompletedProcess[bytes]]]
+
+
+@pytest.fixture
+def both(command_path: Path, profile: Path, tmp_path: Path) -> Both:
+    """Runs a program without and with the preload; what was counted must not be nothing."""
+
+    def run(
+        *words: str, **more: str
+    ) -> tuple[subprocess.CompletedProcess[bytes], subprocess.CompletedProcess[bytes]]:
+        stats = tmp_path / "stats.json"
+        launcher = [str(command_path), "run", "--profile", str(profile), "--stats", str(stats)]
+        ends = [
+            subprocess.run(
+                [*before, *words],
+                capture_output=True,
+                stdin=subprocess.DEVNULL,
+                timeout=TIME_LIMIT_S,
+                check=False,
+                cwd=tmp_path,
+                env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"} | more,
+            )
+            for before in ([], [*launcher, "--"])
+        ]
+        counted = json.loads(stats.read_text())["summary"]
+        assert counted["calls"] > 0
+        assert counted["programs_tuned"] == counted["programs"] > 0
+        return ends[0], ends[1]
+
+    return run
+
+
+def expect_same(
+    ends: tuple[subprocess.CompletedProcess[bytes], subprocess.CompletedProcess[bytes]],
+) -> None:
+    without, within = ends
+    assert without.returncode == 0, without.stderr
+    assert (within.returncode, within.stdout) == (0, without.stdout), within.stderr
+
+
+def test_coreutils_do_what_they_do(both: Both, tmp_path: Path) -> None:
+    block = random.Random(1).randbytes(1 << 20)  # noqa: S311
+    with (tmp_path / "file").open("wb") as file:
+        for index in range(max(1, FILE_BYTES >> 20)):
+            file.write(index.to_bytes(8, "little") + block[8:])
+    script = """set -e
+        cat file | sha256sum; cp file copy; cmp file copy; dd if=copy of=again bs=70001 status=none
+        sha256sum < again; rm again; split -n 7 copy part.; cat part.* | md5sum; rm part.*
+        tac copy | sha256sum; sort copy | sha256sum; base64 file | base64 -d | cmp - file
+        od -An -tx8 file | tail -1000 | sha256sum; rm copy"""
+    expect_same(both("sh", "-c", script))
+
+
+@pytest.mark.parametrize("module", ["test_bytes", "test_memoryview"])
+def test_pythons_own_tests_pass(both: Both, module: str) -> None:
+    if not Path(f"/usr/lib/python3.11/test/{module}.py").exists():
+        pytest.skip("libpython3.11-testsuite is not installed")
+    script = (
+        f"import sys, unittest; from test import {module};"
+        f"result = unittest.TextTestRunner(stream=open('/dev/null', 'w')).run("
+        f"unittest.defaultTestLoader.loadTestsFromModule({module}));"
+        "print(result.testsRun, len(result.failures), len(result.errors))"
+    )
+    without, within = both(SYSTEM_PYTHON, "-c", script)
+    expect_same((without, within))
+    assert int(within.stdout.split()[0]) > 50
+
+
+def test_a_compiler_writes_the_same_object(both: Both, tmp_path: Path) -> None:
+    compiler = needs("c++")
+    source = TREE / "src" / "base" / "random.cpp"
+    script = (
+        f"{compiler} -std=c++20 -O2 -frandom-seed=1 -I{TREE / 'include'} -c {source} -o o.o"
+        " && sha256sum < o.o"
+    )
+    expect_same(both("sh", "-c", script))
+    assert (tmp_path / "o.o").stat().st_size > 0
+
+
+def test_sqlite_answers_the_same(both: Both, tmp_path: Path) -> None:
+    sqlite = needs("sqlite3")
+    lines = [
+        "PRAGMA page_size = 4096; PRAGMA cache_size = 20000; BEGIN;",
+        "CREATE TABLE t(a INTEGER PRIMARY KEY, b INTEGER, c TEXT, d BLOB);",
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)",
+        "INSERT INTO t SELECT i, (i * 7919) % 20011, hex(i * 65537), zeroblob(i % 3000) FROM n;",
+        "CREATE INDEX tb ON t(b); CREATE INDEX tc ON t(c); COMMIT;",
+        "SELECT count(*), sum(b), avg(length(c)), sum(length(d)) FROM t;",
+        "SELECT b, c FROM t WHERE b BETWEEN 1000 AND 1100 ORDER BY c;",
+        "UPDATE t SET c = c || c || c, d = d || x'0102' WHERE a % 3 = 0;",
+        "DELETE FROM t WHERE b % 5 = 0; VACUUM;",
+        "SELECT count(*), sum(b), max(c), sum(length(d)) FROM t; PRAGMA integrity_check;",
+    ]
+    (tmp_path / "speed.sql").write_text("\n".join(lines))
+    script = f"rm -f db; {sqlite} db < speed.sql && sha256sum < db"
+    expect_same(both("sh", "-c", script))
+
+
+def test_redis_serves_its_benchmark(command_path: Path, profile: Path, tmp_path: Path) -> None:
+    server, client, benchmark = map(needs, ("redis-server", "redis-cli", "redis-benchmark"))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    stats = tmp_path / "stats.json"
+    launcher = [str(command_path), "run", "--profile", str(profile), "--stats", str(stats), "--"]
+    words = [*launcher, server, "--port", port, "--save", "", "--dir", str(tmp_path)]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL) as process:
+        try:
+            ask = [client, "-p", port]
+            end = time.monotonic() + 60
+            while subprocess.run([*ask, "ping"], capture_output=True, check=False).returncode:
+                assert time.monotonic() < end, "the server did not start"
+                time.sleep(0.05)
+            done = subprocess.run(
+                [benchmark, "-p", port, "-q", "-n", "2000", "-d", "65536", "-t", "set,get,lpush"],
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=TIME_LIMIT_S,
+            )
+            assert "GET: " in done.stdout
+            assert "WARNING" not in done.stderr
+            value = random.Random(2).randbytes(100_000).hex()  # noqa: S311
+            subprocess.run([*ask, "-x", "set", "key"], input=value, text=True, check=True)
+            got = subprocess.run([*ask, "get", "key"], capture_output=True, text=True, check=True)
+            assert got.stdout.strip() == value
+            subprocess.run([*ask, "shutdown", "nosave"], check=True)
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+    assert json.loads(stats.read_text())["summary"]["bytes_moved"] > 2000 * 65536
+
+
+def test_the_benchmark_measures_every_program_that_is_there(
+    command_path: Path, profile: Path, tmp_path: Path
+) -> None:
+    picture = tmp_path / "programs.svg"
+    words = ["bench", "programs", "--profile", str(profile), "--rounds", "1", "--json"]
+    done = subprocess.run(
+        [str(command_path), *words, "--plot", str(picture)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TIME_LIMIT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["schema"] == {"name": "headrace-bench-programs", "version": 1}
+    names = {each["program"] for each in document["results"]["programs"]}
+    assert names >= {"start", "python_joins", "pipes", "duckdb_load"}
+    assert ("sqlite_load" in names) == (shutil.which("sqlite3") is not None)
+    joins = next(p for p in document["results"]["programs"] if p["program"] == "python_joins")
+    assert joins["copying_share"] > 0.1
+    assert document["summary"]["python_joins_vs_without"] > 0
+    assert document["summary"]["startup_ms"] < 50
+    assert picture.read_text().startswith("<?xml")

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// A library that moves bytes before anybody expects it: while it is being relocated (a resolver of
+// an indirect function) and in a constructor that runs before those of what is preloaded.
+#include <cstddef>
+#include <cstring>
+
+namespace {
+
+char source[20'000];
+char by_resolver[20'000];
+char by_constructor[20'000];
+bool resolver_was_right = false;
+bool constructor_was_right = false;
+
+// Lengths that the compiler does not know, so that it calls the functions.
+volatile std::size_t length = sizeof source;
+
+bool works(char* target) {
+  std::memset(source, 'x', length);
+  std::memcpy(target, source, length);
+  std::memmove(target + 1, target, length - 1);
+  return std::memcmp(target, source, length) == 0;
+}
+
+int answer() {
+  return 42;
+}
+
+}  // namespace
+
+extern "C" {
+
+// Its address is asked for while the library is being relocated.
+static int (*resolve())() {
+  resolver_was_right = works(by_resolver);
+  return &answer;
+}
+__attribute__((visibility("default"), ifunc("resolve"))) int early_answer();
+
+__attribute__((visibility("default"))) bool early_was_right() {
+  return early_answer() == 42 && resolver_was_right && constructor_was_right;
+}
+
+__attribute__((constructor(101))) static void begin() {
+  constructor_was_right = works(by_constructor);
+}
+}

@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+// Programs with the preload: right in every situation, whatever the profile is, and counted.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "headrace/copy/profile.hpp"
+#include "preload/counters.hpp"
+#include "support/seed.hpp"
+
+namespace headrace::preload {
+namespace {
+
+using Environment = std::vector<std::pair<std::string, std::string>>;
+
+/// How a program ended, and what it printed on stdout and stderr.
+struct Ending {
+  int status = 0;
+  std::string said;
+  [[nodiscard]] int exit_code() const { return WIFEXITED(status) ? WEXITSTATUS(status) : -1; }
+  [[nodiscard]] int signal() const { return WIFSIGNALED(status) ? WTERMSIG(status) : 0; }
+};
+
+Ending run(const std::vector<std::string>& words, const Environment& environment) {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return {.status = -1, .said = "no pipe"};
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(ends[1], 1);
+    ::dup2(ends[1], 2);
+    ::unsetenv("LD_PRELOAD");
+    for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
+    ::alarm(60);
+    std::vector<char*> arguments;
+    for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+    arguments.push_back(nullptr);
+    ::execvp(arguments[0], arguments.data());
+    ::_exit(127);
+  }
+  ::close(ends[1]);
+  Ending ending;
+  std::array<char, 4096> chunk{};
+  for (;;) {
+    const ssize_t got = ::read(ends[0], chunk.data(), chunk.size());
+    if (got <= 0) break;
+    ending.said.append(chunk.data(), static_cast<std::size_t>(got));
+  }
+  ::close(ends[0]);
+  ::waitpid(child, &ending.status, 0);
+  return ending;
+}
+
+/// The launcher's file.
+class CountersFile {
+ public:
+  CountersFile() : descriptor_(::memfd_create("headrace-counters", 0)) {
+    EXPECT_EQ(::ftruncate(descriptor_, sizeof(Counters)), 0);
+    counters_ = static_cast<Counters*>(
+        ::mmap(nullptr, sizeof(Counters), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0));
+    counters_->magic = kCountersMagic;
+    counters_->byte_count = sizeof(Counters);
+  }
+  CountersFile(const CountersFile&) = delete;
+  CountersFile& operator=(const CountersFile&) = delete;
+  ~CountersFile() {
+    ::munmap(counters_, sizeof(Counters));
+    ::close(descriptor_);
+  }
+  [[nodiscard]] Counters& counters() { return *counters_; }
+  [[nodiscard]] std::string path() const {
+    return "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(descriptor_);
+  }
+  [[nodiscard]] std::uint64_t calls(Function function, Path path) const {
+    std::uint64_t count = 0;
+    for (const Stripe& stripe : counters_->stripes) {
+      for (const Cell& cell :
+           stripe.cells[static_cast<std::size_t>(function)][static_cast<std::size_t>(path)]) {
+        count += cell.call_count.load_relaxed();
+      }
+    }
+    return count;
+  }
+
+ private:
+  int descriptor_;
+  Counters* counters_ = nullptr;
+};
+
+class Preload : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    path_ = std::filesystem::temp_directory_path() /
+            ("headrace-preload-" + std::to_string(::getpid()) + ".json");
+    copy::Profile profile{.machine = copy::this_machine(), .classes = {}};
+    // Every class from 64 bytes on, each a different variant; the library would leave wide ones
+    // out.
+    for (unsigned bits = 6; bits < 20; ++bits) {
+      auto grid = copy::variants_for((std::size_t{1} << (bits - 1)) + 1);
+      std::erase_if(grid, [](const auto& each) { return each.through == copy::Register::zmm; });
+      copy::SizeClass made{.bytes_max = std::uint64_t{1} << bits, .variant = {}};
+      if (!grid.empty()) made.variant = grid[(bits * 7919U) % grid.size()];
+      tuned_ = tuned_ || made.variant.has_value();
+      profile.classes.push_back(made);
+    }
+    write(copy::to_json(profile));
+  }
+  void TearDown() override { std::filesystem::remove(path_); }
+
+  void write(const std::string& text) const { std::ofstream(path_) << text; }
+  [[nodiscard]] Environment with(Environment more = {}) const {
+    more.emplace_back("LD_PRELOAD", HEADRACE_PRELOAD);
+    more.emplace_back("HEADRACE_PROFILE", path_.string());
+    return more;
+  }
+  /// A scenario of the victim, uncounted and counted.
+  void expect_fine(const std::string& scenario) {
+    for (const bool counted : {false, true}) {
+      CountersFile file;
+      Environment more;
+      if (counted) more.emplace_back("HEADRACE_COUNTERS", file.path());
+      const Ending ending = run({HEADRACE_VICTIM, scenario}, with(std::move(more)));
+      EXPECT_EQ(ending.exit_code(), 0) << ending.said << ", signal " << ending.signal();
+      EXPECT_EQ(file.counters().program_count.load_relaxed() > 0, counted);
+      if (counted && tuned_) {
+        EXPECT_GT(file.calls(Function::memcpy, Path::tuned), 0U);
+      }
+    }
+  }
+
+  std::filesystem::path path_;
+  bool tuned_ = false;
+};
+
+TEST_F(Preload, MovesFillsAndComparesEveryLength) {
+  expect_fine("all_lengths");
+}
+TEST_F(Preload, ServesWhileLibrariesAreRelocatedAndConstructed) {
+  expect_fine("early");
+}
+TEST_F(Preload, ServesThreads) {
+  expect_fine("threads");
+}
+TEST_F(Preload, ServesSignalHandlers) {
+  expect_fine("handlers");
+}
+TEST_F(Preload, ServesChildrenOfForkAndVfork) {
+  expect_fine("forks");
+}
+
+TEST_F(Preload, ServesAProgramThatPreloadsAnEarlierLibrary) {
+  const Ending ending = run({HEADRACE_VICTIM, "some_lengths"},
+                            {{"LD_PRELOAD", std::string(HEADRACE_EARLY) + ":" + HEADRACE_PRELOAD},
+                             {"HEADRACE_PROFILE", path_.string()}});
+  EXPECT_EQ(ending.exit_code(), 0) << ending.said;
+}
+
+TEST_F(Preload, ServesAnotherMalloc) {
+  const char* const jemalloc = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
+  if (!std::filesystem::exists(jemalloc)) GTEST_SKIP() << "libjemalloc2 is not installed";
+  for (const bool first : {false, true}) {
+    const std::string both = first ? std::string(jemalloc) + ":" + HEADRACE_PRELOAD
+                                   : std::string(HEADRACE_PRELOAD) + ":" + jemalloc;
+    const Ending ending = run({HEADRACE_VICTIM, "threads"},
+                              {{"LD_PRELOAD", both}, {"HEADRACE_PROFILE", path_.string()}});
+    EXPECT_EQ(ending.exit_code(), 0) << ending.said;
+  }
+}
+
+TEST_F(Preload, AnOverflowEndsTheProgramAsItDoesWithoutUs) {
+  EXPECT_EQ(run({HEADRACE_VICTIM, "overflow"}, with()).exit_code(), 0);
+}
+
+TEST_F(Preload, CountsProgramsThatClosedEverythingAndWereKilled) {
+  for (const auto& [scenario, number] :
+       {std::pair{"sigterm", SIGTERM}, std::pair{"sigkill", SIGKILL}}) {
+    CountersFile file;
+    const Ending ending =
+        run({HEADRACE_VICTIM, scenario}, with({{"HEADRACE_COUNTERS", file.path()}}));
+    EXPECT_EQ(ending.signal(), number) << ending.said;
+    EXPECT_GT(file.calls(Function::memset, Path::libc), 0U);
+    EXPECT_GT(file.calls(Function::memcmp, Path::libc), 0U);
+    EXPECT_GT(file.calls(Function::memmove, Path::libc), 0U);
+  }
+}
+
+TEST_F(Preload, CountsEveryProgramThatIsExecuted) {
+  CountersFile file;
+  const Ending ending =
+      run({"sh", "-c", std::string(HEADRACE_VICTIM) + " some_lengths; /bin/true; exec /bin/true"},
+          with({{"HEADRACE_COUNTERS", file.path()}}));
+  EXPECT_EQ(ending.exit_code(), 0) << ending.said;
+  EXPECT_EQ(file.counters().program_count.load_relaxed(), 4U);
+  EXPECT_EQ(file.counters().tuned_count.load_relaxed(), tuned_ ? 4U : 0U);
+  EXPECT_THAT(file.counters().note.data(), ::testing::HasSubstr(path_.string()));
+}
+
+TEST_F(Preload, StrangeCountersAreLeftAlone) {
+  const std::string text(sizeof(Counters), 'x');
+  write(text);
+  for (const std::string& path : {path_.string(), std::string("/dev/zero"), std::string("/"),
+                                  std::string("/nonexistent"), std::string(HEADRACE_VICTIM)}) {
+    const Ending ending = run({HEADRACE_VICTIM, "some_lengths"},
+                              {{"LD_PRELOAD", HEADRACE_PRELOAD}, {"HEADRACE_COUNTERS", path}});
+    EXPECT_EQ(ending.exit_code(), 0) << ending.said;
+  }
+  std::ifstream file(path_);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), text);
+}
+
+TEST_F(Preload, CopiesBelowTheWantedLengthAreTheCLibrarys) {
+  if (!tuned_) GTEST_SKIP() << "nothing is generated here";
+  CountersFile file;
+  const Ending ending =
+      run({HEADRACE_VICTIM, "some_lengths"},
+          with({{"HEADRACE_COUNTERS", file.path()}, {"HEADRACE_MIN_BYTES", "60000"}}));
+  EXPECT_EQ(ending.exit_code(), 0) << ending.said;
+  std::uint64_t tuned = 0;
+  for (const Stripe& stripe : file.counters().stripes) {
+    const auto& cells = stripe.cells[static_cast<std::size_t>(Function::memcpy)]
+                                    [static_cast<std::size_t>(Path::tuned)];
+    for (std::size_t i = 0; i < kLengthClassCount; ++i) {
+      const std::uint64_t calls = cells[i].call_count.load_relaxed();
+      tuned += calls;
+      // Class 15 is the first with lengths from 60000 on.
+      EXPECT_TRUE(i >= 15 || calls == 0) << i;
+    }
+  }
+  EXPECT_GT(tuned, 0U);
+}
+
+TEST_F(Preload, ShortCopiesUseNoRegistersOf64Bytes) {
+  copy::Variant wide;
+  wide.through = copy::Register::zmm;
+  if (!copy::can_run(wide)) GTEST_SKIP() << "this processor has none";
+  write(copy::to_json(
+      {.machine = copy::this_machine(),
+       .classes = {{.bytes_max = 4096, .variant = wide}, {.bytes_max = 131072, .variant = wide}}}));
+  CountersFile file;
+  const Ending ending =
+      run({HEADRACE_VICTIM, "some_lengths"}, with({{"HEADRACE_COUNTERS", file.path()}}));
+  EXPECT_EQ(ending.exit_code(), 0) << ending.said;
+  EXPECT_EQ(file.calls(Function::memcpy, Path::tuned), 0U);
+  EXPECT_GT(file.calls(Function::memcpy, Path::libc), 0U);
+}
+
+TEST_F(Preload, ABadProfileLeavesTheCLibrarysCopies) {
+  std::string foreign;
+  {
+    std::ifstream file(path_);
+    foreign.assign(std::istreambuf_iterator<char>(file), {});
+  }
+  const std::string cut = foreign.substr(0, foreign.size() / 2);
+  const std::size_t family = foreign.find("\"family\": ");
+  foreign.insert(family + 10, "9");
+  std::string version = cut;
+  if (const std::size_t at = version.find("\"version\": 1"); at != std::string::npos) {
+    version.insert(at + 12, "7");
+  }
+  const std::string deep(500'000, '[');
+  const std::string huge(std::size_t{3} << 20U, ' ');
+  for (const std::string& text : {std::string(), std::string("{}"), cut, foreign, version, deep,
+                                  huge, std::string("\xff\xfe\0x", 4)}) {
+    write(text);
+    CountersFile file;
+    const Ending ending =
+        run({HEADRACE_VICTIM, "some_lengths"}, with({{"HEADRACE_COUNTERS", file.path()}}));
+    EXPECT_EQ(ending.exit_code(), 0) << ending.said << text.substr(0, 40);
+    EXPECT_EQ(ending.said, "");
+    EXPECT_EQ(file.counters().program_count.load_relaxed(), 1U);
+    EXPECT_EQ(file.counters().tuned_count.load_relaxed(), 0U);
+    EXPECT_EQ(file.calls(Function::memcpy, Path::tuned), 0U);
+    EXPECT_THAT(file.counters().note.data(), ::testing::HasSubstr("cannot"));
+  }
+}
+
+TEST_F(Preload, WithoutExecutableMemoryCopiesAreTheCLibrarys) {
+  if (!tuned_) GTEST_SKIP() << "nothing is generated here";
+  CountersFile file;
+  const Ending ending = run({HEADRACE_VICTIM, "without_executable_memory"},
+                            with({{"HEADRACE_COUNTERS", file.path()}}));
+  EXPECT_EQ(ending.exit_code(), 0) << ending.said;
+  EXPECT_EQ(file.counters().program_count.load_relaxed(), 2U);
+  EXPECT_EQ(file.counters().tuned_count.load_relaxed(), 1U);  // Before the exec.
+}
+
+TEST_F(Preload, AShortCopyTakesAtMostTenInstructionsMore) {
+  const Ending without = run({HEADRACE_VICTIM, "count_instructions"}, {});
+  if (without.exit_code() == 77) GTEST_SKIP() << "stepping through a child is not permitted here";
+  const Ending tuned = run({HEADRACE_VICTIM, "count_instructions"}, with());
+  ASSERT_EQ(without.exit_code(), 0) << without.said;
+  ASSERT_EQ(tuned.exit_code(), 0) << tuned.said;
+  RecordProperty("instructions_without", without.said);
+  RecordProperty("instructions_with", tuned.said);
+  EXPECT_GE(std::stoi(without.said), 5);
+  EXPECT_LE(std::stoi(tuned.said), std::stoi(without.said) + 10);
+}
+
+}  // namespace
+}  // namespace headrace::preload

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+// A program that nobody rebuilt: moves, fills and compares in every situation that a program can be
+// in, and checks the bytes. Says what is wrong and ends with 1. Has nothing of ours inside.
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <initializer_list>
+
+extern "C" {
+void* __memcpy_chk(void*, const void*, std::size_t, std::size_t);
+void* __memmove_chk(void*, const void*, std::size_t, std::size_t);
+void* __memset_chk(void*, int, std::size_t, std::size_t);
+bool early_was_right();
+}
+
+namespace {
+
+#define EXPECT(condition)                                               \
+  do {                                                                  \
+    if (!(condition)) {                                                 \
+      std::fprintf(stderr, "%d: not true: %s\n", __LINE__, #condition); \
+      std::_Exit(1);                                                    \
+    }                                                                   \
+  } while (false)
+
+constexpr std::size_t kRoom = 300'000;
+constexpr std::size_t kMargin = 128;
+
+/// Places of one thread, and what is right, byte by byte.
+struct Places {
+  unsigned char* memory = static_cast<unsigned char*>(
+      ::mmap(nullptr, 3 * kRoom, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  unsigned char* right = memory + kRoom;
+  unsigned char* other = memory + 2 * kRoom;
+  std::uint32_t state = 1;
+
+  Places() = default;
+  Places(const Places&) = delete;
+  Places& operator=(const Places&) = delete;
+  ~Places() { ::munmap(memory, 3 * kRoom); }
+
+  unsigned char next() {
+    state = state * 1664525U + 1013904223U;
+    return static_cast<unsigned char>(state >> 24U);
+  }
+  void begin(std::size_t byte_count) {
+    for (std::size_t i = 0; i < byte_count; ++i) memory[i] = right[i] = next();
+  }
+  void expect_right(std::size_t byte_count) const {
+    for (std::size_t i = 0; i < byte_count; ++i) EXPECT(memory[i] == right[i]);
+  }
+};
+
+/// The four functions on one length, disjoint and overlapping.
+void check_length(Places& places, std::size_t length) {
+  const std::size_t all = 2 * length + 3 * kMargin;
+  for (const std::size_t shift : {std::size_t{1}, length / 2 + 3, length + 5}) {
+    for (const bool down : {false, true}) {
+      places.begin(all);
+      const std::size_t from = down ? kMargin + shift : kMargin;
+      const std::size_t to = down ? kMargin : kMargin + shift;
+      for (std::size_t i = 0; i < length; ++i) {
+        const std::size_t at = down ? i : length - 1 - i;
+        places.right[to + at] = places.right[from + at];
+      }
+      void* const target = places.memory + to;
+      const bool disjoint = shift >= length;
+      void* const returned = disjoint ? std::memcpy(target, places.memory + from, length)
+                                      : std::memmove(target, places.memory + from, length);
+      EXPECT(returned == target);
+      places.expect_right(all);
+    }
+  }
+  places.begin(all);
+  for (std::size_t i = 0; i < length; ++i) places.right[kMargin + i] = 0xA5;
+  EXPECT(std::memset(places.memory + kMargin, 0x7A5, length) == places.memory + kMargin);
+  places.expect_right(all);
+  std::memcpy(places.other, places.memory, all);
+  EXPECT(std::memcmp(places.memory, places.other, all) == 0);
+  if (length != 0) {
+    places.other[all - 1] = static_cast<unsigned char>(places.memory[all - 1] ^ 0x80U);
+    EXPECT((std::memcmp(places.memory, places.other, all) < 0) ==
+           (places.memory[all - 1] < places.other[all - 1]));
+  }
+  EXPECT(__memcpy_chk(places.other, places.memory, length, kRoom) == places.other);
+  EXPECT(std::memcmp(places.memory, places.other, length) == 0);
+  EXPECT(__memmove_chk(places.other, places.memory + 1, length, kRoom) == places.other);
+  EXPECT(std::memcmp(places.memory + 1, places.other, length) == 0);
+  EXPECT(__memset_chk(places.other, 9, length, length) == places.other);
+  for (std::size_t i = 0; i < length; ++i) EXPECT(places.other[i] == 9);
+}
+
+int all_lengths() {
+  Places places;
+  for (std::size_t length = 0; length < 600; ++length) check_length(places, length);
+  for (std::size_t length = 1024; length <= 131072; length *= 2) {
+    check_length(places, length - 1);
+    check_length(places, length);
+    check_length(places, length + 17);
+  }
+  return 0;
+}
+
+int some_lengths() {
+  Places places;
+  for (const std::size_t length : {0UL, 31UL, 4096UL, 5000UL, 70'001UL}) {
+    check_length(places, length);
+  }
+  return 0;
+}
+
+int early() {
+  EXPECT(early_was_right());
+  return some_lengths();
+}
+
+int threads() {
+  pthread_t each[8];
+  for (pthread_t& thread : each) {
+    EXPECT(::pthread_create(
+               &thread, nullptr,
+               [](void*) -> void* {
+                 for (int i = 0; i < 20; ++i) some_lengths();
+                 return nullptr;
+               },
+               nullptr) == 0);
+  }
+  for (const pthread_t thread : each) ::pthread_join(thread, nullptr);
+  return 0;
+}
+
+Places* of_handler = nullptr;
+volatile sig_atomic_t handled = 0;
+
+int handlers() {
+  // On an alternate stack, and in the middle of whatever the program does.
+  static Places places;
+  of_handler = &places;
+  static char alternate[64 << 10];
+  stack_t stack{};
+  stack.ss_sp = alternate;
+  stack.ss_size = sizeof alternate;
+  EXPECT(::sigaltstack(&stack, nullptr) == 0);
+  struct sigaction action{};
+  action.sa_handler = [](int) {
+    check_length(*of_handler, 5000);
+    handled = handled + 1;
+  };
+  action.sa_flags = SA_ONSTACK | SA_RESTART;
+  EXPECT(::sigaction(SIGALRM, &action, nullptr) == 0);
+  ::ualarm(500, 500);
+  while (handled < 200) some_lengths();
+  ::ualarm(0, 0);
+  return 0;
+}
+
+int wait_for(pid_t child) {
+  int status = 0;
+  EXPECT(::waitpid(child, &status, 0) == child);
+  return status;
+}
+
+char program_path[4096];
+
+int forks() {
+  for (int i = 0; i < 10; ++i) {
+    const pid_t child = ::fork();
+    if (child == 0) std::_Exit(some_lengths());
+    EXPECT(wait_for(child) == 0);
+  }
+  // A child of vfork shares the memory, and execs.
+  const pid_t child = ::vfork();
+  if (child == 0) {
+    static char copied[9000];
+    static char zeroes[9000];
+    std::memcpy(copied, zeroes, sizeof copied);
+    ::execl(program_path, program_path, "some_lengths", nullptr);
+    ::_exit(99);
+  }
+  EXPECT(wait_for(child) == 0);
+  return some_lengths();
+}
+
+int overflow() {
+  for (int which = 0; which < 3; ++which) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const int nowhere = ::open("/dev/null", O_WRONLY);
+      ::dup2(nowhere, 2);
+      char room[64];
+      const char source[64] = {};
+      volatile std::size_t length = 65;
+      if (which == 0) __memcpy_chk(room, source, length, sizeof room);
+      if (which == 1) __memmove_chk(room, source, length, sizeof room);
+      if (which == 2) __memset_chk(room, 0, length, sizeof room);
+      std::_Exit(0);
+    }
+    const int status = wait_for(child);
+    EXPECT(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+  }
+  return 0;
+}
+
+/// Ends in the way that a signal's name says, with nothing open.
+int ends_by(int number) {
+  some_lengths();
+  for (int descriptor = 0; descriptor < 64; ++descriptor) ::close(descriptor);
+  ::raise(number);
+  return 1;
+}
+
+/// From now on no memory of this process, nor of what it execs, becomes executable by mprotect.
+int without_executable_memory() {
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mprotect, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[2])),
+      BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, PROT_EXEC, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EACCES),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program{sizeof filter / sizeof *filter, filter};
+  EXPECT(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+  EXPECT(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+  ::execl(program_path, program_path, "some_lengths", nullptr);
+  return 1;
+}
+
+/// Prints how many instructions a memcpy of 32 bytes takes, by stepping through it.
+int count_instructions() {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    static char target[32];
+    static char source[32];
+    volatile std::size_t length = 32;
+    std::memcpy(target, source, length);  // The linker looks the name up now.
+    if (::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) ::_exit(77);
+    const std::size_t known = length;
+    asm volatile("int3");
+    std::memcpy(target, source, known);
+    asm volatile("int3");
+    ::_exit(0);
+  }
+  int status = wait_for(child);
+  if (WIFEXITED(status)) return 77;
+  int count = 0;
+  for (;; ++count) {
+    EXPECT(::ptrace(PTRACE_SINGLESTEP, child, nullptr, nullptr) == 0);
+    status = wait_for(child);
+    EXPECT(WIFSTOPPED(status));
+    const long place = ::ptrace(PTRACE_PEEKUSER, child, 16 * sizeof(long), nullptr);  // rip
+    if ((::ptrace(PTRACE_PEEKTEXT, child, place, nullptr) & 0xFF) == 0xCC) break;
+  }
+  ::kill(child, SIGKILL);
+  std::printf("%d\n", count);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argument_count, char** arguments) {
+  EXPECT(argument_count >= 2);
+  const ssize_t length = ::readlink("/proc/self/exe", program_path, sizeof program_path - 1);
+  EXPECT(length > 0);
+  const char* const scenario = arguments[1];
+  const auto is = [&](const char* name) { return std::strcmp(scenario, name) == 0; };
+  if (is("all_lengths")) return all_lengths();
+  if (is("some_lengths")) return some_lengths();
+  if (is("early")) return early();
+  if (is("threads")) return threads();
+  if (is("handlers")) return handlers();
+  if (is("forks")) return forks();
+  if (is("overflow")) return overflow();
+  if (is("sigterm")) return ends_by(SIGTERM);
+  if (is("sigkill")) return ends_by(SIGKILL);
+  if (is("without_executable_memory")) return without_executable_memory();
+  if (is("count_instructions")) return count_instructions();
+  std::fprintf(stderr, "there is no scenario '%s'\n", scenario);
+  return 2;
+}
