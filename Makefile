@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # Verbs; each only forwards to a script, which does the work and explains itself.
-.PHONY: help setup demo test check model mutations fuzz soak bench docs clean
+.PHONY: help setup demo test check model guest mutations fuzz soak bench docs clean
 help:
 	@echo 'make setup      install what is missing (says what), build the library and the command'
 	@echo 'make demo       setup, then TPC-H query 6 without and with prefetching, with a picture'
 	@echo 'make test       setup, then every test that this machine can run'
 	@echo 'make check      test, and again under sanitizers, portable and with Clang; mutations'
 	@echo 'make model      lock-free code in a model checker; says how many interleavings were explored'
+	@echo 'make guest      cache and topology on machines of 4 and 16 nodes, in an emulator; 2 minutes'
 	@echo 'make mutations  take out the cures of known bugs one by one: their tests must fail'
 	@echo 'make fuzz       arbitrary descriptors at the emulated device; SECONDS=60 each'
 	@echo 'make soak       ten million operations of the engine on emulated devices in trouble; about an hour'
@@ -23,6 +24,8 @@ check:
 	@scripts/check
 model:
 	@scripts/model
+guest:
+	@scripts/guest
 mutations:
 	@scripts/setup && .venv/bin/python scripts/run_mutations
 fuzz:
