@@ -10,6 +10,9 @@ pkg_check_modules(ISAL REQUIRED IMPORTED_TARGET libisal)
 if(HEADRACE_NUMA)
   pkg_check_modules(NUMA REQUIRED IMPORTED_TARGET numa)
 endif()
+if(HEADRACE_PMEM2)
+  pkg_check_modules(PMEM2 REQUIRED IMPORTED_TARGET libpmem2)
+endif()
 
 # Warnings and sanitizers for every target of the tree.
 add_library(headrace_flags INTERFACE)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # A layer may include those to its left; query, pmem and message do not see each other.
-LAYERS = ("base", "platform", "topo", "copy", "dsa", "engine", "cache", "query")
+LAYERS = ("base", "platform", "topo", "copy", "dsa", "engine", "cache", "query", "pmem")
 CPP = (".cpp", ".hpp", ".h")
 LINES_MAX = 700
 COLUMNS_MAX = {".cpp": 100, ".hpp": 100, ".h": 100, ".py": 100}
@@ -68,7 +68,14 @@ BANS = (
         re.compile(r"^#\s*(?:if|ifdef|elif).*__(?:x86_64|aarch64|i386|AVX)"),
         "architecture #if belongs in src/platform or src/copy/kernels",
         ("src/", "emu/", "preload/", "include/"),
-        ("src/platform/", "src/copy/kernels/", "src/query/kernels/", "emu/platform/", "emu/trap/"),
+        (
+            "src/platform/",
+            "src/copy/kernels/",
+            "src/query/kernels/",
+            "src/pmem/kernels/",
+            "emu/platform/",
+            "emu/trap/",
+        ),
     ),
     Ban(
         re.compile(r"std::c(?:out|err|log)\b|\b(?:std::)?(?:printf|puts)\("),

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/platform/line_flush.hpp"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace headrace::platform {
+
+bool has_line_flush(LineFlush flush) noexcept {
+#if defined(__x86_64__)
+  if (flush == LineFlush::clflush) return true;  // With SSE2, which x86-64 has.
+  static const unsigned kFeatures = [] {
+    unsigned eax = 0;
+    unsigned ebx = 0;
+    unsigned ecx = 0;
+    unsigned edx = 0;
+    return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 ? ebx : 0U;
+  }();
+  return (kFeatures & (flush == LineFlush::clflushopt ? 1U << 23U : 1U << 24U)) != 0;
+#else
+  static_cast<void>(flush);
+  return false;
+#endif
+}
+
+void flush_lines(LineFlush flush, const std::byte* begin, std::size_t byte_count) noexcept {
+#if defined(__x86_64__)
+  if (byte_count == 0) return;
+  const auto first = reinterpret_cast<std::uintptr_t>(begin) & ~(kLineBytes - 1);
+  const auto end = reinterpret_cast<std::uintptr_t>(begin) + byte_count;
+  const auto each_line = [&](auto instruction) {
+    for (std::uintptr_t line = first; line < end; line += kLineBytes) {
+      instruction(reinterpret_cast<const char*>(line));
+    }
+  };
+  // The "memory" clobbers keep the compiler from moving a store behind the flush of its line.
+  switch (flush) {
+    case LineFlush::clflush:
+      each_line([](const char* line) { asm volatile("clflush %0" : : "m"(*line) : "memory"); });
+      return;
+    case LineFlush::clflushopt:
+      each_line([](const char* line) { asm volatile("clflushopt %0" : : "m"(*line) : "memory"); });
+      return;
+    case LineFlush::clwb:
+      each_line([](const char* line) { asm volatile("clwb %0" : : "m"(*line) : "memory"); });
+      return;
+  }
+#else
+  static_cast<void>(flush);
+  static_cast<void>(begin);
+  static_cast<void>(byte_count);
+#endif
+}
+
+}  // namespace headrace::platform

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// The instructions that bring cache lines to memory, and the fence that waits for them. What a
+// flush promises, and when, is the pmem layer's (include/headrace/pmem/medium.hpp).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace headrace::platform {
+
+inline constexpr std::size_t kLineBytes = 64;
+
+enum class LineFlush : std::uint8_t {
+  clflush,     ///< Writes back and drops the line; ordered with all stores and other clflush.
+  clflushopt,  ///< Writes back and drops the line; done at the next fence.
+  clwb,        ///< Writes back and may keep the line; done at the next fence.
+};
+
+/// Whether this processor has the instruction; none on other architectures than x86-64.
+[[nodiscard]] bool has_line_flush(LineFlush flush) noexcept;
+
+/// Flushes every line that holds a byte of the range; the instruction must be there.
+///
+/// Threading: shared.
+void flush_lines(LineFlush flush, const std::byte* begin, std::size_t byte_count) noexcept;
+
+/// `sfence`: flushes by clflushopt and clwb, and non-temporal stores, that came before it are done
+/// before any store that comes after. It does not order loads. Elsewhere a full barrier.
+inline void store_fence() noexcept {
+#if defined(__x86_64__)
+  asm volatile("sfence" : : : "memory");
+#else
+  __sync_synchronize();
+#endif
+}
+
+}  // namespace headrace::platform

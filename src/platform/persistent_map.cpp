@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mapping for persistence, and what to do when a mapped page goes away.
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdint>
+#include <utility>
+
+#include "headrace/base/check.hpp"
+#include "headrace/base/mutex.hpp"
+#include "headrace/platform/memory.hpp"
+#include "headrace/platform/shared_file.hpp"
+
+#if HEADRACE_HAS_PMEM2
+#include <libpmem2.h>
+#endif
+
+namespace headrace::platform {
+
+#if HEADRACE_HAS_PMEM2
+
+bool has_libpmem2() {
+  return true;
+}
+
+struct PersistentMap::State {
+  pmem2_map* map = nullptr;
+
+  ~State() {
+    if (map != nullptr) pmem2_map_delete(&map);
+  }
+};
+
+namespace {
+
+template <typename Handle, int (*kDelete)(Handle**)>
+struct Deleter {
+  void operator()(Handle* handle) const { kDelete(&handle); }
+};
+using Source = std::unique_ptr<pmem2_source, Deleter<pmem2_source, pmem2_source_delete>>;
+using Config = std::unique_ptr<pmem2_config, Deleter<pmem2_config, pmem2_config_delete>>;
+
+Failure describe(const std::string& tried, int code) {
+  const std::string cause = fmt::format("libpmem2: {}", pmem2_errormsg());
+  const Code kind =
+      code == -ENOMEM || code == PMEM2_E_LENGTH_UNALIGNED ? Code::out_of_memory : Code::io_failed;
+  return fail(kind, tried, cause, "check the file and its permissions");
+}
+
+}  // namespace
+
+Result<PersistentMap> PersistentMap::map(const SharedFile& file, bool writable) {
+  const std::string tried = fmt::format("map '{}'", file.path());
+  pmem2_source* raw_source = nullptr;
+  if (const int code = pmem2_source_from_fd(&raw_source, file.descriptor()); code != 0) {
+    return describe(tried, code);
+  }
+  const Source source(raw_source);
+  std::size_t byte_count = 0;
+  if (const int code = pmem2_source_size(source.get(), &byte_count); code != 0) {
+    return describe(tried, code);
+  }
+  if (byte_count == 0) {
+    return fail(Code::invalid_argument, tried, "it is empty", "name another file");
+  }
+  pmem2_config* raw_config = nullptr;
+  if (const int code = pmem2_config_new(&raw_config); code != 0) return describe(tried, code);
+  const Config config(raw_config);
+  const unsigned protection =
+      writable ? unsigned{PMEM2_PROT_READ} | unsigned{PMEM2_PROT_WRITE} : unsigned{PMEM2_PROT_READ};
+  int code = pmem2_config_set_required_store_granularity(config.get(), PMEM2_GRANULARITY_PAGE);
+  if (code == 0) code = pmem2_config_set_protection(config.get(), protection);
+  auto state = std::make_unique<State>();
+  if (code == 0) code = pmem2_map_new(&state->map, config.get(), source.get());
+  if (code != 0) return describe(tried, code);
+  return PersistentMap(std::move(state));
+}
+
+std::span<std::byte> PersistentMap::bytes() const {
+  return {static_cast<std::byte*>(pmem2_map_get_address(state_->map)),
+          pmem2_map_get_size(state_->map)};
+}
+
+StoreGranularity PersistentMap::granularity() const {
+  switch (pmem2_map_get_store_granularity(state_->map)) {
+    case PMEM2_GRANULARITY_BYTE:
+      return StoreGranularity::byte;
+    case PMEM2_GRANULARITY_CACHE_LINE:
+      return StoreGranularity::line;
+    case PMEM2_GRANULARITY_PAGE:
+      break;
+  }
+  return StoreGranularity::page;
+}
+
+Result<void> PersistentMap::deep_flush(std::span<const std::byte> range) const {
+  // The library takes memory that it does not write to.
+  const int code =
+      pmem2_deep_flush(state_->map, const_cast<std::byte*>(range.data()), range.size());
+  if (code == 0) return {};
+  return describe("flush memory deeply", code);
+}
+
+#else
+
+bool has_libpmem2() {
+  return false;
+}
+
+struct PersistentMap::State {
+  std::span<std::byte> bytes;
+
+  ~State() {
+    if (!bytes.empty()) ::munmap(bytes.data(), bytes.size());
+  }
+};
+
+Result<PersistentMap> PersistentMap::map(const SharedFile& file, bool writable) {
+  const std::string tried = fmt::format("map '{}'", file.path());
+  struct stat status{};
+  if (::fstat(file.descriptor(), &status) != 0 || !S_ISREG(status.st_mode)) {
+    return fail(Code::unsupported, tried, "it is a device, and this build has no libpmem2",
+                "build with HEADRACE_PMEM2=ON");
+  }
+  if (status.st_size == 0) {
+    return fail(Code::invalid_argument, tried, "it is empty", "name another file");
+  }
+  const auto byte_count = static_cast<std::size_t>(status.st_size);
+  void* mapped = ::mmap(nullptr, byte_count, writable ? PROT_READ | PROT_WRITE : PROT_READ,
+                        MAP_SHARED, file.descriptor(), 0);
+  if (mapped == MAP_FAILED) {
+    return fail(errno == ENOMEM ? Code::out_of_memory : Code::io_failed, tried,
+                "the operating system refused", "check the file and its permissions", errno);
+  }
+  auto state = std::make_unique<State>();
+  state->bytes = {static_cast<std::byte*>(mapped), byte_count};
+  return PersistentMap(std::move(state));
+}
+
+std::span<std::byte> PersistentMap::bytes() const {
+  return state_->bytes;
+}
+
+StoreGranularity PersistentMap::granularity() const {
+  return StoreGranularity::page;
+}
+
+Result<void> PersistentMap::deep_flush(std::span<const std::byte> range) const {
+  const int os_errno = sync_pages({const_cast<std::byte*>(range.data()), range.size()});
+  if (os_errno == 0) return {};
+  return fail(Code::io_failed, "flush memory deeply", "the operating system refused",
+              "check the disk", os_errno);
+}
+
+#endif
+
+PersistentMap::PersistentMap(std::unique_ptr<State> state) : state_(std::move(state)) {}
+PersistentMap::PersistentMap(PersistentMap&& other) noexcept = default;
+PersistentMap& PersistentMap::operator=(PersistentMap&& other) noexcept = default;
+PersistentMap::~PersistentMap() = default;
+
+namespace {
+
+/// A range whose faults are ours. The handler may run at any moment, so a slot is in use from the
+/// store of `begin`, after the rest was written, until it is 0 again.
+struct GuardSlot {
+  Atomic<std::uintptr_t> begin{0};
+  Atomic<std::uintptr_t> end{0};
+  Atomic<std::uint32_t>* fault = nullptr;
+  std::uint32_t value = 0;
+};
+
+constexpr std::size_t kGuardsMax = 1024;
+std::array<GuardSlot, kGuardsMax> guard_slots;
+Mutex guard_mutex;
+struct sigaction previous_action;
+
+void pass_on(int number, siginfo_t* info, void* context) {
+  if ((previous_action.sa_flags & SA_SIGINFO) != 0) {
+    previous_action.sa_sigaction(number, info, context);
+  } else if (previous_action.sa_handler == SIG_DFL || previous_action.sa_handler == SIG_IGN) {
+    // The access is tried again when we return, and ends the process as it would have.
+    ::signal(SIGBUS, SIG_DFL);
+  } else {
+    previous_action.sa_handler(number);
+  }
+}
+
+void on_bus_error(int number, siginfo_t* info, void* context) {
+  const int saved_errno = errno;
+  const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
+  for (GuardSlot& slot : guard_slots) {
+    const std::uintptr_t begin = slot.begin.load_acquire();  // edge: fault-guard (acquire)
+    // Its own store came before that of `begin`.
+    if (begin == 0 || address < begin || address >= slot.end.load_relaxed()) continue;
+    const std::uintptr_t page = address / page_bytes() * page_bytes();
+    // Only a system call, as everything here has to be.
+    if (::mmap(reinterpret_cast<void*>(page), page_bytes(), PROT_READ | PROT_WRITE,
+               MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) {
+      break;
+    }
+    std::uint32_t none = 0;
+    // Whoever asks is this thread, afterwards, or does not depend on the moment.
+    slot.fault->compare_exchange_relaxed(none, slot.value);
+    errno = saved_errno;
+    return;
+  }
+  errno = saved_errno;
+  pass_on(number, info, context);
+}
+
+void put_handler_in_place() {
+  static const bool kDone = [] {
+    static_cast<void>(page_bytes());  // Asked once, before the handler has to know it.
+    struct sigaction action{};
+    action.sa_sigaction = on_bus_error;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    sigemptyset(&action.sa_mask);
+    ::sigaction(SIGBUS, &action, &previous_action);
+    return true;
+  }();
+  static_cast<void>(kDone);
+}
+
+}  // namespace
+
+FaultGuard::FaultGuard(std::span<std::byte> range, Atomic<std::uint32_t>& fault,
+                       std::uint32_t value) {
+  put_handler_in_place();
+  const Lock lock(guard_mutex);
+  for (slot_ = 0; slot_ < kGuardsMax; ++slot_) {
+    GuardSlot& slot = guard_slots[slot_];
+    if (slot.begin.load_relaxed() != 0) continue;  // Written under the mutex only.
+    slot.fault = &fault;
+    slot.value = value;
+    const auto begin = reinterpret_cast<std::uintptr_t>(range.data());
+    slot.end.store_relaxed(begin + range.size());  // Published by the next store.
+    // edge: fault-guard (release)
+    slot.begin.store_release(begin);
+    return;
+  }
+  // One more mapping without a guard: its faults end the process, as without us.
+}
+
+FaultGuard::~FaultGuard() {
+  if (slot_ == kGuardsMax) return;
+  const Lock lock(guard_mutex);
+  // edge: fault-guard (release)
+  guard_slots[slot_].begin.store_release(0);
+}
+
+}  // namespace headrace::platform

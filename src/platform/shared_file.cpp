@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/platform/shared_file.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+namespace headrace::platform {
+namespace {
+
+/// Locks lie behind all that a file can hold, so that they meet nobody else's.
+constexpr off_t kLockOffset = off_t{1} << 62U;
+
+Failure describe(int os_errno, std::string tried) {
+  switch (os_errno) {
+    case ENOENT:
+    case ENOTDIR:
+      return fail(Code::not_found, std::move(tried), "there is no such file or folder",
+                  "check the path");
+    case EEXIST:
+      return fail(Code::invalid_argument, std::move(tried), "something of that name is there",
+                  "choose another name, or remove it first");
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return fail(Code::permission_denied, std::move(tried), "it is not permitted",
+                  "change its permissions, or choose another place", os_errno);
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+      return fail(Code::capacity_exceeded, std::move(tried), "there is no room for it",
+                  "free some, or ask for less", os_errno);
+    default:
+      return fail(Code::io_failed, std::move(tried), "the operating system refused",
+                  "check the disk and the path", os_errno);
+  }
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int descriptor) : descriptor_(descriptor) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  [[nodiscard]] int get() const { return descriptor_; }
+
+ private:
+  int descriptor_;
+};
+
+std::string folder_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+/// Errno, 0 if all was written.
+int write_all(int descriptor, std::span<const std::byte> bytes) {
+  off_t at = 0;
+  while (!bytes.empty()) {
+    const ssize_t put = ::pwrite(descriptor, bytes.data(), bytes.size(), at);
+    if (put < 0) {
+      if (errno == EINTR) continue;
+      return errno;
+    }
+    at += put;
+    bytes = bytes.subspan(static_cast<std::size_t>(put));
+  }
+  return 0;
+}
+
+int lock_command(int descriptor, int command, short type, std::uint64_t index, struct flock& lock) {
+  lock = {};
+  lock.l_type = type;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = kLockOffset + static_cast<off_t>(index);
+  lock.l_len = 1;
+  int result = 0;
+  do {
+    result = ::fcntl(descriptor, command, &lock);
+  } while (result != 0 && errno == EINTR);
+  return result == 0 ? 0 : errno;
+}
+
+}  // namespace
+
+Result<void> make_file(const std::string& path, std::uint64_t byte_count,
+                       std::span<const std::byte> head) {
+  const std::string tried = fmt::format("make '{}'", path);
+  if (::access(path.c_str(), F_OK) == 0) return describe(EEXIST, tried);
+  // Without a name until it is complete; where the file system cannot do that, under another.
+  const std::string folder = folder_of(path);
+  std::string temporary;
+  int opened = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
+  if (opened < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL)) {
+    temporary = fmt::format("{}.{}", path, ::getpid());
+    opened = ::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  }
+  if (opened < 0) return describe(errno, tried);
+  const Descriptor file(opened);
+  const auto abandon = [&](int os_errno) {
+    if (!temporary.empty()) ::unlink(temporary.c_str());
+    return describe(os_errno, tried);
+  };
+  int os_errno = ::posix_fallocate(file.get(), 0, static_cast<off_t>(byte_count));
+  if (os_errno == 0) os_errno = write_all(file.get(), head);
+  if (os_errno == 0 && ::fsync(file.get()) != 0) os_errno = errno;
+  if (os_errno != 0) return abandon(os_errno);
+  // A link, unlike renaming, replaces nothing.
+  const int linked = temporary.empty()
+                         ? ::linkat(AT_FDCWD, fmt::format("/proc/self/fd/{}", file.get()).c_str(),
+                                    AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW)
+                         : ::link(temporary.c_str(), path.c_str());
+  if (linked != 0) return abandon(errno);
+  if (!temporary.empty()) ::unlink(temporary.c_str());
+  const Descriptor directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (directory.get() >= 0) ::fsync(directory.get());
+  return {};
+}
+
+Result<SharedFile> SharedFile::open(const std::string& path, bool writable) {
+  const std::string tried = fmt::format("open '{}'", path);
+  int opened = -1;
+  do {
+    opened =
+        ::open(path.c_str(), (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  } while (opened < 0 && errno == EINTR);
+  if (opened < 0) {
+    if (errno == EISDIR) {
+      return fail(Code::invalid_argument, tried, "it is a folder", "name a file");
+    }
+    return describe(errno, tried);
+  }
+  SharedFile file(opened, false, path);
+  struct stat status{};
+  if (::fstat(opened, &status) != 0) return describe(errno, tried);
+  if (!S_ISREG(status.st_mode) && !S_ISCHR(status.st_mode)) {
+    return fail(Code::invalid_argument, tried, "it is neither a file nor a character device",
+                "name a file, or a device such as /dev/dax0.0");
+  }
+  file.is_device_ = S_ISCHR(status.st_mode);
+  return file;
+}
+
+SharedFile::SharedFile(SharedFile&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)),
+      is_device_(other.is_device_),
+      path_(std::move(other.path_)) {}
+
+SharedFile& SharedFile::operator=(SharedFile&& other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(is_device_, other.is_device_);
+  std::swap(path_, other.path_);
+  return *this;
+}
+
+SharedFile::~SharedFile() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+std::optional<std::uint64_t> SharedFile::byte_count() const {
+  struct stat status{};
+  if (is_device_ || ::fstat(descriptor_, &status) != 0) return std::nullopt;
+  return static_cast<std::uint64_t>(status.st_size);
+}
+
+Result<void> SharedFile::reserve() const {
+  const std::optional<std::uint64_t> all = byte_count();
+  if (!all.has_value() || *all == 0) return {};
+  const auto length = static_cast<off_t>(*all);
+  if (::fallocate(descriptor_, FALLOC_FL_KEEP_SIZE, 0, length) == 0 ||
+      (errno != ENOSPC && errno != EDQUOT)) {
+    return {};
+  }
+  return describe(errno, fmt::format("reserve the room of '{}'", path_));
+}
+
+Result<bool> SharedFile::try_lock(std::uint64_t index) const {
+  struct flock lock{};
+  // Of the open file and not of the process: two ends in one process meet as well.
+  const int os_errno = lock_command(descriptor_, F_OFD_SETLK, F_WRLCK, index, lock);
+  if (os_errno == 0) return true;
+  if (os_errno == EAGAIN || os_errno == EACCES) return false;
+  return describe(os_errno, fmt::format("lock '{}'", path_));
+}
+
+Result<void> SharedFile::lock(std::uint64_t index) const {
+  struct flock lock{};
+  const int os_errno = lock_command(descriptor_, F_OFD_SETLKW, F_WRLCK, index, lock);
+  if (os_errno == 0) return {};
+  return describe(os_errno, fmt::format("lock '{}'", path_));
+}
+
+void SharedFile::unlock(std::uint64_t index) const {
+  struct flock lock{};
+  static_cast<void>(lock_command(descriptor_, F_OFD_SETLK, F_UNLCK, index, lock));
+}
+
+bool SharedFile::is_locked_by_another(std::uint64_t index) const {
+  struct flock lock{};
+  return lock_command(descriptor_, F_OFD_GETLK, F_RDLCK, index, lock) == 0 &&
+         lock.l_type != F_UNLCK;
+}
+
+}  // namespace headrace::platform

@@ -1,0 +1,425 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ring of RingLayout::checksums, for any memory of Medium's shape: the optimised variant.
+//
+// An entry is a record of whole blocks, streamed past the caches and proved by a checksum, so that
+// one fence makes it durable, no line is fetched to be written, and no position is written on the
+// way. Recovery walks from the read position as long as records prove to be the next ones.
+//
+// What makes a record the next one: its checksum (it is whole, of this ring), its position (it is
+// of this lap), its ordinal (it follows), and its generation, which never falls along the chain and
+// is at most that of the ring. The generation is there for what a crash leaves behind the end: of
+// three records in one batch the third may be whole and the second torn. The next producer fills
+// the gap, and the third must not come back to life behind it: it is of an older generation than
+// the gap's.
+//
+// A damaged record is told from the torn one at the end by a whole one behind it, of a batch that
+// began behind it too: the producer had gone on, so it was durable once.
+//
+//   kept <= read <= written; written - kept <= capacity_bytes
+//   the producer's idea of `kept` is a value of `read` that is durable: what recovery may begin at
+//   is never overwritten.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "chain.hpp"
+#include "headrace/base/atomic.hpp"
+
+namespace headrace::pmem::detail {
+
+/// What the protocol does, each line the cure of a defect that the gallery has (gallery.cpp).
+struct BlockRules {
+  static constexpr bool drains_before_it_returns = true;
+  static constexpr bool streams = true;  ///< Else through the caches, without a flush.
+  static constexpr bool streams_the_last_line = true;
+  static constexpr bool proves_the_whole_record = true;  ///< Else its first line only.
+  static constexpr bool checks_the_checksum = true;
+  static constexpr bool checks_the_position = true;
+  static constexpr bool checks_the_generation = true;
+  static constexpr bool keeps_what_may_be_read_again = true;  ///< Else all that was read.
+  static constexpr bool flushes_the_read_position = true;
+  static constexpr bool drains_the_read_position = true;
+  static constexpr bool waits_for_the_acknowledgement = true;
+  static constexpr bool finds_the_end = true;  ///< Else believes the producer's word.
+};
+
+struct RecordHeader {
+  std::uint64_t checksum = 0;
+  std::uint64_t position = 0;
+  std::uint64_t ordinal = 0;
+  std::uint64_t batch_position = 0;  ///< Where the batch that the record is of begins.
+  std::uint32_t byte_count = 0;      ///< Of the entry; kSkip in a record that fills the end.
+  std::uint32_t generation = 0;
+
+  static constexpr std::uint32_t kSkip = 0xffffffffU;
+};
+static_assert(sizeof(RecordHeader) == 40);
+/// Bytes of the entry in the line of the header.
+inline constexpr std::size_t kFirstLineRoom = kLineBytes - sizeof(RecordHeader);
+
+[[nodiscard]] constexpr std::uint64_t record_bytes(std::uint64_t entry_bytes) {
+  return rounded_up(sizeof(RecordHeader) + entry_bytes, kBlockBytes);
+}
+
+/// Reads records; see above for what makes one the next.
+template <typename Rules = BlockRules>
+class RecordReader {
+ public:
+  explicit RecordReader(const RingMemory& ring) : ring_(ring) {}
+
+  [[nodiscard]] RecordHeader header_at(std::uint64_t position) const {
+    RecordHeader header;
+    std::memcpy(&header, ring_.at(position), sizeof(header));
+    return header;
+  }
+  [[nodiscard]] std::uint64_t extent(const RecordHeader& header, std::uint64_t position) const {
+    return header.byte_count == RecordHeader::kSkip ? ring_.before_end(position)
+                                                    : record_bytes(header.byte_count);
+  }
+  /// True if the record says of itself that it is at `position` and its checksum agrees. A skip is
+  /// a single block, whatever it skips.
+  [[nodiscard]] bool is_whole(const RecordHeader& header, std::uint64_t position) const {
+    const bool skip = header.byte_count == RecordHeader::kSkip;
+    if (Rules::checks_the_position && header.position != position) return false;
+    if (!skip && (record_bytes(header.byte_count) > record_bytes_max(ring_.capacity_bytes) ||
+                  record_bytes(header.byte_count) > ring_.before_end(position))) {
+      return false;
+    }
+    if (!Rules::checks_the_checksum) return true;
+    const std::uint64_t byte_count = skip ? kBlockBytes : record_bytes(header.byte_count);
+    return checksum(header, ring_.at(position), byte_count) == header.checksum;
+  }
+  [[nodiscard]] bool follows(const RecordHeader& header, const Cursor& cursor,
+                             std::uint64_t generation) const {
+    if (Rules::checks_the_position &&
+        (header.position != cursor.position || header.ordinal != cursor.ordinal)) {
+      return false;
+    }
+    if (Rules::checks_the_generation &&
+        (header.generation < cursor.generation || header.generation > generation)) {
+      return false;
+    }
+    return is_whole(header, cursor.position);
+  }
+  [[nodiscard]] Cursor behind(const RecordHeader& header, const Cursor& cursor) const {
+    return {.position = cursor.position + extent(header, cursor.position),
+            .ordinal = cursor.ordinal + (header.byte_count == RecordHeader::kSkip ? 0U : 1U),
+            .generation = header.generation};
+  }
+
+  /// With a producer at work (`at_rest` false) the end moves, and what is behind it proves nothing.
+  ///
+  /// Fails: corrupt_data.
+  [[nodiscard]] Result<Chain> recover(const std::string& tried, bool at_rest) const;
+
+  [[nodiscard]] std::uint64_t checksum(RecordHeader header, const std::byte* record,
+                                       std::uint64_t byte_count) const {
+    alignas(kLineBytes) std::array<std::byte, kLineBytes> first;
+    std::memcpy(first.data(), record, kLineBytes);
+    header.checksum = 0;
+    std::memcpy(first.data(), &header, sizeof(header));
+    Digest digest;
+    digest_lines(first, digest);
+    if constexpr (Rules::proves_the_whole_record) {
+      digest_lines({record + kLineBytes, byte_count - kLineBytes}, digest);
+    }
+    return digest.value(ring_.ring_id);
+  }
+
+ private:
+  /// A whole record behind the end whose batch began behind the end; nothing if there is none.
+  [[nodiscard]] std::optional<std::uint64_t> durable_behind(const Chain& chain) const {
+    for (std::uint64_t at = chain.end.position + kBlockBytes;
+         at < chain.kept + ring_.capacity_bytes; at += kBlockBytes) {
+      const RecordHeader header = header_at(at);
+      if (header.position == at && header.batch_position > chain.end.position &&
+          header.batch_position <= at && is_whole(header, at)) {
+        return at;
+      }
+    }
+    return std::nullopt;
+  }
+
+  RingMemory ring_;
+};
+
+template <typename Rules>
+Result<Chain> RecordReader<Rules>::recover(const std::string& tried, bool at_rest) const {
+  Chain chain;
+  // Words of eight bytes are whole, whatever happened; who else is at work changes only what is
+  // his own, and the acknowledged entry stays until the producer, that is us or nobody, goes on.
+  const std::uint64_t read = load_acquire(ring_.head->durable.read);  // edge: ring-words (acquire)
+  chain.generation = load_acquire(ring_.head->durable.generation);    // edge: ring-words (acquire)
+  chain.kept = position_of(read);
+  if (chain.kept % kBlockBytes != 0) {
+    return damaged(tried, fmt::format("the read position {} is none", read));
+  }
+  chain.first = {.position = chain.kept, .ordinal = 0, .generation = 0};
+  if (!nothing_read(read)) {
+    const RecordHeader last = header_at(chain.kept);
+    if (!is_whole(last, chain.kept) || last.byte_count == RecordHeader::kSkip) {
+      return damaged(tried,
+                     fmt::format("the last acknowledged entry, at {}, is damaged", chain.kept));
+    }
+    chain.first.ordinal = last.ordinal;
+    chain.first = behind(last, chain.first);
+  }
+  chain.end = chain.first;
+  if constexpr (!Rules::finds_the_end) {
+    const std::uint64_t believed = ring_.head->producer.written;
+    while (chain.end.position < believed) {
+      const RecordHeader header = header_at(chain.end.position);
+      if (extent(header, chain.end.position) > ring_.before_end(chain.end.position)) break;
+      chain.end = behind(header, chain.end);
+    }
+    return chain;
+  }
+  while (chain.end.position < chain.kept + ring_.capacity_bytes) {
+    const RecordHeader header = header_at(chain.end.position);
+    if (!follows(header, chain.end, chain.generation)) break;
+    chain.end = behind(header, chain.end);
+  }
+  if (chain.end.position > chain.kept + ring_.capacity_bytes) {
+    return damaged(tried, "the entries are longer than the ring");
+  }
+  const std::optional<std::uint64_t> later = at_rest ? durable_behind(chain) : std::nullopt;
+  if (later.has_value()) {
+    return damaged(tried, fmt::format("entry {} at {} is damaged: a later one, at {}, is whole",
+                                      chain.end.ordinal, chain.end.position, *later));
+  }
+  return chain;
+}
+
+/// The producer's side.
+///
+/// Threading: confined.
+template <typename Memory, typename Rules = BlockRules>
+class BlockProducer {
+ public:
+  BlockProducer(Memory& memory, const RingMemory& ring)
+      : memory_(memory), ring_(ring), reader_(ring) {}
+
+  /// Finds the end, and begins a new generation there.
+  [[nodiscard]] Result<Chain> attach(const std::string& tried) {
+    const Result<Chain> found = reader_.recover(tried, true);
+    if (!found.has_value()) return found;
+    chain_ = *found;
+    memory_.label("generation");
+    ++chain_.generation;
+    memory_.store_word(ring_.head->durable.generation, chain_.generation);
+    memory_.persist(&ring_.head->durable.generation, sizeof(std::uint64_t));
+    publish();
+    return chain_;
+  }
+
+  [[nodiscard]] Enqueue enqueue_all(std::span<const std::span<const std::byte>> entries) {
+    std::uint64_t end = chain_.end.position;
+    for (const std::span<const std::byte> entry : entries) {
+      if (entry.size() > entry_bytes_max()) return Enqueue::too_large;
+      const std::uint64_t byte_count = record_bytes(entry.size());
+      if (byte_count > ring_.before_end(end)) end += ring_.before_end(end);
+      end += byte_count;
+    }
+    if (end - chain_.end.position > ring_.capacity_bytes / 4) return Enqueue::too_large;
+    if (!has_room_until(end)) return Enqueue::full;
+    const std::uint64_t batch_position = chain_.end.position;
+    for (const std::span<const std::byte> entry : entries) append(entry, batch_position);
+    if constexpr (Rules::drains_before_it_returns) memory_.drain();
+    if (memory_.fault() != Fault::none) return Enqueue::lost;
+    publish();
+    return Enqueue::done;
+  }
+
+  [[nodiscard]] std::uint64_t next_ordinal() const { return chain_.end.ordinal; }
+  [[nodiscard]] std::size_t entry_bytes_max() const {
+    return static_cast<std::size_t>(record_bytes_max(ring_.capacity_bytes) / kBlockBytes *
+                                    kBlockBytes) -
+           sizeof(RecordHeader);
+  }
+
+ private:
+  [[nodiscard]] bool has_room_until(std::uint64_t end) {
+    if (end - chain_.kept <= ring_.capacity_bytes) return true;
+    const std::uint64_t& word = Rules::keeps_what_may_be_read_again
+                                    ? ring_.head->consumer.read_durable
+                                    : ring_.head->durable.read;
+    // After a crash the word may be an older one than recovery found, never a newer one.
+    // edge: ring-words (acquire)
+    chain_.kept = std::max(chain_.kept, position_of(load_acquire(word)));
+    return end - chain_.kept <= ring_.capacity_bytes;
+  }
+
+  void append(std::span<const std::byte> entry, std::uint64_t batch_position) {
+    if (record_bytes(entry.size()) > ring_.before_end(chain_.end.position)) {
+      write_record({}, RecordHeader::kSkip, batch_position);
+      chain_.end.position += ring_.before_end(chain_.end.position);
+    }
+    write_record(entry, static_cast<std::uint32_t>(entry.size()), batch_position);
+    chain_.end.position += record_bytes(entry.size());
+    ++chain_.end.ordinal;
+  }
+
+  void write_record(std::span<const std::byte> entry, std::uint32_t byte_count,
+                    std::uint64_t batch_position) {
+    RecordHeader header{.position = chain_.end.position,
+                        .ordinal = chain_.end.ordinal,
+                        .batch_position = batch_position,
+                        .byte_count = byte_count,
+                        .generation = static_cast<std::uint32_t>(chain_.generation)};
+    alignas(kLineBytes) std::array<std::byte, kLineBytes> first{};
+    std::memcpy(first.data(), &header, sizeof(header));
+    const std::span<const std::byte> head = entry.first(std::min(kFirstLineRoom, entry.size()));
+    if (!head.empty()) std::memcpy(first.data() + sizeof(header), head.data(), head.size());
+    Digest digest;
+    digest_lines(first, digest);
+
+    std::byte* const place = ring_.at(chain_.end.position);
+    const std::span<const std::byte> rest = entry.subspan(head.size());
+    const std::size_t whole = rest.size() / kLineBytes * kLineBytes;
+    memory_.label("entry");
+    put(place + kLineBytes, rest.first(whole), &digest);
+    // What is left, and zeros to the end of the block.
+    alignas(kLineBytes) std::array<std::byte, kBlockBytes> last;
+    const std::size_t last_bytes =
+        static_cast<std::size_t>(record_bytes(entry.size())) - kLineBytes - whole;
+    const std::size_t left = rest.size() - whole;
+    if (left != 0) std::memcpy(last.data(), rest.data() + whole, left);
+    std::memset(last.data() + left, 0, last_bytes - left);
+    if constexpr (Rules::streams_the_last_line) {
+      put(place + kLineBytes + whole, {last.data(), last_bytes}, &digest);
+    } else {
+      digest_lines({last.data(), last_bytes}, digest);
+      memory_.store(place + kLineBytes + whole, {last.data(), last_bytes});
+    }
+    if constexpr (Rules::proves_the_whole_record) {
+      header.checksum = digest.value(ring_.ring_id);
+    } else {
+      header.checksum = reader_.checksum(header, first.data(), kLineBytes);
+    }
+    std::memcpy(first.data(), &header, sizeof(header));
+    memory_.label("first line");
+    put(place, first, nullptr);
+  }
+
+  void put(std::byte* target, std::span<const std::byte> lines, Digest* digest) {
+    if (lines.empty()) return;
+    if constexpr (Rules::streams) {
+      memory_.stream(target, lines, digest);
+    } else {
+      if (digest != nullptr) digest_lines(lines, *digest);
+      memory_.store(target, lines);
+    }
+  }
+
+  void publish() {
+    memory_.label("written (not durable)");
+    // For the consumer: the entries are durable before they can be seen.
+    memory_.store_word(ring_.head->producer.written, chain_.end.position);
+  }
+
+  Memory& memory_;
+  RingMemory ring_;
+  RecordReader<Rules> reader_;
+  Chain chain_;
+};
+
+/// The consumer's side.
+///
+/// Threading: confined.
+template <typename Memory, typename Rules = BlockRules>
+class BlockConsumer {
+ public:
+  BlockConsumer(Memory& memory, const RingMemory& ring, Acknowledgement acknowledgement)
+      : memory_(memory),
+        ring_(ring),
+        reader_(ring),
+        lag_bytes_max_(acknowledgement == Acknowledgement::each ? 0 : ring.capacity_bytes / 4) {}
+
+  /// Begins at the oldest entry. With a producer at work, its word says where the entries end; else
+  /// (`at_rest`) the word may be of before a crash, and is mended.
+  [[nodiscard]] Result<Chain> attach(const std::string& tried, bool at_rest) {
+    const Result<Chain> found = reader_.recover(tried, at_rest);
+    if (!found.has_value()) return found;
+    chain_ = *found;
+    written_ = chain_.first.position;
+    read_ = ring_.head->durable.read;
+    // It was visible, which is not durable: the producer may rely on it only then.
+    memory_.label("read");
+    memory_.persist(&ring_.head->durable.read, sizeof(read_));
+    publish();
+    if (at_rest) {
+      memory_.label("written (not durable)");
+      memory_.store_word(ring_.head->producer.written, chain_.end.position);
+    }
+    return chain_;
+  }
+
+  [[nodiscard]] Next next(Entry& entry) {
+    for (;;) {
+      if (chain_.first.position == written_) {
+        // edge: ring-words (acquire)
+        written_ = load_acquire(ring_.head->producer.written);
+        if (memory_.fault() != Fault::none) return Next::lost;
+        if (chain_.first.position == written_) return Next::empty;
+      }
+      const RecordHeader header = reader_.header_at(chain_.first.position);
+      // The generation may have grown since we attached: it is not this that a reader checks.
+      if (!reader_.follows(header, chain_.first, UINT64_MAX)) {
+        return memory_.fault() != Fault::none ? Next::lost : Next::damaged;
+      }
+      const std::uint64_t position = chain_.first.position;
+      chain_.first = reader_.behind(header, chain_.first);
+      if (header.byte_count == RecordHeader::kSkip) continue;
+      if (memory_.fault() != Fault::none) return Next::lost;
+      entry.bytes = {ring_.at(position) + sizeof(RecordHeader), header.byte_count};
+      entry.ordinal = header.ordinal;
+      lent_ = position;
+      if constexpr (!Rules::waits_for_the_acknowledgement) acknowledge();
+      return Next::entry;
+    }
+  }
+
+  void acknowledge() {
+    if (!lent_.has_value()) return;
+    read_ = *std::exchange(lent_, std::nullopt);
+    memory_.label("read");
+    memory_.store_word(ring_.head->durable.read, read_);
+    if (read_ - position_of(read_durable_) >= lag_bytes_max_) settle();
+  }
+
+  /// Makes what was acknowledged durable, and gives the producer the room.
+  void settle() {
+    if (read_ == read_durable_) return;
+    memory_.label("read");
+    if constexpr (Rules::flushes_the_read_position) {
+      memory_.flush(&ring_.head->durable.read, sizeof(std::uint64_t));
+    }
+    if constexpr (Rules::drains_the_read_position) memory_.drain();
+    publish();
+  }
+
+ private:
+  void publish() {
+    read_durable_ = read_;
+    memory_.label("read_durable (not durable)");
+    memory_.store_word(ring_.head->consumer.read_durable, read_durable_);
+  }
+
+  Memory& memory_;
+  RingMemory ring_;
+  RecordReader<Rules> reader_;
+  Chain chain_;
+  std::uint64_t lag_bytes_max_;
+  std::uint64_t read_ = DurableWords::kNothingRead;          ///< The word as it is.
+  std::uint64_t read_durable_ = DurableWords::kNothingRead;  ///< As it is durable for certain.
+  std::uint64_t written_ = 0;
+  std::optional<std::uint64_t> lent_;
+};
+
+}  // namespace headrace::pmem::detail

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// What recovery finds: the entries that are not acknowledged, as a chain from the read position.
+// Reading only: recovery changes nothing that an earlier recovery, or none, would not have left.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "headrace/base/result.hpp"
+#include "ring_layout.hpp"
+
+namespace headrace::pmem::detail {
+
+/// The place behind an entry, and what the one that comes there has to say of itself.
+struct Cursor {
+  std::uint64_t position = 0;
+  std::uint64_t ordinal = 0;
+  std::uint64_t generation = 0;
+};
+
+struct Chain {
+  /// Position of the last acknowledged entry, which the producer must not overwrite; the first
+  /// entry's if none was acknowledged.
+  std::uint64_t kept = 0;
+  Cursor first;  ///< The oldest entry that is not acknowledged.
+  Cursor end;    ///< Where the next entry goes.
+  std::uint64_t generation = 0;
+};
+
+/// A read word in its two forms.
+[[nodiscard]] constexpr bool nothing_read(std::uint64_t word) {
+  return (word & DurableWords::kNothingRead) != 0;
+}
+[[nodiscard]] constexpr std::uint64_t position_of(std::uint64_t word) {
+  return word & ~DurableWords::kNothingRead;
+}
+
+[[nodiscard]] constexpr std::uint64_t rounded_up(std::uint64_t byte_count, std::uint64_t unit) {
+  return (byte_count + unit - 1) / unit * unit;
+}
+
+[[nodiscard]] inline Failure damaged(const std::string& tried, std::string cause) {
+  return fail(Code::corrupt_data, tried, std::move(cause),
+              "restore the file from a copy; nothing in it was changed");
+}
+
+}  // namespace headrace::pmem::detail

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every processor can run: words, and on x86-64 the non-temporal store of SSE2, which every
+// one of them has.
+#include <cstring>
+
+#include "kernels.hpp"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace headrace::pmem::detail {
+
+void digest_lines_baseline(const std::byte* source, std::size_t line_count, std::uint64_t* lanes,
+                           std::uint64_t line_index) {
+  for (std::size_t line = 0; line < line_count; ++line) {
+    const std::uint64_t shift = kDigestStep * (line_index + line);
+    for (std::size_t i = 0; i < 8; ++i) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, source + line * 64 + i * 8, 8);
+      const std::uint64_t keyed = word ^ (kDigestKeys[i] + shift);
+      lanes[i] += (keyed & 0xffffffffU) * (keyed >> 32U);
+      lanes[i ^ 1U] += word;
+    }
+  }
+}
+
+void stream_lines_baseline(std::byte* target, const std::byte* source, std::size_t line_count,
+                           std::uint64_t* lanes, std::uint64_t line_index) {
+#if defined(__x86_64__)
+  for (std::size_t offset = 0; offset < line_count * 64; offset += 16) {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(target + offset),
+                     _mm_loadu_si128(reinterpret_cast<const __m128i*>(source + offset)));
+  }
+#else
+  std::memcpy(target, source, line_count * 64);
+#endif
+  if (lanes != nullptr) digest_lines_baseline(source, line_count, lanes, line_index);
+}
+
+}  // namespace headrace::pmem::detail

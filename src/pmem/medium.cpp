@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/pmem/medium.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "headrace/base/check.hpp"
+#include "headrace/platform/cpu.hpp"
+#include "headrace/platform/line_flush.hpp"
+#include "headrace/platform/memory.hpp"
+#include "kernels/kernels.hpp"
+
+namespace headrace::pmem {
+namespace {
+
+constexpr std::array kInstructions{FlushInstruction::clflush, FlushInstruction::clflushopt,
+                                   FlushInstruction::clwb};
+constexpr std::array kGranularities{Granularity::byte, Granularity::line, Granularity::page};
+
+platform::LineFlush of_platform(FlushInstruction instruction) {
+  switch (instruction) {
+    case FlushInstruction::clflush:
+      return platform::LineFlush::clflush;
+    case FlushInstruction::clflushopt:
+      return platform::LineFlush::clflushopt;
+    case FlushInstruction::clwb:
+      return platform::LineFlush::clwb;
+  }
+  return platform::LineFlush::clflush;
+}
+
+struct Kernels {
+  detail::StreamLines stream = detail::stream_lines_baseline;
+  detail::DigestLines digest = detail::digest_lines_baseline;
+};
+
+const Kernels& kernels() {
+  static const Kernels kChosen = [] {
+    Kernels chosen;
+#if HEADRACE_PMEM_HAS_VECTOR_KERNELS
+    if (platform::cpu_features().avx512) {
+      chosen = {detail::stream_lines_avx512, detail::digest_lines_avx512};
+    } else if (platform::cpu_features().avx2) {
+      chosen = {detail::stream_lines_avx2, detail::digest_lines_avx2};
+    }
+#endif
+    return chosen;
+  }();
+  return kChosen;
+}
+
+std::uint64_t mixed(std::uint64_t word) {
+  // The finalizer of splitmix64.
+  word = (word ^ (word >> 30U)) * 0xbf58476d1ce4e5b9U;
+  word = (word ^ (word >> 27U)) * 0x94d049bb133111ebU;
+  return word ^ (word >> 31U);
+}
+
+template <typename Value, std::size_t kCount>
+Result<Value> parse_name(std::string_view text, const char* what,
+                         const std::array<Value, kCount>& values) {
+  std::string names;
+  for (const Value value : values) {
+    if (name(value) == text) return value;
+    names += (names.empty() ? "" : ", ") + std::string(name(value));
+  }
+  return fail(Code::invalid_argument, fmt::format("take '{}' as a {}", text, what),
+              "there is none of that name", "use one of " + names);
+}
+
+}  // namespace
+
+std::string_view name(FlushInstruction instruction) {
+  switch (instruction) {
+    case FlushInstruction::clflush:
+      return "clflush";
+    case FlushInstruction::clflushopt:
+      return "clflushopt";
+    case FlushInstruction::clwb:
+      return "clwb";
+  }
+  return "unknown";
+}
+
+Result<FlushInstruction> parse_flush_instruction(std::string_view text) {
+  return parse_name(text, "flush instruction", kInstructions);
+}
+
+std::span<const FlushInstruction> flush_instructions() {
+  static const std::vector<FlushInstruction> kAvailable = [] {
+    std::vector<FlushInstruction> available;
+    for (const FlushInstruction each : kInstructions) {
+      if (platform::has_line_flush(of_platform(each))) available.push_back(each);
+    }
+    return available;
+  }();
+  return kAvailable;
+}
+
+std::string_view name(Granularity granularity) {
+  switch (granularity) {
+    case Granularity::byte:
+      return "byte";
+    case Granularity::line:
+      return "line";
+    case Granularity::page:
+      return "page";
+  }
+  return "unknown";
+}
+
+Result<Granularity> parse_granularity(std::string_view text) {
+  return parse_name(text, "granularity", kGranularities);
+}
+
+std::string_view name(Fault fault) {
+  switch (fault) {
+    case Fault::none:
+      return "none";
+    case Fault::lost:
+      return "lost";
+    case Fault::sync_failed:
+      return "sync_failed";
+  }
+  return "unknown";
+}
+
+std::uint64_t Digest::value(std::uint64_t seed) const {
+  // Every lane by a bijection of its own, all at the same time: the enqueue of a short entry waits
+  // for this.
+  std::uint64_t result = seed + line_count * detail::kDigestStep;
+  for (std::size_t i = 0; i < 8; ++i) {
+    result ^= (lanes[i] ^ (lanes[i] >> 32U)) * (detail::kDigestKeys[i] | 1U);
+  }
+  return mixed(result);
+}
+
+void digest_lines(std::span<const std::byte> lines, Digest& digest) {
+  HEADRACE_DCHECK(lines.size() % kLineBytes == 0, "a digest is of whole lines", lines.size());
+  const std::size_t line_count = lines.size() / kLineBytes;
+  kernels().digest(lines.data(), line_count, digest.lanes, digest.line_count);
+  digest.line_count += line_count;
+}
+
+Medium::Medium(const Options& options)
+    : granularity_(options.granularity), instruction_(options.instruction), fault_(options.fault) {
+  HEADRACE_CHECK(granularity_ != Granularity::line ||
+                     std::ranges::count(flush_instructions(), instruction_) == 1,
+                 "this processor has the flush instruction", instruction_);
+}
+
+void Medium::store(std::byte* target, std::span<const std::byte> source) {
+  if (!source.empty()) std::memcpy(target, source.data(), source.size());
+}
+
+void Medium::stream(std::byte* target, std::span<const std::byte> lines, Digest* digest) {
+  HEADRACE_DCHECK(
+      reinterpret_cast<std::uintptr_t>(target) % kLineBytes == 0 && lines.size() % kLineBytes == 0,
+      "whole lines are streamed", lines.size());
+  const std::size_t line_count = lines.size() / kLineBytes;
+  if (digest == nullptr) {
+    kernels().stream(target, lines.data(), line_count, nullptr, 0);
+  } else {
+    kernels().stream(target, lines.data(), line_count, digest->lanes, digest->line_count);
+    digest->line_count += line_count;
+  }
+  if (granularity_ == Granularity::page) note(target, lines.size());
+}
+
+void Medium::copy(std::byte* target, std::span<const std::byte> source) {
+  const std::size_t before =
+      (kLineBytes - reinterpret_cast<std::uintptr_t>(target) % kLineBytes) % kLineBytes;
+  // A line that is written in part is better written where it is: in the cache.
+  const auto partial = [&](std::size_t offset, std::size_t byte_count) {
+    if (byte_count == 0) return;
+    store(target + offset, source.subspan(offset, byte_count));
+    flush(target + offset, byte_count);
+  };
+  if (source.size() < before + kLineBytes) {
+    partial(0, source.size());
+    return;
+  }
+  const std::size_t whole = (source.size() - before) / kLineBytes * kLineBytes;
+  partial(0, before);
+  stream(target + before, source.subspan(before, whole));
+  partial(before + whole, source.size() - before - whole);
+}
+
+void Medium::flush(const void* begin, std::size_t byte_count) {
+  flush_with(instruction_, begin, byte_count);
+}
+
+void Medium::flush_with(FlushInstruction instruction, const void* begin, std::size_t byte_count) {
+  switch (granularity_) {
+    case Granularity::byte:
+      return;
+    case Granularity::line:
+      platform::flush_lines(of_platform(instruction), static_cast<const std::byte*>(begin),
+                            byte_count);
+      return;
+    case Granularity::page:
+      note(begin, byte_count);
+      return;
+  }
+}
+
+void Medium::note(const void* begin, std::size_t byte_count) {
+  if (byte_count == 0) return;
+  const auto first = reinterpret_cast<std::uintptr_t>(begin);
+  dirty_begin_ = dirty_end_ == 0 ? first : std::min(dirty_begin_, first);
+  dirty_end_ = std::max(dirty_end_, first + byte_count);
+}
+
+void Medium::drain() {
+  platform::store_fence();
+  if (dirty_end_ == 0) return;
+  const std::span<std::byte> dirty(reinterpret_cast<std::byte*>(dirty_begin_),
+                                   dirty_end_ - dirty_begin_);
+  dirty_begin_ = 0;
+  dirty_end_ = 0;
+  if (platform::sync_pages(dirty) != 0 && fault_ != nullptr) {
+    std::uint32_t none = static_cast<std::uint32_t>(Fault::none);
+    // Nothing is published by it, and what is lost stays lost.
+    static_cast<void>(
+        fault_->compare_exchange_relaxed(none, static_cast<std::uint32_t>(Fault::sync_failed)));
+  }
+}
+
+Fault Medium::fault() const {
+  // A word that a signal handler of this thread sets, or this thread itself.
+  return fault_ == nullptr ? Fault::none : static_cast<Fault>(fault_->load_relaxed());
+}
+
+}  // namespace headrace::pmem

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ring of RingLayout::positions, for any memory of Medium's shape: the variants naive,
+// clflushopt and clwb. The entry becomes durable, then the position behind it; an entry is there if
+// the position says so. Two flushes, two fences and two fetched lines where the optimised ring has
+// one fence; and nothing tells a damaged entry from a good one.
+//
+//   kept <= read <= written; written - kept <= capacity_bytes; what lies between is a chain of
+//   entries of which all bytes are durable.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "chain.hpp"
+#include "headrace/base/atomic.hpp"
+
+namespace headrace::pmem::detail {
+
+/// What the protocol does, each line the cure of a defect that the gallery has (gallery.cpp).
+struct PositionRules {
+  static constexpr bool flushes_the_entry = true;
+  static constexpr bool flushes_every_line = true;       ///< Else the first one.
+  static constexpr bool flushes_the_right_lines = true;  ///< Else those behind.
+  static constexpr bool stores_before_it_flushes = true;
+  static constexpr bool drains_after_the_entry = true;
+  static constexpr bool stores_the_position_last = true;
+  static constexpr bool flushes_the_position = true;
+  static constexpr bool drains_after_the_position = true;
+  static constexpr bool flushes_the_read_position = true;
+  static constexpr bool waits_for_the_acknowledgement = true;
+  static constexpr bool flushes_what_it_sees = true;
+};
+
+struct EntryHeader {
+  std::uint64_t byte_count = 0;  ///< kSkip: nothing more before the end of the data.
+  std::uint64_t ordinal = 0;
+
+  static constexpr std::uint64_t kSkip = UINT64_MAX;
+};
+
+[[nodiscard]] constexpr std::uint64_t entry_extent(std::uint64_t entry_bytes) {
+  return rounded_up(sizeof(EntryHeader) + entry_bytes, kLineBytes);
+}
+
+/// Walks the entries of a ring.
+class EntryReader {
+ public:
+  explicit EntryReader(const RingMemory& ring) : ring_(ring) {}
+
+  [[nodiscard]] EntryHeader header_at(std::uint64_t position) const {
+    EntryHeader header;
+    std::memcpy(&header, ring_.at(position), sizeof(header));
+    return header;
+  }
+  /// Nothing if no entry of that header can be there.
+  [[nodiscard]] std::optional<std::uint64_t> extent(const EntryHeader& header,
+                                                    std::uint64_t position) const {
+    if (header.byte_count == EntryHeader::kSkip) return ring_.before_end(position);
+    if (header.byte_count > record_bytes_max(ring_.capacity_bytes)) return std::nullopt;
+    const std::uint64_t byte_count = entry_extent(header.byte_count);
+    if (byte_count > ring_.before_end(position)) return std::nullopt;
+    return byte_count;
+  }
+
+  /// Fails: corrupt_data.
+  [[nodiscard]] Result<Chain> recover(const std::string& tried) const {
+    Chain chain;
+    const std::uint64_t read =
+        load_acquire(ring_.head->durable.read);  // edge: ring-words (acquire)
+    // edge: ring-words (acquire)
+    const std::uint64_t written = load_acquire(ring_.head->durable.written);
+    chain.generation = ring_.head->durable.generation;
+    chain.kept = position_of(read);
+    if (chain.kept % kLineBytes != 0 || written % kLineBytes != 0 || written < chain.kept ||
+        written - chain.kept > ring_.capacity_bytes) {
+      return damaged(
+          tried, fmt::format("read position {} and write position {} do not fit", read, written));
+    }
+    chain.first = {.position = chain.kept, .ordinal = 0, .generation = 0};
+    Cursor at = chain.first;
+    bool first = nothing_read(read);
+    if (first) chain.first = at;
+    while (at.position < written) {
+      const EntryHeader header = header_at(at.position);
+      const std::optional<std::uint64_t> byte_count = extent(header, at.position);
+      if (!byte_count.has_value() || at.position + *byte_count > written) {
+        return damaged(tried, fmt::format("no entry can be at {}", at.position));
+      }
+      if (header.byte_count != EntryHeader::kSkip) {
+        if (at.position == chain.kept && !nothing_read(read)) at.ordinal = header.ordinal;
+        if (header.ordinal != at.ordinal) {
+          return damaged(tried, fmt::format("entry {} is not where it has to be", at.ordinal));
+        }
+        ++at.ordinal;
+      }
+      at.position += *byte_count;
+      if (!first) {
+        chain.first = at;
+        first = true;
+      }
+    }
+    chain.end = at;
+    if (!first) return damaged(tried, "the last acknowledged entry is not there");
+    return chain;
+  }
+
+ private:
+  RingMemory ring_;
+};
+
+/// Flushes and waits as the instruction needs it.
+template <typename Memory>
+class Settling {
+ public:
+  Settling(Memory& memory, FlushInstruction instruction)
+      : memory_(memory), instruction_(instruction) {}
+  void flush(const void* begin, std::size_t byte_count) {
+    memory_.flush_with(instruction_, begin, byte_count);
+  }
+  /// After clflush there is nothing to wait for.
+  void drain() {
+    if (instruction_ != FlushInstruction::clflush || memory_.granularity() != Granularity::line) {
+      memory_.drain();
+    }
+  }
+
+ private:
+  Memory& memory_;
+  FlushInstruction instruction_;
+};
+
+/// The producer's side.
+///
+/// Threading: confined.
+template <typename Memory, typename Rules = PositionRules>
+class PositionProducer {
+ public:
+  PositionProducer(Memory& memory, const RingMemory& ring, FlushInstruction instruction)
+      : memory_(memory), settling_(memory, instruction), ring_(ring), reader_(ring) {}
+
+  [[nodiscard]] Result<Chain> attach(const std::string& tried) {
+    const Result<Chain> found = reader_.recover(tried);
+    if (!found.has_value()) return found;
+    chain_ = *found;
+    memory_.label("generation");
+    ++chain_.generation;
+    memory_.store_word(ring_.head->durable.generation, chain_.generation);
+    // What was visible to us was not yet durable for certain.
+    settling_.flush(&ring_.head->durable.generation, sizeof(std::uint64_t));
+    settling_.flush(&ring_.head->durable.read, 2 * sizeof(std::uint64_t));
+    settling_.drain();
+    return chain_;
+  }
+
+  [[nodiscard]] Enqueue enqueue_all(std::span<const std::span<const std::byte>> entries) {
+    std::uint64_t end = chain_.end.position;
+    for (const std::span<const std::byte> entry : entries) {
+      if (entry.size() > entry_bytes_max()) return Enqueue::too_large;
+      const std::uint64_t byte_count = entry_extent(entry.size());
+      if (byte_count > ring_.before_end(end)) end += ring_.before_end(end);
+      end += byte_count;
+    }
+    if (end - chain_.end.position > ring_.capacity_bytes / 4) return Enqueue::too_large;
+    // edge: ring-words (acquire)
+    chain_.kept = position_of(load_acquire(ring_.head->durable.read));
+    // What we saw we build on: it has to be durable.
+    memory_.label("positions");
+    if constexpr (Rules::flushes_what_it_sees) {
+      settling_.flush(&ring_.head->durable.read, 2 * sizeof(std::uint64_t));
+      settling_.drain();
+    }
+    if (end - chain_.kept > ring_.capacity_bytes) return Enqueue::full;
+    if constexpr (!Rules::stores_the_position_last) publish(end);
+    for (const std::span<const std::byte> entry : entries) append(entry);
+    if constexpr (Rules::drains_after_the_entry) settling_.drain();
+    if constexpr (Rules::stores_the_position_last) publish(end);
+    return memory_.fault() == Fault::none ? Enqueue::done : Enqueue::lost;
+  }
+
+  [[nodiscard]] std::uint64_t next_ordinal() const { return chain_.end.ordinal; }
+  [[nodiscard]] std::size_t entry_bytes_max() const {
+    return static_cast<std::size_t>(record_bytes_max(ring_.capacity_bytes)) - sizeof(EntryHeader);
+  }
+
+ private:
+  void append(std::span<const std::byte> entry) {
+    const std::uint64_t byte_count = entry_extent(entry.size());
+    if (byte_count > ring_.before_end(chain_.end.position)) {
+      write({}, {.byte_count = EntryHeader::kSkip, .ordinal = chain_.end.ordinal});
+      chain_.end.position += ring_.before_end(chain_.end.position);
+    }
+    write(entry, {.byte_count = entry.size(), .ordinal = chain_.end.ordinal});
+    chain_.end.position += byte_count;
+    ++chain_.end.ordinal;
+  }
+
+  void write(std::span<const std::byte> entry, const EntryHeader& header) {
+    std::byte* const place = ring_.at(chain_.end.position);
+    if constexpr (!Rules::stores_before_it_flushes) flush_entry(place, entry.size());
+    memory_.label("entry header");
+    memory_.store(place, std::as_bytes(std::span(&header, 1)));
+    memory_.label("entry");
+    memory_.store(place + sizeof(header), entry);
+    if constexpr (Rules::stores_before_it_flushes) flush_entry(place, entry.size());
+  }
+
+  void flush_entry(std::byte* place, std::size_t entry_bytes) {
+    if constexpr (!Rules::flushes_the_entry) return;
+    memory_.label("entry");
+    const std::size_t byte_count = sizeof(EntryHeader) + entry_bytes;
+    const std::size_t shift = Rules::flushes_the_right_lines ? 0 : kLineBytes;
+    settling_.flush(place + shift, Rules::flushes_every_line ? byte_count : 1);
+  }
+
+  void publish(std::uint64_t end) {
+    memory_.label("write position");
+    memory_.store_word(ring_.head->durable.written, end);
+    if constexpr (Rules::flushes_the_position) {
+      settling_.flush(&ring_.head->durable.written, sizeof(std::uint64_t));
+    }
+    if constexpr (Rules::drains_after_the_position) settling_.drain();
+  }
+
+  Memory& memory_;
+  Settling<Memory> settling_;
+  RingMemory ring_;
+  EntryReader reader_;
+  Chain chain_;
+};
+
+/// The consumer's side.
+///
+/// Threading: confined.
+template <typename Memory, typename Rules = PositionRules>
+class PositionConsumer {
+ public:
+  PositionConsumer(Memory& memory, const RingMemory& ring, FlushInstruction instruction)
+      : memory_(memory), settling_(memory, instruction), ring_(ring), reader_(ring) {}
+
+  [[nodiscard]] Result<Chain> attach(const std::string& tried, bool /*at_rest*/) {
+    const Result<Chain> found = reader_.recover(tried);
+    if (!found.has_value()) return found;
+    chain_ = *found;
+    return chain_;
+  }
+
+  [[nodiscard]] Next next(Entry& entry) {
+    for (;;) {
+      // edge: ring-words (acquire)
+      const std::uint64_t written = load_acquire(ring_.head->durable.written);
+      memory_.label("positions");
+      // Nobody may see an entry that a crash could still take back.
+      if constexpr (Rules::flushes_what_it_sees) {
+        settling_.flush(&ring_.head->durable.read, 2 * sizeof(std::uint64_t));
+        settling_.drain();
+      }
+      if (memory_.fault() != Fault::none) return Next::lost;
+      if (chain_.first.position == written) return Next::empty;
+      const std::uint64_t position = chain_.first.position;
+      const EntryHeader header = reader_.header_at(position);
+      const std::optional<std::uint64_t> byte_count = reader_.extent(header, position);
+      if (!byte_count.has_value()) return Next::damaged;
+      chain_.first.position += *byte_count;
+      if (header.byte_count == EntryHeader::kSkip) continue;
+      if (header.ordinal != chain_.first.ordinal) return Next::damaged;
+      ++chain_.first.ordinal;
+      entry.bytes = {ring_.at(position) + sizeof(header),
+                     static_cast<std::size_t>(header.byte_count)};
+      entry.ordinal = header.ordinal;
+      lent_ = position;
+      if constexpr (!Rules::waits_for_the_acknowledgement) acknowledge();
+      return Next::entry;
+    }
+  }
+
+  void acknowledge() {
+    if (!lent_.has_value()) return;
+    memory_.label("read position");
+    memory_.store_word(ring_.head->durable.read, *std::exchange(lent_, std::nullopt));
+    if constexpr (Rules::flushes_the_read_position) {
+      settling_.flush(&ring_.head->durable.read, sizeof(std::uint64_t));
+      settling_.drain();
+    }
+  }
+  void settle() {}
+
+ private:
+  Memory& memory_;
+  Settling<Memory> settling_;
+  RingMemory ring_;
+  EntryReader reader_;
+  Chain chain_;
+  std::optional<std::uint64_t> lent_;
+};
+
+}  // namespace headrace::pmem::detail

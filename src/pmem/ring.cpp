@@ -1,0 +1,567 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rings in files: who may attach, which ring is at work, and what it is asked through.
+#include "headrace/pmem/ring.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstring>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "block_ring.hpp"
+#include "headrace/base/check.hpp"
+#include "headrace/platform/memory.hpp"
+#include "headrace/platform/process.hpp"
+#include "mapping_state.hpp"
+#include "position_ring.hpp"
+
+namespace headrace::pmem {
+namespace detail {
+namespace {
+
+/// Locks of a ring's file. Who attaches holds kAttaching for the moment, so that two ends do not
+/// recover at the same time.
+constexpr std::uint64_t kProducerLock = 0;
+constexpr std::uint64_t kConsumerLock = 1;
+constexpr std::uint64_t kAttachingLock = 2;
+
+/// Memory that nothing has to survive in.
+struct VolatileMemory {
+  void store(std::byte* target, std::span<const std::byte> source) {
+    if (!source.empty()) std::memcpy(target, source.data(), source.size());
+  }
+  void store_word(std::uint64_t& target, std::uint64_t value) {
+    // edge: ring-words (release)
+    store_release(target, value);
+  }
+  void stream(std::byte* target, std::span<const std::byte> lines, Digest* /*digest*/ = nullptr) {
+    store(target, lines);
+  }
+  void flush(const void* /*begin*/, std::size_t /*byte_count*/) {}
+  void drain() {}
+  void persist(const void* /*begin*/, std::size_t /*byte_count*/) {}
+  void label(const char* /*text*/) {}
+  [[nodiscard]] Fault fault() const { return Fault::none; }
+};
+struct VolatileRules : BlockRules {
+  static constexpr bool checks_the_checksum = false;
+};
+
+}  // namespace
+
+/// The producer of any ring.
+class ProducerEnd {
+ public:
+  ProducerEnd() = default;
+  ProducerEnd(const ProducerEnd&) = delete;
+  ProducerEnd& operator=(const ProducerEnd&) = delete;
+  virtual ~ProducerEnd() = default;
+  [[nodiscard]] virtual Result<Chain> attach(const std::string& tried) = 0;
+  [[nodiscard]] virtual Enqueue enqueue_all(
+      std::span<const std::span<const std::byte>> entries) = 0;
+  [[nodiscard]] virtual std::uint64_t next_ordinal() const = 0;
+  [[nodiscard]] virtual std::size_t entry_bytes_max() const = 0;
+};
+
+/// The consumer of any ring.
+class ConsumerEnd {
+ public:
+  ConsumerEnd() = default;
+  ConsumerEnd(const ConsumerEnd&) = delete;
+  ConsumerEnd& operator=(const ConsumerEnd&) = delete;
+  virtual ~ConsumerEnd() = default;
+  [[nodiscard]] virtual Result<Chain> attach(const std::string& tried, bool at_rest) = 0;
+  [[nodiscard]] virtual Next next(Entry& entry) = 0;
+  virtual void acknowledge() = 0;
+  virtual void settle() = 0;
+};
+
+namespace {
+
+template <typename Memory, typename Ring>
+class ProducerOf final : public ProducerEnd {
+ public:
+  template <typename... Arguments>
+  explicit ProducerOf(Memory memory, Arguments... arguments)
+      : memory_(memory), ring_(memory_, arguments...) {}
+  Result<Chain> attach(const std::string& tried) override { return ring_.attach(tried); }
+  Enqueue enqueue_all(std::span<const std::span<const std::byte>> entries) override {
+    return ring_.enqueue_all(entries);
+  }
+  std::uint64_t next_ordinal() const override { return ring_.next_ordinal(); }
+  std::size_t entry_bytes_max() const override { return ring_.entry_bytes_max(); }
+
+ private:
+  Memory memory_;
+  Ring ring_;
+};
+
+template <typename Memory, typename Ring>
+class ConsumerOf final : public ConsumerEnd {
+ public:
+  template <typename... Arguments>
+  explicit ConsumerOf(Memory memory, Arguments... arguments)
+      : memory_(memory), ring_(memory_, arguments...) {}
+  Result<Chain> attach(const std::string& tried, bool at_rest) override {
+    return ring_.attach(tried, at_rest);
+  }
+  Next next(Entry& entry) override { return ring_.next(entry); }
+  void acknowledge() override { ring_.acknowledge(); }
+  void settle() override { ring_.settle(); }
+
+ private:
+  Memory memory_;
+  Ring ring_;
+};
+
+/// The memory of a ring in no file.
+///
+/// Threading: immutable.
+class Pages {
+ public:
+  explicit Pages(std::span<std::byte> bytes) : bytes_(bytes) {}
+  Pages(const Pages&) = delete;
+  Pages& operator=(const Pages&) = delete;
+  ~Pages() { platform::free_pages(bytes_); }
+  [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
+
+ private:
+  std::span<std::byte> bytes_;
+};
+
+/// What both ends have.
+struct Place {
+  std::optional<Mapping> mapping;
+  std::shared_ptr<Pages> pages;  ///< Of a ring in no file.
+  RingMemory ring;
+  RingState state;
+  std::string note;
+};
+
+}  // namespace
+
+struct AttachedProducer {
+  Place place;
+  std::unique_ptr<ProducerEnd> end;
+};
+
+struct AttachedConsumer {
+  Place place;
+  std::unique_ptr<ConsumerEnd> end;
+};
+
+namespace {
+
+FlushInstruction instruction_of(RingVariant variant) {
+  switch (variant) {
+    case RingVariant::naive:
+      return FlushInstruction::clflush;
+    case RingVariant::clflushopt:
+      return FlushInstruction::clflushopt;
+    case RingVariant::clwb:
+    case RingVariant::optimised:
+      break;
+  }
+  return FlushInstruction::clwb;
+}
+
+/// The variant in use.
+///
+/// Fails: invalid_argument, unsupported.
+Result<RingVariant> variant_for(RingLayout layout, const AttachOptions& options,
+                                const std::string& tried) {
+  const bool has_flush = !flush_instructions().empty();
+  if (!options.variant.has_value()) {
+    if (layout == RingLayout::checksums) return RingVariant::optimised;
+    // Without any flush instruction the granularity is page, and the instruction is not used.
+    return has_flush ? static_cast<RingVariant>(flush_instructions().back()) : RingVariant::clwb;
+  }
+  if (layout_of(*options.variant) != layout) {
+    return fail(
+        Code::invalid_argument, tried,
+        fmt::format("it was made for another variant than {}", name(*options.variant)),
+        layout == RingLayout::checksums ? "use optimised" : "use naive, clflushopt or clwb");
+  }
+  if (has_flush && *options.variant != RingVariant::optimised &&
+      std::ranges::count(flush_instructions(), instruction_of(*options.variant)) == 0) {
+    return fail(Code::unsupported, tried,
+                fmt::format("this processor has no {}", name(instruction_of(*options.variant))),
+                "use another variant");
+  }
+  return *options.variant;
+}
+static_assert(static_cast<int>(RingVariant::naive) == static_cast<int>(FlushInstruction::clflush) &&
+              static_cast<int>(RingVariant::clwb) == static_cast<int>(FlushInstruction::clwb));
+
+void describe(RingState& state, const Chain& chain) {
+  state.generation = chain.generation;
+  state.first_ordinal = chain.first.ordinal;
+  state.entry_count = chain.end.ordinal - chain.first.ordinal;
+}
+
+std::uint64_t entry_bytes_max_of(RingLayout layout, std::uint64_t capacity_bytes) {
+  const std::uint64_t record = record_bytes_max(capacity_bytes);
+  return layout == RingLayout::checksums ? record / kBlockBytes * kBlockBytes - sizeof(RecordHeader)
+                                         : record - sizeof(EntryHeader);
+}
+
+/// Opens and maps the file of a ring and checks its head.
+Result<Place> open_place(const std::string& path, const std::string& tried,
+                         const MapOptions& options) {
+  Result<platform::SharedFile> file = platform::SharedFile::open(path, !options.read_only);
+  if (!file.has_value()) return Failure(file.error().within(tried));
+  if (const std::optional<std::uint64_t> byte_count = file->byte_count(); byte_count.has_value()) {
+    if (*byte_count < kDataOffset + kCapacityMin || *byte_count % kBlockBytes != 0) {
+      return fail(Code::corrupt_data, tried,
+                  *byte_count % kBlockBytes == 0
+                      ? fmt::format("it has {} bytes, and no ring is that small", *byte_count)
+                      : fmt::format("it has {} bytes, which is no whole number of blocks of {}",
+                                    *byte_count, kBlockBytes),
+                  "name a file made by 'headrace pmem ring make' or pmem::make_ring");
+    }
+  }
+  Result<Mapping> mapping = MappingAccess::map(std::move(*file), options);
+  if (!mapping.has_value()) return Failure(mapping.error().within(tried));
+  Place place;
+  const Result<RingMemory> ring = open_ring(mapping->bytes(), tried, place.state.layout);
+  if (mapping->fault() != Fault::none) {
+    return fail(Code::io_failed, tried, "a page of it cannot be read", "check the disk");
+  }
+  if (!ring.has_value()) return Failure(ring.error());
+  if (!options.read_only) {
+    const Result<void> reserved = MappingAccess::file(*mapping).reserve();
+    if (!reserved.has_value()) return Failure(reserved.error().within(tried));
+  }
+  place.ring = *ring;
+  place.state.capacity = Bytes(ring->capacity_bytes);
+  place.state.entry_bytes_max = entry_bytes_max_of(place.state.layout, ring->capacity_bytes);
+  place.note = mapping->note();
+  place.mapping = std::move(*mapping);
+  return place;
+}
+
+/// Holds a lock of the file for a scope.
+class AttachingLock {
+ public:
+  explicit AttachingLock(const platform::SharedFile& file) : file_(file) {}
+  AttachingLock(const AttachingLock&) = delete;
+  AttachingLock& operator=(const AttachingLock&) = delete;
+  ~AttachingLock() { file_.unlock(kAttachingLock); }
+
+ private:
+  const platform::SharedFile& file_;
+};
+
+Failure lost(const std::string& tried) {
+  return fail(Code::io_failed, tried, "a page of it went away meanwhile",
+              "see whether the file was truncated or its disk is full");
+}
+
+/// Takes a role; the caller holds kAttachingLock.
+Result<void> take_role(const platform::SharedFile& file, std::uint64_t role, const char* noun,
+                       std::uint64_t holder, const std::string& tried) {
+  const Result<bool> taken = file.try_lock(role);
+  if (!taken.has_value()) return Failure(taken.error().within(tried));
+  if (*taken) return {};
+  return fail(Code::capacity_exceeded, tried,
+              fmt::format("it has a {} already: process {}", noun, holder),
+              fmt::format("end that one first; a ring has one {}", noun));
+}
+
+std::unique_ptr<ProducerEnd> make_producer(Medium medium, const RingMemory& ring,
+                                           RingVariant variant) {
+  if (variant == RingVariant::optimised) {
+    return std::make_unique<ProducerOf<Medium, BlockProducer<Medium>>>(medium, ring);
+  }
+  return std::make_unique<ProducerOf<Medium, PositionProducer<Medium>>>(medium, ring,
+                                                                        instruction_of(variant));
+}
+
+std::unique_ptr<ConsumerEnd> make_consumer(Medium medium, const RingMemory& ring,
+                                           RingVariant variant, Acknowledgement acknowledgement) {
+  if (variant == RingVariant::optimised) {
+    return std::make_unique<ConsumerOf<Medium, BlockConsumer<Medium>>>(medium, ring,
+                                                                       acknowledgement);
+  }
+  return std::make_unique<ConsumerOf<Medium, PositionConsumer<Medium>>>(medium, ring,
+                                                                        instruction_of(variant));
+}
+
+}  // namespace
+}  // namespace detail
+
+using detail::Chain;
+using detail::Place;
+
+std::string_view name(RingVariant variant) {
+  switch (variant) {
+    case RingVariant::naive:
+      return "naive";
+    case RingVariant::clflushopt:
+      return "clflushopt";
+    case RingVariant::clwb:
+      return "clwb";
+    case RingVariant::optimised:
+      return "optimised";
+  }
+  return "unknown";
+}
+
+Result<RingVariant> parse_ring_variant(std::string_view text) {
+  for (const RingVariant each :
+       {RingVariant::naive, RingVariant::clflushopt, RingVariant::clwb, RingVariant::optimised}) {
+    if (name(each) == text) return each;
+  }
+  return fail(Code::invalid_argument, fmt::format("take '{}' as a variant of the ring", text),
+              "there is none of that name", "use naive, clflushopt, clwb or optimised");
+}
+
+RingLayout layout_of(RingVariant variant) {
+  return variant == RingVariant::optimised ? RingLayout::checksums : RingLayout::positions;
+}
+
+std::string_view name(Enqueue outcome) {
+  switch (outcome) {
+    case Enqueue::done:
+      return "done";
+    case Enqueue::full:
+      return "full";
+    case Enqueue::too_large:
+      return "too_large";
+    case Enqueue::lost:
+      return "lost";
+  }
+  return "unknown";
+}
+
+std::string_view name(Next outcome) {
+  switch (outcome) {
+    case Next::entry:
+      return "entry";
+    case Next::empty:
+      return "empty";
+    case Next::damaged:
+      return "damaged";
+    case Next::lost:
+      return "lost";
+  }
+  return "unknown";
+}
+
+Result<void> make_ring(const std::string& path, const RingOptions& options) {
+  const std::string tried =
+      fmt::format("make a ring of {} in '{}'", to_text(options.capacity), path);
+  const std::uint64_t asked = options.capacity.count();
+  if (asked < detail::kCapacityMin || asked > detail::kCapacityMax) {
+    return fail(Code::invalid_argument, tried, "no ring is that small or that large",
+                fmt::format("use {} to {}", to_text(Bytes(detail::kCapacityMin)),
+                            to_text(Bytes(detail::kCapacityMax))));
+  }
+  const std::uint64_t file_bytes =
+      detail::kDataOffset + detail::rounded_up(asked, detail::kDataOffset);
+  std::vector<std::byte> head(detail::kDataOffset);
+  std::random_device device;
+  detail::format_ring(head, file_bytes, options.layout,
+                      (std::uint64_t{device()} << 32U) | device());
+  const Result<void> made = platform::make_file(path, file_bytes, head);
+  if (!made.has_value()) return Failure(made.error().within(tried));
+  return {};
+}
+
+Result<RingState> inspect_ring(const std::string& path) {
+  const std::string tried = fmt::format("look at the ring '{}'", path);
+  Result<Place> place = detail::open_place(path, tried, {.read_only = true});
+  if (!place.has_value()) return Failure(place.error());
+  const platform::SharedFile& file = MappingAccess::file(*place->mapping);
+  RingState& state = place->state;
+  // With both ends at work, what is looked at may be overwritten meanwhile: look again.
+  constexpr int kTriesMax = 16;
+  for (int tries = 1;; ++tries) {
+    state.has_producer = file.is_locked_by_another(detail::kProducerLock);
+    state.has_consumer = file.is_locked_by_another(detail::kConsumerLock);
+    const Result<Chain> chain =
+        state.layout == RingLayout::checksums
+            ? detail::RecordReader<>(place->ring).recover(tried, !state.has_producer)
+            : detail::EntryReader(place->ring).recover(tried);
+    if (place->mapping->fault() != Fault::none) return detail::lost(tried);
+    if (chain.has_value()) {
+      detail::describe(state, *chain);
+      return state;
+    }
+    if (!(state.has_producer && state.has_consumer) || tries == kTriesMax) {
+      return Failure(chain.error());
+    }
+  }
+}
+
+Result<Producer> Producer::attach(const std::string& path, const AttachOptions& options) {
+  const std::string tried = fmt::format("attach a producer to the ring '{}'", path);
+  Result<Place> place = detail::open_place(path, tried, options.map);
+  if (!place.has_value()) return Failure(place.error());
+  const Result<RingVariant> variant = detail::variant_for(place->state.layout, options, tried);
+  if (!variant.has_value()) return Failure(variant.error());
+  const platform::SharedFile& file = MappingAccess::file(*place->mapping);
+  if (const Result<void> locked = file.lock(detail::kAttachingLock); !locked.has_value()) {
+    return Failure(locked.error().within(tried));
+  }
+  const detail::AttachingLock attaching(file);
+  detail::Head& head = *place->ring.head;
+  const Result<void> role =
+      detail::take_role(file, detail::kProducerLock, "producer", head.producer.process_id, tried);
+  if (!role.has_value()) return Failure(role.error());
+  place->state.has_producer = true;
+  place->state.has_consumer = file.is_locked_by_another(detail::kConsumerLock);
+  std::unique_ptr<detail::ProducerEnd> end =
+      detail::make_producer(place->mapping->medium(), place->ring, *variant);
+  const Result<Chain> chain = end->attach(tried);
+  if (place->mapping->fault() != Fault::none) return detail::lost(tried);
+  if (!chain.has_value()) return Failure(chain.error());
+  detail::describe(place->state, *chain);
+  head.producer.process_id = platform::process_id();
+  return Producer(std::make_unique<detail::AttachedProducer>(
+      detail::AttachedProducer{.place = std::move(*place), .end = std::move(end)}));
+}
+
+Producer::Producer(std::unique_ptr<detail::AttachedProducer> attached)
+    : attached_(std::move(attached)) {}
+Producer::Producer(Producer&& other) noexcept = default;
+Producer& Producer::operator=(Producer&& other) noexcept = default;
+Producer::~Producer() = default;
+
+Enqueue Producer::enqueue(std::span<const std::byte> entry) {
+  return attached_->end->enqueue_all({&entry, 1});
+}
+
+Enqueue Producer::enqueue_all(std::span<const std::span<const std::byte>> entries) {
+  return attached_->end->enqueue_all(entries);
+}
+
+std::size_t Producer::entry_bytes_max() const {
+  return attached_->end->entry_bytes_max();
+}
+
+std::uint64_t Producer::next_ordinal() const {
+  return attached_->end->next_ordinal();
+}
+
+const std::string& Producer::note() const {
+  return attached_->place.note;
+}
+
+bool Producer::is_persistent_memory() const {
+  const std::optional<Mapping>& mapping = attached_->place.mapping;
+  return mapping.has_value() && mapping->is_persistent_memory();
+}
+
+const RingState& Producer::recovered() const {
+  return attached_->place.state;
+}
+
+Result<Consumer> Consumer::attach(const std::string& path, const AttachOptions& options) {
+  const std::string tried = fmt::format("attach a consumer to the ring '{}'", path);
+  Result<Place> place = detail::open_place(path, tried, options.map);
+  if (!place.has_value()) return Failure(place.error());
+  const Result<RingVariant> variant = detail::variant_for(place->state.layout, options, tried);
+  if (!variant.has_value()) return Failure(variant.error());
+  const platform::SharedFile& file = MappingAccess::file(*place->mapping);
+  if (const Result<void> locked = file.lock(detail::kAttachingLock); !locked.has_value()) {
+    return Failure(locked.error().within(tried));
+  }
+  const detail::AttachingLock attaching(file);
+  detail::Head& head = *place->ring.head;
+  const Result<void> role =
+      detail::take_role(file, detail::kConsumerLock, "consumer", head.consumer.process_id, tried);
+  if (!role.has_value()) return Failure(role.error());
+  place->state.has_consumer = true;
+  place->state.has_producer = file.is_locked_by_another(detail::kProducerLock);
+  std::unique_ptr<detail::ConsumerEnd> end = detail::make_consumer(
+      place->mapping->medium(), place->ring, *variant, options.acknowledgement);
+  const Result<Chain> chain = end->attach(tried, !place->state.has_producer);
+  if (place->mapping->fault() != Fault::none) return detail::lost(tried);
+  if (!chain.has_value()) return Failure(chain.error());
+  detail::describe(place->state, *chain);
+  head.consumer.process_id = platform::process_id();
+  return Consumer(std::make_unique<detail::AttachedConsumer>(
+      detail::AttachedConsumer{.place = std::move(*place), .end = std::move(end)}));
+}
+
+Consumer::Consumer(std::unique_ptr<detail::AttachedConsumer> attached)
+    : attached_(std::move(attached)) {}
+Consumer::Consumer(Consumer&& other) noexcept = default;
+
+Consumer& Consumer::operator=(Consumer&& other) noexcept {
+  std::swap(attached_, other.attached_);
+  return *this;
+}
+
+Consumer::~Consumer() {
+  // What was acknowledged lazily need not come again.
+  if (attached_ != nullptr) attached_->end->settle();
+}
+
+Next Consumer::next(Entry& entry) {
+  return attached_->end->next(entry);
+}
+
+void Consumer::acknowledge() {
+  attached_->end->acknowledge();
+}
+
+const std::string& Consumer::note() const {
+  return attached_->place.note;
+}
+
+bool Consumer::is_persistent_memory() const {
+  const std::optional<Mapping>& mapping = attached_->place.mapping;
+  return mapping.has_value() && mapping->is_persistent_memory();
+}
+
+const RingState& Consumer::recovered() const {
+  return attached_->place.state;
+}
+
+Result<VolatileRing> make_volatile_ring(Bytes capacity) {
+  const std::string tried = fmt::format("make a volatile ring of {}", to_text(capacity));
+  if (capacity.count() < detail::kCapacityMin || capacity.count() > detail::kCapacityMax) {
+    return fail(Code::invalid_argument, tried, "no ring is that small or that large",
+                fmt::format("use {} or more", to_text(Bytes(detail::kCapacityMin))));
+  }
+  const std::uint64_t byte_count =
+      detail::kDataOffset + detail::rounded_up(capacity.count(), detail::kDataOffset);
+  const Result<std::span<std::byte>> allocated = platform::allocate_pages(byte_count, std::nullopt);
+  if (!allocated.has_value()) return Failure(allocated.error().within(tried));
+  Place place;
+  place.pages = std::make_shared<detail::Pages>(*allocated);
+  const std::span<std::byte> bytes = allocated->first(byte_count);
+  detail::format_ring(bytes, byte_count, RingLayout::checksums, 0);
+  place.ring = detail::open_ring(bytes, tried, place.state.layout).value();
+  place.state.capacity = Bytes(place.ring.capacity_bytes);
+  place.state.entry_bytes_max =
+      detail::entry_bytes_max_of(RingLayout::checksums, place.ring.capacity_bytes);
+  place.state.has_producer = place.state.has_consumer = true;
+  place.note = "ordinary memory of this process: nothing is durable";
+  using Memory = detail::VolatileMemory;
+  using Rules = detail::VolatileRules;
+  auto producer =
+      std::make_unique<detail::ProducerOf<Memory, detail::BlockProducer<Memory, Rules>>>(
+          Memory(), place.ring);
+  auto consumer =
+      std::make_unique<detail::ConsumerOf<Memory, detail::BlockConsumer<Memory, Rules>>>(
+          Memory(), place.ring, Acknowledgement::each);
+  for (const Result<Chain>& chain : {consumer->attach(tried, true), producer->attach(tried)}) {
+    HEADRACE_CHECK(chain.has_value(), "a new ring can be attached");
+  }
+  Place other = {.mapping = {},
+                 .pages = place.pages,
+                 .ring = place.ring,
+                 .state = place.state,
+                 .note = place.note};
+  return VolatileRing{.producer = Producer(std::make_unique<detail::AttachedProducer>(
+                          detail::AttachedProducer{std::move(place), std::move(producer)})),
+                      .consumer = Consumer(std::make_unique<detail::AttachedConsumer>(
+                          detail::AttachedConsumer{std::move(other), std::move(consumer)}))};
+}
+
+}  // namespace headrace::pmem

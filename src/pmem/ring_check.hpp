@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: Apache-2.0
+// One ring under the recorder, whatever its rules: the script that it runs, and the judgement on
+// what recovery finds. check.cpp has the list of rings.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "block_ring.hpp"
+#include "headrace/base/check.hpp"
+#include "headrace/pmem/check.hpp"
+#include "position_ring.hpp"
+
+namespace headrace::pmem::detail {
+
+/// Memory on which everything is durable at once, for what happens after a crash and is not what a
+/// check is about.
+struct PlainMemory {
+  void store(std::byte* target, std::span<const std::byte> source) {
+    if (!source.empty()) std::memcpy(target, source.data(), source.size());
+  }
+  void store_word(std::uint64_t& target, std::uint64_t value) {
+    // edge: ring-words (release)
+    store_release(target, value);
+  }
+  void stream(std::byte* target, std::span<const std::byte> lines, Digest* digest = nullptr) {
+    if (digest != nullptr) digest_lines(lines, *digest);
+    store(target, lines);
+  }
+  void flush(const void* /*begin*/, std::size_t /*byte_count*/) {}
+  void flush_with(FlushInstruction /*instruction*/, const void* /*begin*/,
+                  std::size_t /*byte_count*/) {}
+  void drain() {}
+  void persist(const void* /*begin*/, std::size_t /*byte_count*/) {}
+  void label(const char* /*text*/) {}
+  [[nodiscard]] Granularity granularity() const { return Granularity::line; }
+  [[nodiscard]] Fault fault() const { return Fault::none; }
+};
+
+/// The two ends of a ring with given rules.
+template <typename Rules>
+struct BlockEnds {
+  static constexpr RingLayout kLayout = RingLayout::checksums;
+  template <typename Memory>
+  using Producer = BlockProducer<Memory, Rules>;
+  template <typename Memory>
+  using Consumer = BlockConsumer<Memory, Rules>;
+
+  Acknowledgement acknowledgement = Acknowledgement::each;
+
+  [[nodiscard]] bool keeps_acknowledgements() const {
+    return acknowledgement == Acknowledgement::each;
+  }
+  template <typename Memory>
+  [[nodiscard]] Producer<Memory> producer(Memory& memory, const RingMemory& ring) const {
+    return {memory, ring};
+  }
+  template <typename Memory>
+  [[nodiscard]] Consumer<Memory> consumer(Memory& memory, const RingMemory& ring) const {
+    return {memory, ring, acknowledgement};
+  }
+};
+
+template <typename Rules>
+struct PositionEnds {
+  static constexpr RingLayout kLayout = RingLayout::positions;
+  template <typename Memory>
+  using Producer = PositionProducer<Memory, Rules>;
+  template <typename Memory>
+  using Consumer = PositionConsumer<Memory, Rules>;
+
+  FlushInstruction instruction = FlushInstruction::clflush;
+
+  [[nodiscard]] bool keeps_acknowledgements() const { return true; }
+  template <typename Memory>
+  [[nodiscard]] Producer<Memory> producer(Memory& memory, const RingMemory& ring) const {
+    return {memory, ring, instruction};
+  }
+  template <typename Memory>
+  [[nodiscard]] Consumer<Memory> consumer(Memory& memory, const RingMemory& ring) const {
+    return {memory, ring, instruction};
+  }
+};
+
+/// What was promised at a moment, in ordinals.
+struct Promise {
+  std::uint64_t begun = 0;         ///< Entries below may be there.
+  std::uint64_t returned = 0;      ///< Entries below have to be there.
+  std::uint64_t seen = 0;          ///< Entries below were lent: they have to be there, too.
+  std::uint64_t letting_go = 0;    ///< Entries below may be gone.
+  std::uint64_t acknowledged = 0;  ///< Entries below have to be gone, if acknowledgements last.
+  std::uint64_t second_life = UINT64_MAX;  ///< Entries from here on are of the second life.
+};
+
+/// Bytes of entry `ordinal`; a life is what lies between two crashes.
+[[nodiscard]] inline std::vector<std::byte> entry_of(std::uint64_t ordinal, unsigned life) {
+  // From one word to the largest that fits, and lengths on both sides of a line and a block.
+  static constexpr std::array<std::size_t, 6> kLengths{8, 216, 472, 24, 217, 100};
+  std::vector<std::byte> bytes(kLengths[ordinal % kLengths.size()]);
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    bytes[i] = static_cast<std::byte>(ordinal * 31 + i * 7 + life * 101 + 1);
+  }
+  return bytes;
+}
+
+/// Checks one ring.
+///
+/// Threading: confined.
+template <typename Ends>
+class RingCheck {
+ public:
+  RingCheck(Ends ends, const CheckOptions& options) : ends_(ends), options_(options) {}
+
+  CheckReport run() {
+    const Script prompt = record(Pace::prompt, std::nullopt);
+    const Script slow = record(Pace::slow, std::nullopt);
+    report_.waste = find_waste(*prompt.recorder);
+    // The plain scripts get most states, the others look at interleavings.
+    examine(prompt, options_.states_per_moment_max);
+    if (!over()) examine(slow, options_.states_per_moment_max);
+    const std::size_t prompt_count = prompt.recorder->events().size();
+    const std::size_t event_count = prompt_count + slow.recorder->events().size();
+    const std::uint64_t share = std::max<std::uint64_t>(options_.states_per_moment_max / 32, 16);
+    for (std::size_t at = 0; at < event_count && !over(); ++at) {
+      if (options_.progress &&
+          !options_.progress(static_cast<double>(at + 1) / static_cast<double>(event_count))) {
+        break;
+      }
+      examine(at < prompt_count ? record(Pace::prompt, at) : record(Pace::slow, at - prompt_count),
+              share);
+    }
+    return std::move(report_);
+  }
+
+ private:
+  static constexpr std::size_t kCapacity = 4096;
+  static constexpr std::size_t kFileBytes = kDataOffset + kCapacity;
+  static constexpr std::uint64_t kWarmUpCount = 29;
+  /// Of those, what a slow consumer has left: as much as fits.
+  static constexpr std::uint64_t kLeftCount = 10;
+  static constexpr std::uint64_t kSecondCrashOneIn = 512;
+
+  /// Whether the ring is nearly empty all the time or nearly full.
+  enum class Pace : std::uint8_t { prompt, slow };
+  static std::uint64_t left_count(Pace pace) { return pace == Pace::slow ? kLeftCount : 0; }
+
+  struct Script {
+    std::unique_ptr<Recorder> recorder;
+    std::vector<Promise> promises;
+  };
+
+  [[nodiscard]] bool over() const { return options_.stop_at_first && report_.states_bad != 0; }
+
+  static RingMemory ring_in(std::span<std::byte> file) {
+    RingLayout layout = Ends::kLayout;
+    return open_ring(file, "check a ring", layout).value();
+  }
+
+  /// A ring with a history, so that there is an old lap to be taken for new entries.
+  std::vector<std::byte> warmed_up(Pace pace) {
+    Recorder pages{std::vector<std::byte>(kFileBytes)};  // For its alignment.
+    const std::span<std::byte> file = pages.memory();
+    format_ring(file, file.size(), Ends::kLayout, 0x5eed);
+    PlainMemory memory;
+    const RingMemory ring = ring_in(file);
+    auto producer = ends_.producer(memory, ring);
+    auto consumer = ends_.consumer(memory, ring);
+    HEADRACE_CHECK(producer.attach("warm up").has_value(), "a new ring can be attached");
+    HEADRACE_CHECK(consumer.attach("warm up", true).has_value(), "a new ring can be attached");
+    for (std::uint64_t i = 0; i < kWarmUpCount; ++i) {
+      const std::vector<std::byte> bytes = entry_of(i, 0);
+      const std::span<const std::byte> entry(bytes);
+      static_cast<void>(producer.enqueue_all({&entry, 1}));
+      if (i >= kWarmUpCount - left_count(pace)) continue;
+      Entry lent;
+      static_cast<void>(consumer.next(lent));
+      consumer.acknowledge();
+    }
+    consumer.settle();
+    return {file.begin(), file.end()};
+  }
+
+  /// Runs the script; with `other_at`, the consumer takes a step after that event as well.
+  Script record(Pace pace, std::optional<std::size_t> other_at) {
+    ++report_.runs;
+    Script script;
+    script.recorder = std::make_unique<Recorder>(warmed_up(pace));
+    Recorder& recorder = *script.recorder;
+    const RingMemory ring = ring_in(recorder.memory());
+    Promise now{.begun = kWarmUpCount,
+                .returned = kWarmUpCount,
+                .seen = kWarmUpCount - left_count(pace),
+                .letting_go = kWarmUpCount - left_count(pace),
+                .acknowledged = kWarmUpCount - left_count(pace)};
+    const auto mark = [&] {
+      script.promises.push_back(now);
+      recorder.mark(script.promises.size() - 1);
+    };
+    mark();
+    auto producer = ends_.producer(recorder, ring);
+    auto consumer = ends_.consumer(recorder, ring);
+    recorder.phase("attach consumer");
+    HEADRACE_CHECK(consumer.attach("check", true).has_value(), "the ring can be attached");
+    recorder.phase("attach producer");
+    HEADRACE_CHECK(producer.attach("check").has_value(), "the ring can be attached");
+
+    const auto step = [&](bool acknowledges) {
+      Entry entry;
+      recorder.phase(fmt::format("next after {}", now.seen));
+      if (consumer.next(entry) != Next::entry) return;
+      now.seen = entry.ordinal + 1;
+      mark();
+      if (!acknowledges) return;
+      recorder.phase(fmt::format("acknowledge {}", entry.ordinal));
+      now.letting_go = now.seen;
+      mark();
+      consumer.acknowledge();
+      if (ends_.keeps_acknowledgements()) now.acknowledged = now.letting_go;
+      mark();
+    };
+    if (other_at.has_value()) {
+      recorder.interleave([&, at = *other_at](std::size_t event) {
+        if (event == at) step(true);
+      });
+    }
+    const auto enqueue = [&](std::size_t count) {
+      std::vector<std::vector<std::byte>> bytes;
+      std::vector<std::span<const std::byte>> entries;
+      for (std::size_t i = 0; i < count; ++i) bytes.push_back(entry_of(now.begun + i, 1));
+      for (const std::vector<std::byte>& each : bytes) entries.emplace_back(each);
+      recorder.phase(fmt::format("enqueue {}", now.begun));
+      const std::uint64_t begun = now.begun;
+      now.begun += count;
+      mark();
+      const bool done = producer.enqueue_all(entries) == Enqueue::done;
+      if (done) {
+        now.returned = now.begun;
+      } else {
+        now.begun = begun;
+      }
+      mark();
+      return done;
+    };
+    for (std::size_t done = 0; done < options_.entry_count;) {
+      // A prompt consumer meets two or three at once every third time. A slow one makes room for
+      // one only when there is none.
+      const std::size_t count = pace == Pace::prompt && done % 3 == 1
+                                    ? std::min(options_.entry_count - done, std::size_t{3})
+                                    : std::size_t{1};
+      for (std::size_t tries = 0; !enqueue(count) && tries < kLeftCount; ++tries) step(true);
+      done += count;
+      if (pace == Pace::prompt) step(done % 2 == 0);
+    }
+    while (now.seen < now.returned) {
+      const std::uint64_t before = now.seen;
+      step(true);
+      if (now.seen == before) break;
+    }
+    recorder.interleave({});
+    return script;
+  }
+
+  void examine(const Script& script, std::uint64_t states_max) {
+    const Verify verify = [&](std::span<std::byte> file, std::uint64_t mark) {
+      return judge(file, script.promises[mark]);
+    };
+    add(explore(*script.recorder, verify,
+                {.exhaustive_max = states_max,
+                 .states_per_moment_max = states_max,
+                 .seed = options_.seed + report_.runs,
+                 .stop_at_first = options_.stop_at_first}));
+  }
+
+  void add(const Exploration& exploration) {
+    report_.states_tried += exploration.states_tried;
+    report_.states_bad += exploration.states_bad;
+    report_.moments += exploration.moments;
+    report_.moments_exhaustive += exploration.moments_exhaustive;
+    if (report_.first_bad.empty() && exploration.first_bad.has_value()) {
+      report_.first_bad = exploration.first_bad->report();
+    }
+  }
+
+  /// What is wrong with the ring after a crash; empty if nothing is.
+  std::string judge(std::span<std::byte> file, const Promise& promise) {
+    Promise after = promise;
+    std::string wrong = walk(file, after);
+    if (!wrong.empty()) return wrong;
+    // It goes on: what lies behind the end must stay dead.
+    const std::vector<std::byte> before(file.begin(), file.end());
+    PlainMemory memory;
+    const RingMemory ring = ring_in(file);
+    auto producer = ends_.producer(memory, ring);
+    if (!producer.attach("go on").has_value()) return "the producer cannot attach again";
+    const std::vector<std::byte> bytes = entry_of(after.begun, 2);
+    const std::span<const std::byte> entry(bytes);
+    if (producer.enqueue_all({&entry, 1}) == Enqueue::done) {
+      Promise gone_on = after;
+      gone_on.begun = gone_on.returned = after.begun + 1;
+      wrong = walk(file, gone_on);
+      if (!wrong.empty()) return "after one more entry: " + wrong;
+    }
+    if (++judged_count_ % kSecondCrashOneIn != 0) return "";
+    return crash_again(before, after);
+  }
+
+  /// Goes on from `file` under a recorder of its own, with a crash at any moment of that.
+  std::string crash_again(std::span<const std::byte> file, const Promise& promise) {
+    ++report_.second_crashes;
+    Recorder recorder(file);
+    std::vector<Promise> promises;
+    Promise now = promise;
+    const auto mark = [&] {
+      promises.push_back(now);
+      recorder.mark(promises.size() - 1);
+    };
+    mark();
+    const RingMemory ring = ring_in(recorder.memory());
+    auto producer = ends_.producer(recorder, ring);
+    recorder.phase("attach again");
+    if (!producer.attach("go on").has_value()) return "the producer cannot attach again";
+    for (int i = 0; i < 2; ++i) {
+      const std::vector<std::byte> bytes = entry_of(now.begun, 2);
+      const std::span<const std::byte> entry(bytes);
+      recorder.phase(fmt::format("enqueue {} in the second life", now.begun));
+      ++now.begun;
+      mark();
+      if (producer.enqueue_all({&entry, 1}) != Enqueue::done) break;
+      now.returned = now.begun;
+      mark();
+    }
+    const Exploration again =
+        explore(recorder,
+                [&](std::span<std::byte> later, std::uint64_t at) {
+                  Promise after = promises[at];
+                  return walk(later, after);
+                },
+                {.exhaustive_max = 48, .states_per_moment_max = 48, .seed = options_.seed});
+    report_.states_tried += again.states_tried;
+    if (!again.first_bad.has_value()) return "";
+    return "after a second crash: " + again.first_bad->report();
+  }
+
+  /// Recovers and compares. Afterwards `promise` says what is there, all of it of before.
+  std::string walk(std::span<std::byte> file, Promise& promise) {
+    PlainMemory memory;
+    const RingMemory ring = ring_in(file);
+    auto consumer = ends_.consumer(memory, ring);
+    const Result<Chain> found = consumer.attach("recover", true);
+    if (!found.has_value()) return "recovery refuses the ring: " + found.error().cause;
+    const std::uint64_t first = found->first.ordinal;
+    if (first > promise.letting_go) {
+      return fmt::format("entries {} to {} are gone without an acknowledgement", promise.letting_go,
+                         first - 1);
+    }
+    if (first < promise.acknowledged) {
+      return fmt::format("entry {} comes again, which was acknowledged", first);
+    }
+    std::uint64_t end = first;
+    Entry entry;
+    for (;;) {
+      const Next outcome = consumer.next(entry);
+      if (outcome == Next::empty) break;
+      if (outcome != Next::entry) return fmt::format("entry {} is damaged", end);
+      if (entry.ordinal != end) {
+        return fmt::format("entry {} comes where {} has to", entry.ordinal, end);
+      }
+      if (end >= promise.begun) return fmt::format("entry {} was never enqueued", end);
+      const unsigned life = end < kWarmUpCount ? 0U : (end >= promise.second_life ? 2U : 1U);
+      if (!std::ranges::equal(entry.bytes, entry_of(end, life))) {
+        return fmt::format("entry {} is torn or another's", end);
+      }
+      ++end;
+    }
+    if (end < promise.returned) {
+      return fmt::format("entries {} to {} are lost, whose enqueue had returned", end,
+                         promise.returned - 1);
+    }
+    if (end < promise.seen) {
+      return fmt::format("entries {} to {} are lost, which the consumer had seen", end,
+                         promise.seen - 1);
+    }
+    promise.begun = promise.returned = end;
+    promise.seen = std::min(promise.seen, end);
+    promise.letting_go = std::max(promise.letting_go, first);
+    promise.acknowledged = ends_.keeps_acknowledgements() ? first : promise.acknowledged;
+    promise.second_life = std::min(promise.second_life, end);
+    return "";
+  }
+
+  Ends ends_;
+  CheckOptions options_;
+  std::uint64_t judged_count_ = 0;
+  CheckReport report_;
+};
+
+}  // namespace headrace::pmem::detail

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ring_layout.hpp"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cstring>
+
+#include "chain.hpp"
+
+namespace headrace::pmem::detail {
+
+std::uint64_t checksum_of(const Superblock& superblock) {
+  Superblock copy = superblock;
+  copy.checksum = 0;
+  Digest digest;
+  digest_lines(std::as_bytes(std::span(&copy, 1)), digest);
+  return digest.value(kMagic);
+}
+
+void format_ring(std::span<std::byte> head, std::uint64_t file_bytes, RingLayout layout,
+                 std::uint64_t ring_id) {
+  const DurableWords durable;
+  const ConsumerWords consumer;
+  Superblock superblock;
+  superblock.file_bytes = file_bytes;
+  superblock.capacity_bytes = file_bytes - kDataOffset;
+  superblock.layout = static_cast<std::uint32_t>(layout);
+  superblock.block_bytes = kBlockBytes;
+  superblock.ring_id = ring_id;
+  superblock.checksum = checksum_of(superblock);
+  std::memcpy(head.data() + offsetof(Head, durable), &durable, sizeof(durable));
+  std::memcpy(head.data() + offsetof(Head, consumer), &consumer, sizeof(consumer));
+  std::memcpy(head.data(), &superblock, sizeof(superblock));
+}
+
+Result<RingMemory> open_ring(std::span<std::byte> file, const std::string& tried,
+                             RingLayout& layout) {
+  if (file.size() < kDataOffset + kCapacityMin) {
+    return fail(Code::corrupt_data, tried,
+                fmt::format("it has {} bytes, and no ring is that small", file.size()),
+                "name a file made by 'headrace pmem ring make' or pmem::make_ring");
+  }
+  Superblock superblock;
+  std::memcpy(&superblock, file.data(), sizeof(superblock));
+  if (superblock.magic == __builtin_bswap64(kMagic) ||
+      (superblock.magic == kMagic && superblock.byte_order != kByteOrder)) {
+    return fail(Code::version_mismatch, tried, "it was made on a machine of the other byte order",
+                "use it there");
+  }
+  if (superblock.magic != kMagic) {
+    return fail(Code::corrupt_data, tried, "it is not a ring: its first bytes are another's",
+                "name a file made by 'headrace pmem ring make' or pmem::make_ring");
+  }
+  if (superblock.version != kVersion) {
+    return fail(
+        Code::version_mismatch, tried,
+        fmt::format("it is of version {}, and this is version {}", superblock.version, kVersion),
+        "use the version of Headrace that made it");
+  }
+  if (superblock.checksum != checksum_of(superblock)) {
+    return damaged(tried, "its superblock is damaged: the checksum does not agree");
+  }
+  if (superblock.file_bytes != file.size()) {
+    return damaged(tried, fmt::format("it has {} bytes and was made with {}", file.size(),
+                                      superblock.file_bytes));
+  }
+  const bool known = superblock.layout == static_cast<std::uint32_t>(RingLayout::positions) ||
+                     superblock.layout == static_cast<std::uint32_t>(RingLayout::checksums);
+  if (!known || superblock.block_bytes != kBlockBytes ||
+      superblock.capacity_bytes != superblock.file_bytes - kDataOffset ||
+      superblock.capacity_bytes % kBlockBytes != 0 || superblock.capacity_bytes > kCapacityMax) {
+    return damaged(
+        tried, fmt::format("its geometry is none: layout {}, blocks of {}, {} bytes",
+                           superblock.layout, superblock.block_bytes, superblock.capacity_bytes));
+  }
+  layout = static_cast<RingLayout>(superblock.layout);
+  return RingMemory{.head = reinterpret_cast<Head*>(file.data()),
+                    .data = file.data() + kDataOffset,
+                    .capacity_bytes = superblock.capacity_bytes,
+                    .ring_id = superblock.ring_id};
+}
+
+}  // namespace headrace::pmem::detail

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where everything of a ring lies in its file. All numbers are little-endian words.
+//
+//   offset  0     Superblock: written once, before the file has its name; never changed.
+//           256   generation: how often a producer attached (durable).
+//           512   read and written: the positions (durable; which of them is, the protocol says).
+//           768   words of the producer, for the consumer alone: they mean nothing after a crash.
+//           1024  words of the consumer, for the producer alone: the same.
+//           4096  data: `capacity_bytes`, a whole number of blocks.
+//
+// Each group of words has a block of its own, so that the two ends never share a line and a write
+// back never takes another's words along.
+//
+// A position counts bytes since the ring was made; the place of position p is p % capacity. Entries
+// are contiguous: where one does not fit before the end of the data, a skip fills the rest.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "headrace/base/result.hpp"
+#include "headrace/pmem/medium.hpp"
+#include "headrace/pmem/ring.hpp"
+
+namespace headrace::pmem::detail {
+
+inline constexpr std::uint64_t kMagic = 0x474e495248525048U;  // "HPRHRING"
+inline constexpr std::uint32_t kVersion = 1;
+inline constexpr std::uint32_t kByteOrder = 0x01020304U;
+inline constexpr std::size_t kDataOffset = 4096;
+inline constexpr std::uint64_t kCapacityMin = 4096;
+inline constexpr std::uint64_t kCapacityMax = std::uint64_t{1} << 46U;
+
+struct Superblock {
+  std::uint64_t magic = kMagic;
+  std::uint32_t byte_order = kByteOrder;
+  std::uint32_t version = kVersion;
+  std::uint64_t file_bytes = 0;
+  std::uint64_t capacity_bytes = 0;
+  std::uint32_t layout = 0;  ///< RingLayout.
+  std::uint32_t block_bytes = 0;
+  std::uint64_t ring_id = 0;  ///< Random: an entry of another ring is none of this one.
+  std::uint64_t reserved[9] = {};
+  std::uint64_t checksum = 0;  ///< Of the lines above, with this word zero.
+};
+static_assert(sizeof(Superblock) == 2 * kLineBytes);
+
+struct DurableWords {
+  alignas(kBlockBytes) std::uint64_t generation = 0;
+  /// Where recovery begins, and, for the rings that keep it durable, where it ends.
+  alignas(kBlockBytes) std::uint64_t read = kNothingRead;
+  std::uint64_t written = 0;
+
+  /// `read` is the position of the last entry that was acknowledged, which stays where it is, so
+  /// that recovery knows its number; or, with this bit, that nothing was acknowledged and the first
+  /// entry is at the position that the other bits give.
+  static constexpr std::uint64_t kNothingRead = 1;
+};
+
+struct ProducerWords {
+  alignas(kBlockBytes) std::uint64_t written = 0;  ///< End of what the consumer may read.
+  std::uint64_t process_id = 0;                    ///< For messages.
+};
+
+struct ConsumerWords {
+  /// The value of `read` that is durable for certain: the producer may use what is before it.
+  alignas(kBlockBytes) std::uint64_t read_durable = DurableWords::kNothingRead;
+  std::uint64_t process_id = 0;
+};
+
+struct Head {
+  Superblock superblock;
+  DurableWords durable;
+  ProducerWords producer;
+  ConsumerWords consumer;
+};
+static_assert(offsetof(Head, durable) == 256 && offsetof(DurableWords, read) == 256);
+static_assert(offsetof(Head, producer) == 768 && offsetof(Head, consumer) == 1024);
+static_assert(sizeof(Head) <= kDataOffset);
+
+[[nodiscard]] std::uint64_t checksum_of(const Superblock& superblock);
+
+/// A ring in memory: its head, its data and what never changes.
+///
+/// Threading: immutable; what it points to has rules of its own.
+struct RingMemory {
+  Head* head = nullptr;
+  std::byte* data = nullptr;
+  std::uint64_t capacity_bytes = 0;
+  std::uint64_t ring_id = 0;
+
+  [[nodiscard]] std::byte* at(std::uint64_t position) const {
+    return data + position % capacity_bytes;
+  }
+  /// Bytes from the place of `position` to the end of the data.
+  [[nodiscard]] std::uint64_t before_end(std::uint64_t position) const {
+    return capacity_bytes - position % capacity_bytes;
+  }
+};
+
+/// A ring may hold records (entries with what is around them) of an eighth of its capacity: one
+/// that is kept for its number, a quarter whose acknowledgement is not durable yet, one to come,
+/// and what two of them may skip at the end of the data always leave room.
+[[nodiscard]] constexpr std::uint64_t record_bytes_max(std::uint64_t capacity_bytes) {
+  return capacity_bytes / 8;
+}
+
+/// Writes the head of an empty ring of `file_bytes` into `head`, kDataOffset zeros.
+void format_ring(std::span<std::byte> head, std::uint64_t file_bytes, RingLayout layout,
+                 std::uint64_t ring_id);
+
+/// Checks the superblock and finds the ring.
+///
+/// Fails: corrupt_data, version_mismatch; `file` is read and never written.
+[[nodiscard]] Result<RingMemory> open_ring(std::span<std::byte> file, const std::string& tried,
+                                           RingLayout& layout);
+
+}  // namespace headrace::pmem::detail

@@ -1,0 +1,491 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rings in files: what they keep, who may attach, and what becomes of bad input.
+#include "headrace/pmem/ring.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "headrace/base/random.hpp"
+#include "support/seed.hpp"
+
+namespace headrace::pmem {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::size_t kHeadBytes = 4096;
+
+std::vector<std::byte> bytes_of(std::uint64_t ordinal, std::size_t byte_count) {
+  std::vector<std::byte> bytes(byte_count);
+  for (std::size_t i = 0; i < byte_count; ++i) {
+    bytes[i] = static_cast<std::byte>(ordinal * 131 + i * 7 + 1);
+  }
+  return bytes;
+}
+
+/// A folder of its own for each test.
+class RingFile : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern =
+        (std::filesystem::temp_directory_path() / "headrace-ring-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+    path_ = folder_ + "/ring";
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  void make(Bytes capacity = kib(64), RingLayout layout = RingLayout::checksums) {
+    const Result<void> made = make_ring(path_, {.capacity = capacity, .layout = layout});
+    ASSERT_TRUE(made.has_value()) << made.error().message();
+  }
+  [[nodiscard]] std::string contents() const {
+    std::ifstream file(path_, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  void overwrite(std::size_t offset, std::string_view text) const {
+    std::fstream file(path_, std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(static_cast<std::streamoff>(offset));
+    file.write(text.data(), static_cast<std::streamsize>(text.size()));
+  }
+  /// That neither end attaches, and that the file stays what it is.
+  void expect_refused(Code code, const std::string& cause) const {
+    const std::string before = contents();
+    const Result<Producer> producer = Producer::attach(path_);
+    const Result<Consumer> consumer = Consumer::attach(path_);
+    const Result<RingState> state = inspect_ring(path_);
+    ASSERT_FALSE(producer.has_value());
+    ASSERT_FALSE(consumer.has_value());
+    ASSERT_FALSE(state.has_value());
+    EXPECT_EQ(producer.error().code, code) << producer.error().message();
+    EXPECT_THAT(producer.error().message(), HasSubstr(cause));
+    EXPECT_THAT(consumer.error().message(), HasSubstr(cause));
+    EXPECT_THAT(state.error().message(), HasSubstr(cause));
+    EXPECT_EQ(contents(), before);
+  }
+
+  std::string folder_;
+  std::string path_;
+};
+
+/// On ordinary memory, as if it were persistent: an msync for each entry would only take time.
+AttachOptions quick(RingVariant variant = RingVariant::optimised) {
+  AttachOptions options;
+  options.variant = variant;
+  options.map.granularity = flush_instructions().empty() ? Granularity::byte : Granularity::line;
+  return options;
+}
+
+class EachVariant : public RingFile, public ::testing::WithParamInterface<RingVariant> {};
+INSTANTIATE_TEST_SUITE_P(All, EachVariant,
+                         ::testing::Values(RingVariant::naive, RingVariant::clflushopt,
+                                           RingVariant::clwb, RingVariant::optimised),
+                         [](const auto& tested) { return std::string(name(tested.param)); });
+
+TEST_P(EachVariant, KeepsEntriesInOrderOverManyLapsAndAttachments) {
+  make(kib(16), layout_of(GetParam()));
+  Random random(test::seed());
+  std::deque<std::pair<std::uint64_t, std::vector<std::byte>>> there;
+  std::uint64_t ordinal = 0;
+  for (int life = 0; life < 40; ++life) {
+    Result<Producer> producer = Producer::attach(path_, quick(GetParam()));
+    if (!producer.has_value() && producer.error().code == Code::unsupported) GTEST_SKIP();
+    ASSERT_TRUE(producer.has_value()) << producer.error().message();
+    Result<Consumer> consumer = Consumer::attach(path_, quick(GetParam()));
+    ASSERT_TRUE(consumer.has_value()) << consumer.error().message();
+    EXPECT_EQ(producer->next_ordinal(), ordinal);
+    EXPECT_EQ(producer->recovered().entry_count, there.size());
+    EXPECT_EQ(producer->recovered().generation, static_cast<std::uint64_t>(life) + 1);
+    std::size_t lent_count = 0;
+    for (int step = 0; step < 60; ++step) {
+      if (random.chance(1, 2)) {
+        const std::vector<std::byte> bytes =
+            bytes_of(ordinal, random.below(producer->entry_bytes_max() + 1));
+        const Enqueue outcome = producer->enqueue(bytes);
+        if (outcome == Enqueue::full) continue;
+        ASSERT_EQ(outcome, Enqueue::done);
+        there.emplace_back(ordinal++, bytes);
+        continue;
+      }
+      Entry entry;
+      const Next outcome = consumer->next(entry);
+      if (lent_count == there.size()) {
+        ASSERT_EQ(outcome, Next::empty);
+      } else {
+        ASSERT_EQ(outcome, Next::entry);
+        EXPECT_EQ(entry.ordinal, there[lent_count].first);
+        EXPECT_TRUE(std::ranges::equal(entry.bytes, there[lent_count].second));
+        ++lent_count;
+      }
+      if (random.chance(1, 3)) {
+        consumer->acknowledge();
+        there.erase(there.begin(), there.begin() + static_cast<std::ptrdiff_t>(lent_count));
+        lent_count = 0;
+      }
+    }
+  }
+  const Result<RingState> state = inspect_ring(path_);
+  ASSERT_TRUE(state.has_value()) << state.error().message();
+  EXPECT_EQ(state->entry_count, there.size());
+  EXPECT_FALSE(state->has_producer);
+}
+
+TEST_P(EachVariant, TakesEveryLengthUpToTheLimitAndNoMore) {
+  make(kib(4), layout_of(GetParam()));
+  Result<Producer> producer = Producer::attach(path_, quick(GetParam()));
+  if (!producer.has_value() && producer.error().code == Code::unsupported) GTEST_SKIP();
+  Result<Consumer> consumer = Consumer::attach(path_, quick(GetParam()));
+  ASSERT_TRUE(producer.has_value() && consumer.has_value());
+  for (std::size_t byte_count = 0; byte_count <= producer->entry_bytes_max(); ++byte_count) {
+    const std::vector<std::byte> bytes = bytes_of(byte_count, byte_count);
+    ASSERT_EQ(producer->enqueue(bytes), Enqueue::done) << byte_count;
+    Entry entry;
+    ASSERT_EQ(consumer->next(entry), Next::entry);
+    ASSERT_TRUE(std::ranges::equal(entry.bytes, bytes)) << byte_count;
+    consumer->acknowledge();
+  }
+  EXPECT_EQ(producer->enqueue(bytes_of(0, producer->entry_bytes_max() + 1)), Enqueue::too_large);
+}
+
+TEST_P(EachVariant, ABatchIsThereAsAWholeAndAFullRingTakesNothing) {
+  make(kib(16), layout_of(GetParam()));
+  Result<Producer> producer = Producer::attach(path_, quick(GetParam()));
+  if (!producer.has_value() && producer.error().code == Code::unsupported) GTEST_SKIP();
+  ASSERT_TRUE(producer.has_value());
+  const std::vector<std::byte> bytes = bytes_of(1, 400);
+  const std::vector<std::span<const std::byte>> batch(4, bytes);
+  std::uint64_t count = 0;
+  while (producer->enqueue_all(batch) == Enqueue::done) count += 4;
+  EXPECT_EQ(producer->enqueue_all(batch), Enqueue::full);
+  EXPECT_GE(count, 24U);
+  EXPECT_EQ(producer->next_ordinal(), count);
+  const std::vector<std::span<const std::byte>> too_many(100, bytes);
+  EXPECT_EQ(producer->enqueue_all(too_many), Enqueue::too_large);
+  EXPECT_EQ(inspect_ring(path_)->entry_count, count);
+}
+
+TEST_F(RingFile, WhatWasLentAndNotAcknowledgedComesAgain) {
+  make();
+  {
+    Result<Producer> producer = Producer::attach(path_, quick());
+    ASSERT_TRUE(producer.has_value());
+    for (std::uint64_t i = 0; i < 3; ++i) {
+      ASSERT_EQ(producer->enqueue(bytes_of(i, 10)), Enqueue::done);
+    }
+    Result<Consumer> consumer = Consumer::attach(path_, quick());
+    Entry entry;
+    ASSERT_EQ(consumer->next(entry), Next::entry);
+    consumer->acknowledge();
+    ASSERT_EQ(consumer->next(entry), Next::entry);
+  }
+  Result<Consumer> consumer = Consumer::attach(path_, quick());
+  EXPECT_EQ(consumer->recovered().entry_count, 2U);
+  Entry entry;
+  ASSERT_EQ(consumer->next(entry), Next::entry);
+  EXPECT_EQ(entry.ordinal, 1U);
+}
+
+TEST_F(RingFile, AnOrdinaryFileWorksAndSaysThatItIsNotPersistentMemory) {
+  make();
+  Result<Producer> producer = Producer::attach(path_);
+  ASSERT_TRUE(producer.has_value()) << producer.error().message();
+  EXPECT_EQ(producer->enqueue(bytes_of(0, 100)), Enqueue::done);
+  EXPECT_FALSE(producer->is_persistent_memory());
+  EXPECT_THAT(producer->note(), HasSubstr("NOT persistent memory"));
+}
+
+TEST_F(RingFile, EachRoleIsTakenOnce) {
+  make();
+  const Result<Producer> producer = Producer::attach(path_, quick());
+  ASSERT_TRUE(producer.has_value());
+  const Result<Producer> other = Producer::attach(path_, quick());
+  ASSERT_FALSE(other.has_value());
+  EXPECT_EQ(other.error().code, Code::capacity_exceeded);
+  EXPECT_THAT(other.error().message(), HasSubstr("process " + std::to_string(::getpid())));
+  const Result<Consumer> consumer = Consumer::attach(path_, quick());
+  ASSERT_TRUE(consumer.has_value());
+  EXPECT_FALSE(Consumer::attach(path_, quick()).has_value());
+  EXPECT_TRUE(inspect_ring(path_)->has_producer);
+}
+
+TEST_F(RingFile, NothingIsMadeWhereSomethingIs) {
+  std::ofstream(path_) << "precious";
+  const Result<void> made = make_ring(path_);
+  ASSERT_FALSE(made.has_value());
+  EXPECT_EQ(made.error().code, Code::invalid_argument);
+  EXPECT_EQ(contents(), "precious");
+  EXPECT_EQ(make_ring(folder_ + "/none/ring").error().code, Code::not_found);
+  EXPECT_EQ(make_ring(folder_ + "/small", {.capacity = Bytes(100)}).error().code,
+            Code::invalid_argument);
+}
+
+TEST_F(RingFile, AFullDiskIsToldAndLeavesNothingBehind) {
+  // A limit on the size of files stands for the disk.
+  struct rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  const struct rlimit small{.rlim_cur = 1U << 20U, .rlim_max = before.rlim_max};
+  ::signal(SIGXFSZ, SIG_IGN);
+  ::setrlimit(RLIMIT_FSIZE, &small);
+  const Result<void> made = make_ring(path_, {.capacity = mib(8)});
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  ASSERT_FALSE(made.has_value());
+  EXPECT_EQ(made.error().code, Code::capacity_exceeded) << made.error().message();
+  EXPECT_TRUE(std::filesystem::is_empty(folder_));
+}
+
+TEST_F(RingFile, FilesThatAreNoRingsAreRefusedAndStayAsTheyAre) {
+  expect_refused(Code::not_found, "no such file");
+  std::ofstream(path_) << "short";
+  expect_refused(Code::corrupt_data, "5 bytes");
+  std::filesystem::resize_file(path_, 0);
+  expect_refused(Code::corrupt_data, "0 bytes");
+  std::filesystem::resize_file(path_, 65537);
+  expect_refused(Code::corrupt_data, "no whole number of blocks");
+  std::filesystem::resize_file(path_, 65536);
+  expect_refused(Code::corrupt_data, "not a ring");
+}
+
+TEST_F(RingFile, AFolderAndAPipeAreRefused) {
+  EXPECT_EQ(Producer::attach(folder_).error().code, Code::invalid_argument);
+  ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+  EXPECT_EQ(Producer::attach(path_).error().code, Code::invalid_argument);
+}
+
+TEST_F(RingFile, OtherByteOrdersVersionsAndDamagedHeadsAreRefused) {
+  make();
+  const std::string sound = contents();
+  overwrite(0, std::string(sound.rend() - 8, sound.rend()));
+  expect_refused(Code::version_mismatch, "other byte order");
+  overwrite(0, sound.substr(0, 8));
+  overwrite(12, std::string_view("\x02\0\0\0", 4));
+  expect_refused(Code::version_mismatch, "version 2");
+  overwrite(12, sound.substr(12, 4));
+  overwrite(40, "x");
+  expect_refused(Code::corrupt_data, "superblock is damaged");
+  overwrite(40, sound.substr(40, 1));
+  ASSERT_EQ(contents(), sound);
+  std::filesystem::resize_file(path_, sound.size() - 4096);
+  expect_refused(Code::corrupt_data, "was made with");
+}
+
+TEST_F(RingFile, ADamagedEntryIsToldAndNotSkipped) {
+  make();
+  {
+    Result<Producer> producer = Producer::attach(path_, quick());
+    for (std::uint64_t i = 0; i < 4; ++i) {
+      ASSERT_EQ(producer->enqueue(bytes_of(i, 600)), Enqueue::done);
+    }
+  }
+  // Of the second one, which takes three blocks as the others.
+  overwrite(kHeadBytes + 768 + 300, "damage");
+  expect_refused(Code::corrupt_data, "entry 1");
+}
+
+TEST_F(RingFile, AnEntryThatIsDamagedWhileAttachedIsTold) {
+  make();
+  Result<Producer> producer = Producer::attach(path_, quick());
+  Result<Consumer> consumer = Consumer::attach(path_, quick());
+  ASSERT_EQ(producer->enqueue(bytes_of(0, 600)), Enqueue::done);
+  overwrite(kHeadBytes + 300, "damage");
+  Entry entry;
+  EXPECT_EQ(consumer->next(entry), Next::damaged);
+}
+
+TEST_F(RingFile, AFileThatMayOnlyBeReadCanBeLookedAt) {
+  make();
+  std::filesystem::permissions(path_, std::filesystem::perms::owner_read);
+  if (::access(path_.c_str(), W_OK) == 0) {
+    GTEST_SKIP() << "this user may write everything";
+  }
+  EXPECT_EQ(Producer::attach(path_).error().code, Code::permission_denied);
+  EXPECT_TRUE(inspect_ring(path_).has_value());
+}
+
+TEST_F(RingFile, AFileThatIsTruncatedWhileMappedIsToldAndEndsNothing) {
+  make(mib(1));
+  Result<Producer> producer = Producer::attach(path_, quick());
+  Result<Consumer> consumer = Consumer::attach(path_, quick());
+  ASSERT_EQ(producer->enqueue(bytes_of(0, 100)), Enqueue::done);
+  std::filesystem::resize_file(path_, 0);
+  EXPECT_EQ(producer->enqueue(bytes_of(1, 100)), Enqueue::lost);
+  EXPECT_EQ(producer->enqueue(bytes_of(2, 100)), Enqueue::lost);
+  Entry entry;
+  EXPECT_EQ(consumer->next(entry), Next::lost);
+}
+
+TEST_F(RingFile, AVariantOfAnotherLayoutIsRefused) {
+  make(kib(64), RingLayout::positions);
+  const Result<Producer> producer = Producer::attach(path_, quick(RingVariant::optimised));
+  ASSERT_FALSE(producer.has_value());
+  EXPECT_EQ(producer.error().code, Code::invalid_argument);
+  EXPECT_TRUE(Producer::attach(path_, {.map = quick().map}).has_value());
+}
+
+/// Runs `work` in a child that is killed by SIGKILL when it has written `byte_count` bytes to a
+/// pipe.
+template <typename Work>
+std::string run_until_killed(std::size_t byte_count, const Work& work) {
+  std::array<int, 2> ends{};
+  EXPECT_EQ(::pipe(ends.data()), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);
+    work(ends[1]);
+    ::_exit(0);
+  }
+  ::close(ends[1]);
+  std::string got;
+  std::array<char, 4096> chunk{};
+  bool killed = false;
+  for (;;) {
+    const ssize_t count = ::read(ends[0], chunk.data(), chunk.size());
+    if (count <= 0) break;
+    got.append(chunk.data(), static_cast<std::size_t>(count));
+    if (!killed && got.size() >= byte_count) {
+      ::kill(child, SIGKILL);
+      killed = true;
+    }
+  }
+  ::close(ends[0]);
+  ::waitpid(child, nullptr, 0);
+  return got;
+}
+
+TEST_P(EachVariant, LosesAndDoublesNothingWhenProducersAndConsumersAreKilled) {
+  make(kib(64), layout_of(GetParam()));
+  Random random(test::seed());
+  const AttachOptions options = quick(GetParam());
+  {
+    const Result<Producer> probe = Producer::attach(path_, options);
+    if (!probe.has_value() && probe.error().code == Code::unsupported) GTEST_SKIP();
+  }
+  std::uint64_t acknowledged = 0;  // What the children said they had done.
+  std::uint64_t enqueued = 0;
+  for (int round = 0; round < 8; ++round) {
+    const std::string told = run_until_killed(1 + random.below(100), [&](int out) {
+      Result<Producer> producer = Producer::attach(path_, options);
+      if (!producer.has_value()) ::_exit(1);
+      for (;;) {
+        const std::uint64_t ordinal = producer->next_ordinal();
+        const Enqueue outcome = producer->enqueue(bytes_of(ordinal, ordinal % 2000));
+        if (outcome != Enqueue::done) ::_exit(0);
+        if (::write(out, "e", 1) != 1) ::_exit(1);
+      }
+    });
+    enqueued += told.size();
+    Result<RingState> state = inspect_ring(path_);
+    ASSERT_TRUE(state.has_value()) << state.error().message();
+    const std::uint64_t end = state->first_ordinal + state->entry_count;
+    EXPECT_GE(end, enqueued);
+    EXPECT_LE(end, enqueued + 1);  // One whose enqueue had not returned, or had not been told.
+    enqueued = end;
+
+    const std::string taken = run_until_killed(1 + random.below(100), [&](int out) {
+      Result<Consumer> consumer = Consumer::attach(path_, options);
+      if (!consumer.has_value()) ::_exit(1);
+      Entry entry;
+      while (consumer->next(entry) == Next::entry) {
+        if (!std::ranges::equal(entry.bytes, bytes_of(entry.ordinal, entry.ordinal % 2000))) {
+          ::_exit(1);
+        }
+        consumer->acknowledge();
+        if (::write(out, "a", 1) != 1) ::_exit(1);
+      }
+    });
+    acknowledged += taken.size();
+    state = inspect_ring(path_);
+    ASSERT_TRUE(state.has_value()) << state.error().message();
+    EXPECT_GE(state->first_ordinal, acknowledged);
+    EXPECT_LE(state->first_ordinal, acknowledged + 1);
+    acknowledged = state->first_ordinal;
+    EXPECT_FALSE(state->has_producer || state->has_consumer);
+  }
+  EXPECT_GT(acknowledged, 0U);
+}
+
+TEST_F(RingFile, TwoProcessesPassEntriesOnWhileBothAreAtWork) {
+  make(kib(64));
+  constexpr std::uint64_t kCount = 20'000;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);
+    Result<Producer> producer = Producer::attach(path_, quick());
+    if (!producer.has_value()) ::_exit(1);
+    while (producer->next_ordinal() < kCount) {
+      const std::uint64_t ordinal = producer->next_ordinal();
+      if (producer->enqueue(bytes_of(ordinal, ordinal % 700)) == Enqueue::full) {
+        std::this_thread::yield();
+      }
+    }
+    ::_exit(0);
+  }
+  AttachOptions options = quick();
+  options.acknowledgement = Acknowledgement::lazy;
+  Result<Consumer> consumer = Consumer::attach(path_, options);
+  ASSERT_TRUE(consumer.has_value()) << consumer.error().message();
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  for (std::uint64_t expected = 0; expected < kCount;) {
+    Entry entry;
+    const Next outcome = consumer->next(entry);
+    if (outcome == Next::empty) {
+      ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+      std::this_thread::yield();
+      continue;
+    }
+    ASSERT_EQ(outcome, Next::entry);
+    ASSERT_EQ(entry.ordinal, expected);
+    ASSERT_TRUE(std::ranges::equal(entry.bytes, bytes_of(expected, expected % 700)));
+    consumer->acknowledge();
+    ++expected;
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+TEST(VolatileRing, PassesEntriesBetweenThreads) {
+  Result<VolatileRing> ring = make_volatile_ring(kib(64));
+  ASSERT_TRUE(ring.has_value()) << ring.error().message();
+  constexpr std::uint64_t kCount = 50'000;
+  std::thread thread([producer = std::move(ring->producer)]() mutable {
+    while (producer.next_ordinal() < kCount) {
+      const std::uint64_t ordinal = producer.next_ordinal();
+      if (producer.enqueue(bytes_of(ordinal, ordinal % 100)) == Enqueue::full) {
+        std::this_thread::yield();
+      }
+    }
+  });
+  for (std::uint64_t expected = 0; expected < kCount;) {
+    Entry entry;
+    if (ring->consumer.next(entry) != Next::entry) {
+      std::this_thread::yield();
+      continue;
+    }
+    ASSERT_EQ(entry.ordinal, expected);
+    ASSERT_TRUE(std::ranges::equal(entry.bytes, bytes_of(expected, expected % 100)));
+    ring->consumer.acknowledge();
+    ++expected;
+  }
+  thread.join();
+  EXPECT_THAT(ring->consumer.note(), HasSubstr("nothing is durable"));
+  EXPECT_EQ(make_volatile_ring(Bytes(10)).error().code, Code::invalid_argument);
+}
+
+}  // namespace
+}  // namespace headrace::pmem
