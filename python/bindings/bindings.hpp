@@ -173,6 +173,7 @@ void bind_errors();
 void bind_machine(nb::module_& module);
 void bind_engine(nb::module_& module);
 void bind_cache(nb::module_& module);
+void bind_pmem(nb::module_& module);
 void bind_query(nb::module_& module);
 
 }  // namespace headrace::python

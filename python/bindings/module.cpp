@@ -14,6 +14,7 @@ NB_MODULE(_core, module) {
   bind_copy(module);
   bind_engine(module);
   bind_cache(module);
+  bind_pmem(module);
   bind_query(module);
 
   module.def(

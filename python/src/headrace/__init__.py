@@ -18,6 +18,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from headrace import pmem
     from headrace.cache import Cache, CacheEvent, CacheStatistics, Change, Entry
     from headrace.engine import (
         Completion,
@@ -79,6 +80,7 @@ __all__ = [
     "UnsupportedError",
     "VersionMismatchError",
     "__version__",
+    "pmem",
     "record",
     "replay",
     "topo",
@@ -107,6 +109,8 @@ def __getattr__(name: str) -> "Any":  # noqa: ANN401 - Whatever the module has u
         from importlib.metadata import version  # noqa: PLC0415
 
         value: object = version("headrace")
+    elif name == "pmem":
+        value = importlib.import_module("headrace.pmem")
     elif name in __all__:
         value = getattr(importlib.import_module(_MODULE_OF.get(name, "headrace.errors")), name)
     else:

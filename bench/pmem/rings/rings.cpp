@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+// Question: what does it cost to have an entry durable in each of the rings, and in the same ring
+// on libpmem2's primitives?
+//
+//   headrace-bench-pmem DIRECTORY ROUNDS CAPACITY_MIB [ENTRY_BYTES...]
+//
+// Method. Each ring has a file of its own in DIRECTORY, all of whose pages are present. A round
+// runs every ring once for each length, in an order drawn anew: it enqueues as many entries as fit
+// half the ring, then dequeues (with a copy to DRAM) and acknowledges them. Each half is divided by
+// the entries; what is timed is the processor time of the thread, so that what others do on this
+// core is not counted, though what they do to the memory is. Both ends are in one thread: a ring's
+// cost is measured and not the traffic between two cores.
+//
+// DIRECTORY is on ordinary memory (/dev/shm) unless it is on persistent memory: lines are flushed
+// to DRAM then, durability is pretended, and the document says so ("persistent"). Prints one JSON
+// document: nanoseconds per entry, one value per round.
+#include <fmt/format.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "headrace/base/random.hpp"
+#include "headrace/pmem/ring.hpp"
+#include "libpmem_ring.hpp"
+#include "mapping_state.hpp"
+
+namespace headrace::bench {
+namespace {
+
+using pmem::Acknowledgement;
+using pmem::RingVariant;
+
+[[noreturn]] void die(const std::string& message) {
+  fmt::print(stderr, "{}\n", message);
+  std::exit(1);
+}
+
+template <typename T>
+T value_of(Result<T> result) {
+  if (!result.has_value()) die(result.error().message());
+  if constexpr (!std::is_void_v<T>) {
+    return std::move(*result);
+  }
+}
+
+double thread_ns() {
+  struct timespec now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
+}
+
+/// One ring for entries of one length.
+struct Subject {
+  std::string name;
+  std::size_t batch = 1;  ///< Entries for each call of `enqueue`.
+  std::function<bool()> enqueue;
+  std::function<bool()> dequeue;
+  std::vector<double> enqueue_ns = {};
+  std::vector<double> dequeue_ns = {};
+};
+
+struct Arena {
+  std::string directory;
+  std::uint64_t capacity_bytes = 0;
+  std::vector<std::byte> source;
+  std::vector<std::byte> target;
+  bool persistent = false;
+  std::string note;
+  std::vector<std::string> files = {};
+
+  std::string make_file(RingVariant variant) {
+    const std::string path =
+        fmt::format("{}/headrace-bench-pmem-{}-{}", directory, ::getpid(), files.size());
+    value_of(pmem::make_ring(
+        path, {.capacity = Bytes(capacity_bytes), .layout = pmem::layout_of(variant)}));
+    files.push_back(path);
+    return path;
+  }
+  ~Arena() {
+    for (const std::string& path : files) ::unlink(path.c_str());
+  }
+};
+
+void add_ours(Arena& arena, std::vector<Subject>& subjects, const std::string& name,
+              RingVariant variant, Acknowledgement acknowledgement, std::size_t entry_bytes,
+              std::size_t batch = 1) {
+  const std::string path = arena.make_file(variant);
+  pmem::AttachOptions options{.variant = variant, .acknowledgement = acknowledgement, .map = {}};
+  options.map.granularity = pmem::Granularity::line;
+  options.map.prefault = true;
+  auto producer = std::make_shared<pmem::Producer>(value_of(pmem::Producer::attach(path, options)));
+  auto consumer = std::make_shared<pmem::Consumer>(value_of(pmem::Consumer::attach(path, options)));
+  arena.persistent = producer->is_persistent_memory();
+  arena.note = producer->note();
+  const std::span<const std::byte> entry(arena.source.data(), entry_bytes);
+  subjects.push_back({.name = name,
+                      .batch = batch,
+                      .enqueue =
+                          [producer, entries = std::vector(batch, entry)] {
+                            return producer->enqueue_all(entries) == pmem::Enqueue::done;
+                          },
+                      .dequeue =
+                          [consumer, &arena] {
+                            pmem::Entry lent;
+                            if (consumer->next(lent) != pmem::Next::entry) return false;
+                            std::memcpy(arena.target.data(), lent.bytes.data(), lent.bytes.size());
+                            consumer->acknowledge();
+                            return true;
+                          }});
+}
+
+/// A file mapped by libpmem2, with its functions.
+struct Pmem2File {
+  std::shared_ptr<pmem2_map> map;
+  Pmem2Memory memory;
+  std::span<std::byte> bytes;
+};
+
+Pmem2File map_by_libpmem2(const std::string& path) {
+  const platform::SharedFile file = value_of(platform::SharedFile::open(path, true));
+  pmem2_source* source = nullptr;
+  pmem2_config* config = nullptr;
+  pmem2_map* map = nullptr;
+  if (pmem2_source_from_fd(&source, file.descriptor()) != 0 || pmem2_config_new(&config) != 0 ||
+      pmem2_config_set_required_store_granularity(config, PMEM2_GRANULARITY_CACHE_LINE) != 0 ||
+      pmem2_map_new(&map, config, source) != 0) {
+    die(fmt::format("cannot map '{}' by libpmem2: {}", path, pmem2_errormsg()));
+  }
+  pmem2_config_delete(&config);
+  pmem2_source_delete(&source);
+  Pmem2File mapped{
+      .map = {map, [](pmem2_map* each) { pmem2_map_delete(&each); }},
+      .memory = {.copy_bytes = pmem2_get_memcpy_fn(map),
+                 .flush_bytes = pmem2_get_flush_fn(map),
+                 .drain_all = pmem2_get_drain_fn(map),
+                 .persist_bytes = pmem2_get_persist_fn(map)},
+      .bytes = {static_cast<std::byte*>(pmem2_map_get_address(map)), pmem2_map_get_size(map)}};
+  for (std::size_t i = 0; i < mapped.bytes.size(); i += 4096) {
+    // Every page is there before the first measurement, its contents as they are.
+    volatile std::byte& byte = mapped.bytes[i];
+    byte = byte;
+  }
+  return mapped;
+}
+
+void add_libpmem(Arena& arena, std::vector<Subject>& subjects, std::size_t entry_bytes) {
+  const std::span<const std::byte> entry(arena.source.data(), entry_bytes);
+  {
+    const Pmem2File file = map_by_libpmem2(arena.make_file(RingVariant::optimised));
+    auto ring = std::make_shared<SeedRing>(file.memory, file.bytes, entry_bytes);
+    subjects.push_back({.name = "libpmem_seed",
+                        .enqueue = [ring, entry, map = file.map] { return ring->enqueue(entry); },
+                        .dequeue = [ring, &arena] { return ring->dequeue(arena.target); }});
+  }
+  using Consumer = pmem::detail::BlockConsumer<Pmem2Memory>;
+  using Producer = pmem::detail::BlockProducer<Pmem2Memory>;
+  /// What both ends need to stay alive.
+  struct Ends {
+    explicit Ends(Pmem2File mapped)
+        : file(std::move(mapped)),
+          ring(value_of(pmem::detail::open_ring(file.bytes, "measure", layout))),
+          producer(file.memory, ring),
+          staged(file.memory, ring),
+          consumer(file.memory, ring, Acknowledgement::lazy) {
+      value_of(producer.attach("measure"));
+      value_of(consumer.attach("measure", true));
+    }
+    Pmem2File file;
+    pmem::RingLayout layout = pmem::RingLayout::checksums;
+    pmem::detail::RingMemory ring;
+    Producer producer;
+    StagedProducer staged;
+    Consumer consumer;
+  };
+  const auto add = [&](const char* name, auto enqueue) {
+    auto ends = std::make_shared<Ends>(map_by_libpmem2(arena.make_file(RingVariant::optimised)));
+    subjects.push_back({.name = name,
+                        .enqueue = [ends, entry, enqueue] { return enqueue(*ends, entry); },
+                        .dequeue =
+                            [ends, &arena] {
+                              pmem::Entry lent;
+                              if (ends->consumer.next(lent) != pmem::Next::entry) return false;
+                              std::memcpy(arena.target.data(), lent.bytes.data(),
+                                          lent.bytes.size());
+                              ends->consumer.acknowledge();
+                              return true;
+                            }});
+  };
+  add("libpmem_staged",
+      [](Ends& ends, std::span<const std::byte> bytes) { return ends.staged.enqueue(bytes); });
+  add("libpmem_same", [](Ends& ends, std::span<const std::byte> bytes) {
+    return ends.producer.enqueue_all({&bytes, 1}) == pmem::Enqueue::done;
+  });
+}
+
+std::vector<Subject> subjects_for(Arena& arena, std::size_t entry_bytes) {
+  std::vector<Subject> subjects;
+  for (const pmem::FlushInstruction each : pmem::flush_instructions()) {
+    // The variants that are named after an instruction, and the one that uses the oldest of them.
+    const auto variant = static_cast<RingVariant>(each);
+    add_ours(arena, subjects, std::string(name(variant)), variant, Acknowledgement::each,
+             entry_bytes);
+  }
+  add_ours(arena, subjects, "optimised", RingVariant::optimised, Acknowledgement::lazy,
+           entry_bytes);
+  add_ours(arena, subjects, "optimised_each", RingVariant::optimised, Acknowledgement::each,
+           entry_bytes);
+  add_ours(arena, subjects, "optimised_batch8", RingVariant::optimised, Acknowledgement::lazy,
+           entry_bytes, 8);
+  add_libpmem(arena, subjects, entry_bytes);
+  return subjects;
+}
+
+/// Nanoseconds per entry.
+double measure(const std::function<bool()>& step, std::size_t step_count, std::size_t entry_count) {
+  const double begin = thread_ns();
+  for (std::size_t i = 0; i < step_count; ++i) {
+    if (!step()) die("a ring was full or empty where it must not be");
+  }
+  return (thread_ns() - begin) / static_cast<double>(entry_count);
+}
+
+void run(Subject& subject, std::size_t entry_count) {
+  const std::size_t enqueue_count = entry_count / subject.batch;
+  const std::size_t count = enqueue_count * subject.batch;
+  subject.enqueue_ns.push_back(measure(subject.enqueue, enqueue_count, count));
+  subject.dequeue_ns.push_back(measure(subject.dequeue, count, count));
+}
+
+std::string list_of(const std::vector<double>& values) {
+  std::string text;
+  for (const double value : values) {
+    fmt::format_to(std::back_inserter(text), "{}{:.2f}", text.empty() ? "" : ", ", value);
+  }
+  return "[" + text + "]";
+}
+
+std::uint64_t parse_number(std::string_view text) {
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size() || number == 0) {
+    die(fmt::format("'{}' is no number", text));
+  }
+  return number;
+}
+
+int main_of(const std::vector<std::string>& arguments) {
+  if (arguments.size() < 4) {
+    die("usage: headrace-bench-pmem DIRECTORY ROUNDS CAPACITY_MIB [ENTRY_BYTES...]");
+  }
+  const std::uint64_t round_count = parse_number(arguments[2]);
+  std::vector<std::size_t> lengths;
+  for (std::size_t i = 4; i < arguments.size(); ++i) lengths.push_back(parse_number(arguments[i]));
+  if (lengths.empty()) lengths = {64, 256, 1024, 2048, 4096, 16384};
+  Random random(1);
+  std::string results;
+  bool persistent = false;
+  std::string note;
+  for (const std::size_t entry_bytes : lengths) {
+    Arena arena{.directory = arguments[1],
+                .capacity_bytes = parse_number(arguments[3]) << 20U,
+                .source = std::vector<std::byte>(entry_bytes),
+                .target = std::vector<std::byte>(entry_bytes),
+                .note = {}};
+    for (std::byte& byte : arena.source) byte = static_cast<std::byte>(random());
+    std::vector<Subject> subjects = subjects_for(arena, entry_bytes);
+    persistent = arena.persistent;
+    note = arena.note;
+    const std::size_t entry_count = arena.capacity_bytes / 2 / (entry_bytes + 512);
+    for (std::uint64_t round = 0; round <= round_count; ++round) {
+      std::vector<Subject*> order;
+      for (Subject& subject : subjects) order.push_back(&subject);
+      std::shuffle(order.begin(), order.end(), random);
+      for (Subject* subject : order) run(*subject, entry_count);
+      if (round != 0) continue;
+      // The first round warms up.
+      for (Subject& subject : subjects) {
+        subject.enqueue_ns.clear();
+        subject.dequeue_ns.clear();
+      }
+    }
+    std::string series;
+    for (const Subject& subject : subjects) {
+      fmt::format_to(std::back_inserter(series),
+                     "{}\n    \"{}\": {{\"enqueue_ns\": {}, \"dequeue_ns\": {}}}",
+                     series.empty() ? "" : ",", subject.name, list_of(subject.enqueue_ns),
+                     list_of(subject.dequeue_ns));
+    }
+    fmt::format_to(std::back_inserter(results),
+                   "{}\n  {{\"entry_bytes\": {}, \"entry_count\": {}, \"series\": {{{}}}}}",
+                   results.empty() ? "" : ",", entry_bytes, entry_count, series);
+  }
+  fmt::print(
+      "{{\"persistent\": {}, \"note\": \"{}\", \"capacity_bytes\": {}, \"lengths\": [{}\n]}}\n",
+      persistent, note, parse_number(arguments[3]) << 20U, results);
+  return 0;
+}
+
+}  // namespace
+}  // namespace headrace::bench
+
+int main(int argc, char** argv) {
+  // libpmem2 would answer for ordinary memory with msync: it is told to take it for persistent, as
+  // our own rings are. It looks once, when it is loaded.
+  if (std::getenv("PMEM2_FORCE_GRANULARITY") == nullptr) {
+    ::setenv("PMEM2_FORCE_GRANULARITY", "CACHE_LINE", 1);
+    ::execv("/proc/self/exe", argv);
+  }
+  return headrace::bench::main_of({argv, argv + argc});
+}

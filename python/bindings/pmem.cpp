@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rings in persistent memory, and the crash check. Outcomes are texts here; what they mean to a
+// Python program is headrace.pmem's.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "bindings.hpp"
+#include "headrace/base/mutex.hpp"
+#include "headrace/pmem/check.hpp"
+#include "headrace/pmem/ring.hpp"
+
+namespace headrace::python {
+namespace {
+
+/// The bytes of a Python object, held; none is fine.
+///
+/// Threading: made and destroyed with the GIL held.
+class Held {
+ public:
+  explicit Held(nb::handle object) {
+    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_SIMPLE) != 0) throw nb::python_error();
+  }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+  ~Held() { PyBuffer_Release(&view_); }
+  [[nodiscard]] std::span<const std::byte> bytes() const {
+    return {static_cast<const std::byte*>(view_.buf), static_cast<std::size_t>(view_.len)};
+  }
+
+ private:
+  Py_buffer view_{};
+};
+
+/// An end of a ring that can be closed before its last handle is gone. Python threads may share it:
+/// they take turns.
+///
+/// Threading: shared.
+template <typename End>
+class EndHandle {
+ public:
+  explicit EndHandle(End end) : end_(std::move(end)) {}
+  EndHandle(const EndHandle&) = delete;
+  EndHandle& operator=(const EndHandle&) = delete;
+  ~EndHandle() { close(); }
+
+  /// Calls `work` with the end, without the GIL.
+  ///
+  /// Fails: Failed (closed).
+  template <typename Work>
+  auto with(const Work& work) {
+    const nb::gil_scoped_release released;
+    const Lock lock(mutex_);
+    if (!end_.has_value()) {
+      throw Failed{
+          Error{Code::closed, 0, "use an end of a ring", "it has been closed", "attach again"}};
+    }
+    return work(*end_);
+  }
+  void close() {
+    // A forked child shares the memory and the role: nothing of them is its to end.
+    if (origin_.is_elsewhere()) {
+      if (end_.has_value()) abandon(std::move(*end_));
+      return;
+    }
+    const nb::gil_scoped_release released;
+    const Lock lock(mutex_);
+    end_.reset();
+  }
+
+ private:
+  const Origin origin_;
+  Mutex mutex_;
+  std::optional<End> end_ HEADRACE_GUARDED_BY(mutex_);
+};
+
+using ProducerHandle = EndHandle<pmem::Producer>;
+using ConsumerHandle = EndHandle<pmem::Consumer>;
+
+pmem::AttachOptions options_of(const std::optional<std::string>& variant,
+                               const std::optional<std::string>& granularity,
+                               const std::optional<std::string>& flush, bool lazy, bool prefault) {
+  pmem::AttachOptions options;
+  if (variant.has_value()) options.variant = value_of(pmem::parse_ring_variant(*variant));
+  if (granularity.has_value()) {
+    options.map.granularity = value_of(pmem::parse_granularity(*granularity));
+  }
+  if (flush.has_value()) options.map.flush = value_of(pmem::parse_flush_instruction(*flush));
+  options.acknowledgement = lazy ? pmem::Acknowledgement::lazy : pmem::Acknowledgement::each;
+  options.map.prefault = prefault;
+  return options;
+}
+
+nb::dict to_dict(const pmem::RingState& state) {
+  nb::dict result;
+  result["layout"] = state.layout == pmem::RingLayout::checksums ? "checksums" : "positions";
+  result["capacity_bytes"] = state.capacity.count();
+  result["generation"] = state.generation;
+  result["first_ordinal"] = state.first_ordinal;
+  result["entry_count"] = state.entry_count;
+  result["entry_bytes_max"] = state.entry_bytes_max;
+  result["has_producer"] = state.has_producer;
+  result["has_consumer"] = state.has_consumer;
+  return result;
+}
+
+template <typename Handle>
+void bind_common(nb::class_<Handle>& type) {
+  type.def("close", &Handle::close)
+      .def("note", [](Handle& handle) { return handle.with([](auto& end) { return end.note(); }); })
+      .def("is_persistent_memory",
+           [](Handle& handle) {
+             return handle.with([](auto& end) { return end.is_persistent_memory(); });
+           })
+      .def(
+          "recovered",
+          [](Handle& handle) {
+            return to_dict(handle.with([](auto& end) { return end.recovered(); }));
+          },
+          nb::sig("def recovered(self) -> dict[str, typing.Any]"));
+}
+
+std::string enqueue(ProducerHandle& handle, const nb::list& entries) {
+  std::vector<std::unique_ptr<Held>> held;
+  std::vector<std::span<const std::byte>> spans;
+  for (const nb::handle entry : entries) {
+    held.push_back(std::make_unique<Held>(entry));
+    spans.push_back(held.back()->bytes());
+  }
+  return std::string(
+      name(handle.with([&](pmem::Producer& producer) { return producer.enqueue_all(spans); })));
+}
+
+std::tuple<std::string, std::uint64_t, nb::bytes> next(ConsumerHandle& handle) {
+  pmem::Entry entry;
+  const pmem::Next outcome =
+      handle.with([&](pmem::Consumer& consumer) { return consumer.next(entry); });
+  // The entry is this consumer's until it acknowledges, which needs the GIL that we have again.
+  return {std::string(name(outcome)), entry.ordinal,
+          nb::bytes(entry.bytes.data(), entry.bytes.size())};
+}
+
+nb::dict check(const std::string& subject, std::size_t entry_count, std::uint64_t states,
+               std::uint64_t seed, bool stop_at_first, const nb::callable& progress) {
+  pmem::CheckOptions options{.entry_count = entry_count,
+                             .states_per_moment_max = states,
+                             .seed = seed,
+                             .stop_at_first = stop_at_first};
+  bool interrupted = false;
+  options.progress = [&](double share) {
+    const nb::gil_scoped_acquire acquired;
+    try {
+      progress(share);
+    } catch (nb::python_error& error) {
+      error.restore();
+      interrupted = true;
+      return false;
+    }
+    return true;
+  };
+  pmem::CheckReport report;
+  {
+    const nb::gil_scoped_release released;
+    report = value_of(pmem::check_subject(subject, options));
+  }
+  if (interrupted) throw nb::python_error();
+  nb::dict result;
+  result["states_tried"] = report.states_tried;
+  result["states_bad"] = report.states_bad;
+  result["moments"] = report.moments;
+  result["moments_exhaustive"] = report.moments_exhaustive;
+  result["runs"] = report.runs;
+  result["second_crashes"] = report.second_crashes;
+  result["first_bad"] = report.first_bad;
+  result["clean_flushes"] = report.waste.clean_flushes;
+  result["needless_drains"] = report.waste.needless_drains;
+  result["partial_blocks"] = report.waste.partial_blocks;
+  result["blocks"] = report.waste.blocks;
+  result["waste"] = report.waste.details;
+  return result;
+}
+
+}  // namespace
+
+void bind_pmem(nb::module_& module) {
+  auto producer = nb::class_<ProducerHandle>(module, "RingProducer");
+  producer
+      .def_static(
+          "attach",
+          [](const std::string& path, const std::optional<std::string>& variant,
+             const std::optional<std::string>& granularity, const std::optional<std::string>& flush,
+             bool prefault) {
+            const pmem::AttachOptions options =
+                options_of(variant, granularity, flush, false, prefault);
+            const nb::gil_scoped_release released;
+            return std::make_shared<ProducerHandle>(
+                value_of(pmem::Producer::attach(path, options)));
+          },
+          "path"_a, "variant"_a.none(), "granularity"_a.none(), "flush"_a.none(), "prefault"_a)
+      .def("enqueue", &enqueue, "entries"_a, "Outcome: done, full, too_large or lost.",
+           nb::sig("def enqueue(self, entries: list[typing.Any]) -> str"))
+      .def("next_ordinal",
+           [](ProducerHandle& handle) {
+             return handle.with([](auto& end) { return end.next_ordinal(); });
+           })
+      .def("entry_bytes_max", [](ProducerHandle& handle) {
+        return handle.with([](auto& end) { return end.entry_bytes_max(); });
+      });
+  bind_common(producer);
+
+  auto consumer = nb::class_<ConsumerHandle>(module, "RingConsumer");
+  consumer
+      .def_static(
+          "attach",
+          [](const std::string& path, const std::optional<std::string>& variant,
+             const std::optional<std::string>& granularity, const std::optional<std::string>& flush,
+             bool lazy, bool prefault) {
+            const pmem::AttachOptions options =
+                options_of(variant, granularity, flush, lazy, prefault);
+            const nb::gil_scoped_release released;
+            return std::make_shared<ConsumerHandle>(
+                value_of(pmem::Consumer::attach(path, options)));
+          },
+          "path"_a, "variant"_a.none(), "granularity"_a.none(), "flush"_a.none(), "lazy"_a,
+          "prefault"_a)
+      .def("next", &next, "Outcome (entry, empty, damaged or lost), ordinal and a copy.")
+      .def("acknowledge",
+           [](ConsumerHandle& handle) { handle.with([](auto& end) { end.acknowledge(); }); });
+  bind_common(consumer);
+
+  module.def(
+      "make_ring",
+      [](const std::string& path, std::uint64_t capacity_bytes, bool checksums) {
+        const nb::gil_scoped_release released;
+        value_of(pmem::make_ring(path, {.capacity = Bytes(capacity_bytes),
+                                        .layout = checksums ? pmem::RingLayout::checksums
+                                                            : pmem::RingLayout::positions}));
+      },
+      "path"_a, "capacity_bytes"_a, "checksums"_a);
+  module.def(
+      "inspect_ring",
+      [](const std::string& path) {
+        std::optional<pmem::RingState> state;
+        {
+          const nb::gil_scoped_release released;
+          state = value_of(pmem::inspect_ring(path));
+        }
+        return to_dict(*state);
+      },
+      "path"_a, nb::sig("def inspect_ring(path: str) -> dict[str, typing.Any]"));
+  module.def("check_subjects", [] {
+    std::vector<std::tuple<std::string, std::string, bool>> subjects;
+    for (const pmem::CheckSubject& subject : pmem::check_subjects()) {
+      subjects.emplace_back(subject.name, subject.summary, subject.sound);
+    }
+    return subjects;
+  });
+  module.def("check_subject", &check, "name"_a, nb::kw_only(), "entry_count"_a, "states"_a,
+             "seed"_a, "stop_at_first"_a, "progress"_a,
+             nb::sig("def check_subject(name: str, *, entry_count: int, states: int, seed: int, "
+                     "stop_at_first: bool, progress: collections.abc.Callable[[float], None]) -> "
+                     "dict[str, typing.Any]"));
+}
+
+}  // namespace headrace::python

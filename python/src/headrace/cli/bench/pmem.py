@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace bench pmem``: what it costs to have an entry durable, ring by ring."""
+
+import json
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from headrace import _core
+from headrace.cli._output import WrongUseError, print_document, progress
+from headrace.cli.bench._measure import (
+    Figure,
+    JsonOption,
+    PlotOption,
+    RoundsOption,
+    Series,
+    draw_figures,
+    parse_plot,
+    parse_rounds,
+    speed_ratio,
+)
+from headrace.errors import Error, NotFoundError
+from headrace.machine import topo
+
+SUBCOMMAND = "bench pmem"
+SCHEMA_NAME = "headrace-bench-pmem"
+SCHEMA_VERSION = 1
+
+_PROGRAM = "headrace-bench-pmem"
+_TIME_LIMIT_S = 1800
+_CAPACITY_MIB = 64
+_RIVALS = ("libpmem_seed", "libpmem_staged", "libpmem_same")
+# Short entries are worth batching: all of a batch are durable when its one call returns.
+_QUOTED = {
+    "optimised_over_naive_256": (256, "batch8"),
+    "optimised_over_naive_256_single": (256, "enqueue"),
+    "optimised_over_naive_2k": (2048, "enqueue"),
+    "optimised_over_naive_4k": (4096, "enqueue"),
+}
+_INTERLEAVED = (2048, 4096)
+
+Times = dict[str, dict[str, list[float]]]
+
+
+def register(bench: typer.Typer) -> None:
+    """Add the benchmark."""
+    bench.command("pmem")(pmem)
+
+
+def pmem(
+    rounds: RoundsOption = "15",
+    directory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where the files of the rings lie: on persistent memory (DAX), or, if not given, "
+            "in /dev/shm, which is not.",
+        ),
+    ] = None,
+    plot: PlotOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure the rings side by side: naive, clflushopt, clwb, optimised, and on libpmem2.
+
+    A round enqueues and dequeues 64 MiB rings half full, each ring once for each length of entries,
+    in an order drawn anew. An entry counts as enqueued when it is durable. On ordinary memory, as
+    /dev/shm is, lines are flushed to DRAM: the instructions are the same, and durability is
+    pretended. The rings on libpmem2 are the optimised one of the seed, ours put together in DRAM
+    and copied in one go, and ours on libpmem2's primitives; the best of them is the rival.
+
+    Example: headrace bench pmem --json --plot pmem.svg
+    """
+    round_count = parse_rounds(SUBCOMMAND, rounds)
+    picture = parse_plot(SUBCOMMAND, plot)
+    if directory is not None and not Path(directory).is_dir():
+        raise WrongUseError(SUBCOMMAND, f"--directory: '{directory}' is no folder")
+    with progress("measuring the rings"):
+        measured = _measure(round_count, directory)
+    lengths: dict[int, Times] = {
+        each["entry_bytes"]: each["series"] for each in measured["lengths"]
+    }
+    ratios = {length: _ratios(times) for length, times in lengths.items()}
+    summary = {
+        name: ratios[length][ratio].median
+        for name, (length, ratio) in _QUOTED.items()
+        if length in ratios
+    }
+    summary["over_libpmem_worst"] = min(each["over_libpmem"].median for each in ratios.values())
+    machine = topo()
+    memory = "persistent memory" if measured["persistent"] else "DRAM: durability is pretended"
+    if picture is not None:
+        draw_figures(
+            picture,
+            "Rings in persistent memory",
+            f"{machine.cpu_model}; {memory}; medians of {round_count} rounds, whiskers: quartiles",
+            {
+                "enqueue: speed by the naive ring's": {
+                    _label(length): each["enqueue"] for length, each in ratios.items()
+                },
+                "enqueue: speed by the best on libpmem2": {
+                    _label(length): each["over_libpmem"] for length, each in ratios.items()
+                },
+            },
+        )
+    if as_json:
+        print_document(
+            SCHEMA_NAME,
+            SCHEMA_VERSION,
+            machine=machine.document,
+            results={
+                **measured,
+                "round_count": round_count,
+                "ratios": {
+                    length: {name: figure.document() for name, figure in each.items()}
+                    for length, each in ratios.items()
+                },
+                "interleaving": _interleaving(lengths),
+            },
+            summary=summary,
+        )
+        return
+    _print_report(lengths, ratios, measured, round_count)
+
+
+def _ratios(times: Times) -> dict[str, Figure]:
+    def enqueue(name: str) -> Series:
+        return Series(times[name]["enqueue_ns"])
+
+    def both(name: str) -> Series:
+        pairs = zip(times[name]["enqueue_ns"], times[name]["dequeue_ns"], strict=True)
+        return Series([one + other for one, other in pairs])
+
+    rival = min(_RIVALS, key=lambda name: enqueue(name).median_ns)
+    return {
+        "enqueue": speed_ratio(enqueue("optimised"), enqueue("naive")),
+        "enqueue_and_dequeue": speed_ratio(both("optimised"), both("naive")),
+        "over_clflushopt": speed_ratio(enqueue("optimised"), enqueue("clflushopt")),
+        "batch8": speed_ratio(enqueue("optimised_batch8"), enqueue("naive")),
+        "over_libpmem": speed_ratio(enqueue("optimised"), enqueue(rival)),
+    }
+
+
+def _interleaving(lengths: dict[int, Times]) -> list[dict[str, object]]:
+    """The seed's table: GB/s of entries of 2 KiB and 4 KiB; DIMMs interleave by 4 KiB."""
+    return [
+        {
+            "entry_bytes": length,
+            "ring": name,
+            "enqueue_gb_per_s": length / Series(lengths[length][name]["enqueue_ns"]).median_ns,
+        }
+        for length in _INTERLEAVED
+        if length in lengths
+        for name in ("optimised", "libpmem_seed")
+    ]
+
+
+def _measure(round_count: int, directory: str | None) -> dict[str, Any]:
+    tried = "measure the rings"
+    path = Path(_core.__file__ or "").parent / "_bench" / _PROGRAM
+    if not path.exists():
+        raise NotFoundError(
+            tried, f"'{path}' is not there", "install the package anew, with libpmem2-dev"
+        )
+    parent = directory or ("/dev/shm" if os.access("/dev/shm", os.W_OK) else None)  # noqa: S108
+    with tempfile.TemporaryDirectory(prefix="headrace-bench-", dir=parent) as folder:
+        try:
+            # Our own program, with arguments of our own.
+            done = subprocess.run(  # noqa: S603
+                [str(path), folder, str(round_count), str(_CAPACITY_MIB)],
+                capture_output=True,
+                text=True,
+                timeout=_TIME_LIMIT_S,
+                check=False,
+            )
+        except OSError as problem:
+            raise Error(
+                tried, f"{path} does not start", "run make setup", problem.errno or 0
+            ) from problem
+        except subprocess.TimeoutExpired as problem:
+            cause = f"{path} did not end within {_TIME_LIMIT_S} s"
+            raise Error(tried, cause, "use fewer --rounds") from problem
+    if done.returncode != 0:
+        raise Error(tried, done.stderr.strip().rpartition("\n")[2] or f"code {done.returncode}")
+    measured: dict[str, Any] = json.loads(done.stdout)
+    return measured
+
+
+def _label(length: int) -> str:
+    return _core.bytes_text(length)
+
+
+def _print_report(
+    lengths: dict[int, Times],
+    ratios: dict[int, dict[str, Figure]],
+    measured: dict[str, Any],
+    round_count: int,
+) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    if not measured["persistent"]:
+        console.print("On DRAM: lines are flushed to it, and their durability is PRETENDED.")
+    for what in ("enqueue", "dequeue"):
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        table.add_column(f"ns to {what}")
+        for length in lengths:
+            table.add_column(_label(length), justify="right", no_wrap=True)
+        for name in next(iter(lengths.values())):
+            medians = [Series(times[name][f"{what}_ns"]).median_ns for times in lengths.values()]
+            table.add_row(name, *(f"{median:,.0f}" for median in medians))
+        console.print(table)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("optimised, speed by that of")
+    for length in ratios:
+        table.add_column(_label(length), justify="right", no_wrap=True)
+    rows = {
+        "enqueue": "naive, enqueue",
+        "enqueue_and_dequeue": "naive, enqueue and dequeue",
+        "batch8": "naive, enqueue 8 with one fence",
+        "over_clflushopt": "clflushopt, enqueue",
+        "over_libpmem": "best on libpmem2, enqueue",
+    }
+    for key, label in rows.items():
+        table.add_row(label, *(each[key].text for each in ratios.values()))
+    console.print(table)
+    rates = ", ".join(
+        f"{row['ring']} {row['enqueue_gb_per_s']:.2f} GB/s by {row['entry_bytes']} bytes"
+        for row in _interleaving(lengths)
+    )
+    console.print(f"Interleaving (which DRAM hides): {rates}.")
+    console.print(f"Medians of {round_count} rounds, in brackets the quartiles; rings take turns.")

@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace pmem ring``: make, fill, empty and look at a ring; whoever is killed goes on later."""
+
+import os
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Self
+
+import typer
+from rich.console import Console
+
+from headrace import _core
+from headrace.cli._output import EXIT_USAGE, WrongUseError, complain, print_document
+from headrace.errors import Error, InvalidArgumentError, IoFailedError
+from headrace.machine import topo
+from headrace.pmem import Ring, RingConsumer, RingEntry, RingProducer
+
+SCHEMA_NAME = "headrace-pmem-ring"
+SCHEMA_VERSION = 1
+
+BATCH_MAX = 1024
+COUNT_MAX = 2**53
+_PAUSE_S = 0.001
+_TAIL_BYTES = 1 << 26
+
+ring_app = typer.Typer(
+    name="ring",
+    invoke_without_command=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+
+FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="The file of the ring.")]
+CapacityOption = Annotated[
+    str, typer.Option(metavar="SIZE", help="Of the ring, where it has to be made.")
+]
+GranularityOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOW",
+        help="byte, line or page: how finely the platform saves stores when power fails. Asked of "
+        "the platform if not given; 'line' takes any file for persistent memory.",
+    ),
+]
+CountOption = Annotated[
+    str | None,
+    typer.Option(metavar="N", help="End when so many entries in all have passed, ever."),
+]
+
+
+def register(pmem: typer.Typer) -> None:
+    """Add the subcommand."""
+    ring_app.command("make")(make)
+    ring_app.command("produce")(produce)
+    ring_app.command("consume")(consume)
+    ring_app.command("info")(info)
+    pmem.add_typer(ring_app, name="ring")
+
+
+@ring_app.callback()
+def _root(context: typer.Context) -> None:
+    """Fill and empty a ring in a file, from two terminals; kill either and start it again.
+
+    Example: headrace pmem ring produce ring.pmem --count 1000
+    """
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(EXIT_USAGE)
+
+
+def make(
+    file: FileArgument,
+    capacity: CapacityOption = "1MiB",
+    layout: Annotated[
+        str, typer.Option(metavar="HOW", help="checksums (optimised) or positions (the others).")
+    ] = "checksums",
+) -> None:
+    """Make a ring in a new file, whole or not at all.
+
+    Example: headrace pmem ring make ring.pmem --capacity 64MiB
+    """
+    Ring.make(file, capacity=_parse_capacity("pmem ring make", capacity), layout=layout)
+
+
+def produce(
+    file: FileArgument,
+    count: CountOption = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="Skip as many lines of stdin as entries were enqueued before."
+        ),
+    ] = False,
+    batch: Annotated[
+        str, typer.Option(metavar="N", help="Entries of --count that share a fence.")
+    ] = "1",
+    capacity: CapacityOption = "1MiB",
+    granularity: GranularityOption = None,
+) -> None:
+    """Enqueue the lines of stdin, or, with --count, numbered entries until N were enqueued in all.
+
+    Each entry is durable before the next is begun; while the ring is full, it waits. Killed at any
+    moment and started again, --count and --resume go on behind the last durable entry. The ring is
+    made if there is none.
+
+    Example: headrace pmem ring produce ring.pmem --count 100000
+    """
+    subcommand = "pmem ring produce"
+    total = _parse_count(subcommand, count)
+    batch_count = _parse_number(subcommand, "--batch", batch, BATCH_MAX)
+    with _ring(file, capacity, subcommand).producer(granularity=granularity) as producer:
+        _warn(file, producer)
+        first = producer.next_ordinal
+        if total is not None:
+            _enqueue_numbered(producer, total, batch_count)
+        else:
+            _enqueue_lines(producer, first if resume else 0)
+        number = producer.next_ordinal - first
+        _say(f"enqueued {number:,} entries, {producer.next_ordinal:,} in all")
+
+
+def consume(
+    file: FileArgument,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Where the entries go, instead of stdout; appended to what is there.",
+        ),
+    ] = None,
+    count: CountOption = None,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="End when the ring is empty.")] = False,
+    capacity: CapacityOption = "1MiB",
+    granularity: GranularityOption = None,
+) -> None:
+    """Take entries and write them out, a line each: number, tabulator, bytes.
+
+    What is written is acknowledged afterwards. Killed at any moment and started again, it writes no
+    entry twice into a file: the last whole line there tells where to go on, and what is torn is cut
+    off. A pipe or terminal cannot be asked; there an entry may come twice, with the same number.
+    The ring is made if there is none.
+
+    Example: headrace pmem ring consume ring.pmem --output entries.txt
+    """
+    subcommand = "pmem ring consume"
+    total = _parse_count(subcommand, count)
+    with _ring(file, capacity, subcommand).consumer(granularity=granularity) as consumer:
+        _warn(file, consumer)
+        with Sink(output) as sink:
+            _drain(consumer, sink, total, wait=not no_wait)
+
+
+def info(
+    file: FileArgument,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document and nothing else.")
+    ] = False,
+) -> None:
+    """Look at a ring and change nothing.
+
+    Example: headrace pmem ring info ring.pmem
+    """
+    state = Ring(file).state()
+    fields = {name: getattr(state, name) for name in state.__slots__}
+    if as_json:
+        print_document(
+            SCHEMA_NAME,
+            SCHEMA_VERSION,
+            machine=topo().document,
+            results=fields,
+            summary={
+                "entry_count": state.entry_count,
+                "first_ordinal": state.first_ordinal,
+                "next_ordinal": state.first_ordinal + state.entry_count,
+            },
+        )
+        return
+    roles = [
+        role
+        for role, taken in (("producer", state.has_producer), ("consumer", state.has_consumer))
+        if taken
+    ]
+    _say(
+        f"{state.entry_count:,} entries, from number {state.first_ordinal:,} on\n"
+        f"capacity {_core.bytes_text(state.capacity_bytes)}, entries up to "
+        f"{state.entry_bytes_max:,} bytes, by {state.layout}\n"
+        f"producers so far {state.generation:,}; at work now: {', '.join(roles) or 'nobody'}"
+    )
+
+
+class Sink:
+    """Where entries are written: a file that can be asked what is in it, or a stream."""
+
+    def __init__(self, path: str | None) -> None:
+        # stdout itself: what the command prints is collected until its end.
+        self._descriptor = 1 if path is None else self._open(path)
+        self._owned = path is not None
+        self.last: int | None = None
+        if stat.S_ISREG(os.fstat(self._descriptor).st_mode):
+            with suppress(OSError):
+                self.last = self._settle_tail(path or f"/proc/self/fd/{self._descriptor}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_details: object) -> None:
+        if self._owned:
+            os.close(self._descriptor)
+
+    @staticmethod
+    def _open(path: str) -> int:
+        try:
+            return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        except OSError as problem:
+            raise IoFailedError(
+                f"write entries into '{path}'",
+                "it cannot be opened",
+                "choose another file",
+                problem.errno or 0,
+            ) from problem
+
+    def _settle_tail(self, path: str) -> int | None:
+        """Cut off a torn last line and read the number in the one before."""
+        with Path(path).open("r+b") as file:
+            size = file.seek(0, os.SEEK_END)
+            start = max(0, size - _TAIL_BYTES)
+            file.seek(start)
+            tail = file.read()
+            whole = tail.rfind(b"\n") + 1
+            if whole != len(tail):
+                file.truncate(start + whole)
+            last = tail[:whole].rstrip(b"\n").rpartition(b"\n")[2].partition(b"\t")[0]
+        # Behind what is there, whether it is opened to append or not.
+        os.lseek(self._descriptor, 0, os.SEEK_END)
+        return int(last) if last.isdigit() else None
+
+    def write(self, entries: list[RingEntry]) -> None:
+        """Write those that are not there yet; when it returns they are with the system."""
+        text = b"".join(
+            b"%d\t%s\n" % (entry.ordinal, _printable(entry.data))
+            for entry in entries
+            if self.last is None or entry.ordinal > self.last
+        )
+        while text:
+            text = text[os.write(self._descriptor, text) :]
+        with suppress(OSError):
+            os.fsync(self._descriptor)
+        self.last = (
+            entries[-1].ordinal if self.last is None else max(self.last, entries[-1].ordinal)
+        )
+
+
+def _printable(data: bytes) -> bytes:
+    text = data.decode("utf-8", "backslashreplace")
+    if text.isprintable() and "\\" not in text:
+        return text.encode()
+    return b"".join(_escaped(byte) for byte in data)
+
+
+def _escaped(byte: int) -> bytes:
+    if byte == ord("\\"):
+        return b"\\\\"
+    return bytes([byte]) if ord(" ") <= byte <= ord("~") else b"\\x%02x" % byte
+
+
+def _drain(consumer: RingConsumer, sink: Sink, total: int | None, *, wait: bool) -> None:
+    passed = consumer.recovered.first_ordinal
+    while total is None or passed < total:
+        entries: list[RingEntry] = []
+        while len(entries) < BATCH_MAX and (total is None or passed < total):
+            entry = consumer.next()
+            if entry is None:
+                break
+            entries.append(entry)
+            passed = entry.ordinal + 1
+        if entries:
+            sink.write(entries)
+            consumer.acknowledge()
+        elif not wait:
+            return
+        else:
+            time.sleep(_PAUSE_S)
+
+
+def _enqueue_numbered(producer: RingProducer, total: int, batch_count: int) -> None:
+    while (first := producer.next_ordinal) < total:
+        numbers = range(first, min(first + batch_count, total))
+        entries = [b"entry %d" % number for number in numbers]
+        _until(partial(producer.enqueue_all, entries))
+
+
+def _enqueue_lines(producer: RingProducer, skip_count: int) -> None:
+    for number, line in enumerate(_lines()):
+        if number >= skip_count:
+            _until(partial(producer.enqueue, line))
+
+
+def _lines() -> Iterator[bytes]:
+    for line in sys.stdin.buffer:
+        yield line.removesuffix(b"\n")
+
+
+def _until(done: Callable[[], bool]) -> None:
+    while not done():
+        time.sleep(_PAUSE_S)
+
+
+def _ring(file: str, capacity: str, subcommand: str) -> Ring:
+    size_bytes = _parse_capacity(subcommand, capacity)
+    if not Path(file).exists():
+        # Whoever of the two comes first makes it.
+        with suppress(InvalidArgumentError):
+            return Ring.make(file, capacity=size_bytes)
+        if not Path(file).exists():
+            return Ring.make(file, capacity=size_bytes)
+    return Ring(file)
+
+
+def _warn(file: str, end: RingProducer | RingConsumer) -> None:
+    if not end.is_persistent_memory:
+        complain(f"'{file}' is {end.note}")
+
+
+def _say(text: str) -> None:
+    Console(highlight=False, soft_wrap=True).print(text, markup=False)
+
+
+def _parse_capacity(subcommand: str, text: str) -> int:
+    try:
+        return _core.parse_bytes(text)
+    except Error as error:
+        message = f"--capacity: '{text}': {error.cause}; {error.remedy}"
+        raise WrongUseError(subcommand, message) from error
+
+
+def _parse_count(subcommand: str, text: str | None) -> int | None:
+    return None if text is None else _parse_number(subcommand, "--count", text, COUNT_MAX)
+
+
+def _parse_number(subcommand: str, option: str, text: str, greatest: int) -> int:
+    is_number = text.isascii() and text.isdigit() and len(text) < 20  # noqa: PLR2004
+    if not is_number or not 1 <= int(text) <= greatest:
+        message = f"{option}: '{text}' is not a whole number from 1 to {greatest}"
+        raise WrongUseError(subcommand, message)
+    return int(text)

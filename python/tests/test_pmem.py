@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rings from Python and by the command: nothing lost, nothing twice, bad input told by name."""
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import Command, Here
+
+import headrace
+from headrace import _core
+from headrace.pmem import Ring
+
+LINE = "line"
+"""As if any file were on persistent memory: quick, and enough where no power fails."""
+
+SUBJECTS = _core.check_subjects()
+
+
+@pytest.fixture
+def ring(tmp_path: Path) -> Ring:
+    return Ring.make(tmp_path / "ring", capacity="64KiB")
+
+
+def test_entries_come_in_order_and_once(ring: Ring) -> None:
+    with ring.producer(granularity=LINE) as producer:
+        for number in range(100):
+            assert producer.enqueue(b"entry %d" % number)
+        assert producer.next_ordinal == 100
+    with ring.consumer(granularity=LINE) as consumer:
+        assert [entry.data for entry in consumer] == [b"entry %d" % n for n in range(100)]
+        consumer.acknowledge()
+    with ring.consumer(granularity=LINE) as consumer:
+        assert consumer.next() is None
+
+
+def test_what_was_not_acknowledged_comes_again(ring: Ring) -> None:
+    with ring.producer(granularity=LINE) as producer:
+        producer.enqueue_all([b"one", b"two"])
+    for _ in range(2):
+        with ring.consumer(granularity=LINE) as consumer:
+            entry = consumer.next()
+            assert entry is not None
+            assert (entry.ordinal, entry.data) == (0, b"one")
+
+
+def test_entries_may_be_any_buffer_and_empty(ring: Ring) -> None:
+    with ring.producer(granularity=LINE) as producer, ring.consumer(granularity=LINE) as consumer:
+        array = np.arange(10, dtype=np.int64)
+        for entry in (b"", bytearray(b"x"), memoryview(b"abc"), array):
+            assert producer.enqueue(entry)
+        got = [entry.data for entry in consumer]
+        assert got == [b"", b"x", b"abc", array.tobytes()]
+
+
+def test_a_full_ring_takes_no_more_until_something_is_acknowledged(ring: Ring) -> None:
+    with ring.producer(granularity=LINE) as producer, ring.consumer(granularity=LINE) as consumer:
+        while producer.enqueue(bytes(4000)):
+            pass
+        assert len(list(consumer)) == producer.next_ordinal
+        assert not producer.enqueue(bytes(4000))
+        consumer.acknowledge()
+        assert producer.enqueue(bytes(4000))
+
+
+def test_an_entry_larger_than_the_ring_takes_is_refused(ring: Ring) -> None:
+    with ring.producer(granularity=LINE) as producer:
+        assert producer.enqueue(bytes(producer.entry_bytes_max))
+        with pytest.raises(headrace.InvalidArgumentError, match="longer than"):
+            producer.enqueue(bytes(producer.entry_bytes_max + 1))
+        with pytest.raises(headrace.InvalidArgumentError, match="has no buffer"):
+            producer.enqueue("text")
+
+
+def test_an_ordinary_file_says_what_it_is(ring: Ring) -> None:
+    with ring.producer() as producer:
+        assert not producer.is_persistent_memory
+        assert "NOT persistent memory" in producer.note
+        assert producer.enqueue(b"durable by msync")
+
+
+def test_a_role_is_taken_once_and_given_back(ring: Ring) -> None:
+    producer = ring.producer(granularity=LINE)
+    with pytest.raises(headrace.CapacityExceededError, match="has a producer already"):
+        ring.producer(granularity=LINE)
+    assert ring.state().has_producer
+    producer.close()
+    producer.close()
+    with pytest.raises(headrace.ClosedError):
+        producer.enqueue(b"")
+    ring.producer(granularity=LINE).close()
+
+
+def test_threads_share_an_end(ring: Ring) -> None:
+    with ring.producer(granularity=LINE) as producer:
+        threads = [
+            threading.Thread(target=lambda: [producer.enqueue(b"x") for _ in range(50)])
+            for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert producer.next_ordinal == 200
+
+
+def test_bad_files_are_refused_by_name(tmp_path: Path) -> None:
+    missing = Ring(tmp_path / "missing")
+    with pytest.raises(headrace.NotFoundError):
+        missing.producer()
+    other = tmp_path / "other"
+    other.write_bytes(b"x" * 65536)
+    for attempt in (Ring(other).producer, Ring(other).consumer, Ring(other).state):
+        with pytest.raises(headrace.CorruptDataError, match="not a ring"):
+            attempt()
+    assert other.read_bytes() == b"x" * 65536
+    with pytest.raises(headrace.InvalidArgumentError, match="something of that name"):
+        Ring.make(other)
+    with pytest.raises(headrace.InvalidArgumentError, match="layout"):
+        Ring.make(tmp_path / "new", layout="heap")
+
+
+def test_a_truncated_file_is_an_error_and_no_signal(ring: Ring) -> None:
+    with ring.producer(granularity=LINE) as producer:
+        os.truncate(ring.path, 0)
+        with pytest.raises(headrace.IoFailedError, match="truncated"):
+            producer.enqueue(b"x")
+
+
+@pytest.mark.parametrize("name", [name for name, _, sound in SUBJECTS if not sound])
+def test_each_of_the_gallery_is_caught(here: Here, name: str) -> None:
+    outcome = here("pmem", "check", "--variant", name)
+    assert outcome.code == 1
+    assert "1 bad" in outcome.stdout
+    assert "power failed before event" in outcome.stdout
+
+
+def test_the_sound_rings_have_no_bad_state(here: Here) -> None:
+    arguments = ("--variant", "sound", "--entries", "2", "--states", "32", "--json")
+    outcome = here("pmem", "check", *arguments)
+    assert outcome.code == 0
+    document = json.loads(outcome.stdout)
+    assert document["schema"]["name"] == "headrace-pmem-check"
+    assert document["summary"]["states_bad"] == 0
+    assert document["summary"]["states_tried"] > 10_000
+    assert set(document["results"]["subjects"]) == {"naive", "clflushopt", "clwb", "optimised"}
+
+
+def test_what_can_be_checked_is_listed(here: Here) -> None:
+    outcome = here("pmem", "check", "--list")
+    assert outcome.code == 0
+    assert outcome.stdout.count("broken") >= 12
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("check", "--variant", "perfect"),
+        ("check", "--entries", "0"),
+        ("check", "--states", "many"),
+        ("ring", "produce", "x", "--count", "0"),
+        ("ring", "produce", "x", "--batch", "-1"),
+        ("ring", "consume", "x", "--capacity", "much"),
+    ],
+)
+def test_wrong_use_is_refused_in_a_sentence(
+    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    outcome = here("pmem", *arguments)
+    assert outcome.code == 2
+    assert arguments[-2] in outcome.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_lines_go_through_the_command(command: Command, command_path: Path, tmp_path: Path) -> None:
+    ring = str(tmp_path / "ring")
+    produced = subprocess.run(
+        [command_path, "pmem", "ring", "produce", ring],
+        input="one\ntwo\n\nw\\ord\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert produced.returncode == 0, produced.stderr
+    assert "NOT persistent memory" in produced.stderr
+    assert "enqueued 4 entries" in produced.stdout
+    info = json.loads(command("pmem", "ring", "info", ring, "--json").stdout)
+    assert info["summary"] == {"entry_count": 4, "first_ordinal": 0, "next_ordinal": 4}
+    consumed = command("pmem", "ring", "consume", ring, "--no-wait")
+    assert consumed.stdout == "0\tone\n1\ttwo\n2\t\n3\tw\\\\ord\n"
+    assert command("pmem", "ring", "consume", ring, "--no-wait").stdout == ""
+
+
+def test_a_resumed_producer_skips_what_is_there(command_path: Path, tmp_path: Path) -> None:
+    ring = str(tmp_path / "ring")
+    for lines in ("a\nb\n", "a\nb\nc\n"):
+        subprocess.run(
+            [command_path, "pmem", "ring", "produce", ring, "--resume", "--granularity", LINE],
+            input=lines,
+            text=True,
+            timeout=60,
+            check=True,
+            capture_output=True,
+        )
+    assert Ring(ring).state().entry_count == 3
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("victim", ["produce", "consume"])
+def test_nothing_is_lost_or_doubled_when_either_is_killed(
+    command_path: Path, tmp_path: Path, victim: str
+) -> None:
+    ring, output = tmp_path / "ring", tmp_path / "out"
+    total = 20_000
+    arguments: dict[str, list[str | Path]] = {
+        "produce": ["produce", ring, "--count", str(total), "--granularity", LINE],
+        "consume": [
+            "consume", ring, "--count", str(total), "--output", output, "--granularity", LINE
+        ],
+    }  # fmt: skip
+
+    def start(role: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [command_path, "pmem", "ring", *arguments[role]],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    running = {role: start(role) for role in arguments}
+    try:
+        for kill in range(3):
+            wanted = (kill + 1) * 2000
+            _wait_until(
+                lambda wanted=wanted: (  # type: ignore[misc]
+                    output.exists() and output.stat().st_size > wanted * 8
+                )
+            )
+            running[victim].send_signal(signal.SIGKILL)
+            running[victim].wait(60)
+            running[victim] = start(victim)
+        for process in running.values():
+            assert process.wait(120) == 0
+    finally:
+        for process in running.values():
+            process.kill()
+            process.wait()
+    assert output.read_text() == "".join(f"{n}\tentry {n}\n" for n in range(total))
+
+
+def test_the_benchmark_has_the_figures_that_one_quotes(
+    here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("headrace.cli.bench.pmem._CAPACITY_MIB", 1)
+    picture = tmp_path / "pmem.svg"
+    outcome = here("bench", "pmem", "--rounds", "2", "--json", "--plot", str(picture))
+    assert outcome.code == 0, outcome.stderr
+    document = json.loads(outcome.stdout)
+    assert set(document["summary"]) == {
+        "optimised_over_naive_4k",
+        "optimised_over_naive_2k",
+        "optimised_over_naive_256",
+        "optimised_over_naive_256_single",
+        "over_libpmem_worst",
+    }
+    assert document["results"]["persistent"] is False
+    assert [row["entry_bytes"] for row in document["results"]["interleaving"]] == [
+        2048, 2048, 4096, 4096
+    ]  # fmt: skip
+    assert "durability is pretended" in picture.read_text()
+    assert here("bench", "pmem", "--rounds", "2").stdout.count("PRETENDED") == 1
