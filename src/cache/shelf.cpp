@@ -58,22 +58,22 @@ Slot* Shelf::insert(Reader& reader, std::uint32_t number, Hint hint, Batch& gone
   });
   if (present == nullptr) {
     Batch made_way;  // Visitors do not see the mutex.
-    index_.for_each_overlapping(
-        {region.address, 1}, Index::class_of(region.byte_count), [&](std::uint32_t old_number) {
-          EntryState& old = ledger_.pool[old_number];
-          if (old.region().address != region.address) return;
-          // relaxed: under the lock.
-          if (old.standing.load_relaxed() != Standing::listed) return;
-          if (old.is_changed()) return;  // It goes when its bytes have been returned.
-          // Who pinned the shorter one wants these bytes to stay.
-          // relaxed: under the lock.
-          if (old.is_pinned()) entry.flags.fetch_or_relaxed(EntryState::kPinned);
-          if (ended(old.progress.now())) return take_off(old_number, leaving);
-          index_.remove(old_number);
-          order_.remove(old_number);
-          old.standing.store_relaxed(Standing::dropped);  // relaxed: a hit that sees it is as good.
-          made_way.push(ledger_.pool, old_number);
-        });
+    const auto make_way = [&](std::uint32_t old_number) {
+      EntryState& old = ledger_.pool[old_number];
+      if (old.region().address != region.address) return;
+      // relaxed: under the lock.
+      if (old.standing.load_relaxed() != Standing::listed) return;
+      if (old.is_changed()) return;  // It goes when its bytes have been returned.
+      // Who pinned the shorter one wants these bytes to stay.
+      // relaxed: under the lock.
+      if (old.is_pinned()) entry.flags.fetch_or_relaxed(EntryState::kPinned);
+      if (ended(old.progress.now())) return take_off(old_number, leaving);
+      index_.remove(old_number);
+      order_.remove(old_number);
+      announce_dropped(old);
+      made_way.push(ledger_.pool, old_number);
+    };
+    index_.for_each_overlapping({region.address, 1}, Index::class_of(region.byte_count), make_way);
     while (const std::uint32_t old_number = made_way.pop(ledger_.pool)) {
       superseded_.push(ledger_.pool, old_number);
     }
@@ -111,7 +111,7 @@ bool Shelf::evict(std::uint64_t byte_count, std::uint32_t newcomer, Batch& gone)
         kept.push(pool, number);
         continue;
       }
-      announce_leaving(entry, 0);
+      announce_leaving(entry, number_, 0);
       proposed.push(pool, number);
       hoped += footprint(entry);
     }
@@ -134,6 +134,7 @@ bool Shelf::evict(std::uint64_t byte_count, std::uint32_t newcomer, Batch& gone)
       index_.remove(number);
       order_.gone(number);
       pool[number].holder_count.store_relaxed(1);  // relaxed: nobody else has a part.
+      announce_dropped(pool[number]);
       gone.push(pool, number);
     } else {
       list_again(pool[number]);
@@ -149,28 +150,29 @@ void Shelf::drop_unheld(Batch& gone) {
   Pool& pool = ledger_.pool;
   order_.for_each([&](std::uint32_t number) {
     const EntryState& entry = pool[number];
-    if (!entry.is_pinned() && !entry.is_changed()) announce_leaving(pool[number], 0);
+    if (!entry.is_pinned() && !entry.is_changed()) announce_leaving(pool[number], number_, 0);
   });
   Batch superseded;
   while (const std::uint32_t number = superseded_.pop(pool)) {
-    announce_leaving(pool[number], 0);
+    announce_leaving(pool[number], number_, 0);
     superseded.push(pool, number);
   }
   look_for_holders();
   order_.for_each([&](std::uint32_t number) {
     EntryState& entry = pool[number];
+    if (!is_leaving(entry, number_)) return;
     // relaxed, here and below: under the lock.
-    if (entry.standing.load_relaxed() != Standing::leaving) return;
     if (entry.holder_count.load_relaxed() != 0 || entry.is_changed()) return list_again(entry);
     order_.remove(number);
     index_.remove(number);
     entry.holder_count.store_relaxed(1);
+    announce_dropped(entry);
     gone.push(pool, number);
   });
   while (const std::uint32_t number = superseded.pop(pool)) {
     EntryState& entry = pool[number];
+    announce_dropped(entry);
     if (entry.holder_count.load_relaxed() != 0) {
-      entry.standing.store_relaxed(Standing::dropped);
       superseded_.push(pool, number);
     } else {
       entry.holder_count.store_relaxed(1);
@@ -239,8 +241,7 @@ void Shelf::drop(Batch& leaving, Batch& gone) {
   for_each_leaving(
       [](Slot& slot, std::uintptr_t word, EntryState& entry) { mark(slot, word, entry); });
   while (const std::uint32_t number = leaving.pop(ledger_.pool)) {
-    // relaxed: a reader that sees what was before leaves the entry alone, too.
-    ledger_.pool[number].standing.store_relaxed(Standing::dropped);
+    announce_dropped(ledger_.pool[number]);
     gone.push(ledger_.pool, number);
   }
 }
@@ -248,7 +249,7 @@ void Shelf::drop(Batch& leaving, Batch& gone) {
 void Shelf::take_off(std::uint32_t number, Batch& leaving) {
   index_.remove(number);
   order_.remove(number);
-  announce_leaving(ledger_.pool[number], 1);
+  announce_leaving(ledger_.pool[number], number_, 1);
   leaving.push(ledger_.pool, number);
 }
 
@@ -257,7 +258,7 @@ void Shelf::take_superseded(Batch& leaving, Condition condition) {
   Batch kept;
   while (const std::uint32_t number = superseded_.pop(ledger_.pool)) {
     if (condition(ledger_.pool[number])) {
-      announce_leaving(ledger_.pool[number], 1);
+      announce_leaving(ledger_.pool[number], number_, 1);
       leaving.push(ledger_.pool, number);
     } else {
       kept.push(ledger_.pool, number);
@@ -273,9 +274,7 @@ void Shelf::for_each_leaving(Visit visit) {
     auto* const entry = static_cast<EntryState*>(Slot::tenancy_of(word));
     // It may belong to another cache, and be gone.
     if (ledger_.pool.number_of(entry) == 0) return;
-    // relaxed: only under this lock do entries of this shelf leave.
-    if (entry->shelf_number() != number_) return;
-    if (entry->standing.load_relaxed() == Standing::leaving) visit(slot, word, *entry);
+    if (is_leaving(*entry, number_)) visit(slot, word, *entry);
   });
 }
 

@@ -49,17 +49,17 @@ struct Stage {
   }
   /// As Shelf::drop and Cache::State::end.
   void drop() {
-    announce_leaving(entry, 1);
+    announce_leaving(entry, 0, 1);
     registry.separate();
     registry.for_each_lease([&](Slot& slot, std::uintptr_t word) {
       if (Slot::tenancy_of(word) == &entry) mark(slot, word, entry);
     });
-    entry.standing.store_relaxed(Standing::dropped);
+    announce_dropped(entry);
     if (leave_to_holders(entry)) end();
   }
   /// As Shelf::drop_unheld: leaves the entry where it is if it is held. Returns whether it went.
   bool flush() {
-    announce_leaving(entry, 0);
+    announce_leaving(entry, 0, 0);
     registry.separate();
     bool held = false;
     registry.for_each_lease(
@@ -67,9 +67,19 @@ struct Stage {
     if (held) {
       list_again(entry);
     } else {
-      end();
+      entry.holder_count.store_relaxed(1);
+      announce_dropped(entry);
     }
+    if (!held && leave_to_holders(entry)) end();
     return !held;
+  }
+  /// As a Shelf::drop_all that comes after, when the mutex is free and the entry not yet at its
+  /// end.
+  void scan_again() {
+    registry.separate();
+    registry.for_each_lease([&](Slot& slot, std::uintptr_t word) {
+      if (is_leaving(entry, 0)) mark(slot, word, entry);
+    });
   }
 
   Registry registry{kBarriers};
@@ -106,6 +116,21 @@ struct TwoHitsAndAFlush : rl::test_suite<TwoHitsAndAFlush<kBarriers>, 3>, Stage<
     }
   }
   void after() { RL_ASSERT(this->ended == gone); }
+  bool gone = false;
+};
+
+/// A reader passes by an entry that is flushed and then seen by the next dropper: it ends once.
+struct AHitAndTwoDroppers : rl::test_suite<AHitAndTwoDroppers, 2>, Stage<Barriers::unequal> {
+  void before() { list(); }
+  void thread(unsigned index) {
+    if (index == 0) {
+      hit(slots[0]);
+    } else {
+      gone = flush();
+      scan_again();
+    }
+  }
+  void after() { RL_ASSERT(ended == gone); }
   bool gone = false;
 };
 
@@ -147,7 +172,7 @@ struct AChangeAndAFlush : rl::test_suite<AChangeAndAFlush<kBarriers>, 2>, Stage<
       }
       return;
     }
-    announce_leaving(this->entry, 0);
+    announce_leaving(this->entry, 0, 0);
     this->registry.separate();
     bool held = false;
     this->registry.for_each_lease(
@@ -296,6 +321,9 @@ TEST(LeaseModel, AHitAndAFlush) {
 }
 TEST(LeaseModel, AHitAndAFlushWithoutHeavyBarriers) {
   explore<AHitAndAFlush<Barriers::equal>>("a hit, a flush, equal barriers", Search::full);
+}
+TEST(LeaseModel, AHitAndTwoDroppers) {
+  explore<AHitAndTwoDroppers>("a hit, a flush, the next dropper", Search::full);
 }
 TEST(LeaseModel, AChangeAndAFlush) {
   explore<AChangeAndAFlush<Barriers::unequal>>("a change, a flush", Search::full);
