@@ -406,6 +406,8 @@ class BlockConsumer {
 
  private:
   void publish() {
+    // What recovery would begin at stays until the position behind it is durable; next() tells.
+    if (memory_.fault() != Fault::none) return;
     read_durable_ = read_;
     memory_.label("read_durable (not durable)");
     memory_.store_word(ring_.head->consumer.read_durable, read_durable_);

@@ -177,6 +177,8 @@ class PositionProducer {
     if constexpr (!Rules::stores_the_position_last) publish(end);
     for (const std::span<const std::byte> entry : entries) append(entry);
     if constexpr (Rules::drains_after_the_entry) settling_.drain();
+    // A position says that what is before it is durable; nothing but the position does.
+    if (memory_.fault() != Fault::none) return Enqueue::lost;
     if constexpr (Rules::stores_the_position_last) publish(end);
     return memory_.fault() == Fault::none ? Enqueue::done : Enqueue::lost;
   }

@@ -329,6 +329,26 @@ TEST_F(RingFile, AFileThatIsTruncatedWhileMappedIsToldAndEndsNothing) {
   EXPECT_EQ(consumer->next(entry), Next::lost);
 }
 
+TEST_P(EachVariant, AnEntryWhosePageWentIsNotThereAfterwards) {
+  make(kib(64), layout_of(GetParam()));
+  const std::uintmax_t file_bytes = std::filesystem::file_size(path_);
+  {
+    Result<Producer> producer = Producer::attach(path_, quick(GetParam()));
+    if (!producer.has_value() && producer.error().code == Code::unsupported) GTEST_SKIP();
+    ASSERT_EQ(producer->enqueue(bytes_of(0, 100)), Enqueue::done);
+    // The next entry begins in the page that stays, and ends in one that goes.
+    std::filesystem::resize_file(path_, 2 * kHeadBytes);
+    EXPECT_EQ(producer->enqueue(bytes_of(1, 6000)), Enqueue::lost);
+  }
+  std::filesystem::resize_file(path_, file_bytes);
+  Result<Consumer> consumer = Consumer::attach(path_, quick(GetParam()));
+  ASSERT_TRUE(consumer.has_value()) << consumer.error().message();
+  Entry entry;
+  ASSERT_EQ(consumer->next(entry), Next::entry);
+  EXPECT_TRUE(std::ranges::equal(entry.bytes, bytes_of(0, 100)));
+  EXPECT_EQ(consumer->next(entry), Next::empty);
+}
+
 TEST_F(RingFile, AVariantOfAnotherLayoutIsRefused) {
   make(kib(64), RingLayout::positions);
   const Result<Producer> producer = Producer::attach(path_, quick(RingVariant::optimised));
