@@ -173,6 +173,9 @@ Onward deliver(siginfo_t& info, ucontext_t& context, bool repeats) noexcept {
   std::uint64_t flags = 0;
   SignalSet mask = 0;
   {
+    // The handler takes the signals of its own kind, and somebody may send one: it would wait here
+    // for the lock that its own thread holds.
+    const kernel::Quiet quiet;
     const Hold hold;
     // relaxed: the lock orders them.
     handler = action.handler.load_relaxed();

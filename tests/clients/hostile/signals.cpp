@@ -92,6 +92,32 @@ SCENARIO(blocked_signals) {
   return 0;
 }
 
+void count_sent(int, siginfo_t* info, void*) {
+  EXPECT(info->si_code <= 0);
+  counted = counted + 1;
+}
+
+SCENARIO(faults_that_somebody_sends) {
+  handle(SIGSEGV, count_sent, 0);
+  // Two at a time, so that the second may come at any instruction of the first one's delivery.
+  const pthread_t target = ::pthread_self();
+  volatile bool over = false;
+  std::thread sender([target, &over] {
+    for (int i = 0; i < 100; ++i) {
+      const int before = counted;
+      EXPECT(::pthread_kill(target, SIGSEGV) == 0 && ::pthread_kill(target, SIGSEGV) == 0);
+      const double limit = seconds() + 60;
+      for (; counted == before; ::sched_yield()) EXPECT(seconds() < limit);
+    }
+    over = true;
+  });
+  while (!over) ::sched_yield();
+  sender.join();
+  EXPECT(counted > 0);
+  expect_works(open_portal("wq0.0"));
+  return 0;
+}
+
 void submit_in_handler(int) {
   expect_works(shared_portal);
   counted = counted + 1;
