@@ -24,7 +24,7 @@ DELTA_BYTES_MAX = 0x80000
 BATCHED = "0x3 0x4 0x5 0x6 0x9"
 # Runs one combination; what fails is named on stdout.
 RUN = """
-one() { timeout 20 DSA_TEST "$@" >/dev/null 2>"$log" || { echo "failed: $*"; tail -2 "$log"; }; }
+one() { timeout 100 DSA_TEST "$@" >/dev/null 2>"$log" || { echo "failed: $*"; tail -2 "$log"; }; }
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 """.replace("DSA_TEST", str(DSA_TEST))

@@ -173,7 +173,7 @@ def test_a_caller_that_ignores_its_children_is_told_of_the_end(anybody: Emulator
     # SIGCHLD is bit 16; the command, too, has it ignored.
     words = anybody.words("--", "grep", "-q", "^SigIgn:.*[13579bdf]....$", "/proc/self/status")
     result = subprocess.run(
-        ["env", "--ignore-signal=CHLD", *words], cwd="/tmp", timeout=60, check=False
+        ["env", "--ignore-signal=CHLD", *words], cwd="/tmp", timeout=TIME_LIMIT_S, check=False
     )
     assert result.returncode == 0
 

@@ -74,9 +74,9 @@ class Completions {
   }
   [[nodiscard]] int status(std::size_t index) const { return dsa::load_status(records_[index]); }
   void clear(std::size_t index) { records_[index].status = 0; }
-  /// The status once there is one; 0 after ten seconds.
+  /// The status once there is one; 0 after a minute.
   int await(std::size_t index) const {
-    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     for (int tries = 0; status(index) == 0; ++tries) {
       if (tries % 256 == 255) std::this_thread::yield();
       if (tries % 4096 == 4095 && std::chrono::steady_clock::now() > limit) break;

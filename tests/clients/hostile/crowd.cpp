@@ -77,7 +77,7 @@ SCENARIO(four_processes_one_killed) {
     copy_many(portal, 1500, static_cast<unsigned char>(i));
     std::_Exit(0);
   }
-  const double limit = seconds() + 20;
+  const double limit = seconds() + kWaitSeconds;
   while (__atomic_load_n(accepted, __ATOMIC_RELAXED) < 64) {
     ::sched_yield();
     EXPECT(seconds() < limit);

@@ -243,7 +243,7 @@ SCENARIO(umwait_for_a_record) {
   Record record{};
   for (int i = 0; i < 200; ++i) {
     submit(portal, noop(record));
-    const double limit = seconds() + 20;
+    const double limit = seconds() + kWaitSeconds;
     while (status(record) == 0) {
       umonitor(&record);
       if (status(record) == 0) umwait(__rdtsc() + 1'000'000);

@@ -46,7 +46,7 @@ DeviceConfig device() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  ::alarm(60);
+  ::alarm(300);  // More than a scenario waits for anything.
   char directory[] = "/tmp/headrace-harness-XXXXXX";
   if (::mkdtemp(directory) == nullptr) end("no temporary directory");
   const std::filesystem::path root(directory);

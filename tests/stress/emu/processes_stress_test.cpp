@@ -149,15 +149,15 @@ TEST(ProcessesStress, a_written_descriptor_runs_in_the_process_that_wrote_it) {
   descriptor.completion_addr = reinterpret_cast<std::uint64_t>(record);
   for (int i = 0; i < 100; ++i) {
     record->status = 0;
-    auto done = control.submit_for(child, kDevice, kQueue, descriptor, std::chrono::seconds(10));
+    auto done = control.submit_for(child, kDevice, kQueue, descriptor, std::chrono::seconds(60));
     ASSERT_TRUE(done) << done.error().message();
     ASSERT_EQ(dsa::load_status(*record), 1);
   }
-  ASSERT_TRUE(control.disable_queue(kDevice, kQueue, std::chrono::seconds(1)));
-  EXPECT_FALSE(control.submit_for(child, kDevice, kQueue, descriptor, std::chrono::seconds(10)));
+  ASSERT_TRUE(control.disable_queue(kDevice, kQueue, std::chrono::seconds(60)));
+  EXPECT_FALSE(control.submit_for(child, kDevice, kQueue, descriptor, std::chrono::seconds(60)));
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
-  EXPECT_FALSE(control.submit_for(child, kDevice, kQueue, descriptor, std::chrono::seconds(10)));
+  EXPECT_FALSE(control.submit_for(child, kDevice, kQueue, descriptor, std::chrono::seconds(60)));
   EXPECT_EQ(control.reap(), 1U);
   EXPECT_EQ(control.statistics().devices[0].queues[0].written_count, 100U);
   EXPECT_EQ(control.statistics().lost_client_count, 0U) << "it had nothing in use";
@@ -205,7 +205,7 @@ TEST(ProcessesStress, a_child_forked_while_its_parent_attaches_attaches_too) {
   for (int i = 0; i < 50; ++i) {
     const pid_t child = ::fork();
     if (child == 0) {
-      ::alarm(20);
+      ::alarm(200);
       ::_exit(Client::attach(memory, process_memory()) ? 0 : 2);
     }
     int status = 0;
@@ -239,7 +239,7 @@ int submit_until(const Atomic<std::uint32_t>& over, std::span<std::byte> memory,
       list[1] = completions.noop(1);
       const dsa::Descriptor batch = completions.batch(2, list);
       if (!client.enqueue(kDevice, kQueue, batch)) continue;
-      const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(50);
+      const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(100);
       while (completions.status(2) == 0 && std::chrono::steady_clock::now() < limit) {
         if (steps) client.run_until_idle();  // Nobody else does, once the device was halted.
         std::this_thread::yield();
@@ -306,16 +306,16 @@ void scribble_over(EmulatorConfig config) {
   for (pid_t& client : clients) {
     client = ::fork();
     if (client == 0) {
-      ::alarm(100);
+      ::alarm(200);
       ::_exit(submit_until(over, memory, config.run_in_submission));
     }
   }
   const auto accepted = [&] { return control.statistics().devices[0].queues[0].accepted_count; };
-  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   while (accepted() < 100 && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
   const pid_t scribbler = ::fork();
   if (scribbler == 0) {
-    ::alarm(100);
+    ::alarm(200);
     scribble(memory, test::seed(), 1'000'000);
     ::_exit(0);
   }
@@ -338,7 +338,7 @@ void scribble_over(EmulatorConfig config) {
     pollfd ended{.fd = static_cast<int>(::syscall(SYS_pidfd_open, client, 0)),
                  .events = POLLIN,
                  .revents = 0};
-    for (int tries = 0; tries < 100; ++tries) {
+    for (int tries = 0; tries < 600; ++tries) {
       control.reset(kDevice);
       if (::poll(&ended, 1, 100) == 0) continue;
       ::waitpid(client, &status, 0);
@@ -379,7 +379,7 @@ TEST(ProcessesStress, a_hundred_clients_share_a_queue) {
   for (int i = 0; i < 100; ++i) {
     const pid_t child = ::fork();
     if (child == 0) {
-      ::alarm(60);
+      ::alarm(200);
       auto client = Client::attach(memory, process_memory());
       if (!client) ::_exit(2);
       if (!(*client)->start()) ::_exit(2);

@@ -18,7 +18,7 @@ class Child {
  public:
   Child() : process_id_(::fork()) {
     if (process_id_ == 0) {
-      ::alarm(60);
+      ::alarm(600);
       while (true) ::pause();
     }
   }
