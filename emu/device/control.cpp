@@ -398,4 +398,22 @@ std::size_t Control::reap() {
   return reap_clients(*registers_);
 }
 
+std::vector<std::int32_t> Control::client_processes() const {
+  std::vector<std::int32_t> processes;
+  for (const ClientRegisters& client : registers_->clients) {
+    const PlaceWord place{client.place.load_relaxed()};  // a number, and nothing behind it is read
+    if (place.taken()) processes.push_back(place.process_id());
+  }
+  return processes;
+}
+
+bool Control::portal_is_open() const {
+  for (std::uint32_t d = 0; d < device_count(); ++d) {
+    for (std::uint32_t q = 0; q < kQueueMax; ++q) {
+      if (client_count(DeviceId(d), QueueId(q)) != 0) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace headrace::emu

@@ -100,6 +100,10 @@ class Control {
                           const std::function<bool()>& is_over = {});
   /// Frees the entries and engines of clients whose process is gone. Returns how many clients.
   std::size_t reap();
+  /// The processes that have a Client, in no order.
+  [[nodiscard]] std::vector<std::int32_t> client_processes() const;
+  /// Whether any process has the file of any WQ open.
+  [[nodiscard]] bool portal_is_open() const;
 
  private:
   Control(Registers& registers, const Terms& terms);

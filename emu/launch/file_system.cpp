@@ -46,6 +46,7 @@ struct OpenFile {
 struct Served {
   const Tree* tree;
   Control* control;
+  Reaper* reaper;
   bool refuse_mmap;
   int trace_file;
 };
@@ -77,8 +78,9 @@ class Server final : public FileSystem {
  public:
   explicit Server(std::string mount_point) : mount_point_(std::move(mount_point)) {}
   Result<void> start();
-  void publish(const Tree& tree, Control& control, bool refuse_mmap, int trace_file) override {
-    published_ = {&tree, &control, refuse_mmap, trace_file};
+  void publish(const Tree& tree, Control& control, Reaper& reaper, bool refuse_mmap,
+               int trace_file) override {
+    published_ = {&tree, &control, &reaper, refuse_mmap, trace_file};
     if (trace_file >= 0) {
       control.set_options({.trace = [this](const TraceEvent& event) {
         // The command is given all the same where the disk is full.
@@ -223,6 +225,7 @@ int open_file(const char* path, fuse_file_info* info) {
   }
   auto file =
       std::make_unique<OpenFile>(OpenFile{node, process_of_thread(fuse_get_context()->pid)});
+  if (node->kind == NodeKind::portal) served->reaper->watch(file->process_id);
   info->fh = reinterpret_cast<std::uint64_t>(file.release());
   return 0;
 }
@@ -232,7 +235,8 @@ int release_file(const char*, fuse_file_info* info) {
   const Served* served = server().served();
   if (file->node->kind == NodeKind::portal && served != nullptr) {
     served->control->release_queue(file->node->device, file->node->queue);
-    static_cast<void>(served->control->reap());
+    // Not a death: a dying process still runs when its files go.
+    served->reaper->look();
   }
   return 0;
 }

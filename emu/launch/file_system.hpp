@@ -7,6 +7,7 @@
 #include <string>
 
 #include "emu/device/device.hpp"
+#include "emu/launch/reaper.hpp"
 #include "emu/launch/tree.hpp"
 #include "headrace/base/result.hpp"
 
@@ -25,10 +26,11 @@ class FileSystem {
   /// Ends the connection: whatever still uses the files gets ENOTCONN. Joins.
   virtual ~FileSystem() = default;
 
-  /// Serves `tree` from now on; both must outlive this object. Lines of the trace are appended to
-  /// `trace_file` if that is no -1.
+  /// Serves `tree` from now on; whatever is named here must outlive this object. `reaper` is told
+  /// who opens a portal. Lines of the trace are appended to `trace_file` if that is no -1.
   /// Commands to `control` are traced from then on.
-  virtual void publish(const Tree& tree, Control& control, bool refuse_mmap, int trace_file) = 0;
+  virtual void publish(const Tree& tree, Control& control, Reaper& reaper, bool refuse_mmap,
+                       int trace_file) = 0;
   /// errno of the first line of the trace that could not be written, 0 if all were.
   [[nodiscard]] virtual int trace_error() const = 0;
   /// Takes the mount away from `mount_point`; whoever holds it elsewhere keeps it.

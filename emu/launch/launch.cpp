@@ -24,6 +24,7 @@
 #include "emu/launch/file_system.hpp"
 #include "emu/launch/guard.hpp"
 #include "emu/launch/program.hpp"
+#include "emu/launch/reaper.hpp"
 #include "emu/launch/report.hpp"
 #include "emu/launch/runner.hpp"
 #include "emu/launch/sandbox.hpp"
@@ -240,6 +241,7 @@ Result<void> enable_all(Driver& driver, const EmulatorConfig& config) {
 struct Emulation {
   std::optional<Control> control;
   std::optional<Driver> driver;
+  std::unique_ptr<Reaper> reaper;
   Tree tree;
   std::unique_ptr<FileSystem> files;
   Sandbox sandbox;
@@ -284,9 +286,13 @@ Result<void> build(Emulation& emulation, const Options& options, Plan& plan, Gua
   }
   const auto trace_file = open_trace(options);
   if (!trace_file) return fail(trace_file.error());
+  auto reaper = Reaper::start(*emulation.control);
+  if (!reaper) return fail(reaper.error());
+  emulation.reaper = std::move(*reaper);
   emulation.driver->add_files(emulation.tree);
   emulation.tree.add(std::string(kTracePath), {.kind = NodeKind::trace, .permissions = 0222});
-  emulation.files->publish(emulation.tree, *emulation.control, options.refuse_mmap, *trace_file);
+  emulation.files->publish(emulation.tree, *emulation.control, *emulation.reaper,
+                           options.refuse_mmap, *trace_file);
   return {};
 }
 

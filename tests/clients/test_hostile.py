@@ -18,6 +18,7 @@ ELSEWHERE = {
     "tell",
     "the_access_is_what_faults",
     "crash_with_work_outstanding",
+    "killed_when_its_portal_was_closed_before",
 }
 SCENARIOS = sorted(
     name
@@ -72,3 +73,13 @@ def test_all_are_borne_where_the_access_is_what_is_caught(
     result = emulator.shell(script_of(hostile, scenarios), *options)
     assert result.stdout == b"", result.stderr.decode()
     assert kept_by(stats)["operations"] > 10_000
+
+
+def test_what_a_client_held_comes_back_though_its_portal_was_closed_before_it_died(
+    anybody: Emulator, hostile: Path, hostile_config: Path
+) -> None:
+    # 16 descriptors of 4 KiB at 1 KB/s: none of them ends.
+    options = ("--config", hostile_config, "--pace", "0,1KB/s")
+    scenario = "killed_when_its_portal_was_closed_before"
+    result = anybody.run(*options, "--", hostile, scenario)
+    assert result.returncode == 0, result.stderr.decode()

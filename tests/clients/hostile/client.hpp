@@ -111,6 +111,17 @@ inline void expect_works(void* portal) {
   EXPECT(wait(record) == DSA_COMP_SUCCESS);
 }
 
+/// What a small file holds.
+inline std::string read_file(const char* path) {
+  char text[4096];
+  const int file = ::open(path, O_RDONLY);
+  EXPECT(file >= 0);
+  const ssize_t count = ::read(file, text, sizeof(text));
+  EXPECT(count >= 0);
+  ::close(file);
+  return {text, static_cast<std::size_t>(count)};
+}
+
 struct Scenario {
   const char* name;
   int (*run)();

@@ -94,6 +94,40 @@ SCENARIO(four_processes_one_killed) {
   return 0;
 }
 
+// Under the launcher, with so slow a device that nothing ends: the first process fills the WQ,
+// closes its portal and lives on. So nothing that it does with files tells of its death.
+SCENARIO(killed_when_its_portal_was_closed_before) {
+  void* portal = open_portal("wq0.0");
+  int told[2] = {};
+  EXPECT(::pipe(told) == 0);
+  const pid_t child = ::fork();
+  EXPECT(child >= 0);
+  if (child == 0) {
+    static Record records[16];
+    static unsigned char bytes[2][4096];
+    void* own = open_portal("wq0.0");
+    for (Record& record : records) {
+      EXPECT(enqcmd(own, move(record, bytes[0], bytes[1], sizeof(bytes[0]))));
+    }
+    EXPECT(::munmap(own, 4096) == 0);
+    EXPECT(::write(told[1], "x", 1) == 1);
+    while (true) ::pause();
+  }
+  char byte = 0;
+  EXPECT(::read(told[0], &byte, 1) == 1);
+  const double limit = seconds() + kWaitSeconds;
+  do {
+    ::sched_yield();
+    EXPECT(seconds() < limit);
+  } while (read_file("/sys/bus/dsa/devices/wq0.0/clients") != "1\n");
+  Record record{};
+  EXPECT(!enqcmd(portal, noop(record)));  // It is alive: all of that is still its own.
+  EXPECT(::kill(child, SIGKILL) == 0);
+  submit(portal, noop(record));
+  EXPECT(::waitpid(child, nullptr, 0) == child);
+  return 0;
+}
+
 SCENARIO(fork_with_work_outstanding) {
   void* portal = open_portal("wq0.0");
   constexpr std::uint32_t kBytes = 1 << 20;

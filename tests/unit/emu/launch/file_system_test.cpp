@@ -66,11 +66,11 @@ class FileSystemTest : public testing::Test {
     config.devices = {test::one_queue()};
     auto control = Control::create(memory_, config);
     ASSERT_TRUE(control) << control.error().message();
-    control_.emplace(*control);
-    ASSERT_TRUE(control_->enable_device(kDevice));
-    ASSERT_TRUE(control_->enable_queue(kDevice, kQueue));
-    driver_.emplace(*control_, std::vector<DeviceExtras>(1));
-    driver_->add_files(tree_);
+    served_.control.emplace(*control);
+    ASSERT_TRUE(served_.control->enable_device(kDevice));
+    ASSERT_TRUE(served_.control->enable_queue(kDevice, kQueue));
+    served_.driver.emplace(*served_.control, std::vector<DeviceExtras>(1));
+    served_.driver->add_files(served_.tree);
     ASSERT_NE(::mkdtemp(directory_.data()), nullptr);
     ASSERT_EQ(::pipe(mounted_.data()), 0);
   }
@@ -98,15 +98,23 @@ class FileSystemTest : public testing::Test {
     auto files = FileSystem::mount(directory_);
     if (!files) return false;
     files_ = files->release();  // Served until this process ends.
-    files_->publish(tree_, *control_, false, -1);
+    auto reaper = Reaper::start(served_.control.value());
+    if (!reaper) return false;
+    served_.reaper = std::move(*reaper);
+    files_->publish(served_.tree, *served_.control, *served_.reaper, false, -1);
     return ::write(mounted_[1], "x", 1) == 1;
   }
 
  private:
+  /// As with the launcher, the threads that serve use it until this process ends.
+  struct Served {
+    std::optional<Control> control;
+    std::optional<Driver> driver;
+    std::unique_ptr<Reaper> reaper;
+    Tree tree;
+  };
   std::span<std::byte> memory_ = shared_memory();
-  std::optional<Control> control_;
-  std::optional<Driver> driver_;
-  Tree tree_;
+  Served& served_ = *new Served;
   std::string directory_ = testing::TempDir() + "headrace-files-XXXXXX";
   std::array<int, 2> mounted_{};
   FileSystem* files_ = nullptr;

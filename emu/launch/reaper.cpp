@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emu/launch/reaper.hpp"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+namespace headrace::emu {
+namespace {
+
+/// While a portal is open: a process may come by one that it did not open (an inherited file
+/// descriptor), and nothing tells us that it has become a client.
+constexpr int kSeldomMs = 1000;
+/// While a client cannot be watched (no pidfds: Linux before 5.3, a container's seccomp filter, no
+/// file descriptor left), or is dead and what it held could not be given back yet.
+constexpr int kOftenMs = 20;
+
+bool contains(const std::vector<pid_t>& processes, pid_t process_id) {
+  return std::ranges::find(processes, process_id) != processes.end();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Reaper>> Reaper::start(Control& control) {
+  const std::string tried = "watch over the processes that use the emulated devices";
+  OwnedFile bell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!bell.valid()) {
+    return fail(Code::capacity_exceeded, tried, "the system gives no file descriptor",
+                "raise the limit (ulimit -n)", errno);
+  }
+  std::unique_ptr<Reaper> reaper(new Reaper(control, std::move(bell)));
+  try {
+    reaper->thread_ = std::thread([raw = reaper.get()] { raw->run(); });
+  } catch (const std::system_error& error) {
+    return fail(Code::capacity_exceeded, tried, "the system gives no thread",
+                "end some processes, or raise the limit (ulimit -u)", error.code().value());
+  }
+  return reaper;
+}
+
+Reaper::~Reaper() {
+  if (!thread_.joinable()) return;
+  {
+    const Lock lock(mutex_);
+    stopping_ = true;
+  }
+  ring();
+  thread_.join();
+}
+
+void Reaper::watch(pid_t process_id) {
+  {
+    const Lock lock(mutex_);
+    announced_.push_back(process_id);
+  }
+  ring();
+}
+
+void Reaper::look() {
+  ring();
+}
+
+void Reaper::ring() const {
+  const std::uint64_t one = 1;
+  // It fails only when the counter is full: then it rings already.
+  [[maybe_unused]] const ssize_t ignored = ::write(bell_.get(), &one, sizeof one);
+}
+
+/// Opens a pidfd, which can be polled: readable when the last thread has ended, which is what
+/// is_dead asks for, too.
+void Reaper::take_in() {
+  std::vector<pid_t> processes = control_.client_processes();
+  {
+    const Lock lock(mutex_);
+    for (const pid_t each : announced_) {
+      if (!contains(processes, each)) processes.push_back(each);
+    }
+    announced_.clear();
+  }
+  for (const pid_t each : processes) {
+    if (std::ranges::find(watched_, each, &Watched::process_id) != watched_.end()) continue;
+    OwnedFile file(static_cast<int>(::syscall(SYS_pidfd_open, each, 0)));
+    const bool is_gone = !file.valid() && errno == ESRCH;
+    watched_.push_back({.process_id = each, .file = std::move(file), .is_dead = is_gone});
+  }
+}
+
+/// Those of whom there is nothing left to give back. Whoever cannot be watched stays while it is a
+/// client: it is looked after often.
+void Reaper::strike_out() {
+  const std::vector<pid_t> clients = control_.client_processes();
+  std::erase_if(watched_, [&clients](const Watched& each) {
+    return (each.is_dead || !each.file.valid()) && !contains(clients, each.process_id);
+  });
+}
+
+int Reaper::pause_ms() const {
+  const auto is_blind = [](const Watched& each) { return !each.file.valid(); };
+  if (std::ranges::any_of(watched_, is_blind)) return kOftenMs;
+  return control_.portal_is_open() ? kSeldomMs : -1;
+}
+
+void Reaper::run() {
+  std::vector<pollfd> files;
+  while (true) {
+    {
+      const Lock lock(mutex_);
+      if (stopping_) return;
+    }
+    // First watch, then reap: whoever dies in between is told of by poll.
+    take_in();
+    static_cast<void>(control_.reap());
+    strike_out();
+    files.assign(1, {.fd = bell_.get(), .events = POLLIN, .revents = 0});
+    for (const Watched& each : watched_) {
+      files.push_back({.fd = each.file.get(), .events = POLLIN, .revents = 0});
+    }
+    ::poll(files.data(), files.size(), pause_ms());
+    std::uint64_t ring_count = 0;
+    [[maybe_unused]] const ssize_t ignored = ::read(bell_.get(), &ring_count, sizeof ring_count);
+    for (std::size_t i = 0; i < watched_.size(); ++i) {
+      if ((files[i + 1].revents & (POLLIN | POLLERR | POLLNVAL)) == 0) continue;
+      watched_[i].is_dead = true;
+      watched_[i].file.close();
+    }
+  }
+}
+
+}  // namespace headrace::emu
