@@ -87,7 +87,7 @@ void DsaMover::take_batch(Slot& slot, std::uint8_t status) noexcept {
     if (dsa::load_status(record) == 0) {
       one.cause = Cause::device_error;
     } else {
-      one = detail::to_outcome(operation.kind(), operation.byte_count(), record);
+      one = detail::to_outcome(operation, operation.byte_count(), record);
     }
     if (one.cause == Cause::page_fault || one.cause == Cause::device_error) {
       Atomic<std::uint64_t>& counter = one.cause == Cause::page_fault ? page_faults_ : errors_;

@@ -167,8 +167,10 @@ void to_descriptor(const Operation& operation, dsa::Descriptor& descriptor) noex
   set_operands(operation, descriptor);
 }
 
-ShareOutcome to_outcome(OperationKind kind, std::size_t byte_count,
-                        const dsa::CompletionRecord& record) noexcept {
+namespace {
+
+ShareOutcome as_recorded(OperationKind kind, std::size_t byte_count,
+                         const dsa::CompletionRecord& record) noexcept {
   ShareOutcome outcome;
   const std::uint8_t raw = record.status;
   outcome.device_status = raw;
@@ -217,6 +219,33 @@ ShareOutcome to_outcome(OperationKind kind, std::size_t byte_count,
       outcome.bytes_done = 0;
       return outcome;
   }
+}
+
+/// A record whose numbers cannot be is that of a device in trouble.
+ShareOutcome senseless(const dsa::CompletionRecord& record) noexcept {
+  return {.cause = Cause::device_error, .device_status = record.status};
+}
+
+}  // namespace
+
+ShareOutcome to_outcome(const Operation& operation, std::size_t byte_count,
+                        const dsa::CompletionRecord& record) noexcept {
+  ShareOutcome outcome = as_recorded(operation.kind(), byte_count, record);
+  const std::size_t cut = operation.cut_bytes();
+  if (outcome.cause == Cause::page_fault) {
+    // The rest goes on where the operation can be cut, a little before where the device stopped.
+    const std::size_t over = cut == 0 ? outcome.bytes_done : outcome.bytes_done % cut;
+    outcome.bytes_done -= over;
+    if (cut == 0) return outcome;
+    // Running values of the middle of a unit are of no use.
+    const bool running = over != 0 && !operation.has_independent_parts();
+    return running || outcome.bytes_done >= byte_count ? senseless(record) : outcome;
+  }
+  const OperationResult& found = outcome.result;
+  const bool beyond = found.different && operation.kind() != OperationKind::create_delta &&
+                      found.difference_offset >= byte_count;
+  const bool too_long = found.delta_bytes > operation.target().size();
+  return beyond || too_long || outcome.bytes_done > byte_count ? senseless(record) : outcome;
 }
 
 }  // namespace headrace::engine::detail

@@ -28,10 +28,11 @@ inline void to_copy_descriptor(const Operation& copy, std::uint32_t flags,
   std::memcpy(static_cast<void*>(&descriptor), words.data(), sizeof words);
 }
 
-/// How an operation of `byte_count` bytes ended, as `record` says, whose status is not zero. Of a
-/// page fault: what was done before it, with the values that the rest goes on from. A status that
-/// speaks of the descriptor and not of the data is Cause::device_error.
-[[nodiscard]] ShareOutcome to_outcome(OperationKind kind, std::size_t byte_count,
+/// How a part of `operation` of `byte_count` bytes ended, as `record` says, whose status is not
+/// zero. Of a page fault: what was done before it, in whole units that the operation can be cut at,
+/// with the values that the rest goes on from. A status that speaks of the descriptor and not of
+/// the data, or numbers that cannot be, are Cause::device_error: nothing of the record is taken.
+[[nodiscard]] ShareOutcome to_outcome(const Operation& operation, std::size_t byte_count,
                                       const dsa::CompletionRecord& record) noexcept;
 
 /// Kinds that a DSA of version 1 does.

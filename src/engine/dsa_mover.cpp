@@ -411,7 +411,7 @@ DsaMover::Next DsaMover::take_record(Slot& slot) noexcept {
     return slot.at == slot.end ? Next::ended : issue(slot);
   }
   const Operation& whole = slot.share->job->operation();
-  ShareOutcome piece = detail::to_outcome(whole.kind(), slot.piece, slot.record);
+  ShareOutcome piece = detail::to_outcome(whole, slot.piece, slot.record);
   piece.bytes_by_device = piece.bytes_done;
   switch (piece.cause) {
     case Cause::page_fault:

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the mover of a DSA queue makes of answers that an honest device would not give, or that do
+// not come: by a portal behind which the test itself writes the records, or leaves them.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "engine/dsa_mover.hpp"
+#include "engine/software/software.hpp"
+#include "fixtures.hpp"
+#include "headrace/base/atomic.hpp"
+
+namespace headrace::engine {
+namespace {
+
+using test::Buffers;
+
+/// Calls a function with each descriptor, on the thread that submits it.
+class ToldPortal final : public dsa::Portal {
+ public:
+  using Device = std::function<void(const dsa::Descriptor&)>;
+
+  explicit ToldPortal(Device device) : device_(std::move(device)) {}
+  [[nodiscard]] const dsa::QueueInfo& info() const override { return info_; }
+  [[nodiscard]] bool submit(const dsa::Descriptor& descriptor) noexcept override {
+    device_(descriptor);
+    return true;
+  }
+
+ private:
+  Device device_;
+  dsa::QueueInfo info_{.name = "told/wq0.0",
+                       .mode = dsa::QueueMode::shared,
+                       .entry_count = 8,
+                       .batch_max = 32,
+                       .transfer_bytes_max = 1U << 21U};
+};
+
+dsa::CompletionRecord& record_of(const dsa::Descriptor& descriptor) {
+  return *reinterpret_cast<dsa::CompletionRecord*>(descriptor.completion_addr);
+}
+
+void answer(const dsa::Descriptor& descriptor, std::uint8_t status) {
+  // As the device does: the status last.
+  headrace::store_release(const_cast<std::uint8_t&>(record_of(descriptor).status), status);
+}
+
+std::unique_ptr<Engine> engine_on(ToldPortal& portal, DeviceOptions options = {}) {
+  auto mover = DsaMover::make(portal, {.device = options});
+  EXPECT_TRUE(mover.has_value());
+  std::vector<std::unique_ptr<Mover>> movers;
+  movers.push_back(std::move(*mover));
+  auto engine = Engine::make(std::move(movers), {});
+  EXPECT_TRUE(engine.has_value());
+  return std::move(*engine);
+}
+
+Completion run(Engine& engine, const Operation& operation) {
+  Job job;
+  EXPECT_EQ(engine.submit(job, operation, {.path = Path::hardware}), Submit::accepted);
+  EXPECT_TRUE(job.wait_for(std::chrono::seconds(60)));
+  return job.completion();
+}
+
+constexpr std::uint32_t kLong = 4096;
+constexpr std::uint8_t kReadFault = DSA_COMP_PAGE_FAULT_NOBOF;
+constexpr std::uint8_t kWriteFault = DSA_COMP_PAGE_FAULT_NOBOF | 0x80U;
+
+/// An operation of each kind that a record may stop in the middle of.
+struct Plans {
+  Buffers buffers{kLong, 1};
+  std::vector<std::byte> record = std::vector<std::byte>(kLong * 2);
+  std::vector<std::byte> even = std::vector<std::byte>(kLong);  ///< All the same but the last.
+
+  [[nodiscard]] std::vector<Operation> operations() {
+    const std::span<std::byte> target(buffers.target);
+    const std::span<const std::byte> source(buffers.source);
+    even.back() = std::byte{1};
+    const DifFormat format{.block = DifBlock::bytes_512};
+    return {Operation::copy(target, source),
+            Operation::fill(target, 0x1122334455667788),
+            Operation::compare_pattern(even, 0),
+            Operation::crc(source),
+            Operation::create_delta(record, source, buffers.target),
+            Operation::dif_insert(std::span(record).first(kLong + 64), source, format,
+                                  {.tags = {7, 8, 0x0f0f}})};
+  }
+};
+
+TEST(DsaAnswer, AnyNumberInARecordOfAPageFaultIsTakenOrDoneWithout) {
+  for (const std::uint32_t number : {0U, 5U, 512U, kLong - 3, kLong - 8, kLong, kLong + 1,
+                                     std::numeric_limits<std::uint32_t>::max()}) {
+    for (std::size_t kind = 0; kind < Plans().operations().size(); ++kind) {
+      Plans expected;
+      const ShareOutcome right = software::execute(expected.operations()[kind]);
+      Plans plans;
+      const Operation operation = plans.operations()[kind];
+      int descriptor_count = 0;
+      ToldPortal portal([&](const dsa::Descriptor& descriptor) {
+        if (++descriptor_count > 1) return answer(descriptor, DSA_COMP_HW_ERR1);
+        // It has done as much as it says, as far as there is so much.
+        dsa::CompletionRecord& record = record_of(descriptor);
+        const std::uint32_t done = std::min(number, kLong);
+        const std::size_t cut = operation.cut_bytes();
+        const bool whole = cut != 0 && done % cut == 0;
+        if (whole && done > 0) {
+          const ShareOutcome part = software::execute(operation.part(0, done, {}));
+          record.crc_val = part.result.crc;
+          std::memcpy(record.op_specific + 8, &part.result.target_tags.reference, 4);
+        } else if (operation.kind() == OperationKind::fill) {
+          std::memcpy(plans.buffers.target.data(), expected.buffers.target.data(), done);
+        }
+        record.bytes_completed = number;
+        record.fault_addr =
+            operation.kind() == OperationKind::fill ? descriptor.dst_addr : descriptor.src_addr;
+        answer(descriptor, operation.kind() == OperationKind::fill ? kWriteFault : kReadFault);
+      });
+      const std::unique_ptr<Engine> engine = engine_on(portal);
+      const Completion end = run(*engine, operation);
+      EXPECT_EQ(end.cause, right.cause) << name(operation.kind()) << " " << number;
+      EXPECT_EQ(end.bytes_done, right.bytes_done) << name(operation.kind()) << " " << number;
+      EXPECT_EQ(end.result.crc, right.result.crc) << name(operation.kind()) << " " << number;
+      EXPECT_EQ(end.result.different, right.result.different) << name(operation.kind());
+      EXPECT_EQ(end.result.difference_offset, right.result.difference_offset);
+      EXPECT_EQ(end.result.delta_bytes, right.result.delta_bytes);
+      EXPECT_TRUE(plans.buffers.target == expected.buffers.target)
+          << name(operation.kind()) << " " << number;
+      EXPECT_TRUE(plans.record == expected.record) << name(operation.kind()) << " " << number;
+      EXPECT_TRUE(end.fell_back);
+    }
+  }
+}
+
+TEST(DsaAnswer, ASuccessThatCannotBeIsAnErrorOfTheDevice) {
+  for (const std::uint32_t number : {kLong, std::numeric_limits<std::uint32_t>::max()}) {
+    Plans plans;
+    ToldPortal portal([&](const dsa::Descriptor& descriptor) {
+      dsa::CompletionRecord& record = record_of(descriptor);
+      record.result = 1;
+      record.bytes_completed = number;
+      if (descriptor.opcode == DSA_OPCODE_CR_DELTA) record.delta_rec_size = number * 2 + 1;
+      answer(descriptor, DSA_COMP_SUCCESS_PRED);
+    });
+    const std::unique_ptr<Engine> engine = engine_on(portal);
+    const std::vector<Operation> operations{
+        Operation::compare(plans.buffers.source, plans.buffers.target),
+        Operation::compare_pattern(plans.buffers.source, 5),
+        Operation::create_delta(std::span(plans.record).first(80), plans.buffers.source,
+                                plans.buffers.source)};
+    for (const Operation& operation : operations) {
+      const OperationResult right = software::execute(operation).result;
+      const Completion end = run(*engine, operation);
+      EXPECT_EQ(end.state, JobState::done);
+      EXPECT_EQ(end.result, right) << name(operation.kind()) << " " << number;
+      EXPECT_TRUE(end.fell_back) << name(operation.kind()) << " " << number;
+    }
+    EXPECT_EQ(engine->device_statistics().at(0).errors, operations.size());
+  }
+}
+
+}  // namespace
+}  // namespace headrace::engine
