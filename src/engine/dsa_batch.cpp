@@ -76,35 +76,77 @@ void DsaMover::take_batch(Slot& slot, std::uint8_t status) noexcept {
     slot.outcome.device_status = status;
   }
   for (std::size_t i = slot.at; i < end; ++i) {
-    const Operation& operation = batch.operations[i];
-    if (operation.is_fenced() && slot.outcome.cause != Cause::none) {
+    if (batch.operations[i].is_fenced() && slot.outcome.cause != Cause::none) {
       slot.at = i;
       return break_fence(slot);
     }
     const dsa::CompletionRecord& record = list ? slot.room.records[i - slot.at] : slot.record;
-    ShareOutcome one;
-    // No status: the device did not come to it, because of a fence or of its own trouble.
-    if (dsa::load_status(record) == 0) {
-      one.cause = Cause::device_error;
-    } else {
-      one = detail::to_outcome(operation, operation.byte_count(), record);
-    }
-    if (one.cause == Cause::page_fault || one.cause == Cause::device_error) {
-      Atomic<std::uint64_t>& counter = one.cause == Cause::page_fault ? page_faults_ : errors_;
-      counter.fetch_add_relaxed(1);  // A count of its own.
-      slot.outcome.page_faults += one.cause == Cause::page_fault ? 1U : 0U;
-      do_in_batch(slot, i);
-      continue;
-    }
-    slot.outcome.bytes_done += one.bytes_done;
-    slot.outcome.bytes_by_device += one.bytes_done;
-    if (one.cause != Cause::none) slot.outcome.cause = Cause::batch_failed;
-    if (!batch.completions.empty()) {
-      one.bytes_by_device = one.bytes_done;
-      detail::note(batch, i, one);
-    }
+    take_answer(slot, i, record);
   }
   slot.at = end;
+}
+
+void DsaMover::take_answer(Slot& slot, std::size_t index,
+                           const dsa::CompletionRecord& record) noexcept {
+  const Batch& batch = slot.share->batch();
+  const Operation& operation = batch.operations[index];
+  ShareOutcome one;
+  // No status: the device did not come to it, because of a fence or of its own trouble.
+  if (dsa::load_status(record) == 0) {
+    one.cause = Cause::device_error;
+  } else {
+    one = detail::to_outcome(operation, operation.byte_count(), record);
+  }
+  if (one.cause == Cause::page_fault || one.cause == Cause::device_error) {
+    Atomic<std::uint64_t>& counter = one.cause == Cause::page_fault ? page_faults_ : errors_;
+    counter.fetch_add_relaxed(1);  // A count of its own.
+    slot.outcome.page_faults += one.cause == Cause::page_fault ? 1U : 0U;
+    return do_in_batch(slot, index);
+  }
+  slot.outcome.bytes_done += one.bytes_done;
+  slot.outcome.bytes_by_device += one.bytes_done;
+  if (one.cause != Cause::none) slot.outcome.cause = Cause::batch_failed;
+  if (!batch.completions.empty()) {
+    one.bytes_by_device = one.bytes_done;
+    detail::note(batch, index, one);
+  }
+}
+
+/// The end of a batch that was not answered in time. What has a record of its own is as that says.
+/// The device may have done the rest, or may do it yet, so a processor repeats it only where that
+/// changes nothing: not if something behind a fence, once begun, writes to what it reads or writes.
+void DsaMover::finish_unanswered(Slot& slot) noexcept {
+  const Batch& batch = slot.share->batch();
+  const std::size_t begin = slot.at;
+  const std::size_t sent_end = begin + slot.piece;
+  const bool list = slot.piece > 1;
+  const auto is_answered = [&](std::size_t index) {
+    return list && dsa::load_status(slot.room.records[index - begin]) != 0;
+  };
+  bool missing = false;
+  bool fenced = false;
+  bool repeatable = true;
+  for (std::size_t i = begin; i < slot.end; ++i) {
+    fenced = fenced || (missing && batch.operations[i].is_fenced());
+    if (fenced && detail::writes(batch.operations[i].kind())) repeatable = false;
+    missing = missing || (i < sent_end && !is_answered(i));
+  }
+  for (; slot.at < sent_end; ++slot.at) {
+    if (is_answered(slot.at)) {
+      take_answer(slot, slot.at, slot.room.records[slot.at - begin]);
+    } else if (repeatable) {
+      do_in_batch(slot, slot.at);
+    } else {
+      slot.outcome.cause = Cause::batch_failed;
+      detail::note(batch, slot.at, {.cause = Cause::device_dead});
+    }
+  }
+  while (slot.at < slot.end) {
+    if (batch.operations[slot.at].is_fenced() && slot.outcome.cause != Cause::none) {
+      return break_fence(slot);
+    }
+    do_in_batch(slot, slot.at++);
+  }
 }
 
 /// All of an operation by the calling thread, in the place of the device.

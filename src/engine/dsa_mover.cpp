@@ -487,7 +487,11 @@ void DsaMover::give_up(std::uint32_t index) noexcept {
   silent_count_.fetch_add_relaxed(1);  // A count of its own.
   slot.lost = true;
   slot.outcome.fell_back = true;
-  static_cast<void>(finish_on_cpu(slot));
+  if (slot.batch) {
+    finish_unanswered(slot);
+  } else {
+    static_cast<void>(finish_on_cpu(slot));
+  }
   // Unless it is a matter of reading only.
   slot.outcome.late_write_possible =
       slot.batch || detail::writes(slot.share->job->operation().kind());

@@ -24,10 +24,11 @@
 // have been claimed, used again and posted by others, so it looks again after the claim and gives
 // back what it should not have taken.
 //
-// A device that does not answer in time. Its share is finished by the calling thread, and the slot
-// is lost: descriptors and records in it are never used for anything else while the device may
-// still write to them. When several slots are lost and nothing comes back in between, the queue is
-// given up: it takes no more shares until a late answer shows that it lives.
+// A device that does not answer in time. Its share is finished by the calling thread (a batch as
+// far as what the device may yet do does no harm), and the slot is lost: descriptors and records in
+// it are never used for anything else while the device may still write to them. When several slots
+// are lost and nothing comes back in between, the queue is given up: it takes no more shares until
+// a late answer shows that it lives.
 #pragma once
 
 #include <chrono>
@@ -110,6 +111,8 @@ class DsaMover final : public Mover {
   [[nodiscard]] Next issue_batch(Slot& slot) noexcept;
   [[nodiscard]] bool send_batch(Slot& slot) noexcept;
   void take_batch(Slot& slot, std::uint8_t status) noexcept;
+  void take_answer(Slot& slot, std::size_t index, const dsa::CompletionRecord& record) noexcept;
+  void finish_unanswered(Slot& slot) noexcept;
   void do_in_batch(Slot& slot, std::size_t index) noexcept;
   static void break_fence(Slot& slot) noexcept;
   static void stop_batch(Slot& slot) noexcept;

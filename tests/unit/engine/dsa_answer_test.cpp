@@ -164,5 +164,117 @@ TEST(DsaAnswer, ASuccessThatCannotBeIsAnErrorOfTheDevice) {
   }
 }
 
+/// A device that does what is in a batch and leaves records out: how many operations of the batch
+/// it does, and how many of their records it writes. The batch's own comes when the test says.
+struct SilentDevice {
+  std::size_t done_max = 0;
+  std::size_t told_max = 0;
+  std::vector<dsa::Descriptor> unanswered = {};
+
+  void take(const dsa::Descriptor& descriptor) {
+    unanswered.push_back(descriptor);
+    if (descriptor.opcode != DSA_OPCODE_BATCH) return;
+    const std::span list(reinterpret_cast<const dsa::Descriptor*>(descriptor.desc_list_addr),
+                         descriptor.desc_count);
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      if (i < done_max) move_or_fill(list[i]);
+      if (i < told_max) {
+        answer(list[i], DSA_COMP_SUCCESS);
+      } else {
+        unanswered.push_back(list[i]);
+      }
+    }
+  }
+  static void move_or_fill(const dsa::Descriptor& descriptor) {
+    auto* const target = reinterpret_cast<std::byte*>(descriptor.dst_addr);
+    if (descriptor.opcode == DSA_OPCODE_MEMMOVE) {
+      std::memcpy(target, reinterpret_cast<const std::byte*>(descriptor.src_addr),
+                  descriptor.xfer_size);
+    } else if (descriptor.opcode == DSA_OPCODE_MEMFILL) {
+      std::memset(target, static_cast<int>(descriptor.pattern & 0xffU), descriptor.xfer_size);
+    }
+  }
+};
+
+struct SilentBatch {
+  SilentDevice device = {};
+  std::vector<std::byte> first = std::vector<std::byte>(kLong, std::byte{1});
+  std::vector<std::byte> second = std::vector<std::byte>(kLong, std::byte{2});
+  std::vector<Completion> completions = {};
+  Completion end = {};
+
+  void run(const std::vector<Operation>& operations) {
+    ToldPortal portal([&](const dsa::Descriptor& descriptor) { device.take(descriptor); });
+    const std::unique_ptr<Engine> engine =
+        engine_on(portal, {.answer_max = std::chrono::milliseconds(1)});
+    completions.resize(operations.size());
+    Job job;
+    ASSERT_EQ(engine->submit_batch(job, {operations, completions}, {.path = Path::hardware}),
+              Submit::accepted);
+    ASSERT_TRUE(job.wait_for(std::chrono::seconds(60)));
+    end = job.completion();
+    EXPECT_TRUE(end.late_write_possible);
+    // So that the mover can let its slots go.
+    for (const dsa::Descriptor& descriptor : device.unanswered) {
+      answer(descriptor, DSA_COMP_SUCCESS);
+    }
+    engine->poll();
+  }
+  /// Copies `first` to `second`, and then overwrites `first`.
+  [[nodiscard]] std::vector<Operation> copy_then_fill() {
+    return {Operation::copy(second, first), Operation::fill(first, 0x0909090909090909).fenced()};
+  }
+};
+
+bool all_are(const std::vector<std::byte>& bytes, int value) {
+  return std::all_of(bytes.begin(), bytes.end(),
+                     [&](std::byte byte) { return byte == std::byte(value); });
+}
+
+TEST(DsaAnswer, WhatHasARecordInABatchWithoutAnAnswerIsNotDoneAgain) {
+  SilentBatch batch{.device = {.done_max = 2, .told_max = 2}};
+  batch.run(batch.copy_then_fill());
+  EXPECT_EQ(batch.end.state, JobState::done) << name(batch.end.cause);
+  EXPECT_EQ(batch.end.bytes_by_device, 2 * kLong);
+  EXPECT_TRUE(all_are(batch.second, 1)) << "copied again, from what was overwritten meanwhile";
+  EXPECT_TRUE(all_are(batch.first, 9));
+  EXPECT_FALSE(batch.completions[0].fell_back);
+}
+
+TEST(DsaAnswer, ABatchWithoutAnAnswerFailsWhereDoingItAgainCouldGiveWrongBytes) {
+  for (const std::size_t done : {std::size_t{0}, std::size_t{2}}) {
+    SilentBatch batch{.device = {.done_max = done}};
+    std::vector<Operation> operations = batch.copy_then_fill();
+    operations.push_back(Operation::drain().fenced());  // In no list, so it was not sent.
+    batch.run(operations);
+    EXPECT_EQ(batch.end.state, JobState::failed);
+    EXPECT_EQ(batch.end.cause, Cause::batch_failed);
+    EXPECT_EQ(batch.end.bytes_done, 0U);
+    EXPECT_EQ(batch.completions[0].cause, Cause::device_dead);
+    EXPECT_EQ(batch.completions[1].cause, Cause::device_dead);
+    EXPECT_EQ(batch.completions[2].cause, Cause::fence_broken);
+    EXPECT_TRUE(all_are(batch.second, done == 0 ? 2 : 1)) << "nothing but what the device did";
+  }
+}
+
+TEST(DsaAnswer, AProcessorDoesWhatIsLeftOfABatchWhereThatDoesNoHarm) {
+  {
+    SilentBatch batch{.device = {.done_max = 1, .told_max = 1}};
+    batch.run(batch.copy_then_fill());
+    EXPECT_EQ(batch.end.state, JobState::done);
+    EXPECT_TRUE(all_are(batch.second, 1));
+    EXPECT_TRUE(all_are(batch.first, 9));
+    EXPECT_FALSE(batch.completions[0].fell_back);
+    EXPECT_TRUE(batch.completions[1].fell_back);
+  }
+  SilentBatch batch;
+  batch.run({Operation::copy(batch.second, batch.first), Operation::crc(batch.first),
+             Operation::compare(batch.first, batch.second).fenced()});
+  EXPECT_EQ(batch.end.state, JobState::done);
+  EXPECT_TRUE(all_are(batch.second, 1));
+  EXPECT_FALSE(batch.completions[2].result.different);
+  for (const Completion& one : batch.completions) EXPECT_TRUE(one.fell_back);
+}
+
 }  // namespace
 }  // namespace headrace::engine
