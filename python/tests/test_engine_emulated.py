@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The engine from Python on emulated devices: the device does it, and says so."""
 
+import json
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from conftest import TIME_LIMIT_S
 from headrace import _core
 
 EMULATOR = Path(_core.__file__ or "").parent / "_emulator" / "headrace-emulator"
+PAGE_FAULTS = Path(__file__).parents[2] / "tests" / "data" / "page-faults.toml"
 
 pytestmark = pytest.mark.skipif(not EMULATOR.exists(), reason="the emulator is not built")
 
@@ -49,6 +51,17 @@ def test_the_example_is_done_by_devices(queues: str) -> None:
     assert totals is not None
     assert totals[1] == totals[2]
     assert " 0 jobs fell back" in text
+
+
+def test_page_faults_change_no_byte_and_are_all_told(tmp_path: Path) -> None:
+    stats = tmp_path / "stats.json"
+    options = ("--faults", str(PAGE_FAULTS), "--stats", str(stats))
+    text = emulated("-m", "headrace.examples.copy", options=options)
+    assert text.count(": right, 100% by a device") == 7
+    assert " 0 jobs fell back" in text
+    told = [int(count) for count in re.findall(r"page_faults=(\d+)", text)]
+    injected = json.loads(stats.read_text())["summary"]["page_faults"]
+    assert sum(told) == injected > 0
 
 
 def test_every_operation_is_done_by_a_device() -> None:
