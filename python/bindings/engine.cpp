@@ -258,12 +258,17 @@ std::vector<nb::dict> device_statistics(const EngineHandle& engine) {
 std::shared_ptr<EngineHandle> make_engine(const topo::Machine& machine,
                                           std::size_t threads_per_node,
                                           const std::vector<std::uint32_t>& nodes,
-                                          const std::string& path) {
+                                          const std::string& path,
+                                          const std::optional<std::vector<std::string>>& queues) {
   engine::EngineOptions options;
   options.path = path_of(path);
   options.threads_per_node = threads_per_node;
   for (const std::uint32_t node : nodes) {
     options.nodes.emplace_back(node);
+  }
+  if (queues) {
+    options.devices.use = !queues->empty();
+    options.devices.queues = *queues;
   }
   return std::make_shared<EngineHandle>(value_of(engine::Engine::make(machine, options)));
 }
@@ -363,7 +368,7 @@ void bind_engine(nb::module_& module) {
 
   nb::class_<EngineHandle>(module, "Engine")
       .def_static("make", &make_engine, "machine"_a, "threads_per_node"_a, "nodes"_a, "path"_a,
-                  nb::call_guard<nb::gil_scoped_release>())
+                  "queues"_a.none(), nb::call_guard<nb::gil_scoped_release>())
       .def("submit", &submit, "kind"_a, "target"_a.none(), "source"_a.none(),
            "second_source"_a.none(), "number"_a, "path"_a.none())
       .def("run", &run, "kind"_a, "target"_a.none(), "source"_a.none(), "second_source"_a.none(),

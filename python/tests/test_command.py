@@ -184,6 +184,39 @@ def test_a_capacity_far_below_the_columns_gives_the_right_answer(command: Comman
     assert column_bytes > 6 * (256 << 10)
 
 
+needs_no_device = pytest.mark.skipif(
+    bool(headrace.topo().dsa_devices), reason="this machine has a DSA"
+)
+
+
+@needs_no_device
+def test_without_a_dsa_the_query_falls_back_and_says_so(command: Command) -> None:
+    options = ("--prefetch", "on", "--placement", "0", "--no-compare")
+    result = command(*SMALL, "--engine", "automatic", *options, "--json")
+    assert result.returncode == 0, result.stderr
+    document = json.loads(result.stdout)
+    assert document["summary"]["bytes_by_device"] == 0
+    assert document["summary"]["mover"].startswith("cpu/")
+    assert "'headrace doctor' tells why" in document["results"]["engine_notes"][0]
+    text = command(*SMALL, "--engine", "automatic", *options).stdout
+    assert "'headrace doctor' tells why" in text
+
+
+@needs_no_device
+def test_a_dsa_that_is_not_there_is_refused_with_the_doctors_reason(
+    command: Command, tmp_path: Path
+) -> None:
+    headline = command("doctor").stdout.splitlines()[0]
+    result = command(*SMALL, "--engine", "dsa", data=tmp_path)
+    assert result.returncode == 3
+    assert not result.stdout
+    assert not list(tmp_path.iterdir())
+    assert result.stderr.count("\n") == 1
+    assert headline.rstrip(".") in result.stderr
+    assert "headrace emulate" in result.stderr
+    assert "--engine automatic" in result.stderr
+
+
 def test_without_comparison_duckdb_is_not_run(command: Command) -> None:
     result = command(*SMALL, "--no-compare", "--json")
     assert result.returncode == 0, result.stderr
@@ -202,7 +235,7 @@ def test_a_file_can_be_given(command: Command, lineitem: Path) -> None:
     "arguments, words",
     [
         (["--frobnicate"], "No such option"),
-        (["--engine", "warp"], "--engine: there is no engine 'warp'; use cpu"),
+        (["--engine", "warp"], "--engine: there is no engine 'warp'; use cpu, dsa or automatic"),
         (["--prefetch", "maybe"], "--prefetch: there is no mode 'maybe'; use off, on or auto"),
         (["--scale-factor", "0"], "must be from 0.001"),
         (["--scale-factor", "-1"], "must be from 0.001"),

@@ -2,13 +2,15 @@
 """The engine from Python on emulated devices: the device does it, and says so."""
 
 import json
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-from conftest import TIME_LIMIT_S
+from conftest import SCALE_FACTOR, TIME_LIMIT_S
 
 from headrace import _core
 
@@ -62,6 +64,88 @@ def test_page_faults_change_no_byte_and_are_all_told(tmp_path: Path) -> None:
     told = [int(count) for count in re.findall(r"page_faults=(\d+)", text)]
     injected = json.loads(stats.read_text())["summary"]["page_faults"]
     assert sum(told) == injected > 0
+
+
+def test_an_engine_uses_the_queues_that_it_is_told() -> None:
+    text = emulated(
+        "-c",
+        """
+import headrace
+
+def devices(**options):
+    with headrace.Engine(**options) as engine:
+        return [mover.name for mover in engine.mover_infos if mover.hardware], engine.notes
+
+assert devices()[0] == ["dsa0/wq0.0", "dsa0/wq0.1", "dsa1/wq1.0", "dsa1/wq1.1"], devices()
+assert devices(queues=["dsa1/wq1.1"])[0] == ["dsa1/wq1.1"]
+none, notes = devices(queues=())
+assert not none and notes == ["Devices are not used because the options say so."], notes
+try:
+    devices(queues=["dsa1/wq1.1", "dsa7/wq7.0"])
+except headrace.HardwareAbsentError as error:
+    assert "'dsa7/wq7.0'" in str(error) and "headrace dsa list" in str(error), error
+    print("well")
+""",
+        options=("--devices", "2"),
+    )
+    assert text == "well\n"
+
+
+def queried(
+    command_path: Path, data: Path, *arguments: str, options: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """What the query says as JSON on emulated devices."""
+    small = ("query", "--scale-factor", str(SCALE_FACTOR), "--repeat", "2", "--json")
+    # Chunks that are large enough for `automatic` and many enough to come in time.
+    chunks = ("--prefetch", "on", "--placement", "0", "--chunk-bytes", "16KiB")
+    done = subprocess.run(
+        [EMULATOR, *options, "--", command_path, *small, *chunks, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT_S,
+        check=False,
+        env=os.environ | {"HEADRACE_DATA": str(data)},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    document: dict[str, Any] = json.loads(done.stdout)
+    summary = document["summary"]
+    assert summary["answer"] == summary["answer_duckdb"] == 1193053.2253
+    return document
+
+
+@pytest.mark.parametrize("engine", ["dsa", "automatic"])
+def test_a_query_has_its_bytes_moved_by_the_device(
+    command_path: Path, data_directory: Path, engine: str
+) -> None:
+    document = queried(command_path, data_directory, "--engine", engine)
+    summary = document["summary"]
+    assert summary["engine"] == engine
+    assert summary["bytes_by_device"] > 0
+    assert summary["fallbacks"] == 0
+    assert set(summary["mover"].split(", ")) <= {"dsa0/wq0.0", "dsa0/wq0.1"}
+    devices = document["results"]["devices"]
+    assert sum(totals["descriptors"] for totals in devices.values()) > 0
+    modes = document["results"]["modes"]
+    assert modes["off"]["bytes_moved"] == modes["off"]["bytes_by_device"] == 0
+
+
+def test_a_query_by_processors_leaves_the_device_alone(
+    command_path: Path, data_directory: Path
+) -> None:
+    document = queried(command_path, data_directory, "--engine", "cpu")
+    assert document["summary"]["bytes_by_device"] == 0
+    assert document["results"]["devices"] == {}
+    assert all(name.startswith("cpu/") for name in document["results"]["movers"])
+
+
+def test_a_query_survives_page_faults_and_tells_of_them(
+    command_path: Path, data_directory: Path
+) -> None:
+    options = ("--faults", str(PAGE_FAULTS))
+    document = queried(command_path, data_directory, "--engine", "dsa", options=options)
+    assert document["summary"]["bytes_by_device"] > 0
+    devices = document["results"]["devices"]
+    assert sum(totals["page_faults"] for totals in devices.values()) > 0
 
 
 def test_every_operation_is_done_by_a_device() -> None:

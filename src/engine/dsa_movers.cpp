@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "dsa_mover.hpp"
 #include "file_portal.hpp"
 
@@ -18,9 +20,31 @@ dsa::QueueInfo queue_info(const topo::DsaDevice& device, const topo::DsaQueue& q
           .block_on_fault = queue.block_on_fault};
 }
 
+bool is_wanted(const std::string& name, const DeviceOptions& options) {
+  return options.queues.empty() ||
+         std::find(options.queues.begin(), options.queues.end(), name) != options.queues.end();
+}
+
+/// Whoever names a queue wants no other in its place.
+Result<void> check_named(const DsaMovers& found, const DeviceOptions& options) {
+  for (const std::string& name : options.queues) {
+    const bool there = std::any_of(
+        found.movers.begin(), found.movers.end(),
+        [&](const std::unique_ptr<Mover>& mover) { return mover->info().name == name; });
+    if (there) continue;
+    std::string cause = "the machine has no such queue, or it is not seen";
+    for (const std::string& note : found.notes) {
+      if (note.starts_with(name + " ")) cause = note.substr(0, note.size() - 1);
+    }
+    return fail(Code::hardware_absent, fmt::format("use the queue '{}'", name), std::move(cause),
+                "'headrace dsa list' shows the queues, 'headrace doctor' what is wrong with them");
+  }
+  return {};
+}
+
 }  // namespace
 
-DsaMovers open_dsa_movers(const topo::Machine& machine, const DeviceOptions& options) {
+Result<DsaMovers> open_dsa_movers(const topo::Machine& machine, const DeviceOptions& options) {
   DsaMovers found;
   if (!options.use) {
     found.notes.emplace_back("Devices are not used because the options say so.");
@@ -29,6 +53,7 @@ DsaMovers open_dsa_movers(const topo::Machine& machine, const DeviceOptions& opt
   for (const topo::DsaDevice& device : machine.dsa_devices) {
     for (const topo::DsaQueue& queue : device.queues) {
       const dsa::QueueInfo info = queue_info(device, queue);
+      if (!is_wanted(info.name, options)) continue;
       if (queue.state != "enabled" || queue.type != "user") {
         found.notes.push_back(fmt::format("{} is not used: it is {} and of type {}.", info.name,
                                           queue.state, queue.type));
@@ -54,6 +79,7 @@ DsaMovers open_dsa_movers(const topo::Machine& machine, const DeviceOptions& opt
       found.movers.push_back(std::move(*mover));
     }
   }
+  if (Result<void> named = check_named(found, options); !named) return fail(named.error());
   if (found.movers.empty() && found.notes.empty()) {
     found.notes.emplace_back(
         "No DSA work queue was found: 'headrace doctor' tells why. Processors do all the work.");

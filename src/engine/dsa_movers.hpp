@@ -20,6 +20,9 @@ struct DsaMovers {
 
 /// Opens every enabled queue of type user. What cannot be used is left out with a note: an engine
 /// without devices is an engine all the same.
-[[nodiscard]] DsaMovers open_dsa_movers(const topo::Machine& machine, const DeviceOptions& options);
+///
+/// Fails: hardware_absent for a queue that the options name.
+[[nodiscard]] Result<DsaMovers> open_dsa_movers(const topo::Machine& machine,
+                                                const DeviceOptions& options);
 
 }  // namespace headrace::engine

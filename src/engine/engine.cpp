@@ -96,13 +96,14 @@ Result<std::unique_ptr<Engine>> Engine::make(const topo::Machine& machine, Engin
     if (!mover) return fail(mover.error().within(kTried));
     movers.push_back(std::move(*mover));
   }
-  DsaMovers devices = open_dsa_movers(machine, options.devices);
-  for (std::unique_ptr<Mover>& mover : devices.movers) movers.push_back(std::move(mover));
+  auto devices = open_dsa_movers(machine, options.devices);
+  if (!devices) return fail(devices.error().within(kTried));
+  for (std::unique_ptr<Mover>& mover : devices->movers) movers.push_back(std::move(mover));
   EngineState::Settings settings{.policy = std::move(options.policy),
                                  .path = options.path,
                                  .thresholds = options.thresholds,
                                  .packages = packages_of(machine),
-                                 .notes = std::move(devices.notes)};
+                                 .notes = std::move(devices->notes)};
   return std::unique_ptr<Engine>(
       new Engine(std::make_unique<EngineState>(std::move(movers), std::move(settings))));
 }

@@ -48,6 +48,8 @@ enum class FaultPolicy : std::uint8_t {
 struct DeviceOptions {
   /// False: no device is looked for.
   bool use = true;
+  /// Only these queues, by the name of their mover ("dsa0/wq0.0"); empty: every one.
+  std::vector<std::string> queues = {};
   FaultPolicy page_faults = FaultPolicy::touch_and_resubmit;
   /// A descriptor that is not answered by then is given up, and a processor does its work. Longer
   /// than the longest queue in front of the largest transfer takes.
@@ -134,6 +136,7 @@ class HEADRACE_API Engine {
   ///
   /// Fails: invalid_argument for a node that the machine does not have, that has no processors or
   ///        that is named twice, for a piece or depth of 0, and for more threads than kThreadsMax;
+  ///        hardware_absent for a queue that is named and cannot be used;
   ///        permission_denied or unsupported if threads cannot be made or pinned.
   [[nodiscard]] static Result<std::unique_ptr<Engine>> make(const topo::Machine& machine,
                                                             EngineOptions options = {});

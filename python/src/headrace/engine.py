@@ -9,7 +9,7 @@ from typing import Self, overload
 from headrace import _core
 from headrace._arguments import instance_of, node_list, whole_number
 from headrace._buffers import ByteArray, flat_bytes
-from headrace.errors import InvalidArgumentError, JobFailedError
+from headrace.errors import InvalidArgumentError, JobFailedError, TypeMismatchError
 from headrace.machine import Machine, topo
 
 _THREADS_PER_NODE_MAX = 1 << 16
@@ -220,6 +220,7 @@ class Engine:
         threads_per_node: int | None = None,
         nodes: Iterable[int] = (),
         path: str = "automatic",
+        queues: Iterable[str] | None = None,
     ) -> None:
         """Start the workers.
 
@@ -230,10 +231,13 @@ class Engine:
             path: Who does it unless a submission says otherwise: "hardware", a device if there is
                 one; "software", processors; "automatic", a device where it is expected to be
                 faster.
+            queues: Queues of devices that may be used, such as "dsa0/wq0.0"; None is every one,
+                empty is none.
 
         Raises:
             InvalidArgumentError: A node does not exist or has no processors, or there are no
                 threads, or no such path.
+            HardwareAbsentError: A queue that was named cannot be used.
             TypeMismatchError: An argument is of another type.
             PermissionDeniedError: Threads cannot be made or pinned.
         """
@@ -245,8 +249,9 @@ class Engine:
         ids = node_list(nodes, "take the nodes of an engine")
         self.machine = machine if machine is not None else topo()
         _check_path(path)
+        names = None if queues is None else _queue_names(queues)
         native = self.machine.native()
-        self._native = _core.Engine.make(native, threads_per_node or 0, ids, path)
+        self._native = _core.Engine.make(native, threads_per_node or 0, ids, path, names)
 
     def copy(self, source: object, target: object) -> Completion:
         """Copy all of `source` to `target` and wait; other Python threads run meanwhile.
@@ -356,6 +361,18 @@ def _arguments(operation: Operation, path: str | None) -> _Arguments:
         operation.number,
         path,
     )
+
+
+def _queue_names(queues: Iterable[str]) -> list[str]:
+    tried = "take the queues of an engine"
+    remedy = "pass names such as ['dsa0/wq0.0']; 'headrace dsa list' shows them"
+    if isinstance(queues, str) or not isinstance(queues, Iterable):
+        raise TypeMismatchError(tried, f"{queues!r} is no list of names", remedy)
+    names = list(queues)
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeMismatchError(tried, f"{name!r} is no name", remedy)
+    return names
 
 
 def _check_path(path: str) -> None:

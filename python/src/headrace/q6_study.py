@@ -25,7 +25,7 @@ import numpy as np
 from headrace import _core
 from headrace.baseline import Baseline
 from headrace.cache import Cache
-from headrace.engine import Engine
+from headrace.engine import DeviceStatistics, Engine
 from headrace.errors import CorruptDataError
 from headrace.lineitem import Columns
 from headrace.machine import Machine
@@ -36,6 +36,8 @@ MEASURE_S = 8.0
 """What the measured rounds take together, about, unless their number is given."""
 ROUNDS_MIN, ROUNDS_MAX = 5, 101
 OUR_MODES = ("off", "auto", "on")
+ENGINES = {"cpu": "software", "dsa": "hardware", "automatic": "automatic"}
+"""Who may move the bytes, with the path of the engine that this is."""
 ORDER_SEED = 6
 TIMELINE_RUN_COUNT = 5
 """Runs, after those that count, of which the fastest gives the timeline."""
@@ -54,6 +56,7 @@ class Settings:
         placement: As for `headrace.Cache`; None is the fastest memory, or the caller's own node
             where no memory is faster, so that "on" has something to do.
         compare: Measure DuckDB too.
+        engine: Who moves the bytes: one of `ENGINES`.
     """
 
     prefetch: str
@@ -63,6 +66,7 @@ class Settings:
     capacity_bytes: int | None = None
     placement: str | int | None = None
     compare: bool = True
+    engine: str = "automatic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,8 @@ class Measured:
         time_ns: How long it took.
         prefetched: Whether it prefetched.
         bytes_moved: Bytes of the copies that were made by its end.
+        bytes_by_device: Bytes that devices moved.
+        fallbacks: Moves that processors did in the place of a device.
         evictions: Copies dropped to make room.
         hit_rate: Share of the aggregate's chunks of a column that were read from a copy; None
             without prefetching.
@@ -81,6 +87,8 @@ class Measured:
     time_ns: int
     prefetched: bool = False
     bytes_moved: int = 0
+    bytes_by_device: int = 0
+    fallbacks: int = 0
     evictions: int = 0
     hit_rate: float | None = None
 
@@ -117,6 +125,16 @@ class Series:
         return round(statistics.median(run.bytes_moved for run in self.runs))
 
     @property
+    def bytes_by_device(self) -> int:
+        """Bytes that devices moved in one run, median."""
+        return round(statistics.median(run.bytes_by_device for run in self.runs))
+
+    @property
+    def fallbacks(self) -> int:
+        """Moves of all runs together that processors did in the place of a device."""
+        return sum(run.fallbacks for run in self.runs)
+
+    @property
     def evictions(self) -> int:
         """Copies dropped in one run to make room, median."""
         return round(statistics.median(run.evictions for run in self.runs))
@@ -143,7 +161,9 @@ class Study:
         series: Runs by mode.
         capacity_bytes: Room of the cache per node.
         placement: What was used for "on".
-        movers: What could move bytes.
+        movers: What could move bytes: processors, then the queues of devices.
+        device_statistics: What became of the work of each queue, in all runs together.
+        engine_notes: Why devices, or some of their queues, are not among the movers.
         column_nodes: Bytes of all columns by the node they lie on; None is unknown.
         copy_node: Node of the copies that "on" made, if it made any.
         timelines: The fastest of some runs of "off" and of a mode that prefetched, with what was
@@ -162,6 +182,8 @@ class Study:
     capacity_bytes: int
     placement: str | int
     movers: list[str]
+    device_statistics: dict[str, DeviceStatistics]
+    engine_notes: list[str]
     column_nodes: dict[int | None, int]
     copy_node: int | None
     timelines: dict[str, Q6Run]
@@ -208,12 +230,12 @@ def run_study(
         placement = "fastest" if machine.has_faster_node() else "local"
     capacity_bytes = settings.capacity_bytes or _bytes_moved_at_most(columns, machine, settings)
     with ExitStack() as stack:
-        engine = stack.enter_context(Engine(machine))
+        engine = stack.enter_context(make_engine(machine, settings.engine))
         cache = stack.enter_context(Cache(engine, capacity_bytes, placement, recycle=True))
         baseline = None
         if settings.compare:
             baseline = stack.enter_context(Baseline(path, settings.thread_count))
-        rounds = _Rounds(columns, machine, settings, cache, baseline)
+        rounds = _Rounds(columns, settings, engine, cache, baseline)
         rounds.run(progress)
         # The chosen mode beside "off"; "on" where the choice comes down to "off".
         other = settings.prefetch if rounds.series[settings.prefetch].prefetched else "on"
@@ -232,11 +254,18 @@ def run_study(
             capacity_bytes=capacity_bytes,
             placement=placement,
             movers=engine.movers,
+            device_statistics=engine.device_statistics,
+            engine_notes=engine.notes if settings.engine != "cpu" else [],
             column_nodes=_nodes_of(columns, machine),
             copy_node=copy_node,
             timelines=timelines,
             memory_bytes_peak=_memory_bytes_peak(),
         )
+
+
+def make_engine(machine: Machine, name: str) -> Engine:
+    """Start the engine of a name in `ENGINES`."""
+    return Engine(machine, path=ENGINES[name], queues=() if name == "cpu" else None)
 
 
 def _rounds_that_fit(round_s: float) -> int:
@@ -250,14 +279,14 @@ class _Rounds:
     def __init__(
         self,
         columns: Columns,
-        machine: Machine,
         settings: Settings,
+        engine: Engine,
         cache: Cache,
         baseline: Baseline | None,
     ) -> None:
         self._columns = columns
-        self._machine = machine
         self._settings = settings
+        self._engine = engine
         self._cache = cache
         self._baseline = baseline
         self._revenue: int | None = None
@@ -292,7 +321,7 @@ class _Rounds:
         found = run_q6(
             self._columns,
             self._cache,
-            machine=self._machine,
+            machine=self._engine.machine,
             prefetch=mode,
             chunk_bytes=self._settings.chunk_bytes,
             thread_count=self._settings.thread_count,
@@ -314,14 +343,18 @@ class _Rounds:
         return min(runs, key=lambda run: run.time_ns)
 
     def _run_counted(self, mode: str) -> Measured:
-        before = self._cache.statistics
+        # What the run before has left under way ends here, and not in this run.
+        self._cache.clear()
+        before, engine_before = self._cache.statistics, self._engine.statistics
         found = self.run_ours(mode)
-        after = self._cache.statistics
+        after, engine_after = self._cache.statistics, self._engine.statistics
         chunk_count = found.chunks_from_cache + found.chunks_from_source
         return Measured(
             time_ns=found.time_ns,
             prefetched=found.prefetched,
             bytes_moved=after.bytes_moved - before.bytes_moved,
+            bytes_by_device=engine_after.bytes_by_device - engine_before.bytes_by_device,
+            fallbacks=engine_after.jobs_fell_back - engine_before.jobs_fell_back,
             evictions=after.evictions - before.evictions,
             hit_rate=found.chunks_from_cache / chunk_count if found.prefetched else None,
         )

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ``headrace query`` says about a study: as text for people, and as parts of its JSON."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from headrace.timeline import timeline_lines
 # From here on there is room for whole names and wide gaps.
 _WIDE = 76
 _WIDTH_MAX = 1000
+_NOTES_MAX = 3
 
 _NAMES = {
     "off": "prefetch off",
@@ -38,8 +40,11 @@ def summary_of(study: Study) -> dict[str, Any]:
         "auto_vs_off": study.time_ratio("off", "auto"),
         "on_vs_off": study.time_ratio("off", "on"),
         "bytes_moved": chosen.bytes_moved,
+        "bytes_by_device": chosen.bytes_by_device,
+        "fallbacks": chosen.fallbacks,
         "hit_rate": chosen.hit_rate,
         "evictions": chosen.evictions,
+        "engine": study.settings.engine,
         "mover": _mover(study),
     }
 
@@ -62,7 +67,7 @@ def results_of(study: Study, path: Path) -> dict[str, Any]:
             "repeat_count": study.chosen.round_count,
             "capacity_bytes": study.capacity_bytes,
             "placement": study.placement,
-            "engine": "cpu",
+            "engine": settings.engine,
         },
         "modes": {
             mode: {
@@ -77,6 +82,8 @@ def results_of(study: Study, path: Path) -> dict[str, Any]:
                 else {
                     "prefetched": series.prefetched,
                     "bytes_moved": series.bytes_moved,
+                    "bytes_by_device": series.bytes_by_device,
+                    "fallbacks": series.fallbacks,
                     "hit_rate": series.hit_rate,
                     "evictions": series.evictions,
                 }
@@ -84,6 +91,8 @@ def results_of(study: Study, path: Path) -> dict[str, Any]:
             for mode, series in study.series.items()
         },
         "movers": study.movers,
+        "devices": {name: asdict(totals) for name, totals in study.device_statistics.items()},
+        "engine_notes": study.engine_notes,
         "column_nodes": [
             {"node": node, "bytes": node_bytes} for node, node_bytes in study.column_nodes.items()
         ],
@@ -186,8 +195,9 @@ def _findings(study: Study, *, drawn: bool) -> list[str]:
     else:
         lines.append(
             f"The copies of prefetching on lay on {_place(study, study.copy_node)}, "
-            f"made by {', '.join(study.movers)}."
+            f"made by {', '.join(_movers(study, 'on'))}."
         )
+    lines += _of_devices(study)
     lines.append(
         "The hit rate is the share of the aggregate's chunks of a column that were read from a "
         "copy."
@@ -227,5 +237,43 @@ def _place(study: Study, node_id: int | None) -> str:
     return f"node {node.id} ({node.tier})"
 
 
+def _of_devices(study: Study) -> list[str]:
+    if study.settings.engine == "cpu":
+        return []
+    lines = []
+    if study.device_statistics:
+        series = study.series["on"]
+        by_device = _core.bytes_text(series.bytes_by_device)
+        moved = _core.bytes_text(series.bytes_moved)
+        back = (
+            "no move fell back to processors"
+            if series.fallbacks == 0
+            else f"{counted(series.fallbacks, 'move')} of all runs fell back to processors"
+        )
+        lines.append(f"Of {moved} that prefetching on moved, devices moved {by_device}; {back}.")
+        lines += [
+            f"{name}: {totals.descriptors} descriptors, {totals.retries} retries, "
+            f"{totals.page_faults} page faults, {totals.errors} errors, {totals.lost} lost."
+            for name, totals in study.device_statistics.items()
+            if totals.descriptors
+        ]
+        return lines
+    lines += study.engine_notes[:_NOTES_MAX]
+    if len(study.engine_notes) > _NOTES_MAX:
+        lines.append(f"... and {len(study.engine_notes) - _NOTES_MAX} more such notes.")
+    return lines
+
+
+def _movers(study: Study, mode: str) -> list[str]:
+    """Who moved bytes in a mode; processors that merely could are left out."""
+    series = study.series[mode]
+    devices = [name for name, totals in study.device_statistics.items() if totals.descriptors]
+    processors = [name for name in study.movers if name not in study.device_statistics]
+    by_processors = series.bytes_by_device < series.bytes_moved or series.fallbacks > 0
+    return (processors if by_processors else []) + (devices if series.bytes_by_device else [])
+
+
 def _mover(study: Study) -> str:
-    return ", ".join(study.movers) if study.chosen.bytes_moved else "none"
+    if not study.chosen.bytes_moved:
+        return "none"
+    return ", ".join(_movers(study, study.settings.prefetch))

@@ -20,11 +20,20 @@ from headrace.cli._output import (
     progress,
 )
 from headrace.cli._query_report import print_report, results_of, summary_of
+from headrace.dsa.diagnosis import EXIT_USABLE, diagnose
+from headrace.dsa.gather import gather
 from headrace.errors import Error, HardwareAbsentError
 from headrace.lineitem import check_memory, read_lineitem
 from headrace.machine import Machine, topo
 from headrace.q6 import CHUNK_BYTES_MIN, PREFETCH_MODES
-from headrace.q6_study import TIMELINE_RUN_COUNT, Settings, Study, run_study
+from headrace.q6_study import (
+    ENGINES,
+    TIMELINE_RUN_COUNT,
+    Settings,
+    Study,
+    make_engine,
+    run_study,
+)
 from headrace.timeline import SUBJECT, draw_timelines
 from headrace.tpch import (
     ROWS_PER_SCALE_FACTOR,
@@ -36,7 +45,6 @@ from headrace.tpch import (
 SCHEMA_NAME = "headrace-query"
 SCHEMA_VERSION = 1
 
-ENGINES = ("cpu",)
 PLACEMENTS = ("fastest", "local", "none")
 REPEAT_MAX = 10_000
 
@@ -76,8 +84,13 @@ def query(
         ),
     ] = "auto",
     engine: Annotated[
-        str, typer.Option(metavar="NAME", help="Who moves the bytes: cpu.")
-    ] = ENGINES[0],
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Who moves the bytes: cpu, dsa, or automatic: a DSA where there is one and the "
+            "chunk is worth it.",
+        ),
+    ] = "automatic",
     chunk_bytes: Annotated[
         str,
         typer.Option(
@@ -127,7 +140,6 @@ def query(
 
     Example: headrace query --scale-factor 1 --prefetch auto --plot timeline.svg
     """
-    _parse_choice("--engine", engine, ENGINES, "engine")
     settings = Settings(
         prefetch=_parse_choice("--prefetch", prefetch, PREFETCH_MODES, "mode"),
         chunk_bytes=_parse_size("--chunk-bytes", chunk_bytes, CHUNK_BYTES_MIN),
@@ -136,6 +148,7 @@ def query(
         capacity_bytes=None if capacity is None else _parse_size("--capacity", capacity, 1),
         placement=None if placement is None else _parse_placement(placement),
         compare=not no_compare,
+        engine=_parse_choice("--engine", engine, tuple(ENGINES), "engine"),
     )
     if data is not None and scale_factor is not None:
         _refuse("--scale-factor cannot be given with --data, which names the table")
@@ -146,6 +159,7 @@ def query(
     machine = topo()
     _check_node(settings, machine)
     _check_capacity(settings, capacity, machine)
+    _check_engine(settings, machine)
     path = data_path if data_path is not None else _generated(factor, directory)
     with progress("reading the columns") as share:
         columns = read_lineitem(path, share)
@@ -275,6 +289,27 @@ def _check_capacity(settings: Settings, text: str | None, machine: Machine) -> N
             f"--capacity: '{text}' is {_core.bytes_text(wanted)} and node {largest.id} has "
             f"{_core.bytes_text(largest.capacity_bytes)}; use a smaller capacity"
         )
+
+
+def _check_engine(settings: Settings, machine: Machine) -> None:
+    if settings.engine != "dsa":
+        return
+    with make_engine(machine, settings.engine) as engine:
+        if any(mover.hardware for mover in engine.mover_infos):
+            return
+        notes = engine.notes
+    tried = "move bytes by a DSA"
+    instead = "use --engine automatic or cpu"
+    diagnosis = diagnose(gather())
+    if diagnosis.exit_code == EXIT_USABLE:
+        raise HardwareAbsentError(tried, " ".join(notes).rstrip("."), instead)
+    remedy = diagnosis.root.remedy if diagnosis.root is not None else ""
+    headline = diagnosis.headline.rstrip(".")
+    raise HardwareAbsentError(
+        tried,
+        f"'headrace doctor' says: {headline}",
+        f"{remedy}; or {instead}" if remedy else instead,
+    )
 
 
 def _refuse(sentence: str) -> NoReturn:
