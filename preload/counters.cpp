@@ -52,6 +52,16 @@ std::size_t stripe_index() noexcept {
 
 }  // namespace
 
+void DeviceCells::add(const DeviceTotals& totals) noexcept {
+  // relaxed: sums, see Cell.
+  descriptors.fetch_add_relaxed(totals.descriptors);
+  bytes.fetch_add_relaxed(totals.bytes);
+  page_faults.fetch_add_relaxed(totals.page_faults);
+  retries.fetch_add_relaxed(totals.retries);
+  errors.fetch_add_relaxed(totals.errors);
+  lost.fetch_add_relaxed(totals.lost);
+}
+
 Counters* map_counters(const char* path) noexcept {
   const int descriptor = ::open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   if (descriptor < 0) return nullptr;
@@ -75,13 +85,28 @@ Counters* map_counters(const char* path) noexcept {
 
 CountedCall::CountedCall(Counters& counters, Function function, Path path,
                          std::size_t byte_count) noexcept
-    : cell_(counters.stripes[stripe_index()].cells[static_cast<std::size_t>(
-          function)][static_cast<std::size_t>(path)][copy::Dispatch::class_of(byte_count)]) {
+    : cells_(&counters.stripes[stripe_index()].cells[static_cast<std::size_t>(function)]),
+      cell_(&cell_of(path, byte_count)),
+      byte_count_(byte_count) {
   // relaxed: sums, see Cell.
-  const std::uint64_t earlier = cell_.call_count.fetch_add_relaxed(1);
-  cell_.byte_count.fetch_add_relaxed(byte_count);
+  const std::uint64_t earlier = cell_->call_count.fetch_add_relaxed(1);
+  cell_->byte_count.fetch_add_relaxed(byte_count);
   sampled_ = byte_count < kTimedBytesMin;
   if (!sampled_ || earlier % kTimedInterval == 0) begin_ns_ = now_ns();
+}
+
+Cell& CountedCall::cell_of(Path path, std::size_t byte_count) const noexcept {
+  return (*cells_)[static_cast<std::size_t>(path)][copy::Dispatch::class_of(byte_count)];
+}
+
+void CountedCall::become(Path path) noexcept {
+  Cell& other = cell_of(path, byte_count_);
+  // relaxed: sums, see Cell.
+  cell_->call_count.fetch_sub_relaxed(1);
+  cell_->byte_count.fetch_sub_relaxed(byte_count_);
+  other.call_count.fetch_add_relaxed(1);
+  other.byte_count.fetch_add_relaxed(byte_count_);
+  cell_ = &other;
 }
 
 CountedCall::~CountedCall() {
@@ -89,8 +114,8 @@ CountedCall::~CountedCall() {
   const std::uint64_t passed_ns = now_ns() - begin_ns_;
   const std::uint64_t taken_ns = passed_ns - std::min(passed_ns, clock_cost_ns);
   if (sampled_ && taken_ns > kSampleNsMax) return;
-  cell_.timed_ns.fetch_add_relaxed(taken_ns);  // relaxed: sums, see Cell.
-  cell_.timed_count.fetch_add_relaxed(1);
+  cell_->timed_ns.fetch_add_relaxed(taken_ns);  // relaxed: sums, see Cell.
+  cell_->timed_count.fetch_add_relaxed(1);
 }
 
 }  // namespace headrace::preload

@@ -10,21 +10,22 @@
 #include <cstdint>
 
 #include "headrace/base/atomic.hpp"
+#include "preload/device_copy.hpp"
 
 namespace headrace::preload {
 
 enum class Function : std::uint8_t { memcpy, memmove, memset, memcmp };
-/// Who did the work: the C library, or a copy of the profile.
-enum class Path : std::uint8_t { libc, tuned };
+/// Who did the work: the C library, a copy of the profile, or a DSA together with one of these.
+enum class Path : std::uint8_t { libc, tuned, dsa };
 
 inline constexpr std::size_t kFunctionCount = 4;
-inline constexpr std::size_t kPathCount = 2;
+inline constexpr std::size_t kPathCount = 3;
 inline constexpr std::size_t kLengthClassCount = 64;
 /// Threads spread over so many sets of cells; two of one set only slow each other down.
 inline constexpr std::size_t kStripeCount = 16;
-inline constexpr std::size_t kNoteBytes = 448;
-/// "HRCOUNT1", read as a number.
-inline constexpr std::uint64_t kCountersMagic = 0x31544E554F435248;
+inline constexpr std::size_t kNoteBytes = 896;
+/// "HRCOUNT2", read as a number.
+inline constexpr std::uint64_t kCountersMagic = 0x32544E554F435248;
 
 /// Written by every process of the command at once; read when they are done.
 ///
@@ -36,8 +37,26 @@ struct Cell {
   Atomic<std::uint64_t> timed_ns;
 };
 
+/// What devices did, of all copies.
+///
+/// Threading: shared. Sums, as Cell.
+struct DeviceCells {
+  Atomic<std::uint64_t> descriptors;
+  Atomic<std::uint64_t> bytes;
+  Atomic<std::uint64_t> page_faults;
+  Atomic<std::uint64_t> retries;
+  Atomic<std::uint64_t> errors;
+  Atomic<std::uint64_t> lost;
+  std::array<std::uint64_t, 2> reserved;
+
+  void add(const DeviceTotals& totals) noexcept;
+};
+
+/// Of one function.
+using FunctionCells = std::array<std::array<Cell, kLengthClassCount>, kPathCount>;
+
 struct Stripe {
-  std::array<std::array<std::array<Cell, kLengthClassCount>, kPathCount>, kFunctionCount> cells;
+  std::array<FunctionCells, kFunctionCount> cells;
 };
 
 struct Counters {
@@ -46,13 +65,16 @@ struct Counters {
   Atomic<std::uint64_t> program_count;  ///< Programs that have started, each exec one.
   Atomic<std::uint64_t> tuned_count;    ///< Those of them that use the profile.
   Atomic<std::uint64_t> note_taken;     ///< 1: somebody writes, or has written, the note.
-  std::array<std::uint64_t, 3> reserved;
-  std::array<char, kNoteBytes> note;  ///< Of the first program: what came of the profile. UTF-8.
+  Atomic<std::uint64_t> device_count;   ///< Programs that use devices.
+  std::array<std::uint64_t, 2> reserved;
+  DeviceCells device;
+  std::array<char, kNoteBytes>
+      note;  ///< Of the first program: what came of profile and path. UTF-8.
   std::array<Stripe, kStripeCount> stripes;
 };
 static_assert(sizeof(Cell) == 32);
-static_assert(offsetof(Counters, stripes) == 512);
-static_assert(sizeof(Counters) == 512 + 16 * 4 * 2 * 64 * 32);
+static_assert(offsetof(Counters, stripes) == 1024);
+static_assert(sizeof(Counters) == 1024 + 16 * 4 * 3 * 64 * 32);
 
 /// Maps the counters behind `path`; null if that is not a launcher's file.
 Counters* map_counters(const char* path) noexcept;
@@ -66,9 +88,15 @@ class CountedCall {
   ~CountedCall();
   CountedCall(const CountedCall&) = delete;
   CountedCall& operator=(const CountedCall&) = delete;
+  /// It was somebody else who did the work.
+  void become(Path path) noexcept;
 
  private:
-  Cell& cell_;
+  [[nodiscard]] Cell& cell_of(Path path, std::size_t byte_count) const noexcept;
+
+  FunctionCells* cells_;
+  Cell* cell_;
+  std::size_t byte_count_;
   std::uint64_t begin_ns_ = 0;  ///< 0: not timed.
   bool sampled_ = false;        ///< One of many is timed.
 };

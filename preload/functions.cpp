@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "headrace/platform/enqueue.hpp"
 #include "preload/plain.hpp"
 #include "preload/program.hpp"
 
@@ -16,14 +17,57 @@ namespace {
 
 constexpr std::size_t kShortestBytesMax = 32;
 
+Path path_of(Move move) noexcept {
+  return move == program.libc_move ? Path::libc : Path::tuned;
+}
+
+bool device_serves(const void* target, const void* source, std::size_t byte_count) noexcept {
+  if (program.device == nullptr || byte_count < program.device_bytes_min) return false;
+  // edge: device-opened (acquire)
+  return program.device->usable.load_acquire() && is_disjoint(target, source, byte_count);
+}
+
+[[gnu::noinline]] DeviceTotals copy_with_device(void* target, const void* source,
+                                                std::size_t byte_count) noexcept {
+  Device& device = *program.device;
+  const auto enqueue = [&device](std::uint32_t portal, const dsa::Descriptor& descriptor) noexcept {
+    // Slots have a door each, so that no two stores wait for each other in one buffer.
+    const auto place = reinterpret_cast<std::uintptr_t>(&descriptor) / sizeof(DeviceSlot);
+    constexpr std::uintptr_t kDoors = 4096 / sizeof(dsa::Descriptor);
+    std::byte* const door = device.portals[portal] + place % kDoors * sizeof(dsa::Descriptor);
+    return platform::enqueue_command(door, &descriptor);
+  };
+  const auto move = [](std::byte* to, const std::byte* from, std::size_t count) noexcept {
+    move_for(count)(to, from, count);
+  };
+  return DeviceCopy(device, enqueue, move)
+      .run(static_cast<std::byte*>(target), static_cast<const std::byte*>(source), byte_count);
+}
+
+void* move_by_device(Function function, void* target, const void* source,
+                     std::size_t byte_count) noexcept {
+  if (program.counters == nullptr) {
+    static_cast<void>(copy_with_device(target, source, byte_count));
+    return target;
+  }
+  CountedCall counted(*program.counters, function, Path::dsa, byte_count);
+  const DeviceTotals totals = copy_with_device(target, source, byte_count);
+  program.counters->device.add(totals);
+  // No queue took anything: it was the processor's.
+  if (totals.descriptors == 0) counted.become(path_of(move_for(byte_count)));
+  return target;
+}
+
 [[gnu::noinline]] void* move_long(Function function, void* target, const void* source,
                                   std::size_t byte_count) noexcept {
   // edge: preload-ready (acquire)
   if (!program.ready.load_acquire()) return plain_move(target, source, byte_count);
+  if (device_serves(target, source, byte_count)) {
+    return move_by_device(function, target, source, byte_count);
+  }
   const Move move = move_for(byte_count);
   if (program.counters == nullptr) return move(target, source, byte_count);
-  const Path path = move == program.libc_move ? Path::libc : Path::tuned;
-  const CountedCall counted(*program.counters, function, path, byte_count);
+  const CountedCall counted(*program.counters, function, path_of(move), byte_count);
   return move(target, source, byte_count);
 }
 

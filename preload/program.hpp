@@ -8,6 +8,7 @@
 #include "headrace/base/atomic.hpp"
 #include "headrace/copy/dispatch.hpp"
 #include "preload/counters.hpp"
+#include "preload/device_copy.hpp"
 
 namespace headrace::preload {
 
@@ -28,6 +29,9 @@ struct alignas(64) Program {
   Fill libc_fill;
   Compare libc_compare;
   Counters* counters;  ///< Null: nothing is counted.
+  Device* device;      ///< Null: there is none.
+  /// Copies from here on are shared with the device, if there is one.
+  std::size_t device_bytes_min;
   Atomic<bool> ready;
 };
 extern Program program;

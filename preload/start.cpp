@@ -7,10 +7,12 @@
 #include <charconv>
 #include <cstdint>
 #include <new>
+#include <optional>
 #include <string>
 
 #include "headrace/copy/profile.hpp"
 #include "headrace/platform/environment.hpp"
+#include "preload/device.hpp"
 #include "preload/program.hpp"
 
 namespace headrace::preload {
@@ -57,7 +59,8 @@ void leave_out_wide_short_copies(copy::Profile& profile) {
 }
 
 struct Tuning {
-  std::size_t bytes_min = SIZE_MAX;  ///< From here on the table is asked.
+  std::size_t bytes_min = SIZE_MAX;                    ///< From here on the table is asked.
+  std::optional<std::uint64_t> device_bytes_min = {};  ///< What the profile says of devices.
   std::string note;
 };
 
@@ -71,7 +74,32 @@ Tuning use_tuned_copies() {
     return {.note = used.error().message()};
   }
   return {.bytes_min = std::max(first_tuned_length(*profile), bytes_min_wanted()),
+          .device_bytes_min = profile->device_bytes_min,
           .note = "copies are tuned by the profile '" + path + "'"};
+}
+
+/// Where nobody says from which length on a device pays. A descriptor and its answer take some
+/// microseconds, in which a processor copies about so much.
+constexpr std::size_t kDeviceBytesDefault = std::size_t{64} << 10U;
+
+/// HEADRACE_PATH and the lengths decide. Returns SIZE_MAX if no copy is a device's.
+std::size_t use_devices(const std::optional<std::uint64_t>& profiled, std::string& note) {
+  const std::string path = platform::trusted_variable("HEADRACE_PATH").value_or("auto");
+  if (path != "dsa" && (path != "auto" || !profiled)) return SIZE_MAX;
+  std::string found;
+  program.device = open_devices(found);
+  if (program.device == nullptr) {
+    note += "; copies are the processor's: " + found;
+    return SIZE_MAX;
+  }
+  const std::size_t wanted = bytes_min_wanted();
+  const std::size_t named = profiled ? *profiled : kDeviceBytesDefault;
+  // On demand the wish decides; else a length that does not pay is not tried.
+  const std::size_t bytes_min =
+      path == "dsa" && wanted != 0 ? wanted : std::max<std::size_t>(named, wanted);
+  note += "; copies from " + std::to_string(std::max(bytes_min, kDeviceBytesMin)) +
+          " bytes on are shared with " + found;
+  return std::max(bytes_min, kDeviceBytesMin);
 }
 
 Counters* find_counters() {
@@ -82,6 +110,7 @@ Counters* find_counters() {
 void report(Counters& counters, const Tuning& tuning) noexcept {
   counters.program_count.fetch_add_relaxed(1);  // relaxed: sums, see Cell.
   if (tuning.bytes_min != SIZE_MAX) counters.tuned_count.fetch_add_relaxed(1);
+  if (program.device != nullptr) counters.device_count.fetch_add_relaxed(1);
   std::uint64_t taken = 0;
   if (!counters.note_taken.compare_exchange_relaxed(taken, 1)) return;  // relaxed: as the sums.
   const std::size_t length = std::min(tuning.note.size(), counters.note.size() - 1);
@@ -103,18 +132,23 @@ void begin() {
   Tuning tuning;
   try {
     tuning = use_tuned_copies();
+    program.device_bytes_min = use_devices(tuning.device_bytes_min, tuning.note);
     program.counters = find_counters();
   } catch (const std::bad_alloc&) {
     tuning = {};
+    program.device = nullptr;
   }
   dispatch_bytes_min = tuning.bytes_min;
   if (program.counters != nullptr) report(*program.counters, tuning);
   // edge: preload-ready (release)
   program.ready.store_release(true);
   if (program.counters != nullptr) return;
-  program.move_bytes_min.store_release(tuning.bytes_min);  // edge: preload-ready (release)
-  program.fill_bytes_min.store_release(SIZE_MAX);          // edge: preload-ready (release)
-  program.compare_bytes_min.store_release(SIZE_MAX);       // edge: preload-ready (release)
+  const std::size_t device_bytes_min =
+      program.device != nullptr ? program.device_bytes_min : SIZE_MAX;
+  // edge: preload-ready (release)
+  program.move_bytes_min.store_release(std::min(tuning.bytes_min, device_bytes_min));
+  program.fill_bytes_min.store_release(SIZE_MAX);     // edge: preload-ready (release)
+  program.compare_bytes_min.store_release(SIZE_MAX);  // edge: preload-ready (release)
 }
 
 [[gnu::constructor]] void start() noexcept {

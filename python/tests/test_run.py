@@ -287,7 +287,6 @@ def test_a_setuid_program_runs_without_us(
         ((), 2, "Missing argument"),
         (("--", ""), 2, "there is no command to run"),
         (("--path", "gpu", "--", "true"), 2, "use auto, cpu or dsa"),
-        (("--path", "dsa", "--", "true"), 1, "by the processor only"),
         (("--min-bytes", "many", "--", "true"), 2, "--min-bytes: 'many'"),
         (("--min-bytes", "2000000TiB", "--", "true"), 2, "is more than"),
         (("--profile", "", "--", "true"), 2, "'' is no path"),

@@ -178,6 +178,112 @@ TEST_F(Preload, ServesAnotherMalloc) {
   }
 }
 
+#if defined(HEADRACE_EMULATOR)
+
+/// The same on emulated devices: every copy from 4 KiB on is shared with one.
+class PreloadWithDevice : public Preload {
+ protected:
+  void SetUp() override {
+    Preload::SetUp();
+    const Ending tried = run(emulated({"true"}), {});
+    if (tried.exit_code() != 0) GTEST_SKIP() << tried.said;
+  }
+  static std::vector<std::string> emulated(const std::vector<std::string>& words) {
+    std::vector<std::string> all{HEADRACE_EMULATOR, "--preload", HEADRACE_TRAP, "--"};
+    all.insert(all.end(), words.begin(), words.end());
+    return all;
+  }
+  /// The victim's words, with the preload on top of the emulator's.
+  [[nodiscard]] std::vector<std::string> victim(const std::string& scenario,
+                                                const CountersFile* file,
+                                                const std::string& path = "dsa") const {
+    std::string script =
+        "export LD_PRELOAD=" HEADRACE_PRELOAD ":$LD_PRELOAD HEADRACE_PATH=" + path +
+        " HEADRACE_PROFILE=" + path_.string();
+    if (path == "dsa") script += " HEADRACE_MIN_BYTES=4096";
+    if (file != nullptr) script += " HEADRACE_COUNTERS=" + file->path();
+    return emulated({"sh", "-c", script + "; exec " HEADRACE_VICTIM " " + scenario});
+  }
+  void expect_fine_with_device(const std::string& scenario) {
+    const Ending uncounted = run(victim(scenario, nullptr), {});
+    EXPECT_EQ(uncounted.exit_code(), 0) << uncounted.said << ", signal " << uncounted.signal();
+    CountersFile file;
+    const Ending ending = run(victim(scenario, &file), {});
+    EXPECT_EQ(ending.exit_code(), 0) << ending.said << ", signal " << ending.signal();
+    EXPECT_GT(file.calls(Function::memcpy, Path::dsa), 0U);
+    EXPECT_GT(file.counters().device.bytes.load_relaxed(), 0U);
+    EXPECT_EQ(file.counters().device.errors.load_relaxed(), 0U);
+    EXPECT_EQ(file.counters().device.lost.load_relaxed(), 0U);
+    EXPECT_THAT(file.counters().note.data(), ::testing::HasSubstr("are shared with 1 DSA"));
+  }
+};
+
+TEST_F(PreloadWithDevice, MovesFillsAndComparesEveryLength) {
+  expect_fine_with_device("all_lengths");
+}
+TEST_F(PreloadWithDevice, ServesWhileLibrariesAreRelocatedAndConstructed) {
+  expect_fine_with_device("early");
+}
+TEST_F(PreloadWithDevice, ServesThreads) {
+  expect_fine_with_device("threads 3");
+}
+TEST_F(PreloadWithDevice, ServesSignalHandlers) {
+  expect_fine_with_device("handlers 20");
+}
+TEST_F(PreloadWithDevice, ServesChildrenOfForkAndVfork) {
+  expect_fine_with_device("forks");
+}
+TEST_F(PreloadWithDevice, AChildOfForkOpensPortalsOfItsOwn) {
+  expect_fine_with_device("forked_copy");
+}
+TEST_F(PreloadWithDevice, ABadAddressEndsTheProgramAsItDoesWithoutUs) {
+  for (const char* const scenario : {"copy_from_nowhere", "copy_to_nowhere"}) {
+    CountersFile file;
+    const Ending ending = run(victim(scenario, &file), {});
+    EXPECT_EQ(ending.exit_code(), 0) << ending.said << ", signal " << ending.signal();
+    EXPECT_GT(file.calls(Function::memcpy, Path::dsa), 0U);
+  }
+}
+TEST_F(PreloadWithDevice, AProgramThatAllowsNoSystemCallsIsServed) {
+  expect_fine_with_device("confined");
+}
+
+TEST_F(PreloadWithDevice, WithoutAThresholdOfTheProfileAutoLeavesDevicesAlone) {
+  for (const char* const path : {"auto", "cpu"}) {
+    CountersFile file;
+    EXPECT_EQ(run(victim("some_lengths", &file, path), {}).exit_code(), 0);
+    EXPECT_EQ(file.calls(Function::memcpy, Path::dsa), 0U);
+    EXPECT_EQ(file.counters().device_count.load_relaxed(), 0U);
+  }
+  auto profile = copy::load_profile(path_.string());
+  ASSERT_TRUE(profile.has_value());
+  profile->device_bytes_min = 60'000;
+  write(copy::to_json(*profile));
+  CountersFile file;
+  EXPECT_EQ(run(victim("some_lengths", &file, "auto"), {}).exit_code(), 0);
+  EXPECT_GT(file.calls(Function::memcpy, Path::dsa), 0U);
+  for (const Stripe& stripe : file.counters().stripes) {
+    const auto& cells =
+        stripe
+            .cells[static_cast<std::size_t>(Function::memcpy)][static_cast<std::size_t>(Path::dsa)];
+    // Class 15 is the first with lengths from 60000 on.
+    for (std::size_t i = 0; i < 15; ++i) EXPECT_EQ(cells[i].call_count.load_relaxed(), 0U);
+  }
+}
+
+#endif  // HEADRACE_EMULATOR
+
+TEST_F(Preload, WithoutDevicesCopiesAreTheProcessors) {
+  if (std::filesystem::exists("/dev/dsa")) GTEST_SKIP() << "this machine may have devices";
+  CountersFile file;
+  const Ending ending = run({HEADRACE_VICTIM, "some_lengths"},
+                            with({{"HEADRACE_COUNTERS", file.path()}, {"HEADRACE_PATH", "dsa"}}));
+  EXPECT_EQ(ending.exit_code(), 0) << ending.said;
+  EXPECT_EQ(ending.said, "");
+  EXPECT_EQ(file.calls(Function::memcpy, Path::dsa), 0U);
+  EXPECT_THAT(file.counters().note.data(), ::testing::HasSubstr("there is no DSA work queue"));
+}
+
 TEST_F(Preload, AnOverflowEndsTheProgramAsItDoesWithoutUs) {
   EXPECT_EQ(run({HEADRACE_VICTIM, "overflow"}, with()).exit_code(), 0);
 }

@@ -129,13 +129,17 @@ int early() {
   return some_lengths();
 }
 
+/// How often something is done, where the caller says so.
+int repetitions = 0;
+
 int threads() {
   pthread_t each[8];
   for (pthread_t& thread : each) {
     EXPECT(::pthread_create(
                &thread, nullptr,
                [](void*) -> void* {
-                 for (int i = 0; i < 20; ++i) some_lengths();
+                 const int count = repetitions != 0 ? repetitions : 20;
+                 for (int i = 0; i < count; ++i) some_lengths();
                  return nullptr;
                },
                nullptr) == 0);
@@ -163,8 +167,13 @@ int handlers() {
   };
   action.sa_flags = SA_ONSTACK | SA_RESTART;
   EXPECT(::sigaction(SIGALRM, &action, nullptr) == 0);
-  ::ualarm(500, 500);
-  while (handled < 200) some_lengths();
+  // Where a copy may take longer than the interval, the program would get no further.
+  const useconds_t interval = repetitions != 0 ? 0 : 500;
+  const int count = repetitions != 0 ? repetitions : 200;
+  while (handled < count) {
+    ::ualarm(500, interval);
+    some_lengths();
+  }
   ::ualarm(0, 0);
   return 0;
 }
@@ -194,6 +203,70 @@ int forks() {
   }
   EXPECT(wait_for(child) == 0);
   return some_lengths();
+}
+
+/// In a child alone, of which the parent learns whether a copy of this length is right there.
+int forked_copy() {
+  Places places;
+  for (int i = 0; i < 5; ++i) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      for (int j = 0; j < 20; ++j) check_length(places, 80'000);
+      std::_Exit(0);
+    }
+    EXPECT(wait_for(child) == 0);
+  }
+  return 0;
+}
+
+/// What is not there is met where it is, and what lies before it has been copied.
+int copy_beyond(bool from) {
+  constexpr std::size_t kLength = 64 << 10U;
+  constexpr std::size_t kThere = 12 << 10U;
+  static Places places;
+  static unsigned char* range = nullptr;
+  range = static_cast<unsigned char*>(
+      ::mmap(nullptr, kLength, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  std::memset(range, 3, kLength);
+  EXPECT(::munmap(range + kThere, kLength - kThere) == 0);
+  struct sigaction action{};
+  action.sa_flags = SA_SIGINFO;
+  action.sa_sigaction = [](int, siginfo_t* info, void*) {
+    auto* const address = static_cast<unsigned char*>(info->si_addr);
+    std::_Exit(address >= range + kThere && address < range + kLength ? 0 : 1);
+  };
+  EXPECT(::sigaction(SIGSEGV, &action, nullptr) == 0);
+  volatile std::size_t length = kLength;
+  if (from) std::memcpy(places.memory, range, length);
+  if (!from) std::memcpy(range, places.memory, length);
+  return 1;
+}
+
+/// From now on a system call that copies do not need ends the process. What the emulator needs is
+/// allowed; it has its threads by now.
+int confined() {
+  static Places places;
+  check_length(places, 70'001);
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 3, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mmap, 2, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_sched_yield, 1, 0),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+  };
+  const sock_fprog program{sizeof filter / sizeof *filter, filter};
+  EXPECT(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+  EXPECT(::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
+  for (int i = 0; i < 20; ++i) check_length(places, 70'001);
+  // Neither does a child open anything.
+  const pid_t child = ::fork();
+  if (child == 0) {
+    check_length(places, 70'001);
+    std::_Exit(0);
+  }
+  EXPECT(wait_for(child) == 0);
+  return 0;
 }
 
 int overflow() {
@@ -278,6 +351,7 @@ int main(int argument_count, char** arguments) {
   const ssize_t length = ::readlink("/proc/self/exe", program_path, sizeof program_path - 1);
   EXPECT(length > 0);
   const char* const scenario = arguments[1];
+  if (argument_count > 2) repetitions = std::atoi(arguments[2]);
   const auto is = [&](const char* name) { return std::strcmp(scenario, name) == 0; };
   if (is("all_lengths")) return all_lengths();
   if (is("some_lengths")) return some_lengths();
@@ -285,6 +359,10 @@ int main(int argument_count, char** arguments) {
   if (is("threads")) return threads();
   if (is("handlers")) return handlers();
   if (is("forks")) return forks();
+  if (is("forked_copy")) return forked_copy();
+  if (is("copy_from_nowhere")) return copy_beyond(true);
+  if (is("copy_to_nowhere")) return copy_beyond(false);
+  if (is("confined")) return confined();
   if (is("overflow")) return overflow();
   if (is("sigterm")) return ends_by(SIGTERM);
   if (is("sigkill")) return ends_by(SIGKILL);

@@ -52,6 +52,9 @@ struct Profile {
   Fingerprint machine;
   /// Ascending. The last one serves longer copies too; a length of no class is memmove's.
   std::vector<SizeClass> classes;
+  /// From how many bytes on a DSA together with a processor was faster than the processor alone.
+  /// Nothing: not measured, or nowhere.
+  std::optional<std::uint64_t> device_bytes_min = {};
 };
 
 /// Fails: corrupt_data if the text is no profile or has impossible values; version_mismatch;

@@ -25,12 +25,13 @@ EXIT_CANNOT_RUN = 126
 EXIT_NOT_FOUND = 127
 
 FUNCTIONS = ("memcpy", "memmove", "memset", "memcmp")
-PATHS = ("libc", "tuned")
+PATHS = ("libc", "tuned", "dsa")
+DEVICE_COUNTS = ("descriptors", "bytes", "page_faults", "retries", "errors", "lost")
 CLASS_COUNT = 64
 STRIPE_COUNT = 16
 
-_MAGIC = 0x31544E554F435248
-_HEADER = struct.Struct("=5Q24x448s")
+_MAGIC = 0x32544E554F435248
+_HEADER = struct.Struct("=6Q16x6Q16x896s")
 _CELL = struct.Struct("=4Q")
 _STRIPE_BYTES = len(FUNCTIONS) * len(PATHS) * CLASS_COUNT * _CELL.size
 COUNTERS_BYTES = _HEADER.size + STRIPE_COUNT * _STRIPE_BYTES
@@ -107,7 +108,10 @@ def document_of(
         command: What was run.
         status: How it ended, as wait() says it.
     """
-    _, _, programs, programs_tuned, _, note = _HEADER.unpack_from(counters)
+    words = _HEADER.unpack_from(counters)
+    programs, programs_tuned, _, programs_device = words[2:6]
+    device = dict(zip(DEVICE_COUNTS, words[6:-1], strict=True))
+    note = words[-1]
     functions = {
         name: {path: _path_document(counters, f, p) for p, path in enumerate(PATHS)}
         for f, name in enumerate(FUNCTIONS)
@@ -126,15 +130,18 @@ def document_of(
             or "no program loaded the library: it is static, has more rights than its user, or "
             "may not open the counters",
             "functions": functions,
+            "device": device,
         },
         "summary": {
             "programs": programs,
             "programs_tuned": programs_tuned,
+            "programs_device": programs_device,
             "calls": sum(path["calls"] for path in every),
             "bytes": sum(path["bytes"] for path in every),
             "seconds": sum(path["seconds"] for path in every),
             "bytes_moved": sum(path["bytes"] for move in moves for path in move.values()),
             "bytes_tuned": sum(move["tuned"]["bytes"] for move in moves),
+            "bytes_by_device": device["bytes"],
         },
     }
 

@@ -19,6 +19,7 @@ from headrace._signals import as_we_found_them
 from headrace.cli._output import WrongUseError, complain
 from headrace.errors import (
     Error,
+    HardwareAbsentError,
     InvalidArgumentError,
     IoFailedError,
     NotFoundError,
@@ -75,17 +76,20 @@ def run(
         ),
     ] = None,
     path: Annotated[
-        str,
+        str | None,
         typer.Option(
-            metavar="HOW", help="Who copies: cpu, dsa, or auto, which takes what there is."
+            metavar="HOW",
+            help="Who makes long copies: cpu; dsa, together with the processor; or auto, which "
+            "takes DSA where the profile says that it pays; auto if not given.",
         ),
-    ] = PATHS[0],
+    ] = None,
     min_bytes: Annotated[
         str | None,
         typer.Option(
             metavar="SIZE",
             help="Shorter copies stay the C library's; if not given, those that the profile has "
-            "nothing for.",
+            "nothing for. With --path dsa, DSA has a part in all others, from 64KiB on if not "
+            "given.",
         ),
     ] = None,
     stats: Annotated[
@@ -99,6 +103,8 @@ def run(
 ) -> int:
     """Run CMD with memcpy and memmove tuned to this machine; nobody has to rebuild it.
 
+    Long copies go to DSA where there is one and --path says so.
+
     The exit code, signals, stdin, stdout and stderr are CMD's own, and so are those of all that it
     starts. What cannot be tuned is the C library's, silently; --stats says why.
 
@@ -106,15 +112,9 @@ def run(
     """
     if not command or not command[0]:
         _refuse("there is no command to run; give it after '--'")
-    if path not in PATHS:
-        _refuse(f"--path: there is no path '{path}'; use {', '.join(PATHS[:-1])} or {PATHS[-1]}")
-    if path == "dsa":
-        raise UnsupportedError(
-            "run a program with copies by DSA",
-            "this version gives programs copies by the processor only",
-            "use --path auto or cpu",
-        )
     environment = environment_given()
+    if path is not None:
+        environment["HEADRACE_PATH"] = _checked_path(path)
     environment["LD_PRELOAD"] = _preload(environment.get("LD_PRELOAD", ""))
     if min_bytes is not None:
         environment["HEADRACE_MIN_BYTES"] = str(_parse_size(min_bytes))
@@ -139,6 +139,21 @@ def _preload(given: str) -> str:
     ours = str(library_path())
     others = [each for each in given.replace(":", " ").split() if each != ours]
     return ":".join((ours, *others))
+
+
+def _checked_path(text: str) -> str:
+    if text not in PATHS:
+        _refuse(f"--path: there is no path '{text}'; use {', '.join(PATHS[:-1])} or {PATHS[-1]}")
+    queues = [queue for device in topo().dsa_devices for queue in device.queues]
+    if text == "dsa" and not any(
+        (queue.mode, queue.state, queue.type) == ("shared", "enabled", "user") for queue in queues
+    ):
+        raise HardwareAbsentError(
+            "run a program with copies by DSA",
+            "there is no work queue that is shared, enabled and of type user",
+            "'headrace doctor' tells why; --path auto or cpu copies by the processor",
+        )
+    return text
 
 
 def _parse_size(text: str) -> int:

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// Portals are mapped and their files closed again: the program may close every descriptor it finds,
+// and one of ours that had become another file's would be written to. That is why queues are used
+// by their portal alone, and not by write(). And shared ones only: a dedicated queue has one
+// client.
+#include "preload/device.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <string_view>
+
+#include "headrace/platform/file.hpp"
+#include "preload/program.hpp"
+
+namespace headrace::preload {
+namespace {
+
+constexpr const char* kDirectory = "/dev/dsa";
+constexpr std::size_t kPathMax = 40;
+constexpr std::size_t kPageBytes = 4096;
+/// For as long may a device be silent, in processor time of the thread that waits; as the engine's.
+constexpr std::uint64_t kAnswerNsMax = 5'000'000'000;
+
+/// What a child opens anew. Written by the constructor, read by children of fork.
+struct Found {
+  std::array<std::array<char, kPathMax>, kPortalMax> paths;
+  std::uint32_t count;
+  std::uint64_t piece_bytes_max;
+  std::uint64_t pauses_max;
+};
+constinit Found found{};
+
+/// An attribute of a queue in sysfs, without the end of its line.
+std::string attribute(std::string_view queue, const char* name) {
+  constexpr std::size_t kBytesMax = 4096;
+  auto text =
+      platform::load_file(fmt::format("/sys/bus/dsa/devices/{}/{}", queue, name), kBytesMax);
+  if (!text) return {};
+  while (!text->empty() && text->back() == '\n') text->pop_back();
+  return std::move(*text);
+}
+
+/// Whether the queue can be used, as far as its attributes say.
+bool is_suitable(std::string_view queue, std::uint64_t& piece_bytes_max) {
+  if (attribute(queue, "mode") != "shared") return false;
+  const std::string text = attribute(queue, "max_transfer_size");
+  std::uint64_t bytes_max = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bytes_max);
+  if (error != std::errc() || end == text.data() || bytes_max < kDeviceBytesMin) return false;
+  // The length in a descriptor has 32 bits.
+  constexpr std::uint64_t kLengthMax = std::uint64_t{1} << 31U;
+  piece_bytes_max = std::min(piece_bytes_max, std::min(bytes_max, kLengthMax) & ~std::uint64_t{63});
+  return true;
+}
+
+/// The portal behind `path`; null if this process may not map it.
+std::byte* map_portal(const char* path) noexcept {
+  const int file = ::open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) return nullptr;
+  void* const page = ::mmap(nullptr, kPageBytes, PROT_WRITE, MAP_SHARED, file, 0);
+  ::close(file);
+  return page == MAP_FAILED ? nullptr : static_cast<std::byte*>(page);
+}
+
+/// Calls `visit` with each name in the directory. Not opendir, which allocates by the program's
+/// malloc.
+template <typename Visit>
+void for_each_name(const char* directory, Visit visit) {
+  const int file = ::open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (file < 0) return;
+  alignas(8) std::array<char, 4096> buffer;
+  for (;;) {
+    const long got = ::syscall(SYS_getdents64, file, buffer.data(), buffer.size());
+    if (got <= 0) break;
+    for (long at = 0; at < got;) {
+      // struct linux_dirent64: two words, the length of the entry, its type, its name.
+      std::uint16_t entry_bytes = 0;
+      __builtin_memcpy(&entry_bytes, buffer.data() + at + 16, sizeof entry_bytes);
+      visit(std::string_view(buffer.data() + at + 19));
+      at += entry_bytes;
+    }
+  }
+  ::close(file);
+}
+
+/// How many pauses the longest wait is. The least of some measurements: others were interrupted.
+std::uint64_t measure_pauses_max() noexcept {
+  const auto now_ns = [] {
+    timespec now{};
+    ::clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+           static_cast<std::uint64_t>(now.tv_nsec);
+  };
+  constexpr std::uint64_t kPauses = 256;
+  std::uint64_t least_ns = UINT64_MAX;
+  for (int i = 0; i < 5; ++i) {
+    const std::uint64_t begin_ns = now_ns();
+    for (std::uint64_t j = 0; j < kPauses; ++j) platform::pause();
+    least_ns = std::min(least_ns, now_ns() - begin_ns);
+  }
+  return kAnswerNsMax / std::max<std::uint64_t>(least_ns, 1) * kPauses;
+}
+
+/// Opens what was found. In a child of fork as well, so nothing but system calls.
+void open_found(Device& device) noexcept {
+  std::uint32_t count = 0;
+  for (std::uint32_t i = 0; i < found.count; ++i) {
+    std::byte* const portal = map_portal(found.paths[i].data());
+    if (portal != nullptr) device.portals[count++] = portal;
+  }
+  if (count == 0) return;
+  device.portal_count = count;
+  device.piece_bytes_max = found.piece_bytes_max;
+  device.pauses_max = found.pauses_max;
+  device.share.store_relaxed(kShareUnits / 2);  // Before others may use it.
+  // edge: device-opened (release)
+  device.usable.store_release(true);
+}
+
+/// In a child of fork. The kernel has given it none of the portals and all zeros in their place. A
+/// child of vfork has its parent's memory, and uses them; one of a raw clone stays without.
+void open_in_child() noexcept {
+  Device* const device = program.device;
+  if (device == nullptr) return;
+  // A filter may end the process for a system call that the program itself does not make.
+  if (::prctl(PR_GET_SECCOMP) != 0) return;
+  open_found(*device);
+}
+
+}  // namespace
+
+Device* open_devices(std::string& note) {
+  found.piece_bytes_max = UINT64_MAX;
+  std::size_t seen = 0;
+  for_each_name(kDirectory, [&](std::string_view name) {
+    if (!name.starts_with("wq") || found.count == kPortalMax) return;
+    ++seen;
+    const std::string path = fmt::format("{}/{}", kDirectory, name);
+    if (path.size() >= kPathMax || !is_suitable(name, found.piece_bytes_max)) return;
+    path.copy(found.paths[found.count++].data(), kPathMax - 1);
+  });
+  if (found.count == 0) {
+    note = seen == 0 ? "there is no DSA work queue"
+                     : "no DSA work queue is shared: dedicated ones cannot be used by programs";
+    return nullptr;
+  }
+  constexpr std::size_t kBytes = (sizeof(Device) + kPageBytes - 1) / kPageBytes * kPageBytes;
+  void* const memory =
+      ::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
+    note = "there is no memory for DSA";
+    return nullptr;
+  }
+  auto* const device = static_cast<Device*>(memory);  // All zero is a state.
+  found.pauses_max = measure_pauses_max();
+  if (::madvise(memory, kBytes, MADV_WIPEONFORK) == 0) open_found(*device);
+  if (device->portal_count == 0) {
+    ::munmap(memory, kBytes);
+    note = "no DSA work queue may be mapped: 'headrace doctor' tells what is missing";
+    return nullptr;
+  }
+  // If it is refused, children copy with the processor alone.
+  static_cast<void>(::pthread_atfork(nullptr, nullptr, &open_in_child));
+  note = fmt::format("{} DSA work queue{}", device->portal_count,
+                     device->portal_count == 1 ? "" : "s");
+  return device;
+}
+
+}  // namespace headrace::preload

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+// A copy that a DSA makes together with the calling thread: the device gets the first part, the
+// thread copies the rest meanwhile, then waits. Synchronous, because its caller is a memcpy. It
+// calls nothing, allocates nothing and takes no lock, so it may run in a signal handler, also in
+// one that has interrupted it. Not for: finding and opening devices (device.hpp).
+//
+// Agents: threads, their signal handlers, and the device. A slot - descriptor and record - is a
+// thread's from taking until freeing; between submission and a status that is not zero its record
+// is the device's. Progress: wait-free but for the wait for the device, which is bounded. Slots lie
+// in memory of their own and not on the stack: a device that answers too late must find nothing but
+// its record there, so the slot of such a one is never given again.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "headrace/base/atomic.hpp"
+#include "headrace/dsa/descriptor.hpp"
+#include "headrace/platform/cpu.hpp"
+
+namespace headrace::preload {
+
+inline constexpr std::size_t kPortalMax = 8;
+inline constexpr std::size_t kSlotCount = 64;
+/// Descriptors of one copy that are in flight at once.
+inline constexpr std::size_t kPieceMax = 4;
+/// A copy is cut into more than one piece only if each is as long as this.
+inline constexpr std::size_t kPieceBytesMin = std::size_t{64} << 10U;
+/// Shorter copies, and what is left over, are not worth a descriptor.
+inline constexpr std::size_t kDeviceBytesMin = 4096;
+/// The device's share of a copy is counted in these; it follows who is waiting for whom.
+inline constexpr std::uint32_t kShareUnits = 64;
+inline constexpr std::uint32_t kShareMin = 8;
+inline constexpr std::uint32_t kShareMax = 56;
+/// Errors in a row, without a success between, after which the devices are left alone.
+inline constexpr std::uint32_t kErrorsMax = 16;
+
+struct alignas(128) DeviceSlot {
+  dsa::Descriptor descriptor;
+  dsa::CompletionRecord record;
+};
+
+/// The devices of this process. All zero is a state: there is none. It lies in memory that a child
+/// of fork finds so, because the portals are not the child's (device.cpp).
+///
+/// Threading: shared.
+struct Device {
+  /// Written by whoever opens the portals, and by a thread that finds them useless.
+  Atomic<bool> usable;
+  std::uint32_t portal_count;
+  std::array<std::byte*, kPortalMax> portals;
+  std::uint64_t piece_bytes_max;  ///< A multiple of 64, at least kDeviceBytesMin.
+  std::uint64_t pauses_max;       ///< Pauses of the processor that an answer may take.
+  Atomic<std::uint64_t> busy;     ///< Bit n: slot n is somebody's.
+  Atomic<std::uint32_t> share;    ///< Of kShareUnits, from kShareMin to kShareMax.
+  Atomic<std::uint32_t> errors_in_row;
+  std::array<DeviceSlot, kSlotCount> slots;
+};
+
+/// What came of one copy.
+struct DeviceTotals {
+  std::uint64_t descriptors = 0;
+  std::uint64_t bytes = 0;  ///< That devices moved.
+  std::uint64_t page_faults = 0;
+  std::uint64_t retries = 0;  ///< Refused by every queue.
+  std::uint64_t errors = 0;
+  std::uint64_t lost = 0;  ///< Not answered in time.
+};
+
+/// True if the ranges have no byte in common: what the two agents write is read by neither.
+[[nodiscard]] inline bool is_disjoint(const void* target, const void* source,
+                                      std::size_t byte_count) noexcept {
+  const auto distance =
+      reinterpret_cast<std::uintptr_t>(target) - reinterpret_cast<std::uintptr_t>(source);
+  return distance >= byte_count && std::uintptr_t{0} - distance >= byte_count;
+}
+
+/// One copy. `Enqueue` is bool(portal index, const dsa::Descriptor&): true if the queue took it;
+/// `Move` is void(target, source, byte count), and does the thread's part.
+///
+/// Threading: owned.
+template <typename Enqueue, typename Move>
+class DeviceCopy {
+ public:
+  DeviceCopy(Device& device, Enqueue enqueue, Move move) noexcept
+      : device_(device), enqueue_(enqueue), move_(move), pauses_left_(device.pauses_max) {}
+
+  /// Copies what does not overlap. A range that is not there ends as it does without a device: the
+  /// thread meets it.
+  ///
+  /// Returns: what the devices did. When it returns no device works on it any more, unless one was
+  ///          lost.
+  DeviceTotals run(std::byte* target, const std::byte* source, std::size_t byte_count) noexcept {
+    while (byte_count >= kDeviceBytesMin && device_.usable.load_relaxed()) {  // Advice.
+      const std::size_t done = do_round(target, source, byte_count);
+      target += done;
+      source += done;
+      byte_count -= done;
+    }
+    move(target, source, byte_count);
+    return totals_;
+  }
+
+ private:
+  static constexpr std::uint32_t kNoSlot = UINT32_MAX;
+
+  struct Piece {
+    std::uint32_t slot;
+    std::byte* target;
+    const std::byte* source;
+    std::size_t byte_count;
+  };
+
+  void move(std::byte* target, const std::byte* source, std::size_t byte_count) noexcept {
+    if (byte_count != 0) move_(target, source, byte_count);
+  }
+
+  /// As much as a few descriptors can carry, with the thread's part to it. Returns how much.
+  std::size_t do_round(std::byte* target, const std::byte* source,
+                       std::size_t byte_count) noexcept {
+    const std::uint32_t share = device_.share.load_relaxed();  // A hint: any value is right.
+    const std::size_t most = kPieceMax * device_.piece_bytes_max / share * kShareUnits;
+    const std::size_t round_bytes = std::min(byte_count, most);
+    const std::size_t device_bytes = round_bytes / kShareUnits * share;
+    const std::size_t wanted = std::clamp<std::size_t>(device_bytes / kPieceBytesMin, 1, kPieceMax);
+    const std::size_t even = (device_bytes / wanted + 63) & ~std::size_t{63};
+    const std::size_t piece_bytes = std::min<std::size_t>(even, device_.piece_bytes_max);
+
+    std::array<Piece, kPieceMax> pieces;
+    std::size_t piece_count = 0;
+    std::size_t sent_bytes = 0;
+    while (piece_count < kPieceMax && sent_bytes < device_bytes) {
+      Piece& piece = pieces[piece_count];
+      piece = {kNoSlot, target + sent_bytes, source + sent_bytes,
+               std::min(piece_bytes, device_bytes - sent_bytes)};
+      if (!send(piece)) break;
+      sent_bytes += piece.byte_count;
+      ++piece_count;
+    }
+    move(target + sent_bytes, source + sent_bytes, round_bytes - sent_bytes);
+
+    bool waited = false;
+    for (std::size_t i = 0; i < piece_count; ++i) waited = finish(pieces[i]) || waited;
+    if (piece_count != 0) {
+      const std::uint32_t next = waited ? share - 1 : share + 1;
+      // A hint: threads that overwrite each other's are as good.
+      device_.share.store_relaxed(std::clamp(next, kShareMin, kShareMax));
+    }
+    return round_bytes;
+  }
+
+  std::uint32_t take_slot() noexcept {
+    std::uint64_t busy = device_.busy.load_relaxed();  // The exchange below decides.
+    while (~busy != 0) {
+      // edge: device-slot (acq_rel)
+      if (device_.busy.compare_exchange_acq_rel(busy, busy | (~busy & (busy + 1)))) {
+        return static_cast<std::uint32_t>(std::countr_one(busy));
+      }
+    }
+    return kNoSlot;
+  }
+
+  void free_slot(std::uint32_t index) noexcept {
+    // edge: device-slot (acq_rel)
+    device_.busy.fetch_and_acq_rel(~(std::uint64_t{1} << index));
+  }
+
+  bool send(Piece& piece) noexcept {
+    const std::uint32_t index = take_slot();
+    if (index == kNoSlot) return false;
+    DeviceSlot& slot = device_.slots[index];
+    constexpr std::uint64_t kOpcode = std::uint64_t{static_cast<unsigned>(dsa::Opcode::move)}
+                                      << 56U;
+    constexpr std::uint64_t kFlags =
+        std::uint64_t{dsa::flag::record_address_valid | dsa::flag::request_record} << 32U;
+    const std::array<std::uint64_t, 8> words{kOpcode | kFlags,
+                                             reinterpret_cast<std::uintptr_t>(&slot.record),
+                                             reinterpret_cast<std::uintptr_t>(piece.source),
+                                             reinterpret_cast<std::uintptr_t>(piece.target),
+                                             static_cast<std::uint32_t>(piece.byte_count),
+                                             0,
+                                             0,
+                                             0};
+    __builtin_memcpy(static_cast<void*>(&slot.descriptor), words.data(), sizeof words);
+    // Relaxed: the submission comes after.
+    store_relaxed(const_cast<std::uint8_t&>(slot.record.status), std::uint8_t{0});
+    for (std::uint32_t i = 0; i < device_.portal_count; ++i) {
+      if (enqueue_((index + i) % device_.portal_count, slot.descriptor)) {
+        ++totals_.descriptors;
+        piece.slot = index;
+        return true;
+      }
+    }
+    ++totals_.retries;
+    free_slot(index);
+    return false;
+  }
+
+  [[nodiscard]] static std::uint8_t status_of(const dsa::CompletionRecord& record) noexcept {
+    // edge: completion-record (acquire)
+    return headrace::load_acquire(const_cast<const std::uint8_t&>(record.status));
+  }
+
+  /// Waits for a piece and does what the device left over. True if there was something to wait for.
+  bool finish(const Piece& piece) noexcept {
+    const dsa::CompletionRecord& record = device_.slots[piece.slot].record;
+    std::uint8_t status = status_of(record);
+    const bool waited = status == 0;
+    // By counting and not by a clock: a program may have forbidden the time-stamp counter, and
+    // system calls.
+    for (; status == 0 && pauses_left_ != 0; --pauses_left_) {
+      platform::pause();
+      status = status_of(record);
+    }
+    const std::size_t done = take_record(piece, record, status);
+    totals_.bytes += done;
+    // Of a lost one the slot stays taken: the device may still write there.
+    if (status != 0) free_slot(piece.slot);
+    move(piece.target + done, piece.source + done, piece.byte_count - done);
+    return waited;
+  }
+
+  /// How many bytes of a piece are copied.
+  std::size_t take_record(const Piece& piece, const dsa::CompletionRecord& record,
+                          std::uint8_t status) noexcept {
+    if (status == 0) {
+      ++totals_.lost;
+      device_.usable.store_relaxed(false);  // Advice.
+      return 0;
+    }
+    if (status == DSA_COMP_SUCCESS) {
+      // A count of its own, here and below.
+      if (device_.errors_in_row.load_relaxed() != 0) device_.errors_in_row.store_relaxed(0);
+      return piece.byte_count;
+    }
+    const dsa::Status kind = dsa::status_of(status);
+    if (status != dsa::kStatusAborted &&
+        (kind == dsa::Status::page_fault || kind == dsa::Status::page_fault_refused)) {
+      ++totals_.page_faults;
+      return std::min<std::size_t>(record.bytes_completed, piece.byte_count);
+    }
+    ++totals_.errors;
+    if (device_.errors_in_row.fetch_add_relaxed(1) + 1 >= kErrorsMax) {
+      device_.usable.store_relaxed(false);  // Advice.
+    }
+    return 0;
+  }
+
+  Device& device_;
+  Enqueue enqueue_;
+  Move move_;
+  std::uint64_t pauses_left_;
+  DeviceTotals totals_;
+};
+
+}  // namespace headrace::preload

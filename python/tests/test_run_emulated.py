@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace run`` on emulated devices: who copies, and that it is the same."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import TIME_LIMIT_S
+
+from headrace import _core
+from headrace.cli.run import library_path
+from headrace.errors import NotFoundError
+
+EMULATOR = Path(_core.__file__ or "").parent / "_emulator" / "headrace-emulator"
+PYTHON = str(Path(sys.executable).resolve())
+COPIES = """
+import hashlib
+whole = hashlib.sha256()
+pattern = bytes(range(251)) * 8000
+for length in (100_000, 1_000_003, 2_000_000):
+    copy = bytearray(pattern[:length])
+    copy[: length // 2] = copy[length - length // 2 :]
+    copy[7:] = bytes(copy)[:-7]
+    whole.update(copy)
+print(whole.hexdigest())
+"""
+
+pytestmark = pytest.mark.skipif(not EMULATOR.exists(), reason="the emulator is not built")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _can_run() -> None:
+    """Skip where the machine lacks what is needed, which it says."""
+    try:
+        library_path()
+    except NotFoundError:
+        pytest.skip("this build has nothing to preload")
+    tried = subprocess.run(
+        [EMULATOR, "--", "true"], capture_output=True, text=True, timeout=TIME_LIMIT_S, check=False
+    )
+    if tried.returncode != 0:
+        pytest.skip(tried.stderr.strip())
+
+
+@pytest.fixture(scope="module")
+def right() -> str:
+    """What the copies print where nobody has a hand in them."""
+    return subprocess.run(
+        [PYTHON, "-c", COPIES], capture_output=True, text=True, timeout=TIME_LIMIT_S, check=True
+    ).stdout
+
+
+def run_counted(
+    command_path: Path, place: Path, *options: str, queues: str = "shared"
+) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """What the copies print, the statistics of the devices, and those of the copies."""
+    devices, copies = place / "devices.json", place / "copies.json"
+    words: list[str | Path] = [command_path, "emulate", "--wq", queues, "--stats", devices, "--"]
+    words += [command_path, "run", *options, "--stats", copies, "--", PYTHON, "-c", COPIES]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=TIME_LIMIT_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    return done.stdout, *(json.loads(path.read_text()) for path in (devices, copies))
+
+
+def test_a_program_copies_by_the_device(command_path: Path, tmp_path: Path, right: str) -> None:
+    said, devices, copies = run_counted(command_path, tmp_path, "--path", "dsa")
+    assert said == right
+    assert devices["summary"]["operations"] > 0
+    assert copies["summary"]["bytes_by_device"] > 0
+    assert copies["summary"]["programs_device"] == 1
+    device = copies["results"]["device"]
+    assert device["descriptors"] <= devices["summary"]["operations"]
+    assert device["errors"] == device["lost"] == 0
+    shared = copies["results"]["functions"]["memcpy"]["dsa"]
+    assert shared["bytes"] > device["bytes"]
+    assert all(lengths["bytes_max"] > 65536 // 2 for lengths in shared["lengths"])
+    assert "are shared with 1 DSA work queue" in copies["results"]["profile"]
+
+
+def test_shorter_copies_are_the_processors(command_path: Path, tmp_path: Path, right: str) -> None:
+    said, _, copies = run_counted(command_path, tmp_path, "--path", "dsa", "--min-bytes", "1000000")
+    assert said == right
+    shared = copies["results"]["functions"]["memcpy"]["dsa"]
+    assert shared["calls"] > 0
+    assert all(lengths["bytes_max"] > 1_000_000 for lengths in shared["lengths"])
+
+
+@pytest.mark.parametrize("options", [("--path", "cpu"), ("--path", "auto"), ()])
+def test_without_a_reason_the_processor_copies(
+    command_path: Path, tmp_path: Path, right: str, options: tuple[str, ...]
+) -> None:
+    said, devices, copies = run_counted(command_path, tmp_path, "--profile", "none", *options)
+    assert said == right
+    assert devices["summary"]["operations"] == 0
+    assert copies["summary"]["bytes_by_device"] == copies["summary"]["programs_device"] == 0
+
+
+def test_auto_takes_the_device_where_the_profile_says_so(
+    command_path: Path, tmp_path: Path, right: str
+) -> None:
+    profile = tmp_path / "copy.json"
+    profile.write_text(
+        json.dumps(json.loads(_core.empty_copy_profile()) | {"device_bytes_min": 500_000})
+    )
+    said, devices, copies = run_counted(command_path, tmp_path, "--profile", str(profile))
+    assert said == right
+    assert devices["summary"]["operations"] > 0
+    shared = copies["results"]["functions"]["memcpy"]["dsa"]
+    assert all(lengths["bytes_max"] > 500_000 for lengths in shared["lengths"])
+
+
+def test_dedicated_queues_alone_are_told_before_the_program_starts(command_path: Path) -> None:
+    done = subprocess.run(
+        [
+            *(command_path, "emulate", "--wq", "dedicated", "--"),
+            *(command_path, "run", "--path", "dsa", "--", "echo", "started"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 3
+    assert done.stdout == ""
+    assert "no work queue that is shared" in done.stderr
