@@ -7,7 +7,7 @@ help:
 	@echo 'make test       setup, then every test that this machine can run'
 	@echo 'make check      test, and again under sanitizers, portable and with Clang; mutations'
 	@echo 'make model      lock-free code in a model checker; says how many interleavings were explored'
-	@echo 'make guest      cache and topology on machines of 4 and 16 nodes, in an emulator; 2 minutes'
+	@echo 'make guest      machines of 4 and 16 nodes and of persistent memory, in an emulator; 3 minutes'
 	@echo 'make mutations  take out the cures of known bugs one by one: their tests must fail'
 	@echo 'make fuzz       arbitrary descriptors at the emulated device; SECONDS=60 each'
 	@echo 'make soak       ten million operations of the engine on emulated devices in trouble; about an hour'

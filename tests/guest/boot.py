@@ -32,7 +32,7 @@ class Outcome:
     Attributes:
         exit_code: Of its script; None if it was killed, died or took too long.
         lines: What it wrote.
-        killed: True if it was killed because `kill_at` appeared.
+        killed: True if it was killed because `kill_at` said so.
     """
 
     exit_code: int | None = None
@@ -48,7 +48,7 @@ def boot(
     *,
     kernel_arguments: str = "",
     seconds_max: float = SECONDS_MAX,
-    kill_at: str | None = None,
+    kill_at: Callable[[str], bool] | None = None,
     on_line: Callable[[str], None] | None = None,
 ) -> Outcome:
     """Boot and wait for the end.
@@ -59,7 +59,8 @@ def boot(
         machine: Arguments of QEMU, such as those of `Tiles.arguments`, with devices added.
         kernel_arguments: More words for the command line of the kernel.
         seconds_max: The guest is killed when it takes longer.
-        kill_at: Kill the guest, as a loss of power would, when a line has this text.
+        kill_at: Asked with each line; kills the guest, as a loss of power would, when it says so.
+            What the guest had written by then is in the lines of the outcome.
         on_line: Called for each line as it comes.
 
     Raises:
@@ -83,11 +84,13 @@ def boot(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
+        rest = b""
         try:
-            _follow(guest, outcome, start + seconds_max, kill_at, on_line)
+            rest = _follow(guest, outcome, start + seconds_max, kill_at, on_line)
         finally:
             guest.kill()
-            _, errors = guest.communicate()
+            left, errors = guest.communicate()
+            outcome.lines += [_text(raw) for raw in (rest + left).split(b"\n")[:-1]]
     outcome.seconds = time.monotonic() - start
     if not outcome.lines:
         raise GuestError(f"QEMU did not start: {errors.decode(errors='replace').strip()}")
@@ -98,32 +101,39 @@ def _follow(
     guest: subprocess.Popen[bytes],
     outcome: Outcome,
     deadline: float,
-    kill_at: str | None,
+    kill_at: Callable[[str], bool] | None,
     on_line: Callable[[str], None] | None,
-) -> None:
+) -> bytes:
+    """Read until the end, and give what was read and not looked at."""
     assert guest.stdout is not None  # noqa: S101 - made with a pipe.
     rest = b""
     with selectors.DefaultSelector() as selector:
         selector.register(guest.stdout, selectors.EVENT_READ)
         while (left := deadline - time.monotonic()) > 0:
             if not selector.select(left):
-                return
+                break
             chunk = os.read(guest.stdout.fileno(), 1 << 16)
             if not chunk:
-                return
-            *whole, rest = (rest + chunk).split(b"\n")
-            for raw in whole:
-                line = raw.decode(errors="replace").rstrip("\r")
+                break
+            rest += chunk
+            while b"\n" in rest:
+                raw, _, rest = rest.partition(b"\n")
+                line = _text(raw)
                 outcome.lines.append(line)
                 if on_line is not None:
                     on_line(line)
-                if kill_at is not None and kill_at in line:
+                if kill_at is not None and kill_at(line):
                     guest.kill()
                     outcome.killed = True
-                    return
+                    return rest
                 # Required, because QEMU exits with 0 after a panic of the guest, too.
                 if line.startswith(DONE):
                     outcome.exit_code = int(line.removeprefix(DONE))
+    return rest
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode(errors="replace").rstrip("\r")
 
 
 def programs_in(folder: Path, names: list[str]) -> list[Path]:

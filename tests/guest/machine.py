@@ -6,6 +6,7 @@ equally fast everywhere. Figures as on a Xeon Max 9480 in SNC4 and flat mode.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
 MIB = 1 << 20
 
@@ -96,3 +97,26 @@ class Tiles:
 
 FOUR_NODES = Tiles("four-nodes", socket_count=2, tiles_per_socket=1)
 SIXTEEN_NODES = Tiles("sixteen-nodes", socket_count=2, tiles_per_socket=4)
+
+
+@dataclass(frozen=True)
+class Dimms:
+    """Two processors, and persistent DIMMs that are files: what is in them survives the machine.
+
+    The n-th file is the DIMM with handle n+1 in the firmware's tables, by which a guest finds it.
+    """
+
+    files: dict[Path, int]
+    """Bytes of each."""
+
+    def arguments(self) -> list[str]:
+        """What QEMU is to be told; makes the files that are not there."""
+        words = ["-machine", "q35,nvdimm=on,nvdimm-persistence=mem-ctrl", "-smp", "2"]
+        words += ["-m", "512M,slots=4,maxmem=4G"]
+        for number, (path, byte_count) in enumerate(self.files.items()):
+            if not path.exists():
+                with path.open("wb") as file:
+                    file.truncate(byte_count)
+            backend = f"memory-backend-file,id=m{number},share=on,mem-path={path},size={byte_count}"
+            words += ["-object", backend, "-device", f"nvdimm,id=n{number},memdev=m{number}"]
+        return words
