@@ -213,6 +213,9 @@ HEADRACE_C_API headrace_operation headrace_cache_flush(void* target,
 
 /* In a batch: begins after all before it; if one of those failed, neither this nor any later. */
 HEADRACE_C_API headrace_operation headrace_fenced(headrace_operation operation) HEADRACE_C_NOEXCEPT;
+/* What is written lies in memory when the job has ended: on persistent memory it is durable. */
+HEADRACE_C_API headrace_operation headrace_durable(headrace_operation operation)
+    HEADRACE_C_NOEXCEPT;
 /* A hint: the target is wanted in the last-level cache. */
 HEADRACE_C_API headrace_operation headrace_into_cache(headrace_operation operation)
     HEADRACE_C_NOEXCEPT;

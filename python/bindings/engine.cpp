@@ -159,10 +159,13 @@ engine::SubmitOptions options_of(const std::optional<std::string>& path) {
 
 std::shared_ptr<JobHandle> submit(const std::shared_ptr<EngineHandle>& engine,
                                   const std::string& kind, nb::handle target, nb::handle source,
-                                  nb::handle second_source, std::uint64_t number,
+                                  nb::handle second_source, std::uint64_t number, bool durable,
                                   const std::optional<std::string>& path) {
   engine->reap();
   auto operation = std::make_unique<Operation>(kind, target, source, second_source, number);
+  if (durable) {
+    operation->what = operation->what.durable();
+  }
   const Submit answer = engine->engine().submit(operation->job, operation->what, options_of(path));
   if (answer != Submit::accepted) {
     refuse_answer(answer);
@@ -171,10 +174,13 @@ std::shared_ptr<JobHandle> submit(const std::shared_ptr<EngineHandle>& engine,
 }
 
 CompletionTuple run(EngineHandle& engine, const std::string& kind, nb::handle target,
-                    nb::handle source, nb::handle second_source, std::uint64_t number,
+                    nb::handle source, nb::handle second_source, std::uint64_t number, bool durable,
                     const std::optional<std::string>& path) {
   engine.reap();
   const auto operation = std::make_unique<Operation>(kind, target, source, second_source, number);
+  if (durable) {
+    operation->what = operation->what.durable();
+  }
   const engine::SubmitOptions options = options_of(path);
   engine::Completion completion;
   Submit answer = Submit::full;
@@ -370,9 +376,9 @@ void bind_engine(nb::module_& module) {
       .def_static("make", &make_engine, "machine"_a, "threads_per_node"_a, "nodes"_a, "path"_a,
                   "queues"_a.none(), nb::call_guard<nb::gil_scoped_release>())
       .def("submit", &submit, "kind"_a, "target"_a.none(), "source"_a.none(),
-           "second_source"_a.none(), "number"_a, "path"_a.none())
+           "second_source"_a.none(), "number"_a, "durable"_a, "path"_a.none())
       .def("run", &run, "kind"_a, "target"_a.none(), "source"_a.none(), "second_source"_a.none(),
-           "number"_a, "path"_a.none())
+           "number"_a, "durable"_a, "path"_a.none())
       .def("copy", &copy, "source"_a, "target"_a)
       .def("close", &EngineHandle::close)
       .def("movers", &movers, "Name, node, whether it is a device, and note of each.")

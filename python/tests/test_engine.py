@@ -202,6 +202,8 @@ def test_every_operation_does_what_it_says(engine: headrace.Engine, how: str) ->
     assert done(headrace.Operation.crc(b"56789", seed=half)).crc == 0xE3069283
     copied = bytearray(9)
     assert done(headrace.Operation.copy_crc(b"123456789", copied)).crc == 0xE3069283
+    copied[:] = bytes(9)
+    assert done(headrace.Operation.copy(b"123456789", copied).durable()).bytes_done == 9
     assert copied == b"123456789"
 
     filled = bytearray(11)

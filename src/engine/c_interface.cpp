@@ -425,6 +425,10 @@ headrace_operation headrace_fenced(headrace_operation operation) noexcept {
   return to_c(from_c(operation).fenced());
 }
 
+headrace_operation headrace_durable(headrace_operation operation) noexcept {
+  return to_c(from_c(operation).durable());
+}
+
 headrace_operation headrace_into_cache(headrace_operation operation) noexcept {
   return to_c(from_c(operation).into_cache());
 }

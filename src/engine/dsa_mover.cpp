@@ -251,7 +251,7 @@ Submit DsaMover::submit(Share& share) noexcept {
     Slot& slot = slots_[first];
     begin_lane(slot, share, 0, lane_end);
     slot.batch = batch;
-    slot.quiet = !batch && is_quiet(operation.kind());
+    slot.quiet = !batch && is_quiet(operation.kind()) && !operation.is_durable();
     if (batch) {
       slot.outcome = {};
     } else {
@@ -497,9 +497,24 @@ void DsaMover::give_up(std::uint32_t index) noexcept {
       slot.batch || detail::writes(slot.share->job->operation().kind());
 }
 
+/// What the device wrote may lie in a cache, whatever the descriptor asked for: where writes of
+/// devices go is a matter of the platform. What a processor did in its place is brought to memory
+/// twice, which is rare and harmless.
+void DsaMover::settle(const Slot& slot) noexcept {
+  const Share& share = *slot.share;
+  for (const Operation& operation : share.batch().operations) {
+    if (operation.is_durable()) detail::make_durable(operation);
+  }
+  const Operation& whole = share.job->operation();
+  if (!slot.batch && whole.is_durable()) {
+    detail::make_durable(whole.part(share.offset_bytes + slot.begin, slot.end - slot.begin));
+  }
+}
+
 void DsaMover::end_lane(std::uint32_t index) noexcept {
   Slot& slot = slots_[index];
   Share& share = *slot.share;
+  settle(slot);
   const ShareOutcome outcome = slot.outcome;
   const std::size_t begin = slot.begin;
   const bool single = slot.single;

@@ -103,6 +103,7 @@ class DsaMover final : public Mover {
   [[nodiscard]] Next carry_on(Slot& slot) noexcept;
   [[nodiscard]] bool is_beyond(const Operation& operation) const noexcept;
   void begin_lane(Slot& slot, Share& share, std::size_t begin, std::size_t end) noexcept;
+  static void settle(const Slot& slot) noexcept;
   void end_lane(std::uint32_t index) noexcept;
   void give_up(std::uint32_t index) noexcept;
   void look_at_lost(std::uint64_t lost) noexcept;

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "dsa_descriptor.hpp"
+#include "headrace/platform/line_flush.hpp"
 #include "headrace/platform/memory.hpp"
 
 namespace headrace::engine::detail {
@@ -54,6 +55,15 @@ std::optional<std::uintptr_t> untouchable(const Operation& operation) noexcept {
     }
   }
   return std::nullopt;
+}
+
+void make_durable(const Operation& operation) noexcept {
+  // A device says that it has ended by a word in memory, and the flush of a line is not ordered
+  // behind the load that read it: it could bring the line to memory as it was before.
+  platform::full_fence();
+  for (const Operand& operand : operands(operation)) {
+    if (operand.write) platform::write_back_lines(operand.bytes);
+  }
 }
 
 std::uint32_t hints(const Operation& operation, const dsa::QueueInfo& queue,

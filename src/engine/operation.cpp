@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "headrace/base/check.hpp"
+#include "headrace/platform/line_flush.hpp"
 
 namespace headrace::engine {
 namespace {
@@ -285,7 +286,11 @@ DifTarget Operation::dif_target() const {
 }
 
 Submit Operation::validate_other() const {
+  if (is_durable() && !platform::has_line_flush(platform::LineFlush::clflush)) {
+    return Submit::bad_option;
+  }
   if (kind_ == OperationKind::no_op || kind_ == OperationKind::drain) return Submit::accepted;
+  if (kind_ == OperationKind::copy) return validate_copy();
   if (is_null(target()) || is_null(source()) || is_null(second_source())) {
     return Submit::null_address;
   }

@@ -24,6 +24,22 @@ bool has_line_flush(LineFlush flush) noexcept {
 #endif
 }
 
+void write_back_lines(std::span<const std::byte> bytes) noexcept {
+  if (bytes.empty() || !has_line_flush(LineFlush::clflush)) return;
+  const LineFlush best = has_line_flush(LineFlush::clwb)         ? LineFlush::clwb
+                         : has_line_flush(LineFlush::clflushopt) ? LineFlush::clflushopt
+                                                                 : LineFlush::clflush;
+  flush_lines(best, bytes.data(), bytes.size());
+  store_fence();
+}
+
+void drop_lines(std::span<const std::byte> bytes) noexcept {
+  if (bytes.empty() || !has_line_flush(LineFlush::clflush)) return;
+  const bool optimised = has_line_flush(LineFlush::clflushopt);
+  flush_lines(optimised ? LineFlush::clflushopt : LineFlush::clflush, bytes.data(), bytes.size());
+  store_fence();
+}
+
 void flush_lines(LineFlush flush, const std::byte* begin, std::size_t byte_count) noexcept {
 #if defined(__x86_64__)
   if (byte_count == 0) return;

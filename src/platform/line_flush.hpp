@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The instructions that bring cache lines to memory, and the fence that waits for them. What a
+// The instructions that bring cache lines to memory, and the fences that wait for them. What a
 // flush promises, and when, is the pmem layer's (include/headrace/pmem/medium.hpp).
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace headrace::platform {
 
@@ -23,6 +24,23 @@ enum class LineFlush : std::uint8_t {
 ///
 /// Threading: shared.
 void flush_lines(LineFlush flush, const std::byte* begin, std::size_t byte_count) noexcept;
+
+/// Writes every line that holds a byte of `bytes` back to memory, and returns when that is done;
+/// the caches may keep them. By the best instruction of this processor; does nothing where there is
+/// none. Not ordered behind earlier loads.
+void write_back_lines(std::span<const std::byte> bytes) noexcept;
+/// The same, and drops the lines from all caches. Where there is no instruction memory is coherent
+/// with devices, and nothing is to be done.
+void drop_lines(std::span<const std::byte> bytes) noexcept;
+
+/// Orders all loads, stores and flushes before it with all after it.
+inline void full_fence() noexcept {
+#if defined(__x86_64__)
+  asm volatile("mfence" : : : "memory");
+#else
+  __sync_synchronize();
+#endif
+}
 
 /// `sfence`: flushes by clflushopt and clwb, and non-temporal stores, that came before it are done
 /// before any store that comes after. It does not order loads. Elsewhere a full barrier.

@@ -244,6 +244,15 @@ class HEADRACE_API Operation {
     return made;
   }
 
+  /// What is written lies in memory when the job has ended, and not only in a cache: on persistent
+  /// memory it is durable then (docs/concepts/pmem.md). Beats into_cache(). No effect on what
+  /// writes nothing; refused (bad_option) where processors cannot flush their caches.
+  [[nodiscard]] Operation durable() const {
+    Operation made = *this;
+    made.flags_ |= kDurable;
+    return made;
+  }
+
   /// The target is wanted in the last-level cache, not only in memory: a hint to a device.
   [[nodiscard]] Operation into_cache() const {
     Operation made = *this;
@@ -255,7 +264,7 @@ class HEADRACE_API Operation {
   ///
   /// Returns: accepted, or the first reason why not.
   [[nodiscard]] Submit validate() const {
-    return kind_ == OperationKind::copy ? validate_copy() : validate_other();
+    return kind_ == OperationKind::copy && !is_durable() ? validate_copy() : validate_other();
   }
 
   [[nodiscard]] OperationKind kind() const { return kind_; }
@@ -274,7 +283,10 @@ class HEADRACE_API Operation {
     return source_bytes_ != 0 ? source_bytes_ : target_bytes_;
   }
   [[nodiscard]] bool is_fenced() const { return (flags_ & kFence) != 0; }
-  [[nodiscard]] bool is_into_cache() const { return (flags_ & kIntoCache) != 0; }
+  [[nodiscard]] bool is_durable() const { return (flags_ & kDurable) != 0; }
+  [[nodiscard]] bool is_into_cache() const {
+    return (flags_ & (kIntoCache | kDurable)) == kIntoCache;
+  }
   /// The options of its kind as a descriptor has them: format, source and target flags of integrity
   /// fields in the three lowest bytes.
   [[nodiscard]] std::uint32_t option_bits() const { return flags_ & 0xff'ffffU; }
@@ -316,6 +328,7 @@ class HEADRACE_API Operation {
   static constexpr std::uint32_t kLongPattern = 1U << 0U;
   static constexpr std::uint32_t kCrcRaw = 1U << 0U;
   static constexpr std::uint32_t kCrcUnreflected = 1U << 1U;
+  static constexpr std::uint32_t kDurable = 1U << 29U;
   static constexpr std::uint32_t kIntoCache = 1U << 30U;
   static constexpr std::uint32_t kFence = 1U << 31U;
 

@@ -2,7 +2,7 @@
 """Engine and jobs: have bytes moved by whatever moves them best on this machine."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self, overload
 
@@ -127,6 +127,15 @@ class Operation:
     source: ByteArray | None = None
     second_source: ByteArray | None = None
     number: int = 0
+    is_durable: bool = False
+
+    def durable(self) -> Self:
+        """Have what is written in memory, and not only in a cache, when it has ended.
+
+        On persistent memory it survives a loss of power then. A mapped ordinary file needs an
+        msync besides.
+        """
+        return replace(self, is_durable=True)
 
     @classmethod
     def copy(cls, source: object, target: object) -> Self:
@@ -346,7 +355,7 @@ class Engine:
         self.close()
 
 
-_Arguments = tuple[str, ByteArray | None, ByteArray | None, ByteArray | None, int, str | None]
+_Arguments = tuple[str, ByteArray | None, ByteArray | None, ByteArray | None, int, bool, str | None]
 
 
 def _arguments(operation: Operation, path: str | None) -> _Arguments:
@@ -359,6 +368,7 @@ def _arguments(operation: Operation, path: str | None) -> _Arguments:
         operation.source,
         operation.second_source,
         operation.number,
+        operation.is_durable,
         path,
     )
 

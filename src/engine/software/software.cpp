@@ -4,9 +4,10 @@
 
 #include <algorithm>
 
+#include "../operands.hpp"
 #include "../outcome.hpp"
 #include "headrace/copy/copy.hpp"
-#include "headrace/platform/cache_lines.hpp"
+#include "headrace/platform/line_flush.hpp"
 
 namespace headrace::engine::software {
 namespace {
@@ -23,9 +24,7 @@ void dualcast(const Operation& operation) noexcept {
   }
 }
 
-}  // namespace
-
-ShareOutcome execute(const Operation& operation) noexcept {
+ShareOutcome carry_out(const Operation& operation) noexcept {
   switch (operation.kind()) {
     case OperationKind::no_op:
     case OperationKind::drain:
@@ -56,10 +55,18 @@ ShareOutcome execute(const Operation& operation) noexcept {
     case OperationKind::dif_update:
       return dif(operation);
     case OperationKind::cache_flush:
-      platform::flush_lines(operation.target());
+      platform::drop_lines(operation.target());
       break;
   }
   return {.bytes_done = operation.byte_count()};
+}
+
+}  // namespace
+
+ShareOutcome execute(const Operation& operation) noexcept {
+  const ShareOutcome outcome = carry_out(operation);
+  if (operation.is_durable()) detail::make_durable(operation);
+  return outcome;
 }
 
 ShareOutcome execute_in_pieces(const Operation& operation, const Job& job) noexcept {

@@ -115,7 +115,8 @@ static void jobs_end_once_and_say_how(headrace_engine* engine) {
   headrace_job job;
   headrace_job_init(&job);
   EXPECT(headrace_job_state(&job) == HEADRACE_IDLE);
-  headrace_operation copy = headrace_into_cache(headrace_copy(target, source, kBytes));
+  headrace_operation copy =
+      headrace_durable(headrace_into_cache(headrace_copy(target, source, kBytes)));
   headrace_completion seen = {0};
   headrace_submit_options options = {0};
   options.callback = note_end;
