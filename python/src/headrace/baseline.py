@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from headrace._closing import Closing
 from headrace._signals import held, kill_child, undone_at_signals
 from headrace.errors import UnsupportedError
 
@@ -29,7 +29,7 @@ class BaselineRun:
     time_ns: int
 
 
-class Baseline:
+class Baseline(Closing):
     """DuckDB with lineitem in memory; a context manager that ends the process.
 
     Threading: confined.
@@ -74,17 +74,6 @@ class Baseline:
         self._child.kill()
         self._child.communicate()
         self._kept.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _ask(self, **request: object) -> dict[str, Any]:
         requests, answers = self._child.stdin, self._child.stdout

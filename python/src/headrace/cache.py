@@ -8,7 +8,7 @@ import weakref
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from headrace import _core
 from headrace._arguments import NODE_MAX, byte_count, instance_of, whole_number
 from headrace._buffers import flat_bytes
+from headrace._closing import Closing
 from headrace.engine import Engine
 from headrace.errors import ClosedError, InvalidArgumentError, NotFoundError
 from headrace.machine import Machine, topo
@@ -180,7 +181,7 @@ class Change:
         self.end()
 
 
-class Cache:
+class Cache(Closing):
     """Keeps copies of regions on the nodes where they will be wanted, moved there meanwhile.
 
     A region is known by its address, so the cache must hear when memory gets another owner:
@@ -368,17 +369,6 @@ class Cache:
         self._held.clear()
         if self._owns_engine:
             self.engine.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def guard(self, array: npt.NDArray[Any]) -> None:
         """See to it that nothing is moved from the memory of `array`, or found, once it is freed.

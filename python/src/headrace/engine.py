@@ -3,12 +3,12 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Self, overload
 
 from headrace import _core
 from headrace._arguments import instance_of, node_list, whole_number
 from headrace._buffers import ByteArray, flat_bytes
+from headrace._closing import Closing
 from headrace.errors import InvalidArgumentError, JobFailedError, TypeMismatchError
 from headrace.machine import Machine, topo
 
@@ -214,7 +214,7 @@ class Job:
         return _checked(Completion(*self._native.completion()))
 
 
-class Engine:
+class Engine(Closing):
     """Moves bytes by devices, and by worker threads that are pinned to the nodes of the machine.
 
     Use it as a context manager, or close it: jobs that run then end as stopped or done.
@@ -342,17 +342,6 @@ class Engine:
     def close(self) -> None:
         """Refuse new jobs and end those that run, as stopped or done. Idempotent."""
         self._native.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 _Arguments = tuple[str, ByteArray | None, ByteArray | None, ByteArray | None, int, bool, str | None]

@@ -4,12 +4,12 @@
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 from headrace import _core
 from headrace._arguments import byte_count
 from headrace._buffers import ByteArray, flat_bytes
+from headrace._closing import Closing
 from headrace.errors import CorruptDataError, InvalidArgumentError, IoFailedError
 
 LAYOUTS = ("checksums", "positions")
@@ -170,16 +170,44 @@ class Ring:
         )
 
 
-class RingProducer:
+_Native = TypeVar("_Native", _core.RingProducer, _core.RingConsumer)
+
+
+class _RingEnd(Closing, Generic[_Native]):
+    """What both ends of a ring can tell."""
+
+    __slots__ = ("_native",)
+
+    def __init__(self, native: _Native) -> None:
+        self._native: _Native = native
+
+    @property
+    def note(self) -> str:
+        """What the memory is, as a sentence."""
+        return self._native.note()
+
+    @property
+    def is_persistent_memory(self) -> bool:
+        """Whether power may fail without harm."""
+        return self._native.is_persistent_memory()
+
+    @property
+    def recovered(self) -> RingState:
+        """What was there when the role was taken."""
+        return RingState(**self._native.recovered())
+
+    def close(self) -> None:
+        """Give the role back. Idempotent."""
+        self._native.close()
+
+
+class RingProducer(_RingEnd[_core.RingProducer]):
     """The end that fills. Use it as a context manager, or close it: the role ends then.
 
     Threading: shared; calls take turns.
     """
 
-    __slots__ = ("_native",)
-
-    def __init__(self, native: _core.RingProducer) -> None:
-        self._native = native
+    __slots__ = ()
 
     def enqueue(self, entry: object) -> bool:
         """Put an entry at the end; when this returns True it is durable.
@@ -226,47 +254,16 @@ class RingProducer:
         """Longest entry that the ring takes."""
         return self._native.entry_bytes_max()
 
-    @property
-    def note(self) -> str:
-        """What the memory is, as a sentence."""
-        return self._native.note()
 
-    @property
-    def is_persistent_memory(self) -> bool:
-        """Whether power may fail without harm."""
-        return self._native.is_persistent_memory()
-
-    @property
-    def recovered(self) -> RingState:
-        """What was there when the role was taken."""
-        return RingState(**self._native.recovered())
-
-    def close(self) -> None:
-        """Give the role back. Idempotent."""
-        self._native.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-class RingConsumer:
+class RingConsumer(_RingEnd[_core.RingConsumer]):
     """The end that empties. Use it as a context manager, or close it: the role ends then.
+
+    What was taken and not acknowledged comes again to the next consumer.
 
     Threading: shared; calls take turns.
     """
 
-    __slots__ = ("_native",)
-
-    def __init__(self, native: _core.RingConsumer) -> None:
-        self._native = native
+    __slots__ = ()
 
     def next(self) -> RingEntry | None:
         """Take the oldest entry that was not yet taken.
@@ -302,36 +299,6 @@ class RingConsumer:
         """Take entries as long as there are any at the moment; acknowledge them yourself."""
         while (entry := self.next()) is not None:
             yield entry
-
-    @property
-    def note(self) -> str:
-        """What the memory is, as a sentence."""
-        return self._native.note()
-
-    @property
-    def is_persistent_memory(self) -> bool:
-        """Whether power may fail without harm."""
-        return self._native.is_persistent_memory()
-
-    @property
-    def recovered(self) -> RingState:
-        """What was there when the role was taken."""
-        return RingState(**self._native.recovered())
-
-    def close(self) -> None:
-        """Give the role back. What was taken and not acknowledged comes again. Idempotent."""
-        self._native.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _entry_bytes(entry: object) -> bytes | bytearray | ByteArray:

@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every benchmark does alike: series of times, ratios, options, a picture."""
 
+import json
 import statistics
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from headrace import _core
 from headrace._picture import check_picture_path, matplotlib_settled, save_picture
 from headrace.cli._output import WrongUseError
-from headrace.errors import Error
+from headrace.errors import Error, NotFoundError
 
 ROUNDS_MAX = 10_000
 
@@ -25,6 +28,50 @@ PlotOption = Annotated[
 RoundsOption = Annotated[
     str, typer.Option(metavar="N", help=f"Measured rounds, 1 to {ROUNDS_MAX}.")
 ]
+
+
+def find_program(folder: str, name: str, *, tried: str, remedy: str) -> str:
+    """Give the path of a program that came with the package.
+
+    Raises:
+        NotFoundError: It is not there.
+    """
+    # The package may be in two places: its sources, and what was built of them.
+    path = Path(_core.__file__ or "").parent / folder / name
+    if not path.exists():
+        raise NotFoundError(tried, f"'{path}' is not there", remedy)
+    return str(path)
+
+
+def run_program(
+    command: Sequence[str], *, tried: str, time_limit_s: float, late: str = "use fewer --rounds"
+) -> dict[str, Any]:
+    """Run a program of ours that measures and prints one JSON document, and give that.
+
+    Args:
+        command: Its path, or that of what starts it, and arguments.
+        tried: What it is run for, to begin a message with: "measure the cache".
+        time_limit_s: It is ended when it takes longer.
+        late: What to do about that.
+
+    Raises:
+        Error: It does not start, fails, or takes too long.
+    """
+    try:
+        done = subprocess.run(  # noqa: S603 - Our own program, with arguments of our own.
+            command, capture_output=True, text=True, timeout=time_limit_s, check=False
+        )
+    except OSError as problem:
+        cause = f"{command[0]} does not start"
+        raise Error(tried, cause, "run make setup", problem.errno or 0) from problem
+    except subprocess.TimeoutExpired as problem:
+        cause = f"{command[0]} did not end within {time_limit_s} s"
+        raise Error(tried, cause, late) from problem
+    if done.returncode != 0:
+        last = done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}"
+        raise Error(tried, last.removeprefix("headrace: "))
+    measured: dict[str, Any] = json.loads(done.stdout)
+    return measured
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace bench cache``: the cache beside the design that it came from."""
 
-import json
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from headrace import _core
 from headrace.cli._output import print_document, progress
 from headrace.cli.bench._measure import (
     Figure,
@@ -19,11 +15,12 @@ from headrace.cli.bench._measure import (
     RoundsOption,
     Series,
     draw_figures,
+    find_program,
     parse_plot,
     parse_rounds,
+    run_program,
     speed_ratio,
 )
-from headrace.errors import Error, NotFoundError
 from headrace.machine import topo
 
 SUBCOMMAND = "bench cache"
@@ -106,30 +103,8 @@ def _figures(series: dict[str, dict[str, list[float]]]) -> dict[str, Figure]:
 
 def _measure(round_count: int) -> dict[str, Any]:
     tried = "measure the cache"
-    path = Path(_core.__file__ or "").parent / "_bench" / _PROGRAM
-    if not path.exists():
-        raise NotFoundError(tried, f"'{path}' is not there", "install the package anew")
-    try:
-        # Our own program, with arguments of our own.
-        done = subprocess.run(  # noqa: S603
-            [str(path), str(round_count)],
-            capture_output=True,
-            text=True,
-            timeout=_TIME_LIMIT_S,
-            check=False,
-        )
-    except OSError as problem:
-        raise Error(
-            tried, f"{path} does not start", "run make setup", problem.errno or 0
-        ) from problem
-    except subprocess.TimeoutExpired as problem:
-        cause = f"{path} did not end within {_TIME_LIMIT_S} s"
-        raise Error(tried, cause, "use fewer --rounds") from problem
-    if done.returncode != 0:
-        last = done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}"
-        raise Error(tried, last)
-    measured: dict[str, Any] = json.loads(done.stdout)
-    return measured
+    program = find_program("_bench", _PROGRAM, tried=tried, remedy="install the package anew")
+    return run_program([program, str(round_count)], tried=tried, time_limit_s=_TIME_LIMIT_S)
 
 
 def _print_report(figures: dict[str, Figure], measured: dict[str, Any], round_count: int) -> None:

@@ -1,17 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace bench emulator``: how fast the emulated DSA is, in this process and trapped."""
 
-import json
-import subprocess
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from headrace import _core
 from headrace.cli._output import print_document, progress
 from headrace.cli.bench._measure import (
     Figure,
@@ -20,18 +16,20 @@ from headrace.cli.bench._measure import (
     RoundsOption,
     Series,
     draw_figures,
+    find_program,
     parse_plot,
     parse_rounds,
     rate_per_s,
+    run_program,
     speed_ratio,
 )
-from headrace.errors import Error, NotFoundError
 from headrace.machine import topo
 
 SUBCOMMAND = "bench emulator"
 SCHEMA_NAME = "headrace-bench-emulator"
 SCHEMA_VERSION = 1
 
+_TRIED = "measure the emulator"
 _NOOP_COUNT = 20_000
 _COPY_BYTES = 1 << 20
 _TIME_LIMIT_S = 600
@@ -141,15 +139,8 @@ def emulator(
 
 
 def _program(name: str) -> str:
-    # The package may be in two places: its sources, and what was built of them.
-    path = Path(_core.__file__ or "").parent / "_emulator" / name
-    if not path.exists():
-        raise NotFoundError(
-            "measure the emulator",
-            f"'{path}' is not there",
-            "install the package anew, with libfuse3-dev, libzydis-dev and libtomlplusplus-dev",
-        )
-    return str(path)
+    remedy = "install the package anew, with libfuse3-dev, libzydis-dev and libtomlplusplus-dev"
+    return find_program("_emulator", name, tried=_TRIED, remedy=remedy)
 
 
 def _millions(figure: Figure) -> Figure:
@@ -157,23 +148,7 @@ def _millions(figure: Figure) -> Figure:
 
 
 def _measure(command: list[str]) -> Door:
-    tried = "measure the emulator"
-    try:
-        # Our own programs, with arguments of our own.
-        done = subprocess.run(  # noqa: S603
-            command, capture_output=True, text=True, timeout=_TIME_LIMIT_S, check=False
-        )
-    except OSError as problem:
-        raise Error(
-            tried, f"{command[0]} does not start", "run make setup", problem.errno or 0
-        ) from problem
-    except subprocess.TimeoutExpired as problem:
-        cause = f"{command[0]} did not end within {_TIME_LIMIT_S} s"
-        raise Error(tried, cause, "please report it") from problem
-    if done.returncode != 0:
-        last = done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}"
-        raise Error(tried, last.removeprefix("headrace: "))
-    times = json.loads(done.stdout)
+    times = run_program(command, tried=_TRIED, time_limit_s=_TIME_LIMIT_S, late="please report it")
     return Door(
         single=Series(times["noop_ns"]),
         batched=Series(times["noop_batched_ns"]),

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace bench pmem``: what it costs to have an entry durable, ring by ring."""
 
-import json
 import os
-import subprocess
 import tempfile
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,11 +19,12 @@ from headrace.cli.bench._measure import (
     RoundsOption,
     Series,
     draw_figures,
+    find_program,
     parse_plot,
     parse_rounds,
+    run_program,
     speed_ratio,
 )
-from headrace.errors import Error, NotFoundError
 from headrace.machine import topo
 
 SUBCOMMAND = "bench pmem"
@@ -162,33 +161,12 @@ def _interleaving(lengths: dict[int, Times]) -> list[dict[str, object]]:
 
 def _measure(round_count: int, directory: str | None) -> dict[str, Any]:
     tried = "measure the rings"
-    path = Path(_core.__file__ or "").parent / "_bench" / _PROGRAM
-    if not path.exists():
-        raise NotFoundError(
-            tried, f"'{path}' is not there", "install the package anew, with libpmem2-dev"
-        )
+    remedy = "install the package anew, with libpmem2-dev"
+    program = find_program("_bench", _PROGRAM, tried=tried, remedy=remedy)
     parent = directory or ("/dev/shm" if os.access("/dev/shm", os.W_OK) else None)  # noqa: S108
     with tempfile.TemporaryDirectory(prefix="headrace-bench-", dir=parent) as folder:
-        try:
-            # Our own program, with arguments of our own.
-            done = subprocess.run(  # noqa: S603
-                [str(path), folder, str(round_count), str(_CAPACITY_MIB)],
-                capture_output=True,
-                text=True,
-                timeout=_TIME_LIMIT_S,
-                check=False,
-            )
-        except OSError as problem:
-            raise Error(
-                tried, f"{path} does not start", "run make setup", problem.errno or 0
-            ) from problem
-        except subprocess.TimeoutExpired as problem:
-            cause = f"{path} did not end within {_TIME_LIMIT_S} s"
-            raise Error(tried, cause, "use fewer --rounds") from problem
-    if done.returncode != 0:
-        raise Error(tried, done.stderr.strip().rpartition("\n")[2] or f"code {done.returncode}")
-    measured: dict[str, Any] = json.loads(done.stdout)
-    return measured
+        command = [program, folder, str(round_count), str(_CAPACITY_MIB)]
+        return run_program(command, tried=tried, time_limit_s=_TIME_LIMIT_S)
 
 
 def _label(length: int) -> str:
