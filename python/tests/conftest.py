@@ -2,9 +2,11 @@
 """What the tests share: a small lineitem, an engine, and the command as a process."""
 
 import os
+import signal
 import subprocess
 import sys
 import sysconfig
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +32,28 @@ Here = Callable[..., Outcome]
 
 SCALE_FACTOR = 0.01
 TIME_LIMIT_S = 120
+
+# Who runs the tests under nohup passes on an ignored SIGHUP.
+ENDING = [
+    number
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    if signal.getsignal(number) != signal.SIG_IGN
+]
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Return once it is true; fail if that takes longer than anything here does."""
+    end = time.monotonic() + TIME_LIMIT_S
+    while not condition():
+        assert time.monotonic() < end, "the condition did not come true"
+        time.sleep(0.002)
+
+
+def has_come_to_us(process_id: int) -> bool:
+    """Whether the command answers signals: Python itself catches neither SIGTERM nor SIGHUP."""
+    status = Path(f"/proc/{process_id}/status").read_text()
+    caught = int(status.partition("SigCgt:")[2].split()[0], 16)
+    return all(caught >> (number - 1) & 1 for number in ENDING)
 
 
 @pytest.fixture(scope="session")

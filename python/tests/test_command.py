@@ -11,40 +11,18 @@ import random
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import SCALE_FACTOR, TIME_LIMIT_S, Command
+from conftest import ENDING, SCALE_FACTOR, TIME_LIMIT_S, Command, has_come_to_us, wait_until
 
 import headrace
 from headrace import cli
 from headrace.baseline import Baseline, BaselineRun
 
 SMALL = ("query", "--scale-factor", str(SCALE_FACTOR), "--repeat", "2")
-
-
-# Who runs the tests under nohup passes on an ignored SIGHUP.
-ENDING = [
-    number
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    if signal.getsignal(number) != signal.SIG_IGN
-]
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + TIME_LIMIT_S
-    while not condition():
-        assert time.monotonic() < end, "the condition did not come true"
-        time.sleep(0.005)
-
-
-def has_come_to_us(process: subprocess.Popen[bytes]) -> bool:
-    """Whether the command answers signals: Python itself catches neither SIGTERM nor SIGHUP."""
-    status = Path(f"/proc/{process.pid}/status").read_text()
-    caught = int(status.partition("SigCgt:")[2].split()[0], 16)
-    return all(caught >> (number - 1) & 1 for number in ENDING)
 
 
 def children_of(process: subprocess.Popen[bytes]) -> list[int]:
@@ -509,7 +487,7 @@ def test_ending_it_at_any_time_is_quiet_and_leaves_nothing(
         case = f"{signal_sent.name} after {delay_s:.3f} s"
         with started(command_path, directory, *SMALL, "--repeat", "10000") as process:
             # Before that the interpreter answers in its own way.
-            wait_until(functools.partial(has_come_to_us, process))
+            wait_until(functools.partial(has_come_to_us, process.pid))
             time.sleep(delay_s)
             os.killpg(process.pid, signal_sent)
             output, errors = process.communicate(timeout=TIME_LIMIT_S)

@@ -17,8 +17,9 @@
 
 namespace headrace::test {
 
-/// Far longer than any scenario takes, even under a sanitizer on a loaded machine.
-inline constexpr unsigned kHangSeconds = 20;
+/// Far longer than any scenario takes, even under a sanitizer on a loaded machine; less than ctest
+/// allows, so that it is this which says what hung.
+inline constexpr unsigned kHangSeconds = 100;
 
 /// Runs `scenario` in a child; fails if an expectation fails there, or if it does not end.
 inline void expect_ends(const std::function<void()>& scenario) {

