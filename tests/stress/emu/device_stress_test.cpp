@@ -178,17 +178,19 @@ TEST(DeviceStress, a_storm_of_disable_and_enable_loses_nothing) {
 
 TEST(DeviceStress, a_device_goes_away_with_work_outstanding_and_answers_all_of_it) {
   test::expect_ends([] {
+    const std::vector<std::byte> source(1 << 20);
+    std::vector<std::byte> targets(16 * source.size());
     for (int round = 0; round < 50; ++round) {
       Completions completions(16);
-      std::vector<std::byte> source(1 << 20);
-      std::vector<std::byte> target(source.size());
       std::size_t count = 0;
       {
         auto device = make(one_queue({.size = 16, .engines = 2}));
-        while (count < 16 &&
-               device->portal(kDevice, kQueue).submit(completions.move(count, target, source))) {
-          ++count;
-        }
+        // Two engines write at once: each descriptor has a target of its own.
+        const auto submit_next = [&] {
+          const auto target = std::span(targets).subspan(count * source.size(), source.size());
+          return device->portal(kDevice, kQueue).submit(completions.move(count, target, source));
+        };
+        while (count < 16 && submit_next()) ++count;
       }
       for (std::size_t i = 0; i < count; ++i) EXPECT_NE(completions.status(i), 0) << i;
     }
