@@ -18,6 +18,7 @@
 #include "emu/trap/portals.hpp"
 #include "emu/trap/process.hpp"
 #include "emu/trap/signals.hpp"
+#include "emu/trap/sites.hpp"
 #include "emu/trap/stacks.hpp"
 
 namespace headrace::emu {
@@ -126,6 +127,7 @@ Client* connect() noexcept {
   if (!portals.empty()) set_portal_prefix(portals);
   refuses_mmap = variable(environment, "HEADRACE_EMULATOR_REFUSE_MMAP") == "1";
   forces_access = variable(environment, "HEADRACE_EMULATOR_FORCE_ACCESS") == "1";
+  if (variable(environment, "HEADRACE_EMULATOR_KEEP_CODE") == "1") keep_code();
   const std::string_view trace = variable(environment, "HEADRACE_EMULATOR_TRACE");
   if (trace.size() < sizeof(trace_path)) trace.copy(trace_path, trace.size());
   wipe_process_at_fork();

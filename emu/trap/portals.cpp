@@ -48,14 +48,17 @@ std::uint64_t take_hex(std::string_view& text) {
   return value;
 }
 
-/// One line of /proc/self/maps, after its line end was cut off: whether it holds `address`, and
-/// what is there then.
-std::optional<Place> place_in_line(std::string_view line, std::uint64_t address) {
+/// One line of /proc/self/maps, after its line end was cut off: whether it holds `address`.
+bool holds(std::string_view line, std::uint64_t address) {
   const std::uint64_t first = take_hex(line);
-  if (line.empty()) return std::nullopt;
+  if (line.empty()) return false;
   line.remove_prefix(1);
   const std::uint64_t end = take_hex(line);
-  if (address < first || address >= end) return std::nullopt;
+  return address >= first && address < end;
+}
+
+/// What is at an address that such a line holds.
+Place place_in_line(std::string_view line) {
   const std::size_t path = line.find('/');
   if (path != std::string_view::npos) {
     if (const auto name = parse_portal(line.substr(path))) {
@@ -65,23 +68,27 @@ std::optional<Place> place_in_line(std::string_view line, std::uint64_t address)
   return Place{.ground = Ground::ordinary, .portal = {}};
 }
 
-Place look_up_in_maps(std::uint64_t address) noexcept {
+/// Hands the line of /proc/self/maps that holds `address` to `take`. False: there is none, or no
+/// /proc.
+template <typename Take>
+bool look_up_in_maps(std::uint64_t address, bool& is_readable, Take take) noexcept {
   const long file = kernel::call(__NR_openat, AT_FDCWD, kernel::as_argument("/proc/self/maps"),
                                  O_RDONLY | O_CLOEXEC);
-  // Without /proc nobody can know: take the address for the program's own.
-  if (file < 0) return {.ground = Ground::ordinary, .portal = {}};
+  is_readable = file >= 0;
+  if (file < 0) return false;
   char buffer[8192];
   std::size_t held = 0;
-  std::optional<Place> place;
-  while (!place) {
+  bool found = false;
+  while (!found) {
     const long got = kernel::call(__NR_read, file, kernel::as_argument(buffer + held),
                                   static_cast<long>(sizeof(buffer) - held));
     if (got <= 0) break;
     held += static_cast<std::size_t>(got);
     std::string_view text(buffer, held);
-    for (std::size_t end = text.find('\n'); end != std::string_view::npos && !place;
+    for (std::size_t end = text.find('\n'); end != std::string_view::npos && !found;
          end = text.find('\n')) {
-      place = place_in_line(text.substr(0, end), address);
+      found = holds(text.substr(0, end), address);
+      if (found) take(text.substr(0, end));
       text.remove_prefix(end + 1);
     }
     // A line that is longer than all of the buffer has a path that is no portal's.
@@ -89,10 +96,21 @@ Place look_up_in_maps(std::uint64_t address) noexcept {
     for (std::size_t i = 0; i < held; ++i) buffer[i] = text[i];
   }
   kernel::call(__NR_close, file);
-  return place.value_or(Place{});
+  return found;
 }
 
 }  // namespace
+
+bool is_fixed_code(std::uint64_t address) noexcept {
+  bool is_fixed = false;
+  bool is_readable = false;
+  look_up_in_maps(address, is_readable, [&is_fixed](std::string_view line) {
+    const std::size_t space = line.find(' ');
+    is_fixed = space != std::string_view::npos && line.substr(space + 1).starts_with("r-xp ") &&
+               line.find('/') != std::string_view::npos;
+  });
+  return is_fixed;
+}
 
 void set_portal_prefix(std::string_view directory) {
   constexpr std::string_view kEnd = "/wq";
@@ -147,7 +165,12 @@ Place place_of(std::uint64_t address) noexcept {
   if (page != 0 && recent.page == page && recent.generation == generation) {
     return {.ground = Ground::ordinary, .portal = {}};
   }
-  const Place place = look_up_in_maps(address);
+  Place place;
+  bool is_readable = false;
+  look_up_in_maps(address, is_readable,
+                  [&place](std::string_view line) { place = place_in_line(line); });
+  // Without /proc nobody can know: take the address for the program's own.
+  if (!is_readable) place.ground = Ground::ordinary;
   if (place.ground == Ground::ordinary) recent = {page, generation};
   if (place.ground == Ground::portal) {
     // As the driver does: a child made by fork has no portal of its parent's (VM_DONTCOPY).

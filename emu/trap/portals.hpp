@@ -62,6 +62,9 @@ class PortalTable {
 void set_portal_prefix(std::string_view directory);
 /// Which portal file an open descriptor is.
 [[nodiscard]] std::optional<PortalName> portal_of_file(int file) noexcept;
+/// Whether `address` lies in code from a file that this process maps for itself and may not write
+/// to. Async-signal-safe.
+[[nodiscard]] bool is_fixed_code(std::uint64_t address) noexcept;
 /// What lies at `address`: the table first, then the kernel's list. Async-signal-safe.
 [[nodiscard]] Place place_of(std::uint64_t address) noexcept;
 

@@ -13,6 +13,7 @@
 #include "emu/trap/lines.hpp"
 #include "emu/trap/pause.hpp"
 #include "emu/trap/portals.hpp"
+#include "emu/trap/sites.hpp"
 #include "headrace/dsa/descriptor.hpp"
 
 namespace headrace::emu {
@@ -77,6 +78,7 @@ class Execution {
   siginfo_t* info_;
   Frame frame_;
   bool refused_;  // The CPU does not know the instruction.
+  std::uint8_t first_byte_ = 0;
   Instruction instruction_;
 };
 
@@ -106,8 +108,14 @@ Verdict Execution::run() noexcept {
   std::uint8_t code[kInstructionBytesMax];
   const auto extent = guarded::copy_up(reinterpret_cast<std::uint64_t>(code),
                                        frame_.instruction_pointer(), sizeof(code));
-  const auto decoded = decode(std::span(code).first(extent.byte_count));
+  const std::span read = std::span(code).first(extent.byte_count);
+  // What faults there is our byte, in the stead of an instruction that the CPU does not know.
+  if (sites().restore(frame_.instruction_pointer(), read) && info_->si_code == SI_KERNEL) {
+    refused_ = true;
+  }
+  const auto decoded = decode(read);
   if (!decoded) return Verdict::not_ours;
+  first_byte_ = code[0];
   instruction_ = *decoded;
   switch (instruction_.kind) {
     case InstructionKind::enqcmd:
@@ -179,6 +187,7 @@ Verdict Execution::submit(bool posted) noexcept {
     case Ground::portal:
       break;
   }
+  if (info_->si_signo == SIGILL) sites().count(frame_.instruction_pointer(), first_byte_);
   if (posted) {
     store(place.portal, descriptor);
     return finish();

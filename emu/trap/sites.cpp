@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emu/trap/sites.hpp"
+
+#include <cpuid.h>
+#include <fcntl.h>
+
+#include "emu/trap/kernel.hpp"
+#include "emu/trap/portals.hpp"
+
+namespace headrace::emu {
+namespace {
+
+constexpr std::uint8_t kHlt = 0xf4;
+/// A program that submits now and then is left as it is.
+constexpr std::uint64_t kOftenEnough = 32;
+constexpr std::uint64_t kGivenUp = 0xff;
+
+// Written once, before the program runs.
+constinit bool keeps_code = false;
+constinit SiteTable table;
+
+constexpr std::uint64_t word_of(std::uint64_t address, std::uint64_t count, std::uint8_t byte) {
+  return address << 16 | count << 8 | byte;
+}
+constexpr std::uint64_t count_of(std::uint64_t word) {
+  return word >> 8 & 0xff;
+}
+
+/// A hypervisor says that it is there.
+bool is_virtual() noexcept {
+  unsigned a = 0;
+  unsigned b = 0;
+  unsigned c = 0;
+  unsigned d = 0;
+  constexpr unsigned kHypervisor = 1U << 31;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & kHypervisor) != 0;
+}
+
+bool write_byte(std::uint64_t address, std::uint8_t byte) noexcept {
+  const long file = kernel::call(__NR_openat, AT_FDCWD, kernel::as_argument("/proc/self/mem"),
+                                 O_RDWR | O_CLOEXEC);
+  if (file < 0) return false;
+  const long done =
+      kernel::call(__NR_pwrite64, file, kernel::as_argument(&byte), 1, static_cast<long>(address));
+  kernel::call(__NR_close, file);
+  return done == 1;
+}
+
+}  // namespace
+
+SiteTable& sites() noexcept {
+  return table;
+}
+
+void keep_code() noexcept {
+  keeps_code = true;
+}
+
+void SiteTable::count(std::uint64_t address, std::uint8_t first_byte) noexcept {
+  if (keeps_code) return;
+  for (Atomic<std::uint64_t>& slot : slots_) {
+    // relaxed, all of it: a slot is one word and says all there is to say.
+    std::uint64_t found = slot.load_relaxed();
+    if (found == 0 && slot.compare_exchange_relaxed(found, word_of(address, 1, 0))) return;
+    if (found >> 16 != address) continue;
+    const std::uint64_t count = count_of(found);
+    if (count == kGivenUp) return;
+    // Another thread that counts at the same time counts for us.
+    if (count + 1 < kOftenEnough) {
+      slot.compare_exchange_relaxed(found, word_of(address, count + 1, 0));
+      return;
+    }
+    const bool possible = is_virtual() && is_fixed_code(address);
+    // The table first: whoever meets the new byte must find the old one.
+    const std::uint64_t then = word_of(address, kGivenUp, possible ? first_byte : 0);
+    if (!slot.compare_exchange_relaxed(found, then) || !possible) return;
+    // If it fails the byte in the table is that of the code, and is not asked for.
+    static_cast<void>(write_byte(address, kHlt));
+    return;
+  }
+}
+
+bool SiteTable::restore(std::uint64_t address, std::span<std::uint8_t> code) const noexcept {
+  if (code.empty() || code[0] != kHlt) return false;
+  for (const Atomic<std::uint64_t>& slot : slots_) {
+    const std::uint64_t found = slot.load_relaxed();  // as above
+    if (found == 0) return false;
+    if (found >> 16 != address || (found & 0xff) == 0) continue;
+    code[0] = static_cast<std::uint8_t>(found & 0xff);
+    return true;
+  }
+  return false;
+}
+
+}  // namespace headrace::emu
