@@ -184,44 +184,17 @@ struct TwoWorkers : rl::test_suite<TwoWorkers, 3>, Stage<1> {
   bool closed = false;
 };
 
-/// A reset in the middle of work: what was accepted before it has ended when it sees the WQ empty,
-/// and what comes after it is carried out.
-struct AResetInTheMiddle : rl::test_suite<AResetInTheMiddle, 3>, Stage<2> {
+/// Two descriptors on their way while a controller does what `Scenario::command()` says.
+template <typename Scenario>
+struct InTheMiddle : rl::test_suite<Scenario, 3>, Stage<2> {
   void thread(unsigned index) {
     if (index == 0) {
       for (unsigned number = 0; number < 2; ++number) static_cast<void>(submit(client, number));
       closed = true;
     } else if (index == 1) {
       work_until(client, closed);
-    } else {  // Control::reset.
-      renew(phase);
-      await_empty();
-      RL_ASSERT(none_left_before(2));
-    }
-  }
-  void after() {
-    check_at_rest();
-    for (unsigned i = 0; i < 2; ++i) RL_ASSERT(generations[i] != 2 || completed[i] == 1);
-  }
-  Client client{kFirst};
-  bool closed = false;
-};
-
-/// A WQ is disabled, set up anew and enabled: no descriptor of one life meets the settings of the
-/// other, and what was accepted before has ended.
-struct ADisableInTheMiddle : rl::test_suite<ADisableInTheMiddle, 3>, Stage<2> {
-  void thread(unsigned index) {
-    if (index == 0) {
-      for (unsigned number = 0; number < 2; ++number) static_cast<void>(submit(client, number));
-      closed = true;
-    } else if (index == 1) {
-      work_until(client, closed);
-    } else {  // Control::disable_device, configure, enable_queue.
-      change_phase(phase, kDisabled, true);
-      await_empty();
-      RL_ASSERT(none_left_before(2));
-      setting.store_relaxed(2);
-      change_phase(phase, kEnabled, true);
+    } else {
+      static_cast<Scenario*>(this)->command();
     }
   }
   void after() { check_at_rest(); }
@@ -229,29 +202,46 @@ struct ADisableInTheMiddle : rl::test_suite<ADisableInTheMiddle, 3>, Stage<2> {
   bool closed = false;
 };
 
+/// A reset in the middle of work: what was accepted before it has ended when it sees the WQ empty,
+/// and what comes after it is carried out.
+struct AResetInTheMiddle : InTheMiddle<AResetInTheMiddle> {
+  void command() {  // Control::reset.
+    renew(phase);
+    await_empty();
+    RL_ASSERT(none_left_before(2));
+  }
+  void after() {
+    check_at_rest();
+    for (unsigned i = 0; i < 2; ++i) RL_ASSERT(generations[i] != 2 || completed[i] == 1);
+  }
+};
+
+/// A WQ is disabled, set up anew and enabled: no descriptor of one life meets the settings of the
+/// other, and what was accepted before has ended.
+struct ADisableInTheMiddle : InTheMiddle<ADisableInTheMiddle> {
+  void command() {  // Control::disable_device, configure, enable_queue.
+    change_phase(phase, kDisabled, true);
+    await_empty();
+    RL_ASSERT(none_left_before(2));
+    setting.store_relaxed(2);
+    change_phase(phase, kEnabled, true);
+  }
+};
+
 /// The same with time to drain: nothing is aborted.
-struct ADrainInTheMiddle : rl::test_suite<ADrainInTheMiddle, 3>, Stage<2> {
-  void thread(unsigned index) {
-    if (index == 0) {
-      for (unsigned number = 0; number < 2; ++number) static_cast<void>(submit(client, number));
-      closed = true;
-    } else if (index == 1) {
-      work_until(client, closed);
-    } else {  // Control::disable_queue.
-      change_phase(phase, kDraining, false);
-      await_empty();
-      RL_ASSERT(none_left_before(2));
-      change_phase(phase, kDisabled, true);
-      setting.store_relaxed(2);
-      change_phase(phase, kEnabled, true);
-    }
+struct ADrainInTheMiddle : InTheMiddle<ADrainInTheMiddle> {
+  void command() {  // Control::disable_queue.
+    change_phase(phase, kDraining, false);
+    await_empty();
+    RL_ASSERT(none_left_before(2));
+    change_phase(phase, kDisabled, true);
+    setting.store_relaxed(2);
+    change_phase(phase, kEnabled, true);
   }
   void after() {
     check_at_rest();
     for (unsigned i = 0; i < 2; ++i) RL_ASSERT(aborted[i] == 0);
   }
-  Client client{kFirst};
-  bool closed = false;
 };
 
 /// A client that is killed, at the points that differ for others: it holds an entry that it has not
