@@ -141,12 +141,17 @@ std::string enqueue(ProducerHandle& handle, const nb::list& entries) {
 }
 
 std::tuple<std::string, std::uint64_t, nb::bytes> next(ConsumerHandle& handle) {
-  pmem::Entry entry;
-  const pmem::Next outcome =
-      handle.with([&](pmem::Consumer& consumer) { return consumer.next(entry); });
-  // The entry is this consumer's until it acknowledges, which needs the GIL that we have again.
-  return {std::string(name(outcome)), entry.ordinal,
-          nb::bytes(entry.bytes.data(), entry.bytes.size())};
+  std::uint64_t ordinal = 0;
+  std::string copy;
+  const pmem::Next outcome = handle.with([&](pmem::Consumer& consumer) {
+    pmem::Entry entry;
+    const pmem::Next found = consumer.next(entry);
+    ordinal = entry.ordinal;
+    // In its turn: afterwards another thread may acknowledge or close, and the bytes are not ours.
+    copy.assign(reinterpret_cast<const char*>(entry.bytes.data()), entry.bytes.size());
+    return found;
+  });
+  return {std::string(name(outcome)), ordinal, nb::bytes(copy.data(), copy.size())};
 }
 
 nb::dict check(const std::string& subject, std::size_t entry_count, std::uint64_t states,

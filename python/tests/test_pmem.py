@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -109,6 +110,48 @@ def test_threads_share_an_end(ring: Ring) -> None:
         for thread in threads:
             thread.join()
         assert producer.next_ordinal == 200
+
+
+_CLOSE_WHILE_NEXT = """
+import sys, threading
+from headrace import ClosedError
+from headrace.pmem import Ring
+
+# No thread gives the interpreter away before it has to. So when one thread has let the ring go, and
+# another has closed it, the first still waits for the interpreter that this thread has.
+sys.setswitchinterval(100)
+ring = Ring.make(sys.argv[1], capacity="64MiB")
+with ring.producer(granularity="line") as producer:
+    entry = bytes(producer.entry_bytes_max)
+    assert producer.enqueue(entry)
+for _ in range(60):
+    consumer = ring.consumer(granularity="line")
+    taken = []
+    def take():
+        try:
+            taken.append(consumer.next().data)
+        except ClosedError:
+            taken.append(entry)
+    threads = [threading.Thread(target=take), threading.Thread(target=consumer.close)]
+    for thread in threads:
+        thread.start()
+    for _ in range(200_000):
+        pass
+    for thread in threads:
+        thread.join()
+    assert taken == [entry]
+"""
+
+
+def test_an_end_is_closed_while_another_thread_takes_an_entry(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", _CLOSE_WHILE_NEXT, tmp_path / "ring"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
 
 
 def test_bad_files_are_refused_by_name(tmp_path: Path) -> None:
