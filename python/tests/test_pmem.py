@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rings from Python and by the command: nothing lost, nothing twice, bad input told by name."""
 
+import errno
 import json
 import os
 import signal
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import Command, Here
+from conftest import Command, Here, Outcome
 
 import headrace
 from headrace import _core
@@ -255,6 +256,101 @@ def test_a_resumed_producer_skips_what_is_there(command_path: Path, tmp_path: Pa
             capture_output=True,
         )
     assert Ring(ring).state().entry_count == 3
+
+
+@pytest.fixture
+def filled(ring: Ring) -> Ring:
+    """A ring with three entries that nobody has acknowledged."""
+    with ring.producer(granularity=LINE) as producer:
+        producer.enqueue_all([b"zero", b"one", b"two"])
+    return ring
+
+
+def _consume(here: Here, ring: Ring, output: Path) -> Outcome:
+    return here(
+        "pmem", "ring", "consume", ring.path, "--output", str(output), "--no-wait",
+        "--granularity", LINE
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "before, after",
+    [
+        ("", "0\tzero\n1\tone\n2\ttwo\n"),
+        ("0\tzero\n1\tone\n", "0\tzero\n1\tone\n2\ttwo\n"),
+        ("0\tzero\n1\tone\n2\ttwo\n", "0\tzero\n1\tone\n2\ttwo\n"),
+        ("0\tzero\n1\to", "0\tzero\n1\tone\n2\ttwo\n"),
+        ("0\tzero and torn", "0\tzero\n1\tone\n2\ttwo\n"),
+        ("a remark\n", "a remark\n0\tzero\n1\tone\n2\ttwo\n"),
+        ("\n", "\n0\tzero\n1\tone\n2\ttwo\n"),
+    ],
+)
+@pytest.mark.parametrize("block_bytes", [1, 3, 1 << 20])
+def test_a_consumer_goes_on_behind_the_last_whole_line(
+    here: Here,
+    monkeypatch: pytest.MonkeyPatch,
+    filled: Ring,
+    tmp_path: Path,
+    block_bytes: int,
+    before: str,
+    after: str,
+) -> None:
+    monkeypatch.setattr("headrace.cli.pmem.ring._BLOCK_BYTES", block_bytes)
+    output = tmp_path / "out"
+    output.write_text(before)
+    outcome = _consume(here, filled, output)
+    assert outcome.code == 0, outcome.stderr
+    assert output.read_text() == after
+    assert filled.state().entry_count == 0
+
+
+@pytest.mark.parametrize(
+    "before", ["4999\tzero\n", "3\tthree\n", "2\tanother\n", "0\tzer\n", "1\tones\n"]
+)
+def test_a_file_of_another_ring_costs_no_entry(
+    here: Here, filled: Ring, tmp_path: Path, before: str
+) -> None:
+    output = tmp_path / "out"
+    output.write_text(before)
+    outcome = _consume(here, filled, output)
+    assert outcome.code == 1
+    assert "another ring" in outcome.stderr
+    assert filled.state().entry_count == 3
+    assert output.read_text() == before
+
+
+@pytest.mark.parametrize("call", ["fsync", "write"])
+def test_a_disk_that_fails_costs_no_entry(
+    here: Here, monkeypatch: pytest.MonkeyPatch, filled: Ring, tmp_path: Path, call: str
+) -> None:
+    def fail(*_arguments: object) -> None:
+        raise OSError(errno.EIO, "the disk has failed")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(f"headrace.cli.pmem.ring.os.{call}", fail)
+        outcome = _consume(here, filled, tmp_path / "out")
+    assert outcome.code == 1
+    assert filled.state().entry_count == 3
+
+
+def test_a_file_that_cannot_be_read_is_refused(
+    here: Here, monkeypatch: pytest.MonkeyPatch, filled: Ring, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    output.write_text("0\tzero\n")
+    open_path = Path.open
+
+    def refuse(path: Path, mode: str = "r") -> object:
+        if path == output:
+            raise PermissionError(errno.EACCES, "may not be read")
+        return open_path(path, mode)
+
+    with monkeypatch.context() as forbidden:
+        forbidden.setattr(Path, "open", refuse)
+        outcome = _consume(here, filled, output)
+    assert outcome.code == 1
+    assert "cannot be read" in outcome.stderr
+    assert filled.state().entry_count == 3
 
 
 def _wait_until(condition: Callable[[], bool]) -> None:

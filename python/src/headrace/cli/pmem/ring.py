@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace pmem ring``: make, fill, empty and look at a ring; whoever is killed goes on later."""
 
+import errno
 import os
 import stat
 import sys
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, BinaryIO, Self
 
 import typer
 from rich.console import Console
@@ -18,7 +19,7 @@ from headrace import _core
 from headrace.cli._output import EXIT_USAGE, WrongUseError, complain, print_document
 from headrace.errors import Error, InvalidArgumentError, IoFailedError
 from headrace.machine import topo
-from headrace.pmem import Ring, RingConsumer, RingEntry, RingProducer
+from headrace.pmem import Ring, RingConsumer, RingEntry, RingProducer, RingState
 
 SCHEMA_NAME = "headrace-pmem-ring"
 SCHEMA_VERSION = 1
@@ -26,7 +27,8 @@ SCHEMA_VERSION = 1
 BATCH_MAX = 1024
 COUNT_MAX = 2**53
 _PAUSE_S = 0.001
-_TAIL_BYTES = 1 << 26
+_BLOCK_BYTES = 1 << 20
+_NUMBER_BYTES_MAX = 32
 
 ring_app = typer.Typer(
     name="ring",
@@ -152,7 +154,7 @@ def consume(
     total = _parse_count(subcommand, count)
     with _ring(file, capacity, subcommand).consumer(granularity=granularity) as consumer:
         _warn(file, consumer)
-        with Sink(output) as sink:
+        with Sink(output, consumer.recovered) as sink:
             _drain(consumer, sink, total, wait=not no_wait)
 
 
@@ -195,16 +197,27 @@ def info(
 
 
 class Sink:
-    """Where entries are written: a file that can be asked what is in it, or a stream."""
+    """Where entries are written: a file that can be asked what is in it, or a stream.
 
-    def __init__(self, path: str | None) -> None:
+    A file's last line has to be of the ring that `recovered` tells of: what was written there and
+    not acknowledged is still in the ring, and is then not written again.
+    """
+
+    def __init__(self, path: str | None, recovered: RingState) -> None:
+        self._tried = f"write entries into '{path or 'stdout'}'"
+        self.last: int | None = None
+        self._last_line = (0, 0)
         # stdout itself: what the command prints is collected until its end.
         self._descriptor = 1 if path is None else self._open(path)
         self._owned = path is not None
-        self.last: int | None = None
-        if stat.S_ISREG(os.fstat(self._descriptor).st_mode):
-            with suppress(OSError):
-                self.last = self._settle_tail(path or f"/proc/self/fd/{self._descriptor}")
+        self._readable = path or f"/proc/self/fd/{self._descriptor}"
+        try:
+            if stat.S_ISREG(os.fstat(self._descriptor).st_mode):
+                self._settle_tail()
+                self._check_last(recovered)
+        except BaseException:
+            self.__exit__()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -213,47 +226,95 @@ class Sink:
         if self._owned:
             os.close(self._descriptor)
 
-    @staticmethod
-    def _open(path: str) -> int:
+    def _failed(self, cause: str, remedy: str, problem: OSError) -> IoFailedError:
+        return IoFailedError(self._tried, cause, remedy, problem.errno or 0)
+
+    def _open(self, path: str) -> int:
         try:
             return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         except OSError as problem:
-            raise IoFailedError(
-                f"write entries into '{path}'",
-                "it cannot be opened",
-                "choose another file",
-                problem.errno or 0,
-            ) from problem
+            raise self._failed("it cannot be opened", "choose another file", problem) from problem
 
-    def _settle_tail(self, path: str) -> int | None:
+    def _settle_tail(self) -> None:
         """Cut off a torn last line and read the number in the one before."""
-        with Path(path).open("r+b") as file:
-            size = file.seek(0, os.SEEK_END)
-            start = max(0, size - _TAIL_BYTES)
-            file.seek(start)
-            tail = file.read()
-            whole = tail.rfind(b"\n") + 1
-            if whole != len(tail):
-                file.truncate(start + whole)
-            last = tail[:whole].rstrip(b"\n").rpartition(b"\n")[2].partition(b"\t")[0]
-        # Behind what is there, whether it is opened to append or not.
-        os.lseek(self._descriptor, 0, os.SEEK_END)
-        return int(last) if last.isdigit() else None
+        try:
+            with Path(self._readable).open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                whole = _line_begin(file, size)
+                if whole != size:
+                    os.truncate(self._descriptor, whole)
+                begin = _line_begin(file, whole - 1) if whole > 0 else 0
+                file.seek(begin)
+                number = file.read(min(whole - begin, _NUMBER_BYTES_MAX)).partition(b"\t")[0]
+            # Behind what is there, whether it is opened to append or not.
+            os.lseek(self._descriptor, 0, os.SEEK_END)
+        except OSError as problem:
+            # Without a look at it, an entry could come twice.
+            remedy = "let it be read, or write into a pipe: '| cat >>FILE'"
+            raise self._failed("it cannot be read and settled", remedy, problem) from problem
+        if number.isdigit():
+            self.last = int(number)
+            self._last_line = (begin, whole)
+
+    def _check_last(self, recovered: RingState) -> None:
+        pending = min(recovered.entry_count, BATCH_MAX)
+        if self.last is not None and self.last >= recovered.first_ordinal + pending:
+            raise self._foreign(f"its last line has the number {self.last}, which the ring has not")
+
+    def _check_same(self, line: bytes) -> None:
+        """That the file's last line is what the ring has under its number."""
+        begin, end = self._last_line
+        try:
+            with Path(self._readable).open("rb") as file:
+                file.seek(begin)
+                if end - begin == len(line) and file.read(len(line)) == line:
+                    return
+        except OSError as problem:
+            raise self._failed("it cannot be read", "let it be read", problem) from problem
+        raise self._foreign(f"its line {self.last} is not the entry of that number in the ring")
+
+    def _foreign(self, cause: str) -> InvalidArgumentError:
+        return InvalidArgumentError(
+            self._tried, f"{cause}: it is of another ring", "name another file, or move it away"
+        )
 
     def write(self, entries: list[RingEntry]) -> None:
         """Write those that are not there yet; when it returns they are with the system."""
-        text = b"".join(
-            b"%d\t%s\n" % (entry.ordinal, _printable(entry.data))
-            for entry in entries
-            if self.last is None or entry.ordinal > self.last
-        )
-        while text:
-            text = text[os.write(self._descriptor, text) :]
-        with suppress(OSError):
+        lines = [b"%d\t%s\n" % (entry.ordinal, _printable(entry.data)) for entry in entries]
+        done_count = 0
+        if self.last is not None and self.last >= entries[0].ordinal:
+            done_count = self.last - entries[0].ordinal + 1
+            if done_count <= len(lines):
+                self._check_same(lines[done_count - 1])
+        text = b"".join(lines[done_count:])
+        try:
+            while text:
+                text = text[os.write(self._descriptor, text) :]
+        except BrokenPipeError:
+            raise
+        except OSError as problem:
+            raise self._failed("it takes no more", "mend the disk", problem) from problem
+        try:
             os.fsync(self._descriptor)
-        self.last = (
-            entries[-1].ordinal if self.last is None else max(self.last, entries[-1].ordinal)
-        )
+        except OSError as problem:
+            # What is no file, such as a pipe or a terminal, has no disk to wait for.
+            if problem.errno not in {errno.EINVAL, errno.EROFS}:
+                remedy = "mend the disk; nothing of it was acknowledged"
+                raise self._failed("it does not reach the disk", remedy, problem) from problem
+        if done_count <= len(lines):
+            self.last = None  # From here on every entry is new.
+
+
+def _line_begin(file: BinaryIO, end: int) -> int:
+    """Where the line begins that the bytes before `end` are of: behind the last line feed there."""
+    while end > 0:
+        begin = max(0, end - _BLOCK_BYTES)
+        file.seek(begin)
+        found = file.read(end - begin).rfind(b"\n")
+        if found >= 0:
+            return begin + found + 1
+        end = begin
+    return 0
 
 
 def _printable(data: bytes) -> bytes:
