@@ -173,31 +173,52 @@ struct GuardSlot {
   Atomic<std::uintptr_t> end{0};
   Atomic<std::uint32_t>* fault = nullptr;
   std::uint32_t value = 0;
+
+  /// False, perhaps, for an address of a guard that begins or ends at this moment; never for one
+  /// whose memory the caller may touch.
+  [[nodiscard]] bool holds(std::uintptr_t address) const {
+    const std::uintptr_t first = begin.load_acquire();  // edge: fault-guard (acquire)
+    if (first == 0 || address < first) return false;
+    if (address >= end.load_acquire()) return false;  // edge: fault-guard-end (acquire)
+    // Of one guard, both of them? An end of a later one comes after this was 0.
+    return begin.load_relaxed() == first;
+  }
 };
 
 constexpr std::size_t kGuardsMax = 1024;
 std::array<GuardSlot, kGuardsMax> guard_slots;
 Mutex guard_mutex;
-struct sigaction previous_action;
+struct sigaction previous_action;  // Written before our handler is in place.
+
+/// True for a signal that is there because an instruction could not be carried out: it will come
+/// again when the handler returns. Others were sent, and come once.
+bool is_of_instruction(const siginfo_t& info) {
+  return info.si_code > 0 && info.si_code != BUS_MCEERR_AO;
+}
 
 void pass_on(int number, siginfo_t* info, void* context) {
   if ((previous_action.sa_flags & SA_SIGINFO) != 0) {
-    previous_action.sa_sigaction(number, info, context);
-  } else if (previous_action.sa_handler == SIG_DFL || previous_action.sa_handler == SIG_IGN) {
+    return previous_action.sa_sigaction(number, info, context);
+  }
+  const bool is_ignored = previous_action.sa_handler == SIG_IGN;
+  if (is_of_instruction(*info) && (is_ignored || previous_action.sa_handler == SIG_DFL)) {
     // The access is tried again when we return, and ends the process as it would have.
-    ::signal(SIGBUS, SIG_DFL);
-  } else {
+    ::signal(number, SIG_DFL);
+  } else if (previous_action.sa_handler == SIG_DFL) {
+    ::signal(number, SIG_DFL);
+    ::raise(number);  // Blocked until we return.
+  } else if (!is_ignored) {
     previous_action.sa_handler(number);
   }
 }
 
 void on_bus_error(int number, siginfo_t* info, void* context) {
   const int saved_errno = errno;
-  const auto address = reinterpret_cast<std::uintptr_t>(info->si_addr);
+  // What was sent by kill() has other things where the address would be.
+  const auto address =
+      info->si_code > 0 ? reinterpret_cast<std::uintptr_t>(info->si_addr) : std::uintptr_t{0};
   for (GuardSlot& slot : guard_slots) {
-    const std::uintptr_t begin = slot.begin.load_acquire();  // edge: fault-guard (acquire)
-    // Its own store came before that of `begin`.
-    if (begin == 0 || address < begin || address >= slot.end.load_relaxed()) continue;
+    if (!slot.holds(address)) continue;
     const std::uintptr_t page = address / page_bytes() * page_bytes();
     // Only a system call, as everything here has to be.
     if (::mmap(reinterpret_cast<void*>(page), page_bytes(), PROT_READ | PROT_WRITE,
@@ -221,7 +242,9 @@ void put_handler_in_place() {
     action.sa_sigaction = on_bus_error;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
     sigemptyset(&action.sa_mask);
-    ::sigaction(SIGBUS, &action, &previous_action);
+    // First what was there, then ours: our handler may run at once, on another thread.
+    ::sigaction(SIGBUS, nullptr, &previous_action);
+    ::sigaction(SIGBUS, &action, nullptr);
     return true;
   }();
   static_cast<void>(kDone);
@@ -239,7 +262,8 @@ FaultGuard::FaultGuard(std::span<std::byte> range, Atomic<std::uint32_t>& fault,
     slot.fault = &fault;
     slot.value = value;
     const auto begin = reinterpret_cast<std::uintptr_t>(range.data());
-    slot.end.store_relaxed(begin + range.size());  // Published by the next store.
+    // edge: fault-guard-end (release)
+    slot.end.store_release(begin + range.size());
     // edge: fault-guard (release)
     slot.begin.store_release(begin);
     return;
