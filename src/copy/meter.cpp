@@ -10,6 +10,7 @@
 #include <cstring>
 #include <numeric>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -345,12 +346,22 @@ Result<std::vector<double>> Meter::measure_round(std::span<const Subject> subjec
   } else {
     std::barrier<> together(static_cast<std::ptrdiff_t>(runners.size()));
     std::vector<std::jthread> threads;
+    threads.reserve(runners.size());
     for (std::size_t i = 0; i < runners.size(); ++i) {
-      threads.emplace_back([&, i] {
-        // Where that is not permitted threads run where the system puts them.
-        static_cast<void>(platform::pin_this_thread(std::span(&cpus[i], 1)));
-        runners[i].run([&] { together.arrive_and_wait(); });
-      });
+      try {
+        threads.emplace_back([&, i] {
+          // Where that is not permitted threads run where the system puts them.
+          static_cast<void>(platform::pin_this_thread(std::span(&cpus[i], 1)));
+          runners[i].run([&] { together.arrive_and_wait(); });
+        });
+      } catch (const std::system_error& error) {
+        // The others wait for each other, and for no more than there are.
+        for (; i < runners.size(); ++i) together.arrive_and_drop();
+        return fail(Code::capacity_exceeded,
+                    fmt::format("start {} threads that copy", runners.size()),
+                    fmt::format("the system gave {}", threads.size()), "use fewer threads",
+                    error.code().value());
+      }
     }
   }
   std::vector<double> times_ns(subjects.size());

@@ -65,7 +65,8 @@ class HEADRACE_API Meter {
   ///
   /// Returns: nanoseconds per copy, in the order of `subjects`.
   /// Fails: invalid_argument if the lengths do not fit the pools or there are more threads than
-  ///        processors; corrupt_data if a subject copied wrongly.
+  ///        processors; corrupt_data if a subject copied wrongly; capacity_exceeded if the system
+  ///        gives fewer threads.
   [[nodiscard]] Result<std::vector<double>> measure_round(std::span<const Subject> subjects,
                                                           const Conditions& conditions);
   /// Batches that were timed so far, over all subjects and rounds.

@@ -4,13 +4,19 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <set>
 #include <vector>
 
 #include "headrace/base/atomic.hpp"
+#include "headrace/platform/thread.hpp"
+#include "support/watchdog.hpp"
 
 namespace headrace::copy {
 namespace {
@@ -161,6 +167,32 @@ TEST(Meter, WhatCannotBeMeasuredIsRefused) {
     EXPECT_EQ(times_ns.error().code, Code::invalid_argument);
   }
   EXPECT_FALSE(Meter::make({}).has_value());
+}
+
+TEST(Meter, ThreadsThatTheSystemDoesNotGiveAreAnErrorAndNoHang) {
+  if (platform::allowed_cpus().size() < 2) GTEST_SKIP() << "needs two processors";
+  test::expect_ends([] {
+    Meter made = meter();
+    // Room for the stack of one thread, and not of two.
+    constexpr std::size_t kStackBytes = std::size_t{1} << 30U;
+    pthread_attr_t attributes;
+    ASSERT_EQ(::pthread_attr_init(&attributes), 0);
+    ASSERT_EQ(::pthread_attr_setstacksize(&attributes, kStackBytes), 0);
+    ASSERT_EQ(::pthread_setattr_default_np(&attributes), 0);
+    std::size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlim_t present = pages * static_cast<rlim_t>(::sysconf(_SC_PAGESIZE));
+    rlimit limit{};
+    ASSERT_EQ(::getrlimit(RLIMIT_AS, &limit), 0);
+    limit.rlim_cur = present + kStackBytes + kStackBytes / 2;
+    ASSERT_EQ(::setrlimit(RLIMIT_AS, &limit), 0);
+    const Subject subject{.move = &counting_move};
+    const auto times_ns = made.measure_round(std::span(&subject, 1),
+                                             {.bytes_min = 64, .bytes_max = 64, .thread_count = 2});
+    ASSERT_FALSE(times_ns.has_value());
+    EXPECT_EQ(times_ns.error().code, Code::capacity_exceeded);
+    EXPECT_THAT(times_ns.error().message(), HasSubstr("the system gave 1"));
+  });
 }
 
 }  // namespace
