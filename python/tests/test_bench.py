@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The figures of the benchmarks, and what their command line refuses."""
 
+import json
+import shutil
+
 import pytest
 from conftest import Command
 
@@ -40,3 +43,16 @@ def test_a_picture_of_no_known_kind_is_refused_before_anything_is_measured(
     result = command("bench", "emulator", "--plot", "figures.txt")
     assert result.returncode == 2
     assert ".svg or .png" in result.stderr
+
+
+@pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
+def test_the_engine_counts_its_instructions_and_allocates_nothing(command: Command) -> None:
+    result = command("bench", "engine", "--json")
+    assert result.returncode == 0, result.stderr
+    summary = json.loads(result.stdout)["summary"]
+    assert summary["allocations_per_op"] == 0
+    # Instructions are the same on every machine, but not from every compiler.
+    assert 20 < summary["instructions_submit_copy"] < 225
+    assert 20 < summary["instructions_per_op_batch32"] < 60
+    assert summary["instructions_submit_copy"] < summary["instructions_submit_copy_job"]
+    assert summary["instructions_per_op_batch32"] < summary["instructions_per_op_batch32_job"]

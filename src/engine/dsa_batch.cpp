@@ -33,8 +33,19 @@ bool DsaMover::send_batch(Slot& slot) noexcept {
   const std::size_t count_max = std::min(slot.end - slot.at, batch_max_);
   dsa::Descriptor* const list = slot.room.descriptors.get();
   std::size_t count = 0;
+  slot.quiet = true;
   for (; count < count_max; ++count) {
     const Operation& operation = operations[slot.at + count];
+    if (operation.is_plain_copy() && count_max > 1 && operation.byte_count() <= piece_bytes_max_) {
+      // What most batches are made of.
+      dsa::CompletionRecord& record = slot.room.records[count];
+      detail::write_descriptor(detail::head_word(dsa::Opcode::move, copy_flags_), record,
+                               operation.source().data(), operation.target().data(),
+                               operation.byte_count(), list[count]);
+      set_status(record, 0);
+      continue;
+    }
+    slot.quiet = false;
     const bool alone = operation.kind() == OperationKind::drain;  // Not allowed in a list.
     if (count > 0 && (alone || operation.byte_count() > piece_bytes_max_ || is_beyond(operation))) {
       break;
@@ -74,6 +85,14 @@ void DsaMover::take_batch(Slot& slot, std::uint8_t status) noexcept {
   const bool list = slot.piece > 1;
   if (list && status != DSA_COMP_SUCCESS && slot.outcome.device_status == 0) {
     slot.outcome.device_status = status;
+  }
+  if (list && slot.quiet && status == DSA_COMP_SUCCESS && batch.completions.empty()) {
+    // Of all of them, which are copies.
+    std::size_t byte_count = 0;
+    for (; slot.at < end; ++slot.at) byte_count += batch.operations[slot.at].byte_count();
+    slot.outcome.bytes_done += byte_count;
+    slot.outcome.bytes_by_device += byte_count;
+    return;
   }
   for (std::size_t i = slot.at; i < end; ++i) {
     if (batch.operations[i].is_fenced() && slot.outcome.cause != Cause::none) {

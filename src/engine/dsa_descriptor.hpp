@@ -3,7 +3,7 @@
 // how it ended. Pure functions. Not for: who submits it, and what is done about a page fault.
 #pragma once
 
-#include <array>
+#include <cstddef>
 #include <cstring>
 
 #include "headrace/dsa/descriptor.hpp"
@@ -15,17 +15,34 @@ namespace headrace::engine::detail {
 /// address and the flags that go with it.
 void to_descriptor(const Operation& operation, dsa::Descriptor& descriptor) noexcept;
 
-/// All of the descriptor of a copy, in few instructions.
-inline void to_copy_descriptor(const Operation& copy, std::uint32_t flags,
-                               const dsa::CompletionRecord& record,
-                               dsa::Descriptor& descriptor) noexcept {
-  constexpr std::uint64_t kOpcode = std::uint64_t{static_cast<unsigned>(dsa::Opcode::move)} << 56U;
-  const std::array<std::uint64_t, 8> words{kOpcode | std::uint64_t{flags} << 32U,
-                                           reinterpret_cast<std::uintptr_t>(&record),
-                                           reinterpret_cast<std::uintptr_t>(copy.source().data()),
-                                           reinterpret_cast<std::uintptr_t>(copy.target().data()),
-                                           static_cast<std::uint32_t>(copy.source().size())};
-  std::memcpy(static_cast<void*>(&descriptor), words.data(), sizeof words);
+/// The first word of a descriptor.
+constexpr std::uint64_t head_word(dsa::Opcode opcode, std::uint32_t flags) noexcept {
+  return std::uint64_t{static_cast<unsigned>(opcode)} << 56U | std::uint64_t{flags} << 32U;
+}
+
+/// Word by word: an array of them would be made elsewhere first.
+inline void put_word(dsa::Descriptor& descriptor, std::size_t index, std::uint64_t word) noexcept {
+  std::memcpy(reinterpret_cast<std::byte*>(&descriptor) + index * sizeof word, &word, sizeof word);
+}
+
+/// What differs from copy to copy, and from batch to batch.
+inline void write_operands(const void* first, const void* second, std::size_t count,
+                           dsa::Descriptor& descriptor) noexcept {
+  put_word(descriptor, 2, reinterpret_cast<std::uintptr_t>(first));
+  put_word(descriptor, 3, reinterpret_cast<std::uintptr_t>(second));
+  const auto narrow = static_cast<std::uint32_t>(count);
+  std::memcpy(reinterpret_cast<std::byte*>(&descriptor) + 4 * sizeof(std::uint64_t), &narrow,
+              sizeof narrow);
+}
+
+/// All of a descriptor that has no operands of its own: what it does not use has to be 0.
+inline void write_descriptor(std::uint64_t head, const dsa::CompletionRecord& record,
+                             const void* first, const void* second, std::size_t count,
+                             dsa::Descriptor& descriptor) noexcept {
+  put_word(descriptor, 0, head);
+  put_word(descriptor, 1, reinterpret_cast<std::uintptr_t>(&record));
+  for (std::size_t i = 4; i < 8; ++i) put_word(descriptor, i, 0);
+  write_operands(first, second, count, descriptor);
 }
 
 /// How a part of `operation` of `byte_count` bytes ended, as `record` says, whose status is not

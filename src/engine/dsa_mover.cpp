@@ -31,7 +31,7 @@ constexpr std::uint8_t kUnsent = 0xfe;
 /// Page faults of one piece without progress, and aborted submissions of it, before a processor
 /// takes over.
 constexpr std::uint8_t kTriesMax = 8;
-/// Slots given up in a row after which the queue is given up.
+/// Slots given up in a row after which the queue is given up, if it has so many.
 constexpr std::uint32_t kSilentMax = 3;
 constexpr std::size_t kPageBytes = 4096;
 
@@ -92,6 +92,7 @@ DsaMover::DsaMover(dsa::Portal& portal, std::unique_ptr<dsa::Portal> owned,
       piece_bytes_max_(std::min<std::uint64_t>(portal.info().transfer_bytes_max, 1U << 31U)),
       batch_max_(options.batches ? std::min<std::size_t>(portal.info().batch_max, kBatchMax) : 1),
       slot_count_(std::min<std::uint32_t>(portal.info().entry_count, kSlotMax)),
+      silent_max_(std::min(kSilentMax, slot_count_)),
       answer_ticks_(platform::to_ticks(options.device.answer_max)),
       rest_ticks_(platform::to_ticks(std::chrono::microseconds(5))),
       copy_flags_(detail::kRecordFlags | detail::hints(Operation::copy({}, {}), portal.info(),
@@ -105,6 +106,7 @@ DsaMover::DsaMover(dsa::Portal& portal, std::unique_ptr<dsa::Portal> owned,
 }
 
 DsaMover::~DsaMover() {
+  HEADRACE_CHECK(reserved_.load_relaxed() == 0, "a channel ends before its engine");  // Alone here.
   stop();
   if (lost_.load_relaxed() == 0) return;  // Nobody else is here.
   // The device may still write to these records.
@@ -148,6 +150,36 @@ void DsaMover::free_slot(std::uint32_t index) noexcept {
   busy_.fetch_and_acq_rel(~(std::uint64_t{1} << index));
 }
 
+std::uint64_t DsaMover::reserve(std::size_t count) noexcept {
+  std::uint64_t busy = busy_.load_relaxed();  // The exchange below decides.
+  while (true) {
+    std::uint64_t free = ~busy & slots_mask_;
+    if ((busy & kClosed) != 0 || static_cast<std::size_t>(std::popcount(free)) <= count) return 0;
+    std::uint64_t taken = 0;
+    for (std::size_t i = 0; i < count; ++i, free &= free - 1) taken |= free & (~free + 1);
+    // edge: slot-freed (acq_rel)
+    if (!busy_.compare_exchange_acq_rel(busy, busy | taken)) continue;
+    // Nobody else has these bits. Until they are seen, stop() takes the slots for those of jobs.
+    reserved_.fetch_or_relaxed(taken);
+    return taken;
+  }
+}
+
+void DsaMover::give_back(std::uint64_t slots) noexcept {
+  // Before a job may have them. Nobody else has these bits.
+  reserved_.fetch_and_relaxed(~slots);
+  // edge: slot-freed (acq_rel)
+  busy_.fetch_and_acq_rel(~slots);
+}
+
+/// A channel's slot that the device may still write to.
+void DsaMover::lose(std::uint32_t index) noexcept {
+  const std::uint64_t bit = std::uint64_t{1} << index;
+  // edge: slot-lost (acq_rel)
+  lost_.fetch_or_acq_rel(bit);
+  reserved_.fetch_and_relaxed(~bit);  // Nobody else has this bit.
+}
+
 void DsaMover::post(std::uint32_t index) noexcept {
   // edge: slot-posted (acq_rel)
   posted_.fetch_or_acq_rel(std::uint64_t{1} << index);
@@ -170,7 +202,7 @@ void DsaMover::look_at(std::uint32_t index, std::uint64_t now) noexcept {
     // All of it, and nothing found out: the way of most.
     Share& share = *slot.share;
     free_slot(index);
-    if (silent_count_.load_relaxed() != 0) silent_count_.store_relaxed(0);  // A count of its own.
+    note_answer();
     return finish_done_by_device(share);
   }
   if (slot.fresh) {
@@ -212,8 +244,11 @@ void DsaMover::poll_share(const Share& share) noexcept {
 
 bool DsaMover::rest(const Share& share) noexcept {
   const std::uint32_t index = share.slot_index.load_relaxed();  // A hint.
-  if (index >= slot_count_ || !platform::has_line_wait()) return false;
-  const dsa::CompletionRecord& record = slots_[index].record;
+  return index < slot_count_ && rest_at(slots_[index].record);
+}
+
+bool DsaMover::rest_at(const dsa::CompletionRecord& record) const noexcept {
+  if (!platform::has_line_wait()) return false;
   platform::watch_line(&record);
   if (status_of(record) == 0) platform::wait_for_line(platform::ticks() + rest_ticks_);
   return true;
@@ -235,8 +270,8 @@ void DsaMover::look_at_lost(std::uint64_t lost) noexcept {
 // --- Submission ----------------------------------------------------------------------------------
 
 Submit DsaMover::submit(Share& share) noexcept {
-  // A count of its own. Another mover takes the share, or the processor.
-  if (silent_count_.load_relaxed() >= std::min(kSilentMax, slot_count_)) return Submit::closed;
+  // Another mover takes the share, or the processor.
+  if (is_silent()) return Submit::closed;
   Submit refusal = Submit::full;
   const std::uint32_t first = take_slot(refusal);
   if (first == kNoSlot) return refusal;
@@ -365,7 +400,9 @@ bool DsaMover::send(Slot& slot) noexcept {
   if (slot.piece == whole.byte_count()) {
     if (whole.kind() == OperationKind::copy) {
       const std::uint32_t hint = whole.is_into_cache() ? dsa::flag::cache_control : 0U;
-      detail::to_copy_descriptor(whole, copy_flags_ | hint, slot.record, descriptor);
+      detail::write_descriptor(detail::head_word(dsa::Opcode::move, copy_flags_ | hint),
+                               slot.record, whole.source().data(), whole.target().data(),
+                               slot.piece, descriptor);
       return hand_over(slot);
     }
     detail::to_descriptor(whole, descriptor);
@@ -380,14 +417,12 @@ bool DsaMover::send(Slot& slot) noexcept {
 
 bool DsaMover::hand_over(Slot& slot) noexcept {
   const std::uint64_t now = platform::ticks();
-  slot.posted_ticks.store_relaxed(now);                           // Looked at again after a claim.
-  const std::uint64_t refusing = refusing_ticks_.load_relaxed();  // A hint of its own.
+  slot.posted_ticks.store_relaxed(now);  // Looked at again after a claim.
   if (!portal_.submit(slot.descriptor)) {
-    retries_.fetch_add_relaxed(1);                          // A count of its own.
-    if (refusing == 0) refusing_ticks_.store_relaxed(now);  // A hint of its own.
+    note_refused(now);
     return false;
   }
-  if (refusing != 0) refusing_ticks_.store_relaxed(0);  // A hint of its own.
+  note_taken();
   slot.full_ticks = 0;
   descriptors_.fetch_add_relaxed(1);  // A count of its own.
   return true;
@@ -405,7 +440,7 @@ Submit DsaMover::refuse() const noexcept {
 DsaMover::Next DsaMover::take_record(Slot& slot) noexcept {
   const std::uint8_t status = slot.record.status;
   if (status == kUnsent) return issue(slot);
-  if (silent_count_.load_relaxed() != 0) silent_count_.store_relaxed(0);  // A count of its own.
+  note_answer();
   if (slot.batch) {
     take_batch(slot, status);
     return slot.at == slot.end ? Next::ended : issue(slot);
@@ -542,7 +577,8 @@ void DsaMover::stop() noexcept {
   busy_.fetch_or_acq_rel(kClosed);
   // What has begun is finished; by the processor, if the device does not answer in time.
   // edge: slot-freed (acquire)
-  while ((busy_.load_acquire() & slots_mask_ & ~lost_.load_relaxed()) != 0) {
+  while ((busy_.load_acquire() & slots_mask_ & ~lost_.load_relaxed() & ~reserved_.load_relaxed()) !=
+         0) {
     poll();
     std::this_thread::yield();
   }

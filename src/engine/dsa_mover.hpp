@@ -19,6 +19,7 @@
 //                  status; pollers read only the status
 //                  and the time of posting
 //   1     0, lost  the device's for ever (the bit in lost_)    a late status frees it
+//   1     0, kept  a channel's (the bit in reserved_)          it gives it back, or loses it
 //
 // A poller decides by the status and then claims by clearing `posted`; between the two the slot may
 // have been claimed, used again and posted by others, so it looks again after the claim and gives
@@ -71,7 +72,17 @@ class DsaMover final : public Mover {
   [[nodiscard]] DeviceStatistics statistics() const noexcept override;
   void stop() noexcept override;
 
+  /// Takes `count` slots out of use for a channel. 0 if that would leave none for jobs.
+  [[nodiscard]] std::uint64_t reserve(std::size_t count) noexcept;
+  /// Slots that reserve() gave.
+  void give_back(std::uint64_t slots) noexcept;
+  /// For what a channel counts itself.
+  void add_descriptors(std::uint64_t count) noexcept {
+    descriptors_.fetch_add_relaxed(count);  // A count of its own.
+  }
+
  private:
+  friend class ChannelState;
   struct Slot;
   enum class Next : std::uint8_t { posted, ended };
   // Bits 0..62 are slots.
@@ -97,16 +108,34 @@ class DsaMover final : public Mover {
   [[nodiscard]] bool send(Slot& slot) noexcept;
   [[nodiscard]] bool hand_over(Slot& slot) noexcept;
   [[nodiscard]] Submit refuse() const noexcept;
+  [[nodiscard]] bool rest_at(const dsa::CompletionRecord& record) const noexcept;
   [[nodiscard]] Next take_record(Slot& slot) noexcept;
   [[nodiscard]] Next resolve_fault(Slot& slot, const ShareOutcome& piece) noexcept;
   [[nodiscard]] Next finish_on_cpu(Slot& slot) noexcept;
   [[nodiscard]] Next carry_on(Slot& slot) noexcept;
   [[nodiscard]] bool is_beyond(const Operation& operation) const noexcept;
-  void begin_lane(Slot& slot, Share& share, std::size_t begin, std::size_t end) noexcept;
+  static void begin_lane(Slot& slot, Share& share, std::size_t begin, std::size_t end) noexcept;
   static void settle(const Slot& slot) noexcept;
   void end_lane(std::uint32_t index) noexcept;
   void give_up(std::uint32_t index) noexcept;
+  void lose(std::uint32_t index) noexcept;
   void look_at_lost(std::uint64_t lost) noexcept;
+
+  // What is known of the device.
+  /// It has not answered for so long that nothing more is given to it.
+  [[nodiscard, gnu::always_inline]] bool is_silent() const noexcept {
+    return silent_count_.load_relaxed() >= silent_max_;  // A count of its own.
+  }
+  [[gnu::always_inline]] void note_answer() noexcept {
+    if (silent_count_.load_relaxed() != 0) silent_count_.store_relaxed(0);  // As above.
+  }
+  [[gnu::always_inline]] void note_taken() noexcept {
+    if (refusing_ticks_.load_relaxed() != 0) refusing_ticks_.store_relaxed(0);  // A hint.
+  }
+  void note_refused(std::uint64_t now) noexcept {
+    retries_.fetch_add_relaxed(1);                                                // A count.
+    if (refusing_ticks_.load_relaxed() == 0) refusing_ticks_.store_relaxed(now);  // A hint.
+  }
 
   // Batches.
   [[nodiscard]] Next issue_batch(Slot& slot) noexcept;
@@ -125,6 +154,7 @@ class DsaMover final : public Mover {
   std::size_t piece_bytes_max_;
   std::size_t batch_max_;
   std::uint32_t slot_count_;
+  std::uint32_t silent_max_;
   std::uint64_t answer_ticks_;
   std::uint64_t rest_ticks_;
   std::uint32_t copy_flags_;
@@ -134,6 +164,8 @@ class DsaMover final : public Mover {
   alignas(64) Atomic<std::uint64_t> busy_{0};
   Atomic<std::uint64_t> posted_{0};
   Atomic<std::uint64_t> lost_{0};
+  /// Of busy_: those of channels, which are never posted.
+  Atomic<std::uint64_t> reserved_{0};
   /// Slots given up since the last answer.
   Atomic<std::uint32_t> silent_count_{0};
   /// Since when the queue has refused every descriptor; 0 if it took the last one.

@@ -161,6 +161,10 @@ Submit Engine::run(const Operation& operation, Completion& completion,
   return state_->run(operation, completion, options);
 }
 
+Result<Channel> Engine::open_channel(const ChannelOptions& options) {
+  return state_->open_channel(options);
+}
+
 void Engine::stop() {
   if (!state_->is_forked()) state_->stop();
 }
@@ -182,6 +186,7 @@ std::vector<std::string> Engine::notes() const {
 std::vector<DeviceStatistics> Engine::device_statistics() const {
   std::vector<DeviceStatistics> all;
   for (const std::unique_ptr<Mover>& mover : state_->movers()) all.push_back(mover->statistics());
+  state_->add_channels(all);
   return all;
 }
 

@@ -5,9 +5,12 @@
 #include <bit>
 #include <cmath>
 
+#include <fmt/format.h>
+
+#include "channel_state.hpp"
+#include "dsa_mover.hpp"
 #include "headrace/base/check.hpp"
 #include "headrace/platform/cpu.hpp"
-#include "headrace/platform/fork.hpp"
 #include "headrace/platform/ticks.hpp"
 #include "job_word.hpp"
 #include "outcome.hpp"
@@ -18,7 +21,6 @@
 namespace headrace::engine {
 namespace {
 
-constexpr std::uint64_t kClosed = std::uint64_t{1} << 63U;
 /// How often run() asks full queues before it does without them.
 constexpr int kTriesMax = 1000;
 
@@ -65,10 +67,6 @@ EngineState::EngineState(std::vector<std::unique_ptr<Mover>> movers, Settings se
   fork_count_ = platform::fork_count();
 }
 
-bool EngineState::is_forked() const noexcept {
-  return platform::fork_count() != fork_count_;
-}
-
 bool EngineState::enter(std::uint64_t count) noexcept {
   // Late callers must not keep the count of a closed gate from being 0.
   if (is_closed()) return false;
@@ -83,10 +81,6 @@ void EngineState::leave(std::uint64_t count) noexcept {
   // The last touch of the engine, which stop() may give back to its owner at once.
   // edge: engine-gate (acq_rel)
   if (gate_.fetch_sub_acq_rel(count) == kClosed + count) detail::unpark_all(address);
-}
-
-bool EngineState::is_closed() const noexcept {
-  return (gate_.load_relaxed() & kClosed) != 0;  // A hint; enter() decides.
 }
 
 Submit EngineState::submit_copy(Job& job, const CopyPlan& plan, const SubmitOptions& options) {
@@ -498,7 +492,79 @@ bool EngineState::rest_for(const Job& job) noexcept {
   return mover != nullptr && mover->rest(share);
 }
 
+// --- Channels ------------------------------------------------------------------------------------
+
+Result<Channel> EngineState::open_channel(const ChannelOptions& options) {
+  constexpr const char* kTried = "open a channel";
+  if (is_forked() || is_closed()) {
+    return fail(Code::closed, kTried,
+                is_forked() ? "the engine belongs to the parent of this process"
+                            : "the engine has been stopped",
+                "make a new engine");
+  }
+  if (options.depth == 0) {
+    return fail(Code::invalid_argument, kTried, "a depth of 0 holds nothing", "the default is 8");
+  }
+  std::vector<DsaMover*> queues;
+  for (std::size_t i = software_count_; i < movers_.size(); ++i) {
+    auto* const mover = dynamic_cast<DsaMover*>(movers_[i].get());
+    const bool named = options.queue.empty() || movers_[i]->info().name == options.queue;
+    if (mover != nullptr && named) queues.push_back(mover);
+  }
+  if (queues.empty()) {
+    return fail(Code::hardware_absent, kTried,
+                options.queue.empty() ? std::string("the engine has no DSA queue")
+                                      : fmt::format("it has no queue '{}'", options.queue),
+                "Engine::notes and 'headrace doctor' tell why; Engine::submit needs none");
+  }
+  // Those of the node first, then those with more room.
+  std::stable_sort(queues.begin(), queues.end(), [&](const DsaMover* one, const DsaMover* other) {
+    const bool near = options.node && one->info().node == options.node;
+    const bool other_near = options.node && other->info().node == options.node;
+    return near != other_near ? near : one->load() < other->load();
+  });
+  for (DsaMover* const mover : queues) {
+    const std::uint64_t slots = mover->reserve(options.depth);
+    if (slots == 0) continue;
+    auto state = std::make_unique<ChannelState>(*this, *mover, slots);
+    const Lock lock(channels_mutex_);
+    channels_.push_back(state.get());
+    return Channel(std::move(state));
+  }
+  return fail(Code::capacity_exceeded, kTried,
+              fmt::format("no queue has {} free entries and one more for jobs", options.depth),
+              "use less depth, or configure larger queues: 'headrace dsa configure'");
+}
+
+void EngineState::forget_channel(const ChannelState& channel) {
+  const Lock lock(channels_mutex_);
+  const auto keep = [this](const ChannelState::Counts& counts, std::size_t kind_index) {
+    // Counts of their own; under the lock together, for statistics().
+    KindCounts& kind = kinds_[kind_index];
+    jobs_submitted_.fetch_add_relaxed(counts.submitted);
+    kind.jobs_done.fetch_add_relaxed(counts.done);
+    kind.bytes.fetch_add_relaxed(counts.bytes);
+    kind.bytes_by_device.fetch_add_relaxed(counts.bytes);
+  };
+  keep(channel.copies(), static_cast<std::size_t>(OperationKind::copy));
+  keep(channel.lists(), kOperationKindCount);
+  channel.mover().add_descriptors(channel.descriptors());
+  std::erase(channels_, &channel);
+}
+
+void EngineState::add_channels(std::vector<DeviceStatistics>& totals) const {
+  const Lock lock(channels_mutex_);
+  for (const ChannelState* const channel : channels_) {
+    for (std::size_t i = 0; i < movers_.size(); ++i) {
+      if (movers_[i].get() == &channel->mover()) {
+        totals[i].descriptors += channel->descriptors();
+      }
+    }
+  }
+}
+
 EngineStatistics EngineState::statistics() const {
+  const Lock lock(channels_mutex_);
   // Together they are not one instant, so no order between them is needed.
   EngineStatistics totals{.jobs_submitted = jobs_submitted_.load_relaxed(),
                           .jobs_failed = jobs_failed_.load_relaxed(),
@@ -515,6 +581,16 @@ EngineStatistics EngineState::statistics() const {
     sums.fallbacks = counts.fallbacks.load_relaxed();
     for (std::size_t i = 0; i < counts.latencies.size(); ++i) {
       sums.latency_counts[i] = counts.latencies[i].load_relaxed();
+    }
+    const bool copies = kind == static_cast<std::size_t>(OperationKind::copy);
+    if (copies || kind == kOperationKindCount) {
+      for (const ChannelState* const channel : channels_) {
+        const ChannelState::Counts more = copies ? channel->copies() : channel->lists();
+        totals.jobs_submitted += more.submitted;
+        sums.jobs_done += more.done;
+        sums.bytes += more.bytes;
+        sums.bytes_by_device += more.bytes;
+      }
     }
     totals.jobs_done += sums.jobs_done;
     totals.bytes_moved += sums.bytes;

@@ -10,7 +10,9 @@
 #include <span>
 #include <vector>
 
+#include "headrace/base/mutex.hpp"
 #include "headrace/engine/engine.hpp"
+#include "headrace/platform/fork.hpp"
 
 namespace headrace::engine {
 
@@ -41,8 +43,19 @@ class EngineState {
   [[nodiscard]] std::span<const std::unique_ptr<Mover>> movers() const { return movers_; }
   [[nodiscard]] const std::vector<std::string>& notes() const { return settings_.notes; }
   [[nodiscard]] EngineStatistics statistics() const;
+  [[nodiscard]] Result<Channel> open_channel(const ChannelOptions& options);
+  /// `channel` is about to go; what it has counted stays.
+  void forget_channel(const ChannelState& channel);
+  /// Adds what channels have counted to the totals of movers(), one for each.
+  void add_channels(std::vector<DeviceStatistics>& totals) const;
+  void count_submitted() noexcept { jobs_submitted_.fetch_add_relaxed(1); }  // Of its own.
+  void count(std::size_t kind_index, const Completion& completion,
+             std::uint64_t begun_ticks) noexcept;
+  [[nodiscard]] bool is_closed() const noexcept {
+    return (gate_.load_relaxed() & kClosed) != 0;  // A hint; enter() decides.
+  }
   /// True in a child of the process that made the engine: nothing of it works there.
-  [[nodiscard]] bool is_forked() const noexcept;
+  [[nodiscard]] bool is_forked() const noexcept { return platform::fork_count() != fork_count_; }
 
   /// Takes away what a job or a call counts in the gate. The last touch of the engine.
   void leave(std::uint64_t count = 1) noexcept;
@@ -51,6 +64,7 @@ class EngineState {
   static void end_share_done_by_device(Share& share) noexcept;
 
  private:
+  static constexpr std::uint64_t kClosed = std::uint64_t{1} << 63U;
   class Presence;
 
   /// Which movers may be chosen for a job, and how it is to be said if they are not what was asked.
@@ -61,7 +75,6 @@ class EngineState {
   };
 
   [[nodiscard]] bool enter(std::uint64_t count) noexcept;
-  [[nodiscard]] bool is_closed() const noexcept;
   /// Who does `operation`, if nobody has a wish and it is one mover: the way of most jobs.
   struct MoverFacts;
   [[nodiscard]] const MoverFacts* obvious_mover(const Operation& operation, std::size_t byte_count,
@@ -87,8 +100,6 @@ class EngineState {
   static void end_job(Job& job) noexcept;
   /// Changes the state of a running job. Returns true if a visitor leaves the gate for the job.
   [[nodiscard]] static bool publish(Job& job, JobState state) noexcept;
-  void count(std::size_t kind_index, const Completion& completion,
-             std::uint64_t begun_ticks) noexcept;
 
   /// Processors first, then devices.
   std::vector<std::unique_ptr<Mover>> movers_;
@@ -125,6 +136,9 @@ class EngineState {
     std::array<Atomic<std::uint64_t>, OperationStatistics::kLatencyClassCount> latencies;
   };
   std::array<KindCounts, kOperationKindCount + 1> kinds_;
+  /// Held where a channel's counts become the engine's, so that none is missed or counted twice.
+  mutable Mutex channels_mutex_;
+  std::vector<const ChannelState*> channels_ HEADRACE_GUARDED_BY(channels_mutex_);
 };
 
 }  // namespace headrace::engine

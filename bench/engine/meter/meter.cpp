@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // What does the engine itself cost per operation on a device?
 //
-// The device is a portal that notes where the completion record is; the loop then writes the
-// record, as a device would: a few instructions, which the mode `device` runs alone so that they
-// can be taken away. Run it under `valgrind --tool=callgrind` with two counts: the difference in
-// instructions is that of so many operations, whatever starting costs. Prints one JSON object with
-// the allocations that were made on the way.
+// By a channel, which is what a thread with a queue of its own uses, and by jobs, which any thread
+// may submit to any mover. The device is a portal that notes where the completion record is; the
+// loop then writes the record, as a device would: a few instructions, which the mode `device` runs
+// alone so that they can be taken away. Run it under `valgrind --tool=callgrind` with two counts:
+// the difference in instructions is that of so many operations, whatever starting costs. Prints one
+// JSON object with the allocations that were made on the way.
 //
-//   headrace-bench-engine submit_copy | batch32 | device | device_batch32 COUNT
+//   headrace-bench-engine MODE COUNT
+//
+// MODE: channel_copy, channel_batch32, job_copy, job_batch32, device, device_batch32.
 #include <fmt/format.h>
 
 #include <array>
@@ -44,6 +47,8 @@ void operator delete(void* memory, std::size_t) noexcept {
 namespace {
 
 using headrace::engine::Batch;
+using headrace::engine::Channel;
+using headrace::engine::Completion;
 using headrace::engine::DsaMover;
 using headrace::engine::Engine;
 using headrace::engine::Job;
@@ -51,6 +56,7 @@ using headrace::engine::Mover;
 using headrace::engine::Operation;
 using headrace::engine::Path;
 using headrace::engine::Submit;
+using headrace::engine::Ticket;
 namespace dsa = headrace::dsa;
 
 constexpr std::size_t kBytes = 4096;
@@ -92,30 +98,58 @@ class IdleDevice final : public dsa::Portal {
   std::exit(2);
 }
 
-void submit_copy(Engine& engine, IdleDevice& device, std::uint64_t count) {
-  std::vector<std::byte> source(kBytes);
-  std::vector<std::byte> target(kBytes);
+/// What all operations of a run are about.
+struct Memory {
+  std::vector<std::byte> source = std::vector<std::byte>(kBatch * kBytes);
+  std::vector<std::byte> target = std::vector<std::byte>(kBatch * kBytes);
+  std::array<Operation, kBatch> operations;
+
+  Memory() {
+    for (std::size_t i = 0; i < kBatch; ++i) {
+      operations[i] = Operation::copy(std::span(target).subspan(i * kBytes, kBytes),
+                                      std::span(source).subspan(i * kBytes, kBytes));
+    }
+  }
+  [[nodiscard]] Batch batch() const { return {.operations = operations, .completions = {}}; }
+};
+
+void channel_copy(Channel& channel, IdleDevice& device, Memory& memory, std::uint64_t count) {
+  const headrace::engine::CopyPlan plan{.target = std::span(memory.target).first(kBytes),
+                                        .source = std::span(memory.source).first(kBytes)};
+  Ticket ticket{};
+  Completion end;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const bool taken = channel.submit_copy(plan, ticket) == Submit::accepted;
+    device.complete();
+    if (!taken || !channel.poll(ticket, end)) stop_with("a copy did not end");
+  }
+}
+
+void channel_batch32(Channel& channel, IdleDevice& device, Memory& memory, std::uint64_t count) {
+  Ticket ticket{};
+  Completion end;
+  for (std::uint64_t i = 0; i < count; i += kBatch) {
+    const bool taken = channel.submit_batch(memory.batch(), ticket) == Submit::accepted;
+    device.complete();
+    if (!taken || !channel.poll(ticket, end)) stop_with("a batch did not end");
+  }
+}
+
+void job_copy(Engine& engine, IdleDevice& device, Memory& memory, std::uint64_t count) {
+  const headrace::engine::CopyPlan plan{.target = std::span(memory.target).first(kBytes),
+                                        .source = std::span(memory.source).first(kBytes)};
   Job job;
   for (std::uint64_t i = 0; i < count; ++i) {
-    const bool taken =
-        engine.submit_copy(job, {.target = target, .source = source}) == Submit::accepted;
+    const bool taken = engine.submit_copy(job, plan) == Submit::accepted;
     device.complete();
     if (!taken || !job.poll()) stop_with("a copy did not end");
   }
 }
 
-void batch32(Engine& engine, IdleDevice& device, std::uint64_t count) {
-  std::vector<std::byte> source(kBatch * kBytes);
-  std::vector<std::byte> target(kBatch * kBytes);
-  std::array<Operation, kBatch> operations;
-  for (std::size_t i = 0; i < kBatch; ++i) {
-    operations[i] = Operation::copy(std::span(target).subspan(i * kBytes, kBytes),
-                                    std::span(source).subspan(i * kBytes, kBytes));
-  }
+void job_batch32(Engine& engine, IdleDevice& device, Memory& memory, std::uint64_t count) {
   Job job;
   for (std::uint64_t i = 0; i < count; i += kBatch) {
-    const bool taken =
-        engine.submit_batch(job, {.operations = operations, .completions = {}}) == Submit::accepted;
+    const bool taken = engine.submit_batch(job, memory.batch()) == Submit::accepted;
     device.complete();
     if (!taken || !job.poll()) stop_with("a batch did not end");
   }
@@ -142,30 +176,37 @@ void device_alone(IdleDevice& device, std::uint64_t count, bool batch) {
 }
 
 int measure(std::string_view mode, std::uint64_t count) {
-  IdleDevice device;
+  auto portal = std::make_unique<IdleDevice>();
+  IdleDevice& device = *portal;
   std::vector<std::unique_ptr<Mover>> movers;
-  auto mover = DsaMover::make(device, {});
+  auto mover = DsaMover::make(std::move(portal), {});
   if (!mover) stop_with(mover.error().message().c_str());
   movers.push_back(std::move(*mover));
   auto engine = Engine::make(std::move(movers));
   if (!engine) stop_with(engine.error().message().c_str());
-  submit_copy(**engine, device, 1);  // Whatever is made at the first use.
+  auto channel = (*engine)->open_channel();
+  if (!channel) stop_with(channel.error().message().c_str());
+  Memory memory;
+  job_copy(**engine, device, memory, 1);  // Whatever is made at the first use.
   const std::uint64_t before = allocation_count.load_relaxed();  // One thread.
-  std::uint64_t own = 0;  // What the loop itself allocates for its buffers.
-  if (mode == "submit_copy") {
-    own = 2;
-    submit_copy(**engine, device, count);
-  } else if (mode == "batch32") {
-    own = 2;
-    batch32(**engine, device, count);
+  if (mode == "channel_copy") {
+    channel_copy(*channel, device, memory, count);
+  } else if (mode == "channel_batch32") {
+    channel_batch32(*channel, device, memory, count);
+  } else if (mode == "job_copy") {
+    job_copy(**engine, device, memory, count);
+  } else if (mode == "job_batch32") {
+    job_batch32(**engine, device, memory, count);
   } else if (mode == "device") {
     device_alone(device, count, false);
   } else if (mode == "device_batch32") {
     device_alone(device, count, true);
   } else {
-    stop_with("the mode is submit_copy, batch32, device or device_batch32");
+    stop_with(
+        "the mode is channel_copy, channel_batch32, job_copy, job_batch32, device or "
+        "device_batch32");
   }
-  const std::uint64_t made = allocation_count.load_relaxed() - before - own;  // One thread.
+  const std::uint64_t made = allocation_count.load_relaxed() - before;  // One thread.
   fmt::print("{{\"operations\": {}, \"allocations\": {}}}\n", count, made);
   return 0;
 }

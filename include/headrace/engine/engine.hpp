@@ -15,6 +15,7 @@
 #include "headrace/base/export.hpp"
 #include "headrace/base/result.hpp"
 #include "headrace/base/units.hpp"
+#include "headrace/engine/channel.hpp"
 #include "headrace/engine/job.hpp"
 #include "headrace/engine/mover.hpp"
 #include "headrace/topo/machine.hpp"
@@ -30,7 +31,7 @@ enum class Path : std::uint8_t {
 [[nodiscard]] HEADRACE_API std::string_view name(Path path);
 
 /// From how many bytes on `automatic` takes a device. The defaults are published figures of the
-/// 4th generation Xeon (bench/engine/README.md names them).
+/// 4th generation Xeon (docs/concepts/engine.md names them).
 struct PathThresholds {
   Bytes synchronous = kib(24);  ///< Engine::run: one operation, waited for.
   Bytes asynchronous = kib(4);  ///< submit: the caller goes on with other work.
@@ -190,6 +191,14 @@ class HEADRACE_API Engine {
   [[nodiscard]] Submit run(const Operation& operation, Completion& completion,
                            const SubmitOptions& options = {});
 
+  /// Reserves a part of a device's queue for one thread, whose operations then cost a fraction.
+  ///
+  /// Ownership: the channel ends before the engine. What it has in flight is not awaited by stop().
+  /// Threading: shared.
+  /// Fails: hardware_absent if there is no device or none of that name; invalid_argument for a
+  ///        depth of 0; capacity_exceeded if the queue has not so many entries that are free and
+  ///        one more, which is for jobs; closed after stop() and in a child of the process.
+  [[nodiscard]] Result<Channel> open_channel(const ChannelOptions& options = {});
   /// Refuses new jobs, ends those that run as stopped or done, returns when none is left.
   /// Idempotent. Not from a callback, whose job it would wait for.
   void stop();

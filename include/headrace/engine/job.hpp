@@ -172,6 +172,7 @@ class HEADRACE_API Job {
   [[nodiscard]] const Batch& batch() const { return batch_; }
 
  private:
+  friend class ChannelState;
   friend class EngineState;
   class Visit;
 

@@ -283,6 +283,8 @@ class HEADRACE_API Operation {
     return source_bytes_ != 0 ? source_bytes_ : target_bytes_;
   }
   [[nodiscard]] bool is_fenced() const { return (flags_ & kFence) != 0; }
+  /// A copy without fence, hint and durability.
+  [[nodiscard]] bool is_plain_copy() const { return kind_ == OperationKind::copy && flags_ == 0; }
   [[nodiscard]] bool is_durable() const { return (flags_ & kDurable) != 0; }
   [[nodiscard]] bool is_into_cache() const {
     return (flags_ & (kIntoCache | kDurable)) == kIntoCache;

@@ -1,0 +1,416 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/engine/channel.hpp"
+
+#include <thread>
+#include <utility>
+
+#include "channel_state.hpp"
+#include "dsa_descriptor.hpp"
+#include "dsa_slot.hpp"
+#include "engine_state.hpp"
+#include "headrace/base/check.hpp"
+#include "headrace/platform/cpu.hpp"
+#include "headrace/platform/ticks.hpp"
+#include "headrace/platform/wait.hpp"
+#include "operands.hpp"
+#include "outcome.hpp"
+#include "software/software.hpp"
+
+namespace headrace::engine {
+
+using detail::set_status;
+using detail::status_of;
+
+namespace {
+
+// As those of Job::wait.
+constexpr int kPollBeforeRestMax = 100;
+constexpr int kPollBeforeSleepMax = 5000;
+constexpr std::chrono::nanoseconds kSleep = std::chrono::microseconds(50);
+
+/// True only of copies that Operation::validate() accepts and one descriptor takes; by fewer
+/// instructions, because it need not tell why not.
+[[gnu::always_inline]] inline bool is_simple_copy(const void* target, const void* source,
+                                                  std::size_t byte_count,
+                                                  std::size_t byte_count_max) noexcept {
+  const auto to = reinterpret_cast<std::uintptr_t>(target);
+  const auto from = reinterpret_cast<std::uintptr_t>(source);
+  // Neither is null, and both are in the lower half, so that nothing passes the end of all memory.
+  const bool ordinary = static_cast<std::intptr_t>((to - 1) | (from - 1)) >= 0;
+  // The distance, in either direction, is at least the length.
+  const bool apart = to - from + (byte_count - 1) > 2 * (byte_count - 1);
+  return byte_count - 1 < byte_count_max && ordinary && apart;
+}
+
+[[gnu::always_inline]] inline void set_done(Completion& completion,
+                                            std::size_t byte_count) noexcept {
+  completion = {.state = JobState::done, .bytes_done = byte_count, .bytes_by_device = byte_count};
+}
+
+/// One writer.
+[[gnu::always_inline]] inline void add(Atomic<std::uint64_t>& count, std::uint64_t more) noexcept {
+  count.store_relaxed(count.load_relaxed() + more);  // A count of its own.
+}
+
+}  // namespace
+
+ChannelState::ChannelState(EngineState& engine, DsaMover& mover, std::uint64_t slots)
+    : engine_(engine),
+      mover_(mover),
+      places_(std::make_unique<Place[]>(static_cast<std::size_t>(std::popcount(slots)))) {
+  for (std::size_t i = 0; slots != 0; slots &= slots - 1, ++i) {
+    Place& place = places_[i];
+    place.slot_index = static_cast<std::uint32_t>(std::countr_zero(slots));
+    place.slot = &mover.slots_[place.slot_index];
+    prepare_copy(place);
+    owned_ |= std::uint64_t{1} << i;
+  }
+  free_ = owned_;
+}
+
+ChannelState::~ChannelState() {
+  // In a child nothing of it is there but the memory; the parent's channel is not touched.
+  if (engine_.is_forked()) return;
+  for (std::uint64_t flying = owned_ & ~free_; flying != 0; flying &= flying - 1) {
+    static_cast<void>(wait(static_cast<Ticket>(std::countr_zero(flying))));
+  }
+  std::uint64_t slots = 0;
+  for (std::uint64_t left = owned_; left != 0; left &= left - 1) {
+    const auto index = static_cast<std::size_t>(std::countr_zero(left));
+    slots |= std::uint64_t{1} << places_[index].slot_index;
+  }
+  engine_.forget_channel(*this);
+  mover_.give_back(slots);
+}
+
+// --- Submission ----------------------------------------------------------------------------------
+
+Submit ChannelState::obstacle() const noexcept {
+  if (engine_.is_forked()) return Submit::forked;
+  if (engine_.is_closed() || mover_.is_silent()) return Submit::closed;
+  if (owned_ == 0) return Submit::closed;
+  return free_ == 0 ? Submit::full : Submit::accepted;
+}
+
+Submit ChannelState::submit_copy(const CopyPlan& plan, Ticket& ticket) {
+  const std::size_t byte_count = plan.source.size();
+  const void* const source = plan.source.data();
+  const void* const target = plan.target.data();
+  const std::uint64_t free = free_;
+  const bool simple = plan.target.size() == byte_count &&
+                      is_simple_copy(target, source, byte_count, mover_.piece_bytes_max_);
+  if (!simple || free == 0 || engine_.is_forked() || engine_.is_closed() || mover_.is_silent())
+      [[unlikely]] {
+    return submit(Operation::copy(plan.target, plan.source), ticket);
+  }
+  const std::uint64_t bit = free & (~free + 1);
+  const auto index = static_cast<std::uint32_t>(std::countr_zero(bit));
+  Place& place = places_[index];
+  DsaMover::Slot& slot = *place.slot;
+  // What is written before the device has taken it means nothing if it does not.
+  if (place.way != Way::copy) [[unlikely]]
+    prepare_copy(place);
+  begin(place, byte_count);
+  ticket = static_cast<Ticket>(index);
+  detail::write_operands(source, target, byte_count, slot.descriptor);
+  if (!mover_.portal_.submit(slot.descriptor)) [[unlikely]]
+    return refuse();
+  mover_.note_taken();
+  free_ ^= bit;
+  add(copies_.submitted, 1);
+  return Submit::accepted;
+}
+
+/// All of the descriptor of a copy but its operands. It stays so from one copy to the next.
+void ChannelState::prepare_copy(Place& place) noexcept {
+  DsaMover::Slot& slot = *place.slot;
+  const std::uint64_t head = detail::head_word(dsa::Opcode::move, mover_.copy_flags_);
+  detail::write_descriptor(head, slot.record, nullptr, nullptr, 0, slot.descriptor);
+  place.way = Way::copy;
+}
+
+/// As prepare_copy(), for the first `count` descriptors of a list.
+void ChannelState::prepare_list(Place& place, std::size_t count) noexcept {
+  const detail::BatchRoom& room = place.slot->room;
+  const std::uint64_t head = detail::head_word(dsa::Opcode::move, mover_.copy_flags_);
+  for (std::size_t i = 0; i < count; ++i) {
+    detail::write_descriptor(head, room.records[i], nullptr, nullptr, 0, room.descriptors[i]);
+  }
+  place.list_count = count;
+}
+
+/// Since when it is in flight is found out at the first vain look at it: whoever never looks in
+/// vain needs no clock.
+void ChannelState::begin(Place& place, std::size_t byte_count) noexcept {
+  place.byte_count = byte_count;
+  set_status(place.slot->record, 0);
+  place.slot->posted_ticks.store_relaxed(0);  // Nobody else reads it.
+}
+
+Submit ChannelState::refuse() noexcept {
+  mover_.note_refused(platform::ticks());
+  return mover_.refuse();
+}
+
+Submit ChannelState::submit(const Operation& operation, Ticket& ticket) {
+  const Submit valid = operation.validate();
+  if (valid != Submit::accepted) return valid;
+  const Submit why_not = obstacle();
+  if (why_not != Submit::accepted) return why_not;
+  return submit_lane(operation, ticket);
+}
+
+Submit ChannelState::submit_lane(const Operation& operation, Ticket& ticket) {
+  const auto index = static_cast<std::uint32_t>(std::countr_zero(free_));
+  Place& place = places_[index];
+  DsaMover::Slot& slot = *place.slot;
+  place.begun_ticks = platform::ticks();
+  begin_lane(place, operation, {});
+  Way way = Way::lane;
+  if (mover_.is_beyond(operation)) {
+    static_cast<void>(mover_.finish_on_cpu(slot));
+    way = Way::ended;
+  } else if (!mover_.send(slot)) {
+    return mover_.refuse();
+  }
+  accept(index, way, ticket);
+  return Submit::accepted;
+}
+
+/// The place `index` is in flight from now on, and counted where jobs are.
+void ChannelState::accept(std::uint32_t index, Way way, Ticket& ticket) noexcept {
+  places_[index].way = way;
+  free_ &= ~(std::uint64_t{1} << index);
+  ticket = static_cast<Ticket>(index);
+  engine_.count_submitted();
+}
+
+Submit ChannelState::submit_batch(const Batch& batch, Ticket& ticket) {
+  if (batch.operations.empty()) return Submit::empty;
+  if (!batch.completions.empty() && batch.completions.size() != batch.operations.size()) {
+    return Submit::length_differs;
+  }
+  const Submit why_not = obstacle();
+  const auto index = static_cast<std::uint32_t>(std::countr_zero(free_));
+  if (why_not == Submit::accepted && write_list(batch, places_[index])) {
+    Place& place = places_[index];
+    if (!mover_.portal_.submit(place.slot->descriptor)) return refuse();
+    mover_.note_taken();
+    place.job.batch_ = batch;
+    free_ &= ~(std::uint64_t{1} << index);
+    ticket = static_cast<Ticket>(index);
+    add(lists_.submitted, 1);
+    return Submit::accepted;
+  }
+  for (const Operation& operation : batch.operations) {
+    const Submit valid = operation.validate();
+    if (valid != Submit::accepted) return valid;
+  }
+  if (why_not != Submit::accepted) return why_not;
+  Place& place = places_[index];
+  place.begun_ticks = platform::ticks();
+  begin_lane(place, Operation::no_op(), batch);
+  const DsaMover::Next next = mover_.issue_batch(*place.slot);
+  accept(index, next == DsaMover::Next::ended ? Way::ended : Way::lane, ticket);
+  return Submit::accepted;
+}
+
+/// Makes a list of `batch` in the slot of `place`, unless it has anything but simple copies.
+bool ChannelState::write_list(const Batch& batch, Place& place) noexcept {
+  const std::size_t count = batch.operations.size();
+  if (count < 2 || count > mover_.batch_max_) return false;
+  DsaMover::Slot& slot = *place.slot;
+  dsa::Descriptor* descriptor = slot.room.descriptors.get();
+  dsa::CompletionRecord* record = slot.room.records.get();
+  const std::size_t byte_count_max = mover_.piece_bytes_max_;
+  if (place.list_count < count) prepare_list(place, count);
+  std::size_t total = 0;
+  for (const Operation& operation : batch.operations) {
+    const std::size_t byte_count = operation.source().size();
+    const std::byte* const target = operation.target().data();
+    const std::byte* const source = operation.source().data();
+    if (!operation.is_plain_copy() || operation.target().size() != byte_count ||
+        !is_simple_copy(target, source, byte_count, byte_count_max)) {
+      return false;
+    }
+    set_status(*record, 0);
+    detail::write_operands(source, target, byte_count, *descriptor);
+    total += byte_count;
+    ++descriptor;
+    ++record;
+  }
+  place.way = Way::list;
+  begin(place, total);
+  detail::write_descriptor(detail::head_word(dsa::Opcode::batch, detail::kRecordFlags), slot.record,
+                           slot.room.descriptors.get(), nullptr, count, slot.descriptor);
+  return true;
+}
+
+void ChannelState::begin_lane(Place& place, const Operation& operation, const Batch& batch) {
+  Job& job = place.job;
+  job.operation_ = operation;
+  job.batch_ = batch;
+  Share& share = job.shares_[0];
+  share.job = &job;
+  share.offset_bytes = 0;
+  share.byte_count = operation.byte_count();
+  const bool is_batch = !batch.operations.empty();
+  DsaMover::begin_lane(*place.slot, share, 0,
+                       is_batch ? batch.operations.size() : operation.byte_count());
+  place.slot->batch = is_batch;
+  if (is_batch) place.list_count = 0;  // Its room is about to be used otherwise.
+  place.slot->outcome = {};
+}
+
+// --- Completion ----------------------------------------------------------------------------------
+
+bool ChannelState::poll(Ticket ticket, Completion& completion) {
+  const auto index = static_cast<std::uint32_t>(ticket);
+  const std::uint64_t bit = std::uint64_t{1} << (index & 63U);
+  HEADRACE_CHECK(index < 64 && (owned_ & ~free_ & bit) != 0, "a ticket is of what is in flight",
+                 index);
+  const Place& place = places_[index];
+  if (place.way != Way::copy || status_of(place.slot->record) != DSA_COMP_SUCCESS) [[unlikely]] {
+    return poll_other(index, completion);
+  }
+  const std::size_t byte_count = place.byte_count;
+  free_ |= bit;
+  set_done(completion, byte_count);
+  add(copies_.done, 1);
+  add(copies_.bytes, byte_count);
+  mover_.note_answer();
+  return true;
+}
+
+void ChannelState::note_each(const Batch& batch) noexcept {
+  for (std::size_t i = 0; i < batch.completions.size(); ++i) {
+    const std::size_t byte_count = batch.operations[i].byte_count();
+    set_done(batch.completions[i], byte_count);
+  }
+}
+
+/// Whatever is not a copy that has ended well.
+bool ChannelState::poll_other(std::uint32_t index, Completion& completion) {
+  Place& place = places_[index];
+  DsaMover::Slot& slot = *place.slot;
+  if (engine_.is_forked()) {
+    completion = {.state = JobState::failed, .cause = Cause::forked};
+    free_ |= std::uint64_t{1} << index;
+    return true;
+  }
+  if (place.way != Way::ended) {
+    const std::uint8_t status = status_of(slot.record);
+    if (place.way == Way::list && status == DSA_COMP_SUCCESS) {
+      set_done(completion, place.byte_count);
+      if (!place.job.batch_.completions.empty()) note_each(place.job.batch_);
+      free_ |= std::uint64_t{1} << index;
+      add(lists_.done, 1);
+      add(lists_.bytes, place.byte_count);
+      mover_.note_answer();
+      return true;
+    }
+    const std::uint64_t now = platform::ticks();
+    if (status == 0) {
+      if (slot.posted_ticks.load_relaxed() == 0) slot.posted_ticks.store_relaxed(now);  // Ours.
+      if (!mover_.is_due(slot, now)) return false;
+    }
+    if (place.way != Way::lane) convert(place, now);
+    if (status == 0) {
+      mover_.give_up(place.slot_index);
+    } else if (mover_.take_record(slot) == DsaMover::Next::posted) {
+      return false;
+    }
+  }
+  completion = detail::to_completion(slot.outcome);
+  const bool is_batch = slot.batch;
+  engine_.count(
+      is_batch ? kOperationKindCount : static_cast<std::size_t>(place.job.operation_.kind()),
+      completion, place.begun_ticks);
+  const std::uint64_t bit = std::uint64_t{1} << index;
+  if (slot.lost) {
+    owned_ &= ~bit;
+    mover_.lose(place.slot_index);
+  } else {
+    free_ |= bit;
+  }
+  return true;
+}
+
+/// From the short way to the lane in the slot. From here on it is counted where jobs are.
+void ChannelState::convert(Place& place, std::uint64_t now) {
+  DsaMover::Slot& slot = *place.slot;
+  place.begun_ticks = now;
+  constexpr std::uint64_t kOneLess = ~std::uint64_t{0};
+  if (place.way == Way::copy) {
+    // What the descriptor says is all that is known of it.
+    auto* const target = reinterpret_cast<std::byte*>(slot.descriptor.dst_addr);
+    const auto* const source = reinterpret_cast<const std::byte*>(slot.descriptor.src_addr);
+    begin_lane(place, Operation::copy({target, place.byte_count}, {source, place.byte_count}), {});
+    slot.piece = place.byte_count;
+    add(copies_.submitted, kOneLess);
+  } else {
+    const Batch batch = place.job.batch_;
+    begin_lane(place, Operation::no_op(), batch);
+    slot.piece = batch.operations.size();
+    add(lists_.submitted, kOneLess);
+  }
+  place.way = Way::lane;
+  add(converted_, 1);
+  engine_.count_submitted();
+}
+
+Completion ChannelState::wait(Ticket ticket) {
+  Completion completion;
+  for (int round = 0; !poll(ticket, completion); ++round) {
+    if (round < kPollBeforeRestMax) {
+      platform::pause();
+    } else if (round < kPollBeforeSleepMax) {
+      const auto& record = places_[static_cast<std::uint32_t>(ticket)].slot->record;
+      if (!mover_.rest_at(record)) std::this_thread::yield();
+    } else {
+      platform::sleep(kSleep);
+    }
+  }
+  return completion;
+}
+
+// --- The interface -------------------------------------------------------------------------------
+
+Channel::Channel(std::unique_ptr<ChannelState> state) : state_(std::move(state)) {}
+Channel::Channel(Channel&& other) noexcept = default;
+Channel& Channel::operator=(Channel&& other) noexcept = default;
+Channel::~Channel() = default;
+
+Submit Channel::submit_copy(const CopyPlan& plan, Ticket& ticket) {
+  return state_->submit_copy(plan, ticket);
+}
+
+Submit Channel::submit(const Operation& operation, Ticket& ticket) {
+  return state_->submit(operation, ticket);
+}
+
+Submit Channel::submit_batch(const Batch& batch, Ticket& ticket) {
+  return state_->submit_batch(batch, ticket);
+}
+
+bool Channel::poll(Ticket ticket, Completion& completion) {
+  return state_->poll(ticket, completion);
+}
+
+Completion Channel::wait(Ticket ticket) {
+  return state_->wait(ticket);
+}
+
+std::size_t Channel::in_flight() const {
+  return state_->in_flight();
+}
+
+std::size_t Channel::depth() const {
+  return state_->depth();
+}
+
+const std::string& Channel::queue() const {
+  return state_->mover().info().name;
+}
+
+}  // namespace headrace::engine

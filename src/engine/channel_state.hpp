@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a channel is inside: slots of a DSA mover that are reserved for it. The mover's pollers do
+// not look at them, because they are never posted; so all of a slot but what the device writes is
+// the channel's, and nothing of it needs an atomic operation.
+//
+// A copy that fits a descriptor, and a list of such, go a way of their own, on which nothing of the
+// lane in the slot is written. As soon as its record tells anything but success, it becomes a lane,
+// and the mover takes the trouble as it takes that of others (DsaMover::take_record).
+#pragma once
+
+#include <bit>
+#include <memory>
+
+#include "dsa_mover.hpp"
+#include "headrace/engine/channel.hpp"
+
+namespace headrace::engine {
+
+class EngineState;
+
+/// Threading: confined, but for the counts, which have one writer and any number of readers.
+class ChannelState {
+ public:
+  /// Totals of what went the short way; the rest is counted where jobs are.
+  struct Counts {
+    std::uint64_t submitted = 0;
+    std::uint64_t done = 0;
+    std::uint64_t bytes = 0;
+  };
+
+  /// `slots` is what DsaMover::reserve gave.
+  ChannelState(EngineState& engine, DsaMover& mover, std::uint64_t slots);
+  ChannelState(const ChannelState&) = delete;
+  ChannelState& operator=(const ChannelState&) = delete;
+  ~ChannelState();
+
+  [[nodiscard]] Submit submit_copy(const CopyPlan& plan, Ticket& ticket);
+  [[nodiscard, gnu::noinline]] Submit submit(const Operation& operation, Ticket& ticket);
+  [[nodiscard]] Submit submit_batch(const Batch& batch, Ticket& ticket);
+  [[nodiscard]] bool poll(Ticket ticket, Completion& completion);
+  [[nodiscard]] Completion wait(Ticket ticket);
+  [[nodiscard]] std::size_t in_flight() const {
+    return static_cast<std::size_t>(std::popcount(owned_ & ~free_));
+  }
+  [[nodiscard]] std::size_t depth() const {
+    return static_cast<std::size_t>(std::popcount(owned_));
+  }
+  [[nodiscard]] DsaMover& mover() const { return mover_; }
+  [[nodiscard]] Counts copies() const noexcept { return copies_.read(); }
+  [[nodiscard]] Counts lists() const noexcept { return lists_.read(); }
+  /// Taken by the queue for what is, or was at first, counted above.
+  [[nodiscard]] std::uint64_t descriptors() const noexcept {
+    // A count of its own.
+    return copies().submitted + lists().submitted + converted_.load_relaxed();
+  }
+
+ private:
+  /// How what is in flight at a place ends.
+  enum class Way : std::uint8_t {
+    copy,   ///< The descriptor in the slot says all.
+    list,   ///< Copies of a batch; success of the list is that of each.
+    lane,   ///< By the mover's own means.
+    ended,  ///< It has ended; the outcome is in the slot.
+  };
+  struct Place {
+    DsaMover::Slot* slot = nullptr;
+    std::size_t byte_count = 0;
+    std::uint32_t slot_index = 0;
+    Way way = Way::ended;        ///< Of the last one, if nothing is in flight.
+    std::size_t list_count = 0;  ///< Descriptors of the slot's room that lack only operands.
+    std::uint64_t begun_ticks = 0;
+    /// Stands for the job that the mover's means expect. Never runs.
+    Job job;
+  };
+
+  /// Of Counts.
+  struct Tally {
+    Atomic<std::uint64_t> submitted{0};
+    Atomic<std::uint64_t> done{0};
+    Atomic<std::uint64_t> bytes{0};
+    [[nodiscard]] Counts read() const noexcept {
+      // Together they are not one instant, so no order between them is needed.
+      return {submitted.load_relaxed(), done.load_relaxed(), bytes.load_relaxed()};
+    }
+  };
+  /// Why nothing may be submitted now; accepted if it may.
+  [[nodiscard]] Submit obstacle() const noexcept;
+  [[nodiscard]] Submit submit_lane(const Operation& operation, Ticket& ticket);
+  [[nodiscard]] bool write_list(const Batch& batch, Place& place) noexcept;
+  [[nodiscard, gnu::noinline]] Submit refuse() noexcept;
+  static void begin(Place& place, std::size_t byte_count) noexcept;
+  [[gnu::noinline]] void prepare_copy(Place& place) noexcept;
+  [[gnu::noinline]] void prepare_list(Place& place, std::size_t count) noexcept;
+  void convert(Place& place, std::uint64_t now);
+  void accept(std::uint32_t index, Way way, Ticket& ticket) noexcept;
+  [[nodiscard, gnu::noinline]] bool poll_other(std::uint32_t index, Completion& completion);
+  static void begin_lane(Place& place, const Operation& operation, const Batch& batch);
+  [[gnu::noinline]] static void note_each(const Batch& batch) noexcept;
+
+  EngineState& engine_;
+  DsaMover& mover_;
+  std::unique_ptr<Place[]> places_;
+  /// By places. free_ is a part of owned_; a place whose slot was lost is in neither.
+  std::uint64_t owned_ = 0;
+  std::uint64_t free_ = 0;
+
+  /// One writer, this channel, and any number of readers.
+  alignas(64) Tally copies_;
+  Tally lists_;
+  Atomic<std::uint64_t> converted_{0};  ///< What has left the short way.
+};
+
+}  // namespace headrace::engine

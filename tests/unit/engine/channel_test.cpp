@@ -1,0 +1,460 @@
+// SPDX-License-Identifier: Apache-2.0
+// A channel on the emulated device: it does what jobs do, and takes trouble as they do.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <thread>
+
+#include "emulated.hpp"
+#include "engine/software/software.hpp"
+#include "headrace/platform/memory.hpp"
+
+namespace headrace::engine {
+namespace {
+
+using emu::FaultKind;
+using emu::FaultRule;
+using test::Buffers;
+using test::Emulated;
+using test::make_emulated;
+
+Channel open(const Emulated& machine, const ChannelOptions& options = {}) {
+  auto channel = machine.engine->open_channel(options);
+  EXPECT_TRUE(channel.has_value()) << channel.error().message();
+  return std::move(*channel);
+}
+
+/// Asks until there is room.
+Ticket submit(Channel& channel, const Operation& operation) {
+  Ticket ticket{};
+  Submit answer = Submit::full;
+  while (answer == Submit::full) answer = channel.submit(operation, ticket);
+  EXPECT_EQ(answer, Submit::accepted) << name(answer);
+  return ticket;
+}
+
+Ticket submit_copy(Channel& channel, const CopyPlan& plan) {
+  Ticket ticket{};
+  Submit answer = Submit::full;
+  while (answer == Submit::full) answer = channel.submit_copy(plan, ticket);
+  EXPECT_EQ(answer, Submit::accepted) << name(answer);
+  return ticket;
+}
+
+TEST(Channel, CopiesOfEverySizeAreTheDevices) {
+  const Emulated machine = make_emulated({});
+  Channel channel = open(machine);
+  for (const std::size_t byte_count :
+       {std::size_t{1}, std::size_t{4096}, std::size_t{2U << 20U}, std::size_t{9'000'001}}) {
+    Buffers buffers(byte_count, byte_count);
+    const Completion end = channel.wait(submit_copy(channel, buffers.plan()));
+    EXPECT_EQ(end.state, JobState::done);
+    EXPECT_EQ(end.bytes_done, byte_count);
+    EXPECT_TRUE(end.bytes_by_device == byte_count || end.fell_back);
+    EXPECT_TRUE(buffers.equal());
+  }
+  EXPECT_EQ(channel.in_flight(), 0U);
+}
+
+TEST(Channel, HasAsManyInFlightAsItIsDeepAndEndsEachOnce) {
+  const Emulated machine = make_emulated({.dedicated_count = 1});
+  for (const std::string queue : {"dsa0/wq0.0", "dsa0/wq0.1"}) {
+    Channel channel = open(machine, {.queue = queue, .depth = 4});
+    EXPECT_EQ(channel.queue(), queue);
+    EXPECT_EQ(channel.depth(), 4U);
+    std::vector<Buffers> buffers;
+    for (std::uint64_t i = 0; i < 4; ++i) buffers.emplace_back(10'000, i);
+    for (int round = 0; round < 50; ++round) {
+      std::array<Ticket, 4> tickets{};
+      for (std::size_t i = 0; i < 4; ++i) tickets[i] = submit_copy(channel, buffers[i].plan());
+      EXPECT_EQ(channel.in_flight(), 4U);
+      Ticket none{};
+      EXPECT_EQ(channel.submit_copy(buffers[0].plan(), none), Submit::full);
+      EXPECT_EQ(channel.submit(Operation::no_op(), none), Submit::full);
+      for (const Ticket ticket : tickets) EXPECT_EQ(channel.wait(ticket).state, JobState::done);
+      EXPECT_EQ(channel.in_flight(), 0U);
+    }
+    for (const Buffers& one : buffers) EXPECT_TRUE(one.equal());
+  }
+}
+
+TEST(Channel, EveryOperationIsTheSameAsByAProcessor) {
+  const Emulated machine = make_emulated({.transfer_bytes_max = 8192});
+  Channel channel = open(machine, {.depth = 2});
+  Buffers buffers(50'000);
+  const std::span<const std::byte> source(buffers.source);
+  const std::span<std::byte> target(buffers.target);
+  std::vector<std::byte> record(80);
+  const std::vector<Operation> operations{
+      Operation::no_op(), Operation::copy(target, source).into_cache(),
+      Operation::compare(source, target), Operation::crc(source),
+      Operation::copy_crc(target, source, {.seed = 7}), Operation::fill(target, 0x1122334455667788),
+      Operation::compare_pattern(target, 0x1122334455667788), Operation::compare(source, target),
+      // Beyond this device: a pattern of 16 bytes, and a delta of more than its largest transfer.
+      Operation::fill(target, 1, 2),
+      Operation::create_delta(record, source.first(16'384), source.subspan(16'384, 16'384)),
+      Operation::copy(target, source)};
+  for (const Operation& operation : operations) {
+    const Completion end = channel.wait(submit(channel, operation));
+    EXPECT_EQ(end.state, JobState::done) << name(operation.kind()) << ' ' << name(end.cause);
+    const ShareOutcome expected = software::execute(operation);
+    EXPECT_EQ(end.bytes_done, expected.bytes_done) << name(operation.kind());
+    EXPECT_EQ(end.result, expected.result) << name(operation.kind());
+  }
+  EXPECT_TRUE(buffers.equal());
+}
+
+TEST(Channel, ABatchOfCopiesAndAnyOtherEndWhole) {
+  const Emulated machine = make_emulated({});
+  Channel channel = open(machine, {.depth = 2});
+  constexpr std::size_t kCount = 40;
+  Buffers buffers(kCount * 5000);
+  std::vector<Operation> operations;
+  for (std::size_t i = 0; i < kCount; ++i) {
+    operations.push_back(Operation::copy(std::span(buffers.target).subspan(i * 5000, 5000),
+                                         std::span(buffers.source).subspan(i * 5000, 5000)));
+  }
+  // The last round has what a list of copies cannot have, and more than fits one.
+  for (int round = 0; round < 3; ++round) {
+    std::vector<Completion> completions(round == 0 ? 0 : operations.size());
+    if (round == 2) {
+      operations.push_back(Operation::crc(buffers.source).fenced());
+      for (int i = 0; i < 100; ++i) operations.push_back(Operation::no_op());
+      completions.resize(operations.size());
+    }
+    std::fill(buffers.target.begin(), buffers.target.end(), std::byte{0});
+    Ticket ticket{};
+    ASSERT_EQ(channel.submit_batch({operations, completions}, ticket), Submit::accepted);
+    const Completion end = channel.wait(ticket);
+    EXPECT_EQ(end.state, JobState::done);
+    EXPECT_EQ(end.bytes_done, round < 2 ? kCount * 5000 : 2 * kCount * 5000);
+    EXPECT_TRUE(buffers.equal());
+    for (const Completion& one : completions) EXPECT_EQ(one.state, JobState::done);
+    if (round == 1) {
+      EXPECT_EQ(completions[7].bytes_by_device, 5000U);
+    }
+    if (round == 2) {
+      EXPECT_EQ(completions[kCount].result.crc,
+                software::execute(Operation::crc(buffers.source)).result.crc);
+    }
+  }
+}
+
+TEST(Channel, WhatIsWrongWithAnOperationIsSaidAndNothingStarts) {
+  const Emulated machine = make_emulated({});
+  Channel channel = open(machine);
+  Buffers buffers(8192);
+  const std::span<std::byte> target(buffers.target);
+  Ticket ticket{};
+  EXPECT_EQ(channel.submit_copy({target, {}}, ticket), Submit::length_differs);
+  EXPECT_EQ(channel.submit_copy({}, ticket), Submit::empty);
+  const std::byte* const null = nullptr;
+  EXPECT_EQ(channel.submit_copy({target, {null, 8192}}, ticket), Submit::null_address);
+  EXPECT_EQ(channel.submit_copy({target.first(4096), target.subspan(1, 4096)}, ticket),
+            Submit::overlapping);
+  EXPECT_EQ(channel.submit_copy({target.subspan(4095, 4096), target.first(4096)}, ticket),
+            Submit::overlapping);
+  EXPECT_EQ(channel.submit_batch({}, ticket), Submit::empty);
+  const std::array<Operation, 2> operations{
+      Operation::copy(target, buffers.source),
+      Operation::copy(target.first(4096), target.subspan(1, 4096))};
+  EXPECT_EQ(channel.submit_batch({operations, {}}, ticket), Submit::overlapping);
+  EXPECT_EQ(channel.in_flight(), 0U);
+  EXPECT_EQ(buffers.moved_bytes(), 0U);
+  // Neighbours do not overlap, and a copy to itself may be.
+  EXPECT_EQ(channel.wait(submit_copy(channel, {target.first(4096), target.subspan(4096)})).state,
+            JobState::done);
+  EXPECT_EQ(channel.wait(submit_copy(channel, {target, target})).state, JobState::done);
+}
+
+TEST(Channel, PageFaultsCostTimeOnly) {
+  const Emulated machine = make_emulated({.transfer_bytes_max = 1U << 20U});
+  Channel channel = open(machine, {.depth = 2});
+  const Buffers buffers(1U << 20U);
+  const auto pages = platform::allocate_pages(3U << 20U, std::nullopt);
+  ASSERT_TRUE(pages.has_value());
+  const std::span<std::byte> target = pages->first(1U << 20U);
+  const Completion copied = channel.wait(submit_copy(channel, {target, buffers.source}));
+  EXPECT_EQ(copied.state, JobState::done);
+  EXPECT_FALSE(copied.fell_back);
+  EXPECT_GT(copied.page_faults, 0U);
+  EXPECT_TRUE(std::equal(target.begin(), target.end(), buffers.source.begin()));
+  // The same in a batch, whose faults a processor resolves.
+  const std::span<std::byte> more = pages->subspan(2U << 20U, 8192);
+  const std::array<Operation, 2> operations{
+      Operation::copy(more.first(4096), std::span(buffers.source).first(4096)),
+      Operation::copy(more.subspan(4096), std::span(buffers.source).subspan(4096, 4096))};
+  Ticket ticket{};
+  ASSERT_EQ(channel.submit_batch({operations, {}}, ticket), Submit::accepted);
+  const Completion batch = channel.wait(ticket);
+  EXPECT_EQ(batch.state, JobState::done);
+  EXPECT_EQ(batch.bytes_done, 8192U);
+  EXPECT_GT(batch.page_faults, 0U);
+  EXPECT_TRUE(std::equal(more.begin(), more.end(), buffers.source.begin()));
+  platform::free_pages(*pages);
+}
+
+TEST(Channel, MemoryThatIsNotThereIsNamed) {
+  const Emulated machine = make_emulated({});
+  Channel channel = open(machine);
+  const auto pages = platform::allocate_pages(2 * 4096, std::nullopt);
+  ASSERT_TRUE(pages.has_value());
+  std::memset(pages->data(), 1, pages->size());
+  ASSERT_EQ(::munmap(pages->data() + 4096, 4096), 0);
+  Buffers buffers(2 * 4096);
+  const Completion end = channel.wait(submit_copy(channel, {buffers.target, *pages}));
+  EXPECT_EQ(end.state, JobState::failed);
+  EXPECT_EQ(end.cause, Cause::page_fault);
+  EXPECT_EQ(end.bytes_done, 4096U);
+  EXPECT_EQ(end.fault_address, reinterpret_cast<std::uintptr_t>(pages->data() + 4096));
+  ::munmap(pages->data(), 4096);
+}
+
+TEST(Channel, ErrorsFullQueuesAndResetsLoseNothing) {
+  const Emulated machine = make_emulated(
+      {.faults = test::script(
+           {FaultRule{.kind = FaultKind::status, .every = 5, .raw_status = DSA_COMP_HW_ERR1},
+            FaultRule{.kind = FaultKind::queue_full, .every = 3},
+            FaultRule{.kind = FaultKind::reset, .nth = 60}})});
+  Channel channel = open(machine);
+  int mended = 0;
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    Buffers buffers(5000, i);
+    const Completion end = channel.wait(submit_copy(channel, buffers.plan()));
+    EXPECT_EQ(end.state, JobState::done) << name(end.cause);
+    EXPECT_TRUE(buffers.equal());
+    EXPECT_EQ(end.fell_back, end.bytes_by_device == 0);
+    mended += end.fell_back ? 1 : 0;
+  }
+  EXPECT_GT(mended, 10);
+  EXPECT_LT(mended, 40);
+}
+
+TEST(Channel, WhatADeviceDoesNotAnswerIsDoneByTheCaller) {
+  const Emulated machine = make_emulated(
+      {.device = {.answer_max = std::chrono::milliseconds(50)},
+       .faults = test::script({FaultRule{.kind = FaultKind::lost_completion, .every = 1}})});
+  std::optional<Channel> channel = open(machine, {.depth = 3});
+  std::size_t late_count = 0;
+  std::vector<std::unique_ptr<Buffers>> kept;
+  for (std::uint64_t i = 0; i < 20; ++i) {
+    Buffers& buffers = *kept.emplace_back(std::make_unique<Buffers>(5000, i));
+    Ticket ticket{};
+    const Submit answer = channel->submit_copy(buffers.plan(), ticket);
+    if (answer == Submit::closed) continue;
+    ASSERT_EQ(answer, Submit::accepted);
+    const Completion end = channel->wait(ticket);
+    EXPECT_EQ(end.state, JobState::done);
+    EXPECT_TRUE(buffers.equal());
+    EXPECT_EQ(end.late_write_possible, end.fell_back);
+    late_count += end.late_write_possible ? 1 : 0;
+  }
+  // Each loses its place, and after the third nothing more is given to the device.
+  EXPECT_EQ(late_count, 3U);
+  EXPECT_EQ(channel->depth(), 0U);
+  Ticket ticket{};
+  EXPECT_EQ(channel->submit_copy(kept[0]->plan(), ticket), Submit::closed);
+  channel.reset();
+  EXPECT_EQ(machine.engine->device_statistics()[0].lost, 3U);
+}
+
+TEST(Channel, ADeviceThatIsDeadIsSaidToBeClosedInTime) {
+  const Emulated machine =
+      make_emulated({.device = {.answer_max = std::chrono::milliseconds(50)},
+                     .faults = test::script({FaultRule{.kind = FaultKind::halt, .nth = 3}})});
+  Channel channel = open(machine);
+  Buffers buffers(5000);
+  std::size_t late_count = 0;
+  Submit answer = Submit::full;
+  // Dead it takes nothing, which for a while cannot be told from being busy.
+  while (answer != Submit::closed) {
+    Ticket ticket{};
+    answer = channel.submit_copy(buffers.plan(), ticket);
+    if (answer == Submit::accepted) {
+      late_count += channel.wait(ticket).late_write_possible ? 1U : 0U;
+    } else {
+      std::this_thread::yield();
+    }
+  }
+  EXPECT_GE(late_count, 1U);
+  EXPECT_TRUE(buffers.equal());
+}
+
+TEST(Channel, IsRefusedWithACause) {
+  const Emulated machine = make_emulated({.entry_count = 4});
+  const auto refusal = [&](const ChannelOptions& options) {
+    const auto channel = machine.engine->open_channel(options);
+    return channel ? Code::unsupported : channel.error().code;
+  };
+  EXPECT_EQ(refusal({.depth = 0}), Code::invalid_argument);
+  EXPECT_EQ(refusal({.queue = "dsa9/wq9.9"}), Code::hardware_absent);
+  EXPECT_EQ(refusal({.depth = 4}), Code::capacity_exceeded) << "one entry is for jobs";
+  {
+    const Channel most = open(machine, {.depth = 3});
+    EXPECT_EQ(refusal({.depth = 1}), Code::capacity_exceeded);
+    // Jobs go on.
+    Buffers buffers(5000);
+    Job job;
+    ASSERT_EQ(machine.engine->submit_copy(job, buffers.plan()), Submit::accepted);
+    EXPECT_EQ(job.wait().bytes_by_device, 5000U);
+  }
+  EXPECT_EQ(open(machine, {.depth = 3}).depth(), 3U) << "the entries are given back";
+  machine.engine->stop();
+  EXPECT_EQ(refusal({}), Code::closed);
+  auto software = Engine::make(test::this_machine(), {.devices = {.use = false}});
+  ASSERT_TRUE(software.has_value());
+  EXPECT_EQ((*software)->open_channel().error().code, Code::hardware_absent);
+}
+
+TEST(Channel, IsTakenOnTheNodeThatIsAskedFor) {
+  const Emulated machine = make_emulated({.device_count = 2});
+  EXPECT_EQ(open(machine, {.node = NodeId(1)}).queue(), "dsa1/wq1.0");
+  const Channel first = open(machine, {.node = NodeId(0)});
+  EXPECT_EQ(first.queue(), "dsa0/wq0.0");
+  EXPECT_EQ(open(machine).queue(), "dsa1/wq1.0") << "it has more room";
+}
+
+TEST(Channel, StopDoesNotWaitForItAndLosesNothing) {
+  const Emulated machine =
+      make_emulated({.pace = {.latency_ns = 20'000'000, .bytes_per_second = 0}});
+  Channel channel = open(machine);
+  Buffers buffers(5000);
+  const Ticket ticket = submit_copy(channel, buffers.plan());
+  machine.engine->stop();
+  Ticket other{};
+  EXPECT_EQ(channel.submit_copy(buffers.plan(), other), Submit::closed);
+  EXPECT_EQ(channel.wait(ticket).state, JobState::done);
+  EXPECT_TRUE(buffers.equal());
+}
+
+TEST(Channel, ItsDestructionWaitsForWhatIsInFlight) {
+  const Emulated machine =
+      make_emulated({.pace = {.latency_ns = 20'000'000, .bytes_per_second = 0}});
+  Buffers buffers(5000);
+  {
+    Channel channel = open(machine);
+    static_cast<void>(submit_copy(channel, buffers.plan()));
+  }
+  EXPECT_TRUE(buffers.equal());
+}
+
+TEST(Channel, IsCountedWhileItLivesAndAfterwards) {
+  const Emulated machine =
+      make_emulated({.faults = test::script({FaultRule{
+                         .kind = FaultKind::status, .nth = 2, .raw_status = DSA_COMP_HW_ERR1}})});
+  const auto check = [&] {
+    const EngineStatistics totals = machine.engine->statistics();
+    const OperationStatistics& copies =
+        totals.operations[static_cast<std::size_t>(OperationKind::copy)];
+    EXPECT_EQ(totals.jobs_submitted, 5U);
+    EXPECT_EQ(totals.jobs_done, 5U);
+    EXPECT_EQ(copies.jobs_done, 4U);
+    EXPECT_EQ(copies.bytes, 4 * 5000U);
+    EXPECT_EQ(copies.bytes_by_device, 3 * 5000U);
+    EXPECT_EQ(totals.jobs_fell_back, 1U);
+    EXPECT_EQ(totals.operations[kOperationKindCount].bytes, 5000U);
+    EXPECT_EQ(machine.engine->device_statistics()[0].descriptors, 5U);
+  };
+  {
+    Channel channel = open(machine);
+    Buffers buffers(5000);
+    for (int i = 0; i < 4; ++i)
+      static_cast<void>(channel.wait(submit_copy(channel, buffers.plan())));
+    const std::span<std::byte> target(buffers.target);
+    const std::span<const std::byte> source(buffers.source);
+    const std::array<Operation, 2> operations{
+        Operation::copy(target.first(1000), source.first(1000)),
+        Operation::copy(target.subspan(1000), source.subspan(1000))};
+    Ticket ticket{};
+    ASSERT_EQ(channel.submit_batch({operations, {}}, ticket), Submit::accepted);
+    static_cast<void>(channel.wait(ticket));
+    check();
+  }
+  check();
+}
+
+TEST(Channel, InAChildItIsForkedAndTheParentsGoesOn) {
+  const Emulated machine =
+      make_emulated({.pace = {.latency_ns = 20'000'000, .bytes_per_second = 0}});
+  Channel channel = open(machine);
+  Buffers buffers(5000);
+  const Ticket ticket = submit_copy(channel, buffers.plan());
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    Completion end;
+    Ticket other{};
+    const bool told = channel.poll(ticket, end) && end.cause == Cause::forked &&
+                      channel.submit_copy(buffers.plan(), other) == Submit::forked;
+    ::_exit(told ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(channel.wait(ticket).state, JobState::done);
+  EXPECT_TRUE(buffers.equal());
+}
+
+TEST(ChannelDeathTest, ATicketOfNothingAndAnEngineThatEndsFirstAreBrokenContracts) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH(
+      {
+        const Emulated machine = make_emulated({});
+        Channel channel = open(machine);
+        Completion end;
+        static_cast<void>(channel.poll(Ticket{3}, end));
+      },
+      "a ticket is of what is in flight");
+  EXPECT_DEATH(
+      {
+        Emulated machine = make_emulated({});
+        const Channel channel = open(machine);
+        machine.engine.reset();
+      },
+      "a channel ends before its engine");
+}
+
+TEST(Channel, ThreadsHaveOneEachBesideJobs) {
+  const Emulated machine = make_emulated({.device_count = 2, .dedicated_count = 1});
+  constexpr std::size_t kThreads = 3;
+  constexpr int kRounds = 200;
+  std::vector<std::thread> threads;
+  for (std::size_t t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&machine, t] {
+      for (int half = 0; half < 2; ++half) {
+        Channel channel = open(machine, {.depth = 3});
+        for (std::uint64_t i = 0; i < kRounds / 2; ++i) {
+          std::array<Buffers, 3> buffers{Buffers(3000, i), Buffers(3000, i + t), Buffers(3000, t)};
+          std::array<Ticket, 3> tickets{};
+          for (std::size_t k = 0; k < 3; ++k) {
+            tickets[k] = submit_copy(channel, buffers[k].plan());
+          }
+          for (std::size_t k = 0; k < 3; ++k) {
+            EXPECT_EQ(channel.wait(tickets[k]).state, JobState::done);
+            EXPECT_TRUE(buffers[k].equal());
+          }
+        }
+      }
+    });
+  }
+  for (std::uint64_t i = 0; i < kRounds; ++i) {
+    Buffers buffers(5000, i);
+    Job job;
+    Submit answer = Submit::full;
+    while (answer == Submit::full) {
+      answer = machine.engine->submit_copy(job, buffers.plan(), {.path = Path::hardware});
+      machine.engine->poll();
+    }
+    ASSERT_EQ(answer, Submit::accepted);
+    EXPECT_EQ(job.wait().state, JobState::done);
+    EXPECT_TRUE(buffers.equal());
+    static_cast<void>(machine.engine->statistics());
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(machine.engine->statistics().jobs_done, kThreads * kRounds * 3 + kRounds);
+}
+
+}  // namespace
+}  // namespace headrace::engine
