@@ -14,11 +14,16 @@ void add_movers_of(std::optional<NodeId> node, const MoveContext& context, Mover
   }
 }
 
+/// Nobody is nearer than others, or it is not known: the work is spread.
+void take_turns(const MoveContext& context, MoverChoice& choice) {
+  choice.add(context.sequence % context.movers.size());
+}
+
 void near(std::optional<NodeId> wanted, std::optional<NodeId> next_best, const MoveContext& context,
           MoverChoice& choice) {
   add_movers_of(wanted, context, choice);
   if (choice.chosen().empty()) add_movers_of(next_best, context, choice);
-  if (choice.chosen().empty()) choice.add(0);
+  if (choice.chosen().empty()) take_turns(context, choice);
 }
 
 std::optional<std::uint32_t> package_of(std::optional<NodeId> node, const MoveContext& context) {
@@ -55,7 +60,7 @@ void least_loaded(const MoveContext& context, MoverChoice& choice) {
 void push_pull(const MoveContext& context, MoverChoice& choice) {
   add_movers_of(context.source_node, context, choice);
   add_movers_of(context.target_node, context, choice);
-  if (choice.chosen().empty()) choice.add(0);
+  if (choice.chosen().empty()) take_turns(context, choice);
 }
 
 void smart_copy(const MoveContext& context, MoverChoice& choice) {
@@ -66,11 +71,11 @@ void smart_copy(const MoveContext& context, MoverChoice& choice) {
   for (std::size_t i = 0; i < context.movers.size(); ++i) {
     if (package_of(context.movers[i]->info().node, context) == package) choice.add(i);
   }
-  if (choice.chosen().empty()) choice.add(0);
+  if (choice.chosen().empty()) take_turns(context, choice);
 }
 
 void round_robin(const MoveContext& context, MoverChoice& choice) {
-  choice.add(context.sequence % context.movers.size());
+  take_turns(context, choice);
 }
 
 }  // namespace headrace::engine::movers

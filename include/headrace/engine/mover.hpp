@@ -133,10 +133,10 @@ using MoverPolicy = std::function<void(const MoveContext&, MoverChoice&)>;
 /// Policies by name; each is a pure function of its context.
 namespace movers {
 /// All movers of the target's node; if it is unknown or has none (as a node of memory only has no
-/// worker threads), those of the source's node; failing that, the first mover.
+/// worker threads), those of the source's node; failing that, one mover after the other.
 HEADRACE_API void near_target(const MoveContext& context, MoverChoice& choice);
 /// All movers of the source's node; if it is unknown or has none, those of the target's node;
-/// failing that, the first mover.
+/// failing that, one mover after the other.
 HEADRACE_API void near_source(const MoveContext& context, MoverChoice& choice);
 /// Every mover there is, the first Job::kShareMax if there are more ("brute force").
 HEADRACE_API void all(const MoveContext& context, MoverChoice& choice);

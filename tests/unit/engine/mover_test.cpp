@@ -60,6 +60,22 @@ TEST(MoverPolicy, NearTargetChoosesTheSourcesNodeIfTheTargetsHasNoMover) {
             (std::vector<std::uint32_t>{1, 2}));
 }
 
+TEST(MoverPolicy, WhereNobodyIsNearAllTakeTurns) {
+  const auto list = movers_on({NodeId(0), NodeId(1), std::nullopt});
+  for (const auto policy :
+       {movers::near_target, movers::near_source, movers::push_pull, movers::smart_copy}) {
+    for (std::uint32_t i = 0; i < 7; ++i) {
+      const std::vector<std::uint32_t> expected{i % 3};
+      EXPECT_EQ(choose(policy, {.movers = list, .sequence = i}), expected);
+      EXPECT_EQ(
+          choose(
+              policy,
+              {.movers = list, .source_node = NodeId(8), .target_node = NodeId(9), .sequence = i}),
+          expected);
+    }
+  }
+}
+
 TEST(MoverPolicy, NearSourceChoosesAllMoversOfTheSourcesNode) {
   const auto list = movers_on({NodeId(0), NodeId(1), NodeId(1)});
   EXPECT_EQ(choose(movers::near_source,
