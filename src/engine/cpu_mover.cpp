@@ -9,6 +9,7 @@
 
 #include "headrace/base/check.hpp"
 #include "headrace/platform/thread.hpp"
+#include "mapped.hpp"
 #include "outcome.hpp"
 #include "software/software.hpp"
 
@@ -73,10 +74,14 @@ Submit CpuMover::submit(Share& share) noexcept {
   share.outcome = {};
   share.bytes_taken = 0;
   share.bytes_finished = 0;
+  // Now and not by a worker: others may take pieces of the share as soon as one has.
+  const bool batch = !share.batch().operations.empty();
+  const auto bad = batch ? std::nullopt : detail::unmapped(share.operation());
   {
     const Lock lock(mutex_);
     if (stopping_) return Submit::closed;
     if (held_count_ >= queue_depth_max_) return Submit::full;
+    if (bad) share.outcome = {.cause = Cause::page_fault, .fault_address = *bad};
     ++held_count_;
     push(share);
     wake = idle_count_ > 0;

@@ -13,6 +13,7 @@
 #include "headrace/platform/cpu.hpp"
 #include "headrace/platform/ticks.hpp"
 #include "job_word.hpp"
+#include "mapped.hpp"
 #include "outcome.hpp"
 #include "parking_lot.hpp"
 #include "software/software.hpp"
@@ -23,6 +24,14 @@ namespace {
 
 /// How often run() asks full queues before it does without them.
 constexpr int kTriesMax = 1000;
+
+/// As software::execute, or a named error where that would end the process.
+ShareOutcome execute_if_mapped(const Operation& operation) noexcept {
+  if (const auto bad = detail::unmapped(operation)) {
+    return {.cause = Cause::page_fault, .fault_address = *bad};
+  }
+  return software::execute(operation);
+}
 
 /// How a job ended, from how its shares did.
 Completion gather(std::span<const Share> shares, bool fell_back) {
@@ -254,7 +263,7 @@ Submit EngineState::run(const Operation& operation, Completion& completion,
   if (!enter(1)) return Submit::closed;
   const Presence presence(*this, 1);
   const std::uint64_t begun_ticks = platform::ticks();
-  ShareOutcome outcome = software::execute(operation);
+  ShareOutcome outcome = execute_if_mapped(operation);
   outcome.fell_back = wants_hardware && (has_hardware || asked == Path::hardware);
   completion = detail::to_completion(outcome);
   jobs_submitted_.fetch_add_relaxed(1);  // A count of its own.
@@ -376,6 +385,9 @@ void EngineState::move_here(Share& share) noexcept {
     return;
   }
   const Operation operation = share.operation();
+  if (const auto bad = detail::unmapped(operation)) {
+    return end_share(share, {.cause = Cause::page_fault, .fault_address = *bad});
+  }
   end_share(share, software::execute_in_pieces(operation, *share.job));
 }
 

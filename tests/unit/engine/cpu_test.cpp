@@ -2,6 +2,8 @@
 // The engine with worker threads.
 #include <gtest/gtest.h>
 
+#include <sys/mman.h>
+
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -9,6 +11,7 @@
 #include "fixtures.hpp"
 #include "headrace/base/atomic.hpp"
 #include "headrace/base/clock.hpp"
+#include "headrace/platform/memory.hpp"
 #include "support/seed.hpp"
 
 namespace headrace::engine {
@@ -18,6 +21,39 @@ using test::Buffers;
 using test::make_engine;
 using test::Roadblock;
 using test::this_machine;
+
+TEST(CpuEngine, LargeMemoryThatIsNotThereIsNamedAndNothingIsWritten) {
+  const auto engine = make_engine({.threads_per_node = 2, .piece = kib(64)});
+  constexpr std::size_t kLong = std::size_t{4} << 20U;
+  constexpr std::size_t kPage = 4096;
+  for (const std::size_t hole : {std::size_t{0}, 700 * kPage, kLong - kPage}) {
+    Buffers buffers(kLong);  // Before there is a hole that it could lie in.
+    const auto pages = platform::allocate_pages(kLong, std::nullopt);
+    ASSERT_TRUE(pages.has_value());
+    ASSERT_EQ(::munmap(pages->data() + hole, kPage), 0);
+    const auto address = reinterpret_cast<std::uintptr_t>(pages->data() + hole);
+    for (const bool is_source : {true, false}) {
+      const Operation operation = is_source ? Operation::copy(buffers.target, *pages)
+                                            : Operation::copy(*pages, buffers.source);
+      Completion run;
+      ASSERT_EQ(engine->run(operation, run), Submit::accepted);
+      Job job;
+      ASSERT_EQ(engine->submit(job, operation), Submit::accepted);
+      for (const Completion& end : {run, job.wait()}) {
+        EXPECT_EQ(end.state, JobState::failed);
+        EXPECT_EQ(end.cause, Cause::page_fault);
+        EXPECT_EQ(end.fault_address, address) << hole;
+        EXPECT_EQ(end.bytes_done, 0U);
+      }
+    }
+    EXPECT_EQ(buffers.moved_bytes(), 0U);
+    // An address inside of a page.
+    Completion end;
+    ASSERT_EQ(engine->run(Operation::crc(pages->subspan(100)), end), Submit::accepted);
+    EXPECT_EQ(end.fault_address, hole == 0 ? address + 100 : address);
+    ::munmap(pages->data(), kLong);
+  }
+}
 
 TEST(CpuEngine, CopiesOfEverySizeAreCorrect) {
   const auto engine = make_engine({.threads_per_node = 2, .piece = kib(64)});
