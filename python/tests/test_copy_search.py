@@ -12,6 +12,7 @@ from headrace import _core
 from headrace.copy_search import (
     EXHAUSTIVE_ROUNDS,
     LIBC,
+    WIDE_BYTES_MIN,
     Bench,
     Choice,
     Room,
@@ -21,6 +22,7 @@ from headrace.copy_search import (
     encode,
     final_cells,
     halve,
+    handicap,
     screen_all,
     screen_by_model,
 )
@@ -42,7 +44,7 @@ def variants() -> list[str]:
 def plausible(variant: str, temperature: str) -> float:
     """Speed by memmove's, with a best variant that is not where the search begins."""
     gain = 0.0
-    gain += 0.15 if variant.startswith("zmm") else 0.10 if variant.startswith("ymm") else 0.0
+    gain += 0.3 if variant.startswith("zmm") else 0.10 if variant.startswith("ymm") else 0.0
     gain -= 0.3 if "store=nt" in variant else 0.0
     gain -= 0.1 if "backward" in variant or "align=none" in variant else 0.0
     if temperature == "cold":
@@ -143,6 +145,53 @@ def test_what_gains_when_cold_and_loses_when_hot_is_not_chosen() -> None:
     choice = search(MadeUpMachine(two_faced), variants(), by_model=True)
     assert choice.variant is None
     assert "when hot" in choice.reason
+
+
+def chosen_of(logs_by_temperature: dict[str, list[float]]) -> Choice:
+    """What is chosen where one variant is left, and these are its rounds in every cell."""
+    bench = Bench(MadeUpMachine(plausible), BYTES_MAX, never)
+    bench.logs["ymm"] = {cell: logs_by_temperature[cell.temperature] for cell in CELLS}
+    bench.times_ns = {("ymm", cell): [1.0] for cell in CELLS}
+    return choose(bench, ["ymm"], CELLS, 1)
+
+
+def test_what_may_lose_in_a_cell_is_not_chosen() -> None:
+    gains = [0.3] * 12
+    # The same on the average; only of the first can one be sure.
+    steady = chosen_of({"hot": [0.005, -0.005] * 6, "cold": gains, "last_level": gains})
+    assert steady.variant == "ymm"
+    moody = chosen_of({"hot": [0.2, -0.2] * 6, "cold": gains, "last_level": gains})
+    assert moody.variant is None
+    assert "it may lose" in moody.reason
+    assert "when hot" in moody.reason
+
+
+def wide_by(gain: float) -> Speed:
+    """Registers of 64 bytes faster than those of 32, which are faster than memmove."""
+    return lambda variant, _t: 1.1 * (gain if variant.startswith("zmm ") else 1.0)
+
+
+def test_wide_registers_have_to_gain_clearly_in_short_copies() -> None:
+    grid = variants()
+    if not any(variant.startswith("zmm ") for variant in grid):
+        pytest.skip("this processor has no registers of 64 bytes")
+    narrow = search(MadeUpMachine(wide_by(1.05), noise=0.005), grid, by_model=True)
+    assert narrow.variant is not None
+    assert not narrow.variant.startswith("zmm ")
+    wide = search(MadeUpMachine(wide_by(1.3), noise=0.005), grid, by_model=True)
+    assert wide.variant is not None
+    assert wide.variant.startswith("zmm ")
+    assert wide.ratio == pytest.approx(1.43, rel=0.02)
+    assert handicap("zmm t t", WIDE_BYTES_MIN) == handicap("ymm t t", 256) == 0.0
+
+
+def test_wide_registers_may_not_make_up_for_a_cell_by_others() -> None:
+    def speed(variant: str, temperature: str) -> float:
+        return (1.7 if temperature == "hot" else 1.02) if variant.startswith("zmm ") else 0.9
+
+    choice = search(MadeUpMachine(speed), variants(), by_model=True)
+    assert choice.variant is None
+    assert "registers of 64 bytes" in choice.reason
 
 
 def test_a_search_that_is_stopped_ends_at_the_next_measurement() -> None:

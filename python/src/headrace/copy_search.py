@@ -10,7 +10,12 @@ First many variants are screened, in few rounds: all of them (`exhaustive`), or 
 names (`model`): a Gaussian process over the parameters, fitted to what has been measured, says
 which others promise most or are known least. Then the best are halved: half as many, twice the
 rounds, until few are left, which are measured in every cell. The best of these that is faster than
-memmove on the whole, and nowhere slower beyond `LOSS_MAX`, is chosen; if there is none, memmove.
+memmove on the whole, nowhere slower beyond `LOSS_MAX`, and nowhere likely to be slower beyond
+`LIKELY_LOSS_MAX`, is chosen; if there is none, memmove.
+
+Short copies through registers of 64 bytes are judged as if they were slower by `WIDE_HANDICAP`: a
+batch of them is long enough for the core to get used to these registers, a copy in a program is
+not.
 """
 
 import math
@@ -27,9 +32,16 @@ LIBC = "libc"
 
 LOSS_MAX = 0.02
 """How much slower than memmove a choice may be in a cell of weight 1, as a share."""
+LIKELY_LOSS_MAX = 0.03
+"""How much slower it may be there with the likelihood that is left beside `CONFIDENCE_MIN`."""
 GAIN_MIN = 0.01
 """How much faster on the whole it must be."""
 CONFIDENCE_MIN = 0.9
+
+WIDE_HANDICAP = 0.1
+"""What the first instructions with registers of 64 bytes cost besides, as a share of a copy."""
+WIDE_BYTES_MIN = 1 << 20
+"""In classes that end here or later the core has time to get used to them."""
 
 SCREENED_SHARE = 0.05
 SCREENED_MIN, SCREENED_MAX = 32, 160
@@ -95,7 +107,7 @@ class Choice:
         ratios: Speed of `best` by memmove's in each cell: figure, lower and upper quartile.
         ratio: The same on the whole.
         confidence: How sure it is that `best` is faster than memmove on the whole: share of
-            resampled rounds in which it is.
+            resampled rounds in which it is, handicap included.
         confidence_best: How sure it is that no other of the last few is better.
         bytes_per_s: Speed of `best` when cold, with one thread.
         variant_count: Variants that there are.
@@ -157,7 +169,8 @@ class Bench:
 
     def score(self, variant: str) -> float:
         """Mean of the figures of its cells, weighted, less a penalty for those where it loses."""
-        return judged({cell: typical(logs) for cell, logs in self.logs[variant].items()})
+        less = handicap(variant, self.bytes_max)
+        return judged({cell: typical(logs) - less for cell, logs in self.logs[variant].items()})
 
     def best(self, count: int, among: Sequence[str] | None = None) -> list[str]:
         """The variants with the highest scores."""
@@ -174,6 +187,12 @@ def typical(logs: Sequence[float] | NDArray[np.float64]) -> float:
     values = np.sort(np.asarray(logs))
     cut = len(values) // 6
     return float(values[cut : len(values) - cut].mean())
+
+
+def handicap(variant: str, bytes_max: int) -> float:
+    """By how much a variant is judged slower than it is measured, as a logarithm."""
+    is_wide = variant.startswith("zmm ")
+    return WIDE_HANDICAP if is_wide and bytes_max < WIDE_BYTES_MIN else 0.0
 
 
 def judged(figures: dict[Cell, float]) -> float:
@@ -325,7 +344,10 @@ def _promising(bench: Bench, variants: Sequence[str], surrogate: Surrogate) -> l
         means[cell], deviation = surrogate.predict(measured)
         deviations += deviation / len(cells)
     hopes = {
-        variant: judged({cell: float(means[cell][i]) for cell in cells}) + float(deviations[i])
+        variant: judged(
+            {cell: float(means[cell][i]) - handicap(variant, bench.bytes_max) for cell in cells}
+        )
+        + float(deviations[i])
         for i, variant in enumerate(variants)
         if variant not in bench.logs
     }
@@ -424,28 +446,43 @@ def _on_the_whole(bench: Bench, variant: str, cells: Sequence[Cell]) -> float:
 
 def _objection(bench: Bench, variant: str, cells: Sequence[Cell], confidence: float) -> str:
     """Why memmove is to be preferred; empty if it is not."""
-    losses = {cell: 1 - _quartiles(bench.logs[variant][cell])[0] for cell in cells}
+    less = handicap(variant, bench.bytes_max)
+    besides = f", {less:.0%} for registers of 64 bytes included" if less else ""
+    logs = bench.logs[variant]
+    losses = {cell: 1 - math.exp(typical(logs[cell]) - less) for cell in cells}
     worst = max(cells, key=lambda cell: losses[cell] * cell.weight)
     if losses[worst] * worst.weight > LOSS_MAX:
-        return f"it loses {losses[worst]:.0%} when {worst.name}"
-    if _on_the_whole(bench, variant, cells) < 1 + GAIN_MIN:
-        return f"it gains less than {GAIN_MIN:.0%}"
+        return f"it loses {losses[worst]:.0%} when {worst.name}{besides}"
+    likely = {
+        cell: 1 - math.exp(float(np.quantile(_drawn(logs[cell]), 1 - CONFIDENCE_MIN)) - less)
+        for cell in cells
+    }
+    worst = max(cells, key=lambda cell: likely[cell] * cell.weight)
+    if likely[worst] * worst.weight > LIKELY_LOSS_MAX:
+        return f"it may lose {likely[worst]:.0%} when {worst.name}{besides}"
+    if _on_the_whole(bench, variant, cells) * math.exp(-less) < 1 + GAIN_MIN:
+        return f"it gains less than {GAIN_MIN:.0%}{besides}"
     return "" if confidence >= CONFIDENCE_MIN else "it is not sure to gain"
 
 
 def _resampled(bench: Bench, variant: str, cells: Sequence[Cell]) -> NDArray[np.float64]:
     """Its score, had the rounds been others: drawn from those there were, with replacement."""
-    # The same draws for every variant, which were measured in the same rounds.
-    generator = np.random.default_rng(1)
     total = sum(cell.weight for cell in cells)
-    scores = np.zeros(RESAMPLE_COUNT)
-    for cell in cells:
-        logs = np.array(bench.logs[variant][cell])
-        draws = generator.integers(0, len(logs), (RESAMPLE_COUNT, len(logs)))
-        cut = len(logs) // 6
-        drawn = np.sort(logs[draws], axis=1)[:, cut : len(logs) - cut]
-        scores += cell.weight / total * drawn.mean(axis=1)
+    scores = np.full(RESAMPLE_COUNT, -handicap(variant, bench.bytes_max))
+    for number, cell in enumerate(cells):
+        scores += cell.weight / total * _drawn(bench.logs[variant][cell], number)
     return scores
+
+
+def _drawn(logs: Sequence[float], seed: int = 0) -> NDArray[np.float64]:
+    """Figures of one cell, had the rounds been others."""
+    # The same draws for every variant, which were measured in the same rounds.
+    generator = np.random.default_rng(seed)
+    values = np.array(logs)
+    draws = generator.integers(0, len(values), (RESAMPLE_COUNT, len(values)))
+    cut = len(values) // 6
+    drawn = np.sort(values[draws], axis=1)[:, cut : len(values) - cut]
+    return np.asarray(drawn.mean(axis=1))
 
 
 def _quartiles(logs: Sequence[float]) -> tuple[float, float, float]:
