@@ -235,10 +235,12 @@ std::optional<Pending> Workshop::take_due(std::chrono::nanoseconds& wait) {
     wait = 1ms;
     if (now + kSoonNs < at_ns)
       wait = std::min(wait, std::chrono::nanoseconds(at_ns - now - kSoonNs));
-    const auto stale = std::find_if(due_.begin(), due_.end(), [this](const Due& one) {
-      const Task& task = pending_[one.room].task;
-      return scheduler_.stale(task.queue, task.slot.generation);
-    });
+    // Not std::find_if: Clang's analysis takes the inside of a lambda for a place without the lock.
+    auto stale = due_.begin();
+    for (; stale != due_.end(); ++stale) {
+      const Task& task = pending_[stale->room].task;
+      if (scheduler_.stale(task.queue, task.slot.generation)) break;
+    }
     if (stale == due_.end()) return std::nullopt;
     pending_[stale->room].due_ns = now;
     std::swap(*stale, due_.back());
