@@ -74,7 +74,7 @@ Tuning use_tuned_copies() {
     return {.note = used.error().message()};
   }
   return {.bytes_min = std::max(first_tuned_length(*profile), bytes_min_wanted()),
-          .device_bytes_min = profile->device_bytes_min,
+          .device_bytes_min = profile->dsa_bytes_min,
           .note = "copies are tuned by the profile '" + path + "'"};
 }
 

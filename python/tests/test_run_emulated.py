@@ -104,7 +104,7 @@ def test_auto_takes_the_device_where_the_profile_says_so(
 ) -> None:
     profile = tmp_path / "copy.json"
     profile.write_text(
-        json.dumps(json.loads(_core.empty_copy_profile()) | {"device_bytes_min": 500_000})
+        json.dumps(json.loads(_core.empty_copy_profile()) | {"dsa_bytes_min": 500_000})
     )
     said, devices, copies = run_counted(command_path, tmp_path, "--profile", str(profile))
     assert said == right

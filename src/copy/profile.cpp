@@ -26,7 +26,7 @@ using Json = nlohmann::ordered_json;
 constexpr std::string_view kSchemaName = "headrace-copy-profile";
 constexpr std::uint64_t kClassBytesMax = std::uint64_t{1} << 62U;
 constexpr std::size_t kVendorLengthMax = 64;
-constexpr const char* kDeviceBytesMin = "device_bytes_min";
+constexpr const char* kDsaBytesMin = "dsa_bytes_min";
 constexpr const char* kRemedy = "make it anew with 'headrace tune'";
 
 Failure corrupt(std::string cause) {
@@ -191,11 +191,11 @@ Result<Profile> parse_profile(std::string_view text) {
     }
     profile.classes.push_back(std::move(*made));
   }
-  if (const Json& least = member(json, kDeviceBytesMin); !least.is_null()) {
+  if (const Json& least = member(json, kDsaBytesMin); !least.is_null()) {
     if (!least.is_number_unsigned() || least.get<std::uint64_t>() == 0) {
-      return corrupt(fmt::format("its {} is no length", kDeviceBytesMin));
+      return corrupt(fmt::format("its {} is no length", kDsaBytesMin));
     }
-    profile.device_bytes_min = least.get<std::uint64_t>();
+    profile.dsa_bytes_min = least.get<std::uint64_t>();
   }
   return profile;
 }
@@ -210,7 +210,7 @@ std::string to_json(const Profile& profile) {
     if (each.variant) entry["variant"] = to_text(*each.variant);
     json["classes"].push_back(std::move(entry));
   }
-  if (profile.device_bytes_min) json[kDeviceBytesMin] = *profile.device_bytes_min;
+  if (profile.dsa_bytes_min) json[kDsaBytesMin] = *profile.dsa_bytes_min;
   // What is not UTF-8 is replaced, so that nothing is thrown.
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -257,7 +257,7 @@ TEST_F(PreloadWithDevice, WithoutAThresholdOfTheProfileAutoLeavesDevicesAlone) {
   }
   auto profile = copy::load_profile(path_.string());
   ASSERT_TRUE(profile.has_value());
-  profile->device_bytes_min = 60'000;
+  profile->dsa_bytes_min = 60'000;
   write(copy::to_json(*profile));
   CountersFile file;
   EXPECT_EQ(run(victim("some_lengths", &file, "auto"), {}).exit_code(), 0);

@@ -54,7 +54,7 @@ struct Profile {
   std::vector<SizeClass> classes;
   /// From how many bytes on a DSA together with a processor was faster than the processor alone.
   /// Nothing: not measured, or nowhere.
-  std::optional<std::uint64_t> device_bytes_min = {};
+  std::optional<std::uint64_t> dsa_bytes_min = {};
 };
 
 /// Fails: corrupt_data if the text is no profile or has impossible values; version_mismatch;

@@ -14,6 +14,7 @@ from typing import Any
 import headrace
 from headrace import _core
 from headrace._files import write_whole
+from headrace.copy_dsa import DsaFinding
 from headrace.copy_search import (
     EXHAUSTIVE_ROUNDS,
     HALVING,
@@ -84,6 +85,7 @@ class Tuning:
             made; they took turns.
         seconds: How long it took.
         stopped: Whether it ended before all classes were done.
+        dsa: What sharing copies with DSA brings; None where there is none, or not measured.
         exhaustive_batch_count: Batches that the exhaustive search takes, or would have taken, for
             the finished classes.
     """
@@ -93,6 +95,7 @@ class Tuning:
     duels: list[float] = field(default_factory=list)
     seconds: float = 0.0
     stopped: bool = False
+    dsa: DsaFinding | None = None
     exhaustive_batch_count: int = 0
 
     @property
@@ -229,6 +232,8 @@ def profile_of(tuning: Tuning, settings: Settings) -> str:
         }
         for choice in tuning.choices
     ]
+    if tuning.dsa is not None and tuning.dsa.bytes_min is not None:
+        profile["dsa_bytes_min"] = tuning.dsa.bytes_min
     profile["made"] = {
         "program": f"headrace {headrace.__version__}",
         "search": settings.search,

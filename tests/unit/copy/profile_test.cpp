@@ -58,14 +58,14 @@ TEST(Profile, IsReadAsItWasWritten) {
 
 TEST(Profile, SaysFromWhereOnADevicePaysIfItIsKnown) {
   Profile profile = sample();
-  EXPECT_EQ(parse_profile(to_json(profile))->device_bytes_min, std::nullopt);
-  profile.device_bytes_min = 70'000;
+  EXPECT_EQ(parse_profile(to_json(profile))->dsa_bytes_min, std::nullopt);
+  profile.dsa_bytes_min = 70'000;
   const std::string good = to_json(profile);
-  EXPECT_EQ(parse_profile(good)->device_bytes_min, 70'000U);
+  EXPECT_EQ(parse_profile(good)->dsa_bytes_min, 70'000U);
   for (const char* const bad : {"0", "-1", "1.5", "\"70000\"", "[]"}) {
     const auto read = parse_profile(replaced(good, "70000", bad));
     ASSERT_FALSE(read.has_value()) << bad;
-    EXPECT_THAT(read.error().message(), HasSubstr("device_bytes_min is no length"));
+    EXPECT_THAT(read.error().message(), HasSubstr("dsa_bytes_min is no length"));
   }
 }
 

@@ -46,8 +46,8 @@ def results_of(tuning: Tuning, settings: Settings, profile: Path | None) -> dict
         "choices": documents["choices"],
         "choices_of_model": documents["model"],
         "duels": tuning.duels,
-        # No mover but the processor is known to this search.
-        "dsa_bytes_min": None,
+        "dsa_bytes_min": None if tuning.dsa is None else tuning.dsa.bytes_min,
+        "dsa": [] if tuning.dsa is None else tuning.dsa.document,
     }
 
 
@@ -70,6 +70,13 @@ def print_report(tuning: Tuning, profile: Path | None) -> None:
         " too), PS lines at once, PD lines ahead.\nhot, cold, all: speed by memmove's, medians, all"
         " over every condition; sure: that it is faster than memmove."
     )
+    if tuning.dsa is not None:
+        least = tuning.dsa.bytes_min
+        console.print(
+            "Copies shared with DSA pay nowhere."
+            if least is None
+            else f"Copies shared with DSA pay from {_core.bytes_text(least)} on."
+        )
     tried = sum(choice.tried_count for choice in tuning.choices)
     there = sum(choice.variant_count for choice in tuning.choices)
     console.print(

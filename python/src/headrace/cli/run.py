@@ -25,7 +25,7 @@ from headrace.errors import (
     NotFoundError,
     UnsupportedError,
 )
-from headrace.machine import topo
+from headrace.machine import Machine, topo
 
 LIBRARY_NAME = "libheadrace-preload.so"
 PATHS = ("auto", "cpu", "dsa")
@@ -59,6 +59,15 @@ def library_path() -> Path:
             "install the package elsewhere",
         )
     return path
+
+
+def has_shared_queue(machine: Machine) -> bool:
+    """Whether there is a DSA work queue that programs can share copies with."""
+    return any(
+        (queue.mode, queue.state, queue.type) == ("shared", "enabled", "user")
+        for device in machine.dsa_devices
+        for queue in device.queues
+    )
 
 
 def run(
@@ -144,10 +153,7 @@ def _preload(given: str) -> str:
 def _checked_path(text: str) -> str:
     if text not in PATHS:
         _refuse(f"--path: there is no path '{text}'; use {', '.join(PATHS[:-1])} or {PATHS[-1]}")
-    queues = [queue for device in topo().dsa_devices for queue in device.queues]
-    if text == "dsa" and not any(
-        (queue.mode, queue.state, queue.type) == ("shared", "enabled", "user") for queue in queues
-    ):
+    if text == "dsa" and not has_shared_queue(topo()):
         raise HardwareAbsentError(
             "run a program with copies by DSA",
             "there is no work queue that is shared, enabled and of type user",

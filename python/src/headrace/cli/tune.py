@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace tune``: find the best copy for this machine and save it as a profile."""
 
+import json
 import os
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -12,6 +15,8 @@ from headrace._picture import check_picture_path
 from headrace._signals import noticed
 from headrace.cli._output import WrongUseError, complain, print_document, progress
 from headrace.cli._tune_report import SUBJECT, draw, print_report, results_of, summary_of
+from headrace.cli.run import has_shared_queue, library_path
+from headrace.copy_dsa import ChildMeasure, find_threshold, lengths_up_to, pool_bytes
 from headrace.copy_search import StoppedError
 from headrace.copy_tune import (
     BYTES_MAX,
@@ -85,7 +90,8 @@ def tune(
 
     For each length, copies of many kinds take turns with the C library's memmove: hot and cold,
     aligned and not, with one thread and all. What is faster on the whole and slower nowhere is
-    chosen; else memmove stays. Ctrl-C ends the search and keeps what is known.
+    chosen; else memmove stays. Where there is a DSA, it is found out from which length on it helps.
+    Ctrl-C ends the search and keeps what is known.
 
     Example: headrace tune --search model --output copy.json
     """
@@ -116,6 +122,9 @@ def tune(
             return
         save_profile(path, profile_of(tuning, settings))
         machine = topo()
+        if has_shared_queue(machine) and not tuning.stopped:
+            _measure_dsa(tuning, settings, path, check_stop)
+            save_profile(path, profile_of(tuning, settings))
         if picture is not None:
             draw(picture, tuning, machine)
         if as_json:
@@ -128,6 +137,22 @@ def tune(
             )
         else:
             print_report(tuning, path)
+
+
+def _measure_dsa(
+    tuning: Tuning, settings: Settings, path: Path, check_stop: Callable[[], None]
+) -> None:
+    """From which length on DSA pays, beside the copies of the profile at `path`."""
+    lengths = lengths_up_to(settings.bytes_max)
+    last_level_bytes = json.loads(_core.empty_copy_profile())["machine"]["l3_bytes"]
+    try:
+        library = library_path()
+    except Error:
+        return
+    measure = ChildMeasure(library, path, pool_bytes(last_level_bytes, settings.bytes_max))
+    with suppress(StoppedError), progress("sharing copies with DSA") as share:
+        tuning.dsa = find_threshold(measure, lengths, check_stop, share)
+    tuning.stopped = tuning.dsa is None
 
 
 def _refuse(sentence: str) -> NoReturn:

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From which length on DSA pays, on a machine whose times are made up, and on an emulated one."""
+
+import json
+import random
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from conftest import TIME_LIMIT_S
+
+from headrace import _core
+from headrace.cli.run import library_path
+from headrace.copy_dsa import ChildMeasure, Times, find_threshold, lengths_up_to
+from headrace.copy_search import StoppedError
+from headrace.errors import IoFailedError, NotFoundError
+
+LENGTHS = lengths_up_to(1 << 20)
+
+
+def made_up(speed: Callable[[int, int], float]) -> Callable[[str, Sequence[int]], Times]:
+    """A machine on which the shared copy has this speed by the other's; 0 is hot, 1 is cold."""
+    noise = random.Random(3)  # noqa: S311 - Nothing is secret here.
+
+    def measure(path: str, lengths: Sequence[int]) -> Times:
+        return [
+            [
+                length
+                / (speed(length, place) if path == "dsa" else 1.0)
+                * noise.uniform(0.99, 1.01)
+                for place in (0, 1)
+            ]
+            for length in lengths
+        ]
+
+    return measure
+
+
+def threshold(speed: Callable[[int, int], float]) -> int | None:
+    shares: list[float] = []
+    found = find_threshold(made_up(speed), LENGTHS, lambda: None, shares.append)
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
+    assert list(found.ratios) == LENGTHS
+    return found.bytes_min
+
+
+def test_lengths_are_powers_of_two_from_16_kib_on() -> None:
+    assert [16384 << shift for shift in range(7)] == LENGTHS
+    assert lengths_up_to(1000) == []
+
+
+def test_the_least_length_from_which_on_it_pays_is_found() -> None:
+    assert threshold(lambda length, _: 1.5 if length >= 100_000 else 0.7) == 131_072
+    assert threshold(lambda _length, _: 1.5) == LENGTHS[0]
+    assert threshold(lambda _length, _: 0.9) is None
+    # Too little to be sure of.
+    assert threshold(lambda _length, _: 1.01) is None
+
+
+def test_what_pays_at_one_temperature_alone_does_not_pay() -> None:
+    assert threshold(lambda _length, place: 0.9 if place == 0 else 2.0) is None
+    assert threshold(lambda _length, place: 0.9 if place == 1 else 2.0) is None
+
+
+def test_what_does_not_pay_at_a_longer_length_does_not_pay() -> None:
+    assert threshold(lambda length, _: 0.9 if length == 262_144 else 2.0) == 524_288
+    assert threshold(lambda length, _: 0.9 if length == LENGTHS[-1] else 2.0) is None
+
+
+def test_it_ends_when_somebody_wants_it() -> None:
+    def stop() -> None:
+        raise StoppedError
+
+    with pytest.raises(StoppedError):
+        find_threshold(made_up(lambda _l, _p: 1.0), LENGTHS, stop, lambda _share: None)
+
+
+def library() -> Path:
+    try:
+        return library_path()
+    except NotFoundError:
+        pytest.skip("this build has nothing to preload")
+
+
+def test_a_process_measures_hot_and_cold(tmp_path: Path) -> None:
+    measure = ChildMeasure(library(), tmp_path / "none.json", 1 << 20)
+    times = measure("cpu", LENGTHS[:2])
+    assert len(times) == 2
+    assert all(len(each) == 2 and min(each) > 0 for each in times)
+    with pytest.raises(IoFailedError, match="ended with"):
+        ChildMeasure(library(), tmp_path / "none.json", -1)("cpu", LENGTHS)
+
+
+def test_tune_finds_it_where_there_is_a_device(command_path: Path, tmp_path: Path) -> None:
+    library()
+    emulator = Path(_core.__file__ or "").parent / "_emulator" / "headrace-emulator"
+    if not emulator.exists():
+        pytest.skip("the emulator is not built")
+    tried = subprocess.run(
+        [emulator, "--", "true"], capture_output=True, text=True, timeout=TIME_LIMIT_S, check=False
+    )
+    if tried.returncode != 0:
+        pytest.skip(tried.stderr.strip())
+    stats, path = tmp_path / "stats.json", tmp_path / "copy.json"
+    done = subprocess.run(
+        [
+            *(command_path, "emulate", "--wq", "shared", "--stats", stats, "--"),
+            *(command_path, "tune", "--bytes-min", "16KiB", "--bytes-max", "16KiB"),
+            *("--seconds", "1", "--threads", "1", "--output", path, "--json"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    results = json.loads(done.stdout)["results"]
+    assert [each["bytes"] for each in results["dsa"]] == [16384]
+    assert all(each["hot"] > 0 and each["cold"] > 0 for each in results["dsa"])
+    # Whether an emulated device pays is not for this test to say.
+    assert results["dsa_bytes_min"] in {None, 16384}
+    assert json.loads(path.read_text()).get("dsa_bytes_min") == results["dsa_bytes_min"]
+    assert json.loads(stats.read_text())["summary"]["operations"] > 0
