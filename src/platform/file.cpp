@@ -11,51 +11,16 @@
 #include <cstdio>
 
 #include "headrace/base/atomic.hpp"
+#include "headrace/platform/descriptor.hpp"
 
 namespace headrace::platform {
-namespace {
-
-Failure describe(int os_errno, std::string tried) {
-  switch (os_errno) {
-    case ENOENT:
-    case ENOTDIR:
-      // Without the number: its text would say the same again.
-      return fail(Code::not_found, std::move(tried), "there is no such file or folder",
-                  "check the path");
-    case EACCES:
-    case EPERM:
-    case EROFS:
-      return fail(Code::permission_denied, std::move(tried), "it is not permitted",
-                  "choose another place or change its permissions", os_errno);
-    default:
-      return fail(Code::io_failed, std::move(tried), "the operating system refused",
-                  "check the disk and the path", os_errno);
-  }
-}
-
-/// Closes a descriptor at the end of a scope.
-class Descriptor {
- public:
-  explicit Descriptor(int descriptor) : descriptor_(descriptor) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  [[nodiscard]] int get() const { return descriptor_; }
-
- private:
-  int descriptor_;
-};
-
-}  // namespace
 
 Result<std::string> load_file(const std::string& path, std::size_t byte_count_max) {
   const std::string tried = fmt::format("read '{}'", path);
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) return describe(errno, tried);
+  if (file.get() < 0) return file_failure(errno, tried);
   struct stat status{};
-  if (::fstat(file.get(), &status) != 0) return describe(errno, tried);
+  if (::fstat(file.get(), &status) != 0) return file_failure(errno, tried);
   if (S_ISDIR(status.st_mode)) {
     return fail(Code::io_failed, tried, "it is a folder", "name a file");
   }
@@ -66,7 +31,7 @@ Result<std::string> load_file(const std::string& path, std::size_t byte_count_ma
     if (got == 0) return text;
     if (got < 0) {
       if (errno == EINTR) continue;
-      return describe(errno, tried);
+      return file_failure(errno, tried);
     }
     text.append(chunk, 0, static_cast<std::size_t>(got));
     if (text.size() > byte_count_max) {
@@ -90,10 +55,10 @@ Result<void> save_file(const std::string& path, std::string_view text) {
   const std::string temporary =
       fmt::format("{}.{}-{}", path, ::getpid(), counter.fetch_add_relaxed(1));  // A number only.
   const Descriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-  if (file.get() < 0) return describe(errno, tried);
+  if (file.get() < 0) return file_failure(errno, tried);
   const auto abandon = [&](int os_errno) {
     ::unlink(temporary.c_str());
-    return describe(os_errno, tried);
+    return file_failure(os_errno, tried);
   };
   while (!text.empty()) {
     const ssize_t put = ::write(file.get(), text.data(), text.size());

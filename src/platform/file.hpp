@@ -14,8 +14,9 @@ namespace headrace::platform {
 
 /// Writes a temporary file beside `path` and renames it: a reader sees the old file or the new one.
 ///
-/// Fails: not_found, permission_denied or io_failed; invalid_argument if something other than a
-///        regular file is there. Then nothing is left behind.
+/// Fails: not_found, permission_denied or io_failed; capacity_exceeded if there is no room;
+///        invalid_argument if something other than a regular file is there. Then nothing is left
+///        behind.
 [[nodiscard]] Result<void> save_file(const std::string& path, std::string_view text);
 
 }  // namespace headrace::platform

@@ -29,6 +29,29 @@ std::size_t round_up_to_pages(std::size_t byte_count) {
   return (byte_count + mask) & ~mask;
 }
 
+/// Brings in whole pages that may be read, or written, as they are. Errno, 0 if all are there;
+/// EINVAL also where the kernel (before 5.14) cannot do it.
+int bring_in(std::uintptr_t first, std::size_t length, bool write) noexcept {
+#if defined(MADV_POPULATE_WRITE)
+  int result = 0;
+  do {
+    // A number and not a pointer until the kernel has looked at it.
+    result = ::madvise(reinterpret_cast<void*>(first), length,  // NOLINT(performance-no-int-to-ptr)
+                       write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
+  } while (result != 0 && (errno == EINTR || errno == EAGAIN));
+  return result == 0 ? 0 : errno;
+#else
+  static_cast<void>(first);
+  static_cast<void>(length);
+  static_cast<void>(write);
+  return EINVAL;
+#endif
+}
+
+std::uintptr_t address_of(std::span<const std::byte> bytes) {
+  return reinterpret_cast<std::uintptr_t>(bytes.data());
+}
+
 /// Null if there is no more memory; errno says why.
 std::byte* map(std::size_t length) {
   void* const mapped =
@@ -142,18 +165,13 @@ void free_pages(std::span<std::byte> pages) noexcept {
 }
 
 Result<void> prefault_pages(std::span<std::byte> pages) {
-#if defined(MADV_POPULATE_WRITE)
-  int os_errno = 0;
-  do {
-    os_errno = ::madvise(pages.data(), pages.size(), MADV_POPULATE_WRITE) == 0 ? 0 : errno;
-  } while (os_errno == EINTR || os_errno == EAGAIN);
+  const int os_errno = bring_in(address_of(pages), pages.size(), true);
   if (os_errno == 0) return {};
   if (os_errno != EINVAL) {
     return fail(Code::out_of_memory, fmt::format("populate {}", to_text(Bytes(pages.size()))),
                 "the node has no room for it", "lower the capacity, or choose another node",
                 os_errno);
   }
-#endif
   for (std::size_t offset = 0; offset < pages.size(); offset += page_bytes()) {
     // A volatile store: the compiler must not see that nobody reads it.
     *static_cast<volatile std::byte*>(&pages[offset]) = std::byte{0};
@@ -162,28 +180,11 @@ Result<void> prefault_pages(std::span<std::byte> pages) {
 }
 
 std::size_t touch_pages(std::uintptr_t first, std::size_t byte_count, bool write) noexcept {
-#if defined(MADV_POPULATE_WRITE)
   const std::size_t page = page_bytes();
   const std::uintptr_t begin = first / page * page;
-  const auto touch = [&](std::size_t length) {
-    int result = 0;
-    do {
-      // A number and not a pointer until the kernel has looked at it.
-      result =
-          ::madvise(reinterpret_cast<void*>(begin), length,  // NOLINT(performance-no-int-to-ptr)
-                    write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
-    } while (result != 0 && (errno == EINTR || errno == EAGAIN));
-    return result == 0;
-  };
   const std::size_t wanted = (first - begin + byte_count + page - 1) / page * page;
-  if (wanted > page && touch(wanted)) return byte_count;
-  return touch(page) ? std::min(byte_count, begin + page - first) : 0;
-#else
-  static_cast<void>(first);
-  static_cast<void>(byte_count);
-  static_cast<void>(write);
-  return 0;
-#endif
+  if (wanted > page && bring_in(begin, wanted, write) == 0) return byte_count;
+  return bring_in(begin, page, write) == 0 ? std::min(byte_count, begin + page - first) : 0;
 }
 
 Result<void> verify_pages(std::span<const std::byte> pages, NodeId node) {
@@ -214,21 +215,19 @@ Result<void> verify_pages(std::span<const std::byte> pages, NodeId node) {
 }
 
 void populate_pages(std::span<std::byte> pages) noexcept {
-#if defined(MADV_POPULATE_WRITE)
-  if (::madvise(pages.data(), pages.size(), MADV_POPULATE_WRITE) == 0) return;
-#endif
+  if (bring_in(address_of(pages), pages.size(), true) == 0) return;
   for (std::size_t offset = 0; offset < pages.size(); offset += page_bytes()) {
     static_cast<void>(*static_cast<const volatile std::byte*>(&pages[offset]));
   }
 }
 
 int sync_pages(std::span<std::byte> range) noexcept {
-  const std::size_t before = reinterpret_cast<std::uintptr_t>(range.data()) % page_bytes();
+  const std::size_t before = address_of(range) % page_bytes();
   return ::msync(range.data() - before, range.size() + before, MS_SYNC) == 0 ? 0 : errno;
 }
 
 bool is_mapped(std::span<const std::byte> bytes) {
-  const auto address = reinterpret_cast<std::uintptr_t>(bytes.data());
+  const std::uintptr_t address = address_of(bytes);
   const std::size_t offset = address % page_bytes();
   // With MS_ASYNC nothing is written since Linux 2.6.19; what is left is the look at the mappings.
   void* const first = reinterpret_cast<void*>(address - offset);

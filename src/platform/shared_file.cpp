@@ -9,50 +9,13 @@
 #include <cerrno>
 #include <utility>
 
+#include "headrace/platform/descriptor.hpp"
+
 namespace headrace::platform {
 namespace {
 
 /// Locks lie behind all that a file can hold, so that they meet nobody else's.
 constexpr off_t kLockOffset = off_t{1} << 62U;
-
-Failure describe(int os_errno, std::string tried) {
-  switch (os_errno) {
-    case ENOENT:
-    case ENOTDIR:
-      return fail(Code::not_found, std::move(tried), "there is no such file or folder",
-                  "check the path");
-    case EEXIST:
-      return fail(Code::invalid_argument, std::move(tried), "something of that name is there",
-                  "choose another name, or remove it first");
-    case EACCES:
-    case EPERM:
-    case EROFS:
-      return fail(Code::permission_denied, std::move(tried), "it is not permitted",
-                  "change its permissions, or choose another place", os_errno);
-    case ENOSPC:
-    case EDQUOT:
-    case EFBIG:
-      return fail(Code::capacity_exceeded, std::move(tried), "there is no room for it",
-                  "free some, or ask for less", os_errno);
-    default:
-      return fail(Code::io_failed, std::move(tried), "the operating system refused",
-                  "check the disk and the path", os_errno);
-  }
-}
-
-class Descriptor {
- public:
-  explicit Descriptor(int descriptor) : descriptor_(descriptor) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  ~Descriptor() {
-    if (descriptor_ >= 0) ::close(descriptor_);
-  }
-  [[nodiscard]] int get() const { return descriptor_; }
-
- private:
-  int descriptor_;
-};
 
 std::string folder_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
@@ -93,7 +56,7 @@ int lock_command(int descriptor, int command, short type, std::uint64_t index, s
 Result<void> make_file(const std::string& path, std::uint64_t byte_count,
                        std::span<const std::byte> head) {
   const std::string tried = fmt::format("make '{}'", path);
-  if (::access(path.c_str(), F_OK) == 0) return describe(EEXIST, tried);
+  if (::access(path.c_str(), F_OK) == 0) return file_failure(EEXIST, tried);
   // Without a name until it is complete; where the file system cannot do that, under another.
   const std::string folder = folder_of(path);
   std::string temporary;
@@ -102,11 +65,11 @@ Result<void> make_file(const std::string& path, std::uint64_t byte_count,
     temporary = fmt::format("{}.{}", path, ::getpid());
     opened = ::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   }
-  if (opened < 0) return describe(errno, tried);
+  if (opened < 0) return file_failure(errno, tried);
   const Descriptor file(opened);
   const auto abandon = [&](int os_errno) {
     if (!temporary.empty()) ::unlink(temporary.c_str());
-    return describe(os_errno, tried);
+    return file_failure(os_errno, tried);
   };
   int os_errno = ::posix_fallocate(file.get(), 0, static_cast<off_t>(byte_count));
   if (os_errno == 0) os_errno = write_all(file.get(), head);
@@ -135,11 +98,11 @@ Result<SharedFile> SharedFile::open(const std::string& path, bool writable) {
     if (errno == EISDIR) {
       return fail(Code::invalid_argument, tried, "it is a folder", "name a file");
     }
-    return describe(errno, tried);
+    return file_failure(errno, tried);
   }
   SharedFile file(opened, false, path);
   struct stat status{};
-  if (::fstat(opened, &status) != 0) return describe(errno, tried);
+  if (::fstat(opened, &status) != 0) return file_failure(errno, tried);
   if (!S_ISREG(status.st_mode) && !S_ISCHR(status.st_mode)) {
     return fail(Code::invalid_argument, tried, "it is neither a file nor a character device",
                 "name a file, or a device such as /dev/dax0.0");
@@ -178,7 +141,7 @@ Result<void> SharedFile::reserve() const {
       (errno != ENOSPC && errno != EDQUOT)) {
     return {};
   }
-  return describe(errno, fmt::format("reserve the room of '{}'", path_));
+  return file_failure(errno, fmt::format("reserve the room of '{}'", path_));
 }
 
 Result<bool> SharedFile::try_lock(std::uint64_t index) const {
@@ -187,14 +150,14 @@ Result<bool> SharedFile::try_lock(std::uint64_t index) const {
   const int os_errno = lock_command(descriptor_, F_OFD_SETLK, F_WRLCK, index, lock);
   if (os_errno == 0) return true;
   if (os_errno == EAGAIN || os_errno == EACCES) return false;
-  return describe(os_errno, fmt::format("lock '{}'", path_));
+  return file_failure(os_errno, fmt::format("lock '{}'", path_));
 }
 
 Result<void> SharedFile::lock(std::uint64_t index) const {
   struct flock lock{};
   const int os_errno = lock_command(descriptor_, F_OFD_SETLKW, F_WRLCK, index, lock);
   if (os_errno == 0) return {};
-  return describe(os_errno, fmt::format("lock '{}'", path_));
+  return file_failure(os_errno, fmt::format("lock '{}'", path_));
 }
 
 void SharedFile::unlock(std::uint64_t index) const {

@@ -270,6 +270,55 @@ Result<void> take_role(const platform::SharedFile& file, std::uint64_t role, con
               fmt::format("end that one first; a ring has one {}", noun));
 }
 
+/// One of the two ends, as far as attaching goes.
+struct Role {
+  std::uint64_t lock = 0;
+  std::uint64_t other_lock = 0;
+  const char* noun = nullptr;
+  bool RingState::* taken = nullptr;
+  bool RingState::* other_taken = nullptr;
+};
+constexpr Role kProducer{.lock = kProducerLock,
+                         .other_lock = kConsumerLock,
+                         .noun = "producer",
+                         .taken = &RingState::has_producer,
+                         .other_taken = &RingState::has_consumer};
+constexpr Role kConsumer{.lock = kConsumerLock,
+                         .other_lock = kProducerLock,
+                         .noun = "consumer",
+                         .taken = &RingState::has_consumer,
+                         .other_taken = &RingState::has_producer};
+
+/// Takes `role` in the ring; `recover` makes the end of a place for a variant and attaches it.
+///
+/// Fails: as Producer::attach.
+template <typename Recover>
+Result<Place> take_place(const std::string& path, const std::string& tried,
+                         const AttachOptions& options, const Role& role, const Recover& recover) {
+  Result<Place> place = open_place(path, tried, options.map);
+  if (!place.has_value()) return Failure(place.error());
+  const Result<RingVariant> variant = variant_for(place->state.layout, options, tried);
+  if (!variant.has_value()) return Failure(variant.error());
+  const platform::SharedFile& file = MappingAccess::file(*place->mapping);
+  if (const Result<void> locked = file.lock(kAttachingLock); !locked.has_value()) {
+    return Failure(locked.error().within(tried));
+  }
+  const AttachingLock attaching(file);
+  Head& head = *place->ring.head;
+  std::uint64_t& holder =
+      role.lock == kProducerLock ? head.producer.process_id : head.consumer.process_id;
+  const Result<void> taken = take_role(file, role.lock, role.noun, holder, tried);
+  if (!taken.has_value()) return Failure(taken.error());
+  place->state.*role.taken = true;
+  place->state.*role.other_taken = file.is_locked_by_another(role.other_lock);
+  const Result<Chain> chain = recover(*place, *variant);
+  if (place->mapping->fault() != Fault::none) return lost(tried);
+  if (!chain.has_value()) return Failure(chain.error());
+  describe(place->state, *chain);
+  holder = platform::process_id();
+  return place;
+}
+
 std::unique_ptr<ProducerEnd> make_producer(Medium medium, const RingMemory& ring,
                                            RingVariant variant) {
   if (variant == RingVariant::optimised) {
@@ -398,28 +447,13 @@ Result<RingState> inspect_ring(const std::string& path) {
 
 Result<Producer> Producer::attach(const std::string& path, const AttachOptions& options) {
   const std::string tried = fmt::format("attach a producer to the ring '{}'", path);
-  Result<Place> place = detail::open_place(path, tried, options.map);
+  std::unique_ptr<detail::ProducerEnd> end;
+  Result<Place> place = detail::take_place(
+      path, tried, options, detail::kProducer, [&](const Place& taken, RingVariant variant) {
+        end = detail::make_producer(taken.mapping->medium(), taken.ring, variant);
+        return end->attach(tried);
+      });
   if (!place.has_value()) return Failure(place.error());
-  const Result<RingVariant> variant = detail::variant_for(place->state.layout, options, tried);
-  if (!variant.has_value()) return Failure(variant.error());
-  const platform::SharedFile& file = MappingAccess::file(*place->mapping);
-  if (const Result<void> locked = file.lock(detail::kAttachingLock); !locked.has_value()) {
-    return Failure(locked.error().within(tried));
-  }
-  const detail::AttachingLock attaching(file);
-  detail::Head& head = *place->ring.head;
-  const Result<void> role =
-      detail::take_role(file, detail::kProducerLock, "producer", head.producer.process_id, tried);
-  if (!role.has_value()) return Failure(role.error());
-  place->state.has_producer = true;
-  place->state.has_consumer = file.is_locked_by_another(detail::kConsumerLock);
-  std::unique_ptr<detail::ProducerEnd> end =
-      detail::make_producer(place->mapping->medium(), place->ring, *variant);
-  const Result<Chain> chain = end->attach(tried);
-  if (place->mapping->fault() != Fault::none) return detail::lost(tried);
-  if (!chain.has_value()) return Failure(chain.error());
-  detail::describe(place->state, *chain);
-  head.producer.process_id = platform::process_id();
   return Producer(std::make_unique<detail::AttachedProducer>(
       detail::AttachedProducer{.place = std::move(*place), .end = std::move(end)}));
 }
@@ -461,28 +495,14 @@ const RingState& Producer::recovered() const {
 
 Result<Consumer> Consumer::attach(const std::string& path, const AttachOptions& options) {
   const std::string tried = fmt::format("attach a consumer to the ring '{}'", path);
-  Result<Place> place = detail::open_place(path, tried, options.map);
+  std::unique_ptr<detail::ConsumerEnd> end;
+  Result<Place> place = detail::take_place(
+      path, tried, options, detail::kConsumer, [&](const Place& taken, RingVariant variant) {
+        end = detail::make_consumer(taken.mapping->medium(), taken.ring, variant,
+                                    options.acknowledgement);
+        return end->attach(tried, !taken.state.has_producer);
+      });
   if (!place.has_value()) return Failure(place.error());
-  const Result<RingVariant> variant = detail::variant_for(place->state.layout, options, tried);
-  if (!variant.has_value()) return Failure(variant.error());
-  const platform::SharedFile& file = MappingAccess::file(*place->mapping);
-  if (const Result<void> locked = file.lock(detail::kAttachingLock); !locked.has_value()) {
-    return Failure(locked.error().within(tried));
-  }
-  const detail::AttachingLock attaching(file);
-  detail::Head& head = *place->ring.head;
-  const Result<void> role =
-      detail::take_role(file, detail::kConsumerLock, "consumer", head.consumer.process_id, tried);
-  if (!role.has_value()) return Failure(role.error());
-  place->state.has_consumer = true;
-  place->state.has_producer = file.is_locked_by_another(detail::kProducerLock);
-  std::unique_ptr<detail::ConsumerEnd> end = detail::make_consumer(
-      place->mapping->medium(), place->ring, *variant, options.acknowledgement);
-  const Result<Chain> chain = end->attach(tried, !place->state.has_producer);
-  if (place->mapping->fault() != Fault::none) return detail::lost(tried);
-  if (!chain.has_value()) return Failure(chain.error());
-  detail::describe(place->state, *chain);
-  head.consumer.process_id = platform::process_id();
   return Consumer(std::make_unique<detail::AttachedConsumer>(
       detail::AttachedConsumer{.place = std::move(*place), .end = std::move(end)}));
 }
