@@ -46,6 +46,10 @@ using Source = std::unique_ptr<pmem2_source, Deleter<pmem2_source, pmem2_source_
 using Config = std::unique_ptr<pmem2_config, Deleter<pmem2_config, pmem2_config_delete>>;
 
 Failure describe(const std::string& tried, int code) {
+  if (code == PMEM2_E_INVALID_FILE_TYPE) {
+    return fail(Code::invalid_argument, tried, "it is a device, and not one of persistent memory",
+                "name a file, or a device such as /dev/dax0.0");
+  }
   const std::string cause = fmt::format("libpmem2: {}", pmem2_errormsg());
   const Code kind =
       code == -ENOMEM || code == PMEM2_E_LENGTH_UNALIGNED ? Code::out_of_memory : Code::io_failed;

@@ -87,6 +87,11 @@ Result<void> make_file(const std::string& path, std::uint64_t byte_count,
   return {};
 }
 
+bool is_character_device(const std::string& path) {
+  struct stat status{};
+  return ::stat(path.c_str(), &status) == 0 && S_ISCHR(status.st_mode);
+}
+
 Result<SharedFile> SharedFile::open(const std::string& path, bool writable) {
   const std::string tried = fmt::format("open '{}'", path);
   int opened = -1;

@@ -24,6 +24,9 @@ namespace headrace::platform {
 [[nodiscard]] Result<void> make_file(const std::string& path, std::uint64_t byte_count,
                                      std::span<const std::byte> head);
 
+/// Whether something of that name is a character device. Nothing is opened.
+[[nodiscard]] bool is_character_device(const std::string& path);
+
 /// An open file or device.
 ///
 /// Threading: immutable, but for the locks.

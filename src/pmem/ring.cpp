@@ -319,6 +319,51 @@ Result<Place> take_place(const std::string& path, const std::string& tried,
   return place;
 }
 
+/// The first bytes of an empty ring.
+std::vector<std::byte> head_of(std::uint64_t file_bytes, RingLayout layout) {
+  std::vector<std::byte> head(kDataOffset);
+  std::random_device device;
+  format_ring(head, file_bytes, layout, (std::uint64_t{device()} << 32U) | device());
+  return head;
+}
+
+/// Makes a ring of all of a device. What lay behind its head is none of this ring's: its number is
+/// another.
+///
+/// Fails: as make_ring.
+Result<void> make_on_device(const std::string& path, RingLayout layout) {
+  const std::string tried = fmt::format("make a ring of the device '{}'", path);
+  Result<Mapping> mapping = Mapping::map(path);
+  if (!mapping.has_value()) return Failure(mapping.error().within(tried));
+  const std::span<std::byte> bytes =
+      mapping->bytes().first(mapping->bytes().size() / kDataOffset * kDataOffset);
+  if (bytes.size() < kDataOffset + kCapacityMin || bytes.size() != mapping->bytes().size()) {
+    return fail(Code::invalid_argument, tried,
+                fmt::format("no ring has {} bytes", mapping->bytes().size()),
+                "give the device a whole number of pages");
+  }
+  const platform::SharedFile& file = MappingAccess::file(*mapping);
+  if (const Result<void> locked = file.lock(kAttachingLock); !locked.has_value()) {
+    return Failure(locked.error().within(tried));
+  }
+  const AttachingLock attaching(file);
+  if (std::ranges::any_of(bytes.first(kDataOffset),
+                          [](std::byte byte) { return byte != std::byte{0}; })) {
+    return fail(Code::invalid_argument, tried, "something is there already",
+                fmt::format("fill its first {} bytes with zeros if nobody needs it", kDataOffset));
+  }
+  const std::vector<std::byte> head = head_of(bytes.size(), layout);
+  Medium medium = mapping->medium();
+  // The magic number comes last: with it all of the ring is there.
+  constexpr std::size_t kMagicBytes = sizeof(Superblock::magic);
+  medium.store(bytes.data() + kMagicBytes, std::span(head).subspan(kMagicBytes));
+  medium.persist(bytes.data(), head.size());
+  medium.store_word(*reinterpret_cast<std::uint64_t*>(bytes.data()), kMagic);
+  medium.persist(bytes.data(), kMagicBytes);
+  if (mapping->fault() != Fault::none) return lost(tried);
+  return {};
+}
+
 std::unique_ptr<ProducerEnd> make_producer(Medium medium, const RingMemory& ring,
                                            RingVariant variant) {
   if (variant == RingVariant::optimised) {
@@ -400,6 +445,7 @@ std::string_view name(Next outcome) {
 }
 
 Result<void> make_ring(const std::string& path, const RingOptions& options) {
+  if (platform::is_character_device(path)) return detail::make_on_device(path, options.layout);
   const std::string tried =
       fmt::format("make a ring of {} in '{}'", to_text(options.capacity), path);
   const std::uint64_t asked = options.capacity.count();
@@ -410,10 +456,7 @@ Result<void> make_ring(const std::string& path, const RingOptions& options) {
   }
   const std::uint64_t file_bytes =
       detail::kDataOffset + detail::rounded_up(asked, detail::kDataOffset);
-  std::vector<std::byte> head(detail::kDataOffset);
-  std::random_device device;
-  detail::format_ring(head, file_bytes, options.layout,
-                      (std::uint64_t{device()} << 32U) | device());
+  const std::vector<std::byte> head = detail::head_of(file_bytes, options.layout);
   const Result<void> made = platform::make_file(path, file_bytes, head);
   if (!made.has_value()) return Failure(made.error().within(tried));
   return {};

@@ -46,6 +46,7 @@ RINGS = {
     "ext4-positions": "/mnt/ext4/positions",
     "xfs-checksums": "/mnt/xfs/checksums",
     "xfs-positions": "/mnt/xfs/positions",
+    "device-checksums": "$device",
 }
 PMEM_MODULES = ["nfit", "nd_btt", "nd_pmem", "dax_pmem", "device_dax", "crc32c_generic"]
 PMEM_MODULES += ["ext4", "xfs"]
@@ -85,6 +86,7 @@ kill_both() {{
 mkdir -p /mnt/ext4 /mnt/xfs
 ext4=/dev/pmem$(region 1)
 xfs=/dev/pmem$(region 2)
+device=/dev/dax$(region 3).0
 """
 MOUNT_SCRIPT = """
 mount -t ext4 -o dax $ext4 /mnt/ext4 || exit 1
@@ -94,19 +96,22 @@ FORMAT_SCRIPT = """
 for handle in 1 2; do
   ndctl create-namespace -f -e namespace$(region $handle).0 -m fsdax --map=mem >/dev/null || exit 1
 done
+ndctl create-namespace -f -e namespace$(region 3).0 -m devdax --map=mem -a 4096 >/dev/null || exit 1
 mkfs.ext4 -q -F -b 4096 $ext4 && mkfs.xfs -q -f -m reflink=0 $xfs || exit 1
 """
 
 
 def power_loss(kernel: Kernel, build: Path) -> list[str]:
-    """Rings on ext4 and XFS with DAX: ends are killed, then the machine; nothing promised is lost.
+    """Rings on ext4 and XFS with DAX and of a device: ends are killed, then the machine.
 
-    That the file of a DIMM survives the guest proves recovery from a crash of processes and of the
-    system. No cache is emulated: missing flushes are for `headrace pmem check` to find.
+    Nothing that was promised may be lost. That the file of a DIMM survives the guest proves
+    recovery from a crash of processes and of the system. No cache is emulated: missing flushes are
+    for `headrace pmem check` to find.
     """
     programs = programs_in(build / "tests" / "guest", ["pmem_guest"])
     with tempfile.TemporaryDirectory(prefix="headrace-guest-") as folder:
-        sizes = {Path(folder, "ext4"): 128 * MIB, Path(folder, "xfs"): 384 * MIB}
+        mib = {"ext4": 128, "xfs": 384, "device": 128}
+        sizes = {Path(folder, name): count * MIB for name, count in mib.items()}
         machine = Dimms(sizes).arguments()
 
         def run(script: str, kill_at: Callable[[str], bool] | None = None) -> Outcome:

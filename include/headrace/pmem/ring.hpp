@@ -112,9 +112,11 @@ struct AttachedProducer;
 struct AttachedConsumer;
 }  // namespace detail
 
-/// Makes a ring in a new file, whole or not at all.
+/// Makes a ring in a new file, or of all of a device (devdax), whatever the capacity asked for;
+/// whole or not at all.
 ///
-/// Fails: invalid_argument if something is there already, or for a capacity below 4 KiB;
+/// Fails: invalid_argument if something is there already (of a device: a byte that is not zero in
+///        the first 4096), for a capacity below 4 KiB, and for a device of another kind;
 ///        capacity_exceeded if the disk has no room (ENOSPC); permission_denied, io_failed.
 [[nodiscard]] HEADRACE_API Result<void> make_ring(const std::string& path,
                                                   const RingOptions& options = {});

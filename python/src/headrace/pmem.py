@@ -85,10 +85,11 @@ class Ring:
         capacity: int | str = "1MiB",
         layout: str = "checksums",
     ) -> Self:
-        """Make a ring in a new file, whole or not at all.
+        """Make a ring in a new file, or of a device (devdax), whole or not at all.
 
         Args:
-            path: Where nothing is yet.
+            path: Where nothing is yet; or a device whose first 4096 bytes are zero, which is taken
+                as a whole.
             capacity: Bytes, or a text such as "1MiB"; an entry may have an eighth of it.
             layout: "checksums" for the optimised ring, "positions" for the others.
 

@@ -4,7 +4,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -17,6 +19,7 @@
 #include <deque>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -224,6 +227,31 @@ TEST_F(RingFile, EachRoleIsTakenOnce) {
   EXPECT_TRUE(inspect_ring(path_)->has_producer);
 }
 
+TEST_F(RingFile, ARoleThatAnotherProcessHasIsFreeWhenThatIsKilled) {
+  make();
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe(ends.data()), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);
+    const Result<Consumer> consumer = Consumer::attach(path_, quick());
+    if (!consumer.has_value() || ::write(ends[1], "c", 1) != 1) ::_exit(1);
+    for (;;) ::pause();
+  }
+  char ready = 0;
+  ASSERT_EQ(::read(ends[0], &ready, 1), 1);
+  const Result<Consumer> refused = Consumer::attach(path_, quick());
+  EXPECT_TRUE(inspect_ring(path_)->has_consumer);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().code, Code::capacity_exceeded);
+  EXPECT_THAT(refused.error().message(), HasSubstr("process " + std::to_string(child)));
+  EXPECT_TRUE(Consumer::attach(path_, quick()).has_value());
+  ::close(ends[0]);
+  ::close(ends[1]);
+}
+
 TEST_F(RingFile, NothingIsMadeWhereSomethingIs) {
   std::ofstream(path_) << "precious";
   const Result<void> made = make_ring(path_);
@@ -309,12 +337,120 @@ TEST_F(RingFile, AnEntryThatIsDamagedWhileAttachedIsTold) {
 
 TEST_F(RingFile, AFileThatMayOnlyBeReadCanBeLookedAt) {
   make();
-  std::filesystem::permissions(path_, std::filesystem::perms::owner_read);
-  if (::access(path_.c_str(), W_OK) == 0) {
-    GTEST_SKIP() << "this user may write everything";
+  std::filesystem::permissions(folder_, std::filesystem::perms::all);
+  std::filesystem::permissions(path_, std::filesystem::perms(0444));
+  const std::string before = contents();
+  // For root nothing is read-only: somebody else looks.
+  const bool was_root = ::geteuid() == 0;
+  if (was_root) {
+    ASSERT_EQ(::seteuid(65534), 0);
   }
-  EXPECT_EQ(Producer::attach(path_).error().code, Code::permission_denied);
-  EXPECT_TRUE(inspect_ring(path_).has_value());
+  const Result<Producer> producer = Producer::attach(path_);
+  const Result<Consumer> consumer = Consumer::attach(path_);
+  const Result<RingState> state = inspect_ring(path_);
+  if (was_root) {
+    ASSERT_EQ(::seteuid(0), 0);
+  }
+  ASSERT_FALSE(producer.has_value());
+  ASSERT_FALSE(consumer.has_value());
+  EXPECT_EQ(producer.error().code, Code::permission_denied);
+  EXPECT_EQ(consumer.error().code, Code::permission_denied);
+  EXPECT_TRUE(state.has_value()) << state.error().message();
+  EXPECT_EQ(contents(), before);
+}
+
+/// Lets a child work on a disk of `byte_count` bytes that nobody else sees, in its current folder.
+///
+/// Returns: What it said; nothing if this system gives nobody such a disk.
+template <typename Work>
+std::optional<std::string> on_a_small_disk(std::size_t byte_count, const Work& work) {
+  std::array<int, 2> ends{};
+  EXPECT_EQ(::pipe(ends.data()), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);
+    const auto put = [](const char* path, const std::string& text) { std::ofstream(path) << text; };
+    const uid_t user = ::geteuid();
+    const gid_t group = ::getegid();
+    if (::unshare(user == 0 ? CLONE_NEWNS : CLONE_NEWNS | CLONE_NEWUSER) != 0) ::_exit(77);
+    if (user != 0) {
+      put("/proc/self/setgroups", "deny");
+      put("/proc/self/uid_map", "0 " + std::to_string(user) + " 1");
+      put("/proc/self/gid_map", "0 " + std::to_string(group) + " 1");
+    }
+    const std::string options = "size=" + std::to_string(byte_count);
+    if (::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        ::mount("none", "/mnt", "tmpfs", 0, options.c_str()) != 0 || ::chdir("/mnt") != 0) {
+      ::_exit(77);
+    }
+    const std::string said = work();
+    ::_exit(::write(ends[1], said.data(), said.size()) == static_cast<ssize_t>(said.size()) ? 0
+                                                                                            : 1);
+  }
+  ::close(ends[1]);
+  std::string said;
+  std::array<char, 4096> chunk{};
+  for (;;) {
+    const ssize_t count = ::read(ends[0], chunk.data(), chunk.size());
+    if (count <= 0) break;
+    said.append(chunk.data(), static_cast<std::size_t>(count));
+  }
+  ::close(ends[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) return std::nullopt;
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  return said;
+}
+
+TEST_F(RingFile, OnAFullDiskNothingIsMadeAndNothingIsLost) {
+  make(kib(64));
+  {
+    Result<Producer> producer = Producer::attach(path_, quick());
+    ASSERT_EQ(producer->enqueue(bytes_of(0, 100)), Enqueue::done);
+  }
+  const std::string sound = contents();
+  const std::optional<std::string> said = on_a_small_disk(256U << 10U, [&]() -> std::string {
+    std::string report;
+    const Result<void> made = make_ring("large", {.capacity = mib(1)});
+    report += made.has_value() ? "made" : name(made.error().code);
+    report += std::filesystem::exists("large") ? ", there" : "";
+    // A sparse copy of a ring, and then no room for the rest of it.
+    constexpr std::size_t kCopied = 8192;
+    std::ofstream("ring", std::ios::binary) << sound.substr(0, kCopied);
+    std::filesystem::resize_file("ring", sound.size());
+    std::ofstream filler("filler", std::ios::binary);
+    while (filler << std::string(4096, 'x') << std::flush) {
+    }
+    const Result<Producer> producer = Producer::attach("ring", quick());
+    report += producer.has_value() ? ", attached" : ", " + std::string(name(producer.error().code));
+    // Who maps the file itself: the pages that cannot be had are told, and no signal.
+    Result<Mapping> mapping = Mapping::map("ring", quick().map);
+    if (!mapping.has_value()) return report + ", not mapped";
+    Medium medium = mapping->medium();
+    medium.store(mapping->bytes().data() + kCopied, bytes_of(1, 4096));
+    report += ", " + std::string(name(mapping->fault()));
+    mapping = Mapping::map("ring", quick().map);
+    report += std::memcmp(mapping->bytes().data(), sound.data(), kCopied) == 0 ? ", same" : "";
+    return report;
+  });
+  if (!said.has_value()) GTEST_SKIP() << "no disk of one's own: namespaces are not permitted";
+  EXPECT_EQ(*said, "capacity_exceeded, capacity_exceeded, lost, same");
+}
+
+TEST_F(RingFile, ADeviceThatIsNoPersistentMemoryIsRefused) {
+  for (const char* const path : {"/dev/null", "/dev/zero"}) {
+    const Result<Producer> producer = Producer::attach(path);
+    const Result<void> made = make_ring(path);
+    ASSERT_FALSE(producer.has_value());
+    ASSERT_FALSE(made.has_value());
+    // Without libpmem2 no device is taken at all.
+    EXPECT_TRUE(producer.error().code == Code::invalid_argument ||
+                producer.error().code == Code::unsupported)
+        << producer.error().message();
+    EXPECT_EQ(made.error().code, producer.error().code) << made.error().message();
+    EXPECT_THAT(made.error().message(), HasSubstr("it is a device"));
+  }
 }
 
 TEST_F(RingFile, AFileThatIsTruncatedWhileMappedIsToldAndEndsNothing) {
