@@ -418,7 +418,7 @@ def test_the_benchmark_has_the_figures_that_one_quotes(
     }
     assert document["results"]["persistent"] is False
     assert [row["entry_bytes"] for row in document["results"]["interleaving"]] == [
-        2048, 2048, 4096, 4096
+        2048, 2048, 2048, 4096, 4096, 4096
     ]  # fmt: skip
     assert "durability is pretended" in picture.read_text()
     assert here("bench", "pmem", "--rounds", "2").stdout.count("PRETENDED") == 1
