@@ -31,17 +31,14 @@ Changes::Range Changes::take(std::uintptr_t address, What& what) {
 void Changes::erase(Ranges::iterator place) {
   const std::uint32_t number = place->second.entry;
   ranges_.erase(place);
-  count_.store_relaxed(ranges_.size());  // relaxed: see any().
+  count_.set(ranges_.size());
   if (number != 0) {
     EntryState& entry = pool_[number];
     const Region region = entry.region();
     const bool has_others =
         std::any_of(ranges_.lower_bound(region.address), ranges_.upper_bound(region.last()),
                     [&](const auto& other) { return other.second.entry == number; });
-    if (!has_others) {
-      // edge: changes-settled (acq_rel)
-      entry.flags.fetch_and_acq_rel(static_cast<std::uint8_t>(~EntryState::kChanged));
-    }
+    if (!has_others) entry.end_changes();
   }
   settled_.notify_all();
 }
@@ -90,9 +87,8 @@ Changes::Begin Changes::begin(const Region& region, std::uint32_t entry, Range& 
   } else {
     ranges_.emplace(whole.address, what);
   }
-  count_.store_relaxed(ranges_.size());  // relaxed: see any().
-  // relaxed: the end of the caller's lease publishes it.
-  if (entry != 0) pool_[entry].flags.fetch_or_relaxed(EntryState::kChanged);
+  count_.set(ranges_.size());
+  if (entry != 0) pool_[entry].begin_changes();
   range = {whole, entry, what.ticket};
   return Begin::done;
 }

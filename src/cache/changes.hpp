@@ -44,11 +44,9 @@ class Changes {
 
   explicit Changes(Pool& pool) : pool_(pool) {}
 
-  /// False if there is no range. Exact for who has had the mutex of a shelf after who began a
-  /// change has dropped what overlaps from that shelf.
-  [[nodiscard]] bool any() const {
-    return count_.load_relaxed() != 0;  // relaxed: the shelf's mutex orders it, see above.
-  }
+  /// False if there is no range: then the sources have all that was written back. Exact for who has
+  /// had the mutex of a shelf after who began a change has dropped what overlaps from that shelf.
+  [[nodiscard]] bool any() const { return count_.any(); }
   /// Begins a change of `region`, whose bytes are in the copy of `entry`, on which the caller has a
   /// lease, or in the source. What is changed already in the same copy and overlaps becomes one
   /// range with it. Waits for what is returning.
@@ -117,7 +115,7 @@ class Changes {
   Condition settled_;
   Ranges ranges_ HEADRACE_GUARDED_BY(mutex_);
   std::uint64_t ticket_ HEADRACE_GUARDED_BY(mutex_) = 0;
-  Atomic<std::size_t> count_{0};
+  ChangeCount count_;
 };
 
 }  // namespace headrace::cache::detail

@@ -145,6 +145,13 @@ struct alignas(64) EntryState : Tenancy {
     // edge: changes-settled (acquire)
     return (flags.load_acquire() & kChanged) != 0;
   }
+  void begin_changes() {
+    flags.fetch_or_relaxed(kChanged);  // relaxed: the end of the caller's lease publishes it.
+  }
+  void end_changes() {
+    // edge: changes-settled (acq_rel)
+    flags.fetch_and_acq_rel(static_cast<std::uint8_t>(~kChanged));
+  }
 
   /// The region, as far as it can be believed.
   [[nodiscard]] Region region() const {
@@ -158,6 +165,25 @@ struct alignas(64) EntryState : Tenancy {
   [[nodiscard]] const std::byte* source() const {
     return reinterpret_cast<const std::byte*>(region().address);
   }
+};
+
+/// How many ranges are changed, for who wants to know without a lock if there are any.
+///
+/// Threading: shared.
+class ChangeCount {
+ public:
+  /// Written under one mutex.
+  void set(std::size_t count) {
+    // edge: changes-settled (release)
+    count_.store_release(count);
+  }
+  [[nodiscard]] bool any() const {
+    // edge: changes-settled (acquire)
+    return count_.load_acquire() != 0;
+  }
+
+ private:
+  Atomic<std::size_t> count_{0};
 };
 
 /// Bytes of memory that a copy of `byte_count` bytes takes.

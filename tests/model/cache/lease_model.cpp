@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The leases and the phases of the cache in a model checker: the code of src/cache/lease.hpp and
+// Leases, phases and flags of the cache in a model checker: the code of src/cache/lease.hpp and
 // entry.hpp, in the interleavings that Search names, with every value that a load may see. What is
 // plain memory in the cache - the bytes of a copy, the fields of a job - is a variable here whose
 // unordered use is reported. Not for: the index, the mutexes, the engine.
@@ -249,6 +249,42 @@ struct ANewReaderAndADrop : rl::test_suite<ANewReaderAndADrop, 3>, Stage<Barrier
   void after() { RL_ASSERT(ended); }
 };
 
+/// The last changed bytes of an entry are returned; who then drops it frees its copy.
+struct AWriteBackAndADrop : rl::test_suite<AWriteBackAndADrop, 2> {
+  void before() {
+    copy($) = 1;
+    entry.begin_changes();
+  }
+  void thread(unsigned index) {
+    if (index == 0) {  // Ledger::write_back, and Changes::erase.
+      RL_ASSERT(copy($) == 1);
+      entry.end_changes();
+    } else if (!entry.is_changed()) {  // Shelf::evict.
+      copy($) = 0;
+    }
+  }
+  EntryState entry;
+  rl::var<int> copy;
+};
+
+/// The last changed bytes of all are returned; who then moves them takes no lock.
+struct AWriteBackAndAMove : rl::test_suite<AWriteBackAndAMove, 2> {
+  void before() {
+    source($) = 1;
+    count.set(1);
+  }
+  void thread(unsigned index) {
+    if (index == 0) {  // Ledger::write_back, and Changes::erase.
+      source($) = 2;
+      count.set(0);
+    } else if (!count.any()) {  // Cache::State::clear_way.
+      RL_ASSERT(source($) == 2);
+    }
+  }
+  ChangeCount count;
+  rl::var<int> source;
+};
+
 /// The submitter announces its job while a waiter sleeps or looks; the waiter then finds the job.
 struct AnnounceAndWait : rl::test_suite<AnnounceAndWait, 2> {
   void before() { progress.expect_submission(); }
@@ -348,6 +384,12 @@ TEST(LeaseModel, ANewReaderAndADrop) {
 }
 TEST(LeaseModel, AHitAndAnInsertion) {
   explore<AHitAndAnInsertion>("a hit, an insertion", Search::full);
+}
+TEST(ChangeModel, AWriteBackAndADrop) {
+  explore<AWriteBackAndADrop>("a write-back, a drop", Search::full);
+}
+TEST(ChangeModel, AWriteBackAndAMove) {
+  explore<AWriteBackAndAMove>("a write-back, a move", Search::full);
 }
 TEST(PhaseModel, EndAndRead) {
   explore<EndAndRead>("end, read", Search::full);
