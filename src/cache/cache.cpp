@@ -25,6 +25,7 @@ using detail::Batch;
 using detail::Changes;
 using detail::EntryState;
 using detail::Ledger;
+using detail::Movements;
 using detail::Phase;
 using detail::Place;
 using detail::Placements;
@@ -208,8 +209,7 @@ Entry Cache::State::access_absent(std::span<const std::byte> source, Hint hint, 
   Entry entry(source, own, ledger_.get());
   bool started = false;
   try {
-    // Now that the entry can be found: whoever begins a change from here on drops it.
-    started = clear_way(region) && start_move(shelf, state);
+    started = start_move(shelf, state);
   } catch (...) {
     // Want of memory, or a memory source or policy of the engine that throws.
     started = false;
@@ -264,7 +264,10 @@ bool Cache::State::start_move(Shelf& shelf, EntryState& state) {
   options.target_node = shelf.node();
   options.policy = mover_ ? &mover_ : nullptr;
   const engine::CopyPlan plan{{state.copy, region.byte_count}, {state.source(), region.byte_count}};
-  return ledger_->movements.start(state, engine_, plan, options);
+  Movements::Announcement announcement(ledger_->movements, state);
+  // Now that the entry can be found, and its movement, too, should it be dropped meanwhile: whoever
+  // begins a change from here on waits for it.
+  return clear_way(region) && announcement.submit(engine_, plan, options);
 }
 
 bool Cache::State::make_room(Shelf& shelf, std::uint64_t byte_count, std::uint32_t newcomer) {
@@ -336,6 +339,8 @@ Result<Change> Cache::State::change(std::span<std::byte> source, Hint hint) {
     // Nor does a mover read what is about to be written.
     drop(std::nullopt, Changed::written_back, Moves::stopped,
          [&](Shelf& shelf, Batch& gone) { shelf.drop_overlapping(range.region, gone, number); });
+    // Others were dropped before, and are still being moved for their holders.
+    ledger_->movements.stop_overlapping(range.region);
     std::byte* const bytes =
         number == 0 ? source.data() : const_cast<std::byte*>(entry.data().data());
     Change change({bytes, source.size()}, std::move(entry));

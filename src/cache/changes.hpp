@@ -45,7 +45,7 @@ class Changes {
   explicit Changes(Pool& pool) : pool_(pool) {}
 
   /// False if there is no range: then the sources have all that was written back. Exact for who has
-  /// had the mutex of a shelf after who began a change has dropped what overlaps from that shelf.
+  /// announced a movement after who began a change has looked for movements.
   [[nodiscard]] bool any() const { return count_.any(); }
   /// Begins a change of `region`, whose bytes are in the copy of `entry`, on which the caller has a
   /// lease, or in the source. What is changed already in the same copy and overlaps becomes one

@@ -5,38 +5,44 @@
 
 namespace headrace::cache::detail {
 
-bool Movements::start(EntryState& entry, engine::Engine& engine, const engine::CopyPlan& plan,
-                      engine::SubmitOptions options) {
-  Movement* movement = nullptr;
-  {
-    const Lock lock(mutex_);
-    if (free_ == 0) sweep();
-    std::uint32_t number = free_;
-    if (number != 0) {
-      movement = &movements_[number - 1];
-      free_ = movement->next_free;
-    } else {
-      movement = &movements_.emplace_back();
-      number = static_cast<std::uint32_t>(movements_.size());
-    }
-    ++in_use_count_;
+Movements::Movement& Movements::announce(EntryState& entry) {
+  const Lock lock(mutex_);
+  if (free_ == nullptr) sweep();
+  Movement* movement = free_;
+  if (movement != nullptr) {
+    free_ = movement->next;
+  } else {
+    movement = &movements_.emplace_back();
+    movement->number = static_cast<std::uint32_t>(movements_.size());
     movement->owner = this;
-    movement->entry = &entry;
-    movement->user_count = 1;
-    entry.moving = number;
   }
+  ++in_use_count_;
+  movement->next = used_;
+  movement->previous = nullptr;
+  if (used_ != nullptr) used_->previous = movement;
+  used_ = movement;
+  movement->entry = &entry;
+  movement->user_count = 1;
+  movement->announced = true;
+  entry.moving = movement->number;
+  return *movement;
+}
+
+bool Movements::Announcement::submit(engine::Engine& engine, const engine::CopyPlan& plan,
+                                     engine::SubmitOptions options) {
   options.callback = &move_ended;
-  options.callback_context = movement;
-  bool accepted = false;
-  try {
-    accepted = engine.submit_copy(movement->job, plan, options) == engine::Submit::accepted;
-  } catch (...) {
-    let_go(*movement);
-    throw;
-  }
-  if (accepted) entry.progress.announce_submission();
-  let_go(*movement);
-  return accepted;
+  options.callback_context = &movement_;
+  if (engine.submit_copy(movement_.job, plan, options) != engine::Submit::accepted) return false;
+  movement_.entry->progress.announce_submission();
+  return true;
+}
+
+void Movements::end_announcement(Movement& movement) noexcept {
+  const Lock lock(mutex_);
+  movement.announced = false;
+  if (sleeper_count_ != 0) decided_.notify_all();
+  --movement.user_count;
+  if (over(movement)) retire(movement);
 }
 
 void Movements::wait(EntryState& entry) {
@@ -65,7 +71,43 @@ void Movements::finish(EntryState& entry) {
   if (movement == nullptr) return;
   movement->job.stop();
   movement->job.wait();
-  let_go(*movement);
+  const Lock lock(mutex_);
+  // Somebody who stops it may still be using it.
+  entry.moving = 0;
+  movement->entry = nullptr;
+  --movement->user_count;
+  if (over(*movement)) retire(*movement);
+}
+
+void Movements::stop_overlapping(const Region& region) {
+  for (;;) {
+    Movement* movement = nullptr;
+    {
+      const Lock lock(mutex_);
+      movement = find(region);
+      if (movement == nullptr) return;
+      if (movement->announced) {
+        ++sleeper_count_;
+        decided_.wait(mutex_);
+        --sleeper_count_;
+        continue;
+      }
+      ++movement->user_count;
+    }
+    movement->job.stop();
+    movement->job.wait();
+    let_go(*movement);
+  }
+}
+
+Movements::Movement* Movements::find(const Region& region) {
+  for (Movement* movement = used_; movement != nullptr;) {
+    Movement* const next = movement->next;
+    if (reads(*movement, region)) return movement;
+    if (over(*movement)) retire(*movement);
+    movement = next;
+  }
+  return nullptr;
 }
 
 Movements::Movement* Movements::hold(EntryState& entry) {
@@ -82,25 +124,34 @@ void Movements::let_go(Movement& movement) {
   if (over(movement)) retire(movement);
 }
 
-bool Movements::over(const Movement& movement) const {
+bool Movements::over(const Movement& movement) {
   // The job ends after its callback, with the engine's last touch of it. An idle one was refused.
   return movement.user_count == 0 && movement.job.state() != engine::JobState::running;
 }
 
+bool Movements::reads(const Movement& movement, const Region& region) {
+  if (movement.entry == nullptr) return false;
+  if (!movement.announced && movement.job.state() != engine::JobState::running) return false;
+  return movement.entry->region().overlaps(region);
+}
+
 void Movements::retire(Movement& movement) {
-  const std::uint32_t number = movement.entry->moving;
-  movement.entry->moving = 0;
+  if (movement.entry != nullptr) movement.entry->moving = 0;
   movement.entry = nullptr;
-  movement.next_free = free_;
-  free_ = number;
+  (movement.previous != nullptr ? movement.previous->next : used_) = movement.next;
+  if (movement.next != nullptr) movement.next->previous = movement.previous;
+  movement.next = free_;
+  free_ = &movement;
   --in_use_count_;
 }
 
 void Movements::sweep() {
   // As many again may be added before the next one, so that a sweep costs each a constant.
   if (in_use_count_ < 8 || !std::has_single_bit(in_use_count_)) return;
-  for (Movement& movement : movements_) {
-    if (movement.entry != nullptr && over(movement)) retire(movement);
+  for (Movement* movement = used_; movement != nullptr;) {
+    Movement* const next = movement->next;
+    if (over(*movement)) retire(*movement);
+    movement = next;
   }
 }
 

@@ -328,8 +328,9 @@ class HEADRACE_API Cache {
   /// As pin(), the other way around.
   std::size_t unpin(std::span<const std::byte> source);
 
-  /// Gives the right to write `source` through its copy. Accesses it, waits for its move, and drops
-  /// every other entry that overlaps it, stopping moves that still run, held or not. While the
+  /// Gives the right to write `source` through its copy. Accesses it, waits for its move, drops
+  /// every other entry that overlaps it, and stops every other move that reads some of it, held or
+  /// not, also of entries that were dropped before. While the
   /// change is alive, accesses that reach over the end of the copy, or are placed on another node,
   /// are refused. After that the bytes are *changed*: they are written back when write_back() or
   /// flush() says so, when their entry is to be evicted, when an access that the copy does not
@@ -359,8 +360,7 @@ class HEADRACE_API Cache {
   /// in them and is not written back is lost. Returns how many.
   std::size_t invalidate(std::span<const std::byte> source);
   /// Writes changed bytes back and drops every entry; holders keep theirs. Returns how many. A move
-  /// that somebody holds goes on: if the same bytes are changed before it ends, its copy may have
-  /// half of that, as after invalidate().
+  /// that somebody holds goes on, as after invalidate(); change() stops it.
   std::size_t clear();
 
   [[nodiscard]] CacheStatistics statistics() const;

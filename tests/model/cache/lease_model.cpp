@@ -289,7 +289,7 @@ struct AWriteBackAndAMove : rl::test_suite<AWriteBackAndAMove, 2> {
 struct AnnounceAndWait : rl::test_suite<AnnounceAndWait, 2> {
   void before() { progress.expect_submission(); }
   void thread(unsigned index) {
-    if (index == 0) {  // Movements::start.
+    if (index == 0) {  // Movements::Announcement::submit.
       job($) = 1;
       progress.announce_submission();
     } else {  // Ledger::wait.

@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "headrace/base/atomic.hpp"
 #include "headrace/cache/cache.hpp"
 #include "headrace/platform/memory.hpp"
 #include "support/cache_stage.hpp"
@@ -158,6 +161,82 @@ TEST_F(Changing, StopsAndAwaitsTheMovesOfWhatOverlapsEvenIfTheyAreHeld) {
     EXPECT_FALSE(moving.cached());
     EXPECT_EQ(moving.data().data(), source_.data());
     EXPECT_TRUE(is_all(page(1, 2)));
+  });
+}
+
+TEST_F(Changing, StopsAndAwaitsTheMovesOfWhatWasDroppedBeforeAndIsHeld) {
+  test::expect_ends([this] {
+    for (const bool cleared : {true, false}) {
+      source_ = old_;
+      CacheStage stage(StagedMover::Mode::held);
+      const Entry moving = stage.cache->access(page(0, 2));
+      const Entry beside = stage.cache->access(page(3));
+      static_cast<void>(cleared ? stage.cache->clear() : stage.cache->invalidate(source_));
+      stage.memory->fill_up(NodeId(8));
+      Atomic<bool> changed{false};
+      test::ObservedThread thread([&] {
+        fill(*stage.cache, page(1, 2));
+        changed.store_relaxed(true);  // relaxed: join() publishes it.
+      });
+      thread.await_asleep();
+      EXPECT_FALSE(changed.load_relaxed()) << "a mover may be reading it";
+      EXPECT_EQ(stage.mover->release(), 2U);
+      thread.join();
+      EXPECT_TRUE(changed.load_relaxed());
+      EXPECT_FALSE(moving.cached());
+      EXPECT_EQ(moving.data().data(), source_.data());
+      EXPECT_TRUE(equal(beside.data(), page(3)));
+      EXPECT_TRUE(beside.cached()) << "its move was left alone";
+      EXPECT_TRUE(is_all(page(1, 2)));
+    }
+  });
+}
+
+/// Memory that lets something happen between the look for an entry and its submission.
+///
+/// Threading: shared, but for `meanwhile`.
+class MemoryWithAMeanwhile final : public MemorySource {
+ public:
+  Result<std::span<std::byte>> allocate(std::size_t byte_count, NodeId node) override {
+    if (meanwhile) {
+      std::exchange(meanwhile, nullptr)();
+      return upstream_->allocate(byte_count, node);
+    }
+    return fail(Code::unsupported, "allocate", "the test says so", "ask the test");
+  }
+  void free(std::span<std::byte> memory) noexcept override { upstream_->free(memory); }
+
+  std::function<void()> meanwhile;
+
+ private:
+  const std::shared_ptr<MemorySource> upstream_ = operating_system_pages();
+};
+
+TEST_F(Changing, AMoveThatWasClearedBeforeItsSubmissionDoesNotReadWhatIsChanged) {
+  test::expect_ends([this] {
+    const topo::Machine machine = test::hand_made_machine();
+    auto mover = std::make_unique<StagedMover>(StagedMover::Mode::at_once);
+    const StagedMover& watched = *mover;
+    std::vector<std::unique_ptr<engine::Mover>> movers;
+    movers.push_back(std::move(mover));
+    const auto engine = engine::Engine::make(std::move(movers)).value();
+    const auto memory = std::make_shared<MemoryWithAMeanwhile>();
+    CacheOptions options;
+    options.placement = placement::on(NodeId(0));
+    options.memory = memory;
+    const auto cache = Cache::make(machine, *engine, std::move(options)).value();
+    std::optional<Change> change;
+    memory->meanwhile = [&] {
+      EXPECT_EQ(cache->invalidate(page(0)), 1U);
+      change = cache->change(page(0)).value();
+    };
+    const Entry late = cache->access(page(0));
+    ASSERT_TRUE(change.has_value());
+    EXPECT_EQ(change->data().data(), page(0).data());
+    EXPECT_TRUE(late.try_wait());
+    EXPECT_FALSE(late.cached());
+    EXPECT_EQ(watched.accepted_count(), 0U);
+    EXPECT_EQ(cache->statistics().refused, 2U);
   });
 }
 
