@@ -71,7 +71,7 @@ void Index::unlink(std::uint32_t k, std::uint64_t block, std::uint32_t reference
 }
 
 void Index::grow() {
-  Table::Owner table = Table::make(bits_ + 1);
+  Table::Owner table = Table::make(bits_ + kGrowthBits);
   tables_.reserve(tables_.size() + 1);
   if (!tables_.empty()) {
     // Chain by chain; a reader in the old table may be led into the new chains and miss.
@@ -91,7 +91,7 @@ void Index::grow() {
   // edge: table-grown (release)
   table_.store_release(table.get());
   tables_.push_back(std::move(table));
-  ++bits_;
+  bits_ += kGrowthBits;
 }
 
 }  // namespace headrace::cache::detail

@@ -85,8 +85,8 @@ class Index {
 
   /// Makes sure that add() cannot fail.
   void reserve_one() {
-    // One bucket for an entry keeps chains at two links.
-    if (count_ >= std::uint32_t{1} << bits_) grow();
+    // One bucket for an entry, or more, keeps chains at two links.
+    if (count_ >= std::uint64_t{1} << bits_) grow();
   }
   void add(std::uint32_t number);
   void remove(std::uint32_t number);
@@ -98,6 +98,9 @@ class Index {
 
  private:
   static constexpr std::uint32_t kFirstBits = 4;
+  /// A table is four times as large as the one before: to follow chains anew waits for memory at
+  /// each step, and so does a miss that meets others' entries, of which there are fewer then.
+  static constexpr std::uint32_t kGrowthBits = 2;
 
   /// A power of two of buckets, which lie right behind it: one look less.
   class alignas(64) Table {
@@ -155,9 +158,9 @@ class Index {
   /// Bit k: there may be entries of class k.
   Atomic<std::uint64_t> classes_{0};
   std::uint32_t count_ = 0;
-  std::uint32_t bits_ = kFirstBits - 1;
+  std::uint32_t bits_ = kFirstBits - kGrowthBits;
   std::array<std::uint32_t, 64> class_counts_{};
-  /// The last one is in use. Readers may still be in the others, which together are no larger.
+  /// The last one is in use. Readers may still be in the others, which together are a third of it.
   std::vector<Table::Owner> tables_;
 };
 
