@@ -14,6 +14,8 @@ constexpr std::uint32_t kLruSample = 8;
 constexpr std::uint32_t kPromisesLookedAt = 8;
 /// s3_fifo: one entry in ten is in the small queue.
 constexpr std::uint32_t kSmallShare = 10;
+/// s3_fifo: what was given up is remembered for at least so many more.
+constexpr std::uint32_t kGhostMin = 16;
 /// s3_fifo: so often an entry must have been found on probation to stay. With one, what is read
 /// exactly twice - as what is prefetched and then read - displaces what is read again and again.
 constexpr std::uint32_t kAdmittedUseCount = 2;
@@ -117,10 +119,7 @@ void Order::add(std::uint32_t number, Hint hint) {
   if (hint.kind() == Hint::Kind::later) return put_back(number);
   if (hint.kind() == Hint::Kind::once) return push(kSpent, number);
   if (policy_ != Eviction::s3_fifo || hint.kind() == Hint::Kind::many) return push(kMain, number);
-  const auto ghost = ghosts_.find(entry.region().address);
-  if (ghost == ghosts_.end()) return push(kSmall, number);
-  ghosts_.erase(ghost);
-  push(kMain, number);
+  push(ghosts_.take(entry.region().address) ? kMain : kSmall, number);
 }
 
 void Order::put_back(std::uint32_t number) {
@@ -159,17 +158,8 @@ void Order::gone(std::uint32_t number) {
   if (policy_ != Eviction::s3_fifo) return;
   const EntryState& entry = pool_[number];
   if (entry.queue != kSmall || !marks_of(entry).is_ordinary()) return;
-  // As many ghosts as entries, the newest; they go in batches, so that each costs a constant.
-  const std::size_t count_max = std::size_t{count()} + 16;
-  if (ghosts_.size() >= 2 * count_max) {
-    std::erase_if(ghosts_,
-                  [&](const auto& ghost) { return ghost.second + count_max < ghost_count_; });
-  }
-  try {
-    ghosts_.insert_or_assign(entry.region().address, ++ghost_count_);
-  } catch (const std::bad_alloc&) {
-    // It will not be remembered.
-  }
+  // As many ghosts as entries.
+  ghosts_.add(entry.region().address, count() + kGhostMin);
 }
 
 bool Order::take_oldest(std::uint8_t queue, std::uint32_t& number) {

@@ -7,10 +7,10 @@
 #include <array>
 #include <cstdint>
 #include <set>
-#include <unordered_map>
 #include <utility>
 
 #include "entry.hpp"
+#include "ghosts.hpp"
 #include "headrace/cache/cache.hpp"
 #include "pool.hpp"
 
@@ -173,9 +173,8 @@ class Order {
   Atomic<std::uint64_t> now_{0};
   /// The count of entries, a while ago: for readers.
   Atomic<std::uint32_t> recent_count_{0};
-  /// Regions that left the small queue of s3_fifo unused, and when: a second look at them counts.
-  std::unordered_map<std::uintptr_t, std::uint64_t> ghosts_;
-  std::uint64_t ghost_count_ = 0;
+  /// Regions that left the small queue of s3_fifo unused: a second look at them counts.
+  Ghosts ghosts_;
 };
 
 }  // namespace headrace::cache::detail
