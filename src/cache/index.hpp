@@ -157,7 +157,8 @@ class Index {
   Atomic<const Table*> table_{nullptr};
   /// Bit k: there may be entries of class k.
   Atomic<std::uint64_t> classes_{0};
-  std::uint32_t count_ = 0;
+  /// From here on what only insertions and drops need, in lines that hits do not read.
+  alignas(64) std::uint32_t count_ = 0;
   std::uint32_t bits_ = kFirstBits - kGrowthBits;
   std::array<std::uint32_t, 64> class_counts_{};
   /// The last one is in use. Readers may still be in the others, which together are a third of it.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <new>
 #include <vector>
 
 #include "headrace/base/mutex.hpp"
@@ -74,10 +75,11 @@ Registry& Reader::registry() {
 void Reader::grow() {
   HEADRACE_CHECK(chunk_count_ < kChunkMax, "handles that one thread got fit 2^31 slots");
   const std::uint32_t count = std::max(Chunk::kSlotCountMin, slot_count_);
-  auto slots = std::make_unique<Slot[]>(count);
   auto chunk = std::make_unique<Chunk>();
   chunk->slot_count = count;
-  chunk->slots = slots.release();
+  chunk->slots =
+      static_cast<Slot*>(::operator new(count * sizeof(Slot), std::align_val_t{kApartBytes}));
+  std::uninitialized_value_construct_n(chunk->slots, count);
   registry_.add(*chunk);
   chunk_index_ = chunk_count_;
   slot_index_ = 0;

@@ -67,6 +67,10 @@ struct Tenancy {
   Atomic<std::uint32_t> holder_count{0};
 };
 
+/// What different threads write at every hit lies so far apart. Two lines: processors that miss one
+/// fetch its neighbour along with it.
+inline constexpr std::size_t kApartBytes = 128;
+
 /// One lease: the address of what is leased, 0 if none, and whether its end must be reported.
 ///
 /// Threading: shared. Only the thread that owns the slot's chunk occupies it.
@@ -188,6 +192,7 @@ struct alignas(64) Chunk {
   std::uint32_t slot_count = 0;
   /// Slots from here on were never occupied.
   Atomic<std::uint32_t> used_count{0};
+  /// At a multiple of kApartBytes.
   Slot* slots = nullptr;
 };
 
@@ -235,7 +240,7 @@ class Registry {
 /// The slots of one thread, and which of them to take next.
 ///
 /// Threading: owned by the thread that it is attached to.
-class Reader {
+class alignas(kApartBytes) Reader {
  public:
   Reader(Registry& registry, std::uint32_t index)
       : barriers_(registry.barriers()), index_(index), registry_(registry) {

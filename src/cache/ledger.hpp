@@ -36,7 +36,7 @@ class Counter {
 /// What one thread has counted of its accesses.
 ///
 /// Threading: shared. Only the thread whose reader has the index writes.
-struct alignas(64) Tally {
+struct alignas(kApartBytes) Tally {
   Counter hits;
   Counter duplicates;
   Counter misses;
@@ -46,7 +46,6 @@ struct alignas(64) Tally {
   Counter weak_hits;
   Counter weak_misses;
 };
-static_assert(sizeof(Tally) == 64);
 
 /// The tallies of all threads, by the index of their reader. Segment k has 2^k times as many as the
 /// first.

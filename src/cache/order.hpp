@@ -165,7 +165,8 @@ class Order {
 
   const Eviction policy_;
   Pool& pool_;
-  std::array<Queue, 3> queues_{};
+  /// From here on what only insertions and evictions need, in lines that hits do not read.
+  alignas(64) std::array<Queue, 3> queues_{};
   /// By the time of their next read. An entry's `older` and `newer` hold that time while it is
   /// here.
   std::set<std::pair<std::uint64_t, std::uint32_t>> promises_;
