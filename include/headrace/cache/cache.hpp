@@ -134,7 +134,7 @@ struct CacheOptions {
   /// is dropped, the access is refused and its entry points at the source. An entry is unused if
   /// its move has ended, nobody holds a handle on it, and it is not pinned.
   Bytes capacity_per_node = Bytes(std::uint64_t{1} << 62U);
-  Eviction eviction = Eviction::clock;
+  Eviction eviction = Eviction::s3_fifo;
   /// Null: operating_system_pages(). Shared by the cache and all its entries.
   std::shared_ptr<MemorySource> memory;
   /// Empty: nobody is told.

@@ -198,7 +198,7 @@ class Cache(Closing):
         placement: str | int = "fastest",
         *,
         machine: Machine | None = None,
-        eviction: str = "clock",
+        eviction: str = "s3_fifo",
         recycle: bool = False,
         huge_pages: bool = False,
         events: int = 0,
