@@ -15,6 +15,7 @@
 #include "emulated.hpp"
 #include "engine/software/software.hpp"
 #include "headrace/base/atomic.hpp"
+#include "headrace/base/mutex.hpp"
 #include "support/seed.hpp"
 
 namespace headrace::engine {
@@ -27,6 +28,7 @@ constexpr std::size_t kThreadCount = 8;
 constexpr std::size_t kWindow = 6;  ///< Jobs of one thread at a time.
 constexpr std::size_t kRoomBytes = 96U << 10U;
 constexpr std::size_t kBatchMax = 12;
+/// A device that lives may be later than that on a loaded machine, and then is given up, too.
 constexpr std::chrono::nanoseconds kAnswerMax = std::chrono::milliseconds(500);
 /// No job takes so long, however loaded the machine is: a hang.
 constexpr std::chrono::nanoseconds kHang = std::chrono::seconds(120);
@@ -114,14 +116,31 @@ void call_counted(void* context, const Completion&) noexcept {
   static_cast<Atomic<std::uint32_t>*>(context)->fetch_add_relaxed(1);  // Read after the end.
 }
 
+struct alignas(4096) Pages {
+  std::array<std::byte, kRoomBytes> target;
+};
+
+/// What a device that was given up may still write to. Outlives the devices.
+struct Retired {
+  void keep(std::unique_ptr<Pages> pages) {
+    const Lock lock(mutex);
+    kept.push_back(std::move(pages));
+  }
+
+  Mutex mutex;
+  std::vector<std::unique_ptr<Pages>> kept HEADRACE_GUARDED_BY(mutex);
+};
+
 /// One job with all that it needs, and the check of its end.
 ///
 /// Threading: confined.
 class Ticket {
  public:
-  explicit Ticket(Random& random) : random_(random), room_(std::make_unique<Room>(random)) {
-    pages_ = std::make_unique<Pages>();
-  }
+  Ticket(Random& random, Retired& retired)
+      : random_(random),
+        retired_(retired),
+        room_(std::make_unique<Room>(random)),
+        pages_(std::make_unique<Pages>()) {}
 
   [[nodiscard]] bool runs() const { return job_.state() == JobState::running; }
   [[nodiscard]] Job& job() { return job_; }
@@ -187,10 +206,6 @@ class Ticket {
   }
 
  private:
-  struct alignas(4096) Pages {
-    std::array<std::byte, kRoomBytes> target;
-  };
-
   /// The same operation on the device's target and, at once, on the processor's.
   Operation draw_twice(bool may_write) {
     while (true) {
@@ -206,15 +221,15 @@ class Ticket {
 
   /// A device may still write here: nobody uses it again.
   void retire() {
-    retired_.push_back(std::move(pages_));
+    retired_.keep(std::move(pages_));
     pages_ = std::make_unique<Pages>();
     // What is compared may still be read by the device, which harms nobody.
   }
 
   Random& random_;
+  Retired& retired_;
   std::unique_ptr<Room> room_;
   std::unique_ptr<Pages> pages_;
-  std::vector<std::unique_ptr<Pages>> retired_;
   std::vector<Operation> operations_;
   std::vector<ShareOutcome> outcomes_;
   std::vector<Completion> completions_;
@@ -229,12 +244,14 @@ struct Progress {
   Atomic<bool> failed{false};
 };
 
-void soak(Engine& engine, std::uint64_t seed, std::uint64_t goal, Progress& progress) {
+void soak(Engine& engine, std::uint64_t seed, std::uint64_t goal, Retired& retired,
+          Progress& progress) {
   Random random(seed);
   const std::array<MoverPolicy, 5> policies{movers::round_robin, movers::least_loaded, movers::all,
                                             movers::push_pull, movers::near_target};
   std::vector<std::unique_ptr<Ticket>> tickets;
-  for (std::size_t i = 0; i < kWindow; ++i) tickets.push_back(std::make_unique<Ticket>(random));
+  for (std::size_t i = 0; i < kWindow; ++i)
+    tickets.push_back(std::make_unique<Ticket>(random, retired));
   // Relaxed: counts, and a wish to end.
   while (progress.done.load_relaxed() < goal && !progress.failed.load_relaxed()) {
     for (const auto& ticket : tickets) {
@@ -272,12 +289,14 @@ TEST(Soak, EveryByteIsRightAndEveryJobEndsOnceWhateverTheDevicesDo) {
                                 .device = {.answer_max = kAnswerMax},
                                 .faults = troubles(),
                                 .policy = movers::round_robin};
+  Retired retired;
   const test::Emulated machine = test::make_emulated(std::move(options));
   Progress progress;
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < kThreadCount; ++i) {
-    threads.emplace_back(
-        [&, i] { soak(*machine.engine, headrace::test::seed() + i * 7919, goal, progress); });
+    threads.emplace_back([&, i] {
+      soak(*machine.engine, headrace::test::seed() + i * 7919, goal, retired, progress);
+    });
   }
   // Meanwhile: device 1 is reset now and then, device 3 dies half-way.
   bool dead = false;

@@ -288,27 +288,25 @@ TEST(Dsa, AFullQueueIsSaidAndNothingIsLost) {
 }
 
 TEST(Dsa, AJobOfADeviceThatDiesIsDoneByAProcessorInTime) {
-  // A device that answers late may still write: they go after the devices.
-  std::deque<Buffers> all_buffers;
+  // A device that was given up may still write to what it was to write to.
+  std::deque<Buffers> all;
   const Emulated machine = make_emulated(
       {.device_count = 2,
+       // Long enough for a device that lives, whatever else the machine does.
        .device = {.answer_max = std::chrono::seconds(2)},
        .faults = test::script({FaultRule{.kind = FaultKind::halt, .device = 0, .nth = 3}}),
        .policy = movers::round_robin});
-  const auto begin = std::chrono::steady_clock::now();
-  std::size_t late_count = 0;
   for (std::uint64_t i = 0; i < 20; ++i) {
-    Buffers& buffers = all_buffers.emplace_back(50'000, i);
+    Buffers& buffers = all.emplace_back(50'000, i);
     const Completion end =
         submit_and_wait(*machine.engine, Operation::copy(buffers.target, buffers.source));
     EXPECT_EQ(end.state, JobState::done);
     EXPECT_TRUE(buffers.equal());
     EXPECT_LE(end.late_write_possible, end.fell_back);
-    late_count += end.late_write_possible ? 1 : 0;
   }
-  EXPECT_GE(late_count, 1U);
-  EXPECT_LE(late_count, 3U) << "a dead device is not asked again and again";
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
+  const std::uint64_t lost = machine.engine->device_statistics().at(0).lost;
+  EXPECT_GE(lost, 1U);
+  EXPECT_LE(lost, 3U) << "a dead device is not asked again and again";
 }
 
 TEST(Dsa, WhatAResetTookAwayIsDoneAgain) {
