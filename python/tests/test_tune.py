@@ -2,13 +2,16 @@
 """``headrace tune`` and ``headrace bench copy``: as processes, and what they refuse."""
 
 import json
+import os
 import signal
 import subprocess
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import TIME_LIMIT_S, Command, has_come_to_us, wait_until
+from conftest import TIME_LIMIT_S, Command, Here, has_come_to_us, wait_until
 
 from headrace import _core
 from headrace.copy_search import StoppedError
@@ -112,21 +115,42 @@ def test_a_stopped_search_keeps_the_classes_that_were_done() -> None:
     _core.use_no_copy_profile()
 
 
-def test_ctrl_c_ends_tune_with_what_is_known(command_path: Path, tmp_path: Path) -> None:
+def test_ctrl_c_ends_tune_with_what_is_known(
+    here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "copy.json"
+    search = Tuner.run
+    pressed: list[bool] = []
+
+    def press_ctrl_c(self: Tuner, tuning: Tuning, progress: Callable[[float], None]) -> None:
+        def tell(share: float) -> None:
+            progress(share)
+            if len(tuning.choices) == 1 and not pressed:
+                pressed.append(True)
+                os.kill(os.getpid(), signal.SIGINT)
+
+        search(self, tuning, tell)
+
+    monkeypatch.setattr(Tuner, "run", press_ctrl_c)
+    outcome = here("tune", "--bytes-max", "1KiB", "--seconds", "3", "--output", str(path))
+    assert outcome.code == 128 + signal.SIGINT
+    saved = json.loads(path.read_text())
+    assert saved["made"]["complete"] is False
+    assert [choice["bytes_max"] for choice in saved["classes"]] == [256]
+
+
+def test_ctrl_c_ends_tune_at_any_moment(command_path: Path, tmp_path: Path) -> None:
     path = tmp_path / "copy.json"
     arguments = ["tune", "--bytes-max", "1KiB", "--seconds", "600", "--output", str(path)]
     with subprocess.Popen(
-        [command_path, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [command_path, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
-        wait_until(lambda: has_come_to_us(process.pid))
+        # Before that the interpreter answers in its own way.
+        wait_until(partial(has_come_to_us, process.pid))
         process.send_signal(signal.SIGINT)
-        _output, errors = process.communicate(timeout=TIME_LIMIT_S)
-    assert process.returncode == 130, errors
-    # Nothing may have been known yet.
-    left = list(tmp_path.iterdir())
-    assert left in ([], [path])
-    if left:
-        assert json.loads(path.read_text())["made"]["complete"] is False
+        process.communicate(timeout=TIME_LIMIT_S)
+    assert process.returncode == 128 + signal.SIGINT
+    assert list(tmp_path.iterdir()) in ([], [path])
 
 
 def test_bench_copy_reports_the_agreed_figures(
