@@ -32,8 +32,7 @@ using headrace::engine::Path;
 using headrace::engine::Submit;
 using headrace::engine::SubmitOptions;
 
-// --- One layout
-// -----------------------------------------------------------------------------------
+// --- One layout ----------------------------------------------------------------------------------
 
 static_assert(std::is_trivially_copyable_v<Operation> &&
               sizeof(headrace_operation) == sizeof(Operation) &&
@@ -86,12 +85,16 @@ static_assert(HEADRACE_DIF_ERROR_GUARD == headrace::engine::dif_error::guard &&
               HEADRACE_DIF_ERROR_ALL_ONES == headrace::engine::dif_error::all_ones);
 
 /// What lies in a headrace_job.
+struct CallOfC {
+  headrace_callback function = nullptr;
+  void* context = nullptr;
+
+  static void call(void* self, const Completion& completion) noexcept;
+};
+
 struct RoomyJob {
   Job job;
-  headrace_callback callback = nullptr;
-  void* callback_context = nullptr;
-
-  static void call(void* context, const Completion& completion) noexcept;
+  CallOfC callback;
 };
 static_assert(sizeof(RoomyJob) <= sizeof(headrace_job) &&
               alignof(RoomyJob) <= alignof(headrace_job));
@@ -112,10 +115,10 @@ headrace_completion to_c(const Completion& completion) {
   return made;
 }
 
-void RoomyJob::call(void* context, const Completion& completion) noexcept {
-  const auto* const self = static_cast<const RoomyJob*>(context);
+void CallOfC::call(void* self, const Completion& completion) noexcept {
+  const CallOfC& callback = *static_cast<const CallOfC*>(self);
   const headrace_completion made = to_c(completion);
-  self->callback(self->callback_context, &made);
+  callback.function(callback.context, &made);
 }
 
 headrace_operation to_c(const Operation& operation) {
@@ -130,8 +133,7 @@ Operation from_c(const headrace_operation& operation) {
   return made;
 }
 
-// --- From C
-// ---------------------------------------------------------------------------------------
+// --- From C --------------------------------------------------------------------------------------
 
 std::span<std::byte> bytes(void* first, std::size_t byte_count) {
   return {static_cast<std::byte*>(first), byte_count};
@@ -236,13 +238,12 @@ const Engine& engine_of(const headrace_engine* engine) {
 }
 
 /// Puts the callback of `options` where it is found when the job ends.
-SubmitOptions prepare(RoomyJob& job, const headrace_submit_options* options) {
+SubmitOptions prepare(CallOfC& callback, const headrace_submit_options* options) {
   SubmitOptions made = from_c(options);
   if (options != nullptr && options->callback != nullptr) {
-    job.callback = options->callback;
-    job.callback_context = options->callback_context;
-    made.callback = RoomyJob::call;
-    made.callback_context = &job;
+    callback = {options->callback, options->callback_context};
+    made.callback = CallOfC::call;
+    made.callback_context = &callback;
   }
   return made;
 }
@@ -464,7 +465,8 @@ enum headrace_answer headrace_submit(headrace_engine* engine, headrace_job* job,
   if (engine == nullptr || job == nullptr || operation == nullptr) return HEADRACE_NULL_ADDRESS;
   if (is_bad(options)) return HEADRACE_BAD_OPTION;
   RoomyJob& box = roomy(job);
-  return to_c(engine_of(engine).submit(box.job, from_c(*operation), prepare(box, options)));
+  return to_c(
+      engine_of(engine).submit(box.job, from_c(*operation), prepare(box.callback, options)));
 }
 
 enum headrace_answer headrace_submit_batch(headrace_engine* engine, headrace_job* job,
@@ -481,7 +483,7 @@ enum headrace_answer headrace_submit_batch(headrace_engine* engine, headrace_job
   if (completions != nullptr) {
     batch.completions = {reinterpret_cast<Completion*>(completions), operation_count};
   }
-  return to_c(engine_of(engine).submit_batch(box.job, batch, prepare(box, options)));
+  return to_c(engine_of(engine).submit_batch(box.job, batch, prepare(box.callback, options)));
 }
 
 enum headrace_answer headrace_run(headrace_engine* engine, const headrace_operation* operation,
@@ -489,10 +491,9 @@ enum headrace_answer headrace_run(headrace_engine* engine, const headrace_operat
                                   const headrace_submit_options* options) noexcept {
   if (engine == nullptr || operation == nullptr) return HEADRACE_NULL_ADDRESS;
   if (is_bad(options)) return HEADRACE_BAD_OPTION;
-  SubmitOptions by_value = from_c(options);
-  by_value.then = nullptr;
+  CallOfC callback;  // It is called before the end.
   Completion made;
-  const Submit answer = engine_of(engine).run(from_c(*operation), made, by_value);
+  const Submit answer = engine_of(engine).run(from_c(*operation), made, prepare(callback, options));
   if (answer == Submit::accepted && completion != nullptr) *completion = to_c(made);
   return to_c(answer);
 }

@@ -261,13 +261,18 @@ Submit EngineState::run(const Operation& operation, Completion& completion,
     }
   }
   if (!enter(1)) return Submit::closed;
-  const Presence presence(*this, 1);
-  const std::uint64_t begun_ticks = platform::ticks();
-  ShareOutcome outcome = execute_if_mapped(operation);
-  outcome.fell_back = wants_hardware && (has_hardware || asked == Path::hardware);
-  completion = detail::to_completion(outcome);
-  jobs_submitted_.fetch_add_relaxed(1);  // A count of its own.
-  count(static_cast<std::size_t>(operation.kind()), completion, begun_ticks);
+  {
+    const Presence presence(*this, 1);
+    const std::uint64_t begun_ticks = platform::ticks();
+    ShareOutcome outcome = execute_if_mapped(operation);
+    outcome.fell_back = wants_hardware && (has_hardware || asked == Path::hardware);
+    completion = detail::to_completion(outcome);
+    jobs_submitted_.fetch_add_relaxed(1);  // A count of its own.
+    count(static_cast<std::size_t>(operation.kind()), completion, begun_ticks);
+  }
+  // From here on they may stop the engine, or end it.
+  if (options.callback != nullptr) options.callback(options.callback_context, completion);
+  if (options.then != nullptr) options.then(options.then_context);
   return Submit::accepted;
 }
 

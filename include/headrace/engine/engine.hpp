@@ -183,8 +183,8 @@ class HEADRACE_API Engine {
   [[nodiscard]] Submit submit_batch(Job& job, const Batch& batch,
                                     const SubmitOptions& options = {});
   /// Carries out `operation` and returns when it has ended. On a processor that is the calling
-  /// thread; where queues are full it waits, and falls back if that lasts. Callback, `then` and
-  /// policy of the options are ignored unless a device is used.
+  /// thread, which then also calls `callback` and `then`; where queues are full it waits, and falls
+  /// back if that lasts. The policy of the options is for devices only.
   ///
   /// Threading: shared.
   /// Returns:   as submit, but never `full`; `completion` is written if it is accepted.
@@ -202,7 +202,8 @@ class HEADRACE_API Engine {
   /// Refuses new jobs, ends those that run as stopped or done, returns when none is left.
   /// Idempotent. Not from a callback, whose job it would wait for.
   void stop();
-  /// Drives movers that have no thread. Never blocks. Job::poll and Job::wait call it.
+  /// Drives movers that have no thread, for all jobs; Job::poll and Job::wait do it for theirs.
+  /// Never blocks.
   void poll();
   [[nodiscard]] std::vector<MoverInfo> movers() const;
   /// Why devices, or some of their queues, are not among the movers; one sentence each.

@@ -128,6 +128,9 @@ static void jobs_end_once_and_say_how(headrace_engine* engine) {
   EXPECT(called_back == 1 && seen.state == HEADRACE_DONE && seen.bytes_done == kBytes);
   EXPECT(headrace_poll(&job) && headrace_job_completion(&job).state == HEADRACE_DONE);
   EXPECT(memcmp(source, target, kBytes) == 0);
+  seen.state = HEADRACE_IDLE;
+  EXPECT(headrace_run(engine, &copy, NULL, &options) == HEADRACE_ACCEPTED);
+  EXPECT(called_back == 2 && seen.state == HEADRACE_DONE && seen.bytes_done == kBytes);
 
   /* Again, with the same room, and for a time beyond all clocks. */
   EXPECT(headrace_submit(engine, &job, &copy, NULL) == HEADRACE_ACCEPTED);

@@ -330,5 +330,39 @@ TEST(Job, WhatFollowsMaySubmitTheJobAgain) {
   EXPECT_EQ(engine->statistics().jobs_done, 5U);
 }
 
+TEST(Operations, ARunOnThisThreadCallsWhomItShould) {
+  struct Seen {
+    Completion completion;
+    int call_count = 0;
+    int then_count = 0;
+  } seen;
+  const std::unique_ptr<Engine> engine = test::make_engine();
+  test::Buffers buffers(1000);
+  const SubmitOptions options{.callback =
+                                  [](void* context, const Completion& completion) noexcept {
+                                    auto& into = *static_cast<Seen*>(context);
+                                    into.completion = completion;
+                                    ++into.call_count;
+                                  },
+                              .callback_context = &seen,
+                              .then =
+                                  [](void* context) noexcept {
+                                    auto& into = *static_cast<Seen*>(context);
+                                    into.then_count += into.call_count;
+                                  },
+                              .then_context = &seen,
+                              .path = Path::software};
+  Completion end;
+  ASSERT_EQ(engine->run(Operation::copy(buffers.target, buffers.source), end, options),
+            Submit::accepted);
+  EXPECT_EQ(seen.call_count, 1);
+  EXPECT_EQ(seen.then_count, 1) << "after the callback, once";
+  EXPECT_EQ(seen.completion.bytes_done, end.bytes_done);
+  engine->stop();
+  EXPECT_EQ(engine->run(Operation::copy(buffers.target, buffers.source), end, options),
+            Submit::closed);
+  EXPECT_EQ(seen.call_count, 1) << "nothing was started";
+}
+
 }  // namespace
 }  // namespace headrace::engine
