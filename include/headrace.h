@@ -154,7 +154,8 @@ HEADRACE_C_API headrace_operation
 headrace_copy_crc(void* target, const void* source, size_t byte_count,
                   const headrace_crc_options* options) HEADRACE_C_NOEXCEPT;
 
-/* Integrity fields (T10 DIF): 8 bytes behind each block of data. */
+/* Integrity fields (T10 DIF): 8 bytes behind each block of data. An operation with another value is
+ * answered with HEADRACE_BAD_OPTION. */
 enum headrace_dif_block {
   HEADRACE_DIF_512,
   HEADRACE_DIF_520,

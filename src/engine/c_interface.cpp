@@ -149,7 +149,24 @@ CrcOptions from_c(const headrace_crc_options* options) {
 
 DifFormat from_c(const headrace_dif_format* format) {
   if (format == nullptr) return {};
-  return {static_cast<DifBlock>(format->block), format->invert_seed, format->invert_guard};
+  // A block that there is not is refused all the same, see checked().
+  return {static_cast<DifBlock>(format->block & 3), format->invert_seed, format->invert_guard};
+}
+
+/// In the place of an operation with an option that there is not: no target is there.
+constexpr std::uint64_t kBad = ~std::uint64_t{0};
+
+bool is_bad(const headrace_operation& operation) {
+  return operation.opaque[0] == kBad;
+}
+
+/// `made`, or what is refused at submission if `format` is none that there is.
+headrace_operation checked(const headrace_dif_format* format, headrace_operation made) {
+  if (format != nullptr &&
+      (format->block < HEADRACE_DIF_512 || format->block > HEADRACE_DIF_4104)) {
+    made.opaque[0] = kBad;
+  }
+  return made;
 }
 
 DifTags from_c(const headrace_dif_tags& tags) {
@@ -385,7 +402,8 @@ headrace_operation headrace_copy_crc(void* target, const void* source, size_t by
 headrace_operation headrace_dif_check(const void* source, size_t source_bytes,
                                       const headrace_dif_format* format,
                                       const headrace_dif_source* check) noexcept {
-  return to_c(Operation::dif_check(bytes(source, source_bytes), from_c(format), from_c(check)));
+  return checked(format, to_c(Operation::dif_check(bytes(source, source_bytes), from_c(format),
+                                                   from_c(check))));
 }
 
 headrace_operation headrace_dif_insert(void* target, const void* source, size_t source_bytes,
@@ -395,8 +413,9 @@ headrace_operation headrace_dif_insert(void* target, const void* source, size_t 
   const std::size_t block = block_bytes(made.block);
   const std::size_t target_bytes =
       blocks_of(source_bytes, block, block + headrace::engine::kDifFieldBytes);
-  return to_c(Operation::dif_insert(bytes(target, target_bytes), bytes(source, source_bytes), made,
-                                    from_c(make)));
+  return checked(
+      format, to_c(Operation::dif_insert(bytes(target, target_bytes), bytes(source, source_bytes),
+                                         made, from_c(make))));
 }
 
 headrace_operation headrace_dif_strip(void* target, const void* source, size_t source_bytes,
@@ -406,16 +425,18 @@ headrace_operation headrace_dif_strip(void* target, const void* source, size_t s
   const std::size_t block = block_bytes(made.block);
   const std::size_t target_bytes =
       blocks_of(source_bytes, block + headrace::engine::kDifFieldBytes, block);
-  return to_c(Operation::dif_strip(bytes(target, target_bytes), bytes(source, source_bytes), made,
-                                   from_c(check)));
+  return checked(format,
+                 to_c(Operation::dif_strip(bytes(target, target_bytes), bytes(source, source_bytes),
+                                           made, from_c(check))));
 }
 
 headrace_operation headrace_dif_update(void* target, const void* source, size_t source_bytes,
                                        const headrace_dif_format* format,
                                        const headrace_dif_source* check,
                                        const headrace_dif_target* make) noexcept {
-  return to_c(Operation::dif_update(bytes(target, source_bytes), bytes(source, source_bytes),
-                                    from_c(format), from_c(check), from_c(make)));
+  return checked(
+      format, to_c(Operation::dif_update(bytes(target, source_bytes), bytes(source, source_bytes),
+                                         from_c(format), from_c(check), from_c(make))));
 }
 
 headrace_operation headrace_cache_flush(void* target, size_t byte_count) noexcept {
@@ -463,7 +484,7 @@ enum headrace_answer headrace_submit(headrace_engine* engine, headrace_job* job,
                                      const headrace_operation* operation,
                                      const headrace_submit_options* options) noexcept {
   if (engine == nullptr || job == nullptr || operation == nullptr) return HEADRACE_NULL_ADDRESS;
-  if (is_bad(options)) return HEADRACE_BAD_OPTION;
+  if (is_bad(options) || is_bad(*operation)) return HEADRACE_BAD_OPTION;
   RoomyJob& box = roomy(job);
   return to_c(
       engine_of(engine).submit(box.job, from_c(*operation), prepare(box.callback, options)));
@@ -476,7 +497,10 @@ enum headrace_answer headrace_submit_batch(headrace_engine* engine, headrace_job
   if (engine == nullptr || job == nullptr || (operations == nullptr && operation_count > 0)) {
     return HEADRACE_NULL_ADDRESS;
   }
-  if (is_bad(options)) return HEADRACE_BAD_OPTION;
+  if (is_bad(options) || std::any_of(operations, operations + operation_count,
+                                     [](const headrace_operation& one) { return is_bad(one); })) {
+    return HEADRACE_BAD_OPTION;
+  }
   RoomyJob& box = roomy(job);
   // One layout, see above: what the caller has is what the engine reads and writes.
   Batch batch{{reinterpret_cast<const Operation*>(operations), operation_count}, {}};
@@ -490,7 +514,7 @@ enum headrace_answer headrace_run(headrace_engine* engine, const headrace_operat
                                   headrace_completion* completion,
                                   const headrace_submit_options* options) noexcept {
   if (engine == nullptr || operation == nullptr) return HEADRACE_NULL_ADDRESS;
-  if (is_bad(options)) return HEADRACE_BAD_OPTION;
+  if (is_bad(options) || is_bad(*operation)) return HEADRACE_BAD_OPTION;
   CallOfC callback;  // It is called before the end.
   Completion made;
   const Submit answer = engine_of(engine).run(from_c(*operation), made, prepare(callback, options));

@@ -192,6 +192,21 @@ static void mistakes_have_names(headrace_engine* engine) {
   EXPECT(headrace_submit(engine, &job, &empty, NULL) == HEADRACE_EMPTY);
   EXPECT(headrace_run(engine, &ragged, NULL, NULL) == HEADRACE_MISALIGNED);
   EXPECT(headrace_run(engine, &good, NULL, &nowhere) == HEADRACE_BAD_OPTION);
+  const int no_blocks[] = {4, 7, -1};
+  for (size_t i = 0; i < 3; ++i) {
+    const headrace_dif_format no_format = {(enum headrace_dif_block)no_blocks[i], false, false};
+    const headrace_operation bad[] = {
+        headrace_dif_check(memory, 520, &no_format, NULL),
+        headrace_fenced(headrace_dif_insert(memory, memory, 512, &no_format, NULL)),
+        headrace_dif_strip(memory, memory, 520, &no_format, NULL),
+        headrace_dif_update(memory, memory, 520, &no_format, NULL, NULL)};
+    for (size_t j = 0; j < 4; ++j) {
+      EXPECT(headrace_run(engine, &bad[j], NULL, NULL) == HEADRACE_BAD_OPTION);
+      EXPECT(headrace_submit(engine, &job, &bad[j], NULL) == HEADRACE_BAD_OPTION);
+      const headrace_operation both[] = {good, bad[j]};
+      EXPECT(headrace_submit_batch(engine, &job, both, NULL, 2, NULL) == HEADRACE_BAD_OPTION);
+    }
+  }
   EXPECT(headrace_submit(NULL, &job, &good, NULL) == HEADRACE_NULL_ADDRESS);
   EXPECT(headrace_submit(engine, NULL, &good, NULL) == HEADRACE_NULL_ADDRESS);
   EXPECT(headrace_submit(engine, &job, NULL, NULL) == HEADRACE_NULL_ADDRESS);
