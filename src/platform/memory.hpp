@@ -44,10 +44,9 @@ void free_pages(std::span<std::byte> pages) noexcept;
 /// Makes the page of `first` present, for writing or for reading, and if possible those up to
 /// `byte_count` bytes behind it. Changes no byte. Whatever the address is, nothing crashes.
 ///
-/// Returns: bytes from `first` on that are present: all of them, or those of the first page, or 0
-/// if
-///          that page is not mapped or may not be accessed so; also 0 on kernels that cannot tell
-///          (before Linux 5.14).
+/// Returns: bytes from `first` on that are present: all of them, or those of the first page, or 0,
+///          which is to say that the page is not mapped or may not be accessed so; also 0 on
+///          kernels that cannot tell (before Linux 5.14).
 /// Cost: a system call or two.
 [[nodiscard]] std::size_t touch_pages(std::uintptr_t first, std::size_t byte_count,
                                       bool write) noexcept;
@@ -56,8 +55,7 @@ void free_pages(std::span<std::byte> pages) noexcept;
 /// lies elsewhere.
 ///
 /// Fails: out_of_memory if one is not on `node`. Where the kernel does not tell, all are believed
-/// to
-///        be.
+///        to be.
 [[nodiscard]] Result<void> verify_pages(std::span<const std::byte> pages, NodeId node);
 
 /// Makes every page of a shared mapping present, its contents as they are. Where the kernel cannot

@@ -9,8 +9,7 @@
 // at once, and *is* durable, by granularity (what the platform saves when power fails):
 //   byte   eADR: the caches are saved too. Stores through them are durable when they are visible;
 //          non-temporal ones after drain().
-//   line   ADR: after the flush of its line; by clflush at once, by clflushopt and clwb, and after
-//   a
+//   line   ADR: after the flush of its line; by clflush at once, by clflushopt and clwb, and of a
 //          non-temporal store without a flush, after drain().
 //   page   An ordinary file: after drain(), which is an msync of what was flushed or streamed.
 #pragma once

@@ -4,10 +4,9 @@
 //
 // What is promised
 //   enqueue      When it returns Enqueue::done, the entry is durable: every recovery finds it,
-//   whole
-//                and in order, until it is acknowledged. An entry whose enqueue had not returned is
-//                there as a whole or not at all. The entries of enqueue_all become durable together
-//                when it returns; before, a prefix of them may be there.
+//                whole and in order, until it is acknowledged. An entry whose enqueue had not
+//                returned is there as a whole or not at all. The entries of enqueue_all become
+//                durable together when it returns; before, a prefix of them may be there.
 //   next         Lends the oldest entry that was not yet lent. Only durable entries are seen.
 //   acknowledge  What was lent will not come again after the end of a process, however it ends.
 //                After a power failure it will not either with Acknowledgement::each; with
@@ -136,10 +135,10 @@ class HEADRACE_API Producer {
  public:
   /// Takes the role and recovers: reads every entry that is not acknowledged.
   ///
-  /// Fails: not_found; permission_denied (a file that may only be read among them);
-  /// capacity_exceeded
-  ///        if another process has the role; corrupt_data if the file is no ring, too small, not a
-  ///        whole number of blocks, or damaged; version_mismatch for another version or byte order;
+  /// Fails: not_found; permission_denied (also for a file that may only be read);
+  ///        capacity_exceeded if another process has the role; corrupt_data if the file is no ring,
+  ///        too small, not a whole number of blocks, or damaged; version_mismatch for another
+  ///        version or byte order;
   ///        invalid_argument for a variant of another layout. Then the file is as it was.
   [[nodiscard]] static Result<Producer> attach(const std::string& path,
                                                const AttachOptions& options = {});
