@@ -315,23 +315,38 @@ class Cache(Closing):
         return self._native.write_back(entry.native() if entry is not None else None)
 
     def pin(self, source: object) -> int:
-        """Keep the entries that contain `source` from being evicted or flushed; tell how many."""
+        """Keep the entries that contain `source` from being evicted or flushed; tell how many.
+
+        Raises:
+            ClosedError: The cache has been closed.
+        """
         return self._native.pin(flat_bytes(source, "source"), pinned=True)
 
     def unpin(self, source: object) -> int:
-        """Undo `pin`, however often it was called; tell how many entries there are."""
+        """Undo `pin`, however often it was called; tell how many entries there are.
+
+        Raises:
+            ClosedError: The cache has been closed.
+        """
         return self._native.pin(flat_bytes(source, "source"), pinned=False)
 
     def take_events(self) -> tuple[list[CacheEvent], int]:
         """Give the events since the last call, and how many were lost because there was no room.
 
-        The cache must have been made with `events`.
+        The cache must have been made with `events`. What has happened can be asked for after the
+        cache was closed, too.
         """
         events, lost_count = self._native.take_events()
         return [CacheEvent(*event) for event in events], lost_count
 
     def flush(self, node: int | None = None) -> int:
-        """Write changes back, and drop what nobody holds or has pinned; tell how many entries."""
+        """Write changes back, and drop what nobody holds or has pinned; tell how many entries.
+
+        Raises:
+            NotFoundError: The machine has no such node.
+            InvalidArgumentError: It is no number of a node.
+            ClosedError: The cache has been closed.
+        """
         if node is not None:
             node = whole_number(node, "take a node to flush", 0, NODE_MAX)
             if self.machine.node(node) is None:
@@ -342,12 +357,19 @@ class Cache(Closing):
         """Drop every entry that overlaps `source`; holders keep theirs. Tell how many.
 
         What was changed in them and is not written back is lost.
+
+        Raises:
+            ClosedError: The cache has been closed.
         """
         flat = flat_bytes(source, "source")
         return self._native.invalidate(flat.ctypes.data, flat.nbytes)
 
     def clear(self) -> int:
-        """Write changes back, and drop every entry; holders keep theirs. Tell how many."""
+        """Write changes back, and drop every entry; holders keep theirs. Tell how many.
+
+        Raises:
+            ClosedError: The cache has been closed.
+        """
         # What is held until now lives until nothing is moved from it; who comes meanwhile, stays.
         held, self._held = self._held, {}
         count = self._native.clear()
@@ -356,7 +378,11 @@ class Cache(Closing):
 
     @property
     def statistics(self) -> CacheStatistics:
-        """Totals since the cache was made."""
+        """Totals since the cache was made.
+
+        Raises:
+            ClosedError: The cache has been closed.
+        """
         return CacheStatistics(**self._native.statistics())
 
     def native(self) -> _core.Cache:

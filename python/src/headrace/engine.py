@@ -58,6 +58,12 @@ class EngineStatistics:
     """Totals since the engine was made; each is exact, together they are not one instant.
 
     Attributes:
+        jobs_submitted: Accepted; each has ended in one of the three ways below, or will.
+        jobs_done: All bytes are in place.
+        jobs_failed: A mover reported a cause.
+        jobs_stopped: Ended by a wish before all was done.
+        submissions_refused: Nothing was started: queues were full, or the engine was closed.
+        bytes_moved: By all jobs that have ended, however.
         bytes_by_device: Of bytes_moved.
         jobs_fell_back: Jobs whose completion says fell_back.
     """
@@ -96,6 +102,7 @@ class DeviceStatistics:
     Attributes:
         descriptors: Accepted by the queue; a batch is one.
         retries: Times that the queue was full.
+        page_faults: That the device met.
         errors: Records that tell of an error of the device, or of a reset.
         lost: Descriptors that were not answered in time.
         bytes_on_cpu: Done by a processor because of these troubles.
@@ -316,7 +323,7 @@ class Engine(Closing):
 
     @property
     def mover_infos(self) -> list[MoverInfo]:
-        """What moves the bytes: worker threads and the queues of devices."""
+        """What moves the bytes: worker threads and the queues of devices; also after the end."""
         return [MoverInfo(*mover) for mover in self._native.movers()]
 
     @property
@@ -332,7 +339,7 @@ class Engine(Closing):
 
     @property
     def statistics(self) -> EngineStatistics:
-        """Totals since the engine was made."""
+        """Totals since the engine was made; also after it was closed."""
         return EngineStatistics(**self._native.statistics())
 
     def native(self) -> _core.Engine:

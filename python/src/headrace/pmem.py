@@ -289,7 +289,7 @@ class RingConsumer(_RingEnd[_core.RingConsumer]):
         return None
 
     def acknowledge(self) -> None:
-        """Let everything go that was taken so far: it will not come again.
+        """Let everything go that was taken so far, by any thread: it will not come again.
 
         Raises:
             ClosedError: This end has been closed.
