@@ -218,7 +218,7 @@ class RingProducer(_RingEnd[_core.RingProducer]):
 
         Raises:
             InvalidArgumentError: It is longer than `entry_bytes_max`, or no bytes.
-            IoFailedError: The memory is gone: the file was truncated, or its disk is full.
+            IoFailedError: The memory is gone: truncated, or the disk is full or has failed.
             ClosedError: This end has been closed.
         """
         return self.enqueue_all([entry])
@@ -274,7 +274,7 @@ class RingConsumer(_RingEnd[_core.RingConsumer]):
 
         Raises:
             CorruptDataError: It is not what was enqueued.
-            IoFailedError: The memory is gone: the file was truncated, or its disk is full.
+            IoFailedError: The memory is gone: truncated, or the disk is full or has failed.
             ClosedError: This end has been closed.
         """
         outcome, ordinal, data = self._native.next()
@@ -310,6 +310,6 @@ def _entry_bytes(entry: object) -> bytes | bytearray | ByteArray:
 def _lost(tried: str) -> IoFailedError:
     return IoFailedError(
         tried,
-        "the memory is gone: the file was truncated, or its disk is full",
-        "attach again when the file is whole",
+        "the memory is gone: the file was truncated, or its disk is full or has failed",
+        "attach again when file and disk are whole",
     )
