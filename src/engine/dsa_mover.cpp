@@ -98,7 +98,7 @@ DsaMover::DsaMover(dsa::Portal& portal, std::unique_ptr<dsa::Portal> owned,
       copy_flags_(detail::kRecordFlags | detail::hints(Operation::copy({}, {}), portal.info(),
                                                        options.device.page_faults)),
       slots_mask_((std::uint64_t{1} << slot_count_) - 1),
-      slots_(std::make_unique<Slot[]>(slot_count_)) {
+      slots_(std::make_unique<Slot[]>(slot_count_ + 1)) {
   for (std::uint32_t i = 0; i < slot_count_ && batch_max_ > 1; ++i) {
     slots_[i].room = {std::make_unique<dsa::Descriptor[]>(batch_max_),
                       std::make_unique<dsa::CompletionRecord[]>(batch_max_)};
@@ -108,7 +108,8 @@ DsaMover::DsaMover(dsa::Portal& portal, std::unique_ptr<dsa::Portal> owned,
 DsaMover::~DsaMover() {
   HEADRACE_CHECK(reserved_.load_relaxed() == 0, "a channel ends before its engine");  // Alone here.
   stop();
-  if (lost_.load_relaxed() == 0) return;  // Nobody else is here.
+  // Nobody else is here.
+  if (lost_.load_relaxed() == 0 && probe_ticks_.load_relaxed() == 0) return;
   // The device may still write to these records.
   static_cast<void>(slots_.release());
 }
@@ -267,11 +268,35 @@ void DsaMover::look_at_lost(std::uint64_t lost) noexcept {
   }
 }
 
+/// Of a device that has been given up: sends it a no-op, unless one is on its way that may still be
+/// answered, and looks for the answer. What was lost may never be answered: a device that was reset
+/// or mended meanwhile would be left alone for ever.
+void DsaMover::probe() noexcept {
+  Slot& slot = slots_[slot_count_];
+  std::uint64_t sent = probe_ticks_.load_relaxed();  // The exchange below decides.
+  const bool answered = sent != 0 && status_of(slot.record) != 0;
+  const std::uint64_t now = platform::ticks();
+  if (!answered && sent != 0 && now - sent <= answer_ticks_) return;
+  // Who makes the exchange is alone with the slot for answer_ticks_, longer than this takes.
+  // edge: probe-sent (acq_rel)
+  if (!probe_ticks_.compare_exchange_acq_rel(sent, answered ? 0 : now)) return;
+  if (answered) return note_answer();
+  set_status(slot.record, 0);
+  detail::to_descriptor(Operation::no_op(), slot.descriptor);
+  add_flags(slot.descriptor, 0);
+  slot.descriptor.completion_addr = reinterpret_cast<std::uintptr_t>(&slot.record);
+  // A queue that refuses it is asked again after as long.
+  if (portal_.submit(slot.descriptor)) descriptors_.fetch_add_relaxed(1);  // A count of its own.
+}
+
 // --- Submission ----------------------------------------------------------------------------------
 
 Submit DsaMover::submit(Share& share) noexcept {
   // Another mover takes the share, or the processor.
-  if (is_silent()) return Submit::closed;
+  if (is_silent()) {
+    probe();
+    return Submit::closed;
+  }
   Submit refusal = Submit::full;
   const std::uint32_t first = take_slot(refusal);
   if (first == kNoSlot) return refusal;

@@ -29,7 +29,8 @@
 // far as what the device may yet do does no harm), and the slot is lost: descriptors and records in
 // it are never used for anything else while the device may still write to them. When several slots
 // are lost and nothing comes back in between, the queue is given up: it takes no more shares until
-// a late answer shows that it lives.
+// an answer shows that it lives. That may be a late one, or that of a no-op which whoever would
+// have submitted sends now and then (probe()).
 #pragma once
 
 #include <chrono>
@@ -120,6 +121,7 @@ class DsaMover final : public Mover {
   void give_up(std::uint32_t index) noexcept;
   void lose(std::uint32_t index) noexcept;
   void look_at_lost(std::uint64_t lost) noexcept;
+  void probe() noexcept;
 
   // What is known of the device.
   /// It has not answered for so long that nothing more is given to it.
@@ -159,6 +161,7 @@ class DsaMover final : public Mover {
   std::uint64_t rest_ticks_;
   std::uint32_t copy_flags_;
   std::uint64_t slots_mask_;
+  /// slot_count_ of them, and one more for probes, which is nobody's.
   std::unique_ptr<Slot[]> slots_;
 
   alignas(64) Atomic<std::uint64_t> busy_{0};
@@ -170,6 +173,8 @@ class DsaMover final : public Mover {
   Atomic<std::uint32_t> silent_count_{0};
   /// Since when the queue has refused every descriptor; 0 if it took the last one.
   Atomic<std::uint64_t> refusing_ticks_{0};
+  /// When the probe that has not been answered was sent; 0 if there is none.
+  Atomic<std::uint64_t> probe_ticks_{0};
   /// Lanes of shares that have several.
   Mutex lanes_mutex_;
 

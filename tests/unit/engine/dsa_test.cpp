@@ -309,6 +309,33 @@ TEST(Dsa, AJobOfADeviceThatDiesIsDoneByAProcessorInTime) {
   EXPECT_LE(lost, 3U) << "a dead device is not asked again and again";
 }
 
+TEST(Dsa, ADeviceThatAnswersAgainIsFoundThoughNothingThatWasLostIsEverAnswered) {
+  const auto lost = [](std::uint64_t nth) {
+    return FaultRule{.kind = FaultKind::lost_completion, .nth = nth};
+  };
+  const Emulated machine = make_emulated({.device = {.answer_max = std::chrono::milliseconds(20)},
+                                          .faults = test::script({lost(1), lost(2), lost(3)})});
+  std::vector<std::unique_ptr<Buffers>> kept;
+  const auto copy = [&] {
+    Buffers& buffers = *kept.emplace_back(std::make_unique<Buffers>(5000, kept.size()));
+    const Completion end =
+        submit_and_wait(*machine.engine, Operation::copy(buffers.target, buffers.source));
+    EXPECT_EQ(end.state, JobState::done);
+    EXPECT_TRUE(buffers.equal());
+    return end.bytes_by_device == 5000;
+  };
+  for (int i = 0; i < 4; ++i) EXPECT_FALSE(copy()) << i;
+  EXPECT_EQ(totals(*machine.engine).lost, 3U);
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  bool found = false;
+  while (!found && std::chrono::steady_clock::now() < give_up) {
+    found = copy();
+    std::this_thread::yield();
+  }
+  EXPECT_TRUE(found);
+  EXPECT_EQ(totals(*machine.engine).lost, 3U) << "jobs are no probes";
+}
+
 TEST(Dsa, WhatAResetTookAwayIsDoneAgain) {
   const Emulated machine =
       make_emulated({.pace = {.latency_ns = 20'000'000, .bytes_per_second = 0}});
