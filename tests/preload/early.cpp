@@ -30,8 +30,9 @@ int answer() {
 
 extern "C" {
 
-// Its address is asked for while the library is being relocated.
-static int (*resolve())() {
+// Its address is asked for while the library is being relocated. Not static: Clang would give it a
+// name by which the attribute does not find it.
+__attribute__((visibility("hidden"))) int (*resolve())() {
   resolver_was_right = works(by_resolver);
   return &answer;
 }
