@@ -6,6 +6,7 @@ import os
 import pty
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -324,3 +325,39 @@ def test_a_bad_profile_is_told_before_the_program_runs(
     done = here("run", "--profile", str(path), "--", "true")
     assert done.code == 3
     assert "another machine" in done.stderr
+
+
+def processor_seconds(words: tuple[str, ...], environment: dict[str, str]) -> float:
+    """Processor time of a program from its start to its end."""
+    child = os.posix_spawn(words[0], words, environment)
+    _, status, usage = os.wait4(child, 0)
+    assert status == 0
+    return usage.ru_utime + usage.ru_stime
+
+
+def test_a_start_costs_less_than_half_a_start_of_python(tmp_path: Path) -> None:
+    # Both in this run and in turns, since a machine may be busy: 5 ms are half of what Python takes
+    # on one of 2.5 GHz.
+    document = json.loads(_core.empty_copy_profile())
+    for bits in range(8, 27):
+        grid = [
+            each for each in _core.copy_variants((1 << bits) // 2 + 1) if not each.startswith("zmm")
+        ]
+        document["classes"].append(
+            {"bytes_max": 1 << bits, "variant": grid[len(grid) // 2] if grid else None}
+        )
+    profile = tmp_path / "copy.json"
+    profile.write_text(json.dumps(document))
+    bare = {"PATH": "/usr/bin:/bin"}
+    ours = bare | {"LD_PRELOAD": str(library_path()), "HEADRACE_PROFILE": str(profile)}
+    programs = {
+        "bare": (("/bin/true",), bare),
+        "ours": (("/bin/true",), ours),
+        "python": ((PYTHON, "-I", "-S", "-c", "pass"), bare),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in programs}
+    for _ in range(21):
+        for name, (words, environment) in programs.items():
+            seconds[name].append(processor_seconds(words, environment))
+    middle = {name: statistics.median(times) for name, times in seconds.items()}
+    assert middle["ours"] - middle["bare"] < middle["python"] / 2, middle
