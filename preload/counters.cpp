@@ -20,14 +20,6 @@ constexpr std::uint64_t kTimedInterval = 64;
 /// One of those that took longer was interrupted: it does not stand for the others.
 constexpr std::uint64_t kSampleNsMax = 20'000;
 
-/// From a page that the kernel shares with us: no system call, and safe in signal handlers.
-std::uint64_t now_ns() noexcept {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
-         static_cast<std::uint64_t>(now.tv_nsec);
-}
-
 /// What reading the clock adds to a time; known once the counters are.
 std::uint64_t clock_cost_ns = 0;
 
@@ -51,6 +43,13 @@ std::size_t stripe_index() noexcept {
 }
 
 }  // namespace
+
+std::uint64_t now_ns() noexcept {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+         static_cast<std::uint64_t>(now.tv_nsec);
+}
 
 void DeviceCells::add(const DeviceTotals& totals) noexcept {
   // relaxed: sums, see Cell.

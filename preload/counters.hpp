@@ -62,11 +62,12 @@ struct Stripe {
 struct Counters {
   std::uint64_t magic;  ///< The launcher's, as is all of the layout.
   std::uint64_t byte_count;
-  Atomic<std::uint64_t> program_count;  ///< Programs that have started, each exec one.
-  Atomic<std::uint64_t> tuned_count;    ///< Those of them that use the profile.
-  Atomic<std::uint64_t> note_taken;     ///< 1: somebody writes, or has written, the note.
-  Atomic<std::uint64_t> device_count;   ///< Programs that use devices.
-  std::array<std::uint64_t, 2> reserved;
+  Atomic<std::uint64_t> program_count;   ///< Programs that have started, each exec one.
+  Atomic<std::uint64_t> tuned_count;     ///< Those of them that use the profile.
+  Atomic<std::uint64_t> note_taken;      ///< 1: somebody writes, or has written, the note.
+  Atomic<std::uint64_t> device_count;    ///< Programs that use devices.
+  Atomic<std::uint64_t> given_up_count;  ///< Classes that the profile lost in service.
+  std::uint64_t reserved;
   DeviceCells device;
   std::array<char, kNoteBytes>
       note;  ///< Of the first program: what came of profile and path. UTF-8.
@@ -75,6 +76,9 @@ struct Counters {
 static_assert(sizeof(Cell) == 32);
 static_assert(offsetof(Counters, stripes) == 1024);
 static_assert(sizeof(Counters) == 1024 + 16 * 4 * 3 * 64 * 32);
+
+/// From a page that the kernel shares with us: no system call, and safe in signal handlers.
+[[nodiscard]] std::uint64_t now_ns() noexcept;
 
 /// Maps the counters behind `path`; null if that is not a launcher's file.
 Counters* map_counters(const char* path) noexcept;

@@ -9,6 +9,7 @@
 #include "headrace/copy/dispatch.hpp"
 #include "preload/counters.hpp"
 #include "preload/device_copy.hpp"
+#include "preload/explorer.hpp"
 
 namespace headrace::preload {
 
@@ -32,11 +33,14 @@ struct alignas(64) Program {
   Device* device;      ///< Null: there is none.
   /// Copies from here on are shared with the device, if there is one.
   std::size_t device_bytes_min;
+  Explorer* explorer;  ///< Null: the profile is believed.
   Atomic<bool> ready;
 };
 extern Program program;
 
 /// What serves a move that is not short. Only once the program is ready.
 [[nodiscard]] Move move_for(std::size_t byte_count) noexcept;
+/// From now on lengths of this class are the C library's.
+void give_up_class(std::size_t class_index) noexcept;
 
 }  // namespace headrace::preload

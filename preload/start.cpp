@@ -118,6 +118,7 @@ void report(Counters& counters, const Tuning& tuning) noexcept {
 }
 
 std::size_t dispatch_bytes_min = SIZE_MAX;
+constinit Explorer explorer;
 
 void begin() {
   program.libc_move = next<Move>("memmove");
@@ -134,6 +135,8 @@ void begin() {
     tuning = use_tuned_copies();
     program.device_bytes_min = use_devices(tuning.device_bytes_min, tuning.note);
     program.counters = find_counters();
+    const bool explores = platform::trusted_variable("HEADRACE_EXPLORE").value_or("0") == "1";
+    program.explorer = explores ? &explorer : nullptr;
   } catch (const std::bad_alloc&) {
     tuning = {};
     program.device = nullptr;
@@ -159,6 +162,12 @@ void begin() {
 
 Move move_for(std::size_t byte_count) noexcept {
   return byte_count >= dispatch_bytes_min ? dispatch().move_for(byte_count) : program.libc_move;
+}
+
+void give_up_class(std::size_t class_index) noexcept {
+  dispatch().choose(class_index, program.libc_move);
+  // relaxed: sums, see Cell.
+  if (program.counters != nullptr) program.counters->given_up_count.fetch_add_relaxed(1);
 }
 
 }  // namespace headrace::preload

@@ -327,6 +327,15 @@ def test_a_bad_profile_is_told_before_the_program_runs(
     assert "another machine" in done.stderr
 
 
+def test_exploring_is_asked_for(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "stats.json"
+    show = "import os; print(os.environ.get('HEADRACE_EXPLORE'))"
+    for options, said in (((), "None\n"), (("--explore",), "1\n")):
+        done = run("--stats", str(path), *options, "--", PYTHON, "-c", f"{show}; {COPY}")
+        assert done.stdout == said + "copied\n"
+        assert counted(path)["summary"]["classes_given_up"] == 0
+
+
 def processor_seconds(words: tuple[str, ...], environment: dict[str, str]) -> float:
     """Processor time of a program from its start to its end."""
     child = os.posix_spawn(words[0], words, environment)

@@ -361,6 +361,34 @@ TEST_F(Preload, ShortCopiesUseNoRegistersOf64Bytes) {
   EXPECT_GT(file.calls(Function::memcpy, Path::libc), 0U);
 }
 
+TEST_F(Preload, WhileExploringCopiesAreRight) {
+  for (const char* const scenario : {"all_lengths", "threads", "handlers"}) {
+    const Ending ending = run({HEADRACE_VICTIM, scenario}, with({{"HEADRACE_EXPLORE", "1"}}));
+    EXPECT_EQ(ending.exit_code(), 0) << ending.said << ", signal " << ending.signal();
+  }
+}
+
+TEST_F(Preload, ExploringGivesUpWhatIsSlowerInThisProgram) {
+  // Past the caches, though the bytes are in them: many times slower.
+  const auto slow = copy::parse_variant(
+      "word load=t store=nt prefetch=none block=1 align=target forward streams=1");
+  if (!slow || !copy::can_run(*slow)) GTEST_SKIP() << "nothing is generated here";
+  write(copy::to_json(
+      {.machine = copy::this_machine(), .classes = {{.bytes_max = 65536, .variant = *slow}}}));
+  for (const bool explores : {false, true}) {
+    CountersFile file;
+    Environment more{{"HEADRACE_COUNTERS", file.path()}};
+    if (explores) more.emplace_back("HEADRACE_EXPLORE", "1");
+    const Ending ending = run({HEADRACE_VICTIM, "many_copies"}, with(std::move(more)));
+    EXPECT_EQ(ending.exit_code(), 0) << ending.said;
+    EXPECT_EQ(file.counters().given_up_count.load_relaxed(), explores ? 1U : 0U);
+    const std::uint64_t tuned = file.calls(Function::memcpy, Path::tuned);
+    // 64 pairs, each of twice 256 calls, of which eight are the C library's.
+    EXPECT_EQ(tuned >= 40'000, !explores) << tuned;
+    EXPECT_GE(tuned, 32'000U);
+  }
+}
+
 TEST_F(Preload, ABadProfileLeavesTheCLibrarysCopies) {
   std::string foreign;
   {

@@ -219,6 +219,17 @@ int forked_copy() {
   return 0;
 }
 
+/// Copies of one length, hot, and nothing else.
+int many_copies() {
+  static Places places;
+  constexpr std::size_t kLength = 64 << 10U;
+  places.begin(kLength);
+  volatile std::size_t length = kLength;
+  for (int i = 0; i < 40'000; ++i) std::memcpy(places.other, places.memory, length);
+  EXPECT(std::memcmp(places.other, places.right, kLength) == 0);
+  return 0;
+}
+
 /// What is not there is met where it is, and what lies before it has been copied.
 int copy_beyond(bool from) {
   constexpr std::size_t kLength = 64 << 10U;
@@ -359,6 +370,7 @@ int main(int argument_count, char** arguments) {
   if (is("threads")) return threads();
   if (is("handlers")) return handlers();
   if (is("forks")) return forks();
+  if (is("many_copies")) return many_copies();
   if (is("forked_copy")) return forked_copy();
   if (is("copy_from_nowhere")) return copy_beyond(true);
   if (is("copy_to_nowhere")) return copy_beyond(false);

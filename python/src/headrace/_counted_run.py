@@ -31,7 +31,7 @@ CLASS_COUNT = 64
 STRIPE_COUNT = 16
 
 _MAGIC = 0x32544E554F435248
-_HEADER = struct.Struct("=6Q16x6Q16x896s")
+_HEADER = struct.Struct("=7Q8x6Q16x896s")
 _CELL = struct.Struct("=4Q")
 _STRIPE_BYTES = len(FUNCTIONS) * len(PATHS) * CLASS_COUNT * _CELL.size
 COUNTERS_BYTES = _HEADER.size + STRIPE_COUNT * _STRIPE_BYTES
@@ -110,7 +110,7 @@ def document_of(
     """
     words = _HEADER.unpack_from(counters)
     programs, programs_tuned, _, programs_device = words[2:6]
-    device = dict(zip(DEVICE_COUNTS, words[6:-1], strict=True))
+    device = dict(zip(DEVICE_COUNTS, words[7:-1], strict=True))
     note = words[-1]
     functions = {
         name: {path: _path_document(counters, f, p) for p, path in enumerate(PATHS)}
@@ -136,6 +136,7 @@ def document_of(
             "programs": programs,
             "programs_tuned": programs_tuned,
             "programs_device": programs_device,
+            "classes_given_up": words[6],
             "calls": sum(path["calls"] for path in every),
             "bytes": sum(path["bytes"] for path in every),
             "seconds": sum(path["seconds"] for path in every),

@@ -101,6 +101,14 @@ def run(
             "given.",
         ),
     ] = None,
+    explore: Annotated[
+        bool,
+        typer.Option(
+            "--explore",
+            help="Time a few calls of long-running programs, and give up copies of the profile "
+            "that are slower than the C library's in them.",
+        ),
+    ] = False,
     stats: Annotated[
         str | None,
         typer.Option(
@@ -129,6 +137,8 @@ def run(
         environment["HEADRACE_MIN_BYTES"] = str(_parse_size(min_bytes))
     if profile is not None:
         environment["HEADRACE_PROFILE"] = _checked_profile(profile)
+    if explore:
+        environment["HEADRACE_EXPLORE"] = "1"
     words = command if stats is None else _counted_words(stats, command)
     as_we_found_them()
     try:
