@@ -4,6 +4,7 @@
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -421,4 +422,9 @@ def test_the_benchmark_has_the_figures_that_one_quotes(
         2048, 2048, 2048, 4096, 4096, 4096
     ]  # fmt: skip
     assert "durability is pretended" in picture.read_text()
-    assert here("bench", "pmem", "--rounds", "2").stdout.count("PRETENDED") == 1
+    report = here("bench", "pmem", "--rounds", "2").stdout
+    assert report.count("PRETENDED") == 1
+    # Nothing of it is cut off where there is no terminal.
+    assert "\u2026" not in report
+    assert report.count("best on libpmem2") == 2
+    assert len(re.findall(r"\([0-9.]+ to [0-9.]+\)", report)) == 5 * 6

@@ -6,10 +6,12 @@
 //
 // Method. Each ring has a file of its own in DIRECTORY, all of whose pages are present. A round
 // runs every ring once for each length, in an order drawn anew: it enqueues as many entries as fit
-// half the ring, then dequeues (with a copy to DRAM) and acknowledges them. Each half is divided by
-// the entries; what is timed is the processor time of the thread, so that what others do on this
-// core is not counted, though what they do to the memory is. Both ends are in one thread: a ring's
-// cost is measured and not the traffic between two cores.
+// half the ring, then dequeues (with a copy to DRAM) and acknowledges them. Where the pages of a
+// file lie makes a tenth of a difference, so every few rounds all rings are made anew, and what
+// that changes is part of the spread. Each half of a round is divided by the entries; what is timed
+// is the processor time of the thread, so that what others do on this core is not counted, though
+// what they do to the memory is. Both ends are in one thread: a ring's cost is measured and not the
+// traffic between two cores.
 //
 // DIRECTORY is on ordinary memory (/dev/shm) unless it is on persistent memory: lines are flushed
 // to DRAM then, durability is pretended, and the document says so ("persistent"). Prints one JSON
@@ -232,11 +234,43 @@ double measure(const std::function<bool()>& step, std::size_t step_count, std::s
   return (thread_ns() - begin) / static_cast<double>(entry_count);
 }
 
+/// Rounds on the same files.
+constexpr std::uint64_t kRoundsPerPlace = 3;
+
 void run(Subject& subject, std::size_t entry_count) {
   const std::size_t enqueue_count = entry_count / subject.batch;
   const std::size_t count = enqueue_count * subject.batch;
   subject.enqueue_ns.push_back(measure(subject.enqueue, enqueue_count, count));
   subject.dequeue_ns.push_back(measure(subject.dequeue, count, count));
+}
+
+/// After a round to warm up.
+void run_rounds(std::vector<Subject>& subjects, std::size_t entry_count, std::uint64_t round_count,
+                Random& random) {
+  for (std::uint64_t round = 0; round <= round_count; ++round) {
+    std::vector<Subject*> order;
+    for (Subject& subject : subjects) order.push_back(&subject);
+    std::shuffle(order.begin(), order.end(), random);
+    for (Subject* subject : order) run(*subject, entry_count);
+    if (round != 0) continue;
+    for (Subject& subject : subjects) {
+      subject.enqueue_ns.clear();
+      subject.dequeue_ns.clear();
+    }
+  }
+}
+
+/// Adds the times, which are all that is left when the files are gone.
+void add_to(std::vector<Subject>& measured, const std::vector<Subject>& subjects) {
+  const auto append = [](std::vector<double>& times, const std::vector<double>& more) {
+    times.insert(times.end(), more.begin(), more.end());
+  };
+  measured.resize(subjects.size());
+  for (std::size_t i = 0; i < subjects.size(); ++i) {
+    measured[i].name = subjects[i].name;
+    append(measured[i].enqueue_ns, subjects[i].enqueue_ns);
+    append(measured[i].dequeue_ns, subjects[i].dequeue_ns);
+  }
 }
 
 std::string list_of(const std::vector<double>& values) {
@@ -269,30 +303,24 @@ int main_of(const std::vector<std::string>& arguments) {
   bool persistent = false;
   std::string note;
   for (const std::size_t entry_bytes : lengths) {
-    Arena arena{.directory = arguments[1],
-                .capacity_bytes = parse_number(arguments[3]) << 20U,
-                .source = std::vector<std::byte>(entry_bytes),
-                .target = std::vector<std::byte>(entry_bytes),
-                .note = {}};
-    for (std::byte& byte : arena.source) byte = static_cast<std::byte>(random());
-    std::vector<Subject> subjects = subjects_for(arena, entry_bytes);
-    persistent = arena.persistent;
-    note = arena.note;
-    const std::size_t entry_count = arena.capacity_bytes / 2 / (entry_bytes + 512);
-    for (std::uint64_t round = 0; round <= round_count; ++round) {
-      std::vector<Subject*> order;
-      for (Subject& subject : subjects) order.push_back(&subject);
-      std::shuffle(order.begin(), order.end(), random);
-      for (Subject* subject : order) run(*subject, entry_count);
-      if (round != 0) continue;
-      // The first round warms up.
-      for (Subject& subject : subjects) {
-        subject.enqueue_ns.clear();
-        subject.dequeue_ns.clear();
-      }
+    std::vector<Subject> measured;
+    std::size_t entry_count = 0;
+    for (std::uint64_t round = 0; round < round_count; round += kRoundsPerPlace) {
+      Arena arena{.directory = arguments[1],
+                  .capacity_bytes = parse_number(arguments[3]) << 20U,
+                  .source = std::vector<std::byte>(entry_bytes),
+                  .target = std::vector<std::byte>(entry_bytes),
+                  .note = {}};
+      for (std::byte& byte : arena.source) byte = static_cast<std::byte>(random());
+      std::vector<Subject> subjects = subjects_for(arena, entry_bytes);
+      persistent = arena.persistent;
+      note = arena.note;
+      entry_count = arena.capacity_bytes / 2 / (entry_bytes + 512);
+      run_rounds(subjects, entry_count, std::min(kRoundsPerPlace, round_count - round), random);
+      add_to(measured, subjects);
     }
     std::string series;
-    for (const Subject& subject : subjects) {
+    for (const Subject& subject : measured) {
       fmt::format_to(std::back_inserter(series),
                      "{}\n    \"{}\": {{\"enqueue_ns\": {}, \"dequeue_ns\": {}}}",
                      series.empty() ? "" : ",", subject.name, list_of(subject.enqueue_ns),
