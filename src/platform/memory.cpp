@@ -8,11 +8,14 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
 #include <string_view>
 
+#include "headrace/base/atomic.hpp"
+#include "headrace/base/clock.hpp"
 #include "headrace/platform/cgroup.hpp"
 #include "headrace/platform/file.hpp"
 
@@ -96,6 +99,49 @@ int prefer_node(std::span<std::byte> pages, NodeId node) {
 }
 #endif
 
+/// What a node was found to have left, and may be given of that without another look: each look
+/// opens and reads several files, which takes longer than to map, zero and fill some pages. Others
+/// take memory, too, so only a part of it, and not for long. Where that was too much, pages are
+/// missing when they are made present, or lie elsewhere, and both is found out then.
+///
+/// Threading: shared.
+class Allowance {
+ public:
+  /// What is left if it is less than `byte_count`, else nothing.
+  [[nodiscard]] std::optional<Bytes> lack(NodeId node, std::uint64_t byte_count) {
+    // relaxed, here and below: advice. Two that look at once find about the same.
+    if (now_ns() < until_ns_.load_relaxed()) {
+      std::uint64_t left = left_bytes_.load_relaxed();
+      while (byte_count <= left) {
+        if (left_bytes_.compare_exchange_relaxed(left, left - byte_count)) return std::nullopt;
+      }
+    }
+    const std::optional<Bytes> available = available_on_node(node);
+    if (!available.has_value()) return std::nullopt;
+    if (available->count() < byte_count) return available;
+    left_bytes_.store_relaxed((available->count() - byte_count) / kShare);
+    until_ns_.store_relaxed(now_ns() + kTimeMax.count());
+    return std::nullopt;
+  }
+
+ private:
+  static constexpr std::uint64_t kShare = 8;
+  static constexpr std::chrono::nanoseconds kTimeMax = std::chrono::milliseconds(10);
+
+  [[nodiscard]] static std::int64_t now_ns() { return steady_clock().now().count(); }
+
+  Atomic<std::int64_t> until_ns_{0};
+  Atomic<std::uint64_t> left_bytes_{0};
+};
+
+/// As available_on_node(), if that is less than `byte_count`.
+std::optional<Bytes> lack_on_node(NodeId node, std::uint64_t byte_count) {
+  // Linux has at most 1024 nodes; what is beyond has no files to look into.
+  static std::array<Allowance, 1024> allowances;
+  return node.value() < allowances.size() ? allowances[node.value()].lack(node, byte_count)
+                                          : std::nullopt;
+}
+
 }  // namespace
 
 std::size_t page_bytes() {
@@ -124,8 +170,8 @@ Result<std::span<std::byte>> allocate_pages(std::size_t byte_count, std::optiona
   }
   const std::size_t length = round_up_to_pages(byte_count);
   if (node.has_value()) {
-    const std::optional<Bytes> available = available_on_node(*node);
-    if (available.has_value() && available->count() < length) {
+    const std::optional<Bytes> available = lack_on_node(*node, length);
+    if (available.has_value()) {
       return fail(Code::out_of_memory, tried,
                   fmt::format("the node has only {} left", to_text(*available)),
                   "lower the capacity, or choose another node");

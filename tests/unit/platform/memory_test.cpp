@@ -44,6 +44,22 @@ TEST(Memory, MoreThanANodeHasLeftIsRefusedBeforeItIsTaken) {
   EXPECT_EQ(pages.error().code, Code::out_of_memory);
 }
 
+TEST(Memory, MoreThanANodeHasLeftIsRefusedRightAfterWhatFits) {
+  for (int i = 0; i < 3; ++i) {
+    const auto fits = allocate_pages(4096, NodeId(0));
+    ASSERT_TRUE(fits.has_value()) << fits.error().message();
+    const auto available = available_on_node(NodeId(0));
+    const std::uint64_t wanted = available.value_or(gib(1)).count() * 2 + gib(64).count();
+    const auto too_much = allocate_pages(wanted, NodeId(0));
+    ASSERT_FALSE(too_much.has_value());
+    if (available.has_value()) {
+      EXPECT_NE(too_much.error().message().find("the node has only"), std::string::npos)
+          << too_much.error().message();
+    }
+    free_pages(*fits);
+  }
+}
+
 TEST(Memory, ANodeThatIsNotThereHasNothingToTell) {
   EXPECT_FALSE(available_on_node(NodeId(4095)).has_value());
 }
