@@ -114,6 +114,7 @@ Client* connect() noexcept {
   find_next_mappings();
   find_next_actions();
   find_next_masks();
+  find_next_confinement();
   const std::string_view path = variable(environment, "HEADRACE_EMULATOR_REGISTERS");
   if (path.empty() || !map_registers(path.data())) return;
   if (const auto control = Control::open({registers_memory, registers_length}); !control) {

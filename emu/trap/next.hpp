@@ -39,5 +39,6 @@ class Next {
 void find_next_mappings() noexcept;
 void find_next_actions() noexcept;
 void find_next_masks() noexcept;
+void find_next_confinement() noexcept;
 
 }  // namespace headrace::emu

@@ -15,8 +15,7 @@ constexpr std::uint8_t kHlt = 0xf4;
 constexpr std::uint64_t kOftenEnough = 32;
 constexpr std::uint64_t kGivenUp = 0xff;
 
-// Written once, before the program runs.
-constinit bool keeps_code = false;
+constinit Atomic<bool> keeps_code;
 constinit SiteTable table;
 
 constexpr std::uint64_t word_of(std::uint64_t address, std::uint64_t count, std::uint8_t byte) {
@@ -53,11 +52,11 @@ SiteTable& sites() noexcept {
 }
 
 void keep_code() noexcept {
-  keeps_code = true;
+  keeps_code.store_relaxed(true);  // advice
 }
 
 void SiteTable::count(std::uint64_t address, std::uint8_t first_byte) noexcept {
-  if (keeps_code) return;
+  if (keeps_code.load_relaxed()) return;  // advice
   for (Atomic<std::uint64_t>& slot : slots_) {
     // relaxed, all of it: a slot is one word and says all there is to say.
     std::uint64_t found = slot.load_relaxed();

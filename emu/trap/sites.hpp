@@ -39,7 +39,7 @@ class SiteTable {
 };
 
 [[nodiscard]] SiteTable& sites() noexcept;
-/// Leaves the program's code alone. Before the program runs.
+/// Changes no more of the program's code from now on.
 void keep_code() noexcept;
 
 }  // namespace headrace::emu
