@@ -375,18 +375,24 @@ TEST_F(Preload, ExploringGivesUpWhatIsSlowerInThisProgram) {
   if (!slow || !copy::can_run(*slow)) GTEST_SKIP() << "nothing is generated here";
   write(copy::to_json(
       {.machine = copy::this_machine(), .classes = {{.bytes_max = 65536, .variant = *slow}}}));
-  for (const bool explores : {false, true}) {
+  const auto measure = [&](bool explores) {
     CountersFile file;
     Environment more{{"HEADRACE_COUNTERS", file.path()}};
     if (explores) more.emplace_back("HEADRACE_EXPLORE", "1");
     const Ending ending = run({HEADRACE_VICTIM, "many_copies"}, with(std::move(more)));
     EXPECT_EQ(ending.exit_code(), 0) << ending.said;
-    EXPECT_EQ(file.counters().given_up_count.load_relaxed(), explores ? 1U : 0U);
+    const std::uint64_t given_up = file.counters().given_up_count.load_relaxed();
     const std::uint64_t tuned = file.calls(Function::memcpy, Path::tuned);
     // 64 pairs, each of twice 256 calls, of which eight are the C library's.
-    EXPECT_EQ(tuned >= 40'000, !explores) << tuned;
+    EXPECT_EQ(tuned >= 40'000, given_up == 0) << tuned;
     EXPECT_GE(tuned, 32'000U);
-  }
+    return given_up;
+  };
+  EXPECT_EQ(measure(false), 0U);
+  // On a machine so busy that nothing stays in the caches both copies are as slow.
+  std::uint64_t given_up = 0;
+  for (int tries = 0; tries < 20 && given_up == 0; ++tries) given_up = measure(true);
+  EXPECT_EQ(given_up, 1U);
 }
 
 TEST_F(Preload, ABadProfileLeavesTheCLibrarysCopies) {
