@@ -42,11 +42,14 @@ std::uint64_t this_image() {
 }
 
 /// What this process held before it executed another program: nobody will finish it.
-void forget_former_images(Registers& registers, std::int32_t process_id, std::uint64_t started) {
+void forget_former_images(Registers& registers, std::int32_t process_id) {
+  std::uint64_t started = 0;
   for (std::uint32_t index = 0; index < kClientMax; ++index) {
     ClientRegisters& client = registers.clients[index];
     // edge: emu-client (acquire)
     const PlaceWord place{client.place.load_acquire()};
+    if (place.process_id() != process_id) continue;
+    if (started == 0) started = platform::start_time(process_id);
     if (place.bits != PlaceWord::make(process_id, started, place.incarnation()).bits) continue;
     if (client.image.load_relaxed() == this_image()) continue;  // written by this process only
     free_place(registers, owner_of(index, place.incarnation()), true);
@@ -216,7 +219,7 @@ Result<std::unique_ptr<Client>> Client::attach(std::span<std::byte> memory, Memo
   const std::int32_t process_id = platform::this_process_id();
   const std::uint64_t started = platform::start_time(process_id);
   const AttachLock lock;
-  forget_former_images(registers, process_id, started);
+  forget_former_images(registers, process_id);
   reap_clients(registers);
   for (std::uint32_t index = 0; index < kClientMax; ++index) {
     ClientRegisters& client = registers.clients[index];
@@ -240,6 +243,10 @@ Result<std::unique_ptr<Client>> Client::attach(std::span<std::byte> memory, Memo
   return fail(Code::capacity_exceeded, "attach to the emulated devices",
               "all " + std::to_string(kClientMax) + " places for processes are taken",
               "end some of the processes");
+}
+
+void Client::begin_program(std::span<std::byte> memory) noexcept {
+  forget_former_images(*reinterpret_cast<Registers*>(memory.data()), platform::this_process_id());
 }
 
 void Client::turn_away(std::span<std::byte> memory, DeviceId device, QueueId queue,

@@ -163,6 +163,9 @@ class Client {
   virtual bool step() = 0;
   /// Gives an event of the controller's to the trace, in order with the client's own.
   virtual void tell(const TraceEvent& event) = 0;
+  /// To be called where a program begins: gives back what this process held when it was another
+  /// program (exec), of which no Client may ever be made. Precondition: `memory` was opened before.
+  static void begin_program(std::span<std::byte> memory) noexcept;
   /// What a device does with a submission of a process that has no Client because none could be
   /// made or started: as a WQ that is not enabled. ENQCMD (shared): retry, counted. MOVDIR64B
   /// (dedicated): dropped and counted, and SWERROR says so. Precondition: `memory` was opened

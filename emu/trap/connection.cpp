@@ -124,6 +124,7 @@ Client* connect() noexcept {
     registers_memory = nullptr;
     return;
   }
+  Client::begin_program({registers_memory, registers_length});
   const std::string_view portals = variable(environment, "HEADRACE_EMULATOR_PORTALS");
   if (!portals.empty()) set_portal_prefix(portals);
   refuses_mmap = variable(environment, "HEADRACE_EMULATOR_REFUSE_MMAP") == "1";

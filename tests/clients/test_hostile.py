@@ -11,6 +11,7 @@ from .conftest import Emulator, kept_by
 SOURCES = Path(__file__).parent / "hostile"
 # Those that need a library of their own, or an option, or are for people.
 ELSEWHERE = {
+    "becomes_a_program_that_submits_nothing",
     "client_in_a_library_loaded_later",
     "memcpy_is_somebody_elses",
     "refused_mmap",
@@ -75,11 +76,14 @@ def test_all_are_borne_where_the_access_is_what_is_caught(
     assert kept_by(stats)["operations"] > 10_000
 
 
-def test_what_a_client_held_comes_back_though_its_portal_was_closed_before_it_died(
-    anybody: Emulator, hostile: Path, hostile_config: Path
+@pytest.mark.parametrize(
+    "scenario",
+    ["killed_when_its_portal_was_closed_before", "becomes_a_program_that_submits_nothing"],
+)
+def test_what_a_client_held_comes_back(
+    anybody: Emulator, hostile: Path, hostile_config: Path, scenario: str
 ) -> None:
     # 16 descriptors of 4 KiB at 1 KB/s: none of them ends.
     options = ("--config", hostile_config, "--pace", "0,1KB/s")
-    scenario = "killed_when_its_portal_was_closed_before"
     result = anybody.run(*options, "--", hostile, scenario)
     assert result.returncode == 0, result.stderr.decode()

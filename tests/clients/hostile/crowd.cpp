@@ -2,6 +2,7 @@
 // Many threads and many processes on few entries.
 #include <pthread.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #include <thread>
@@ -94,8 +95,19 @@ SCENARIO(four_processes_one_killed) {
   return 0;
 }
 
-// Under the launcher, with so slow a device that nothing ends: the first process fills the WQ,
-// closes its portal and lives on. So nothing that it does with files tells of its death.
+/// Fills the shared WQ. Under the launcher, with so slow a device that nothing ends.
+void* fill_queue() {
+  static Record records[16];
+  static unsigned char bytes[2][4096];
+  void* portal = open_portal("wq0.0");
+  for (Record& record : records) {
+    EXPECT(enqcmd(portal, move(record, bytes[0], bytes[1], sizeof(bytes[0]))));
+  }
+  return portal;
+}
+
+// The first process lives on without its portal, so nothing that it does with files tells of its
+// death.
 SCENARIO(killed_when_its_portal_was_closed_before) {
   void* portal = open_portal("wq0.0");
   int told[2] = {};
@@ -103,13 +115,7 @@ SCENARIO(killed_when_its_portal_was_closed_before) {
   const pid_t child = ::fork();
   EXPECT(child >= 0);
   if (child == 0) {
-    static Record records[16];
-    static unsigned char bytes[2][4096];
-    void* own = open_portal("wq0.0");
-    for (Record& record : records) {
-      EXPECT(enqcmd(own, move(record, bytes[0], bytes[1], sizeof(bytes[0]))));
-    }
-    EXPECT(::munmap(own, 4096) == 0);
+    EXPECT(::munmap(fill_queue(), 4096) == 0);
     EXPECT(::write(told[1], "x", 1) == 1);
     while (true) ::pause();
   }
@@ -124,6 +130,33 @@ SCENARIO(killed_when_its_portal_was_closed_before) {
   EXPECT(!enqcmd(portal, noop(record)));  // It is alive: all of that is still its own.
   EXPECT(::kill(child, SIGKILL) == 0);
   submit(portal, noop(record));
+  EXPECT(::waitpid(child, nullptr, 0) == child);
+  return 0;
+}
+
+// The process lives on as a program that knows of no device.
+SCENARIO(becomes_a_program_that_submits_nothing) {
+  void* portal = open_portal("wq0.0");
+  int told[2] = {};
+  int asked[2] = {};
+  EXPECT(::pipe(told) == 0 && ::pipe(asked) == 0);
+  char byte = 0;
+  const pid_t child = ::fork();
+  EXPECT(child >= 0);
+  if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    fill_queue();
+    EXPECT(::write(told[1], "x", 1) == 1 && ::read(asked[0], &byte, 1) == 1);
+    ::execl("/bin/sleep", "sleep", "1000", nullptr);
+    ::_exit(127);
+  }
+  EXPECT(::read(told[0], &byte, 1) == 1);
+  Record record{};
+  EXPECT(!enqcmd(portal, noop(record)));
+  EXPECT(::write(asked[1], "x", 1) == 1);
+  submit(portal, noop(record));
+  EXPECT(::waitpid(child, nullptr, WNOHANG) == 0);
+  EXPECT(::kill(child, SIGKILL) == 0);
   EXPECT(::waitpid(child, nullptr, 0) == child);
   return 0;
 }
