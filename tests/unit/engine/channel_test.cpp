@@ -233,6 +233,7 @@ TEST(Channel, ErrorsFullQueuesAndResetsLoseNothing) {
 }
 
 TEST(Channel, WhatADeviceDoesNotAnswerIsDoneByTheCaller) {
+  if (test::kReportsEveryRace) GTEST_SKIP() << test::kWhyNoLostCompletion;
   const Emulated machine = make_emulated(
       {.device = {.answer_max = std::chrono::milliseconds(50)},
        .faults = test::script({FaultRule{.kind = FaultKind::lost_completion, .every = 1}})});

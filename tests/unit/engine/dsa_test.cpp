@@ -73,6 +73,7 @@ TEST(Dsa, EveryOperationIsTheSameAsByAProcessor) {
     const Emulated machine = make_emulated({.transfer_bytes_max = transfer_max});
     constexpr std::size_t kLong = 50'000;
     const std::vector<std::byte> source = random_bytes(kLong, 1);
+    const std::vector<std::byte> same = source;
     std::vector<std::byte> changed = source;
     changed[33'333] ^= std::byte{1};
     changed[40'001] ^= std::byte{1};
@@ -95,7 +96,7 @@ TEST(Dsa, EveryOperationIsTheSameAsByAProcessor) {
         Operation::fill(out.first(kLong), 0x1122334455667788),
         Operation::fill(out.first(kLong), 0x1122334455667788, 0x99aabbccddeeff00),
         Operation::compare(all, changed),
-        Operation::compare(all, std::vector<std::byte>(source)),
+        Operation::compare(all, same),
         Operation::compare_pattern(all, 5),
         Operation::create_delta(std::span(record).first(80), all.first(4096),
                                 std::span(changed).subspan(32'768, 4096)),
@@ -310,10 +311,12 @@ TEST(Dsa, AJobOfADeviceThatDiesIsDoneByAProcessorInTime) {
 }
 
 TEST(Dsa, ADeviceThatAnswersAgainIsFoundThoughNothingThatWasLostIsEverAnswered) {
+  if (test::kReportsEveryRace) GTEST_SKIP() << test::kWhyNoLostCompletion;
   const auto lost = [](std::uint64_t nth) {
     return FaultRule{.kind = FaultKind::lost_completion, .nth = nth};
   };
-  const Emulated machine = make_emulated({.device = {.answer_max = std::chrono::milliseconds(20)},
+  // Long enough for a device that lives, whatever else the machine does.
+  const Emulated machine = make_emulated({.device = {.answer_max = std::chrono::seconds(1)},
                                           .faults = test::script({lost(1), lost(2), lost(3)})});
   std::vector<std::unique_ptr<Buffers>> kept;
   const auto copy = [&] {
