@@ -154,12 +154,16 @@ void Guard::watch(const NamespaceIdentity& identity) {
   static_cast<void>(::send(line_.get(), &message, sizeof message, MSG_NOSIGNAL));
 }
 
-void Guard::remove_directory() const {
-  ::rmdir(directory_.c_str());
+bool Guard::remove_directory() const {
+  return ::rmdir(directory_.c_str()) == 0 || errno == ENOENT;
 }
 
 void Guard::dismiss() {
-  remove_directory();
+  if (!remove_directory()) {
+    // It has more patience, and begins when nobody holds the line any more.
+    line_.close();
+    return;
+  }
   const Message message{.dismissed = true, .identity = {}};
   if (::send(line_.get(), &message, sizeof message, MSG_NOSIGNAL) < 0) return;
   ::waitpid(process_id_, nullptr, 0);

@@ -20,8 +20,8 @@ class Guard {
   [[nodiscard]] const std::string& directory() const { return directory_; }
   /// From now on everything in this namespace ends with the launcher.
   void watch(const NamespaceIdentity& identity);
-  /// Removes the directory, from which the mount is gone.
-  void remove_directory() const;
+  /// Removes the directory, from which the mount is gone. False if the system did not let us.
+  [[nodiscard]] bool remove_directory() const;
   /// There is nothing left to guard: it goes, and the directory if it is still there.
   void dismiss();
 

@@ -267,7 +267,7 @@ Result<void> build(Emulation& emulation, const Options& options, Plan& plan, Gua
                                .preload_path = plan.preload_path,
                                .trace = options.trace_path.has_value()});
   emulation.files->detach();
-  guard.remove_directory();
+  static_cast<void>(guard.remove_directory());  // dismiss() looks again.
   if (!sandbox) return fail(sandbox.error());
   emulation.sandbox = std::move(*sandbox);
   struct stat status{};

@@ -206,6 +206,7 @@ def test_when_the_launcher_is_killed_nothing_is_left(anybody: Emulator, marker: 
     process.wait(TIME_LIMIT_S)
     wait_until(lambda: not processes_with(marker))
     wait_until(lambda: not processes_with(str(anybody.program)))
+    assert anybody.run("--", "true").returncode == 0  # As in the next test.
 
 
 def test_a_launcher_killed_at_any_moment_leaves_nothing(anybody: Emulator, marker: str) -> None:
@@ -219,6 +220,8 @@ def test_a_launcher_killed_at_any_moment_leaves_nothing(anybody: Emulator, marke
         process.wait(TIME_LIMIT_S)
     wait_until(lambda: not processes_with(marker))
     wait_until(lambda: not processes_with(str(anybody.program)))
+    # The guard has removed the directories, or the next start does.
+    assert anybody.run("--", "true").returncode == 0
 
 
 def test_the_guard_tries_again_where_the_mount_cannot_be_taken_away_at_once(
