@@ -30,6 +30,8 @@ NOBODY = (
 
 
 _started: list[subprocess.Popen[bytes]] = []
+# Who ran emulations in this test.
+_used: list["Emulator"] = []
 
 
 def end_started() -> None:
@@ -77,6 +79,8 @@ class Emulator:
     environment: dict[str, str] = field(default_factory=dict)
 
     def words(self, *arguments: str | Path) -> list[str]:
+        if self not in _used:
+            _used.append(self)
         return [*self.prefix, str(self.program), *map(str, arguments)]
 
     def run(
@@ -242,6 +246,14 @@ def nothing_is_left() -> Iterator[None]:
     yield
     end_started()
     # What others had at the beginning may be gone; what is new is ours.
+    end = time.monotonic() + 30
+    while not left_behind() <= before and time.monotonic() < end:
+        time.sleep(0.01)
+    # Where a launcher was killed the guard has removed it, or the next start does.
+    if not left_behind() <= before:
+        for emulator in tuple(_used):
+            assert emulator.run("--", "true").returncode == 0
+    _used.clear()
     wait_until(lambda: left_behind() <= before)
 
 
