@@ -100,15 +100,15 @@ def find_threshold(
 
 @dataclass(frozen=True, slots=True)
 class ChildMeasure:
-    """Measures in processes that load a library.
+    """Measures in processes that load the preload.
 
     Attributes:
-        library: `libheadrace-preload.so`.
+        preload_path: `libheadrace-preload.so`.
         profile: What tunes the processor's copies.
         pool_bytes: Bytes that copies come from, and that they go to; cold ones visit all.
     """
 
-    library: Path
+    preload_path: Path
     profile: Path
     pool_bytes: int
 
@@ -118,7 +118,7 @@ class ChildMeasure:
         Raises:
             IoFailedError: The process did not do it.
         """
-        preloads = (str(self.library), os.environ.get("LD_PRELOAD", ""))
+        preloads = (str(self.preload_path), os.environ.get("LD_PRELOAD", ""))
         environment = os.environ | {
             "LD_PRELOAD": ":".join(filter(None, preloads)),
             "HEADRACE_PATH": path,
