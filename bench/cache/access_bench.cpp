@@ -19,6 +19,7 @@
 
 #include "headrace/cache/cache.hpp"
 #include "headrace/engine/engine.hpp"
+#include "no_copies.hpp"
 
 namespace {
 
@@ -29,22 +30,6 @@ constexpr std::size_t kRegionBytes = 4096;
 std::size_t region_count() {
   return std::getenv("HEADRACE_BENCH_FULL") == nullptr ? 64 : 4096;
 }
-
-/// Says that it has moved everything, at once.
-///
-/// Threading: shared.
-class NoMover final : public engine::Mover {
- public:
-  [[nodiscard]] const engine::MoverInfo& info() const override { return info_; }
-  [[nodiscard]] engine::Submit submit(engine::Share& share) noexcept override {
-    finish(share, {.bytes_done = share.source().size()});
-    return engine::Submit::accepted;
-  }
-  void stop() noexcept override {}
-
- private:
-  engine::MoverInfo info_{.name = "none"};
-};
 
 /// Regions of one length from a list.
 ///
@@ -72,9 +57,6 @@ class FreeList final : public cache::MemorySource {
 /// A cache whose moves cost nothing, and regions to ask for.
 struct Bench {
   explicit Bench(cache::CacheOptions options) {
-    std::vector<std::unique_ptr<engine::Mover>> movers;
-    movers.push_back(std::make_unique<NoMover>());
-    engine = std::move(engine::Engine::make(std::move(movers)).value());
     const topo::Machine machine = topo::discover({.find_movers = false}).value();
     if (!options.placement) options.placement = cache::placement::on(machine.nodes.front().id);
     cache = std::move(cache::Cache::make(machine, *engine, std::move(options)).value());
@@ -87,7 +69,7 @@ struct Bench {
   }
 
   std::vector<std::byte> source = std::vector<std::byte>(region_count() * kRegionBytes);
-  std::unique_ptr<engine::Engine> engine;
+  std::unique_ptr<engine::Engine> engine = bench::engine_that_moves_nothing();
   std::unique_ptr<cache::Cache> cache;
 };
 

@@ -34,6 +34,7 @@
 
 #include "headrace/cache/cache.hpp"
 #include "headrace/engine/engine.hpp"
+#include "no_copies.hpp"
 #include "trace.hpp"
 #include "yardstick.hpp"
 
@@ -62,46 +63,12 @@ std::string_view column_name(std::size_t column) {
   return column == kLru ? "lru_exact" : name(kEvictions[column]);
 }
 
-/// Says that it has moved everything, at once.
-///
-/// Threading: shared.
-class NoMover final : public engine::Mover {
- public:
-  [[nodiscard]] const engine::MoverInfo& info() const override { return info_; }
-  [[nodiscard]] engine::Submit submit(engine::Share& share) noexcept override {
-    finish(share, {.bytes_done = share.source().size()});
-    return engine::Submit::accepted;
-  }
-  void stop() noexcept override {}
-
- private:
-  engine::MoverInfo info_{.name = "none"};
-};
-
-/// One address for all copies: nobody reads or writes them.
-///
-/// Threading: shared.
-class NoMemory final : public cache::MemorySource {
- public:
-  Result<std::span<std::byte>> allocate(std::size_t byte_count, NodeId /*node*/) override {
-    if (byte_count > sizeof(page_)) give_up("a copy takes more than one page");
-    return std::span(page_).first(byte_count);
-  }
-  void free(std::span<std::byte> /*memory*/) noexcept override {}
-
- private:
-  std::array<std::byte, 65536> page_{};
-};
-
 /// Machine and engine of all replays.
 ///
 /// Threading: confined.
 class Replayer {
  public:
   Replayer() {
-    std::vector<std::unique_ptr<engine::Mover>> movers;
-    movers.push_back(std::make_unique<NoMover>());
-    engine_ = std::move(engine::Engine::make(std::move(movers)).value());
     // Addresses of regions: mapped, as a cache asks of its sources, and not to be read.
     void* const addresses = ::mmap(nullptr, kRegionMax * kRegionBytes, PROT_NONE,
                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -117,7 +84,7 @@ class Replayer {
     options.placement = cache::placement::on(machine_.nodes.front().id);
     options.capacity_per_node = Bytes(capacity * machine_.page_bytes.count());
     options.eviction = eviction;
-    options.memory = std::make_shared<NoMemory>();
+    options.memory = std::make_shared<bench::NoMemory>();
     const auto cache =
         std::move(cache::Cache::make(machine_, *engine_, std::move(options)).value());
     for (const std::uint32_t region : trace.accesses) {
@@ -134,7 +101,7 @@ class Replayer {
 
  private:
   topo::Machine machine_ = topo::discover({.find_movers = false}).value();
-  std::unique_ptr<engine::Engine> engine_;
+  std::unique_ptr<engine::Engine> engine_ = bench::engine_that_moves_nothing();
   const std::byte* addresses_ = nullptr;
 };
 
