@@ -134,9 +134,6 @@ EntryState& state_of(const detail::Slot& slot) {
 
 }  // namespace
 
-Entry::Entry(std::span<const std::byte> source, detail::Slot* slot, detail::Ledger* ledger)
-    : source_(source), slot_(slot), ledger_(ledger) {}
-
 Entry::Entry(const Entry& other)
     : source_(other.source_), slot_(other.slot_), ledger_(other.ledger_) {
   if (slot_ != nullptr) detail::share(*slot_);

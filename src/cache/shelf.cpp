@@ -8,27 +8,9 @@
 
 namespace headrace::cache::detail {
 
-Slot* Shelf::lease(Reader& reader, EntryState& entry, const Region& region, Hint hint) {
-  Slot& slot = reader.take();
-  if (occupy(slot, entry, reader.barriers()) && entry.region().contains(region) &&
-      entry.shelf_number() == number_ && entry.progress.now() != Phase::left) {
-    order_.touch(entry, hint);
-    return &slot;
-  }
+void Shelf::pass_by(Slot& slot) {
   Tenancy* const last = vacate(slot);
   if (last != nullptr) ledger_.end_held(static_cast<EntryState&>(*last));
-  return nullptr;
-}
-
-Slot* Shelf::find(Reader& reader, const Region& region, Hint hint) {
-  Slot* found = nullptr;
-  index_.find(region, Index::kStepMaxUnlocked, [&](EntryState& entry) {
-    // relaxed: a first look, that of the lease decides.
-    if (entry.standing.load_relaxed() != Standing::listed) return false;
-    found = lease(reader, entry, region, hint);
-    return found != nullptr;
-  });
-  return found;
 }
 
 Slot& Shelf::prepare(Reader& reader, std::uint32_t number, const Region& region) {

@@ -49,12 +49,13 @@ class Shelf {
   Shelf(Ledger& ledger, std::uint16_t number, Registry& registry, Eviction eviction)
       : ledger_(ledger),
         number_(number),
+        node_(ledger.nodes[number]),
         registry_(registry),
         index_(ledger.pool),
         order_(eviction, ledger.pool) {}
 
   [[nodiscard]] Room& room() { return ledger_.rooms[number_]; }
-  [[nodiscard]] NodeId node() const { return ledger_.nodes[number_]; }
+  [[nodiscard]] NodeId node() const { return node_; }
 
   /// A lease of an entry that contains `region` and whose move has not failed; null if there seems
   /// to be none. Takes no lock.
@@ -84,6 +85,8 @@ class Shelf {
 
  private:
   [[nodiscard]] Slot* lease(Reader& reader, EntryState& entry, const Region& region, Hint hint);
+  /// Empties a slot whose entry was not to be had.
+  void pass_by(Slot& slot);
   /// Takes an entry that is listed off, and announces it. Visitors call it, through which Clang's
   /// analysis does not see the mutex.
   void take_off(std::uint32_t number, Batch& leaving);
@@ -102,6 +105,7 @@ class Shelf {
 
   Ledger& ledger_;
   const std::uint16_t number_;
+  const NodeId node_;
   Registry& registry_;
   /// Lines apart: hits read what is before and behind it, misses write it.
   alignas(64) Mutex mutex_;
@@ -110,5 +114,29 @@ class Shelf {
   Order order_;
   Batch superseded_ HEADRACE_GUARDED_BY(mutex_);
 };
+
+// Here because they are the way of a hit, which is not to be made of calls.
+
+inline Slot* Shelf::lease(Reader& reader, EntryState& entry, const Region& region, Hint hint) {
+  Slot& slot = reader.take();
+  if (occupy(slot, entry, reader.barriers()) && entry.region().contains(region) &&
+      entry.shelf_number() == number_ && entry.progress.now() != Phase::left) [[likely]] {
+    order_.touch(entry, hint);
+    return &slot;
+  }
+  pass_by(slot);
+  return nullptr;
+}
+
+inline Slot* Shelf::find(Reader& reader, const Region& region, Hint hint) {
+  Slot* found = nullptr;
+  index_.find(region, Index::kStepMaxUnlocked, [&](EntryState& entry) {
+    // relaxed: a first look, that of the lease decides.
+    if (entry.standing.load_relaxed() != Standing::listed) return false;
+    found = lease(reader, entry, region, hint);
+    return found != nullptr;
+  });
+  return found;
+}
 
 }  // namespace headrace::cache::detail

@@ -254,7 +254,8 @@ class HEADRACE_API Entry {
 
  private:
   friend class Cache;
-  Entry(std::span<const std::byte> source, detail::Slot* slot, detail::Ledger* ledger);
+  Entry(std::span<const std::byte> source, detail::Slot* slot, detail::Ledger* ledger)
+      : source_(source), slot_(slot), ledger_(ledger) {}
   void swap(Entry& other) noexcept;
 
   std::span<const std::byte> source_;
