@@ -122,12 +122,15 @@ Submit EngineState::submit_batch(Job& job, const Batch& batch, const SubmitOptio
 const EngineState::MoverFacts* EngineState::obvious_mover(const Operation& operation,
                                                           std::size_t byte_count,
                                                           const SubmitOptions& options) noexcept {
-  if (!by_default_ || options.policy != nullptr || options.source_node || options.target_node) {
-    return nullptr;
-  }
+  if (!by_default_ || options.policy != nullptr) return nullptr;
   const std::size_t device_count = facts_.size() - software_count_;
-  if (device_count == 0) return nullptr;
   const Path asked = options.path ? *options.path : settings_.path;
+  if (device_count == 0) {
+    // One for all nodes. (Who asked for a device is told that there was none.)
+    const bool alone = software_count_ == 1 && asked != Path::hardware;
+    return alone && facts_[0].operations.has(operation.kind()) ? facts_.data() : nullptr;
+  }
+  if (options.source_node || options.target_node) return nullptr;
   const bool wanted = prefers_hardware(asked, byte_count, settings_.thresholds.asynchronous) ||
                       (asked == Path::automatic && software_count_ == 0);
   if (!wanted) return nullptr;
@@ -408,8 +411,9 @@ void EngineState::end_share(Share& share, const ShareOutcome& outcome) noexcept 
                  outcome.bytes_done, share.byte_count);
   share.outcome = outcome;
   share.job = nullptr;
+  // Of an only share nothing is left to be seen of others.
   // edge: share-ended (acq_rel)
-  if (job->shares_left_.fetch_sub_acq_rel(1) != 1) return;
+  if (job->share_count_ != 1 && job->shares_left_.fetch_sub_acq_rel(1) != 1) return;
   job->completion_ = gather({job->shares_.data(), job->share_count_}, job->fell_back_);
   end_job(*job);
 }
