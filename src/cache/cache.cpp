@@ -113,7 +113,7 @@ class Cache::State {
                                       Tally& tally);
   [[nodiscard]] Entry access_absent(std::span<const std::byte> source, Hint hint, Shelf& shelf,
                                     Reader& reader, Tally& tally);
-  [[nodiscard]] bool start_move(Shelf& shelf, EntryState& state);
+  [[nodiscard]] bool start_move(Shelf& shelf, std::uint32_t number);
   [[nodiscard]] bool make_room(Shelf& shelf, std::uint64_t byte_count, std::uint32_t newcomer);
   [[nodiscard]] bool evict(Shelf& shelf, std::uint64_t byte_count, std::uint32_t newcomer);
   [[nodiscard]] bool is_on(std::uint32_t number, std::optional<NodeId> node) const;
@@ -182,7 +182,7 @@ Entry Cache::State::access_absent(std::span<const std::byte> source, Hint hint, 
     ledger_->tell(EventKind::refused, source, std::nullopt);
     return {source, nullptr, nullptr};
   }
-  const std::uint32_t number = ledger_->pool.take();
+  const std::uint32_t number = ledger_->pool.take(tally.stash);
   EntryState& state = ledger_->pool[number];
   Slot* const own = &shelf.prepare(reader, number, region);
   Batch gone;
@@ -209,7 +209,7 @@ Entry Cache::State::access_absent(std::span<const std::byte> source, Hint hint, 
   Entry entry(source, own, ledger_.get());
   bool started = false;
   try {
-    started = start_move(shelf, state);
+    started = start_move(shelf, number);
   } catch (...) {
     // Want of memory, or a memory source or policy of the engine that throws.
     started = false;
@@ -240,7 +240,8 @@ Entry Cache::State::leave_at_source(std::span<const std::byte> source, std::uint
   return {source, nullptr, nullptr};
 }
 
-bool Cache::State::start_move(Shelf& shelf, EntryState& state) {
+bool Cache::State::start_move(Shelf& shelf, std::uint32_t number) {
+  EntryState& state = ledger_->pool[number];
   const Region region = state.region();
   if (check_sources_ && !platform::is_mapped({state.source(), region.byte_count})) {
     ledger_->bad_sources.add(1);
@@ -248,7 +249,6 @@ bool Cache::State::start_move(Shelf& shelf, EntryState& state) {
   }
   const std::uint64_t byte_count =
       detail::footprint_bytes(region.byte_count, ledger_->granule_bytes);
-  const std::uint32_t number = ledger_->pool.number_of(&state);
   for (;;) {
     if (!make_room(shelf, byte_count, number)) return false;
     const Ledger::Allocation allocation = ledger_->allocate_copy(state);

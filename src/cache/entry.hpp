@@ -67,7 +67,9 @@ class Progress {
   }
   /// pending -> moving, unless the move has ended already.
   void announce_submission() {
-    Phase expected = Phase::pending;
+    // relaxed: who finds it ended has nothing to announce, and the exchange decides the rest.
+    Phase expected = phase_.load_relaxed();
+    if (expected != Phase::pending) return;
     // edge: entry-submitted (acq_rel)
     if (phase_.compare_exchange_acq_rel(expected, Phase::moving)) phase_.notify_all();
   }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <vector>
 
 #include "changes.hpp"
 #include "entry.hpp"
@@ -33,7 +34,7 @@ class Counter {
   Atomic<std::uint64_t> value_{0};
 };
 
-/// What one thread has counted of its accesses.
+/// What one thread has counted of its accesses, and keeps for the next ones.
 ///
 /// Threading: shared. Only the thread whose reader has the index writes.
 struct alignas(kApartBytes) Tally {
@@ -45,6 +46,8 @@ struct alignas(kApartBytes) Tally {
   Counter policy_errors;
   Counter weak_hits;
   Counter weak_misses;
+  /// Of numbers for the thread's next entries. Its own alone.
+  Pool::Stash stash;
 };
 
 /// The tallies of all threads, by the index of their reader. Segment k has 2^k times as many as the
@@ -146,7 +149,7 @@ struct Ledger {
   Counter waited_ns;
   /// By the number of the shelf.
   std::deque<Room> rooms;
-  std::deque<NodeId> nodes;
+  std::vector<NodeId> nodes;
   std::shared_ptr<MemorySource> memory;
   std::size_t granule_bytes = 1;
   Pool pool;

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <array>
-#include <bit>
 #include <cstdint>
 #include <functional>
 #include <new>
@@ -61,27 +60,19 @@ class Pool {
     return 0;
   }
 
-  /// An absent entry.
+  /// Numbers of absent entries that one thread has for itself.
+  struct Stash {
+    std::uint32_t first = 0;  ///< Chained through `older`.
+  };
+
+  /// An absent entry, from `stash` if it has one. Else the stash is filled first, so that one miss
+  /// in kStashCount takes the mutex.
   ///
   /// Fails: throws std::bad_alloc.
-  [[nodiscard]] std::uint32_t take() {
-    const Lock lock(mutex_);
-    if (free_ != 0) {
-      const std::uint32_t number = free_;
-      free_ = (*this)[number].older;
-      return number;
-    }
-    if (made_count_ == kCountMax) throw std::bad_alloc();
-    const std::uint32_t from_first = made_count_ + kFirstCount;
-    if (std::has_single_bit(from_first)) {
-      const auto segment = log2_floor(from_first) - kFirstBits;
-      void* const memory = ::operator new(std::size_t{from_first} * sizeof(EntryState),
-                                          std::align_val_t{alignof(EntryState)});
-      // edge: segment-added (release)
-      segments_[segment].store_release(static_cast<EntryState*>(memory));
-    }
-    const std::uint32_t number = ++made_count_;
-    ::new (&(*this)[number]) EntryState;  // Only now, so that memory is touched as it is needed.
+  [[nodiscard]] std::uint32_t take(Stash& stash) {
+    if (stash.first == 0) fill(stash);
+    const std::uint32_t number = stash.first;
+    stash.first = (*this)[number].older;
     return number;
   }
   void give_back(std::uint32_t number) noexcept {
@@ -94,6 +85,40 @@ class Pool {
   static constexpr std::uint32_t kFirstBits = 6;
   static constexpr std::uint32_t kFirstCount = std::uint32_t{1} << kFirstBits;
   static constexpr std::uint32_t kSegmentMax = 31 - kFirstBits;
+  static constexpr std::uint32_t kStashCount = 16;
+  static_assert(kFirstCount % kStashCount == 0, "what is made at once lies in one segment");
+
+  void fill(Stash& stash) {
+    const Lock lock(mutex_);
+    if (free_ == 0) make();
+    stash.first = free_;
+    std::uint32_t last = free_;
+    for (std::uint32_t count = 1; count < kStashCount && (*this)[last].older != 0; ++count) {
+      last = (*this)[last].older;
+    }
+    free_ = (*this)[last].older;
+    (*this)[last].older = 0;
+  }
+  /// Makes kStashCount entries, of a segment of their own if the last one is full.
+  void make() HEADRACE_REQUIRES(mutex_) {
+    if (kCountMax - made_count_ < kStashCount) throw std::bad_alloc();
+    const std::uint32_t from_first = made_count_ + kFirstCount;
+    const auto segment = log2_floor(from_first) - kFirstBits;
+    if (from_first == kFirstCount << segment) {
+      void* const memory = ::operator new(std::size_t{from_first} * sizeof(EntryState),
+                                          std::align_val_t{alignof(EntryState)});
+      // edge: segment-added (release)
+      segments_[segment].store_release(static_cast<EntryState*>(memory));
+    }
+    // Chained in ascending order, because that is how new memory is best touched; and only now, so
+    // that it is touched as it is needed.
+    for (std::uint32_t number = made_count_ + kStashCount; number > made_count_; --number) {
+      ::new (&(*this)[number]) EntryState;
+      (*this)[number].older = free_;
+      free_ = number;
+    }
+    made_count_ += kStashCount;
+  }
 
   std::array<Atomic<EntryState*>, kSegmentMax> segments_{};
   Mutex mutex_;
