@@ -18,8 +18,11 @@
 #ifdef __cplusplus
 extern "C" {
 #define HEADRACE_C_NOEXCEPT noexcept
+/* Callers in C may pass any number, which in C++ may not even be looked at without this. */
+#define HEADRACE_C_ENUM : unsigned
 #else
 #define HEADRACE_C_NOEXCEPT
+#define HEADRACE_C_ENUM
 #endif
 #if defined(HEADRACE_STATIC)
 #define HEADRACE_C_API
@@ -35,13 +38,13 @@ HEADRACE_C_API const char* headrace_version(void) HEADRACE_C_NOEXCEPT;
 
 typedef struct headrace_engine headrace_engine;
 
-enum headrace_path {
+enum headrace_path HEADRACE_C_ENUM {
   HEADRACE_PATH_AUTOMATIC, /* A device where it is expected to be faster, else processors. */
   HEADRACE_PATH_HARDWARE,  /* A device if there is one; the completion says fell_back if not. */
   HEADRACE_PATH_SOFTWARE   /* Processors. */
 };
 
-enum headrace_fault_policy {
+enum headrace_fault_policy HEADRACE_C_ENUM {
   HEADRACE_FAULT_TOUCH_AND_RESUBMIT, /* The page is brought in, the device goes on. */
   HEADRACE_FAULT_FINISH_ON_CPU,      /* A processor does the rest. */
   HEADRACE_FAULT_BLOCK               /* The device waits for the page. */
@@ -156,7 +159,7 @@ headrace_copy_crc(void* target, const void* source, size_t byte_count,
 
 /* Integrity fields (T10 DIF): 8 bytes behind each block of data. An operation with another value is
  * answered with HEADRACE_BAD_OPTION. */
-enum headrace_dif_block {
+enum headrace_dif_block HEADRACE_C_ENUM {
   HEADRACE_DIF_512,
   HEADRACE_DIF_520,
   HEADRACE_DIF_4096,
@@ -225,7 +228,7 @@ HEADRACE_C_API headrace_operation headrace_into_cache(headrace_operation operati
  */
 
 /* What became of a submission: nothing was started unless it is HEADRACE_ACCEPTED. */
-enum headrace_answer {
+enum headrace_answer HEADRACE_C_ENUM {
   HEADRACE_ACCEPTED,
   HEADRACE_FULL, /* Back-pressure, not an error: poll or wait, then try again. */
   HEADRACE_CLOSED,
@@ -242,7 +245,7 @@ enum headrace_answer {
 HEADRACE_C_API const char* headrace_answer_name(enum headrace_answer answer) HEADRACE_C_NOEXCEPT;
 HEADRACE_C_API const char* headrace_answer_text(enum headrace_answer answer) HEADRACE_C_NOEXCEPT;
 
-enum headrace_state {
+enum headrace_state HEADRACE_C_ENUM {
   HEADRACE_IDLE,
   HEADRACE_RUNNING,
   HEADRACE_DONE,
@@ -251,7 +254,7 @@ enum headrace_state {
 };
 HEADRACE_C_API const char* headrace_state_name(uint32_t state) HEADRACE_C_NOEXCEPT;
 
-enum headrace_cause {
+enum headrace_cause HEADRACE_C_ENUM {
   HEADRACE_CAUSE_NONE,
   HEADRACE_CAUSE_PAGE_FAULT,
   HEADRACE_CAUSE_DEVICE_ERROR,

@@ -162,10 +162,7 @@ bool is_bad(const headrace_operation& operation) {
 
 /// `made`, or what is refused at submission if `format` is none that there is.
 headrace_operation checked(const headrace_dif_format* format, headrace_operation made) {
-  if (format != nullptr &&
-      (format->block < HEADRACE_DIF_512 || format->block > HEADRACE_DIF_4104)) {
-    made.opaque[0] = kBad;
-  }
+  if (format != nullptr && format->block > HEADRACE_DIF_4104) made.opaque[0] = kBad;
   return made;
 }
 
@@ -214,7 +211,7 @@ SubmitOptions from_c(const headrace_submit_options* options) {
 }
 
 bool is_path(enum headrace_path path) {
-  return path >= HEADRACE_PATH_AUTOMATIC && path <= HEADRACE_PATH_SOFTWARE;
+  return path <= HEADRACE_PATH_SOFTWARE;
 }
 
 bool is_bad(const headrace_submit_options* options) {
@@ -268,8 +265,7 @@ SubmitOptions prepare(CallOfC& callback, const headrace_submit_options* options)
 headrace::Result<std::unique_ptr<Engine>> make(const headrace_engine_options& options) {
   const auto machine = headrace::topo::discover({.find_movers = !options.no_devices});
   if (!machine) return headrace::fail(machine.error());
-  if (!is_path(options.path) || options.page_faults < HEADRACE_FAULT_TOUCH_AND_RESUBMIT ||
-      options.page_faults > HEADRACE_FAULT_BLOCK) {
+  if (!is_path(options.path) || options.page_faults > HEADRACE_FAULT_BLOCK) {
     return headrace::fail(headrace::Code::invalid_argument, "make an engine",
                           "its path or fault policy is none of those that there are",
                           "pass one of the constants of headrace.h");
