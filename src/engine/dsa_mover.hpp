@@ -122,6 +122,7 @@ class DsaMover final : public Mover {
   void lose(std::uint32_t index) noexcept;
   void look_at_lost(std::uint64_t lost) noexcept;
   void probe() noexcept;
+  static void keep_for_ever(std::unique_ptr<Slot[]> slots) noexcept;
 
   // What is known of the device.
   /// It has not answered for so long that nothing more is given to it.

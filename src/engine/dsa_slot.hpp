@@ -62,6 +62,8 @@ struct alignas(64) DsaMover::Slot {
   bool fresh = false;
   ShareOutcome outcome;
   detail::BatchRoom room;
+  /// Of the first slot of an array that outlives its mover: the one that was kept before.
+  Slot* kept_before = nullptr;
 };
 
 }  // namespace headrace::engine
