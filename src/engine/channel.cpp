@@ -54,9 +54,11 @@ constexpr std::chrono::nanoseconds kSleep = std::chrono::microseconds(50);
 
 }  // namespace
 
-ChannelState::ChannelState(EngineState& engine, DsaMover& mover, std::uint64_t slots)
+ChannelState::ChannelState(EngineState& engine, DsaMover& mover, std::uint64_t slots,
+                           bool latencies)
     : engine_(engine),
       mover_(mover),
+      latencies_(latencies),
       places_(std::make_unique<Place[]>(static_cast<std::size_t>(std::popcount(slots)))) {
   for (std::size_t i = 0; slots != 0; slots &= slots - 1, ++i) {
     Place& place = places_[i];
@@ -83,6 +85,15 @@ ChannelState::~ChannelState() {
   mover_.give_back(slots);
 }
 
+ChannelState::Counts ChannelState::Tally::read() const noexcept {
+  // Together they are not one instant, so no order between them is needed.
+  Counts counts{submitted.load_relaxed(), done.load_relaxed(), bytes.load_relaxed()};
+  for (std::size_t i = 0; i < latency_counts.size(); ++i) {
+    counts.latency_counts[i] = latency_counts[i].load_relaxed();
+  }
+  return counts;
+}
+
 // --- Submission ----------------------------------------------------------------------------------
 
 Submit ChannelState::obstacle() const noexcept {
@@ -91,6 +102,11 @@ Submit ChannelState::obstacle() const noexcept {
   if (engine_.is_closed() || mover_.is_silent()) return Submit::closed;
   if (owned_ == 0) return Submit::closed;
   return free_ == 0 ? Submit::full : Submit::accepted;
+}
+
+Submit ChannelState::note_refusal(Submit answer) noexcept {
+  if (answer == Submit::full || answer == Submit::closed) add(refused_, 1);
+  return answer;
 }
 
 Submit ChannelState::submit_copy(const CopyPlan& plan, Ticket& ticket) {
@@ -122,12 +138,14 @@ Submit ChannelState::submit_copy(const CopyPlan& plan, Ticket& ticket) {
   return Submit::accepted;
 }
 
-/// All of the descriptor of a copy but its operands. It stays so from one copy to the next.
+/// All of the descriptor of a copy but its operands. It stays so from one copy to the next, but for
+/// a channel that counts latencies, whose copies are prepared each time.
 void ChannelState::prepare_copy(Place& place) noexcept {
   DsaMover::Slot& slot = *place.slot;
   const std::uint64_t head = detail::head_word(dsa::Opcode::move, mover_.copy_flags_);
   detail::write_descriptor(head, slot.record, nullptr, nullptr, 0, slot.descriptor);
-  place.way = Way::copy;
+  place.way = latencies_ ? Way::timed_copy : Way::copy;
+  if (latencies_) place.begun_ticks = platform::ticks();
 }
 
 /// As prepare_copy(), for the first `count` descriptors of a list.
@@ -150,14 +168,14 @@ void ChannelState::begin(Place& place, std::size_t byte_count) noexcept {
 
 Submit ChannelState::refuse() noexcept {
   mover_.note_refused(platform::ticks());
-  return mover_.refuse();
+  return note_refusal(mover_.refuse());
 }
 
 Submit ChannelState::submit(const Operation& operation, Ticket& ticket) {
   const Submit valid = operation.validate();
   if (valid != Submit::accepted) return valid;
   const Submit why_not = obstacle();
-  if (why_not != Submit::accepted) return why_not;
+  if (why_not != Submit::accepted) return note_refusal(why_not);
   return submit_lane(operation, ticket);
 }
 
@@ -172,7 +190,7 @@ Submit ChannelState::submit_lane(const Operation& operation, Ticket& ticket) {
     static_cast<void>(mover_.finish_on_cpu(slot));
     way = Way::ended;
   } else if (!mover_.send(slot)) {
-    return mover_.refuse();
+    return note_refusal(mover_.refuse());
   }
   accept(index, way, ticket);
   return Submit::accepted;
@@ -207,7 +225,7 @@ Submit ChannelState::submit_batch(const Batch& batch, Ticket& ticket) {
     const Submit valid = operation.validate();
     if (valid != Submit::accepted) return valid;
   }
-  if (why_not != Submit::accepted) return why_not;
+  if (why_not != Submit::accepted) return note_refusal(why_not);
   Place& place = places_[index];
   place.begun_ticks = platform::ticks();
   begin_lane(place, Operation::no_op(), batch);
@@ -241,6 +259,7 @@ bool ChannelState::write_list(const Batch& batch, Place& place) noexcept {
     ++record;
   }
   place.way = Way::list;
+  if (latencies_) place.begun_ticks = platform::ticks();
   begin(place, total);
   detail::write_descriptor(detail::head_word(dsa::Opcode::batch, detail::kRecordFlags), slot.record,
                            slot.room.descriptors.get(), nullptr, count, slot.descriptor);
@@ -301,12 +320,17 @@ bool ChannelState::poll_other(std::uint32_t index, Completion& completion) {
   }
   if (place.way != Way::ended) {
     const std::uint8_t status = status_of(slot.record);
-    if (place.way == Way::list && status == DSA_COMP_SUCCESS) {
+    if (place.way != Way::lane && status == DSA_COMP_SUCCESS) {
+      const bool is_list = place.way == Way::list;
+      Tally& tally = is_list ? lists_ : copies_;
       set_done(completion, place.byte_count);
-      if (!place.job.batch_.completions.empty()) note_each(place.job.batch_);
+      if (is_list && !place.job.batch_.completions.empty()) note_each(place.job.batch_);
       free_ |= std::uint64_t{1} << index;
-      add(lists_.done, 1);
-      add(lists_.bytes, place.byte_count);
+      add(tally.done, 1);
+      add(tally.bytes, place.byte_count);
+      if (latencies_) {
+        add(tally.latency_counts[EngineState::latency_class(place.begun_ticks)], 1);
+      }
       mover_.note_answer();
       return true;
     }
@@ -340,9 +364,9 @@ bool ChannelState::poll_other(std::uint32_t index, Completion& completion) {
 /// From the short way to the lane in the slot. From here on it is counted where jobs are.
 void ChannelState::convert(Place& place, std::uint64_t now) {
   DsaMover::Slot& slot = *place.slot;
-  place.begun_ticks = now;
+  if (!latencies_) place.begun_ticks = now;
   constexpr std::uint64_t kOneLess = ~std::uint64_t{0};
-  if (place.way == Way::copy) {
+  if (place.way != Way::list) {
     // What the descriptor says is all that is known of it.
     auto* const target = reinterpret_cast<std::byte*>(slot.descriptor.dst_addr);
     const auto* const source = reinterpret_cast<const std::byte*>(slot.descriptor.src_addr);

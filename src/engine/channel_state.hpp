@@ -8,6 +8,7 @@
 // and the mover takes the trouble as it takes that of others (DsaMover::take_record).
 #pragma once
 
+#include <array>
 #include <bit>
 #include <memory>
 
@@ -26,10 +27,11 @@ class ChannelState {
     std::uint64_t submitted = 0;
     std::uint64_t done = 0;
     std::uint64_t bytes = 0;
+    std::array<std::uint64_t, OperationStatistics::kLatencyClassCount> latency_counts{};
   };
 
   /// `slots` is what DsaMover::reserve gave.
-  ChannelState(EngineState& engine, DsaMover& mover, std::uint64_t slots);
+  ChannelState(EngineState& engine, DsaMover& mover, std::uint64_t slots, bool latencies);
   ChannelState(const ChannelState&) = delete;
   ChannelState& operator=(const ChannelState&) = delete;
   ~ChannelState();
@@ -48,6 +50,9 @@ class ChannelState {
   [[nodiscard]] DsaMover& mover() const { return mover_; }
   [[nodiscard]] Counts copies() const noexcept { return copies_.read(); }
   [[nodiscard]] Counts lists() const noexcept { return lists_.read(); }
+  [[nodiscard]] std::uint64_t refused() const noexcept {
+    return refused_.load_relaxed();  // A count of its own.
+  }
   /// Taken by the queue for what is, or was at first, counted above.
   [[nodiscard]] std::uint64_t descriptors() const noexcept {
     // A count of its own.
@@ -57,10 +62,11 @@ class ChannelState {
  private:
   /// How what is in flight at a place ends.
   enum class Way : std::uint8_t {
-    copy,   ///< The descriptor in the slot says all.
-    list,   ///< Copies of a batch; success of the list is that of each.
-    lane,   ///< By the mover's own means.
-    ended,  ///< It has ended; the outcome is in the slot.
+    copy,        ///< The descriptor in the slot says all.
+    timed_copy,  ///< The same, of a channel that counts latencies.
+    list,        ///< Copies of a batch; success of the list is that of each.
+    lane,        ///< By the mover's own means.
+    ended,       ///< It has ended; the outcome is in the slot.
   };
   struct Place {
     DsaMover::Slot* slot = nullptr;
@@ -78,13 +84,12 @@ class ChannelState {
     Atomic<std::uint64_t> submitted{0};
     Atomic<std::uint64_t> done{0};
     Atomic<std::uint64_t> bytes{0};
-    [[nodiscard]] Counts read() const noexcept {
-      // Together they are not one instant, so no order between them is needed.
-      return {submitted.load_relaxed(), done.load_relaxed(), bytes.load_relaxed()};
-    }
+    std::array<Atomic<std::uint64_t>, OperationStatistics::kLatencyClassCount> latency_counts;
+    [[nodiscard]] Counts read() const noexcept;
   };
   /// Why nothing may be submitted now; accepted if it may.
   [[nodiscard]] Submit obstacle() const noexcept;
+  Submit note_refusal(Submit answer) noexcept;
   [[nodiscard]] Submit submit_lane(const Operation& operation, Ticket& ticket);
   [[nodiscard]] bool write_list(const Batch& batch, Place& place) noexcept;
   [[nodiscard, gnu::noinline]] Submit refuse() noexcept;
@@ -99,6 +104,7 @@ class ChannelState {
 
   EngineState& engine_;
   DsaMover& mover_;
+  const bool latencies_;
   std::unique_ptr<Place[]> places_;
   /// By places. free_ is a part of owned_; a place whose slot was lost is in neither.
   std::uint64_t owned_ = 0;
@@ -108,6 +114,7 @@ class ChannelState {
   alignas(64) Tally copies_;
   Tally lists_;
   Atomic<std::uint64_t> converted_{0};  ///< What has left the short way.
+  Atomic<std::uint64_t> refused_{0};
 };
 
 }  // namespace headrace::engine

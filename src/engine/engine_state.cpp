@@ -465,9 +465,7 @@ void EngineState::count(std::size_t kind_index, const Completion& completion,
   if (completion.fell_back) counts.fallbacks.fetch_add_relaxed(1);
   if (completion.retries != 0) counts.retries.fetch_add_relaxed(completion.retries);
   if (completion.page_faults != 0) counts.page_faults.fetch_add_relaxed(completion.page_faults);
-  const auto latency_class =
-      static_cast<std::size_t>(std::bit_width(platform::ticks() - begun_ticks));
-  counts.latencies[std::min(latency_class, counts.latencies.size() - 1)].fetch_add_relaxed(1);
+  counts.latencies[latency_class(begun_ticks)].fetch_add_relaxed(1);
   if (completion.state == JobState::done) {
     counts.jobs_done.fetch_add_relaxed(1);
   } else if (completion.state == JobState::failed) {
@@ -475,6 +473,11 @@ void EngineState::count(std::size_t kind_index, const Completion& completion,
   } else {
     jobs_stopped_.fetch_add_relaxed(1);
   }
+}
+
+std::size_t EngineState::latency_class(std::uint64_t begun_ticks) noexcept {
+  const auto width = static_cast<std::size_t>(std::bit_width(platform::ticks() - begun_ticks));
+  return std::min(width, OperationStatistics::kLatencyClassCount - 1);
 }
 
 void EngineState::stop() {
@@ -547,7 +550,7 @@ Result<Channel> EngineState::open_channel(const ChannelOptions& options) {
   for (DsaMover* const mover : queues) {
     const std::uint64_t slots = mover->reserve(options.depth);
     if (slots == 0) continue;
-    auto state = std::make_unique<ChannelState>(*this, *mover, slots);
+    auto state = std::make_unique<ChannelState>(*this, *mover, slots, options.latencies);
     const Lock lock(channels_mutex_);
     channels_.push_back(state.get());
     return Channel(std::move(state));
@@ -566,7 +569,11 @@ void EngineState::forget_channel(const ChannelState& channel) {
     kind.jobs_done.fetch_add_relaxed(counts.done);
     kind.bytes.fetch_add_relaxed(counts.bytes);
     kind.bytes_by_device.fetch_add_relaxed(counts.bytes);
+    for (std::size_t i = 0; i < kind.latencies.size(); ++i) {
+      kind.latencies[i].fetch_add_relaxed(counts.latency_counts[i]);
+    }
   };
+  submissions_refused_.fetch_add_relaxed(channel.refused());  // As above.
   keep(channel.copies(), static_cast<std::size_t>(OperationKind::copy));
   keep(channel.lists(), kOperationKindCount);
   channel.mover().add_descriptors(channel.descriptors());
@@ -591,6 +598,9 @@ EngineStatistics EngineState::statistics() const {
                           .jobs_failed = jobs_failed_.load_relaxed(),
                           .jobs_stopped = jobs_stopped_.load_relaxed(),
                           .submissions_refused = submissions_refused_.load_relaxed()};
+  for (const ChannelState* const channel : channels_) {
+    totals.submissions_refused += channel->refused();
+  }
   for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
     const KindCounts& counts = kinds_[kind];
     OperationStatistics& sums = totals.operations[kind];
@@ -611,6 +621,9 @@ EngineStatistics EngineState::statistics() const {
         sums.jobs_done += more.done;
         sums.bytes += more.bytes;
         sums.bytes_by_device += more.bytes;
+        for (std::size_t i = 0; i < more.latency_counts.size(); ++i) {
+          sums.latency_counts[i] += more.latency_counts[i];
+        }
       }
     }
     totals.jobs_done += sums.jobs_done;

@@ -51,6 +51,8 @@ class EngineState {
   void count_submitted() noexcept { jobs_submitted_.fetch_add_relaxed(1); }  // Of its own.
   void count(std::size_t kind_index, const Completion& completion,
              std::uint64_t begun_ticks) noexcept;
+  /// Of what begun at `begun_ticks` and ends now, in OperationStatistics::latency_counts.
+  [[nodiscard]] static std::size_t latency_class(std::uint64_t begun_ticks) noexcept;
   [[nodiscard]] bool is_closed() const noexcept {
     return (gate_.load_relaxed() & kClosed) != 0;  // A hint; enter() decides.
   }

@@ -24,6 +24,10 @@ struct ChannelOptions {
   std::optional<NodeId> node = std::nullopt;
   /// Operations in flight. So many entries of the queue are the channel's for as long as it lives.
   std::size_t depth = 8;
+  /// True: each operation counts in OperationStatistics::latency_counts. False: only what met
+  /// trouble, a batch of other things than copies, and what was not a copy, whose latency is known
+  /// without two more looks at the clock.
+  bool latencies = false;
 };
 
 /// What a channel has in flight, until poll() or wait() has told its end.

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 
 #include <array>
+#include <numeric>
 #include <thread>
 
 #include "emulated.hpp"
@@ -374,6 +375,45 @@ TEST(Channel, IsCountedWhileItLivesAndAfterwards) {
     check();
   }
   check();
+}
+
+TEST(Channel, LatenciesAreCountedOnRequestAndRefusalsAlways) {
+  const Emulated machine =
+      make_emulated({.faults = test::script({FaultRule{
+                         .kind = FaultKind::status, .nth = 2, .raw_status = DSA_COMP_HW_ERR1}})});
+  Buffers buffers(5000);
+  const std::span<std::byte> target(buffers.target);
+  const std::span<const std::byte> source(buffers.source);
+  const std::array<Operation, 2> operations{
+      Operation::copy(target.first(1000), source.first(1000)),
+      Operation::copy(target.subspan(1000), source.subspan(1000))};
+  const auto counted = [&](std::size_t kind) {
+    const EngineStatistics totals = machine.engine->statistics();
+    const auto& counts = totals.operations[kind].latency_counts;
+    return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
+  };
+  constexpr auto kCopy = static_cast<std::size_t>(OperationKind::copy);
+  const auto use = [&](bool latencies) {
+    Channel channel = open(machine, {.depth = 1, .latencies = latencies});
+    for (int i = 0; i < 4; ++i) {
+      const Ticket ticket = submit_copy(channel, buffers.plan());
+      Ticket none{};
+      EXPECT_EQ(channel.submit_copy(buffers.plan(), none), Submit::full);
+      EXPECT_EQ(channel.submit_batch({operations, {}}, none), Submit::full);
+      EXPECT_EQ(channel.wait(ticket).state, JobState::done);
+    }
+    Ticket ticket{};
+    EXPECT_EQ(channel.submit_batch({operations, {}}, ticket), Submit::accepted);
+    EXPECT_EQ(channel.wait(ticket).state, JobState::done);
+    return std::pair(counted(kCopy), counted(kOperationKindCount));
+  };
+  // The one that met an error was looked at more closely.
+  EXPECT_EQ(use(false), std::pair(std::uint64_t{1}, std::uint64_t{0}));
+  EXPECT_EQ(use(true), std::pair(std::uint64_t{5}, std::uint64_t{1}));
+  EXPECT_EQ(counted(kCopy), 5U) << "what a channel has counted stays";
+  EXPECT_EQ(counted(kOperationKindCount), 1U);
+  EXPECT_EQ(machine.engine->statistics().submissions_refused, 2 * 4 * 2U);
+  EXPECT_TRUE(buffers.equal());
 }
 
 TEST(Channel, InAChildItIsForkedAndTheParentsGoesOn) {
