@@ -95,6 +95,47 @@ typedef struct headrace_statistics {
 HEADRACE_C_API headrace_statistics headrace_engine_statistics(const headrace_engine* engine)
     HEADRACE_C_NOEXCEPT;
 
+/* Of jobs of one kind, of which `headrace_kind_name` tells the name; the last is that of batches.
+ */
+enum headrace_kind HEADRACE_C_ENUM {
+  HEADRACE_KIND_NO_OP,
+  HEADRACE_KIND_DRAIN,
+  HEADRACE_KIND_COPY,
+  HEADRACE_KIND_FILL,
+  HEADRACE_KIND_COMPARE,
+  HEADRACE_KIND_COMPARE_PATTERN,
+  HEADRACE_KIND_CREATE_DELTA,
+  HEADRACE_KIND_APPLY_DELTA,
+  HEADRACE_KIND_DUALCAST,
+  HEADRACE_KIND_CRC,
+  HEADRACE_KIND_COPY_CRC,
+  HEADRACE_KIND_DIF_CHECK,
+  HEADRACE_KIND_DIF_INSERT,
+  HEADRACE_KIND_DIF_STRIP,
+  HEADRACE_KIND_DIF_UPDATE,
+  HEADRACE_KIND_CACHE_FLUSH,
+  HEADRACE_KIND_BATCH
+};
+HEADRACE_C_API const char* headrace_kind_name(enum headrace_kind kind) HEADRACE_C_NOEXCEPT;
+
+#define HEADRACE_LATENCY_CLASSES 44
+typedef struct headrace_kind_statistics {
+  uint64_t jobs_done;
+  uint64_t bytes;
+  uint64_t bytes_by_device;
+  uint64_t retries;     /* Times that a full queue kept what had begun waiting. */
+  uint64_t page_faults; /* That a device met. */
+  uint64_t fallbacks;   /* Completions that say `fell_back`. */
+  /* From submission to end: class i of those that took less than headrace_latency_max_ns(i), and
+   * not less than that of i - 1. */
+  uint64_t latency_counts[HEADRACE_LATENCY_CLASSES];
+} headrace_kind_statistics;
+/* False, and nothing is written, if there is no such kind. */
+HEADRACE_C_API bool headrace_engine_kind_statistics(
+    const headrace_engine* engine, enum headrace_kind kind,
+    headrace_kind_statistics* statistics) HEADRACE_C_NOEXCEPT;
+HEADRACE_C_API uint64_t headrace_latency_max_ns(size_t latency_class) HEADRACE_C_NOEXCEPT;
+
 typedef struct headrace_mover {
   char name[64];  /* "cpu/node0", "dsa0/wq0.0". */
   char note[192]; /* How it is reached and why so; may be empty. */
@@ -105,6 +146,20 @@ HEADRACE_C_API size_t headrace_mover_count(const headrace_engine* engine) HEADRA
 /* False, and nothing is written, if there is no mover of that index. */
 HEADRACE_C_API bool headrace_mover_info(const headrace_engine* engine, size_t mover_index,
                                         headrace_mover* mover) HEADRACE_C_NOEXCEPT;
+
+/* Of the queue of a device; zeros for processors. */
+typedef struct headrace_device_statistics {
+  uint64_t descriptors; /* Accepted by the queue; a batch is one. */
+  uint64_t retries;     /* Times that the queue was full. */
+  uint64_t page_faults;
+  uint64_t errors;       /* Records that tell of an error of the device, or of a reset. */
+  uint64_t lost;         /* Descriptors that were not answered in time. */
+  uint64_t bytes_on_cpu; /* Done by a processor because of these troubles. */
+} headrace_device_statistics;
+/* As headrace_mover_info(). */
+HEADRACE_C_API bool headrace_mover_statistics(const headrace_engine* engine, size_t mover_index,
+                                              headrace_device_statistics* statistics)
+    HEADRACE_C_NOEXCEPT;
 
 /* --- Operations --------------------------------------------------------------------------------
  */
@@ -360,6 +415,65 @@ HEADRACE_C_API headrace_completion headrace_job_completion(const headrace_job* j
     HEADRACE_C_NOEXCEPT;
 /* Asks for an early end and returns at once. */
 HEADRACE_C_API void headrace_stop(headrace_job* job) HEADRACE_C_NOEXCEPT;
+
+/* --- Channels ----------------------------------------------------------------------------------
+ */
+
+/* Entries of a device's queue that one thread has to itself: a copy costs a fraction of what a job
+ * does. What is in flight is named by a ticket until its end has been told. Threading: one thread
+ * at a time. */
+typedef struct headrace_channel headrace_channel;
+
+/* All zero: any queue, 8 operations in flight. */
+typedef struct headrace_channel_options {
+  const char* queue; /* The name of its mover, "dsa0/wq0.0"; null: the one with the most room. */
+  size_t depth;      /* Operations in flight; 0: 8. */
+  bool has_node;     /* `node` counts. */
+  uint32_t node;     /* A queue of this node, if it has one. */
+  bool latencies;    /* Each operation counts in latency_counts, which costs some time. */
+} headrace_channel_options;
+
+/* `options` and `error` may be null.
+ *
+ * Returns: null if there is no device, no such queue, or none with so many entries that are free
+ *          and one more for jobs, and then says so in `error`. Give it back with
+ *          headrace_channel_close(), before the engine (checked). Threading: shared. */
+HEADRACE_C_API headrace_channel* headrace_channel_open(headrace_engine* engine,
+                                                       const headrace_channel_options* options,
+                                                       headrace_error* error) HEADRACE_C_NOEXCEPT;
+/* Waits for what is in flight. Null is nothing. */
+HEADRACE_C_API void headrace_channel_close(headrace_channel* channel) HEADRACE_C_NOEXCEPT;
+
+/* Starts a copy and returns. HEADRACE_FULL: as much is in flight as there may be, or the device's
+ * queue is full; HEADRACE_CLOSED: the engine has been stopped or the device does not answer. The
+ * bytes are borrowed until the end has been told. */
+HEADRACE_C_API enum headrace_answer headrace_channel_copy(headrace_channel* channel, void* target,
+                                                          const void* source, size_t byte_count,
+                                                          uint32_t* ticket) HEADRACE_C_NOEXCEPT;
+/* As headrace_channel_copy(), for any operation. */
+HEADRACE_C_API enum headrace_answer headrace_channel_submit(headrace_channel* channel,
+                                                            const headrace_operation* operation,
+                                                            uint32_t* ticket) HEADRACE_C_NOEXCEPT;
+/* As headrace_channel_copy(), for all of `operations`; else as headrace_submit_batch(). */
+HEADRACE_C_API enum headrace_answer headrace_channel_submit_batch(
+    headrace_channel* channel, const headrace_operation* operations,
+    headrace_completion* completions, size_t operation_count, uint32_t* ticket) HEADRACE_C_NOEXCEPT;
+
+/* Whether what `ticket` names has ended. If so, `completion`, which may be null, says how, and the
+ * ticket names nothing any more: another call with it is a broken contract (checked). */
+HEADRACE_C_API bool headrace_channel_poll(headrace_channel* channel, uint32_t ticket,
+                                          headrace_completion* completion) HEADRACE_C_NOEXCEPT;
+/* Waits for the end, which comes: what is not answered in time is done by a processor. */
+HEADRACE_C_API headrace_completion headrace_channel_wait(headrace_channel* channel,
+                                                         uint32_t ticket) HEADRACE_C_NOEXCEPT;
+/* Operations whose end has not been told. */
+HEADRACE_C_API size_t headrace_channel_in_flight(const headrace_channel* channel)
+    HEADRACE_C_NOEXCEPT;
+/* Those that there may be: less than was asked for where a device did not answer. */
+HEADRACE_C_API size_t headrace_channel_depth(const headrace_channel* channel) HEADRACE_C_NOEXCEPT;
+/* The queue that it is a part of; valid for as long as the engine. */
+HEADRACE_C_API const char* headrace_channel_queue(const headrace_channel* channel)
+    HEADRACE_C_NOEXCEPT;
 
 #ifdef __cplusplus
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// headrace.h by the C++ engine. Operations and completions have one layout on both sides, so that a
-// batch is handed over as it lies; the asserts below hold them together.
+// Engine, jobs and channels of headrace.h by those of C++. Operations and completions have one
+// layout on both sides, so that a batch is handed over as it lies; the asserts below hold them
+// together.
 #include <algorithm>
 #include <cstring>
 #include <new>
 #include <string_view>
 
-#include "headrace.h"
+#include "c_operation.hpp"
 #include "headrace/base/check.hpp"
 #include "headrace/engine/engine.hpp"
 
@@ -14,29 +15,28 @@ namespace {
 
 using headrace::engine::Batch;
 using headrace::engine::Cause;
+using headrace::engine::Channel;
+using headrace::engine::ChannelOptions;
 using headrace::engine::Completion;
-using headrace::engine::CrcOptions;
-using headrace::engine::DifBlock;
-using headrace::engine::DifFormat;
-using headrace::engine::DifSource;
-using headrace::engine::DifTags;
-using headrace::engine::DifTarget;
 using headrace::engine::Engine;
 using headrace::engine::EngineOptions;
 using headrace::engine::FaultPolicy;
 using headrace::engine::Job;
 using headrace::engine::JobState;
 using headrace::engine::Operation;
+using headrace::engine::OperationKind;
 using headrace::engine::OperationResult;
 using headrace::engine::Path;
 using headrace::engine::Submit;
 using headrace::engine::SubmitOptions;
+using headrace::engine::Ticket;
+using headrace::engine::detail::bytes;
+using headrace::engine::detail::from_c;
+using headrace::engine::detail::is_bad;
+using headrace::engine::detail::to_c;
 
 // --- One layout ----------------------------------------------------------------------------------
 
-static_assert(std::is_trivially_copyable_v<Operation> &&
-              sizeof(headrace_operation) == sizeof(Operation) &&
-              alignof(headrace_operation) == alignof(Operation));
 static_assert(std::is_standard_layout_v<Completion> &&
               sizeof(headrace_completion) == sizeof(Completion) &&
               alignof(headrace_completion) == alignof(Completion));
@@ -68,17 +68,17 @@ HEADRACE_SAME_RESULT(record_full);
 HEADRACE_SAME_RESULT(dif_errors);
 #undef HEADRACE_SAME
 #undef HEADRACE_SAME_RESULT
-static_assert(offsetof(headrace_dif_tags, reference) == offsetof(DifTags, reference) &&
-              offsetof(headrace_dif_tags, application) == offsetof(DifTags, application) &&
-              offsetof(headrace_dif_tags, application_mask) == offsetof(DifTags, application_mask));
 
 // The same names have the same values: the last of each says so for those before it.
 static_assert(HEADRACE_BAD_OPTION == static_cast<int>(Submit::bad_option));
 static_assert(HEADRACE_STOPPED == static_cast<int>(JobState::stopped));
 static_assert(HEADRACE_CAUSE_FENCE_BROKEN == static_cast<int>(Cause::fence_broken));
+static_assert(HEADRACE_KIND_CACHE_FLUSH == static_cast<int>(OperationKind::cache_flush) &&
+              HEADRACE_KIND_BATCH == headrace::engine::kOperationKindCount);
+static_assert(HEADRACE_LATENCY_CLASSES ==
+              headrace::engine::OperationStatistics::kLatencyClassCount);
 static_assert(HEADRACE_PATH_SOFTWARE == static_cast<int>(Path::software));
 static_assert(HEADRACE_FAULT_BLOCK == static_cast<int>(FaultPolicy::block));
-static_assert(HEADRACE_DIF_4104 == static_cast<int>(DifBlock::bytes_4104));
 static_assert(HEADRACE_DIF_ERROR_GUARD == headrace::engine::dif_error::guard &&
               HEADRACE_DIF_ERROR_APPLICATION == headrace::engine::dif_error::application &&
               HEADRACE_DIF_ERROR_REFERENCE == headrace::engine::dif_error::reference &&
@@ -121,83 +121,7 @@ void CallOfC::call(void* self, const Completion& completion) noexcept {
   callback.function(callback.context, &made);
 }
 
-headrace_operation to_c(const Operation& operation) {
-  headrace_operation made{};
-  std::memcpy(&made, &operation, sizeof made);
-  return made;
-}
-
-Operation from_c(const headrace_operation& operation) {
-  Operation made;
-  std::memcpy(static_cast<void*>(&made), &operation, sizeof made);
-  return made;
-}
-
 // --- From C --------------------------------------------------------------------------------------
-
-std::span<std::byte> bytes(void* first, std::size_t byte_count) {
-  return {static_cast<std::byte*>(first), byte_count};
-}
-std::span<const std::byte> bytes(const void* first, std::size_t byte_count) {
-  return {static_cast<const std::byte*>(first), byte_count};
-}
-
-CrcOptions from_c(const headrace_crc_options* options) {
-  if (options == nullptr) return {};
-  return {options->seed, options->raw, !options->unreflected};
-}
-
-DifFormat from_c(const headrace_dif_format* format) {
-  if (format == nullptr) return {};
-  // A block that there is not is refused all the same, see checked().
-  return {static_cast<DifBlock>(format->block & 3), format->invert_seed, format->invert_guard};
-}
-
-/// In the place of an operation with an option that there is not: no target is there.
-constexpr std::uint64_t kBad = ~std::uint64_t{0};
-
-bool is_bad(const headrace_operation& operation) {
-  return operation.opaque[0] == kBad;
-}
-
-/// `made`, or what is refused at submission if `format` is none that there is.
-headrace_operation checked(const headrace_dif_format* format, headrace_operation made) {
-  if (format != nullptr && format->block > HEADRACE_DIF_4104) made.opaque[0] = kBad;
-  return made;
-}
-
-DifTags from_c(const headrace_dif_tags& tags) {
-  return {tags.reference, tags.application, tags.application_mask};
-}
-
-DifSource from_c(const headrace_dif_source* check) {
-  if (check == nullptr) return {};
-  return {.tags = from_c(check->tags),
-          .check_guard = !check->skip_guard,
-          .check_reference = !check->skip_reference,
-          .fixed_reference = check->fixed_reference,
-          .increment_application = check->increment_application,
-          .skip_ones_in_application = check->skip_ones_in_application,
-          .skip_ones_in_tags = check->skip_ones_in_tags,
-          .skip_ones_in_field = check->skip_ones_in_field,
-          .ones_in_field_are_an_error = check->ones_in_field_are_an_error};
-}
-
-DifTarget from_c(const headrace_dif_target* make) {
-  if (make == nullptr) return {};
-  return {.tags = from_c(make->tags),
-          .fixed_reference = make->fixed_reference,
-          .increment_application = make->increment_application,
-          .keep_guard = make->keep_guard,
-          .keep_application = make->keep_application,
-          .keep_reference = make->keep_reference};
-}
-
-/// How many blocks with (or without) fields are in `source_bytes`, and what they take with
-/// `target_unit` bytes each. What is no whole block is refused at submission.
-std::size_t blocks_of(std::size_t source_bytes, std::size_t source_unit, std::size_t target_unit) {
-  return source_bytes / source_unit * target_unit;
-}
 
 SubmitOptions from_c(const headrace_submit_options* options) {
   SubmitOptions made;
@@ -251,6 +175,16 @@ const Engine& engine_of(const headrace_engine* engine) {
   return *reinterpret_cast<const Engine*>(engine);
 }
 
+Channel& channel_of(headrace_channel* channel) {
+  HEADRACE_CHECK(channel != nullptr, "a channel is not null");
+  return *reinterpret_cast<Channel*>(channel);
+}
+
+const Channel& channel_of(const headrace_channel* channel) {
+  HEADRACE_CHECK(channel != nullptr, "a channel is not null");
+  return *reinterpret_cast<const Channel*>(channel);
+}
+
 /// Puts the callback of `options` where it is found when the job ends.
 SubmitOptions prepare(CallOfC& callback, const headrace_submit_options* options) {
   SubmitOptions made = from_c(options);
@@ -282,6 +216,47 @@ headrace::Result<std::unique_ptr<Engine>> make(const headrace_engine_options& op
   return Engine::make(*machine, std::move(made));
 }
 
+headrace::Result<std::unique_ptr<Channel>> open_channel(Engine& engine,
+                                                        const headrace_channel_options& options) {
+  ChannelOptions wanted;
+  if (options.queue != nullptr) wanted.queue = options.queue;
+  if (options.depth != 0) wanted.depth = options.depth;
+  if (options.has_node) wanted.node = headrace::NodeId(options.node);
+  wanted.latencies = options.latencies;
+  auto made = engine.open_channel(wanted);
+  if (!made) return headrace::fail(made.error());
+  return std::make_unique<Channel>(std::move(*made));
+}
+
+/// What `make()` gives, or null and the reason in `error`.
+template <typename Made, typename Make>
+Made* make_for_c(const char* what, headrace_error* error, Make make_one) {
+  try {
+    auto made = make_one();
+    if (made) return reinterpret_cast<Made*>(made->release());
+    store(error, made.error());
+  } catch (const std::bad_alloc&) {
+    store(error, headrace::Error{headrace::Code::out_of_memory, 0, what, "there is no memory left",
+                                 "free some"});
+  }
+  return nullptr;
+}
+
+/// The layouts are one, see above: what the caller has is what the engine reads and writes.
+Batch to_batch(const headrace_operation* operations, headrace_completion* completions,
+               std::size_t operation_count) {
+  Batch batch{{reinterpret_cast<const Operation*>(operations), operation_count}, {}};
+  if (completions != nullptr) {
+    batch.completions = {reinterpret_cast<Completion*>(completions), operation_count};
+  }
+  return batch;
+}
+
+bool is_bad(const headrace_operation* operations, std::size_t operation_count) {
+  return std::any_of(operations, operations + operation_count,
+                     [](const headrace_operation& one) { return is_bad(one); });
+}
+
 }  // namespace
 
 const char* headrace_version(void) noexcept {
@@ -290,18 +265,9 @@ const char* headrace_version(void) noexcept {
 
 headrace_engine* headrace_engine_make(const headrace_engine_options* options,
                                       headrace_error* error) noexcept {
-  try {
-    auto made = make(options == nullptr ? headrace_engine_options{} : *options);
-    if (made) return reinterpret_cast<headrace_engine*>(made->release());
-    store(error, made.error());
-  } catch (const std::bad_alloc&) {
-    if (error != nullptr) {
-      error->os_errno = 0;
-      store(error->code, headrace::name(headrace::Code::out_of_memory));
-      store(error->text, "cannot make an engine: there is no memory left; free some");
-    }
-  }
-  return nullptr;
+  return make_for_c<headrace_engine>("make an engine", error, [&] {
+    return make(options == nullptr ? headrace_engine_options{} : *options);
+  });
 }
 
 void headrace_engine_free(headrace_engine* engine) noexcept {
@@ -328,6 +294,35 @@ headrace_statistics headrace_engine_statistics(const headrace_engine* engine) no
           .jobs_fell_back = totals.jobs_fell_back};
 }
 
+const char* headrace_kind_name(enum headrace_kind kind) noexcept {
+  return kind == HEADRACE_KIND_BATCH
+             ? "batch"
+             : literal(headrace::engine::name(static_cast<OperationKind>(kind)));
+}
+
+bool headrace_engine_kind_statistics(const headrace_engine* engine, enum headrace_kind kind,
+                                     headrace_kind_statistics* statistics) noexcept {
+  const Engine& asked = engine_of(engine);
+  if (statistics == nullptr || kind > HEADRACE_KIND_BATCH) return false;
+  const auto totals = asked.statistics().operations[kind];
+  *statistics = {.jobs_done = totals.jobs_done,
+                 .bytes = totals.bytes,
+                 .bytes_by_device = totals.bytes_by_device,
+                 .retries = totals.retries,
+                 .page_faults = totals.page_faults,
+                 .fallbacks = totals.fallbacks,
+                 .latency_counts = {}};
+  std::copy(totals.latency_counts.begin(), totals.latency_counts.end(), statistics->latency_counts);
+  return true;
+}
+
+uint64_t headrace_latency_max_ns(size_t latency_class) noexcept {
+  const std::size_t last = HEADRACE_LATENCY_CLASSES - 1;
+  const auto longest =
+      headrace::engine::EngineStatistics::latency_max(std::min(latency_class, last));
+  return static_cast<std::uint64_t>(longest.count());
+}
+
 size_t headrace_mover_count(const headrace_engine* engine) noexcept {
   return engine_of(engine).movers().size();
 }
@@ -344,111 +339,18 @@ bool headrace_mover_info(const headrace_engine* engine, size_t mover_index,
   return true;
 }
 
-headrace_operation headrace_copy(void* target, const void* source, size_t byte_count) noexcept {
-  return to_c(Operation::copy(bytes(target, byte_count), bytes(source, byte_count)));
-}
-
-headrace_operation headrace_fill(void* target, size_t byte_count, uint64_t pattern) noexcept {
-  return to_c(Operation::fill(bytes(target, byte_count), pattern));
-}
-
-headrace_operation headrace_fill_16(void* target, size_t byte_count, uint64_t low,
-                                    uint64_t high) noexcept {
-  return to_c(Operation::fill(bytes(target, byte_count), low, high));
-}
-
-headrace_operation headrace_compare(const void* one, const void* other,
-                                    size_t byte_count) noexcept {
-  return to_c(Operation::compare(bytes(one, byte_count), bytes(other, byte_count)));
-}
-
-headrace_operation headrace_compare_pattern(const void* source, size_t byte_count,
-                                            uint64_t pattern) noexcept {
-  return to_c(Operation::compare_pattern(bytes(source, byte_count), pattern));
-}
-
-headrace_operation headrace_dualcast(void* target, void* second_target, const void* source,
-                                     size_t byte_count) noexcept {
-  return to_c(Operation::dualcast(bytes(target, byte_count), bytes(second_target, byte_count),
-                                  bytes(source, byte_count)));
-}
-
-headrace_operation headrace_create_delta(void* record, size_t record_bytes, const void* before,
-                                         const void* after, size_t byte_count) noexcept {
-  return to_c(Operation::create_delta(bytes(record, record_bytes), bytes(before, byte_count),
-                                      bytes(after, byte_count)));
-}
-
-headrace_operation headrace_apply_delta(void* target, size_t byte_count, const void* record,
-                                        size_t record_bytes) noexcept {
-  return to_c(Operation::apply_delta(bytes(target, byte_count), bytes(record, record_bytes)));
-}
-
-headrace_operation headrace_crc(const void* source, size_t byte_count,
-                                const headrace_crc_options* options) noexcept {
-  return to_c(Operation::crc(bytes(source, byte_count), from_c(options)));
-}
-
-headrace_operation headrace_copy_crc(void* target, const void* source, size_t byte_count,
-                                     const headrace_crc_options* options) noexcept {
-  return to_c(
-      Operation::copy_crc(bytes(target, byte_count), bytes(source, byte_count), from_c(options)));
-}
-
-headrace_operation headrace_dif_check(const void* source, size_t source_bytes,
-                                      const headrace_dif_format* format,
-                                      const headrace_dif_source* check) noexcept {
-  return checked(format, to_c(Operation::dif_check(bytes(source, source_bytes), from_c(format),
-                                                   from_c(check))));
-}
-
-headrace_operation headrace_dif_insert(void* target, const void* source, size_t source_bytes,
-                                       const headrace_dif_format* format,
-                                       const headrace_dif_target* make) noexcept {
-  const DifFormat made = from_c(format);
-  const std::size_t block = block_bytes(made.block);
-  const std::size_t target_bytes =
-      blocks_of(source_bytes, block, block + headrace::engine::kDifFieldBytes);
-  return checked(
-      format, to_c(Operation::dif_insert(bytes(target, target_bytes), bytes(source, source_bytes),
-                                         made, from_c(make))));
-}
-
-headrace_operation headrace_dif_strip(void* target, const void* source, size_t source_bytes,
-                                      const headrace_dif_format* format,
-                                      const headrace_dif_source* check) noexcept {
-  const DifFormat made = from_c(format);
-  const std::size_t block = block_bytes(made.block);
-  const std::size_t target_bytes =
-      blocks_of(source_bytes, block + headrace::engine::kDifFieldBytes, block);
-  return checked(format,
-                 to_c(Operation::dif_strip(bytes(target, target_bytes), bytes(source, source_bytes),
-                                           made, from_c(check))));
-}
-
-headrace_operation headrace_dif_update(void* target, const void* source, size_t source_bytes,
-                                       const headrace_dif_format* format,
-                                       const headrace_dif_source* check,
-                                       const headrace_dif_target* make) noexcept {
-  return checked(
-      format, to_c(Operation::dif_update(bytes(target, source_bytes), bytes(source, source_bytes),
-                                         from_c(format), from_c(check), from_c(make))));
-}
-
-headrace_operation headrace_cache_flush(void* target, size_t byte_count) noexcept {
-  return to_c(Operation::cache_flush(bytes(target, byte_count)));
-}
-
-headrace_operation headrace_fenced(headrace_operation operation) noexcept {
-  return to_c(from_c(operation).fenced());
-}
-
-headrace_operation headrace_durable(headrace_operation operation) noexcept {
-  return to_c(from_c(operation).durable());
-}
-
-headrace_operation headrace_into_cache(headrace_operation operation) noexcept {
-  return to_c(from_c(operation).into_cache());
+bool headrace_mover_statistics(const headrace_engine* engine, size_t mover_index,
+                               headrace_device_statistics* statistics) noexcept {
+  const std::vector<headrace::engine::DeviceStatistics> all = engine_of(engine).device_statistics();
+  if (statistics == nullptr || mover_index >= all.size()) return false;
+  const headrace::engine::DeviceStatistics& totals = all[mover_index];
+  *statistics = {.descriptors = totals.descriptors,
+                 .retries = totals.retries,
+                 .page_faults = totals.page_faults,
+                 .errors = totals.errors,
+                 .lost = totals.lost,
+                 .bytes_on_cpu = totals.bytes_on_cpu};
+  return true;
 }
 
 const char* headrace_answer_name(enum headrace_answer answer) noexcept {
@@ -493,17 +395,10 @@ enum headrace_answer headrace_submit_batch(headrace_engine* engine, headrace_job
   if (engine == nullptr || job == nullptr || (operations == nullptr && operation_count > 0)) {
     return HEADRACE_NULL_ADDRESS;
   }
-  if (is_bad(options) || std::any_of(operations, operations + operation_count,
-                                     [](const headrace_operation& one) { return is_bad(one); })) {
-    return HEADRACE_BAD_OPTION;
-  }
+  if (is_bad(options) || is_bad(operations, operation_count)) return HEADRACE_BAD_OPTION;
   RoomyJob& box = roomy(job);
-  // One layout, see above: what the caller has is what the engine reads and writes.
-  Batch batch{{reinterpret_cast<const Operation*>(operations), operation_count}, {}};
-  if (completions != nullptr) {
-    batch.completions = {reinterpret_cast<Completion*>(completions), operation_count};
-  }
-  return to_c(engine_of(engine).submit_batch(box.job, batch, prepare(box.callback, options)));
+  return to_c(engine_of(engine).submit_batch(
+      box.job, to_batch(operations, completions, operation_count), prepare(box.callback, options)));
 }
 
 enum headrace_answer headrace_run(headrace_engine* engine, const headrace_operation* operation,
@@ -545,4 +440,79 @@ headrace_completion headrace_job_completion(const headrace_job* job) noexcept {
 
 void headrace_stop(headrace_job* job) noexcept {
   roomy(job).job.stop();
+}
+
+headrace_channel* headrace_channel_open(headrace_engine* engine,
+                                        const headrace_channel_options* options,
+                                        headrace_error* error) noexcept {
+  Engine& asked = engine_of(engine);
+  return make_for_c<headrace_channel>("open a channel", error, [&] {
+    return open_channel(asked, options == nullptr ? headrace_channel_options{} : *options);
+  });
+}
+
+void headrace_channel_close(headrace_channel* channel) noexcept {
+  delete reinterpret_cast<Channel*>(channel);
+}
+
+enum headrace_answer headrace_channel_copy(headrace_channel* channel, void* target,
+                                           const void* source, size_t byte_count,
+                                           uint32_t* ticket) noexcept {
+  if (channel == nullptr || ticket == nullptr) return HEADRACE_NULL_ADDRESS;
+  Ticket made{};
+  const Submit answer = channel_of(channel).submit_copy(
+      {.target = bytes(target, byte_count), .source = bytes(source, byte_count)}, made);
+  *ticket = static_cast<std::uint32_t>(made);
+  return to_c(answer);
+}
+
+enum headrace_answer headrace_channel_submit(headrace_channel* channel,
+                                             const headrace_operation* operation,
+                                             uint32_t* ticket) noexcept {
+  if (channel == nullptr || operation == nullptr || ticket == nullptr) return HEADRACE_NULL_ADDRESS;
+  if (is_bad(*operation)) return HEADRACE_BAD_OPTION;
+  Ticket made{};
+  const Submit answer = channel_of(channel).submit(from_c(*operation), made);
+  *ticket = static_cast<std::uint32_t>(made);
+  return to_c(answer);
+}
+
+enum headrace_answer headrace_channel_submit_batch(headrace_channel* channel,
+                                                   const headrace_operation* operations,
+                                                   headrace_completion* completions,
+                                                   size_t operation_count,
+                                                   uint32_t* ticket) noexcept {
+  if (channel == nullptr || ticket == nullptr || (operations == nullptr && operation_count > 0)) {
+    return HEADRACE_NULL_ADDRESS;
+  }
+  if (is_bad(operations, operation_count)) return HEADRACE_BAD_OPTION;
+  Ticket made{};
+  const Submit answer =
+      channel_of(channel).submit_batch(to_batch(operations, completions, operation_count), made);
+  *ticket = static_cast<std::uint32_t>(made);
+  return to_c(answer);
+}
+
+bool headrace_channel_poll(headrace_channel* channel, uint32_t ticket,
+                           headrace_completion* completion) noexcept {
+  Completion end;
+  if (!channel_of(channel).poll(static_cast<Ticket>(ticket), end)) return false;
+  if (completion != nullptr) *completion = to_c(end);
+  return true;
+}
+
+headrace_completion headrace_channel_wait(headrace_channel* channel, uint32_t ticket) noexcept {
+  return to_c(channel_of(channel).wait(static_cast<Ticket>(ticket)));
+}
+
+size_t headrace_channel_in_flight(const headrace_channel* channel) noexcept {
+  return channel_of(channel).in_flight();
+}
+
+size_t headrace_channel_depth(const headrace_channel* channel) noexcept {
+  return channel_of(channel).depth();
+}
+
+const char* headrace_channel_queue(const headrace_channel* channel) noexcept {
+  return channel_of(channel).queue().c_str();
 }

@@ -227,6 +227,48 @@ static void mistakes_have_names(headrace_engine* engine) {
   EXPECT(headrace_engine_make(&bad, &error) == NULL && strstr(error.text, "path") != NULL);
 }
 
+static void statistics_are_kept_by_kind(headrace_engine* engine) {
+  uint64_t memory[512] = {0};
+  headrace_kind_statistics before;
+  headrace_kind_statistics after;
+  EXPECT(headrace_engine_kind_statistics(engine, HEADRACE_KIND_FILL, &before));
+  run(engine, headrace_fill(memory, sizeof memory, 7));
+  EXPECT(headrace_engine_kind_statistics(engine, HEADRACE_KIND_FILL, &after));
+  EXPECT(after.jobs_done == before.jobs_done + 1 && after.bytes == before.bytes + sizeof memory);
+  EXPECT(after.bytes_by_device == 0 && after.fallbacks == 0);
+  uint64_t count_before = 0;
+  uint64_t count_after = 0;
+  for (size_t i = 0; i < HEADRACE_LATENCY_CLASSES; ++i) {
+    count_before += before.latency_counts[i];
+    count_after += after.latency_counts[i];
+    if (i > 0) EXPECT(headrace_latency_max_ns(i) >= headrace_latency_max_ns(i - 1));
+  }
+  EXPECT(count_after == count_before + 1);
+  EXPECT(headrace_engine_kind_statistics(engine, HEADRACE_KIND_BATCH, &after));
+  EXPECT(!headrace_engine_kind_statistics(engine, (enum headrace_kind)17, &after));
+  EXPECT(!headrace_engine_kind_statistics(engine, HEADRACE_KIND_FILL, NULL));
+  EXPECT(strcmp(headrace_kind_name(HEADRACE_KIND_CACHE_FLUSH), "cache_flush") == 0);
+  EXPECT(strcmp(headrace_kind_name(HEADRACE_KIND_BATCH), "batch") == 0);
+  headrace_device_statistics device = {.lost = 1};
+  EXPECT(headrace_mover_statistics(engine, 0, &device) && device.lost == 0);
+  EXPECT(!headrace_mover_statistics(engine, headrace_mover_count(engine), &device));
+}
+
+/* What a channel does is tested in channel_test.cpp, on a device. */
+static void without_a_device_there_is_no_channel(headrace_engine* engine) {
+  headrace_error error = {0};
+  const headrace_channel_options options = {.queue = "dsa0/wq0.0", .depth = 4};
+  EXPECT(headrace_channel_open(engine, &options, &error) == NULL);
+  EXPECT(strcmp(error.code, "hardware_absent") == 0 && strstr(error.text, "dsa0/wq0.0") != NULL);
+  EXPECT(headrace_channel_open(engine, NULL, NULL) == NULL);
+  headrace_channel_close(NULL);
+  uint32_t ticket = 0;
+  const headrace_operation nothing = {{0}};
+  EXPECT(headrace_channel_submit(NULL, &nothing, &ticket) == HEADRACE_NULL_ADDRESS);
+  EXPECT(headrace_channel_submit_batch(NULL, &nothing, NULL, 1, &ticket) == HEADRACE_NULL_ADDRESS);
+  EXPECT(headrace_channel_copy(NULL, &ticket, &error, 4, &ticket) == HEADRACE_NULL_ADDRESS);
+}
+
 int main(void) {
   EXPECT(strcmp(headrace_version(), HEADRACE_EXPECTED_VERSION) == 0);
   headrace_error error = {0};
@@ -245,6 +287,8 @@ int main(void) {
   jobs_end_once_and_say_how(engine);
   a_batch_keeps_its_fences(engine);
   mistakes_have_names(engine);
+  statistics_are_kept_by_kind(engine);
+  without_a_device_there_is_no_channel(engine);
 
   headrace_engine_poll(engine);
   headrace_engine_stop(engine);

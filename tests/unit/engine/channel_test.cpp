@@ -10,6 +10,7 @@
 
 #include "emulated.hpp"
 #include "engine/software/software.hpp"
+#include "headrace.h"
 #include "headrace/platform/memory.hpp"
 
 namespace headrace::engine {
@@ -414,6 +415,73 @@ TEST(Channel, LatenciesAreCountedOnRequestAndRefusalsAlways) {
   EXPECT_EQ(counted(kOperationKindCount), 1U);
   EXPECT_EQ(machine.engine->statistics().submissions_refused, 2 * 4 * 2U);
   EXPECT_TRUE(buffers.equal());
+}
+
+TEST(Channel, IsTheSameInC) {
+  const Emulated machine = make_emulated({.dedicated_count = 1});
+  // What headrace_engine_make() gives is an engine.
+  auto* const engine = reinterpret_cast<headrace_engine*>(machine.engine.get());
+  headrace_error error{};
+  const headrace_channel_options options{
+      .queue = "dsa0/wq0.1", .depth = 2, .has_node = true, .node = 0, .latencies = true};
+  headrace_channel* const channel = headrace_channel_open(engine, &options, &error);
+  ASSERT_NE(channel, nullptr) << error.text;
+  EXPECT_STREQ(headrace_channel_queue(channel), "dsa0/wq0.1");
+  EXPECT_EQ(headrace_channel_depth(channel), 2U);
+  Buffers buffers(8000);
+  std::byte* const target = buffers.target.data();
+  const std::byte* const source = buffers.source.data();
+  const auto until_taken = [](const auto& submit) {
+    headrace_answer answer = HEADRACE_FULL;
+    while (answer == HEADRACE_FULL) answer = submit();
+    EXPECT_EQ(answer, HEADRACE_ACCEPTED);
+  };
+  std::uint32_t first = 0;
+  std::uint32_t second = 0;
+  until_taken([&] { return headrace_channel_copy(channel, target, source, 4000, &first); });
+  const headrace_operation crc = headrace_crc(source, 8000, nullptr);
+  until_taken([&] { return headrace_channel_submit(channel, &crc, &second); });
+  EXPECT_EQ(headrace_channel_in_flight(channel), 2U);
+  std::uint32_t none = 0;
+  EXPECT_EQ(headrace_channel_copy(channel, target, source, 4000, &none), HEADRACE_FULL);
+  EXPECT_EQ(headrace_channel_submit(channel, nullptr, &none), HEADRACE_NULL_ADDRESS);
+  EXPECT_EQ(headrace_channel_copy(channel, target, source, 4000, nullptr), HEADRACE_NULL_ADDRESS);
+  headrace_completion end{};
+  while (!headrace_channel_poll(channel, first, &end)) std::this_thread::yield();
+  EXPECT_EQ(end.state, HEADRACE_DONE);
+  EXPECT_EQ(end.bytes_by_device, 4000U);
+  end = headrace_channel_wait(channel, second);
+  EXPECT_EQ(end.crc, software::execute(Operation::crc(buffers.source)).result.crc);
+
+  const std::array<headrace_operation, 2> both{headrace_copy(target + 4000, source + 4000, 2000),
+                                               headrace_copy(target + 6000, source + 6000, 2000)};
+  std::array<headrace_completion, 2> ends{};
+  until_taken(
+      [&] { return headrace_channel_submit_batch(channel, both.data(), ends.data(), 2, &first); });
+  EXPECT_EQ(headrace_channel_wait(channel, first).bytes_done, 4000U);
+  EXPECT_EQ(ends[1].bytes_by_device, 2000U);
+  EXPECT_TRUE(buffers.equal());
+  const headrace_dif_format no_format{static_cast<headrace_dif_block>(9), false, false};
+  const std::array<headrace_operation, 2> bad{both[0],
+                                              headrace_dif_check(source, 520, &no_format, nullptr)};
+  EXPECT_EQ(headrace_channel_submit_batch(channel, bad.data(), nullptr, 2, &first),
+            HEADRACE_BAD_OPTION);
+  EXPECT_EQ(headrace_channel_submit(channel, &bad[1], &first), HEADRACE_BAD_OPTION);
+  EXPECT_EQ(headrace_channel_submit_batch(channel, nullptr, nullptr, 0, &first), HEADRACE_EMPTY);
+  headrace_channel_close(channel);
+
+  headrace_kind_statistics copies{};
+  ASSERT_TRUE(headrace_engine_kind_statistics(engine, HEADRACE_KIND_COPY, &copies));
+  EXPECT_EQ(copies.jobs_done, 1U);
+  EXPECT_EQ(std::accumulate(std::begin(copies.latency_counts), std::end(copies.latency_counts),
+                            std::uint64_t{0}),
+            1U);
+  headrace_device_statistics queue{};
+  ASSERT_TRUE(headrace_mover_statistics(engine, 1, &queue));
+  EXPECT_EQ(queue.descriptors, 3U);
+  headrace_engine_stop(engine);
+  EXPECT_EQ(headrace_channel_open(engine, nullptr, &error), nullptr);
+  EXPECT_STREQ(error.code, "closed");
 }
 
 TEST(Channel, InAChildItIsForkedAndTheParentsGoesOn) {
