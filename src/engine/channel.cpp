@@ -267,6 +267,8 @@ bool ChannelState::write_list(const Batch& batch, Place& place) noexcept {
 }
 
 void ChannelState::begin_lane(Place& place, const Operation& operation, const Batch& batch) {
+  // The descriptor is about to be another: if the queue refuses it, no copy finds its own there.
+  place.way = Way::ended;
   Job& job = place.job;
   job.operation_ = operation;
   job.batch_ = batch;

@@ -108,6 +108,34 @@ TEST(Channel, EveryOperationIsTheSameAsByAProcessor) {
   EXPECT_TRUE(buffers.equal());
 }
 
+TEST(Channel, ACopyBehindWhatTheQueueRefusedIsACopy) {
+  constexpr std::size_t kLong = 4096;
+  const std::vector<std::byte> other(kLong);
+  for (std::size_t kind = 0; kind < 6; ++kind) {
+    // The queue refuses the first descriptor only, and the channel has one place.
+    const Emulated machine = make_emulated(
+        {.faults = test::script({FaultRule{.kind = FaultKind::queue_full, .nth = 1}})});
+    Channel channel = open(machine, {.depth = 1});
+    Buffers buffers(kLong);
+    std::vector<std::byte> elsewhere(kLong);
+    const std::array<Operation, 2> list{
+        Operation::copy(std::span(elsewhere).first(64), std::span(other).first(64)),
+        Operation::copy(std::span(elsewhere).subspan(64, 64), std::span(other).first(64))};
+    const std::array<Operation, 5> operations{
+        Operation::fill(elsewhere, 7), Operation::crc(other), Operation::compare(other, elsewhere),
+        Operation::copy(elsewhere, other).into_cache(), Operation::no_op()};
+    Ticket ticket{};
+    ASSERT_EQ(kind < 5 ? channel.submit(operations.at(kind), ticket)
+                       : channel.submit_batch({list, {}}, ticket),
+              Submit::full)
+        << kind;
+    const Completion end = channel.wait(submit_copy(channel, buffers.plan()));
+    EXPECT_EQ(end.state, JobState::done) << kind;
+    EXPECT_EQ(end.bytes_by_device, kLong) << kind;
+    EXPECT_TRUE(buffers.equal()) << kind;
+  }
+}
+
 TEST(Channel, ABatchOfCopiesAndAnyOtherEndWhole) {
   const Emulated machine = make_emulated({});
   Channel channel = open(machine, {.depth = 2});
