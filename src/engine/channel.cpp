@@ -348,6 +348,7 @@ bool ChannelState::poll_other(std::uint32_t index, Completion& completion) {
       return false;
     }
   }
+  DsaMover::settle(slot);
   completion = detail::to_completion(slot.outcome);
   const bool is_batch = slot.batch;
   engine_.count(

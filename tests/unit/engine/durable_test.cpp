@@ -209,6 +209,34 @@ TEST(Durable, NothingOfABatchIsLost) {
   }
 }
 
+TEST(Durable, NothingThatAChannelWritesIsLost) {
+  const std::vector<std::byte> source = some_bytes(kBytes);
+  const auto faulty = test::script({FaultRule{.kind = FaultKind::page_fault, .every = 1}});
+  // Done by the device, and by the processor that helps it out.
+  for (const bool helped : {false, true}) {
+    const Emulated machine = make_emulated({.device = {.page_faults = FaultPolicy::finish_on_cpu},
+                                            .faults = helped ? faulty : emu::FaultScript{}});
+    auto channel = machine.engine->open_channel();
+    ASSERT_TRUE(channel.has_value());
+    Media media;
+    const std::span<std::byte> target = media.target();
+    const std::span<const std::byte> all(source);
+    Ticket ticket{};
+    ASSERT_EQ(
+        channel->submit(Operation::copy(target.first(20'000), all.first(20'000)).durable(), ticket),
+        Submit::accepted);
+    EXPECT_EQ(channel->wait(ticket).state, JobState::done);
+    const std::array operations{
+        Operation::copy(target.subspan(20'000, 1000), all.first(1000)).durable(),
+        Operation::fill(target.subspan(21'000, 777), 7).durable()};
+    ASSERT_EQ(channel->submit_batch({.operations = operations, .completions = {}}, ticket),
+              Submit::accepted);
+    EXPECT_EQ(channel->wait(ticket).state, JobState::done);
+    EXPECT_EQ(media.lost(), "") << helped;
+    EXPECT_EQ(target[21'000], std::byte{7});
+  }
+}
+
 TEST(Durable, BothTargetsOfADualcastAre) {
   const std::vector<std::byte> source = some_bytes(2000);
   const Emulated machine = make_emulated({});
