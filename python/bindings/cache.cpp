@@ -264,6 +264,8 @@ nb::dict statistics(CacheHandle& handle) {
   result["weak_misses"] = totals.weak_misses;
   result["duplicates"] = totals.duplicates;
   result["moves_failed"] = totals.moves_failed;
+  result["late_writes"] = totals.late_writes;
+  result["bytes_kept"] = totals.bytes_kept;
   result["bad_sources"] = totals.bad_sources;
   result["policy_errors"] = totals.policy_errors;
   result["evictions"] = totals.evictions;

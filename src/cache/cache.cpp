@@ -93,7 +93,7 @@ class Cache::State {
   [[nodiscard]] Entry access_weak(std::span<const std::byte> source, Hint hint);
   std::size_t pin(std::span<const std::byte> source, bool pinned);
   [[nodiscard]] Result<Change> change(std::span<std::byte> source, Hint hint);
-  Result<Bytes> write_back(const Region& region);
+  [[nodiscard]] Result<Bytes> write_back(const Region& region);
   std::size_t flush(std::optional<NodeId> node);
   /// What becomes of bytes that were changed in an entry that is dropped.
   enum class Changed : std::uint8_t { written_back, lost };
@@ -119,7 +119,8 @@ class Cache::State {
   [[nodiscard]] bool is_on(std::uint32_t number, std::optional<NodeId> node) const;
   /// Writes back what is changed in `region`. False if some of it is being changed.
   [[nodiscard]] bool clear_way(const Region& region);
-  void write_back_by_engine(std::span<const Changes::Range> claimed);
+  /// Returns of how many a device that was given up may still write old bytes to the source.
+  std::size_t write_back_by_engine(std::span<const Changes::Range> claimed);
   /// Of the entry that a handle of this cache is on.
   [[nodiscard]] std::uint32_t number_of(const Entry& entry) const;
   /// Ends what nobody holds; the rest ends with its last handle.
@@ -360,7 +361,12 @@ Result<Bytes> Cache::State::write_back(const Region& region) {
     return number != 0 && ledger_->pool[number].region().overlaps(region);
   });
   for (const Changes::Range& range : claimed) byte_count += range.region.byte_count;
-  write_back_by_engine(claimed);
+  const std::size_t late_count = write_back_by_engine(claimed);
+  if (late_count != 0) {
+    return fail(Code::hardware_absent, "write changed bytes back",
+                "they are written, but a device that did not answer may write them once more",
+                "reset the device before these bytes change again");
+  }
   if (ledger_->changes.is_changing(region)) {
     return fail(Code::capacity_exceeded, "write changed bytes back",
                 "some of them are being changed", "end that change, and ask again");
@@ -368,7 +374,8 @@ Result<Bytes> Cache::State::write_back(const Region& region) {
   return Bytes(byte_count);
 }
 
-void Cache::State::write_back_by_engine(std::span<const Changes::Range> claimed) {
+std::size_t Cache::State::write_back_by_engine(std::span<const Changes::Range> claimed) {
+  std::size_t late_count = 0;
   std::array<engine::Job, kWriteBacksAtOnce> jobs;
   std::array<bool, kWriteBacksAtOnce> taken{};
   for (std::size_t first = 0; first < claimed.size(); first += jobs.size()) {
@@ -385,13 +392,21 @@ void Cache::State::write_back_by_engine(std::span<const Changes::Range> claimed)
       }
     }
     for (std::size_t i = 0; i < some.size(); ++i) {
-      if (taken[i] && jobs[i].wait().state == engine::JobState::done) {
+      const bool done = taken[i] && jobs[i].wait().state == engine::JobState::done;
+      if (taken[i] && jobs[i].completion().late_write_possible) {
+        // It also reads the copy then, which must not have become another's.
+        ledger_->pool[some[i].entry].keep_memory();
+        ledger_->late_writes.add(1);
+        ++late_count;
+      }
+      if (done) {
         ledger_->settle(some[i]);
       } else {
         ledger_->write_back({&some[i], 1});
       }
     }
   }
+  return late_count;
 }
 
 std::size_t Cache::State::flush(std::optional<NodeId> node) {
@@ -569,6 +584,8 @@ CacheStatistics Cache::statistics() const {
   totals.weak_misses = ledger.tallies.total(&Tally::weak_misses);
   totals.policy_errors = ledger.tallies.total(&Tally::policy_errors);
   totals.moves_failed = ledger.moves_failed.value();
+  totals.late_writes = ledger.late_writes.value();
+  totals.bytes_kept = ledger.bytes_kept.value();
   totals.evictions = ledger.evictions.value();
   totals.bytes_moved = ledger.bytes_moved.value();
   totals.bad_sources = ledger.bad_sources.value();

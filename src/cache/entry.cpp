@@ -79,6 +79,12 @@ Ledger::Allocation Ledger::allocate_copy(EntryState& entry) {
 void Ledger::free_copy(EntryState& entry) noexcept {
   if (entry.copy == nullptr) return;
   const std::uint64_t byte_count = footprint_bytes(entry.region().byte_count, granule_bytes);
+  if (entry.is_memory_kept()) {
+    // Whoever got it next would find the bytes of a late write in it. Its room stays taken.
+    bytes_kept.add(byte_count);
+    entry.copy = nullptr;
+    return;
+  }
   memory->free({std::exchange(entry.copy, nullptr), byte_count});
   rooms[entry.shelf_number()].release(byte_count);
 }

@@ -117,7 +117,8 @@ struct Region {
 ///   moving                  mutex of Movements.
 ///   shelf                   as address.
 ///   flags                   pinned: under the shelf's mutex; changed: under that of Changes, by
-///                           who has a lease.
+///                           who has a lease; kept: by who has moved the copy, before that has
+///                           ended or been settled.
 struct alignas(64) EntryState : Tenancy {
   Progress progress;
   /// What the eviction policy knows of hits.
@@ -138,6 +139,7 @@ struct alignas(64) EntryState : Tenancy {
   /// Bits of flags.
   static constexpr std::uint8_t kPinned = 1;
   static constexpr std::uint8_t kChanged = 2;
+  static constexpr std::uint8_t kKept = 4;
 
   [[nodiscard]] bool is_pinned() const {
     return (flags.load_relaxed() & kPinned) != 0;  // relaxed: under the shelf's mutex.
@@ -153,6 +155,14 @@ struct alignas(64) EntryState : Tenancy {
   void end_changes() {
     // edge: changes-settled (acq_rel)
     flags.fetch_and_acq_rel(static_cast<std::uint8_t>(~kChanged));
+  }
+
+  /// The memory of the copy is never freed, because a device that was given up may still use it.
+  void keep_memory() {
+    flags.fetch_or_relaxed(kKept);  // relaxed: the end of the move or the settling publishes it.
+  }
+  [[nodiscard]] bool is_memory_kept() const {
+    return (flags.load_relaxed() & kKept) != 0;  // relaxed: by who ends the entry.
   }
 
   /// The region, as far as it can be believed.

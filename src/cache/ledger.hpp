@@ -140,6 +140,8 @@ struct Ledger {
   Observer observer;
   Tallies tallies;
   Counter moves_failed;
+  Counter late_writes;
+  Counter bytes_kept;
   Counter evictions;
   Counter bytes_moved;
   Counter bad_sources;

@@ -159,7 +159,13 @@ void Movements::move_ended(void* context, const engine::Completion& completion) 
   Movement& movement = *static_cast<Movement*>(context);
   Ledger& ledger = movement.owner->ledger_;
   EntryState& entry = *movement.entry;
-  const bool done = completion.state == engine::JobState::done;
+  bool done = completion.state == engine::JobState::done;
+  if (completion.late_write_possible) {
+    // What is right now may be overwritten later, with what the source was or will be by then.
+    ledger.late_writes.add(1);
+    entry.keep_memory();
+    done = false;
+  }
   // Counted first, so that who has waited finds it counted.
   if (done) {
     ledger.bytes_moved.add(entry.region().byte_count);

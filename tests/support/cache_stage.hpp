@@ -82,6 +82,12 @@ class StagedMover final : public engine::Mover {
     const Lock lock(mutex_);
     cause_ = cause;
   }
+  /// From now on: say of what is moved that a device may still write to it, as after one that was
+  /// given up.
+  void leave_late_writes(bool leaves) {
+    const Lock lock(mutex_);
+    leaves_late_writes_ = leaves;
+  }
   [[nodiscard]] std::size_t accepted_count() const {
     const Lock lock(mutex_);
     return accepted_count_;
@@ -124,11 +130,15 @@ class StagedMover final : public engine::Mover {
   }
 
  private:
-  static void end(engine::Share& share, engine::Cause cause) noexcept {
+  void end(engine::Share& share, engine::Cause cause) noexcept {
+    const bool late = [&] {
+      const Lock lock(mutex_);
+      return leaves_late_writes_;
+    }();
     if (cause != engine::Cause::none) return finish(share, {.cause = cause});
     if (share.job->stop_requested()) return finish(share, {.stopped = true});
     std::memcpy(share.target().data(), share.source().data(), share.byte_count);
-    finish(share, {.bytes_done = share.byte_count});
+    finish(share, {.bytes_done = share.byte_count, .fell_back = late, .late_write_possible = late});
   }
 
   const Mode mode_;
@@ -138,6 +148,7 @@ class StagedMover final : public engine::Mover {
   std::size_t accepted_count_ HEADRACE_GUARDED_BY(mutex_) = 0;
   bool refuses_ HEADRACE_GUARDED_BY(mutex_) = false;
   bool stopped_ HEADRACE_GUARDED_BY(mutex_) = false;
+  bool leaves_late_writes_ HEADRACE_GUARDED_BY(mutex_) = false;
   engine::Cause cause_ HEADRACE_GUARDED_BY(mutex_) = engine::Cause::none;
 };
 
@@ -165,6 +176,14 @@ class CountedMemory final : public cache::MemorySource {
     HEADRACE_CHECK(live_.erase(memory.data()) == 1, "a copy is freed once");
     bytes_live_ -= memory.size();
     std::free(memory.data());
+  }
+  /// Takes back what a cache keeps for ever, because no device of the test writes to it. Returns
+  /// how many copies it was.
+  std::size_t take_back() {
+    const Lock lock(mutex_);
+    for (const auto& [memory, node] : live_) std::free(const_cast<std::byte*>(memory));
+    bytes_live_ = 0;
+    return std::exchange(live_, {}).size();
   }
   void fill_up(std::optional<NodeId> node) {
     const Lock lock(mutex_);

@@ -62,7 +62,9 @@ class HEADRACE_API MemorySource {
   /// Takes memory back: the address that allocate() returned with the length that was asked of it,
   /// which may be less than it gave. Called exactly once for each, with no lock held, on whatever
   /// thread lets go last: one that drops a handle, evicts, flushes, invalidates or clears - perhaps
-  /// after the cache is gone.
+  /// after the cache is gone. Not called for a copy that a device may still write to which was
+  /// given up (CacheStatistics::bytes_kept): that memory must not be used again either when the
+  /// source ends.
   virtual void free(std::span<std::byte> memory) noexcept = 0;
 };
 /// Pages of the operating system on the node asked for, made present. A node without room for all
@@ -163,6 +165,10 @@ struct CacheStatistics {
   std::uint64_t duplicates = 0;
   /// Moves that ended otherwise than done; their entries point at the source.
   std::uint64_t moves_failed = 0;
+  /// Moves and write-backs after which a device that was given up may still write to their target.
+  std::uint64_t late_writes = 0;
+  /// Memory of dropped copies that is never freed because of that, in whole pages.
+  std::uint64_t bytes_kept = 0;
   /// Accesses that were refused because not all of the source was mapped.
   std::uint64_t bad_sources = 0;
   /// Policies and observers that threw, or named a node the machine does not have.
@@ -175,7 +181,7 @@ struct CacheStatistics {
   /// Waits that had to block, and for how long, all threads together.
   std::uint64_t waits = 0;
   std::uint64_t waited_ns = 0;
-  /// Now, all nodes together, in whole pages, entries in use included.
+  /// Now, all nodes together, in whole pages, entries in use and bytes_kept included.
   std::uint64_t bytes_cached = 0;
 };
 
@@ -349,7 +355,9 @@ class HEADRACE_API Cache {
   /// when they are there: who is told so afterwards sees them in the source. Returns how many they
   /// were.
   ///
-  /// Fails: capacity_exceeded if some are being changed at this moment; all others are written.
+  /// Fails: capacity_exceeded if some are being changed at this moment; hardware_absent if a device
+  ///        did not answer, which may write old bytes to the source as long as it is not reset.
+  ///        All others are written.
   Result<Bytes> write_back(const Entry& entry);
   Result<Bytes> write_back();
 

@@ -37,6 +37,8 @@ class CacheStatistics:
         weak_misses: Weak accesses that were left at the source.
         duplicates: Hits that found the entry only when they came to insert their own.
         moves_failed: Moves that did not end as done; their entries are the source.
+        late_writes: Moves and write-backs after which a device that was given up may still write.
+        bytes_kept: Memory of dropped copies that is never freed because of that.
         bad_sources: Accesses that were refused because not all of the source was mapped.
         policy_errors: Placements that named a node that the machine does not have.
         evictions: Entries dropped to make room.
@@ -56,6 +58,8 @@ class CacheStatistics:
     weak_misses: int
     duplicates: int
     moves_failed: int
+    late_writes: int
+    bytes_kept: int
     bad_sources: int
     policy_errors: int
     evictions: int

@@ -187,6 +187,30 @@ TEST_F(Capacity, ACapacityBelowOnePageRefusesEverything) {
   EXPECT_EQ(stage.statistics().refused, 1U);
 }
 
+TEST_F(Capacity, MemoryThatALateDeviceMayWriteToIsNeverUsedAgain) {
+  CacheStage stage(StagedMover::Mode::at_once, with_capacity(Bytes(3 * page_bytes_)));
+  stage.mover->leave_late_writes(true);
+  {
+    const Entry entry = stage.cache->access(page(0));
+    entry.wait();
+    EXPECT_FALSE(entry.cached()) << "what is right in the copy now may be overwritten";
+    EXPECT_EQ(entry.data().data(), page(0).data());
+  }
+  EXPECT_EQ(stage.statistics().moves_failed, 1U);
+  EXPECT_EQ(stage.statistics().bytes_moved, 0U);
+  EXPECT_EQ(stage.statistics().late_writes, 1U);
+  EXPECT_EQ(stage.cache->clear(), 1U);
+  EXPECT_EQ(stage.memory->live_count(), 1U) << "nobody else may get it";
+  EXPECT_EQ(stage.statistics().bytes_kept, page_bytes_);
+  EXPECT_EQ(stage.statistics().bytes_cached, page_bytes_) << "nor its room";
+  stage.mover->leave_late_writes(false);
+  EXPECT_TRUE(
+      stage.cache->access(std::span(source_).subspan(page_bytes_, 2 * page_bytes_)).cached());
+  EXPECT_FALSE(stage.cache->access(std::span(source_).first(3 * page_bytes_)).cached());
+  EXPECT_EQ(stage.cache->clear(), 1U);
+  EXPECT_EQ(stage.memory->take_back(), 1U);
+}
+
 TEST(OperatingSystemPages, LieOnTheNodeAskedForAndAMissingNodeIsAnError) {
   const auto pages = operating_system_pages();
   const auto memory = pages->allocate(platform::page_bytes(), NodeId(0));

@@ -396,6 +396,23 @@ TEST_F(Changing, NothingAndTooMuch) {
   EXPECT_EQ(stage.cache->write_back(nothing.entry()).value().count(), 0U);
 }
 
+TEST_F(Changing, AWriteBackThatMayComeOnceMoreIsToldAndItsCopyIsNeverUsedAgain) {
+  CacheStage stage;
+  fill(*stage.cache, page(0));
+  stage.mover->leave_late_writes(true);
+  const Result<Bytes> written = stage.cache->write_back();
+  ASSERT_FALSE(written.has_value());
+  EXPECT_EQ(written.error().code, Code::hardware_absent);
+  EXPECT_TRUE(is_all(page(0))) << "it is written all the same";
+  EXPECT_FALSE(stage.cache->access(page(0)).changed());
+  EXPECT_EQ(stage.statistics().late_writes, 1U);
+  EXPECT_EQ(stage.statistics().write_backs, 1U);
+  EXPECT_EQ(stage.cache->clear(), 1U);
+  EXPECT_EQ(stage.memory->take_back(), 1U)
+      << "the device would read another's bytes, and write them";
+  EXPECT_EQ(stage.statistics().bytes_kept, page_bytes_);
+}
+
 TEST_F(Changing, TheRightIsMoved) {
   CacheStage stage;
   Change first = stage.cache->change(page(0)).value();
