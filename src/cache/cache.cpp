@@ -45,7 +45,7 @@ engine::MoverPolicy guarded(engine::MoverPolicy policy, Ledger& ledger) {
     try {
       policy(context, choice);
     } catch (...) {
-      ledger.tallies.of(Reader::mine().index()).policy_errors.add_one_alone();
+      ledger.policy_errors.add(1);
       choice = engine::MoverChoice();
     }
   };
@@ -162,7 +162,7 @@ Entry Cache::State::access_weak(std::span<const std::byte> source, Hint hint) {
   Reader& reader = Reader::mine();
   Tally& tally = ledger_->tallies.of(reader.index());
   const std::uint32_t place = source.empty() ? Place::kNowhere : placements_->of(source);
-  if (place == Place::kError) tally.policy_errors.add_one_alone();
+  if (place == Place::kError) ledger_->policy_errors.add(1);
   Slot* slot = nullptr;
   if (place < Place::kError) slot = shelves_[place]->find(reader, Region::of(source), hint);
   if (slot == nullptr) {
@@ -185,13 +185,14 @@ Entry Cache::State::access_absent(std::span<const std::byte> source, Hint hint, 
   }
   const std::uint32_t number = ledger_->pool.take(tally.stash);
   EntryState& state = ledger_->pool[number];
-  Slot* const own = &shelf.prepare(reader, number, region);
   Batch gone;
+  Slot* own = nullptr;
   Slot* present = nullptr;
   try {
+    own = &shelf.prepare(reader, number, region);
     present = shelf.insert(reader, number, hint, gone);
   } catch (...) {
-    static_cast<void>(detail::vacate(*own));
+    if (own != nullptr) static_cast<void>(detail::vacate(*own));
     ledger_->pool.give_back(number);
     throw;
   }
@@ -235,7 +236,7 @@ std::uint32_t Cache::State::number_of(const Entry& entry) const {
 
 Entry Cache::State::leave_at_source(std::span<const std::byte> source, std::uint32_t place,
                                     Tally& tally) {
-  if (place == Place::kError) tally.policy_errors.add_one_alone();
+  if (place == Place::kError) ledger_->policy_errors.add(1);
   tally.not_placed.add_one_alone();
   ledger_->tell(EventKind::not_placed, source, std::nullopt);
   return {source, nullptr, nullptr};
@@ -461,7 +462,10 @@ std::size_t Cache::State::drop(std::optional<NodeId> node, Changed changed, Move
     if (changed == Changed::lost) {
       ledger_->changes.discard(number);
     } else {
-      ledger_->write_back(ledger_->changes.claim_all(number));
+      // One by one, because what has begun here must not end for want of memory.
+      while (const auto range = ledger_->changes.claim_one(number)) {
+        ledger_->write_back({&*range, 1});
+      }
     }
   }
   end(gone, EventKind::dropped);
@@ -582,7 +586,7 @@ CacheStatistics Cache::statistics() const {
   totals.refused = ledger.tallies.total(&Tally::refused);
   totals.weak_hits = ledger.tallies.total(&Tally::weak_hits);
   totals.weak_misses = ledger.tallies.total(&Tally::weak_misses);
-  totals.policy_errors = ledger.tallies.total(&Tally::policy_errors);
+  totals.policy_errors = ledger.policy_errors.value();
   totals.moves_failed = ledger.moves_failed.value();
   totals.late_writes = ledger.late_writes.value();
   totals.bytes_kept = ledger.bytes_kept.value();

@@ -143,32 +143,23 @@ bool Changes::is_changing(const Region& region) const {
   });
 }
 
-std::vector<Changes::Range> Changes::claim_all(std::uint32_t entry) {
+std::optional<Changes::Range> Changes::claim_one(std::uint32_t entry) {
   const Lock lock(mutex_);
   const Region region = pool_[entry].region();
   // Its ranges lie within it, but so may those of others.
   for (auto place = ranges_.lower_bound(region.address);
        place != ranges_.end() && place->first <= region.last();) {
-    if (place->second.entry == entry && place->second.state == State::returning) {
+    What& what = place->second;
+    if (what.entry == entry && what.state == State::changed) return take(place->first, what);
+    if (what.entry == entry && what.state == State::returning) {
       settled_.wait(mutex_);
       place = ranges_.lower_bound(region.address);
-    } else {
-      ++place;
+      continue;
     }
+    if (what.entry == entry) what.is_orphan = true;
+    ++place;
   }
-  std::vector<Range> claimed;
-  claimed.reserve(ranges_.size());
-  for (auto place = ranges_.lower_bound(region.address);
-       place != ranges_.end() && place->first <= region.last(); ++place) {
-    What& what = place->second;
-    if (what.entry != entry) continue;
-    if (what.state == State::changed) {
-      claimed.push_back(take(place->first, what));
-    } else {
-      what.is_orphan = true;
-    }
-  }
-  return claimed;
+  return std::nullopt;
 }
 
 void Changes::settle(const Range& range) {

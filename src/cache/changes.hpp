@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "entry.hpp"
@@ -78,9 +79,10 @@ class Changes {
   }
   /// True if a range that overlaps `region` is changing.
   [[nodiscard]] bool is_changing(const Region& region) const;
-  /// Claims the changed ranges of an entry that has left its shelf, after those that are returning
-  /// have been settled. Those that are changing will be returned by who changes them.
-  [[nodiscard]] std::vector<Range> claim_all(std::uint32_t entry);
+  /// Claims a changed range of an entry that has left its shelf, after those that are returning
+  /// have been settled; nothing if none is left. Those that are changing will be returned by who
+  /// changes them.
+  [[nodiscard]] std::optional<Range> claim_one(std::uint32_t entry);
   /// The bytes of a claimed range are in the source.
   void settle(const Range& range);
   /// Forgets the ranges of an entry that has left its shelf, after those that are returning have

@@ -50,7 +50,7 @@ void Ledger::tell_observer(const Event& event) noexcept {
   try {
     observer(event);
   } catch (...) {
-    tallies.of(Reader::mine().index()).policy_errors.add_one_alone();
+    policy_errors.add(1);
   }
 }
 

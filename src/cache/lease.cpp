@@ -25,6 +25,7 @@ class Readers {
     }
     const auto index = static_cast<std::uint32_t>(all_.size());
     idle_.reserve(all_.size() + 1);  // detach() must not fail.
+    all_.reserve(all_.size() + 1);   // A reader that is registered stays.
     return *all_.emplace_back(std::make_unique<Reader>(registry_, index));
   }
   void detach(Reader& reader) noexcept {

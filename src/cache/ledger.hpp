@@ -43,7 +43,6 @@ struct alignas(kApartBytes) Tally {
   Counter misses;
   Counter not_placed;
   Counter refused;
-  Counter policy_errors;
   Counter weak_hits;
   Counter weak_misses;
   /// Of numbers for the thread's next entries. Its own alone.
@@ -139,6 +138,8 @@ struct Ledger {
   /// Here so that a hit finds it in the line of its tallies.
   Observer observer;
   Tallies tallies;
+  /// Not among the tallies: what throws may do so where nothing may be allocated.
+  Counter policy_errors;
   Counter moves_failed;
   Counter late_writes;
   Counter bytes_kept;

@@ -32,12 +32,13 @@ Slot* Shelf::insert(Reader& reader, std::uint32_t number, Hint hint, Batch& gone
   Slot* present = nullptr;
   const Lock lock(mutex_);
   index_.reserve_one();
-  Batch leaving;
-  take_superseded(leaving, [](const EntryState& old) { return ended(old.progress.now()); });
   index_.find(region, Index::kStepMaxLocked, [&](EntryState& other) {
     present = lease(reader, other, region, hint);
     return present != nullptr;
   });
+  // From here on nothing fails.
+  Batch leaving;
+  take_superseded(leaving, [](const EntryState& old) { return ended(old.progress.now()); });
   if (present == nullptr) {
     Batch made_way;  // Visitors do not see the mutex.
     const auto make_way = [&](std::uint32_t old_number) {
@@ -192,17 +193,19 @@ void Shelf::drop_all(Batch& gone) {
 
 std::size_t Shelf::pin(const Region& region, bool pinned) {
   const Lock lock(mutex_);
-  std::vector<const EntryState*> found;  // Both links of an entry may be in one chain.
+  std::vector<EntryState*> found;  // Both links of an entry may be in one chain.
   index_.find(region, Index::kStepMaxLocked, [&](EntryState& entry) {
-    // relaxed: read under the lock.
-    if (pinned) {
-      entry.flags.fetch_or_relaxed(EntryState::kPinned);
-    } else {
-      entry.flags.fetch_and_relaxed(static_cast<std::uint8_t>(~EntryState::kPinned));
-    }
     if (std::find(found.begin(), found.end(), &entry) == found.end()) found.push_back(&entry);
     return false;
   });
+  for (EntryState* const entry : found) {
+    // relaxed: read under the lock.
+    if (pinned) {
+      entry->flags.fetch_or_relaxed(EntryState::kPinned);
+    } else {
+      entry->flags.fetch_and_relaxed(static_cast<std::uint8_t>(~EntryState::kPinned));
+    }
+  }
   return found.size();
 }
 

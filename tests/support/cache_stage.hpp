@@ -166,8 +166,10 @@ class CountedMemory final : public cache::MemorySource {
       return fail(Code::out_of_memory, "allocate", "the test says so", "ask the test");
     }
     if (broken_) return fail(Code::unsupported, "allocate", "the test says so", "ask the test");
-    auto* const memory = static_cast<std::byte*>(std::malloc(byte_count));
-    live_.emplace(memory, node);
+    std::unique_ptr<std::byte, decltype(&std::free)> owned(
+        static_cast<std::byte*>(std::malloc(byte_count)), &std::free);
+    live_.emplace(owned.get(), node);
+    std::byte* const memory = owned.release();
     bytes_live_ += byte_count;
     return std::span(memory, byte_count);
   }

@@ -304,6 +304,9 @@ class HEADRACE_API Change {
 /// Threading: shared, except for construction and destruction.
 /// Ownership: borrows the engine, which must outlive the cache and every entry that is not yet
 /// ready; copies the machine. Entries stay valid after the cache is gone.
+/// Fails:     for want of memory access(), access_weak(), pin(), unpin(), change(), write_back()
+///            and flush() may throw std::bad_alloc, and then everything is as it was. invalidate(),
+///            clear(), and the end of the cache, of an entry and of a change need none.
 class HEADRACE_API Cache {
  public:
   /// Fails: invalid_argument for a capacity of 0.
