@@ -114,8 +114,7 @@ void CpuMover::work() {
     --held_count_;
     ShareOutcome outcome = share.outcome;
     mutex_.unlock();
-    outcome.stopped = outcome.bytes_done < share.byte_count && outcome.cause == Cause::none &&
-                      !outcome.result.different;
+    outcome.stopped = outcome.stopped && outcome.cause == Cause::none && !outcome.result.different;
     finish(share, outcome);
     mutex_.lock();
   }
@@ -128,8 +127,10 @@ CpuMover::Piece CpuMover::take() {
   // Of a stopped share nothing more is handed out, nor of one whose end is known. What does not
   // begin must be accounted for before the lock is released: it does not keep the share from being
   // ended by another worker.
-  if (stopping_ || share.job->stop_requested() || share.outcome.cause != Cause::none ||
-      share.outcome.result.different) {
+  const bool known = share.outcome.cause != Cause::none || share.outcome.result.different;
+  if (known || stopping_ || share.job->stop_requested()) {
+    share.outcome.stopped = !known;
+    detail::note_rest(share.batch(), 0, {.stopped = true});
     return {&share, offset, 0, false, {}};
   }
   const std::size_t length = std::min(piece_bytes(share), share.byte_count - offset);

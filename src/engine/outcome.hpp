@@ -24,4 +24,9 @@ inline void note(const Batch& batch, std::size_t index, const ShareOutcome& outc
   if (!batch.completions.empty()) batch.completions[index] = to_completion(outcome);
 }
 
+/// As note(), for operation `index` and all behind it.
+inline void note_rest(const Batch& batch, std::size_t index, const ShareOutcome& outcome) noexcept {
+  for (; index < batch.completions.size(); ++index) note(batch, index, outcome);
+}
+
 }  // namespace headrace::engine::detail

@@ -94,9 +94,7 @@ ShareOutcome execute_batch(const Batch& batch, const Job& job) noexcept {
     ShareOutcome one;
     if (operation.is_fenced() && whole.cause != Cause::none) {
       // The fence holds back everything behind it, too.
-      for (; i < batch.operations.size(); ++i) {
-        detail::note(batch, i, {.cause = Cause::fence_broken});
-      }
+      detail::note_rest(batch, i, {.cause = Cause::fence_broken});
       break;
     }
     if (whole.stopped || job.stop_requested()) {

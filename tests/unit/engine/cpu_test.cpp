@@ -371,5 +371,26 @@ TEST(CpuEngine, IdleWorkersSleep) {
   EXPECT_EQ(workers, std::pair(3, 3));
 }
 
+TEST(CpuEngine, ABatchThatIsStoppedBeforeItBeginsSaysSoOfEveryOperation) {
+  const auto engine = make_engine({.threads_per_node = 1});
+  // Without a byte and with some.
+  for (const std::size_t byte_count : {std::size_t{0}, std::size_t{64}}) {
+    std::vector<std::byte> target(64);
+    const Operation operation = byte_count == 0 ? Operation::no_op() : Operation::fill(target, 7);
+    const std::vector<Operation> operations(3, operation);
+    std::vector<Completion> completions(operations.size());
+    Job job;
+    {
+      Roadblock roadblock(*engine);
+      ASSERT_EQ(engine->submit_batch(job, {operations, completions}, {.path = Path::software}),
+                Submit::accepted);
+      job.stop();
+    }
+    EXPECT_EQ(job.wait().state, JobState::stopped);
+    for (const Completion& one : completions) EXPECT_EQ(one.state, JobState::stopped);
+    EXPECT_EQ(target[0], std::byte{0});
+  }
+}
+
 }  // namespace
 }  // namespace headrace::engine
