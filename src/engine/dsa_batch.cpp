@@ -19,7 +19,7 @@ DsaMover::Next DsaMover::issue_batch(Slot& slot) noexcept {
   const std::span<const Operation> operations = slot.share->batch().operations;
   while (slot.at < slot.end &&
          (operations[slot.at].byte_count() > piece_bytes_max_ || is_beyond(operations[slot.at]))) {
-    do_in_batch(slot, slot.at++);
+    do_next_in_batch(slot);
   }
   if (slot.at < slot.end && slot.outcome.cause != Cause::none && operations[slot.at].is_fenced()) {
     break_fence(slot);
@@ -47,7 +47,10 @@ bool DsaMover::send_batch(Slot& slot) noexcept {
     }
     slot.quiet = false;
     const bool alone = operation.kind() == OperationKind::drain;  // Not allowed in a list.
-    if (count > 0 && (alone || operation.byte_count() > piece_bytes_max_ || is_beyond(operation))) {
+    // The device does not know what failed before this list.
+    const bool broken = operation.is_fenced() && slot.outcome.cause != Cause::none;
+    if (count > 0 &&
+        (alone || broken || operation.byte_count() > piece_bytes_max_ || is_beyond(operation))) {
       break;
     }
     // The first of a list comes after all before the list anyway.
@@ -150,33 +153,37 @@ void DsaMover::finish_unanswered(Slot& slot) noexcept {
     if (fenced && detail::writes(batch.operations[i].kind())) repeatable = false;
     missing = missing || (i < sent_end && !is_answered(i));
   }
-  for (; slot.at < sent_end; ++slot.at) {
+  while (slot.at < sent_end) {
     if (is_answered(slot.at)) {
       take_answer(slot, slot.at, slot.room.records[slot.at - begin]);
+      ++slot.at;
     } else if (repeatable) {
-      do_in_batch(slot, slot.at);
+      do_next_in_batch(slot);
     } else {
       slot.outcome.cause = Cause::batch_failed;
       detail::note(batch, slot.at, {.cause = Cause::device_dead});
+      ++slot.at;
     }
   }
-  while (slot.at < slot.end) {
-    if (batch.operations[slot.at].is_fenced() && slot.outcome.cause != Cause::none) {
-      return break_fence(slot);
-    }
-    do_in_batch(slot, slot.at++);
-  }
+  while (slot.at < slot.end) do_next_in_batch(slot);
 }
 
-/// All of an operation by the calling thread, in the place of the device.
+/// The next operation of a batch by the calling thread, unless it lies behind a broken fence: then
+/// nothing more of the batch begins.
+void DsaMover::do_next_in_batch(Slot& slot) noexcept {
+  const Operation& next = slot.share->batch().operations[slot.at];
+  if (next.is_fenced() && slot.outcome.cause != Cause::none) return break_fence(slot);
+  do_in_batch(slot, slot.at++);
+}
+
+/// All of an operation by the calling thread, in the place of the device. Its fence, if it has one,
+/// is not broken.
 void DsaMover::do_in_batch(Slot& slot, std::size_t index) noexcept {
   const Batch& batch = slot.share->batch();
   const Operation& operation = batch.operations[index];
   ShareOutcome one;
   if (const auto bad = detail::untouchable(operation)) {
     one = {.cause = Cause::page_fault, .fault_address = *bad};
-  } else if (operation.is_fenced() && slot.outcome.cause != Cause::none) {
-    one = {.cause = Cause::fence_broken};
   } else {
     one = software::execute(operation);
     one.fell_back = true;
@@ -189,16 +196,14 @@ void DsaMover::do_in_batch(Slot& slot, std::size_t index) noexcept {
 }
 
 void DsaMover::stop_batch(Slot& slot) noexcept {
-  for (; slot.at < slot.end; ++slot.at) {
-    detail::note(slot.share->batch(), slot.at, {.stopped = true});
-  }
+  detail::note_rest(slot.share->batch(), slot.at, {.stopped = true});
+  slot.at = slot.end;
 }
 
 /// Nothing behind a broken fence begins.
 void DsaMover::break_fence(Slot& slot) noexcept {
-  for (; slot.at < slot.end; ++slot.at) {
-    detail::note(slot.share->batch(), slot.at, {.cause = Cause::fence_broken});
-  }
+  detail::note_rest(slot.share->batch(), slot.at, {.cause = Cause::fence_broken});
+  slot.at = slot.end;
 }
 
 }  // namespace headrace::engine

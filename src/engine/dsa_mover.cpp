@@ -537,7 +537,7 @@ DsaMover::Next DsaMover::resolve_fault(Slot& slot, const ShareOutcome& piece) no
 DsaMover::Next DsaMover::finish_on_cpu(Slot& slot) noexcept {
   const Share& share = *slot.share;
   if (slot.batch) {
-    while (slot.at < slot.end) do_in_batch(slot, slot.at++);
+    while (slot.at < slot.end) do_next_in_batch(slot);
     return Next::ended;
   }
   const Operation rest = share.job->operation().part(share.offset_bytes + slot.at,

@@ -147,6 +147,7 @@ class DsaMover final : public Mover {
   void take_answer(Slot& slot, std::size_t index, const dsa::CompletionRecord& record) noexcept;
   void finish_unanswered(Slot& slot) noexcept;
   void do_in_batch(Slot& slot, std::size_t index) noexcept;
+  void do_next_in_batch(Slot& slot) noexcept;
   static void break_fence(Slot& slot) noexcept;
   static void stop_batch(Slot& slot) noexcept;
 

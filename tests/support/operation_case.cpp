@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <ostream>
 
 #include "support/guarded_buffer.hpp"
@@ -34,9 +35,9 @@ constexpr std::array kKinds{OperationKind::copy,         OperationKind::fill,
                             OperationKind::dif_update,   OperationKind::cache_flush};
 
 std::span<std::byte> room(std::size_t index) {
-  static const std::array<GuardedBuffer, 3> kRooms{
-      GuardedBuffer(kRoomBytes), GuardedBuffer(kRoomBytes), GuardedBuffer(kRoomBytes)};
-  return kRooms.at(index).bytes();
+  static std::deque<GuardedBuffer> rooms;
+  while (rooms.size() <= index) rooms.emplace_back(kRoomBytes);
+  return rooms[index].bytes();
 }
 
 void fill_randomly(std::span<std::byte> bytes, Random& random) {
@@ -94,13 +95,14 @@ std::string shown(const Operation& operation) {
                      operation.second_source().size());
 }
 
-OperationCase::OperationCase(OperationKind kind, std::size_t byte_count, Random& random)
-    : random_(random), operation_(make(kind, byte_count)) {}
+OperationCase::OperationCase(OperationKind kind, std::size_t byte_count, Random& random,
+                             std::size_t memory)
+    : random_(random), memory_(memory), operation_(make(kind, byte_count)) {}
 
 /// Bytes of a room of their own, random as all around them. `phase`: of the address, in a page.
 std::span<std::byte> OperationCase::place(std::size_t byte_count, bool written,
                                           std::size_t alignment, std::size_t phase) {
-  const std::span<std::byte> all = room(operand_count_);
+  const std::span<std::byte> all = room(memory_ * operands_.size() + operand_count_);
   std::size_t offset = 0;
   if (phase != kAnyPhase) {
     offset = phase;  // Rooms begin with a page.

@@ -32,13 +32,15 @@ void PrintTo(const Finding& finding, std::ostream* stream);
 /// A valid operation, and all memory that it names with a page or so around it. Some operands end
 /// at a page that nobody may touch, so that a byte read too far ends the test.
 ///
-/// Threading: confined; all cases of a process share their memory, so that one is alive at a time.
+/// Threading: confined; all cases of a process with the same `memory` share it, so that one of them
+/// is alive at a time.
 class OperationCase {
  public:
   static constexpr std::size_t kBytesMax = 256U << 10U;
 
   /// About `byte_count` bytes (1 to kBytesMax), as the kind demands. Neither no_op nor drain.
-  OperationCase(engine::OperationKind kind, std::size_t byte_count, Random& random);
+  OperationCase(engine::OperationKind kind, std::size_t byte_count, Random& random,
+                std::size_t memory = 0);
 
   [[nodiscard]] const engine::Operation& operation() const { return operation_; }
   /// The memory as it is.
@@ -65,6 +67,7 @@ class OperationCase {
   engine::DifTags any_tags();
 
   Random& random_;
+  std::size_t memory_;
   std::array<Operand, 3> operands_;
   std::size_t operand_count_ = 0;
   engine::Operation operation_;

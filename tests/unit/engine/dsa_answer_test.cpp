@@ -21,7 +21,8 @@ namespace {
 
 using test::Buffers;
 
-/// Calls a function with each descriptor, on the thread that submits it.
+/// Calls a function with each descriptor, on the thread that submits it; without a function, takes
+/// none.
 class ToldPortal final : public dsa::Portal {
  public:
   using Device = std::function<void(const dsa::Descriptor&)>;
@@ -29,8 +30,8 @@ class ToldPortal final : public dsa::Portal {
   explicit ToldPortal(Device device) : device_(std::move(device)) {}
   [[nodiscard]] const dsa::QueueInfo& info() const override { return info_; }
   [[nodiscard]] bool submit(const dsa::Descriptor& descriptor) noexcept override {
-    device_(descriptor);
-    return true;
+    if (device_) device_(descriptor);
+    return device_ != nullptr;
   }
 
  private:
@@ -274,6 +275,42 @@ TEST(DsaAnswer, AProcessorDoesWhatIsLeftOfABatchWhereThatDoesNoHarm) {
   EXPECT_TRUE(all_are(batch.second, 1));
   EXPECT_FALSE(batch.completions[2].result.different);
   for (const Completion& one : batch.completions) EXPECT_TRUE(one.fell_back);
+}
+
+TEST(DsaAnswer, AFenceHoldsWhereAProcessorDoesTheBatch) {
+  // An operation that fails on any path: its offset lies beyond the target.
+  std::vector<std::byte> record(10);
+  record[0] = std::byte{200};
+  const auto check = [](const SilentBatch& batch) {
+    EXPECT_EQ(batch.end.cause, Cause::batch_failed);
+    EXPECT_EQ(batch.completions[0].cause, Cause::bad_record);
+    EXPECT_EQ(batch.completions[1].state, JobState::done);
+    EXPECT_EQ(batch.completions[2].cause, Cause::fence_broken);
+    EXPECT_EQ(batch.completions[3].cause, Cause::fence_broken);
+  };
+  const auto operations = [&](SilentBatch& batch) {
+    // Nothing behind the fence writes: all of it may be repeated.
+    return std::vector<Operation>{Operation::apply_delta(std::span(batch.second).first(8), record),
+                                  Operation::compare(batch.first, batch.second),
+                                  Operation::crc(batch.first).fenced(),
+                                  Operation::crc(batch.first)};
+  };
+  SilentBatch unanswered;
+  unanswered.run(operations(unanswered));
+  check(unanswered);
+
+  SilentBatch refused;
+  const std::vector<Operation> list = operations(refused);
+  ToldPortal portal(nullptr);
+  const std::unique_ptr<Engine> engine =
+      engine_on(portal, {.answer_max = std::chrono::milliseconds(1)});
+  refused.completions.resize(list.size());
+  Job job;
+  ASSERT_EQ(engine->submit_batch(job, {list, refused.completions}, {.path = Path::hardware}),
+            Submit::accepted);
+  ASSERT_TRUE(job.wait_for(std::chrono::seconds(60)));
+  refused.end = job.completion();
+  check(refused);
 }
 
 }  // namespace

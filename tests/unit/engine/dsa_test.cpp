@@ -185,6 +185,39 @@ TEST(Dsa, AFenceInABatchOfTheDeviceHoldsBackWhatIsBehindAFailure) {
   EXPECT_EQ(target[16], std::byte{0});
 }
 
+TEST(Dsa, AFenceHoldsBackWhatIsBehindAFailureOfAProcessorOrOfAnEarlierList) {
+  constexpr std::size_t kLong = 8192;
+  std::vector<std::byte> target(kLong);
+  const std::span<std::byte> out(target);
+  // The offset lies beyond the target. With a target that no descriptor takes, a processor does it.
+  alignas(8) const std::array<std::byte, 10> record{std::byte{0xff}, std::byte{0xff}};
+  for (const bool by_processor : {false, true}) {
+    const Emulated machine = make_emulated({.transfer_bytes_max = 4096});
+    std::vector<Operation> operations{
+        Operation::apply_delta(out.first(by_processor ? kLong : 8), record)};
+    // The next list begins with something that has no fence.
+    operations.resize(32, Operation::no_op());
+    operations.push_back(Operation::fill(out.first(8), 1));
+    operations.push_back(Operation::fill(out.subspan(8, 8), 1).fenced());
+    operations.push_back(Operation::fill(out.subspan(16, 8), 1));
+    std::fill(target.begin(), target.end(), std::byte{0});
+    std::vector<Completion> completions(operations.size());
+    Job job;
+    ASSERT_EQ(
+        machine.engine->submit_batch(job, {operations, completions}, {.path = Path::hardware}),
+        Submit::accepted);
+    ASSERT_TRUE(job.wait_for(std::chrono::seconds(60)));
+    EXPECT_EQ(job.completion().cause, Cause::batch_failed);
+    EXPECT_EQ(completions[0].cause, Cause::bad_record);
+    EXPECT_EQ(completions[32].state, JobState::done);
+    EXPECT_EQ(completions[33].cause, Cause::fence_broken);
+    EXPECT_EQ(completions[34].cause, Cause::fence_broken);
+    EXPECT_EQ(target[0], std::byte{1});
+    EXPECT_EQ(target[8], std::byte{0});
+    EXPECT_EQ(target[16], std::byte{0});
+  }
+}
+
 class Faults : public ::testing::TestWithParam<FaultPolicy> {};
 
 TEST_P(Faults, PagesThatAreNotPresentCostTimeOnly) {
