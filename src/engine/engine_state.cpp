@@ -496,6 +496,8 @@ void EngineState::stop() {
 }
 
 void EngineState::poll() noexcept {
+  // What runs is the parent's: here it would be done, and told, a second time.
+  if (is_forked()) return;
   for (const std::unique_ptr<Mover>& mover : movers_) mover->poll();
 }
 
@@ -581,6 +583,7 @@ void EngineState::forget_channel(const ChannelState& channel) {
 }
 
 void EngineState::add_channels(std::vector<DeviceStatistics>& totals) const {
+  if (is_forked()) return;  // As in statistics().
   const Lock lock(channels_mutex_);
   for (const ChannelState* const channel : channels_) {
     for (std::size_t i = 0; i < movers_.size(); ++i) {
@@ -592,7 +595,14 @@ void EngineState::add_channels(std::vector<DeviceStatistics>& totals) const {
 }
 
 EngineStatistics EngineState::statistics() const {
+  // In a child another thread of the parent may hold the lock for ever; the channels are the
+  // parent's.
+  if (is_forked()) return count_with({});
   const Lock lock(channels_mutex_);
+  return count_with(channels_);
+}
+
+EngineStatistics EngineState::count_with(std::span<const ChannelState* const> channels) const {
   // Together they are not one instant, so no order between them is needed.
   EngineStatistics totals{.jobs_submitted = jobs_submitted_.load_relaxed(),
                           .jobs_failed = jobs_failed_.load_relaxed(),
@@ -615,7 +625,7 @@ EngineStatistics EngineState::statistics() const {
     }
     const bool copies = kind == static_cast<std::size_t>(OperationKind::copy);
     if (copies || kind == kOperationKindCount) {
-      for (const ChannelState* const channel : channels_) {
+      for (const ChannelState* const channel : channels) {
         const ChannelState::Counts more = copies ? channel->copies() : channel->lists();
         totals.jobs_submitted += more.submitted;
         sums.jobs_done += more.done;

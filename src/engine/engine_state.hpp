@@ -98,6 +98,8 @@ class EngineState {
   /// nobody has taken anything.
   [[nodiscard]] Submit hand_out(Job& job, std::span<const std::uint32_t> chosen,
                                 std::uint64_t turn);
+  /// The totals, with what `channels` have counted.
+  [[nodiscard]] EngineStatistics count_with(std::span<const ChannelState* const> channels) const;
   static void move_here(Share& share) noexcept;
   static void end_job(Job& job) noexcept;
   /// Changes the state of a running job. Returns true if a visitor leaves the gate for the job.

@@ -2,12 +2,15 @@
 // What the mover of a DSA queue makes of answers that an honest device would not give, or that do
 // not come: by a portal behind which the test itself writes the records, or leaves them.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstring>
 #include <functional>
 #include <limits>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -15,6 +18,7 @@
 #include "engine/software/software.hpp"
 #include "fixtures.hpp"
 #include "headrace/base/atomic.hpp"
+#include "support/watchdog.hpp"
 
 namespace headrace::engine {
 namespace {
@@ -311,6 +315,56 @@ TEST(DsaAnswer, AFenceHoldsWhereAProcessorDoesTheBatch) {
   ASSERT_TRUE(job.wait_for(std::chrono::seconds(60)));
   refused.end = job.completion();
   check(refused);
+}
+
+TEST(DsaAnswer, AChildOfTheProcessEndsNothingOfTheParents) {
+  // The answer is there at once, so that whoever polls ends the job.
+  ToldPortal portal(
+      [](const dsa::Descriptor& descriptor) { answer(descriptor, DSA_COMP_SUCCESS); });
+  const std::unique_ptr<Engine> engine = engine_on(portal);
+  Buffers buffers(kLong);
+  Atomic<int> ended_count{0};
+  const SubmitOptions options{.callback =
+                                  [](void* count, const Completion&) noexcept {
+                                    static_cast<Atomic<int>*>(count)->fetch_add_acq_rel(1);
+                                  },
+                              .callback_context = &ended_count,
+                              .path = Path::hardware};
+  Job job;
+  ASSERT_EQ(engine->submit_copy(job, buffers.plan(), options), Submit::accepted);
+  // What it holds when the process forks nobody gives back in the child.
+  Atomic<int> enough{0};
+  std::thread counting([&] {
+    while (enough.load_acquire() == 0) static_cast<void>(engine->statistics());
+  });
+  bool as_told = true;
+  for (int i = 0; i < 50 && as_told; ++i) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::alarm(headrace::test::kHangSeconds);
+      engine->poll();
+      static_cast<void>(engine->statistics());
+      static_cast<void>(engine->device_statistics());
+      Job other;
+      Completion end;
+      const Operation copy = Operation::copy(buffers.target, buffers.source);
+      const bool refused = engine->submit_copy(other, buffers.plan()) == Submit::forked &&
+                           engine->run(copy, end) == Submit::forked &&
+                           engine->submit_batch(other, {{&copy, 1}, {}}) == Submit::forked &&
+                           !engine->open_channel().has_value();
+      const bool runs = job.state() == JobState::running;
+      const bool told = job.wait().cause == Cause::forked && ended_count.load_acquire() == 0;
+      engine->stop();
+      ::_exit(refused && runs && told ? 0 : 1);
+    }
+    int status = 1;
+    as_told = child > 0 && ::waitpid(child, &status, 0) == child && status == 0;
+    EXPECT_TRUE(as_told) << "child " << i << " ended with " << status;
+  }
+  enough.store_release(1);
+  counting.join();
+  EXPECT_EQ(job.wait().state, JobState::done);
+  EXPECT_EQ(ended_count.load_acquire(), 1);
 }
 
 }  // namespace
