@@ -56,6 +56,32 @@ void check_address(std::span<const std::byte> source) {
                  "a region that is not empty has an address", source.size());
 }
 
+/// Events that happen under a lock, to be told without it.
+///
+/// Threading: owned.
+class Withheld {
+ public:
+  explicit Withheld(Ledger& ledger) : ledger_(ledger) {}
+  /// One that there is no memory for is counted as an error of the observer.
+  void add(EventKind kind, const Region& region, std::uint16_t shelf) noexcept {
+    if (!ledger_.observer) return;
+    try {
+      events_.push_back({kind,
+                         {reinterpret_cast<const std::byte*>(region.address), region.byte_count},
+                         ledger_.nodes[shelf]});
+    } catch (const std::bad_alloc&) {
+      ledger_.policy_errors.add(1);
+    }
+  }
+  void tell() noexcept {
+    for (const Event& event : events_) ledger_.tell(event.kind, event.region, event.node);
+  }
+
+ private:
+  Ledger& ledger_;
+  std::vector<Event> events_;
+};
+
 /// No region is longer: addresses have 57 bits at most.
 constexpr std::uint64_t kRegionBytesMax = std::uint64_t{1} << 57U;
 
@@ -403,10 +429,11 @@ std::size_t Cache::State::write_back_by_engine(std::span<const Changes::Range> c
       if (done) {
         ledger_->settle(some[i]);
       } else {
-        ledger_->write_back({&some[i], 1});
+        ledger_->return_bytes({&some[i], 1});
       }
     }
   }
+  ledger_->tell_written_back(claimed);
   return late_count;
 }
 
@@ -439,36 +466,52 @@ std::size_t Cache::State::pin(std::span<const std::byte> source, bool pinned) {
 template <typename Choose>
 std::size_t Cache::State::drop(std::optional<NodeId> node, Changed changed, Moves moves,
                                Choose choose) {
-  const Lock lock(dropping_);
-  Batch gone;
-  for (const std::unique_ptr<Shelf>& shelf : shelves_) {
-    if (!node.has_value() || shelf->node() == *node) choose(*shelf, gone);
-  }
-  const std::size_t count = gone.count;
-  // All are asked to stop before the first is waited for.
-  for (std::uint32_t number = gone.first; number != 0; number = ledger_->pool[number].older) {
-    EntryState& state = ledger_->pool[number];
-    // relaxed: who acts on it ends the entry, and the decrement that does acquires.
-    const bool sole = state.holder_count.load_relaxed() == 1;
-    if ((sole || moves == Moves::stopped) && !ended(state.progress.now())) {
-      ledger_->movements.stop(state);
+  Withheld withheld(*ledger_);
+  Batch ours;
+  std::size_t count = 0;
+  {
+    const Lock lock(dropping_);
+    Batch gone;
+    for (const std::unique_ptr<Shelf>& shelf : shelves_) {
+      if (!node.has_value() || shelf->node() == *node) choose(*shelf, gone);
     }
-  }
-  for (std::uint32_t number = gone.first; number != 0; number = ledger_->pool[number].older) {
-    EntryState& state = ledger_->pool[number];
-    // The submitter, who may be another thread, does not wait for anything that we have.
-    if (moves == Moves::stopped) ledger_->wait_blocked(state);
-    if (!state.is_changed()) continue;
-    if (changed == Changed::lost) {
-      ledger_->changes.discard(number);
-    } else {
-      // One by one, because what has begun here must not end for want of memory.
-      while (const auto range = ledger_->changes.claim_one(number)) {
-        ledger_->write_back({&*range, 1});
+    count = gone.count;
+    ledger_->keep(gone.count);
+    // All are asked to stop before the first is waited for.
+    for (std::uint32_t number = gone.first; number != 0; number = ledger_->pool[number].older) {
+      EntryState& state = ledger_->pool[number];
+      // relaxed: who acts on it ends the entry, and the decrement that does acquires.
+      const bool sole = state.holder_count.load_relaxed() == 1;
+      if ((sole || moves == Moves::stopped) && !ended(state.progress.now())) {
+        ledger_->movements.stop(state);
       }
     }
+    while (const std::uint32_t number = gone.pop(ledger_->pool)) {
+      EntryState& state = ledger_->pool[number];
+      // The submitter, who may be another thread, does not wait for anything that we have.
+      if (moves == Moves::stopped) ledger_->wait_blocked(state);
+      if (state.is_changed()) {
+        if (changed == Changed::lost) {
+          ledger_->changes.discard(number);
+        } else {
+          // One by one, because what has begun here must not end for want of memory.
+          while (const auto range = ledger_->changes.claim_one(number)) {
+            ledger_->return_bytes({&*range, 1});
+            withheld.add(EventKind::written_back, range->region, range->shelf);
+          }
+        }
+      }
+      withheld.add(EventKind::dropped, state.region(), state.shelf_number());
+      if (!detail::leave_to_holders(state)) continue;
+      ledger_->movements.finish(state);
+      ours.push(ledger_->pool, number);
+    }
   }
-  end(gone, EventKind::dropped);
+  // Both may call the cache.
+  withheld.tell();
+  while (const std::uint32_t number = ours.pop(ledger_->pool)) {
+    ledger_->end_held(ledger_->pool[number]);
+  }
   return count;
 }
 

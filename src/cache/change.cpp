@@ -35,7 +35,8 @@ Change::~Change() {
 
 void Change::end() noexcept {
   if (ledger_ == nullptr) return;
-  const detail::Changes::Range range{{range_address_, range_byte_count_}, number_, ticket_};
+  detail::Changes::Range range{{range_address_, range_byte_count_}, number_, ticket_};
+  if (number_ != 0) range.shelf = ledger_->pool[number_].shelf_number();
   if (ledger_->changes.end(range)) ledger_->write_back({&range, 1});
   std::exchange(ledger_, nullptr)->let_go();
 }

@@ -25,7 +25,7 @@ Changes::Ranges::iterator Changes::find(const Range& range) {
 
 Changes::Range Changes::take(std::uintptr_t address, What& what) {
   what.state = State::returning;
-  return {what.region(address), what.entry, what.ticket};
+  return {what.region(address), what.entry, what.ticket, pool_[what.entry].shelf_number()};
 }
 
 void Changes::erase(Ranges::iterator place) {
@@ -88,8 +88,11 @@ Changes::Begin Changes::begin(const Region& region, std::uint32_t entry, Range& 
     ranges_.emplace(whole.address, what);
   }
   count_.set(ranges_.size());
-  if (entry != 0) pool_[entry].begin_changes();
   range = {whole, entry, what.ticket};
+  if (entry != 0) {
+    pool_[entry].begin_changes();
+    range.shelf = pool_[entry].shelf_number();
+  }
   return Begin::done;
 }
 

@@ -40,6 +40,8 @@ class Changes {
     /// Number of the entry whose copy has the bytes; 0: they are in the source.
     std::uint32_t entry = 0;
     std::uint64_t ticket = 0;
+    /// Number of the entry's shelf, for who tells of the range when the entry may be gone.
+    std::uint16_t shelf = 0;
   };
   enum class Begin : std::uint8_t { done, busy, elsewhere };
 

@@ -97,7 +97,7 @@ engine::CopyPlan Ledger::way_back(const Changes::Range& range) const {
   return {{source, range.region.byte_count}, {entry.copy + first, range.region.byte_count}};
 }
 
-void Ledger::write_back(std::span<const Changes::Range> claimed) {
+void Ledger::return_bytes(std::span<const Changes::Range> claimed) {
   for (const Changes::Range& range : claimed) {
     const engine::CopyPlan plan = way_back(range);
     copy::copy_bytes(plan.target, plan.source);
@@ -105,13 +105,23 @@ void Ledger::write_back(std::span<const Changes::Range> claimed) {
   }
 }
 
+void Ledger::write_back(std::span<const Changes::Range> claimed) {
+  return_bytes(claimed);
+  tell_written_back(claimed);
+}
+
 void Ledger::settle(const Changes::Range& range) {
   write_backs.add(1);
   bytes_written_back.add(range.region.byte_count);
-  tell(EventKind::written_back,
-       {reinterpret_cast<const std::byte*>(range.region.address), range.region.byte_count},
-       nodes[pool[range.entry].shelf_number()]);
   changes.settle(range);
+}
+
+void Ledger::tell_written_back(std::span<const Changes::Range> settled) {
+  for (const Changes::Range& range : settled) {
+    tell(EventKind::written_back,
+         {reinterpret_cast<const std::byte*>(range.region.address), range.region.byte_count},
+         nodes[range.shelf]);
+  }
 }
 
 void Ledger::end(EntryState& entry) noexcept {

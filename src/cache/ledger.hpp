@@ -170,9 +170,13 @@ struct Ledger {
   /// Where the bytes of a range of an entry are, and where they belong.
   [[nodiscard]] engine::CopyPlan way_back(const Changes::Range& range) const;
   /// Copies claimed ranges to the source, on this thread, and settles them.
+  void return_bytes(std::span<const Changes::Range> claimed);
+  /// As return_bytes(), and tells: when all are settled, because whoever is told may ask for bytes
+  /// of any of them.
   void write_back(std::span<const Changes::Range> claimed);
   /// As that, for a range that somebody else has copied.
   void settle(const Changes::Range& range);
+  void tell_written_back(std::span<const Changes::Range> settled);
   /// Stops the move of an entry that nobody has a lease on or can find, waits for its end - it
   /// reads the source and writes the copy, which both may be gone afterwards - and frees
   /// everything. What a mover has begun is finished, so this takes as long as one piece.

@@ -122,9 +122,12 @@ struct Event {
 };
 
 /// Is told of every event, on the thread where it happens, with no lock held; several at once, so
-/// that the order of two threads' events is theirs to find out. `moved`, `move_failed`: in the
-/// job's callback, where what must not be done there must not be done. It may be called until the
-/// last entry and change are gone. What it throws is counted as an error of a policy.
+/// that the order of two threads' events is theirs to find out. It may call the cache, but for
+/// change() and Entry::wait(), which may wait for what its own thread is about to do. `moved`,
+/// `move_failed`: in the job's callback, where what must not be done there must not be done; of the
+/// cache only statistics() is to be called then. It may be called until the last entry and change
+/// are gone. What it throws, and an event that there is no memory for, is counted as an error of a
+/// policy.
 using Observer = std::function<void(const Event&)>;
 
 struct CacheOptions {

@@ -2,7 +2,10 @@
 // The stream of events: every access is one, and so is everything that happens to an entry.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <stdexcept>
 #include <string>
@@ -12,6 +15,7 @@
 #include "headrace/cache/cache.hpp"
 #include "headrace/platform/memory.hpp"
 #include "support/cache_stage.hpp"
+#include "support/watchdog.hpp"
 
 namespace headrace::cache {
 namespace {
@@ -75,6 +79,103 @@ TEST_F(Events, TellOfEveryAccessAndWhatBecomesOfItsEntry) {
   stage.mover->fail_with(engine::Cause::device_error);
   static_cast<void>(stage.cache->access(std::span(source).first(11)));
   EXPECT_EQ(take(), (Lines{"move_failed 11 8", "miss 11 8"}));
+}
+
+TEST_F(Events, ComeWithNoLockHeldSoThatTheObserverMayCallTheCache) {
+  test::expect_ends([] {
+    const std::size_t page_bytes = platform::page_bytes();
+    auto source = test::numbered_bytes(16 * page_bytes);
+    const auto page = [&](std::size_t index, std::size_t count = 1) {
+      return std::span(source).subspan(index * page_bytes, count * page_bytes);
+    };
+    CacheOptions made;
+    made.capacity_per_node = Bytes(4 * page_bytes);
+    Cache* cache = nullptr;
+    bool nested = false;
+    std::map<EventKind, std::size_t> seen;
+    made.observer = [&](const Event& event) {
+      if (nested || event.kind == EventKind::moved || event.kind == EventKind::move_failed) return;
+      nested = true;
+      ++seen[event.kind];
+      static_cast<void>(cache->access(page(14)));
+      static_cast<void>(cache->access(page(1, 2)));
+      static_cast<void>(cache->access_weak(page(0)));
+      EXPECT_TRUE(cache->write_back().has_value());
+      cache->pin(page(0));
+      cache->unpin(page(0));
+      cache->invalidate(page(13, 2));
+      cache->flush();
+      cache->clear();
+      EXPECT_GT(cache->statistics().misses, 0U);
+      nested = false;
+    };
+    made.placement = [&](const PlacementContext& context) {
+      return context.source.size() == 7 ? std::nullopt : std::optional(NodeId(8));
+    };
+    CacheStage stage(StagedMover::Mode::at_once, std::move(made));
+    cache = stage.cache.get();
+    const auto change = [&](std::span<std::byte> region) {
+      nested = true;  // It would clear what is to be met below.
+      std::fill_n(cache->change(region).value().data().begin(), 10, std::byte{1});
+      nested = false;
+    };
+    const auto have = [&](std::span<const std::byte> region) {
+      nested = true;
+      static_cast<void>(cache->access(region));
+      nested = false;
+    };
+    have(page(0));
+    static_cast<void>(cache->access(page(0)));
+    have(page(0));
+    static_cast<void>(cache->access_weak(page(0)));
+    static_cast<void>(cache->access_weak(page(5)));
+    static_cast<void>(cache->access(page(0).first(7)));
+    static_cast<void>(cache->access(page(0, 5)));
+    for (const std::size_t index : {0U, 1U, 2U, 3U}) have(page(index));
+    static_cast<void>(cache->access(page(8, 2)));  // Evicts.
+    // Several changed ranges, and an access that wants all of them back at once.
+    for (const std::size_t index : {0U, 1U, 2U}) change(page(index));
+    static_cast<void>(cache->access(page(0, 3)));
+    for (const std::size_t index : {0U, 1U, 2U, 3U}) change(page(index));
+    static_cast<void>(cache->access(page(8, 2)));
+    for (const std::size_t index : {0U, 1U}) change(page(index));
+    EXPECT_EQ(cache->write_back().value().count(), 2 * page_bytes);
+    for (const std::size_t index : {0U, 1U}) change(page(index));
+    cache->flush();
+    for (const std::size_t index : {0U, 1U}) change(page(index));
+    cache->clear();
+    have(page(0));
+    EXPECT_EQ(cache->invalidate(page(0)), 1U);
+    EXPECT_EQ(seen.size(), 9U) << "every kind but the ends of moves";
+  });
+}
+
+TEST_F(Events, MemoryIsFreedWithNoLockHeldSoThatItsSourceMayCallTheCache) {
+  // A memory source that calls a cache when something is freed.
+  class Calling final : public MemorySource {
+   public:
+    Result<std::span<std::byte>> allocate(std::size_t byte_count, NodeId /*node*/) override {
+      return std::span(new std::byte[byte_count], byte_count);
+    }
+    void free(std::span<std::byte> memory) noexcept override {
+      delete[] memory.data();
+      if (cache != nullptr) std::exchange(cache, nullptr)->flush();
+    }
+    Cache* cache = nullptr;
+  };
+  test::expect_ends([] {
+    const auto source = test::numbered_bytes(100);
+    CacheStage stage;
+    const auto memory = std::make_shared<Calling>();
+    CacheOptions made;
+    made.memory = memory;
+    made.placement = placement::on(NodeId(8));
+    const auto cache = Cache::make(stage.machine, *stage.engine, std::move(made)).value();
+    static_cast<void>(cache->access(source));
+    memory->cache = cache.get();
+    EXPECT_EQ(cache->invalidate(source), 1U);
+    EXPECT_EQ(memory->cache, nullptr);
+  });
 }
 
 TEST_F(Events, AddUpToTheStatistics) {
