@@ -6,18 +6,13 @@
 #include <fmt/format.h>
 #include <fuse.h>
 #include <fuse_log.h>
-#include <sys/mman.h>
-#include <sys/mount.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdarg>
-#include <cstdio>
 #include <cstring>
 #include <ctime>
 #include <thread>
@@ -51,19 +46,6 @@ struct Served {
   int trace_file;
 };
 
-/// The message that libfuse would have printed last.
-Mutex log_mutex;
-std::string& last_log() {
-  static std::string text;
-  return text;
-}
-void keep_log(fuse_log_level, const char* format, std::va_list arguments) {
-  std::array<char, 512> text{};
-  std::vsnprintf(text.data(), text.size(), format, arguments);
-  const Lock lock(log_mutex);
-  if (text[0] != '\0') last_log() = text.data();
-}
-
 /// Directories that are bound into the namespace, and the trace: there from the beginning.
 Tree make_skeleton() {
   Tree tree;
@@ -76,8 +58,7 @@ Tree make_skeleton() {
 
 class Server final : public FileSystem {
  public:
-  explicit Server(std::string mount_point) : mount_point_(std::move(mount_point)) {}
-  Result<void> start();
+  Result<void> start(OwnedFile file);
   void publish(const Tree& tree, Control& control, Reaper& reaper, bool refuse_mmap,
                int trace_file) override {
     published_ = {&tree, &control, &reaper, refuse_mmap, trace_file};
@@ -90,7 +71,6 @@ class Server final : public FileSystem {
     // edge: emu-files-published (release)
     served_.store_release(&published_);
   }
-  void detach() override;
   int trace_error() const override {
     const Lock lock(trace_mutex_);
     return trace_error_;
@@ -112,9 +92,7 @@ class Server final : public FileSystem {
   int append_trace(std::string_view lines);
 
  private:
-  bool attach(fuse& made, std::string& said) const;
-
-  std::string mount_point_;
+  fuse* made_ = nullptr;  ///< Never destroyed.
   const Tree skeleton_ = make_skeleton();
   Served published_{};
   Atomic<Served*> served_;
@@ -337,103 +315,29 @@ fuse_operations operations() {
   return all;
 }
 
-/// What is written to stderr while it lives; libfuse lets fusermount3 write there.
-///
-/// Threading: confined; no other thread may be.
-class StandardError {
- public:
-  StandardError()
-      : kept_(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)),
-        caught_(::memfd_create("stderr", MFD_CLOEXEC)) {
-    if (kept_.get() >= 0 && caught_.get() >= 0) ::dup2(caught_.get(), STDERR_FILENO);
-  }
-  StandardError(const StandardError&) = delete;
-  StandardError& operator=(const StandardError&) = delete;
-  ~StandardError() {
-    if (kept_.get() >= 0) ::dup2(kept_.get(), STDERR_FILENO);
-  }
-  /// The last line of it.
-  std::string last_line() const {
-    std::array<char, 512> text{};
-    const ssize_t count = ::pread(caught_.get(), text.data(), text.size(), 0);
-    std::string said(text.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
-    while (said.ends_with('\n') || said.ends_with('.')) said.pop_back();
-    return said.substr(said.rfind('\n') + 1);
-  }
-
- private:
-  OwnedFile kept_;
-  OwnedFile caught_;
-};
-
-Failure cannot_mount(std::string said) {
-  if (said.empty()) {
-    const Lock lock(log_mutex);
-    said = last_log();
-  }
-  while (said.ends_with('\n') || said.ends_with('.')) said.pop_back();
-  const bool no_device = ::access("/dev/fuse", F_OK) != 0;
-  const std::string tried = "serve the files of the emulated devices by FUSE";
-  if (no_device) {
-    return fail(Code::unsupported, tried, "there is no /dev/fuse",
-                "load the kernel module fuse, or give the container the device "
-                "(docker run --device /dev/fuse --cap-add SYS_ADMIN)");
-  }
-  if (::geteuid() != 0 && said.find("fusermount3") != std::string::npos &&
-      said.find("No such file") != std::string::npos) {
-    return fail(Code::unsupported, tried, "there is no fusermount3 in PATH",
-                "install the package fuse3");
-  }
-  if (::geteuid() != 0 && ::prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1) {
-    return fail(Code::permission_denied, tried,
-                "this process may not gain privileges, which fusermount3 needs",
-                "start it without no_new_privs (docker run --security-opt no-new-privileges sets "
-                "it), or as root");
-  }
-  return fail(Code::permission_denied, tried, said.empty() ? "the mount was refused" : said,
-              ::geteuid() == 0
-                  ? "this root lacks CAP_SYS_ADMIN: give it (docker run --cap-add SYS_ADMIN)"
-                  : "fusermount3 has to be set-user-ID root, and users may have to be allowed to "
-                    "use it");
-}
-
-bool Server::attach(fuse& made, std::string& said) const {
-  const StandardError standard_error;
-  const bool mounted = fuse_mount(&made, mount_point_.c_str()) == 0;
-  said = standard_error.last_line();
-  return mounted;
-}
-
-Result<void> Server::start() {
-  fuse_set_log_func(keep_log);
-  std::string options = "default_permissions,fsname=headrace-emulator,subtype=dsa";
-  // Root's programs may become other users; a user's mount is the user's alone.
-  if (::geteuid() == 0) options += ",allow_other";
-  std::array<std::string, 3> words{"headrace-emulator", "-o", options};
-  std::array<char*, 3> pointers{words[0].data(), words[1].data(), words[2].data()};
-  fuse_args arguments = FUSE_ARGS_INIT(static_cast<int>(pointers.size()), pointers.data());
+Result<void> Server::start(OwnedFile file) {
+  // What libfuse has to say about a client's odd request is nobody's concern.
+  fuse_set_log_func([](fuse_log_level, const char*, std::va_list) {});
+  std::string name = "headrace-emulator";
+  char* words = name.data();
+  fuse_args arguments = FUSE_ARGS_INIT(1, &words);
   const fuse_operations table = operations();
-  fuse* made = fuse_new(&arguments, &table, sizeof table, this);
+  made_ = fuse_new(&arguments, &table, sizeof table, this);
   fuse_opt_free_args(&arguments);
-  if (made == nullptr) return cannot_mount("");
-  if (std::string said; !attach(*made, said)) {
-    fuse_destroy(made);
-    return cannot_mount(said);
+  // It is mounted already: libfuse takes the file by this name.
+  if (made_ == nullptr || fuse_mount(made_, fmt::format("/dev/fd/{}", file.get()).c_str()) != 0) {
+    return fail(Code::out_of_memory, "serve the files of the emulated devices by FUSE",
+                "libfuse has no memory for it", "free some");
   }
+  static_cast<void>(file.release());
   // It serves until the process ends: what still waits for an answer then gets ENOTCONN.
-  std::thread([made] {
+  std::thread([made = made_] {
     fuse_loop_config* config = fuse_loop_cfg_create();
     fuse_loop_cfg_set_max_threads(config, kThreadMax);
     fuse_loop_mt(made, config);
     fuse_loop_cfg_destroy(config);
   }).detach();
   return {};
-}
-
-void Server::detach() {
-  if (::umount2(mount_point_.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW) == 0) return;
-  const std::array<std::string, 6> words{"fusermount3", "-u", "-z", "-q", "--", mount_point_};
-  static_cast<void>(run_quietly(words));
 }
 
 int Server::append_trace(std::string_view lines) {
@@ -456,9 +360,9 @@ int Server::append_trace(std::string_view lines) {
 
 }  // namespace
 
-Result<std::unique_ptr<FileSystem>> FileSystem::mount(const std::string& mount_point) {
-  auto made = std::make_unique<Server>(mount_point);
-  if (auto started = made->start(); !started) return fail(started.error());
+Result<std::unique_ptr<FileSystem>> FileSystem::serve(OwnedFile file) {
+  auto made = std::make_unique<Server>();
+  if (auto started = made->start(std::move(file)); !started) return fail(started.error());
   return std::unique_ptr<FileSystem>(std::move(made));
 }
 

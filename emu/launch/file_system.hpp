@@ -7,6 +7,7 @@
 #include <string>
 
 #include "emu/device/device.hpp"
+#include "emu/launch/process.hpp"
 #include "emu/launch/reaper.hpp"
 #include "emu/launch/tree.hpp"
 #include "headrace/base/result.hpp"
@@ -16,11 +17,11 @@ namespace headrace::emu {
 /// Threading: shared.
 class FileSystem {
  public:
-  /// Mounts on the directory `mount_point` and serves from threads of its own. Until publish()
-  /// there are directories only. Threads start here: whoever forks does so before.
+  /// Serves what is mounted and answered by `file` (mount.hpp), from threads of its own. Until
+  /// publish() there are directories only. Threads start here: whoever forks does so before.
   ///
-  /// Fails: unsupported or permission_denied, saying what this machine lacks.
-  static Result<std::unique_ptr<FileSystem>> mount(const std::string& mount_point);
+  /// Fails: out_of_memory.
+  static Result<std::unique_ptr<FileSystem>> serve(OwnedFile file);
   FileSystem(const FileSystem&) = delete;
   FileSystem& operator=(const FileSystem&) = delete;
   /// Ends the connection: whatever still uses the files gets ENOTCONN. Joins.
@@ -33,8 +34,6 @@ class FileSystem {
                        int trace_file) = 0;
   /// errno of the first line of the trace that could not be written, 0 if all were.
   [[nodiscard]] virtual int trace_error() const = 0;
-  /// Takes the mount away from `mount_point`; whoever holds it elsewhere keeps it.
-  virtual void detach() = 0;
 
  protected:
   FileSystem() = default;

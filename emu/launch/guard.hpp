@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Guard: sees to it that nothing is left when the launcher is killed: a small process that waits
-// for the launcher's end, then kills what runs in the namespace and removes the directory under
-// which the files were mounted. If it is killed as well, the next start removes the directory.
+// Guard: sees to it that nothing is left when the launcher is killed. A small process that makes
+// the directory under which the files are mounted, mounts them, and hands what answers them to the
+// launcher; when the launcher is gone it kills what runs in the namespace and removes what it has
+// made. One process does both, one after the other, so none of it can come too late for the other.
+// If it is killed as well, the next start removes the directory. docs/internals/launcher.md
 #pragma once
 
 #include <string>
@@ -14,14 +16,20 @@ namespace headrace::emu {
 /// Threading: confined.
 class Guard {
  public:
-  /// Makes the directory and forks the guard. Before the first thread.
+  /// Forks the guard, which begins to mount. Before the first thread.
+  ///
+  /// Fails: io_failed if the system gives no process.
   static Result<Guard> start();
-  /// Where the files may be mounted for a moment.
+  /// Waits until the files are mounted. What answers them; nobody else holds it.
+  ///
+  /// Fails: unsupported, permission_denied or io_failed, saying what this machine lacks.
+  Result<OwnedFile> take_files();
+  /// Where they are mounted for a moment.
   [[nodiscard]] const std::string& directory() const { return directory_; }
+  /// Takes the mount and the directory away; whoever holds the mount elsewhere keeps it.
+  void detach();
   /// From now on everything in this namespace ends with the launcher.
-  void watch(const NamespaceIdentity& identity);
-  /// Removes the directory, from which the mount is gone. False if the system did not let us.
-  [[nodiscard]] bool remove_directory() const;
+  void watch(const OwnedFile& mount_namespace);
   /// There is nothing left to guard: it goes, and the directory if it is still there.
   void dismiss();
 

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -260,20 +259,19 @@ Result<int> open_trace(const Options& options) {
 }
 
 Result<void> build(Emulation& emulation, const Options& options, Plan& plan, Guard& guard) {
-  auto files = FileSystem::mount(guard.directory());
+  auto mounted = guard.take_files();
+  if (!mounted) return fail(mounted.error());
+  auto files = FileSystem::serve(std::move(*mounted));
   if (!files) return fail(files.error());
   emulation.files = std::move(*files);
   auto sandbox = make_sandbox({.files_directory = guard.directory(),
                                .preload_path = plan.preload_path,
                                .trace = options.trace_path.has_value()});
-  emulation.files->detach();
-  static_cast<void>(guard.remove_directory());  // dismiss() looks again.
+  guard.detach();
   if (!sandbox) return fail(sandbox.error());
   emulation.sandbox = std::move(*sandbox);
-  struct stat status{};
-  ::fstat(emulation.sandbox.mount_namespace.get(), &status);
-  emulation.identity = {status.st_dev, status.st_ino};
-  guard.watch(emulation.identity);
+  emulation.identity = identity_of(emulation.sandbox.mount_namespace);
+  guard.watch(emulation.sandbox.mount_namespace);
 
   const auto memory = map_registers(emulation.sandbox.registers.get());
   if (!memory) return fail(memory.error());

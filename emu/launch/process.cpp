@@ -108,21 +108,53 @@ Result<SocketPair> make_socket_pair() {
   return SocketPair{OwnedFile(files[0]), OwnedFile(files[1])};
 }
 
-bool send_files(int socket, std::span<const int> files) {
-  char byte = 'f';
-  iovec part{&byte, 1};
+bool send_message(int socket, std::span<const std::byte> bytes, std::span<const int> files) {
+  // sendmsg does not write to them.
+  iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kFilesMax)> control{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (!files.empty()) {
+    message.msg_control = control.data();
+    message.msg_controllen = CMSG_SPACE(files.size_bytes());
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(files.size_bytes());
+    std::memcpy(CMSG_DATA(header), files.data(), files.size_bytes());
+  }
+  return ::sendmsg(socket, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
+}
+
+bool receive_message(int socket, std::span<std::byte> bytes, std::vector<OwnedFile>& files) {
+  files.clear();
+  iovec part{bytes.data(), bytes.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kFilesMax)> control{};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
   message.msg_control = control.data();
-  message.msg_controllen = CMSG_SPACE(files.size_bytes());
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(files.size_bytes());
-  std::memcpy(CMSG_DATA(header), files.data(), files.size_bytes());
-  return ::sendmsg(socket, &message, MSG_NOSIGNAL) == 1;
+  message.msg_controllen = control.size();
+  ssize_t count = 0;
+  do {
+    count = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_WAITALL);
+  } while (count < 0 && errno == EINTR);
+  if (count != static_cast<ssize_t>(bytes.size())) return false;
+  const cmsghdr* header = CMSG_FIRSTHDR(&message);
+  if (header == nullptr || header->cmsg_type != SCM_RIGHTS) return true;
+  const std::size_t found = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+  for (std::size_t i = 0; i < found; ++i) {
+    int file = -1;
+    std::memcpy(&file, CMSG_DATA(header) + i * sizeof file, sizeof file);
+    files.emplace_back(file);
+  }
+  return true;
+}
+
+bool send_files(int socket, std::span<const int> files) {
+  const std::byte byte{'f'};
+  return send_message(socket, {&byte, 1}, files);
 }
 
 std::vector<OwnedFile> receive_files(int socket, std::size_t count, int wait_max_ms) {
@@ -133,24 +165,8 @@ std::vector<OwnedFile> receive_files(int socket, std::size_t count, int wait_max
     ready = ::poll(&wait, 1, wait_max_ms);
   } while (ready < 0 && errno == EINTR);
   if (ready <= 0) return received;
-  char byte = 0;
-  iovec part{&byte, 1};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int) * kFilesMax)> control{};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  if (::recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != 1) return received;
-  const cmsghdr* header = CMSG_FIRSTHDR(&message);
-  if (header == nullptr || header->cmsg_type != SCM_RIGHTS) return received;
-  const std::size_t found = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-  for (std::size_t i = 0; i < found; ++i) {
-    int file = -1;
-    std::memcpy(&file, CMSG_DATA(header) + i * sizeof file, sizeof file);
-    received.emplace_back(file);
-  }
-  if (received.size() != count) received.clear();
+  std::byte byte{};
+  if (!receive_message(socket, {&byte, 1}, received) || received.size() != count) received.clear();
   return received;
 }
 
@@ -221,6 +237,12 @@ Result<pid_t> start_program(std::span<const std::string> words, int standard_err
                 error == ENOENT ? 0 : error);
   }
   return process_id;
+}
+
+NamespaceIdentity identity_of(const OwnedFile& mount_namespace) {
+  struct stat status{};
+  ::fstat(mount_namespace.get(), &status);
+  return {status.st_dev, status.st_ino};
 }
 
 std::size_t signal_namespace(const NamespaceIdentity& identity, int number) {

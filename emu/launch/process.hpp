@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -39,6 +40,12 @@ struct SocketPair {
 /// Two ends of a stream socket, closed on exec.
 [[nodiscard]] Result<SocketPair> make_socket_pair();
 
+/// Sends `bytes`, one at least, and `files` with them. False if the other end is gone.
+[[nodiscard]] bool send_message(int socket, std::span<const std::byte> bytes,
+                                std::span<const int> files);
+/// Waits for as many bytes, and takes what files come with them. False if the other end is gone.
+[[nodiscard]] bool receive_message(int socket, std::span<std::byte> bytes,
+                                   std::vector<OwnedFile>& files);
 /// Sends `files` with one byte. False if the other end is gone.
 [[nodiscard]] bool send_files(int socket, std::span<const int> files);
 /// Waits up to `wait_max_ms` for `count` files. Empty if they did not come.
@@ -58,11 +65,13 @@ int run_quietly(std::span<const std::string> words);
 /// its stderr, stdin and stdout are /dev/null.
 [[nodiscard]] Result<pid_t> start_program(std::span<const std::string> words, int standard_error);
 
-/// What tells one mount namespace from every other.
+/// What tells one mount namespace from every other for as long as somebody holds it: the kernel
+/// gives its inode number to the next one otherwise.
 struct NamespaceIdentity {
   std::uint64_t device = 0;
   std::uint64_t inode = 0;
 };
+[[nodiscard]] NamespaceIdentity identity_of(const OwnedFile& mount_namespace);
 /// Sends a signal (0: none) to every process in a mount namespace; how many there were.
 std::size_t signal_namespace(const NamespaceIdentity& identity, int number);
 

@@ -13,9 +13,12 @@
 #include <array>
 #include <csignal>
 #include <cstdlib>
+#include <memory>
 #include <thread>
+#include <vector>
 
 #include "emu/launch/driver.hpp"
+#include "emu/launch/mount.hpp"
 #include "support/emulator.hpp"
 
 namespace headrace::emu {
@@ -74,10 +77,7 @@ class FileSystemTest : public testing::Test {
     ASSERT_NE(::mkdtemp(directory_.data()), nullptr);
     ASSERT_EQ(::pipe(mounted_.data()), 0);
   }
-  void TearDown() override {
-    if (files_) files_->detach();
-    ::rmdir(directory_.c_str());
-  }
+  void TearDown() override { EXPECT_TRUE(remove_mounted(directory_)); }
   /// A process that has a connection and writes a descriptor once the files are mounted. It is made
   /// before this process has any other thread.
   pid_t start_writer(bool runs_what_it_writes) {
@@ -95,13 +95,15 @@ class FileSystemTest : public testing::Test {
     ::_exit(::write(file, &descriptor, sizeof descriptor) == sizeof descriptor ? 0 : 5);
   }
   bool mount() {
-    auto files = FileSystem::mount(directory_);
+    auto mounted = mount_fuse(directory_);
+    if (!mounted.file.valid()) return false;
+    auto files = FileSystem::serve(std::move(mounted.file));
     if (!files) return false;
-    files_ = files->release();  // Served until this process ends.
+    served_.files = std::move(*files);
     auto reaper = Reaper::start(served_.control.value());
     if (!reaper) return false;
     served_.reaper = std::move(*reaper);
-    files_->publish(served_.tree, *served_.control, *served_.reaper, false, -1);
+    served_.files->publish(served_.tree, *served_.control, *served_.reaper, false, -1);
     return ::write(mounted_[1], "x", 1) == 1;
   }
 
@@ -112,12 +114,16 @@ class FileSystemTest : public testing::Test {
     std::optional<Driver> driver;
     std::unique_ptr<Reaper> reaper;
     Tree tree;
+    std::unique_ptr<FileSystem> files;
   };
+  static Served& serve_until_the_end() {
+    static auto& all = *new std::vector<std::unique_ptr<Served>>;
+    return *all.emplace_back(std::make_unique<Served>());
+  }
   std::span<std::byte> memory_ = shared_memory();
-  Served& served_ = *new Served;
+  Served& served_ = serve_until_the_end();
   std::string directory_ = testing::TempDir() + "headrace-files-XXXXXX";
   std::array<int, 2> mounted_{};
-  FileSystem* files_ = nullptr;
 };
 
 TEST_F(FileSystemTest, a_written_descriptor_is_run) {

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A launcher that is killed, before each of its system calls and each of its guard's: whenever the
+guard has ended, nothing is left."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from .conftest import TIME_LIMIT_S, Emulator, left_behind, processes_with, wait_until
+from .tracer import Traced, start_until_fork
+
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
+# More system calls than any of them makes.
+POINTS_MAX = 3000
+# Those that change nothing outside the process, by their numbers on x86-64: there the launcher is
+# as before the next one.
+READING = {
+    0,
+    4,
+    5,
+    6,
+    8,
+    9,
+    10,
+    11,
+    12,
+    13,
+    14,
+    17,
+    21,
+    28,
+    39,
+    72,
+    79,
+    89,
+    102,
+    104,
+    107,
+    108,
+    110,
+}
+READING |= {137, 158, 202, 217, 218, 228, 230, 257, 262, 267, 273, 302, 318, 332, 334, 439}
+
+
+def reaches(traced: Traced, point: int, *, counts: Callable[[int], bool]) -> bool:
+    """Go to the system call number `point` of those that count; False if there are fewer."""
+    if point == 0:
+        return True
+    count = 0
+    for call in traced.system_calls():
+        count += counts(call)
+        if count == point:
+            return True
+    return False
+
+
+def sleeps(process_id: int) -> bool:
+    """Whether it waits for something, or has ended."""
+    state = Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0]
+    return state in "SZX"
+
+
+def nothing_of(process: subprocess.Popen[bytes]) -> bool:
+    return not [line for line in left_behind() if f"-{process.pid}-" in line]
+
+
+@pytest.mark.parametrize("held", ["launcher", "guard"])
+def test_a_launcher_killed_before_any_system_call_leaves_nothing(
+    anybody: Emulator, marker: str, held: str
+) -> None:
+    # Before its own calls the launcher alone, so that what it has started lives on; before the
+    # guard's its process group, to which the guard belongs at first.
+    script = f"setsid sleep {marker} & exit 0"
+    for point in range(POINTS_MAX):
+        process, launcher, guard = start_until_fork(
+            anybody.words("--", "sh", "-c", script),
+            cwd="/tmp",
+            env=os.environ | anybody.environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            process_group=0,
+        )
+        stepped, other = (launcher, guard) if held == "launcher" else (guard, launcher)
+        other.let_go()
+        is_there = reaches(
+            stepped, point, counts=lambda call: held == "guard" or call not in READING
+        )
+        if held == "guard" and is_there:
+            # It goes as far as it can without the guard.
+            wait_until(partial(sleeps, process.pid))
+            os.killpg(process.pid, signal.SIGKILL)
+            guard.let_go()
+        else:
+            process.kill()
+        process.wait(TIME_LIMIT_S)
+        wait_until(lambda: not processes_with(marker))
+        wait_until(lambda: not processes_with(str(anybody.program)))
+        assert nothing_of(process), f"killed before system call {point} of the {held}"
+        if not is_there:
+            assert point > 10
+            return
+    pytest.fail("it makes more system calls than that")
