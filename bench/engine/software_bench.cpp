@@ -6,7 +6,8 @@
 // of their time by ours (1: as fast, more: faster), its quartiles, and `ours_ns` per call. What has
 // no counterpart in one call is compared with the calls that one would make: dualcast with two
 // copies, copy with checksum with a copy and a checksum, a delta with the comparison that finds
-// nothing. `run` is the same copy by Engine::run. Argument: bytes.
+// nothing. `run` is the same copy by Engine::run, `run_cold` that of memory which is in no cache;
+// `more_ns` is what ours takes more. Argument: bytes.
 #include <benchmark/benchmark.h>
 #include <isa-l/crc.h>
 
@@ -77,6 +78,7 @@ void compare(benchmark::State& state, const Ours& ours, const Theirs& theirs) {
   const auto count = std::max(std::size_t{1}, static_cast<std::size_t>(kRoundNs / once));
   std::vector<double> ratios;
   std::vector<double> times;
+  std::vector<double> more;
   bool first = false;
   for (auto _ : state) {
     // Who begins changes, so that neither always finds what the other left.
@@ -86,11 +88,13 @@ void compare(benchmark::State& state, const Ours& ours, const Theirs& theirs) {
     const double our_ns = first ? before : ns_per_call(ours, count);
     ratios.push_back(their_ns / our_ns);
     times.push_back(our_ns);
+    more.push_back(our_ns - their_ns);
   }
   state.counters["vs"] = at_quantile(ratios, 0.5);
   state.counters["vs_low"] = at_quantile(ratios, 0.25);
   state.counters["vs_high"] = at_quantile(ratios, 0.75);
   state.counters["ours_ns"] = at_quantile(times, 0.5);
+  state.counters["more_ns"] = at_quantile(more, 0.5);
 }
 
 void execute(const Operation& operation) {
@@ -125,22 +129,45 @@ void copy(benchmark::State& state) {
       [&] { std::memmove(memory.to(size).data(), memory.from(size).data(), size); });
 }
 
-void run_of_copy(benchmark::State& state) {
+/// Copies from everywhere in `pool_bytes` to everywhere in as many, one after the other.
+void run_in_pool(benchmark::State& state, std::size_t pool_bytes) {
   const std::size_t size = size_of(state);
-  Memory memory(size);
+  Memory memory(pool_bytes);
   const auto machine = headrace::topo::discover({.find_movers = false});
   if (!machine) return state.SkipWithError("no machine");
   auto engine = Engine::make(*machine, {.threads_per_node = 1, .devices = {.use = false}});
   if (!engine) return state.SkipWithError("no engine on this machine");
-  const Operation operation = Operation::copy(memory.to(size), memory.from(size));
+  const std::size_t place_count = pool_bytes / size;
+  std::size_t turn = 0;
+  const auto next = [&] {
+    turn = turn + 1 == place_count ? 0 : turn + 1;
+    return turn * size;
+  };
   compare(
       state,
       [&] {
+        const std::size_t at = next();
         Completion end;
-        if ((*engine)->run(operation, end) != Submit::accepted) std::abort();
+        if ((*engine)->run(Operation::copy(memory.to(pool_bytes).subspan(at, size),
+                                           memory.from(pool_bytes).subspan(at, size)),
+                           end) != Submit::accepted) {
+          std::abort();
+        }
         benchmark::DoNotOptimize(end);
       },
-      [&] { std::memcpy(memory.to(size).data(), memory.from(size).data(), size); });
+      [&] {
+        const std::size_t at = next();
+        std::memcpy(memory.to(pool_bytes).data() + at, memory.from(pool_bytes).data() + at, size);
+      });
+}
+
+void run_of_copy(benchmark::State& state) {
+  run_in_pool(state, size_of(state));
+}
+
+void run_of_cold_copy(benchmark::State& state) {
+  constexpr std::size_t kNoCacheHolds = std::size_t{64} << 20U;
+  run_in_pool(state, std::max(kNoCacheHolds, size_of(state)));
 }
 
 void fill(benchmark::State& state) {
@@ -249,7 +276,10 @@ void dif_check(benchmark::State& state) {
       state, [&] { execute(operation); },
       [&] {
         for (std::size_t i = 0; i < blocks.count; ++i) {
-          benchmark::DoNotOptimize(crc16_t10dif(0, data(memory.to(blocks.whole())) + i * 520, 512));
+          const unsigned char* const block = data(memory.to(blocks.whole())) + i * 520;
+          std::uint16_t guard = 0;
+          std::memcpy(&guard, block + 512, sizeof guard);
+          if (__builtin_bswap16(guard) != crc16_t10dif(0, block, 512)) std::abort();
         }
       });
 }
@@ -297,6 +327,7 @@ void sizes(benchmark::internal::Benchmark* benchmark) {
 
 BENCHMARK(copy)->Apply(sizes);
 BENCHMARK(run_of_copy)->Apply(sizes)->Name("run");
+BENCHMARK(run_of_cold_copy)->Apply(sizes)->Name("run_cold");
 BENCHMARK(fill)->Apply(sizes);
 BENCHMARK(compare_equal)->Apply(sizes)->Name("compare");
 BENCHMARK(compare_pattern)->Apply(sizes);

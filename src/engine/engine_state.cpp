@@ -10,6 +10,7 @@
 #include "channel_state.hpp"
 #include "dsa_mover.hpp"
 #include "headrace/base/check.hpp"
+#include "headrace/copy/dispatch.hpp"
 #include "headrace/platform/cpu.hpp"
 #include "headrace/platform/ticks.hpp"
 #include "job_word.hpp"
@@ -24,6 +25,12 @@ namespace {
 
 /// How often run() asks full queues before it does without them.
 constexpr int kTriesMax = 1000;
+
+/// What run() does itself is timed from so many bytes on, and below one of so many: two looks at
+/// the clock take as long as copying some KiB (bench/engine/software_bench.cpp).
+constexpr std::size_t kTimedBytesMin = std::size_t{256} << 10U;
+constexpr std::uint64_t kTimedOneOf = 16;
+static_assert(kTimedBytesMin <= detail::kAskedBytesMin, "what is not timed is not asked about");
 
 /// As software::execute, or a named error where that would end the process.
 ShareOutcome execute_if_mapped(const Operation& operation) noexcept {
@@ -239,6 +246,17 @@ Submit EngineState::start(Job& job, const Operation& operation, const Batch& bat
   return answer;
 }
 
+inline void EngineState::count_run(std::size_t kind_index, const Completion& completion) noexcept {
+  // Counts of their own.
+  if (completion.state == JobState::done && !completion.fell_back) [[likely]] {
+    kinds_[kind_index].runs_done.fetch_add_relaxed(1);
+    kinds_[kind_index].bytes.fetch_add_relaxed(completion.bytes_done);
+  } else {
+    jobs_submitted_.fetch_add_relaxed(1);
+    count_end(kind_index, completion);
+  }
+}
+
 Submit EngineState::run(const Operation& operation, Completion& completion,
                         const SubmitOptions& options) {
   const Submit valid = operation.validate();
@@ -249,34 +267,55 @@ Submit EngineState::run(const Operation& operation, Completion& completion,
   const bool has_hardware = software_count_ < movers_.size();
   const bool wants_hardware = prefers_hardware(asked, byte_count, settings_.thresholds.synchronous);
   if (has_hardware && wants_hardware) {
-    SubmitOptions by_device = options;
-    by_device.path = Path::hardware;
-    Job job;
-    for (int tries = 0; tries < kTriesMax; ++tries) {
-      const Submit answer = start(job, operation, {}, byte_count, by_device);
-      if (answer == Submit::accepted) {
-        completion = job.wait();
-        return answer;
-      }
-      if (answer != Submit::full) return answer;
-      poll();
-      platform::pause();
-    }
+    const Submit answer = run_by_device(operation, completion, options);
+    if (answer != Submit::full) return answer;
   }
   if (!enter(1)) return Submit::closed;
-  {
-    const Presence presence(*this, 1);
-    const std::uint64_t begun_ticks = platform::ticks();
-    ShareOutcome outcome = execute_if_mapped(operation);
-    outcome.fell_back = wants_hardware && (has_hardware || asked == Path::hardware);
-    completion = detail::to_completion(outcome);
-    jobs_submitted_.fetch_add_relaxed(1);  // A count of its own.
-    count(static_cast<std::size_t>(operation.kind()), completion, begun_ticks);
+  const auto kind_index = static_cast<std::size_t>(operation.kind());
+  const bool fell_back = wants_hardware && (has_hardware || asked == Path::hardware);
+  if (byte_count >= kTimedBytesMin || fell_back ||
+      kinds_[kind_index].runs_done.load_relaxed() % kTimedOneOf == 0) {  // Roughly is enough.
+    run_timed(operation, completion, fell_back);
+  } else {
+    if (operation.is_plain_copy()) {  // Most are, and there is nothing to be told of them.
+      copy::move_bytes(operation.target().data(), operation.source().data(), byte_count);
+      completion = {.state = JobState::done, .bytes_done = byte_count};
+    } else {
+      completion = detail::to_completion(software::execute(operation));
+    }
+    count_run(kind_index, completion);
   }
+  leave();
   // From here on they may stop the engine, or end it.
   if (options.callback != nullptr) options.callback(options.callback_context, completion);
   if (options.then != nullptr) options.then(options.then_context);
   return Submit::accepted;
+}
+
+void EngineState::run_timed(const Operation& operation, Completion& completion, bool fell_back) {
+  const std::uint64_t begun_ticks = platform::ticks();
+  ShareOutcome outcome = execute_if_mapped(operation);
+  outcome.fell_back = fell_back;
+  completion = detail::to_completion(outcome);
+  const auto kind_index = static_cast<std::size_t>(operation.kind());
+  count_time(kind_index, begun_ticks);
+  count_run(kind_index, completion);
+}
+
+/// Returns: `full` if no device took it for as long as it is tried; nothing was begun then.
+Submit EngineState::run_by_device(const Operation& operation, Completion& completion,
+                                  const SubmitOptions& options) {
+  SubmitOptions by_device = options;
+  by_device.path = Path::hardware;
+  Job job;
+  for (int tries = 0; tries < kTriesMax; ++tries) {
+    const Submit answer = start(job, operation, {}, operation.byte_count(), by_device);
+    if (answer == Submit::accepted) completion = job.wait();
+    if (answer != Submit::full) return answer;
+    poll();
+    platform::pause();
+  }
+  return Submit::full;
 }
 
 bool EngineState::prefers_hardware(Path asked, std::size_t byte_count, Bytes threshold) {
@@ -456,6 +495,16 @@ bool EngineState::publish(Job& job, JobState state) noexcept {
 
 void EngineState::count(std::size_t kind_index, const Completion& completion,
                         std::uint64_t begun_ticks) noexcept {
+  count_time(kind_index, begun_ticks);
+  count_end(kind_index, completion);
+}
+
+void EngineState::count_time(std::size_t kind_index, std::uint64_t begun_ticks) noexcept {
+  // A count of its own; exact for whoever saw the job end, by `job-ended`.
+  kinds_[kind_index].latencies[latency_class(begun_ticks)].fetch_add_relaxed(1);
+}
+
+void EngineState::count_end(std::size_t kind_index, const Completion& completion) noexcept {
   // Counts of their own; exact for whoever saw the job end, by `job-ended`.
   KindCounts& counts = kinds_[kind_index];
   counts.bytes.fetch_add_relaxed(completion.bytes_done);
@@ -465,7 +514,6 @@ void EngineState::count(std::size_t kind_index, const Completion& completion,
   if (completion.fell_back) counts.fallbacks.fetch_add_relaxed(1);
   if (completion.retries != 0) counts.retries.fetch_add_relaxed(completion.retries);
   if (completion.page_faults != 0) counts.page_faults.fetch_add_relaxed(completion.page_faults);
-  counts.latencies[latency_class(begun_ticks)].fetch_add_relaxed(1);
   if (completion.state == JobState::done) {
     counts.jobs_done.fetch_add_relaxed(1);
   } else if (completion.state == JobState::failed) {
@@ -614,7 +662,9 @@ EngineStatistics EngineState::count_with(std::span<const ChannelState* const> ch
   for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
     const KindCounts& counts = kinds_[kind];
     OperationStatistics& sums = totals.operations[kind];
-    sums.jobs_done = counts.jobs_done.load_relaxed();
+    const std::uint64_t runs_done = counts.runs_done.load_relaxed();
+    totals.jobs_submitted += runs_done;
+    sums.jobs_done = counts.jobs_done.load_relaxed() + runs_done;
     sums.bytes = counts.bytes.load_relaxed();
     sums.bytes_by_device = counts.bytes_by_device.load_relaxed();
     sums.retries = counts.retries.load_relaxed();

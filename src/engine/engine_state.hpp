@@ -77,6 +77,14 @@ class EngineState {
   };
 
   [[nodiscard]] bool enter(std::uint64_t count) noexcept;
+  // The halves of count().
+  void count_time(std::size_t kind_index, std::uint64_t begun_ticks) noexcept;
+  void count_end(std::size_t kind_index, const Completion& completion) noexcept;
+  /// Of run(): the operation has ended, on the calling thread.
+  void count_run(std::size_t kind_index, const Completion& completion) noexcept;
+  void run_timed(const Operation& operation, Completion& completion, bool fell_back);
+  [[nodiscard]] Submit run_by_device(const Operation& operation, Completion& completion,
+                                     const SubmitOptions& options);
   /// Who does `operation`, if nobody has a wish and it is one mover: the way of most jobs.
   struct MoverFacts;
   [[nodiscard]] const MoverFacts* obvious_mover(const Operation& operation, std::size_t byte_count,
@@ -132,6 +140,7 @@ class EngineState {
   Atomic<std::uint64_t> jobs_stopped_{0};
   struct alignas(64) KindCounts {
     Atomic<std::uint64_t> jobs_done{0};
+    Atomic<std::uint64_t> runs_done{0};  ///< More of them, which are not in jobs_submitted_ either.
     Atomic<std::uint64_t> bytes{0};
     Atomic<std::uint64_t> bytes_by_device{0};
     Atomic<std::uint64_t> retries{0};

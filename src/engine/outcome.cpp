@@ -33,21 +33,4 @@ void merge(ShareOutcome& whole, const ShareOutcome& part, std::size_t offset_byt
   }
 }
 
-Completion to_completion(const ShareOutcome& outcome) noexcept {
-  const JobState state = outcome.cause != Cause::none ? JobState::failed
-                         : outcome.stopped            ? JobState::stopped
-                                                      : JobState::done;
-  return {.state = state,
-          .cause = outcome.cause,
-          .fell_back = outcome.fell_back,
-          .device_status = outcome.device_status,
-          .late_write_possible = outcome.late_write_possible,
-          .bytes_done = outcome.bytes_done,
-          .bytes_by_device = outcome.bytes_by_device,
-          .page_faults = outcome.page_faults,
-          .retries = outcome.retries,
-          .fault_address = outcome.fault_address,
-          .result = outcome.result};
-}
-
 }  // namespace headrace::engine::detail

@@ -17,7 +17,22 @@ void append(ShareOutcome& whole, const ShareOutcome& part, std::size_t offset_by
 void merge(ShareOutcome& whole, const ShareOutcome& part, std::size_t offset_bytes) noexcept;
 
 /// The completion of an operation that ended so.
-[[nodiscard]] Completion to_completion(const ShareOutcome& outcome) noexcept;
+[[nodiscard]] inline Completion to_completion(const ShareOutcome& outcome) noexcept {
+  const JobState state = outcome.cause != Cause::none ? JobState::failed
+                         : outcome.stopped            ? JobState::stopped
+                                                      : JobState::done;
+  return {.state = state,
+          .cause = outcome.cause,
+          .fell_back = outcome.fell_back,
+          .device_status = outcome.device_status,
+          .late_write_possible = outcome.late_write_possible,
+          .bytes_done = outcome.bytes_done,
+          .bytes_by_device = outcome.bytes_by_device,
+          .page_faults = outcome.page_faults,
+          .retries = outcome.retries,
+          .fault_address = outcome.fault_address,
+          .result = outcome.result};
+}
 
 /// Writes the completion of operation `index` of `batch`, if anybody wants it.
 inline void note(const Batch& batch, std::size_t index, const ShareOutcome& outcome) noexcept {
