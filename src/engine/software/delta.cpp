@@ -9,8 +9,8 @@
 namespace headrace::engine::software {
 namespace {
 
-/// Where nothing differs, so much is passed over at once.
-constexpr std::size_t kBlockBytes = 1024;
+/// Behind a difference so much is looked at unit by unit, since one seldom comes alone.
+constexpr std::size_t kCloselyBytes = 1024;
 
 }  // namespace
 
@@ -23,11 +23,9 @@ ShareOutcome create_delta(const Operation& operation) noexcept {
   std::size_t made = 0;
   std::size_t at = 0;
   while (at < byte_count) {
-    const std::size_t end = std::min(byte_count, at + kBlockBytes);
-    if (std::memcmp(before + at, after + at, end - at) == 0) {
-      at = end;
-      continue;
-    }
+    const std::size_t same = first_difference(before + at, after + at, byte_count - at);
+    at += same / kDeltaUnitBytes * kDeltaUnitBytes;
+    const std::size_t end = std::min(byte_count, at + kCloselyBytes);
     for (; at < end; at += kDeltaUnitBytes) {
       std::uint64_t old_unit = 0;
       std::uint64_t new_unit = 0;

@@ -16,23 +16,26 @@ struct Field {
   std::uint32_t reference = 0;
 };
 
-/// Big-endian in memory.
-Field load_field(const std::byte* at) {
-  Field field;
-  std::memcpy(&field.guard, at, 2);
-  std::memcpy(&field.application, at + 2, 2);
-  std::memcpy(&field.reference, at + 4, 4);
-  return {__builtin_bswap16(field.guard), __builtin_bswap16(field.application),
-          __builtin_bswap32(field.reference)};
+/// A field as it lies in memory, big-endian: guard, application tag, reference tag.
+constexpr std::uint64_t to_word(const Field& field) {
+  return std::uint64_t{field.guard} << 48U | std::uint64_t{field.application} << 32U |
+         field.reference;
+}
+
+constexpr Field to_field(std::uint64_t word) {
+  return {static_cast<std::uint16_t>(word >> 48U), static_cast<std::uint16_t>(word >> 32U),
+          static_cast<std::uint32_t>(word)};
+}
+
+std::uint64_t load_word(const std::byte* at) {
+  std::uint64_t word = 0;
+  std::memcpy(&word, at, sizeof word);
+  return __builtin_bswap64(word);
 }
 
 void store_field(std::byte* at, const Field& field) {
-  const std::uint16_t guard = __builtin_bswap16(field.guard);
-  const std::uint16_t application = __builtin_bswap16(field.application);
-  const std::uint32_t reference = __builtin_bswap32(field.reference);
-  std::memcpy(at, &guard, 2);
-  std::memcpy(at + 2, &application, 2);
-  std::memcpy(at + 4, &reference, 4);
+  const std::uint64_t word = __builtin_bswap64(to_word(field));
+  std::memcpy(at, &word, sizeof word);
 }
 
 std::uint16_t guard_of(const std::byte* block, std::size_t byte_count, const DifFormat& format) {
@@ -41,23 +44,13 @@ std::uint16_t guard_of(const std::byte* block, std::size_t byte_count, const Dif
   return format.invert_guard ? static_cast<std::uint16_t>(~guard) : guard;
 }
 
-/// Copies the block on the way.
-std::uint16_t guard_of_copied(std::byte* target, const std::byte* block, std::size_t byte_count,
-                              const DifFormat& format) {
-  // ISA-L only reads the source, whatever its signature says.
-  auto* const source = const_cast<unsigned char*>(reinterpret_cast<const unsigned char*>(block));
-  const std::uint16_t guard =
-      crc16_t10dif_copy(format.invert_seed ? 0xffff : 0, reinterpret_cast<unsigned char*>(target),
-                        source, byte_count);
-  return format.invert_guard ? static_cast<std::uint16_t>(~guard) : guard;
-}
-
 std::uint16_t masked(std::uint16_t tag, std::uint16_t mask) {
   return static_cast<std::uint16_t>(tag & ~mask);
 }
 
 /// `computed`: the guard as it should be; any, if it is not checked.
-std::uint8_t check(const Field& field, std::uint16_t computed, const DifSource& expected) {
+/// `tags`: of this block.
+std::uint8_t check(Field field, std::uint16_t computed, const DifSource& expected, DifTags tags) {
   const bool application_ones = field.application == 0xffff;
   const bool tags_ones = application_ones && field.reference == 0xffffffff;
   if (expected.skip_ones_in_field && tags_ones && field.guard == 0xffff) {
@@ -69,14 +62,21 @@ std::uint8_t check(const Field& field, std::uint16_t computed, const DifSource& 
   }
   unsigned errors = 0;
   if (expected.check_guard && field.guard != computed) errors |= dif_error::guard;
-  const std::uint16_t mask = expected.tags.application_mask;
-  if (masked(field.application, mask) != masked(expected.tags.application, mask)) {
+  const std::uint16_t mask = tags.application_mask;
+  if (masked(field.application, mask) != masked(tags.application, mask)) {
     errors |= dif_error::application;
   }
-  if (expected.check_reference && field.reference != expected.tags.reference) {
+  if (expected.check_reference && field.reference != tags.reference) {
     errors |= dif_error::reference;
   }
   return static_cast<std::uint8_t>(errors);
+}
+
+/// The bits of a field that a check compares with what is expected.
+std::uint64_t compared_bits(const DifSource& expected) {
+  return to_word({expected.check_guard ? std::uint16_t{0xffff} : std::uint16_t{0},
+                  masked(0xffff, expected.tags.application_mask),
+                  expected.check_reference ? ~std::uint32_t{0} : 0});
 }
 
 void step(DifTags& tags, bool increment_application, bool fixed_reference) {
@@ -84,58 +84,88 @@ void step(DifTags& tags, bool increment_application, bool fixed_reference) {
   if (!fixed_reference) ++tags.reference;
 }
 
-}  // namespace
-
-ShareOutcome dif(const Operation& operation) noexcept {
-  const OperationKind kind = operation.kind();
-  const bool has_field = kind != OperationKind::dif_insert;
-  const bool makes_field = kind == OperationKind::dif_insert || kind == OperationKind::dif_update;
+/// A function for each kind: beside ISA-L's few instructions for a block, each that asks for the
+/// kind counts.
+template <OperationKind kKind>
+ShareOutcome carry_out(const Operation& operation) noexcept {
+  constexpr bool kHasField = kKind != OperationKind::dif_insert;
+  constexpr bool kMakesField =
+      kKind == OperationKind::dif_insert || kKind == OperationKind::dif_update;
   const DifFormat format = operation.dif_format();
-  DifSource expected = operation.dif_source();
-  DifTarget made = operation.dif_target();
+  const DifSource expected = kHasField ? operation.dif_source() : DifSource{};
+  const DifTarget made = kMakesField ? operation.dif_target() : DifTarget{};
+  // Apart from the options, which nobody writes, so that they can be in registers.
+  DifTags expected_tags = expected.tags;
+  DifTags made_tags = made.tags;
   const std::size_t block = block_bytes(format.block);
-  const std::size_t source_unit = has_field ? block + kDifFieldBytes : block;
-  const std::size_t target_unit = makes_field ? block + kDifFieldBytes : block;
+  const std::size_t source_unit = kHasField ? block + kDifFieldBytes : block;
+  const std::size_t target_unit = kMakesField ? block + kDifFieldBytes : block;
   const std::byte* source = operation.source().data();
   std::byte* target = operation.target().data();
-  const bool checks_guard = has_field && expected.check_guard;
-  const bool makes_guard = makes_field && (!has_field || !made.keep_guard);
+  const bool checks_guard = kHasField && expected.check_guard;
+  const bool makes_guard = kMakesField && (!kHasField || !made.keep_guard);
+  const std::uint64_t compared = compared_bits(expected);
+  // Whatever else is allowed, a field of the tags and the guard that are expected is good, but for
+  // the one that is an error by itself.
+  const bool looks_at_all = expected.skip_ones_in_field && expected.ones_in_field_are_an_error;
 
   ShareOutcome outcome;
-  for (; outcome.bytes_done < operation.byte_count(); outcome.bytes_done += source_unit) {
-    std::uint16_t guard = checks_guard ? guard_of(source, block, format) : std::uint16_t{0};
+  const std::byte* const end = source + operation.byte_count();
+  while (source != end) {
+    // ISA-L's function that copies on the way is slower than this one and a copy.
+    const std::uint16_t guard =
+        checks_guard || makes_guard ? guard_of(source, block, format) : std::uint16_t{0};
     Field field;
-    if (has_field) {
-      field = load_field(source + block);
-      outcome.result.dif_errors = check(field, guard, expected);
-      if (outcome.result.dif_errors != 0) {
-        outcome.cause = Cause::integrity_error;
-        break;
+    if constexpr (kHasField) {
+      const std::uint64_t found = load_word(source + block);
+      const std::uint64_t good =
+          to_word({guard, expected_tags.application, expected_tags.reference});
+      field = to_field(found);
+      if (((found ^ good) & compared) != 0 || looks_at_all) {
+        outcome.result.dif_errors = check(field, guard, expected, expected_tags);
+        if (outcome.result.dif_errors != 0) {
+          outcome.cause = Cause::integrity_error;
+          break;
+        }
       }
     }
-    if (kind != OperationKind::dif_check) {
-      if (makes_guard && !checks_guard) {
-        guard = guard_of_copied(target, source, block, format);
-      } else {
-        std::memcpy(target, source, block);
-      }
-      if (makes_field) {
+    if constexpr (kKind != OperationKind::dif_check) {
+      std::memcpy(target, source, block);
+      if constexpr (kMakesField) {
         if (makes_guard) field.guard = guard;
-        if (!made.keep_application || !has_field) {
-          field.application = masked(made.tags.application, made.tags.application_mask);
+        if (!made.keep_application || !kHasField) {
+          field.application = masked(made_tags.application, made_tags.application_mask);
         }
-        if (!made.keep_reference || !has_field) field.reference = made.tags.reference;
+        if (!made.keep_reference || !kHasField) field.reference = made_tags.reference;
         store_field(target + block, field);
       }
       target += target_unit;
     }
     source += source_unit;
-    if (has_field) step(expected.tags, expected.increment_application, expected.fixed_reference);
-    if (makes_field) step(made.tags, made.increment_application, made.fixed_reference);
+    if constexpr (kHasField) {
+      step(expected_tags, expected.increment_application, expected.fixed_reference);
+    }
+    if constexpr (kMakesField) step(made_tags, made.increment_application, made.fixed_reference);
   }
-  if (has_field) outcome.result.source_tags = expected.tags;
-  if (makes_field) outcome.result.target_tags = made.tags;
+  outcome.bytes_done = static_cast<std::size_t>(source - operation.source().data());
+  if constexpr (kHasField) outcome.result.source_tags = expected_tags;
+  if constexpr (kMakesField) outcome.result.target_tags = made_tags;
   return outcome;
+}
+
+}  // namespace
+
+ShareOutcome dif(const Operation& operation) noexcept {
+  switch (operation.kind()) {
+    case OperationKind::dif_check:
+      return carry_out<OperationKind::dif_check>(operation);
+    case OperationKind::dif_insert:
+      return carry_out<OperationKind::dif_insert>(operation);
+    case OperationKind::dif_strip:
+      return carry_out<OperationKind::dif_strip>(operation);
+    default:
+      return carry_out<OperationKind::dif_update>(operation);
+  }
 }
 
 }  // namespace headrace::engine::software

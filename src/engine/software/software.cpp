@@ -15,7 +15,8 @@ namespace {
 /// Copied to both targets while it is in the first-level cache.
 constexpr std::size_t kDualcastBytes = 16384;
 
-void dualcast(const Operation& operation) noexcept {
+/// Not inlined, or every operation would save the registers that this one needs.
+[[gnu::noinline]] void dualcast(const Operation& operation) noexcept {
   const std::span<const std::byte> source = operation.source();
   for (std::size_t at = 0; at < source.size(); at += kDualcastBytes) {
     const std::size_t count = std::min(kDualcastBytes, source.size() - at);
@@ -64,8 +65,9 @@ ShareOutcome carry_out(const Operation& operation) noexcept {
 }  // namespace
 
 ShareOutcome execute(const Operation& operation) noexcept {
+  if (!operation.is_durable()) return carry_out(operation);
   const ShareOutcome outcome = carry_out(operation);
-  if (operation.is_durable()) detail::make_durable(operation);
+  detail::make_durable(operation);
   return outcome;
 }
 

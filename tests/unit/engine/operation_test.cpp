@@ -330,6 +330,60 @@ TEST(Job, WhatFollowsMaySubmitTheJobAgain) {
   EXPECT_EQ(engine->statistics().jobs_done, 5U);
 }
 
+TEST(Operations, ADifferenceIsFoundWhereverItLies) {
+  const std::unique_ptr<Engine> engine = make_engine();
+  // About the ends of what is compared at once: a word, a line, a small block, a large one.
+  for (const std::size_t length : {1U, 7U, 8U, 63U, 64U, 65U, 511U, 520U, 70'008U, 300'000U}) {
+    std::vector<std::byte> one(length, std::byte{0x5a});
+    std::vector<std::byte> other = one;
+    const std::array<std::size_t, 11> places{0,   6,   length / 2, length - 1, 62,     64,
+                                             511, 512, 65'541,     262'143,    262'144};
+    for (const std::size_t at : places) {
+      if (at >= length) continue;
+      other[at] ^= std::byte{1};
+      const Completion compared = run(*engine, Operation::compare(one, other));
+      EXPECT_TRUE(compared.result.different) << at << " of " << length;
+      EXPECT_EQ(compared.result.difference_offset, at) << length;
+      EXPECT_EQ(compared.bytes_done, at) << length;
+      const Completion matched =
+          run(*engine, Operation::compare_pattern(other, 0x5a5a5a5a5a5a5a5a));
+      EXPECT_TRUE(matched.result.different) << at << " of " << length;
+      EXPECT_EQ(matched.result.difference_offset, at) << length;
+      other[at] = one[at];
+    }
+    EXPECT_FALSE(run(*engine, Operation::compare(one, other)).result.different) << length;
+  }
+}
+
+TEST(Operations, WhatRunsOnThisThreadIsCountedWhole) {
+  constexpr std::uint64_t kCount = 100;
+  const std::unique_ptr<Engine> engine = make_engine();
+  test::Buffers small(100);
+  test::Buffers large(300'000);
+  const SubmitOptions options{.path = Path::software};
+  Completion end;
+  for (std::uint64_t i = 0; i < kCount; ++i) {
+    for (test::Buffers* const buffers : {&small, &large}) {
+      const Operation copy = Operation::copy(buffers->target, buffers->source);
+      ASSERT_EQ(engine->run(copy, end, options), Submit::accepted);
+    }
+    const Operation fill = Operation::fill(small.target, 1);
+    ASSERT_EQ(engine->run(fill, end, options), Submit::accepted);
+  }
+  const EngineStatistics totals = engine->statistics();
+  EXPECT_EQ(totals.jobs_submitted, 3 * kCount);
+  EXPECT_EQ(totals.jobs_done, 3 * kCount);
+  EXPECT_EQ(totals.bytes_moved, kCount * 300'200);
+  const auto timed_count = [&](OperationKind kind) {
+    const auto& counts = totals.operations[static_cast<std::size_t>(kind)].latency_counts;
+    return std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
+  };
+  EXPECT_GE(timed_count(OperationKind::copy), kCount) << "every long one";
+  EXPECT_LT(timed_count(OperationKind::copy), kCount + kCount / 2) << "and some short ones";
+  EXPECT_GE(timed_count(OperationKind::fill), 1U);
+  EXPECT_LT(timed_count(OperationKind::fill), kCount / 2);
+}
+
 TEST(Operations, ARunOnThisThreadCallsWhomItShould) {
   struct Seen {
     Completion completion;
