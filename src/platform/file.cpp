@@ -17,12 +17,15 @@ namespace headrace::platform {
 
 Result<std::string> load_file(const std::string& path, std::size_t byte_count_max) {
   const std::string tried = fmt::format("read '{}'", path);
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // O_NONBLOCK: a pipe would keep open() waiting. It says nothing to a regular file.
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (file.get() < 0) return file_failure(errno, tried);
   struct stat status{};
   if (::fstat(file.get(), &status) != 0) return file_failure(errno, tried);
-  if (S_ISDIR(status.st_mode)) {
-    return fail(Code::io_failed, tried, "it is a folder", "name a file");
+  if (!S_ISREG(status.st_mode)) {
+    return fail(Code::io_failed, tried,
+                S_ISDIR(status.st_mode) ? "it is a folder" : "it is no regular file",
+                "name a file");
   }
   std::string text;
   std::string chunk(1U << 16U, '\0');

@@ -40,6 +40,18 @@ TEST_F(File, DevicesAndPipesAreNotReplaced) {
   EXPECT_TRUE(std::filesystem::is_fifo(folder_ / "pipe"));
 }
 
+TEST_F(File, PipesDevicesAndSocketsAreNotWaitedFor) {
+  ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+  ASSERT_EQ(::mknod((folder_ / "socket").c_str(), S_IFSOCK | 0600, 0), 0);
+  for (const std::filesystem::path& path :
+       {folder_ / "pipe", folder_ / "socket", std::filesystem::path("/dev/zero"),
+        std::filesystem::path("/dev/ptmx")}) {
+    const auto loaded = load_file(path, 10);
+    ASSERT_FALSE(loaded.has_value()) << path;
+    EXPECT_EQ(loaded.error().code, Code::io_failed) << loaded.error().message();
+  }
+}
+
 TEST_F(File, ASavedFileHasThePermissionsOfAnyNewFile) {
   const mode_t mask = ::umask(0027);
   const auto saved = save_file(folder_ / "a", "text");
