@@ -71,7 +71,11 @@ Tuning use_tuned_copies() {
   if (!profile) return {.note = profile.error().message()};
   leave_out_wide_short_copies(*profile);
   if (const auto used = copy::use_profile(*profile, dispatch()); !used) {
-    return {.note = used.error().message()};
+    return {.note = copy::of_profile(path, used.error()).message()};
+  }
+  if (first_tuned_length(*profile) == SIZE_MAX) {
+    return {.device_bytes_min = profile->dsa_bytes_min,
+            .note = "the profile '" + path + "' has nothing better than the C library's copies"};
   }
   return {.bytes_min = std::max(first_tuned_length(*profile), bytes_min_wanted()),
           .device_bytes_min = profile->dsa_bytes_min,
@@ -85,6 +89,10 @@ constexpr std::size_t kDeviceBytesDefault = std::size_t{64} << 10U;
 /// HEADRACE_PATH and the lengths decide. Returns SIZE_MAX if no copy is a device's.
 std::size_t use_devices(const std::optional<std::uint64_t>& profiled, std::string& note) {
   const std::string path = platform::trusted_variable("HEADRACE_PATH").value_or("auto");
+  if (path != "dsa" && path != "auto" && path != "cpu") {
+    note += "; copies are the processor's: HEADRACE_PATH is '" + path + "', not auto, cpu or dsa";
+    return SIZE_MAX;
+  }
   if (path != "dsa" && (path != "auto" || !profiled)) return SIZE_MAX;
   std::string found;
   program.device = open_devices(found);
@@ -137,7 +145,7 @@ void begin() {
     program.counters = find_counters();
     const bool explores = platform::trusted_variable("HEADRACE_EXPLORE").value_or("0") == "1";
     program.explorer = explores ? &explorer : nullptr;
-  } catch (const std::bad_alloc&) {
+  } catch (...) {  // No memory, or what nobody thought of: no reason to end somebody's program.
     tuning = {};
     program.device = nullptr;
   }

@@ -136,9 +136,12 @@ void bind_copy(nb::module_& module) {
       },
       "text"_a, "Let copies be made as this profile says.");
   module.def(
-      "load_copy_profile",
-      [](const std::string& path) { return copy::to_json(value_of(copy::load_profile(path))); },
-      "path"_a, "Read a profile and write its machine and classes as JSON.");
+      "use_copy_profile_file",
+      [](const std::string& path) {
+        const Result<void> used = copy::use_profile(value_of(copy::load_profile(path)));
+        if (!used) throw Failed{copy::of_profile(path, used.error())};
+      },
+      "path"_a, "Let copies be made as the profile in this file says; errors name the file.");
   module.def("use_no_copy_profile", &copy::use_no_profile);
   module.def("default_copy_profile_path", &copy::default_profile_path);
   module.def(

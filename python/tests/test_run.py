@@ -325,6 +325,15 @@ def test_a_bad_profile_is_told_before_the_program_runs(
     done = here("run", "--profile", str(path), "--", "true")
     assert done.code == 3
     assert "another machine" in done.stderr
+    assert str(path) in done.stderr
+
+
+def test_a_profile_that_is_a_pipe_is_not_waited_for(here: Here, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    done = here("run", "--profile", str(pipe), "--", "true")
+    assert done.code == 1
+    assert f"'{pipe}': it is no regular file" in done.stderr
 
 
 def test_exploring_is_asked_for(run: Run, tmp_path: Path) -> None:

@@ -182,6 +182,7 @@ def test_a_profile_of_another_machine_is_refused(
     done = command("bench", "copy", "--profile", str(foreign))
     assert done.returncode == 3
     assert "another machine" in done.stderr
+    assert str(foreign) in done.stderr
     assert done.stderr.count("\n") == 1
 
 

@@ -33,12 +33,6 @@ Failure corrupt(std::string cause) {
   return fail(Code::corrupt_data, "read the copy profile", std::move(cause), kRemedy);
 }
 
-/// The error, told of the file in which it was found.
-Error of_file(const std::string& path, Error error) {
-  error.tried = fmt::format("use the copy profile '{}'", path);
-  return error;
-}
-
 /// The member of an object; null if there is none.
 const Json& member(const Json& object, const char* key) {
   static const Json kNone;
@@ -132,6 +126,11 @@ Shelf& shelf() {
 
 }  // namespace
 
+Error of_profile(const std::string& path, Error error) {
+  error.tried = fmt::format("use the copy profile '{}'", path);
+  return error;
+}
+
 Fingerprint this_machine() {
   const platform::CpuIdentity& identity = platform::cpu_identity();
   const platform::CpuFeatures& features = platform::cpu_features();
@@ -217,9 +216,9 @@ std::string to_json(const Profile& profile) {
 
 Result<Profile> load_profile(const std::string& path) {
   const auto text = platform::load_file(path, kProfileBytesMax);
-  if (!text) return fail(of_file(path, text.error()));
+  if (!text) return fail(of_profile(path, text.error()));
   auto profile = parse_profile(*text);
-  if (!profile) return fail(of_file(path, profile.error()));
+  if (!profile) return fail(of_profile(path, profile.error()));
   return profile;
 }
 
@@ -293,7 +292,7 @@ const ProfileReport& use_default_profile() {
       return report;
     }
     if (const auto used = use_profile(*profile); !used) {
-      report.note = of_file(report.path, used.error()).message();
+      report.note = of_profile(report.path, used.error()).message();
       return report;
     }
     report.used = true;

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -422,7 +423,42 @@ TEST_F(Preload, ABadProfileLeavesTheCLibrarysCopies) {
     EXPECT_EQ(file.counters().tuned_count.load_relaxed(), 0U);
     EXPECT_EQ(file.calls(Function::memcpy, Path::tuned), 0U);
     EXPECT_THAT(file.counters().note.data(), ::testing::HasSubstr("cannot"));
+    EXPECT_THAT(file.counters().note.data(), ::testing::HasSubstr(path_.string()));
   }
+}
+
+TEST_F(Preload, AProfileThatIsNoFileKeepsNobodyWaiting) {
+  const std::string pipe = path_.string() + "-pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  for (const std::string& path : {pipe, std::string("/dev/ptmx"), std::string("/")}) {
+    CountersFile file;
+    const Ending ending =
+        run({HEADRACE_VICTIM, "some_lengths"}, {{"LD_PRELOAD", HEADRACE_PRELOAD},
+                                                {"HEADRACE_PROFILE", path},
+                                                {"HEADRACE_COUNTERS", file.path()}});
+    EXPECT_EQ(ending.exit_code(), 0) << path << ending.said;
+    EXPECT_THAT(file.counters().note.data(), ::testing::HasSubstr(path));
+  }
+  std::filesystem::remove(pipe);
+}
+
+TEST_F(Preload, APathThatIsNoneIsTold) {
+  CountersFile file;
+  const Ending ending = run({HEADRACE_VICTIM, "some_lengths"},
+                            with({{"HEADRACE_COUNTERS", file.path()}, {"HEADRACE_PATH", "DSA"}}));
+  EXPECT_EQ(ending.exit_code(), 0) << ending.said;
+  EXPECT_THAT(file.counters().note.data(), ::testing::HasSubstr("HEADRACE_PATH is 'DSA'"));
+}
+
+TEST_F(Preload, AProfileWithNothingBetterIsTold) {
+  write(copy::to_json({.machine = copy::this_machine(),
+                       .classes = {{.bytes_max = 4096, .variant = std::nullopt}}}));
+  CountersFile file;
+  const Ending ending =
+      run({HEADRACE_VICTIM, "some_lengths"}, with({{"HEADRACE_COUNTERS", file.path()}}));
+  EXPECT_EQ(ending.exit_code(), 0) << ending.said;
+  EXPECT_EQ(file.counters().tuned_count.load_relaxed(), 0U);
+  EXPECT_THAT(file.counters().note.data(), ::testing::HasSubstr("nothing better"));
 }
 
 TEST_F(Preload, WithoutExecutableMemoryCopiesAreTheCLibrarys) {

@@ -64,6 +64,9 @@ struct Profile {
 /// Fails: as parse_profile; not_found, permission_denied or io_failed.
 [[nodiscard]] HEADRACE_API Result<Profile> load_profile(const std::string& path);
 
+/// The error of use_profile, told of the file that the profile came from.
+[[nodiscard]] HEADRACE_API Error of_profile(const std::string& path, Error error);
+
 /// Generates what the profile names and lets `dispatch` use it. Classes that it does not name go
 /// back to the fallback. Code that was in use before stays: somebody may be in it.
 ///

@@ -47,8 +47,10 @@ def empty_copy_profile() -> str:
 def use_copy_profile(text: str) -> None:
     """Let copies be made as this profile says."""
 
-def load_copy_profile(path: str) -> str:
-    """Read a profile and write its machine and classes as JSON."""
+def use_copy_profile_file(path: str) -> None:
+    """
+    Let copies be made as the profile in this file says; errors name the file.
+    """
 
 def use_no_copy_profile() -> None: ...
 

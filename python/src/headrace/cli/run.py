@@ -189,7 +189,7 @@ def _checked_profile(text: str) -> str:
     if text == "none":
         return text
     path = str(Path(text).absolute())
-    _core.use_copy_profile(_core.load_copy_profile(path))
+    _core.use_copy_profile_file(path)
     _core.use_no_copy_profile()
     return path
 

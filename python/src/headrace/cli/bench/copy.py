@@ -155,7 +155,7 @@ def _use(profile: str | None) -> str:
     if not profile:
         message = "--profile: '' is no path; give one, or leave the option out"
         raise WrongUseError(SUBCOMMAND, message)
-    _core.use_copy_profile(_core.load_copy_profile(os.fspath(profile)))
+    _core.use_copy_profile_file(os.fspath(profile))
     return f"copies are tuned by the profile '{profile}'"
 
 

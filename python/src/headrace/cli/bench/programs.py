@@ -185,7 +185,7 @@ def _profile_variable(profile: str | None) -> dict[str, str]:
         message = "--profile: '' is no path; give one, or leave the option out"
         raise WrongUseError(SUBCOMMAND, message)
     path = str(Path(profile).absolute())
-    _core.use_copy_profile(_core.load_copy_profile(path))
+    _core.use_copy_profile_file(path)
     _core.use_no_copy_profile()
     return {"HEADRACE_PROFILE": path}
 
