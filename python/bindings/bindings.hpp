@@ -12,7 +12,9 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -122,6 +124,14 @@ class EngineHandle {
   std::vector<std::unique_ptr<Operation>> orphans_;
 };
 
+/// State, cause, fell_back, late_write_possible, bytes_done, bytes_by_device, device_status,
+/// fault_address, different, difference_offset, crc.
+using CompletionTuple = std::tuple<std::string, std::string, bool, bool, std::size_t, std::size_t,
+                                   unsigned, std::uintptr_t, bool, std::uint64_t, std::uint32_t>;
+CompletionTuple to_tuple(const engine::Completion& completion);
+/// Fails: Failed, always: what was not accepted.
+[[noreturn]] void refuse_answer(engine::Submit answer);
+
 /// A cache that can be closed before its last Python handle is gone. Knows its owner, because else
 /// each conversion from Python would make one that weak references outlive.
 ///
@@ -172,6 +182,7 @@ void bind_copy(nb::module_& module);
 void bind_errors();
 void bind_machine(nb::module_& module);
 void bind_engine(nb::module_& module);
+void bind_channel(nb::module_& module);
 void bind_cache(nb::module_& module);
 void bind_pmem(nb::module_& module);
 void bind_query(nb::module_& module);

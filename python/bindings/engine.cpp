@@ -13,11 +13,11 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
-#include <tuple>
 
 #include "bindings.hpp"
 
@@ -118,43 +118,12 @@ class JobHandle {
   std::unique_ptr<Operation> operation_;
 };
 
-/// State, cause, fell_back, late_write_possible, bytes_done, bytes_by_device, device_status,
-/// fault_address, different, difference_offset, crc.
-using CompletionTuple = std::tuple<std::string, std::string, bool, bool, std::size_t, std::size_t,
-                                   unsigned, std::uintptr_t, bool, std::uint64_t, std::uint32_t>;
-
-CompletionTuple to_tuple(const engine::Completion& completion) {
-  return {std::string(name(completion.state)),
-          std::string(name(completion.cause)),
-          completion.fell_back,
-          completion.late_write_possible,
-          completion.bytes_done,
-          completion.bytes_by_device,
-          completion.device_status,
-          completion.fault_address,
-          completion.result.different,
-          completion.result.difference_offset,
-          completion.result.crc};
-}
-
 engine::SubmitOptions options_of(const std::optional<std::string>& path) {
   engine::SubmitOptions options;
   if (path) {
     options.path = path_of(*path);
   }
   return options;
-}
-
-[[noreturn]] void refuse_answer(Submit answer) {
-  switch (answer) {
-    case Submit::full:
-      refuse(Code::capacity_exceeded, "the queues of the engine are full",
-             "wait for a job and submit again");
-    case Submit::closed:
-      refuse_closed();
-    default:
-      refuse_plan(answer);
-  }
 }
 
 std::shared_ptr<JobHandle> submit(const std::shared_ptr<EngineHandle>& engine,
@@ -217,7 +186,32 @@ CompletionTuple copy(EngineHandle& engine, nb::handle source, nb::handle target)
   return to_tuple(operation->job.completion());
 }
 
-nb::dict statistics(EngineHandle& engine) {
+nb::dict to_dict(const engine::OperationStatistics& totals) {
+  nb::dict result;
+  result["jobs_done"] = totals.jobs_done;
+  result["bytes"] = totals.bytes;
+  result["bytes_by_device"] = totals.bytes_by_device;
+  result["retries"] = totals.retries;
+  result["page_faults"] = totals.page_faults;
+  result["fallbacks"] = totals.fallbacks;
+  // The shortest classes are fractions of a nanosecond, and become one.
+  std::map<std::int64_t, std::uint64_t> counts;
+  for (std::size_t i = 0; i < totals.latency_counts.size(); ++i) {
+    const std::int64_t latency_ns = engine::EngineStatistics::latency_max(i).count();
+    if (totals.latency_counts[i] != 0) {
+      counts[std::max<std::int64_t>(latency_ns, 1)] += totals.latency_counts[i];
+    }
+  }
+  nb::dict latencies;
+  for (const auto& [latency_ns, count] : counts) {
+    latencies[nb::int_(latency_ns)] = count;
+  }
+  result["latencies"] = latencies;
+  return result;
+}
+
+/// Totals, and the same of each kind.
+nb::tuple statistics(EngineHandle& engine) {
   engine.reap();
   const engine::EngineStatistics totals = engine.engine().statistics();
   nb::dict result;
@@ -229,7 +223,14 @@ nb::dict statistics(EngineHandle& engine) {
   result["bytes_moved"] = totals.bytes_moved;
   result["bytes_by_device"] = totals.bytes_by_device;
   result["jobs_fell_back"] = totals.jobs_fell_back;
-  return result;
+  nb::dict operations;
+  for (std::size_t kind = 0; kind < totals.operations.size(); ++kind) {
+    const std::string key = kind == engine::kOperationKindCount
+                                ? "batch"
+                                : std::string(name(static_cast<OperationKind>(kind)));
+    operations[key.c_str()] = to_dict(totals.operations[kind]);
+  }
+  return nb::make_tuple(result, operations);
 }
 
 /// Name, node, whether it is a device, note.
@@ -280,6 +281,32 @@ std::shared_ptr<EngineHandle> make_engine(const topo::Machine& machine,
 }
 
 }  // namespace
+
+CompletionTuple to_tuple(const engine::Completion& completion) {
+  return {std::string(name(completion.state)),
+          std::string(name(completion.cause)),
+          completion.fell_back,
+          completion.late_write_possible,
+          completion.bytes_done,
+          completion.bytes_by_device,
+          completion.device_status,
+          completion.fault_address,
+          completion.result.different,
+          completion.result.difference_offset,
+          completion.result.crc};
+}
+
+void refuse_answer(Submit answer) {
+  switch (answer) {
+    case Submit::full:
+      refuse(Code::capacity_exceeded, "the queues of the engine are full",
+             "wait for a job and submit again");
+    case Submit::closed:
+      refuse_closed();
+    default:
+      refuse_plan(answer);
+  }
+}
 
 Operation::Operation(std::string_view kind, nb::handle to, nb::handle from, nb::handle second_from,
                      std::uint64_t number) {
@@ -383,7 +410,9 @@ void bind_engine(nb::module_& module) {
       .def("close", &EngineHandle::close)
       .def("movers", &movers, "Name, node, whether it is a device, and note of each.")
       .def("notes", [](const EngineHandle& engine) { return engine.engine().notes(); })
-      .def("statistics", &statistics, nb::sig("def statistics(self) -> dict[str, int]"))
+      .def("statistics", &statistics,
+           nb::sig("def statistics(self) -> tuple[dict[str, int], dict[str, dict[str, Any]]]"),
+           "Totals, and those of each kind of operation.")
       .def("device_statistics", &device_statistics,
            nb::sig("def device_statistics(self) -> list[dict[str, int]]"),
            "One for each of movers().");

@@ -13,6 +13,7 @@ NB_MODULE(_core, module) {
   bind_machine(module);
   bind_copy(module);
   bind_engine(module);
+  bind_channel(module);
   bind_cache(module);
   bind_pmem(module);
   bind_query(module);

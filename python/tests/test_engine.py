@@ -76,6 +76,39 @@ def test_a_job_has_the_bytes_of_its_source_when_it_is_done(engine: headrace.Engi
     assert engine.statistics.bytes_moved == source.nbytes
 
 
+def test_statistics_are_kept_by_kind_of_operation(engine: headrace.Engine) -> None:
+    source = np.arange(1 << 15)  # 256 KiB: of less, run() times one in sixteen.
+    before = engine.statistics.operations
+    assert before["batch"].latencies == {}
+    assert before["copy"].latency_ns_max(0.99) is None
+    for _ in range(10):
+        engine.run(headrace.Operation.copy(source, np.zeros_like(source)))
+    engine.run(headrace.Operation.crc(source))
+    totals = engine.statistics.operations
+    assert totals["copy"].jobs_done == 10
+    assert totals["copy"].bytes == 10 * source.nbytes
+    assert totals["crc"].jobs_done == 1
+    assert totals["fill"] == before["fill"]
+    for kind in ("copy", "crc"):
+        latencies = totals[kind].latencies
+        assert sum(latencies.values()) == totals[kind].jobs_done
+        assert list(latencies) == sorted(latencies)
+        assert totals[kind].latency_ns_max(1.0) == max(latencies)
+        assert totals[kind].latency_ns_max(0.0) == min(latencies)
+
+
+def test_without_a_device_there_is_no_channel() -> None:
+    with headrace.Engine(queues=()) as engine:
+        with pytest.raises(headrace.HardwareAbsentError, match="no DSA queue"):
+            engine.open_channel()
+        with pytest.raises(headrace.HardwareAbsentError, match=r"dsa3/wq3\.0"):
+            engine.open_channel("dsa3/wq3.0")
+        with pytest.raises(headrace.TypeMismatchError):
+            engine.open_channel(7)  # type: ignore[arg-type]
+    with pytest.raises(headrace.ClosedError):
+        engine.open_channel()
+
+
 def test_any_buffer_can_be_a_source(engine: headrace.Engine) -> None:
     content = bytes(range(200))
     shaped = np.frombuffer(content, np.uint8).reshape(10, 20)

@@ -91,6 +91,146 @@ except headrace.HardwareAbsentError as error:
     assert text == "well\n"
 
 
+def test_faults_are_told_by_kind_of_operation() -> None:
+    text = emulated(
+        "-c",
+        """
+import headrace, numpy
+
+with headrace.Engine(path="hardware") as engine:
+    source = numpy.arange(1 << 18, dtype=numpy.uint8)
+    target = numpy.zeros_like(source)
+    for _ in range(20):
+        assert engine.run(headrace.Operation.copy(source, target)).state == "done"
+    engine.run(headrace.Operation.crc(source))
+    totals = engine.statistics
+    copies, sums = totals.operations["copy"], totals.operations["crc"]
+    assert copies.jobs_done == 20 and sums.jobs_done == 1, totals
+    assert copies.bytes == copies.bytes_by_device == 20 * source.nbytes, copies
+    assert copies.page_faults > 0 and copies.fallbacks == 0, copies
+    faults = sum(kind.page_faults for kind in totals.operations.values())
+    assert faults == sum(one.page_faults for one in engine.device_statistics.values()), totals
+    assert sum(copies.latencies.values()) == 20, copies
+    assert copies.latency_ns_max(0.5) <= copies.latency_ns_max(1), copies
+    print("well")
+""",
+        options=("--faults", str(PAGE_FAULTS)),
+    )
+    assert text == "well\n"
+
+
+def test_a_channel_has_a_part_of_a_queue_for_itself() -> None:
+    text = emulated(
+        "-c",
+        """
+import gc, os, weakref, headrace, numpy
+
+engine = headrace.Engine()
+source = numpy.arange(1 << 16, dtype=numpy.uint32)
+targets = [numpy.zeros_like(source) for _ in range(4)]
+with engine.open_channel("dsa0/wq0.1", depth=4, latencies=True) as channel:
+    assert channel.queue == "dsa0/wq0.1" and channel.depth == 4
+    tickets = [channel.submit(source, target) for target in targets]
+    assert channel.in_flight == 4
+    try:
+        channel.submit(source, targets[0])
+        raise SystemExit("a fifth was taken")
+    except headrace.CapacityExceededError:
+        pass
+    ends = [channel.wait(ticket) for ticket in tickets]
+    assert all(end.bytes_by_device == source.nbytes for end in ends), ends
+    assert all((target == source).all() for target in targets)
+    for again in (tickets[0], 99):
+        try:
+            channel.poll(again)
+            raise SystemExit("its end was told twice")
+        except headrace.InvalidArgumentError:
+            pass
+    ticket = channel.submit(headrace.Operation.crc(source))
+    while (end := channel.poll(ticket)) is None:
+        pass
+    assert end.crc == engine.run(headrace.Operation.crc(source), path="software").crc
+    # Buffers are held until the end has been told.
+    kept = numpy.ones(1 << 20, numpy.uint8)
+    alive = weakref.ref(kept)
+    ticket = channel.submit(kept, numpy.empty_like(kept))
+    del kept
+    gc.collect()
+    assert alive() is not None
+    channel.wait(ticket)
+    gc.collect()
+    assert alive() is None
+    for wrong in (dict(depth=0), dict(depth=10**5)):
+        try:
+            engine.open_channel(**wrong)
+            raise SystemExit(f"{wrong} was taken")
+        except headrace.InvalidArgumentError:
+            pass
+    # A child has no part of it; the parent's goes on.
+    ticket = channel.submit(source, targets[0])
+    child = os.fork()
+    if child == 0:
+        try:
+            channel.submit(source, targets[1])
+        except headrace.ClosedError:
+            os._exit(0)
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    channel.wait(ticket)
+for call in (lambda: channel.submit(source, targets[0]), lambda: channel.poll(ticket)):
+    try:
+        call()
+        raise SystemExit("it is not closed")
+    except headrace.ClosedError:
+        pass
+copies = engine.statistics.operations["copy"]
+assert copies.jobs_done == 6 == sum(copies.latencies.values()), copies
+# Neither an order of ends nor a handle that is dropped does harm.
+other = engine.open_channel()
+other.submit(source, targets[0])
+engine.close()
+try:
+    other.submit(source, targets[1])
+    raise SystemExit("the engine is not closed")
+except headrace.ClosedError:
+    pass
+del engine, other
+gc.collect()
+assert (targets[0] == source).all()
+print("well")
+""",
+    )
+    assert text == "well\n"
+
+
+def test_a_channel_is_one_threads() -> None:
+    text = emulated(
+        "-c",
+        """
+import threading, headrace, numpy
+
+with headrace.Engine() as engine, engine.open_channel() as channel:
+    source = numpy.arange(1 << 20, dtype=numpy.uint8)
+    refused = False
+    while not refused:
+        ticket = channel.submit(source, numpy.empty_like(source))
+        waiter = threading.Thread(target=channel.wait, args=(ticket,))
+        waiter.start()
+        while waiter.is_alive() and not refused:
+            try:
+                assert channel.depth == 8
+            except headrace.InvalidArgumentError as error:
+                refused = "another thread waits" in str(error)
+        waiter.join()
+    assert channel.in_flight == 0
+    print("well")
+""",
+        # So slow that the other thread meets the wait.
+        options=("--pace", "500ms,30GB/s"),
+    )
+    assert text == "well\n"
+
+
 def queried(
     command_path: Path, data: Path, *arguments: str, options: tuple[str, ...] = ()
 ) -> dict[str, Any]:

@@ -20,14 +20,18 @@ if TYPE_CHECKING:
 
     from headrace import pmem
     from headrace.cache import Cache, CacheEvent, CacheStatistics, Change, Entry
+    from headrace.channel import Channel, Ticket
     from headrace.engine import (
         Completion,
-        DeviceStatistics,
         Engine,
-        EngineStatistics,
         Job,
         MoverInfo,
         Operation,
+    )
+    from headrace.engine_statistics import (
+        DeviceStatistics,
+        EngineStatistics,
+        OperationStatistics,
     )
     from headrace.errors import (
         CapacityExceededError,
@@ -56,6 +60,7 @@ __all__ = [
     "CacheStatistics",
     "CapacityExceededError",
     "Change",
+    "Channel",
     "ClosedError",
     "Completion",
     "CorruptDataError",
@@ -73,9 +78,11 @@ __all__ = [
     "MoverInfo",
     "NotFoundError",
     "Operation",
+    "OperationStatistics",
     "OutOfMemoryError",
     "OutOfRangeError",
     "PermissionDeniedError",
+    "Ticket",
     "TypeMismatchError",
     "UnsupportedError",
     "VersionMismatchError",
@@ -90,14 +97,18 @@ __all__ = [
 # the process that holds the baseline needs none of this.
 _MODULES = {
     "headrace.cache": ("Cache", "CacheEvent", "CacheStatistics", "Change", "Entry"),
+    "headrace.channel": ("Channel", "Ticket"),
     "headrace.engine": (
         "Completion",
-        "DeviceStatistics",
         "Engine",
-        "EngineStatistics",
         "Job",
         "MoverInfo",
         "Operation",
+    ),
+    "headrace.engine_statistics": (
+        "DeviceStatistics",
+        "EngineStatistics",
+        "OperationStatistics",
     ),
     "headrace.machine": ("Machine", "record", "replay", "topo"),
 }

@@ -3,14 +3,18 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Self, overload
+from typing import TYPE_CHECKING, Self, overload
 
 from headrace import _core
 from headrace._arguments import instance_of, node_list, whole_number
 from headrace._buffers import ByteArray, flat_bytes
 from headrace._closing import Closing
+from headrace.engine_statistics import DeviceStatistics, EngineStatistics, OperationStatistics
 from headrace.errors import InvalidArgumentError, JobFailedError, TypeMismatchError
 from headrace.machine import Machine, topo
+
+if TYPE_CHECKING:
+    from headrace.channel import Channel
 
 _THREADS_PER_NODE_MAX = 1 << 16
 """More than any node has processors; the system refuses threads much sooner."""
@@ -18,6 +22,8 @@ _THREADS_PER_NODE_MAX = 1 << 16
 
 _PATTERN_MAX = (1 << 64) - 1
 _SEED_MAX = (1 << 32) - 1
+_DEPTH_MAX = 1 << 16
+"""More entries than any queue has."""
 _PATHS = ("automatic", "hardware", "software")
 
 
@@ -54,31 +60,6 @@ class Completion:
 
 
 @dataclass(frozen=True, slots=True)
-class EngineStatistics:
-    """Totals since the engine was made; each is exact, together they are not one instant.
-
-    Attributes:
-        jobs_submitted: Accepted; each has ended in one of the three ways below, or will.
-        jobs_done: All bytes are in place.
-        jobs_failed: A mover reported a cause.
-        jobs_stopped: Ended by a wish before all was done.
-        submissions_refused: Nothing was started: queues were full, or the engine was closed.
-        bytes_moved: By all jobs that have ended, however.
-        bytes_by_device: Of bytes_moved.
-        jobs_fell_back: Jobs whose completion says fell_back.
-    """
-
-    jobs_submitted: int
-    jobs_done: int
-    jobs_failed: int
-    jobs_stopped: int
-    submissions_refused: int
-    bytes_moved: int
-    bytes_by_device: int
-    jobs_fell_back: int
-
-
-@dataclass(frozen=True, slots=True)
 class MoverInfo:
     """What moves bytes: the worker threads of a node, or the queue of a device.
 
@@ -93,27 +74,6 @@ class MoverInfo:
     node: int | None
     hardware: bool
     note: str
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceStatistics:
-    """Totals of one queue of a device.
-
-    Attributes:
-        descriptors: Accepted by the queue; a batch is one.
-        retries: Times that the queue was full.
-        page_faults: That the device met.
-        errors: Records that tell of an error of the device, or of a reset.
-        lost: Descriptors that were not answered in time.
-        bytes_on_cpu: Done by a processor because of these troubles.
-    """
-
-    descriptors: int
-    retries: int
-    page_faults: int
-    errors: int
-    lost: int
-    bytes_on_cpu: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -218,7 +178,7 @@ class Job:
             JobFailedError: The job failed or was stopped.
         """
         self._native.wait()
-        return _checked(Completion(*self._native.completion()))
+        return checked(Completion(*self._native.completion()))
 
 
 class Engine(Closing):
@@ -281,7 +241,7 @@ class Engine(Closing):
         native = self._native.copy(
             flat_bytes(source, "source"), flat_bytes(target, "target", writable=True)
         )
-        return _checked(Completion(*native))
+        return checked(Completion(*native))
 
     def run(self, operation: Operation, *, path: str | None = None) -> Completion:
         """Carry `operation` out and wait; other Python threads run meanwhile.
@@ -293,7 +253,7 @@ class Engine(Closing):
             ClosedError: The engine has been closed.
             JobFailedError: It failed.
         """
-        return _checked(Completion(*self._native.run(*_arguments(operation, path))))
+        return checked(Completion(*self._native.run(*_arguments(operation, path))))
 
     @overload
     def submit(self, operation: Operation, /, *, path: str | None = None) -> Job: ...
@@ -309,12 +269,37 @@ class Engine(Closing):
             CapacityExceededError: The queues are full; wait for a job and submit again.
             ClosedError: The engine has been closed.
         """
-        operation = source if isinstance(source, Operation) else Operation.copy(source, target)
-        if operation is source and target is not None:
-            raise InvalidArgumentError(
-                "submit an operation", "it has its own target", "pass the operation alone"
-            )
-        return Job(self._native.submit(*_arguments(operation, path)))
+        return Job(self._native.submit(*_arguments(as_operation(source, target), path)))
+
+    def open_channel(
+        self,
+        queue: str | None = None,
+        *,
+        node: int | None = None,
+        depth: int = 8,
+        latencies: bool = False,
+    ) -> "Channel":
+        """Reserve a part of a device's queue for one thread, whose operations then cost less.
+
+        Args:
+            queue: Such as "dsa0/wq0.0"; None is the one of `node` with the most room.
+            node: A queue of this node, if it has a device; None is any.
+            depth: Operations that may be in flight.
+            latencies: Count how long each takes; it costs some time.
+
+        Raises:
+            HardwareAbsentError: There is no device, or none of that name.
+            CapacityExceededError: The queue has not so many free entries and one more for jobs.
+            ClosedError: The engine has been closed.
+        """
+        from headrace.channel import Channel  # noqa: PLC0415 - It needs what is here.
+
+        if queue is not None:
+            queue = _queue_names([queue])[0]
+        depth = whole_number(depth, "take the depth of a channel", 1, _DEPTH_MAX)
+        if node is not None:
+            node = node_list([node], "take the node of a channel")[0]
+        return Channel(_core.Channel.open(self._native, queue or "", node, depth, bool(latencies)))
 
     @property
     def movers(self) -> list[str]:
@@ -340,7 +325,9 @@ class Engine(Closing):
     @property
     def statistics(self) -> EngineStatistics:
         """Totals since the engine was made; also after it was closed."""
-        return EngineStatistics(**self._native.statistics())
+        totals, operations = self._native.statistics()
+        kinds = {name: OperationStatistics(**one) for name, one in operations.items()}
+        return EngineStatistics(**totals, operations=kinds)
 
     def native(self) -> _core.Engine:
         """The engine as the extension knows it."""
@@ -352,6 +339,17 @@ class Engine(Closing):
 
 
 _Arguments = tuple[str, ByteArray | None, ByteArray | None, ByteArray | None, int, bool, str | None]
+
+
+def as_operation(source: object, target: object) -> Operation:
+    """What is submitted: an operation alone, or a copy of `source` to `target`."""
+    if not isinstance(source, Operation):
+        return Operation.copy(source, target)
+    if target is not None:
+        raise InvalidArgumentError(
+            "submit an operation", "it has its own target", "pass the operation alone"
+        )
+    return source
 
 
 def _arguments(operation: Operation, path: str | None) -> _Arguments:
@@ -388,7 +386,8 @@ def _check_path(path: str) -> None:
         )
 
 
-def _checked(completion: Completion) -> Completion:
+def checked(completion: Completion) -> Completion:
+    """`completion`, or JobFailedError unless it says done."""
     if completion.state == "done":
         return completion
     cause = "it was stopped" if completion.state == "stopped" else completion.cause

@@ -25,7 +25,8 @@ import numpy as np
 from headrace import _core
 from headrace.baseline import Baseline
 from headrace.cache import Cache
-from headrace.engine import DeviceStatistics, Engine
+from headrace.engine import Engine
+from headrace.engine_statistics import DeviceStatistics
 from headrace.errors import CorruptDataError
 from headrace.lineitem import Columns
 from headrace.machine import Machine

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// Channels of an engine. In C++ a ticket that names nothing, or two threads at once, is a broken
+// contract; here both raise.
+#include "headrace/engine/channel.hpp"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "bindings.hpp"
+
+namespace headrace::python {
+namespace {
+
+using engine::Submit;
+
+[[noreturn]] void refuse(Code code, std::string cause, std::string remedy) {
+  throw Failed{Error{code, 0, "use a channel", std::move(cause), std::move(remedy)}};
+}
+
+/// A channel, what keeps its engine alive, and the operations that it has in flight.
+///
+/// Threading: confined, which is seen to: a call while another is in progress raises. The fields
+///            are guarded by the GIL, the channel by `busy_` where the GIL is released.
+class ChannelHandle {
+ public:
+  ChannelHandle(std::shared_ptr<EngineHandle> engine, engine::Channel channel)
+      : engine_(std::move(engine)), channel_(std::move(channel)), queue_(channel_->queue()) {}
+  ChannelHandle(const ChannelHandle&) = delete;
+  ChannelHandle& operator=(const ChannelHandle&) = delete;
+  ~ChannelHandle() { end(); }
+
+  std::uint64_t submit(const std::string& kind, nb::handle target, nb::handle source,
+                       nb::handle second_source, std::uint64_t number, bool durable) {
+    auto operation = std::make_unique<Operation>(kind, target, source, second_source, number);
+    if (durable) {
+      operation->what = operation->what.durable();
+    }
+    engine::Ticket ticket{};
+    // To hold the buffers may have run other Python code: only now is it looked who is there.
+    const Submit answer = open().submit(operation->what, ticket);
+    if (answer != Submit::accepted) {
+      refuse_answer(answer);
+    }
+    flights_.emplace(++last_number_, Flight{ticket, std::move(operation)});
+    return last_number_;
+  }
+  /// Nothing: it has not ended.
+  std::optional<CompletionTuple> poll(std::uint64_t number) {
+    engine::Channel& channel = open();
+    const auto flight = find(number);
+    engine::Completion end;
+    if (!channel.poll(flight->second.ticket, end)) {
+      return std::nullopt;
+    }
+    return told(flight, end);
+  }
+  CompletionTuple wait(std::uint64_t number) {
+    engine::Channel& channel = open();
+    const auto flight = find(number);
+    engine::Completion end;
+    busy_ = true;
+    {
+      const nb::gil_scoped_release released;
+      end = channel.wait(flight->second.ticket);
+    }
+    busy_ = false;
+    return told(flight, end);
+  }
+  void close() {
+    if (channel_) {
+      static_cast<void>(open());
+    }
+    end();
+  }
+  [[nodiscard]] std::size_t in_flight() const { return flights_.size(); }
+  [[nodiscard]] std::size_t depth() { return open().depth(); }
+  [[nodiscard]] const std::string& queue() const { return queue_; }
+
+ private:
+  struct Flight {
+    engine::Ticket ticket;
+    std::unique_ptr<Operation> operation;
+  };
+  using Flights = std::map<std::uint64_t, Flight>;
+
+  engine::Channel& open() {
+    if (busy_) {
+      refuse(Code::invalid_argument, "another thread waits on it",
+             "open a channel for each thread");
+    }
+    if (!channel_) {
+      refuse(Code::closed, "it has been closed", "open another one");
+    }
+    return *channel_;
+  }
+  Flights::iterator find(std::uint64_t number) {
+    const auto flight = flights_.find(number);
+    if (flight == flights_.end()) {
+      refuse(Code::invalid_argument, "the ticket names nothing that is in flight",
+             "ask for each end once, of the channel that gave the ticket");
+    }
+    return flight;
+  }
+  CompletionTuple told(Flights::iterator flight, const engine::Completion& end) {
+    // Letting go of a buffer may run any Python code: what is let go of has left the table before.
+    const Flight gone = std::move(flight->second);
+    flights_.erase(flight);
+    return to_tuple(end);
+  }
+  void end() {
+    std::optional<engine::Channel> last;
+    std::swap(last, channel_);
+    if (last) {
+      const nb::gil_scoped_release released;
+      last.reset();
+    }
+    Flights ended;
+    std::swap(ended, flights_);
+  }
+
+  std::shared_ptr<EngineHandle> engine_;
+  std::optional<engine::Channel> channel_;
+  const std::string queue_;
+  Flights flights_;
+  std::uint64_t last_number_ = 0;
+  bool busy_ = false;
+};
+
+std::shared_ptr<ChannelHandle> open_channel(const std::shared_ptr<EngineHandle>& engine,
+                                            const std::string& queue,
+                                            const std::optional<std::uint32_t>& node,
+                                            std::size_t depth, bool latencies) {
+  engine::ChannelOptions options{.queue = queue, .depth = depth, .latencies = latencies};
+  if (node) {
+    options.node = NodeId(*node);
+  }
+  return std::make_shared<ChannelHandle>(engine, value_of(engine->engine().open_channel(options)));
+}
+
+}  // namespace
+
+void bind_channel(nb::module_& module) {
+  nb::class_<ChannelHandle>(module, "Channel")
+      .def_static("open", &open_channel, "engine"_a, "queue"_a, "node"_a.none(), "depth"_a,
+                  "latencies"_a)
+      .def("submit", &ChannelHandle::submit, "kind"_a, "target"_a.none(), "source"_a.none(),
+           "second_source"_a.none(), "number"_a, "durable"_a, "The number of a ticket.")
+      .def("poll", &ChannelHandle::poll, "number"_a)
+      .def("wait", &ChannelHandle::wait, "number"_a)
+      .def("close", &ChannelHandle::close)
+      .def("in_flight", &ChannelHandle::in_flight)
+      .def("depth", &ChannelHandle::depth)
+      .def("queue", &ChannelHandle::queue);
+}
+
+}  // namespace headrace::python
