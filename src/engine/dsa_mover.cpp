@@ -357,9 +357,11 @@ Submit DsaMover::submit(Share& share) noexcept {
   }
   share.lanes_left = static_cast<std::uint32_t>(lane_count);
   share.outcome = {};
+  // A lane is at least as long as a piece, so none is empty.
+  const std::size_t unit = std::min(kPageBytes, piece_bytes(operation.cut_bytes()));
   std::size_t begin = 0;
   for (std::size_t i = 0; i < lane_count; ++i) {
-    const std::size_t even = lane_end / lane_count * (i + 1) / kPageBytes * kPageBytes;
+    const std::size_t even = lane_end / lane_count * (i + 1) / unit * unit;
     const std::size_t end = i + 1 == lane_count ? lane_end : even;
     Slot& slot = slots_[lanes[i]];
     begin_lane(slot, share, begin, end);
@@ -383,12 +385,18 @@ Submit DsaMover::submit(Share& share) noexcept {
   return Submit::accepted;
 }
 
-/// What cannot be cut has to fit one descriptor; and version 1 of the device has no patterns of 16
-/// bytes, but those of 8 twice.
+/// What cannot be cut, or not into pieces so small, has to fit one descriptor; and version 1 of the
+/// device has no patterns of 16 bytes, but those of 8 twice.
 bool DsaMover::is_beyond(const Operation& operation) const noexcept {
   if (operation.kind() == OperationKind::fill && operation.pattern_bytes() == 16) return true;
-  return operation.cut_bytes() == 0 &&
-         std::max(operation.byte_count(), operation.target().size()) > piece_bytes_max_;
+  const std::size_t cut = operation.cut_bytes();
+  if (cut != 0) return cut > piece_bytes_max_ && operation.byte_count() > piece_bytes_max_;
+  return std::max(operation.byte_count(), operation.target().size()) > piece_bytes_max_;
+}
+
+/// What one descriptor takes of an operation that may be cut at multiples of `cut`.
+std::size_t DsaMover::piece_bytes(std::size_t cut) const noexcept {
+  return piece_bytes_max_ / cut * cut;
 }
 
 void DsaMover::begin_lane(Slot& slot, Share& share, std::size_t begin, std::size_t end) noexcept {
@@ -430,10 +438,7 @@ bool DsaMover::send(Slot& slot) noexcept {
   const Share& share = *slot.share;
   const Operation& whole = share.job->operation();
   slot.piece = slot.end - slot.at;
-  if (slot.piece > piece_bytes_max_) {
-    const std::size_t cut = whole.cut_bytes();
-    slot.piece = piece_bytes_max_ / cut * cut;
-  }
+  if (slot.piece > piece_bytes_max_) slot.piece = piece_bytes(whole.cut_bytes());
   dsa::Descriptor& descriptor = slot.descriptor;
   set_status(slot.record, 0);
   if (slot.piece == whole.byte_count()) {

@@ -115,6 +115,7 @@ class DsaMover final : public Mover {
   [[nodiscard]] Next finish_on_cpu(Slot& slot) noexcept;
   [[nodiscard]] Next carry_on(Slot& slot) noexcept;
   [[nodiscard]] bool is_beyond(const Operation& operation) const noexcept;
+  [[nodiscard]] std::size_t piece_bytes(std::size_t cut) const noexcept;
   static void begin_lane(Slot& slot, Share& share, std::size_t begin, std::size_t end) noexcept;
   static void settle(const Slot& slot) noexcept;
   void end_lane(std::uint32_t index) noexcept;
