@@ -426,12 +426,8 @@ headrace_completion headrace_wait(headrace_job* job) noexcept {
 }
 
 bool headrace_wait_for(headrace_job* job, uint64_t time_ns_max) noexcept {
-  // Beyond some decades it is for ever: a sum with the time of day must not overflow.
-  constexpr std::uint64_t kForeverFrom = std::uint64_t{INT64_MAX} / 4;
-  const auto time = time_ns_max >= kForeverFrom
-                        ? std::chrono::nanoseconds::max()
-                        : std::chrono::nanoseconds(static_cast<std::int64_t>(time_ns_max));
-  return roomy(job).job.wait_for(time);
+  const auto time_ns = static_cast<std::int64_t>(std::min(time_ns_max, std::uint64_t{INT64_MAX}));
+  return roomy(job).job.wait_for(std::chrono::nanoseconds(time_ns));
 }
 
 headrace_completion headrace_job_completion(const headrace_job* job) noexcept {

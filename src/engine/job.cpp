@@ -135,8 +135,9 @@ bool Job::wait_for(std::chrono::nanoseconds time_max) {
   HEADRACE_CHECK(detail::state_of(word) != JobState::idle, "only a submitted job can end");
   if (!detail::is_running(word)) return true;
   if (engine_->is_forked()) return abandon_in_child();
-  const std::chrono::nanoseconds until =
-      time_max == kForever ? kForever : steady_clock().now() + time_max;
+  // A sum with the time of day must not overflow.
+  const bool for_ever = time_max >= kForever / 2;
+  const std::chrono::nanoseconds until = for_ever ? kForever : steady_clock().now() + time_max;
   if (polled_) {
     wait_polling(until);
   } else {

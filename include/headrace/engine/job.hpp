@@ -157,7 +157,8 @@ class HEADRACE_API Job {
   /// Blocks until the job has ended: spins briefly, then sleeps. An idle job is a broken contract
   /// (checked).
   const Completion& wait();
-  /// As wait(), but for at most `time_max`. Returns whether the job has ended.
+  /// As wait(), but for at most `time_max`; a century is for ever. Returns whether the job has
+  /// ended.
   [[nodiscard]] bool wait_for(std::chrono::nanoseconds time_max);
   /// How the job ended; it must have ended (checked).
   [[nodiscard]] const Completion& completion() const;

@@ -13,6 +13,7 @@
 #include "headrace/base/clock.hpp"
 #include "headrace/platform/memory.hpp"
 #include "support/seed.hpp"
+#include "support/watchdog.hpp"
 
 namespace headrace::engine {
 namespace {
@@ -390,6 +391,21 @@ TEST(CpuEngine, ABatchThatIsStoppedBeforeItBeginsSaysSoOfEveryOperation) {
     for (const Completion& one : completions) EXPECT_EQ(one.state, JobState::stopped);
     EXPECT_EQ(target[0], std::byte{0});
   }
+}
+
+TEST(CpuEngine, AWaitOfCenturiesEndsWithTheJob) {
+  const auto engine = make_engine({.threads_per_node = 1});
+  Buffers buffers(100);
+  Job job;
+  Roadblock roadblock(*engine);
+  ASSERT_EQ(engine->submit_copy(job, buffers.plan(), {.path = Path::software}), Submit::accepted);
+  bool ended = false;
+  headrace::test::ObservedThread waiter(
+      [&] { ended = job.wait_for(std::chrono::nanoseconds::max() - std::chrono::nanoseconds(1)); });
+  waiter.await_asleep();
+  roadblock.open();
+  waiter.join();
+  EXPECT_TRUE(ended);
 }
 
 }  // namespace
