@@ -568,6 +568,23 @@ bool EngineState::rest_for(const Job& job) noexcept {
 
 // --- Channels ------------------------------------------------------------------------------------
 
+namespace {
+
+/// Slots for a channel that may not come to be, for want of memory.
+///
+/// Threading: owned.
+struct Reservation {
+  DsaMover& mover;
+  std::uint64_t slots;
+
+  Reservation(DsaMover& of, std::uint64_t taken) : mover(of), slots(taken) {}
+  Reservation(const Reservation&) = delete;
+  Reservation& operator=(const Reservation&) = delete;
+  ~Reservation() { mover.give_back(slots); }
+};
+
+}  // namespace
+
 Result<Channel> EngineState::open_channel(const ChannelOptions& options) {
   constexpr const char* kTried = "open a channel";
   if (is_forked() || is_closed()) {
@@ -598,9 +615,10 @@ Result<Channel> EngineState::open_channel(const ChannelOptions& options) {
     return near != other_near ? near : one->load() < other->load();
   });
   for (DsaMover* const mover : queues) {
-    const std::uint64_t slots = mover->reserve(options.depth);
-    if (slots == 0) continue;
-    auto state = std::make_unique<ChannelState>(*this, *mover, slots, options.latencies);
+    Reservation reserved{*mover, mover->reserve(options.depth)};
+    if (reserved.slots == 0) continue;
+    auto state = std::make_unique<ChannelState>(*this, *mover, reserved.slots, options.latencies);
+    reserved.slots = 0;  // They are the channel's.
     const Lock lock(channels_mutex_);
     channels_.push_back(state.get());
     return Channel(std::move(state));

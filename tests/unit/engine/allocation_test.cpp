@@ -5,22 +5,40 @@
 #include <cstdlib>
 #include <new>
 
+#include "engine/dsa_mover.hpp"
 #include "fixtures.hpp"
 #include "headrace/base/atomic.hpp"
 
 namespace {
 
 headrace::Atomic<std::size_t> allocation_count;
+/// Of this thread: the allocation before which so many succeed fails.
+thread_local std::size_t succeed_count = ~std::size_t{0};
 
 }  // namespace
 
 // Out of line, or GCC takes free() in an inlined delete for a mismatch with new.
 [[gnu::noinline]] void* operator new(std::size_t byte_count) {
   allocation_count.fetch_add_relaxed(1);  // A count of its own.
+  if (succeed_count-- == 0) throw std::bad_alloc();
   if (void* const memory = std::malloc(byte_count)) return memory;
   throw std::bad_alloc();
 }
+[[gnu::noinline]] void* operator new(std::size_t byte_count, std::align_val_t alignment) {
+  allocation_count.fetch_add_relaxed(1);  // A count of its own.
+  if (succeed_count-- == 0) throw std::bad_alloc();
+  const auto unit = static_cast<std::size_t>(alignment);
+  void* const memory = std::aligned_alloc(unit, (byte_count + unit - 1) / unit * unit);
+  if (memory != nullptr) return memory;
+  throw std::bad_alloc();
+}
 [[gnu::noinline]] void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept {
+  std::free(memory);
+}
+[[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
   std::free(memory);
 }
 [[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
@@ -66,6 +84,43 @@ TEST(Allocation, NoneIsMadeBySubmittingMovingWaitingPollingAndStopping) {
   for (int i = 0; i < 200; ++i) round();
   EXPECT_EQ(allocation_count.load_relaxed() - before, 0U);
   EXPECT_EQ(callback_count, 201 * 4);
+}
+
+/// A queue that takes nothing.
+class FullQueue final : public dsa::Portal {
+ public:
+  [[nodiscard]] const dsa::QueueInfo& info() const override { return info_; }
+  [[nodiscard]] bool submit(const dsa::Descriptor&) noexcept override { return false; }
+
+ private:
+  dsa::QueueInfo info_{.name = "full/wq0.0",
+                       .mode = dsa::QueueMode::shared,
+                       .entry_count = 8,
+                       .batch_max = 32,
+                       .transfer_bytes_max = 1U << 21U};
+};
+
+TEST(Allocation, AChannelThatFindsNoMemoryLeavesTheQueueAsItWas) {
+  FullQueue queue;
+  auto mover = DsaMover::make(queue, {});
+  ASSERT_TRUE(mover.has_value());
+  std::vector<std::unique_ptr<Mover>> movers;
+  movers.push_back(std::move(*mover));
+  const auto engine = std::move(Engine::make(std::move(movers), {}).value());
+  // Some failures are survived, as that of a sort which can do without.
+  std::size_t failed_count = 0;
+  for (std::size_t i = 0; i < 10; ++i) {
+    succeed_count = i;
+    try {
+      const auto channel = engine->open_channel({.depth = 7});
+      succeed_count = ~std::size_t{0};
+      EXPECT_TRUE(channel.has_value()) << "entries were lost before attempt " << i;
+    } catch (const std::bad_alloc&) {
+      ++failed_count;
+    }
+    succeed_count = ~std::size_t{0};
+  }
+  EXPECT_GT(failed_count, 1U);
 }
 
 }  // namespace
