@@ -85,7 +85,9 @@ struct SubmitOptions {
   Job::Callback callback = nullptr;
   void* callback_context = nullptr;
   /// Called once after the job has ended, when it may be destroyed or submitted again, by the
-  /// thread that ended it and without any lock held. It may do either, and submit others.
+  /// thread that ended it and without any lock held. It may do either, and submit others; destroy
+  /// it only if nobody is inside wait() or poll() of it. That may be this thread: a job that a
+  /// device does is ended by whoever polls it. So give such jobs to Engine::poll() alone.
   void (*then)(void* context) noexcept = nullptr;
   void* then_context = nullptr;
   /// Nothing: the engine's.
