@@ -290,7 +290,10 @@ void DsaMover::probe() noexcept {
   std::uint64_t sent = probe_ticks_.load_relaxed();  // The exchange below decides.
   const bool answered = sent != 0 && status_of(slot.record) != 0;
   const std::uint64_t now = platform::ticks();
-  if (!answered && sent != 0 && now - sent <= answer_ticks_) return;
+  // All lost: if it answered, nothing could be submitted, and a dedicated queue may be full of
+  // them.
+  const bool all_busy = (~busy_.load_relaxed() & slots_mask_) == 0;  // A hint; it is asked again.
+  if (!answered && (all_busy || (sent != 0 && now - sent <= answer_ticks_))) return;
   // Who makes the exchange is alone with the slot for answer_ticks_, longer than this takes.
   // edge: probe-sent (acq_rel)
   if (!probe_ticks_.compare_exchange_acq_rel(sent, answered ? 0 : now)) return;

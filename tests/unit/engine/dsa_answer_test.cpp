@@ -367,5 +367,38 @@ TEST(DsaAnswer, AChildOfTheProcessEndsNothingOfTheParents) {
   EXPECT_EQ(ended_count.load_acquire(), 1);
 }
 
+TEST(DsaAnswer, AQueueWhoseEntriesAreAllLostIsSentNothingMoreUntilOneComesBack) {
+  std::vector<dsa::Descriptor> sent;
+  ToldPortal portal([&](const dsa::Descriptor& descriptor) { sent.push_back(descriptor); });
+  const std::unique_ptr<Engine> engine =
+      engine_on(portal, {.answer_max = std::chrono::milliseconds(1)});
+  const std::size_t entry_count = portal.info().entry_count;
+  std::vector<Buffers> buffers(entry_count, Buffers(kLong));
+  std::vector<Job> jobs(entry_count);
+  for (std::size_t i = 0; i < entry_count; ++i) {
+    ASSERT_EQ(engine->submit_copy(jobs[i], buffers[i].plan(), {.path = Path::hardware}),
+              Submit::accepted);
+  }
+  for (Job& job : jobs) EXPECT_TRUE(job.wait().late_write_possible);
+  EXPECT_EQ(sent.size(), entry_count);
+  Completion end;
+  const Operation copy = Operation::copy(buffers[0].target, buffers[0].source);
+  const auto by_processor = [&] {
+    EXPECT_EQ(engine->run(copy, end, {.path = Path::hardware}), Submit::accepted);
+    EXPECT_TRUE(end.fell_back);
+  };
+  for (int i = 0; i < 3; ++i) by_processor();
+  EXPECT_EQ(sent.size(), entry_count);
+  answer(sent[0], DSA_COMP_SUCCESS);
+  engine->poll();
+  Job job;
+  EXPECT_EQ(engine->submit_copy(job, buffers[0].plan(), {.path = Path::hardware}),
+            Submit::accepted);
+  EXPECT_EQ(sent.size(), entry_count + 1) << "the queue is used again";
+  // So that the mover can let its slots go.
+  for (const dsa::Descriptor& descriptor : sent) answer(descriptor, DSA_COMP_SUCCESS);
+  engine->poll();
+}
+
 }  // namespace
 }  // namespace headrace::engine
