@@ -151,11 +151,28 @@ const EngineState::MoverFacts* EngineState::obvious_mover(const Operation& opera
 Submit EngineState::start_one(Job& job, const Operation& operation, const SubmitOptions& options) {
   const std::size_t byte_count = operation.byte_count();
   if (const MoverFacts* const facts = obvious_mover(operation, byte_count, options)) {
-    const Submit answer = start_at(*facts, job, operation, options);
+    Submit answer = start_at(*facts, job, operation, options);
+    if (answer == Submit::full) answer = start_at_another(*facts, job, operation, options);
+    if (answer == Submit::full) submissions_refused_.fetch_add_relaxed(1);  // A count of its own.
     // A device that is gone: whoever else there is.
     if (answer != Submit::closed || is_closed()) return answer;
   }
   return start(job, operation, {}, byte_count, options);
+}
+
+/// As start_at(), with the devices behind `full`, whose turn it was, until one has room.
+Submit EngineState::start_at_another(const MoverFacts& full, Job& job, const Operation& operation,
+                                     const SubmitOptions& options) {
+  const std::span devices = std::span<const MoverFacts>(facts_).subspan(software_count_);
+  const auto first = static_cast<std::size_t>(&full - devices.data());
+  for (std::size_t k = 1; k < devices.size(); ++k) {
+    const MoverFacts& facts = devices[(first + k) % devices.size()];
+    if (!facts.operations.has(operation.kind())) continue;
+    const Submit answer = start_at(facts, job, operation, options);
+    if (answer != Submit::full && answer != Submit::closed) return answer;
+    if (is_closed()) return answer;
+  }
+  return Submit::full;
 }
 
 /// As start(), for one share that `mover` takes or nobody. After it was taken nothing of the engine
@@ -185,8 +202,7 @@ Submit EngineState::start_at(const MoverFacts& facts, Job& job, const Operation&
   job.word_.store_release(detail::word_of(JobState::running));  // edge: job-submitted (release)
   const Submit answer = facts.mover->submit(share);
   if (answer == Submit::accepted) return answer;
-  jobs_submitted_.fetch_sub_relaxed(1);                                   // As above.
-  if (answer == Submit::full) submissions_refused_.fetch_add_relaxed(1);  // A count of its own.
+  jobs_submitted_.fetch_sub_relaxed(1);  // As above.
   if (!publish(job, detail::state_of(word_before))) leave();
   return answer;
 }
@@ -413,13 +429,17 @@ Submit EngineState::hand_out(Job& job, std::span<const std::uint32_t> chosen, st
     };
     Submit answer = offer(asked);
     if (answer == Submit::accepted) continue;
-    if (i == 0 && (answer == Submit::full || is_closed())) return answer;
-    job.fell_back_ = true;
+    if (i == 0 && is_closed()) return answer;
+    // As long as nobody has anything, whose turn it was means nothing to anybody.
+    bool full = answer == Submit::full;
+    job.fell_back_ = job.fell_back_ || i > 0 || !full;
     for (std::size_t k = 1; k < chosen.size() && answer != Submit::accepted; ++k) {
       answer = offer((asked + k) % chosen.size());
+      full = full || answer == Submit::full;
     }
     if (answer == Submit::accepted) continue;
-    if (i == 0 && answer == Submit::full) return answer;
+    if (i == 0 && full) return Submit::full;
+    job.fell_back_ = true;
     move_here(share);
   }
   return Submit::accepted;

@@ -93,6 +93,9 @@ class EngineState {
                                  const SubmitOptions& options);
   [[nodiscard]] Submit start_at(const MoverFacts& facts, Job& job, const Operation& operation,
                                 const SubmitOptions& options);
+  [[nodiscard, gnu::noinline]] Submit start_at_another(const MoverFacts& full, Job& job,
+                                                       const Operation& operation,
+                                                       const SubmitOptions& options);
   static void prepare(Job& job, const Operation& operation, const SubmitOptions& options);
   [[nodiscard]] Submit start(Job& job, const Operation& operation, const Batch& batch,
                              std::size_t byte_count, const SubmitOptions& options);

@@ -247,18 +247,68 @@ TEST(Mover, WhatNoMoverTakesTheCallingThreadMoves) {
   EXPECT_LT(moved_by_movers, kTwoShares);
 }
 
-TEST(Mover, ThatIsAskedFirstAndFullRefusesTheJobBeforeAnybodyElseIsAsked) {
-  std::size_t second_call_count = 0;
-  const auto engine = make_polled_engine(PolledMover::Options{.answer = always_full},
-                                         PolledMover::Options{.answer = [&](std::size_t) {
-                                           ++second_call_count;
-                                           return Submit::accepted;
-                                         }});
+TEST(Mover, ThatIsFullLeavesTheJobToAnotherThatWasChosen) {
+  const auto full = [](std::size_t) { return Submit::full; };
+  const auto engine =
+      make_polled_engine(PolledMover::Options{.answer = full}, PolledMover::Options{});
+  for (const std::size_t byte_count : {std::size_t{1000}, kTwoShares}) {
+    // Each has its turn.
+    for (int round = 0; round < 2; ++round) {
+      Buffers buffers(byte_count);
+      Job job;
+      ASSERT_EQ(engine->submit_copy(job, buffers.plan()), Submit::accepted);
+      EXPECT_EQ(job.wait().state, JobState::done);
+      EXPECT_TRUE(buffers.equal());
+      // Of a small job nobody was asked for by name.
+      if (byte_count == 1000) {
+        EXPECT_FALSE(job.completion().fell_back);
+      }
+    }
+  }
+}
+
+TEST(Mover, OfADeviceThatIsFullLeavesTheJobToAnotherDevice) {
+  std::size_t first_call_count = 0;
+  const auto device = [](std::function<Submit(std::size_t)> answer) {
+    return PolledMover::Options{.info = {.name = "test", .hardware = true, .polled = true},
+                                .answer = std::move(answer)};
+  };
+  std::vector<std::unique_ptr<Mover>> list;
+  for (int i = 0; i < 3; ++i) {
+    list.push_back(std::make_unique<PolledMover>(device([&](std::size_t) {
+      ++first_call_count;
+      return Submit::full;
+    })));
+  }
+  list.push_back(std::make_unique<PolledMover>(device({})));
+  const auto engine = std::move(Engine::make(std::move(list), {}).value());
+  for (int round = 0; round < 4; ++round) {
+    Buffers buffers(1000);
+    Job job;
+    ASSERT_EQ(engine->submit_copy(job, buffers.plan(), {.path = Path::hardware}), Submit::accepted);
+    EXPECT_EQ(job.wait().state, JobState::done);
+    EXPECT_FALSE(job.completion().fell_back);
+    EXPECT_TRUE(buffers.equal());
+  }
+  EXPECT_EQ(first_call_count, 6U) << "three, two, one and none before the one with room";
+  EXPECT_EQ(engine->statistics().submissions_refused, 0U);
+}
+
+TEST(Mover, AreAllFullBeforeAJobIsRefused) {
+  std::size_t call_count = 0;
+  const auto full = [&](std::size_t) {
+    ++call_count;
+    return Submit::full;
+  };
+  const auto engine = make_polled_engine(PolledMover::Options{.answer = full},
+                                         PolledMover::Options{.answer = full});
   Buffers buffers(kTwoShares);
   Job job;
   EXPECT_EQ(engine->submit_copy(job, buffers.plan()), Submit::full);
   EXPECT_EQ(job.state(), JobState::idle);
-  EXPECT_EQ(second_call_count, 0U);
+  EXPECT_EQ(call_count, 2U);
+  EXPECT_EQ(buffers.moved_bytes(), 0U);
+  EXPECT_EQ(engine->statistics().submissions_refused, 1U);
 }
 
 TEST(Mover, ThatIsClosedByItselfIsReplacedByTheCallingThread) {
