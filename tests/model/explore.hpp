@@ -54,8 +54,12 @@ void explore(const char* name, Search search, unsigned preemptions = preemption_
   const std::string how = search == Search::full
                               ? "all of them"
                               : "all with " + std::to_string(preemptions) + " preemptions";
-  std::printf("model: %s: %llu interleavings, %s\n", name,
-              static_cast<unsigned long long>(parameters.stop_iteration), how.c_str());
+  const auto count = static_cast<unsigned long long>(parameters.stop_iteration);
+  if (passed) {
+    std::printf("model: %s: %llu interleavings, %s\n", name, count, how.c_str());
+  } else {
+    std::printf("model: %s: fails in interleaving %llu\n", name, count);
+  }
   std::fflush(stdout);
   EXPECT_TRUE(passed) << report.text();
   EXPECT_GT(parameters.stop_iteration, 1U);
