@@ -85,8 +85,8 @@ void q6(benchmark::State& state) {
   // Copies are made even where no memory is faster: the cost of `on` is what is asked for.
   cache::CacheOptions cache_options;
   cache_options.placement = [](const cache::PlacementContext& context) {
-    const auto faster = cache::placement::fastest(context);
-    return faster.has_value() ? faster : cache::placement::local(context);
+    const cache::Placement faster = cache::placement::fastest(context);
+    return faster.nodes().empty() ? cache::placement::local(context) : faster;
   };
   const auto cache = cache::Cache::make(*machine, **engine, cache_options);
   if (!cache.has_value()) return state.SkipWithError(cache.error().message().c_str());

@@ -27,8 +27,8 @@ using detail::EntryState;
 using detail::Ledger;
 using detail::Movements;
 using detail::Phase;
-using detail::Place;
 using detail::Placements;
+using detail::Places;
 using detail::Reader;
 using detail::Region;
 using detail::Shelf;
@@ -135,12 +135,20 @@ class Cache::State {
     void operator()(Ledger* ledger) const { ledger->let_go(); }
   };
 
-  [[nodiscard]] Entry leave_at_source(std::span<const std::byte> source, std::uint32_t place,
-                                      Tally& tally);
-  [[nodiscard]] Entry access_absent(std::span<const std::byte> source, Hint hint, Shelf& shelf,
-                                    Reader& reader, Tally& tally);
-  [[nodiscard]] bool start_move(Shelf& shelf, std::uint32_t number);
-  [[nodiscard]] bool make_room(Shelf& shelf, std::uint64_t byte_count, std::uint32_t newcomer);
+  /// What became of the attempt to place an entry on a node.
+  enum class Attempt : std::uint8_t { placed, no_room, refused };
+  /// Whether unused entries make room for others.
+  enum class Evicting : std::uint8_t { no, yes };
+
+  [[nodiscard]] Entry leave_at_source(std::span<const std::byte> source, Tally& tally);
+  [[nodiscard]] Entry access_absent(std::span<const std::byte> source, Hint hint,
+                                    const Places& places, Reader& reader, Tally& tally);
+  /// `entry` is the one that is placed, or was there already.
+  [[nodiscard]] Attempt place(Entry& entry, Hint hint, Shelf& shelf, Evicting evicting,
+                              Reader& reader, Tally& tally);
+  [[nodiscard]] Attempt start_move(Shelf& shelf, std::uint32_t number, Evicting evicting);
+  [[nodiscard]] bool make_room(Shelf& shelf, std::uint64_t byte_count, std::uint32_t newcomer,
+                               Evicting evicting);
   [[nodiscard]] bool evict(Shelf& shelf, std::uint64_t byte_count, std::uint32_t newcomer);
   [[nodiscard]] bool is_on(std::uint32_t number, std::optional<NodeId> node) const;
   /// Writes back what is changed in `region`. False if some of it is being changed.
@@ -171,51 +179,83 @@ Entry Cache::State::access(std::span<const std::byte> source, Hint hint) {
   Reader& reader = Reader::mine();
   Tally& tally = ledger_->tallies.of(reader.index());
   if (source.empty()) [[unlikely]]
-    return leave_at_source(source, Place::kNowhere, tally);
-  const std::uint32_t place = placements_->of(source);
-  if (place >= Place::kError) return leave_at_source(source, place, tally);
-  Shelf& shelf = *shelves_[place];
-  if (Slot* const slot = shelf.find(reader, Region::of(source), hint); slot != nullptr) [[likely]] {
-    tally.hits.add_one_alone();
-    ledger_->tell(EventKind::hit, source, shelf.node());
-    return {source, slot, ledger_.get()};
+    return leave_at_source(source, tally);
+  Places asked;
+  const Places& places = placements_->of(source, asked);
+  if (places.count == 0) {
+    if (places.is_error) ledger_->policy_errors.add(1);
+    return leave_at_source(source, tally);
   }
-  return access_absent(source, hint, shelf, reader, tally);
+  const Region region = Region::of(source);
+  for (std::uint32_t i = 0; i < places.count; ++i) {
+    Shelf& shelf = *shelves_[places.numbers[i]];
+    if (Slot* const slot = shelf.find(reader, region, hint); slot != nullptr) [[likely]] {
+      tally.hits.add_one_alone();
+      ledger_->tell(EventKind::hit, source, shelf.node());
+      return {source, slot, ledger_.get()};
+    }
+  }
+  return access_absent(source, hint, places, reader, tally);
 }
 
 Entry Cache::State::access_weak(std::span<const std::byte> source, Hint hint) {
   check_address(source);
   Reader& reader = Reader::mine();
   Tally& tally = ledger_->tallies.of(reader.index());
-  const std::uint32_t place = source.empty() ? Place::kNowhere : placements_->of(source);
-  if (place == Place::kError) ledger_->policy_errors.add(1);
-  Slot* slot = nullptr;
-  if (place < Place::kError) slot = shelves_[place]->find(reader, Region::of(source), hint);
-  if (slot == nullptr) {
-    tally.weak_misses.add_one_alone();
-    ledger_->tell(EventKind::weak_miss, source, std::nullopt);
-    return {source, nullptr, nullptr};
+  static constexpr Places kNowhere{.numbers = {}};
+  Places asked;
+  const Places& places = source.empty() ? kNowhere : placements_->of(source, asked);
+  if (places.is_error) ledger_->policy_errors.add(1);
+  for (std::uint32_t i = 0; i < places.count; ++i) {
+    Shelf& shelf = *shelves_[places.numbers[i]];
+    if (Slot* const slot = shelf.find(reader, Region::of(source), hint); slot != nullptr) {
+      tally.weak_hits.add_one_alone();
+      ledger_->tell(EventKind::weak_hit, source, shelf.node());
+      return {source, slot, ledger_.get()};
+    }
   }
-  tally.weak_hits.add_one_alone();
-  ledger_->tell(EventKind::weak_hit, source, shelves_[place]->node());
-  return {source, slot, ledger_.get()};
+  tally.weak_misses.add_one_alone();
+  ledger_->tell(EventKind::weak_miss, source, std::nullopt);
+  return {source, nullptr, nullptr};
 }
 
-Entry Cache::State::access_absent(std::span<const std::byte> source, Hint hint, Shelf& shelf,
-                                  Reader& reader, Tally& tally) {
+Entry Cache::State::access_absent(std::span<const std::byte> source, Hint hint,
+                                  const Places& places, Reader& reader, Tally& tally) {
   const Region region = Region::of(source);
+  Entry entry(source, nullptr, nullptr);
+  Attempt attempt = Attempt::no_room;
   if (region.byte_count > kRegionBytesMax || region.last() < region.address) {
+    attempt = Attempt::refused;
+  }
+  const std::uint64_t byte_count =
+      detail::footprint_bytes(region.byte_count, ledger_->granule_bytes);
+  // Where there is a choice, a node that has room comes before one where entries must make it.
+  for (std::uint32_t i = 0; places.count > 1 && i < places.count && attempt == Attempt::no_room;
+       ++i) {
+    Shelf& shelf = *shelves_[places.numbers[i]];
+    if (shelf.room().bytes_free() < byte_count) continue;
+    attempt = place(entry, hint, shelf, Evicting::no, reader, tally);
+  }
+  for (std::uint32_t i = 0; i < places.count && attempt == Attempt::no_room; ++i) {
+    attempt = place(entry, hint, *shelves_[places.numbers[i]], Evicting::yes, reader, tally);
+  }
+  if (attempt != Attempt::placed) {
     tally.refused.add_one_alone();
     ledger_->tell(EventKind::refused, source, std::nullopt);
-    return {source, nullptr, nullptr};
   }
+  return entry;
+}
+
+Cache::State::Attempt Cache::State::place(Entry& entry, Hint hint, Shelf& shelf, Evicting evicting,
+                                          Reader& reader, Tally& tally) {
+  const std::span<const std::byte> source = entry.source_;
   const std::uint32_t number = ledger_->pool.take(tally.stash);
   EntryState& state = ledger_->pool[number];
   Batch gone;
   Slot* own = nullptr;
   Slot* present = nullptr;
   try {
-    own = &shelf.prepare(reader, number, region);
+    own = &shelf.prepare(reader, number, Region::of(source));
     present = shelf.insert(reader, number, hint, gone);
   } catch (...) {
     if (own != nullptr) static_cast<void>(detail::vacate(*own));
@@ -228,62 +268,61 @@ Entry Cache::State::access_absent(std::span<const std::byte> source, Hint hint, 
     // Another thread was faster. Nobody can find ours, so it can go at once.
     static_cast<void>(detail::vacate(*own));
     ledger_->pool.give_back(number);
+    entry = Entry(source, present, ledger_.get());
     tally.duplicates.add_one_alone();
     tally.hits.add_one_alone();
     ledger_->tell(EventKind::hit, source, shelf.node());
-    return {source, present, ledger_.get()};
+    return Attempt::placed;
   }
   // From here on others may find the entry and wait for it: whatever happens, its phase must end.
-  Entry entry(source, own, ledger_.get());
-  bool started = false;
+  Entry placed(source, own, ledger_.get());
+  Attempt attempt = Attempt::refused;
   try {
-    started = start_move(shelf, number);
+    attempt = start_move(shelf, number, evicting);
   } catch (...) {
     // Want of memory, or a memory source or policy of the engine that throws.
-    started = false;
+    attempt = Attempt::refused;
   }
-  if (started) {
+  if (attempt == Attempt::placed) {
+    entry = std::move(placed);
     tally.misses.add_one_alone();
     ledger_->tell(EventKind::miss, source, shelf.node());
   } else {
-    tally.refused.add_one_alone();
-    ledger_->tell(EventKind::refused, source, std::nullopt);
     ledger_->free_copy(state);
     shelf.erase(number, gone);
     state.progress.end(Phase::left);
     end(gone, std::nullopt);  // It never was one.
   }
-  return entry;
+  return attempt;
 }
 
 std::uint32_t Cache::State::number_of(const Entry& entry) const {
   return ledger_->pool.number_of(static_cast<const EntryState*>(entry.slot_->tenancy()));
 }
 
-Entry Cache::State::leave_at_source(std::span<const std::byte> source, std::uint32_t place,
-                                    Tally& tally) {
-  if (place == Place::kError) ledger_->policy_errors.add(1);
+Entry Cache::State::leave_at_source(std::span<const std::byte> source, Tally& tally) {
   tally.not_placed.add_one_alone();
   ledger_->tell(EventKind::not_placed, source, std::nullopt);
   return {source, nullptr, nullptr};
 }
 
-bool Cache::State::start_move(Shelf& shelf, std::uint32_t number) {
+Cache::State::Attempt Cache::State::start_move(Shelf& shelf, std::uint32_t number,
+                                               Evicting evicting) {
   EntryState& state = ledger_->pool[number];
   const Region region = state.region();
   if (check_sources_ && !platform::is_mapped({state.source(), region.byte_count})) {
     ledger_->bad_sources.add(1);
-    return false;
+    return Attempt::refused;
   }
   const std::uint64_t byte_count =
       detail::footprint_bytes(region.byte_count, ledger_->granule_bytes);
   for (;;) {
-    if (!make_room(shelf, byte_count, number)) return false;
+    if (!make_room(shelf, byte_count, number, evicting)) return Attempt::no_room;
     const Ledger::Allocation allocation = ledger_->allocate_copy(state);
     if (allocation == Ledger::Allocation::done) break;
     // The capacity may be more than the node can give: then it is as full as it will be.
-    if (allocation == Ledger::Allocation::failed) return false;
-    if (!evict(shelf, byte_count, number)) return false;
+    if (allocation == Ledger::Allocation::failed) return Attempt::refused;
+    if (evicting == Evicting::no || !evict(shelf, byte_count, number)) return Attempt::no_room;
   }
   engine::SubmitOptions options;
   // On a machine of one node there is no need to ask the kernel.
@@ -295,13 +334,16 @@ bool Cache::State::start_move(Shelf& shelf, std::uint32_t number) {
   Movements::Announcement announcement(ledger_->movements, state);
   // Now that the entry can be found, and its movement, too, should it be dropped meanwhile: whoever
   // begins a change from here on waits for it.
-  return clear_way(region) && announcement.submit(engine_, plan, options);
+  if (!clear_way(region)) return Attempt::refused;
+  return announcement.submit(engine_, plan, options) ? Attempt::placed : Attempt::refused;
 }
 
-bool Cache::State::make_room(Shelf& shelf, std::uint64_t byte_count, std::uint32_t newcomer) {
+bool Cache::State::make_room(Shelf& shelf, std::uint64_t byte_count, std::uint32_t newcomer,
+                             Evicting evicting) {
   if (byte_count > shelf.room().capacity_bytes()) return false;
   // Another thread may take the room that an eviction made; then somebody got on, and we try again.
   while (!shelf.room().try_reserve(byte_count)) {
+    if (evicting == Evicting::no) return false;
     const std::uint64_t free_bytes = shelf.room().bytes_free();
     if (free_bytes < byte_count && !evict(shelf, byte_count - free_bytes, newcomer)) return false;
   }
@@ -562,6 +604,9 @@ Result<std::unique_ptr<Cache>> Cache::make(const topo::Machine& machine, engine:
   if (options.capacity_per_node.count() == 0) {
     return fail(Code::invalid_argument, "make a cache", "its capacity per node is 0",
                 "give it room for at least one region, or use the placement policy 'none'");
+  }
+  if (const Result<void> placed = detail::check(options.placement, machine); !placed) {
+    return fail(placed.error());
   }
   return std::unique_ptr<Cache>(
       new Cache(std::make_unique<State>(machine, engine, std::move(options))));

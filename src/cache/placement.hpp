@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Placements: where copies go, by the policy of the user. Named policies depend on nothing but the
-// processor of the caller, so they are asked once for each; a user's own is asked at every access.
+// caller's node, so they are asked beforehand for each; a user's own is asked at every access.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "headrace/base/atomic.hpp"
@@ -17,17 +19,26 @@ namespace headrace::cache::detail {
 /// What placement::on() makes: it can be recognised.
 struct OnNode {
   NodeId node;
-  std::optional<NodeId> operator()(const PlacementContext& /*context*/) const { return node; }
+  Placement operator()(const PlacementContext& /*context*/) const { return node; }
 };
 
-/// What became of the question where to put a copy: the number of a node's shelf, or a reason.
+/// What placement::map() makes: it can be recognised, and checked.
+struct ByNode {
+  std::vector<std::pair<NodeId, Placement>> places;
+  Placement operator()(const PlacementContext& context) const;
+};
+
+/// Fails: as Cache::make.
+[[nodiscard]] Result<void> check(const PlacementPolicy& policy, const topo::Machine& machine);
+
+/// What became of the question where to put a copy: numbers of shelves, best first.
 ///
-/// Threading: immutable.
-class Place {
- public:
-  static constexpr std::uint32_t kNowhere = ~std::uint32_t{0};
-  /// The policy threw, or named a node that the machine does not have.
-  static constexpr std::uint32_t kError = kNowhere - 1;
+/// Threading: immutable once written.
+struct Places {
+  std::uint16_t count = 0;
+  /// The policy threw, or named a node that the machine does not have: then there are none.
+  bool is_error = false;
+  std::array<std::uint16_t, Placement::kNodeMax> numbers;  // NOLINT: as many as count.
 };
 
 /// Threading: shared.
@@ -36,25 +47,38 @@ class Placements {
   /// `nodes` has the nodes of the shelves by number. An empty policy is placement::fastest.
   Placements(const topo::Machine& machine, PlacementPolicy policy, std::vector<NodeId> nodes);
 
-  /// The number of the shelf for `source`, or why there is none.
-  [[nodiscard]] std::uint32_t of(std::span<const std::byte> source) {
-    if (constant_.has_value()) return *constant_;
-    return by_processor_ ? of_processor() : ask(source);
+  /// The shelves for `source`. What is not known beforehand is written to `asked`.
+  [[nodiscard]] const Places& of(std::span<const std::byte> source, Places& asked) {
+    switch (kind_) {
+      case Kind::constant:
+        return known_.front();
+      case Kind::by_processor:
+        return known_[caller()];
+      case Kind::asked:
+        break;
+    }
+    asked = ask(caller_node(), source);
+    return asked;
   }
 
  private:
   static constexpr std::size_t kCpuCountMax = 2048;
+  enum class Kind : std::uint8_t { constant, by_processor, asked };
 
-  [[nodiscard]] std::uint32_t of_processor();
-  [[nodiscard]] std::uint32_t ask(std::span<const std::byte> source) const;
-  [[nodiscard]] std::uint32_t number_of(NodeId node) const;
+  /// The number of the calling processor's node; nodes_.size() if that is not known.
+  [[nodiscard]] std::uint32_t caller();
+  [[nodiscard]] std::uint32_t number_of_caller_node() const;
+  [[nodiscard]] std::optional<NodeId> caller_node() const;
+  [[nodiscard]] Places ask(std::optional<NodeId> caller, std::span<const std::byte> source) const;
 
   const topo::Machine& machine_;
   const PlacementPolicy policy_;
   const std::vector<NodeId> nodes_;
-  std::optional<std::uint32_t> constant_;
-  bool by_processor_ = false;
-  /// Answers, plus 3 so that 0 is none yet.
+  Kind kind_ = Kind::asked;
+  /// Constant: one. By processor: by the number of the caller's node, and one for callers of whom
+  /// nothing is known.
+  std::vector<Places> known_;
+  /// By processor: the number of its node, plus 1 so that 0 is none yet.
   std::vector<Atomic<std::uint32_t>> of_cpu_;
 };
 

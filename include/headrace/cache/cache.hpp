@@ -4,14 +4,18 @@
 // changes it through the cache by change().
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "headrace/base/export.hpp"
 #include "headrace/base/result.hpp"
@@ -29,21 +33,56 @@ struct PlacementContext {
   std::span<const std::byte> source;
 };
 
-/// Chooses the node for a copy; nothing: leave the data where it is. Called on the accessing thread
-/// with no lock held, possibly by several threads at once. What it throws is counted, and the
-/// source is used.
-using PlacementPolicy = std::function<std::optional<NodeId>(const PlacementContext&)>;
+/// Where a copy may go: nodes, best first, or none: leave the data where it is. A copy goes to the
+/// first of them that has room; where none has, to the first where unused entries make room.
+///
+/// Threading: confined.
+class HEADRACE_API Placement {
+ public:
+  /// Of more than these the others are not tried.
+  static constexpr std::size_t kNodeMax = 8;
+
+  Placement() = default;
+  // Not explicit, so that policies return what they mean.
+  Placement(std::nullopt_t /*nowhere*/) {}
+  Placement(NodeId node) { add(node); }
+  Placement(std::optional<NodeId> node) {
+    if (node.has_value()) add(*node);
+  }
+  Placement(std::initializer_list<NodeId> nodes) : Placement(std::span(nodes)) {}
+  Placement(std::span<const NodeId> nodes) {
+    for (const NodeId node : nodes) add(node);
+  }
+  [[nodiscard]] std::span<const NodeId> nodes() const { return {nodes_.data(), count_}; }
+  friend bool operator==(const Placement& a, const Placement& b) {
+    return std::ranges::equal(a.nodes(), b.nodes());
+  }
+
+ private:
+  void add(NodeId node) {
+    if (count_ < kNodeMax) nodes_[count_++] = node;
+  }
+  std::array<NodeId, kNodeMax> nodes_{};
+  std::size_t count_ = 0;
+};
+
+/// Chooses the nodes for a copy. Called on the accessing thread with no lock held, possibly by
+/// several threads at once. What it throws is counted, and the source is used.
+using PlacementPolicy = std::function<Placement(const PlacementContext&)>;
 
 /// Policies by name.
 namespace placement {
-/// The best of Machine::faster_nodes for the caller; nothing where there is no faster memory.
-HEADRACE_API std::optional<NodeId> fastest(const PlacementContext& context);
+/// Machine::faster_nodes for the caller; nowhere where there is no faster memory.
+HEADRACE_API Placement fastest(const PlacementContext& context);
 /// The caller's own node.
-HEADRACE_API std::optional<NodeId> local(const PlacementContext& context);
+HEADRACE_API Placement local(const PlacementContext& context);
 /// Never moves anything.
-HEADRACE_API std::optional<NodeId> none(const PlacementContext& context);
+HEADRACE_API Placement none(const PlacementContext& context);
 /// Always `node`.
 [[nodiscard]] HEADRACE_API PlacementPolicy on(NodeId node);
+/// By the node of the caller: map({{NodeId(0), NodeId(8)}, {NodeId(1), NodeId(9)}}). For a caller
+/// on another node: nowhere. Cache::make refuses nodes that the machine does not have.
+[[nodiscard]] HEADRACE_API PlacementPolicy map(std::vector<std::pair<NodeId, Placement>> places);
 }  // namespace placement
 
 /// Gives copies their memory. What it throws, and any error, refuses the access.
@@ -312,7 +351,8 @@ class HEADRACE_API Change {
 ///            clear(), and the end of the cache, of an entry and of a change need none.
 class HEADRACE_API Cache {
  public:
-  /// Fails: invalid_argument for a capacity of 0.
+  /// Fails: invalid_argument for a capacity of 0, and for a placement::map that names a caller's
+  ///        node twice; not_found for one that names a node that the machine does not have.
   [[nodiscard]] static Result<std::unique_ptr<Cache>> make(const topo::Machine& machine,
                                                            engine::Engine& engine,
                                                            CacheOptions options = {});
@@ -320,9 +360,9 @@ class HEADRACE_API Cache {
   Cache& operator=(const Cache&) = delete;
   ~Cache();
 
-  /// Returns a handle on `source`. It is a hit if the node that the placement policy chose has an
-  /// entry that contains all of `source`, of several one of the shortest class (a power of two);
-  /// else the move of a new entry is started. Never blocks on a move.
+  /// Returns a handle on `source`. It is a hit if one of the nodes that the placement policy chose
+  /// has an entry that contains all of `source`, of several on that node one of the shortest class
+  /// (a power of two); else the move of a new entry is started. Never blocks on a move.
   ///
   /// An entry with the same address that is shorter, or whose move failed, makes way for a new one;
   /// its holders keep theirs. Entries that overlap `source` otherwise stay, and have copies of
