@@ -4,7 +4,6 @@
 #include <limits>
 #include <utility>
 
-#include "headrace/base/check.hpp"
 #include "headrace/base/clock.hpp"
 #include "headrace/cache/cache.hpp"
 #include "headrace/copy/copy.hpp"
@@ -54,6 +53,16 @@ void Ledger::tell_observer(const Event& event) noexcept {
   }
 }
 
+namespace {
+
+/// Whether a copy of `byte_count` bytes may be written to `given`.
+bool is_fit(std::span<const std::byte> given, std::uint64_t byte_count) {
+  const auto address = reinterpret_cast<std::uintptr_t>(given.data());
+  return address != 0 && address % MemorySource::kAlignment == 0 && given.size() >= byte_count;
+}
+
+}  // namespace
+
 Ledger::Allocation Ledger::allocate_copy(EntryState& entry) {
   const std::uint64_t byte_count = footprint_bytes(entry.region().byte_count, granule_bytes);
   Room& room = rooms[entry.shelf_number()];
@@ -61,11 +70,14 @@ Ledger::Allocation Ledger::allocate_copy(EntryState& entry) {
     const Result<std::span<std::byte>> given =
         memory->allocate(byte_count, nodes[entry.shelf_number()]);
     if (given.has_value()) {
-      HEADRACE_CHECK(given->size() >= byte_count,
-                     "a memory source gives at least what was asked for", given->size(),
-                     byte_count);
-      entry.copy = given->data();
-      return Allocation::done;
+      if (is_fit(*given, byte_count)) {
+        entry.copy = given->data();
+        return Allocation::done;
+      }
+      policy_errors.add(1);
+      if (given->data() != nullptr) memory->free({given->data(), byte_count});
+      room.release(byte_count);
+      return Allocation::failed;
     }
     room.release(byte_count);
     return given.error().code == Code::out_of_memory ? Allocation::node_is_full

@@ -90,12 +90,16 @@ HEADRACE_API Placement none(const PlacementContext& context);
 /// Threading: shared.
 class HEADRACE_API MemorySource {
  public:
+  static constexpr std::size_t kAlignment = alignof(std::max_align_t);
+
   MemorySource() = default;
   MemorySource(const MemorySource&) = delete;
   MemorySource& operator=(const MemorySource&) = delete;
   virtual ~MemorySource() = default;
   /// Returns at least `byte_count` bytes on `node`, ready to be written: that the node is full must
-  /// show here and not at the first touch. `byte_count` is a whole number of pages.
+  /// show here and not at the first touch. `byte_count` is a whole number of pages. Memory that is
+  /// null, shorter or not a multiple of kAlignment refuses the access, is given back, and counts as
+  /// an error of a policy.
   [[nodiscard]] virtual Result<std::span<std::byte>> allocate(std::size_t byte_count,
                                                               NodeId node) = 0;
   /// Takes memory back: the address that allocate() returned with the length that was asked of it,
@@ -213,7 +217,8 @@ struct CacheStatistics {
   std::uint64_t bytes_kept = 0;
   /// Accesses that were refused because not all of the source was mapped.
   std::uint64_t bad_sources = 0;
-  /// Policies and observers that threw, or named a node the machine does not have.
+  /// Policies and observers that threw, or named a node the machine does not have, and sources of
+  /// memory that gave what cannot be used.
   std::uint64_t policy_errors = 0;
   std::uint64_t evictions = 0;    ///< Entries dropped to make room.
   std::uint64_t bytes_moved = 0;  ///< By moves that were done.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -158,6 +159,43 @@ TEST_F(Capacity, AnErrorOtherThanWantOfMemoryEvictsNobody) {
   EXPECT_FALSE(stage.cache->access(page(5)).cached());
   EXPECT_EQ(stage.statistics().evictions, 0U);
   EXPECT_EQ(stage.memory->live_count(), 4U);
+}
+
+TEST_F(Capacity, MemoryThatCannotBeUsedRefusesTheAccessAndGoesBack) {
+  // One page that it gives badly.
+  class Bad final : public MemorySource {
+   public:
+    enum class How : std::uint8_t { null, short_of_it, crooked };
+    explicit Bad(How how) : how_(how) {}
+    Result<std::span<std::byte>> allocate(std::size_t byte_count, NodeId /*node*/) override {
+      if (how_ == How::null) return std::span<std::byte>(static_cast<std::byte*>(nullptr), 0);
+      ++live_count;
+      page_.resize(2 * byte_count);
+      return how_ == How::crooked ? std::span(page_).subspan(1, byte_count)
+                                  : std::span(page_).first(byte_count - 1);
+    }
+    void free(std::span<std::byte> /*memory*/) noexcept override { --live_count; }
+    int live_count = 0;
+
+   private:
+    const How how_;
+    std::vector<std::byte> page_;
+  };
+  for (const auto how : {Bad::How::null, Bad::How::short_of_it, Bad::How::crooked}) {
+    CacheStage stage;
+    CacheOptions options;
+    const auto memory = std::make_shared<Bad>(how);
+    options.memory = memory;
+    options.placement = placement::on(NodeId(8));
+    const auto cache = Cache::make(stage.machine, *stage.engine, std::move(options)).value();
+    const Entry entry = cache->access(page(0));
+    EXPECT_FALSE(entry.cached());
+    EXPECT_EQ(entry.data().data(), page(0).data());
+    EXPECT_EQ(cache->statistics().refused, 1U);
+    EXPECT_EQ(cache->statistics().policy_errors, 1U);
+    EXPECT_EQ(cache->statistics().bytes_cached, 0U);
+    EXPECT_EQ(memory->live_count, 0);
+  }
 }
 
 TEST_F(Capacity, EachNodeHasItsOwn) {
