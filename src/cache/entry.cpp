@@ -164,7 +164,7 @@ EntryState& state_of(const detail::Slot& slot) {
 
 Entry::Entry(const Entry& other)
     : source_(other.source_), slot_(other.slot_), ledger_(other.ledger_) {
-  if (slot_ != nullptr) detail::share(*slot_);
+  if (slot_ != nullptr && !detail::share(*slot_)) slot_ = nullptr;
 }
 
 Entry::Entry(Entry&& other) noexcept

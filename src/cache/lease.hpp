@@ -123,11 +123,16 @@ enum class Barriers : std::uint8_t { equal, unequal };
   return tenancy->holder_count.fetch_sub_acq_rel(1) == 1 ? tenancy : nullptr;
 }
 
-/// Adds a handle to the lease; the caller has one.
-inline void share(Slot& slot) {
-  // relaxed: the caller's share keeps everything as it is.
-  const std::uint32_t before = slot.share_count.fetch_add_relaxed(1);
-  HEADRACE_CHECK(before != ~std::uint32_t{0}, "an access has fewer than 2^32 copies of its handle");
+/// Half of what fits the count: that many threads do not share one lease at the same instant.
+inline constexpr std::uint32_t kShareCountMax = std::uint32_t{1} << 31U;
+
+/// Adds a handle to the lease; the caller has one. False if there are too many.
+inline bool share(Slot& slot) {
+  // relaxed, here and below: the caller's share keeps everything as it is.
+  if (slot.share_count.fetch_add_relaxed(1) < kShareCountMax) [[likely]]
+    return true;
+  slot.share_count.fetch_sub_relaxed(1);
+  return false;
 }
 
 /// Takes a handle away. Returns as vacate().

@@ -282,6 +282,7 @@ struct Slot;
 /// assigned to and destroyed.
 class HEADRACE_API Entry {
  public:
+  /// A copy beyond the 2^31 that one access may have points at the source.
   Entry(const Entry& other);
   Entry(Entry&& other) noexcept;
   Entry& operator=(const Entry& other);

@@ -4,22 +4,38 @@
 
 #include <gtest/gtest.h>
 
+#include "headrace/cache/cache.hpp"
+#include "support/cache_stage.hpp"
+
 namespace headrace::cache::detail {
 namespace {
 
-TEST(LeaseDeathTest, MoreHandlesThanFitTheCountAreABrokenContract) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
+TEST(Lease, AHandleMoreThanFitsTheCountIsNotToBeHad) {
   Slot slot;
-  slot.share_count.store_relaxed(~std::uint32_t{0});
-  EXPECT_DEATH(share(slot), "fewer than 2\\^32 copies");
+  slot.share_count.store_relaxed(kShareCountMax - 1);
+  EXPECT_TRUE(share(slot));
+  EXPECT_FALSE(share(slot));
+  EXPECT_EQ(slot.share_count.load_relaxed(), kShareCountMax);
+  EXPECT_EQ(give_back(slot), nullptr);
+  EXPECT_TRUE(share(slot));
 }
 
-TEST(Lease, OneHandleLessThanFitIsFine) {
-  Slot slot;
-  slot.share_count.store_relaxed(~std::uint32_t{0} - 1);
-  share(slot);
-  EXPECT_EQ(slot.share_count.load_relaxed(), ~std::uint32_t{0});
-  EXPECT_EQ(give_back(slot), nullptr);
+TEST(Lease, ACopyOfAHandleThatIsNotToBeHadPointsAtTheSource) {
+  const auto source = test::numbered_bytes(100);
+  test::CacheStage stage;
+  const Entry entry = stage.cache->access(source);
+  const auto set = [](std::uint32_t count) {
+    Reader::registry().for_each_lease(
+        [&](Slot& slot, std::uintptr_t /*word*/) { slot.share_count.store_relaxed(count); });
+  };
+  set(kShareCountMax);
+  {
+    const Entry copy(entry);
+    EXPECT_FALSE(copy.cached());
+    EXPECT_EQ(copy.data().data(), source.data());
+  }
+  EXPECT_TRUE(entry.cached());
+  set(1);
 }
 
 }  // namespace
