@@ -223,6 +223,13 @@ std::size_t pin(const CacheHandle& handle, nb::handle source, bool pinned) {
   return pinned ? cache->pin(buffer.bytes()) : cache->unpin(buffer.bytes());
 }
 
+/// Why a move failed; nothing of other events.
+std::optional<std::string> cause_of(const cache::Event& event) {
+  if (event.kind != cache::EventKind::move_failed) return std::nullopt;
+  if (event.late_write_possible) return "late_write_possible";
+  return event.cause == engine::Cause::none ? "stopped" : std::string(engine::name(event.cause));
+}
+
 nb::tuple take_events(const CacheHandle& handle) {
   nb::list events;
   std::uint64_t lost_count = 0;
@@ -230,10 +237,10 @@ nb::tuple take_events(const CacheHandle& handle) {
     auto [taken, lost] = std::static_pointer_cast<EventLog>(handle.log)->take();
     lost_count = lost;
     for (const cache::Event& event : taken) {
-      events.append(nb::make_tuple(std::string(cache::name(event.kind)),
-                                   reinterpret_cast<std::uintptr_t>(event.region.data()),
-                                   event.region.size(),
-                                   event.node ? std::optional(event.node->value()) : std::nullopt));
+      events.append(nb::make_tuple(
+          std::string(cache::name(event.kind)),
+          reinterpret_cast<std::uintptr_t>(event.region.data()), event.region.size(),
+          event.node ? std::optional(event.node->value()) : std::nullopt, cause_of(event)));
     }
   }
   return nb::make_tuple(events, lost_count);
@@ -366,7 +373,8 @@ void bind_cache(nb::module_& module) {
       .def("write_back", &write_back, "entry"_a.none())
       .def("pin", &pin, "source"_a, "pinned"_a)
       .def("take_events", &take_events,
-           nb::sig("def take_events(self) -> tuple[list[tuple[str, int, int, int | None]], int]"))
+           nb::sig("def take_events(self) -> tuple[list[tuple[str, int, int, int | None, str | "
+                   "None]], int]"))
       .def("flush", &flush, "node"_a.none())
       .def("invalidate", &invalidate, "address"_a, "byte_count"_a)
       .def("clear", &CacheHandle::clear)

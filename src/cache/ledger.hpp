@@ -190,10 +190,14 @@ struct Ledger {
     if (observer) [[unlikely]]
       tell_observer({kind, region, node});
   }
-  void tell(EventKind kind, const EntryState& entry) noexcept {
+  void tell(EventKind kind, const EntryState& entry,
+            const engine::Completion& completion = {}) noexcept {
     if (observer) [[unlikely]]
-      tell_observer(
-          {kind, {entry.source(), entry.region().byte_count}, nodes[entry.shelf_number()]});
+      tell_observer({kind,
+                     {entry.source(), entry.region().byte_count},
+                     nodes[entry.shelf_number()],
+                     completion.cause,
+                     completion.late_write_possible});
   }
 
   void keep(std::uint32_t count) { owner_count_.fetch_add_relaxed(count); }  // relaxed: has a part.

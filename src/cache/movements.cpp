@@ -172,7 +172,7 @@ void Movements::move_ended(void* context, const engine::Completion& completion) 
   } else {
     ledger.moves_failed.add(1);
   }
-  ledger.tell(done ? EventKind::moved : EventKind::move_failed, entry);
+  ledger.tell(done ? EventKind::moved : EventKind::move_failed, entry, completion);
   entry.progress.end(done ? Phase::copied : Phase::left);
 }
 

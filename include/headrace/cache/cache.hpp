@@ -162,6 +162,11 @@ struct Event {
   std::span<const std::byte> region;
   /// Node of the entry; nothing if there is none.
   std::optional<NodeId> node;
+  /// Of move_failed: why; none if it was stopped, or if it came to its end but for a late write.
+  engine::Cause cause = engine::Cause::none;
+  /// Of move_failed: a device was given up that may still write to the copy, which therefore is not
+  /// used.
+  bool late_write_possible = false;
 };
 
 /// Is told of every event, on the thread where it happens, with no lock held; several at once, so

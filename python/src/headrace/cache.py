@@ -89,12 +89,16 @@ class CacheEvent:
         address: Of the region that was asked for, or of the entry.
         byte_count: Its length.
         node: Of the entry; None if there is none.
+        cause: Why a move failed: "stopped", "page_fault", "device_error" and others, or
+            "late_write_possible": a device was given up that may still write to the copy, which
+            therefore is not used. None for other events.
     """
 
     kind: str
     address: int
     byte_count: int
     node: int | None
+    cause: str | None
 
 
 class Entry:

@@ -178,6 +178,31 @@ TEST_F(Events, MemoryIsFreedWithNoLockHeldSoThatItsSourceMayCallTheCache) {
   });
 }
 
+TEST_F(Events, SayWhyAMoveFailed) {
+  std::vector<Event> failed;
+  CacheOptions made;
+  made.observer = [&](const Event& event) {
+    if (event.kind == EventKind::move_failed) failed.push_back(event);
+  };
+  const auto source = test::numbered_bytes(100);
+  CacheStage stage(StagedMover::Mode::at_once, std::move(made));
+  stage.mover->fail_with(engine::Cause::page_fault);
+  static_cast<void>(stage.cache->access(source));
+  stage.mover->fail_with(engine::Cause::device_dead);
+  static_cast<void>(stage.cache->access(source));
+  stage.mover->fail_with(engine::Cause::none);
+  stage.mover->leave_late_writes(true);
+  static_cast<void>(stage.cache->access(source));
+  ASSERT_EQ(failed.size(), 3U);
+  EXPECT_EQ(failed[0].cause, engine::Cause::page_fault);
+  EXPECT_EQ(failed[1].cause, engine::Cause::device_dead);
+  EXPECT_FALSE(failed[1].late_write_possible);
+  EXPECT_EQ(failed[2].cause, engine::Cause::none);
+  EXPECT_TRUE(failed[2].late_write_possible);
+  stage.cache->clear();
+  EXPECT_EQ(stage.memory->take_back(), 1U);
+}
+
 TEST_F(Events, AddUpToTheStatistics) {
   auto source = test::numbered_bytes(100000);
   CacheOptions made = options();
