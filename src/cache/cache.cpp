@@ -352,14 +352,24 @@ bool Cache::State::make_room(Shelf& shelf, std::uint64_t byte_count, std::uint32
 
 bool Cache::State::evict(Shelf& shelf, std::uint64_t byte_count, std::uint32_t newcomer) {
   Batch gone;
-  if (!shelf.evict(byte_count, newcomer, gone)) {
+  std::uint64_t wanted_byte_count = byte_count;
+  while (!shelf.evict(byte_count, newcomer, gone)) {
     // Changed entries go last, because that costs another copy. On this thread: the mover might
-    // need it.
-    const auto claimed =
-        ledger_->changes.claim([&](std::uint32_t number) { return is_on(number, shelf.node()); });
+    // need it. As many as are enough; if some of them are held, twice as many.
+    std::uint64_t hoped_byte_count = 0;
+    std::uint32_t last_number = 0;
+    const auto claimed = ledger_->changes.claim([&](std::uint32_t number) {
+      if (!is_on(number, shelf.node())) return false;
+      if (number == last_number) return true;
+      if (hoped_byte_count >= wanted_byte_count) return false;
+      last_number = number;
+      hoped_byte_count += detail::footprint_bytes(ledger_->pool[number].region().byte_count,
+                                                  ledger_->granule_bytes);
+      return true;
+    });
     if (claimed.empty()) return false;
     ledger_->write_back(claimed);
-    if (!shelf.evict(byte_count, newcomer, gone)) return false;
+    wanted_byte_count *= 2;
   }
   ledger_->evictions.add(gone.count);
   end(gone, EventKind::evicted);

@@ -396,6 +396,20 @@ TEST_F(Changing, NothingAndTooMuch) {
   EXPECT_EQ(stage.cache->write_back(nothing.entry()).value().count(), 0U);
 }
 
+TEST_F(Changing, AnEvictionWritesNoMoreBackThanItNeeds) {
+  CacheStage stage = stage_of(8);
+  for (std::size_t i = 0; i < 8; ++i) fill(*stage.cache, page(i));
+  EXPECT_TRUE(stage.cache->access(page(8)).cached());
+  EXPECT_EQ(stage.statistics().write_backs, 1U);
+  EXPECT_EQ(stage.statistics().evictions, 1U);
+  EXPECT_TRUE(stage.cache->access(page(9, 3)).cached());
+  EXPECT_LE(stage.statistics().write_backs, 4U);
+  // Held ones are in the way: further ones are written back until there is room, or none is left.
+  std::vector<Entry> held;
+  for (std::size_t i = 0; i < 7; ++i) held.push_back(stage.cache->access_weak(page(i)));
+  EXPECT_TRUE(stage.cache->access(page(12)).cached());
+}
+
 TEST_F(Changing, AWriteBackThatMayComeOnceMoreIsToldAndItsCopyIsNeverUsedAgain) {
   CacheStage stage;
   fill(*stage.cache, page(0));
