@@ -40,6 +40,46 @@ std::uint64_t cache_bytes(int name) {
   return byte_count > 0 ? static_cast<std::uint64_t>(byte_count) : 0;
 }
 
+#if defined(__x86_64__)
+/// The caches that this core uses, one leaf for each. Not what sysconf says where they do: it
+/// multiplies and divides by numbers of cores that a hypervisor has made up.
+void identify_caches(CpuIdentity& identity) {
+  constexpr unsigned kIntel = 4;
+  constexpr unsigned kAmd = 0x8000001D;
+  const unsigned leaf =
+      identity.vendor == "AuthenticAMD" || identity.vendor == "HygonGenuine" ? kAmd : kIntel;
+  for (unsigned index = 0; index < 16; ++index) {
+    unsigned eax = 0;
+    unsigned ebx = 0;
+    unsigned ecx = 0;
+    unsigned edx = 0;
+    if (__get_cpuid_count(leaf, index, &eax, &ebx, &ecx, &edx) == 0) return;
+    constexpr unsigned kInstructions = 2;
+    const unsigned type = eax & 0x1FU;
+    if (type == 0) return;
+    if (type == kInstructions) continue;
+    const std::uint64_t way_count = (ebx >> 22U) + 1U;
+    const std::uint64_t partition_count = ((ebx >> 12U) & 0x3FFU) + 1U;
+    const std::uint64_t line_bytes = (ebx & 0xFFFU) + 1U;
+    const std::uint64_t set_count = std::uint64_t{ecx} + 1U;
+    const std::uint64_t byte_count = way_count * partition_count * line_bytes * set_count;
+    switch ((eax >> 5U) & 7U) {
+      case 1:
+        identity.l1d_bytes = byte_count;
+        break;
+      case 2:
+        identity.l2_bytes = byte_count;
+        break;
+      case 3:
+        identity.l3_bytes = byte_count;
+        break;
+      default:
+        break;
+    }
+  }
+}
+#endif
+
 CpuIdentity identify() {
   CpuIdentity identity;
 #if defined(__x86_64__)
@@ -66,6 +106,9 @@ CpuIdentity identify() {
   identity.l1d_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE);
   identity.l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE);
   identity.l3_bytes = cache_bytes(_SC_LEVEL3_CACHE_SIZE);
+#if defined(__x86_64__)
+  identify_caches(identity);
+#endif
   return identity;
 }
 
