@@ -42,7 +42,7 @@ std::size_t bytes_min_wanted() {
 /// From how many bytes on the profile has a copy; SIZE_MAX if nowhere.
 std::size_t first_tuned_length(const copy::Profile& profile) {
   const auto first = std::ranges::find_if(
-      profile.classes, [](const auto& each) { return each.variant.has_value(); });
+      profile.classes, [](const auto& each) { return each.variant || each.cold_variant; });
   return first == profile.classes.end() ? SIZE_MAX : first->bytes_max / 2 + 1;
 }
 
@@ -53,9 +53,18 @@ constexpr std::uint64_t kWideBytesMin = std::uint64_t{1} << 20U;
 
 void leave_out_wide_short_copies(copy::Profile& profile) {
   for (copy::SizeClass& each : profile.classes) {
-    const bool wide = each.variant && each.variant->through == copy::Register::zmm;
-    if (wide && each.bytes_max < kWideBytesMin) each.variant.reset();
+    for (auto* const variant : {&each.variant, &each.cold_variant}) {
+      const bool wide = *variant && (*variant)->through == copy::Register::zmm;
+      if (wide && each.bytes_max < kWideBytesMin) variant->reset();
+    }
   }
+}
+
+/// To know cold bytes they read the time-stamp counter, which ends a program that has forbidden
+/// it to itself (PR_SET_TSC, seccomp's strict mode) after our start: only on demand.
+void leave_out_cold_copies(copy::Profile& profile) {
+  if (platform::trusted_variable("HEADRACE_PROBE").value_or("0") == "1") return;
+  for (copy::SizeClass& each : profile.classes) each.cold_variant.reset();
 }
 
 struct Tuning {
@@ -70,6 +79,7 @@ Tuning use_tuned_copies() {
   auto profile = copy::load_profile(path);
   if (!profile) return {.note = profile.error().message()};
   leave_out_wide_short_copies(*profile);
+  leave_out_cold_copies(*profile);
   if (const auto used = copy::use_profile(*profile, dispatch()); !used) {
     return {.note = copy::of_profile(path, used.error()).message()};
   }

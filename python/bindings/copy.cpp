@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies: variants, profiles, and measuring them. Variants and profiles are text here; what they
 // mean is the library's.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "bindings.hpp"
@@ -33,8 +38,9 @@ class MeterHandle {
  public:
   explicit MeterHandle(copy::Meter meter) : meter_(std::move(meter)) {}
 
-  /// A subject is "libc", "tuned" (what copy_bytes uses now), "folly" or the text of a variant,
-  /// which is called through a table as it will be.
+  /// A subject is "libc", "tuned" (what copy_bytes uses now), "folly", the text of a variant, or
+  /// those of two with " | " between them: for bytes in the caches, and not in them. The first
+  /// may be "libc". Variants are called through a table as they will be.
   std::vector<double> measure_round(const std::vector<std::string>& subjects,
                                     const copy::Conditions& conditions) {
     generate(subjects);
@@ -44,10 +50,30 @@ class MeterHandle {
     return value_of(meter_.measure_round(chosen, conditions));
   }
   [[nodiscard]] std::uint64_t batch_count() const { return meter_.batch_count(); }
+  /// What find_cold_probe found, as ticks_min and ticks_max.
+  [[nodiscard]] std::optional<std::pair<std::uint32_t, std::uint32_t>> find_cold_probe() {
+    const auto found = meter_.find_cold_probe();
+    if (!found) return std::nullopt;
+    return std::pair(found->ticks_min, found->ticks_max);
+  }
+  /// From now on subjects of two variants tell by this which of them serves.
+  void use_cold_probe(std::uint32_t ticks_min, std::uint32_t ticks_max) {
+    probe_ = {.ticks_min = ticks_min, .ticks_max = ticks_max};
+  }
 
  private:
+  static copy::Routine parse_routine(const std::string& text) {
+    constexpr std::string_view kOr = " | ";
+    const std::size_t bar = text.find(kOr);
+    if (bar == std::string::npos) return {.warm = value_of(copy::parse_variant(text)), .cold = {}};
+    const copy::Variant cold = value_of(copy::parse_variant(text.substr(bar + kOr.size())));
+    const std::string warm = text.substr(0, bar);
+    if (warm == "libc") return {.warm = {}, .cold = cold};
+    return {.warm = value_of(copy::parse_variant(warm)), .cold = cold};
+  }
+
   void generate(const std::vector<std::string>& subjects) {
-    std::vector<copy::Variant> variants;
+    std::vector<copy::Routine> routines;
     std::vector<std::string> texts;
     for (const std::string& subject : subjects) {
       if (subjects_.contains(subject)) continue;
@@ -64,12 +90,12 @@ class MeterHandle {
         }
         subjects_[subject].move = move;
       } else {
-        variants.push_back(value_of(copy::parse_variant(subject)));
+        routines.push_back(parse_routine(subject));
         texts.push_back(subject);
       }
     }
-    if (variants.empty()) return;
-    codes_.push_back(value_of(copy::GeneratedCode::make(variants)));
+    if (routines.empty()) return;
+    codes_.push_back(value_of(copy::GeneratedCode::make(routines, probe_)));
     for (std::size_t i = 0; i < texts.size(); ++i) {
       copy::Dispatch& table = tables_.emplace_back(codes_.back().moves()[i]);
       subjects_[texts[i]].table = &table;
@@ -77,6 +103,7 @@ class MeterHandle {
   }
 
   copy::Meter meter_;
+  copy::ColdProbe probe_;
   std::vector<copy::GeneratedCode> codes_;
   std::deque<copy::Dispatch> tables_;
   std::map<std::string, copy::Subject> subjects_;
@@ -107,7 +134,12 @@ void bind_copy(nb::module_& module) {
           },
           "subjects"_a, nb::kw_only(), "bytes_min"_a, "bytes_max"_a, "temperature"_a, "aligned"_a,
           "thread_count"_a, "Nanoseconds per copy of each subject, measured once each.")
-      .def("batch_count", &MeterHandle::batch_count);
+      .def("batch_count", &MeterHandle::batch_count)
+      .def("find_cold_probe", &MeterHandle::find_cold_probe,
+           "How long a byte from memory takes, at least and at most, in ticks; None if that cannot "
+           "be told.")
+      .def("use_cold_probe", &MeterHandle::use_cold_probe, "ticks_min"_a, "ticks_max"_a,
+           "By which subjects of two variants choose between them.");
 
   module.def(
       "copy_variants",

@@ -345,6 +345,13 @@ def test_exploring_is_asked_for(run: Run, tmp_path: Path) -> None:
         assert counted(path)["summary"]["classes_given_up"] == 0
 
 
+def test_looking_whether_bytes_are_cold_is_asked_for(run: Run) -> None:
+    show = "import os; print(os.environ.get('HEADRACE_PROBE'))"
+    for options, said in (((), "None\n"), (("--probe",), "1\n")):
+        done = run(*options, "--", PYTHON, "-c", f"{show}; {COPY}")
+        assert done.stdout == said + "copied\n"
+
+
 def processor_seconds(words: tuple[str, ...], environment: dict[str, str]) -> float:
     """Processor time of a program from its start to its end."""
     child = os.posix_spawn(words[0], words, environment)

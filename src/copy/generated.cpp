@@ -19,10 +19,19 @@ std::size_t round_up_to_lines(std::size_t byte_count) {
   return (byte_count + kLineBytes - 1) / kLineBytes * kLineBytes;
 }
 
+Result<void> can_generate(const Variant& variant) {
+  if (const auto valid = check(variant); !valid) return fail(valid.error());
+  if (can_run(variant)) return {};
+  return fail(Code::unsupported, fmt::format("generate a copy '{}'", to_text(variant)),
+              detail::kHasGenerator ? "this processor lacks its instructions"
+                                    : "this build generates no code",
+              "choose another");
+}
+
 }  // namespace
 
 struct GeneratedCode::State {
-  platform::ExecutablePages pages;
+  std::optional<platform::ExecutablePages> pages;  ///< Nothing if there is no code.
   std::vector<Move> moves;
   std::size_t code_bytes = 0;
 };
@@ -32,35 +41,65 @@ Move libc_move() {
 }
 
 Result<GeneratedCode> GeneratedCode::make(std::span<const Variant> variants, Move fallback) {
-  for (const Variant& variant : variants) {
-    if (const auto valid = check(variant); !valid) return fail(valid.error());
-    if (!can_run(variant)) {
-      return fail(Code::unsupported, fmt::format("generate a copy '{}'", to_text(variant)),
-                  detail::kHasGenerator ? "this processor lacks its instructions"
-                                        : "this build generates no code",
-                  "choose another");
-    }
-  }
-  if (variants.empty()) return GeneratedCode(nullptr);
+  const std::vector<Routine> routines(variants.begin(), variants.end());
+  return make(routines, {}, fallback);
+}
+
+Result<GeneratedCode> GeneratedCode::make(std::span<const Routine> routines, const ColdProbe& probe,
+                                          Move fallback) {
   // Written apart and brought together then, so that no page is mapped for what is not written.
   std::vector<std::byte> room(detail::kCodeBytesMax);
   std::vector<std::byte> code;
-  std::vector<std::size_t> begins;
-  for (const Variant& variant : variants) {
+  /// Where the function of a variant begins; nothing is the fallback.
+  struct Begins {
+    std::optional<std::size_t> warm;
+    std::optional<std::size_t> cold;
+  };
+  std::vector<Begins> begins;
+  const auto append = [&](const Variant& variant) {
     // Code may be moved: jumps are relative, and the fallback's address is absolute.
     const std::size_t byte_count = detail::generate(variant, fallback, room);
-    begins.push_back(code.size());
+    const std::size_t begin = code.size();
     code.insert(code.end(), room.begin(), room.begin() + static_cast<std::ptrdiff_t>(byte_count));
     code.resize(round_up_to_lines(code.size()));
+    return begin;
+  };
+  std::size_t probe_count = 0;
+  for (const Routine& routine : routines) {
+    Begins& each = begins.emplace_back();
+    for (const auto& variant : {routine.warm, routine.cold}) {
+      if (!variant) continue;
+      if (const auto possible = can_generate(*variant); !possible) return fail(possible.error());
+    }
+    if (routine.warm) each.warm = append(*routine.warm);
+    if (routine.cold) each.cold = append(*routine.cold);
+    if (routine.cold) ++probe_count;
   }
+  if (code.empty()) {
+    return GeneratedCode(std::make_unique<State>(
+        State{.pages = {}, .moves = std::vector<Move>(routines.size(), fallback)}));
+  }
+  const std::size_t probes_begin = code.size();
+  code.resize(probes_begin + probe_count * detail::kProbeCodeBytesMax);
   auto pages = platform::ExecutablePages::make(code.size());
   if (!pages) return fail(std::move(pages.error()));
   std::memcpy(pages->bytes().data(), code.data(), code.size());
-  if (const auto sealed = pages->seal(); !sealed) return fail(sealed.error());
+  const auto function_at = [&](std::optional<std::size_t> begin) {
+    return begin ? reinterpret_cast<Move>(pages->bytes().data() + *begin) : fallback;
+  };
   std::vector<Move> moves;
-  for (const std::size_t begin : begins) {
-    moves.push_back(reinterpret_cast<Move>(pages->bytes().data() + begin));
+  std::size_t next = probes_begin;
+  for (const Begins& each : begins) {
+    if (!each.cold) {
+      moves.push_back(function_at(each.warm));
+      continue;
+    }
+    detail::generate_probe(probe, function_at(each.warm), function_at(each.cold),
+                           pages->bytes().subspan(next, detail::kProbeCodeBytesMax));
+    moves.push_back(function_at(next));
+    next += detail::kProbeCodeBytesMax;
   }
+  if (const auto sealed = pages->seal(); !sealed) return fail(sealed.error());
   return GeneratedCode(std::make_unique<State>(
       State{.pages = std::move(*pages), .moves = std::move(moves), .code_bytes = code.size()}));
 }

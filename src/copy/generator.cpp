@@ -461,6 +461,47 @@ class Writer : public Xbyak::CodeGenerator {
   Xbyak::Label to_fallback_;
 };
 
+class ProbeWriter : public Xbyak::CodeGenerator {
+ public:
+  explicit ProbeWriter(std::span<std::byte> room)
+      : Xbyak::CodeGenerator(room.size(), room.data()) {}
+
+  /// rdx, which rdtsc overwrites, is kept in r9.
+  void write(const ColdProbe& probe, Move warm, Move cold) {
+    Xbyak::Label to_warm;
+    cmp(rdx, kPage);
+    jb(to_warm, T_NEAR);
+    mov(r9, rdx);
+    // In the middle, where nobody writes headers or stops reading.
+    mov(r8, rdx);
+    shr(r8, 1);
+    for (const Xbyak::Reg64& side : {rdi, rsi}) {
+      lfence();
+      rdtsc();
+      mov(r10d, eax);
+      movzx(ecx, byte[side + r8]);
+      lfence();
+      rdtsc();
+      mov(rdx, r9);
+      sub(eax, r10d);
+      sub(eax, probe.ticks_min);
+      cmp(eax, probe.ticks_max - probe.ticks_min);
+      jae(to_warm, T_NEAR);
+    }
+    mov(r11, reinterpret_cast<std::uintptr_t>(cold));
+    jmp(r11);
+    L(to_warm);
+    mov(r11, reinterpret_cast<std::uintptr_t>(warm));
+    jmp(r11);
+  }
+};
+
+void check_written() {
+  const int problem = Xbyak::GetError();
+  HEADRACE_CHECK(problem == Xbyak::ERR_NONE, "a valid variant can be written", problem,
+                 Xbyak::ConvertErrorToString(problem));
+}
+
 }  // namespace
 
 std::size_t loop_bytes_min(const Variant& variant) {
@@ -476,10 +517,15 @@ std::size_t generate(const Variant& variant, Move fallback, std::span<std::byte>
   Xbyak::ClearError();
   Writer writer(variant, fallback, room);
   writer.write();
-  const int problem = Xbyak::GetError();
-  HEADRACE_CHECK(problem == Xbyak::ERR_NONE, "a valid variant can be written", problem,
-                 Xbyak::ConvertErrorToString(problem));
+  check_written();
   return writer.getSize();
+}
+
+void generate_probe(const ColdProbe& probe, Move warm, Move cold, std::span<std::byte> room) {
+  Xbyak::ClearError();
+  ProbeWriter writer(room);
+  writer.write(probe, warm, cold);
+  check_written();
 }
 
 }  // namespace headrace::copy::detail

@@ -23,4 +23,11 @@ inline constexpr std::size_t kCodeBytesMax = std::size_t{16} << 10U;
 [[nodiscard]] std::size_t generate(const Variant& variant, Move fallback,
                                    std::span<std::byte> room);
 
+/// Bytes of the function that generate_probe writes, at most.
+inline constexpr std::size_t kProbeCodeBytesMax = 256;
+
+/// Writes a function that goes on to `cold` if the bytes come from memory, else to `warm`, into
+/// `room`, which has kProbeCodeBytesMax bytes.
+void generate_probe(const ColdProbe& probe, Move warm, Move cold, std::span<std::byte> room);
+
 }  // namespace headrace::copy::detail

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <barrier>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <numeric>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "headrace/base/units.hpp"
 #include "headrace/platform/memory.hpp"
 #include "headrace/platform/thread.hpp"
+#include "headrace/platform/ticks.hpp"
 
 namespace headrace::copy {
 namespace {
@@ -28,6 +30,10 @@ constexpr std::size_t kPageBytes = 4096;
 constexpr std::size_t kBatchBytesHot = std::size_t{1} << 20U;
 constexpr std::size_t kBatchBytesElsewhere = std::size_t{256} << 10U;
 constexpr std::size_t kBatchCopiesMax = 8192;
+/// Hot copies that are long are made so often, as far as that is not too much: a single one is more
+/// of what others do to the last-level cache than of who copies.
+constexpr std::size_t kBatchCopiesHotMin = 4;
+constexpr std::size_t kBatchBytesHotMax = std::size_t{16} << 20U;
 /// Hot copies that are short alternate between several pairs of places, which together fit the
 /// first-level cache: how source and target lie to each other in their pages matters to short
 /// copies, and one pair would be one case of many.
@@ -35,6 +41,8 @@ constexpr std::size_t kHotPairsMax = 8;
 constexpr std::size_t kHotBytes = std::size_t{16} << 10U;
 /// Longer copies are compared in part: the comparison is not what is to take the time.
 constexpr std::size_t kComparedBytesMax = std::size_t{64} << 10U;
+/// Loads that tell memory from a cache: some of them meet an interrupt, or another one's luck.
+constexpr std::size_t kProbeSamples = 1024;
 
 /// Whole pages that are there.
 ///
@@ -123,8 +131,10 @@ std::size_t slot_bytes_of(const Conditions& conditions) {
 std::size_t batch_copies_of(const Conditions& conditions) {
   const std::size_t batch_bytes =
       conditions.temperature == Temperature::hot ? kBatchBytesHot : kBatchBytesElsewhere;
-  return std::clamp<std::size_t>(batch_bytes / (conditions.bytes_max + kLineBytes), 1,
-                                 kBatchCopiesMax);
+  const bool repeats = conditions.temperature == Temperature::hot &&
+                       kBatchCopiesHotMin * conditions.bytes_max <= kBatchBytesHotMax;
+  return std::clamp<std::size_t>(batch_bytes / (conditions.bytes_max + kLineBytes),
+                                 repeats ? kBatchCopiesHotMin : 1, kBatchCopiesMax);
 }
 
 /// How one copy lies in its places.
@@ -377,6 +387,41 @@ Result<std::vector<double>> Meter::measure_round(std::span<const Subject> subjec
   }
   state_->batch_count += subjects.size();
   return times_ns;
+}
+
+std::optional<ColdProbe> Meter::find_cold_probe() {
+  if (!platform::may_read_ticks()) return std::nullopt;
+  const std::span<std::byte> pool = state_->targets.bytes();
+  const std::span<std::byte> near =
+      pool.first(std::clamp(state_->last_level_bytes, kPageBytes, pool.size()));
+  const auto touch = [](std::span<const std::byte> bytes) {
+    for (std::size_t at = 0; at < bytes.size(); at += kLineBytes) {
+      const std::byte seen = const_cast<const volatile std::byte&>(bytes[at]);
+      static_cast<void>(seen);
+    }
+  };
+  // Sorted ticks of loads of random lines.
+  const auto draw = [this](std::span<const std::byte> bytes) {
+    std::vector<std::uint32_t> ticks(kProbeSamples);
+    for (std::uint32_t& each : ticks) {
+      each = platform::load_ticks(bytes.data() +
+                                  state_->random.below(bytes.size() / kLineBytes) * kLineBytes);
+    }
+    std::ranges::sort(ticks);
+    return ticks;
+  };
+  touch(state_->sources.bytes());
+  const std::vector<std::uint32_t> from_memory = draw(pool);
+  for (int i = 0; i < 3; ++i) touch(near);
+  const std::vector<std::uint32_t> from_cache = draw(near);
+  const double slow_cache = from_cache[kProbeSamples * 3 / 4];
+  const double fast_memory = from_memory[kProbeSamples / 4];
+  constexpr double kClearly = 1.3;
+  if (fast_memory < kClearly * slow_cache) return std::nullopt;
+  // Where a page is made, or the thread interrupted, takes many times as long as memory.
+  constexpr std::uint32_t kAtMost = 4;
+  return ColdProbe{.ticks_min = static_cast<std::uint32_t>(std::sqrt(slow_cache * fast_memory)),
+                   .ticks_max = kAtMost * from_memory[kProbeSamples / 2]};
 }
 
 std::uint64_t Meter::batch_count() const {

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <nlohmann/json.hpp>
@@ -17,6 +18,7 @@
 #include "headrace/platform/cpu.hpp"
 #include "headrace/platform/environment.hpp"
 #include "headrace/platform/file.hpp"
+#include "headrace/platform/ticks.hpp"
 
 namespace headrace::copy {
 namespace {
@@ -27,6 +29,10 @@ constexpr std::string_view kSchemaName = "headrace-copy-profile";
 constexpr std::uint64_t kClassBytesMax = std::uint64_t{1} << 62U;
 constexpr std::size_t kVendorLengthMax = 64;
 constexpr const char* kDsaBytesMin = "dsa_bytes_min";
+constexpr const char* kColdVariant = "cold_variant";
+constexpr const char* kColdProbe = "cold_probe";
+/// Half a millisecond and more on any processor: nothing that is waited for takes so long.
+constexpr std::uint32_t kTicksMax = std::uint32_t{1} << 20U;
 constexpr const char* kRemedy = "make it anew with 'headrace tune'";
 
 Failure corrupt(std::string cause) {
@@ -91,18 +97,36 @@ Result<SizeClass> read_class(const Json& json) {
       made.bytes_max > kClassBytesMax || !std::has_single_bit(made.bytes_max)) {
     return corrupt("the bytes_max of a class is not a power of two from 2 on");
   }
-  const Json& variant = member(json, "variant");
-  if (variant.is_null()) return made;
-  const auto* const text = variant.get_ptr<const std::string*>();
-  if (text == nullptr) {
-    return corrupt(fmt::format("the variant of class {} is no text", made.bytes_max));
+  for (const auto& [key, variant] :
+       {std::pair{"variant", &made.variant}, {kColdVariant, &made.cold_variant}}) {
+    const Json& found = member(json, key);
+    if (found.is_null()) continue;
+    const auto* const text = found.get_ptr<const std::string*>();
+    if (text == nullptr) {
+      return corrupt(fmt::format("the {} of class {} is no text", key, made.bytes_max));
+    }
+    const auto parsed = parse_variant(*text);
+    if (!parsed) {
+      return corrupt(fmt::format("in class {}: {}", made.bytes_max, parsed.error().cause));
+    }
+    *variant = *parsed;
   }
-  auto parsed = parse_variant(*text);
-  if (!parsed) {
-    return corrupt(fmt::format("in class {}: {}", made.bytes_max, parsed.error().cause));
-  }
-  made.variant = *parsed;
   return made;
+}
+
+/// False if there is a probe and it is impossible, or none and a class needs one.
+bool read_cold_probe(const Json& json, Profile& profile) {
+  if (json.is_null()) {
+    return std::ranges::none_of(
+        profile.classes, [](const SizeClass& each) { return each.cold_variant.has_value(); });
+  }
+  ColdProbe probe;
+  if (!read(json, "ticks_min", probe.ticks_min) || !read(json, "ticks_max", probe.ticks_max) ||
+      probe.ticks_min == 0 || probe.ticks_min >= probe.ticks_max || probe.ticks_max > kTicksMax) {
+    return false;
+  }
+  profile.cold_probe = probe;
+  return true;
 }
 
 /// Code that some table may point into; it lives as long as the process.
@@ -190,6 +214,9 @@ Result<Profile> parse_profile(std::string_view text) {
     }
     profile.classes.push_back(std::move(*made));
   }
+  if (!read_cold_probe(member(json, kColdProbe), profile)) {
+    return corrupt(fmt::format("its {} is missing or impossible", kColdProbe));
+  }
   if (const Json& least = member(json, kDsaBytesMin); !least.is_null()) {
     if (!least.is_number_unsigned() || least.get<std::uint64_t>() == 0) {
       return corrupt(fmt::format("its {} is no length", kDsaBytesMin));
@@ -207,7 +234,12 @@ std::string to_json(const Profile& profile) {
   for (const SizeClass& each : profile.classes) {
     Json entry = {{"bytes_max", each.bytes_max}, {"variant", nullptr}};
     if (each.variant) entry["variant"] = to_text(*each.variant);
+    if (each.cold_variant) entry[kColdVariant] = to_text(*each.cold_variant);
     json["classes"].push_back(std::move(entry));
+  }
+  if (profile.cold_probe) {
+    json[kColdProbe] = {{"ticks_min", profile.cold_probe->ticks_min},
+                        {"ticks_max", profile.cold_probe->ticks_max}};
   }
   if (profile.dsa_bytes_min) json[kDsaBytesMin] = *profile.dsa_bytes_min;
   // What is not UTF-8 is replaced, so that nothing is thrown.
@@ -229,17 +261,19 @@ Result<void> use_profile(const Profile& profile, Dispatch& dispatch) {
                             to_text(here)),
                 "make one for this machine with 'headrace tune'");
   }
-  std::vector<Variant> variants;
+  const bool probes = profile.cold_probe && platform::may_read_ticks();
+  std::vector<Routine> routines;
   for (const SizeClass& each : profile.classes) {
-    if (each.variant) variants.push_back(*each.variant);
+    routines.push_back({.warm = each.variant, .cold = probes ? each.cold_variant : std::nullopt});
   }
-  auto code = GeneratedCode::make(variants, dispatch.fallback());
+  auto code =
+      GeneratedCode::make(routines, profile.cold_probe.value_or(ColdProbe{}), dispatch.fallback());
   if (!code) return fail(code.error().within("use the copy profile"));
   std::array<Move, Dispatch::kClassCount> chosen{};
   chosen.fill(dispatch.fallback());
   std::size_t next = 0;
   for (const SizeClass& each : profile.classes) {
-    const Move move = each.variant ? code->moves()[next++] : dispatch.fallback();
+    const Move move = code->moves()[next++];
     chosen[Dispatch::class_of(each.bytes_max)] = move;
     if (&each == &profile.classes.back()) {
       // Longer copies are like the longest that were measured. Length zero is in the last class;

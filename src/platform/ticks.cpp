@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "headrace/platform/ticks.hpp"
 
+#include <sys/prctl.h>
+
 namespace headrace::platform {
 namespace {
 
@@ -15,6 +17,15 @@ double measure() noexcept {
 }
 
 }  // namespace
+
+bool may_read_ticks() noexcept {
+#if defined(__x86_64__)
+  int permitted = 0;
+  return ::prctl(PR_GET_TSC, &permitted) == 0 && permitted == PR_TSC_ENABLE;
+#else
+  return false;
+#endif
+}
 
 double ticks_per_second() noexcept {
   static const double kRate = measure();

@@ -362,6 +362,23 @@ TEST_F(Preload, ShortCopiesUseNoRegistersOf64Bytes) {
   EXPECT_GT(file.calls(Function::memcpy, Path::libc), 0U);
 }
 
+TEST_F(Preload, CopiesLookWhetherBytesAreColdOnDemandOnly) {
+  const copy::Variant cold{.store_nontemporal = true};
+  if (!copy::can_run(cold)) GTEST_SKIP() << "this processor cannot";
+  write(copy::to_json(
+      {.machine = copy::this_machine(),
+       .classes = {{.bytes_max = 131072, .variant = std::nullopt, .cold_variant = cold}},
+       .cold_probe = copy::ColdProbe{.ticks_min = 1, .ticks_max = 1U << 20U}}));
+  for (const bool looks : {false, true}) {
+    CountersFile file;
+    Environment more{{"HEADRACE_COUNTERS", file.path()}};
+    if (looks) more.emplace_back("HEADRACE_PROBE", "1");
+    const Ending ending = run({HEADRACE_VICTIM, "some_lengths"}, with(std::move(more)));
+    EXPECT_EQ(ending.exit_code(), 0) << ending.said;
+    EXPECT_EQ(file.calls(Function::memcpy, Path::tuned) > 0, looks);
+  }
+}
+
 TEST_F(Preload, WhileExploringCopiesAreRight) {
   for (const char* const scenario : {"all_lengths", "threads", "handlers"}) {
     const Ending ending = run({HEADRACE_VICTIM, scenario}, with({{"HEADRACE_EXPLORE", "1"}}));

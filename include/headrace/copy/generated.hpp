@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "headrace/base/export.hpp"
@@ -18,6 +20,29 @@ using Move = void* (*)(void* target, const void* source, std::size_t byte_count)
 
 /// The C library's, which is what a generated copy hands short and overlapping ranges to.
 [[nodiscard]] HEADRACE_API Move libc_move();
+
+/// How many ticks of the time-stamp counter a byte takes to come if it comes from memory: more than
+/// from a cache, fewer than if its page has to be made first.
+///
+/// Threading: immutable.
+struct ColdProbe {
+  std::uint32_t ticks_min = 0;
+  std::uint32_t ticks_max = 0;
+
+  friend bool operator==(const ColdProbe&, const ColdProbe&) = default;
+};
+
+/// One copy for what lies in the caches and one for what does not; nothing is the fallback. With
+/// `cold`, a call first loads a byte of the target and, if it comes slowly, one of the source: only
+/// if both come from memory `cold` serves. Past the caches is faster then, and there is nothing
+/// that it could push out of them. Not by the target alone: past the caches it would stay cold,
+/// however often the same is copied.
+///
+/// Threading: immutable.
+struct Routine {
+  std::optional<Variant> warm = {};
+  std::optional<Variant> cold = {};
+};
 
 /// Code of some variants, in memory that was written first and made executable, and unwritable,
 /// then.
@@ -35,13 +60,21 @@ class HEADRACE_API GeneratedCode {
   [[nodiscard]] static Result<GeneratedCode> make(std::span<const Variant> variants,
                                                   Move fallback = libc_move());
 
+  /// One function for each of `routines`. Those with `cold` read the time-stamp counter, which ends
+  /// a process that has forbidden it to itself.
+  ///
+  /// Fails: as above.
+  [[nodiscard]] static Result<GeneratedCode> make(std::span<const Routine> routines,
+                                                  const ColdProbe& probe,
+                                                  Move fallback = libc_move());
+
   GeneratedCode(GeneratedCode&& other) noexcept;
   GeneratedCode& operator=(GeneratedCode&& other) noexcept;
   GeneratedCode(const GeneratedCode&) = delete;
   GeneratedCode& operator=(const GeneratedCode&) = delete;
   ~GeneratedCode();
 
-  /// The functions, in the order of the variants.
+  /// The functions, in the order of the variants or routines.
   [[nodiscard]] std::span<const Move> moves() const;
   /// Bytes of machine code.
   [[nodiscard]] std::size_t code_bytes() const;

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -69,6 +70,9 @@ class HEADRACE_API Meter {
   ///        gives fewer threads.
   [[nodiscard]] Result<std::vector<double>> measure_round(std::span<const Subject> subjects,
                                                           const Conditions& conditions);
+  /// Finds out how a byte from memory is told from one of the last-level cache. Nothing if they
+  /// take nearly the same time here, or time is not counted so finely.
+  [[nodiscard]] std::optional<ColdProbe> find_cold_probe();
   /// Batches that were timed so far, over all subjects and rounds.
   [[nodiscard]] std::uint64_t batch_count() const;
 

@@ -45,6 +45,8 @@ struct Fingerprint {
 struct SizeClass {
   std::uint64_t bytes_max = 0;     ///< A power of two, 2 or more.
   std::optional<Variant> variant;  ///< Nothing is the C library's memmove.
+  /// What serves those whose bytes are not in the caches; nothing is `variant`.
+  std::optional<Variant> cold_variant = {};
 };
 
 /// Threading: immutable.
@@ -52,6 +54,8 @@ struct Profile {
   Fingerprint machine;
   /// Ascending. The last one serves longer copies too; a length of no class is memmove's.
   std::vector<SizeClass> classes;
+  /// How it is known that bytes are not in the caches. There is one if a class has a cold_variant.
+  std::optional<ColdProbe> cold_probe = {};
   /// From how many bytes on a DSA together with a processor was faster than the processor alone.
   /// Nothing: not measured, or nowhere.
   std::optional<std::uint64_t> dsa_bytes_min = {};
@@ -69,6 +73,10 @@ struct Profile {
 
 /// Generates what the profile names and lets `dispatch` use it. Classes that it does not name go
 /// back to the fallback. Code that was in use before stays: somebody may be in it.
+///
+/// Where reading the time-stamp counter is forbidden to this process, the cold variants are left
+/// out. Who forbids it to itself later (PR_SET_TSC, seccomp's strict mode) has to use a profile
+/// without them, or none.
 ///
 /// Threading: shared; calls take turns.
 /// Fails: hardware_absent if the profile is another machine's; permission_denied where memory may

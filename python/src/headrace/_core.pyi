@@ -33,6 +33,14 @@ class CopyMeter:
 
     def batch_count(self) -> int: ...
 
+    def find_cold_probe(self) -> tuple[int, int] | None:
+        """
+        How long a byte from memory takes, at least and at most, in ticks; None if that cannot be told.
+        """
+
+    def use_cold_probe(self, ticks_min: int, ticks_max: int) -> None:
+        """By which subjects of two variants choose between them."""
+
 def copy_variants(byte_count: int) -> list[str]:
     """The grid for copies of so many bytes and more."""
 

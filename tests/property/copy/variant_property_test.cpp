@@ -201,6 +201,44 @@ TEST_F(VariantProperty, ShortAndOverlappingRangesGoToTheFallback) {
   }
 }
 
+/// Every byte comes from memory, or none does.
+constexpr ColdProbe kAlwaysCold{.ticks_min = 1, .ticks_max = UINT32_MAX};
+constexpr ColdProbe kNeverCold{.ticks_min = UINT32_MAX - 1, .ticks_max = UINT32_MAX};
+
+TEST_F(VariantProperty, TwoCopiesBehindOneFunctionDoWhatMemmoveDoes) {
+  for (const ColdProbe& probe : {kAlwaysCold, kNeverCold}) {
+    for (int i = 0; i < 100; ++i) {
+      const Routine routine{
+          .warm = random_.chance(1, 4) ? std::nullopt : std::optional(draw_variant(random_)),
+          .cold = draw_variant(random_)};
+      const auto code = GeneratedCode::make(std::span(&routine, 1), probe);
+      ASSERT_TRUE(code.has_value()) << code.error().message();
+      ASSERT_NO_FATAL_FAILURE(check_apart(*routine.cold, code->moves()[0]));
+      test::fill_randomly(arena_.bytes(), random_);
+      std::ranges::copy(arena_.bytes(), shadow_.bytes().begin());
+      ASSERT_NO_FATAL_FAILURE(check_overlapping(*routine.cold, code->moves()[0]));
+    }
+  }
+}
+
+TEST_F(VariantProperty, TheProbeDecidesWhichOfTwoCopiesServes) {
+  const Routine routine{.warm = std::nullopt, .cold = Variant{.through = Register::word}};
+  for (const bool cold : {false, true}) {
+    const auto code =
+        GeneratedCode::make(std::span(&routine, 1), cold ? kAlwaysCold : kNeverCold, counting_move);
+    ASSERT_TRUE(code.has_value()) << code.error().message();
+    fallback_count = 0;
+    for (int i = 0; i < 10; ++i) {
+      code->moves()[0](to_.bytes().data(), from_.bytes().data(), kBytesMax);
+    }
+    EXPECT_EQ(fallback_count, cold ? 0 : 10);
+    // Too short to be looked at.
+    fallback_count = 0;
+    code->moves()[0](to_.bytes().data(), from_.bytes().data(), 4095);
+    EXPECT_EQ(fallback_count, 1);
+  }
+}
+
 /// Permissions of the mapping that holds `address`, as /proc/self/maps writes them.
 std::string permissions_at(const void* address) {
   std::ifstream maps("/proc/self/maps");

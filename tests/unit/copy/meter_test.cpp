@@ -5,10 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <set>
@@ -152,6 +154,28 @@ TEST(Meter, ASubjectThatCopiesWronglyIsFound) {
     EXPECT_EQ(times_ns.error().code, Code::corrupt_data);
     EXPECT_THAT(times_ns.error().message(), HasSubstr("subject 1 copied wrongly"));
   }
+}
+
+TEST(Meter, WhatTellsMemoryFromCachesIsInOrder) {
+  // Of pools that fit the caches nothing can be told, or what chance makes of it.
+  Meter measuring = meter();
+  for (int i = 0; i < 10; ++i) {
+    if (const auto probe = measuring.find_cold_probe()) {
+      EXPECT_GT(probe->ticks_min, 0U);
+      EXPECT_LT(probe->ticks_min, probe->ticks_max);
+    }
+  }
+}
+
+TEST(Meter, WhereTicksAreForbiddenMemoryIsNotToldFromCaches) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        Meter measuring = meter();
+        if (::prctl(PR_SET_TSC, PR_TSC_SIGSEGV) != 0) std::_Exit(2);
+        std::_Exit(measuring.find_cold_probe() ? 1 : 0);
+      },
+      ::testing::ExitedWithCode(0), "");
 }
 
 TEST(Meter, WhatCannotBeMeasuredIsRefused) {

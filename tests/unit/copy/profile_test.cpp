@@ -69,6 +69,41 @@ TEST(Profile, SaysFromWhereOnADevicePaysIfItIsKnown) {
   }
 }
 
+/// A profile whose last class has another variant for what is cold.
+Profile with_cold() {
+  Profile profile = sample();
+  profile.classes.back().cold_variant = Variant{.store_nontemporal = true};
+  profile.cold_probe = {.ticks_min = 71, .ticks_max = 7100};
+  return profile;
+}
+
+TEST(Profile, AClassMayHaveAnotherVariantForWhatIsCold) {
+  const Profile profile = with_cold();
+  const std::string good = to_json(profile);
+  const auto read = parse_profile(good);
+  ASSERT_TRUE(read.has_value()) << read.error().message();
+  EXPECT_EQ(read->cold_probe, profile.cold_probe);
+  EXPECT_EQ(read->classes.back().variant, std::nullopt);
+  EXPECT_EQ(read->classes.back().cold_variant, profile.classes.back().cold_variant);
+  EXPECT_EQ(read->classes.front().cold_variant, std::nullopt);
+  // How it is told has to be possible, and there.
+  for (const auto& [what, with] : {std::pair{"cold_probe", "x"},
+                                   {"71,", "0,"},
+                                   {"71,", "7100,"},
+                                   {"71,", "-1,"},
+                                   {"7100", "1048577"},
+                                   {"7100", "\"7100\""},
+                                   {"ticks_max", "x"}}) {
+    const auto bad = parse_profile(replaced(good, what, with));
+    ASSERT_FALSE(bad.has_value()) << what << " by " << with;
+    EXPECT_THAT(bad.error().message(), HasSubstr("cold_probe is missing or impossible"));
+  }
+  EXPECT_THAT(parse_profile(replaced(good, "\"cold_variant\": ", "\"cold_variant\": 3, \"x\": "))
+                  .error()
+                  .message(),
+              HasSubstr("cold_variant of class 131072 is no text"));
+}
+
 TEST(Profile, WhatIsWrongIsToldInOneSentence) {
   const std::string good = to_json(sample());
   struct Case {
@@ -230,6 +265,21 @@ TEST(ProfileDeathTest, TheUsersProfileIsUsedOrTheReasonIsKept) {
       },
       ::testing::ExitedWithCode(0), "^not used there is no profile");
   std::filesystem::remove(path);
+}
+
+TEST(ProfileDeathTest, WhereTicksAreForbiddenNobodyLooksWhetherBytesAreCold) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  if (!variant_of_class(4096)) GTEST_SKIP() << "nothing is generated here";
+  EXPECT_EXIT(
+      {
+        if (::prctl(PR_SET_TSC, PR_TSC_SIGSEGV) != 0) std::_Exit(2);
+        const auto used = use_profile(with_cold());
+        std::vector<char> source(131072, 'x');
+        std::vector<char> target(131072);
+        move_bytes(target.data(), source.data(), source.size());
+        std::_Exit(used && source == target ? 0 : 1);
+      },
+      ::testing::ExitedWithCode(0), "");
 }
 
 TEST(ProfileDeathTest, WithoutExecutableMemoryCopiesAreTheCLibrarys) {

@@ -109,6 +109,15 @@ def run(
             "that are slower than the C library's in them.",
         ),
     ] = False,
+    probe: Annotated[
+        bool,
+        typer.Option(
+            "--probe",
+            help="Long copies look whether their bytes come from memory, and go past the caches "
+            "then, where the profile says so. Ends programs that forbid themselves to read the "
+            "time-stamp counter.",
+        ),
+    ] = False,
     stats: Annotated[
         str | None,
         typer.Option(
@@ -139,6 +148,8 @@ def run(
         environment["HEADRACE_PROFILE"] = _checked_profile(profile)
     if explore:
         environment["HEADRACE_EXPLORE"] = "1"
+    if probe:
+        environment["HEADRACE_PROBE"] = "1"
     words = command if stats is None else _counted_words(stats, command)
     as_we_found_them()
     try:
