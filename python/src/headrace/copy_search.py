@@ -13,6 +13,12 @@ rounds, until few are left, which are measured in every cell. The best of these 
 memmove on the whole, nowhere slower beyond `LOSS_MAX`, and nowhere likely to be slower beyond
 `LIKELY_LOSS_MAX`, is chosen; if there is none, memmove.
 
+What is fastest from memory is slowest in the caches. From `PAIRED_BYTES_MIN` on the last few are
+therefore joined by pairs: one variant, or memmove, for bytes that are in the caches, and one that
+was halved in cold cells alone for those that are not; code in front of both looks where they
+are. A pair is measured and judged as a variant is. In shorter classes looking costs too much, and
+what goes past the caches loses more than it gained when the target is read next.
+
 Short copies through registers of 64 bytes are judged as if they were slower by `WIDE_HANDICAP`: a
 batch of them is long enough for the core to get used to these registers, a copy in a program is
 not.
@@ -22,7 +28,7 @@ import math
 import random
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -34,6 +40,10 @@ LOSS_MAX = 0.02
 """How much slower than memmove a choice may be in a cell of weight 1, as a share."""
 LIKELY_LOSS_MAX = 0.03
 """How much slower it may be there with the likelihood that is left beside `CONFIDENCE_MIN`."""
+PASS_LOSS_MAX = 0.05
+"""How much slower it may surely be in one pass of those that confirm it."""
+CALM_MAX = 0.03
+"""How far from 1 memmove may be by itself in a pass from which anything follows."""
 GAIN_MIN = 0.01
 """How much faster on the whole it must be."""
 CONFIDENCE_MIN = 0.9
@@ -43,14 +53,23 @@ WIDE_HANDICAP = 0.1
 WIDE_BYTES_MIN = 1 << 20
 """In classes that end here or later the core has time to get used to them."""
 
+PAIR = " | "
+"""Between the two variants of a pair: for bytes that are in the caches, and not."""
+PAIRED_BYTES_MIN = 1 << 16
+"""Where classes end from which on there are pairs; bench/copy/copy_bench.cpp, cold_then_read."""
+PAIRED_WARM, PAIRED_COLD = 2, 2
+"""Variants that are joined, beside memmove."""
+
 SCREENED_SHARE = 0.05
-SCREENED_MIN, SCREENED_MAX = 32, 160
+SCREENED_MIN, SCREENED_MAX = 32, 240
 """Variants that the model may look at, of those there are."""
 EXHAUSTIVE_ROUNDS = 3
 HALVING = ((24, 2), (10, 4), (4, 9))
 """Variants that are left, and rounds that each is measured in then; the last in every cell."""
-FINAL_ROUNDS_MIN, FINAL_ROUNDS_MAX = 3, 25
+FINAL_ROUNDS_MIN, FINAL_ROUNDS_MAX = 3, 48
 """Rounds of the last, if there is little time, or time for more."""
+FINAL_ROUNDS_ALL, FINAL_FEW = 12, 3
+"""After so many rounds only the few best go on that do not surely lose."""
 CHUNK_COUNT = 12
 """Variants that take turns with memmove in one round."""
 RESAMPLE_COUNT = 400
@@ -102,7 +121,8 @@ class Choice:
 
     Attributes:
         bytes_max: The lengths are (bytes_max / 2, bytes_max].
-        variant: What serves them; None is memmove.
+        variant: What serves them: a variant or a pair; None is memmove.
+        others: What could as well, the best first.
         best: The best variant that was found, chosen or not.
         ratios: Speed of `best` by memmove's in each cell: figure, lower and upper quartile.
         ratio: The same on the whole.
@@ -128,6 +148,7 @@ class Choice:
     tried_count: int
     batch_count: int
     reason: str
+    others: tuple[str, ...] = ()
 
 
 class StoppedError(Exception):
@@ -167,15 +188,28 @@ class Bench:
                 self.logs.setdefault(variant, {}).setdefault(cell, []).append(log)
                 self.times_ns.setdefault((variant, cell), []).append(time_ns)
 
-    def score(self, variant: str) -> float:
-        """Mean of the figures of its cells, weighted, less a penalty for those where it loses."""
-        less = handicap(variant, self.bytes_max)
-        return judged({cell: typical(logs) - less for cell, logs in self.logs[variant].items()})
+    def score(self, variant: str, temperature: str | None = None) -> float:
+        """Mean of the figures of its cells, weighted, less a penalty for those where it loses.
 
-    def best(self, count: int, among: Sequence[str] | None = None) -> list[str]:
+        Args:
+            variant: Which.
+            temperature: Of the cells that count; None is all.
+        """
+        less = handicap(variant, self.bytes_max)
+        return judged(
+            {
+                cell: typical(logs) - less
+                for cell, logs in self.logs[variant].items()
+                if temperature in {None, cell.temperature}
+            }
+        )
+
+    def best(
+        self, count: int, among: Sequence[str] | None = None, temperature: str | None = None
+    ) -> list[str]:
         """The variants with the highest scores."""
         names = self.logs if among is None else among
-        return sorted(names, key=self.score, reverse=True)[:count]
+        return sorted(names, key=lambda each: self.score(each, temperature), reverse=True)[:count]
 
 
 def typical(logs: Sequence[float] | NDArray[np.float64]) -> float:
@@ -189,9 +223,15 @@ def typical(logs: Sequence[float] | NDArray[np.float64]) -> float:
     return float(values[cut : len(values) - cut].mean())
 
 
+def interval(logs: Sequence[float]) -> tuple[float, float]:
+    """Between what `typical` would lie in 95 of 100 cases, had the rounds been others."""
+    low, high = np.quantile(_drawn(logs), (0.025, 0.975))
+    return float(low), float(high)
+
+
 def handicap(variant: str, bytes_max: int) -> float:
     """By how much a variant is judged slower than it is measured, as a logarithm."""
-    is_wide = variant.startswith("zmm ")
+    is_wide = any(each.startswith("zmm ") for each in variant.split(PAIR))
     return WIDE_HANDICAP if is_wide and bytes_max < WIDE_BYTES_MIN else 0.0
 
 
@@ -298,8 +338,18 @@ def screen_all(bench: Bench, variants: Sequence[str], progress: Callable[[float]
             progress((index + 0.5 + 0.5 * half) / EXHAUSTIVE_ROUNDS)
 
 
-def screen_by_model(bench: Bench, variants: Sequence[str], *, deadline: float, seed: int) -> None:
-    """Measure what the model names, until it has named enough or time is up."""
+def screen_by_model(
+    bench: Bench, variants: Sequence[str], *, deadline: float, seed: int, paired: bool = False
+) -> None:
+    """Measure what the model names, until it has named enough or time is up.
+
+    Args:
+        bench: What measures.
+        variants: The grid.
+        deadline: Of `time.monotonic()`.
+        seed: Of the first sample.
+        paired: Whether what is good when cold alone is wanted as well.
+    """
     share = round(len(variants) * SCREENED_SHARE)
     count_max = min(len(variants), max(SCREENED_MIN, min(SCREENED_MAX, share)))
     shuffled = random.Random(seed)  # noqa: S311 - Nothing is secret here.
@@ -308,9 +358,12 @@ def screen_by_model(bench: Bench, variants: Sequence[str], *, deadline: float, s
     first += shuffled.sample(rest, min(len(rest), count_max // 2 - len(first)))
     surrogate = Surrogate(variants)
     _screen(bench, first)
+    goals = (None, "cold") if paired else (None,)
+    turn = 0
     while len(bench.logs) < count_max and time.monotonic() < deadline:
-        named = _promising(bench, variants, surrogate)
+        named = _promising(bench, variants, surrogate, goals[turn % len(goals)])
         _screen(bench, named[: min(CHUNK_COUNT, count_max - len(bench.logs))])
+        turn += 1
 
 
 def plain_variants(variants: Sequence[str]) -> list[str]:
@@ -333,9 +386,16 @@ def _screen(bench: Bench, variants: Sequence[str]) -> None:
     bench.measure(variants, cold)
 
 
-def _promising(bench: Bench, variants: Sequence[str], surrogate: Surrogate) -> list[str]:
+def _promising(
+    bench: Bench, variants: Sequence[str], surrogate: Surrogate, temperature: str | None
+) -> list[str]:
     """Variants not yet measured, those first whose score may be highest."""
-    cells = {cell for logs in bench.logs.values() for cell in logs}
+    cells = {
+        cell
+        for logs in bench.logs.values()
+        for cell in logs
+        if temperature in {None, cell.temperature}
+    }
     means, deviations = {}, np.zeros(len(variants))
     for cell in cells:
         measured = {
@@ -354,34 +414,102 @@ def _promising(bench: Bench, variants: Sequence[str], surrogate: Surrogate) -> l
     return sorted(hopes, key=lambda variant: hopes[variant], reverse=True)
 
 
-def halve(bench: Bench, cells: Sequence[Cell], *, deadline: float) -> list[str]:
+def halve(
+    bench: Bench, cells: Sequence[Cell], *, deadline: float, paired: bool = False
+) -> list[str]:
     """Measure fewer and fewer variants more and more often.
+
+    Args:
+        bench: What was screened.
+        cells: All that count.
+        deadline: Of `time.monotonic()`; without end every round is made.
+        paired: Whether pairs are made of those that are left.
 
     Returns:
         Those that are left, measured in every cell.
     """
-    left = bench.best(HALVING[0][0])
-    for count, round_count in HALVING[:-1]:
-        left = bench.best(count, left)
-        for index in range(round_count):
-            for cell in screening_cells(fixed=index % 2 == 1):
-                bench.measure(left, cell)
-            if time.monotonic() > deadline:
-                break
-    count, round_count = HALVING[-1]
-    left = bench.best(count, left)
+    left = _halved(bench, deadline=deadline)
+    if paired:
+        cold = _halved(bench, deadline=deadline, temperature="cold")[:PAIRED_COLD]
+        warm = [LIBC, *bench.best(PAIRED_WARM, temperature="hot")]
+        left += [f"{one}{PAIR}{other}" for one in warm for other in cold if one != other]
     # What came before has chosen them, perhaps for their luck: only what follows counts.
     for variant in left:
         bench.logs[variant] = {}
     bench.times_ns.clear()
     for index in range(FINAL_ROUNDS_MAX):
+        if index == FINAL_ROUNDS_ALL:
+            left = _hopeful(bench, left)
         for cell in cells:
             bench.measure(left, cell)
-        if math.isinf(deadline) and index + 1 == round_count:
+        if math.isinf(deadline) and index + 1 == HALVING[-1][1]:
             break
         if index + 1 >= FINAL_ROUNDS_MIN and time.monotonic() > deadline:
             break
     return left
+
+
+def _hopeful(bench: Bench, left: Sequence[str]) -> list[str]:
+    """The few best of those that do not surely lose; the best, if all do."""
+    hopeful = [
+        each
+        for each in left
+        if all(
+            np.quantile(_drawn(logs), CONFIDENCE_MIN) - handicap(each, bench.bytes_max)
+            >= -LOSS_MAX / cell.weight
+            for cell, logs in bench.logs[each].items()
+        )
+    ]
+    return bench.best(FINAL_FEW, hopeful or left)
+
+
+def _halved(bench: Bench, *, deadline: float, temperature: str | None = None) -> list[str]:
+    left = bench.best(HALVING[0][0], temperature=temperature)
+    for count, round_count in HALVING[:-1]:
+        left = bench.best(count, left, temperature)
+        for index in range(round_count):
+            for cell in screening_cells(fixed=index % 2 == 1):
+                if temperature in {None, cell.temperature}:
+                    bench.measure(left, cell)
+            if time.monotonic() > deadline:
+                break
+    return bench.best(HALVING[-1][0], left, temperature)
+
+
+def confirmed(choice: Choice, passes: Sequence[Bench]) -> Choice:
+    """What stands of a choice when it was measured again, at other times and in other places.
+
+    A choice that surely loses in one of the passes, or that loses on the average of them, goes to
+    the next of `others`, and in the end to memmove. Of a pass in which memmove was not as fast as
+    itself nothing follows.
+
+    Args:
+        choice: With a variant.
+        passes: What each pass has measured of the choice, of `others` and of memmove.
+    """
+    reasons = []
+    for variant in (choice.variant, *choice.others):
+        if variant is None or variant not in passes[0].logs:
+            break
+        reason = _lost_again(variant, choice.bytes_max, passes)
+        if not reason:
+            return replace(choice, variant=variant)
+        reasons.append(reason)
+    return replace(choice, variant=None, reason=reasons[0])
+
+
+def _lost_again(variant: str, bytes_max: int, passes: Sequence[Bench]) -> str:
+    """Why a variant does not stand; empty if it does."""
+    less = handicap(variant, bytes_max)
+    for cell in passes[0].logs[variant]:
+        calm = [each for each in passes if abs(typical(each.logs[LIBC][cell])) <= CALM_MAX]
+        if not calm:
+            continue
+        figures = [typical(each.logs[variant][cell]) - less for each in calm]
+        highs = [interval(each.logs[variant][cell])[1] - less for each in calm]
+        if min(highs) < -PASS_LOSS_MAX or sum(figures) / len(figures) < -LOSS_MAX:
+            return f"it loses {1 - math.exp(min(figures)):.0%} when {cell.name}, measured again"
+    return ""
 
 
 def choose(bench: Bench, finalists: Sequence[str], cells: Sequence[Cell], count: int) -> Choice:
@@ -434,6 +562,7 @@ def choose(bench: Bench, finalists: Sequence[str], cells: Sequence[Cell], count:
         tried_count=len(bench.logs),
         batch_count=bench.batch_count,
         reason=objections[best] or "it is the fastest",
+        others=tuple(each for each in ranked if each != best and not objections[each]),
     )
 
 

@@ -18,12 +18,16 @@ from headrace.copy_dsa import DsaFinding
 from headrace.copy_search import (
     EXHAUSTIVE_ROUNDS,
     HALVING,
+    LIBC,
+    PAIR,
+    PAIRED_BYTES_MIN,
     Bench,
     Cell,
     Choice,
     Room,
     StoppedError,
     choose,
+    confirmed,
     final_cells,
     halve,
     screen_all,
@@ -40,6 +44,11 @@ TUNED_BYTES_MAX = 64 << 20
 SECONDS = 130.0
 """What the search by a model takes, unless told otherwise."""
 DUEL_ROUNDS = 9
+PROBE_ROUNDS = 5
+CONFIRM_PASSES, CONFIRM_ROUNDS = 4, 18
+CONFIRM_OTHERS_LONG = 1
+LONG_BYTES = 4 << 20
+"""From here on a round takes so long that third of them has to do."""
 
 _CACHES = 4
 """A pool is so many last-level caches."""
@@ -86,6 +95,8 @@ class Tuning:
         seconds: How long it took.
         stopped: Whether it ended before all classes were done.
         dsa: What sharing copies with DSA brings; None where there is none, or not measured.
+        cold_probe: How bytes that come from memory are known: ticks at least and at most; None if
+            they are not.
         exhaustive_batch_count: Batches that the exhaustive search takes, or would have taken, for
             the finished classes.
     """
@@ -96,6 +107,7 @@ class Tuning:
     seconds: float = 0.0
     stopped: bool = False
     dsa: DsaFinding | None = None
+    cold_probe: tuple[int, int] | None = None
     exhaustive_batch_count: int = 0
 
     @property
@@ -116,6 +128,7 @@ class Tuner:
     """Searches class by class."""
 
     def __init__(self, settings: Settings, check_stop: Callable[[], None]) -> None:
+        self._probe: tuple[int, int] | None = None
         machine = json.loads(_core.empty_copy_profile())["machine"]
         l2_bytes = machine["l2_bytes"] or 1 << 20
         l3_bytes = machine["l3_bytes"] or 32 << 20
@@ -124,9 +137,14 @@ class Tuner:
         pool_bytes = max(_CACHES * l3_bytes, 2 * settings.bytes_max + (64 << 10))
         self._settings = settings
         self._check_stop = check_stop
-        self._meter = _core.CopyMeter.make(pool_bytes, last_level_bytes, settings.seed)
+        self._sizes = (pool_bytes, last_level_bytes)
+        self._meter = self._make_meter(settings.seed)
+        self._probe = _middle_probe([self._meter.find_cold_probe() for _ in range(PROBE_ROUNDS)])
+        if self._probe is not None:
+            self._meter.use_cold_probe(*self._probe)
         self._room = Room(
-            last_level_bytes_max=last_level_bytes // 8,
+            # A few places of either side at least, or the region is no region.
+            last_level_bytes_max=last_level_bytes // 32,
             threads_bytes_max=pool_bytes // settings.thread_count // 2 - (16 << 10),
         )
 
@@ -137,6 +155,7 @@ class Tuner:
             Error: Of the library.
         """
         begin = time.monotonic()
+        tuning.cold_probe = self._probe
         classes = self._settings.classes
         # Long copies take long to measure once.
         weights = [1 + bytes_max / (8 << 20) for bytes_max in classes]
@@ -150,6 +169,7 @@ class Tuner:
                     seconds,
                     partial(_tell_part, progress, index, len(classes)),
                 )
+            self._confirm(tuning)
         except StoppedError:
             tuning.stopped = True
         finally:
@@ -160,6 +180,7 @@ class Tuner:
     ) -> None:
         variants = _core.copy_variants(bytes_max // 2 + 1)
         cells = final_cells(bytes_max, self._settings.thread_count, self._room)
+        paired = self._probe is not None and bytes_max >= PAIRED_BYTES_MIN
         begin = time.monotonic()
         bench = Bench(self._meter, bytes_max, self._check_stop)
         if variants:
@@ -168,9 +189,10 @@ class Tuner:
                 variants,
                 deadline=begin + seconds * _SCREENING_SHARE,
                 seed=self._settings.seed,
+                paired=paired,
             )
             progress(_SCREENING_SHARE)
-        finalists = halve(bench, cells, deadline=begin + seconds) if variants else []
+        finalists = halve(bench, cells, deadline=begin + seconds, paired=paired) if variants else []
         by_model = choose(bench, finalists, cells, len(variants))
         exhaustive_batches = batches_of_exhaustive(len(variants), len(cells))
         if self._settings.search == "model":
@@ -180,12 +202,58 @@ class Tuner:
             return
         bench = Bench(self._meter, bytes_max, self._check_stop)
         screen_all(bench, variants, progress)
-        finalists = halve(bench, cells, deadline=math.inf) if variants else []
+        finalists = halve(bench, cells, deadline=math.inf, paired=paired) if variants else []
         by_all = choose(bench, finalists, cells, len(variants))
         tuning.duels.append(self._duel(by_model, by_all, cells))
         tuning.model_choices.append(by_model)
         tuning.choices.append(by_all)
         tuning.exhaustive_batch_count += by_all.batch_count
+
+    def _make_meter(self, seed: int) -> _core.CopyMeter:
+        meter = _core.CopyMeter.make(*self._sizes, seed)
+        if self._probe is not None:
+            meter.use_cold_probe(*self._probe)
+        return meter
+
+    def _confirm(self, tuning: Tuning) -> None:
+        """Measure what was chosen again: later, on each processor, in memory of other pages.
+
+        Which pages the buffers of a process have got, and who else uses the caches of a processor,
+        decides some comparisons; nothing that a search does at one time in one place tells.
+        """
+        cpus = sorted(os.sched_getaffinity(0))
+        passes: list[dict[int, Bench]] = []
+        try:
+            for number in range(CONFIRM_PASSES):
+                # What runs on one processor all the time is not known to be as fast on another.
+                os.sched_setaffinity(0, {cpus[number % len(cpus)]})
+                meter = self._make_meter(self._settings.seed + 1 + number)
+                passes.append(
+                    {
+                        choice.bytes_max: self._measure_again(meter, choice)
+                        for choice in tuning.choices
+                        if choice.variant is not None
+                    }
+                )
+        finally:
+            os.sched_setaffinity(0, cpus)
+        tuning.choices = [
+            choice
+            if choice.variant is None
+            else confirmed(choice, [each[choice.bytes_max] for each in passes])
+            for choice in tuning.choices
+        ]
+
+    def _measure_again(self, meter: _core.CopyMeter, choice: Choice) -> Bench:
+        bench = Bench(meter, choice.bytes_max, self._check_stop)
+        is_long = choice.bytes_max >= LONG_BYTES
+        others = choice.others[: CONFIRM_OTHERS_LONG if is_long else None]
+        variants = [LIBC, *(each for each in (choice.variant, *others) if each is not None)]
+        for _ in range(CONFIRM_ROUNDS // 3 if is_long else CONFIRM_ROUNDS):
+            for temperature in ("hot", "cold"):
+                for fixed in (True, False):
+                    bench.measure(variants, Cell(temperature, fixed, 1, 1.0))
+        return bench
 
     def _duel(self, by_model: Choice, by_all: Choice, cells: Sequence[Cell]) -> float:
         """Speed of one choice by the other's on the whole, in rounds of their own."""
@@ -208,6 +276,12 @@ class Tuner:
         )
 
 
+def _middle_probe(found: Sequence[tuple[int, int] | None]) -> tuple[int, int] | None:
+    """The probe in the middle of those that were found; None if most found none."""
+    known = sorted(each for each in found if each is not None)
+    return known[len(known) // 2] if 2 * len(known) > len(found) else None
+
+
 def _tell_part(progress: Callable[[float], None], index: int, count: int, share: float) -> None:
     """Tell the share of all, when that of one part is known."""
     progress((index + share) / count)
@@ -225,13 +299,12 @@ def profile_of(tuning: Tuning, settings: Settings) -> str:
     """The profile as JSON: what `headrace::copy::parse_profile` reads, and what was measured."""
     profile: dict[str, Any] = json.loads(_core.empty_copy_profile())
     profile["classes"] = [
-        {
-            "bytes_max": choice.bytes_max,
-            "variant": choice.variant,
-            "measured": measured(choice),
-        }
+        {"bytes_max": choice.bytes_max, **variants_of(choice), "measured": measured(choice)}
         for choice in tuning.choices
     ]
+    if tuning.cold_probe is not None:
+        low, high = tuning.cold_probe
+        profile["cold_probe"] = {"ticks_min": low, "ticks_max": high}
     if tuning.dsa is not None and tuning.dsa.bytes_min is not None:
         profile["dsa_bytes_min"] = tuning.dsa.bytes_min
     profile["made"] = {
@@ -241,6 +314,14 @@ def profile_of(tuning: Tuning, settings: Settings) -> str:
         "complete": not tuning.stopped,
     }
     return json.dumps(profile, indent=2, allow_nan=False) + "\n"
+
+
+def variants_of(choice: Choice) -> dict[str, str | None]:
+    """What serves a class, as part of a JSON document."""
+    if choice.variant is None or PAIR not in choice.variant:
+        return {"variant": choice.variant}
+    warm, cold = choice.variant.split(PAIR)
+    return {"variant": None if warm == LIBC else warm, "cold_variant": cold}
 
 
 def measured(choice: Choice) -> dict[str, object]:

@@ -8,8 +8,8 @@ from rich.table import Table
 
 from headrace import _core
 from headrace._picture import matplotlib_settled, save_picture
-from headrace.copy_search import Choice
-from headrace.copy_tune import Settings, Tuning, measured
+from headrace.copy_search import LIBC, PAIR, Choice
+from headrace.copy_tune import Settings, Tuning, measured, variants_of
 from headrace.machine import Machine
 
 SUBJECT = "the tuning"
@@ -35,7 +35,7 @@ def results_of(tuning: Tuning, settings: Settings, profile: Path | None) -> dict
     documents = {}
     for name, choices in (("choices", tuning.choices), ("model", tuning.model_choices)):
         documents[name] = [
-            {"bytes_max": choice.bytes_max, "variant": choice.variant, **measured(choice)}
+            {"bytes_max": choice.bytes_max, **variants_of(choice), **measured(choice)}
             for choice in choices
         ]
     return {
@@ -63,12 +63,14 @@ def print_report(tuning: Tuning, profile: Path | None) -> None:
     for title in ("GB/s cold", "hot", "cold", "all", "sure"):
         table.add_column(title, no_wrap=True, justify="right")
     for choice in tuning.choices:
-        table.add_row(*_row(choice))
+        for row in _rows(choice):
+            table.add_row(*row)
     console.print(table)
     console.print(
         "RT register, LT and ST load and store (T temporal, NT not), PT prefetch (+w: the target"
         " too), PS lines at once, PD lines ahead.\nhot, cold, all: speed by memmove's, medians, all"
-        " over every condition; sure: that it is faster than memmove."
+        " over every condition; sure: that it is faster than memmove. A second line of a length"
+        " serves bytes that are not in the caches."
     )
     if tuning.dsa is not None:
         least = tuning.dsa.bytes_min
@@ -94,10 +96,11 @@ def print_report(tuning: Tuning, profile: Path | None) -> None:
         console.print(f"The profile is in {profile}.", markup=False)
 
 
-def _row(choice: Choice) -> list[str]:
+def _rows(choice: Choice) -> list[list[str]]:
+    """One line, or two where cold targets have a variant of their own."""
     sizes = _core.bytes_text(choice.bytes_max)
     if choice.best is None:
-        return [sizes, "memmove", *[""] * 11]
+        return [[sizes, "memmove", *[""] * 11]]
     speeds = [
         f"{choice.bytes_per_s / 1e9:.1f}",
         *(f"{choice.ratios[f'{temperature} random'][0]:.2f}" for temperature in ("hot", "cold")),
@@ -105,11 +108,15 @@ def _row(choice: Choice) -> list[str]:
         f"{choice.confidence:.0%}",
     ]
     if choice.variant is None:
-        return [sizes, "memmove", *[""] * 5, choice.reason, *speeds]
-    return [sizes, *_parameters(choice.variant), *speeds]
+        return [[sizes, "memmove", *[""] * 5, choice.reason, *speeds]]
+    warm, _, cold = choice.variant.partition(PAIR)
+    rows = [[sizes, *_parameters(warm), *speeds]]
+    return [*rows, ["  cold", *_parameters(cold), *[""] * 5]] if cold else rows
 
 
 def _parameters(variant: str) -> list[str]:
+    if variant == LIBC:
+        return ["memmove", *[""] * 6]
     through, load, store, prefetch, block, align, direction, streams = variant.split(" ")
     kind, _, rest = prefetch.removeprefix("prefetch=").partition(":")
     numbers, _, target = rest.partition("+")
