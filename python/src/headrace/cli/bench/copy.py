@@ -25,7 +25,7 @@ from headrace.cli.bench._measure import (
     parse_plot,
     parse_rounds,
 )
-from headrace.copy_search import typical
+from headrace.copy_search import interval, typical
 from headrace.errors import Error
 from headrace.machine import Machine, topo
 
@@ -37,7 +37,9 @@ BITS_MIN, BITS_MAX = 8, 26
 GLIBC, TUNED = "libc", "tuned"
 PLAIN = "ymm load=t store=t prefetch=none block=1 align=none forward streams=1"
 """A loop of unaligned 32-byte moves: what one would write first."""
-LABELS = {TUNED: "tuned", PLAIN: "plain", "folly": "folly-like"}
+CONTROL = "libc again"
+"""glibc's against itself: how far from 1 a figure is for nothing."""
+LABELS = {TUNED: "tuned", PLAIN: "plain", "folly": "folly-like", CONTROL: "glibc again"}
 LONG_BYTES = 4 << 20
 """From here on a round takes so long that a third of them has to do."""
 
@@ -64,10 +66,18 @@ class Point:
 
     def ratio(self, subject: str) -> Figure:
         """Speed by glibc's: typical ratio of the rounds, and quartiles."""
-        pairs = zip(self.series[GLIBC].times_ns, self.series[subject].times_ns, strict=True)
-        logs = [math.log(theirs / ours) for theirs, ours in pairs]
+        logs = self._logs(subject)
         low, _, high = statistics.quantiles(logs, n=4) if len(logs) > 1 else logs * 3
         return Figure(math.exp(typical(logs)), math.exp(low), math.exp(high))
+
+    def verdict(self, subject: str) -> str:
+        """Say "faster" or "slower" than glibc's, or "equal" if that may be chance."""
+        low, high = interval(self._logs(subject))
+        return "faster" if low > 0 else "slower" if high < 0 else "equal"
+
+    def _logs(self, subject: str) -> list[float]:
+        pairs = zip(self.series[GLIBC].times_ns, self.series[subject].times_ns, strict=True)
+        return [math.log(theirs / ours) for theirs, ours in pairs]
 
     def document(self) -> dict[str, Any]:
         """As part of the JSON document."""
@@ -75,6 +85,7 @@ class Point:
             "bytes_max": self.bytes_max,
             "temperature": self.temperature,
             "lengths": "fixed" if self.fixed else "random",
+            "verdict": self.verdict(TUNED),
             "vs_glibc": {
                 LABELS[subject]: self.ratio(subject).document()
                 for subject in self.series
@@ -112,9 +123,10 @@ def copy(
     """Measure the tuned copy beside glibc's memcpy, a folly-like and a plain one.
 
     Lengths from 256 B to 64 MiB, hot and cold; each length as it is with both sides at a page
-    (fixed), and lengths between it and its half, anywhere (random). In a round all four take
-    turns in random order; times are processor times. A ratio is the geometric mean of those of the
-    rounds, without the lowest and highest sixth.
+    (fixed), and lengths between it and its half, anywhere (random). In a round all four, and
+    glibc's once more, take turns in random order; times are processor times. A ratio is the
+    geometric mean of those of the rounds, without the lowest and highest sixth; what would lie
+    on the same side of 1 in 95 of 100 cases, had the rounds been others, is faster or slower.
 
     Example: headrace bench copy --profile copy.json --plot copy.svg
     """
@@ -195,7 +207,7 @@ def _measure(subjects: list[str], round_count: int, share: Callable[[float], Non
         count = round_count if bytes_max < LONG_BYTES else -(-round_count // 3)
         rows = [
             meter.measure_round(
-                subjects,
+                [*subjects, GLIBC],
                 bytes_min=bytes_max if fixed else bytes_max // 2 + 1,
                 bytes_max=bytes_max,
                 temperature=temperature,
@@ -206,7 +218,8 @@ def _measure(subjects: list[str], round_count: int, share: Callable[[float], Non
             for _ in range(count + 1)
         ][1:]
         series = {
-            subject: Series([row[place] for row in rows]) for place, subject in enumerate(subjects)
+            subject: Series([row[place] for row in rows])
+            for place, subject in enumerate([*subjects, CONTROL])
         }
         points.append(Point(bytes_max, temperature, fixed, series))
         share((index + 1) / len(cases))
@@ -221,12 +234,21 @@ def summary_of(points: list[Point]) -> dict[str, object]:
         "geomean_vs_glibc_random": _geomean([p.ratio(TUNED).median for p in points if not p.fixed]),
         "best_vs_glibc": max(ratios),
         "worst_vs_glibc": min(ratios),
+        # What of the worst is not chance: the worst of the points that are surely slower.
+        "worst_slower_vs_glibc": min(
+            (p.ratio(TUNED).median for p in points if p.verdict(TUNED) == "slower"), default=None
+        ),
+        "glibc_worst_vs_itself": min(point.ratio(CONTROL).median for point in points),
+        **{
+            f"points_{verdict}": sum(point.verdict(TUNED) == verdict for point in points)
+            for verdict in ("faster", "equal", "slower")
+        },
         **{
             f"{LABELS[subject].replace('-', '_')}_geomean_vs_glibc": _geomean(
                 [point.ratio(subject).median for point in points]
             )
             for subject in points[0].series
-            if subject not in {GLIBC, TUNED}
+            if subject not in {GLIBC, TUNED, CONTROL}
         },
     }
 
@@ -260,6 +282,10 @@ def _print_report(points: list[Point], note: str, round_count: int) -> None:
     )
     console.print(f"Speed by glibc's memcpy: {figures}.")
     console.print(
+        f"Of {len(points)} points {summary['points_faster']} are faster, "
+        f"{summary['points_slower']} slower; of the others it may be chance."
+    )
+    console.print(
         f"Means of {round_count} rounds without the lowest and highest sixth, in brackets the "
         f"quartiles; {note}.",
         markup=False,
@@ -279,7 +305,7 @@ def _draw(path: Path, points: list[Point], machine: Machine, note: str) -> None:
                 chosen = [p for p in points if (p.temperature, p.fixed) == (temperature, fixed)]
                 lengths = [point.bytes_max for point in chosen]
                 for subject in chosen[0].series:
-                    if subject == GLIBC:
+                    if subject in {GLIBC, CONTROL}:
                         continue
                     figures = [point.ratio(subject) for point in chosen]
                     color = colors[subject]
