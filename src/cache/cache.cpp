@@ -82,9 +82,6 @@ class Withheld {
   std::vector<Event> events_;
 };
 
-/// No region is longer: addresses have 57 bits at most.
-constexpr std::uint64_t kRegionBytesMax = std::uint64_t{1} << 57U;
-
 /// Several, for movers that are several; not all, because jobs are large.
 constexpr std::size_t kWriteBacksAtOnce = 16;
 
@@ -153,6 +150,8 @@ class Cache::State {
   [[nodiscard]] bool is_on(std::uint32_t number, std::optional<NodeId> node) const;
   /// Writes back what is changed in `region`. False if some of it is being changed.
   [[nodiscard]] bool clear_way(const Region& region);
+  /// A handle without an entry, on a source that has all bytes that were changed.
+  [[nodiscard]] Entry at_source(std::span<const std::byte> source);
   /// Returns of how many a device that was given up may still write old bytes to the source.
   std::size_t write_back_by_engine(std::span<const Changes::Range> claimed);
   /// Of the entry that a handle of this cache is on.
@@ -216,7 +215,7 @@ Entry Cache::State::access_weak(std::span<const std::byte> source, Hint hint) {
   }
   tally.weak_misses.add_one_alone();
   ledger_->tell(EventKind::weak_miss, source, std::nullopt);
-  return {source, nullptr, nullptr};
+  return at_source(source);
 }
 
 Entry Cache::State::access_absent(std::span<const std::byte> source, Hint hint,
@@ -224,7 +223,7 @@ Entry Cache::State::access_absent(std::span<const std::byte> source, Hint hint,
   const Region region = Region::of(source);
   Entry entry(source, nullptr, nullptr);
   Attempt attempt = Attempt::no_room;
-  if (region.byte_count > kRegionBytesMax || region.last() < region.address) {
+  if (!region.is_possible()) {
     attempt = Attempt::refused;
   }
   const std::uint64_t byte_count =
@@ -289,6 +288,7 @@ Cache::State::Attempt Cache::State::place(Entry& entry, Hint hint, Shelf& shelf,
     ledger_->tell(EventKind::miss, source, shelf.node());
   } else {
     ledger_->free_copy(state);
+    static_cast<void>(clear_way(state.region()));  // As at_source(), before anybody reads there.
     shelf.erase(number, gone);
     state.progress.end(Phase::left);
     end(gone, std::nullopt);  // It never was one.
@@ -303,7 +303,7 @@ std::uint32_t Cache::State::number_of(const Entry& entry) const {
 Entry Cache::State::leave_at_source(std::span<const std::byte> source, Tally& tally) {
   tally.not_placed.add_one_alone();
   ledger_->tell(EventKind::not_placed, source, std::nullopt);
-  return {source, nullptr, nullptr};
+  return at_source(source);
 }
 
 Cache::State::Attempt Cache::State::start_move(Shelf& shelf, std::uint32_t number,
@@ -383,16 +383,30 @@ bool Cache::State::is_on(std::uint32_t number, std::optional<NodeId> node) const
 
 bool Cache::State::clear_way(const Region& region) {
   if (!ledger_->changes.any()) return true;
-  std::vector<Changes::Range> claimed;
-  if (!ledger_->changes.claim_overlapping(region, claimed)) return false;
-  ledger_->write_back(claimed);
-  return true;
+  for (;;) {
+    Changes::Range range;
+    switch (ledger_->changes.claim_overlapping(region, range)) {
+      case Changes::Claim::busy:
+        return false;
+      case Changes::Claim::none:
+        return true;
+      case Changes::Claim::done:
+        ledger_->write_back({&range, 1});
+    }
+  }
+}
+
+Entry Cache::State::at_source(std::span<const std::byte> source) {
+  const Region region = Region::of(source);
+  // What is being changed at this moment is the changer's.
+  if (region.is_possible()) static_cast<void>(clear_way(region));
+  return {source, nullptr, nullptr};
 }
 
 Result<Change> Cache::State::change(std::span<std::byte> source, Hint hint) {
   if (source.empty()) return Change(source, access(source, hint));
   const Region region = Region::of(source);
-  if (region.byte_count > kRegionBytesMax || region.last() < region.address) {
+  if (!region.is_possible()) {
     return fail(Code::invalid_argument, "change a region", "no region is that long",
                 "pass the length in bytes");
   }

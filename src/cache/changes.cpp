@@ -124,18 +124,16 @@ bool Changes::abandon(const Range& range) {
   return finish(place);
 }
 
-bool Changes::claim_overlapping(const Region& region, std::vector<Range>& claimed) {
+Changes::Claim Changes::claim_overlapping(const Region& region, Range& claimed) {
   const Lock lock(mutex_);
   await_returned(region);
   const auto first = first_overlapping(region);
   for (auto place = first; place != ranges_.end() && place->first <= region.last(); ++place) {
-    if (place->second.state == State::changing) return false;
+    if (place->second.state == State::changing) return Claim::busy;
   }
-  claimed.reserve(ranges_.size());
-  for (auto place = first; place != ranges_.end() && place->first <= region.last(); ++place) {
-    claimed.push_back(take(place->first, place->second));
-  }
-  return true;
+  if (first == ranges_.end() || first->first > region.last()) return Claim::none;
+  claimed = take(first->first, first->second);
+  return Claim::done;
 }
 
 bool Changes::is_changing(const Region& region) const {

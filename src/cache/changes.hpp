@@ -44,6 +44,7 @@ class Changes {
     std::uint16_t shelf = 0;
   };
   enum class Begin : std::uint8_t { done, busy, elsewhere };
+  enum class Claim : std::uint8_t { done, busy, none };
 
   explicit Changes(Pool& pool) : pool_(pool) {}
 
@@ -64,9 +65,11 @@ class Changes {
   /// Takes the change back before anything was changed. Returns as end().
   [[nodiscard]] bool abandon(const Range& range);
 
-  /// Claims the changed ranges that overlap `region`, after those that are returning have been
-  /// settled. Returns false if one is changing; then nothing is claimed.
-  [[nodiscard]] bool claim_overlapping(const Region& region, std::vector<Range>& claimed);
+  /// Claims a changed range that overlaps `region`, after those that are returning have been
+  /// settled.
+  ///
+  /// Returns: none if there is none left; busy if one is changing, then nothing is claimed.
+  [[nodiscard]] Claim claim_overlapping(const Region& region, Range& claimed);
   /// Claims the changed ranges of the entries that `choose(number)` names.
   template <typename Choose>
   [[nodiscard]] std::vector<Range> claim(Choose choose) {

@@ -92,6 +92,13 @@ struct Region {
   [[nodiscard]] static Region of(std::span<const std::byte> bytes) {
     return {reinterpret_cast<std::uintptr_t>(bytes.data()), bytes.size()};
   }
+  /// No region is longer: addresses have 57 bits at most.
+  static constexpr std::uint64_t kByteCountMax = std::uint64_t{1} << 57U;
+
+  /// False for none, and for a length that none can have.
+  [[nodiscard]] bool is_possible() const {
+    return byte_count != 0 && byte_count <= kByteCountMax && last() >= address;
+  }
   /// The last byte; the region must not be empty.
   [[nodiscard]] std::uintptr_t last() const { return address + (byte_count - 1); }
   [[nodiscard]] bool contains(const Region& other) const {

@@ -48,6 +48,38 @@ class Changing : public ::testing::Test {
   const std::vector<std::byte> old_ = source_;
 };
 
+TEST_F(Changing, EveryAccessThatIsLeftAtTheSourceSeesWhatWasChanged) {
+  Atomic<bool> placed{true};
+  CacheOptions options;
+  options.capacity_per_node = Bytes(2 * page_bytes_);
+  options.placement = [&](const PlacementContext&) {
+    // relaxed: one thread.
+    return placed.load_relaxed() ? std::optional(NodeId(8)) : std::nullopt;
+  };
+  CacheStage stage(StagedMover::Mode::at_once, std::move(options));
+  const auto sees_change = [&](const Entry& entry) {
+    entry.wait();
+    return !entry.cached() && is_all(entry.data().first(page_bytes_));
+  };
+  const auto change_anew = [&] {
+    std::fill(source_.begin(), source_.end(), std::byte{0});
+    stage.cache->invalidate(source_);
+    fill(*stage.cache, page(0));
+    ASSERT_FALSE(is_all(page(0)));
+  };
+  change_anew();
+  EXPECT_TRUE(sees_change(stage.cache->access(page(0, 4)))) << "no room";
+  change_anew();
+  EXPECT_TRUE(sees_change(stage.cache->access_weak(page(0, 4)))) << "weak";
+  change_anew();
+  placed.store_relaxed(false);  // relaxed: as above.
+  EXPECT_TRUE(sees_change(stage.cache->access(page(0)))) << "not placed";
+  placed.store_relaxed(true);  // relaxed: as above.
+  change_anew();
+  stage.memory->break_down(true);
+  EXPECT_TRUE(sees_change(stage.cache->access(page(0, 2)))) << "no memory";
+}
+
 TEST_F(Changing, WritesTheCopyAndLeavesTheSourceUntilItIsWrittenBack) {
   CacheStage stage;
   {
