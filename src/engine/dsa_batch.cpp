@@ -21,21 +21,21 @@ DsaMover::Next DsaMover::issue_batch(Slot& slot) noexcept {
          (operations[slot.at].byte_count() > piece_bytes_max_ || is_beyond(operations[slot.at]))) {
     do_next_in_batch(slot);
   }
-  if (slot.at < slot.end && slot.outcome.cause != Cause::none && operations[slot.at].is_fenced()) {
-    break_fence(slot);
-  }
+  if (slot.at < slot.end && is_broken(slot, slot.at)) break_fence(slot, slot.at);
   if (slot.at == slot.end) return Next::ended;
   return send_batch(slot) ? Next::posted : carry_on(slot);
 }
 
 bool DsaMover::send_batch(Slot& slot) noexcept {
   const std::span<const Operation> operations = slot.share->batch().operations;
-  const std::size_t count_max = std::min(slot.end - slot.at, batch_max_);
+  const std::size_t window = std::min(slot.end - slot.at, kBatchMax);
+  const std::size_t count_max = std::min(window, batch_max_);
   dsa::Descriptor* const list = slot.room.descriptors.get();
   std::size_t count = 0;
   slot.quiet = true;
-  for (; count < count_max; ++count) {
-    const Operation& operation = operations[slot.at + count];
+  for (std::size_t i = 0; i < window && count < count_max; ++i) {
+    if ((slot.done >> i & 1U) != 0) continue;
+    const Operation& operation = operations[slot.at + i];
     if (operation.is_plain_copy() && count_max > 1 && operation.byte_count() <= piece_bytes_max_) {
       // What most batches are made of.
       dsa::CompletionRecord& record = slot.room.records[count];
@@ -43,12 +43,13 @@ bool DsaMover::send_batch(Slot& slot) noexcept {
                                operation.source().data(), operation.target().data(),
                                operation.byte_count(), list[count]);
       set_status(record, 0);
+      ++count;
       continue;
     }
     slot.quiet = false;
     const bool alone = operation.kind() == OperationKind::drain;  // Not allowed in a list.
     // The device does not know what failed before this list.
-    const bool broken = operation.is_fenced() && slot.outcome.cause != Cause::none;
+    const bool broken = is_broken(slot, slot.at + i);
     if (count > 0 &&
         (alone || broken || operation.byte_count() > piece_bytes_max_ || is_beyond(operation))) {
       break;
@@ -62,10 +63,8 @@ bool DsaMover::send_batch(Slot& slot) noexcept {
                               (count > 0 && operation.is_fenced() ? dsa::flag::fence : 0U));
     descriptor.completion_addr = reinterpret_cast<std::uintptr_t>(&record);
     set_status(record, 0);
-    if (alone) {
-      count = 1;
-      break;
-    }
+    ++count;
+    if (alone) break;
   }
   slot.piece = count;
   if (count > 1) {
@@ -84,54 +83,88 @@ bool DsaMover::send_batch(Slot& slot) noexcept {
 
 void DsaMover::take_batch(Slot& slot, std::uint8_t status) noexcept {
   const Batch& batch = slot.share->batch();
-  const std::size_t end = slot.at + slot.piece;
   const bool list = slot.piece > 1;
-  if (list && status != DSA_COMP_SUCCESS && slot.outcome.device_status == 0) {
-    slot.outcome.device_status = status;
+  if (list && status != DSA_COMP_SUCCESS) {
+    if (slot.outcome.device_status == 0) slot.outcome.device_status = status;
+    const dsa::Status told = dsa::status_of(status);
+    const bool usual = told == dsa::Status::batch_failed || told == dsa::Status::batch_page_fault ||
+                       status == dsa::kStatusAborted;
+    if (!usual) slot.tries = kTriesMax;
   }
-  if (list && slot.quiet && status == DSA_COMP_SUCCESS && batch.completions.empty()) {
+  if (list && slot.quiet && slot.done == 0 && status == DSA_COMP_SUCCESS &&
+      batch.completions.empty()) {
     // Of all of them, which are copies.
     std::size_t byte_count = 0;
+    const std::size_t end = slot.at + slot.piece;
     for (; slot.at < end; ++slot.at) byte_count += batch.operations[slot.at].byte_count();
     slot.outcome.bytes_done += byte_count;
     slot.outcome.bytes_by_device += byte_count;
     return;
   }
-  for (std::size_t i = slot.at; i < end; ++i) {
-    if (batch.operations[i].is_fenced() && slot.outcome.cause != Cause::none) {
-      slot.at = i;
-      return break_fence(slot);
+  std::uint64_t answered = 0;
+  std::size_t position = 0;
+  for (std::size_t i = 0; position < slot.piece; ++i) {
+    if ((slot.done >> i & 1U) != 0) continue;
+    const std::size_t index = slot.at + i;
+    if (is_broken(slot, index)) {
+      break_fence(slot, index);
+      break;
     }
-    const dsa::CompletionRecord& record = list ? slot.room.records[i - slot.at] : slot.record;
-    take_answer(slot, i, record);
+    const dsa::CompletionRecord& record = list ? slot.room.records[position] : slot.record;
+    ++position;
+    if (take_answer(slot, index, record)) answered |= std::uint64_t{1} << i;
   }
-  slot.at = end;
+  slot.tries = answered != 0 ? std::uint8_t{0} : static_cast<std::uint8_t>(slot.tries + 1);
+  note_done(slot, answered);
 }
 
-void DsaMover::take_answer(Slot& slot, std::size_t index,
+/// Operations that have ended, as in Slot::done. Those at the front are left behind.
+void DsaMover::note_done(Slot& slot, std::uint64_t more) noexcept {
+  slot.done |= more;
+  for (; slot.at < slot.end && (slot.done & 1U) != 0; slot.done >>= 1U) ++slot.at;
+}
+
+/// True if `record` tells of something that another submission may mend: a page that was not there
+/// and is now, a reset, or that the device did not come to the operation, because of a fence or of
+/// what happened to another.
+bool DsaMover::may_be_sent_again(const Slot& slot, const Operation& operation,
+                                 const dsa::CompletionRecord& record) const noexcept {
+  const std::uint8_t status = dsa::load_status(record);
+  if (slot.tries >= kTriesMax) return false;
+  if (status == 0 || status == dsa::kStatusAborted) return true;
+  return dsa::status_of(status) == dsa::Status::page_fault &&
+         device_.page_faults != FaultPolicy::finish_on_cpu &&
+         detail::touch(operation, record.fault_addr, dsa::is_write_fault(status)) ==
+             detail::Touched::present;
+}
+
+/// Returns false if the operation is to be submitted again.
+bool DsaMover::take_answer(Slot& slot, std::size_t index,
                            const dsa::CompletionRecord& record) noexcept {
   const Batch& batch = slot.share->batch();
   const Operation& operation = batch.operations[index];
-  ShareOutcome one;
-  // No status: the device did not come to it, because of a fence or of its own trouble.
-  if (dsa::load_status(record) == 0) {
-    one.cause = Cause::device_error;
-  } else {
-    one = detail::to_outcome(operation, operation.byte_count(), record);
-  }
+  const std::uint8_t status = dsa::load_status(record);
+  ShareOutcome one{.cause = Cause::device_error};
+  if (status != 0) one = detail::to_outcome(operation, operation.byte_count(), record);
   if (one.cause == Cause::page_fault || one.cause == Cause::device_error) {
-    Atomic<std::uint64_t>& counter = one.cause == Cause::page_fault ? page_faults_ : errors_;
-    counter.fetch_add_relaxed(1);  // A count of its own.
-    slot.outcome.page_faults += one.cause == Cause::page_fault ? 1U : 0U;
-    return do_in_batch(slot, index);
+    if (one.cause == Cause::page_fault) {
+      page_faults_.fetch_add_relaxed(1);  // A count of its own.
+      ++slot.outcome.page_faults;
+    } else if (status != 0) {
+      errors_.fetch_add_relaxed(1);  // A count of its own.
+    }
+    if (may_be_sent_again(slot, operation, record)) return false;
+    do_in_batch(slot, index);
+    return true;
   }
   slot.outcome.bytes_done += one.bytes_done;
   slot.outcome.bytes_by_device += one.bytes_done;
-  if (one.cause != Cause::none) slot.outcome.cause = Cause::batch_failed;
+  if (one.cause != Cause::none) note_failure(slot, index);
   if (!batch.completions.empty()) {
     one.bytes_by_device = one.bytes_done;
     detail::note(batch, index, one);
   }
+  return true;
 }
 
 /// The end of a batch that was not answered in time. What has a record of its own is as that says.
@@ -140,40 +173,52 @@ void DsaMover::take_answer(Slot& slot, std::size_t index,
 void DsaMover::finish_unanswered(Slot& slot) noexcept {
   const Batch& batch = slot.share->batch();
   const std::size_t begin = slot.at;
-  const std::size_t sent_end = begin + slot.piece;
   const bool list = slot.piece > 1;
-  const auto is_answered = [&](std::size_t index) {
-    return list && dsa::load_status(slot.room.records[index - begin]) != 0;
+  slot.tries = kTriesMax;  // Nothing is sent again.
+  const auto is_done = [&](std::size_t index) {
+    return index - begin < kBatchMax && (slot.done >> (index - begin) & 1U) != 0;
+  };
+  const auto is_answered = [&](std::size_t position) {
+    return list && dsa::load_status(slot.room.records[position]) != 0;
   };
   bool missing = false;
   bool fenced = false;
   bool repeatable = true;
+  std::size_t position = 0;
   for (std::size_t i = begin; i < slot.end; ++i) {
+    if (is_done(i)) continue;
     fenced = fenced || (missing && batch.operations[i].is_fenced());
     if (fenced && detail::writes(batch.operations[i].kind())) repeatable = false;
-    missing = missing || (i < sent_end && !is_answered(i));
+    missing = missing || (position < slot.piece && !is_answered(position));
+    ++position;
   }
-  while (slot.at < sent_end) {
-    if (is_answered(slot.at)) {
-      take_answer(slot, slot.at, slot.room.records[slot.at - begin]);
-      ++slot.at;
-    } else if (repeatable) {
-      do_next_in_batch(slot);
+  position = 0;
+  std::uint64_t ended = 0;
+  for (std::size_t i = begin; i < slot.end && position < slot.piece; ++i) {
+    if (is_done(i)) continue;
+    if (is_answered(position)) {
+      static_cast<void>(take_answer(slot, i, slot.room.records[position]));
+    } else if (!repeatable) {
+      note_failure(slot, i);
+      detail::note(batch, i, {.cause = Cause::device_dead});
+    } else if (is_broken(slot, i)) {
+      break_fence(slot, i);
     } else {
-      slot.outcome.cause = Cause::batch_failed;
-      detail::note(batch, slot.at, {.cause = Cause::device_dead});
-      ++slot.at;
+      do_in_batch(slot, i);
     }
+    ended |= std::uint64_t{1} << (i - begin);
+    ++position;
   }
+  note_done(slot, ended);
   while (slot.at < slot.end) do_next_in_batch(slot);
 }
 
 /// The next operation of a batch by the calling thread, unless it lies behind a broken fence: then
 /// nothing more of the batch begins.
 void DsaMover::do_next_in_batch(Slot& slot) noexcept {
-  const Operation& next = slot.share->batch().operations[slot.at];
-  if (next.is_fenced() && slot.outcome.cause != Cause::none) return break_fence(slot);
-  do_in_batch(slot, slot.at++);
+  if (is_broken(slot, slot.at)) return break_fence(slot, slot.at);
+  do_in_batch(slot, slot.at);
+  note_done(slot, 1);
 }
 
 /// All of an operation by the calling thread, in the place of the device. Its fence, if it has one,
@@ -191,19 +236,32 @@ void DsaMover::do_in_batch(Slot& slot, std::size_t index) noexcept {
     slot.outcome.fell_back = true;
   }
   slot.outcome.bytes_done += one.bytes_done;
-  if (one.cause != Cause::none) slot.outcome.cause = Cause::batch_failed;
+  if (one.cause != Cause::none) note_failure(slot, index);
   detail::note(batch, index, one);
 }
 
 void DsaMover::stop_batch(Slot& slot) noexcept {
-  detail::note_rest(slot.share->batch(), slot.at, {.stopped = true});
-  slot.at = slot.end;
+  while (slot.at < slot.end) {
+    detail::note(slot.share->batch(), slot.at, {.stopped = true});
+    note_done(slot, 1);
+  }
 }
 
-/// Nothing behind a broken fence begins.
-void DsaMover::break_fence(Slot& slot) noexcept {
-  detail::note_rest(slot.share->batch(), slot.at, {.cause = Cause::fence_broken});
-  slot.at = slot.end;
+/// True if something before the fence of operation `index` failed. What failed behind it says
+/// nothing: the operation had begun then, and is to be begun again.
+bool DsaMover::is_broken(const Slot& slot, std::size_t index) noexcept {
+  return slot.failed_at < index && slot.share->batch().operations[index].is_fenced();
+}
+
+void DsaMover::note_failure(Slot& slot, std::size_t index) noexcept {
+  slot.outcome.cause = Cause::batch_failed;
+  slot.failed_at = std::min(slot.failed_at, index);
+}
+
+/// Nothing behind a broken fence begins, from operation `index` on: the batch ends before it.
+void DsaMover::break_fence(Slot& slot, std::size_t index) noexcept {
+  detail::note_rest(slot.share->batch(), index, {.cause = Cause::fence_broken});
+  slot.end = index;
 }
 
 }  // namespace headrace::engine

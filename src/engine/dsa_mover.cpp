@@ -28,9 +28,6 @@ namespace {
 /// Stands in a record whose descriptor the queue has not taken yet, so that pollers see to it. No
 /// device writes it.
 constexpr std::uint8_t kUnsent = 0xfe;
-/// Page faults of one piece without progress, and aborted submissions of it, before a processor
-/// takes over.
-constexpr std::uint8_t kTriesMax = 8;
 /// Slots given up in a row after which the queue is given up, if it has so many.
 constexpr std::uint32_t kSilentMax = 3;
 constexpr std::size_t kPageBytes = 4096;
@@ -407,6 +404,8 @@ void DsaMover::begin_lane(Slot& slot, Share& share, std::size_t begin, std::size
   slot.begin = begin;
   slot.end = end;
   slot.at = begin;
+  slot.done = 0;
+  slot.failed_at = ~std::size_t{0};
   slot.full_ticks = 0;
   slot.tries = 0;
   slot.single = true;

@@ -92,6 +92,9 @@ class DsaMover final : public Mover {
   static constexpr std::uint32_t kNoSlot = ~0U;
   /// A batch of more gains nothing (docs/concepts/engine.md), and each slot has room for one.
   static constexpr std::size_t kBatchMax = 64;
+  /// Page faults of one piece without progress, and aborted submissions of it, before a processor
+  /// takes over.
+  static constexpr std::uint8_t kTriesMax = 8;
   /// Lanes of one share: two for each engine of a device.
   static constexpr std::size_t kLaneMax = 8;
 
@@ -145,11 +148,17 @@ class DsaMover final : public Mover {
   [[nodiscard]] Next issue_batch(Slot& slot) noexcept;
   [[nodiscard]] bool send_batch(Slot& slot) noexcept;
   void take_batch(Slot& slot, std::uint8_t status) noexcept;
-  void take_answer(Slot& slot, std::size_t index, const dsa::CompletionRecord& record) noexcept;
+  [[nodiscard]] bool take_answer(Slot& slot, std::size_t index,
+                                 const dsa::CompletionRecord& record) noexcept;
+  [[nodiscard]] bool may_be_sent_again(const Slot& slot, const Operation& operation,
+                                       const dsa::CompletionRecord& record) const noexcept;
   void finish_unanswered(Slot& slot) noexcept;
   void do_in_batch(Slot& slot, std::size_t index) noexcept;
   void do_next_in_batch(Slot& slot) noexcept;
-  static void break_fence(Slot& slot) noexcept;
+  [[nodiscard]] static bool is_broken(const Slot& slot, std::size_t index) noexcept;
+  static void break_fence(Slot& slot, std::size_t index) noexcept;
+  static void note_failure(Slot& slot, std::size_t index) noexcept;
+  static void note_done(Slot& slot, std::uint64_t more) noexcept;
   static void stop_batch(Slot& slot) noexcept;
 
   std::unique_ptr<dsa::Portal> owned_;

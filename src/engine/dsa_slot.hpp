@@ -50,9 +50,12 @@ struct alignas(64) DsaMover::Slot {
   Share* share = nullptr;
   std::size_t begin = 0;
   std::size_t end = 0;
-  std::size_t at = 0;            ///< Up to here it is done.
-  std::size_t piece = 0;         ///< What is in flight.
-  std::uint64_t full_ticks = 0;  ///< Since when the queue refuses; 0 if it does not.
+  std::size_t at = 0;     ///< Up to here it is done.
+  std::size_t piece = 0;  ///< What is in flight.
+  /// Of a batch: bit i is set if operation at + i has ended, before `at` itself has.
+  std::uint64_t done = 0;
+  std::size_t failed_at = ~std::size_t{0};  ///< Of a batch: the first operation that has failed.
+  std::uint64_t full_ticks = 0;             ///< Since when the queue refuses; 0 if it does not.
   std::uint8_t tries = 0;
   bool single = true;  ///< The only lane of its share.
   bool batch = false;

@@ -211,7 +211,7 @@ TEST(Channel, PageFaultsCostTimeOnly) {
   EXPECT_FALSE(copied.fell_back);
   EXPECT_GT(copied.page_faults, 0U);
   EXPECT_TRUE(std::equal(target.begin(), target.end(), buffers.source.begin()));
-  // The same in a batch, whose faults a processor resolves.
+  // The same in a batch.
   const std::span<std::byte> more = pages->subspan(2U << 20U, 8192);
   const std::array<Operation, 2> operations{
       Operation::copy(more.first(4096), std::span(buffers.source).first(4096)),

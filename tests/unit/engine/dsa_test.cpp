@@ -244,6 +244,39 @@ TEST_P(Faults, PagesThatAreNotPresentCostTimeOnly) {
   platform::free_pages(*pages);
 }
 
+TEST_P(Faults, PagesThatAreNotPresentCostABatchTimeOnly) {
+  const Emulated machine = make_emulated(
+      {.block_on_fault = GetParam() == FaultPolicy::block, .device = {.page_faults = GetParam()}});
+  constexpr std::size_t kCount = 40;
+  constexpr std::size_t kLong = 2 * 4096;
+  const std::vector<std::byte> source = random_bytes(kCount * kLong, 3);
+  for (const bool fences : {false, true}) {
+    const auto pages = platform::allocate_pages(kCount * kLong, std::nullopt);
+    ASSERT_TRUE(pages.has_value());
+    std::vector<Operation> operations;
+    for (std::size_t i = 0; i < kCount; ++i) {
+      const Operation copy = Operation::copy(pages->subspan(i * kLong, kLong),
+                                             std::span(source).subspan(i * kLong, kLong));
+      operations.push_back(fences && i % 7 == 3 ? copy.fenced() : copy);
+    }
+    std::vector<Completion> completions(kCount);
+    Job job;
+    ASSERT_EQ(
+        machine.engine->submit_batch(job, {operations, completions}, {.path = Path::hardware}),
+        Submit::accepted);
+    ASSERT_TRUE(job.wait_for(std::chrono::seconds(60)));
+    const Completion& end = job.completion();
+    EXPECT_EQ(end.state, JobState::done) << name(end.cause);
+    EXPECT_EQ(end.bytes_done, kCount * kLong);
+    EXPECT_EQ(end.fell_back, GetParam() == FaultPolicy::finish_on_cpu);
+    EXPECT_EQ(end.bytes_by_device == kCount * kLong, GetParam() != FaultPolicy::finish_on_cpu);
+    EXPECT_EQ(end.page_faults > 0, GetParam() != FaultPolicy::block);
+    for (const Completion& one : completions) EXPECT_EQ(one.bytes_done, kLong);
+    EXPECT_TRUE(std::equal(source.begin(), source.end(), pages->begin()));
+    platform::free_pages(*pages);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Dsa, Faults,
                          ::testing::Values(FaultPolicy::touch_and_resubmit,
                                            FaultPolicy::finish_on_cpu, FaultPolicy::block));
