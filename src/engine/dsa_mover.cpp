@@ -88,14 +88,14 @@ DsaMover::DsaMover(dsa::Portal& portal, std::unique_ptr<dsa::Portal> owned,
       device_(options.device),
       piece_bytes_max_(std::min<std::uint64_t>(portal.info().transfer_bytes_max, 1U << 31U)),
       batch_max_(options.batches ? std::min<std::size_t>(portal.info().batch_max, kBatchMax) : 1),
-      slot_count_(std::min<std::uint32_t>(portal.info().entry_count, kSlotMax)),
+      slot_count_(std::min<std::uint32_t>(portal.info().entry_count, SlotWords::kSlotMax)),
       silent_max_(std::min(kSilentMax, slot_count_)),
       answer_ticks_(platform::to_ticks(options.device.answer_max)),
       rest_ticks_(platform::to_ticks(std::chrono::microseconds(5))),
       copy_flags_(detail::kRecordFlags | detail::hints(Operation::copy({}, {}), portal.info(),
                                                        options.device.page_faults)),
-      slots_mask_((std::uint64_t{1} << slot_count_) - 1),
-      slots_(std::make_unique<Slot[]>(slot_count_ + 1)) {
+      slots_(std::make_unique<Slot[]>(slot_count_ + 1)),
+      words_(slot_count_) {
   for (std::uint32_t i = 0; i < slot_count_ && batch_max_ > 1; ++i) {
     slots_[i].room = {std::make_unique<dsa::Descriptor[]>(batch_max_),
                       std::make_unique<dsa::CompletionRecord[]>(batch_max_)};
@@ -103,10 +103,10 @@ DsaMover::DsaMover(dsa::Portal& portal, std::unique_ptr<dsa::Portal> owned,
 }
 
 DsaMover::~DsaMover() {
-  HEADRACE_CHECK(reserved_.load_relaxed() == 0, "a channel ends before its engine");  // Alone here.
+  HEADRACE_CHECK(!words_.has_reserved(), "a channel ends before its engine");
   stop();
   // Nobody else is here.
-  if (lost_.load_relaxed() == 0 && probe_ticks_.load_relaxed() == 0) return;
+  if (words_.lost() == 0 && probe_ticks_.load_relaxed() == 0) return;
   // The device may still write to these records.
   keep_for_ever(std::move(slots_));
 }
@@ -126,8 +126,7 @@ void DsaMover::keep_for_ever(std::unique_ptr<Slot[]> slots) noexcept {
 }
 
 std::size_t DsaMover::load() const noexcept {
-  // A snapshot.
-  return static_cast<std::size_t>(std::popcount(busy_.load_relaxed() & slots_mask_));
+  return words_.count();
 }
 
 DeviceStatistics DsaMover::statistics() const noexcept {
@@ -142,61 +141,6 @@ DeviceStatistics DsaMover::statistics() const noexcept {
 
 // --- Slots ---------------------------------------------------------------------------------------
 
-std::uint32_t DsaMover::take_slot(Submit& refusal) noexcept {
-  std::uint64_t busy = busy_.load_relaxed();  // The exchange below decides.
-  while (true) {
-    const std::uint64_t free = ~busy & slots_mask_;
-    if ((busy & kClosed) != 0 || free == 0) {
-      refusal = (busy & kClosed) != 0 ? Submit::closed : Submit::full;
-      return kNoSlot;
-    }
-    // edge: slot-freed (acq_rel)
-    if (busy_.compare_exchange_acq_rel(busy, busy | (free & (~free + 1)))) {
-      return static_cast<std::uint32_t>(std::countr_zero(free));
-    }
-  }
-}
-
-void DsaMover::free_slot(std::uint32_t index) noexcept {
-  // edge: slot-freed (acq_rel)
-  busy_.fetch_and_acq_rel(~(std::uint64_t{1} << index));
-}
-
-std::uint64_t DsaMover::reserve(std::size_t count) noexcept {
-  std::uint64_t busy = busy_.load_relaxed();  // The exchange below decides.
-  while (true) {
-    std::uint64_t free = ~busy & slots_mask_;
-    if ((busy & kClosed) != 0 || static_cast<std::size_t>(std::popcount(free)) <= count) return 0;
-    std::uint64_t taken = 0;
-    for (std::size_t i = 0; i < count; ++i, free &= free - 1) taken |= free & (~free + 1);
-    // edge: slot-freed (acq_rel)
-    if (!busy_.compare_exchange_acq_rel(busy, busy | taken)) continue;
-    // Nobody else has these bits. Until they are seen, stop() takes the slots for those of jobs.
-    reserved_.fetch_or_relaxed(taken);
-    return taken;
-  }
-}
-
-void DsaMover::give_back(std::uint64_t slots) noexcept {
-  // Before a job may have them. Nobody else has these bits.
-  reserved_.fetch_and_relaxed(~slots);
-  // edge: slot-freed (acq_rel)
-  busy_.fetch_and_acq_rel(~slots);
-}
-
-/// A channel's slot that the device may still write to.
-void DsaMover::lose(std::uint32_t index) noexcept {
-  const std::uint64_t bit = std::uint64_t{1} << index;
-  // edge: slot-lost (acq_rel)
-  lost_.fetch_or_acq_rel(bit);
-  reserved_.fetch_and_relaxed(~bit);  // Nobody else has this bit.
-}
-
-void DsaMover::post(std::uint32_t index) noexcept {
-  // edge: slot-posted (acq_rel)
-  posted_.fetch_or_acq_rel(std::uint64_t{1} << index);
-}
-
 bool DsaMover::is_due(const Slot& slot, std::uint64_t now) const noexcept {
   const std::uint64_t posted = slot.posted_ticks.load_relaxed();  // Looked at again after a claim.
   return now > posted && now - posted > answer_ticks_;
@@ -204,16 +148,13 @@ bool DsaMover::is_due(const Slot& slot, std::uint64_t now) const noexcept {
 
 void DsaMover::look_at(std::uint32_t index, std::uint64_t now) noexcept {
   Slot& slot = slots_[index];
-  if (status_of(slot.record) == 0 && !is_due(slot, now)) return;
-  const std::uint64_t bit = std::uint64_t{1} << index;
-  // edge: slot-posted (acq_rel)
-  if ((posted_.fetch_and_acq_rel(~bit) & bit) == 0) return;
-  // It is ours, but perhaps not the one that was looked at.
+  const auto is_ready = [&] { return status_of(slot.record) != 0 || is_due(slot, now); };
+  if (!words_.claim(index, is_ready)) return;
   const std::uint8_t status = status_of(slot.record);
   if (status == DSA_COMP_SUCCESS && slot.fresh && slot.piece == slot.end && slot.quiet) {
     // All of it, and nothing found out: the way of most.
     Share& share = *slot.share;
-    free_slot(index);
+    words_.free(index);
     note_answer();
     return finish_done_by_device(share);
   }
@@ -224,12 +165,12 @@ void DsaMover::look_at(std::uint32_t index, std::uint64_t now) noexcept {
   Next next = Next::posted;
   if (status != 0) {
     next = take_record(slot);
-  } else if (is_due(slot, now)) {
+  } else {
     give_up(index);
     next = Next::ended;
   }
   if (next == Next::posted) {
-    post(index);
+    words_.post(index);
   } else {
     end_lane(index);
   }
@@ -237,21 +178,20 @@ void DsaMover::look_at(std::uint32_t index, std::uint64_t now) noexcept {
 
 void DsaMover::poll() noexcept {
   // Relaxed: a slot that is posted meanwhile is the next poll's.
-  std::uint64_t posted = posted_.load_relaxed();
+  std::uint64_t posted = words_.posted();
   if (posted != 0) {
     const std::uint64_t now = platform::ticks();
     for (; posted != 0; posted &= posted - 1) {
       look_at(static_cast<std::uint32_t>(std::countr_zero(posted)), now);
     }
   }
-  if (const std::uint64_t lost = lost_.load_relaxed(); lost != 0) look_at_lost(lost);  // As above.
+  if (const std::uint64_t lost = words_.lost(); lost != 0) look_at_lost(lost);
 }
 
 void DsaMover::poll_share(const Share& share) noexcept {
   const std::uint32_t index = share.slot_index.load_relaxed();  // A hint.
   if (index >= slot_count_) return poll();
-  if ((posted_.load_relaxed() >> index & 1U) != 0)
-    look_at(index, platform::ticks());  // As in poll.
+  if ((words_.posted() >> index & 1U) != 0) look_at(index, platform::ticks());
 }
 
 bool DsaMover::rest(const Share& share) noexcept {
@@ -269,13 +209,9 @@ bool DsaMover::rest_at(const dsa::CompletionRecord& record) const noexcept {
 void DsaMover::look_at_lost(std::uint64_t lost) noexcept {
   for (; lost != 0; lost &= lost - 1) {
     const auto index = static_cast<std::uint32_t>(std::countr_zero(lost));
-    const std::uint64_t bit = std::uint64_t{1} << index;
-    if (dsa::load_status(slots_[index].record) == 0) continue;
-    // edge: slot-lost (acq_rel)
-    if ((lost_.fetch_and_acq_rel(~bit) & bit) == 0) continue;
+    if (dsa::load_status(slots_[index].record) == 0 || !words_.find(index)) continue;
     // The device has answered after all: it lives, and is done with the slot.
     silent_count_.store_relaxed(0);  // A count of its own.
-    free_slot(index);
   }
 }
 
@@ -289,7 +225,7 @@ void DsaMover::probe() noexcept {
   const std::uint64_t now = platform::ticks();
   // All lost: if it answered, nothing could be submitted, and a dedicated queue may be full of
   // them.
-  const bool all_busy = (~busy_.load_relaxed() & slots_mask_) == 0;  // A hint; it is asked again.
+  const bool all_busy = words_.count() == slot_count_;  // A hint; it is asked again.
   if (!answered && (all_busy || (sent != 0 && now - sent <= answer_ticks_))) return;
   // Who makes the exchange is alone with the slot for answer_ticks_, longer than this takes.
   // edge: probe-sent (acq_rel)
@@ -311,13 +247,12 @@ Submit DsaMover::submit(Share& share) noexcept {
     probe();
     return Submit::closed;
   }
-  Submit refusal = Submit::full;
-  const std::uint32_t first = take_slot(refusal);
-  if (first == kNoSlot) return refusal;
+  const std::uint32_t first = words_.take();
+  if (first == SlotWords::kNoSlot) return words_.is_closed() ? Submit::closed : Submit::full;
   const Operation& operation = share.job->operation();
   const bool batch = !share.batch().operations.empty();
   if (!batch && is_beyond(operation)) {
-    free_slot(first);
+    words_.free(first);
     return Submit::closed;
   }
   const std::size_t lane_end = batch ? share.batch().operations.size() : share.byte_count;
@@ -333,13 +268,13 @@ Submit DsaMover::submit(Share& share) noexcept {
     }
     const Next next = batch ? issue_batch(slot) : (send(slot) ? Next::posted : Next::ended);
     if (!batch && next == Next::ended) {
-      free_slot(first);
+      words_.free(first);
       return refuse();
     }
     share.slot_index.store_relaxed(first);  // A hint for pollers.
     // From here on the share may be gone.
     if (next == Next::posted) {
-      post(first);
+      words_.post(first);
     } else {
       end_lane(first);
     }
@@ -351,8 +286,8 @@ Submit DsaMover::submit(Share& share) noexcept {
   std::size_t lane_count = 1;
   const std::size_t wanted = std::min(kLaneMax, lane_end / piece_bytes_max_);
   while (lane_count < wanted) {
-    const std::uint32_t index = take_slot(refusal);
-    if (index == kNoSlot) break;
+    const std::uint32_t index = words_.take();
+    if (index == SlotWords::kNoSlot) break;
     lanes[lane_count++] = index;
   }
   share.lanes_left = static_cast<std::uint32_t>(lane_count);
@@ -370,18 +305,18 @@ Submit DsaMover::submit(Share& share) noexcept {
     begin = end;
   }
   if (!send(slots_[first])) {
-    for (std::size_t i = 0; i < lane_count; ++i) free_slot(lanes[i]);
+    for (std::size_t i = 0; i < lane_count; ++i) words_.free(lanes[i]);
     return refuse();
   }
   // The share lives until its last lane has ended, and that one is not begun before the others.
   for (std::size_t i = 1; i < lane_count; ++i) {
     if (issue(slots_[lanes[i]]) == Next::posted) {
-      post(lanes[i]);
+      words_.post(lanes[i]);
     } else {
       end_lane(lanes[i]);
     }
   }
-  post(first);
+  words_.post(first);
   return Submit::accepted;
 }
 
@@ -417,7 +352,7 @@ void DsaMover::begin_lane(Slot& slot, Share& share, std::size_t begin, std::size
 
 DsaMover::Next DsaMover::issue(Slot& slot) noexcept {
   // Advice; carries no data.
-  if ((busy_.load_relaxed() & kClosed) != 0 || slot.share->job->stop_requested()) {
+  if (words_.is_closed() || slot.share->job->stop_requested()) {
     slot.outcome.stopped = true;
     if (slot.batch) stop_batch(slot);
     return Next::ended;
@@ -601,10 +536,9 @@ void DsaMover::end_lane(std::uint32_t index) noexcept {
   const bool single = slot.single;
   // Room for another share before the job ends: whoever waited for it may submit at once.
   if (slot.lost) {
-    // edge: slot-lost (acq_rel)
-    lost_.fetch_or_acq_rel(std::uint64_t{1} << index);
+    words_.lose(index);
   } else {
-    free_slot(index);
+    words_.free(index);
   }
   if (single) return finish(share, outcome);
   ShareOutcome whole;
@@ -619,12 +553,9 @@ void DsaMover::end_lane(std::uint32_t index) noexcept {
 }
 
 void DsaMover::stop() noexcept {
-  // edge: slot-freed (acq_rel)
-  busy_.fetch_or_acq_rel(kClosed);
+  words_.close();
   // What has begun is finished; by the processor, if the device does not answer in time.
-  // edge: slot-freed (acquire)
-  while ((busy_.load_acquire() & slots_mask_ & ~lost_.load_relaxed() & ~reserved_.load_relaxed()) !=
-         0) {
+  while (!words_.is_idle()) {
     poll();
     std::this_thread::yield();
   }

@@ -8,22 +8,8 @@
 // Agents: submitters and pollers, any number of threads; the device, which reads a slot's
 // descriptors at submission and writes its records.
 //
-// Slots. A slot is room for one descriptor in flight (or one batch) with its record. It has two
-// bits, each in a word of its own: `busy` while it is taken, `posted` while it may be looked at by
-// pollers. Everything else in it belongs to one thread at a time:
-//
-//   busy  posted   whose                                       next
-//   0     0        nobody's                                    a submitter sets busy: its own
-//   1     0        the thread that took it, or claimed it      it sets posted, or clears busy
-//   1     1        the device's, until its record has a        a poller clears posted: its own
-//                  status; pollers read only the status
-//                  and the time of posting
-//   1     0, lost  the device's for ever (the bit in lost_)    a late status frees it
-//   1     0, kept  a channel's (the bit in reserved_)          it gives it back, or loses it
-//
-// A poller decides by the status and then claims by clearing `posted`; between the two the slot may
-// have been claimed, used again and posted by others, so it looks again after the claim and gives
-// back what it should not have taken.
+// Slots. A slot is room for one descriptor in flight (or one batch) with its record. Whose it is
+// say two bits, `busy` and `posted` (slot_words.hpp); all of it belongs to one thread at a time.
 //
 // A device that does not answer in time. Its share is finished by the calling thread (a batch as
 // far as what the device may yet do does no harm), and the slot is lost: descriptors and records in
@@ -41,6 +27,7 @@
 #include "headrace/dsa/portal.hpp"
 #include "headrace/engine/engine.hpp"
 #include "headrace/engine/mover.hpp"
+#include "slot_words.hpp"
 
 namespace headrace::engine {
 
@@ -74,9 +61,9 @@ class DsaMover final : public Mover {
   void stop() noexcept override;
 
   /// Takes `count` slots out of use for a channel. 0 if that would leave none for jobs.
-  [[nodiscard]] std::uint64_t reserve(std::size_t count) noexcept;
+  [[nodiscard]] std::uint64_t reserve(std::size_t count) noexcept { return words_.reserve(count); }
   /// Slots that reserve() gave.
-  void give_back(std::uint64_t slots) noexcept;
+  void give_back(std::uint64_t slots) noexcept { words_.give_back(slots); }
   /// For what a channel counts itself.
   void add_descriptors(std::uint64_t count) noexcept {
     descriptors_.fetch_add_relaxed(count);  // A count of its own.
@@ -86,10 +73,6 @@ class DsaMover final : public Mover {
   friend class ChannelState;
   struct Slot;
   enum class Next : std::uint8_t { posted, ended };
-  // Bits 0..62 are slots.
-  static constexpr std::size_t kSlotMax = 63;
-  static constexpr std::uint64_t kClosed = std::uint64_t{1} << 63U;
-  static constexpr std::uint32_t kNoSlot = ~0U;
   /// A batch of more gains nothing (docs/concepts/engine.md), and each slot has room for one.
   static constexpr std::size_t kBatchMax = 64;
   /// Page faults of one piece without progress, and aborted submissions of it, before a processor
@@ -101,9 +84,6 @@ class DsaMover final : public Mover {
   DsaMover(dsa::Portal& portal, std::unique_ptr<dsa::Portal> owned, const DsaMoverOptions& options);
 
   // Slots.
-  [[nodiscard]] std::uint32_t take_slot(Submit& refusal) noexcept;
-  void free_slot(std::uint32_t index) noexcept;
-  void post(std::uint32_t index) noexcept;
   void look_at(std::uint32_t index, std::uint64_t now) noexcept;
   [[nodiscard]] bool is_due(const Slot& slot, std::uint64_t now) const noexcept;
 
@@ -123,7 +103,8 @@ class DsaMover final : public Mover {
   static void settle(const Slot& slot) noexcept;
   void end_lane(std::uint32_t index) noexcept;
   void give_up(std::uint32_t index) noexcept;
-  void lose(std::uint32_t index) noexcept;
+  /// Of a channel's slot that the device may still write to.
+  void lose(std::uint32_t index) noexcept { words_.lose_reserved(index); }
   void look_at_lost(std::uint64_t lost) noexcept;
   void probe() noexcept;
   static void keep_for_ever(std::unique_ptr<Slot[]> slots) noexcept;
@@ -172,15 +153,10 @@ class DsaMover final : public Mover {
   std::uint64_t answer_ticks_;
   std::uint64_t rest_ticks_;
   std::uint32_t copy_flags_;
-  std::uint64_t slots_mask_;
   /// slot_count_ of them, and one more for probes, which is nobody's.
   std::unique_ptr<Slot[]> slots_;
 
-  alignas(64) Atomic<std::uint64_t> busy_{0};
-  Atomic<std::uint64_t> posted_{0};
-  Atomic<std::uint64_t> lost_{0};
-  /// Of busy_: those of channels, which are never posted.
-  Atomic<std::uint64_t> reserved_{0};
+  alignas(64) SlotWords words_;
   /// Slots given up since the last answer.
   Atomic<std::uint32_t> silent_count_{0};
   /// Since when the queue has refused every descriptor; 0 if it took the last one.

@@ -31,6 +31,7 @@ class Atomic {
   T fetch_sub_relaxed(T value) { return from(value_($).fetch_sub(word(value), rl::mo_relaxed)); }
   T fetch_sub_acq_rel(T value) { return from(value_($).fetch_sub(word(value), rl::mo_acq_rel)); }
   T fetch_or_relaxed(T bits) { return from(value_($).fetch_or(word(bits), rl::mo_relaxed)); }
+  T fetch_or_acq_rel(T bits) { return from(value_($).fetch_or(word(bits), rl::mo_acq_rel)); }
   T fetch_and_relaxed(T bits) { return from(value_($).fetch_and(word(bits), rl::mo_relaxed)); }
   T fetch_and_acq_rel(T bits) { return from(value_($).fetch_and(word(bits), rl::mo_acq_rel)); }
   bool compare_exchange_acq_rel(T& expected, T desired) {

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// SlotWords: whose the slots of a DSA mover are, a bit of each in a few words. Not for: what lies
+// in a slot (dsa_slot.hpp), and what its owner does with it (dsa_mover.hpp).
+//
+// Progress: lock-free. Agents: submitters and pollers, any number of threads; channels, each of one
+// thread; one thread that closes. The device does not see these words: it meets pollers at the
+// completion record in the slot.
+//
+// States of a slot. Everything in it belongs to one thread at a time:
+//
+//   busy  posted   whose                                       next
+//   0     0        nobody's                                    a submitter sets busy: its own
+//   1     0        the thread that took it, or claimed it      it sets posted, or clears busy
+//   1     1        the device's, until its record has a        a poller clears posted: its own
+//                  status; pollers read only the status
+//                  and the time of posting
+//   1     0, lost  the device's for ever (the bit in lost_)    a late status frees it
+//   1     0, kept  a channel's (the bit in reserved_)          it gives it back, or loses it
+//
+// A poller decides by the status and then claims by clearing `posted`; between the two the slot may
+// have been claimed, used again and posted by others, so it looks again after the claim and gives
+// back what it should not have taken. That is why a slot that is used again (ABA) does no harm.
+//
+// Rejected: a mutex, which all threads that submit to a queue would share. Model:
+// tests/model/engine/slots_model.cpp.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "headrace/base/atomic.hpp"
+
+namespace headrace::engine {
+
+/// Threading: shared.
+class SlotWords {
+ public:
+  // Bits 0..62 are slots.
+  static constexpr std::size_t kSlotMax = 63;
+  static constexpr std::uint32_t kNoSlot = ~0U;
+
+  /// `slot_count` is at most kSlotMax.
+  explicit SlotWords(std::uint32_t slot_count) : mask_((std::uint64_t{1} << slot_count) - 1) {}
+
+  /// A slot for the caller alone; kNoSlot if none is free or it is closed.
+  [[nodiscard]] std::uint32_t take() noexcept {
+    std::uint64_t busy = busy_.load_relaxed();  // The exchange below decides.
+    while (true) {
+      const std::uint64_t free = ~busy & mask_;
+      if ((busy & kClosed) != 0 || free == 0) return kNoSlot;
+      // edge: slot-freed (acq_rel)
+      if (busy_.compare_exchange_acq_rel(busy, busy | (free & (~free + 1)))) {
+        return static_cast<std::uint32_t>(std::countr_zero(free));
+      }
+    }
+  }
+  /// Of its owner.
+  void free(std::uint32_t index) noexcept {
+    // edge: slot-freed (acq_rel)
+    busy_.fetch_and_acq_rel(~bit(index));
+  }
+
+  /// Lets pollers have a slot of the caller's.
+  void post(std::uint32_t index) noexcept {
+    // edge: slot-posted (acq_rel)
+    posted_.fetch_or_acq_rel(bit(index));
+  }
+  /// A snapshot.
+  [[nodiscard]] std::uint64_t posted() const noexcept {
+    return posted_.load_relaxed();  // The claim decides.
+  }
+  /// True: the slot is the caller's, and `is_ready()`, which reads only what pollers may, is so.
+  template <typename IsReady>
+  [[nodiscard]] bool claim(std::uint32_t index, IsReady is_ready) noexcept {
+    if (!is_ready()) return false;
+    // edge: slot-posted (acq_rel)
+    if ((posted_.fetch_and_acq_rel(~bit(index)) & bit(index)) == 0) return false;
+    // It is ours, but perhaps not as it was looked at.
+    if (is_ready()) return true;
+    post(index);
+    return false;
+  }
+
+  /// Of its owner: the device may still write to the slot, which is nobody's until it has.
+  void lose(std::uint32_t index) noexcept {
+    // edge: slot-lost (acq_rel)
+    lost_.fetch_or_acq_rel(bit(index));
+  }
+  /// A snapshot.
+  [[nodiscard]] std::uint64_t lost() const noexcept {
+    return lost_.load_relaxed();  // The finding decides.
+  }
+  /// Of a slot that was lost and that the device is done with: true if the caller is the one who
+  /// found it. Then it is free.
+  [[nodiscard]] bool find(std::uint32_t index) noexcept {
+    // edge: slot-lost (acq_rel)
+    if ((lost_.fetch_and_acq_rel(~bit(index)) & bit(index)) == 0) return false;
+    free(index);
+    return true;
+  }
+
+  /// Takes `count` slots for a channel; 0 if that would leave none, or it is closed.
+  [[nodiscard]] std::uint64_t reserve(std::size_t count) noexcept {
+    std::uint64_t busy = busy_.load_relaxed();  // The exchange below decides.
+    while (true) {
+      std::uint64_t free = ~busy & mask_;
+      if ((busy & kClosed) != 0 || static_cast<std::size_t>(std::popcount(free)) <= count) return 0;
+      std::uint64_t taken = 0;
+      for (std::size_t i = 0; i < count; ++i, free &= free - 1) taken |= free & (~free + 1);
+      // edge: slot-freed (acq_rel)
+      if (!busy_.compare_exchange_acq_rel(busy, busy | taken)) continue;
+      // Nobody else has these bits. Until they are seen, await_idle() waits for the slots.
+      reserved_.fetch_or_relaxed(taken);
+      return taken;
+    }
+  }
+  /// Slots that reserve() gave.
+  void give_back(std::uint64_t slots) noexcept {
+    // Before a job may have them. Nobody else has these bits.
+    reserved_.fetch_and_relaxed(~slots);
+    // edge: slot-freed (acq_rel)
+    busy_.fetch_and_acq_rel(~slots);
+  }
+  /// As lose(), of a slot that reserve() gave.
+  void lose_reserved(std::uint32_t index) noexcept {
+    // Before it can be found: then it may be another channel's. Nobody else has this bit.
+    reserved_.fetch_and_relaxed(~bit(index));
+    lose(index);
+  }
+  [[nodiscard]] bool has_reserved() const noexcept {
+    return reserved_.load_relaxed() != 0;  // For one who is alone.
+  }
+
+  /// Nobody takes a slot any more.
+  void close() noexcept {
+    // edge: slot-freed (acq_rel)
+    busy_.fetch_or_acq_rel(kClosed);
+  }
+  /// A hint; take() decides.
+  [[nodiscard]] bool is_closed() const noexcept { return (busy_.load_relaxed() & kClosed) != 0; }
+  /// After close(): true once nobody has a slot but the device and channels.
+  [[nodiscard]] bool is_idle() const noexcept {
+    // edge: slot-freed (acquire)
+    const std::uint64_t busy = busy_.load_acquire();
+    // Who freed a slot that was lost or reserved had cleared its bit there before.
+    return (busy & mask_ & ~lost_.load_relaxed() & ~reserved_.load_relaxed()) == 0;
+  }
+  /// Slots that are not free; a snapshot.
+  [[nodiscard]] std::size_t count() const noexcept {
+    return static_cast<std::size_t>(std::popcount(busy_.load_relaxed() & mask_));
+  }
+
+ private:
+  static constexpr std::uint64_t kClosed = std::uint64_t{1} << 63U;
+  static constexpr std::uint64_t bit(std::uint32_t index) noexcept {
+    return std::uint64_t{1} << index;
+  }
+
+  const std::uint64_t mask_;
+  Atomic<std::uint64_t> busy_{0};
+  Atomic<std::uint64_t> posted_{0};
+  Atomic<std::uint64_t> lost_{0};
+  /// Of busy_: those of channels, which are never posted.
+  Atomic<std::uint64_t> reserved_{0};
+};
+
+}  // namespace headrace::engine

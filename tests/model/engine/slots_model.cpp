@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+// The slots of a DSA mover in a model checker: the code of src/engine/slot_words.hpp, in the
+// interleavings that Search names, with every value that a load may see. What lies in a slot is
+// plain memory in the engine and so variables here, whose unordered use is reported; the device is
+// a thread. Not for: what becomes of a share (tests/unit/engine/dsa_test.cpp).
+//
+// What holds in each model, besides what it asserts itself:
+//   each operation that was accepted ends once; a slot is read as its present owner, or the device
+//   for it, has written it; whoever waits comes to an end.
+#include <gtest/gtest.h>
+
+#include "explore.hpp"
+#include "slot_words.hpp"
+
+namespace headrace::engine {
+namespace {
+
+using test::explore;
+using test::Search;
+
+/// One preemption fewer than elsewhere: threads poll here again and again.
+unsigned three_threads() {
+  return test::preemption_max() - 1;
+}
+
+/// A mover and its device.
+template <std::uint32_t kCount>
+struct Stage {
+  static constexpr unsigned kNumberMax = 3;
+  struct Slot {
+    rl::var<unsigned> number;  ///< Stands for descriptor and lane.
+    rl::var<unsigned> body;    ///< Stands for the rest of the record.
+    Atomic<std::uint32_t> status;
+    Atomic<std::uint32_t> door;  ///< Stands for the portal.
+  };
+
+  /// As DsaMover::submit. False: full, or closed.
+  bool submit(unsigned number) {
+    const std::uint32_t index = words.take();
+    if (index == SlotWords::kNoSlot) return false;
+    ++accepted_count;
+    send(index, number);
+    words.post(index);
+    return true;
+  }
+  void send(std::uint32_t index, unsigned number) {
+    slots[index].number($) = number;
+    slots[index].status.store_relaxed(0);
+    slots[index].door.store_release(1);
+  }
+  /// The device, once. What it writes is written when it says so.
+  void answer(std::uint32_t index) {
+    Slot& slot = slots[index];
+    if (slot.door.load_acquire() == 0) return;
+    slot.door.store_relaxed(0);
+    const unsigned number = slot.number($);
+    moved[number]($) = 1;
+    slot.body($) = number;
+    slot.status.store_release(1);
+  }
+  void answer_until(const unsigned& ended, unsigned count) {
+    while (ended < count) {
+      for (std::uint32_t i = 0; i < kCount; ++i) answer(i);
+      rl::yield(1, $);
+    }
+  }
+  /// As DsaMover::look_at; `due` is what the clock says.
+  void look_at(std::uint32_t index, bool due) {
+    Slot& slot = slots[index];
+    const auto is_ready = [&] { return slot.status.load_acquire() != 0 || due; };
+    if (!words.claim(index, is_ready)) return;
+    const bool answered = slot.status.load_acquire() != 0;
+    const unsigned number = slot.number($);
+    RL_ASSERT(ends[number] == 0);
+    ++ends[number];
+    if (answered) {
+      take_answer(slot, number);
+      words.free(index);
+    } else {
+      words.lose(index);
+    }
+    ++ended_count;
+  }
+  void take_answer(Slot& slot, unsigned number) {
+    RL_ASSERT(slot.body($) == number);
+    RL_ASSERT(moved[number]($) == 1);
+  }
+  /// As DsaMover::poll.
+  void poll(bool due = false) {
+    const std::uint64_t posted = words.posted();
+    for (std::uint32_t i = 0; i < kCount; ++i) {
+      if ((posted >> i & 1U) != 0) look_at(i, due);
+    }
+    const std::uint64_t lost = words.lost();
+    for (std::uint32_t i = 0; i < kCount; ++i) {
+      if ((lost >> i & 1U) == 0 || slots[i].status.load_acquire() == 0) continue;
+      if (words.find(i)) ++found_count;
+    }
+  }
+  void poll_until(const unsigned& ended, unsigned count) {
+    while (ended < count) {
+      poll();
+      rl::yield(1, $);
+    }
+  }
+
+  SlotWords words{kCount};
+  Slot slots[kCount];
+  rl::var<int> moved[kNumberMax];  ///< Stands for the target.
+  int ends[kNumberMax] = {};
+  unsigned accepted_count = 0;
+  unsigned ended_count = 0;
+  unsigned found_count = 0;
+};
+
+/// A slot goes round: who wants it polls until it is free, and another one polls, too.
+struct ASlotGoesRound : rl::test_suite<ASlotGoesRound, 3>, Stage<1> {
+  void thread(unsigned index) {
+    if (index == 0) {
+      for (unsigned number = 0; number < 2; ++number) {
+        while (!submit(number)) {
+          poll();
+          rl::yield(1, $);
+        }
+      }
+    } else if (index == 1) {
+      answer_until(ended_count, 2);
+    } else {
+      poll_until(ended_count, 2);
+    }
+  }
+  void after() { RL_ASSERT(words.count() == 0); }
+};
+
+/// A poller saw an answer, and until it claims the slot it has been used again. In full: the heart
+/// of it, with a device that answers at once or not at all.
+struct ALookThatComesTooLate : rl::test_suite<ALookThatComesTooLate, 2>, Stage<1> {
+  void thread(unsigned index) {
+    if (index == 0) {
+      RL_ASSERT(submit(0));
+      answer(0);
+      poll();
+      if (submit(1) && rl::rand(2) == 1) answer(0);
+    } else {
+      poll();
+    }
+  }
+  void after() {
+    while (ended_count < accepted_count) {
+      answer(0);
+      poll();
+    }
+    RL_ASSERT(words.count() == 0);
+  }
+};
+
+/// A device answers later than it may: one thread loses the slot, another finds it and uses it
+/// again.
+struct AnAnswerThatComesTooLate : rl::test_suite<AnAnswerThatComesTooLate, 3>, Stage<1> {
+  void thread(unsigned index) {
+    if (index == 0) {
+      if (submit(0)) poll(true);
+      poll();
+    } else if (index == 1) {
+      answer(0);
+      answer(0);
+    } else {
+      poll();
+      if (submit(1)) poll();
+    }
+  }
+  void after() {
+    answer(0);
+    poll();
+    RL_ASSERT(words.count() == 0 && ended_count == accepted_count);
+  }
+};
+
+/// The mover is stopped: afterwards nothing of its slots is touched, and all that was accepted has
+/// ended.
+struct AStop : rl::test_suite<AStop, 3>, Stage<2> {
+  void thread(unsigned index) {
+    if (index == 0) {
+      if (submit(0)) poll();
+      static_cast<void>(submit(1));
+    } else if (index == 1) {
+      while (!stopped) {
+        for (std::uint32_t i = 0; i < 2; ++i) answer(i);
+        rl::yield(1, $);
+      }
+    } else {
+      words.close();
+      while (!words.is_idle()) {
+        poll();
+        rl::yield(1, $);
+      }
+      RL_ASSERT(ended_count == accepted_count);
+      for (Slot& slot : slots) slot.number($) = 0;  // Stands for the end of the mover.
+      stopped = true;
+    }
+  }
+  void after() { RL_ASSERT(words.is_closed() && ended_count == accepted_count); }
+  bool stopped = false;
+};
+
+/// A channel gives back what it had, a job takes it, and the mover is stopped: it does not wait for
+/// the channel, and not too short for the job.
+struct AChannelAndAStop : rl::test_suite<AChannelAndAStop, 3>, Stage<2> {
+  void thread(unsigned index) {
+    if (index == 0) {
+      const std::uint64_t kept = words.reserve(1);
+      if (kept == 0) return;
+      const auto slot_index = static_cast<std::uint32_t>(std::countr_zero(kept));
+      send(slot_index, 2);
+      answer(slot_index);
+      while (slots[slot_index].status.load_acquire() == 0) rl::yield(1, $);
+      take_answer(slots[slot_index], 2);
+      words.give_back(kept);
+    } else if (index == 1) {
+      for (unsigned number = 0; number < 2; ++number) {
+        const std::uint32_t slot_index = words.take();
+        if (slot_index == SlotWords::kNoSlot) continue;
+        ++accepted_count;
+        send(slot_index, number);
+        answer(slot_index);
+        words.post(slot_index);
+      }
+    } else {
+      words.close();
+      while (!words.is_idle()) {
+        poll();
+        rl::yield(1, $);
+      }
+      RL_ASSERT(ended_count == accepted_count);
+    }
+  }
+  void after() { RL_ASSERT(!words.has_reserved() && words.count() == 0); }
+};
+
+/// A slot of a channel is lost, found and another channel's.
+struct AChannelLosesASlot : rl::test_suite<AChannelLosesASlot, 3>, Stage<2> {
+  void thread(unsigned index) {
+    if (index == 0) {
+      const std::uint64_t kept = words.reserve(1);
+      if (kept == 0) return;
+      const auto slot_index = static_cast<std::uint32_t>(std::countr_zero(kept));
+      lost_one = true;
+      send(slot_index, 2);
+      words.lose_reserved(slot_index);
+    } else if (index == 1) {
+      for (int i = 0; i < 2; ++i) {
+        answer(0);
+        answer(1);
+      }
+    } else {
+      poll();
+      kept_last = words.reserve(1);
+    }
+  }
+  void after() {
+    for (std::uint32_t i = 0; i < 2; ++i) answer(i);
+    poll();
+    RL_ASSERT(words.has_reserved() == (kept_last != 0));
+    if (kept_last != 0) words.give_back(kept_last);
+    RL_ASSERT(words.count() == 0 && !words.has_reserved() && words.lost() == 0);
+    RL_ASSERT(found_count == (lost_one ? 1 : 0));
+  }
+  std::uint64_t kept_last = 0;
+  bool lost_one = false;
+};
+
+TEST(SlotsModel, ALookThatComesTooLate) {
+  explore<ALookThatComesTooLate>("two pollers, a slot that is used again", Search::full);
+}
+TEST(SlotsModel, ASlotGoesRound) {
+  explore<ASlotGoesRound>("a submitter with one slot, a device, a poller", Search::bounded,
+                          three_threads());
+}
+TEST(SlotsModel, AnAnswerThatComesTooLate) {
+  explore<AnAnswerThatComesTooLate>("a submitter that gives up, a device, a poller",
+                                    Search::bounded, three_threads());
+}
+TEST(SlotsModel, AStop) {
+  explore<AStop>("a submitter, a device, a stop", Search::bounded, three_threads());
+}
+TEST(SlotsModel, AChannelAndAStop) {
+  explore<AChannelAndAStop>("a channel, a submitter, a stop", Search::bounded, three_threads());
+}
+TEST(SlotsModel, AChannelLosesASlot) {
+  explore<AChannelLosesASlot>("a channel that gives up, a device, a submitter", Search::bounded,
+                              three_threads());
+}
+
+}  // namespace
+}  // namespace headrace::engine
