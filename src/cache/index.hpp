@@ -42,6 +42,9 @@ class Index {
   /// lock it might lead in circles.
   template <typename Accept>
   bool find(const Region& region, int step_max, Accept accept) const {
+    // There is no class for a length that no region can have.
+    if (region.byte_count > Region::kByteCountMax) [[unlikely]]
+      return false;
     // edge: table-grown (acquire)
     const Table& table = *table_.load_acquire();
     const std::uint32_t own = class_of(region.byte_count);
