@@ -581,48 +581,6 @@ std::size_t Cache::State::drop(std::optional<NodeId> node, Changed changed, Move
   return count;
 }
 
-std::string_view name(Eviction eviction) {
-  switch (eviction) {
-    case Eviction::fifo:
-      return "fifo";
-    case Eviction::clock:
-      return "clock";
-    case Eviction::lru:
-      return "lru";
-    case Eviction::s3_fifo:
-      return "s3_fifo";
-  }
-  return "unknown";
-}
-
-std::string_view name(EventKind kind) {
-  switch (kind) {
-    case EventKind::hit:
-      return "hit";
-    case EventKind::miss:
-      return "miss";
-    case EventKind::not_placed:
-      return "not_placed";
-    case EventKind::refused:
-      return "refused";
-    case EventKind::weak_hit:
-      return "weak_hit";
-    case EventKind::weak_miss:
-      return "weak_miss";
-    case EventKind::moved:
-      return "moved";
-    case EventKind::move_failed:
-      return "move_failed";
-    case EventKind::evicted:
-      return "evicted";
-    case EventKind::dropped:
-      return "dropped";
-    case EventKind::written_back:
-      return "written_back";
-  }
-  return "unknown";
-}
-
 Result<std::unique_ptr<Cache>> Cache::make(const topo::Machine& machine, engine::Engine& engine,
                                            CacheOptions options) {
   if (options.capacity_per_node.count() == 0) {

@@ -6,6 +6,7 @@
 #include <new>
 #include <vector>
 
+#include "headrace/base/check.hpp"
 #include "headrace/base/mutex.hpp"
 
 namespace headrace::cache::detail {

@@ -43,7 +43,6 @@
 #include <cstdint>
 
 #include "headrace/base/atomic.hpp"
-#include "headrace/base/check.hpp"
 #include "headrace/platform/barrier.hpp"
 
 namespace headrace::cache::detail {
