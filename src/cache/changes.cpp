@@ -136,8 +136,9 @@ Changes::Claim Changes::claim_overlapping(const Region& region, Range& claimed) 
   return Claim::done;
 }
 
-bool Changes::is_changing(const Region& region) const {
+bool Changes::is_changing(const Region& region) {
   const Lock lock(mutex_);
+  await_returned(region);
   return std::any_of(ranges_.begin(), ranges_.end(), [&](const auto& range) {
     return range.second.state == State::changing &&
            range.second.region(range.first).overlaps(region);

@@ -82,8 +82,8 @@ class Changes {
     }
     return claimed;
   }
-  /// True if a range that overlaps `region` is changing.
-  [[nodiscard]] bool is_changing(const Region& region) const;
+  /// Waits for the ranges that overlap `region` and are returning. True if one is changing.
+  [[nodiscard]] bool is_changing(const Region& region);
   /// Claims a changed range of an entry that has left its shelf, after those that are returning
   /// have been settled; nothing if none is left. Those that are changing will be returned by who
   /// changes them.
@@ -118,7 +118,7 @@ class Changes {
   void await_returned(const Region& region) HEADRACE_REQUIRES(mutex_);
 
   Pool& pool_;
-  mutable Mutex mutex_;
+  Mutex mutex_;
   Condition settled_;
   Ranges ranges_ HEADRACE_GUARDED_BY(mutex_);
   std::uint64_t ticket_ HEADRACE_GUARDED_BY(mutex_) = 0;

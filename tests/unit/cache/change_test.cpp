@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -440,6 +441,25 @@ TEST_F(Changing, AnEvictionWritesNoMoreBackThanItNeeds) {
   std::vector<Entry> held;
   for (std::size_t i = 0; i < 7; ++i) held.push_back(stage.cache->access_weak(page(i)));
   EXPECT_TRUE(stage.cache->access(page(12)).cached());
+}
+
+TEST_F(Changing, AWriteBackWaitsForWhatAnotherIsWritingBack) {
+  test::expect_ends([this] {
+    CacheStage stage(StagedMover::Mode::held);
+    const Entry entry = stage.cache->access(page(0));
+    stage.mover->release();
+    fill(*stage.cache, page(0));
+    test::ObservedThread flusher([&] { stage.cache->flush(); });
+    while (stage.mover->accepted_count() != 2) std::this_thread::yield();
+    test::ObservedThread writer([&] {
+      EXPECT_TRUE(stage.cache->write_back(entry).has_value());
+      EXPECT_TRUE(is_all(page(0)));
+    });
+    writer.await_asleep();
+    stage.mover->release();
+    writer.join();
+    flusher.join();
+  });
 }
 
 TEST_F(Changing, AWriteBackThatMayComeOnceMoreIsToldAndItsCopyIsNeverUsedAgain) {
