@@ -182,10 +182,10 @@ struct CacheOptions {
   PlacementPolicy placement;  ///< Empty: placement::fastest.
   /// Empty: that of the engine. What it throws is counted, and the move fails.
   engine::MoverPolicy mover;
-  /// Bytes of copies kept per node, counted in whole pages because that is what they take. When
-  /// full, unused entries are dropped, in the order of `eviction`; if that is not enough, nothing
-  /// is dropped, the access is refused and its entry points at the source. An entry is unused if
-  /// its move has ended, nobody holds a handle on it, and it is not pinned.
+  /// Bytes of copies kept per node, the same for each, counted in whole pages because that is what
+  /// they take. When full, unused entries are dropped, in the order of `eviction`; if that is not
+  /// enough, nothing is dropped, the access is refused and its entry points at the source. An entry
+  /// is unused if its move has ended, nobody holds a handle on it, and it is not pinned.
   Bytes capacity_per_node = Bytes(std::uint64_t{1} << 62U);
   Eviction eviction = Eviction::s3_fifo;
   /// Null: operating_system_pages(). Shared by the cache and all its entries.
@@ -356,7 +356,8 @@ class HEADRACE_API Change {
 
 /// Threading: shared, except for construction and destruction.
 /// Ownership: borrows the engine, which must outlive the cache and every entry that is not yet
-/// ready; copies the machine. Entries stay valid after the cache is gone.
+/// ready; copies the machine. Entries stay valid after the cache is gone. A child of fork() must
+/// not use or destroy what its parent has.
 /// Fails:     for want of memory access(), access_weak(), pin(), unpin(), change(), write_back()
 ///            and flush() may throw std::bad_alloc, and then everything is as it was. invalidate(),
 ///            clear(), and the end of the cache, of an entry and of a change need none.
