@@ -154,6 +154,8 @@ class CacheHandle : public std::enable_shared_from_this<CacheHandle> {
   [[nodiscard]] const std::shared_ptr<EngineHandle>& engine() const { return engine_; }
   /// Fails: Failed (closed).
   [[nodiscard]] std::shared_ptr<cache::Cache> cache() const;
+  /// The last ones after it was closed.
+  [[nodiscard]] cache::CacheStatistics statistics() const;
   /// Keeps `source` until the move of `entry` has ended, if it runs.
   void keep(cache::Entry entry, std::shared_ptr<Buffer> source);
   /// Keeps the owner of memory at `address` until clear(), for moves whose entries nobody sees.
@@ -174,6 +176,7 @@ class CacheHandle : public std::enable_shared_from_this<CacheHandle> {
   const Origin origin_;
   std::shared_ptr<EngineHandle> engine_;
   std::shared_ptr<cache::Cache> cache_;
+  cache::CacheStatistics last_statistics_;
   std::vector<Moving> moving_;
   Loans loans_;
 };

@@ -261,7 +261,7 @@ std::size_t invalidate(const CacheHandle& handle, std::uintptr_t address, std::s
 
 nb::dict statistics(CacheHandle& handle) {
   handle.reap();
-  const cache::CacheStatistics totals = handle.cache()->statistics();
+  const cache::CacheStatistics totals = handle.statistics();
   nb::dict result;
   result["hits"] = totals.hits;
   result["misses"] = totals.misses;
@@ -292,6 +292,10 @@ std::shared_ptr<cache::Cache> CacheHandle::cache() const {
     throw Failed{Error{Code::closed, 0, "use the cache", "it has been closed", "make a new cache"}};
   }
   return cache_;
+}
+
+cache::CacheStatistics CacheHandle::statistics() const {
+  return cache_ ? cache_->statistics() : last_statistics_;
 }
 
 void CacheHandle::keep(cache::Entry entry, std::shared_ptr<Buffer> source) {
@@ -340,7 +344,10 @@ void CacheHandle::close() {
   const nb::gil_scoped_release released;
   // If a call in another thread has the last reference, the cache ends with that call; but what was
   // changed must be back before its memory may go.
-  if (cache) static_cast<void>(cache->clear());
+  if (cache) {
+    static_cast<void>(cache->clear());
+    last_statistics_ = cache->statistics();
+  }
   cache.reset();
   for (Moving& each : moving) {
     each.entry.reset();  // The last handle stops the move and waits.

@@ -386,11 +386,7 @@ class Cache(Closing):
 
     @property
     def statistics(self) -> CacheStatistics:
-        """Totals since the cache was made.
-
-        Raises:
-            ClosedError: The cache has been closed.
-        """
+        """Totals since the cache was made, also after it was closed."""
         return CacheStatistics(**self._native.statistics())
 
     def native(self) -> _core.Cache:
