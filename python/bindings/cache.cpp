@@ -3,15 +3,19 @@
 #include "headrace/cache/cache.hpp"
 
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
+#include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <variant>
@@ -23,12 +27,30 @@
 namespace headrace::python {
 namespace {
 
-using Placement = std::variant<std::uint32_t, std::string>;
+using NodeMap = std::map<std::uint32_t, std::vector<std::uint32_t>>;
+using Placement = std::variant<std::uint32_t, std::string, NodeMap>;
+
+cache::PlacementPolicy parse_node_map(const NodeMap& map) {
+  std::vector<std::pair<NodeId, cache::Placement>> places;
+  for (const auto& [caller, numbers] : map) {
+    if (numbers.size() > cache::Placement::kNodeMax) {
+      throw Failed{Error{
+          Code::invalid_argument, 0, "place copies by the map of a cache",
+          "node " + std::to_string(caller) + " has " + std::to_string(numbers.size()) + " places",
+          "name the best " + std::to_string(cache::Placement::kNodeMax)}};
+    }
+    std::vector<NodeId> nodes;
+    for (const std::uint32_t number : numbers) nodes.emplace_back(number);
+    places.emplace_back(NodeId(caller), std::span<const NodeId>(nodes));
+  }
+  return cache::placement::map(std::move(places));
+}
 
 cache::PlacementPolicy parse_placement(const Placement& placement) {
   if (const auto* node = std::get_if<std::uint32_t>(&placement)) {
     return cache::placement::on(NodeId(*node));
   }
+  if (const auto* map = std::get_if<NodeMap>(&placement)) return parse_node_map(*map);
   const std::string& policy = std::get<std::string>(placement);
   if (policy == "fastest") {
     return cache::placement::fastest;
@@ -40,7 +62,8 @@ cache::PlacementPolicy parse_placement(const Placement& placement) {
     return cache::placement::none;
   }
   throw Failed{Error{Code::invalid_argument, 0, "place copies by '" + policy + "'",
-                     "there is no such placement", "use fastest, local, none or a node number"}};
+                     "there is no such placement",
+                     "use fastest, local, none, a node number, or a map of them"}};
 }
 
 cache::Eviction parse_eviction(const std::string& eviction) {

@@ -128,6 +128,22 @@ def test_a_node_can_be_named(engine: headrace.Engine) -> None:
         assert ready(cache, np.ones(ENTRY_BYTES, np.uint8)).node == node
 
 
+def test_a_map_says_for_each_node_of_callers_where_copies_go(engine: headrace.Engine) -> None:
+    nodes = [node.id for node in engine.machine.nodes]
+    for place in (nodes[0], [nodes[0], *nodes[:7]]):
+        with headrace.Cache(engine, placement=dict.fromkeys(nodes, place)) as cache:
+            assert ready(cache, np.ones(ENTRY_BYTES, np.uint8)).node == nodes[0]
+    with headrace.Cache(engine, placement={}) as cache:
+        assert not ready(cache, np.ones(10)).cached
+    with pytest.raises(headrace.NotFoundError, match="no node 4711"):
+        headrace.Cache(engine, placement={nodes[0]: 4711})
+    with pytest.raises(headrace.InvalidArgumentError, match="9 places"):
+        headrace.Cache(engine, placement={nodes[0]: nodes[:1] * 9})
+    for wrong in ({"0": 1}, {0: "1"}, {0: None}, {0: 1.5}):
+        with pytest.raises(headrace.TypeMismatchError):
+            headrace.Cache(engine, placement=wrong)  # type: ignore[arg-type]
+
+
 def test_the_statistics_are_there_when_the_cache_is_closed(engine: headrace.Engine) -> None:
     with headrace.Cache(engine, placement="local") as cache:
         ready(cache, np.ones(10))

@@ -228,6 +228,9 @@ def test_a_file_can_be_given(command: Command, lineitem: Path) -> None:
         (["--capacity", "0"], "too small"),
         (["--capacity", "1 parsec"], "1 parsec"),
         (["--placement", "moon"], "'moon' is not"),
+        (["--placement", "0:"], "'0:' is not"),
+        (["--placement", "0:1,0:2"], "a map such as"),
+        (["--placement", "0:8+x"], "'0:8+x' is not"),
         (["--placement", "0", "--capacity", "1000TiB"], "--capacity: '1000TiB' is"),
         (["--capacity", "1000TiB"], "--capacity: '1000TiB' is"),
         (["--repeat", "0"], "--repeat: '0' is not a whole number from 1 to 10000"),
@@ -282,10 +285,11 @@ def test_an_empty_path_of_a_record_is_wrong_use(command: Command, option: str) -
     assert result.stderr.endswith("; see 'headrace topo --help'\n")
 
 
+@pytest.mark.parametrize("placement", ["4711", "0:4711"])
 def test_a_node_that_is_not_there_is_exit_code_3_before_there_is_data(
-    command: Command, tmp_path: Path
+    command: Command, tmp_path: Path, placement: str
 ) -> None:
-    result = command("query", "--placement", "4711", data=tmp_path)
+    result = command("query", "--placement", placement, data=tmp_path)
     assert result.returncode == 3
     assert result.stderr.startswith("headrace: cannot place copies on node 4711: ")
     assert result.stderr.count("\n") == 1

@@ -1,6 +1,6 @@
 """Bindings of libheadrace; use the package headrace instead."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import numpy
@@ -141,7 +141,7 @@ class Change:
 
 class Cache:
     @staticmethod
-    def make(machine: Machine, engine: Engine, capacity_bytes: int, placement: int | str, eviction: str, recycle: bool, huge: bool, event_count_max: int) -> Cache: ...
+    def make(machine: Machine, engine: Engine, capacity_bytes: int, placement: int | str | Mapping[int, Sequence[int]], eviction: str, recycle: bool, huge: bool, event_count_max: int) -> Cache: ...
 
     def access(self, source: object, hint: int | str | None, weak: bool) -> Entry: ...
 

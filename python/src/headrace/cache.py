@@ -5,6 +5,7 @@ It is not coherent: who changes a source tells the cache by `Cache.invalidate`.
 """
 
 import weakref
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace import _core
-from headrace._arguments import NODE_MAX, byte_count, instance_of, whole_number
+from headrace._arguments import NODE_MAX, byte_count, instance_of, node_list, whole_number
 from headrace._buffers import flat_bytes
 from headrace._closing import Closing
 from headrace.engine import Engine
@@ -22,6 +23,9 @@ from headrace.errors import ClosedError, InvalidArgumentError, NotFoundError
 from headrace.machine import Machine, topo
 
 HINT_MAX = 2**32 - 1
+
+Placement = str | int | Mapping[int, int | Sequence[int]]
+"""Where copies go: see `Cache`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +207,7 @@ class Cache(Closing):
         self,
         engine: Engine | None = None,
         capacity: int | str = "1GiB",
-        placement: str | int = "fastest",
+        placement: Placement = "fastest",
         *,
         machine: Machine | None = None,
         eviction: str = "s3_fifo",
@@ -215,10 +219,13 @@ class Cache(Closing):
 
         Args:
             engine: Who moves the bytes; None makes an engine, which is closed with the cache.
-            capacity: Bytes of copies kept per node, as a number or as a text such as "64MiB".
+            capacity: Bytes of copies kept per node, as a number or as a text such as "64MiB"; the
+                same for every node.
                 When full, unused entries are dropped in the order of `eviction`.
-            placement: "fastest" (the best node that is faster than the caller's own; nothing is
-                moved where there is none), "local" (the caller's own node), "none", or a node.
+            placement: "fastest" (of the nodes that are faster than the caller's own the best that
+                has room; nothing is moved where there is none), "local" (the caller's own node),
+                "none", a node, or for each node of callers a node or a list of them, best first:
+                {0: 8, 1: [9, 8]}.
             machine: The machine; None takes the engine's, or discovers it.
             eviction: Which unused entries go first when a node is full: "fifo", "clock", "lru" or
                 "s3_fifo"; see the page on the cache.
@@ -239,12 +246,9 @@ class Cache(Closing):
         if machine is None:
             machine = engine.machine if engine is not None else topo()
         instance_of(machine, Machine, "take the machine of a cache")
-        if not isinstance(placement, str):
-            tried = "take the placement of a cache"
-            wanted = "fastest, local, none or the number of a node"
-            placement = whole_number(placement, tried, 0, NODE_MAX, wanted)
+        places = _parse_placement(placement)
         self.machine = machine
-        self.capacity_bytes = _parse_capacity(capacity, placement, machine)
+        self.capacity_bytes = _parse_capacity(capacity, places, machine)
         self._owns_engine = engine is None
         self.engine = Engine(machine) if engine is None else engine
         self._never_moves = placement == "none" or (
@@ -256,7 +260,7 @@ class Cache(Closing):
             machine.native(),
             self.engine.native(),
             self.capacity_bytes,
-            placement,
+            places,
             eviction,
             bool(recycle),
             bool(huge_pages),
@@ -452,7 +456,24 @@ def _base_of(array: npt.NDArray[Any]) -> object:
     return array.base
 
 
-def _parse_capacity(capacity: int | str, placement: str | int, machine: Machine) -> int:
+def _parse_placement(placement: Placement) -> str | int | dict[int, list[int]]:
+    if isinstance(placement, str):
+        return placement
+    tried = "take the placement of a cache"
+    if not isinstance(placement, Mapping):
+        wanted = "fastest, local, none, the number of a node, or a map of them"
+        return whole_number(placement, tried, 0, NODE_MAX, wanted)
+    return {
+        whole_number(caller, tried, 0, NODE_MAX): node_list(
+            nodes if isinstance(nodes, Iterable) else [nodes], tried
+        )
+        for caller, nodes in placement.items()
+    }
+
+
+def _parse_capacity(
+    capacity: int | str, placement: str | int | dict[int, list[int]], machine: Machine
+) -> int:
     capacity_bytes = byte_count(capacity, "take the capacity of a cache")
     tried = f"make a cache of {_core.bytes_text(capacity_bytes)}"
     if isinstance(placement, int):

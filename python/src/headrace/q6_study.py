@@ -24,7 +24,7 @@ import numpy as np
 
 from headrace import _core
 from headrace.baseline import Baseline
-from headrace.cache import Cache
+from headrace.cache import Cache, Placement
 from headrace.engine import Engine
 from headrace.engine_statistics import DeviceStatistics
 from headrace.errors import CorruptDataError
@@ -65,7 +65,7 @@ class Settings:
     thread_count: int
     repeat_count: int | None
     capacity_bytes: int | None = None
-    placement: str | int | None = None
+    placement: Placement | None = None
     compare: bool = True
     engine: str = "automatic"
 
@@ -181,7 +181,7 @@ class Study:
     baseline_version: str | None
     series: dict[str, Series]
     capacity_bytes: int
-    placement: str | int
+    placement: Placement
     movers: list[str]
     device_statistics: dict[str, DeviceStatistics]
     engine_notes: list[str]

@@ -10,6 +10,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from headrace import _core
+from headrace.cache import Placement
 from headrace.cli._output import counted
 from headrace.q6_study import DUCKDB, TIMELINE_RUN_COUNT, Study
 from headrace.timeline import timeline_lines
@@ -122,7 +123,8 @@ def print_report(study: Study, path: Path, plot: Path | None) -> None:
     console.print(
         f"{counted(settings.thread_count, 'worker')}, "
         f"chunks of {_core.bytes_text(settings.chunk_bytes)}, "
-        f"cache of {_core.bytes_text(study.capacity_bytes)} per node, placement {study.placement}"
+        f"cache of {_core.bytes_text(study.capacity_bytes)} per node, "
+        f"placement {_text(study.placement)}"
     )
     console.print()
     console.print(f"answer          [bold]{study.answer}[/bold]")
@@ -277,3 +279,9 @@ def _mover(study: Study) -> str:
     if not study.chosen.bytes_moved:
         return "none"
     return ", ".join(_movers(study, study.settings.prefetch))
+
+
+def _text(placement: Placement) -> str:
+    if not isinstance(placement, dict):
+        return str(placement)
+    return ",".join(f"{worker}:{'+'.join(map(str, nodes))}" for worker, nodes in placement.items())

@@ -117,7 +117,8 @@ def query(
         str | None,
         typer.Option(
             metavar="PLACE",
-            help="Where copies go: fastest, local, none or a node; "
+            help="Where copies go: fastest, local, none, a node, or by the node of the worker, "
+            "as in 0:8,1:9+8; "
             "fastest if not given, local where no memory is faster.",
         ),
     ] = None,
@@ -264,17 +265,38 @@ def _parse_picture(text: str | None) -> Path | None:
     return path
 
 
-def _parse_placement(text: str) -> str | int:
-    if text not in PLACEMENTS and not _is_number(text):
-        _refuse(f"--placement: '{text}' is not fastest, local, none or the number of a node")
-    return int(text) if _is_number(text) else text
+def _parse_placement(text: str) -> str | int | dict[int, list[int]]:
+    if text in PLACEMENTS:
+        return text
+    if _is_number(text):
+        return int(text)
+    places: dict[int, list[int]] = {}
+    for place in text.split(","):
+        worker, _, nodes = place.partition(":")
+        numbers = nodes.split("+")
+        if not all(map(_is_number, [worker, *numbers])) or int(worker) in places:
+            _refuse(
+                f"--placement: '{text}' is not fastest, local, none, the number of a node, "
+                "or a map such as 0:8,1:9+8"
+            )
+        places[int(worker)] = [int(number) for number in numbers]
+    return places
+
+
+def _nodes_named(settings: Settings) -> list[int]:
+    placement = settings.placement
+    if isinstance(placement, dict):
+        return [node for worker, nodes in placement.items() for node in (worker, *nodes)]
+    return [placement] if isinstance(placement, int) else []
 
 
 def _check_node(settings: Settings, machine: Machine) -> None:
-    if isinstance(settings.placement, int) and machine.node(settings.placement) is None:
-        there = ", ".join(str(node.id) for node in machine.nodes)
+    for node in _nodes_named(settings):
+        if machine.node(node) is not None:
+            continue
+        there = ", ".join(str(known.id) for known in machine.nodes)
         raise HardwareAbsentError(
-            f"place copies on node {settings.placement}",
+            f"place copies on node {node}",
             f"this machine has only node {there}",
             "choose one of these by --placement",
         )
@@ -282,7 +304,8 @@ def _check_node(settings: Settings, machine: Machine) -> None:
 
 def _check_capacity(settings: Settings, text: str | None, machine: Machine) -> None:
     wanted = settings.capacity_bytes or 0
-    nodes = [node for node in machine.nodes if settings.placement in {node.id, None, *PLACEMENTS}]
+    named = _nodes_named(settings)
+    nodes = [node for node in machine.nodes if not named or node.id in named]
     largest = max(nodes, key=lambda node: node.capacity_bytes)
     if 0 < largest.capacity_bytes < wanted:
         _refuse(
