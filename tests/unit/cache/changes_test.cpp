@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who returns changed bytes when their entry is dropped meanwhile; what a caller sees of it is in
+// change_test.cpp and in tests/stress/cache.
+#include "changes.hpp"
+
+#include <gtest/gtest.h>
+
+namespace headrace::cache::detail {
+namespace {
+
+class ChangesOfADroppedEntry : public testing::Test {
+ protected:
+  void SetUp() override {
+    EntryState& entry = pool_[number_];
+    // relaxed: one thread.
+    entry.address.store_relaxed(kRegion.address);
+    entry.byte_count.store_relaxed(kRegion.byte_count);
+    ASSERT_EQ(changes_.begin(kRegion, number_, range_), Changes::Begin::done);
+  }
+  void change_and_begin_again() {
+    ASSERT_FALSE(changes_.end(range_));
+    ASSERT_EQ(changes_.begin(kRegion, number_, range_), Changes::Begin::done);
+  }
+  /// What is being changed is not to be had.
+  void drop() { EXPECT_FALSE(changes_.claim_one(number_)); }
+
+  static constexpr Region kRegion{4096, 1024};
+  Pool pool_;
+  Pool::Stash stash_;
+  const std::uint32_t number_ = pool_.take(stash_);
+  Changes changes_{pool_};
+  Changes::Range range_;
+};
+
+TEST_F(ChangesOfADroppedEntry, AreReturnedByWhoEndsTheChange) {
+  drop();
+  ASSERT_TRUE(changes_.end(range_));
+  changes_.settle(range_);
+  EXPECT_FALSE(changes_.any());
+}
+
+TEST_F(ChangesOfADroppedEntry, AreReturnedByWhoBeganTheNextChangeTooLate) {
+  change_and_begin_again();
+  drop();
+  ASSERT_TRUE(changes_.abandon(range_)) << "nobody else returns what was changed before";
+  changes_.settle(range_);
+  EXPECT_FALSE(changes_.any());
+}
+
+TEST_F(ChangesOfADroppedEntry, AreLeftToWhoDropsItByWhoBeganTheNextChangeTooEarly) {
+  change_and_begin_again();
+  EXPECT_FALSE(changes_.abandon(range_));
+  const auto claimed = changes_.claim_one(number_);
+  ASSERT_TRUE(claimed);
+  EXPECT_EQ(claimed->region.address, kRegion.address);
+  changes_.settle(*claimed);
+  EXPECT_FALSE(changes_.any());
+}
+
+TEST_F(ChangesOfADroppedEntry, AreNoneWhereAChangeWasTakenBack) {
+  drop();
+  EXPECT_FALSE(changes_.abandon(range_));
+  EXPECT_FALSE(changes_.any());
+}
+
+}  // namespace
+}  // namespace headrace::cache::detail
