@@ -694,7 +694,7 @@ EngineStatistics EngineState::count_with(std::span<const ChannelState* const> ch
                           .jobs_failed = jobs_failed_.load_relaxed(),
                           .jobs_stopped = jobs_stopped_.load_relaxed(),
                           .submissions_refused = submissions_refused_.load_relaxed()};
-  for (const ChannelState* const channel : channels_) {
+  for (const ChannelState* const channel : channels) {
     totals.submissions_refused += channel->refused();
   }
   for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
