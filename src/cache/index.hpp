@@ -119,7 +119,7 @@ class Index {
       const std::size_t count = std::size_t{1} << bits;
       void* const memory = ::operator new(sizeof(Table) + count * sizeof(Atomic<std::uint32_t>),
                                           std::align_val_t{alignof(Table)});
-      auto* const table = ::new (memory) Table(64 - bits);
+      const auto* const table = ::new (memory) Table(64 - bits);
       std::uninitialized_value_construct_n(table->heads(), count);
       return Owner(table);
     }

@@ -59,7 +59,8 @@ class Tallies {
   Tallies(const Tallies&) = delete;
   Tallies& operator=(const Tallies&) = delete;
   ~Tallies() {
-    for (Atomic<Tally*>& segment : segments_) delete[] segment.load_relaxed();  // relaxed: alone.
+    for (const Atomic<Tally*>& segment : segments_)
+      delete[] segment.load_relaxed();  // relaxed: alone.
   }
   /// Allocates if this is the first thread with so high an index.
   ///

@@ -156,7 +156,7 @@ void Movements::sweep() {
 }
 
 void Movements::move_ended(void* context, const engine::Completion& completion) noexcept {
-  Movement& movement = *static_cast<Movement*>(context);
+  const Movement& movement = *static_cast<Movement*>(context);
   Ledger& ledger = movement.owner->ledger_;
   EntryState& entry = *movement.entry;
   bool done = completion.state == engine::JobState::done;

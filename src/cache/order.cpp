@@ -246,7 +246,7 @@ std::uint32_t Order::propose_clock(std::uint8_t queue) {
 
 std::uint32_t Order::propose_lru() {
   const std::uint64_t now = now_.load_relaxed();  // relaxed: under the lock.
-  Queue& main = queues_[kMain];
+  const Queue& main = queues_[kMain];
   std::array<std::uint32_t, kLruSample> sample{};
   std::size_t sample_count = 0;
   std::size_t found = 0;
@@ -273,7 +273,7 @@ std::uint32_t Order::propose_lru() {
 }
 
 std::uint32_t Order::propose_s3_fifo() {
-  Queue& small = queues_[kSmall];
+  const Queue& small = queues_[kSmall];
   const std::uint32_t total = small.count + queues_[kMain].count;
   while (small.oldest != 0 && (small.count * kSmallShare > total || queues_[kMain].oldest == 0)) {
     std::uint32_t number = 0;

@@ -34,7 +34,7 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
   ~Pool() {
-    for (Atomic<EntryState*>& segment : segments_) {
+    for (const Atomic<EntryState*>& segment : segments_) {
       // relaxed: nobody else is left. Entries have nothing to destroy.
       ::operator delete(segment.load_relaxed(), std::align_val_t{alignof(EntryState)});
     }

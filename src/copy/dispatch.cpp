@@ -18,6 +18,7 @@ Dispatch& detail::default_dispatch() {
   return table;
 }
 
+// NOLINTNEXTLINE(misc-const-correctness): written through by a function that is chosen at run time.
 void* move_bytes(void* target, const void* source, std::size_t byte_count) noexcept {
   return table.move_for(byte_count)(target, source, byte_count);
 }

@@ -33,6 +33,7 @@ Result<void> can_generate(const Variant& variant) {
 struct GeneratedCode::State {
   std::optional<platform::ExecutablePages> pages;  ///< Nothing if there is no code.
   std::vector<Move> moves;
+  moves.reserve(begins.size());
   std::size_t code_bytes = 0;
 };
 
@@ -88,6 +89,7 @@ Result<GeneratedCode> GeneratedCode::make(std::span<const Routine> routines, con
     return begin ? reinterpret_cast<Move>(pages->bytes().data() + *begin) : fallback;
   };
   std::vector<Move> moves;
+  moves.reserve(begins.size());
   std::size_t next = probes_begin;
   for (const Begins& each : begins) {
     if (!each.cold) {

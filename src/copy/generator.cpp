@@ -162,11 +162,15 @@ class Writer : public Xbyak::CodeGenerator {
     ja(longer, T_NEAR);
     cmp(rdx, block_bytes_);
     jb(to_fallback_, T_NEAR);
-    for (int i = 0; i < count; ++i) load(i, ptr[rsi + i * register_bytes()], false);
+    for (int i = 0; i < count; ++i) {
+      load(i, ptr[rsi + static_cast<std::size_t>(i * register_bytes())], false);
+    }
     for (int i = 0; i < count; ++i) {
       load(count + i, ptr[rsi + rdx + (i * register_bytes() - block_bytes_)], false);
     }
-    for (int i = 0; i < count; ++i) store(ptr[rdi + i * register_bytes()], i, false);
+    for (int i = 0; i < count; ++i) {
+      store(ptr[rdi + static_cast<std::size_t>(i * register_bytes())], i, false);
+    }
     for (int i = 0; i < count; ++i) {
       store(ptr[rdi + rdx + (i * register_bytes() - block_bytes_)], count + i, false);
     }

@@ -211,6 +211,7 @@ class Draft {
 };
 
 /// As move_bytes, for any table. A call as programs make it, with the table behind the arguments.
+// NOLINTNEXTLINE(misc-const-correctness): written through by a function that is chosen at run time.
 [[gnu::noinline]] void* move_by_table(void* target, const void* source, std::size_t byte_count,
                                       const Dispatch* table) noexcept {
   return table->move_for(byte_count)(target, source, byte_count);
@@ -343,6 +344,7 @@ Result<std::vector<double>> Meter::measure_round(std::span<const Subject> subjec
     state_->positions.push_back({.source = state_->random(), .target = state_->random()});
   }
   std::vector<Runner> runners;
+  runners.reserve(conditions.thread_count);
   for (std::size_t i = 0; i < conditions.thread_count; ++i) {
     runners.push_back({.subjects = subjects,
                        .order = order,

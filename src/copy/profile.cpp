@@ -212,7 +212,7 @@ Result<Profile> parse_profile(std::string_view text) {
     if (!profile.classes.empty() && made->bytes_max <= profile.classes.back().bytes_max) {
       return corrupt("its classes are not in ascending order");
     }
-    profile.classes.push_back(std::move(*made));
+    profile.classes.push_back(*made);
   }
   if (!read_cold_probe(member(json, kColdProbe), profile)) {
     return corrupt(fmt::format("its {} is missing or impossible", kColdProbe));

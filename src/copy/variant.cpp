@@ -40,8 +40,9 @@ bool read_word(const std::array<std::string_view, kCount>& words, std::string_vi
 }
 
 bool read_number(std::string_view text, std::uint8_t& value) {
-  const char* const end = text.data() + text.size();
-  const auto [stop, problem] = std::from_chars(text.data(), end, value);
+  const char* const begin = text.data();
+  const char* const end = begin + text.size();
+  const auto [stop, problem] = std::from_chars(begin, end, value);
   return problem == std::errc() && stop == end;
 }
 
@@ -231,7 +232,8 @@ class Grid {
     for (const std::uint8_t line_count : line_counts) {
       for (const std::uint8_t distance_lines : kGridDistanceLines) {
         // What is asked for only beyond the end is not asked for: the same variant again.
-        if (std::size_t{distance_lines} + 2U * line_count > byte_count_ / kLineBytes) continue;
+        if (std::size_t{distance_lines} + std::size_t{2} * line_count > byte_count_ / kLineBytes)
+          continue;
         variant.prefetch_line_count = line_count;
         variant.prefetch_distance_lines = distance_lines;
         for (const Prefetch prefetch : kGridPrefetches) {
@@ -249,7 +251,8 @@ class Grid {
  private:
   [[nodiscard]] bool streams_fit(const Variant& variant) const {
     constexpr std::size_t kPageBytes = 4096;
-    return variant.stream_count == 1 || 2U * variant.stream_count * kPageBytes <= byte_count_;
+    return variant.stream_count == 1 ||
+           std::size_t{2} * variant.stream_count * kPageBytes <= byte_count_;
   }
 
   std::size_t byte_count_;

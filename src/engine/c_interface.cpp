@@ -153,9 +153,7 @@ const char* literal(std::string_view text) {
 
 template <std::size_t kRoom>
 void store(char (&room)[kRoom], std::string_view text) {
-  const std::size_t length = std::min(text.size(), kRoom - 1);
-  std::memcpy(room, text.data(), length);
-  room[length] = '\0';
+  room[text.copy(room, kRoom - 1)] = '\0';
 }
 
 void store(headrace_error* into, const headrace::Error& error) {

@@ -528,7 +528,7 @@ void DsaMover::settle(const Slot& slot) noexcept {
 }
 
 void DsaMover::end_lane(std::uint32_t index) noexcept {
-  Slot& slot = slots_[index];
+  const Slot& slot = slots_[index];
   Share& share = *slot.share;
   settle(slot);
   const ShareOutcome outcome = slot.outcome;

@@ -138,6 +138,7 @@ Engine::Engine(std::unique_ptr<EngineState> state) : state_(std::move(state)) {}
 Engine::~Engine() {
   if (state_->is_forked()) {
     // Its threads are the parent's: nobody could be joined here. The child loses some memory.
+    // NOLINTNEXTLINE(bugprone-unused-return-value)
     static_cast<void>(state_.release());
     return;
   }

@@ -39,7 +39,7 @@ int bring_in(std::uintptr_t first, std::size_t length, bool write) noexcept {
   int result = 0;
   do {
     // A number and not a pointer until the kernel has looked at it.
-    result = ::madvise(reinterpret_cast<void*>(first), length,  // NOLINT(performance-no-int-to-ptr)
+    result = ::madvise(reinterpret_cast<void*>(first), length,
                        write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
   } while (result != 0 && (errno == EINTR || errno == EAGAIN));
   return result == 0 ? 0 : errno;

@@ -221,7 +221,7 @@ void on_bus_error(int number, siginfo_t* info, void* context) {
   // What was sent by kill() has other things where the address would be.
   const auto address =
       info->si_code > 0 ? reinterpret_cast<std::uintptr_t>(info->si_addr) : std::uintptr_t{0};
-  for (GuardSlot& slot : guard_slots) {
+  for (const GuardSlot& slot : guard_slots) {
     if (!slot.holds(address)) continue;
     const std::uintptr_t page = address / page_bytes() * page_bytes();
     // Only a system call, as everything here has to be.

@@ -25,14 +25,14 @@ namespace headrace::copy {
 class Dispatch {
   // Above its use: Clang has not seen it in a constant expression otherwise.
   template <std::size_t... kIndices>
-  constexpr Dispatch(Move initial, std::index_sequence<kIndices...> /*indices*/)
+  constexpr Dispatch(Move initial, std::index_sequence<kIndices...> /*indices*/) noexcept
       : moves_{((void)kIndices, Atomic<Move>(initial))...}, fallback_(initial) {}
 
  public:
   static constexpr std::size_t kClassCount = 64;
 
   /// `initial` serves every length until another is chosen.
-  constexpr explicit Dispatch(Move initial)
+  constexpr explicit Dispatch(Move initial) noexcept
       : Dispatch(initial, std::make_index_sequence<kClassCount>()) {}
 
   [[nodiscard]] static constexpr std::size_t class_of(std::size_t byte_count) noexcept {

@@ -95,6 +95,7 @@ ShareOutcome carry_out(const Operation& operation) noexcept {
   const DifSource expected = kHasField ? operation.dif_source() : DifSource{};
   const DifTarget made = kMakesField ? operation.dif_target() : DifTarget{};
   // Apart from the options, which nobody writes, so that they can be in registers.
+  // NOLINTBEGIN(misc-const-correctness): each is written by some of the kinds.
   DifTags expected_tags = expected.tags;
   DifTags made_tags = made.tags;
   const std::size_t block = block_bytes(format.block);
@@ -102,6 +103,7 @@ ShareOutcome carry_out(const Operation& operation) noexcept {
   const std::size_t target_unit = kMakesField ? block + kDifFieldBytes : block;
   const std::byte* source = operation.source().data();
   std::byte* target = operation.target().data();
+  // NOLINTEND(misc-const-correctness)
   const bool checks_guard = kHasField && expected.check_guard;
   const bool makes_guard = kMakesField && (!kHasField || !made.keep_guard);
   const std::uint64_t compared = compared_bits(expected);

@@ -21,7 +21,8 @@ void walk_lines(std::byte* target, const std::byte* source, std::size_t line_cou
   Register keys[kCount];
   const Register step = Vector::all(static_cast<long long>(kDigestStep));
   if constexpr (kDigest) {
-    const Register start = Vector::all(static_cast<long long>(kDigestStep * line_index));
+    const std::uint64_t first = kDigestStep * line_index;
+    const Register start = Vector::all(static_cast<long long>(first));
     for (std::size_t i = 0; i < kCount; ++i) {
       sums[i] = Vector::load(reinterpret_cast<const std::byte*>(lanes) + i * Vector::kBytes);
       keys[i] = Vector::add(
