@@ -56,3 +56,4 @@ def test_the_engine_counts_its_instructions_and_allocates_nothing(command: Comma
     assert 20 < summary["instructions_per_op_batch32"] < 60
     assert summary["instructions_submit_copy"] < summary["instructions_submit_copy_job"]
     assert summary["instructions_per_op_batch32"] < summary["instructions_per_op_batch32_job"]
+    assert 100 < summary["instructions_per_op_coalesced32"] < 1500

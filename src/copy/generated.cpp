@@ -33,7 +33,6 @@ Result<void> can_generate(const Variant& variant) {
 struct GeneratedCode::State {
   std::optional<platform::ExecutablePages> pages;  ///< Nothing if there is no code.
   std::vector<Move> moves;
-  moves.reserve(begins.size());
   std::size_t code_bytes = 0;
 };
 

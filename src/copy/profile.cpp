@@ -330,6 +330,7 @@ const ProfileReport& use_default_profile() {
       return report;
     }
     report.used = true;
+    report.dsa_bytes_min = profile->dsa_bytes_min;
     report.note = fmt::format("copies are tuned by the profile '{}'", report.path);
     return report;
   }();

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "cpu_mover.hpp"
 #include "dsa_movers.hpp"
@@ -14,6 +15,21 @@ namespace headrace::engine {
 namespace {
 
 constexpr const char* kTried = "make an engine";
+
+Result<void> check(const CoalescingOptions& options) {
+  if (options.operations_max > CoalescingOptions::kOperationsMax) {
+    return fail(Code::invalid_argument, kTried,
+                fmt::format("{} operations in a descriptor are more than {}",
+                            options.operations_max, CoalescingOptions::kOperationsMax),
+                "0 gathers nothing");
+  }
+  if (options.wait_max < std::chrono::nanoseconds(0) ||
+      options.wait_max > CoalescingOptions::kWaitMax) {
+    return fail(Code::invalid_argument, kTried, "a job cannot wait so long for others",
+                "a few microseconds are enough; a second is the most");
+  }
+  return {};
+}
 
 Result<void> check(const EngineOptions& options) {
   if (options.threads_per_node > EngineOptions::kThreadsMax) {
@@ -30,7 +46,7 @@ Result<void> check(const EngineOptions& options) {
     return fail(Code::invalid_argument, kTried, "a queue of depth 0 takes nothing",
                 "the default is 1024");
   }
-  return {};
+  return check(options.coalescing);
 }
 
 /// The nodes that get workers, with their processors.
@@ -67,6 +83,35 @@ Result<std::vector<const topo::Node*>> worker_nodes(const topo::Machine& machine
   return nodes;
 }
 
+/// The thresholds of an engine, and who said so.
+struct Thresholds {
+  PathThresholds values;
+  ThresholdSource source = ThresholdSource::published;
+  [[nodiscard]] std::string note() const {
+    constexpr std::array<std::string_view, 3> kSources{
+        "published figures, since the profile of this user has none ('headrace tune' measures)",
+        "of the profile of this user, measured by 'headrace tune'", "of whoever made the engine"};
+    return fmt::format(
+        "the path 'automatic' takes a device from {} on where the caller waits, {} where not, {} "
+        "in "
+        "batches: {}",
+        to_text(values.synchronous), to_text(values.asynchronous), to_text(values.batched),
+        kSources[static_cast<std::size_t>(source)]);
+  }
+};
+
+Thresholds thresholds_of(const EngineOptions& options, const copy::ProfileReport& profile) {
+  if (options.thresholds) return {*options.thresholds, ThresholdSource::caller};
+  if (!profile.used || !profile.dsa_bytes_min) return {};
+  // What is measured is a caller that waits; nothing that does not wait needs more.
+  const Bytes measured(*profile.dsa_bytes_min);
+  const PathThresholds published;
+  return {{.synchronous = measured,
+           .asynchronous = std::min(published.asynchronous, measured),
+           .batched = std::min(published.batched, measured)},
+          ThresholdSource::profile};
+}
+
 std::vector<NodePackage> packages_of(const topo::Machine& machine) {
   std::vector<NodePackage> packages;
   for (const topo::Node& node : machine.nodes) {
@@ -83,7 +128,7 @@ Result<std::unique_ptr<Engine>> Engine::make(const topo::Machine& machine, Engin
   if (!nodes) return fail(nodes.error());
   // Workers copy by the tuned copy, if there is a profile; what came of it is kept there for those
   // who ask.
-  copy::use_default_profile();
+  const copy::ProfileReport& profile = copy::use_default_profile();
   std::vector<std::unique_ptr<Mover>> movers;
   for (const topo::Node* const node : *nodes) {
     const std::size_t half = std::max<std::size_t>(1, node->cpus.size() / 2);
@@ -99,17 +144,22 @@ Result<std::unique_ptr<Engine>> Engine::make(const topo::Machine& machine, Engin
   auto devices = open_dsa_movers(machine, options.devices);
   if (!devices) return fail(devices.error().within(kTried));
   for (std::unique_ptr<Mover>& mover : devices->movers) movers.push_back(std::move(mover));
+  const Thresholds thresholds = thresholds_of(options, profile);
+  if (movers.size() > nodes->size()) devices->notes.push_back(thresholds.note());
   EngineState::Settings settings{.policy = std::move(options.policy),
                                  .path = options.path,
-                                 .thresholds = options.thresholds,
+                                 .thresholds = thresholds.values,
                                  .packages = packages_of(machine),
-                                 .notes = std::move(devices->notes)};
+                                 .notes = std::move(devices->notes),
+                                 .coalescing = options.coalescing,
+                                 .threshold_source = thresholds.source};
   return std::unique_ptr<Engine>(
       new Engine(std::make_unique<EngineState>(std::move(movers), std::move(settings))));
 }
 
 Result<std::unique_ptr<Engine>> Engine::make(std::vector<std::unique_ptr<Mover>> movers,
-                                             MoverPolicy policy) {
+                                             MoverPolicy policy, const EngineSettings& chosen) {
+  if (const Result<void> valid = check(chosen.coalescing); !valid) return fail(valid.error());
   if (movers.empty()) {
     return fail(Code::invalid_argument, kTried, "it has no mover", "give at least one");
   }
@@ -118,7 +168,10 @@ Result<std::unique_ptr<Engine>> Engine::make(std::vector<std::unique_ptr<Mover>>
                 "give movers that exist");
   }
   return std::unique_ptr<Engine>(new Engine(std::make_unique<EngineState>(
-      std::move(movers), EngineState::Settings{.policy = std::move(policy)})));
+      std::move(movers), EngineState::Settings{.policy = std::move(policy),
+                                               .thresholds = chosen.thresholds,
+                                               .coalescing = chosen.coalescing,
+                                               .threshold_source = ThresholdSource::caller})));
 }
 
 std::string_view name(Path path) {
@@ -129,6 +182,18 @@ std::string_view name(Path path) {
       return "hardware";
     case Path::software:
       return "software";
+  }
+  return "unknown";
+}
+
+std::string_view name(ThresholdSource source) {
+  switch (source) {
+    case ThresholdSource::published:
+      return "published";
+    case ThresholdSource::profile:
+      return "profile";
+    case ThresholdSource::caller:
+      return "caller";
   }
   return "unknown";
 }
@@ -178,6 +243,14 @@ std::vector<MoverInfo> Engine::movers() const {
   std::vector<MoverInfo> infos;
   for (const std::unique_ptr<Mover>& mover : state_->movers()) infos.push_back(mover->info());
   return infos;
+}
+
+PathThresholds Engine::thresholds() const {
+  return state_->thresholds();
+}
+
+ThresholdSource Engine::threshold_source() const {
+  return state_->threshold_source();
 }
 
 std::vector<std::string> Engine::notes() const {

@@ -10,8 +10,6 @@
 #include "channel_state.hpp"
 #include "dsa_mover.hpp"
 #include "headrace/base/check.hpp"
-#include "headrace/copy/dispatch.hpp"
-#include "headrace/platform/cpu.hpp"
 #include "headrace/platform/ticks.hpp"
 #include "job_word.hpp"
 #include "mapped.hpp"
@@ -22,23 +20,6 @@
 
 namespace headrace::engine {
 namespace {
-
-/// How often run() asks full queues before it does without them.
-constexpr int kTriesMax = 1000;
-
-/// What run() does itself is timed from so many bytes on, and below one of so many: two looks at
-/// the clock take as long as copying some KiB (bench/engine/software_bench.cpp).
-constexpr std::size_t kTimedBytesMin = std::size_t{256} << 10U;
-constexpr std::uint64_t kTimedOneOf = 16;
-static_assert(kTimedBytesMin <= detail::kAskedBytesMin, "what is not timed is not asked about");
-
-/// As software::execute, or a named error where that would end the process.
-ShareOutcome execute_if_mapped(const Operation& operation) noexcept {
-  if (const auto bad = detail::unmapped(operation)) {
-    return {.cause = Cause::page_fault, .fault_address = *bad};
-  }
-  return software::execute(operation);
-}
 
 /// How a job ended, from how its shares did.
 Completion gather(std::span<const Share> shares, bool fell_back) {
@@ -75,28 +56,16 @@ EngineState::EngineState(std::vector<std::unique_ptr<Mover>> movers, Settings se
       [](const std::unique_ptr<Mover>& mover) { return !mover->info().hardware; });
   software_count_ = static_cast<std::size_t>(first_device - movers_.begin());
   for (const std::unique_ptr<Mover>& mover : movers_) {
-    facts_.push_back({mover.get(), mover->info().operations, mover->info().polled});
+    facts_.push_back({mover.get(), mover->info().operations, mover->info().polled, nullptr});
+    if (settings_.coalescing.operations_max < 2) continue;
+    if (!mover->info().hardware || !mover->info().batches) continue;
+    coalescers_.push_back(std::make_unique<Coalescer>(*mover, settings_.coalescing));
+    facts_.back().coalescer = coalescers_.back().get();
   }
   // The first use allocates all buckets: now, and not when the first waiter happens to sleep.
   static_cast<void>(detail::parking_bucket(this));
   platform::watch_forks();
   fork_count_ = platform::fork_count();
-}
-
-bool EngineState::enter(std::uint64_t count) noexcept {
-  // Late callers must not keep the count of a closed gate from being 0.
-  if (is_closed()) return false;
-  // edge: engine-gate (acq_rel)
-  if ((gate_.fetch_add_acq_rel(count) & kClosed) == 0) return true;
-  leave(count);
-  return false;
-}
-
-void EngineState::leave(std::uint64_t count) noexcept {
-  const void* const address = &gate_;
-  // The last touch of the engine, which stop() may give back to its owner at once.
-  // edge: engine-gate (acq_rel)
-  if (gate_.fetch_sub_acq_rel(count) == kClosed + count) detail::unpark_all(address);
 }
 
 Submit EngineState::submit_copy(Job& job, const CopyPlan& plan, const SubmitOptions& options) {
@@ -138,7 +107,11 @@ const EngineState::MoverFacts* EngineState::obvious_mover(const Operation& opera
     return alone && facts_[0].operations.has(operation.kind()) ? facts_.data() : nullptr;
   }
   if (options.source_node || options.target_node) return nullptr;
-  const bool wanted = prefers_hardware(asked, byte_count, settings_.thresholds.asynchronous) ||
+  // Coalesced jobs cost what those of a batch do.
+  const bool batched = !coalescers_.empty() && coalescers_.front()->takes(operation);
+  const Bytes threshold =
+      batched ? settings_.thresholds.batched : settings_.thresholds.asynchronous;
+  const bool wanted = prefers_hardware(asked, byte_count, threshold) ||
                       (asked == Path::automatic && software_count_ == 0);
   if (!wanted) return nullptr;
   // Nobody says where the bytes are, so the devices take turns.
@@ -152,12 +125,26 @@ Submit EngineState::start_one(Job& job, const Operation& operation, const Submit
   const std::size_t byte_count = operation.byte_count();
   if (const MoverFacts* const facts = obvious_mover(operation, byte_count, options)) {
     Submit answer = start_at(*facts, job, operation, options);
-    if (answer == Submit::full) answer = start_at_another(*facts, job, operation, options);
+    if (answer == Submit::accepted) return answer;  // From here on they may end the engine.
+    const bool is_device = software_count_ < facts_.size();
+    if (answer == Submit::full && is_device) {
+      answer = start_at_another(*facts, job, operation, options);
+    }
+    if (answer == Submit::accepted || is_closed()) return answer;
+    if (answer == Submit::full && is_device && may_turn_to_processors(options)) {
+      SubmitOptions by_processor = options;
+      by_processor.path = Path::software;
+      return start(job, operation, {}, byte_count, by_processor);
+    }
     if (answer == Submit::full) submissions_refused_.fetch_add_relaxed(1);  // A count of its own.
     // A device that is gone: whoever else there is.
-    if (answer != Submit::closed || is_closed()) return answer;
+    if (answer != Submit::closed) return answer;
   }
   return start(job, operation, {}, byte_count, options);
+}
+
+bool EngineState::may_turn_to_processors(const SubmitOptions& options) const noexcept {
+  return software_count_ != 0 && options.path.value_or(settings_.path) == Path::automatic;
 }
 
 /// As start_at(), with the devices behind `full`, whose turn it was, until one has room.
@@ -197,10 +184,13 @@ Submit EngineState::start_at(const MoverFacts& facts, Job& job, const Operation&
   share.offset_bytes = 0;
   share.byte_count = operation.byte_count();
   share.slot_index.store_relaxed(Share::kNoSlot);  // Hints, which carry nothing.
-  share.mover.store_relaxed(facts.mover);          // As above.
-  jobs_submitted_.fetch_add_relaxed(1);            // A count of its own; undone if it was not.
+  Mover* const taker = facts.coalescer != nullptr && facts.coalescer->takes(operation)
+                           ? static_cast<Mover*>(facts.coalescer)
+                           : facts.mover;
+  share.mover.store_relaxed(taker);      // As above.
+  jobs_submitted_.fetch_add_relaxed(1);  // A count of its own; undone if it was not.
   job.word_.store_release(detail::word_of(JobState::running));  // edge: job-submitted (release)
-  const Submit answer = facts.mover->submit(share);
+  const Submit answer = taker->submit(share);
   if (answer == Submit::accepted) return answer;
   jobs_submitted_.fetch_sub_relaxed(1);  // As above.
   if (!publish(job, detail::state_of(word_before))) leave();
@@ -260,78 +250,6 @@ Submit EngineState::start(Job& job, const Operation& operation, const Batch& bat
     if (publish(job, detail::state_of(word_before))) presence.give_one_to_the_job();
   }
   return answer;
-}
-
-inline void EngineState::count_run(std::size_t kind_index, const Completion& completion) noexcept {
-  // Counts of their own.
-  if (completion.state == JobState::done && !completion.fell_back) [[likely]] {
-    kinds_[kind_index].runs_done.fetch_add_relaxed(1);
-    kinds_[kind_index].bytes.fetch_add_relaxed(completion.bytes_done);
-  } else {
-    jobs_submitted_.fetch_add_relaxed(1);
-    count_end(kind_index, completion);
-  }
-}
-
-Submit EngineState::run(const Operation& operation, Completion& completion,
-                        const SubmitOptions& options) {
-  const Submit valid = operation.validate();
-  if (valid != Submit::accepted) return valid;
-  if (is_forked()) return Submit::forked;
-  const std::size_t byte_count = operation.byte_count();
-  const Path asked = options.path.value_or(settings_.path);
-  const bool has_hardware = software_count_ < movers_.size();
-  const bool wants_hardware = prefers_hardware(asked, byte_count, settings_.thresholds.synchronous);
-  if (has_hardware && wants_hardware) {
-    const Submit answer = run_by_device(operation, completion, options);
-    if (answer != Submit::full) return answer;
-  }
-  if (!enter(1)) return Submit::closed;
-  const auto kind_index = static_cast<std::size_t>(operation.kind());
-  const bool fell_back = wants_hardware && (has_hardware || asked == Path::hardware);
-  if (byte_count >= kTimedBytesMin || fell_back ||
-      kinds_[kind_index].runs_done.load_relaxed() % kTimedOneOf == 0) {  // Roughly is enough.
-    run_timed(operation, completion, fell_back);
-  } else {
-    if (operation.is_plain_copy()) {  // Most are, and there is nothing to be told of them.
-      copy::move_bytes(operation.target().data(), operation.source().data(), byte_count);
-      completion = {.state = JobState::done, .bytes_done = byte_count};
-    } else {
-      completion = detail::to_completion(software::execute(operation));
-    }
-    count_run(kind_index, completion);
-  }
-  leave();
-  // From here on they may stop the engine, or end it.
-  if (options.callback != nullptr) options.callback(options.callback_context, completion);
-  if (options.then != nullptr) options.then(options.then_context);
-  return Submit::accepted;
-}
-
-void EngineState::run_timed(const Operation& operation, Completion& completion, bool fell_back) {
-  const std::uint64_t begun_ticks = platform::ticks();
-  ShareOutcome outcome = execute_if_mapped(operation);
-  outcome.fell_back = fell_back;
-  completion = detail::to_completion(outcome);
-  const auto kind_index = static_cast<std::size_t>(operation.kind());
-  count_time(kind_index, begun_ticks);
-  count_run(kind_index, completion);
-}
-
-/// Returns: `full` if no device took it for as long as it is tried; nothing was begun then.
-Submit EngineState::run_by_device(const Operation& operation, Completion& completion,
-                                  const SubmitOptions& options) {
-  SubmitOptions by_device = options;
-  by_device.path = Path::hardware;
-  Job job;
-  for (int tries = 0; tries < kTriesMax; ++tries) {
-    const Submit answer = start(job, operation, {}, operation.byte_count(), by_device);
-    if (answer == Submit::accepted) completion = job.wait();
-    if (answer != Submit::full) return answer;
-    poll();
-    platform::pause();
-  }
-  return Submit::full;
 }
 
 bool EngineState::prefers_hardware(Path asked, std::size_t byte_count, Bytes threshold) {
@@ -470,6 +388,9 @@ void EngineState::end_share(Share& share, const ShareOutcome& outcome) noexcept 
                  outcome.bytes_done, share.byte_count);
   share.outcome = outcome;
   share.job = nullptr;
+  if (job->engine_ == nullptr) {
+    return job->callback_(job->callback_context_, detail::to_completion(outcome));
+  }
   // Of an only share nothing is left to be seen of others.
   // edge: share-ended (acq_rel)
   if (job->share_count_ != 1 && job->shares_left_.fetch_sub_acq_rel(1) != 1) return;
@@ -553,6 +474,7 @@ void EngineState::stop() {
   while ((gate & kClosed) == 0) {
     // edge: engine-gate (acq_rel)
     if (!gate_.compare_exchange_acq_rel(gate, gate | kClosed)) continue;
+    for (const std::unique_ptr<Coalescer>& coalescer : coalescers_) coalescer->stop();
     for (const std::unique_ptr<Mover>& mover : movers_) mover->stop();
     break;
   }
@@ -566,6 +488,7 @@ void EngineState::stop() {
 void EngineState::poll() noexcept {
   // What runs is the parent's: here it would be done, and told, a second time.
   if (is_forked()) return;
+  for (const std::unique_ptr<Coalescer>& coalescer : coalescers_) coalescer->poll();
   for (const std::unique_ptr<Mover>& mover : movers_) mover->poll();
 }
 

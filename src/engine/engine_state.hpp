@@ -10,9 +10,11 @@
 #include <span>
 #include <vector>
 
+#include "coalescer.hpp"
 #include "headrace/base/mutex.hpp"
 #include "headrace/engine/engine.hpp"
 #include "headrace/platform/fork.hpp"
+#include "parking_lot.hpp"
 
 namespace headrace::engine {
 
@@ -26,6 +28,8 @@ class EngineState {
     PathThresholds thresholds = {};
     std::vector<NodePackage> packages = {};
     std::vector<std::string> notes = {};
+    CoalescingOptions coalescing = {};
+    ThresholdSource threshold_source = ThresholdSource::published;
   };
   EngineState(std::vector<std::unique_ptr<Mover>> movers, Settings settings);
 
@@ -41,6 +45,8 @@ class EngineState {
   /// Rests as Mover::rest. False if nobody can.
   [[nodiscard]] bool rest_for(const Job& job) noexcept;
   [[nodiscard]] std::span<const std::unique_ptr<Mover>> movers() const { return movers_; }
+  [[nodiscard]] const PathThresholds& thresholds() const { return settings_.thresholds; }
+  [[nodiscard]] ThresholdSource threshold_source() const { return settings_.threshold_source; }
   [[nodiscard]] const std::vector<std::string>& notes() const { return settings_.notes; }
   [[nodiscard]] EngineStatistics statistics() const;
   [[nodiscard]] Result<Channel> open_channel(const ChannelOptions& options);
@@ -91,6 +97,8 @@ class EngineState {
                                                 const SubmitOptions& options) noexcept;
   [[nodiscard]] Submit start_one(Job& job, const Operation& operation,
                                  const SubmitOptions& options);
+  /// Of a job whose device's queue is full: whether processors may do it without that being said.
+  [[nodiscard]] bool may_turn_to_processors(const SubmitOptions& options) const noexcept;
   [[nodiscard]] Submit start_at(const MoverFacts& facts, Job& job, const Operation& operation,
                                 const SubmitOptions& options);
   [[nodiscard, gnu::noinline]] Submit start_at_another(const MoverFacts& full, Job& job,
@@ -126,8 +134,10 @@ class EngineState {
     Mover* mover = nullptr;
     OperationSet operations;
     bool polled = false;
+    Coalescer* coalescer = nullptr;  ///< Takes small jobs in its place; null: nobody does.
   };
   std::vector<MoverFacts> facts_;
+  std::vector<std::unique_ptr<Coalescer>> coalescers_;
   std::uint32_t fork_count_ = 0;
 
   /// The number of those for whom the movers must live - calls of submit and run, jobs that run,
@@ -156,5 +166,23 @@ class EngineState {
   mutable Mutex channels_mutex_;
   std::vector<const ChannelState*> channels_ HEADRACE_GUARDED_BY(channels_mutex_);
 };
+
+// Here, since a short run() is little more than these.
+
+inline bool EngineState::enter(std::uint64_t count) noexcept {
+  // Late callers must not keep the count of a closed gate from being 0.
+  if (is_closed()) return false;
+  // edge: engine-gate (acq_rel)
+  if ((gate_.fetch_add_acq_rel(count) & kClosed) == 0) return true;
+  leave(count);
+  return false;
+}
+
+inline void EngineState::leave(std::uint64_t count) noexcept {
+  const void* const address = &gate_;
+  // The last touch of the engine, which stop() may give back to its owner at once.
+  // edge: engine-gate (acq_rel)
+  if (gate_.fetch_sub_acq_rel(count) == kClosed + count) detail::unpark_all(address);
+}
 
 }  // namespace headrace::engine

@@ -10,10 +10,12 @@
 //
 //   headrace-bench-engine MODE COUNT
 //
-// MODE: channel_copy, channel_batch32, job_copy, job_batch32, device, device_batch32.
+// MODE: channel_copy, channel_batch32, job_copy, job_batch32, job_coalesced32, device,
+// device_batch32.
 #include <fmt/format.h>
 
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -155,6 +157,21 @@ void job_batch32(Engine& engine, IdleDevice& device, Memory& memory, std::uint64
   }
 }
 
+void job_coalesced32(Engine& engine, IdleDevice& device, Memory& memory, std::uint64_t count) {
+  std::array<Job, kBatch> jobs;
+  for (std::uint64_t i = 0; i < count; i += kBatch) {
+    for (std::size_t k = 0; k < kBatch; ++k) {
+      if (engine.submit(jobs[k], memory.operations[k]) != Submit::accepted) {
+        stop_with("a copy was refused");
+      }
+    }
+    device.complete();
+    for (Job& job : jobs) {
+      if (!job.poll()) stop_with("a copy did not end");
+    }
+  }
+}
+
 void device_alone(IdleDevice& device, std::uint64_t count, bool batch) {
   std::array<dsa::CompletionRecord, kBatch + 1> records{};
   std::array<dsa::Descriptor, kBatch> list{};
@@ -182,12 +199,21 @@ int measure(std::string_view mode, std::uint64_t count) {
   auto mover = DsaMover::make(std::move(portal), {});
   if (!mover) stop_with(mover.error().message().c_str());
   movers.push_back(std::move(*mover));
-  auto engine = Engine::make(std::move(movers));
+  headrace::engine::EngineSettings settings;
+  if (mode == "job_coalesced32") {
+    settings.coalescing = {.operations_max = kBatch, .wait_max = std::chrono::seconds(1)};
+  }
+  auto engine = Engine::make(std::move(movers), {}, settings);
   if (!engine) stop_with(engine.error().message().c_str());
   auto channel = (*engine)->open_channel();
   if (!channel) stop_with(channel.error().message().c_str());
   Memory memory;
-  job_copy(**engine, device, memory, 1);  // Whatever is made at the first use.
+  // Whatever is made at the first use.
+  if (mode == "job_coalesced32") {
+    job_coalesced32(**engine, device, memory, kBatch);
+  } else {
+    job_copy(**engine, device, memory, 1);
+  }
   const std::uint64_t before = allocation_count.load_relaxed();  // One thread.
   if (mode == "channel_copy") {
     channel_copy(*channel, device, memory, count);
@@ -197,14 +223,16 @@ int measure(std::string_view mode, std::uint64_t count) {
     job_copy(**engine, device, memory, count);
   } else if (mode == "job_batch32") {
     job_batch32(**engine, device, memory, count);
+  } else if (mode == "job_coalesced32") {
+    job_coalesced32(**engine, device, memory, count);
   } else if (mode == "device") {
     device_alone(device, count, false);
   } else if (mode == "device_batch32") {
     device_alone(device, count, true);
   } else {
     stop_with(
-        "the mode is channel_copy, channel_batch32, job_copy, job_batch32, device or "
-        "device_batch32");
+        "the mode is channel_copy, channel_batch32, job_copy, job_batch32, job_coalesced32, device "
+        "or device_batch32");
   }
   const std::uint64_t made = allocation_count.load_relaxed() - before;  // One thread.
   fmt::print("{{\"operations\": {}, \"allocations\": {}}}\n", count, made);

@@ -92,6 +92,8 @@ struct ProfileReport {
   bool used = false;
   std::string path;  ///< Where it was looked for; empty if nowhere.
   std::string note;  ///< One sentence.
+  /// Of the profile, if it is used.
+  std::optional<std::uint64_t> dsa_bytes_min = {};
 };
 
 /// Where the profile of this user lies: $HEADRACE_PROFILE, else

@@ -38,6 +38,29 @@ struct PathThresholds {
   Bytes batched = Bytes(512);   ///< Of each operation of a batch, on average.
 };
 
+/// Where the thresholds of an engine come from.
+enum class ThresholdSource : std::uint8_t {
+  published,  ///< The defaults.
+  profile,    ///< `headrace tune` measured them on this machine (copy/profile.hpp).
+  caller,     ///< The options of the engine.
+};
+[[nodiscard]] HEADRACE_API std::string_view name(ThresholdSource source);
+
+/// Small jobs for a device may wait for each other, so that many share one descriptor: less work
+/// for each, at the price of latency. Of jobs by submit() whose device the engine chooses; they may
+/// be done in any order, as always.
+struct CoalescingOptions {
+  static constexpr std::size_t kOperationsMax = 32;
+  static constexpr std::chrono::nanoseconds kWaitMax = std::chrono::seconds(1);
+  /// So many share a descriptor at most. Less than 2: none do.
+  std::size_t operations_max = 0;
+  /// Larger ones go alone.
+  Bytes bytes_max = kib(4);
+  /// A job waits no longer for others. Whoever polls then sends it: Job::poll, Job::wait and
+  /// Engine::poll do.
+  std::chrono::nanoseconds wait_max = std::chrono::microseconds(2);
+};
+
 /// What a device does about a page that is not present.
 enum class FaultPolicy : std::uint8_t {
   touch_and_resubmit,  ///< The page is brought in and the device goes on where it stopped.
@@ -73,8 +96,16 @@ struct EngineOptions {
   MoverPolicy policy = {};
   /// Of jobs that do not say.
   Path path = Path::automatic;
-  PathThresholds thresholds = {};
+  /// Nothing: those of the profile of this user, or the published ones if it has none.
+  std::optional<PathThresholds> thresholds = std::nullopt;
+  CoalescingOptions coalescing = {};
   DeviceOptions devices = {};
+};
+
+/// As EngineOptions, for an engine with movers of the caller's own.
+struct EngineSettings {
+  PathThresholds thresholds = {};
+  CoalescingOptions coalescing = {};
 };
 
 struct SubmitOptions {
@@ -147,9 +178,10 @@ class HEADRACE_API Engine {
                                                             EngineOptions options = {});
   /// Makes an engine with movers of the caller's own.
   ///
-  /// Fails: invalid_argument if there is none, or one is null.
+  /// Fails: invalid_argument if there is none, or one is null, or jobs cannot be coalesced so.
   [[nodiscard]] static Result<std::unique_ptr<Engine>> make(
-      std::vector<std::unique_ptr<Mover>> movers, MoverPolicy policy = {});
+      std::vector<std::unique_ptr<Mover>> movers, MoverPolicy policy = {},
+      const EngineSettings& chosen = {});
 
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -211,7 +243,11 @@ class HEADRACE_API Engine {
   /// Never blocks.
   void poll();
   [[nodiscard]] std::vector<MoverInfo> movers() const;
-  /// Why devices, or some of their queues, are not among the movers; one sentence each.
+  /// From how many bytes on path `automatic` takes a device, and why from there.
+  [[nodiscard]] PathThresholds thresholds() const;
+  [[nodiscard]] ThresholdSource threshold_source() const;
+  /// Why devices, or some of their queues, are not among the movers, and if some are, from how many
+  /// bytes on `automatic` takes them; one sentence each.
   [[nodiscard]] std::vector<std::string> notes() const;
   [[nodiscard]] EngineStatistics statistics() const;
   /// One for each of movers(), in the same order.

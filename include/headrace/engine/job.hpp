@@ -174,6 +174,7 @@ class HEADRACE_API Job {
 
  private:
   friend class ChannelState;
+  friend class Coalescer;
   friend class EngineState;
   class Visit;
 
@@ -196,6 +197,7 @@ class HEADRACE_API Job {
   /// Called after the last touch of the job.
   void (*then_)(void* context) noexcept = nullptr;
   void* then_context_ = nullptr;
+  /// Null while a Coalescer uses the job to carry others: no engine counts or ends it.
   EngineState* engine_ = nullptr;
   std::uint64_t begun_ticks_ = 0;
   /// Written by the finishing thread; published by the edge `job-ended`.

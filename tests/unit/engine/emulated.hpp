@@ -38,6 +38,7 @@ struct EmulatedOptions {
   emu::Pace pace = {};
   MoverPolicy policy = {};
   bool workers = false;  ///< Worker threads besides the devices.
+  CoalescingOptions coalescing = {};
 };
 
 /// The devices outlive the engine, as hardware does.
@@ -79,7 +80,8 @@ inline Emulated make_emulated(EmulatedOptions options) {
       movers.push_back(std::move(*mover));
     }
   }
-  auto engine = Engine::make(std::move(movers), std::move(options.policy));
+  auto engine = Engine::make(std::move(movers), std::move(options.policy),
+                             {.coalescing = options.coalescing});
   EXPECT_TRUE(engine.has_value()) << engine.error().message();
   made.engine = std::move(*engine);
   return made;

@@ -219,6 +219,13 @@ TEST(EngineDeathTest, BrokenContractsAreNamed) {
   EXPECT_DEATH(static_cast<void>(job.completion()), "ended");
 }
 
+TEST(Engine, WithoutAProfileItsThresholdsArePublishedFigures) {
+  const auto engine = make_engine({.threads_per_node = 1});
+  EXPECT_EQ(engine->threshold_source(), ThresholdSource::published);
+  EXPECT_EQ(name(engine->threshold_source()), "published");
+  EXPECT_EQ(engine->thresholds().synchronous, kib(24));
+}
+
 TEST(Engine, SourceAndTargetMayBeTheSame) {
   const auto engine = make_engine({.threads_per_node = 1});
   Buffers buffers(1000);

@@ -401,5 +401,24 @@ TEST(Mover, SharesItHoldsEndAsStoppedWhenTheEngineStops) {
   EXPECT_EQ(job.completion().bytes_done, 0U);
 }
 
+TEST(Path, AutomaticTurnsToProcessorsWhileADeviceIsFull) {
+  std::vector<std::unique_ptr<Mover>> movers;
+  movers.push_back(std::make_unique<PolledMover>(
+      PolledMover::Options{.info = {.name = "full", .hardware = true, .polled = true},
+                           .answer = [](std::size_t) { return Submit::full; }}));
+  movers.push_back(std::make_unique<PolledMover>(PolledMover::Options{}));
+  const auto engine = Engine::make(std::move(movers));
+  ASSERT_TRUE(engine.has_value());
+  Buffers buffers(100'000);
+  Job job;
+  ASSERT_EQ((*engine)->submit_copy(job, buffers.plan()), Submit::accepted);
+  EXPECT_EQ(job.wait().state, JobState::done);
+  EXPECT_FALSE(job.completion().fell_back) << "nobody asked for a device";
+  EXPECT_TRUE(buffers.equal());
+  EXPECT_EQ((*engine)->submit_copy(job, buffers.plan(), {.path = Path::hardware}), Submit::full);
+  EXPECT_EQ((*engine)->statistics().submissions_refused, 1U);
+  EXPECT_EQ((*engine)->statistics().jobs_submitted, 1U);
+}
+
 }  // namespace
 }  // namespace headrace::engine

@@ -33,18 +33,21 @@ _MODES = {
     "job_copy": "device",
     "channel_batch32": "device_batch32",
     "job_batch32": "device_batch32",
+    "job_coalesced32": "device_batch32",
 }
 _SUMMARY = {
     "instructions_submit_copy": "channel_copy",
     "instructions_per_op_batch32": "channel_batch32",
     "instructions_submit_copy_job": "job_copy",
     "instructions_per_op_batch32_job": "job_batch32",
+    "instructions_per_op_coalesced32": "job_coalesced32",
 }
 _LABELS = {
     "instructions_submit_copy": "a copy by a channel: submit_copy and poll",
     "instructions_per_op_batch32": "a copy in a batch of 32 by a channel",
     "instructions_submit_copy_job": "a copy by a job: submit_copy and poll",
     "instructions_per_op_batch32_job": "a copy in a batch of 32 by a job",
+    "instructions_per_op_coalesced32": "a copy by a job of its own, 32 coalesced",
 }
 
 

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// Engine::run: one operation, now, by the calling thread or by a device that it waits for.
+#include "engine_state.hpp"
+#include "headrace/copy/dispatch.hpp"
+#include "headrace/platform/cpu.hpp"
+#include "headrace/platform/ticks.hpp"
+#include "mapped.hpp"
+#include "outcome.hpp"
+#include "software/software.hpp"
+
+namespace headrace::engine {
+namespace {
+
+/// How often run() asks full queues before it does without them.
+constexpr int kTriesMax = 1000;
+
+/// What run() does itself is timed from so many bytes on, and below one of so many: two looks at
+/// the clock take as long as copying some KiB (bench/engine/software_bench.cpp).
+constexpr std::size_t kTimedBytesMin = std::size_t{256} << 10U;
+constexpr std::uint64_t kTimedOneOf = 16;
+static_assert(kTimedBytesMin <= detail::kAskedBytesMin, "what is not timed is not asked about");
+
+/// As software::execute, or a named error where that would end the process.
+ShareOutcome execute_if_mapped(const Operation& operation) noexcept {
+  if (const auto bad = detail::unmapped(operation)) {
+    return {.cause = Cause::page_fault, .fault_address = *bad};
+  }
+  return software::execute(operation);
+}
+
+}  // namespace
+
+inline void EngineState::count_run(std::size_t kind_index, const Completion& completion) noexcept {
+  // Counts of their own.
+  if (completion.state == JobState::done && !completion.fell_back) [[likely]] {
+    kinds_[kind_index].runs_done.fetch_add_relaxed(1);
+    kinds_[kind_index].bytes.fetch_add_relaxed(completion.bytes_done);
+  } else {
+    jobs_submitted_.fetch_add_relaxed(1);
+    count_end(kind_index, completion);
+  }
+}
+
+Submit EngineState::run(const Operation& operation, Completion& completion,
+                        const SubmitOptions& options) {
+  const Submit valid = operation.validate();
+  if (valid != Submit::accepted) return valid;
+  if (is_forked()) return Submit::forked;
+  const std::size_t byte_count = operation.byte_count();
+  const Path asked = options.path.value_or(settings_.path);
+  const bool has_hardware = software_count_ < movers_.size();
+  const bool wants_hardware = prefers_hardware(asked, byte_count, settings_.thresholds.synchronous);
+  if (has_hardware && wants_hardware) {
+    const Submit answer = run_by_device(operation, completion, options);
+    if (answer != Submit::full) return answer;
+  }
+  if (!enter(1)) return Submit::closed;
+  const auto kind_index = static_cast<std::size_t>(operation.kind());
+  const bool fell_back = wants_hardware && (has_hardware || asked == Path::hardware);
+  if (byte_count >= kTimedBytesMin || fell_back ||
+      kinds_[kind_index].runs_done.load_relaxed() % kTimedOneOf == 0) {  // Roughly is enough.
+    run_timed(operation, completion, fell_back);
+  } else {
+    if (operation.is_plain_copy()) {  // Most are, and there is nothing to be told of them.
+      copy::move_bytes(operation.target().data(), operation.source().data(), byte_count);
+      completion = {.state = JobState::done, .bytes_done = byte_count};
+    } else {
+      completion = detail::to_completion(software::execute(operation));
+    }
+    count_run(kind_index, completion);
+  }
+  leave();
+  // From here on they may stop the engine, or end it.
+  if (options.callback != nullptr) options.callback(options.callback_context, completion);
+  if (options.then != nullptr) options.then(options.then_context);
+  return Submit::accepted;
+}
+
+void EngineState::run_timed(const Operation& operation, Completion& completion, bool fell_back) {
+  const std::uint64_t begun_ticks = platform::ticks();
+  ShareOutcome outcome = execute_if_mapped(operation);
+  outcome.fell_back = fell_back;
+  completion = detail::to_completion(outcome);
+  const auto kind_index = static_cast<std::size_t>(operation.kind());
+  count_time(kind_index, begun_ticks);
+  count_run(kind_index, completion);
+}
+
+/// Returns: `full` if no device took it for as long as it is tried; nothing was begun then.
+Submit EngineState::run_by_device(const Operation& operation, Completion& completion,
+                                  const SubmitOptions& options) {
+  SubmitOptions by_device = options;
+  by_device.path = Path::hardware;
+  Job job;
+  for (int tries = 0; tries < kTriesMax; ++tries) {
+    const Submit answer = start(job, operation, {}, operation.byte_count(), by_device);
+    if (answer == Submit::accepted) completion = job.wait();
+    if (answer != Submit::full) return answer;
+    poll();
+    platform::pause();
+  }
+  return Submit::full;
+}
+
+}  // namespace headrace::engine
