@@ -395,13 +395,13 @@ TEST(PhaseModel, EndAndRead) {
   explore<EndAndRead>("end, read", Search::full);
 }
 TEST(PhaseModel, AnnounceAndWait) {
-  explore<AnnounceAndWait>("announce, wait", Search::bounded);
+  explore<AnnounceAndWait>("announce, wait", Search::full);
 }
 TEST(PhaseModel, AnnounceEndAndRead) {
-  explore<AnnounceEndAndRead>("announce, end, read", Search::bounded);
+  explore<AnnounceEndAndRead>("announce, end, read", Search::full);
 }
 TEST(PhaseModel, RefuseAndWait) {
-  explore<RefuseAndWait>("refuse, two waits", Search::bounded);
+  explore<RefuseAndWait>("refuse, two waits", Search::full);
 }
 
 }  // namespace
