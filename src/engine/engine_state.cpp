@@ -175,6 +175,7 @@ Submit EngineState::start_at(const MoverFacts& facts, Job& job, const Operation&
   }
   prepare(job, operation, options);
   job.engine_ = this;
+  job.fork_count_ = fork_count_;
   job.fell_back_ = false;
   job.polled_ = facts.polled;
   job.share_count_ = 1;
@@ -224,6 +225,7 @@ Submit EngineState::start(Job& job, const Operation& operation, const Batch& bat
   const bool empty = byte_count == 0 && operation.kind() == OperationKind::copy;
   const Choice choice = empty ? Choice() : choose(job, byte_count, options, turn);
   job.engine_ = this;
+  job.fork_count_ = fork_count_;
   job.fell_back_ = choice.fell_back;
   if (empty || choice.refused) {
     job.share_count_ = 0;

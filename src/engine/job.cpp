@@ -7,6 +7,7 @@
 #include "headrace/base/check.hpp"
 #include "headrace/base/clock.hpp"
 #include "headrace/platform/cpu.hpp"
+#include "headrace/platform/fork.hpp"
 #include "headrace/platform/wait.hpp"
 #include "job_word.hpp"
 #include "parking_lot.hpp"
@@ -114,7 +115,7 @@ bool Job::poll() {
   const std::uint32_t word = word_.load_acquire();
   HEADRACE_CHECK(detail::state_of(word) != JobState::idle, "only a submitted job can end");
   if (!detail::is_running(word)) return true;
-  if (engine_->is_forked()) return abandon_in_child();
+  if (is_forked()) return abandon_in_child();
   if (!polled_) return false;
   {
     const Visit visit(*this);
@@ -134,7 +135,7 @@ bool Job::wait_for(std::chrono::nanoseconds time_max) {
   const std::uint32_t word = word_.load_acquire();
   HEADRACE_CHECK(detail::state_of(word) != JobState::idle, "only a submitted job can end");
   if (!detail::is_running(word)) return true;
-  if (engine_->is_forked()) return abandon_in_child();
+  if (is_forked()) return abandon_in_child();
   // A sum with the time of day must not overflow.
   const bool for_ever = time_max >= kForever / 2;
   const std::chrono::nanoseconds until = for_ever ? kForever : steady_clock().now() + time_max;
@@ -144,6 +145,10 @@ bool Job::wait_for(std::chrono::nanoseconds time_max) {
     wait_sleeping(until);
   }
   return state() != JobState::running;
+}
+
+bool Job::is_forked() const {
+  return platform::fork_count() != fork_count_;
 }
 
 bool Job::abandon_in_child() {

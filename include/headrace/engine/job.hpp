@@ -178,6 +178,9 @@ class HEADRACE_API Job {
   friend class EngineState;
   class Visit;
 
+  /// True in a child of the process that submitted the job. Does not ask the engine: that may be
+  /// destroyed as soon as the job has ended, and only a Visit keeps it.
+  [[nodiscard]] bool is_forked() const;
   /// Ends the job in a child of the process that submitted it.
   bool abandon_in_child();
   void wait_sleeping(std::chrono::nanoseconds until);
@@ -200,6 +203,8 @@ class HEADRACE_API Job {
   /// Null while a Coalescer uses the job to carry others: no engine counts or ends it.
   EngineState* engine_ = nullptr;
   std::uint64_t begun_ticks_ = 0;
+  /// The engine's: forks of the process until it was made.
+  std::uint32_t fork_count_ = 0;
   /// Written by the finishing thread; published by the edge `job-ended`.
   Completion completion_;
   /// A JobState, two flags and a count: see src/engine/job_word.hpp. The change that ends the job
