@@ -49,11 +49,12 @@ class ObservedThread {
   ObservedThread& operator=(const ObservedThread&) = delete;
   ~ObservedThread() { join(); }
 
-  /// Returns once the kernel shows the thread asleep, or after ten seconds in any case: a thread
-  /// that does not sleep makes a test weaker, not wrong.
+  /// Returns once the kernel shows the thread asleep or gone, or after ten seconds in any case: a
+  /// thread that does not sleep makes a test weaker, not wrong.
   void await_asleep() const {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-    while (state() != 'S' && std::chrono::steady_clock::now() < deadline) {
+    for (char now = state(); now != 'S' && now != 'X'; now = state()) {
+      if (std::chrono::steady_clock::now() >= deadline) return;
       std::this_thread::yield();
     }
   }
@@ -69,7 +70,7 @@ class ObservedThread {
     std::string text;
     std::getline(file, text);
     const std::size_t name_end = text.rfind(") ");
-    return name_end == std::string::npos ? '?' : text[name_end + 2];
+    return name_end == std::string::npos ? 'X' : text[name_end + 2];
   }
 
   Atomic<std::int32_t> kernel_id_{0};

@@ -248,21 +248,16 @@ TEST(Lifetime, InvalidateWaitsForAMoveThatAFlushIsStoppingAlready) {
     const auto source = test::numbered_bytes(10000);
     static_cast<void>(cache->access(source));
 
-    Atomic<bool> flush_took_it{false};
     Atomic<bool> invalidated{false};
     std::thread flushing([&] { static_cast<void>(cache->flush()); });
-    std::thread invalidating([&] {
-      while (!flush_took_it.load_acquire()) std::this_thread::yield();
+    while (!mover.stop_requested()) std::this_thread::yield();  // The flush is at work.
+    ObservedThread invalidating([&] {
       static_cast<void>(cache->invalidate(source));
       invalidated.store_release(true);
     });
-    while (!mover.stop_requested()) std::this_thread::yield();  // The flush is at work.
-    flush_took_it.store_release(true);
-    // However long this goes on, the invalidation must not return before the move has ended.
-    for (int i = 0; i < 1000; ++i) {
-      ASSERT_FALSE(invalidated.load_acquire());
-      std::this_thread::yield();
-    }
+    // It must not return before the move has ended: it sleeps.
+    invalidating.await_asleep();
+    EXPECT_FALSE(invalidated.load_acquire());
     mover.end();
     flushing.join();
     invalidating.join();
