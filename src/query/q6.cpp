@@ -164,6 +164,8 @@ class Run {
         const auto begin = timeline_.now();
         task.slot->extended_price.emplace(cache_->access(std::as_bytes(columns.extended_price)));
         task.slot->discount.emplace(cache_->access(std::as_bytes(columns.discount)));
+        task.slot->is_refused =
+            is_left(*task.slot->extended_price) || is_left(*task.slot->discount);
         record(Pipeline::prefetch, task, worker, begin);
         return;
       }
@@ -202,6 +204,9 @@ class Run {
     tally.rows_selected += detail::aggregate(words, extended_price, discount, tally.sum);
     record(Pipeline::aggregate, task, worker, begin);
   }
+
+  /// True if there is no copy and none is on its way.
+  static bool is_left(const cache::Entry& entry) { return entry.try_wait() && !entry.cached(); }
 
   /// The copy of `source` if it is there, else `source`.
   static std::span<const std::int64_t> locate(const cache::Entry& entry,

@@ -9,7 +9,11 @@ namespace headrace::query::detail {
 
 Schedule::Schedule(std::uint32_t first, std::uint32_t end, std::size_t slot_count,
                    std::size_t words_per_chunk)
-    : slots_(slot_count), next_prefetch_(first), next_scan_(first), end_(end) {
+    : slots_(slot_count),
+      next_prefetch_(first),
+      next_scan_(first),
+      end_(end),
+      held_max_(slot_count) {
   for (Slot& slot : slots_) slot.words.resize(words_per_chunk);
 }
 
@@ -21,10 +25,11 @@ Task Schedule::next(const Task& finished, bool may_prefetch) {
   Slot* slot = find_scanned(true);
   if (slot == nullptr) {
     next_prefetch_ = std::max(next_prefetch_, next_scan_);
-    if (may_prefetch && next_prefetch_ < end_) {
+    if (may_prefetch && next_prefetch_ < end_ && held_count() < held_max_) {
       if (Slot* unused = find(Slot::State::free); unused != nullptr) {
         unused->state = Slot::State::submitting;
         unused->scanned = false;
+        unused->is_refused = false;
         unused->chunk_index = next_prefetch_++;
         return {Task::Kind::prefetch, unused->chunk_index, unused};
       }
@@ -58,6 +63,7 @@ void Schedule::settle(const Task& finished) {
     case Task::Kind::prefetch:
       HEADRACE_DCHECK(finished.slot->state == Slot::State::submitting, "prefetched once");
       finished.slot->state = Slot::State::submitted;
+      note_prefetched(*finished.slot);
       return;
     case Task::Kind::scan:
       if (finished.slot != nullptr) finished.slot->scanned = true;
@@ -67,6 +73,24 @@ void Schedule::settle(const Task& finished) {
       finished.slot->state = Slot::State::free;
       return;
   }
+}
+
+void Schedule::note_prefetched(const Slot& slot) {
+  if (slot.is_refused) {
+    held_max_ = std::clamp(held_count(), std::size_t{1}, held_max_);
+    given_count_ = 0;
+  } else if (++given_count_ >= slots_.size() && held_max_ < slots_.size()) {
+    ++held_max_;
+    given_count_ = 0;
+  }
+}
+
+std::size_t Schedule::held_count() {
+  return static_cast<std::size_t>(std::count_if(slots_.begin(), slots_.end(), [](const Slot& slot) {
+    // Of one that is being submitted it is not known, and its worker may be writing it.
+    if (slot.state == Slot::State::submitting) return true;
+    return slot.state != Slot::State::free && !slot.is_refused;
+  }));
 }
 
 Slot* Schedule::find(Slot::State state) {

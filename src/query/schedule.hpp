@@ -23,6 +23,9 @@ struct Slot {
   bool scanned = false;
   std::uint32_t chunk_index = 0;
 
+  /// The cache had no copy of one of the columns, and no room or no mover for one. Written by the
+  /// prefetching worker while submitting.
+  bool is_refused = false;
   /// Written by the prefetching worker while submitting, read by the aggregating one.
   std::optional<cache::Entry> discount;
   std::optional<cache::Entry> extended_price;
@@ -47,6 +50,11 @@ struct Task {
 /// aggregates it from the source while it is hot. So slots bound what is under way, and a mover
 /// that cannot keep up is left out in favour of the source instead of being waited for.
 ///
+/// What a slot holds cannot be evicted. So where the cache is smaller than all slots together, or a
+/// mover's queue shorter, fewer are used: as many as were held at the last refusal, and one more
+/// after as many copies as there are slots. Else the first chunks would take all the room and the
+/// others would be refused without making way for each other.
+///
 /// Invariant: every chunk in [first, end) is not yet scanned (>= next_scan_), or in a slot, or in
 /// the hands of the worker that took it, or done. Who returns a task takes the next one, so that
 /// what a worker puts back is found by that worker if by no other: nobody has to wait.
@@ -66,6 +74,9 @@ class Schedule {
 
  private:
   void settle(const Task& finished) HEADRACE_REQUIRES(mutex_);
+  void note_prefetched(const Slot& slot) HEADRACE_REQUIRES(mutex_);
+  /// Slots with copies, there or on their way.
+  [[nodiscard]] std::size_t held_count() HEADRACE_REQUIRES(mutex_);
   [[nodiscard]] Slot* find(Slot::State state) HEADRACE_REQUIRES(mutex_);
   [[nodiscard]] Slot* find_scanned(bool ready) HEADRACE_REQUIRES(mutex_);
 
@@ -75,6 +86,10 @@ class Schedule {
   std::uint32_t next_prefetch_ HEADRACE_GUARDED_BY(mutex_);
   std::uint32_t next_scan_ HEADRACE_GUARDED_BY(mutex_);
   const std::uint32_t end_;
+  /// Slots that may hold copies at a time; at least 1 if there are slots.
+  std::size_t held_max_ HEADRACE_GUARDED_BY(mutex_);
+  /// Prefetches since held_max_ changed.
+  std::size_t given_count_ HEADRACE_GUARDED_BY(mutex_) = 0;
   bool cancelled_ HEADRACE_GUARDED_BY(mutex_) = false;
 };
 

@@ -2,6 +2,7 @@
 // Query 6 with prefetching: whatever becomes of the copies, the answer is the same.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <utility>
@@ -172,6 +173,47 @@ TEST_F(PrefetchTest, ACacheTooSmallEvictsOrRefuses) {
     EXPECT_LE(statistics.bytes_cached, capacity.count());
     EXPECT_GT(statistics.evictions + statistics.refused, 0U);
   }
+}
+
+TEST_F(PrefetchTest, ACacheSmallerThanWhatIsUnderWayEvicts) {
+  // No more chunks than slots: without a bound all of them would be asked for before any is used.
+  constexpr std::size_t kFewRows = 6 * kChunkRows;
+  const Q6Columns all = table_.columns();
+  const Q6Columns few{all.ship_date.first(kFewRows), all.discount.first(kFewRows),
+                      all.quantity.first(kFewRows), all.extended_price.first(kFewRows)};
+  const test::Q6Answer expected = test::plain_q6(few, {});
+  const auto engine = make_engine(TestMover::Manner::instant);
+  for (const Bytes capacity : {kib(8), kib(16), kib(20)}) {
+    const auto cache = make_cache(*engine, capacity);
+    const auto result = run_q6(machine_, cache.get(), few, {}, with(Prefetch::on));
+    ASSERT_TRUE(result.has_value());
+    EXPECT_EQ(result->revenue, expected.revenue);
+    EXPECT_GT(result->chunks_from_cache, 0U);
+    EXPECT_GT(cache->statistics().evictions, 0U) << to_text(capacity);
+  }
+}
+
+TEST_F(PrefetchTest, AfterARefusalLessIsUnderWayAndThenMoreAgain) {
+  const auto engine = make_engine(TestMover::Manner::instant);
+  bool first = true;
+  const auto cache = make_cache(*engine, gib(1), [&](const cache::PlacementContext&) {
+    return std::exchange(first, false) ? std::optional<NodeId>() : std::optional(NodeId(0));
+  });
+  Q6Options options = with(Prefetch::on, 1);
+  options.record_timeline = true;
+  const Q6Result result = run(*cache, options);
+  EXPECT_EQ(result.chunks_from_source, 1U);
+  std::int64_t under_way = 0;
+  std::int64_t most_at_first = 0;
+  std::int64_t most = 0;
+  for (const Q6Event& event : result.timeline) {
+    if (event.pipeline == Pipeline::prefetch) ++under_way;
+    if (event.pipeline == Pipeline::aggregate) --under_way;
+    most = std::max(most, under_way);
+    if (event.chunk_index <= 2) most_at_first = std::max(most_at_first, under_way);
+  }
+  EXPECT_EQ(most_at_first, 2) << "the refused chunk, and one whose columns are copied";
+  EXPECT_EQ(most, 3);
 }
 
 TEST_F(PrefetchTest, WorkerThreadsAsMoversGiveTheSameAnswer) {
