@@ -80,9 +80,11 @@ Submit CpuMover::submit(Share& share) noexcept {
   {
     const Lock lock(mutex_);
     if (stopping_) return Submit::closed;
-    if (held_count_ >= queue_depth_max_) return Submit::full;
+    // The lock orders the writers of the count.
+    const std::size_t held_count = held_count_.load_relaxed();
+    if (held_count >= queue_depth_max_) return Submit::full;
     if (bad) share.outcome = {.cause = Cause::page_fault, .fault_address = *bad};
-    ++held_count_;
+    held_count_.store_relaxed(held_count + 1);  // As above.
     push(share);
     wake = idle_count_ > 0;
   }
@@ -111,7 +113,7 @@ void CpuMover::work() {
     }
     if (share.queued || share.bytes_finished < share.bytes_taken) continue;
     // Room for another share before the job ends: whoever waited for it may submit at once.
-    --held_count_;
+    held_count_.store_relaxed(held_count_.load_relaxed() - 1);  // The lock orders the writers.
     ShareOutcome outcome = share.outcome;
     mutex_.unlock();
     outcome.stopped = outcome.stopped && outcome.cause == Cause::none && !outcome.result.different;

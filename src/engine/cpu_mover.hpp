@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "headrace/base/atomic.hpp"
 #include "headrace/base/mutex.hpp"
 #include "headrace/engine/mover.hpp"
 
@@ -48,6 +49,9 @@ class CpuMover final : public Mover {
 
   [[nodiscard]] const MoverInfo& info() const override { return info_; }
   [[nodiscard]] Submit submit(Share& share) noexcept override;
+  [[nodiscard]] std::size_t load() const noexcept override {
+    return held_count_.load_relaxed();  // A snapshot.
+  }
   void stop() noexcept override;
 
  private:
@@ -82,8 +86,8 @@ class CpuMover final : public Mover {
   Condition worker_started_;
   Share* head_ HEADRACE_GUARDED_BY(mutex_) = nullptr;
   Share* tail_ HEADRACE_GUARDED_BY(mutex_) = nullptr;
-  /// Shares taken and not ended, queued or not.
-  std::size_t held_count_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  /// Shares taken and not ended, queued or not. Written under mutex_, read by policies without it.
+  Atomic<std::size_t> held_count_{0};
   std::size_t idle_count_ HEADRACE_GUARDED_BY(mutex_) = 0;
   std::size_t started_count_ HEADRACE_GUARDED_BY(mutex_) = 0;
   Result<void> start_result_ HEADRACE_GUARDED_BY(mutex_);

@@ -68,7 +68,8 @@ class HEADRACE_API Mover {
     static_cast<void>(share);
     return false;
   }
-  /// Shares and pieces that wait or run, for policies. A snapshot.
+  /// Shares that wait or run, for policies. Of a device also what keeps entries of its queue from
+  /// others: channels, and descriptors that it did not answer. A snapshot.
   [[nodiscard]] virtual std::size_t load() const noexcept { return 0; }
   /// Of a device; zeros for anything else.
   [[nodiscard]] virtual DeviceStatistics statistics() const noexcept { return {}; }

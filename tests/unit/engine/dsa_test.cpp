@@ -68,6 +68,43 @@ TEST(Dsa, CopiesOfEverySizeAreTheDevices) {
   EXPECT_GT(machine.engine->statistics().bytes_by_device, 0U);
 }
 
+TEST(Dsa, LeastLoadedPassesOverABusyQueue) {
+  std::size_t chosen = 0;
+  const Emulated machine = make_emulated(
+      {.device_count = 4,
+       .entry_count = 32,
+       .policy = [&](const MoveContext&, MoverChoice& choice) { choice.add(chosen); }});
+  Engine& engine = *machine.engine;
+  const MoverPolicy least_loaded = movers::least_loaded;
+  std::deque<Buffers> buffers;
+  std::deque<Job> jobs;
+  // Nobody asks for their ends yet, so each stays a job of its mover's.
+  const auto submit = [&](const MoverPolicy* policy) {
+    ASSERT_EQ(engine.submit_copy(jobs.emplace_back(), buffers.emplace_back(1000).plan(),
+                                 {.policy = policy, .path = Path::hardware}),
+              Submit::accepted);
+  };
+  const auto taken = [&] {
+    std::vector<std::uint64_t> counts;
+    for (const DeviceStatistics& one : engine.device_statistics())
+      counts.push_back(one.descriptors);
+    return counts;
+  };
+  for (const std::size_t index : {0U, 0U, 0U, 1U, 2U}) {
+    chosen = index;
+    submit(nullptr);
+  }
+  ASSERT_EQ(taken(), (std::vector<std::uint64_t>{3, 1, 1, 0}));
+  submit(&least_loaded);
+  EXPECT_EQ(taken(), (std::vector<std::uint64_t>{3, 1, 1, 1}));
+  for (int turn = 0; turn < 6; ++turn) submit(&least_loaded);
+  EXPECT_EQ(taken(), (std::vector<std::uint64_t>{3, 3, 3, 3}));
+  for (std::size_t i = 0; i < jobs.size(); ++i) {
+    EXPECT_EQ(jobs[i].wait().state, JobState::done);
+    EXPECT_TRUE(buffers[i].equal());
+  }
+}
+
 TEST(Dsa, EveryOperationIsTheSameAsByAProcessor) {
   for (const std::uint64_t transfer_max : {std::uint64_t{1} << 21U, std::uint64_t{8192}}) {
     const Emulated machine = make_emulated({.transfer_bytes_max = transfer_max});

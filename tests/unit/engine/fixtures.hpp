@@ -31,8 +31,9 @@ inline topo::Machine this_machine(std::uint32_t node_count = 1) {
   return machine;
 }
 
-inline std::unique_ptr<Engine> make_engine(EngineOptions options = {}) {
-  auto engine = Engine::make(this_machine(), std::move(options));
+inline std::unique_ptr<Engine> make_engine(EngineOptions options = {},
+                                           std::uint32_t node_count = 1) {
+  auto engine = Engine::make(this_machine(node_count), std::move(options));
   EXPECT_TRUE(engine.has_value()) << engine.error().message();
   return std::move(*engine);
 }

@@ -2,6 +2,9 @@
 // What the engine makes of movers: policies, refusals, failures, movers without a thread.
 #include <gtest/gtest.h>
 
+#include <array>
+#include <chrono>
+#include <string>
 #include <thread>
 
 #include "fixtures.hpp"
@@ -97,6 +100,72 @@ TEST(MoverPolicy, RoundRobinTakesTurns) {
     EXPECT_EQ(choose(movers::round_robin, {.movers = list, .sequence = i}),
               (std::vector<std::uint32_t>{i % 3}));
   }
+}
+
+TEST(MoverPolicy, WhatIsChosenOnARecordedMachineOfTwoPackagesWithFourNodesEach) {
+  const auto machine =
+      topo::replay(std::string(HEADRACE_TEST_DATA) + "/machines/xeon-max-flat.json");
+  ASSERT_TRUE(machine.has_value()) << machine.error().message();
+  // As worker threads are: a mover for each node with processors, 0 to 7; 8 to 15 are memory only.
+  std::vector<std::optional<NodeId>> nodes;
+  std::vector<NodePackage> packages;
+  for (const topo::Node& node : machine->nodes) {
+    if (!node.cpus.empty()) nodes.emplace_back(node.id);
+    if (node.package) packages.push_back({node.id, *node.package});
+  }
+  ASSERT_EQ(nodes.size(), 8U);
+  const auto list = movers_on(nodes);
+  using Chosen = std::vector<std::uint32_t>;
+  struct Case {
+    std::uint32_t source;
+    std::uint32_t target;
+    Chosen near_source;
+    Chosen near_target;
+    Chosen push_pull;
+    Chosen smart_copy;
+  };
+  for (const Case& one : {
+           Case{1, 1, {1}, {1}, {1}, {0, 1, 2, 3}},
+           Case{1, 2, {1}, {2}, {1, 2}, {0, 1, 2, 3}},
+           Case{6, 1, {6}, {1}, {6, 1}, {6, 1}},
+           Case{5, 13, {5}, {5}, {5}, {4, 5, 6, 7}},  // Within a package, to memory only.
+           Case{13, 2, {2}, {2}, {2}, {2}},           // From memory only to the other package.
+       }) {
+    const MoveContext context{.movers = list,
+                              .source_node = NodeId(one.source),
+                              .target_node = NodeId(one.target),
+                              .packages = packages};
+    EXPECT_EQ(choose(movers::near_source, context), one.near_source) << one.source << one.target;
+    EXPECT_EQ(choose(movers::near_target, context), one.near_target) << one.source << one.target;
+    EXPECT_EQ(choose(movers::push_pull, context), one.push_pull) << one.source << one.target;
+    EXPECT_EQ(choose(movers::smart_copy, context), one.smart_copy) << one.source << one.target;
+  }
+}
+
+TEST(MoverPolicy, LeastLoadedPassesOverABusyMoverOfProcessors) {
+  std::size_t chosen = 0;
+  const auto engine = test::make_engine(
+      {.threads_per_node = 1,
+       .policy = [&](const MoveContext&, MoverChoice& choice) { choice.add(chosen); }},
+      4);
+  const MoverPolicy least_loaded = movers::least_loaded;
+  std::array<Job, 2> waiting;
+  std::array<Buffers, 2> waiting_buffers{Buffers(1000), Buffers(1000)};
+  Buffers buffers(1000);
+  Job job;
+  // The worker of the third mover is held up, and two jobs wait behind that.
+  chosen = 2;
+  test::Roadblock roadblock(*engine);
+  for (std::size_t i = 0; i < waiting.size(); ++i) {
+    ASSERT_EQ(engine->submit_copy(waiting[i], waiting_buffers[i].plan()), Submit::accepted);
+  }
+  for (int turn = 0; turn < 8; ++turn) {
+    ASSERT_EQ(engine->submit_copy(job, buffers.plan(), {.policy = &least_loaded}),
+              Submit::accepted);
+    ASSERT_TRUE(job.wait_for(std::chrono::seconds(20))) << "it waits behind the others";
+  }
+  roadblock.open();
+  for (Job& one : waiting) EXPECT_EQ(one.wait().state, JobState::done);
 }
 
 TEST(MoverPolicy, APolicyThatChoosesNobodyFailsTheJob) {
