@@ -268,6 +268,9 @@ TEST(ProfileDeathTest, TheUsersProfileIsUsedOrTheReasonIsKept) {
 }
 
 TEST(ProfileDeathTest, WhereTicksAreForbiddenNobodyLooksWhetherBytesAreCold) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizer's allocator asks for the time, which the kernel tells by ticks";
+#endif
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   if (!variant_of_class(4096)) GTEST_SKIP() << "nothing is generated here";
   EXPECT_EXIT(
