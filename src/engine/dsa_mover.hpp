@@ -78,6 +78,9 @@ class DsaMover final : public Mover {
   /// Page faults of one piece without progress, and aborted submissions of it, before a processor
   /// takes over.
   static constexpr std::uint8_t kTriesMax = 8;
+  /// Refusals further apart than this part of DeviceOptions::answer_max are not one refusing: a
+  /// queue that is full now and then is healthy.
+  static constexpr std::uint64_t kAskedInARow = 8;
   /// Lanes of one share: two for each engine of a device.
   static constexpr std::size_t kLaneMax = 8;
 
@@ -121,8 +124,12 @@ class DsaMover final : public Mover {
     if (refusing_ticks_.load_relaxed() != 0) refusing_ticks_.store_relaxed(0);  // A hint.
   }
   void note_refused(std::uint64_t now) noexcept {
-    retries_.fetch_add_relaxed(1);                                                // A count.
-    if (refusing_ticks_.load_relaxed() == 0) refusing_ticks_.store_relaxed(now);  // A hint.
+    retries_.fetch_add_relaxed(1);  // A count.
+    // Hints. What nobody asked for a while may have had room meanwhile.
+    const std::uint64_t last = refused_ticks_.load_relaxed();
+    const bool in_a_row = now - last <= answer_ticks_ / kAskedInARow || last > now;
+    if (refusing_ticks_.load_relaxed() == 0 || !in_a_row) refusing_ticks_.store_relaxed(now);
+    refused_ticks_.store_relaxed(now);
   }
 
   // Batches.
@@ -159,8 +166,11 @@ class DsaMover final : public Mover {
   alignas(64) SlotWords words_;
   /// Slots given up since the last answer.
   Atomic<std::uint32_t> silent_count_{0};
-  /// Since when the queue has refused every descriptor; 0 if it took the last one.
+  /// Since when the queue has refused every descriptor, asked often enough to tell; 0 if it took
+  /// the last one.
   Atomic<std::uint64_t> refusing_ticks_{0};
+  /// When it refused the last one.
+  Atomic<std::uint64_t> refused_ticks_{0};
   /// When the probe that has not been answered was sent; 0 if there is none.
   Atomic<std::uint64_t> probe_ticks_{0};
   /// Lanes of shares that have several.

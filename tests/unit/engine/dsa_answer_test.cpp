@@ -317,6 +317,29 @@ TEST(DsaAnswer, AFenceHoldsWhereAProcessorDoesTheBatch) {
   check(refused);
 }
 
+TEST(DsaAnswer, AQueueThatIsFullNowAndThenIsNotGivenUp) {
+  using std::chrono::milliseconds;
+  ToldPortal portal(nullptr);
+  const std::unique_ptr<Engine> engine = engine_on(portal, {.answer_max = milliseconds(400)});
+  Buffers buffers(kLong);
+  Job job;
+  const auto ask = [&] {
+    return engine->submit_copy(job, buffers.plan(), {.path = Path::hardware});
+  };
+  EXPECT_EQ(ask(), Submit::full);
+  std::this_thread::sleep_for(milliseconds(500));
+  EXPECT_EQ(ask(), Submit::full) << "nobody has asked in between";
+  EXPECT_EQ(buffers.moved_bytes(), 0U);
+  // Asked all the time, it is: then the calling thread does the work.
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  Submit last = Submit::full;
+  while (last == Submit::full && std::chrono::steady_clock::now() < end) last = ask();
+  ASSERT_EQ(last, Submit::accepted);
+  EXPECT_EQ(job.wait().state, JobState::done);
+  EXPECT_TRUE(job.completion().fell_back);
+  EXPECT_TRUE(buffers.equal());
+}
+
 TEST(DsaAnswer, AChildOfTheProcessEndsNothingOfTheParents) {
   // The answer is there at once, so that whoever polls ends the job.
   ToldPortal portal(
