@@ -286,6 +286,9 @@ def test_the_example_copies_without_a_device() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "4194304 bytes: right" in done.stdout
+    if not any(mover.hardware for mover in headrace.Engine().mover_infos):
+        assert "no DSA: processors did it" in done.stdout
+        assert "fell back" not in done.stdout
 
 
 def stopped_while_waiting(engine: headrace.Engine) -> bool:

@@ -54,6 +54,9 @@ Result<DsaMovers> open_dsa_movers(const topo::Machine& machine, const DeviceOpti
     for (const topo::DsaQueue& queue : device.queues) {
       const dsa::QueueInfo info = queue_info(device, queue);
       if (!is_wanted(info.name, options)) continue;
+      // A device has eight queues whether they are configured or not; those without entries are
+      // nobody's plan, unless they are named.
+      if (info.entry_count == 0 && options.queues.empty()) continue;
       if (queue.state != "enabled" || queue.type != "user") {
         found.notes.push_back(fmt::format("{} is not used: it is {} and of type {}.", info.name,
                                           queue.state, queue.type));

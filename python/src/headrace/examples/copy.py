@@ -65,10 +65,17 @@ def main(arguments: list[str] | None = None) -> None:
         totals = engine.statistics
         print(f"{totals.bytes_moved} bytes in {totals.jobs_done} jobs", end=", ")
         print(f"{totals.bytes_by_device} bytes by devices", end=", ")
-        print(f"{totals.jobs_fell_back} jobs fell back to processors")
+        if any(mover.hardware for mover in engine.mover_infos):
+            print(f"{totals.jobs_fell_back} jobs fell back to processors")
+        else:
+            print("no DSA: processors did it")
         for name, device in engine.device_statistics.items():
             if device.descriptors:
-                print(f"{name}: {device}")
+                print(
+                    f"{name}: {device.descriptors} descriptors, {device.page_faults} page faults, "
+                    f"{device.errors} errors, {device.lost} lost, "
+                    f"full {device.retries} times, {device.bytes_on_cpu} bytes by processors"
+                )
 
 
 if __name__ == "__main__":
