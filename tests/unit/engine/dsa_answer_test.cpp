@@ -327,7 +327,8 @@ TEST(DsaAnswer, AQueueThatIsFullNowAndThenIsNotGivenUp) {
     return engine->submit_copy(job, buffers.plan(), {.path = Path::hardware});
   };
   EXPECT_EQ(ask(), Submit::full);
-  std::this_thread::sleep_for(milliseconds(500));
+  const auto later = std::chrono::steady_clock::now() + milliseconds(500);
+  while (std::chrono::steady_clock::now() < later) std::this_thread::yield();
   EXPECT_EQ(ask(), Submit::full) << "nobody has asked in between";
   EXPECT_EQ(buffers.moved_bytes(), 0U);
   // Asked all the time, it is: then the calling thread does the work.
