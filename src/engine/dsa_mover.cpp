@@ -248,7 +248,11 @@ Submit DsaMover::submit(Share& share) noexcept {
     return Submit::closed;
   }
   const std::uint32_t first = words_.take();
-  if (first == SlotWords::kNoSlot) return words_.is_closed() ? Submit::closed : Submit::full;
+  // Who waits for a slot of those that are lost may wait for ever, also where the queue has
+  // answered since: somebody else takes the share.
+  if (first == SlotWords::kNoSlot) {
+    return words_.is_closed() || words_.is_all_lost() ? Submit::closed : Submit::full;
+  }
   const Operation& operation = share.job->operation();
   const bool batch = !share.batch().operations.empty();
   if (!batch && is_beyond(operation)) {

@@ -91,6 +91,8 @@ class SlotWords {
   [[nodiscard]] std::uint64_t lost() const noexcept {
     return lost_.load_relaxed();  // The finding decides.
   }
+  /// True if no slot is left but such as only a late answer would give back.
+  [[nodiscard]] bool is_all_lost() const noexcept { return (lost() & mask_) == mask_; }
   /// Of a slot that was lost and that the device is done with: true if the caller is the one who
   /// found it. Then it is free.
   [[nodiscard]] bool find(std::uint32_t index) noexcept {

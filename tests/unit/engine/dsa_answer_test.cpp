@@ -424,5 +424,31 @@ TEST(DsaAnswer, AQueueWhoseEntriesAreAllLostIsSentNothingMoreUntilOneComesBack) 
   engine->poll();
 }
 
+TEST(DsaAnswer, AQueueWhoseEntriesAreAllLostIsNotFullThoughItHasAnsweredSince) {
+  std::vector<dsa::Descriptor> sent;
+  ToldPortal portal([&](const dsa::Descriptor& descriptor) { sent.push_back(descriptor); });
+  const std::unique_ptr<Engine> engine =
+      engine_on(portal, {.answer_max = std::chrono::milliseconds(1)});
+  const std::size_t entry_count = portal.info().entry_count;
+  // The last two are for after the answer.
+  std::vector<Buffers> buffers(entry_count + 2, Buffers(kLong));
+  std::vector<Job> jobs(entry_count + 2);
+  const auto submit = [&](std::size_t i) {
+    return engine->submit_copy(jobs[i], buffers[i].plan(), {.path = Path::hardware});
+  };
+  for (std::size_t i = 0; i < entry_count; ++i) ASSERT_EQ(submit(i), Submit::accepted);
+  for (std::size_t i = 0; i < entry_count; ++i) EXPECT_TRUE(jobs[i].wait().late_write_possible);
+  answer(sent[0], DSA_COMP_SUCCESS);
+  engine->poll();
+  ASSERT_EQ(submit(entry_count), Submit::accepted);
+  EXPECT_TRUE(jobs[entry_count].wait().late_write_possible) << "the entry is lost again";
+  // One loss since the answer: the queue is not given up, but has nothing to wait for either.
+  ASSERT_EQ(submit(entry_count + 1), Submit::accepted);
+  EXPECT_TRUE(jobs[entry_count + 1].wait().fell_back);
+  EXPECT_EQ(sent.size(), entry_count + 1);
+  for (const dsa::Descriptor& descriptor : sent) answer(descriptor, DSA_COMP_SUCCESS);
+  engine->poll();
+}
+
 }  // namespace
 }  // namespace headrace::engine
