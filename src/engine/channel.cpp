@@ -230,6 +230,7 @@ Submit ChannelState::submit_batch(const Batch& batch, Ticket& ticket) {
   place.begun_ticks = platform::ticks();
   begin_lane(place, Operation::no_op(), batch);
   const DsaMover::Next next = mover_.issue_batch(*place.slot);
+  if (DsaMover::is_refused(*place.slot)) return note_refusal(mover_.refuse());
   accept(index, next == DsaMover::Next::ended ? Way::ended : Way::lane, ticket);
   return Submit::accepted;
 }

@@ -26,6 +26,11 @@ DsaMover::Next DsaMover::issue_batch(Slot& slot) noexcept {
   return send_batch(slot) ? Next::posted : carry_on(slot);
 }
 
+/// Of a batch that was issued the first time: the queue took nothing of it, and nothing has begun.
+bool DsaMover::is_refused(const Slot& slot) noexcept {
+  return slot.full_ticks != 0 && slot.at == 0;
+}
+
 bool DsaMover::send_batch(Slot& slot) noexcept {
   const std::span<const Operation> operations = slot.share->batch().operations;
   const std::size_t window = std::min(slot.end - slot.at, kBatchMax);

@@ -271,7 +271,7 @@ Submit DsaMover::submit(Share& share) noexcept {
       slot.fresh = true;
     }
     const Next next = batch ? issue_batch(slot) : (send(slot) ? Next::posted : Next::ended);
-    if (!batch && next == Next::ended) {
+    if (batch ? is_refused(slot) : next == Next::ended) {
       words_.free(first);
       return refuse();
     }

@@ -134,6 +134,7 @@ class DsaMover final : public Mover {
 
   // Batches.
   [[nodiscard]] Next issue_batch(Slot& slot) noexcept;
+  [[nodiscard]] static bool is_refused(const Slot& slot) noexcept;
   [[nodiscard]] bool send_batch(Slot& slot) noexcept;
   void take_batch(Slot& slot, std::uint8_t status) noexcept;
   [[nodiscard]] bool take_answer(Slot& slot, std::size_t index,

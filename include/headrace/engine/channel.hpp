@@ -61,8 +61,8 @@ class HEADRACE_API Channel {
   /// Starts `operation` and returns. As submit_copy; what a device cannot do in one descriptor and
   /// not in several is done by the calling thread before this returns.
   [[nodiscard]] Submit submit(const Operation& operation, Ticket& ticket);
-  /// Starts all operations of `batch`, which run in any order but for fences. As submit_copy; a
-  /// full queue is not told: what waits for it is sent by poll().
+  /// Starts all operations of `batch`, which run in any order but for fences. As submit_copy; once
+  /// something of it has begun, what finds the queue full is sent by poll().
   ///
   /// Ownership: borrows the operations, the completions and all bytes that they name until the end
   ///            has been told.

@@ -25,21 +25,25 @@ namespace {
 
 using test::Buffers;
 
-/// Calls a function with each descriptor, on the thread that submits it; without a function, takes
-/// none.
+/// Calls a function with each descriptor, on the thread that submits it, and takes so many; without
+/// a function, none.
 class ToldPortal final : public dsa::Portal {
  public:
   using Device = std::function<void(const dsa::Descriptor&)>;
 
-  explicit ToldPortal(Device device) : device_(std::move(device)) {}
+  explicit ToldPortal(Device device, std::size_t taken_max = ~std::size_t{0})
+      : device_(std::move(device)), left_(taken_max) {}
   [[nodiscard]] const dsa::QueueInfo& info() const override { return info_; }
   [[nodiscard]] bool submit(const dsa::Descriptor& descriptor) noexcept override {
-    if (device_) device_(descriptor);
-    return device_ != nullptr;
+    if (!device_ || left_ == 0) return false;
+    --left_;
+    device_(descriptor);
+    return true;
   }
 
  private:
   Device device_;
+  std::size_t left_;
   dsa::QueueInfo info_{.name = "told/wq0.0",
                        .mode = dsa::QueueMode::shared,
                        .entry_count = 8,
@@ -305,7 +309,9 @@ TEST(DsaAnswer, AFenceHoldsWhereAProcessorDoesTheBatch) {
 
   SilentBatch refused;
   const std::vector<Operation> list = operations(refused);
-  ToldPortal portal(nullptr);
+  // Taken, thrown away by a reset, and refused from then on.
+  ToldPortal portal(
+      [](const dsa::Descriptor& descriptor) { answer(descriptor, dsa::kStatusAborted); }, 1);
   const std::unique_ptr<Engine> engine =
       engine_on(portal, {.answer_max = std::chrono::milliseconds(1)});
   refused.completions.resize(list.size());
@@ -339,6 +345,40 @@ TEST(DsaAnswer, AQueueThatIsFullNowAndThenIsNotGivenUp) {
   EXPECT_EQ(job.wait().state, JobState::done);
   EXPECT_TRUE(job.completion().fell_back);
   EXPECT_TRUE(buffers.equal());
+}
+
+TEST(DsaAnswer, AQueueThatTakesNothingOfABatchRefusesIt) {
+  ToldPortal portal(nullptr);
+  const std::unique_ptr<Engine> engine =
+      engine_on(portal, {.answer_max = std::chrono::milliseconds(100)});
+  Buffers buffers(kLong);
+  const std::array<Operation, 2> both{Operation::copy(buffers.target, buffers.source),
+                                      Operation::crc(buffers.source)};
+  std::array<Completion, 2> ends;
+  Job job;
+  const auto ask = [&] {
+    return engine->submit_batch(job, {both, ends}, {.path = Path::hardware});
+  };
+  EXPECT_EQ(ask(), Submit::full);
+  EXPECT_EQ(job.state(), JobState::idle);
+  EXPECT_EQ(buffers.moved_bytes(), 0U);
+  // The queue of a device that is not there any more: nobody waits for it.
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  Submit last = Submit::full;
+  while (last == Submit::full && std::chrono::steady_clock::now() < end) last = ask();
+  ASSERT_EQ(last, Submit::accepted);
+  EXPECT_TRUE(job.poll()) << "done by the calling thread";
+  EXPECT_EQ(job.completion().state, JobState::done);
+  EXPECT_TRUE(job.completion().fell_back);
+  EXPECT_TRUE(buffers.equal());
+
+  auto opened = engine->open_channel({.depth = 1});
+  ASSERT_TRUE(opened.has_value());
+  Ticket ticket{};
+  const std::array<Operation, 2> mixed{both[1], both[0]};
+  EXPECT_NE(opened->submit_batch({both, ends}, ticket), Submit::accepted);
+  EXPECT_NE(opened->submit_batch({mixed, ends}, ticket), Submit::accepted);
+  EXPECT_EQ(opened->in_flight(), 0U);
 }
 
 TEST(DsaAnswer, AChildOfTheProcessEndsNothingOfTheParents) {
