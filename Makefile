@@ -10,7 +10,8 @@ help:
 	@echo 'make guest      machines of 4 and 16 nodes and of persistent memory, in an emulator; 3 minutes'
 	@echo 'make mutations  take out the cures of known bugs one by one: their tests must fail'
 	@echo 'make fuzz       arbitrary descriptors at the emulated device; SECONDS=60 each'
-	@echo 'make soak       ten million operations of the engine on emulated devices in trouble; about an hour'
+	@echo 'make soak       ten million operations of the engine and more on emulated devices in trouble; an hour;'
+	@echo '                SECONDS=, OPERATIONS= (at least so many of each), SEED='
 	@echo 'make bench      the benchmarks at full size'
 	@echo 'make docs       the manual, in build/docs/html'
 	@echo 'make clean      remove build and .venv'
@@ -31,7 +32,7 @@ mutations:
 fuzz:
 	@scripts/fuzz $(or $(SECONDS),60)
 soak:
-	@scripts/soak
+	@scripts/soak $(if $(OPERATIONS),--operations $(OPERATIONS)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
 bench:
 	@scripts/bench
 docs:

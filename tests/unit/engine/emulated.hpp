@@ -39,6 +39,10 @@ struct EmulatedOptions {
   MoverPolicy policy = {};
   bool workers = false;  ///< Worker threads besides the devices.
   CoalescingOptions coalescing = {};
+  /// As in emu::DeviceOptions.
+  emu::Schedule schedule = emu::Schedule::free_running;
+  std::uint64_t seed = 0;
+  emu::TraceSink trace = {};
 };
 
 /// The devices outlive the engine, as hardware does.
@@ -68,6 +72,9 @@ inline Emulated make_emulated(EmulatedOptions options) {
   emu::DeviceOptions emulator;
   emulator.faults = options.faults;
   emulator.pace = options.pace;
+  emulator.schedule = options.schedule;
+  emulator.seed = options.seed;
+  emulator.trace = std::move(options.trace);
   auto devices = emu::Device::create(configs, std::move(emulator));
   EXPECT_TRUE(devices.has_value()) << devices.error().message();
   made.devices = std::move(*devices);
