@@ -17,18 +17,64 @@ using detail::set_status;
 
 DsaMover::Next DsaMover::issue_batch(Slot& slot) noexcept {
   const std::span<const Operation> operations = slot.share->batch().operations;
-  while (slot.at < slot.end &&
-         (operations[slot.at].byte_count() > piece_bytes_max_ || is_beyond(operations[slot.at]))) {
-    do_next_in_batch(slot);
-  }
+  while (slot.at < slot.end && is_beyond(operations[slot.at])) do_next_in_batch(slot);
   if (slot.at < slot.end && is_broken(slot, slot.at)) break_fence(slot, slot.at);
   if (slot.at == slot.end) return Next::ended;
+  if (is_large(operations[slot.at])) {
+    begin_large(slot);
+    return send(slot) ? Next::posted : carry_on(slot);
+  }
   return send_batch(slot) ? Next::posted : carry_on(slot);
 }
 
 /// Of a batch that was issued the first time: the queue took nothing of it, and nothing has begun.
 bool DsaMover::is_refused(const Slot& slot) noexcept {
-  return slot.full_ticks != 0 && slot.at == 0;
+  return slot.full_ticks != 0 && slot.at == 0 && (!slot.large || slot.batch_place.at == 0);
+}
+
+/// Too large for one descriptor, and not for several.
+bool DsaMover::is_large(const Operation& operation) const noexcept {
+  return operation.byte_count() > piece_bytes_max_ && !is_beyond(operation);
+}
+
+/// Makes operation `at`, before which all have ended, a lane of its own: piece after piece. What is
+/// behind it comes after it.
+void DsaMover::begin_large(Slot& slot) noexcept {
+  slot.batch_place = {slot.at, slot.end, slot.outcome};
+  slot.large = true;
+  slot.begin = 0;
+  slot.at = 0;
+  slot.end = slot.whole().byte_count();
+  slot.tries = 0;
+  slot.outcome = {};
+}
+
+/// Goes back to the batch; what it gives says how far the operation is.
+ShareOutcome DsaMover::leave_large(Slot& slot) noexcept {
+  const ShareOutcome one = slot.outcome;
+  slot.begin = 0;
+  slot.at = slot.batch_place.at;
+  slot.end = slot.batch_place.end;
+  slot.outcome = slot.batch_place.outcome;
+  slot.large = false;
+  slot.tries = 0;
+  return one;
+}
+
+/// The large operation has ended: the batch goes on behind it.
+DsaMover::Next DsaMover::end_large(Slot& slot) noexcept {
+  const ShareOutcome one = leave_large(slot);
+  slot.outcome.bytes_done += one.bytes_done;
+  slot.outcome.bytes_by_device += one.bytes_by_device;
+  slot.outcome.page_faults += one.page_faults;
+  slot.outcome.retries += one.retries;
+  slot.outcome.fell_back = slot.outcome.fell_back || one.fell_back;
+  slot.outcome.stopped = one.stopped;
+  if (slot.outcome.device_status == 0) slot.outcome.device_status = one.device_status;
+  if (one.cause != Cause::none) note_failure(slot, slot.at);
+  detail::note(slot.share->batch(), slot.at, one);
+  note_done(slot, 1);
+  return slot.at == slot.end ? Next::ended : issue(slot);
 }
 
 bool DsaMover::send_batch(Slot& slot) noexcept {

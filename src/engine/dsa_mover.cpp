@@ -349,6 +349,7 @@ void DsaMover::begin_lane(Slot& slot, Share& share, std::size_t begin, std::size
   slot.tries = 0;
   slot.single = true;
   slot.batch = false;
+  slot.large = false;
   slot.quiet = false;
   slot.lost = false;
   slot.fresh = false;
@@ -358,10 +359,10 @@ DsaMover::Next DsaMover::issue(Slot& slot) noexcept {
   // Advice; carries no data.
   if (words_.is_closed() || slot.share->job->stop_requested()) {
     slot.outcome.stopped = true;
-    if (slot.batch) stop_batch(slot);
+    if (slot.batch && !slot.large) stop_batch(slot);
     return Next::ended;
   }
-  if (slot.batch) return issue_batch(slot);
+  if (slot.batch && !slot.large) return issue_batch(slot);
   return send(slot) ? Next::posted : carry_on(slot);
 }
 
@@ -376,8 +377,7 @@ DsaMover::Next DsaMover::carry_on(Slot& slot) noexcept {
 }
 
 bool DsaMover::send(Slot& slot) noexcept {
-  const Share& share = *slot.share;
-  const Operation& whole = share.job->operation();
+  const Operation& whole = slot.whole();
   slot.piece = slot.end - slot.at;
   if (slot.piece > piece_bytes_max_) slot.piece = piece_bytes(whole.cut_bytes());
   dsa::Descriptor& descriptor = slot.descriptor;
@@ -392,8 +392,7 @@ bool DsaMover::send(Slot& slot) noexcept {
     }
     detail::to_descriptor(whole, descriptor);
   } else {
-    detail::to_descriptor(whole.part(share.offset_bytes + slot.at, slot.piece, slot.outcome.result),
-                          descriptor);
+    detail::to_descriptor(slot.part(slot.at, slot.piece), descriptor);
   }
   add_flags(descriptor, detail::hints(whole, portal_.info(), device_.page_faults));
   descriptor.completion_addr = reinterpret_cast<std::uintptr_t>(&slot.record);
@@ -424,13 +423,24 @@ Submit DsaMover::refuse() const noexcept {
 
 DsaMover::Next DsaMover::take_record(Slot& slot) noexcept {
   const std::uint8_t status = slot.record.status;
-  if (status == kUnsent) return issue(slot);
-  note_answer();
-  if (slot.batch) {
-    take_batch(slot, status);
-    return slot.at == slot.end ? Next::ended : issue(slot);
+  Next next = Next::posted;
+  if (status == kUnsent) {
+    next = issue(slot);
+  } else {
+    note_answer();
+    if (!slot.batch || slot.large) {
+      next = take_piece(slot, status);
+    } else {
+      take_batch(slot, status);
+      next = slot.at == slot.end ? Next::ended : issue(slot);
+    }
   }
-  const Operation& whole = slot.share->job->operation();
+  while (next == Next::ended && slot.large) next = end_large(slot);
+  return next;
+}
+
+DsaMover::Next DsaMover::take_piece(Slot& slot, std::uint8_t status) noexcept {
+  const Operation& whole = slot.whole();
   ShareOutcome piece = detail::to_outcome(whole, slot.piece, slot.record);
   piece.bytes_by_device = piece.bytes_done;
   switch (piece.cause) {
@@ -464,9 +474,7 @@ DsaMover::Next DsaMover::resolve_fault(Slot& slot, const ShareOutcome& piece) no
   detail::append(slot.outcome, progress, slot.at - slot.begin);
   slot.at += piece.bytes_done;
   slot.tries = piece.bytes_done > 0 ? std::uint8_t{1} : static_cast<std::uint8_t>(slot.tries + 1);
-  const Share& share = *slot.share;
-  const Operation rest = share.job->operation().part(share.offset_bytes + slot.at,
-                                                     slot.end - slot.at, slot.outcome.result);
+  const Operation rest = slot.part(slot.at, slot.end - slot.at);
   const detail::Touched touched = detail::touch(rest, piece.fault_address, write);
   if (touched == detail::Touched::absent) {
     slot.outcome.cause = Cause::page_fault;
@@ -481,20 +489,18 @@ DsaMover::Next DsaMover::resolve_fault(Slot& slot, const ShareOutcome& piece) no
 }
 
 DsaMover::Next DsaMover::finish_on_cpu(Slot& slot) noexcept {
-  const Share& share = *slot.share;
-  if (slot.batch) {
+  if (slot.batch && !slot.large) {
     while (slot.at < slot.end) do_next_in_batch(slot);
     return Next::ended;
   }
-  const Operation rest = share.job->operation().part(share.offset_bytes + slot.at,
-                                                     slot.end - slot.at, slot.outcome.result);
+  const Operation rest = slot.part(slot.at, slot.end - slot.at);
   // A processor that meets an unmapped page ends the process; a job only fails.
   if (const auto bad = detail::untouchable(rest)) {
     slot.outcome.cause = Cause::page_fault;
     slot.outcome.fault_address = *bad;
     return Next::ended;
   }
-  ShareOutcome outcome = software::execute_in_pieces(rest, *share.job);
+  ShareOutcome outcome = software::execute_in_pieces(rest, *slot.share->job);
   outcome.fell_back = true;
   cpu_bytes_.fetch_add_relaxed(outcome.bytes_done);  // A count of its own.
   detail::append(slot.outcome, outcome, slot.at - slot.begin);
@@ -506,6 +512,11 @@ void DsaMover::give_up(std::uint32_t index) noexcept {
   lost_count_.fetch_add_relaxed(1);    // A count of its own.
   silent_count_.fetch_add_relaxed(1);  // A count of its own.
   slot.lost = true;
+  if (slot.large) {
+    // From its beginning by a processor, if at all: what was done of it changes nothing.
+    static_cast<void>(leave_large(slot));
+    slot.piece = 1;
+  }
   slot.outcome.fell_back = true;
   if (slot.batch) {
     finish_unanswered(slot);

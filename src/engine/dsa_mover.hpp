@@ -97,6 +97,7 @@ class DsaMover final : public Mover {
   [[nodiscard]] Submit refuse() const noexcept;
   [[nodiscard]] bool rest_at(const dsa::CompletionRecord& record) const noexcept;
   [[nodiscard]] Next take_record(Slot& slot) noexcept;
+  [[nodiscard]] Next take_piece(Slot& slot, std::uint8_t status) noexcept;
   [[nodiscard]] Next resolve_fault(Slot& slot, const ShareOutcome& piece) noexcept;
   [[nodiscard]] Next finish_on_cpu(Slot& slot) noexcept;
   [[nodiscard]] Next carry_on(Slot& slot) noexcept;
@@ -135,6 +136,10 @@ class DsaMover final : public Mover {
   // Batches.
   [[nodiscard]] Next issue_batch(Slot& slot) noexcept;
   [[nodiscard]] static bool is_refused(const Slot& slot) noexcept;
+  [[nodiscard]] bool is_large(const Operation& operation) const noexcept;
+  static void begin_large(Slot& slot) noexcept;
+  static ShareOutcome leave_large(Slot& slot) noexcept;
+  [[nodiscard]] Next end_large(Slot& slot) noexcept;
   [[nodiscard]] bool send_batch(Slot& slot) noexcept;
   void take_batch(Slot& slot, std::uint8_t status) noexcept;
   [[nodiscard]] bool take_answer(Slot& slot, std::size_t index,

@@ -31,6 +31,13 @@ inline std::uint8_t status_of(const dsa::CompletionRecord& record) noexcept {
   return headrace::load_acquire(const_cast<const std::uint8_t&>(record.status));
 }
 
+/// What is kept of a batch while one of its operations is a lane of its own.
+struct BatchPlace {
+  std::size_t at = 0;
+  std::size_t end = 0;
+  ShareOutcome outcome;
+};
+
 /// A batch's descriptors and their records, apart from the slot, which most jobs need alone.
 struct BatchRoom {
   std::unique_ptr<dsa::Descriptor[]> descriptors;
@@ -59,12 +66,25 @@ struct alignas(64) DsaMover::Slot {
   std::uint8_t tries = 0;
   bool single = true;  ///< The only lane of its share.
   bool batch = false;
+  /// Of a batch: operation batch_place.at is larger than the queue's largest transfer. begin, end,
+  /// at, piece, tries and outcome are those of this one alone.
+  bool large = false;
   bool quiet = false;  ///< Success is all that its record may tell.
   bool lost = false;
   /// Nothing of the lane has ended yet, and outcome is that of another one.
   bool fresh = false;
   ShareOutcome outcome;
+  detail::BatchPlace batch_place;
   detail::BatchRoom room;
+
+  /// What the lane is a part of.
+  [[nodiscard]] const Operation& whole() const {
+    return large ? share->batch().operations[batch_place.at] : share->job->operation();
+  }
+  /// Of the lane, in bytes.
+  [[nodiscard]] Operation part(std::size_t first, std::size_t byte_count) const {
+    return whole().part((large ? 0 : share->offset_bytes) + first, byte_count, outcome.result);
+  }
   /// Of the first slot of an array that outlives its mover: the one that was kept before.
   Slot* kept_before = nullptr;
 };

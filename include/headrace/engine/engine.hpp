@@ -208,8 +208,8 @@ class HEADRACE_API Engine {
   /// Returns:   as submit_copy; what validate() says if that is not `accepted`.
   [[nodiscard]] Submit submit(Job& job, const Operation& operation,
                               const SubmitOptions& options = {});
-  /// Starts all operations of `batch` and returns. They run in any order, but for fences. What is
-  /// larger than the largest transfer of a queue is done by a processor there.
+  /// Starts all operations of `batch` and returns. They run in any order, but for fences. One that
+  /// is larger than the largest transfer of a device's queue comes after those before it.
   ///
   /// Ownership: borrows the operations, the completions and all bytes that they name until the job
   ///            has ended.

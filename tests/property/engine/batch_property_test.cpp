@@ -163,7 +163,8 @@ TEST(BatchProperty, TheCallerDoesWhatTheRulesSayWhereNoMoverTakesBatches) {
 }
 
 TEST(BatchProperty, ADeviceDoesWhatTheRulesSay) {
-  for (const std::uint64_t transfer_max : {std::uint64_t{1} << 21U, std::uint64_t{8192}}) {
+  for (const std::uint64_t transfer_max : {1U << 21U, 8192U, 512U, 64U}) {
+    SCOPED_TRACE(transfer_max);
     const Emulated machine =
         make_emulated({.dedicated_count = 1, .transfer_bytes_max = transfer_max});
     check(*machine.engine, Path::hardware);

@@ -98,14 +98,15 @@ class Drawer {
   /// All operands lie below.
   [[nodiscard]] std::size_t used_bytes() const { return used_; }
 
-  /// `operations_max` of 1: it may be long.
   std::vector<Operation> draw(std::size_t operations_max) {
     std::vector<Operation> drawn;
     const std::size_t count = 1 + (operations_max == 1 ? 0 : random_.below(operations_max));
-    const bool large = count == 1 && random_.chance(1, 50);
-    const std::size_t length_max = large ? kLargeBytes : random_.chance(1, 6) ? 3000 : 400;
+    const std::size_t length_max = random_.chance(1, 6) ? 3000 : 400;
+    // One of them is cut.
+    const std::size_t large = random_.chance(1, 50) ? random_.below(count) : count;
     while (drawn.size() < count && used_ < kArenaBytes / 2) {
-      const Operation made = one(1 + random_.below(length_max), drawn);
+      const std::size_t most = drawn.size() == large ? kLargeBytes : length_max;
+      const Operation made = one(1 + random_.below(most), drawn);
       if (made.validate() != Submit::accepted) continue;
       drawn.push_back(count > 1 && random_.chance(1, 6) ? made.fenced() : made);
     }

@@ -347,6 +347,93 @@ TEST(DsaAnswer, AQueueThatIsFullNowAndThenIsNotGivenUp) {
   EXPECT_TRUE(buffers.equal());
 }
 
+/// Carries out what it is told, or leaves one descriptor unanswered.
+struct Honest {
+  std::size_t silent_at = ~std::size_t{0};
+  std::size_t told = 0;
+  std::vector<std::uint32_t> lengths = {};
+
+  void operator()(const dsa::Descriptor& descriptor) {
+    lengths.push_back(descriptor.xfer_size);
+    if (told++ == silent_at) return;
+    std::memcpy(reinterpret_cast<std::byte*>(descriptor.dst_addr),
+                reinterpret_cast<const std::byte*>(descriptor.src_addr), descriptor.xfer_size);
+    record_of(descriptor).bytes_completed = descriptor.xfer_size;
+    answer(descriptor, DSA_COMP_SUCCESS);
+  }
+};
+
+TEST(DsaAnswer, AnOperationOfABatchThatIsLargerThanATransferIsDoneInPieces) {
+  constexpr std::size_t kTransfer = 1U << 21U;
+  Buffers large(2 * kTransfer + 5);
+  Buffers small(100);
+  const std::array<Operation, 2> both{Operation::copy(large.target, large.source),
+                                      Operation::copy(small.target, small.source).fenced()};
+  std::array<Completion, 2> ends;
+  Honest honest;
+  ToldPortal portal(std::ref(honest));
+  const std::unique_ptr<Engine> engine = engine_on(portal);
+  Job job;
+  ASSERT_EQ(engine->submit_batch(job, {both, ends}, {.path = Path::hardware}), Submit::accepted);
+  ASSERT_TRUE(job.wait_for(std::chrono::seconds(60)));
+  EXPECT_EQ(job.completion().state, JobState::done);
+  EXPECT_EQ(honest.lengths, (std::vector<std::uint32_t>{kTransfer, kTransfer, 5, 100}));
+  EXPECT_EQ(job.completion().bytes_by_device, 2 * kTransfer + 105);
+  EXPECT_EQ(ends[0].bytes_by_device, 2 * kTransfer + 5);
+  EXPECT_FALSE(job.completion().fell_back);
+  EXPECT_TRUE(large.equal());
+  EXPECT_TRUE(small.equal());
+}
+
+TEST(DsaAnswer, ALargeOperationOfABatchWhoseStopIsAskedForIsStoppedBetweenPieces) {
+  Buffers large((4U << 21U) + 1);
+  const std::array<Operation, 2> both{Operation::no_op(),
+                                      Operation::copy(large.target, large.source)};
+  std::array<Completion, 2> ends;
+  Job job;
+  Honest honest;
+  // Asked for while the second piece is under way.
+  ToldPortal portal([&](const dsa::Descriptor& descriptor) {
+    if (honest.lengths.size() == 2) job.stop();
+    honest(descriptor);
+  });
+  const std::unique_ptr<Engine> engine = engine_on(portal);
+  ASSERT_EQ(engine->submit_batch(job, {both, ends}, {.path = Path::hardware}), Submit::accepted);
+  ASSERT_TRUE(job.wait_for(std::chrono::seconds(60)));
+  EXPECT_EQ(job.completion().state, JobState::stopped);
+  EXPECT_EQ(ends[0].state, JobState::done);
+  EXPECT_EQ(ends[1].state, JobState::stopped);
+  EXPECT_EQ(ends[1].bytes_done, 2U << 21U);
+  EXPECT_EQ(job.completion().bytes_done, 2U << 21U);
+}
+
+TEST(DsaAnswer, APieceOfABatchThatIsNotAnsweredIsDoneByAProcessor) {
+  for (const bool writes_later : {false, true}) {
+    Buffers large((1U << 21U) + 5);
+    Buffers small(100);
+    const Operation last =
+        writes_later ? Operation::copy(small.target, small.source) : Operation::crc(small.source);
+    const std::array<Operation, 2> both{Operation::copy(large.target, large.source), last.fenced()};
+    std::array<Completion, 2> ends;
+    Honest honest{.silent_at = 1};
+    ToldPortal portal(std::ref(honest));
+    const std::unique_ptr<Engine> engine =
+        engine_on(portal, {.answer_max = std::chrono::milliseconds(1)});
+    Job job;
+    ASSERT_EQ(engine->submit_batch(job, {both, ends}, {.path = Path::hardware}), Submit::accepted);
+    ASSERT_TRUE(job.wait_for(std::chrono::seconds(60)));
+    EXPECT_TRUE(job.completion().late_write_possible);
+    EXPECT_EQ(job.completion().state, writes_later ? JobState::failed : JobState::done);
+    // The device may come to the piece after what is behind the fence.
+    EXPECT_EQ(ends[0].cause, writes_later ? Cause::device_dead : Cause::none);
+    EXPECT_EQ(ends[1].cause, writes_later ? Cause::fence_broken : Cause::none);
+    if (!writes_later) {
+      EXPECT_TRUE(large.equal());
+    }
+    EXPECT_EQ(small.moved_bytes(), 0U);
+  }
+}
+
 TEST(DsaAnswer, AQueueThatTakesNothingOfABatchRefusesIt) {
   ToldPortal portal(nullptr);
   const std::unique_ptr<Engine> engine =

@@ -196,7 +196,9 @@ TEST(Dsa, ABatchOfEverythingIsTheSameAsOneByOne) {
   EXPECT_EQ(job.completion().bytes_done, byte_count + 1000);
   EXPECT_TRUE(std::equal(target.begin(), target.begin() + 150'000, source.begin()));
   for (const Completion& one : completions) EXPECT_EQ(one.state, JobState::done);
-  EXPECT_TRUE(completions[50].fell_back);
+  EXPECT_FALSE(completions[50].fell_back);
+  EXPECT_EQ(completions[50].bytes_by_device, 100'000U);
+  EXPECT_EQ(job.completion().bytes_by_device, byte_count + 1000);
   EXPECT_EQ(completions[100].result.crc, software::execute(operations[100]).result.crc);
   EXPECT_LT(totals(*machine.engine).descriptors, 20U);
 }
