@@ -198,6 +198,18 @@ std::string_view name(ThresholdSource source) {
   return "unknown";
 }
 
+std::string_view name(FaultPolicy policy) {
+  switch (policy) {
+    case FaultPolicy::touch_and_resubmit:
+      return "touch_and_resubmit";
+    case FaultPolicy::finish_on_cpu:
+      return "finish_on_cpu";
+    case FaultPolicy::block:
+      return "block";
+  }
+  return "unknown";
+}
+
 Engine::Engine(std::unique_ptr<EngineState> state) : state_(std::move(state)) {}
 
 Engine::~Engine() {

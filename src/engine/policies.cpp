@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The policies that choose movers by name.
+#include <array>
 #include <optional>
 
 #include "headrace/engine/mover.hpp"
@@ -76,6 +77,17 @@ void smart_copy(const MoveContext& context, MoverChoice& choice) {
 
 void round_robin(const MoveContext& context, MoverChoice& choice) {
   take_turns(context, choice);
+}
+
+std::span<const Named> named() {
+  static constexpr std::array<Named, 7> kNamed{{{"near_target", near_target},
+                                                {"near_source", near_source},
+                                                {"all", all},
+                                                {"round_robin", round_robin},
+                                                {"least_loaded", least_loaded},
+                                                {"push_pull", push_pull},
+                                                {"smart_copy", smart_copy}}};
+  return kNamed;
 }
 
 }  // namespace headrace::engine::movers

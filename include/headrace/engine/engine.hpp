@@ -67,6 +67,7 @@ enum class FaultPolicy : std::uint8_t {
   finish_on_cpu,       ///< A processor does the rest.
   block,               ///< The device waits for the system, and what is behind it waits, too.
 };
+[[nodiscard]] HEADRACE_API std::string_view name(FaultPolicy policy);
 
 /// How devices are used.
 struct DeviceOptions {

@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "headrace/base/export.hpp"
 #include "headrace/base/units.hpp"
@@ -149,6 +150,14 @@ HEADRACE_API void least_loaded(const MoveContext& context, MoverChoice& choice);
 HEADRACE_API void push_pull(const MoveContext& context, MoverChoice& choice);
 /// Within one processor package all movers of that package; across two, push_pull.
 HEADRACE_API void smart_copy(const MoveContext& context, MoverChoice& choice);
+
+/// A policy of the library, and its name.
+struct Named {
+  std::string_view name;
+  void (*choose)(const MoveContext& context, MoverChoice& choice);
+};
+/// All of the above, in that order.
+[[nodiscard]] HEADRACE_API std::span<const Named> named();
 }  // namespace movers
 
 }  // namespace headrace::engine
