@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "headrace/base/mutex.hpp"
 #include "headrace/base/result.hpp"
 #include "headrace/cache/cache.hpp"
 #include "headrace/engine/engine.hpp"
@@ -64,17 +65,37 @@ class Buffer {
   Py_buffer view_{};
 };
 
-/// An operation with what must stay alive until it has ended. What its kind has no use for is None.
-struct Operation {
-  /// Fails: Failed (invalid_argument) if a buffer cannot be used so, or `kind` is not one of those
-  ///        that Python has.
-  Operation(std::string_view kind, nb::handle to, nb::handle from, nb::handle second_from,
-            std::uint64_t number);
+/// Of headrace.Operation: kind, target, source, second operand (None where the kind has none), the
+/// options of the kind as numbers, and its flags. The order of the options is that of
+/// headrace/operation.py.
+using OperationTuple = std::tuple<std::string, nb::object, nb::object, nb::object,
+                                  std::vector<std::uint64_t>, unsigned>;
 
-  std::optional<Buffer> target;
-  std::optional<Buffer> source;
-  std::optional<Buffer> second_source;
-  engine::Operation what;
+/// An operation with the buffers that must stay alive until it has ended.
+///
+/// Threading: made and destroyed with the GIL held; nothing changes.
+class Operation {
+ public:
+  /// Fails: Failed (invalid_argument) if a buffer cannot be used so, or the kind is none.
+  explicit Operation(const OperationTuple& described);
+  [[nodiscard]] const engine::Operation& what() const { return what_; }
+
+ private:
+  std::optional<Buffer> target_;
+  std::optional<Buffer> source_;
+  std::optional<Buffer> second_;
+  engine::Operation what_;
+};
+
+/// A job with what it works on.
+///
+/// Threading: made and destroyed with the GIL held, by which the vectors are guarded until the
+///            submission; the job is shared.
+struct Flight {
+  std::vector<std::unique_ptr<Operation>> operations;
+  // Of a batch.
+  std::vector<engine::Operation> batch;
+  std::vector<engine::Completion> completions;
   engine::Job job;  // Last: destroyed first, and its destruction waits for the movers.
 };
 
@@ -97,7 +118,27 @@ void abandon(T value) {
   static_cast<void>(new T(std::move(value)));
 }
 
-/// An engine, and the operations whose Python handle was dropped while they ran.
+/// How many functions of Python are still to be called by the jobs of an engine. Apart from the
+/// engine, so that the last call may outlast it.
+///
+/// Threading: shared.
+class PendingCalls {
+ public:
+  void begin();
+  void end();
+  /// Not with the GIL held: what is waited for needs it.
+  void wait_for_all();
+
+ private:
+  Mutex mutex_;
+  Condition none_left_;
+  std::size_t count_ HEADRACE_GUARDED_BY(mutex_) = 0;
+};
+
+/// True on a thread that is calling a function of Python because a job has ended.
+[[nodiscard]] bool is_in_call();
+
+/// An engine, and the jobs whose Python handle was dropped while they ran.
 ///
 /// Letting go of a buffer may run any Python code, which may come back to this object: so what is
 /// let go of has left `orphans_` before.
@@ -112,25 +153,33 @@ class EngineHandle {
   ~EngineHandle();
 
   [[nodiscard]] engine::Engine& engine() const { return *engine_; }
-  /// Keeps an operation until it has ended.
-  void adopt(std::unique_ptr<Operation> operation) { orphans_.push_back(std::move(operation)); }
+  [[nodiscard]] const std::shared_ptr<PendingCalls>& calls() const { return calls_; }
+  /// Keeps a job until it has ended.
+  void adopt(std::shared_ptr<Flight> flight) { orphans_.push_back(std::move(flight)); }
   /// Drives the orphans that devices do, and lets go of those that have ended.
   void reap();
+  /// Fails: Failed (invalid_argument) in a call that a job of some engine makes.
   void close();
 
  private:
   const Origin origin_;
   std::unique_ptr<engine::Engine> engine_;
-  std::vector<std::unique_ptr<Operation>> orphans_;
+  std::vector<std::shared_ptr<Flight>> orphans_;
+  std::shared_ptr<PendingCalls> calls_ = std::make_shared<PendingCalls>();
 };
 
-/// State, cause, fell_back, late_write_possible, bytes_done, bytes_by_device, device_status,
-/// fault_address, different, difference_offset, crc.
-using CompletionTuple = std::tuple<std::string, std::string, bool, bool, std::size_t, std::size_t,
-                                   unsigned, std::uintptr_t, bool, std::uint64_t, std::uint32_t>;
+/// The fields of headrace.Completion, in their order.
+using CompletionTuple = nb::typed<nb::tuple, nb::any, nb::ellipsis>;
 CompletionTuple to_tuple(const engine::Completion& completion);
-/// Fails: Failed, always: what was not accepted.
-[[noreturn]] void refuse_answer(engine::Submit answer);
+/// Fails: Failed, always: what was not accepted, of these operations.
+[[noreturn]] void refuse_answer(engine::Submit answer,
+                                std::span<const std::unique_ptr<Operation>> operations);
+/// Fails: Failed (invalid_argument), always.
+[[noreturn]] void refuse_operation(std::string cause, std::string remedy);
+engine::Path path_of(std::string_view text);
+engine::MoverPolicy policy_of(std::string_view text);
+/// 'text'
+std::string quoted(std::string_view text);
 
 /// A cache that can be closed before its last Python handle is gone. Knows its owner, because else
 /// each conversion from Python would make one that weak references outlive.
@@ -185,6 +234,8 @@ void bind_copy(nb::module_& module);
 void bind_errors();
 void bind_machine(nb::module_& module);
 void bind_engine(nb::module_& module);
+/// The class of jobs, and what `engine` makes of them.
+void bind_job(nb::module_& module, nb::class_<EngineHandle>& engine);
 void bind_channel(nb::module_& module);
 void bind_cache(nb::module_& module);
 void bind_pmem(nb::module_& module);

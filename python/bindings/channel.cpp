@@ -7,6 +7,7 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
 #include <map>
 #include <optional>
@@ -35,17 +36,13 @@ class ChannelHandle {
   ChannelHandle& operator=(const ChannelHandle&) = delete;
   ~ChannelHandle() { end(); }
 
-  std::uint64_t submit(const std::string& kind, nb::handle target, nb::handle source,
-                       nb::handle second_source, std::uint64_t number, bool durable) {
-    auto operation = std::make_unique<Operation>(kind, target, source, second_source, number);
-    if (durable) {
-      operation->what = operation->what.durable();
-    }
+  std::uint64_t submit(const OperationTuple& described) {
+    auto operation = std::make_unique<Operation>(described);
     engine::Ticket ticket{};
     // To hold the buffers may have run other Python code: only now is it looked who is there.
-    const Submit answer = open().submit(operation->what, ticket);
+    const Submit answer = open().submit(operation->what(), ticket);
     if (answer != Submit::accepted) {
-      refuse_answer(answer);
+      refuse_answer(answer, {&operation, 1});
     }
     flights_.emplace(++last_number_, Flight{ticket, std::move(operation)});
     return last_number_;
@@ -149,8 +146,7 @@ void bind_channel(nb::module_& module) {
   nb::class_<ChannelHandle>(module, "Channel")
       .def_static("open", &open_channel, "engine"_a, "queue"_a, "node"_a.none(), "depth"_a,
                   "latencies"_a)
-      .def("submit", &ChannelHandle::submit, "kind"_a, "target"_a.none(), "source"_a.none(),
-           "second_source"_a.none(), "number"_a, "durable"_a, "The number of a ticket.")
+      .def("submit", &ChannelHandle::submit, "operation"_a, "The number of a ticket.")
       .def("poll", &ChannelHandle::poll, "number"_a)
       .def("wait", &ChannelHandle::wait, "number"_a)
       .def("close", &ChannelHandle::close)

@@ -291,6 +291,14 @@ def test_the_example_copies_without_a_device() -> None:
         assert "fell back" not in done.stdout
 
 
+def test_the_example_of_jobs_runs() -> None:
+    command = [sys.executable, "-m", "headrace.examples.jobs"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    for line in ("same checksum: True", "different: False", "filled: True path: "):
+        assert line in done.stdout
+
+
 def stopped_while_waiting(engine: headrace.Engine) -> bool:
     job = engine.submit(np.zeros(LARGE_BYTES, np.uint8), np.empty(LARGE_BYTES, np.uint8))
     begin = threading.Event()

@@ -319,3 +319,20 @@ print("well")
 """,
     )
     assert text == "well\n"
+
+
+@pytest.mark.parametrize("file", ["test_operations.py", "test_jobs.py"])
+def test_what_is_true_of_processors_is_true_of_devices(file: str) -> None:
+    variables = os.environ | {"HEADRACE_TEST_DEVICES": "1"}
+    tests = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [EMULATOR, "--", *tests, Path(__file__).parent / file],
+        capture_output=True,
+        text=True,
+        timeout=2 * TIME_LIMIT_S,
+        check=False,
+        env=variables,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"\d+ passed in", done.stdout)
+    assert "skipped" not in done.stdout

@@ -21,13 +21,7 @@ if TYPE_CHECKING:
     from headrace import pmem
     from headrace.cache import Cache, CacheEvent, CacheStatistics, Change, Entry
     from headrace.channel import Channel, Ticket
-    from headrace.engine import (
-        Completion,
-        Engine,
-        Job,
-        MoverInfo,
-        Operation,
-    )
+    from headrace.engine import POLICIES, Coalescing, Engine, MoverInfo, Thresholds
     from headrace.engine_statistics import (
         DeviceStatistics,
         EngineStatistics,
@@ -50,11 +44,21 @@ if TYPE_CHECKING:
         UnsupportedError,
         VersionMismatchError,
     )
+    from headrace.job import Job
     from headrace.machine import Machine, record, replay, topo
+    from headrace.operation import (
+        Completion,
+        DifFormat,
+        DifSource,
+        DifTags,
+        DifTarget,
+        Operation,
+    )
 
     __version__: str
 
 __all__ = [
+    "POLICIES",
     "Cache",
     "CacheEvent",
     "CacheStatistics",
@@ -62,9 +66,14 @@ __all__ = [
     "Change",
     "Channel",
     "ClosedError",
+    "Coalescing",
     "Completion",
     "CorruptDataError",
     "DeviceStatistics",
+    "DifFormat",
+    "DifSource",
+    "DifTags",
+    "DifTarget",
     "Engine",
     "EngineStatistics",
     "Entry",
@@ -82,6 +91,7 @@ __all__ = [
     "OutOfMemoryError",
     "OutOfRangeError",
     "PermissionDeniedError",
+    "Thresholds",
     "Ticket",
     "TypeMismatchError",
     "UnsupportedError",
@@ -98,19 +108,22 @@ __all__ = [
 _MODULES = {
     "headrace.cache": ("Cache", "CacheEvent", "CacheStatistics", "Change", "Entry"),
     "headrace.channel": ("Channel", "Ticket"),
-    "headrace.engine": (
-        "Completion",
-        "Engine",
-        "Job",
-        "MoverInfo",
-        "Operation",
-    ),
+    "headrace.engine": ("POLICIES", "Coalescing", "Engine", "MoverInfo", "Thresholds"),
     "headrace.engine_statistics": (
         "DeviceStatistics",
         "EngineStatistics",
         "OperationStatistics",
     ),
+    "headrace.job": ("Job",),
     "headrace.machine": ("Machine", "record", "replay", "topo"),
+    "headrace.operation": (
+        "Completion",
+        "DifFormat",
+        "DifSource",
+        "DifTags",
+        "DifTarget",
+        "Operation",
+    ),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -6,7 +6,7 @@ from typing import NewType, overload
 from headrace import _core
 from headrace._arguments import whole_number
 from headrace._closing import Closing
-from headrace.engine import Completion, Operation, as_operation, checked
+from headrace.operation import Completion, Operation, as_operation, checked, completion_of
 
 Ticket = NewType("Ticket", int)
 """What a channel has in flight, until `poll` or `wait` has told its end."""
@@ -45,16 +45,7 @@ class Channel(Closing):
             ClosedError: The channel or the engine has been closed, or the device does not answer.
         """
         what = as_operation(source, target)
-        return Ticket(
-            self._native.submit(
-                what.kind,
-                what.target,
-                what.source,
-                what.second_source,
-                what.number,
-                what.is_durable,
-            )
-        )
+        return Ticket(self._native.submit(what.native()))
 
     def poll(self, ticket: Ticket) -> Completion | None:
         """Tell how it ended, once; None if it has not.
@@ -65,11 +56,11 @@ class Channel(Closing):
             JobFailedError: The operation failed.
         """
         end = self._native.poll(_number(ticket))
-        return None if end is None else checked(Completion(*end))
+        return None if end is None else checked(completion_of(end))
 
     def wait(self, ticket: Ticket) -> Completion:
         """As `poll`, once it has ended; other Python threads run meanwhile."""
-        return checked(Completion(*self._native.wait(_number(ticket))))
+        return checked(completion_of(self._native.wait(_number(ticket))))
 
     @property
     def in_flight(self) -> int:

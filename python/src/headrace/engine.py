@@ -1,62 +1,69 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Engine and jobs: have bytes moved by whatever moves them best on this machine."""
+"""Engine: have bytes moved by whatever moves them best on this machine."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self, overload
+import atexit
+import threading
+import weakref
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, overload
 
 from headrace import _core
-from headrace._arguments import instance_of, node_list, whole_number
-from headrace._buffers import ByteArray, flat_bytes
+from headrace._arguments import NODE_MAX, byte_count, instance_of, node_list, whole_number
 from headrace._closing import Closing
 from headrace.engine_statistics import DeviceStatistics, EngineStatistics, OperationStatistics
-from headrace.errors import InvalidArgumentError, JobFailedError, TypeMismatchError
+from headrace.errors import ClosedError, InvalidArgumentError, TypeMismatchError
+from headrace.job import Job
 from headrace.machine import Machine, topo
+from headrace.operation import Completion, Operation, as_operation, checked, completion_of
 
 if TYPE_CHECKING:
     from headrace.channel import Channel
 
 _THREADS_PER_NODE_MAX = 1 << 16
 """More than any node has processors; the system refuses threads much sooner."""
-
-
-_PATTERN_MAX = (1 << 64) - 1
-_SEED_MAX = (1 << 32) - 1
 _DEPTH_MAX = 1 << 16
 """More entries than any queue has."""
 _PATHS = ("automatic", "hardware", "software")
+_FAULT_POLICIES = ("touch_and_resubmit", "finish_on_cpu", "block")
+_ANSWER_NS_MAX = 1 << 60
+Then = Callable[[Completion], object]
+"""Called after a job has ended."""
+POLICIES = tuple(_core.policy_names())
+"""Who may choose the movers of a job; what each does is in the concepts of the engine."""
 
 
 @dataclass(frozen=True, slots=True)
-class Completion:
-    """How a job ended.
+class Thresholds:
+    """From how many bytes on the path "automatic" takes a device.
 
     Attributes:
-        state: "done", "failed" or "stopped".
-        cause: Why it failed; "none" unless it did.
-        fell_back: Another mover than the one asked for, or a processor in the place of a device,
-            did some of it.
-        late_write_possible: A device was given up on that may still write to the target.
-        bytes_done: Bytes that were done, not necessarily a prefix.
-        bytes_by_device: Those that a device did.
-        device_status: First status byte of a device that told of trouble; 0 if none did.
-        fault_address: Address that could not be touched; 0 unless the cause is a page fault.
-        different: Of a comparison: whether there is a difference.
-        difference_offset: Where the first one is, if there is one.
-        crc: Of a checksum: its value.
+        synchronous_bytes: Of `Engine.run`: one operation, waited for.
+        asynchronous_bytes: Of `Engine.submit`: the caller goes on with other work.
+        batched_bytes: Of each operation of a batch, on average.
+        source: Who said so: "published" figures, the "profile" that `headrace tune` made, or the
+            "caller" who made the engine.
     """
 
-    state: str
-    cause: str
-    fell_back: bool
-    late_write_possible: bool
-    bytes_done: int
-    bytes_by_device: int
-    device_status: int
-    fault_address: int
-    different: bool
-    difference_offset: int
-    crc: int
+    synchronous_bytes: int = 24 << 10
+    asynchronous_bytes: int = 4 << 10
+    batched_bytes: int = 512
+    source: str = field(default="caller", kw_only=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Coalescing:
+    """Small jobs for a device wait for each other, so that many share one descriptor.
+
+    Attributes:
+        operations_max: So many share a descriptor at most, from 2 to 32.
+        bytes_max: Larger ones go alone.
+        wait_ns_max: A job waits no longer for others, at most a second.
+    """
+
+    operations_max: int = 32
+    bytes_max: int = 4 << 10
+    wait_ns_max: int = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,111 +83,6 @@ class MoverInfo:
     note: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Operation:
-    """What is to be done with bytes; made by one of the class methods.
-
-    Every operation gives the same bytes and the same result by a device and by a processor. It
-    keeps its buffers alive, and none may be changed while a job does it.
-
-    All of them raise InvalidArgumentError for a buffer that is empty, has gaps, or is read-only
-    where it is written; whether the buffers fit together is found out on submission.
-
-    Threading: immutable.
-    """
-
-    kind: str
-    target: ByteArray | None = None
-    source: ByteArray | None = None
-    second_source: ByteArray | None = None
-    number: int = 0
-    is_durable: bool = False
-
-    def durable(self) -> Self:
-        """Have what is written in memory, and not only in a cache, when it has ended.
-
-        On persistent memory it survives a loss of power then. A mapped ordinary file needs an
-        msync besides.
-        """
-        return replace(self, is_durable=True)
-
-    @classmethod
-    def copy(cls, source: object, target: object) -> Self:
-        """All of `source` to `target`."""
-        written = flat_bytes(target, "target", writable=True)
-        return cls("copy", target=written, source=flat_bytes(source, "source"))
-
-    @classmethod
-    def fill(cls, target: object, pattern: int) -> Self:
-        """Repeat the 8 bytes of `pattern`, the lowest first; the last repetition may be cut."""
-        pattern = whole_number(pattern, "take the pattern of a fill", 0, _PATTERN_MAX)
-        return cls("fill", target=flat_bytes(target, "target", writable=True), number=pattern)
-
-    @classmethod
-    def compare(cls, one: object, other: object) -> Self:
-        """Find the first difference: `different` and `difference_offset` of the completion."""
-        second = flat_bytes(other, "other source")
-        return cls("compare", source=flat_bytes(one, "source"), second_source=second)
-
-    @classmethod
-    def compare_pattern(cls, source: object, pattern: int) -> Self:
-        """As `compare`, with what `fill` would have made of the pattern."""
-        pattern = whole_number(pattern, "take the pattern of a comparison", 0, _PATTERN_MAX)
-        return cls("compare_pattern", source=flat_bytes(source, "source"), number=pattern)
-
-    @classmethod
-    def crc(cls, source: object, *, seed: int = 0) -> Self:
-        """CRC-32C of iSCSI and ext4; the value of one as the seed of the next goes on from it."""
-        seed = whole_number(seed, "take the seed of a checksum", 0, _SEED_MAX)
-        return cls("crc", source=flat_bytes(source, "source"), number=seed)
-
-    @classmethod
-    def copy_crc(cls, source: object, target: object, *, seed: int = 0) -> Self:
-        """Copy, and CRC-32C of what is copied."""
-        seed = whole_number(seed, "take the seed of a checksum", 0, _SEED_MAX)
-        written = flat_bytes(target, "target", writable=True)
-        return cls("copy_crc", target=written, source=flat_bytes(source, "source"), number=seed)
-
-
-class Job:
-    """An operation that was submitted.
-
-    Its buffers are kept alive until the job has ended, also when this handle is dropped before;
-    dropping it does not stop the job.
-
-    Threading: shared.
-    """
-
-    __slots__ = ("_native",)
-
-    def __init__(self, native: _core.Job) -> None:
-        self._native = native
-
-    def poll(self) -> bool:
-        """Tell whether the job has ended; never blocks."""
-        return self._native.poll()
-
-    def wait(self) -> None:
-        """Block until the job has ended, however; other Python threads run meanwhile."""
-        self._native.wait()
-
-    def stop(self) -> None:
-        """Ask for an early end and return at once.
-
-        What a mover has begun is finished, the rest never starts. No effect on an ended job.
-        """
-        self._native.stop()
-
-    def result(self) -> Completion:
-        """Wait for the end and tell how it was.
-
-        Raises:
-            JobFailedError: The job failed or was stopped.
-        """
-        self._native.wait()
-        return checked(Completion(*self._native.completion()))
-
-
 class Engine(Closing):
     """Moves bytes by devices, and by worker threads that are pinned to the nodes of the machine.
 
@@ -189,7 +91,7 @@ class Engine(Closing):
     Threading: shared.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - Options, each by its name.
         self,
         machine: Machine | None = None,
         *,
@@ -197,6 +99,13 @@ class Engine(Closing):
         nodes: Iterable[int] = (),
         path: str = "automatic",
         queues: Iterable[str] | None = None,
+        policy: str | None = None,
+        page_faults: str = "touch_and_resubmit",
+        answer_ns_max: int = 5_000_000_000,
+        thresholds: Thresholds | None = None,
+        piece: int | str = "256KiB",
+        queue_depth_max: int = 1024,
+        coalescing: Coalescing | None = None,
     ) -> None:
         """Start the workers.
 
@@ -209,10 +118,23 @@ class Engine(Closing):
                 faster.
             queues: Queues of devices that may be used, such as "dsa0/wq0.0"; None is every one,
                 empty is none.
+            policy: Who chooses the movers of a job that does not say: one of `headrace.POLICIES`;
+                None is near_target.
+            page_faults: What a device does about a page that is not present: "touch_and_resubmit",
+                it is brought in and the device goes on; "finish_on_cpu", a processor does the rest;
+                "block", the device waits for the system.
+            answer_ns_max: A device that is silent for so long is given up, and a processor does its
+                work.
+            thresholds: From how many bytes on "automatic" takes a device; None is what
+                `headrace tune` found, or published figures.
+            piece: A worker does so many bytes before it looks for other work; a number or a text
+                such as "256KiB".
+            queue_depth_max: What the workers of a node hold before they refuse.
+            coalescing: Let small jobs share descriptors; None does not.
 
         Raises:
             InvalidArgumentError: A node does not exist or has no processors, or there are no
-                threads, or no such path.
+                threads, or no such path or policy, or a figure is out of its range.
             HardwareAbsentError: A queue that was named cannot be used.
             TypeMismatchError: An argument is of another type.
             PermissionDeniedError: Threads cannot be made or pinned.
@@ -226,8 +148,22 @@ class Engine(Closing):
         self.machine = machine if machine is not None else topo()
         _check_path(path)
         names = None if queues is None else _queue_names(queues)
-        native = self.machine.native()
-        self._native = _core.Engine.make(native, threads_per_node or 0, ids, path, names)
+        _one_of(policy, POLICIES, "policy")
+        _one_of(page_faults, _FAULT_POLICIES, "fault policy")
+        self._native = _core.Engine.make(
+            self.machine.native(),
+            threads_per_node or 0,
+            ids,
+            path,
+            names,
+            policy,
+            page_faults,
+            whole_number(answer_ns_max, "take the answer time of an engine", 1, _ANSWER_NS_MAX),
+            _threshold_numbers(thresholds),
+            byte_count(piece, "take the piece of an engine"),
+            whole_number(queue_depth_max, "take the queue depth of an engine", 1),
+            _coalescing_numbers(coalescing),
+        )
 
     def copy(self, source: object, target: object) -> Completion:
         """Copy all of `source` to `target` and wait; other Python threads run meanwhile.
@@ -238,38 +174,142 @@ class Engine(Closing):
             ClosedError: The engine has been closed.
             JobFailedError: The copy failed.
         """
-        native = self._native.copy(
-            flat_bytes(source, "source"), flat_bytes(target, "target", writable=True)
-        )
-        return checked(Completion(*native))
+        native = self._native.copy(Operation.copy(source, target).native())
+        return checked(completion_of(native))
 
-    def run(self, operation: Operation, *, path: str | None = None) -> Completion:
+    def run(
+        self,
+        operation: Operation,
+        *,
+        path: str | None = None,
+        policy: str | None = None,
+        source_node: int | None = None,
+        target_node: int | None = None,
+    ) -> Completion:
         """Carry `operation` out and wait; other Python threads run meanwhile.
 
-        By processors that is done on the calling thread. `path` is the engine's unless given.
+        By processors that is done on the calling thread. The options are those of `submit`.
 
         Raises:
             InvalidArgumentError: The buffers do not fit together; or there is no such path.
             ClosedError: The engine has been closed.
-            JobFailedError: It failed.
+            JobFailedError: It failed; the error has the completion.
         """
-        return checked(Completion(*self._native.run(*_arguments(operation, path))))
+        instance_of(operation, Operation, "take an operation")
+        options = _submit_options(path, policy, source_node, target_node)
+        return checked(completion_of(self._native.run(operation.native(), options)))
 
     @overload
-    def submit(self, operation: Operation, /, *, path: str | None = None) -> Job: ...
+    def submit(
+        self,
+        operation: Operation,
+        /,
+        *,
+        path: str | None = None,
+        policy: str | None = None,
+        source_node: int | None = None,
+        target_node: int | None = None,
+        then: Then | None = None,
+    ) -> Job: ...
     @overload
-    def submit(self, source: object, target: object, *, path: str | None = None) -> Job: ...
-    def submit(self, source: object, target: object = None, *, path: str | None = None) -> Job:
+    def submit(
+        self,
+        source: object,
+        target: object,
+        *,
+        path: str | None = None,
+        policy: str | None = None,
+        source_node: int | None = None,
+        target_node: int | None = None,
+        then: Then | None = None,
+    ) -> Job: ...
+    def submit(
+        self,
+        source: object,
+        target: object = None,
+        *,
+        path: str | None = None,
+        policy: str | None = None,
+        source_node: int | None = None,
+        target_node: int | None = None,
+        then: Then | None = None,
+    ) -> Job:
         """Start an operation, or a copy of all of `source` to `target`, and return at once.
 
         No buffer of it may be changed until the job has ended.
+
+        Args:
+            source: The operation, or what is copied.
+            target: Of a copy.
+            path: Who does it: "hardware", "software", "automatic"; None is the engine's.
+            policy: Who chooses the movers, one of `headrace.POLICIES`; None is the engine's.
+            source_node: NUMA node of what is read, for who chooses the movers.
+            target_node: NUMA node of what is written.
+            then: Called once with the completion after the job has ended, however, by the thread
+                that ended it: a worker's, or that of whoever polls or waits. It may submit, but not
+                wait for a job nor close the engine. What it raises goes to sys.unraisablehook. Who
+                waits for the job may be told of its end before.
 
         Raises:
             InvalidArgumentError: As for `copy` and `run`.
             CapacityExceededError: The queues are full; wait for a job and submit again.
             ClosedError: The engine has been closed.
         """
-        return Job(self._native.submit(*_arguments(as_operation(source, target), path)))
+        what = as_operation(source, target).native()
+        options = _submit_options(path, policy, source_node, target_node)
+        return Job(self._native.submit(what, options, self._then(then)))
+
+    def submit_batch(
+        self,
+        operations: Iterable[Operation],
+        *,
+        path: str | None = None,
+        policy: str | None = None,
+        source_node: int | None = None,
+        target_node: int | None = None,
+        then: Then | None = None,
+    ) -> Job:
+        """Start all of `operations` in one job; they run in any order, but for fences.
+
+        `Operation.fenced()` begins after all before it. The job is done if all are; else it failed
+        with "batch_failed", and `Job.completions` tells of each. The options are those of `submit`.
+
+        Raises:
+            InvalidArgumentError: There is no operation, or something is wrong with one, whose
+                number in the batch the error says.
+            CapacityExceededError: The queues are full; wait for a job and submit again.
+            ClosedError: The engine has been closed.
+        """
+        natives = [
+            instance_of(operation, Operation, "take a batch of operations").native()
+            for operation in operations
+        ]
+        options = _submit_options(path, policy, source_node, target_node)
+        return Job(self._native.submit_batch(natives, options, self._then(then)))
+
+    def _then(self, then: Then | None) -> Callable[..., None] | None:
+        if then is None:
+            return None
+        if not callable(then):
+            raise TypeMismatchError(
+                "take what is called after a job", f"{then!r} was given", "pass a function"
+            )
+        _with_calls.add(self)
+        if _is_ending.is_set():
+            raise ClosedError("call a function after a job", "the program is ending", "wait for it")
+        function: Then = then
+
+        def call(*native: Any) -> None:  # noqa: ANN401 - The fields of a completion.
+            function(completion_of(native))
+
+        return call
+
+    def poll(self) -> None:
+        """Drive devices, which have no thread, for all jobs; never blocks.
+
+        For programs that neither poll nor wait for each job.
+        """
+        self._native.poll()
 
     def open_channel(
         self,
@@ -317,6 +357,12 @@ class Engine(Closing):
         return self._native.notes()
 
     @property
+    def thresholds(self) -> Thresholds:
+        """From how many bytes on the path "automatic" takes a device, and who said so."""
+        *values, source = self._native.thresholds()
+        return Thresholds(*values, source=source)
+
+    @property
     def device_statistics(self) -> dict[str, DeviceStatistics]:
         """Totals of each queue of a device, by the name of the mover."""
         totals = zip(self.mover_infos, self._native.device_statistics(), strict=True)
@@ -329,6 +375,10 @@ class Engine(Closing):
         kinds = {name: OperationStatistics(**one) for name, one in operations.items()}
         return EngineStatistics(**totals, operations=kinds)
 
+    def stats(self) -> EngineStatistics:
+        """The same as `statistics`."""
+        return self.statistics
+
     def native(self) -> _core.Engine:
         """The engine as the extension knows it."""
         return self._native
@@ -338,32 +388,64 @@ class Engine(Closing):
         self._native.close()
 
 
-_Arguments = tuple[str, ByteArray | None, ByteArray | None, ByteArray | None, int, bool, str | None]
+_with_calls: weakref.WeakSet[Engine] = weakref.WeakSet()
+"""Those that may call functions of Python from their threads."""
 
 
-def as_operation(source: object, target: object) -> Operation:
-    """What is submitted: an operation alone, or a copy of `source` to `target`."""
-    if not isinstance(source, Operation):
-        return Operation.copy(source, target)
-    if target is not None:
-        raise InvalidArgumentError(
-            "submit an operation", "it has its own target", "pass the operation alone"
-        )
-    return source
+_is_ending = threading.Event()
 
 
-def _arguments(operation: Operation, path: str | None) -> _Arguments:
-    instance_of(operation, Operation, "take an operation")
+@atexit.register
+def _end_calls() -> None:
+    """No thread may come to the interpreter when it is gone."""
+    _is_ending.set()
+    for engine in list(_with_calls):
+        engine.close()
+
+
+_SubmitOptions = tuple[str | None, str | None, int | None, int | None]
+
+
+def _submit_options(
+    path: str | None, policy: str | None, source_node: int | None, target_node: int | None
+) -> _SubmitOptions:
     if path is not None:
         _check_path(path)
+    _one_of(policy, POLICIES, "policy")
+    for node in (source_node, target_node):
+        if node is not None:
+            whole_number(node, "take the node of an operation", 0, NODE_MAX)
+    return path, policy, source_node, target_node
+
+
+def _one_of(name: object, names: tuple[str, ...], what: str) -> None:
+    if name is not None and name not in names:
+        raise InvalidArgumentError(
+            f"take the {what} of an engine", f"there is no {what} {name!r}", f"take one of {names}"
+        )
+
+
+def _threshold_numbers(thresholds: Thresholds | None) -> tuple[int, int, int] | None:
+    if thresholds is None:
+        return None
+    tried = "take the thresholds of an engine"
+    given = instance_of(thresholds, Thresholds, tried)
     return (
-        operation.kind,
-        operation.target,
-        operation.source,
-        operation.second_source,
-        operation.number,
-        operation.is_durable,
-        path,
+        whole_number(given.synchronous_bytes, tried),
+        whole_number(given.asynchronous_bytes, tried),
+        whole_number(given.batched_bytes, tried),
+    )
+
+
+def _coalescing_numbers(coalescing: Coalescing | None) -> tuple[int, int, int] | None:
+    if coalescing is None:
+        return None
+    tried = "take the coalescing of an engine"
+    given = instance_of(coalescing, Coalescing, tried)
+    return (
+        whole_number(given.operations_max, tried, 2, 32),
+        whole_number(given.bytes_max, tried, 1),
+        whole_number(given.wait_ns_max, tried, 0, 1_000_000_000),
     )
 
 
@@ -384,13 +466,3 @@ def _check_path(path: str) -> None:
         raise InvalidArgumentError(
             "take the path of an operation", f"there is no path {path!r}", f"take one of {_PATHS}"
         )
-
-
-def checked(completion: Completion) -> Completion:
-    """`completion`, or JobFailedError unless it says done."""
-    if completion.state == "done":
-        return completion
-    cause = "it was stopped" if completion.state == "stopped" else completion.cause
-    raise JobFailedError(
-        "do all of a job", f"{cause} after {completion.bytes_done} bytes", "submit it again"
-    )

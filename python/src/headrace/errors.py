@@ -22,7 +22,10 @@ none: a job's end       `JobFailedError`            `RuntimeError`
 """
 
 import os
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from headrace.operation import Completion
 
 
 class Error(Exception):
@@ -52,7 +55,7 @@ class Error(Exception):
         remedy = f"; {self.remedy}" if self.remedy else ""
         return f"cannot {self.tried}: {self.cause}{system}{remedy}"
 
-    def __reduce__(self) -> tuple[type["Error"], tuple[str, str, str, int]]:
+    def __reduce__(self) -> tuple[type["Error"], tuple[Any, ...]]:
         return type(self), (self.tried, self.cause, self.remedy, self.os_errno)
 
 
@@ -143,9 +146,28 @@ class UnsupportedError(Error, RuntimeError):
 
 
 class JobFailedError(Error, RuntimeError):
-    """A copy failed, or was stopped before it was done."""
+    """A job failed, or was stopped before it was done.
+
+    Attributes:
+        completion: How it ended, such as what is wrong with integrity fields; None if that is not
+            known.
+    """
 
     code = "job_failed"
+
+    def __init__(
+        self,
+        tried: str,
+        cause: str,
+        remedy: str = "",
+        os_errno: int = 0,
+        completion: "Completion | None" = None,
+    ) -> None:
+        super().__init__(tried, cause, remedy, os_errno)
+        self.completion = completion
+
+    def __reduce__(self) -> tuple[type["Error"], tuple[Any, ...]]:
+        return type(self), (self.tried, self.cause, self.remedy, self.os_errno, self.completion)
 
 
 _BY_CODE: dict[str, type[Error]] = {

@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+// Jobs: their submission, their handles, and the functions of Python that they call. What runs
+// without the GIL is marked by gil_scoped_release.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "bindings.hpp"
+
+namespace headrace::python {
+namespace {
+
+using engine::JobState;
+using engine::Submit;
+using std::chrono::nanoseconds;
+
+/// A wait looks so often whether Ctrl-C was pressed.
+constexpr nanoseconds kLookForSignals = std::chrono::milliseconds(200);
+
+thread_local int calls_in_progress = 0;
+
+/// What a submission is told beside what is to be done: path, policy, nodes of source and target.
+using SubmitTuple = std::tuple<std::optional<std::string>, std::optional<std::string>,
+                               std::optional<std::uint32_t>, std::optional<std::uint32_t>>;
+
+/// Threading: confined. In one place: the options point to the policy.
+class Options {
+ public:
+  explicit Options(const SubmitTuple& said) {
+    const auto& [path, policy, source_node, target_node] = said;
+    if (path) made_.path = path_of(*path);
+    if (policy) {
+      policy_ = policy_of(*policy);
+      made_.policy = &policy_;
+    }
+    if (source_node) made_.source_node = NodeId(*source_node);
+    if (target_node) made_.target_node = NodeId(*target_node);
+  }
+  Options(const Options&) = delete;
+  Options& operator=(const Options&) = delete;
+  [[nodiscard]] engine::SubmitOptions& made() { return made_; }
+
+ private:
+  engine::MoverPolicy policy_;
+  engine::SubmitOptions made_;
+};
+
+/// A function of Python that a job calls when it has ended, and what must live until then.
+///
+/// Ownership: its own; call() is its end.
+/// Threading: made with the GIL held, then the job's.
+struct Then {
+  std::shared_ptr<PendingCalls> calls;
+  std::shared_ptr<Flight> flight;
+  nb::object function;
+
+  static void call(void* context) noexcept;
+};
+
+void Then::call(void* context) noexcept {
+  auto* const self = static_cast<Then*>(context);
+  const std::shared_ptr<PendingCalls> calls = std::move(self->calls);
+  {
+    const nb::gil_scoped_acquire acquired;
+    ++calls_in_progress;
+    try {
+      self->function(*to_tuple(self->flight->job.completion()));
+    } catch (nb::python_error& error) {
+      // Nobody called who could be told: sys.unraisablehook is.
+      error.restore();
+      PyErr_WriteUnraisable(self->function.ptr());
+    } catch (const std::exception& error) {
+      PyErr_SetString(PyExc_RuntimeError, error.what());
+      PyErr_WriteUnraisable(self->function.ptr());
+    }
+    delete self;  // May let go of the last of anything, also of the engine.
+    --calls_in_progress;
+  }
+  calls->end();
+}
+
+/// The handle that Python has on a job.
+///
+/// Threading: shared. Its fields never change; it is made and destroyed with the GIL held.
+class JobHandle {
+ public:
+  JobHandle(std::shared_ptr<EngineHandle> engine, std::shared_ptr<Flight> flight)
+      : engine_(std::move(engine)), flight_(std::move(flight)) {}
+  JobHandle(const JobHandle&) = delete;
+  JobHandle& operator=(const JobHandle&) = delete;
+  ~JobHandle() {
+    // Dropping the handle is not stopping the copy: who drops it wants the bytes all the same.
+    if (job().state() == JobState::running) {
+      engine_->adopt(std::move(flight_));
+    }
+  }
+  [[nodiscard]] engine::Job& job() const { return flight_->job; }
+  [[nodiscard]] const Flight& flight() const { return *flight_; }
+
+  /// Returns whether it has ended. `time_ns_max`: nothing is for ever.
+  [[nodiscard]] bool wait(std::optional<std::int64_t> time_ns_max) const {
+    if (job().poll()) return true;
+    if (is_in_call()) {
+      refuse_operation("a function that a job calls may not wait for another",
+                       "submit with a function of its own, or wait elsewhere");
+    }
+    using Clock = std::chrono::steady_clock;
+    const Clock::time_point begin = Clock::now();
+    const nanoseconds time_max(time_ns_max.value_or(INT64_MAX));
+    for (;;) {
+      const nanoseconds left = time_max - (Clock::now() - begin);
+      if (left <= nanoseconds(0)) return false;
+      {
+        const nb::gil_scoped_release released;
+        if (job().wait_for(std::min(left, kLookForSignals))) return true;
+      }
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    }
+  }
+
+ private:
+  std::shared_ptr<EngineHandle> engine_;
+  std::shared_ptr<Flight> flight_;
+};
+
+std::shared_ptr<Flight> prepare(const std::vector<OperationTuple>& operations) {
+  auto flight = std::make_shared<Flight>();
+  for (const OperationTuple& described : operations) {
+    flight->operations.push_back(std::make_unique<Operation>(described));
+  }
+  return flight;
+}
+
+/// Starts what `start` starts, which may call `then` before it returns.
+template <typename Start>
+std::shared_ptr<JobHandle> launch(const std::shared_ptr<EngineHandle>& engine,
+                                  const std::shared_ptr<Flight>& flight, Options& options,
+                                  const nb::object& then, Start start) {
+  std::unique_ptr<Then> call;
+  if (!then.is_none()) {
+    call = std::make_unique<Then>(Then{engine->calls(), flight, then});
+    options.made().then = Then::call;
+    options.made().then_context = call.get();
+    engine->calls()->begin();
+  }
+  const Submit answer = start(options.made());
+  if (answer != Submit::accepted) {
+    if (call) engine->calls()->end();
+    refuse_answer(answer, flight->operations);
+  }
+  static_cast<void>(call.release());  // NOLINT(bugprone-unused-return-value): it ends itself.
+  return std::make_shared<JobHandle>(engine, flight);
+}
+
+std::shared_ptr<JobHandle> submit(const std::shared_ptr<EngineHandle>& engine,
+                                  const OperationTuple& operation, const SubmitTuple& said,
+                                  const nb::object& then) {
+  engine->reap();
+  const std::shared_ptr<Flight> flight = prepare({operation});
+  Options options(said);
+  return launch(engine, flight, options, then, [&](const engine::SubmitOptions& made) {
+    return engine->engine().submit(flight->job, flight->operations[0]->what(), made);
+  });
+}
+
+std::shared_ptr<JobHandle> submit_batch(const std::shared_ptr<EngineHandle>& engine,
+                                        const std::vector<OperationTuple>& operations,
+                                        const SubmitTuple& said, const nb::object& then) {
+  engine->reap();
+  const std::shared_ptr<Flight> flight = prepare(operations);
+  for (const std::unique_ptr<Operation>& operation : flight->operations) {
+    flight->batch.push_back(operation->what());
+  }
+  flight->completions.resize(flight->batch.size());
+  Options options(said);
+  return launch(engine, flight, options, then, [&](const engine::SubmitOptions& made) {
+    return engine->engine().submit_batch(flight->job, {flight->batch, flight->completions}, made);
+  });
+}
+
+CompletionTuple run(EngineHandle& engine, const OperationTuple& described,
+                    const SubmitTuple& said) {
+  engine.reap();
+  const std::shared_ptr<Flight> flight = prepare({described});
+  Options options(said);
+  engine::Completion completion;
+  Submit answer = Submit::full;
+  {
+    const nb::gil_scoped_release released;
+    answer = engine.engine().run(flight->operations[0]->what(), completion, options.made());
+  }
+  if (answer != Submit::accepted) {
+    refuse_answer(answer, flight->operations);
+  }
+  return to_tuple(completion);
+}
+
+/// As run(), but by worker threads, if not in one of them.
+CompletionTuple copy(EngineHandle& engine, const OperationTuple& described) {
+  if (is_in_call()) return run(engine, described, {});
+  engine.reap();
+  const std::shared_ptr<Flight> flight = prepare({described});
+  Submit answer = Submit::full;
+  {
+    const nb::gil_scoped_release released;
+    while (answer == Submit::full) {
+      answer = engine.engine().submit(flight->job, flight->operations[0]->what());
+      if (answer == Submit::full) {
+        engine.engine().poll();
+        std::this_thread::yield();
+      }
+    }
+    if (answer == Submit::accepted) {
+      flight->job.wait();
+    }
+  }
+  if (answer != Submit::accepted) {
+    refuse_answer(answer, flight->operations);
+  }
+  return to_tuple(flight->job.completion());
+}
+
+std::vector<CompletionTuple> completions(const JobHandle& handle) {
+  std::vector<CompletionTuple> result;
+  for (const engine::Completion& one : handle.flight().completions) {
+    result.push_back(to_tuple(one));
+  }
+  return result;
+}
+
+/// What has to be destroyed by a thread that is not in a call.
+struct Remains {
+  std::unique_ptr<engine::Engine> engine;
+  std::vector<std::shared_ptr<Flight>> orphans;
+  std::shared_ptr<PendingCalls> calls;
+
+  void end() {
+    {
+      const nb::gil_scoped_release released;
+      engine->stop();
+      calls->wait_for_all();
+    }
+    orphans.clear();
+    engine.reset();
+  }
+  static int end_later(void* context) {
+    const std::unique_ptr<Remains> self(static_cast<Remains*>(context));
+    self->end();
+    return 0;
+  }
+};
+
+}  // namespace
+
+void PendingCalls::begin() {
+  const Lock lock(mutex_);
+  ++count_;
+}
+
+void PendingCalls::end() {
+  const Lock lock(mutex_);
+  if (--count_ == 0) none_left_.notify_all();
+}
+
+void PendingCalls::wait_for_all() {
+  const Lock lock(mutex_);
+  while (count_ != 0) none_left_.wait(mutex_);
+}
+
+bool is_in_call() {
+  return calls_in_progress != 0;
+}
+
+EngineHandle::~EngineHandle() {
+  if (origin_.is_elsewhere()) {
+    abandon(std::move(engine_));
+    abandon(std::move(orphans_));
+    return;
+  }
+  auto remains = std::make_unique<Remains>(
+      Remains{std::move(engine_), std::move(orphans_), std::move(calls_)});
+  if (!is_in_call()) {
+    remains->end();
+    return;
+  }
+  // The thread may be a worker of the engine, which would wait for itself. If the main thread has
+  // no room for the wish, the engine stays.
+  static_cast<void>(Py_AddPendingCall(&Remains::end_later, remains.release()));
+}
+
+void EngineHandle::reap() {
+  if (!orphans_.empty() && !origin_.is_elsewhere()) {
+    engine_->poll();
+  }
+  const auto first_ended =
+      std::partition(orphans_.begin(), orphans_.end(), [](const std::shared_ptr<Flight>& orphan) {
+        return orphan->job.state() == JobState::running;
+      });
+  const std::vector<std::shared_ptr<Flight>> gone(std::make_move_iterator(first_ended),
+                                                  std::make_move_iterator(orphans_.end()));
+  orphans_.erase(first_ended, orphans_.end());
+}
+
+void EngineHandle::close() {
+  if (origin_.is_elsewhere()) {
+    return;
+  }
+  if (is_in_call()) {
+    throw Failed{Error{Code::invalid_argument, 0, "close an engine",
+                       "a function that a job calls may be a part of it",
+                       "close it where it was made"}};
+  }
+  {
+    const nb::gil_scoped_release released;
+    engine_->stop();
+    calls_->wait_for_all();
+  }
+  reap();
+}
+
+void bind_job(nb::module_& module, nb::class_<EngineHandle>& engine) {
+  nb::class_<JobHandle>(module, "Job")
+      .def("poll", [](const JobHandle& handle) { return handle.job().poll(); })
+      .def("wait", &JobHandle::wait, "time_ns_max"_a.none())
+      .def("stop", [](const JobHandle& handle) { handle.job().stop(); })
+      .def("state", [](const JobHandle& handle) { return std::string(name(handle.job().state())); })
+      .def(
+          "completion", [](const JobHandle& handle) { return to_tuple(handle.job().completion()); },
+          "Fields of headrace.Completion, of a job that has ended.")
+      .def("completions", &completions, "The same of each operation of a batch that has ended.");
+
+  engine.def("submit", &submit, "operation"_a, "options"_a, "then"_a.none())
+      .def("submit_batch", &submit_batch, "operations"_a, "options"_a, "then"_a.none())
+      .def("run", &run, "operation"_a, "options"_a)
+      .def("copy", &copy, "operation"_a);
+}
+
+}  // namespace headrace::python

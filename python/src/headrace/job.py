@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Job: an operation, or a batch of them, that was submitted."""
+
+import asyncio
+import math
+import weakref
+from collections.abc import Generator
+from typing import Any
+
+from headrace import _core
+from headrace.errors import InvalidArgumentError, TypeMismatchError
+from headrace.operation import Completion, checked, completion_of
+
+_TIMEOUT_S_MAX = 1e9
+"""A third of a century: for ever."""
+_ASK_AT_ONCE_S = 200e-6
+_ASK_LATER_S = 1e-3
+"""The selectors of asyncio sleep no shorter."""
+
+
+class Job:
+    """What was submitted; made by `Engine.submit` and `Engine.submit_batch`.
+
+    Its buffers are kept alive until the job has ended, also when this handle is dropped before;
+    dropping it does not stop the job.
+
+    A coroutine may await it, which gives its `result()`; the event loop goes on meanwhile and asks
+    it now and then, a job of some length at most a millisecond late. Who cancels the coroutine does
+    not stop the job.
+
+    Threading: shared.
+    """
+
+    __slots__ = ("_native",)
+
+    def __init__(self, native: _core.Job) -> None:
+        self._native = native
+
+    def poll(self) -> bool:
+        """Tell whether the job has ended; never blocks. Drives devices, which have no thread."""
+        return self._native.poll()
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended, however: `poll()`."""
+        return self._native.poll()
+
+    @property
+    def state(self) -> str:
+        """How it stands: "running", "done", "failed" or "stopped"."""
+        return self._native.state()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block until the job has ended, however; other Python threads run meanwhile.
+
+        Ctrl-C ends the wait, not the job.
+
+        Args:
+            timeout: Seconds at most; None is for ever.
+
+        Returns:
+            Whether it has ended.
+
+        Raises:
+            InvalidArgumentError: The time is negative or no number; or this is called by a function
+                that a job calls, which may be what the job waits for.
+        """
+        return self._native.wait(None if timeout is None else _nanoseconds(timeout))
+
+    def stop(self) -> None:
+        """Ask for an early end and return at once.
+
+        What a mover has begun is finished, the rest never starts. No effect on an ended job.
+        """
+        self._native.stop()
+
+    def result(self, timeout: float | None = None) -> Completion:
+        """Wait for the end and tell how it was.
+
+        Args:
+            timeout: Seconds at most; None is for ever.
+
+        Raises:
+            JobFailedError: The job failed or was stopped.
+            TimeoutError: It has not ended.
+        """
+        if not self.wait(timeout):
+            message = f"the job has not ended after {timeout} s"
+            raise TimeoutError(message)
+        return checked(completion_of(self._native.completion()))
+
+    @property
+    def completion(self) -> Completion | None:
+        """How it ended, well or not; None while it runs."""
+        return completion_of(self._native.completion()) if self._native.poll() else None
+
+    @property
+    def completions(self) -> list[Completion]:
+        """How each operation of a batch ended; empty while it runs, and for a single operation."""
+        if not self._native.poll():
+            return []
+        return [completion_of(one) for one in self._native.completions()]
+
+    def __await__(self) -> Generator[Any, None, Completion]:
+        if not self._native.poll():
+            yield from _asker().ended(self._native).__await__()
+        return self.result()
+
+
+class _Asker:
+    """Asks all jobs that the coroutines of one event loop wait for.
+
+    A device has no thread, so somebody has to ask; and one who asks serves processors as well,
+    without a thread or a lock.
+
+    Threading: confined to the thread of the loop.
+    """
+
+    def __init__(self) -> None:
+        self._awaited: list[tuple[_core.Job, asyncio.Future[None]]] = []
+        self._at_once_until = 0.0
+        self._is_scheduled = False
+
+    def ended(self, job: _core.Job) -> asyncio.Future[None]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        self._awaited.append((job, future))
+        self._at_once_until = loop.time() + _ASK_AT_ONCE_S
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            loop.call_soon(self._ask, loop)
+        return future
+
+    def _ask(self, loop: asyncio.AbstractEventLoop) -> None:
+        # What is asked may call functions that await more.
+        asked, self._awaited = self._awaited, []
+        for job, future in asked:
+            if future.done():  # Cancelled.
+                continue
+            if job.poll():
+                future.set_result(None)
+                self._at_once_until = loop.time() + _ASK_AT_ONCE_S
+            else:
+                self._awaited.append((job, future))
+        self._is_scheduled = bool(self._awaited)
+        if not self._is_scheduled:
+            return
+        if loop.time() < self._at_once_until:
+            loop.call_soon(self._ask, loop)
+        else:
+            loop.call_later(_ASK_LATER_S, self._ask, loop)
+
+
+_askers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Asker] = weakref.WeakKeyDictionary()
+
+
+def _asker() -> _Asker:
+    return _askers.setdefault(asyncio.get_running_loop(), _Asker())
+
+
+def _nanoseconds(timeout: object) -> int:
+    tried = "take the timeout of a wait"
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+        raise TypeMismatchError(tried, f"{timeout!r} was given", "pass seconds, or None")
+    if math.isnan(timeout) or timeout < 0:
+        raise InvalidArgumentError(tried, f"{timeout} was given", "pass seconds from 0 on, or None")
+    return int(min(timeout, _TIMEOUT_S_MAX) * 1e9)

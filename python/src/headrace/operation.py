@@ -1,0 +1,459 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operations: what is to be done with bytes, as values; and how one ended."""
+
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Self
+
+from headrace import _core
+from headrace._arguments import instance_of, whole_number
+from headrace._buffers import ByteArray, flat_bytes
+from headrace.errors import InvalidArgumentError, JobFailedError
+
+_WORD_MAX = (1 << 64) - 1
+_SEED_MAX = (1 << 32) - 1
+_FENCED, _DURABLE, _INTO_CACHE = 1, 2, 4
+_DIF_BLOCKS = (512, 520, 4096, 4104)
+_DIF_ERRORS = ("guard", "application", "reference", "all_ones")
+_DELTA_ROOM_MIN = 80
+
+NativeOperation = tuple[str, object, object, object, list[int], int]
+
+
+@dataclass(frozen=True, slots=True)
+class DifFormat:
+    """Integrity fields of T10: 8 bytes behind each block of data, the first two of them its guard.
+
+    Attributes:
+        block_bytes: Data of a block, without the field: 512, 520, 4096 or 4104.
+        invert_seed: The guard begins with ones.
+        invert_guard: The guard is written inverted.
+    """
+
+    block_bytes: int = 512
+    invert_seed: bool = False
+    invert_guard: bool = False
+
+    def __post_init__(self) -> None:
+        if self.block_bytes not in _DIF_BLOCKS:
+            raise InvalidArgumentError(
+                "take the format of integrity fields",
+                f"blocks of {self.block_bytes!r} bytes were asked for",
+                f"take one of {_DIF_BLOCKS}",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class DifTags:
+    """Tags of a block.
+
+    Attributes:
+        reference: 32 bits, which count blocks unless told otherwise.
+        application: 16 bits.
+        application_mask: Bits of it that are neither compared nor written.
+    """
+
+    reference: int = 0
+    application: int = 0
+    application_mask: int = 0
+
+    def __post_init__(self) -> None:
+        tried = "take the tags of integrity fields"
+        whole_number(self.reference, tried, 0, (1 << 32) - 1)
+        whole_number(self.application, tried, 0, (1 << 16) - 1)
+        whole_number(self.application_mask, tried, 0, (1 << 16) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class DifSource:
+    """How the fields of a source are checked, and how its tags go from block to block.
+
+    Attributes:
+        tags: Of the first block.
+        check_guard: The guard is compared.
+        check_reference: The reference tag is.
+        fixed_reference: The reference tag of every block is that of the first.
+        increment_application: The application tag counts blocks, too.
+        skip_ones_in_application: No check where the application tag is all ones.
+        skip_ones_in_tags: No check where both tags are.
+        skip_ones_in_field: No check where the field is all ones, ...
+        ones_in_field_are_an_error: ... or, with the above: an error of its own.
+    """
+
+    tags: DifTags = field(default_factory=DifTags)
+    check_guard: bool = True
+    check_reference: bool = True
+    fixed_reference: bool = False
+    increment_application: bool = False
+    skip_ones_in_application: bool = False
+    skip_ones_in_tags: bool = False
+    skip_ones_in_field: bool = False
+    ones_in_field_are_an_error: bool = False
+
+    def __post_init__(self) -> None:
+        instance_of(self.tags, DifTags, "take the check of integrity fields")
+
+
+@dataclass(frozen=True, slots=True)
+class DifTarget:
+    """How the fields of a target are made.
+
+    Attributes:
+        tags: Of the first block.
+        fixed_reference: The reference tag of every block is that of the first.
+        increment_application: The application tag counts blocks, too.
+        keep_guard: Of an update: what the source has.
+        keep_application: Of an update: what the source has.
+        keep_reference: Of an update: what the source has.
+    """
+
+    tags: DifTags = field(default_factory=DifTags)
+    fixed_reference: bool = False
+    increment_application: bool = False
+    keep_guard: bool = False
+    keep_application: bool = False
+    keep_reference: bool = False
+
+    def __post_init__(self) -> None:
+        instance_of(self.tags, DifTags, "take the making of integrity fields")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Operation:
+    """What is to be done with bytes; made by one of the class methods.
+
+    Every operation gives the same bytes and the same result by a device and by a processor. It
+    holds its buffers, which cannot be resized as long as it lives, and none may be changed while a
+    job does it.
+
+    All of them raise InvalidArgumentError for a buffer that is empty, has gaps, or is read-only
+    where it is written; whether the buffers fit together is found out on submission.
+
+    Threading: immutable.
+    """
+
+    kind: str
+    target: ByteArray | None = None
+    source: ByteArray | None = None
+    second: ByteArray | None = None
+    options: tuple[int, ...] = ()
+    is_fenced: bool = False
+    is_durable: bool = False
+    is_into_cache: bool = False
+
+    def fenced(self) -> Self:
+        """In a batch: begin after all before it; if one failed, neither this nor any later does."""
+        return replace(self, is_fenced=True)
+
+    def durable(self) -> Self:
+        """Have what is written in memory, and not only in a cache, when it has ended.
+
+        On persistent memory it survives a loss of power then. A mapped ordinary file needs an
+        msync besides.
+        """
+        return replace(self, is_durable=True)
+
+    def into_cache(self) -> Self:
+        """Tell a device that the target is wanted in the last-level cache: a hint."""
+        return replace(self, is_into_cache=True)
+
+    @classmethod
+    def no_op(cls) -> Self:
+        """Do nothing, and end."""
+        return cls("no_op")
+
+    @classmethod
+    def drain(cls) -> Self:
+        """End when everything that its queue, or its worker threads, took before has ended."""
+        return cls("drain")
+
+    @classmethod
+    def copy(cls, source: object, target: object) -> Self:
+        """All of `source` to `target`."""
+        return cls("copy", target=_written(target), source=flat_bytes(source, "source"))
+
+    @classmethod
+    def fill(cls, target: object, pattern: int) -> Self:
+        """Repeat the 8 bytes of `pattern`, the lowest first; the last repetition may be cut."""
+        pattern = whole_number(pattern, "take the pattern of a fill", 0, _WORD_MAX)
+        return cls("fill", target=_written(target), options=(pattern, pattern))
+
+    @classmethod
+    def fill_16(cls, target: object, low: int, high: int) -> Self:
+        """Repeat 16 bytes: those of `low`, then those of `high`."""
+        tried = "take the pattern of a fill"
+        words = (whole_number(low, tried, 0, _WORD_MAX), whole_number(high, tried, 0, _WORD_MAX))
+        return cls("fill", target=_written(target), options=words)
+
+    @classmethod
+    def compare(cls, one: object, other: object) -> Self:
+        """Find the first difference: `different` and `difference_offset` of the completion."""
+        second = flat_bytes(other, "other source")
+        return cls("compare", source=flat_bytes(one, "source"), second=second)
+
+    @classmethod
+    def compare_pattern(cls, source: object, pattern: int) -> Self:
+        """As `compare`, with what `fill` would have made of the pattern."""
+        pattern = whole_number(pattern, "take the pattern of a comparison", 0, _WORD_MAX)
+        return cls("compare_pattern", source=flat_bytes(source, "source"), options=(pattern,))
+
+    @classmethod
+    def dual_copy(cls, source: object, target: object, second_target: object) -> Self:
+        """One source to two targets, whose addresses agree in their lowest 12 bits."""
+        second = flat_bytes(second_target, "second target", writable=True)
+        return cls(
+            "dualcast", target=_written(target), source=flat_bytes(source, "source"), second=second
+        )
+
+    @classmethod
+    def create_delta(cls, record: object, before: object, after: object) -> Self:
+        """Note in `record` what has to be changed in `before` to make `after` of it.
+
+        The completion says `delta_bytes`, 10 for each 8 bytes that differ, and `record_full` if
+        they did not fit. Addresses and lengths are multiples of 8 bytes, the sources at most
+        512 KiB, the record at least 80 bytes.
+        """
+        target = flat_bytes(record, "record", writable=True)
+        if target.size < _DELTA_ROOM_MIN:
+            raise InvalidArgumentError(
+                "take the record of a delta",
+                f"it has room for {target.size} bytes",
+                f"pass at least {_DELTA_ROOM_MIN} bytes",
+            )
+        second = flat_bytes(after, "other source")
+        return cls(
+            "create_delta", target=target, source=flat_bytes(before, "source"), second=second
+        )
+
+    @classmethod
+    def apply_delta(cls, target: object, record: object) -> Self:
+        """Change `target` as `record` says: the first `delta_bytes` of what was created."""
+        return cls("apply_delta", target=_written(target), source=flat_bytes(record, "record"))
+
+    @classmethod
+    def crc(
+        cls, source: object, *, seed: int = 0, raw: bool = False, reflect_data: bool = True
+    ) -> Self:
+        """CRC-32C of iSCSI and ext4; the value of one as the seed of the next goes on from it.
+
+        Args:
+            source: What is summed.
+            seed: Where to begin.
+            raw: Seed and value are as the register holds them: not inverted, not reflected.
+            reflect_data: False takes the bits of each byte from the highest to the lowest.
+        """
+        options = _crc(seed, raw=raw, reflect_data=reflect_data)
+        return cls("crc", source=flat_bytes(source, "source"), options=options)
+
+    @classmethod
+    def copy_crc(
+        cls,
+        source: object,
+        target: object,
+        *,
+        seed: int = 0,
+        raw: bool = False,
+        reflect_data: bool = True,
+    ) -> Self:
+        """Copy, and CRC-32C of what is copied, as `crc` has it."""
+        options = _crc(seed, raw=raw, reflect_data=reflect_data)
+        read = flat_bytes(source, "source")
+        return cls("copy_crc", target=_written(target), source=read, options=options)
+
+    @classmethod
+    def dif_check(
+        cls, source: object, blocks: DifFormat | None = None, check: DifSource | None = None
+    ) -> Self:
+        """Check whole blocks with their fields.
+
+        A bad one ends the job as failed with the cause "integrity_error": `dif_errors` of its
+        completion says what is wrong with it, `bytes_done` where it is.
+        """
+        options = _dif(blocks, check, None)
+        return cls("dif_check", source=flat_bytes(source, "source"), options=options)
+
+    @classmethod
+    def dif_insert(
+        cls,
+        source: object,
+        target: object,
+        blocks: DifFormat | None = None,
+        make: DifTarget | None = None,
+    ) -> Self:
+        """Copy blocks and put a field behind each; `target` has 8 bytes more for every one."""
+        options = _dif(blocks, None, make or DifTarget())
+        read = flat_bytes(source, "source")
+        return cls("dif_insert", target=_written(target), source=read, options=options)
+
+    @classmethod
+    def dif_strip(
+        cls,
+        source: object,
+        target: object,
+        blocks: DifFormat | None = None,
+        check: DifSource | None = None,
+    ) -> Self:
+        """Check blocks as `dif_check` does and copy them without their fields."""
+        options = _dif(blocks, check, None)
+        read = flat_bytes(source, "source")
+        return cls("dif_strip", target=_written(target), source=read, options=options)
+
+    @classmethod
+    def dif_update(
+        cls,
+        source: object,
+        target: object,
+        blocks: DifFormat | None = None,
+        check: DifSource | None = None,
+        make: DifTarget | None = None,
+    ) -> Self:
+        """Check blocks as `dif_check` does and copy them with new fields."""
+        options = _dif(blocks, check or DifSource(), make or DifTarget())
+        read = flat_bytes(source, "source")
+        return cls("dif_update", target=_written(target), source=read, options=options)
+
+    @classmethod
+    def cache_flush(cls, target: object) -> Self:
+        """Write the lines of `target` back to memory and drop them from the caches."""
+        return cls("cache_flush", target=_written(target))
+
+    def native(self) -> NativeOperation:
+        """The operation as the extension knows it."""
+        flags = (
+            _FENCED * self.is_fenced | _DURABLE * self.is_durable | _INTO_CACHE * self.is_into_cache
+        )
+        return (self.kind, self.target, self.source, self.second, list(self.options), flags)
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """How a job, or an operation of a batch, ended. What its kind does not speak of is zero.
+
+    Attributes:
+        state: "done", "failed" or "stopped".
+        cause: Why it failed; "none" unless it did.
+        fell_back: Another mover than the one asked for, or a processor in the place of a device,
+            did some of it; `fallback_cause` says why.
+        late_write_possible: A device was given up on that may still write to the target.
+        bytes_done: Bytes that were done, not necessarily a prefix.
+        bytes_by_device: Those that a device did.
+        device_status: First status byte of a device that told of trouble; 0 if none did.
+        fault_address: Address that could not be touched; 0 unless the cause is a page fault.
+        different: Of a comparison and a delta: whether there is a difference.
+        difference_offset: Of a comparison: where the first one is, in bytes, if there is one.
+        crc: Of a checksum: its value.
+        page_faults: That a device met.
+        retries: Times that a full queue kept what had begun waiting.
+        delta_bytes: Of create_delta: of the record.
+        record_full: Of create_delta: the differences did not fit.
+        dif_errors: What is wrong with the first bad block: "guard", "application", "reference",
+            "all_ones".
+        source_tags: Of integrity fields: of the block after the last one done.
+        target_tags: The same of the target.
+    """
+
+    state: str
+    cause: str
+    fell_back: bool
+    late_write_possible: bool
+    bytes_done: int
+    bytes_by_device: int
+    device_status: int
+    fault_address: int
+    different: bool
+    difference_offset: int
+    crc: int
+    page_faults: int
+    retries: int
+    delta_bytes: int
+    record_full: bool
+    dif_errors: tuple[str, ...]
+    source_tags: DifTags
+    target_tags: DifTags
+
+    @property
+    def path(self) -> str:
+        """Who did the bytes: "hardware", "software", or "both"; "none" if there are none."""
+        if self.bytes_done == 0:
+            return "none"
+        if self.bytes_by_device == 0:
+            return "software"
+        return "hardware" if self.bytes_by_device >= self.bytes_done else "both"
+
+    @property
+    def fallback_cause(self) -> str:
+        """Why others than those asked for did some of it, a sentence; empty if they did not."""
+        if not self.fell_back:
+            return ""
+        if self.device_status != 0:
+            return _core.explain_device_status(self.device_status)
+        if self.late_write_possible:
+            return "The device did not answer in time."
+        return (
+            "No device that can do it took it: there is none, or its queue was full for too long; "
+            "the notes of the engine and 'headrace doctor' tell."
+        )
+
+
+def completion_of(native: tuple[Any, ...]) -> Completion:
+    """What the extension tells of an end."""
+    *plain, errors, source_tags, target_tags = native
+    names = tuple(name for bit, name in enumerate(_DIF_ERRORS) if errors >> bit & 1)
+    found = (names, DifTags(*source_tags), DifTags(*target_tags))
+    return Completion(*(*plain, *found))
+
+
+def checked(completion: Completion) -> Completion:
+    """`completion`, or JobFailedError, which has it, unless it says done."""
+    if completion.state == "done":
+        return completion
+    cause = "it was stopped" if completion.state == "stopped" else completion.cause
+    if completion.dif_errors:
+        cause += f" ({', '.join(completion.dif_errors)})"
+    if completion.fault_address:
+        cause += f" at {completion.fault_address:#x}"
+    raise JobFailedError(
+        "do all of a job",
+        f"{cause} after {completion.bytes_done} bytes",
+        "submit it again",
+        completion=completion,
+    )
+
+
+def as_operation(source: object, target: object) -> Operation:
+    """What is submitted: an operation alone, or a copy of `source` to `target`."""
+    if not isinstance(source, Operation):
+        return Operation.copy(source, target)
+    if target is not None:
+        raise InvalidArgumentError(
+            "submit an operation", "it has its own target", "pass the operation alone"
+        )
+    return source
+
+
+def _written(target: object) -> ByteArray:
+    return flat_bytes(target, "target", writable=True)
+
+
+def _crc(seed: int, *, raw: bool, reflect_data: bool) -> tuple[int, ...]:
+    seed = whole_number(seed, "take the seed of a checksum", 0, _SEED_MAX)
+    return seed, int(raw), int(reflect_data)
+
+
+def _dif(
+    blocks: DifFormat | None, check: DifSource | None, make: DifTarget | None
+) -> tuple[int, ...]:
+    """The numbers of these, in the order of their fields: bindings/operation.cpp reads them so."""
+    given = instance_of(blocks or DifFormat(), DifFormat, "take the format of integrity fields")
+    flat = [_DIF_BLOCKS.index(given.block_bytes), int(given.invert_seed), int(given.invert_guard)]
+    if make is None and check is None:
+        check = DifSource()
+    if check is not None:
+        instance_of(check, DifSource, "take the check of integrity fields")
+    if make is not None:
+        instance_of(make, DifTarget, "take the making of integrity fields")
+    for one in (check, make):
+        if one is None:
+            continue
+        flat += [one.tags.reference, one.tags.application, one.tags.application_mask]
+        flat += [int(getattr(one, flag.name)) for flag in fields(one)[1:]]
+    return tuple(flat)

@@ -1,0 +1,398 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs: waits with a limit, batches and fences, functions that they call, coroutines that await.
+
+test_engine_emulated.py runs this file on emulated devices, too.
+"""
+
+import asyncio
+import gc
+import math
+import subprocess
+import sys
+import threading
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import TIME_LIMIT_S, wait_until
+
+import headrace
+from headrace import Operation as Op
+
+LARGE_BYTES = 1 << 28
+
+
+def test_a_wait_with_a_limit_says_whether_the_job_has_ended(engine: headrace.Engine) -> None:
+    source, target = np.zeros(LARGE_BYTES, np.uint8), np.empty(LARGE_BYTES, np.uint8)
+
+    def has_outlasted_a_wait() -> bool:
+        job = engine.submit(source, target)
+        ended = job.wait(timeout=0)
+        if not ended:
+            with pytest.raises(TimeoutError, match="has not ended after 0 s"):
+                job.result(timeout=0)
+        assert job.wait(timeout=TIME_LIMIT_S)
+        assert job.done
+        assert (job.state, job.result(timeout=0).bytes_done) == ("done", LARGE_BYTES)
+        return not ended
+
+    wait_until(has_outlasted_a_wait)
+
+
+@pytest.mark.parametrize("timeout", [-1, math.nan, "1", True])
+def test_a_limit_is_a_number_of_seconds(engine: headrace.Engine, timeout: float) -> None:
+    job = engine.submit(b"x", bytearray(1))
+    with pytest.raises((headrace.InvalidArgumentError, headrace.TypeMismatchError), match="second"):
+        job.wait(timeout)
+    assert job.wait(math.inf)
+
+
+def test_ctrl_c_ends_a_wait() -> None:
+    script = (
+        "import headrace, numpy, signal, os, threading\n"
+        "engine = headrace.Engine(threads_per_node=1, queues=())\n"
+        "source = numpy.zeros(1 << 20, numpy.uint8)\n"
+        "target = numpy.empty_like(source)\n"
+        "done = threading.Event()\n"
+        "def block(end): done.wait(60)\n"
+        # The only worker calls what blocks it, so the next job cannot begin.
+        "engine.submit(source, target, then=block)\n"
+        "job = engine.submit(source, target)\n"
+        "threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+        "try: job.wait()\n"
+        "except KeyboardInterrupt: print('well')\n"
+        "done.set()\n"
+    )
+    assert run(script) == "well\n"
+
+
+def run(script: str) -> str:
+    """What it prints; it ends, and well."""
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TIME_LIMIT_S,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("path", ["hardware", "software"])
+def test_a_batch_keeps_its_fences_and_tells_of_each(engine: headrace.Engine, path: str) -> None:
+    source, first, second = np.arange(1000), np.zeros(1000, int), np.zeros(1000, int)
+    batch = [Op.copy(source, first), Op.crc(source), Op.copy(first, second).fenced()]
+    job = engine.submit_batch(batch, path=path)
+    assert job.result().bytes_done == 3 * source.nbytes
+    assert [end.state for end in job.completions] == ["done"] * 3
+    assert job.completions[1].crc == engine.run(Op.crc(source)).crc
+    np.testing.assert_array_equal(source, second)
+
+    target = np.zeros(8, np.uint64)
+    bad_record = np.frombuffer(b"\xff\xff" + bytes(8), np.uint8)
+    job = engine.submit_batch(
+        [Op.fill(target[:1], 1), Op.apply_delta(target, bad_record), Op.fill(target, 2).fenced()],
+        path=path,
+    )
+    with pytest.raises(headrace.JobFailedError, match="batch_failed"):
+        job.result()
+    assert job.completion is not None
+    assert job.completion.cause == "batch_failed"
+    causes = [end.cause for end in job.completions]
+    assert causes == ["none", "bad_record", "fence_broken"]
+    assert target.tolist() == [1] + [0] * 7
+    assert engine.statistics.operations["batch"].jobs_done == 1
+
+
+def test_a_batch_may_not_be_empty(engine: headrace.Engine) -> None:
+    with pytest.raises(headrace.InvalidArgumentError, match="empty"):
+        engine.submit_batch([])
+    job = engine.submit(b"x", bytearray(1))
+    job.wait()
+    assert job.completions == []
+
+
+def test_a_batch_keeps_its_buffers_alive(engine: headrace.Engine) -> None:
+    sources = [np.ones(1 << 20, np.uint8) for _ in range(8)]
+    target = np.zeros(8 << 20, np.uint8)
+    alive = [weakref.ref(source) for source in sources]
+    parts = target.reshape(8, -1)
+    job = engine.submit_batch(
+        [Op.copy(source, part) for source, part in zip(sources, parts, strict=True)]
+    )
+    del sources
+    gc.collect()
+    assert all(one() is not None for one in alive)
+    assert job.result().bytes_done == target.size
+    assert target.all()
+    del job
+    gc.collect()
+    assert all(one() is None for one in alive)
+
+
+def test_what_a_job_calls_is_called_once_with_its_end(engine: headrace.Engine) -> None:
+    ends: list[headrace.Completion] = []
+    target = np.zeros(1 << 20, np.uint8)
+    jobs = [
+        engine.submit(np.ones(1 << 20, np.uint8), target, then=ends.append),
+        engine.submit(Op.crc(b"123456789"), then=ends.append),
+        engine.submit_batch([Op.fill(bytearray(8), 1)], then=ends.append),
+    ]
+    for job in jobs:
+        job.wait()
+    wait_until(lambda: len(ends) == 3)
+    assert sorted(end.bytes_done for end in ends) == [8, 9, 1 << 20]
+    assert {end.state for end in ends} == {"done"}
+    assert 0xE3069283 in [end.crc for end in ends]
+    # Nobody has to keep the job; who polls is the engine's caller then.
+    engine.submit(b"x", bytearray(1), then=ends.append)
+
+    def called() -> bool:
+        engine.poll()
+        return len(ends) == 4
+
+    wait_until(called)
+
+
+def test_a_function_lives_until_it_was_called(engine: headrace.Engine) -> None:
+    class Listener:
+        def __call__(self, end: headrace.Completion) -> None:
+            ends.append(end)
+
+    ends: list[headrace.Completion] = []
+    listener = Listener()
+    alive = weakref.ref(listener)
+    job = engine.submit(b"x", bytearray(1), then=listener)
+    del listener
+    job.wait()
+    wait_until(lambda: bool(ends) and alive() is None)
+
+
+def test_what_a_function_raises_is_unraisable(
+    engine: headrace.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[type, str]] = []
+    monkeypatch.setattr(
+        sys, "unraisablehook", lambda told: seen.append((told.exc_type, str(told.exc_value)))
+    )
+
+    def fail(end: headrace.Completion) -> None:
+        raise ValueError(end.state)
+
+    assert engine.submit(b"x", bytearray(1), then=fail).result().state == "done"
+    wait_until(lambda: bool(seen))
+    assert seen == [(ValueError, "done")]
+    assert engine.copy(b"x", bytearray(1)).state == "done"
+
+
+def test_a_function_may_submit_but_not_wait_nor_close(engine: headrace.Engine) -> None:
+    told: list[str] = []
+    ended = threading.Event()
+
+    def first(_: headrace.Completion) -> None:
+        for call in (
+            lambda: engine.submit(np.ones(LARGE_BYTES, np.uint8), big).wait(),
+            engine.close,
+        ):
+            try:
+                call()
+                told.append("no refusal")
+            except headrace.InvalidArgumentError as error:
+                told.append(error.cause)
+        told.append(engine.copy(b"x", bytearray(1)).state)
+        engine.submit(b"x", bytearray(1), then=lambda _: ended.set())
+
+    big = np.zeros(LARGE_BYTES, np.uint8)
+    engine.submit(b"x", bytearray(1), then=first)
+
+    def has_ended() -> bool:
+        engine.poll()
+        return ended.is_set()
+
+    wait_until(has_ended)
+    assert told == [
+        "a function that a job calls may not wait for another",
+        "a function that a job calls may be a part of it",
+        "done",
+    ]
+
+
+def test_nothing_is_called_for_a_job_that_was_refused(engine: headrace.Engine) -> None:
+    with pytest.raises(headrace.TypeMismatchError, match="pass a function"):
+        engine.submit(b"x", bytearray(1), then=7)  # type: ignore[call-overload]
+    ends: list[headrace.Completion] = []
+    memory = bytearray(10)
+    with pytest.raises(headrace.InvalidArgumentError):
+        engine.submit(Op.copy_crc(memory, memory), then=ends.append)
+    engine.close()
+    with pytest.raises(headrace.ClosedError):
+        engine.submit(b"x", memory[:1], then=ends.append)
+    assert not ends
+
+
+def test_a_closed_engine_has_called_what_it_had_to() -> None:
+    for _ in range(20):
+        ends: list[headrace.Completion] = []
+        with headrace.Engine(threads_per_node=1) as engine:
+            target = np.empty(1 << 20, np.uint8)
+            for _ in range(10):
+                engine.submit(np.zeros(1 << 20, np.uint8), target, then=ends.append)
+        assert len(ends) == 10
+        assert {end.state for end in ends} <= {"done", "stopped"}
+
+
+def test_an_engine_may_go_inside_a_call_of_its_own() -> None:
+    script = (
+        "import headrace, threading, weakref\n"
+        "ended = threading.Event()\n"
+        "class Owner: pass\n"
+        "owner = Owner()\n"
+        "owner.engine = headrace.Engine()\n"
+        "alive = weakref.ref(owner.engine)\n"
+        "def then(end, owner=owner): ended.set()\n"
+        "job = owner.engine.submit(b'x', bytearray(1), then=then)\n"
+        "del owner, then\n"
+        "while not ended.is_set(): job.poll()\n"
+        "del job\n"
+        "while alive() is not None: pass\n"
+        "print('well')\n"
+    )
+    assert run(script) == "well\n"
+
+
+def test_a_program_may_end_with_calls_outstanding() -> None:
+    script = (
+        "import atexit\n"
+        "count = 0\n"
+        "def then(end):\n"
+        "    global count\n"
+        "    count += 1\n"
+        "def at_the_very_end():\n"
+        "    print(count)\n"
+        "    try: headrace.Engine().submit(source, target, then=then)\n"
+        "    except headrace.ClosedError: print('well')\n"
+        "atexit.register(at_the_very_end)\n"
+        "import headrace, numpy\n"
+        "engine = headrace.Engine()\n"
+        "source = numpy.zeros(1 << 22, numpy.uint8)\n"
+        "target = numpy.empty_like(source)\n"
+        "for _ in range(20): engine.submit(source, target, then=then)\n"
+    )
+    assert run(script) == "20\nwell\n"
+
+
+def test_a_child_calls_nothing() -> None:
+    script = (
+        "import os, headrace, numpy\n"
+        "engine = headrace.Engine(threads_per_node=1)\n"
+        "source = numpy.zeros(1 << 26, numpy.uint8)\n"
+        "ends = []\n"
+        "job = engine.submit(source, numpy.empty_like(source), then=ends.append)\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    ended = job.wait(10)\n"
+        "    engine.poll()\n"
+        "    os._exit(0 if ended else 1)\n"
+        "assert os.waitpid(child, 0)[1] == 0\n"
+        "job.wait()\n"
+        "engine.close()\n"
+        "assert len(ends) == 1, ends\n"
+        "print('well')\n"
+    )
+    assert run(script) == "well\n"
+
+
+def test_a_coroutine_awaits_jobs_while_others_run(engine: headrace.Engine) -> None:
+    async def work() -> int:
+        ticks = 0
+        ended = False
+
+        async def tick() -> None:
+            nonlocal ticks
+            while not ended:
+                ticks += 1
+                await asyncio.sleep(0)
+
+        ticking = asyncio.create_task(tick())
+        source, target = np.ones(1 << 24, np.uint8), np.zeros(1 << 24, np.uint8)
+        completion = await engine.submit(source, target)
+        assert (completion.state, completion.bytes_done) == ("done", source.size)
+        assert target.all()
+        many = [engine.submit(Op.crc(bytes([i]) * 5000)) for i in range(50)]
+        sums = [end.crc for end in await asyncio.gather(*many)]
+        assert sums == [engine.run(Op.crc(bytes([i]) * 5000)).crc for i in range(50)]
+        ended = True
+        await ticking
+        return ticks
+
+    assert asyncio.run(work()) > 0
+    assert asyncio.run(work()) > 0  # Another event loop.
+
+
+def test_a_coroutine_is_told_of_failures_and_stops(engine: headrace.Engine) -> None:
+    async def work() -> None:
+        with pytest.raises(headrace.JobFailedError, match="integrity_error"):
+            await engine.submit(Op.dif_check(bytes(range(256)) * 2 + bytes(8)))
+        big = np.empty(LARGE_BYTES, np.uint8)
+        job = engine.submit(np.zeros(LARGE_BYTES, np.uint8), big)
+        # Who stops waiting does not stop the job.
+        with pytest.raises((asyncio.TimeoutError, headrace.JobFailedError)):
+            await asyncio.wait_for(_ended(job), 0)
+        assert (await job).bytes_done == LARGE_BYTES
+
+    asyncio.run(work())
+
+
+async def _ended(job: headrace.Job) -> headrace.Completion:
+    return await job
+
+
+def test_an_engine_takes_its_options(engine: headrace.Engine) -> None:
+    wanted = headrace.Thresholds(1 << 20, 1 << 19, 1 << 10)
+    with headrace.Engine(
+        policy="least_loaded",
+        page_faults="finish_on_cpu",
+        answer_ns_max=10**9,
+        thresholds=wanted,
+        piece="64KiB",
+        queue_depth_max=2,
+        coalescing=headrace.Coalescing(operations_max=4),
+    ) as made:
+        assert made.thresholds == wanted
+        assert made.thresholds.source == "caller"
+        for policy in headrace.POLICIES:
+            job = made.submit(b"abc", bytearray(3), policy=policy, source_node=0, target_node=0)
+            assert job.result().bytes_done == 3
+            end = made.run(Op.crc(b"abc"), policy=policy, path="software")
+            assert end.path == "software"
+        assert made.stats() == made.statistics
+    assert headrace.POLICIES[0] == "near_target"
+    assert engine.thresholds.source in ("published", "profile")
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"policy": "best"}, "there is no policy 'best'"),
+        ({"page_faults": "ignore"}, "there is no fault policy 'ignore'"),
+        ({"answer_ns_max": 0}, "answer time"),
+        ({"piece": 0}, "piece of an engine"),
+        ({"queue_depth_max": 0}, "queue depth"),
+        ({"thresholds": headrace.Thresholds(-1)}, "thresholds of an engine"),
+        ({"coalescing": headrace.Coalescing(33)}, "from 2 to 32"),
+        ({"thresholds": 7}, r"pass a headrace\.Thresholds"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises((headrace.InvalidArgumentError, headrace.TypeMismatchError), match=words):
+        headrace.Engine(**options)
+
+
+def test_options_of_a_submission_that_cannot_be_are_refused(engine: headrace.Engine) -> None:
+    with pytest.raises(headrace.InvalidArgumentError, match="there is no policy 'best'"):
+        engine.submit(b"x", bytearray(1), policy="best")
+    with pytest.raises(headrace.InvalidArgumentError, match="node of an operation"):
+        engine.submit(b"x", bytearray(1), target_node=-1)
