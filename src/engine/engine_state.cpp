@@ -87,12 +87,25 @@ Submit EngineState::submit_batch(Job& job, const Batch& batch, const SubmitOptio
     return Submit::length_differs;
   }
   std::size_t byte_count = 0;
+  bool waits = false;
   for (const Operation& operation : batch.operations) {
     const Submit valid = operation.validate();
     if (valid != Submit::accepted) return valid;
     byte_count += operation.byte_count();
+    waits = waits || operation.kind() == OperationKind::drain;
+  }
+  const Bytes threshold(settings_.thresholds.batched.count() * batch.operations.size());
+  if (!waits && is_done_at_once(byte_count, threshold, options)) {
+    return do_at_once(job, Operation::no_op(), batch, options);
   }
   return start(job, Operation::no_op(), batch, byte_count, options);
+}
+
+/// Of one that does not wait.
+Bytes EngineState::threshold_of(const Operation& operation) const noexcept {
+  // Coalesced jobs cost what those of a batch do.
+  const bool batched = !coalescers_.empty() && coalescers_.front()->takes(operation);
+  return batched ? settings_.thresholds.batched : settings_.thresholds.asynchronous;
 }
 
 const EngineState::MoverFacts* EngineState::obvious_mover(const Operation& operation,
@@ -107,11 +120,7 @@ const EngineState::MoverFacts* EngineState::obvious_mover(const Operation& opera
     return alone && facts_[0].operations.has(operation.kind()) ? facts_.data() : nullptr;
   }
   if (options.source_node || options.target_node) return nullptr;
-  // Coalesced jobs cost what those of a batch do.
-  const bool batched = !coalescers_.empty() && coalescers_.front()->takes(operation);
-  const Bytes threshold =
-      batched ? settings_.thresholds.batched : settings_.thresholds.asynchronous;
-  const bool wanted = prefers_hardware(asked, byte_count, threshold) ||
+  const bool wanted = prefers_hardware(asked, byte_count, threshold_of(operation)) ||
                       (asked == Path::automatic && software_count_ == 0);
   if (!wanted) return nullptr;
   // Nobody says where the bytes are, so the devices take turns.
@@ -123,6 +132,9 @@ const EngineState::MoverFacts* EngineState::obvious_mover(const Operation& opera
 
 Submit EngineState::start_one(Job& job, const Operation& operation, const SubmitOptions& options) {
   const std::size_t byte_count = operation.byte_count();
+  if (is_done_at_once(byte_count, threshold_of(operation), options)) {
+    return do_at_once(job, operation, {}, options);
+  }
   if (const MoverFacts* const facts = obvious_mover(operation, byte_count, options)) {
     Submit answer = start_at(*facts, job, operation, options);
     if (answer == Submit::accepted) return answer;  // From here on they may end the engine.

@@ -91,6 +91,12 @@ class EngineState {
   void run_timed(const Operation& operation, Completion& completion, bool fell_back);
   [[nodiscard]] Submit run_by_device(const Operation& operation, Completion& completion,
                                      const SubmitOptions& options);
+  [[nodiscard]] Bytes threshold_of(const Operation& operation) const noexcept;
+  /// Whether `automatic` does so little in the submission: to hand it to anybody else takes longer.
+  [[nodiscard]] bool is_done_at_once(std::size_t byte_count, Bytes threshold,
+                                     const SubmitOptions& options) const noexcept;
+  [[nodiscard]] Submit do_at_once(Job& job, const Operation& operation, const Batch& batch,
+                                  const SubmitOptions& options) noexcept;
   /// Who does `operation`, if nobody has a wish and it is one mover: the way of most jobs.
   struct MoverFacts;
   [[nodiscard]] const MoverFacts* obvious_mover(const Operation& operation, std::size_t byte_count,

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Engine::run: one operation, now, by the calling thread or by a device that it waits for.
+// What is done at once: Engine::run, by the calling thread or by a device that it waits for, and
+// small jobs by the thread that submits them.
 #include "engine_state.hpp"
+#include "headrace/base/check.hpp"
 #include "headrace/copy/dispatch.hpp"
 #include "headrace/platform/cpu.hpp"
 #include "headrace/platform/ticks.hpp"
+#include "job_word.hpp"
 #include "mapped.hpp"
 #include "outcome.hpp"
 #include "software/software.hpp"
@@ -19,6 +22,9 @@ constexpr int kTriesMax = 1000;
 constexpr std::size_t kTimedBytesMin = std::size_t{256} << 10U;
 constexpr std::uint64_t kTimedOneOf = 16;
 static_assert(kTimedBytesMin <= detail::kAskedBytesMin, "what is not timed is not asked about");
+
+/// More than this nobody is kept waiting for in a submission: some microseconds.
+constexpr std::size_t kAtOnceBytesMax = std::size_t{64} << 10U;
 
 /// As software::execute, or a named error where that would end the process.
 ShareOutcome execute_if_mapped(const Operation& operation) noexcept {
@@ -100,6 +106,38 @@ Submit EngineState::run_by_device(const Operation& operation, Completion& comple
     platform::pause();
   }
   return Submit::full;
+}
+
+bool EngineState::is_done_at_once(std::size_t byte_count, Bytes threshold,
+                                  const SubmitOptions& options) const noexcept {
+  const bool has_both = software_count_ != 0 && software_count_ < facts_.size();
+  return has_both && byte_count != 0 && byte_count < threshold.count() &&
+         byte_count <= kAtOnceBytesMax && options.path.value_or(settings_.path) == Path::automatic;
+}
+
+/// By the calling thread: the job has ended when this returns.
+Submit EngineState::do_at_once(Job& job, const Operation& operation, const Batch& batch,
+                               const SubmitOptions& options) noexcept {
+  HEADRACE_CHECK(!detail::is_running(job.word_.load_acquire()),  // edge: job-ended (acquire)
+                 "a running job cannot be submitted");
+  if (is_forked()) return Submit::forked;
+  if (!enter(1)) {
+    submissions_refused_.fetch_add_relaxed(1);  // A count of its own.
+    return Submit::closed;
+  }
+  prepare(job, operation, options);
+  job.batch_ = batch;
+  job.engine_ = this;
+  job.fork_count_ = fork_count_;
+  job.polled_ = false;
+  job.share_count_ = 0;
+  jobs_submitted_.fetch_add_relaxed(1);                         // A count of its own.
+  job.word_.store_release(detail::word_of(JobState::running));  // edge: job-submitted (release)
+  job.completion_ =
+      detail::to_completion(batch.operations.empty() ? software::execute(operation)
+                                                     : software::execute_batch(batch, job));
+  end_job(job);
+  return Submit::accepted;
 }
 
 }  // namespace headrace::engine

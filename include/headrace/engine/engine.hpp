@@ -34,8 +34,10 @@ enum class Path : std::uint8_t {
 /// 4th generation Xeon (docs/concepts/engine.md names them).
 struct PathThresholds {
   Bytes synchronous = kib(24);  ///< Engine::run: one operation, waited for.
-  Bytes asynchronous = kib(4);  ///< submit: the caller goes on with other work.
-  Bytes batched = Bytes(512);   ///< Of each operation of a batch, on average.
+  /// submit: the caller goes on with other work. What is smaller, and not more than 64 KiB, the
+  /// submitting thread does at once, if the engine has devices: the job has ended by then.
+  Bytes asynchronous = kib(1);
+  Bytes batched = Bytes(512);  ///< submit_batch: of each operation, on average. As above.
 };
 
 /// Where the thresholds of an engine come from.

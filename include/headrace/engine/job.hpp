@@ -141,9 +141,9 @@ class HEADRACE_API Job {
 
   /// Called once per accepted submission by the thread that finishes the job, before any waiter
   /// returns and before state() leaves `running`. That thread is a mover's, one that polls or
-  /// stops, or, if the plan is empty or movers refused part of it, the submitting one inside
-  /// submit_copy. It holds no lock. It must not block, throw, stop the engine, or submit, wait for
-  /// or destroy this job; it may submit others.
+  /// stops, or the submitting one inside its submission: if the plan is empty, movers refused part
+  /// of it, or path `automatic` does it at once (PathThresholds). It holds no lock. It must not
+  /// block, throw, stop the engine, or submit, wait for or destroy this job; it may submit others.
   using Callback = void (*)(void* context, const Completion& completion) noexcept;
 
   Job() = default;

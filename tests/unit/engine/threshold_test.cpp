@@ -17,14 +17,14 @@ TEST(Threshold, IsOfTheProfileOrOfTheCaller) {
   const std::filesystem::path path =
       std::filesystem::path(::testing::TempDir()) / "engine_threshold_test.json";
   const copy::Profile profile{
-      .machine = copy::this_machine(), .classes = {}, .dsa_bytes_min = 3000};
+      .machine = copy::this_machine(), .classes = {}, .dsa_bytes_min = 900};
   std::ofstream(path) << copy::to_json(profile);
   ::setenv("HEADRACE_PROFILE", path.c_str(), 1);
   const auto measured = test::make_engine();
   std::filesystem::remove(path);
   EXPECT_EQ(measured->threshold_source(), ThresholdSource::profile);
-  EXPECT_EQ(measured->thresholds().synchronous, Bytes(3000));
-  EXPECT_EQ(measured->thresholds().asynchronous, Bytes(3000)) << "no more than who waits";
+  EXPECT_EQ(measured->thresholds().synchronous, Bytes(900));
+  EXPECT_EQ(measured->thresholds().asynchronous, Bytes(900)) << "no more than who waits";
   EXPECT_EQ(measured->thresholds().batched, Bytes(512));
   EngineOptions options;
   options.thresholds = PathThresholds{.synchronous = Bytes(1)};
