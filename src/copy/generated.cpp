@@ -19,6 +19,12 @@ std::size_t round_up_to_lines(std::size_t byte_count) {
   return (byte_count + kLineBytes - 1) / kLineBytes * kLineBytes;
 }
 
+/// The room without what comes before its first line.
+std::span<std::byte> from_a_line_on(std::span<std::byte> room) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(room.data());
+  return room.subspan(round_up_to_lines(begin) - begin);
+}
+
 Result<void> can_generate(const Variant& variant) {
   if (const auto valid = check(variant); !valid) return fail(valid.error());
   if (can_run(variant)) return {};
@@ -33,6 +39,7 @@ Result<void> can_generate(const Variant& variant) {
 struct GeneratedCode::State {
   std::optional<platform::ExecutablePages> pages;  ///< Nothing if there is no code.
   std::vector<Move> moves;
+  Move entry = nullptr;
   std::size_t code_bytes = 0;
 };
 
@@ -46,9 +53,11 @@ Result<GeneratedCode> GeneratedCode::make(std::span<const Variant> variants, Mov
 }
 
 Result<GeneratedCode> GeneratedCode::make(std::span<const Routine> routines, const ColdProbe& probe,
-                                          Move fallback) {
+                                          Move fallback, const Entry& entry) {
   // Written apart and brought together then, so that no page is mapped for what is not written.
-  std::vector<std::byte> room(detail::kCodeBytesMax);
+  std::vector<std::byte> scratch(
+      kLineBytes + (entry.table != nullptr ? detail::kEntryCodeBytesMax : detail::kCodeBytesMax));
+  const std::span<std::byte> room = from_a_line_on(scratch);
   std::vector<std::byte> code;
   /// Where the function of a variant begins; nothing is the fallback.
   struct Begins {
@@ -56,9 +65,8 @@ Result<GeneratedCode> GeneratedCode::make(std::span<const Routine> routines, con
     std::optional<std::size_t> cold;
   };
   std::vector<Begins> begins;
-  const auto append = [&](const Variant& variant) {
-    // Code may be moved: jumps are relative, and the fallback's address is absolute.
-    const std::size_t byte_count = detail::generate(variant, fallback, room);
+  // Code may be moved: jumps are relative, and addresses of what is not in it absolute.
+  const auto append = [&](std::size_t byte_count) {
     const std::size_t begin = code.size();
     code.insert(code.end(), room.begin(), room.begin() + static_cast<std::ptrdiff_t>(byte_count));
     code.resize(round_up_to_lines(code.size()));
@@ -71,13 +79,21 @@ Result<GeneratedCode> GeneratedCode::make(std::span<const Routine> routines, con
       if (!variant) continue;
       if (const auto possible = can_generate(*variant); !possible) return fail(possible.error());
     }
-    if (routine.warm) each.warm = append(*routine.warm);
-    if (routine.cold) each.cold = append(*routine.cold);
+    if (routine.warm) each.warm = append(detail::generate(*routine.warm, fallback, room));
+    if (routine.cold) each.cold = append(detail::generate(*routine.cold, fallback, room));
     if (routine.cold) ++probe_count;
   }
+  for (const Entry::Class& each : entry.shortest) {
+    if (!each.variant) continue;
+    if (const auto possible = can_generate(*each.variant); !possible) return fail(possible.error());
+  }
+  std::optional<std::size_t> entry_begins;
+  if (entry.table != nullptr && detail::kHasGenerator) {
+    entry_begins = append(detail::generate_entry(entry, fallback, room));
+  }
   if (code.empty()) {
-    return GeneratedCode(std::make_unique<State>(
-        State{.pages = {}, .moves = std::vector<Move>(routines.size(), fallback)}));
+    return GeneratedCode(std::make_unique<State>(State{
+        .pages = {}, .moves = std::vector<Move>(routines.size(), fallback), .entry = fallback}));
   }
   const std::size_t probes_begin = code.size();
   code.resize(probes_begin + probe_count * detail::kProbeCodeBytesMax);
@@ -101,8 +117,11 @@ Result<GeneratedCode> GeneratedCode::make(std::span<const Routine> routines, con
     next += detail::kProbeCodeBytesMax;
   }
   if (const auto sealed = pages->seal(); !sealed) return fail(sealed.error());
-  return GeneratedCode(std::make_unique<State>(
-      State{.pages = std::move(*pages), .moves = std::move(moves), .code_bytes = code.size()}));
+  const Move entered = function_at(entry_begins);
+  return GeneratedCode(std::make_unique<State>(State{.pages = std::move(*pages),
+                                                     .moves = std::move(moves),
+                                                     .entry = entered,
+                                                     .code_bytes = code.size()}));
 }
 
 GeneratedCode::GeneratedCode(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -112,6 +131,10 @@ GeneratedCode::~GeneratedCode() = default;
 
 std::span<const Move> GeneratedCode::moves() const {
   return state_ != nullptr ? std::span<const Move>(state_->moves) : std::span<const Move>();
+}
+
+Move GeneratedCode::entry() const {
+  return state_ != nullptr ? state_->entry : nullptr;
 }
 
 std::size_t GeneratedCode::code_bytes() const {

@@ -500,6 +500,52 @@ class ProbeWriter : public Xbyak::CodeGenerator {
   }
 };
 
+/// One after the other, the shortest first: a compare that is not taken costs next to nothing, and
+/// the shortest copies feel a jump most.
+class EntryWriter : public Xbyak::CodeGenerator {
+ public:
+  explicit EntryWriter(std::span<std::byte> room)
+      : Xbyak::CodeGenerator(room.size(), room.data()), room_(room) {}
+
+  void write(const Entry& entry, Move fallback) {
+    Xbyak::Label to_table;
+    if (!entry.shortest.empty()) {
+      // Shorter ones wrap around and are longer then.
+      const auto first = static_cast<std::uint32_t>(entry.shortest.front().bytes_max / 2 + 1);
+      const auto last = static_cast<std::uint32_t>(entry.shortest.back().bytes_max);
+      lea(rax, ptr[rdx - static_cast<int>(first)]);
+      cmp(rax, last - first);
+      ja(to_table, T_NEAR);
+    }
+    for (const Entry::Class& each : entry.shortest) {
+      Xbyak::Label longer;
+      cmp(rdx, static_cast<std::uint32_t>(each.bytes_max));
+      ja(longer, T_NEAR);
+      if (each.variant) {
+        setSize(getSize() + generate(*each.variant, fallback, room_.subspan(getSize())));
+      } else {
+        jump_to(fallback);
+      }
+      L(longer);
+    }
+    L(to_table);
+    // As Dispatch::class_of. A plain load is an acquire here (edge: copy-choice).
+    lea(rax, ptr[rdx - 1]);
+    or_(rax, 1);
+    bsr(rax, rax);
+    mov(rcx, reinterpret_cast<std::uintptr_t>(entry.table));
+    jmp(ptr[rcx + rax * static_cast<int>(sizeof(Move))]);
+  }
+
+ private:
+  void jump_to(Move move) {
+    mov(r11, reinterpret_cast<std::uintptr_t>(move));
+    jmp(r11);
+  }
+
+  std::span<std::byte> room_;
+};
+
 void check_written() {
   const int problem = Xbyak::GetError();
   HEADRACE_CHECK(problem == Xbyak::ERR_NONE, "a valid variant can be written", problem,
@@ -521,6 +567,14 @@ std::size_t generate(const Variant& variant, Move fallback, std::span<std::byte>
   Xbyak::ClearError();
   Writer writer(variant, fallback, room);
   writer.write();
+  check_written();
+  return writer.getSize();
+}
+
+std::size_t generate_entry(const Entry& entry, Move fallback, std::span<std::byte> room) {
+  Xbyak::ClearError();
+  EntryWriter writer(room);
+  writer.write(entry, fallback);
   check_written();
   return writer.getSize();
 }

@@ -19,9 +19,19 @@ inline constexpr std::size_t kCodeBytesMax = std::size_t{16} << 10U;
 [[nodiscard]] std::size_t loop_bytes_min(const Variant& variant);
 
 /// Writes the function of a valid variant into `room`, which is writable and has kCodeBytesMax
-/// bytes; it begins at the first. Returns the bytes used.
+/// bytes; it begins at the first. It may be moved by whole lines, not by less: loops are aligned.
+/// Returns the bytes used.
 [[nodiscard]] std::size_t generate(const Variant& variant, Move fallback,
                                    std::span<std::byte> room);
+
+/// Bytes of the function that generate_entry writes, at most.
+inline constexpr std::size_t kEntryCodeBytesMax = kCodeBytesMax * (kEntryClassesMax + 1);
+
+/// Writes a function that serves the lengths of `entry.shortest` itself and lets `entry.table`
+/// serve the others into `room`, which has kEntryCodeBytesMax bytes. It may be moved by whole
+/// lines. Returns the bytes used.
+[[nodiscard]] std::size_t generate_entry(const Entry& entry, Move fallback,
+                                         std::span<std::byte> room);
 
 /// Bytes of the function that generate_probe writes, at most.
 inline constexpr std::size_t kProbeCodeBytesMax = 256;

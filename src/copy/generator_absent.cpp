@@ -15,6 +15,12 @@ std::size_t generate(const Variant& /*variant*/, Move /*fallback*/, std::span<st
   return 0;
 }
 
+std::size_t generate_entry(const Entry& /*entry*/, Move /*fallback*/,
+                           std::span<std::byte> /*room*/) {
+  HEADRACE_CHECK(kHasGenerator, "only what can run is generated");
+  return 0;
+}
+
 void generate_probe(const ColdProbe& /*probe*/, Move /*warm*/, Move /*cold*/,
                     std::span<std::byte> /*room*/) {
   HEADRACE_CHECK(kHasGenerator, "only what can run is generated");

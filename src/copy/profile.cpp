@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "default_dispatch.hpp"
 #include "headrace/base/mutex.hpp"
 #include "headrace/base/units.hpp"
 #include "headrace/platform/cpu.hpp"
@@ -26,6 +25,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kSchemaName = "headrace-copy-profile";
+/// Shorter copies are found in the table.
+constexpr std::size_t kEntryBytesMin = 256;
 constexpr std::uint64_t kClassBytesMax = std::uint64_t{1} << 62U;
 constexpr std::size_t kVendorLengthMax = 64;
 constexpr const char* kDsaBytesMin = "dsa_bytes_min";
@@ -127,6 +128,20 @@ bool read_cold_probe(const Json& json, Profile& profile) {
   }
   profile.cold_probe = probe;
   return true;
+}
+
+/// What the entry serves itself: the first classes, as far as they follow each other.
+std::vector<Entry::Class> shortest_classes(const Profile& profile) {
+  std::vector<Entry::Class> shortest;
+  for (const SizeClass& each : profile.classes) {
+    const bool follows = shortest.empty() || each.bytes_max == 2 * shortest.back().bytes_max;
+    if (!follows || each.bytes_max > kEntryBytesMax || each.cold_variant) break;
+    // What is too short for a loop would go to the fallback by a way round.
+    if (each.bytes_max < kEntryBytesMin) continue;
+    shortest.push_back({.bytes_max = each.bytes_max, .variant = each.variant});
+    if (shortest.size() == kEntryClassesMax) break;
+  }
+  return shortest;
 }
 
 /// Code that some table may point into; it lives as long as the process.
@@ -266,8 +281,14 @@ Result<void> use_profile(const Profile& profile, Dispatch& dispatch) {
   for (const SizeClass& each : profile.classes) {
     routines.push_back({.warm = each.variant, .cold = probes ? each.cold_variant : std::nullopt});
   }
-  auto code =
-      GeneratedCode::make(routines, profile.cold_probe.value_or(ColdProbe{}), dispatch.fallback());
+  const std::vector<Entry::Class> shortest = shortest_classes(profile);
+  Entry entry;
+  // Where all are the fallback's it needs no code in front of it.
+  if (std::ranges::any_of(routines, [](const Routine& each) { return each.warm || each.cold; })) {
+    entry = {.shortest = shortest, .table = dispatch.table()};
+  }
+  auto code = GeneratedCode::make(routines, profile.cold_probe.value_or(ColdProbe{}),
+                                  dispatch.fallback(), entry);
   if (!code) return fail(code.error().within("use the copy profile"));
   std::array<Move, Dispatch::kClassCount> chosen{};
   chosen.fill(dispatch.fallback());
@@ -283,17 +304,20 @@ Result<void> use_profile(const Profile& profile, Dispatch& dispatch) {
       }
     }
   }
+  const Move entered = code->entry();
   shelf().keep(std::move(*code));
   for (std::size_t i = 0; i < chosen.size(); ++i) dispatch.choose(i, chosen[i]);
+  // Last: it may ask the table.
+  dispatch.choose_entry(entered);
   return {};
 }
 
 Result<void> use_profile(const Profile& profile) {
-  return use_profile(profile, detail::default_dispatch());
+  return use_profile(profile, detail::default_dispatch);
 }
 
 void use_no_profile() {
-  detail::default_dispatch().choose_fallback();
+  detail::default_dispatch.choose_fallback();
 }
 
 std::string default_profile_path() {

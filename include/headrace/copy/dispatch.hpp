@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which copy serves which length: a table of functions, asked by one short sequence of
-// instructions. Not for filling it: profile.hpp does.
+// Which copy serves which length: a table of functions, and an entry that asks it.
+// Not for filling it: profile.hpp does.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ class Dispatch {
   // Above its use: Clang has not seen it in a constant expression otherwise.
   template <std::size_t... kIndices>
   constexpr Dispatch(Move initial, std::index_sequence<kIndices...> /*indices*/) noexcept
-      : moves_{((void)kIndices, Atomic<Move>(initial))...}, fallback_(initial) {}
+      : moves_{((void)kIndices, Atomic<Move>(initial))...}, entry_(initial), fallback_(initial) {}
 
  public:
   static constexpr std::size_t kClassCount = 64;
@@ -44,6 +44,14 @@ class Dispatch {
     // edge: copy-choice (acquire)
     return moves_[class_of(byte_count)].load_acquire();
   }
+  /// What a copy of any length calls: what serves it, or code that finds that. At first what the
+  /// table was made with.
+  [[nodiscard]] Move entry() const noexcept {
+    // edge: copy-choice (acquire)
+    return entry_.load_acquire();
+  }
+  /// For code that asks the table by itself.
+  [[nodiscard]] const void* table() const noexcept { return moves_.data(); }
   /// What it was made with.
   [[nodiscard]] Move fallback() const noexcept { return fallback_; }
   /// From now on `move` serves the class, in every thread soon.
@@ -51,20 +59,38 @@ class Dispatch {
     // edge: copy-choice (release)
     moves_[class_index].store_release(move);
   }
+  /// From now on copies call `move`, which has to serve each class as it was chosen.
+  void choose_entry(Move move) noexcept {
+    // edge: copy-choice (release)
+    entry_.store_release(move);
+  }
   void choose_fallback() noexcept {
+    choose_entry(fallback_);
     for (std::size_t i = 0; i < kClassCount; ++i) choose(i, fallback_);
   }
 
  private:
+  static_assert(sizeof(Atomic<Move>) == sizeof(Move), "code that asks the table loads pointers");
+
   std::array<Atomic<Move>, kClassCount> moves_;
+  Atomic<Move> entry_;
   Move fallback_;
 };
+
+namespace detail {
+/// The table of this process. Filled by the linker, not by code: it serves whoever copies before
+/// our constructors run.
+HEADRACE_API extern Dispatch default_dispatch;
+}  // namespace detail
 
 /// memmove by the table that use_profile fills: the C library's until then. Callable at any time,
 /// before main and in a signal handler too.
 ///
 /// Threading: shared.
-/// Cost: seven instructions above the function that it finds; a test counts them.
-HEADRACE_API void* move_bytes(void* target, const void* source, std::size_t byte_count) noexcept;
+/// Cost: two loads above memmove; with a profile at most ten instructions, counted by a test.
+// NOLINTNEXTLINE(misc-const-correctness): written through by a function that is chosen at run time.
+inline void* move_bytes(void* target, const void* source, std::size_t byte_count) noexcept {
+  return detail::default_dispatch.entry()(target, source, byte_count);
+}
 
 }  // namespace headrace::copy

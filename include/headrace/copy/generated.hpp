@@ -44,6 +44,27 @@ struct Routine {
   std::optional<Variant> cold = {};
 };
 
+/// Classes that an entry may serve itself.
+inline constexpr std::size_t kEntryClassesMax = 4;
+/// Longest copies of those.
+inline constexpr std::size_t kEntryBytesMax = 2048;
+
+/// A function that serves the shortest copies itself and finds those of others in a table: to a
+/// copy of 256 bytes one jump more is a tenth of its time.
+///
+/// Threading: immutable.
+struct Entry {
+  struct Class {
+    std::size_t bytes_max = 0;       ///< A power of two.
+    std::optional<Variant> variant;  ///< Nothing is the fallback.
+  };
+  /// Ascending, each twice as long as the one before; kEntryClassesMax at most, the last one no
+  /// longer than kEntryBytesMax.
+  std::span<const Class> shortest;
+  /// The functions for all classes, of a Dispatch; must live as long as anybody may copy.
+  const void* table = nullptr;
+};
+
 /// Code of some variants, in memory that was written first and made executable, and unwritable,
 /// then.
 ///
@@ -60,13 +81,14 @@ class HEADRACE_API GeneratedCode {
   [[nodiscard]] static Result<GeneratedCode> make(std::span<const Variant> variants,
                                                   Move fallback = libc_move());
 
-  /// One function for each of `routines`. Those with `cold` read the time-stamp counter, which ends
-  /// a process that has forbidden it to itself.
+  /// One function for each of `routines`, and that of `entry`, if it has a table. Those with `cold`
+  /// read the time-stamp counter, which ends a process that has forbidden it to itself.
   ///
   /// Fails: as above.
   [[nodiscard]] static Result<GeneratedCode> make(std::span<const Routine> routines,
                                                   const ColdProbe& probe,
-                                                  Move fallback = libc_move());
+                                                  Move fallback = libc_move(),
+                                                  const Entry& entry = {});
 
   GeneratedCode(GeneratedCode&& other) noexcept;
   GeneratedCode& operator=(GeneratedCode&& other) noexcept;
@@ -76,6 +98,8 @@ class HEADRACE_API GeneratedCode {
 
   /// The functions, in the order of the variants or routines.
   [[nodiscard]] std::span<const Move> moves() const;
+  /// The function of the entry; `fallback` if none was wanted, or nothing is generated.
+  [[nodiscard]] Move entry() const;
   /// Bytes of machine code.
   [[nodiscard]] std::size_t code_bytes() const;
 

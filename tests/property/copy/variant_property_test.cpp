@@ -265,6 +265,8 @@ TEST_F(VariantProperty, ATableByAProfileIsExactAtEveryLength) {
   };
   for (std::size_t byte_count = 0; byte_count <= 2200; ++byte_count) {
     ASSERT_TRUE(test::copies(copy, to_.bytes(), to_.back(byte_count), from_.back(byte_count)));
+    ASSERT_TRUE(test::copies(copy_by(dispatch.entry()), to_.bytes(), to_.back(byte_count),
+                             from_.back(byte_count)));
   }
   for (int i = 0; i < 200; ++i) {
     const std::size_t byte_count = random_.below(kBytesMax);

@@ -12,8 +12,10 @@
 #include <csignal>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "headrace/copy/copy.hpp"
+#include "headrace/copy/profile.hpp"
 
 namespace headrace::copy {
 namespace {
@@ -54,8 +56,12 @@ TEST(Dispatch, EveryLengthIsTheFallbacksUntilAnotherIsChosen) {
   EXPECT_EQ(dispatch.move_for(2049), libc_move());
   EXPECT_EQ(dispatch.move_for(2048), &other_move);
   EXPECT_EQ(dispatch.move_for(4097), &other_move);
+  EXPECT_EQ(dispatch.entry(), &other_move);
+  dispatch.choose_entry(libc_move());
+  EXPECT_EQ(dispatch.entry(), libc_move());
   dispatch.choose_fallback();
   EXPECT_EQ(dispatch.move_for(4096), &other_move);
+  EXPECT_EQ(dispatch.entry(), &other_move);
 }
 
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && \
@@ -104,6 +110,20 @@ TEST(Dispatch, AShortCopyTakesAtMostTenInstructionsMoreThanMemmove) {
   RecordProperty("instructions_ours", std::to_string(ours));
   EXPECT_GE(libc, 5);
   EXPECT_LE(ours, libc + 10) << libc;
+  const std::vector<Variant> variants = variants_for(4096);
+  if (variants.empty()) return;  // Nothing is generated here.
+  Profile profile{.machine = this_machine(), .classes = {}};
+  for (std::uint64_t bytes_max = 256; bytes_max <= 8192; bytes_max *= 2) {
+    profile.classes.push_back({.bytes_max = bytes_max, .variant = variants.front()});
+  }
+  const auto used = use_profile(profile);
+  ASSERT_TRUE(used.has_value()) << used.error().message();
+  // Not move_bytes, which is as long as the compiler leaves it: two loads where it is inlined.
+  const long tuned = count_instructions(detail::default_dispatch.entry()) + 2;
+  use_no_profile();
+  RecordProperty("instructions_tuned", std::to_string(tuned));
+  EXPECT_GT(tuned, libc);
+  EXPECT_LE(tuned, libc + 10) << libc;
 }
 #endif
 

@@ -211,6 +211,43 @@ TEST(Profile, InUseItServesItsClassesAndLongerCopies) {
   }
 }
 
+TEST(Profile, InUseItsEntryServesWhatTheTableServes) {
+  if (!variant_of_class(256)) GTEST_SKIP() << "nothing is generated here";
+  static constinit Dispatch dispatch(&counting_move);
+  const auto class_of = [](std::uint64_t bytes_max, bool tuned) {
+    return SizeClass{.bytes_max = bytes_max,
+                     .variant = tuned ? variant_of_class(256) : std::nullopt};
+  };
+  const std::array<std::vector<SizeClass>, 5> profiles = {{
+      {class_of(256, true), class_of(512, false), class_of(1024, true), class_of(2048, true)},
+      {class_of(128, true), class_of(256, false), class_of(512, true), class_of(4096, true)},
+      {class_of(256, true), class_of(1024, true)},  // One of no class between them.
+      {class_of(1024, true), class_of(2048, true), class_of(4096, false)},
+      {class_of(8192, true)},
+  }};
+  const std::vector<char> source(10'000, 'x');
+  for (const auto& classes : profiles) {
+    const auto used = use_profile({.machine = this_machine(), .classes = classes}, dispatch);
+    ASSERT_TRUE(used.has_value()) << used.error().message();
+    EXPECT_NE(dispatch.entry(), &counting_move);
+    for (const std::size_t byte_count :
+         {0, 1, 64, 128, 129, 255, 256, 257, 511, 512, 513, 1024, 1025, 2048, 2049, 4097, 9000}) {
+      std::vector<char> target(source.size());
+      fallback_count = 0;
+      dispatch.move_for(byte_count)(target.data(), source.data(), byte_count);
+      const int by_table = fallback_count;
+      std::ranges::fill(target, 'y');
+      EXPECT_EQ(dispatch.entry()(target.data(), source.data(), byte_count), target.data());
+      EXPECT_EQ(fallback_count, 2 * by_table) << byte_count;
+      EXPECT_EQ(std::string(target.data(), byte_count), std::string(byte_count, 'x'));
+      EXPECT_EQ(target[byte_count], 'y');
+    }
+  }
+  const std::vector<SizeClass> all_stay = {class_of(256, false), class_of(512, false)};
+  ASSERT_TRUE(use_profile({.machine = this_machine(), .classes = all_stay}, dispatch).has_value());
+  EXPECT_EQ(dispatch.entry(), &counting_move);
+}
+
 TEST(Profile, OfAnotherMachineIsRefusedAndChangesNothing) {
   Profile profile = sample();
   profile.machine.l3_bytes += 1;
