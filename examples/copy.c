@@ -39,6 +39,10 @@ int main(void) {
   for (size_t i = 0; headrace_mover_info(engine, i, &mover); ++i) {
     printf("  %s: %s\n", mover.name, mover.hardware ? mover.note : "worker threads");
   }
+  /* Why devices are not used, or from how many bytes on. */
+  for (size_t i = 0; headrace_note(engine, i) != NULL; ++i) {
+    printf("  %s\n", headrace_note(engine, i));
+  }
   const int wrong = end.state != HEADRACE_DONE || memcmp(source, target, byte_count) != 0;
   headrace_engine_free(engine);
   free(source);

@@ -50,13 +50,54 @@ enum headrace_fault_policy HEADRACE_C_ENUM {
   HEADRACE_FAULT_BLOCK               /* The device waits for the page. */
 };
 
-/* All zero: the defaults. */
+/* Who chooses the movers of a job: headrace/engine/mover.hpp says what each does. */
+enum headrace_policy HEADRACE_C_ENUM {
+  HEADRACE_POLICY_DEFAULT, /* The engine's; of an engine near_target. */
+  HEADRACE_POLICY_NEAR_TARGET,
+  HEADRACE_POLICY_NEAR_SOURCE,
+  HEADRACE_POLICY_ALL,
+  HEADRACE_POLICY_ROUND_ROBIN,
+  HEADRACE_POLICY_LEAST_LOADED,
+  HEADRACE_POLICY_PUSH_PULL,
+  HEADRACE_POLICY_SMART_COPY
+};
+/* "near_target". */
+HEADRACE_C_API const char* headrace_policy_name(enum headrace_policy policy) HEADRACE_C_NOEXCEPT;
+
+/* Who says from how many bytes on `automatic` takes a device. */
+enum headrace_threshold_source HEADRACE_C_ENUM {
+  HEADRACE_THRESHOLDS_PUBLISHED, /* The defaults. */
+  HEADRACE_THRESHOLDS_PROFILE,   /* `headrace tune` measured them on this machine. */
+  HEADRACE_THRESHOLDS_CALLER     /* The options of the engine. */
+};
+typedef struct headrace_thresholds {
+  uint64_t synchronous_bytes;            /* headrace_run(). */
+  uint64_t asynchronous_bytes;           /* headrace_submit(). */
+  uint64_t batched_bytes;                /* Of each operation of a batch, on average. */
+  enum headrace_threshold_source source; /* Of what an engine has; options need not say. */
+} headrace_thresholds;
+
+/* All zero: the defaults. What its pointers name is not needed any more when the engine is made. */
 typedef struct headrace_engine_options {
   size_t threads_per_node; /* 0: one per two processors, at least one. */
   enum headrace_path path; /* Of jobs that do not say. */
   enum headrace_fault_policy page_faults;
-  uint64_t answer_ns_max; /* A device that is silent for so long is given up; 0: 5 s. */
-  bool no_devices;        /* True: no device is looked for. */
+  uint64_t answer_ns_max;      /* A device that is silent for so long is given up; 0: 5 s. */
+  bool no_devices;             /* True: no device is looked for. */
+  enum headrace_policy policy; /* Of jobs that do not say. */
+  const uint32_t* nodes;       /* Nodes that get workers, so many; none: every one. */
+  size_t node_count;
+  const char* const* queues; /* Only these queues ("dsa0/wq0.0"), so many; none: every one. */
+  size_t queue_count;
+  bool has_thresholds; /* `thresholds` counts. */
+  headrace_thresholds thresholds;
+  uint64_t piece_bytes;   /* A worker does so much before it looks for other work; 0: 256 KiB. */
+  size_t queue_depth_max; /* Shares that the workers of a node hold; 0: 1024. */
+  /* So many small jobs for a device, each up to coalesced_bytes_max (0: 4 KiB), wait for each other
+   * for coalesced_ns_max (0: 2 us) and share a descriptor; 0: they do not. */
+  size_t coalesced_max;
+  uint64_t coalesced_bytes_max;
+  uint64_t coalesced_ns_max;
 } headrace_engine_options;
 
 /* Why an engine could not be made. */
@@ -156,9 +197,16 @@ typedef struct headrace_device_statistics {
   uint64_t lost;         /* Descriptors that were not answered in time. */
   uint64_t bytes_on_cpu; /* Done by a processor because of these troubles. */
 } headrace_device_statistics;
-/* As headrace_mover_info(). */
+/* As headrace_mover_info(); false also if there is no memory left. */
 HEADRACE_C_API bool headrace_mover_statistics(const headrace_engine* engine, size_t mover_index,
                                               headrace_device_statistics* statistics)
+    HEADRACE_C_NOEXCEPT;
+
+/* Why a device, or a queue of one, is not used, and from where on `automatic` takes those that are:
+ * sentences of 0 and more; null beyond the last. Valid for as long as the engine. */
+HEADRACE_C_API const char* headrace_note(const headrace_engine* engine,
+                                         size_t note_index) HEADRACE_C_NOEXCEPT;
+HEADRACE_C_API headrace_thresholds headrace_engine_thresholds(const headrace_engine* engine)
     HEADRACE_C_NOEXCEPT;
 
 /* --- Operations --------------------------------------------------------------------------------
@@ -377,6 +425,7 @@ typedef struct headrace_submit_options {
   bool has_target_node;
   uint32_t source_node; /* NUMA nodes of the operands, for who chooses the movers. */
   uint32_t target_node;
+  enum headrace_policy policy;
 } headrace_submit_options;
 
 HEADRACE_C_API void headrace_job_init(headrace_job* job) HEADRACE_C_NOEXCEPT;

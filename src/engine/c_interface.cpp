@@ -3,8 +3,10 @@
 // layout on both sides, so that a batch is handed over as it lies; the asserts below hold them
 // together.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <new>
+#include <span>
 #include <string_view>
 
 #include "c_operation.hpp"
@@ -78,6 +80,8 @@ static_assert(HEADRACE_KIND_CACHE_FLUSH == static_cast<int>(OperationKind::cache
 static_assert(HEADRACE_LATENCY_CLASSES ==
               headrace::engine::OperationStatistics::kLatencyClassCount);
 static_assert(HEADRACE_PATH_SOFTWARE == static_cast<int>(Path::software));
+static_assert(HEADRACE_THRESHOLDS_CALLER ==
+              static_cast<int>(headrace::engine::ThresholdSource::caller));
 static_assert(HEADRACE_FAULT_BLOCK == static_cast<int>(FaultPolicy::block));
 static_assert(HEADRACE_DIF_ERROR_GUARD == headrace::engine::dif_error::guard &&
               HEADRACE_DIF_ERROR_APPLICATION == headrace::engine::dif_error::application &&
@@ -123,6 +127,19 @@ void CallOfC::call(void* self, const Completion& completion) noexcept {
 
 // --- From C --------------------------------------------------------------------------------------
 
+/// Those that C can name; the first is the engine's.
+std::span<const headrace::engine::MoverPolicy> policies() {
+  constexpr std::size_t kCount = HEADRACE_POLICY_SMART_COPY + 1;
+  static const auto kPolicies = [] {
+    std::array<headrace::engine::MoverPolicy, kCount> made;
+    const auto named = headrace::engine::movers::named();
+    HEADRACE_CHECK(named.size() + 1 == kCount, "headrace.h names every policy", named.size());
+    for (std::size_t i = 0; i < named.size(); ++i) made[i + 1] = named[i].choose;
+    return made;
+  }();
+  return kPolicies;
+}
+
 SubmitOptions from_c(const headrace_submit_options* options) {
   SubmitOptions made;
   if (options == nullptr) return made;
@@ -131,6 +148,7 @@ SubmitOptions from_c(const headrace_submit_options* options) {
   if (options->has_path) made.path = static_cast<Path>(options->path);
   made.then = options->then;
   made.then_context = options->then_context;
+  if (options->policy != HEADRACE_POLICY_DEFAULT) made.policy = &policies()[options->policy];
   return made;
 }
 
@@ -139,7 +157,8 @@ bool is_path(enum headrace_path path) {
 }
 
 bool is_bad(const headrace_submit_options* options) {
-  return options != nullptr && options->has_path && !is_path(options->path);
+  return options != nullptr && ((options->has_path && !is_path(options->path)) ||
+                                options->policy > HEADRACE_POLICY_SMART_COPY);
 }
 
 enum headrace_answer to_c(Submit answer) {
@@ -197,19 +216,43 @@ SubmitOptions prepare(CallOfC& callback, const headrace_submit_options* options)
 headrace::Result<std::unique_ptr<Engine>> make(const headrace_engine_options& options) {
   const auto machine = headrace::topo::discover({.find_movers = !options.no_devices});
   if (!machine) return headrace::fail(machine.error());
-  if (!is_path(options.path) || options.page_faults > HEADRACE_FAULT_BLOCK) {
+  if (!is_path(options.path) || options.page_faults > HEADRACE_FAULT_BLOCK ||
+      options.policy > HEADRACE_POLICY_SMART_COPY) {
     return headrace::fail(headrace::Code::invalid_argument, "make an engine",
-                          "its path or fault policy is none of those that there are",
+                          "its path, fault policy or policy is none of those that there are",
                           "pass one of the constants of headrace.h");
   }
+  const auto duration = [](std::uint64_t time_ns) {
+    return std::chrono::nanoseconds(
+        static_cast<std::int64_t>(std::min<std::uint64_t>(time_ns, std::uint64_t{INT64_MAX} / 4)));
+  };
   EngineOptions made;
   made.threads_per_node = options.threads_per_node;
   made.path = static_cast<Path>(options.path);
   made.devices.use = !options.no_devices;
   made.devices.page_faults = static_cast<FaultPolicy>(options.page_faults);
-  if (options.answer_ns_max != 0) {
-    made.devices.answer_max = std::chrono::nanoseconds(static_cast<std::int64_t>(
-        std::min<std::uint64_t>(options.answer_ns_max, std::uint64_t{INT64_MAX} / 4)));
+  if (options.answer_ns_max != 0) made.devices.answer_max = duration(options.answer_ns_max);
+  made.policy = policies()[options.policy];
+  for (const std::uint32_t node : std::span(options.nodes, options.node_count)) {
+    made.nodes.emplace_back(node);
+  }
+  for (const char* const queue : std::span(options.queues, options.queue_count)) {
+    made.devices.queues.emplace_back(queue);
+  }
+  if (options.has_thresholds) {
+    made.thresholds = headrace::engine::PathThresholds{
+        .synchronous = headrace::Bytes(options.thresholds.synchronous_bytes),
+        .asynchronous = headrace::Bytes(options.thresholds.asynchronous_bytes),
+        .batched = headrace::Bytes(options.thresholds.batched_bytes)};
+  }
+  if (options.piece_bytes != 0) made.piece = headrace::Bytes(options.piece_bytes);
+  if (options.queue_depth_max != 0) made.queue_depth_max = options.queue_depth_max;
+  made.coalescing.operations_max = options.coalesced_max;
+  if (options.coalesced_bytes_max != 0) {
+    made.coalescing.bytes_max = headrace::Bytes(options.coalesced_bytes_max);
+  }
+  if (options.coalesced_ns_max != 0) {
+    made.coalescing.wait_max = duration(options.coalesced_ns_max);
   }
   return Engine::make(*machine, std::move(made));
 }
@@ -226,16 +269,20 @@ headrace::Result<std::unique_ptr<Channel>> open_channel(Engine& engine,
   return std::make_unique<Channel>(std::move(*made));
 }
 
-/// What `make()` gives, or null and the reason in `error`.
+/// What `make()` gives, or null and the reason in `error`: `without_memory` if there is none left.
 template <typename Made, typename Make>
-Made* make_for_c(const char* what, headrace_error* error, Make make_one) {
+Made* make_for_c(const char* without_memory, headrace_error* error, Make make_one) {
   try {
     auto made = make_one();
     if (made) return reinterpret_cast<Made*>(made->release());
     store(error, made.error());
   } catch (const std::bad_alloc&) {
-    store(error, headrace::Error{headrace::Code::out_of_memory, 0, what, "there is no memory left",
-                                 "free some"});
+    // Without an Error, whose texts would ask for memory.
+    if (error != nullptr) {
+      error->os_errno = 0;
+      store(error->code, headrace::name(headrace::Code::out_of_memory));
+      store(error->text, without_memory);
+    }
   }
   return nullptr;
 }
@@ -263,9 +310,9 @@ const char* headrace_version(void) noexcept {
 
 headrace_engine* headrace_engine_make(const headrace_engine_options* options,
                                       headrace_error* error) noexcept {
-  return make_for_c<headrace_engine>("make an engine", error, [&] {
-    return make(options == nullptr ? headrace_engine_options{} : *options);
-  });
+  return make_for_c<headrace_engine>(
+      "cannot make an engine: there is no memory left; free some", error,
+      [&] { return make(options == nullptr ? headrace_engine_options{} : *options); });
 }
 
 void headrace_engine_free(headrace_engine* engine) noexcept {
@@ -322,33 +369,60 @@ uint64_t headrace_latency_max_ns(size_t latency_class) noexcept {
 }
 
 size_t headrace_mover_count(const headrace_engine* engine) noexcept {
-  return engine_of(engine).movers().size();
+  const Engine& asked = engine_of(engine);
+  std::size_t count = 0;
+  while (asked.mover(count) != nullptr) ++count;
+  return count;
 }
 
 bool headrace_mover_info(const headrace_engine* engine, size_t mover_index,
                          headrace_mover* mover) noexcept {
-  const std::vector<headrace::engine::MoverInfo> movers = engine_of(engine).movers();
-  if (mover == nullptr || mover_index >= movers.size()) return false;
-  const headrace::engine::MoverInfo& info = movers[mover_index];
-  store(mover->name, info.name);
-  store(mover->note, info.note);
-  mover->node = info.node ? static_cast<std::int32_t>(info.node->value()) : -1;
-  mover->hardware = info.hardware;
+  const headrace::engine::MoverInfo* const info = engine_of(engine).mover(mover_index);
+  if (mover == nullptr || info == nullptr) return false;
+  store(mover->name, info->name);
+  store(mover->note, info->note);
+  mover->node = info->node ? static_cast<std::int32_t>(info->node->value()) : -1;
+  mover->hardware = info->hardware;
   return true;
 }
 
 bool headrace_mover_statistics(const headrace_engine* engine, size_t mover_index,
                                headrace_device_statistics* statistics) noexcept {
-  const std::vector<headrace::engine::DeviceStatistics> all = engine_of(engine).device_statistics();
-  if (statistics == nullptr || mover_index >= all.size()) return false;
-  const headrace::engine::DeviceStatistics& totals = all[mover_index];
-  *statistics = {.descriptors = totals.descriptors,
-                 .retries = totals.retries,
-                 .page_faults = totals.page_faults,
-                 .errors = totals.errors,
-                 .lost = totals.lost,
-                 .bytes_on_cpu = totals.bytes_on_cpu};
-  return true;
+  const Engine& asked = engine_of(engine);
+  try {
+    const std::vector<headrace::engine::DeviceStatistics> all = asked.device_statistics();
+    if (statistics == nullptr || mover_index >= all.size()) return false;
+    const headrace::engine::DeviceStatistics& totals = all[mover_index];
+    *statistics = {.descriptors = totals.descriptors,
+                   .retries = totals.retries,
+                   .page_faults = totals.page_faults,
+                   .errors = totals.errors,
+                   .lost = totals.lost,
+                   .bytes_on_cpu = totals.bytes_on_cpu};
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+const char* headrace_note(const headrace_engine* engine, size_t note_index) noexcept {
+  const std::vector<std::string>& notes = engine_of(engine).notes();
+  return note_index < notes.size() ? notes[note_index].c_str() : nullptr;
+}
+
+headrace_thresholds headrace_engine_thresholds(const headrace_engine* engine) noexcept {
+  const Engine& asked = engine_of(engine);
+  const headrace::engine::PathThresholds values = asked.thresholds();
+  return {.synchronous_bytes = values.synchronous.count(),
+          .asynchronous_bytes = values.asynchronous.count(),
+          .batched_bytes = values.batched.count(),
+          .source = static_cast<enum headrace_threshold_source>(asked.threshold_source())};
+}
+
+const char* headrace_policy_name(enum headrace_policy policy) noexcept {
+  if (policy == HEADRACE_POLICY_DEFAULT) return "default";
+  const auto named = headrace::engine::movers::named();
+  return policy <= named.size() ? literal(named[policy - 1].name) : "unknown";
 }
 
 const char* headrace_answer_name(enum headrace_answer answer) noexcept {
@@ -440,9 +514,10 @@ headrace_channel* headrace_channel_open(headrace_engine* engine,
                                         const headrace_channel_options* options,
                                         headrace_error* error) noexcept {
   Engine& asked = engine_of(engine);
-  return make_for_c<headrace_channel>("open a channel", error, [&] {
-    return open_channel(asked, options == nullptr ? headrace_channel_options{} : *options);
-  });
+  return make_for_c<headrace_channel>(
+      "cannot open a channel: there is no memory left; free some", error, [&] {
+        return open_channel(asked, options == nullptr ? headrace_channel_options{} : *options);
+      });
 }
 
 void headrace_channel_close(headrace_channel* channel) noexcept {

@@ -258,6 +258,11 @@ std::vector<MoverInfo> Engine::movers() const {
 }
 
 PathThresholds Engine::thresholds() const {
+const MoverInfo* Engine::mover(std::size_t mover_index) const noexcept {
+  const auto movers = state_->movers();
+  return mover_index < movers.size() ? &movers[mover_index]->info() : nullptr;
+}
+
   return state_->thresholds();
 }
 
@@ -265,7 +270,7 @@ ThresholdSource Engine::threshold_source() const {
   return state_->threshold_source();
 }
 
-std::vector<std::string> Engine::notes() const {
+const std::vector<std::string>& Engine::notes() const {
   return state_->notes();
 }
 

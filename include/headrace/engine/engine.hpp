@@ -250,8 +250,10 @@ class HEADRACE_API Engine {
   [[nodiscard]] PathThresholds thresholds() const;
   [[nodiscard]] ThresholdSource threshold_source() const;
   /// Why devices, or some of their queues, are not among the movers, and if some are, from how many
+  /// One of movers(), for as long as the engine lives; null beyond the last.
+  [[nodiscard]] const MoverInfo* mover(std::size_t mover_index) const noexcept;
   /// bytes on `automatic` takes them; one sentence each.
-  [[nodiscard]] std::vector<std::string> notes() const;
+  [[nodiscard]] const std::vector<std::string>& notes() const;
   [[nodiscard]] EngineStatistics statistics() const;
   /// One for each of movers(), in the same order.
   [[nodiscard]] std::vector<DeviceStatistics> device_statistics() const;

@@ -255,6 +255,70 @@ static void statistics_are_kept_by_kind(headrace_engine* engine) {
   EXPECT(!headrace_mover_statistics(engine, headrace_mover_count(engine), &device));
 }
 
+static void engines_take_their_options(void) {
+  headrace_error error = {0};
+  const uint32_t node = 0;
+  const headrace_engine_options options = {.threads_per_node = 1,
+                                           .no_devices = true,
+                                           .policy = HEADRACE_POLICY_LEAST_LOADED,
+                                           .nodes = &node,
+                                           .node_count = 1,
+                                           .has_thresholds = true,
+                                           .thresholds = {.synchronous_bytes = 3 << 20,
+                                                          .asynchronous_bytes = 2 << 20,
+                                                          .batched_bytes = 1 << 20},
+                                           .piece_bytes = 4096,
+                                           .queue_depth_max = 2,
+                                           .coalesced_max = 4,
+                                           .coalesced_bytes_max = 1024,
+                                           .coalesced_ns_max = 1000};
+  headrace_engine* const engine = headrace_engine_make(&options, &error);
+  EXPECT(engine != NULL);
+  if (engine == NULL) return;
+  const headrace_thresholds thresholds = headrace_engine_thresholds(engine);
+  EXPECT(thresholds.synchronous_bytes == 3 << 20 && thresholds.asynchronous_bytes == 2 << 20);
+  EXPECT(thresholds.batched_bytes == 1 << 20 && thresholds.source == HEADRACE_THRESHOLDS_CALLER);
+  EXPECT(headrace_mover_count(engine) == 1);
+  /* A C program can ask why no device is used. */
+  EXPECT(headrace_note(engine, 0) != NULL && strstr(headrace_note(engine, 0), "options") != NULL);
+  EXPECT(headrace_note(engine, 1000) == NULL);
+
+  uint64_t memory[64] = {0};
+  const headrace_operation fill = headrace_fill(memory, sizeof memory, 7);
+  for (unsigned policy = HEADRACE_POLICY_DEFAULT; policy <= HEADRACE_POLICY_SMART_COPY; ++policy) {
+    const headrace_submit_options chosen = {.policy = (enum headrace_policy)policy};
+    headrace_job job;
+    headrace_job_init(&job);
+    EXPECT(headrace_submit(engine, &job, &fill, &chosen) == HEADRACE_ACCEPTED);
+    EXPECT(headrace_wait(&job).state == HEADRACE_DONE);
+    headrace_job_end(&job);
+  }
+  const headrace_submit_options nobody = {.policy = (enum headrace_policy)8};
+  EXPECT(headrace_run(engine, &fill, NULL, &nobody) == HEADRACE_BAD_OPTION);
+  EXPECT(strcmp(headrace_policy_name(HEADRACE_POLICY_NEAR_TARGET), "near_target") == 0);
+  EXPECT(strcmp(headrace_policy_name(HEADRACE_POLICY_SMART_COPY), "smart_copy") == 0);
+  EXPECT(strcmp(headrace_policy_name((enum headrace_policy)8), "unknown") == 0);
+  headrace_engine_free(engine);
+
+  headrace_engine_options bad = options;
+  bad.policy = (enum headrace_policy)8;
+  EXPECT(headrace_engine_make(&bad, &error) == NULL && strstr(error.text, "policy") != NULL);
+  const uint32_t nowhere = 4711;
+  bad = options;
+  bad.nodes = &nowhere;
+  EXPECT(headrace_engine_make(&bad, &error) == NULL && strstr(error.text, "4711") != NULL);
+  bad = options;
+  bad.coalesced_max = 33;
+  EXPECT(headrace_engine_make(&bad, &error) == NULL && strstr(error.text, "33") != NULL);
+  const char* const queue = "dsa9/wq9.9";
+  bad = options;
+  bad.no_devices = false;
+  bad.queues = &queue;
+  bad.queue_count = 1;
+  EXPECT(headrace_engine_make(&bad, &error) == NULL);
+  EXPECT(strcmp(error.code, "hardware_absent") == 0 && strstr(error.text, queue) != NULL);
+}
+
 /* What a channel does is tested in channel_test.cpp, on a device. */
 static void without_a_device_there_is_no_channel(headrace_engine* engine) {
   headrace_error error = {0};
@@ -289,6 +353,7 @@ int main(void) {
   a_batch_keeps_its_fences(engine);
   mistakes_have_names(engine);
   statistics_are_kept_by_kind(engine);
+  engines_take_their_options();
   without_a_device_there_is_no_channel(engine);
 
   headrace_engine_poll(engine);
