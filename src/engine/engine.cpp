@@ -171,7 +171,8 @@ Result<std::unique_ptr<Engine>> Engine::make(std::vector<std::unique_ptr<Mover>>
       std::move(movers), EngineState::Settings{.policy = std::move(policy),
                                                .thresholds = chosen.thresholds,
                                                .coalescing = chosen.coalescing,
-                                               .threshold_source = ThresholdSource::caller})));
+                                               .threshold_source = ThresholdSource::caller,
+                                               .node_of = chosen.node_of})));
 }
 
 std::string_view name(Path path) {
@@ -257,12 +258,12 @@ std::vector<MoverInfo> Engine::movers() const {
   return infos;
 }
 
-PathThresholds Engine::thresholds() const {
 const MoverInfo* Engine::mover(std::size_t mover_index) const noexcept {
   const auto movers = state_->movers();
   return mover_index < movers.size() ? &movers[mover_index]->info() : nullptr;
 }
 
+PathThresholds Engine::thresholds() const {
   return state_->thresholds();
 }
 

@@ -10,6 +10,7 @@
 #include "channel_state.hpp"
 #include "dsa_mover.hpp"
 #include "headrace/base/check.hpp"
+#include "headrace/platform/memory.hpp"
 #include "headrace/platform/ticks.hpp"
 #include "job_word.hpp"
 #include "mapped.hpp"
@@ -120,6 +121,7 @@ const EngineState::MoverFacts* EngineState::obvious_mover(const Operation& opera
     return alone && facts_[0].operations.has(operation.kind()) ? facts_.data() : nullptr;
   }
   if (options.source_node || options.target_node) return nullptr;
+  if (byte_count >= kAskedForNodeBytesMin && device_count > 1) return nullptr;
   const bool wanted = prefers_hardware(asked, byte_count, threshold_of(operation)) ||
                       (asked == Path::automatic && software_count_ == 0);
   if (!wanted) return nullptr;
@@ -296,13 +298,21 @@ EngineState::Choice EngineState::choose(const Job& job, std::size_t byte_count,
   const std::span<const std::unique_ptr<Mover>> subset(movers_.data() + first, last - first);
   MoverChoice wanted;
   const bool own = options.policy != nullptr && *options.policy;
-  if (!own && by_default_ && hardware && !options.source_node && !options.target_node) {
+  std::optional<NodeId> source_node = options.source_node;
+  std::optional<NodeId> target_node = options.target_node;
+  const bool is_told = source_node.has_value() || target_node.has_value();
+  const bool is_large = count == 0 && byte_count >= kAskedForNodeBytesMin;
+  if (is_large && !is_told && subset.size() > 1) {
+    source_node = node_of(job.operation_.source());
+    target_node = node_of(job.operation_.target());
+  }
+  if (!own && by_default_ && hardware && !is_told && !is_large) {
     wanted.add(turn % subset.size());  // As obvious_mover() does.
   } else {
     const MoveContext context{.movers = subset,
                               .kind = job.operation_.kind(),
-                              .source_node = options.source_node,
-                              .target_node = options.target_node,
+                              .source_node = source_node,
+                              .target_node = target_node,
                               .byte_count = byte_count,
                               .sequence = turn,
                               .packages = settings_.packages};
@@ -315,6 +325,12 @@ EngineState::Choice EngineState::choose(const Job& job, std::size_t byte_count,
   }
   if (!choice.refused && choice.movers.chosen().empty()) choice.fell_back = true;
   return choice;
+}
+
+std::optional<NodeId> EngineState::node_of(std::span<const std::byte> bytes) const {
+  if (bytes.empty()) return std::nullopt;
+  return settings_.node_of != nullptr ? settings_.node_of(bytes.data())
+                                      : platform::node_of_address(bytes.data());
 }
 
 void EngineState::prepare_shares(Job& job, std::size_t byte_count,

@@ -30,6 +30,7 @@ class EngineState {
     std::vector<std::string> notes = {};
     CoalescingOptions coalescing = {};
     ThresholdSource threshold_source = ThresholdSource::published;
+    std::optional<NodeId> (*node_of)(const void* address) = nullptr;
   };
   EngineState(std::vector<std::unique_ptr<Mover>> movers, Settings settings);
 
@@ -113,6 +114,11 @@ class EngineState {
   static void prepare(Job& job, const Operation& operation, const SubmitOptions& options);
   [[nodiscard]] Submit start(Job& job, const Operation& operation, const Batch& batch,
                              std::size_t byte_count, const SubmitOptions& options);
+  /// From so many bytes on it is worth to ask where an operand lies, two times some microseconds:
+  /// less than 1 % of what a device of 30 GB/s needs (docs/concepts/engine.md).
+  static constexpr std::size_t kAskedForNodeBytesMin = std::size_t{16} << 20U;
+  /// The node of the first byte; nothing if there is none, or it is not known.
+  [[nodiscard]] std::optional<NodeId> node_of(std::span<const std::byte> bytes) const;
   /// Whether a device is expected to be faster.
   [[nodiscard]] static bool prefers_hardware(Path asked, std::size_t byte_count, Bytes threshold);
   [[nodiscard]] Choice choose(const Job& job, std::size_t byte_count, const SubmitOptions& options,

@@ -109,9 +109,13 @@ struct EngineOptions {
 struct EngineSettings {
   PathThresholds thresholds = {};
   CoalescingOptions coalescing = {};
+  /// Tells on which node a byte lies; null: the system is asked. Any thread calls it.
+  std::optional<NodeId> (*node_of)(const void* address) = nullptr;
 };
 
 struct SubmitOptions {
+  /// Where the operands lie, for the policy. If neither is said, the engine finds it out for single
+  /// operations of 16 MiB and more, by their first pages.
   std::optional<NodeId> source_node = std::nullopt;
   std::optional<NodeId> target_node = std::nullopt;
   /// Null: the engine's policy. Borrowed until submit_copy returns.
@@ -246,12 +250,12 @@ class HEADRACE_API Engine {
   /// Never blocks.
   void poll();
   [[nodiscard]] std::vector<MoverInfo> movers() const;
+  /// One of movers(), for as long as the engine lives; null beyond the last.
+  [[nodiscard]] const MoverInfo* mover(std::size_t mover_index) const noexcept;
   /// From how many bytes on path `automatic` takes a device, and why from there.
   [[nodiscard]] PathThresholds thresholds() const;
   [[nodiscard]] ThresholdSource threshold_source() const;
   /// Why devices, or some of their queues, are not among the movers, and if some are, from how many
-  /// One of movers(), for as long as the engine lives; null beyond the last.
-  [[nodiscard]] const MoverInfo* mover(std::size_t mover_index) const noexcept;
   /// bytes on `automatic` takes them; one sentence each.
   [[nodiscard]] const std::vector<std::string>& notes() const;
   [[nodiscard]] EngineStatistics statistics() const;

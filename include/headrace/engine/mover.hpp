@@ -99,6 +99,7 @@ struct MoveContext {
   /// Those of the path that was chosen: all devices, or all processors; the engine's own order.
   std::span<const std::unique_ptr<Mover>> movers;
   OperationKind kind = OperationKind::copy;
+  /// As the caller says or, of large operations, as the engine has found out (SubmitOptions).
   std::optional<NodeId> source_node = std::nullopt;
   std::optional<NodeId> target_node = std::nullopt;
   std::size_t byte_count = 0;

@@ -142,6 +142,79 @@ TEST(MoverPolicy, WhatIsChosenOnARecordedMachineOfTwoPackagesWithFourNodesEach) 
   }
 }
 
+/// What the engine is told of where memory lies, and how often it has asked.
+struct Whereabouts {
+  std::array<std::pair<const void*, std::uint32_t>, 2> nodes;
+  int asked_count = 0;
+};
+Whereabouts whereabouts;
+
+TEST(MoverPolicy, LargeJobsAreSpreadOverTheMoversOfTheNodeWhereTheirTargetLies) {
+  const auto machine =
+      topo::replay(std::string(HEADRACE_TEST_DATA) + "/machines/xeon-max-flat.json");
+  ASSERT_TRUE(machine.has_value()) << machine.error().message();
+  // Two devices for each node with processors; 8 to 15 are memory only.
+  std::vector<std::size_t> taken(16);
+  std::vector<std::unique_ptr<Mover>> list;
+  for (const topo::Node& node : machine->nodes) {
+    for (int i = 0; i < 2 && !node.cpus.empty(); ++i) {
+      list.push_back(std::make_unique<PolledMover>(PolledMover::Options{
+          .info = {.name = "device", .node = node.id, .hardware = true, .polled = true},
+          .answer = [&count = taken[list.size()]](std::size_t) {
+            ++count;
+            return Submit::accepted;
+          }}));
+    }
+  }
+  ASSERT_EQ(list.size(), taken.size());
+  const EngineSettings settings{.node_of = [](const void* address) {
+    ++whereabouts.asked_count;
+    for (const auto& [first, node] : whereabouts.nodes) {
+      if (first == address) return std::optional(NodeId(node));
+    }
+    return std::optional<NodeId>();
+  }};
+  const auto engine = Engine::make(std::move(list), {}, settings).value();
+  Buffers buffers(std::size_t{16} << 20U);
+  const auto takers = [&](const Operation& operation, const SubmitOptions& options) {
+    std::fill(taken.begin(), taken.end(), 0);
+    whereabouts.asked_count = 0;
+    Job job;
+    EXPECT_EQ(engine->submit(job, operation, options), Submit::accepted);
+    EXPECT_EQ(job.wait().state, JobState::done);
+    std::vector<std::size_t> result;
+    for (std::size_t i = 0; i < taken.size(); ++i) {
+      if (taken[i] > 0) result.push_back(i);
+    }
+    return result;
+  };
+  using Takers = std::vector<std::size_t>;
+  const Operation copy = Operation::copy(buffers.target, buffers.source);
+  whereabouts.nodes = {{{buffers.target.data(), 3}, {buffers.source.data(), 5}}};
+  EXPECT_EQ(takers(copy, {}), (Takers{6, 7}));
+  EXPECT_EQ(whereabouts.asked_count, 2);
+  EXPECT_TRUE(buffers.equal());
+  const MoverPolicy push_pull = movers::push_pull;
+  EXPECT_EQ(takers(copy, {.policy = &push_pull}), (Takers{6, 7, 10, 11}));
+  // Memory only has no mover: those of the source.
+  whereabouts.nodes[0].second = 12;
+  EXPECT_EQ(takers(copy, {}), (Takers{10, 11}));
+  // Nobody asks where the caller says it, or for small ones, of which one mover after the other
+  // does one.
+  EXPECT_EQ(takers(copy, {.target_node = NodeId(1)}), (Takers{2, 3}));
+  EXPECT_EQ(whereabouts.asked_count, 0);
+  const std::span<std::byte> target = buffers.target;
+  const std::span<const std::byte> source = buffers.source;
+  const Operation small = Operation::copy(target.first(1U << 20U), source.first(1U << 20U));
+  const Takers first = takers(small, {});
+  ASSERT_EQ(first.size(), 1U);
+  EXPECT_NE(takers(small, {}), first);
+  EXPECT_EQ(whereabouts.asked_count, 0);
+  // What is not known is no obstacle.
+  whereabouts.nodes = {};
+  EXPECT_EQ(takers(copy, {}).size(), 1U);
+}
+
 TEST(MoverPolicy, LeastLoadedPassesOverABusyMoverOfProcessors) {
   std::size_t chosen = 0;
   const auto engine = test::make_engine(
@@ -601,6 +674,15 @@ TEST(Path, AutomaticDoesSmallBatchesInTheirSubmission) {
   };
   EXPECT_TRUE(ends_later({list[0], Operation::drain()}));
   EXPECT_TRUE(ends_later(std::vector<Operation>(132, list[0])));
+}
+
+TEST(Policies, HaveTheNamesThatTheyAreCalledBy) {
+  std::vector<std::string_view> names;
+  for (const movers::Named& policy : movers::named()) names.push_back(policy.name);
+  EXPECT_EQ(names,
+            (std::vector<std::string_view>{"near_target", "near_source", "all", "round_robin",
+                                           "least_loaded", "push_pull", "smart_copy"}));
+  EXPECT_EQ(movers::named()[2].choose, &movers::all);
 }
 
 }  // namespace
