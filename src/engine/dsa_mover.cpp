@@ -96,6 +96,10 @@ DsaMover::DsaMover(dsa::Portal& portal, std::unique_ptr<dsa::Portal> owned,
                                                        options.device.page_faults)),
       slots_(std::make_unique<Slot[]>(slot_count_ + 1)),
       words_(slot_count_) {
+  if (slot_count_ < portal.info().entry_count) {
+    info_.note += fmt::format("{}{} of its {} entries are used", info_.note.empty() ? "" : "; ",
+                              slot_count_, portal.info().entry_count);
+  }
   for (std::uint32_t i = 0; i < slot_count_ && batch_max_ > 1; ++i) {
     slots_[i].room = {std::make_unique<dsa::Descriptor[]>(batch_max_),
                       std::make_unique<dsa::CompletionRecord[]>(batch_max_)};

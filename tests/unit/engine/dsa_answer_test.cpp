@@ -31,8 +31,11 @@ class ToldPortal final : public dsa::Portal {
  public:
   using Device = std::function<void(const dsa::Descriptor&)>;
 
-  explicit ToldPortal(Device device, std::size_t taken_max = ~std::size_t{0})
-      : device_(std::move(device)), left_(taken_max) {}
+  explicit ToldPortal(Device device, std::size_t taken_max = ~std::size_t{0},
+                      std::uint32_t entry_count = 8)
+      : device_(std::move(device)), left_(taken_max) {
+    info_.entry_count = entry_count;
+  }
   [[nodiscard]] const dsa::QueueInfo& info() const override { return info_; }
   [[nodiscard]] bool submit(const dsa::Descriptor& descriptor) noexcept override {
     if (!device_ || left_ == 0) return false;
@@ -46,7 +49,6 @@ class ToldPortal final : public dsa::Portal {
   std::size_t left_;
   dsa::QueueInfo info_{.name = "told/wq0.0",
                        .mode = dsa::QueueMode::shared,
-                       .entry_count = 8,
                        .batch_max = 32,
                        .transfer_bytes_max = 1U << 21U};
 };
@@ -101,6 +103,16 @@ struct Plans {
                                   {.tags = {7, 8, 0x0f0f}})};
   }
 };
+
+TEST(DsaAnswer, AQueueOfWhichNotAllIsUsedSaysSo) {
+  for (const auto& [entry_count, note] :
+       {std::pair{63U, "near"}, {64U, "near; 63 of its 64 entries are used"}}) {
+    ToldPortal portal(nullptr, 0, entry_count);
+    const auto mover = DsaMover::make(portal, {.note = "near"});
+    ASSERT_TRUE(mover.has_value());
+    EXPECT_EQ((*mover)->info().note, note);
+  }
+}
 
 TEST(DsaAnswer, AnyNumberInARecordOfAPageFaultIsTakenOrDoneWithout) {
   for (const std::uint32_t number : {0U, 5U, 512U, kLong - 3, kLong - 8, kLong, kLong + 1,
