@@ -88,7 +88,8 @@ struct ShareOutcome {
   OperationResult result = {};
 };
 
-/// Several operations in one job.
+/// Several operations in one job. It goes to one mover whole: of worker threads one does all of it,
+/// and what is behind it on that one waits; stop() takes effect between two operations.
 struct Batch {
   std::span<const Operation> operations;
   /// As long as `operations`, or empty if nobody asks how each of them ended. Written before the
