@@ -3,11 +3,18 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 from conftest import Command
 
-from headrace.cli.bench._measure import Series, rate_per_s, speed_ratio
+from headrace.cli.bench._measure import (
+    Series,
+    difference_ns,
+    paired_speed_ratio,
+    rate_per_s,
+    speed_ratio,
+)
 
 
 def test_a_rate_is_that_of_the_median_and_its_spread_that_of_the_quartiles() -> None:
@@ -45,15 +52,45 @@ def test_a_picture_of_no_known_kind_is_refused_before_anything_is_measured(
     assert ".svg or .png" in result.stderr
 
 
+def test_a_ratio_of_pairs_is_not_moved_by_rounds_that_were_disturbed() -> None:
+    ours, theirs = Series([100.0, 900.0, 100.0]), Series([90.0, 810.0, 180.0])
+    assert paired_speed_ratio(ours, theirs).median == pytest.approx(0.9)
+    assert difference_ns(ours, theirs).median == pytest.approx(10.0)
+
+
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
-def test_the_engine_counts_its_instructions_and_allocates_nothing(command: Command) -> None:
-    result = command("bench", "engine", "--json")
+def test_the_engine_counts_its_instructions_allocates_nothing_and_locks_nothing(
+    command: Command, tmp_path: Path
+) -> None:
+    picture = tmp_path / "engine.svg"
+    result = command("bench", "engine", "--rounds", "1", "--json", "--plot", str(picture))
     assert result.returncode == 0, result.stderr
-    summary = json.loads(result.stdout)["summary"]
+    assert picture.exists()
+    document = json.loads(result.stdout)
+    summary = document["summary"]
     assert summary["allocations_per_op"] == 0
+    assert summary["locked_instructions_per_op_channel"] == 0
+    assert summary["mutexes_per_op_channel"] == 0
     # Instructions are the same on every machine, but not from every compiler.
     assert 20 < summary["instructions_submit_copy"] < 225
     assert 20 < summary["instructions_per_op_batch32"] < 60
     assert summary["instructions_submit_copy"] < summary["instructions_submit_copy_job"]
     assert summary["instructions_per_op_batch32"] < summary["instructions_per_op_batch32_job"]
     assert 100 < summary["instructions_per_op_coalesced32"] < 1500
+    figures = document["results"]["figures"]
+    assert {each["group"] for each in figures} == {
+        "counts",
+        "software",
+        "run",
+        "automatic",
+        "automatic_published",
+    }
+    judged = [each for each in figures if each["is_met"] is not None]
+    assert summary["goals"] == len(judged) > 100
+    assert summary["goals_met"] == sum(each["is_met"] for each in judged)
+    by_job = [each for each in figures if each["name"] == "locked_instructions_submit_copy_job"]
+    assert by_job[0]["median"] > 0, "what counts locked instructions finds those that are there"
+    for each in judged:
+        least, most = each["goal_least"], each["goal_most"]
+        assert (least is None) != (most is None)
+        assert each["quartile_low"] <= each["median"] <= each["quartile_high"]

@@ -18,7 +18,7 @@ namespace {
 constexpr int kTriesMax = 1000;
 
 /// What run() does itself is timed from so many bytes on, and below one of so many: two looks at
-/// the clock take as long as copying some KiB (bench/engine/software_bench.cpp).
+/// the clock take as long as copying some KiB (bench/engine/meter/software.cpp).
 constexpr std::size_t kTimedBytesMin = std::size_t{256} << 10U;
 constexpr std::uint64_t kTimedOneOf = 16;
 static_assert(kTimedBytesMin <= detail::kAskedBytesMin, "what is not timed is not asked about");

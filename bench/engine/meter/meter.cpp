@@ -8,7 +8,10 @@
 // the difference in instructions is that of so many operations, whatever starting costs. Prints one
 // JSON object with the allocations that were made on the way.
 //
-//   headrace-bench-engine MODE COUNT
+//   headrace-bench-engine MODE COUNT [step]
+//
+// With `step` the thread steps through its own instructions, and counts those that are locked (a
+// prefix LOCK, or XCHG with memory) and the calls that lock a mutex; the device has none.
 //
 // MODE: channel_copy, channel_batch32, job_copy, job_batch32, job_coalesced32, device,
 // device_batch32.
@@ -27,6 +30,7 @@
 #include "engine/dsa_mover.hpp"
 #include "headrace/base/atomic.hpp"
 #include "headrace/engine/engine.hpp"
+#include "stepper.hpp"
 
 namespace {
 
@@ -192,7 +196,22 @@ void device_alone(IdleDevice& device, std::uint64_t count, bool batch) {
   }
 }
 
-int measure(std::string_view mode, std::uint64_t count) {
+/// What a mode does, so many times.
+void carry_out(std::string_view mode, Engine& engine, Channel& channel, IdleDevice& device,
+               Memory& memory, std::uint64_t count) {
+  if (mode == "channel_copy") return channel_copy(channel, device, memory, count);
+  if (mode == "channel_batch32") return channel_batch32(channel, device, memory, count);
+  if (mode == "job_copy") return job_copy(engine, device, memory, count);
+  if (mode == "job_batch32") return job_batch32(engine, device, memory, count);
+  if (mode == "job_coalesced32") return job_coalesced32(engine, device, memory, count);
+  if (mode == "device") return device_alone(device, count, false);
+  if (mode == "device_batch32") return device_alone(device, count, true);
+  stop_with(
+      "the mode is channel_copy, channel_batch32, job_copy, job_batch32, job_coalesced32, device "
+      "or device_batch32");
+}
+
+int measure(std::string_view mode, std::uint64_t count, bool steps) {
   auto portal = std::make_unique<IdleDevice>();
   IdleDevice& device = *portal;
   std::vector<std::unique_ptr<Mover>> movers;
@@ -209,39 +228,26 @@ int measure(std::string_view mode, std::uint64_t count) {
   if (!channel) stop_with(channel.error().message().c_str());
   Memory memory;
   // Whatever is made at the first use.
-  if (mode == "job_coalesced32") {
-    job_coalesced32(**engine, device, memory, kBatch);
-  } else {
-    job_copy(**engine, device, memory, 1);
-  }
+  carry_out(mode, **engine, *channel, device, memory, kBatch);
   const std::uint64_t before = allocation_count.load_relaxed();  // One thread.
-  if (mode == "channel_copy") {
-    channel_copy(*channel, device, memory, count);
-  } else if (mode == "channel_batch32") {
-    channel_batch32(*channel, device, memory, count);
-  } else if (mode == "job_copy") {
-    job_copy(**engine, device, memory, count);
-  } else if (mode == "job_batch32") {
-    job_batch32(**engine, device, memory, count);
-  } else if (mode == "job_coalesced32") {
-    job_coalesced32(**engine, device, memory, count);
-  } else if (mode == "device") {
-    device_alone(device, count, false);
-  } else if (mode == "device_batch32") {
-    device_alone(device, count, true);
-  } else {
-    stop_with(
-        "the mode is channel_copy, channel_batch32, job_copy, job_batch32, job_coalesced32, device "
-        "or device_batch32");
-  }
+  if (steps) headrace::bench::begin_stepping();
+  carry_out(mode, **engine, *channel, device, memory, count);
+  const headrace::bench::Steps seen =
+      steps ? headrace::bench::end_stepping() : headrace::bench::Steps{};
   const std::uint64_t made = allocation_count.load_relaxed() - before;  // One thread.
-  fmt::print("{{\"operations\": {}, \"allocations\": {}}}\n", count, made);
+  fmt::print(R"({{"operations": {}, "allocations": {})", count, made);
+  if (steps) {
+    fmt::print(R"(, "instructions": {}, "locked_instructions": {}, "mutexes_locked": {})",
+               seen.instructions, seen.locked, seen.mutexes);
+  }
+  fmt::print("}}\n");
   return 0;
 }
 
 }  // namespace
 
 int main(int argument_count, char** arguments) {
-  if (argument_count != 3) stop_with("usage: headrace-bench-engine MODE COUNT");
-  return measure(arguments[1], std::strtoull(arguments[2], nullptr, 10));
+  const bool steps = argument_count == 4 && std::string_view(arguments[3]) == "step";
+  if (argument_count != 3 && !steps) stop_with("usage: headrace-bench-engine MODE COUNT [step]");
+  return measure(arguments[1], std::strtoull(arguments[2], nullptr, 10), steps);
 }

@@ -15,7 +15,7 @@ namespace headrace::copy {
 /// be cut.
 ///
 /// Threading: shared.
-/// Cost: that of memset of as many bytes, more or less; see bench/engine/software_bench.cpp.
+/// Cost: that of memset of as many bytes, more or less; see bench/engine/meter/software.cpp.
 HEADRACE_API void fill_bytes(std::span<std::byte> target, std::uint64_t low,
                              std::uint64_t high) noexcept;
 

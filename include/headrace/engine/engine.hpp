@@ -37,7 +37,7 @@ struct PathThresholds {
   /// submit: the caller goes on with other work. What is smaller, and not more than 64 KiB, the
   /// submitting thread does at once, if the engine has devices: the job has ended by then.
   Bytes asynchronous = kib(1);
-  Bytes batched = Bytes(512);  ///< submit_batch: of each operation, on average. As above.
+  Bytes batched = Bytes(256);  ///< submit_batch: of each operation, on average. As above.
 };
 
 /// Where the thresholds of an engine come from.

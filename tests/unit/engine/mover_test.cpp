@@ -648,8 +648,8 @@ TEST(Path, AutomaticHandsOverWhatIsLargerOrAskedForOtherwise) {
 
 TEST(Path, AutomaticDoesSmallBatchesInTheirSubmission) {
   DeviceAndProcessor made;
-  Buffers one(500);
-  Buffers other(500);
+  Buffers one(255);
+  Buffers other(255);
   const std::array list{Operation::copy(one.target, one.source),
                         Operation::copy(other.target, other.source).fenced(),
                         Operation::compare(one.target, other.source)};
@@ -673,7 +673,7 @@ TEST(Path, AutomaticDoesSmallBatchesInTheirSubmission) {
     return later;
   };
   EXPECT_TRUE(ends_later({list[0], Operation::drain()}));
-  EXPECT_TRUE(ends_later(std::vector<Operation>(132, list[0])));
+  EXPECT_TRUE(ends_later(std::vector<Operation>(260, list[0])));
 }
 
 TEST(Policies, HaveTheNamesThatTheyAreCalledBy) {

@@ -25,7 +25,7 @@ TEST(Threshold, IsOfTheProfileOrOfTheCaller) {
   EXPECT_EQ(measured->threshold_source(), ThresholdSource::profile);
   EXPECT_EQ(measured->thresholds().synchronous, Bytes(900));
   EXPECT_EQ(measured->thresholds().asynchronous, Bytes(900)) << "no more than who waits";
-  EXPECT_EQ(measured->thresholds().batched, Bytes(512));
+  EXPECT_EQ(measured->thresholds().batched, Bytes(256));
   EngineOptions options;
   options.thresholds = PathThresholds{.synchronous = Bytes(1)};
   const auto chosen = test::make_engine(options);

@@ -133,6 +133,26 @@ def speed_ratio(subject: Series, baseline: Series) -> Figure:
     return Figure(baseline.median_ns / subject.median_ns, low, high)
 
 
+def paired_speed_ratio(subject: Series, baseline: Series) -> Figure:
+    """Speed of the subject by that of the baseline: the median of the ratios of single rounds.
+
+    For what lasts so short that a machine with other things to do disturbs whole rounds.
+    """
+    pairs = zip(baseline.times_ns, subject.times_ns, strict=True)
+    return _figure([theirs / ours for theirs, ours in pairs])
+
+
+def difference_ns(subject: Series, baseline: Series) -> Figure:
+    """What the subject takes more than the baseline in a round, in ns."""
+    pairs = zip(baseline.times_ns, subject.times_ns, strict=True)
+    return _figure([ours - theirs for theirs, ours in pairs])
+
+
+def _figure(values: Sequence[float]) -> Figure:
+    low, high = _quartiles(values)
+    return Figure(statistics.median(values), low, high)
+
+
 def _quartiles(values: Sequence[float]) -> tuple[float, float]:
     if len(values) == 1:
         return values[0], values[0]

@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace bench engine``: instructions of the engine for an operation on a device."""
+"""``headrace bench engine``: what the engine costs, beside what it is compared with, and goals."""
 
-import json
-import re
-import shutil
-import subprocess
-import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -15,48 +12,97 @@ from rich.table import Table
 
 from headrace import _core
 from headrace.cli._output import print_document, progress
-from headrace.cli.bench._measure import Figure, JsonOption, PlotOption, draw_figures, parse_plot
-from headrace.errors import Error, NotFoundError
+from headrace.cli.bench import _engine_counts
+from headrace.cli.bench._measure import (
+    Figure,
+    JsonOption,
+    PlotOption,
+    RoundsOption,
+    Series,
+    difference_ns,
+    draw_figures,
+    find_program,
+    paired_speed_ratio,
+    parse_plot,
+    parse_rounds,
+    run_program,
+)
 from headrace.machine import topo
 
 SUBCOMMAND = "bench engine"
 SCHEMA_NAME = "headrace-bench-engine"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
-_PROGRAM = "headrace-bench-engine"
-_TRIED = "count the instructions of the engine"
-_TIME_LIMIT_S = 600
-# Starting takes some thousand instructions more or less each time, which so many operations drown.
-_COUNT_LESS, _COUNT_MORE = 3_200, 67_200
-_MODES = {
-    "channel_copy": "device",
-    "job_copy": "device",
-    "channel_batch32": "device_batch32",
-    "job_batch32": "device_batch32",
-    "job_coalesced32": "device_batch32",
+_PATHS = "headrace-bench-engine-paths"
+_TIME_LIMIT_S = 1800
+# Of one path at one size in a round.
+_ROUND_US = 500
+_PLAIN_FROM = 4096
+_RUN_RATIO_MIN = 0.97
+_RUN_MORE_MAX_NS = 25.0
+_AUTOMATIC_MIN = 1 / 1.05
+
+_COUNT_LABELS = {
+    "channel_copy": "a copy by a channel",
+    "channel_batch32": "... in a batch of 32",
+    "job_copy": "a copy by a job",
+    "job_batch32": "... in a batch of 32",
+    "job_coalesced32": "... alone, 32 coalesced",
 }
-_SUMMARY = {
-    "instructions_submit_copy": "channel_copy",
-    "instructions_per_op_batch32": "channel_batch32",
-    "instructions_submit_copy_job": "job_copy",
-    "instructions_per_op_batch32_job": "job_batch32",
-    "instructions_per_op_coalesced32": "job_coalesced32",
+_COUNT_GOALS = {"channel_copy": 150.0, "channel_batch32": 40.0}
+_COUNT_NAMES = {
+    "channel_copy": "submit_copy",
+    "channel_batch32": "per_op_batch32",
+    "job_copy": "submit_copy_job",
+    "job_batch32": "per_op_batch32_job",
+    "job_coalesced32": "per_op_coalesced32",
 }
-_LABELS = {
-    "instructions_submit_copy": "a copy by a channel: submit_copy and poll",
-    "instructions_per_op_batch32": "a copy in a batch of 32 by a channel",
-    "instructions_submit_copy_job": "a copy by a job: submit_copy and poll",
-    "instructions_per_op_batch32_job": "a copy in a batch of 32 by a job",
-    "instructions_per_op_coalesced32": "a copy by a job of its own, 32 coalesced",
+_COLUMN_LABELS = {
+    "automatic": {"run": "waited for", "submit": "32 in flight", "batch": "batches of 32"},
+    "run": {"run": "in the caches", "run_cold": "in no cache"},
 }
+# More do not fit a line.
+_COLUMNS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
-    """What one run of the program counted."""
+class Line:
+    """A figure, and what it should be.
 
-    instructions: int
-    allocations: int
+    Attributes:
+        group: counts, software, run or automatic.
+        name: Of the figure within its group.
+        byte_count: Of each operation; 0: of 4 KiB always.
+        figure: With its spread; what is counted has none.
+        least: It should be no less.
+        most: It should be no more.
+    """
+
+    group: str
+    name: str
+    byte_count: int
+    figure: Figure
+    least: float | None = None
+    most: float | None = None
+
+    @property
+    def is_met(self) -> bool | None:
+        """None if there is no goal. A ratio is judged as it is shown, to the hundredth."""
+        if self.least is not None:
+            return round(self.figure.median, 2) >= round(self.least, 2)
+        return None if self.most is None else self.figure.median <= self.most
+
+    def document(self) -> dict[str, object]:
+        """As part of the JSON document."""
+        return {
+            "group": self.group,
+            "name": self.name,
+            "bytes": self.byte_count,
+            **self.figure.document(),
+            "goal_least": self.least,
+            "goal_most": self.most,
+            "is_met": self.is_met,
+        }
 
 
 def register(bench: typer.Typer) -> None:
@@ -64,110 +110,235 @@ def register(bench: typer.Typer) -> None:
     bench.command("engine")(engine)
 
 
-def engine(plot: PlotOption = None, as_json: JsonOption = False) -> None:
-    """Count the instructions that the engine itself takes for an operation on a device.
+def engine(
+    rounds: RoundsOption = "25", plot: PlotOption = None, as_json: JsonOption = False
+) -> None:
+    """Measure what the engine costs, and say of each figure whether it is what it should be.
 
-    The device costs nothing but a few instructions, which are counted apart and taken away. Counted
-    is by valgrind, so the figures do not depend on what else this machine does.
+    Counted, by valgrind and by stepping through the program: instructions, allocations, locked
+    instructions and mutexes for an operation on a device that costs nothing. Timed, in turns with
+    what it is compared with: every operation by a processor beside ISA-L and the C library, run()
+    beside memcpy, and path 'automatic' beside 'hardware' and 'software' on a device that is paced
+    to published figures of the 4th generation Xeon.
 
     Example: headrace bench engine --json
     """
+    round_count = parse_rounds(SUBCOMMAND, rounds)
     picture = parse_plot(SUBCOMMAND, plot)
-    programs = _programs()
-    modes = [*_MODES, *dict.fromkeys(_MODES.values())]
-    runs: dict[str, tuple[_Run, _Run]] = {}
-    with progress("counting instructions") as share:
-        for index, mode in enumerate(modes):
-            runs[mode] = (
-                _run(*programs, mode, _COUNT_LESS),
-                _run(*programs, mode, _COUNT_MORE),
-            )
-            share((index + 1) / len(modes))
-    each = {mode: _per_operation(*pair) for mode, pair in runs.items()}
-    figures = {name: each[mode] - each[_MODES[mode]] for name, mode in _SUMMARY.items()}
-    allocations = max(more.allocations / _COUNT_MORE for _, more in runs.values())
+    with progress("measuring the engine") as share:
+        counts = _engine_counts.count(lambda part: share(part * 0.6))
+        software = _measure("headrace-bench-engine-software", round_count)
+        share(0.8)
+        published = _measure(_PATHS, round_count, _ROUND_US)
+        share(0.9)
+        thresholds = _thresholds(published)
+        measured = _measure(_PATHS, round_count, _ROUND_US, *thresholds)
+    lines = [
+        *_count_lines(counts),
+        *_software_lines(software["comparisons"]),
+        *_automatic_lines("automatic", measured["ways"], _AUTOMATIC_MIN),
+        *_automatic_lines("automatic_published", published["ways"], None),
+    ]
     machine = topo()
     if picture is not None:
-        drawn = {
-            name.removeprefix("instructions_").replace("_", "\n"): Figure(value, value, value)
-            for name, value in figures.items()
-        }
-        caption = f"{machine.cpu_model}; counted by valgrind, the device taken away"
-        draw_figures(picture, "The engine's own instructions", caption, {"instructions": drawn})
+        _draw(picture, lines, f"{machine.cpu_model}; {round_count} rounds, whiskers: quartiles")
     if as_json:
         print_document(
             SCHEMA_NAME,
             SCHEMA_VERSION,
             machine=machine.document,
             results={
-                "instructions_per_operation": each,
-                "runs": {
-                    mode: [
-                        {
-                            "operations": count,
-                            "instructions": run.instructions,
-                            "allocations": run.allocations,
-                        }
-                        for count, run in zip((_COUNT_LESS, _COUNT_MORE), pair, strict=True)
-                    ]
-                    for mode, pair in runs.items()
-                },
+                "round_count": round_count,
+                "figures": [line.document() for line in lines],
+                "counts": counts.document,
+                **software,
+                "paths": measured,
+                "paths_published": published,
             },
-            summary={**figures, "allocations_per_op": allocations},
+            summary=_summary(counts, lines),
         )
         return
-    _print_report(figures, allocations)
+    _print_report(lines, round_count, thresholds)
 
 
-def _programs() -> tuple[str, str]:
-    path = Path(_core.__file__ or "").parent / "_bench" / _PROGRAM
-    if not path.exists():
-        raise NotFoundError(_TRIED, f"'{path}' is not there", "install the package anew")
-    valgrind = shutil.which("valgrind")
-    if valgrind is None:
-        raise NotFoundError(_TRIED, "valgrind is not installed", "install the package valgrind")
-    return valgrind, str(path)
+def _measure(name: str, *numbers: int) -> dict[str, Any]:
+    tried = "measure the engine"
+    program = find_program("_bench", name, tried=tried, remedy=_engine_counts.REMEDY)
+    command = [program, *(str(number) for number in numbers)]
+    return run_program(command, tried=tried, time_limit_s=_TIME_LIMIT_S)
 
 
-def _run(valgrind: str, program: str, mode: str, count: int) -> _Run:
-    with tempfile.TemporaryDirectory(prefix="headrace-") as directory:
-        out = f"--callgrind-out-file={directory}/out"
-        try:
-            # Our own program, with arguments of our own.
-            done = subprocess.run(  # noqa: S603
-                [valgrind, "--tool=callgrind", out, program, mode, str(count)],
-                capture_output=True,
-                text=True,
-                timeout=_TIME_LIMIT_S,
-                check=False,
-            )
-        except OSError as problem:
-            raise Error(
-                _TRIED, f"{valgrind} does not start", "install it anew", problem.errno or 0
-            ) from problem
-        except subprocess.TimeoutExpired as problem:
-            cause = f"{program} did not end within {_TIME_LIMIT_S} s"
-            raise Error(_TRIED, cause, "try again when the machine has less to do") from problem
-    counted = re.search(r"Collected *: *(\d+)", done.stderr)
-    if done.returncode != 0 or counted is None:
-        last = done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}"
-        raise Error(_TRIED, f"valgrind failed: {last}")
-    return _Run(int(counted[1]), json.loads(done.stdout)["allocations"])
+def _count_lines(counts: _engine_counts.Counts) -> Iterable[Line]:
+    def line(kind: str, mode: str, value: float, most: float | None) -> Line:
+        return Line(
+            "counts", f"{kind}_{_COUNT_NAMES[mode]}", 0, Figure(value, value, value), most=most
+        )
+
+    for mode, goal in ((mode, _COUNT_GOALS.get(mode)) for mode in _COUNT_LABELS):
+        none = None if goal is None else 0.0
+        yield line("instructions", mode, counts.instructions[mode], goal)
+        yield line("allocations", mode, counts.allocations[mode], 0.0)
+        yield line("locked_instructions", mode, counts.locked[mode], none)
+        yield line("mutexes", mode, counts.mutexes[mode], none)
 
 
-def _per_operation(less: _Run, more: _Run) -> float:
-    return (more.instructions - less.instructions) / (_COUNT_MORE - _COUNT_LESS)
+def _software_lines(comparisons: list[dict[str, Any]]) -> Iterable[Line]:
+    for each in comparisons:
+        ours, theirs = Series(each["ours_ns"]), Series(each["theirs_ns"])
+        name, byte_count = each["name"], each["bytes"]
+        ratio = paired_speed_ratio(ours, theirs)
+        if not name.startswith("run"):
+            yield Line("software", name, byte_count, ratio, least=1.0)
+        elif byte_count >= _PLAIN_FROM:
+            yield Line("run", name, byte_count, ratio, least=_RUN_RATIO_MIN)
+        else:
+            more = difference_ns(ours, theirs)
+            yield Line("run", name, byte_count, more, most=_RUN_MORE_MAX_NS)
 
 
-def _print_report(figures: dict[str, float], allocations: float) -> None:
+def _thresholds(published: dict[str, Any]) -> tuple[int, int, int]:
+    """What `headrace tune` would find: from where on a device is faster for one who waits.
+
+    The others are no more than that, as in an engine with a profile.
+    """
+    of_run = published["thresholds"]["run"]
+    for size in reversed(published["ways"]["run"]):
+        medians = {path: Series(times).median_ns for path, times in size["times_ns"].items()}
+        if medians["hardware"] > medians["software"]:
+            break
+        of_run = size["bytes"]
+    rest = (min(published["thresholds"][way], of_run) for way in ("submit", "batch"))
+    return (of_run, *rest)
+
+
+def _automatic_lines(
+    group: str, ways: dict[str, list[dict[str, Any]]], least: float | None
+) -> Iterable[Line]:
+    for way, sizes in ways.items():
+        for size in sizes:
+            times = {path: Series(values) for path, values in size["times_ns"].items()}
+            better = min(times["hardware"], times["software"], key=lambda one: one.median_ns)
+            ratio = paired_speed_ratio(times["automatic"], better)
+            yield Line(group, way, size["bytes"], ratio, least=least)
+
+
+def _summary(counts: _engine_counts.Counts, lines: list[Line]) -> dict[str, float]:
+    def worst(group: str, from_bytes: int = 0) -> float:
+        return min(
+            line.figure.median
+            for line in lines
+            if line.group == group and line.most is None and line.byte_count >= from_bytes
+        )
+
+    of_channels = ("channel_copy", "channel_batch32")
+    return {
+        **{
+            f"instructions_{_COUNT_NAMES[mode]}": value
+            for mode, value in counts.instructions.items()
+        },
+        "allocations_per_op": max(counts.allocations.values()),
+        "locked_instructions_per_op_channel": max(counts.locked[mode] for mode in of_channels),
+        "mutexes_per_op_channel": max(counts.mutexes[mode] for mode in of_channels),
+        "run_more_ns_max": max(
+            line.figure.median for line in lines if line.group == "run" and line.most is not None
+        ),
+        "run_vs_memcpy_worst": worst("run"),
+        "software_vs_theirs_worst": worst("software"),
+        "software_vs_theirs_worst_from_64k": worst("software", from_bytes=64 << 10),
+        "automatic_vs_better_worst": worst("automatic"),
+        "automatic_vs_better_worst_published": worst("automatic_published"),
+        "goals": sum(line.is_met is not None for line in lines),
+        "goals_met": sum(line.is_met is True for line in lines),
+    }
+
+
+def _draw(picture: Path, lines: list[Line], caption: str) -> None:
+    counted = {
+        line.name.removeprefix("instructions_").replace("_", "\n"): line.figure
+        for line in lines
+        if line.name.startswith("instructions_")
+    }
+    waited = {
+        _core.bytes_text(line.byte_count).replace(" ", "\n"): line.figure
+        for line in lines
+        if line.group == "automatic" and line.name == "run"
+    }
+    panels = {
+        "instructions": counted,
+        "run: speed of 'automatic' by that of the better path": waited,
+    }
+    draw_figures(picture, "What the engine costs", caption, panels)
+
+
+def _text(line: Line) -> str:
+    figure = line.figure
+    spread = f"({figure.low:.2f}-{figure.high:.2f})"
+    if line.most is not None:
+        return f"{figure.median:+.1f} ns ({figure.low:.1f}-{figure.high:.1f}){_mark(line)}"
+    return f"{figure.median:.2f} {spread}{_mark(line)}"
+
+
+def _mark(line: Line) -> str:
+    return " <" if line.is_met is False else ""
+
+
+def _print_report(lines: list[Line], round_count: int, thresholds: tuple[int, ...]) -> None:
     console = Console(highlight=False, soft_wrap=True)
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column("")
-    table.add_column("", justify="right", no_wrap=True)
-    for name, value in figures.items():
-        table.add_row(_LABELS[name], f"{value:.0f} instructions")
-    table.add_row("allocations for an operation", f"{allocations:g}")
+    by_name = {line.name: line for line in lines if line.group == "counts"}
+    kinds = ("instructions", "allocations", "locked_instructions", "mutexes")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("counted, for 4 KiB", no_wrap=True)
+    for kind in ("instr.", "alloc.", "locked", "mutexes", "goals"):
+        table.add_column(kind, justify="right", no_wrap=True)
+    for mode, label in _COUNT_LABELS.items():
+        row = [by_name[f"{kind}_{_COUNT_NAMES[mode]}"] for kind in kinds]
+        goal = _COUNT_GOALS.get(mode)
+        goals = "-, 0, -, -" if goal is None else f"{goal:.0f}, 0, 0, 0"
+        table.add_row(label, *(f"{each.figure.median:.4g}{_mark(each)}" for each in row), goals)
     console.print(table)
+    for group, title in (
+        ("software", "Speed by that of ISA-L or the C library; goal: 1"),
+        ("run", "run() beside memcpy: speed from 4 KiB on (goal: 0.97), ns more below (25)"),
+        ("automatic", "Speed of 'automatic' by that of the better path; goal: 0.95"),
+    ):
+        console.print(title)
+        for each in _tables(group, [line for line in lines if line.group == group]):
+            console.print(each)
+    with_goal = [line for line in lines if line.is_met is not None]
+    met = sum(line.is_met is True for line in with_goal)
     console.print(
-        "Of 4 KiB each, from submission to the completion seen; without the device's own."
+        f"{met} of {len(with_goal)} goals are met, '<' marks the others. Medians over "
+        f"{round_count} rounds of the ratios within a round, in brackets quartiles. Locked: "
+        "instructions. The device of 'automatic' is a model that carries no bytes: an ENQCMD takes "
+        "160 ns, the rest is paced to published figures. Its thresholds, measured and published "
+        f"ones together: {', '.join(_core.bytes_text(each) for each in thresholds)}."
     )
+
+
+def _tables(group: str, lines: list[Line]) -> Iterable[Table]:
+    """Sizes as columns if there are few, else names."""
+    names = list(dict.fromkeys(line.name for line in lines))
+    sizes = sorted({line.byte_count for line in lines})
+    cells = {(line.name, line.byte_count): _text(line) for line in lines}
+    name_labels = {name: _COLUMN_LABELS.get(group, {}).get(name, name) for name in names}
+    size_labels = {size: _core.bytes_text(size) for size in sizes}
+    if len(names) <= _COLUMNS_MAX:
+        table = _table(list(name_labels.values()))
+        for size, label in size_labels.items():
+            table.add_row(label, *(cells[name, size] for name in names))
+        yield table
+        return
+    half = (len(sizes) + 1) // 2
+    for some in (sizes[:half], sizes[half:]):
+        table = _table([size_labels[size] for size in some])
+        for name, label in name_labels.items():
+            table.add_row(label, *(cells[name, size] for size in some))
+        yield table
+
+
+def _table(columns: list[str]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("", no_wrap=True)
+    for column in columns:
+        table.add_column(column, justify="right", no_wrap=True)
+    return table
