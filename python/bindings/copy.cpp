@@ -38,14 +38,20 @@ class MeterHandle {
  public:
   explicit MeterHandle(copy::Meter meter) : meter_(std::move(meter)) {}
 
-  /// A subject is "libc", "tuned" (what copy_bytes uses now), "folly", the text of a variant, or
-  /// those of two with " | " between them: for bytes in the caches, and not in them. The first
-  /// may be "libc". Variants are called through a table as they will be.
+  /// A subject is "libc", "stays" (memmove as it is called where a profile lets it stay), "tuned"
+  /// (what copy_bytes uses now), "folly", the text of a variant, or those of two with " | " between
+  /// them: for bytes in the caches, and not in them. The first may be "libc". All but "libc" and
+  /// "folly" are called as they will be: the shortest from the entry, the others by a table.
   std::vector<double> measure_round(const std::vector<std::string>& subjects,
                                     const copy::Conditions& conditions) {
     generate(subjects);
     std::vector<copy::Subject> chosen;
-    for (const std::string& subject : subjects) chosen.push_back(subjects_.at(subject));
+    for (const std::string& subject : subjects) {
+      copy::Subject& each = chosen.emplace_back(subjects_.at(subject));
+      if (conditions.bytes_max <= copy::kEntryBytesMax && each.move != nullptr) {
+        each.table = nullptr;
+      }
+    }
     const nb::gil_scoped_release released;
     return value_of(meter_.measure_round(chosen, conditions));
   }
@@ -56,6 +62,7 @@ class MeterHandle {
     if (!found) return std::nullopt;
     return std::pair(found->ticks_min, found->ticks_max);
   }
+  [[nodiscard]] std::optional<double> find_wide_cost() { return meter_.find_wide_cost(); }
   /// From now on subjects of two variants tell by this which of them serves.
   void use_cold_probe(std::uint32_t ticks_min, std::uint32_t ticks_max) {
     probe_ = {.ticks_min = ticks_min, .ticks_max = ticks_max};
@@ -72,15 +79,32 @@ class MeterHandle {
     return {.warm = value_of(copy::parse_variant(warm)), .cold = cold};
   }
 
+  /// The entry of a profile whose classes are all memmove's.
+  copy::Move stays() {
+    std::vector<copy::Entry::Class> shortest;
+    for (std::size_t bytes_max = copy::kEntryBytesMax; shortest.size() < copy::kEntryClassesMax;
+         bytes_max /= 2) {
+      shortest.insert(shortest.begin(), {.bytes_max = bytes_max, .variant = {}});
+    }
+    const copy::Dispatch& table = tables_.emplace_back(copy::libc_move());
+    codes_.push_back(
+        value_of(copy::GeneratedCode::make(std::span<const copy::Routine>(), {}, copy::libc_move(),
+                                           {.shortest = shortest, .table = table.table()})));
+    return codes_.back().entry();
+  }
+
   void generate(const std::vector<std::string>& subjects) {
     std::vector<copy::Routine> routines;
     std::vector<std::string> texts;
     for (const std::string& subject : subjects) {
-      if (subjects_.contains(subject)) continue;
-      if (subject == "libc") {
+      if (subject != "tuned" && subjects_.contains(subject)) continue;
+      if (subject == "stays") {
+        subjects_[subject].move = stays();
+      } else if (subject == "libc") {
         subjects_[subject].move = copy::libc_move();
       } else if (subject == "tuned") {
-        subjects_[subject].move = &copy::move_bytes;
+        // Looked up each time: the profile may have changed.
+        subjects_[subject].move = copy::detail::default_dispatch.entry();
       } else if (subject == "folly") {
         const copy::Move move = copy::folly_like_move();
         if (move == nullptr) {
@@ -98,7 +122,7 @@ class MeterHandle {
     codes_.push_back(value_of(copy::GeneratedCode::make(routines, probe_)));
     for (std::size_t i = 0; i < texts.size(); ++i) {
       copy::Dispatch& table = tables_.emplace_back(codes_.back().moves()[i]);
-      subjects_[texts[i]].table = &table;
+      subjects_[texts[i]] = {.move = codes_.back().moves()[i], .table = &table};
     }
   }
 
@@ -138,6 +162,9 @@ void bind_copy(nb::module_& module) {
       .def("find_cold_probe", &MeterHandle::find_cold_probe,
            "How long a byte from memory takes, at least and at most, in ticks; None if that cannot "
            "be told.")
+      .def("find_wide_cost", &MeterHandle::find_wide_cost, nb::call_guard<nb::gil_scoped_release>(),
+           "By which factor a single copy through 64-byte registers takes longer than one of many; "
+           "None where there are none.")
       .def("use_cold_probe", &MeterHandle::use_cold_probe, "ticks_min"_a, "ticks_max"_a,
            "By which subjects of two variants choose between them.");
 

@@ -14,7 +14,9 @@ from headrace.copy_search import (
     EXHAUSTIVE_ROUNDS,
     LIBC,
     PAIR,
+    STAYS,
     WIDE_BYTES_MIN,
+    WIDE_HANDICAP,
     Bench,
     Cell,
     Choice,
@@ -26,9 +28,9 @@ from headrace.copy_search import (
     encode,
     final_cells,
     halve,
-    handicap,
     screen_all,
     screen_by_model,
+    wide_handicap,
 )
 from headrace.copy_tune import variants_of
 
@@ -87,7 +89,7 @@ class MadeUpMachine:
         return [
             100
             * self._drift
-            / (1.0 if subject == LIBC else self._speed(subject, temperature))
+            / (1.0 if subject in {LIBC, STAYS} else self._speed(subject, temperature))
             * math.exp(self._random.gauss(0, self._noise))
             for subject in subjects
         ]
@@ -180,7 +182,7 @@ def test_what_gains_when_cold_is_joined_with_what_does_not_lose_when_hot() -> No
 def pass_of(hot: dict[str, list[float]]) -> Bench:
     """What one pass has measured of some variants, which gain when cold."""
     bench = Bench(MadeUpMachine(plausible), BYTES_MAX, never)
-    for variant, logs in ({LIBC: [0.0] * 9} | hot).items():
+    for variant, logs in ({STAYS: [0.0] * 9} | hot).items():
         bench.logs[variant] = {Cell("hot", True, 1, 1.0): logs, Cell("cold", True, 1, 1.0): [0.0]}
     return bench
 
@@ -200,7 +202,7 @@ def test_what_loses_when_it_is_measured_again_goes_to_the_next_best() -> None:
     assert none.variant is None
     assert none.reason == "it loses 18% when hot fixed, measured again"
     # Where memmove loses against itself nothing follows.
-    wild = worse | {LIBC: [-0.1] * 9}
+    wild = worse | {STAYS: [-0.1] * 9}
     assert confirmed(choice, [pass_of(same), pass_of(wild)]).variant == "first"
     often = {"first": [-0.03] * 9, "second": good, "third": good}
     assert confirmed(choice, [pass_of(often), pass_of(often)]).variant == "second"
@@ -236,6 +238,17 @@ def test_what_may_lose_in_a_cell_is_not_chosen() -> None:
     assert "when hot" in moody.reason
 
 
+def test_what_loses_no_more_than_memmove_by_itself_is_not_refused_for_it() -> None:
+    bench = Bench(MadeUpMachine(plausible), BYTES_MAX, never)
+    moody, even, gains = [0.2, -0.2] * 6, [0.001, -0.001] * 6, [0.3] * 12
+    bench.logs["ymm"] = {c: moody if c.temperature == "hot" else gains for c in CELLS}
+    bench.times_ns = {("ymm", cell): [1.0] for cell in CELLS}
+    bench.controls = dict.fromkeys(CELLS, moody)
+    assert choose(bench, ["ymm"], CELLS, 1).variant == "ymm"
+    bench.controls = dict.fromkeys(CELLS, even)
+    assert choose(bench, ["ymm"], CELLS, 1).variant is None
+
+
 def wide_by(gain: float) -> Speed:
     """Registers of 64 bytes faster than those of 32, which are faster than memmove."""
     return lambda variant, _t: 1.1 * (gain if variant.startswith("zmm ") else 1.0)
@@ -252,7 +265,14 @@ def test_wide_registers_have_to_gain_clearly_in_short_copies() -> None:
     assert wide.variant is not None
     assert wide.variant.startswith("zmm ")
     assert wide.ratio == pytest.approx(1.43, rel=0.02)
-    assert handicap("zmm t t", WIDE_BYTES_MIN) == handicap("ymm t t", 256) == 0.0
+    for name, bytes_max, cost in (
+        ("zmm t t", WIDE_BYTES_MIN, 2.0),
+        ("ymm t t", 256, 2.0),
+        ("zmm t t", 256, 1.02),
+    ):
+        bench = Bench(MadeUpMachine(plausible), bytes_max, never, wide_handicap(cost))
+        assert bench.handicap(name) == 0.0
+    assert wide_handicap(None) == wide_handicap(1.5) == WIDE_HANDICAP
 
 
 def test_wide_registers_may_not_make_up_for_a_cell_by_others() -> None:

@@ -5,8 +5,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <barrier>
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -210,7 +212,7 @@ class Draft {
   std::vector<Pair> pairs_;  ///< Empty unless hot.
 };
 
-/// As move_bytes, for any table. A call as programs make it, with the table behind the arguments.
+/// As the entry of a profile, for any table, with the table behind the arguments.
 // NOLINTNEXTLINE(misc-const-correctness): written through by a function that is chosen at run time.
 [[gnu::noinline]] void* move_by_table(void* target, const void* source, std::size_t byte_count,
                                       const Dispatch* table) noexcept {
@@ -424,6 +426,42 @@ std::optional<ColdProbe> Meter::find_cold_probe() {
   constexpr std::uint32_t kAtMost = 4;
   return ColdProbe{.ticks_min = static_cast<std::uint32_t>(std::sqrt(slow_cache * fast_memory)),
                    .ticks_max = kAtMost * from_memory[kProbeSamples / 2]};
+}
+
+std::optional<double> Meter::find_wide_cost() {
+  constexpr std::array kVariants = {Variant{.through = Register::ymm, .block_line_count = 4},
+                                    Variant{.through = Register::zmm, .block_line_count = 4}};
+  if (!can_run(kVariants[0]) || !can_run(kVariants[1])) return std::nullopt;
+  const auto code = GeneratedCode::make(kVariants);
+  if (!code) return std::nullopt;
+  constexpr std::size_t kSamples = 101;
+  constexpr std::size_t kBatch = 64;
+  constexpr std::chrono::milliseconds kPause{1};
+  std::byte* const target = state_->targets.bytes().data();
+  const std::byte* const source = state_->sources.bytes().data();
+  const auto time_ns = [&](Move move, std::size_t count) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (std::size_t i = 0; i < count; ++i) move(target, source, kPageBytes);
+    return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - begin)
+               .count() /
+           static_cast<double>(count);
+  };
+  std::array<std::vector<double>, kVariants.size()> costs;
+  for (std::size_t i = 0; i < kSamples; ++i) {
+    for (std::size_t which = 0; which < costs.size(); ++which) {
+      const Move move = code->moves()[which];
+      const double batch_ns = time_ns(move, kBatch);
+      const auto end = std::chrono::steady_clock::now() + kPause;
+      while (std::chrono::steady_clock::now() < end) {
+      }
+      // Somebody else may have had the processor and its caches meanwhile.
+      for (std::size_t at = 0; at < kPageBytes; at += kLineBytes) target[at] = source[at];
+      costs[which].push_back(time_ns(move, 1) / batch_ns);
+    }
+  }
+  // The lower quarter: what comes on top is others' work, and what is looked for is always there.
+  for (auto& each : costs) std::ranges::sort(each);
+  return costs[1][kSamples / 4] / costs[0][kSamples / 4];
 }
 
 std::uint64_t Meter::batch_count() const {

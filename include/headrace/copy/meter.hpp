@@ -42,8 +42,8 @@ struct Conditions {
   std::size_t thread_count = 1;
 };
 
-/// What is measured: a function, called as a program calls memmove; or a table, called as a program
-/// calls move_bytes, so that what the table costs is measured with what it finds.
+/// What is measured: a function, called as a program calls memmove; or a table, asked as the entry
+/// of a profile asks it, so that what the table costs is measured with what it finds.
 struct Subject {
   Move move = nullptr;
   const Dispatch* table = nullptr;  ///< Preferred, if it is not null.
@@ -73,6 +73,12 @@ class HEADRACE_API Meter {
   /// Finds out how a byte from memory is told from one of the last-level cache. Nothing if they
   /// take nearly the same time here, or time is not counted so finely.
   [[nodiscard]] std::optional<ColdProbe> find_cold_probe();
+  /// By which factor a copy of a page through registers of 64 bytes takes longer when it comes
+  /// alone, after a millisecond without them, than in a batch; that of one through 32 bytes is
+  /// taken out of it. Nothing if there are no such registers here.
+  ///
+  /// Cost: a quarter of a second.
+  [[nodiscard]] std::optional<double> find_wide_cost();
   /// Batches that were timed so far, over all subjects and rounds.
   [[nodiscard]] std::uint64_t batch_count() const;
 

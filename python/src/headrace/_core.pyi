@@ -38,6 +38,11 @@ class CopyMeter:
         How long a byte from memory takes, at least and at most, in ticks; None if that cannot be told.
         """
 
+    def find_wide_cost(self) -> float | None:
+        """
+        By which factor a single copy through 64-byte registers takes longer than one of many; None where there are none.
+        """
+
     def use_cold_probe(self, ticks_min: int, ticks_max: int) -> None:
         """By which subjects of two variants choose between them."""
 

@@ -3,8 +3,9 @@
 
 Method. A cell is a temperature, an alignment and a number of threads. In a round, variants and the
 C library's memmove copy in turn, in random order, and what counts is the logarithm of the ratio of
-their times in that round; the machine may be slower in the next one. A variant's figure in a cell
-is the mean over its rounds, without the lowest and highest sixth.
+their times in that round; the machine may be slower in the next one. memmove is called as it would
+be if it stayed: by way of the profile's table, which is what not choosing a variant costs. A
+variant's figure in a cell is the mean over its rounds, without the lowest and highest sixth.
 
 First many variants are screened, in few rounds: all of them (`exhaustive`), or those that a model
 names (`model`): a Gaussian process over the parameters, fitted to what has been measured, says
@@ -19,9 +20,9 @@ was halved in cold cells alone for those that are not; code in front of both loo
 are. A pair is measured and judged as a variant is. In shorter classes looking costs too much, and
 what goes past the caches loses more than it gained when the target is read next.
 
-Short copies through registers of 64 bytes are judged as if they were slower by `WIDE_HANDICAP`: a
-batch of them is long enough for the core to get used to these registers, a copy in a program is
-not.
+Where a core has to get used to registers of 64 bytes (`Meter.find_wide_cost`), short copies through
+them are judged as if they were slower by `WIDE_HANDICAP`: a batch of them is long enough for that,
+a copy in a program is not.
 """
 
 import math
@@ -35,9 +36,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 LIBC = "libc"
+"""memmove, as a program calls it."""
+STAYS = "stays"
+"""memmove as it is called by a profile that lets it stay: what a variant is compared with."""
 
 LOSS_MAX = 0.02
-"""How much slower than memmove a choice may be in a cell of weight 1, as a share."""
+"""How much slower than memmove a choice may be in a cell of weight 1, as a share, beyond what
+memmove may seem to lose there against itself."""
 LIKELY_LOSS_MAX = 0.03
 """How much slower it may be there with the likelihood that is left beside `CONFIDENCE_MIN`."""
 PASS_LOSS_MAX = 0.05
@@ -50,6 +55,8 @@ CONFIDENCE_MIN = 0.9
 
 WIDE_HANDICAP = 0.1
 """What the first instructions with registers of 64 bytes cost besides, as a share of a copy."""
+WIDE_COST_MIN = 1.3
+"""From which factor on, for a single copy, they do."""
 WIDE_BYTES_MIN = 1 << 20
 """In classes that end here or later the core has time to get used to them."""
 
@@ -61,12 +68,12 @@ PAIRED_WARM, PAIRED_COLD = 2, 2
 """Variants that are joined, beside memmove."""
 
 SCREENED_SHARE = 0.05
-SCREENED_MIN, SCREENED_MAX = 32, 240
+SCREENED_MIN, SCREENED_MAX = 64, 240
 """Variants that the model may look at, of those there are."""
 EXHAUSTIVE_ROUNDS = 3
-HALVING = ((24, 2), (10, 4), (4, 9))
+HALVING = ((32, 2), (12, 6), (5, 9))
 """Variants that are left, and rounds that each is measured in then; the last in every cell."""
-FINAL_ROUNDS_MIN, FINAL_ROUNDS_MAX = 3, 48
+FINAL_ROUNDS_MIN, FINAL_ROUNDS_MAX = 3, 40
 """Rounds of the last, if there is little time, or time for more."""
 FINAL_ROUNDS_ALL, FINAL_FEW = 12, 3
 """After so many rounds only the few best go on that do not surely lose."""
@@ -162,7 +169,9 @@ class Bench:
     meter: Meter
     bytes_max: int
     check_stop: Callable[[], None]
+    wide_handicap: float = WIDE_HANDICAP
     logs: dict[str, dict[Cell, list[float]]] = field(default_factory=dict)
+    controls: dict[Cell, list[float]] = field(default_factory=dict)
     times_ns: dict[tuple[str, Cell], list[float]] = field(default_factory=dict)
     batch_count: int = 0
 
@@ -171,7 +180,7 @@ class Bench:
         for begin in range(0, len(variants), CHUNK_COUNT):
             self.check_stop()
             chunk = variants[begin : begin + CHUNK_COUNT]
-            subjects = [LIBC, *chunk, LIBC]
+            subjects = [STAYS, *chunk, STAYS]
             times_ns = self.meter.measure_round(
                 subjects,
                 bytes_min=self.bytes_max if cell.fixed else self.bytes_max // 2 + 1,
@@ -182,6 +191,8 @@ class Bench:
             )
             self.batch_count += len(subjects)
             base = math.sqrt(times_ns[0] * times_ns[-1])
+            control = math.log(max(times_ns[0], 1e-3) / max(times_ns[-1], 1e-3))
+            self.controls.setdefault(cell, []).append(control)
             for variant, time_ns in zip(chunk, times_ns[1:-1], strict=True):
                 # A batch of no time at all would be a broken clock.
                 log = math.log(max(base, 1e-3) / max(time_ns, 1e-3))
@@ -195,7 +206,7 @@ class Bench:
             variant: Which.
             temperature: Of the cells that count; None is all.
         """
-        less = handicap(variant, self.bytes_max)
+        less = self.handicap(variant)
         return judged(
             {
                 cell: typical(logs) - less
@@ -203,6 +214,16 @@ class Bench:
                 if temperature in {None, cell.temperature}
             }
         )
+
+    def handicap(self, variant: str) -> float:
+        """By how much a variant is judged slower than it is measured, as a logarithm."""
+        is_wide = any(each.startswith("zmm ") for each in variant.split(PAIR))
+        return self.wide_handicap if is_wide and self.bytes_max < WIDE_BYTES_MIN else 0.0
+
+    def noise(self, cell: Cell) -> float:
+        """By how much memmove may seem to lose against itself, with `CONFIDENCE_MIN`."""
+        logs = self.controls.get(cell)
+        return float(np.quantile(_drawn(logs) - typical(logs), CONFIDENCE_MIN)) if logs else 0.0
 
     def best(
         self, count: int, among: Sequence[str] | None = None, temperature: str | None = None
@@ -229,10 +250,9 @@ def interval(logs: Sequence[float]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def handicap(variant: str, bytes_max: int) -> float:
-    """By how much a variant is judged slower than it is measured, as a logarithm."""
-    is_wide = any(each.startswith("zmm ") for each in variant.split(PAIR))
-    return WIDE_HANDICAP if is_wide and bytes_max < WIDE_BYTES_MIN else 0.0
+def wide_handicap(cost: float | None) -> float:
+    """The handicap where a single copy through registers of 64 bytes takes so many times longer."""
+    return 0.0 if cost is not None and cost < WIDE_COST_MIN else WIDE_HANDICAP
 
 
 def judged(figures: dict[Cell, float]) -> float:
@@ -404,9 +424,7 @@ def _promising(
         means[cell], deviation = surrogate.predict(measured)
         deviations += deviation / len(cells)
     hopes = {
-        variant: judged(
-            {cell: float(means[cell][i]) - handicap(variant, bench.bytes_max) for cell in cells}
-        )
+        variant: judged({cell: float(means[cell][i]) - bench.handicap(variant) for cell in cells})
         + float(deviations[i])
         for i, variant in enumerate(variants)
         if variant not in bench.logs
@@ -437,6 +455,7 @@ def halve(
     for variant in left:
         bench.logs[variant] = {}
     bench.times_ns.clear()
+    bench.controls.clear()
     for index in range(FINAL_ROUNDS_MAX):
         if index == FINAL_ROUNDS_ALL:
             left = _hopeful(bench, left)
@@ -455,7 +474,7 @@ def _hopeful(bench: Bench, left: Sequence[str]) -> list[str]:
         each
         for each in left
         if all(
-            np.quantile(_drawn(logs), CONFIDENCE_MIN) - handicap(each, bench.bytes_max)
+            np.quantile(_drawn(logs), CONFIDENCE_MIN) - bench.handicap(each)
             >= -LOSS_MAX / cell.weight
             for cell, logs in bench.logs[each].items()
         )
@@ -491,23 +510,24 @@ def confirmed(choice: Choice, passes: Sequence[Bench]) -> Choice:
     for variant in (choice.variant, *choice.others):
         if variant is None or variant not in passes[0].logs:
             break
-        reason = _lost_again(variant, choice.bytes_max, passes)
+        reason = _lost_again(variant, passes)
         if not reason:
             return replace(choice, variant=variant)
         reasons.append(reason)
     return replace(choice, variant=None, reason=reasons[0])
 
 
-def _lost_again(variant: str, bytes_max: int, passes: Sequence[Bench]) -> str:
+def _lost_again(variant: str, passes: Sequence[Bench]) -> str:
     """Why a variant does not stand; empty if it does."""
-    less = handicap(variant, bytes_max)
+    less = passes[0].handicap(variant)
     for cell in passes[0].logs[variant]:
-        calm = [each for each in passes if abs(typical(each.logs[LIBC][cell])) <= CALM_MAX]
+        calm = [each for each in passes if abs(typical(each.logs[STAYS][cell])) <= CALM_MAX]
         if not calm:
             continue
         figures = [typical(each.logs[variant][cell]) - less for each in calm]
-        highs = [interval(each.logs[variant][cell])[1] - less for each in calm]
-        if min(highs) < -PASS_LOSS_MAX or sum(figures) / len(figures) < -LOSS_MAX:
+        highs = [interval(each.logs[variant][cell])[1] + each.noise(cell) - less for each in calm]
+        noise = math.hypot(*(each.noise(cell) for each in calm)) / len(calm)
+        if min(highs) < -PASS_LOSS_MAX or sum(figures) / len(figures) + noise < -LOSS_MAX:
             return f"it loses {1 - math.exp(min(figures)):.0%} when {cell.name}, measured again"
     return ""
 
@@ -575,15 +595,18 @@ def _on_the_whole(bench: Bench, variant: str, cells: Sequence[Cell]) -> float:
 
 def _objection(bench: Bench, variant: str, cells: Sequence[Cell], confidence: float) -> str:
     """Why memmove is to be preferred; empty if it is not."""
-    less = handicap(variant, bench.bytes_max)
+    less = bench.handicap(variant)
     besides = f", {less:.0%} for registers of 64 bytes included" if less else ""
     logs = bench.logs[variant]
-    losses = {cell: 1 - math.exp(typical(logs[cell]) - less) for cell in cells}
+    losses = {cell: 1 - math.exp(typical(logs[cell]) + bench.noise(cell) - less) for cell in cells}
     worst = max(cells, key=lambda cell: losses[cell] * cell.weight)
     if losses[worst] * worst.weight > LOSS_MAX:
         return f"it loses {losses[worst]:.0%} when {worst.name}{besides}"
     likely = {
-        cell: 1 - math.exp(float(np.quantile(_drawn(logs[cell]), 1 - CONFIDENCE_MIN)) - less)
+        cell: 1
+        - math.exp(
+            float(np.quantile(_drawn(logs[cell]), 1 - CONFIDENCE_MIN)) + bench.noise(cell) - less
+        )
         for cell in cells
     }
     worst = max(cells, key=lambda cell: likely[cell] * cell.weight)
@@ -597,7 +620,7 @@ def _objection(bench: Bench, variant: str, cells: Sequence[Cell], confidence: fl
 def _resampled(bench: Bench, variant: str, cells: Sequence[Cell]) -> NDArray[np.float64]:
     """Its score, had the rounds been others: drawn from those there were, with replacement."""
     total = sum(cell.weight for cell in cells)
-    scores = np.full(RESAMPLE_COUNT, -handicap(variant, bench.bytes_max))
+    scores = np.full(RESAMPLE_COUNT, -bench.handicap(variant))
     for number, cell in enumerate(cells):
         scores += cell.weight / total * _drawn(bench.logs[variant][cell], number)
     return scores

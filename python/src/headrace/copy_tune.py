@@ -21,6 +21,7 @@ from headrace.copy_search import (
     LIBC,
     PAIR,
     PAIRED_BYTES_MIN,
+    STAYS,
     Bench,
     Cell,
     Choice,
@@ -33,6 +34,7 @@ from headrace.copy_search import (
     screen_all,
     screen_by_model,
     typical,
+    wide_handicap,
 )
 from headrace.errors import Error, InvalidArgumentError, IoFailedError
 
@@ -48,7 +50,7 @@ PROBE_ROUNDS = 5
 CONFIRM_PASSES, CONFIRM_ROUNDS = 4, 18
 CONFIRM_OTHERS_LONG = 1
 LONG_BYTES = 4 << 20
-"""From here on a round takes so long that third of them has to do."""
+"""From here on a round takes so long that there are fewer; from thrice this on a third."""
 
 _CACHES = 4
 """A pool is so many last-level caches."""
@@ -142,6 +144,7 @@ class Tuner:
         self._probe = _middle_probe([self._meter.find_cold_probe() for _ in range(PROBE_ROUNDS)])
         if self._probe is not None:
             self._meter.use_cold_probe(*self._probe)
+        self._wide_handicap = wide_handicap(self._meter.find_wide_cost())
         self._room = Room(
             # A few places of either side at least, or the region is no region.
             last_level_bytes_max=last_level_bytes // 32,
@@ -182,7 +185,7 @@ class Tuner:
         cells = final_cells(bytes_max, self._settings.thread_count, self._room)
         paired = self._probe is not None and bytes_max >= PAIRED_BYTES_MIN
         begin = time.monotonic()
-        bench = Bench(self._meter, bytes_max, self._check_stop)
+        bench = self._bench(bytes_max)
         if variants:
             screen_by_model(
                 bench,
@@ -200,7 +203,7 @@ class Tuner:
             tuning.exhaustive_batch_count += exhaustive_batches
             progress(1.0)
             return
-        bench = Bench(self._meter, bytes_max, self._check_stop)
+        bench = self._bench(bytes_max)
         screen_all(bench, variants, progress)
         finalists = halve(bench, cells, deadline=math.inf, paired=paired) if variants else []
         by_all = choose(bench, finalists, cells, len(variants))
@@ -208,6 +211,9 @@ class Tuner:
         tuning.model_choices.append(by_model)
         tuning.choices.append(by_all)
         tuning.exhaustive_batch_count += by_all.batch_count
+
+    def _bench(self, bytes_max: int, meter: _core.CopyMeter | None = None) -> Bench:
+        return Bench(meter or self._meter, bytes_max, self._check_stop, self._wide_handicap)
 
     def _make_meter(self, seed: int) -> _core.CopyMeter:
         meter = _core.CopyMeter.make(*self._sizes, seed)
@@ -245,11 +251,11 @@ class Tuner:
         ]
 
     def _measure_again(self, meter: _core.CopyMeter, choice: Choice) -> Bench:
-        bench = Bench(meter, choice.bytes_max, self._check_stop)
+        bench = self._bench(choice.bytes_max, meter)
         is_long = choice.bytes_max >= LONG_BYTES
         others = choice.others[: CONFIRM_OTHERS_LONG if is_long else None]
-        variants = [LIBC, *(each for each in (choice.variant, *others) if each is not None)]
-        for _ in range(CONFIRM_ROUNDS // 3 if is_long else CONFIRM_ROUNDS):
+        variants = [STAYS, *(each for each in (choice.variant, *others) if each is not None)]
+        for _ in range(CONFIRM_ROUNDS // min(3, max(1, choice.bytes_max // LONG_BYTES))):
             for temperature in ("hot", "cold"):
                 for fixed in (True, False):
                     bench.measure(variants, Cell(temperature, fixed, 1, 1.0))
@@ -259,8 +265,8 @@ class Tuner:
         """Speed of one choice by the other's on the whole, in rounds of their own."""
         if by_model.variant == by_all.variant:
             return 1.0
-        bench = Bench(self._meter, by_model.bytes_max, self._check_stop)
-        both = [choice.variant or "libc" for choice in (by_model, by_all)]
+        bench = self._bench(by_model.bytes_max)
+        both = [choice.variant or STAYS for choice in (by_model, by_all)]
         for _ in range(DUEL_ROUNDS):
             for cell in cells:
                 bench.measure(both, cell)
