@@ -115,6 +115,24 @@ def test_a_stopped_search_keeps_the_classes_that_were_done() -> None:
     _core.use_no_copy_profile()
 
 
+def test_the_exhaustive_search_tells_how_close_the_model_came() -> None:
+    if not _core.copy_variants(512):
+        pytest.skip("nothing is generated here")
+    tuning = Tuning()
+    settings = Settings(search="exhaustive", bytes_min=256, bytes_max=512, seconds=1.0)
+    Tuner(settings, lambda: None).run(tuning, lambda _share: None)
+    assert [duel.bytes_max for duel in tuning.duels] == [256, 512]
+    for duel, choice in zip(tuning.duels, tuning.choices, strict=True):
+        assert choice.tried_count == choice.variant_count
+        document = duel.document
+        assert document["interval_low"] <= document["ratio"] <= document["interval_high"]
+        assert document["cells"].keys() >= {"hot fixed", "cold random"}
+    low, high = tuning.model_vs_exhaustive_interval or (0, 0)
+    assert low <= (tuning.model_vs_exhaustive or 0) <= high
+    counts = [sum(c.batch_count for c in each) for each in (tuning.model_choices, tuning.choices)]
+    assert tuning.model_share == counts[0] / counts[1]
+
+
 def test_ctrl_c_ends_tune_with_what_is_known(
     here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -71,9 +71,9 @@ SCREENED_SHARE = 0.05
 SCREENED_MIN, SCREENED_MAX = 64, 240
 """Variants that the model may look at, of those there are."""
 EXHAUSTIVE_ROUNDS = 3
-HALVING = ((32, 2), (12, 6), (5, 9))
-"""Variants that are left, and rounds that each is measured in then; the last in every cell."""
-FINAL_ROUNDS_MIN, FINAL_ROUNDS_MAX = 3, 40
+HALVING = ((32, 2), (12, 6), (5, 0))
+"""Variants that are left, and rounds that each is measured in then; for the last see below."""
+FINAL_ROUNDS_MIN, FINAL_ROUNDS_MAX = 3, 32
 """Rounds of the last, if there is little time, or time for more."""
 FINAL_ROUNDS_ALL, FINAL_FEW = 12, 3
 """After so many rounds only the few best go on that do not surely lose."""
@@ -223,7 +223,7 @@ class Bench:
     def noise(self, cell: Cell) -> float:
         """By how much memmove may seem to lose against itself, with `CONFIDENCE_MIN`."""
         logs = self.controls.get(cell)
-        return float(np.quantile(_drawn(logs) - typical(logs), CONFIDENCE_MIN)) if logs else 0.0
+        return float(np.quantile(drawn(logs) - typical(logs), CONFIDENCE_MIN)) if logs else 0.0
 
     def best(
         self, count: int, among: Sequence[str] | None = None, temperature: str | None = None
@@ -246,7 +246,7 @@ def typical(logs: Sequence[float] | NDArray[np.float64]) -> float:
 
 def interval(logs: Sequence[float]) -> tuple[float, float]:
     """Between what `typical` would lie in 95 of 100 cases, had the rounds been others."""
-    low, high = np.quantile(_drawn(logs), (0.025, 0.975))
+    low, high = np.quantile(drawn(logs), (0.025, 0.975))
     return float(low), float(high)
 
 
@@ -461,8 +461,6 @@ def halve(
             left = _hopeful(bench, left)
         for cell in cells:
             bench.measure(left, cell)
-        if math.isinf(deadline) and index + 1 == HALVING[-1][1]:
-            break
         if index + 1 >= FINAL_ROUNDS_MIN and time.monotonic() > deadline:
             break
     return left
@@ -474,7 +472,7 @@ def _hopeful(bench: Bench, left: Sequence[str]) -> list[str]:
         each
         for each in left
         if all(
-            np.quantile(_drawn(logs), CONFIDENCE_MIN) - bench.handicap(each)
+            np.quantile(drawn(logs), CONFIDENCE_MIN) - bench.handicap(each)
             >= -LOSS_MAX / cell.weight
             for cell, logs in bench.logs[each].items()
         )
@@ -605,7 +603,7 @@ def _objection(bench: Bench, variant: str, cells: Sequence[Cell], confidence: fl
     likely = {
         cell: 1
         - math.exp(
-            float(np.quantile(_drawn(logs[cell]), 1 - CONFIDENCE_MIN)) + bench.noise(cell) - less
+            float(np.quantile(drawn(logs[cell]), 1 - CONFIDENCE_MIN)) + bench.noise(cell) - less
         )
         for cell in cells
     }
@@ -622,11 +620,11 @@ def _resampled(bench: Bench, variant: str, cells: Sequence[Cell]) -> NDArray[np.
     total = sum(cell.weight for cell in cells)
     scores = np.full(RESAMPLE_COUNT, -bench.handicap(variant))
     for number, cell in enumerate(cells):
-        scores += cell.weight / total * _drawn(bench.logs[variant][cell], number)
+        scores += cell.weight / total * drawn(bench.logs[variant][cell], number)
     return scores
 
 
-def _drawn(logs: Sequence[float], seed: int = 0) -> NDArray[np.float64]:
+def drawn(logs: Sequence[float], seed: int = 0) -> NDArray[np.float64]:
     """Figures of one cell, had the rounds been others."""
     # The same draws for every variant, which were measured in the same rounds.
     generator = np.random.default_rng(seed)

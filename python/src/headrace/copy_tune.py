@@ -11,16 +11,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 import headrace
 from headrace import _core
 from headrace._files import write_whole
 from headrace.copy_dsa import DsaFinding
 from headrace.copy_search import (
     EXHAUSTIVE_ROUNDS,
+    FINAL_FEW,
+    FINAL_ROUNDS_ALL,
+    FINAL_ROUNDS_MAX,
     HALVING,
     LIBC,
     PAIR,
     PAIRED_BYTES_MIN,
+    RESAMPLE_COUNT,
     STAYS,
     Bench,
     Cell,
@@ -29,8 +36,10 @@ from headrace.copy_search import (
     StoppedError,
     choose,
     confirmed,
+    drawn,
     final_cells,
     halve,
+    interval,
     screen_all,
     screen_by_model,
     typical,
@@ -45,7 +54,7 @@ TUNED_BYTES_MIN = 256
 TUNED_BYTES_MAX = 64 << 20
 SECONDS = 130.0
 """What the search by a model takes, unless told otherwise."""
-DUEL_ROUNDS = 9
+DUEL_ROUNDS = 36
 PROBE_ROUNDS = 5
 CONFIRM_PASSES, CONFIRM_ROUNDS = 4, 18
 CONFIRM_OTHERS_LONG = 1
@@ -85,6 +94,40 @@ class Settings:
         return [1 << bits for bits in range(first, (self.bytes_max - 1).bit_length() + 1)]
 
 
+@dataclass(frozen=True, slots=True)
+class Duel:
+    """Two choices for a class that took turns, in rounds and pages that chose neither.
+
+    Attributes:
+        bytes_max: The class.
+        cells: Logarithm of the ratio of their speeds in each cell, above 0 where the model's is
+            faster, and its interval.
+        resampled: The same on the whole, had the rounds been others.
+    """
+
+    bytes_max: int
+    cells: dict[str, tuple[float, float, float]]
+    resampled: NDArray[np.float64]
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """As part of a JSON document."""
+        low, high = np.quantile(self.resampled, (0.025, 0.975))
+        return {
+            "bytes_max": self.bytes_max,
+            **_ratio_document(float(np.mean(self.resampled)), float(low), float(high)),
+            "cells": {name: _ratio_document(*figures) for name, figures in self.cells.items()},
+        }
+
+
+def _ratio_document(log: float, low: float, high: float) -> dict[str, float]:
+    return {
+        "ratio": math.exp(log),
+        "interval_low": math.exp(low),
+        "interval_high": math.exp(high),
+    }
+
+
 @dataclass(slots=True)
 class Tuning:
     """What was found out so far.
@@ -92,8 +135,7 @@ class Tuning:
     Attributes:
         choices: For each class that was finished, the one that goes into the profile.
         model_choices: What the model chose where the search was exhaustive.
-        duels: Throughput of the model's choice by that of the exhaustive search, where both were
-            made; they took turns.
+        duels: The model's choice beside that of the exhaustive search, where both were made.
         seconds: How long it took.
         stopped: Whether it ended before all classes were done.
         dsa: What sharing copies with DSA brings; None where there is none, or not measured.
@@ -105,7 +147,7 @@ class Tuning:
 
     choices: list[Choice] = field(default_factory=list)
     model_choices: list[Choice] = field(default_factory=list)
-    duels: list[float] = field(default_factory=list)
+    duels: list[Duel] = field(default_factory=list)
     seconds: float = 0.0
     stopped: bool = False
     dsa: DsaFinding | None = None
@@ -123,7 +165,19 @@ class Tuning:
     @property
     def model_vs_exhaustive(self) -> float | None:
         """Throughput of the model's choices by the exhaustive ones', mean over the classes."""
-        return sum(self.duels) / len(self.duels) if self.duels else None
+        return float(np.mean(self._drawn_duels())) if self.duels else None
+
+    @property
+    def model_vs_exhaustive_interval(self) -> tuple[float, float] | None:
+        """Between what it would lie in 95 of 100 cases, had the rounds been others."""
+        if not self.duels:
+            return None
+        low, high = np.quantile(self._drawn_duels(), (0.025, 0.975))
+        return float(low), float(high)
+
+    def _drawn_duels(self) -> NDArray[np.float64]:
+        """Means over the classes, had the rounds been others."""
+        return np.asarray(np.mean([np.exp(duel.resampled) for duel in self.duels], axis=0))
 
 
 class Tuner:
@@ -261,25 +315,25 @@ class Tuner:
                     bench.measure(variants, Cell(temperature, fixed, 1, 1.0))
         return bench
 
-    def _duel(self, by_model: Choice, by_all: Choice, cells: Sequence[Cell]) -> float:
-        """Speed of one choice by the other's on the whole, in rounds of their own."""
+    def _duel(self, by_model: Choice, by_all: Choice, cells: Sequence[Cell]) -> Duel:
+        """Compare two choices, in rounds and pages that chose neither."""
         if by_model.variant == by_all.variant:
-            return 1.0
-        bench = self._bench(by_model.bytes_max)
-        both = [choice.variant or STAYS for choice in (by_model, by_all)]
+            same = {cell.name: (0.0, 0.0, 0.0) for cell in cells}
+            return Duel(by_all.bytes_max, same, np.zeros(RESAMPLE_COUNT))
+        bench = self._bench(by_all.bytes_max, self._make_meter(self._settings.seed + 1))
+        names = [choice.variant or STAYS for choice in (by_model, by_all)]
         for _ in range(DUEL_ROUNDS):
             for cell in cells:
-                bench.measure(both, cell)
+                bench.measure(names, cell)
+        ours, theirs = (bench.logs[name] for name in names)
         total = sum(cell.weight for cell in cells)
-        ours, theirs = (bench.logs[name] for name in both)
-        return math.exp(
-            sum(
-                cell.weight
-                * typical([a - b for a, b in zip(ours[cell], theirs[cell], strict=True)])
-                for cell in cells
-            )
-            / total
-        )
+        resampled = np.zeros(RESAMPLE_COUNT)
+        figures = {}
+        for number, cell in enumerate(cells):
+            logs = [a - b for a, b in zip(ours[cell], theirs[cell], strict=True)]
+            figures[cell.name] = (typical(logs), *interval(logs))
+            resampled += cell.weight / total * drawn(logs, number)
+        return Duel(by_all.bytes_max, figures, resampled)
 
 
 def _middle_probe(found: Sequence[tuple[int, int] | None]) -> tuple[int, int] | None:
@@ -297,7 +351,9 @@ def batches_of_exhaustive(variant_count: int, cell_count: int) -> int:
     """Batches that the exhaustive search times for a class, without those of memmove."""
     screened = variant_count * 2 * EXHAUSTIVE_ROUNDS
     halved = sum(min(count, variant_count) * 2 * rounds for count, rounds in HALVING[:-1])
-    final = min(HALVING[-1][0], variant_count) * HALVING[-1][1] * cell_count
+    last, few = (min(count, variant_count) for count in (HALVING[-1][0], FINAL_FEW))
+    rounds = last * FINAL_ROUNDS_ALL + few * (FINAL_ROUNDS_MAX - FINAL_ROUNDS_ALL)
+    final = rounds * cell_count
     return screened + halved + final
 
 

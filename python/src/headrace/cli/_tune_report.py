@@ -22,6 +22,7 @@ def summary_of(tuning: Tuning) -> dict[str, object]:
     tuned = [choice for choice in tuning.choices if choice.variant is not None]
     return {
         "model_vs_exhaustive": tuning.model_vs_exhaustive,
+        "model_vs_exhaustive_interval": tuning.model_vs_exhaustive_interval,
         "model_share_of_measurements": tuning.model_share,
         "seconds": tuning.seconds,
         "classes": len(tuning.choices),
@@ -45,7 +46,7 @@ def results_of(tuning: Tuning, settings: Settings, profile: Path | None) -> dict
         "seed": settings.seed,
         "choices": documents["choices"],
         "choices_of_model": documents["model"],
-        "duels": tuning.duels,
+        "duels": [duel.document for duel in tuning.duels],
         "dsa_bytes_min": None if tuning.dsa is None else tuning.dsa.bytes_min,
         "dsa": [] if tuning.dsa is None else tuning.dsa.document,
     }
@@ -87,13 +88,19 @@ def print_report(tuning: Tuning, profile: Path | None) -> None:
     )
     if tuning.model_vs_exhaustive is not None:
         console.print(
-            f"The model's choices have {tuning.model_vs_exhaustive:.1%} of the throughput, for "
+            f"The model's choices have {tuning.model_vs_exhaustive:.1%} of the throughput "
+            f"({_interval_text(tuning)}), for "
             f"{tuning.model_share or 0:.1%} of the measurements."
         )
     if tuning.stopped:
         console.print("Stopped early: lengths without a line are memmove's.")
     if profile is not None:
         console.print(f"The profile is in {profile}.", markup=False)
+
+
+def _interval_text(tuning: Tuning) -> str:
+    low, high = tuning.model_vs_exhaustive_interval or (0.0, 0.0)
+    return f"{low:.1%} to {high:.1%}"
 
 
 def _rows(choice: Choice) -> list[list[str]]:
