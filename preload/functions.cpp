@@ -97,18 +97,33 @@ void* move_counted(Function function, Move move, void* target, const void* sourc
 [[gnu::noinline]] void* fill_long(void* target, int value, std::size_t byte_count) noexcept {
   // edge: preload-ready (acquire)
   if (!program.ready.load_acquire()) return plain_fill(target, value, byte_count);
-  if (program.counters == nullptr) return program.libc_fill(target, value, byte_count);
-  const CountedCall counted(*program.counters, Function::memset, Path::libc, byte_count);
-  return program.libc_fill(target, value, byte_count);
+  const Fill kernel = fill_for(byte_count);
+  const Fill fill = kernel != nullptr ? kernel : program.libc_fill;
+  if (program.counters == nullptr) return fill(target, value, byte_count);
+  const Path path = kernel != nullptr ? Path::tuned : Path::libc;
+  const CountedCall counted(*program.counters, Function::memset, path, byte_count);
+  return fill(target, value, byte_count);
+}
+
+/// As memcmp: which side is less, by the first byte that differs.
+int compare_by(copy::FirstDifference kernel, const void* left, const void* right,
+               std::size_t byte_count) noexcept {
+  if (kernel == nullptr) return program.libc_compare(left, right, byte_count);
+  const std::size_t same = kernel(left, right, byte_count);
+  if (same == byte_count) return 0;
+  return static_cast<const unsigned char*>(left)[same] -
+         static_cast<const unsigned char*>(right)[same];
 }
 
 [[gnu::noinline]] int compare_long(const void* left, const void* right,
                                    std::size_t byte_count) noexcept {
   // edge: preload-ready (acquire)
   if (!program.ready.load_acquire()) return plain_compare(left, right, byte_count);
-  if (program.counters == nullptr) return program.libc_compare(left, right, byte_count);
-  const CountedCall counted(*program.counters, Function::memcmp, Path::libc, byte_count);
-  return program.libc_compare(left, right, byte_count);
+  const copy::FirstDifference kernel = comparison_for(byte_count);
+  if (program.counters == nullptr) return compare_by(kernel, left, right, byte_count);
+  const Path path = kernel != nullptr ? Path::tuned : Path::libc;
+  const CountedCall counted(*program.counters, Function::memcmp, path, byte_count);
+  return compare_by(kernel, left, right, byte_count);
 }
 
 /// The first and the last `Word`, which may overlap; both are loaded before one is stored.

@@ -7,6 +7,7 @@
 
 #include "headrace/base/atomic.hpp"
 #include "headrace/copy/dispatch.hpp"
+#include "headrace/copy/fill_compare.hpp"
 #include "preload/counters.hpp"
 #include "preload/device_copy.hpp"
 #include "preload/explorer.hpp"
@@ -14,7 +15,7 @@
 namespace headrace::preload {
 
 using Move = copy::Move;
-using Fill = void* (*)(void* target, int value, std::size_t byte_count) noexcept;
+using Fill = copy::Fill;
 using Compare = int (*)(const void* left, const void* right, std::size_t byte_count) noexcept;
 
 /// Threading: shared. The constructor writes it, once.
@@ -40,6 +41,9 @@ extern Program program;
 
 /// What serves a move that is not short. Only once the program is ready.
 [[nodiscard]] Move move_for(std::size_t byte_count) noexcept;
+/// The kernel of the profile that fills or compares so many bytes; null: the C library's serves.
+[[nodiscard]] Fill fill_for(std::size_t byte_count) noexcept;
+[[nodiscard]] copy::FirstDifference comparison_for(std::size_t byte_count) noexcept;
 /// From now on lengths of this class are the C library's.
 void give_up_class(std::size_t class_index) noexcept;
 

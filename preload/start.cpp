@@ -9,6 +9,7 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "headrace/copy/profile.hpp"
 #include "headrace/platform/environment.hpp"
@@ -31,6 +32,10 @@ Signature next(const char* name) noexcept {
   return reinterpret_cast<Signature>(::dlsym(RTLD_NEXT, name));
 }
 
+/// The kernels of the profile; null is the C library's function.
+constinit copy::KernelTable<copy::Fill> fills(nullptr);
+constinit copy::KernelTable<copy::FirstDifference> comparisons(nullptr);
+
 /// HEADRACE_MIN_BYTES; zero if it is not set or no number.
 std::size_t bytes_min_wanted() {
   const std::string text = platform::trusted_variable("HEADRACE_MIN_BYTES").value_or("");
@@ -46,6 +51,14 @@ std::size_t first_tuned_length(const copy::Profile& profile) {
   return first == profile.classes.end() ? SIZE_MAX : first->bytes_max / 2 + 1;
 }
 
+/// The same of kernels.
+template <typename Class>
+std::size_t first_kernel_length(const std::vector<Class>& classes) {
+  const auto first =
+      std::ranges::find_if(classes, [](const auto& each) { return each.kernel.has_value(); });
+  return first == classes.end() ? SIZE_MAX : first->bytes_max / 2 + 1;
+}
+
 /// Registers of 64 bytes that have not been used for a while cost the core some microseconds until
 /// it runs at full speed with them. A program that uses none but in short copies pays that at
 /// nearly every one, which the tuner's batches do not see and 'headrace bench programs' does.
@@ -58,6 +71,12 @@ void leave_out_wide_short_copies(copy::Profile& profile) {
       if (wide && each.bytes_max < kWideBytesMin) variant->reset();
     }
   }
+  for (auto& each : profile.fills) {
+    if (each.kernel >= copy::FillKernel::zmm && each.bytes_max < kWideBytesMin) each.kernel = {};
+  }
+  for (auto& each : profile.comparisons) {
+    if (each.kernel >= copy::CompareKernel::zmm && each.bytes_max < kWideBytesMin) each.kernel = {};
+  }
 }
 
 /// To know cold bytes they read the time-stamp counter, which ends a program that has forbidden
@@ -69,8 +88,14 @@ void leave_out_cold_copies(copy::Profile& profile) {
 
 struct Tuning {
   std::size_t bytes_min = SIZE_MAX;                    ///< From here on the table is asked.
+  std::size_t fill_bytes_min = SIZE_MAX;               ///< The same of fills ...
+  std::size_t compare_bytes_min = SIZE_MAX;            ///< ... and of comparisons.
   std::optional<std::uint64_t> device_bytes_min = {};  ///< What the profile says of devices.
-  std::string note;
+  std::string note = {};
+
+  [[nodiscard]] bool is_tuned() const {
+    return std::min({bytes_min, fill_bytes_min, compare_bytes_min}) != SIZE_MAX;
+  }
 };
 
 Tuning use_tuned_copies() {
@@ -83,13 +108,19 @@ Tuning use_tuned_copies() {
   if (const auto used = copy::use_profile(*profile, dispatch()); !used) {
     return {.note = copy::of_profile(path, used.error()).message()};
   }
-  if (first_tuned_length(*profile) == SIZE_MAX) {
-    return {.device_bytes_min = profile->dsa_bytes_min,
-            .note = "the profile '" + path + "' has nothing better than the C library's copies"};
+  if (const auto used = copy::use_kernels(*profile, fills, comparisons); !used) {
+    return {.note = copy::of_profile(path, used.error()).message()};
   }
-  return {.bytes_min = std::max(first_tuned_length(*profile), bytes_min_wanted()),
-          .device_bytes_min = profile->dsa_bytes_min,
-          .note = "copies are tuned by the profile '" + path + "'"};
+  const std::size_t wanted = bytes_min_wanted();
+  Tuning tuning{.bytes_min = std::max(first_tuned_length(*profile), wanted),
+                .fill_bytes_min = std::max(first_kernel_length(profile->fills), wanted),
+                .compare_bytes_min = std::max(first_kernel_length(profile->comparisons), wanted),
+                .device_bytes_min = profile->dsa_bytes_min,
+                .note = "copies are tuned by the profile '" + path + "'"};
+  if (!tuning.is_tuned()) {
+    tuning.note = "the profile '" + path + "' has nothing better than the C library's functions";
+  }
+  return tuning;
 }
 
 /// Where nobody says from which length on a device pays. A descriptor and its answer take some
@@ -127,7 +158,7 @@ Counters* find_counters() {
 
 void report(Counters& counters, const Tuning& tuning) noexcept {
   counters.program_count.fetch_add_relaxed(1);  // relaxed: sums, see Cell.
-  if (tuning.bytes_min != SIZE_MAX) counters.tuned_count.fetch_add_relaxed(1);
+  if (tuning.is_tuned()) counters.tuned_count.fetch_add_relaxed(1);
   if (program.device != nullptr) counters.device_count.fetch_add_relaxed(1);
   std::uint64_t taken = 0;
   if (!counters.note_taken.compare_exchange_relaxed(taken, 1)) return;  // relaxed: as the sums.
@@ -136,6 +167,8 @@ void report(Counters& counters, const Tuning& tuning) noexcept {
 }
 
 std::size_t dispatch_bytes_min = SIZE_MAX;
+std::size_t fill_kernel_bytes_min = SIZE_MAX;
+std::size_t compare_kernel_bytes_min = SIZE_MAX;
 constinit Explorer explorer;
 
 void begin() {
@@ -160,6 +193,8 @@ void begin() {
     program.device = nullptr;
   }
   dispatch_bytes_min = tuning.bytes_min;
+  fill_kernel_bytes_min = tuning.fill_bytes_min;
+  compare_kernel_bytes_min = tuning.compare_bytes_min;
   if (program.counters != nullptr) report(*program.counters, tuning);
   // edge: preload-ready (release)
   program.ready.store_release(true);
@@ -168,8 +203,9 @@ void begin() {
       program.device != nullptr ? program.device_bytes_min : SIZE_MAX;
   // edge: preload-ready (release)
   program.move_bytes_min.store_release(std::min(tuning.bytes_min, device_bytes_min));
-  program.fill_bytes_min.store_release(SIZE_MAX);     // edge: preload-ready (release)
-  program.compare_bytes_min.store_release(SIZE_MAX);  // edge: preload-ready (release)
+  program.fill_bytes_min.store_release(tuning.fill_bytes_min);  // edge: preload-ready (release)
+  // edge: preload-ready (release)
+  program.compare_bytes_min.store_release(tuning.compare_bytes_min);
 }
 
 [[gnu::constructor]] void start() noexcept {
@@ -180,6 +216,14 @@ void begin() {
 
 Move move_for(std::size_t byte_count) noexcept {
   return byte_count >= dispatch_bytes_min ? dispatch().move_for(byte_count) : program.libc_move;
+}
+
+Fill fill_for(std::size_t byte_count) noexcept {
+  return byte_count >= fill_kernel_bytes_min ? fills.function_for(byte_count) : nullptr;
+}
+
+copy::FirstDifference comparison_for(std::size_t byte_count) noexcept {
+  return byte_count >= compare_kernel_bytes_min ? comparisons.function_for(byte_count) : nullptr;
 }
 
 void give_up_class(std::size_t class_index) noexcept {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Question: would memset and memcmp gain by being generated and tuned as copies are? Measures what
-// the space of copies has in common with them: the register, prefetches, the string instruction,
-// and stores that go past the caches, beside the C library's. Not for use: the heads and tails of
-// these are whole vectors.
+// Question: which of the kernels that fill and compare is faster than the C library's memset and
+// memcmp, at which length? (Which of them is used, 'headrace tune' finds out.)
 //
 // Method. As copy_bench: batches by a variant and by the C library in turn, processor time; ratio
 // of the medians (below 1: faster than the C library) and quartiles of the single ratios. hot: one
 // place (of compare: one pair) again and again; cold: places of a pool of 256 MiB, far apart. What
-// is compared is equal, which takes longest. Without HEADRACE_BENCH_FULL the sizes mean nothing.
+// is compared is equal, which takes longest, or differs early, in byte 20, which programs do most.
+// Without HEADRACE_BENCH_FULL the sizes mean nothing.
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 #include <time.h>
@@ -18,13 +17,9 @@
 #include <string>
 #include <vector>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "headrace/copy/fill_compare.hpp"
 
 namespace {
-
-constexpr std::size_t kLine = 64;
 
 std::size_t pool_bytes() {
   return std::getenv("HEADRACE_BENCH_FULL") == nullptr ? std::size_t{2} << 20U
@@ -41,91 +36,10 @@ std::byte* pool() {
   return made;
 }
 
-// A fill gives `value` to all bytes; a comparison is true if all are equal. Lengths are whole
-// turns.
-using Fill = void (*)(std::byte* target, std::size_t byte_count);
-using Compare = bool (*)(const std::byte* left, const std::byte* right, std::size_t byte_count);
-
-void fill_libc(std::byte* target, std::size_t byte_count) {
-  std::memset(target, 1, byte_count);
-}
-
-bool compare_libc(const std::byte* left, const std::byte* right, std::size_t byte_count) {
-  return std::memcmp(left, right, byte_count) == 0;
-}
-
-#if defined(__x86_64__)
-void fill_string(std::byte* target, std::size_t byte_count) {
-  asm volatile("rep stosb" : "+D"(target), "+c"(byte_count) : "a"(1) : "memory");
-}
-
-template <int kPrefetchLines>
-[[gnu::target("avx2")]] void fill_ymm(std::byte* target, std::size_t byte_count) {
-  const __m256i ones = _mm256_set1_epi8(1);
-  for (std::size_t at = 0; at < byte_count; at += 4 * kLine) {
-    if constexpr (kPrefetchLines != 0) {
-      for (std::size_t i = 0; i < 4; ++i) {
-        __builtin_prefetch(target + at + (kPrefetchLines + i) * kLine, 1);
-      }
-    }
-    for (std::size_t i = 0; i < 4 * kLine; i += 32) {
-      _mm256_store_si256(reinterpret_cast<__m256i*>(target + at + i), ones);
-    }
-  }
-}
-
-[[gnu::target("avx512f,avx512bw")]] void fill_zmm(std::byte* target, std::size_t byte_count) {
-  const __m512i ones = _mm512_set1_epi8(1);
-  for (std::size_t at = 0; at < byte_count; at += 4 * kLine) {
-    for (std::size_t i = 0; i < 4 * kLine; i += kLine) {
-      _mm512_store_si512(target + at + i, ones);
-    }
-  }
-}
-
-[[gnu::target("avx2")]] void fill_past_caches(std::byte* target, std::size_t byte_count) {
-  const __m256i ones = _mm256_set1_epi8(1);
-  for (std::size_t at = 0; at < byte_count; at += 32) {
-    _mm256_stream_si256(reinterpret_cast<__m256i*>(target + at), ones);
-  }
-  _mm_sfence();
-}
-
-template <int kPrefetchLines>
-[[gnu::target("avx2")]] bool compare_ymm(const std::byte* left, const std::byte* right,
-                                         std::size_t byte_count) {
-  for (std::size_t at = 0; at < byte_count; at += 2 * kLine) {
-    if constexpr (kPrefetchLines != 0) {
-      for (std::size_t i = 0; i < 2; ++i) {
-        __builtin_prefetch(left + at + (kPrefetchLines + i) * kLine);
-        __builtin_prefetch(right + at + (kPrefetchLines + i) * kLine);
-      }
-    }
-    __m256i unlike = _mm256_setzero_si256();
-    for (std::size_t i = 0; i < 2 * kLine; i += 32) {
-      const auto* const a = reinterpret_cast<const __m256i*>(left + at + i);
-      const auto* const b = reinterpret_cast<const __m256i*>(right + at + i);
-      unlike =
-          _mm256_or_si256(unlike, _mm256_xor_si256(_mm256_loadu_si256(a), _mm256_loadu_si256(b)));
-    }
-    if (_mm256_testz_si256(unlike, unlike) == 0) return false;
-  }
-  return true;
-}
-
-[[gnu::target("avx512f,avx512bw")]] bool compare_zmm(const std::byte* left, const std::byte* right,
-                                                     std::size_t byte_count) {
-  for (std::size_t at = 0; at < byte_count; at += 2 * kLine) {
-    const __m512i first =
-        _mm512_xor_si512(_mm512_loadu_si512(left + at), _mm512_loadu_si512(right + at));
-    const __m512i second = _mm512_xor_si512(_mm512_loadu_si512(left + at + kLine),
-                                            _mm512_loadu_si512(right + at + kLine));
-    const __m512i unlike = _mm512_or_si512(first, second);
-    if (_mm512_test_epi8_mask(unlike, unlike) != 0) return false;
-  }
-  return true;
-}
-#endif
+using headrace::copy::CompareKernel;
+using headrace::copy::Fill;
+using headrace::copy::FillKernel;
+using headrace::copy::FirstDifference;
 
 double processor_time_ns() {
   timespec now{};
@@ -180,53 +94,53 @@ void measure(benchmark::State& state, bool cold, std::size_t byte_count, Baselin
 void add_fill(const std::string& name, bool cold, std::size_t byte_count, Fill fill) {
   benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
     const auto filling = [byte_count](Fill by) {
-      return [=](std::byte* target, std::byte* /*other*/) { by(target, byte_count); };
+      return [=](std::byte* target, std::byte* /*other*/) { by(target, 1, byte_count); };
     };
-    measure(state, cold, byte_count, filling(fill_libc), filling(fill));
+    measure(state, cold, byte_count, filling(&std::memset), filling(fill));
   })->UseManualTime();
 }
 
-void add_compare(const std::string& name, bool cold, std::size_t byte_count, Compare compare) {
+void add_compare(const std::string& name, bool cold, std::size_t same_bytes, std::size_t byte_count,
+                 FirstDifference find) {
   benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
-    const auto comparing = [byte_count, &state](Compare by) {
-      return [=, &state](std::byte* left, std::byte* right) {
-        if (!by(left, right, byte_count)) state.SkipWithError("equal bytes were found unequal");
-      };
+    // Early differences are those of the first pair of places, where a hot batch stays.
+    std::byte* const right = pool() + pool_bytes();
+    if (same_bytes < byte_count) right[same_bytes] = std::byte{2};
+    const auto by_libc = [&](const std::byte* one, const std::byte* other) {
+      const bool differs = std::memcmp(one, other, byte_count) != 0;
+      if (differs != (same_bytes < byte_count)) state.SkipWithError("compared wrongly");
     };
-    measure(state, cold, byte_count, comparing(compare_libc), comparing(compare));
+    const auto by_kernel = [&](const std::byte* one, const std::byte* other) {
+      if (find(one, other, byte_count) != same_bytes) state.SkipWithError("compared wrongly");
+    };
+    measure(state, cold, byte_count, by_libc, by_kernel);
+    if (same_bytes < byte_count) right[same_bytes] = std::byte{1};
   })->UseManualTime();
 }
 
 void register_all() {
-  std::vector<std::pair<const char*, Fill>> fills = {{"libc", fill_libc}};
-  std::vector<std::pair<const char*, Compare>> comparisons = {{"libc", compare_libc}};
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  fills.emplace_back("rep_stosb", fill_string);
-  if (__builtin_cpu_supports("avx2") != 0) {
-    fills.emplace_back("ymm", fill_ymm<0>);
-    fills.emplace_back("ymm_prefetch", fill_ymm<16>);
-    fills.emplace_back("past_caches", fill_past_caches);
-    comparisons.emplace_back("ymm", compare_ymm<0>);
-    comparisons.emplace_back("ymm_prefetch", compare_ymm<8>);
-  }
-  if (__builtin_cpu_supports("avx512bw") != 0) {
-    fills.emplace_back("zmm", fill_zmm);
-    comparisons.emplace_back("zmm", compare_zmm);
-  }
-#endif
   const bool full = std::getenv("HEADRACE_BENCH_FULL") != nullptr;
-  for (const bool cold : {false, true}) {
-    for (unsigned bits = 8; bits <= (full ? 24U : 12U); bits += 2) {
+  constexpr std::size_t kEarly = 20;
+  for (const char* const where : {"hot", "cold", "early"}) {
+    const bool cold = std::string_view(where) == "cold";
+    const bool early = std::string_view(where) == "early";
+    for (unsigned bits = 6; bits <= (full ? 26U : 12U); ++bits) {
       const std::size_t byte_count = std::size_t{1} << bits;
-      const auto name = [&](const char* what, const char* subject) {
-        return fmt::format("{}/{}/{}/{}", what, cold ? "cold" : "hot", byte_count, subject);
+      const auto name = [&](const char* what, std::string_view subject) {
+        return fmt::format("{}/{}/{}/{}", what, where, byte_count, subject);
       };
-      for (const auto& [subject, fill] : fills) {
-        add_fill(name("fill", subject), cold, byte_count, fill);
+      for (std::size_t i = 0; i < headrace::copy::kFillKernelCount && !early; ++i) {
+        const auto kernel = static_cast<FillKernel>(i);
+        const Fill fill = headrace::copy::fill_of(kernel);
+        if (fill == nullptr) continue;
+        add_fill(name("fill", headrace::copy::name(kernel)), cold, byte_count, fill);
       }
-      for (const auto& [subject, compare] : comparisons) {
-        add_compare(name("compare", subject), cold, byte_count, compare);
+      for (std::size_t i = 0; i < headrace::copy::kCompareKernelCount; ++i) {
+        const auto kernel = static_cast<CompareKernel>(i);
+        const FirstDifference find = headrace::copy::first_difference_of(kernel);
+        if (find == nullptr) continue;
+        add_compare(name("compare", headrace::copy::name(kernel)), cold,
+                    early ? kEarly : byte_count, byte_count, find);
       }
     }
   }

@@ -231,6 +231,7 @@ class CacheHandle : public std::enable_shared_from_this<CacheHandle> {
 };
 
 void bind_copy(nb::module_& module);
+void bind_kernels(nb::module_& module);
 void bind_errors();
 void bind_machine(nb::module_& module);
 void bind_engine(nb::module_& module);

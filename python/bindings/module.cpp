@@ -12,6 +12,7 @@ NB_MODULE(_core, module) {
   bind_errors();
   bind_machine(module);
   bind_copy(module);
+  bind_kernels(module);
   bind_engine(module);
   bind_channel(module);
   bind_cache(module);

@@ -48,6 +48,8 @@ def test_tune_saves_a_profile_that_copies_use(command: Command, tmp_path: Path) 
         "seconds",
     }
     assert [choice["bytes_max"] for choice in document["results"]["choices"]] == [4096, 8192]
+    for kind in ("fills", "comparisons"):
+        assert [choice["bytes_max"] for choice in document["results"][kind]] == [4096, 8192]
     saved = json.loads(path.read_text())
     assert [each["bytes_max"] for each in saved["classes"]] == [4096, 8192]
     assert saved["made"]["complete"] is True

@@ -30,7 +30,7 @@ void fill_plainly(std::byte* target, std::size_t byte_count, std::uint64_t low,
 ///
 /// Threading: immutable.
 struct Choice {
-  detail::Fill fill = fill_plainly;
+  detail::PatternFill fill = fill_plainly;
   std::size_t byte_count_min = 0;
 };
 

@@ -19,6 +19,7 @@
 
 #include "headrace/base/random.hpp"
 #include "headrace/base/units.hpp"
+#include "headrace/copy/kernel_moves.hpp"
 #include "headrace/platform/memory.hpp"
 #include "headrace/platform/thread.hpp"
 #include "headrace/platform/ticks.hpp"
@@ -45,6 +46,9 @@ constexpr std::size_t kHotBytes = std::size_t{16} << 10U;
 constexpr std::size_t kComparedBytesMax = std::size_t{64} << 10U;
 /// Loads that tell memory from a cache: some of them meet an interrupt, or another one's luck.
 constexpr std::size_t kProbeSamples = 1024;
+
+/// Of this all bytes are that are alike.
+constexpr std::uint64_t kAlike = 0x0101010101010101U * kFillValue;
 
 /// Whole pages that are there.
 ///
@@ -253,6 +257,7 @@ struct Runner {
   Terrain terrain;
   Position& position;
   Random random;
+  bool alike;
   std::vector<double> times_ns{};
   std::optional<std::size_t> wrong{};  ///< The subject that copied wrongly.
 
@@ -269,8 +274,10 @@ struct Runner {
       const std::size_t warming = hot ? std::min(errands.size(), kHotPairsMax) : 0;
       copy_all(subjects[index], hot ? std::span(errands).first(warming) : std::span(&nothing, 1));
       // So that bytes which an earlier subject copied there do not pass for this one's.
-      *last.target = ~*last.source;
-      last.target[last.byte_count - 1] = ~last.source[last.byte_count - 1];
+      if (!alike) {
+        *last.target = ~*last.source;
+        last.target[last.byte_count - 1] = ~last.source[last.byte_count - 1];
+      }
       meet();
       times_ns[index] = time_batch_ns(subjects[index], errands);
       if (!is_right(last)) wrong = index;
@@ -287,6 +294,7 @@ struct Meter::State {
   Random random{1};
   std::vector<Position> positions{};  ///< One for each thread.
   std::uint64_t batch_count = 0;
+  bool alike = false;
 
   [[nodiscard]] Terrain terrain(const Conditions& conditions, std::size_t thread_index) const {
     std::size_t byte_count = sources.bytes().size() / conditions.thread_count;
@@ -311,15 +319,17 @@ Result<Meter> Meter::make(const Options& options) {
   Random random(options.seed);
   const std::span<std::byte> bytes = sources->bytes();
   for (std::size_t at = 0; at < bytes.size(); at += sizeof(std::uint64_t)) {
-    const std::uint64_t word = random();
+    const std::uint64_t word = options.alike ? kAlike : random();
     std::memcpy(bytes.data() + at, &word, sizeof word);
   }
+  if (options.alike) std::ranges::fill(targets->bytes(), std::byte{kFillValue});
   return Meter(std::make_unique<State>(State{.sources = std::move(*sources),
                                              .targets = std::move(*targets),
                                              .last_level_bytes = options.last_level_bytes,
                                              .random = random,
                                              .positions = {},
-                                             .batch_count = 0}));
+                                             .batch_count = 0,
+                                             .alike = options.alike}));
 }
 
 Result<std::vector<double>> Meter::measure_round(std::span<const Subject> subjects,
@@ -353,7 +363,8 @@ Result<std::vector<double>> Meter::measure_round(std::span<const Subject> subjec
                        .conditions = conditions,
                        .terrain = state_->terrain(conditions, i),
                        .position = state_->positions[i],
-                       .random = Random(state_->random())});
+                       .random = Random(state_->random()),
+                       .alike = state_->alike});
   }
   if (runners.size() == 1) {
     runners[0].run([] {});

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "default_kernels.hpp"
 #include "headrace/base/mutex.hpp"
 #include "headrace/base/units.hpp"
 #include "headrace/platform/cpu.hpp"
@@ -32,6 +33,8 @@ constexpr std::size_t kVendorLengthMax = 64;
 constexpr const char* kDsaBytesMin = "dsa_bytes_min";
 constexpr const char* kColdVariant = "cold_variant";
 constexpr const char* kColdProbe = "cold_probe";
+constexpr const char* kFills = "fills";
+constexpr const char* kComparisons = "comparisons";
 /// Half a millisecond and more on any processor: nothing that is waited for takes so long.
 constexpr std::uint32_t kTicksMax = std::uint32_t{1} << 20U;
 constexpr const char* kRemedy = "make it anew with 'headrace tune'";
@@ -92,12 +95,19 @@ Json to_json_value(const Fingerprint& machine) {
           {"l2_bytes", machine.l2_bytes}, {"l3_bytes", machine.l3_bytes}};
 }
 
-Result<SizeClass> read_class(const Json& json) {
-  SizeClass made;
-  if (!read(json, "bytes_max", made.bytes_max) || made.bytes_max < 2 ||
-      made.bytes_max > kClassBytesMax || !std::has_single_bit(made.bytes_max)) {
+Result<std::uint64_t> read_bytes_max(const Json& json) {
+  std::uint64_t bytes_max = 0;
+  if (!read(json, "bytes_max", bytes_max) || bytes_max < 2 || bytes_max > kClassBytesMax ||
+      !std::has_single_bit(bytes_max)) {
     return corrupt("the bytes_max of a class is not a power of two from 2 on");
   }
+  return bytes_max;
+}
+
+Result<SizeClass> read_class(const Json& json) {
+  const auto bytes_max = read_bytes_max(json);
+  if (!bytes_max) return fail(bytes_max.error());
+  SizeClass made{.bytes_max = *bytes_max, .variant = {}};
   for (const auto& [key, variant] :
        {std::pair{"variant", &made.variant}, {kColdVariant, &made.cold_variant}}) {
     const Json& found = member(json, key);
@@ -113,6 +123,96 @@ Result<SizeClass> read_class(const Json& json) {
     *variant = *parsed;
   }
   return made;
+}
+
+template <typename Kernel, typename Find>
+Result<KernelClass<Kernel>> read_kernel_class(const Json& json, Find find) {
+  const auto bytes_max = read_bytes_max(json);
+  if (!bytes_max) return fail(bytes_max.error());
+  KernelClass<Kernel> made{.bytes_max = *bytes_max, .kernel = {}};
+  const Json& found = member(json, "kernel");
+  if (found.is_null()) return made;
+  const auto* const text = found.get_ptr<const std::string*>();
+  if (text != nullptr) made.kernel = find(*text);
+  if (!made.kernel) {
+    return corrupt(fmt::format("in class {}: there is no such kernel", made.bytes_max));
+  }
+  return made;
+}
+
+/// The classes of a list in ascending order.
+template <typename Class, typename Read>
+Result<void> read_classes(const Json& list, std::string_view name, Read read_one,
+                          std::vector<Class>& classes) {
+  if (!list.is_array() || list.size() > Dispatch::kClassCount) {
+    return corrupt(fmt::format("its {} are no list, or too many", name));
+  }
+  for (const Json& entry : list) {
+    Result<Class> made = read_one(entry);
+    if (!made) return fail(std::move(made.error()));
+    if (!classes.empty() && made->bytes_max <= classes.back().bytes_max) {
+      return corrupt(fmt::format("its {} are not in ascending order", name));
+    }
+    classes.push_back(*made);
+  }
+  return {};
+}
+
+/// Fills and comparisons; there need be none.
+Result<void> read_kernels(const Json& json, Profile& profile) {
+  if (const Json& list = member(json, kFills); !list.is_null()) {
+    const auto read_one = [](const Json& entry) {
+      return read_kernel_class<FillKernel>(entry, find_fill_kernel);
+    };
+    if (auto done = read_classes(list, kFills, read_one, profile.fills); !done) return done;
+  }
+  if (const Json& list = member(json, kComparisons); !list.is_null()) {
+    const auto read_one = [](const Json& entry) {
+      return read_kernel_class<CompareKernel>(entry, find_compare_kernel);
+    };
+    return read_classes(list, kComparisons, read_one, profile.comparisons);
+  }
+  return {};
+}
+
+Result<void> check_machine(const Profile& profile) {
+  const Fingerprint here = this_machine();
+  if (profile.machine == here) return {};
+  return fail(Code::hardware_absent, "use the copy profile",
+              fmt::format("it is of another machine: {}; this one: {}", to_text(profile.machine),
+                          to_text(here)),
+              "make one for this machine with 'headrace tune'");
+}
+
+/// Fails if this processor or build lacks one of the kernels.
+template <typename Kernel, typename FunctionOf>
+Result<void> check_kernels(const std::vector<KernelClass<Kernel>>& classes,
+                           FunctionOf function_of) {
+  for (const KernelClass<Kernel>& each : classes) {
+    if (!each.kernel || function_of(*each.kernel) != nullptr) continue;
+    return fail(Code::unsupported, "use the copy profile",
+                fmt::format("this build has no kernel {}", name(*each.kernel)), kRemedy);
+  }
+  return {};
+}
+
+Result<void> check_kernels(const Profile& profile) {
+  if (auto fills = check_kernels(profile.fills, fill_of); !fills) return fills;
+  return check_kernels(profile.comparisons, first_difference_of);
+}
+
+template <typename Function, typename Kernel, typename FunctionOf>
+void choose_kernels(const std::vector<KernelClass<Kernel>>& classes, FunctionOf function_of,
+                    KernelTable<Function>& table) {
+  for (std::size_t i = 0; i < table.kClassCount; ++i) {
+    // What is longer than the last one is like it.
+    const bool longer = !classes.empty() && i > Dispatch::class_of(classes.back().bytes_max);
+    const auto found = longer ? classes.end() - 1 : std::ranges::find_if(classes, [i](auto& each) {
+      return Dispatch::class_of(each.bytes_max) == i;
+    });
+    const bool named = found != classes.end() && found->kernel;
+    table.choose(i, named ? function_of(*found->kernel) : table.fallback());
+  }
 }
 
 /// False if there is a probe and it is impossible, or none and a class needs one.
@@ -217,18 +317,11 @@ Result<Profile> parse_profile(std::string_view text) {
   if (!read_machine(member(json, "machine"), profile.machine)) {
     return corrupt("its machine is not described as it should be");
   }
-  const Json& classes = member(json, "classes");
-  if (!classes.is_array() || classes.size() > Dispatch::kClassCount) {
-    return corrupt("its classes are no list, or too many");
+  if (auto done = read_classes(member(json, "classes"), "classes", read_class, profile.classes);
+      !done) {
+    return fail(std::move(done.error()));
   }
-  for (const Json& entry : classes) {
-    auto made = read_class(entry);
-    if (!made) return fail(std::move(made.error()));
-    if (!profile.classes.empty() && made->bytes_max <= profile.classes.back().bytes_max) {
-      return corrupt("its classes are not in ascending order");
-    }
-    profile.classes.push_back(*made);
-  }
+  if (auto done = read_kernels(json, profile); !done) return fail(std::move(done.error()));
   if (!read_cold_probe(member(json, kColdProbe), profile)) {
     return corrupt(fmt::format("its {} is missing or impossible", kColdProbe));
   }
@@ -252,6 +345,15 @@ std::string to_json(const Profile& profile) {
     if (each.cold_variant) entry[kColdVariant] = to_text(*each.cold_variant);
     json["classes"].push_back(std::move(entry));
   }
+  const auto add_kernels = [&json](const char* key, const auto& classes) {
+    for (const auto& each : classes) {
+      Json entry = {{"bytes_max", each.bytes_max}, {"kernel", nullptr}};
+      if (each.kernel) entry["kernel"] = std::string(name(*each.kernel));
+      json[key].push_back(std::move(entry));
+    }
+  };
+  add_kernels(kFills, profile.fills);
+  add_kernels(kComparisons, profile.comparisons);
   if (profile.cold_probe) {
     json[kColdProbe] = {{"ticks_min", profile.cold_probe->ticks_min},
                         {"ticks_max", profile.cold_probe->ticks_max}};
@@ -270,12 +372,7 @@ Result<Profile> load_profile(const std::string& path) {
 }
 
 Result<void> use_profile(const Profile& profile, Dispatch& dispatch) {
-  if (const Fingerprint here = this_machine(); profile.machine != here) {
-    return fail(Code::hardware_absent, "use the copy profile",
-                fmt::format("it is of another machine: {}; this one: {}", to_text(profile.machine),
-                            to_text(here)),
-                "make one for this machine with 'headrace tune'");
-  }
+  if (auto ours = check_machine(profile); !ours) return ours;
   const bool probes = profile.cold_probe && platform::may_read_ticks();
   std::vector<Routine> routines;
   for (const SizeClass& each : profile.classes) {
@@ -312,12 +409,26 @@ Result<void> use_profile(const Profile& profile, Dispatch& dispatch) {
   return {};
 }
 
+Result<void> use_kernels(const Profile& profile, KernelTable<Fill>& fills,
+                         KernelTable<FirstDifference>& comparisons) {
+  if (auto ours = check_machine(profile); !ours) return ours;
+  if (auto there = check_kernels(profile); !there) return there;
+  choose_kernels(profile.fills, fill_of, fills);
+  choose_kernels(profile.comparisons, first_difference_of, comparisons);
+  return {};
+}
+
 Result<void> use_profile(const Profile& profile) {
-  return use_profile(profile, detail::default_dispatch);
+  // First, so that what cannot be used whole changes nothing.
+  if (auto there = check_kernels(profile); !there) return there;
+  if (auto moves = use_profile(profile, detail::default_dispatch); !moves) return moves;
+  return use_kernels(profile, detail::default_fills(), detail::default_comparisons());
 }
 
 void use_no_profile() {
   detail::default_dispatch.choose_fallback();
+  detail::default_fills().choose_fallback();
+  detail::default_comparisons().choose_fallback();
 }
 
 std::string default_profile_path() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The string move instruction of x86-64. Not a copy routine: overlap and choice are the copy
+// The string instructions of x86-64. Not copy routines: overlap and choice are the copy
 // layer's (src/copy/kernels/rep_movsb.cpp).
 #pragma once
 
@@ -17,6 +17,11 @@ namespace headrace::platform {
 /// themselves, never after a later store: a release that follows needs no fence.
 inline void rep_movsb(std::byte* target, const std::byte* source, std::size_t byte_count) noexcept {
   asm volatile("rep movsb" : "+D"(target), "+S"(source), "+c"(byte_count) : : "memory");
+}
+
+/// `rep stosb`: stores `value` to `byte_count` bytes upwards. Ordered as above.
+inline void rep_stosb(std::byte* target, std::byte value, std::size_t byte_count) noexcept {
+  asm volatile("rep stosb" : "+D"(target), "+c"(byte_count) : "a"(value) : "memory");
 }
 
 }  // namespace headrace::platform

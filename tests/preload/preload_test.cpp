@@ -114,6 +114,15 @@ class Preload : public ::testing::Test {
       if (!grid.empty()) made.variant = grid[(bits * 7919U) % grid.size()];
       tuned_ = tuned_ || made.variant.has_value();
       profile.classes.push_back(made);
+      // Kernels as well, each in its turn.
+      const auto fill = static_cast<copy::FillKernel>(bits % copy::kFillKernelCount);
+      const auto compare = static_cast<copy::CompareKernel>(bits % copy::kCompareKernelCount);
+      profile.fills.push_back({.bytes_max = made.bytes_max, .kernel = {}});
+      if (copy::fill_of(fill) != nullptr) profile.fills.back().kernel = fill;
+      profile.comparisons.push_back({.bytes_max = made.bytes_max, .kernel = {}});
+      if (copy::first_difference_of(compare) != nullptr) {
+        profile.comparisons.back().kernel = compare;
+      }
     }
     write(copy::to_json(profile));
   }
@@ -136,6 +145,8 @@ class Preload : public ::testing::Test {
       EXPECT_EQ(file.counters().program_count.load_relaxed() > 0, counted);
       if (counted && tuned_) {
         EXPECT_GT(file.calls(Function::memcpy, Path::tuned), 0U);
+        EXPECT_GT(file.calls(Function::memset, Path::tuned), 0U);
+        EXPECT_GT(file.calls(Function::memcmp, Path::tuned), 0U);
       }
     }
   }

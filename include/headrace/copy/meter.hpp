@@ -58,6 +58,9 @@ class HEADRACE_API Meter {
     /// Bytes of the region of Temperature::last_level, both sides together.
     std::size_t last_level_bytes = 0;
     std::uint64_t seed = 1;
+    /// All bytes of both pools are equal and nothing is checked: for what fills and compares
+    /// (kernel_moves.hpp).
+    bool alike = false;
   };
   /// Fails: invalid_argument for a pool of less than a page; out_of_memory.
   [[nodiscard]] static Result<Meter> make(const Options& options);

@@ -13,6 +13,7 @@
 #include "headrace/base/export.hpp"
 #include "headrace/base/result.hpp"
 #include "headrace/copy/dispatch.hpp"
+#include "headrace/copy/fill_compare.hpp"
 #include "headrace/copy/variant.hpp"
 
 namespace headrace::copy {
@@ -49,6 +50,13 @@ struct SizeClass {
   std::optional<Variant> cold_variant = {};
 };
 
+/// Which kernel fills or compares the lengths in (bytes_max / 2, bytes_max].
+template <typename Kernel>
+struct KernelClass {
+  std::uint64_t bytes_max = 0;   ///< As in SizeClass.
+  std::optional<Kernel> kernel;  ///< Nothing is the C library's memset or memcmp.
+};
+
 /// Threading: immutable.
 struct Profile {
   Fingerprint machine;
@@ -56,6 +64,9 @@ struct Profile {
   std::vector<SizeClass> classes;
   /// How it is known that bytes are not in the caches. There is one if a class has a cold_variant.
   std::optional<ColdProbe> cold_probe = {};
+  /// As `classes`, of set_bytes and first_difference.
+  std::vector<KernelClass<FillKernel>> fills = {};
+  std::vector<KernelClass<CompareKernel>> comparisons = {};
   /// From how many bytes on a DSA together with a processor was faster than the processor alone.
   /// Nothing: not measured, or nowhere.
   std::optional<std::uint64_t> dsa_bytes_min = {};
@@ -82,9 +93,16 @@ struct Profile {
 /// Fails: hardware_absent if the profile is another machine's; permission_denied where memory may
 ///        not be made executable; unsupported. Then nothing has changed.
 [[nodiscard]] HEADRACE_API Result<void> use_profile(const Profile& profile, Dispatch& dispatch);
-/// The same for the table of move_bytes and copy_bytes.
+/// The same for fills and comparisons.
+///
+/// Threading: shared.
+/// Fails: hardware_absent; unsupported if this build lacks a kernel. Then nothing has changed.
+[[nodiscard]] HEADRACE_API Result<void> use_kernels(const Profile& profile,
+                                                    KernelTable<Fill>& fills,
+                                                    KernelTable<FirstDifference>& comparisons);
+/// Both for the tables of move_bytes, copy_bytes, set_bytes and first_difference.
 [[nodiscard]] HEADRACE_API Result<void> use_profile(const Profile& profile);
-/// Lets move_bytes and copy_bytes use the C library's memmove again.
+/// Lets these use the C library's functions again.
 HEADRACE_API void use_no_profile();
 
 /// What came of the search for a profile.

@@ -75,6 +75,20 @@ def use_default_copy_profile() -> tuple[bool, str, str]:
 def policy_names() -> list[str]:
     """Of who may be asked to choose movers."""
 
+class KernelMeter:
+    """Measures what fills, or what compares."""
+
+    @staticmethod
+    def make(pool_bytes: int, fills: bool, seed: int) -> KernelMeter: ...
+
+    def kernels(self) -> list[str]:
+        """Those that run here."""
+
+    def measure_round(self, subjects: Sequence[str], *, bytes_min: int, bytes_max: int, temperature: str, aligned: bool, thread_count: int) -> list[float]:
+        """Nanoseconds per call of each subject, measured once each."""
+
+    def batch_count(self) -> int: ...
+
 def explain_device_status(status: int) -> str:
     """What a status byte of a device means and what to do about it."""
 

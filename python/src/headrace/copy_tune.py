@@ -18,6 +18,7 @@ import headrace
 from headrace import _core
 from headrace._files import write_whole
 from headrace.copy_dsa import DsaFinding
+from headrace.copy_kernels import KernelTuning
 from headrace.copy_search import (
     EXHAUSTIVE_ROUNDS,
     FINAL_FEW,
@@ -138,6 +139,7 @@ class Tuning:
         duels: The model's choice beside that of the exhaustive search, where both were made.
         seconds: How long it took.
         stopped: Whether it ended before all classes were done.
+        kernels: What fills and compares; None if not measured.
         dsa: What sharing copies with DSA brings; None where there is none, or not measured.
         cold_probe: How bytes that come from memory are known: ticks at least and at most; None if
             they are not.
@@ -151,6 +153,7 @@ class Tuning:
     seconds: float = 0.0
     stopped: bool = False
     dsa: DsaFinding | None = None
+    kernels: KernelTuning | None = None
     cold_probe: tuple[int, int] | None = None
     exhaustive_batch_count: int = 0
 
@@ -364,6 +367,8 @@ def profile_of(tuning: Tuning, settings: Settings) -> str:
         {"bytes_max": choice.bytes_max, **variants_of(choice), "measured": measured(choice)}
         for choice in tuning.choices
     ]
+    if tuning.kernels is not None:
+        profile.update(tuning.kernels.document)
     if tuning.cold_probe is not None:
         low, high = tuning.cold_probe
         profile["cold_probe"] = {"ticks_min": low, "ticks_max": high}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The AVX2 family: registers of 32 bytes. Compiled with -mavx2, see src/copy/CMakeLists.txt.
 #include "kernels.hpp"
+#include "vector_compare.hpp"
 #include "vector_fill.hpp"
 #include "vector_move.hpp"
 
@@ -26,6 +27,23 @@ struct Ymm {
   static void stream(std::byte* to, Register value) {
     _mm256_stream_si256(reinterpret_cast<__m256i*>(to), value);
   }
+  static void fence() { _mm_sfence(); }
+  static std::uint32_t unlike(const std::byte* left, const std::byte* right) {
+    return ~static_cast<std::uint32_t>(
+        _mm256_movemask_epi8(_mm256_cmpeq_epi8(load(left), load(right))));
+  }
+  static std::size_t place(std::uint32_t unlike, const std::byte* /*left*/,
+                           const std::byte* /*right*/) {
+    return static_cast<std::size_t>(__builtin_ctz(unlike));
+  }
+  static bool turn_differs(const std::byte* left, const std::byte* right) {
+    Register sum = _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (std::size_t at = 0; at < kTurnBytes; at += kBytes) {
+      sum = _mm256_or_si256(sum, _mm256_xor_si256(load(left + at), load(right + at)));
+    }
+    return _mm256_testz_si256(sum, sum) == 0;
+  }
   static void move_less_than_one(std::byte* target, const std::byte* source,
                                  std::size_t byte_count) {
     move_tiny(target, source, byte_count);
@@ -45,5 +63,11 @@ void move_avx2_nontemporal(std::byte* target, const std::byte* source, std::size
 void fill_avx2(std::byte* target, std::size_t byte_count, std::uint64_t low, std::uint64_t high) {
   fill_with<Ymm>(target, byte_count, low, high);
 }
+
+const FillKernels kFillAvx2{.plain = set_with<Ymm, Stores::plain>,
+                            .prefetched = set_with<Ymm, Stores::prefetched>,
+                            .nontemporal = set_with<Ymm, Stores::nontemporal>};
+const CompareKernels kCompareAvx2{.plain = difference_with<Ymm, false>,
+                                  .prefetched = difference_with<Ymm, true>};
 
 }  // namespace headrace::copy::detail

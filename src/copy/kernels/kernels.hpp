@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "headrace/copy/fill_compare.hpp"
+
 namespace headrace::copy::detail {
 
 /// Moves `byte_count` bytes, as memmove does: any length (0 with pointers that are not null), any
@@ -23,10 +25,27 @@ void move_avx512_temporal(std::byte* target, const std::byte* source, std::size_
 void move_avx512_nontemporal(std::byte* target, const std::byte* source, std::size_t byte_count);
 
 /// Repeats a pattern, as fill_bytes does: at least one register's length.
-using Fill = void (*)(std::byte* target, std::size_t byte_count, std::uint64_t low,
-                      std::uint64_t high);
+using PatternFill = void (*)(std::byte* target, std::size_t byte_count, std::uint64_t low,
+                             std::uint64_t high);
 
 void fill_avx2(std::byte* target, std::size_t byte_count, std::uint64_t low, std::uint64_t high);
 void fill_avx512(std::byte* target, std::size_t byte_count, std::uint64_t low, std::uint64_t high);
+
+/// Of one family of registers. Constant data: callable before main, as what they name is.
+struct FillKernels {
+  Fill plain;
+  Fill prefetched;
+  Fill nontemporal;
+};
+struct CompareKernels {
+  FirstDifference plain;
+  FirstDifference prefetched;
+};
+extern const FillKernels kFillAvx2;
+extern const FillKernels kFillAvx512;
+extern const CompareKernels kCompareAvx2;
+extern const CompareKernels kCompareAvx512;
+
+void* set_rep_stosb(void* target, int value, std::size_t byte_count) noexcept;
 
 }  // namespace headrace::copy::detail

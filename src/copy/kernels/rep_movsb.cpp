@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The microcoded string move. It is fast upwards only: with the direction flag set it goes byte by
-// byte, so a target that starts inside the source is left to memmove.
+// The microcoded string instructions. The move is fast upwards only: with the direction flag set it
+// goes byte by byte, so a target that starts inside the source is left to memmove.
 #include <cstdint>
 #include <cstring>
 
@@ -18,6 +18,11 @@ void move_rep_movsb(std::byte* target, const std::byte* source, std::size_t byte
   } else {
     std::memmove(target, source, byte_count);
   }
+}
+
+void* set_rep_stosb(void* target, int value, std::size_t byte_count) noexcept {
+  platform::rep_stosb(static_cast<std::byte*>(target), static_cast<std::byte>(value), byte_count);
+  return target;
 }
 
 }  // namespace headrace::copy::detail

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "headrace/copy/fill_compare.hpp"
 #include "software.hpp"
 
 namespace headrace::engine::software {
@@ -23,7 +24,8 @@ ShareOutcome create_delta(const Operation& operation) noexcept {
   std::size_t made = 0;
   std::size_t at = 0;
   while (at < byte_count) {
-    const std::size_t same = first_difference(before + at, after + at, byte_count - at);
+    const std::size_t same = copy::first_difference(operation.source().subspan(at),
+                                                    operation.second_source().subspan(at));
     at += same / kDeltaUnitBytes * kDeltaUnitBytes;
     const std::size_t end = std::min(byte_count, at + kCloselyBytes);
     for (; at < end; at += kDeltaUnitBytes) {

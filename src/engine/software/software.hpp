@@ -23,10 +23,6 @@ inline constexpr std::size_t kPieceBytes = 256U << 10U;
 /// the completions of the batch, if it has some.
 [[nodiscard]] ShareOutcome execute_batch(const Batch& batch, const Job& job) noexcept;
 
-/// Offset of the first byte that differs, or `byte_count`.
-[[nodiscard]] std::size_t first_difference(const std::byte* one, const std::byte* other,
-                                           std::size_t byte_count) noexcept;
-
 // The families.
 [[nodiscard]] ShareOutcome compare(const Operation& operation) noexcept;
 [[nodiscard]] ShareOutcome compare_pattern(const Operation& operation) noexcept;

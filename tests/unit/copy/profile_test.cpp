@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "headrace/base/random.hpp"
@@ -102,6 +103,71 @@ TEST(Profile, AClassMayHaveAnotherVariantForWhatIsCold) {
                   .error()
                   .message(),
               HasSubstr("cold_variant of class 131072 is no text"));
+}
+
+/// A profile of kernels alone; those of 32 bytes where this processor has them.
+Profile with_kernels() {
+  Profile profile{.machine = this_machine(), .classes = {}};
+  const auto known = [](auto kernel, auto function) {
+    return function != nullptr ? std::optional(kernel) : std::nullopt;
+  };
+  profile.fills = {
+      {.bytes_max = 4096, .kernel = std::nullopt},
+      {.bytes_max = 8192, .kernel = known(FillKernel::rep_stosb, fill_of(FillKernel::rep_stosb))}};
+  profile.comparisons = {
+      {.bytes_max = 2048,
+       .kernel = known(CompareKernel::ymm, first_difference_of(CompareKernel::ymm))}};
+  return profile;
+}
+
+TEST(Profile, NamesKernelsThatFillAndCompare) {
+  const Profile profile = with_kernels();
+  const std::string good = to_json(profile);
+  const auto read = parse_profile(good);
+  ASSERT_TRUE(read.has_value()) << read.error().message();
+  ASSERT_EQ(read->fills.size(), 2U);
+  EXPECT_EQ(read->fills[0].kernel, std::nullopt);
+  EXPECT_EQ(read->fills[1].bytes_max, 8192U);
+  EXPECT_EQ(read->fills[1].kernel, profile.fills[1].kernel);
+  ASSERT_EQ(read->comparisons.size(), 1U);
+  EXPECT_EQ(read->comparisons[0].kernel, profile.comparisons[0].kernel);
+  for (const auto& [what, with, cause] :
+       {std::tuple{"\"kernel\": null", "\"kernel\": \"memset\"", "no such kernel"},
+        {"\"kernel\": null", "\"kernel\": 7", "no such kernel"},
+        {"8192", "4096", "fills are not in ascending order"},
+        {"8192", "8191", "power of two"},
+        {"\"fills\": ", "\"fills\": 1, \"x\": ", "fills are no list"},
+        {"\"comparisons\": ", "\"comparisons\": \"\", \"x\": ", "comparisons are no list"}}) {
+    const auto bad = parse_profile(replaced(good, what, with));
+    ASSERT_FALSE(bad.has_value()) << with;
+    EXPECT_EQ(bad.error().code, Code::corrupt_data);
+    EXPECT_THAT(bad.error().message(), HasSubstr(cause));
+  }
+}
+
+TEST(Profile, ItsKernelsServeTheirLengthsAndLongerOnes) {
+  const Profile profile = with_kernels();
+  KernelTable<Fill> fills(nullptr);
+  KernelTable<FirstDifference> comparisons(nullptr);
+  ASSERT_TRUE(use_kernels(profile, fills, comparisons).has_value());
+  const Fill fill = fill_of(FillKernel::rep_stosb);
+  EXPECT_EQ(fills.function_for(4096), nullptr);
+  EXPECT_EQ(fills.function_for(4097), fill);
+  EXPECT_EQ(fills.function_for(std::size_t{1} << 30U), fill);
+  const FirstDifference find = first_difference_of(CompareKernel::ymm);
+  EXPECT_EQ(comparisons.function_for(1024), nullptr);
+  EXPECT_EQ(comparisons.function_for(1025), find);
+  EXPECT_EQ(comparisons.function_for(std::size_t{1} << 40U), find);
+  // One without them gives all back; another machine's changes nothing.
+  Profile other = profile;
+  other.fills.clear();
+  ++other.machine.family;
+  EXPECT_EQ(use_kernels(other, fills, comparisons).error().code, Code::hardware_absent);
+  EXPECT_EQ(fills.function_for(8192), fill);
+  other.machine = this_machine();
+  ASSERT_TRUE(use_kernels(other, fills, comparisons).has_value());
+  EXPECT_EQ(fills.function_for(8192), nullptr);
+  EXPECT_EQ(comparisons.function_for(2048), find);
 }
 
 TEST(Profile, WhatIsWrongIsToldInOneSentence) {

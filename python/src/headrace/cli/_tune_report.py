@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ``headrace tune`` prints and draws."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -8,6 +9,7 @@ from rich.table import Table
 
 from headrace import _core
 from headrace._picture import matplotlib_settled, save_picture
+from headrace.copy_kernels import KernelChoice
 from headrace.copy_search import LIBC, PAIR, Choice
 from headrace.copy_tune import Settings, Tuning, measured, variants_of
 from headrace.machine import Machine
@@ -49,6 +51,7 @@ def results_of(tuning: Tuning, settings: Settings, profile: Path | None) -> dict
         "duels": [duel.document for duel in tuning.duels],
         "dsa_bytes_min": None if tuning.dsa is None else tuning.dsa.bytes_min,
         "dsa": [] if tuning.dsa is None else tuning.dsa.document,
+        **({} if tuning.kernels is None else tuning.kernels.document),
     }
 
 
@@ -80,6 +83,8 @@ def print_report(tuning: Tuning, profile: Path | None) -> None:
             if least is None
             else f"Copies shared with DSA pay from {_core.bytes_text(least)} on."
         )
+    for kind, choices in [] if tuning.kernels is None else tuning.kernels.choices.items():
+        console.print(_kernels_text(kind, choices))
     tried = sum(choice.tried_count for choice in tuning.choices)
     there = sum(choice.variant_count for choice in tuning.choices)
     console.print(
@@ -101,6 +106,19 @@ def print_report(tuning: Tuning, profile: Path | None) -> None:
 def _interval_text(tuning: Tuning) -> str:
     low, high = tuning.model_vs_exhaustive_interval or (0.0, 0.0)
     return f"{low:.1%} to {high:.1%}"
+
+
+def _kernels_text(kind: str, choices: Sequence[KernelChoice]) -> str:
+    """Which kernels serve fills, or comparisons, as a sentence."""
+    chosen = [
+        f"up to {_core.bytes_text(each.bytes_max)} {each.kernel} ({each.ratio:.2f})"
+        for each in choices
+        if each.kernel is not None
+    ]
+    libc = "memset" if kind == "fills" else "memcmp"
+    if not chosen:
+        return f"{kind.capitalize()} stay {libc}'s: no kernel is faster."
+    return f"{kind.capitalize()}: {', '.join(chosen)}; all others {libc}'s."
 
 
 def _rows(choice: Choice) -> list[list[str]]:

@@ -17,6 +17,7 @@ from headrace.cli._output import WrongUseError, complain, print_document, progre
 from headrace.cli._tune_report import SUBJECT, draw, print_report, results_of, summary_of
 from headrace.cli.run import has_shared_queue, library_path
 from headrace.copy_dsa import ChildMeasure, find_threshold, lengths_up_to, pool_bytes
+from headrace.copy_kernels import tune_kernels
 from headrace.copy_search import StoppedError
 from headrace.copy_tune import (
     BYTES_MAX,
@@ -90,7 +91,8 @@ def tune(
 
     For each length, copies of many kinds take turns with the C library's memmove: hot and cold,
     aligned and not, with one thread and all. What is faster on the whole and slower nowhere is
-    chosen; else memmove stays. Where there is a DSA, it is found out from which length on it helps.
+    chosen; else memmove stays. So it is with what fills and compares. Where there is a DSA, it is
+    found out from which length on it helps.
     Ctrl-C ends the search and keeps what is known.
 
     Example: headrace tune --search model --output copy.json
@@ -117,6 +119,8 @@ def tune(
 
         with progress("tuning copies") as share:
             Tuner(settings, check_stop).run(tuning, share)
+        if not tuning.stopped:
+            _tune_kernels(tuning, settings, check_stop)
         if not tuning.choices:
             complain("stopped before anything was known: no profile was written")
             return
@@ -137,6 +141,15 @@ def tune(
             )
         else:
             print_report(tuning, path)
+
+
+def _tune_kernels(tuning: Tuning, settings: Settings, check_stop: Callable[[], None]) -> None:
+    """What fills and compares."""
+    try:
+        with progress("tuning fills and comparisons") as share:
+            tuning.kernels = tune_kernels(settings.classes, settings.seed, check_stop, share)
+    except StoppedError:
+        tuning.stopped = True
 
 
 def _measure_dsa(

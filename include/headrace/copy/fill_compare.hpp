@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// Filling with one byte, and finding the first difference: the C library's memset and memcmp, and
+// kernels that a profile may name in their place. Not for patterns of more bytes (fill.hpp).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "headrace/base/atomic.hpp"
+#include "headrace/base/check.hpp"
+#include "headrace/base/export.hpp"
+#include "headrace/copy/dispatch.hpp"
+
+namespace headrace::copy {
+
+/// As memset: fills with the lowest byte of `value` and returns `target`.
+using Fill = void* (*)(void* target, int value, std::size_t byte_count) noexcept;
+/// Offset of the first byte that differs, or `byte_count`. All bytes may be read, also those behind
+/// a difference, as memcmp may.
+using FirstDifference = std::size_t (*)(const void* left, const void* right,
+                                        std::size_t byte_count) noexcept;
+
+/// Kernels that fill with one byte, any length and alignment.
+enum class FillKernel : std::uint8_t {
+  rep_stosb,        ///< Microcode.
+  ymm,              ///< Registers of 32 bytes.
+  ymm_prefetch,     ///< The target's lines are asked for ahead, to be written.
+  ymm_nontemporal,  ///< Past the caches.
+  zmm,              ///< Registers of 64 bytes.
+  zmm_prefetch,
+};
+/// Kernels that compare, any length and alignment.
+enum class CompareKernel : std::uint8_t {
+  ymm,
+  ymm_prefetch,  ///< Lines of both sides are asked for ahead.
+  zmm,
+  zmm_prefetch,
+};
+inline constexpr std::size_t kFillKernelCount = 6;
+inline constexpr std::size_t kCompareKernelCount = 4;
+
+[[nodiscard]] HEADRACE_API std::string_view name(FillKernel kernel);
+[[nodiscard]] HEADRACE_API std::string_view name(CompareKernel kernel);
+/// Nothing if there is no kernel of that name.
+[[nodiscard]] HEADRACE_API std::optional<FillKernel> find_fill_kernel(std::string_view name);
+[[nodiscard]] HEADRACE_API std::optional<CompareKernel> find_compare_kernel(std::string_view name);
+/// Null where this build lacks it or this processor cannot run it.
+///
+/// Threading: shared.
+[[nodiscard]] HEADRACE_API Fill fill_of(FillKernel kernel);
+[[nodiscard]] HEADRACE_API FirstDifference first_difference_of(CompareKernel kernel);
+
+/// A function for each class of lengths, as Dispatch has one. Made without
+/// running code; nothing in it allocates, locks or throws.
+///
+/// Threading: shared.
+template <typename Function>
+class KernelTable {
+  template <std::size_t... kIndices>
+  constexpr KernelTable(Function initial, std::index_sequence<kIndices...> /*indices*/) noexcept
+      : functions_{((void)kIndices, Atomic<Function>(initial))...}, fallback_(initial) {}
+
+ public:
+  static constexpr std::size_t kClassCount = Dispatch::kClassCount;
+
+  constexpr explicit KernelTable(Function initial) noexcept
+      : KernelTable(initial, std::make_index_sequence<kClassCount>()) {}
+
+  [[nodiscard]] Function function_for(std::size_t byte_count) const noexcept {
+    // edge: copy-choice (acquire)
+    return functions_[Dispatch::class_of(byte_count)].load_acquire();
+  }
+  /// What it was made with.
+  [[nodiscard]] Function fallback() const noexcept { return fallback_; }
+  void choose(std::size_t class_index, Function function) noexcept {
+    // edge: copy-choice (release)
+    functions_[class_index].store_release(function);
+  }
+  void choose_fallback() noexcept {
+    for (std::size_t i = 0; i < kClassCount; ++i) choose(i, fallback_);
+  }
+
+ private:
+  std::array<Atomic<Function>, kClassCount> functions_;
+  Function fallback_;
+};
+
+/// Fills all of `target`, by what the profile in use names for the length: memset where there is
+/// none.
+///
+/// Threading: shared. Callable before main and in a signal handler.
+HEADRACE_API void set_bytes(std::span<std::byte> target, std::byte value) noexcept;
+
+/// Offset of the first byte in which the spans differ, or their length; by what the profile in use
+/// names for the length: memcmp where there is none.
+///
+/// Threading: shared. Callable before main and in a signal handler.
+/// Fails: never; the spans must have the same length (checked).
+[[nodiscard]] HEADRACE_API std::size_t first_difference(std::span<const std::byte> left,
+                                                        std::span<const std::byte> right) noexcept;
+
+}  // namespace headrace::copy

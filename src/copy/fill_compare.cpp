@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fills and comparisons: their kernels' names, which of them run here, and the tables of this
+// process.
+#include "headrace/copy/fill_compare.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "default_kernels.hpp"
+#include "headrace/platform/cpu.hpp"
+#include "kernels/kernels.hpp"
+
+namespace headrace::copy {
+namespace {
+
+constexpr std::array<std::string_view, kFillKernelCount> kFillNames = {
+    "rep_stosb", "ymm", "ymm_prefetch", "ymm_nontemporal", "zmm", "zmm_prefetch"};
+constexpr std::array<std::string_view, kCompareKernelCount> kCompareNames = {"ymm", "ymm_prefetch",
+                                                                             "zmm", "zmm_prefetch"};
+
+template <typename Kernel, std::size_t kCount>
+std::optional<Kernel> find(const std::array<std::string_view, kCount>& names,
+                           std::string_view name) {
+  const auto* const found = std::ranges::find(names, name);
+  if (found == names.end()) return std::nullopt;
+  return static_cast<Kernel>(found - names.begin());
+}
+
+/// Compared at once: so much is read twice at a difference, or a fraction of it ...
+constexpr std::size_t kBlockBytes = 262144;
+/// ... as smaller blocks find the place.
+constexpr std::size_t kSmallBlockBytes = 512;
+
+/// Where the first difference of two blocks is, which have one.
+[[gnu::noinline]] std::size_t difference_in(const std::byte* one, const std::byte* other,
+                                            std::size_t byte_count) {
+  std::size_t at = 0;
+  while (byte_count - at > kSmallBlockBytes &&
+         std::memcmp(one + at, other + at, kSmallBlockBytes) == 0) {
+    at += kSmallBlockBytes;
+  }
+  while (byte_count - at >= sizeof(std::uint64_t)) {
+    std::uint64_t left = 0;
+    std::uint64_t right = 0;
+    std::memcpy(&left, one + at, sizeof left);
+    std::memcpy(&right, other + at, sizeof right);
+    // The lowest byte is the first (little endian, as every machine with this device).
+    if (left != right) return at + static_cast<std::size_t>(__builtin_ctzll(left ^ right)) / 8;
+    at += sizeof left;
+  }
+  while (at < byte_count && one[at] == other[at]) ++at;
+  return at;
+}
+
+/// By the C library; only the block that it found different is looked at word by word.
+std::size_t first_difference_libc(const void* left, const void* right,
+                                  std::size_t byte_count) noexcept {
+  const auto* const one = static_cast<const std::byte*>(left);
+  const auto* const other = static_cast<const std::byte*>(right);
+  for (std::size_t at = 0; at < byte_count;) {
+    const std::size_t block = std::min(kBlockBytes, byte_count - at);
+    if (std::memcmp(one + at, other + at, block) != 0) {
+      return at + difference_in(one + at, other + at, block);
+    }
+    at += block;
+  }
+  return byte_count;
+}
+
+// Filled by the linker, not by code: they serve whoever comes before our constructors.
+constinit KernelTable<Fill> fills(&std::memset);
+constinit KernelTable<FirstDifference> comparisons(&first_difference_libc);
+
+}  // namespace
+
+KernelTable<Fill>& detail::default_fills() {
+  return fills;
+}
+
+KernelTable<FirstDifference>& detail::default_comparisons() {
+  return comparisons;
+}
+
+std::string_view name(FillKernel kernel) {
+  return kFillNames.at(static_cast<std::size_t>(kernel));
+}
+
+std::string_view name(CompareKernel kernel) {
+  return kCompareNames.at(static_cast<std::size_t>(kernel));
+}
+
+std::optional<FillKernel> find_fill_kernel(std::string_view name) {
+  return find<FillKernel>(kFillNames, name);
+}
+
+std::optional<CompareKernel> find_compare_kernel(std::string_view name) {
+  return find<CompareKernel>(kCompareNames, name);
+}
+
+Fill fill_of([[maybe_unused]] FillKernel kernel) {
+  [[maybe_unused]] const platform::CpuFeatures& features = platform::cpu_features();
+#if HEADRACE_HAS_REP_MOVSB
+  if (kernel == FillKernel::rep_stosb) return features.erms ? detail::set_rep_stosb : nullptr;
+#endif
+#if HEADRACE_HAS_VECTOR_KERNELS
+  if (kernel >= FillKernel::zmm) {
+    if (!features.avx512) return nullptr;
+    return kernel == FillKernel::zmm ? detail::kFillAvx512.plain : detail::kFillAvx512.prefetched;
+  }
+  if (!features.avx2) return nullptr;
+  if (kernel == FillKernel::ymm) return detail::kFillAvx2.plain;
+  if (kernel == FillKernel::ymm_prefetch) return detail::kFillAvx2.prefetched;
+  if (kernel == FillKernel::ymm_nontemporal) return detail::kFillAvx2.nontemporal;
+#endif
+  return nullptr;
+}
+
+FirstDifference first_difference_of([[maybe_unused]] CompareKernel kernel) {
+#if HEADRACE_HAS_VECTOR_KERNELS
+  const platform::CpuFeatures& features = platform::cpu_features();
+  const bool wide = kernel >= CompareKernel::zmm;
+  if (wide ? !features.avx512 : !features.avx2) return nullptr;
+  const detail::CompareKernels& kernels = wide ? detail::kCompareAvx512 : detail::kCompareAvx2;
+  const bool prefetched =
+      kernel == CompareKernel::ymm_prefetch || kernel == CompareKernel::zmm_prefetch;
+  return prefetched ? kernels.prefetched : kernels.plain;
+#else
+  return nullptr;
+#endif
+}
+
+void set_bytes(std::span<std::byte> target, std::byte value) noexcept {
+  if (target.empty()) return;  // The data of an empty span may be null, which memset forbids.
+  fills.function_for(target.size())(target.data(), static_cast<int>(value), target.size());
+}
+
+std::size_t first_difference(std::span<const std::byte> left,
+                             std::span<const std::byte> right) noexcept {
+  HEADRACE_CHECK(left.size() == right.size(), "what is compared has the same length", left.size(),
+                 right.size());
+  if (left.empty()) return 0;  // As above, of memcmp.
+  return comparisons.function_for(left.size())(left.data(), right.data(), left.size());
+}
+
+}  // namespace headrace::copy
