@@ -45,9 +45,9 @@ void free_pages(std::span<std::byte> pages) noexcept;
 /// `byte_count` bytes behind it. Changes no byte. Whatever the address is, nothing crashes.
 ///
 /// Returns: bytes from `first` on that are present: all of them, or those of the first page, or 0,
-///          which is to say that the page is not mapped or may not be accessed so; also 0 on
-///          kernels that cannot tell (before Linux 5.14).
-/// Cost: a system call or two.
+///          which is to say that the page is not mapped or may not be accessed so. Memory of a
+///          device, and any memory on kernels before 5.14, is brought in page by page.
+/// Cost: a system call or two, three for such memory.
 [[nodiscard]] std::size_t touch_pages(std::uintptr_t first, std::size_t byte_count,
                                       bool write) noexcept;
 
