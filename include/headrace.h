@@ -98,6 +98,9 @@ typedef struct headrace_engine_options {
   size_t coalesced_max;
   uint64_t coalesced_bytes_max;
   uint64_t coalesced_ns_max;
+  /* True: processors fail by name on memory of any size that is not there or may not be accessed,
+   * as devices do, instead of ending the process; costs a system call per operand. */
+  bool check_memory;
 } headrace_engine_options;
 
 /* Why an engine could not be made. */

@@ -230,6 +230,7 @@ headrace::Result<std::unique_ptr<Engine>> make(const headrace_engine_options& op
   made.threads_per_node = options.threads_per_node;
   made.path = static_cast<Path>(options.path);
   made.devices.use = !options.no_devices;
+  made.check_memory = options.check_memory;
   made.devices.page_faults = static_cast<FaultPolicy>(options.page_faults);
   if (options.answer_ns_max != 0) made.devices.answer_max = duration(options.answer_ns_max);
   made.policy = policies()[options.policy];

@@ -2,6 +2,7 @@
 #include "coalescer.hpp"
 
 #include "headrace/platform/ticks.hpp"
+#include "operands.hpp"
 #include "outcome.hpp"
 #include "software/software.hpp"
 
@@ -143,7 +144,9 @@ Submit Coalescer::hand_over(Group& group) noexcept {
   if (answer == Submit::accepted || answer == Submit::full) return answer;
   // The device is gone: here and now.
   for (std::size_t i = 0; i < group.count; ++i) {
-    ShareOutcome outcome = software::execute(group.operations[i]);
+    const auto bad = detail::untouchable(group.operations[i]);
+    ShareOutcome outcome = bad ? ShareOutcome{.cause = Cause::page_fault, .fault_address = *bad}
+                               : software::execute(group.operations[i]);
     outcome.fell_back = true;
     group.completions[i] = detail::to_completion(outcome);
   }

@@ -30,7 +30,8 @@ CpuMover::CpuMover(const CpuMoverOptions& options)
             .note = fmt::format("{} worker threads", options.thread_count)},
       cpus_(options.cpus),
       piece_bytes_(options.piece_bytes),
-      queue_depth_max_(options.queue_depth_max) {}
+      queue_depth_max_(options.queue_depth_max),
+      check_memory_(options.check_memory) {}
 
 CpuMover::~CpuMover() {
   stop();
@@ -76,7 +77,7 @@ Submit CpuMover::submit(Share& share) noexcept {
   share.bytes_finished = 0;
   // Now and not by a worker: others may take pieces of the share as soon as one has.
   const bool batch = !share.batch().operations.empty();
-  const auto bad = batch ? std::nullopt : detail::unmapped(share.operation());
+  const auto bad = batch ? std::nullopt : detail::inaccessible(share.operation(), check_memory_);
   {
     const Lock lock(mutex_);
     if (stopping_) return Submit::closed;
@@ -150,9 +151,10 @@ std::size_t CpuMover::piece_bytes(const Share& share) const {
   return std::max(piece_bytes_ / cut, std::size_t{1}) * cut;
 }
 
-ShareOutcome CpuMover::carry_out(const Piece& piece) {
+ShareOutcome CpuMover::carry_out(const Piece& piece) const {
   const Share& share = *piece.share;
-  if (!share.batch().operations.empty()) return software::execute_batch(share.batch(), *share.job);
+  if (!share.batch().operations.empty())
+    return software::execute_batch(share.batch(), *share.job, check_memory_);
   return software::execute(share.job->operation().part(share.offset_bytes + piece.offset_bytes,
                                                        piece.length_bytes, piece.before));
 }

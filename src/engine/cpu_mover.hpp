@@ -23,6 +23,7 @@ struct CpuMoverOptions {
   std::size_t piece_bytes = 256U << 10U;
   /// Shares held at a time; not 0.
   std::size_t queue_depth_max = 1024;
+  bool check_memory = false;  ///< As in EngineOptions.
 };
 
 /// A worker takes a piece of the share at the head of the queue and moves the share to the tail if
@@ -72,7 +73,7 @@ class CpuMover final : public Mover {
   Share& pop() HEADRACE_REQUIRES(mutex_);
   [[nodiscard]] Piece take() HEADRACE_REQUIRES(mutex_);
   /// Does a piece, or a whole batch.
-  [[nodiscard]] static ShareOutcome carry_out(const Piece& piece);
+  [[nodiscard]] ShareOutcome carry_out(const Piece& piece) const;
   void account_for(const Piece& piece, const ShareOutcome& outcome) HEADRACE_REQUIRES(mutex_);
   [[nodiscard]] std::size_t piece_bytes(const Share& share) const;
 
@@ -80,6 +81,7 @@ class CpuMover final : public Mover {
   const std::vector<CpuId> cpus_;
   const std::size_t piece_bytes_;
   const std::size_t queue_depth_max_;
+  const bool check_memory_;
 
   Mutex mutex_;
   Condition work_arrived_;

@@ -137,7 +137,8 @@ Result<std::unique_ptr<Engine>> Engine::make(const topo::Machine& machine, Engin
                                  .cpus = node->cpus,
                                  .thread_count = threads,
                                  .piece_bytes = options.piece.count(),
-                                 .queue_depth_max = options.queue_depth_max});
+                                 .queue_depth_max = options.queue_depth_max,
+                                 .check_memory = options.check_memory});
     if (!mover) return fail(mover.error().within(kTried));
     movers.push_back(std::move(*mover));
   }
@@ -152,7 +153,8 @@ Result<std::unique_ptr<Engine>> Engine::make(const topo::Machine& machine, Engin
                                  .packages = packages_of(machine),
                                  .notes = std::move(devices->notes),
                                  .coalescing = options.coalescing,
-                                 .threshold_source = thresholds.source};
+                                 .threshold_source = thresholds.source,
+                                 .check_memory = options.check_memory};
   return std::unique_ptr<Engine>(
       new Engine(std::make_unique<EngineState>(std::move(movers), std::move(settings))));
 }
@@ -172,7 +174,8 @@ Result<std::unique_ptr<Engine>> Engine::make(std::vector<std::unique_ptr<Mover>>
                                                .thresholds = chosen.thresholds,
                                                .coalescing = chosen.coalescing,
                                                .threshold_source = ThresholdSource::caller,
-                                               .node_of = chosen.node_of})));
+                                               .node_of = chosen.node_of,
+                                               .check_memory = chosen.check_memory})));
 }
 
 std::string_view name(Path path) {

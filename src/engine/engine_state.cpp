@@ -393,14 +393,14 @@ Submit EngineState::hand_out(Job& job, std::span<const std::uint32_t> chosen, st
   return Submit::accepted;
 }
 
-void EngineState::move_here(Share& share) noexcept {
+void EngineState::move_here(Share& share) const noexcept {
   const Batch& batch = share.batch();
   if (!batch.operations.empty()) {
-    end_share(share, software::execute_batch(batch, *share.job));
+    end_share(share, software::execute_batch(batch, *share.job, settings_.check_memory));
     return;
   }
   const Operation operation = share.operation();
-  if (const auto bad = detail::unmapped(operation)) {
+  if (const auto bad = detail::inaccessible(operation, settings_.check_memory)) {
     return end_share(share, {.cause = Cause::page_fault, .fault_address = *bad});
   }
   end_share(share, software::execute_in_pieces(operation, *share.job));

@@ -31,6 +31,7 @@ class EngineState {
     CoalescingOptions coalescing = {};
     ThresholdSource threshold_source = ThresholdSource::published;
     std::optional<NodeId> (*node_of)(const void* address) = nullptr;
+    bool check_memory = false;
   };
   EngineState(std::vector<std::unique_ptr<Mover>> movers, Settings settings);
 
@@ -131,7 +132,7 @@ class EngineState {
                                 std::uint64_t turn);
   /// The totals, with what `channels` have counted.
   [[nodiscard]] EngineStatistics count_with(std::span<const ChannelState* const> channels) const;
-  static void move_here(Share& share) noexcept;
+  void move_here(Share& share) const noexcept;
   static void end_job(Job& job) noexcept;
   /// Changes the state of a running job. Returns true if a visitor leaves the gate for the job.
   [[nodiscard]] static bool publish(Job& job, JobState state) noexcept;

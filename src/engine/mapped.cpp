@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "mapped.hpp"
 
-#include <array>
 #include <span>
 
 #include "headrace/platform/memory.hpp"
+#include "operands.hpp"
 
 namespace headrace::engine::detail {
 namespace {
@@ -27,12 +27,17 @@ std::uintptr_t first_unmapped(std::span<const std::byte> bytes) noexcept {
 
 }  // namespace
 
-std::optional<std::uintptr_t> unmapped(const Operation& operation) noexcept {
+std::optional<std::uintptr_t> inaccessible(const Operation& operation, bool all) noexcept {
+  if (all) return untouchable(operation);
   if (operation.byte_count() < kAskedBytesMin) return std::nullopt;
-  const std::array<std::span<const std::byte>, 3> operands{operation.source(), operation.target(),
-                                                           operation.second_source()};
-  for (const std::span<const std::byte> bytes : operands) {
-    if (!bytes.empty() && !platform::is_mapped(bytes)) return first_unmapped(bytes);
+  for (const Operand& operand : operands(operation)) {
+    if (operand.bytes.empty()) continue;
+    if (!platform::is_mapped(operand.bytes)) return first_unmapped(operand.bytes);
+    if (!operand.write) continue;
+    const auto first = reinterpret_cast<std::uintptr_t>(operand.bytes.data());
+    for (const std::uintptr_t place : {first, first + operand.bytes.size() - 1}) {
+      if (platform::touch_pages(place, 1, true) == 0) return place;
+    }
   }
   return std::nullopt;
 }

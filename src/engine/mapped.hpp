@@ -13,8 +13,10 @@ namespace headrace::engine::detail {
 /// From here on the question costs less than a fiftieth of the copy (docs/decisions/0009).
 inline constexpr std::size_t kAskedBytesMin = std::size_t{2} << 20U;
 
-/// The first address of an operand of `operation` that is not mapped; nothing if all are, or if the
-/// operation is too short to be asked about. Whether they may be accessed is another question.
-[[nodiscard]] std::optional<std::uintptr_t> unmapped(const Operation& operation) noexcept;
+/// The first address of an operand of `operation` that a processor may not access, as far as it is
+/// asked. `all`: of every page; each is brought in. Else of what has kAskedBytesMin or more:
+/// whether all is mapped, and whether the first and the last page of a target may be written to.
+[[nodiscard]] std::optional<std::uintptr_t> inaccessible(const Operation& operation,
+                                                         bool all) noexcept;
 
 }  // namespace headrace::engine::detail

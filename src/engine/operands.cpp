@@ -14,18 +14,35 @@ namespace {
 /// Brought in at once: as much as a queue usually transfers with one descriptor.
 constexpr std::size_t kTouchBytesMax = 2U << 20U;
 
-struct Operand {
-  std::span<const std::byte> bytes;
-  bool write = false;
-};
+/// As untouchable(), of one operand.
+std::optional<std::uintptr_t> first_untouchable(const Operand& operand) noexcept {
+  const auto first = reinterpret_cast<std::uintptr_t>(operand.bytes.data());
+  const std::size_t page = platform::page_bytes();
+  std::size_t at = 0;
+  std::size_t step = operand.bytes.size();
+  while (at < operand.bytes.size()) {
+    step = std::min(step, operand.bytes.size() - at);
+    const std::size_t there = platform::touch_pages(first + at, step, operand.write);
+    at += there;
+    if (there == step) {
+      step *= 2;
+    } else if (step > page) {
+      // All in front of the bad page was brought in once more: halves, so that it is not so often.
+      step = std::max(step / 2, page);
+    } else if (there == 0) {
+      return first + at;
+    }
+  }
+  return std::nullopt;
+}
 
-std::array<Operand, 3> operands(const Operation& operation) {
+}  // namespace
+
+std::array<Operand, 3> operands(const Operation& operation) noexcept {
   return {{{operation.source(), false},
            {operation.target(), operation.kind() != OperationKind::cache_flush},
            {operation.second_source(), operation.kind() == OperationKind::dualcast}}};
 }
-
-}  // namespace
 
 Touched touch(const Operation& operation, std::uintptr_t fault, bool write) noexcept {
   const std::size_t page = platform::page_bytes();
@@ -44,15 +61,7 @@ Touched touch(const Operation& operation, std::uintptr_t fault, bool write) noex
 
 std::optional<std::uintptr_t> untouchable(const Operation& operation) noexcept {
   for (const Operand& operand : operands(operation)) {
-    if (operand.bytes.empty()) continue;
-    const auto first = reinterpret_cast<std::uintptr_t>(operand.bytes.data());
-    std::size_t at = 0;
-    while (at < operand.bytes.size()) {
-      const std::size_t there =
-          platform::touch_pages(first + at, operand.bytes.size() - at, operand.write);
-      if (there == 0) return first + at;
-      at += there;
-    }
+    if (const auto bad = first_untouchable(operand)) return bad;
   }
   return std::nullopt;
 }

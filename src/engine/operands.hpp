@@ -10,6 +10,13 @@
 
 namespace headrace::engine::detail {
 
+struct Operand {
+  std::span<const std::byte> bytes;
+  bool write = false;
+};
+/// All that `operation` reads and writes; those that it has not are empty.
+[[nodiscard]] std::array<Operand, 3> operands(const Operation& operation) noexcept;
+
 enum class Touched : std::uint8_t {
   present,
   absent,   ///< Not mapped, or may not be accessed so.

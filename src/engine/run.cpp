@@ -27,8 +27,8 @@ static_assert(kTimedBytesMin <= detail::kAskedBytesMin, "what is not timed is no
 constexpr std::size_t kAtOnceBytesMax = std::size_t{64} << 10U;
 
 /// As software::execute, or a named error where that would end the process.
-ShareOutcome execute_if_mapped(const Operation& operation) noexcept {
-  if (const auto bad = detail::unmapped(operation)) {
+ShareOutcome execute_if_accessible(const Operation& operation, bool check_memory) noexcept {
+  if (const auto bad = detail::inaccessible(operation, check_memory)) {
     return {.cause = Cause::page_fault, .fault_address = *bad};
   }
   return software::execute(operation);
@@ -63,7 +63,7 @@ Submit EngineState::run(const Operation& operation, Completion& completion,
   if (!enter(1)) return Submit::closed;
   const auto kind_index = static_cast<std::size_t>(operation.kind());
   const bool fell_back = wants_hardware && (has_hardware || asked == Path::hardware);
-  if (byte_count >= kTimedBytesMin || fell_back ||
+  if (byte_count >= kTimedBytesMin || fell_back || settings_.check_memory ||
       kinds_[kind_index].runs_done.load_relaxed() % kTimedOneOf == 0) {  // Roughly is enough.
     run_timed(operation, completion, fell_back);
   } else {
@@ -84,7 +84,7 @@ Submit EngineState::run(const Operation& operation, Completion& completion,
 
 void EngineState::run_timed(const Operation& operation, Completion& completion, bool fell_back) {
   const std::uint64_t begun_ticks = platform::ticks();
-  ShareOutcome outcome = execute_if_mapped(operation);
+  ShareOutcome outcome = execute_if_accessible(operation, settings_.check_memory);
   outcome.fell_back = fell_back;
   completion = detail::to_completion(outcome);
   const auto kind_index = static_cast<std::size_t>(operation.kind());

@@ -103,6 +103,11 @@ struct EngineOptions {
   std::optional<PathThresholds> thresholds = std::nullopt;
   CoalescingOptions coalescing = {};
   DeviceOptions devices = {};
+  /// True: before a processor is sent to memory, the system is asked about every page, so that what
+  /// is not mapped, may not be read or written, or lies behind the end of its file fails the job by
+  /// name, as a device does, with nothing done. Costs a system call per operand and brings in every
+  /// page; docs/concepts/engine.md has figures. False: only from 2 MiB on, and not every page.
+  bool check_memory = false;
 };
 
 /// As EngineOptions, for an engine with movers of the caller's own.
@@ -111,6 +116,7 @@ struct EngineSettings {
   CoalescingOptions coalescing = {};
   /// Tells on which node a byte lies; null: the system is asked. Any thread calls it.
   std::optional<NodeId> (*node_of)(const void* address) = nullptr;
+  bool check_memory = false;
 };
 
 struct SubmitOptions {

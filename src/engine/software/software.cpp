@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "../mapped.hpp"
 #include "../operands.hpp"
 #include "../outcome.hpp"
 #include "headrace/copy/copy.hpp"
@@ -89,7 +90,7 @@ ShareOutcome execute_in_pieces(const Operation& operation, const Job& job) noexc
   return whole;
 }
 
-ShareOutcome execute_batch(const Batch& batch, const Job& job) noexcept {
+ShareOutcome execute_batch(const Batch& batch, const Job& job, bool check_memory) noexcept {
   ShareOutcome whole;
   for (std::size_t i = 0; i < batch.operations.size(); ++i) {
     const Operation& operation = batch.operations[i];
@@ -102,6 +103,8 @@ ShareOutcome execute_batch(const Batch& batch, const Job& job) noexcept {
     if (whole.stopped || job.stop_requested()) {
       one.stopped = true;
       whole.stopped = true;
+    } else if (const auto bad = detail::inaccessible(operation, check_memory)) {
+      one = {.cause = Cause::page_fault, .fault_address = *bad};
     } else {
       one = execute(operation);
     }

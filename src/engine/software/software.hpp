@@ -20,8 +20,9 @@ inline constexpr std::size_t kPieceBytes = 256U << 10U;
 [[nodiscard]] ShareOutcome execute_in_pieces(const Operation& operation, const Job& job) noexcept;
 
 /// All operations of a valid batch, one after the other, until somebody asks `job` to stop. Writes
-/// the completions of the batch, if it has some.
-[[nodiscard]] ShareOutcome execute_batch(const Batch& batch, const Job& job) noexcept;
+/// the completions of the batch, if it has some. `check_memory`: as in EngineOptions.
+[[nodiscard]] ShareOutcome execute_batch(const Batch& batch, const Job& job,
+                                         bool check_memory) noexcept;
 
 // The families.
 [[nodiscard]] ShareOutcome compare(const Operation& operation) noexcept;

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0
+ * Everything that a program in C may get wrong: it is told by name, and nothing outside a target is
+ * written to. */
+#define _DEFAULT_SOURCE
+#include <headrace.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int failed_count = 0;
+
+#define EXPECT(condition)                                                       \
+  do {                                                                          \
+    if (!(condition)) {                                                         \
+      fprintf(stderr, "%s:%d: %s is not so\n", __FILE__, __LINE__, #condition); \
+      ++failed_count;                                                           \
+    }                                                                           \
+  } while (0)
+
+enum { kPage = 4096, kPages = 8, kLarge = 2 << 20 };
+
+static headrace_engine* make(bool check_memory) {
+  const headrace_engine_options options = {
+      .threads_per_node = 1, .no_devices = true, .check_memory = check_memory};
+  headrace_error error;
+  headrace_engine* const engine = headrace_engine_make(&options, &error);
+  if (engine == NULL) {
+    fprintf(stderr, "%s\n", error.text);
+    exit(77); /* The machine gives no thread. */
+  }
+  return engine;
+}
+
+static uint8_t* map(size_t byte_count, int protection) {
+  void* const made = mmap(NULL, byte_count, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (made == MAP_FAILED) abort();
+  return made;
+}
+
+/* Of run, submit and a batch. */
+static void expect_fault(headrace_engine* engine, headrace_operation operation,
+                         const uint8_t* bad) {
+  headrace_completion end;
+  memset(&end, 0, sizeof end);
+  EXPECT(headrace_run(engine, &operation, &end, NULL) == HEADRACE_ACCEPTED);
+  EXPECT(end.state == HEADRACE_FAILED && end.cause == HEADRACE_CAUSE_PAGE_FAULT);
+  EXPECT(end.fault_address >= (uintptr_t)bad && end.fault_address < (uintptr_t)bad + kPage);
+
+  headrace_job job;
+  headrace_job_init(&job);
+  EXPECT(headrace_submit(engine, &job, &operation, NULL) == HEADRACE_ACCEPTED);
+  end = headrace_wait(&job);
+  EXPECT(end.cause == HEADRACE_CAUSE_PAGE_FAULT);
+  EXPECT(headrace_submit_batch(engine, &job, &operation, &end, 1, NULL) == HEADRACE_ACCEPTED);
+  const headrace_completion whole = headrace_wait(&job);
+  EXPECT(whole.cause == HEADRACE_CAUSE_BATCH_FAILED && end.cause == HEADRACE_CAUSE_PAGE_FAULT);
+  headrace_job_end(&job);
+}
+
+static void memory_is_named(void) {
+  headrace_engine* const engine = make(true);
+  uint8_t* const pages = map(kPages * kPage, PROT_READ | PROT_WRITE);
+  uint8_t good[2 * kPage];
+  memset(good, 7, sizeof good);
+  uint8_t* const read_only = pages + 2 * kPage;
+  uint8_t* const closed = pages + 4 * kPage;
+  uint8_t* const absent = pages + 6 * kPage;
+  EXPECT(mprotect(read_only, kPage, PROT_READ) == 0);
+  EXPECT(mprotect(closed, kPage, PROT_NONE) == 0);
+  EXPECT(munmap(absent, kPage) == 0);
+  uint8_t* const bad[] = {read_only, closed, absent};
+  for (size_t i = 0; i < 3; ++i) {
+    expect_fault(engine, headrace_copy(bad[i] - 10, good, 20), bad[i]);
+    expect_fault(engine, headrace_fill(bad[i], 1, 5), bad[i]);
+    EXPECT(bad[i][-1] == 0 && bad[i][-10] == 0); /* Nothing was done. */
+    if (i == 0) continue;
+    expect_fault(engine, headrace_copy(good, bad[i], 100), bad[i]);
+    expect_fault(engine, headrace_crc(bad[i] - 100, 200, NULL), bad[i]);
+  }
+  for (size_t i = 0; i < sizeof good; ++i) EXPECT(good[i] == 7);
+  headrace_completion end;
+  const headrace_operation fine = headrace_copy(good, read_only, kPage);
+  EXPECT(headrace_run(engine, &fine, &end, NULL) == HEADRACE_ACCEPTED);
+  EXPECT(end.state == HEADRACE_DONE);
+  headrace_engine_free(engine);
+  munmap(pages, kPages * kPage);
+}
+
+static void large_memory_is_named_by_default(void) {
+  headrace_engine* const engine = make(false);
+  uint8_t* const read_only = map(kLarge, PROT_READ);
+  uint8_t* const good = map(kLarge, PROT_READ | PROT_WRITE);
+  expect_fault(engine, headrace_copy(read_only, good, kLarge), read_only);
+  EXPECT(munmap(read_only + kPage, kPage) == 0);
+  expect_fault(engine, headrace_copy(good, read_only, kLarge), read_only + kPage);
+  headrace_engine_free(engine);
+}
+
+static void what_cannot_be_is_refused(void) {
+  headrace_engine* const engine = make(false);
+  static uint64_t words[64];
+  uint8_t* const bytes = (uint8_t*)words;
+  const struct {
+    headrace_operation operation;
+    enum headrace_answer answer;
+  } cases[] = {
+      {headrace_copy(NULL, bytes, 8), HEADRACE_NULL_ADDRESS},
+      {headrace_copy(bytes, NULL, 8), HEADRACE_NULL_ADDRESS},
+      {headrace_copy(bytes, bytes + 1, 8), HEADRACE_OVERLAPPING},
+      {headrace_create_delta(bytes, 80, bytes + 101, bytes + 208, 64), HEADRACE_MISALIGNED},
+      {headrace_fill(bytes, 0, 1), HEADRACE_EMPTY},
+      {headrace_crc(bytes, SIZE_MAX, NULL), HEADRACE_TOO_LARGE},
+  };
+  headrace_job job;
+  headrace_job_init(&job);
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+    EXPECT(headrace_run(engine, &cases[i].operation, NULL, NULL) == cases[i].answer);
+    EXPECT(headrace_submit(engine, &job, &cases[i].operation, NULL) == cases[i].answer);
+    EXPECT(headrace_submit_batch(engine, &job, &cases[i].operation, NULL, 1, NULL) ==
+           cases[i].answer);
+  }
+  for (size_t i = 0; i < sizeof words / sizeof words[0]; ++i) EXPECT(words[i] == 0);
+  headrace_engine_stop(engine);
+  const headrace_operation good = headrace_fill(bytes, 8, 1);
+  EXPECT(headrace_run(engine, &good, NULL, NULL) == HEADRACE_CLOSED);
+  EXPECT(headrace_submit(engine, &job, &good, NULL) == HEADRACE_CLOSED);
+  EXPECT(words[0] == 0);
+  headrace_job_end(&job);
+  headrace_engine_free(engine);
+}
+
+static void hold(void* context, const headrace_completion* end) {
+  (void)end;
+  char byte = 0;
+  while (read(*(int*)context, &byte, 1) < 0) {
+  }
+}
+
+static void a_child_is_told(void) {
+  headrace_engine* const engine = make(false);
+  int gate[2];
+  EXPECT(pipe(gate) == 0);
+  static uint8_t first[64];
+  static uint8_t second[64];
+  const headrace_submit_options options = {.callback = hold,
+                                           .callback_context = &gate[0],
+                                           .has_path = true,
+                                           .path = HEADRACE_PATH_SOFTWARE};
+  headrace_job held;
+  headrace_job queued;
+  headrace_job_init(&held);
+  headrace_job_init(&queued);
+  const headrace_operation one = headrace_fill(first, 64, 1);
+  const headrace_operation other = headrace_fill(second, 64, 1);
+  EXPECT(headrace_submit(engine, &held, &one, &options) == HEADRACE_ACCEPTED);
+  EXPECT(headrace_submit(engine, &queued, &other, &options) == HEADRACE_ACCEPTED);
+  const pid_t child = fork();
+  if (child == 0) {
+    failed_count = 0;
+    headrace_completion end;
+    EXPECT(headrace_run(engine, &one, &end, NULL) == HEADRACE_FORKED);
+    end = headrace_wait(&queued);
+    EXPECT(end.state == HEADRACE_FAILED && end.cause == HEADRACE_CAUSE_FORKED);
+    headrace_engine_poll(engine);
+    _exit(failed_count == 0 ? 0 : 1);
+  }
+  int status = 0;
+  EXPECT(waitpid(child, &status, 0) == child);
+  EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  EXPECT(write(gate[1], "xx", 2) == 2);
+  const headrace_completion end = headrace_wait(&queued);
+  EXPECT(end.state == HEADRACE_DONE && second[56] == 1);
+  headrace_job_end(&held);
+  headrace_job_end(&queued);
+  headrace_engine_free(engine);
+  close(gate[0]);
+  close(gate[1]);
+}
+
+int main(void) {
+  memory_is_named();
+  large_memory_is_named_by_default();
+  what_cannot_be_is_refused();
+  a_child_is_told();
+  printf("bad input in C: %d failed\n", failed_count);
+  return failed_count == 0 ? 0 : 1;
+}
