@@ -135,6 +135,7 @@ typedef struct headrace_statistics {
   uint64_t bytes_moved;
   uint64_t bytes_by_device; /* Of bytes_moved. */
   uint64_t jobs_fell_back;
+  uint64_t jobs_held_back; /* Of jobs_submitted: they had to wait for others first. */
 } headrace_statistics;
 HEADRACE_C_API headrace_statistics headrace_engine_statistics(const headrace_engine* engine)
     HEADRACE_C_NOEXCEPT;
@@ -345,7 +346,9 @@ enum headrace_answer HEADRACE_C_ENUM {
   HEADRACE_LENGTH_DIFFERS,
   HEADRACE_OVERLAPPING,
   HEADRACE_MISALIGNED,
-  HEADRACE_BAD_OPTION
+  HEADRACE_BAD_OPTION,
+  HEADRACE_BAD_PREDECESSOR,
+  HEADRACE_TOO_MANY_PREDECESSORS
 };
 /* "overlapping", and what it means and what to do about it. */
 HEADRACE_C_API const char* headrace_answer_name(enum headrace_answer answer) HEADRACE_C_NOEXCEPT;
@@ -370,7 +373,8 @@ enum headrace_cause HEADRACE_C_ENUM {
   HEADRACE_CAUSE_BAD_RECORD,
   HEADRACE_CAUSE_BATCH_FAILED,
   HEADRACE_CAUSE_FORKED,
-  HEADRACE_CAUSE_FENCE_BROKEN
+  HEADRACE_CAUSE_FENCE_BROKEN,
+  HEADRACE_CAUSE_PREDECESSOR_FAILED
 };
 HEADRACE_C_API const char* headrace_cause_name(uint8_t cause) HEADRACE_C_NOEXCEPT;
 
@@ -429,7 +433,14 @@ typedef struct headrace_submit_options {
   uint32_t source_node; /* NUMA nodes of the operands, for who chooses the movers. */
   uint32_t target_node;
   enum headrace_policy policy;
+  /* Jobs of this engine, submitted before, that have to end first: this one is accepted now and
+   * begins when the last of them has ended; if one failed or was stopped, it never begins and fails
+   * with HEADRACE_CAUSE_PREDECESSOR_FAILED. Borrowed until the submission returns; until then none
+   * of them may be ended or submitted again. */
+  headrace_job* const* after;
+  size_t after_count; /* At most HEADRACE_PREDECESSORS_MAX. */
 } headrace_submit_options;
+#define HEADRACE_PREDECESSORS_MAX 8
 
 HEADRACE_C_API void headrace_job_init(headrace_job* job) HEADRACE_C_NOEXCEPT;
 /* Stops a job that runs and waits for it. Null is nothing. */

@@ -72,9 +72,10 @@ HEADRACE_SAME_RESULT(dif_errors);
 #undef HEADRACE_SAME_RESULT
 
 // The same names have the same values: the last of each says so for those before it.
-static_assert(HEADRACE_BAD_OPTION == static_cast<int>(Submit::bad_option));
+static_assert(HEADRACE_TOO_MANY_PREDECESSORS == static_cast<int>(Submit::too_many_predecessors) &&
+              HEADRACE_PREDECESSORS_MAX == Job::kPredecessorMax);
 static_assert(HEADRACE_STOPPED == static_cast<int>(JobState::stopped));
-static_assert(HEADRACE_CAUSE_FENCE_BROKEN == static_cast<int>(Cause::fence_broken));
+static_assert(HEADRACE_CAUSE_PREDECESSOR_FAILED == static_cast<int>(Cause::predecessor_failed));
 static_assert(HEADRACE_KIND_CACHE_FLUSH == static_cast<int>(OperationKind::cache_flush) &&
               HEADRACE_KIND_BATCH == headrace::engine::kOperationKindCount);
 static_assert(HEADRACE_LATENCY_CLASSES ==
@@ -202,9 +203,23 @@ const Channel& channel_of(const headrace_channel* channel) {
   return *reinterpret_cast<const Channel*>(channel);
 }
 
-/// Puts the callback of `options` where it is found when the job ends.
-SubmitOptions prepare(CallOfC& callback, const headrace_submit_options* options) {
+/// The jobs that a submission names. Of too many, enough to be refused.
+struct AfterOfC {
+  std::array<Job*, Job::kPredecessorMax + 1> jobs{};
+};
+
+/// Puts the callback of `options` where it is found when the job ends, and the jobs that it names
+/// into `after`, which has to live until they have been looked at.
+SubmitOptions prepare(CallOfC& callback, AfterOfC& after, const headrace_submit_options* options) {
   SubmitOptions made = from_c(options);
+  if (options != nullptr && options->after_count != 0) {
+    const std::size_t count = std::min(options->after_count, after.jobs.size());
+    for (std::size_t i = 0; i < count && options->after != nullptr; ++i) {
+      headrace_job* const job = options->after[i];
+      if (job != nullptr) after.jobs[i] = &roomy(job).job;
+    }
+    made.after = std::span(after.jobs).first(count);
+  }
   if (options != nullptr && options->callback != nullptr) {
     callback = {options->callback, options->callback_context};
     made.callback = CallOfC::call;
@@ -337,7 +352,8 @@ headrace_statistics headrace_engine_statistics(const headrace_engine* engine) no
           .submissions_refused = totals.submissions_refused,
           .bytes_moved = totals.bytes_moved,
           .bytes_by_device = totals.bytes_by_device,
-          .jobs_fell_back = totals.jobs_fell_back};
+          .jobs_fell_back = totals.jobs_fell_back,
+          .jobs_held_back = totals.jobs_held_back};
 }
 
 const char* headrace_kind_name(enum headrace_kind kind) noexcept {
@@ -457,8 +473,9 @@ enum headrace_answer headrace_submit(headrace_engine* engine, headrace_job* job,
   if (engine == nullptr || job == nullptr || operation == nullptr) return HEADRACE_NULL_ADDRESS;
   if (is_bad(options) || is_bad(*operation)) return HEADRACE_BAD_OPTION;
   RoomyJob& box = roomy(job);
+  AfterOfC after;
   return to_c(
-      engine_of(engine).submit(box.job, from_c(*operation), prepare(box.callback, options)));
+      engine_of(engine).submit(box.job, from_c(*operation), prepare(box.callback, after, options)));
 }
 
 enum headrace_answer headrace_submit_batch(headrace_engine* engine, headrace_job* job,
@@ -470,8 +487,10 @@ enum headrace_answer headrace_submit_batch(headrace_engine* engine, headrace_job
   }
   if (is_bad(options) || is_bad(operations, operation_count)) return HEADRACE_BAD_OPTION;
   RoomyJob& box = roomy(job);
-  return to_c(engine_of(engine).submit_batch(
-      box.job, to_batch(operations, completions, operation_count), prepare(box.callback, options)));
+  AfterOfC after;
+  return to_c(
+      engine_of(engine).submit_batch(box.job, to_batch(operations, completions, operation_count),
+                                     prepare(box.callback, after, options)));
 }
 
 enum headrace_answer headrace_run(headrace_engine* engine, const headrace_operation* operation,
@@ -480,8 +499,10 @@ enum headrace_answer headrace_run(headrace_engine* engine, const headrace_operat
   if (engine == nullptr || operation == nullptr) return HEADRACE_NULL_ADDRESS;
   if (is_bad(options) || is_bad(*operation)) return HEADRACE_BAD_OPTION;
   CallOfC callback;  // It is called before the end.
+  AfterOfC after;
   Completion made;
-  const Submit answer = engine_of(engine).run(from_c(*operation), made, prepare(callback, options));
+  const Submit answer =
+      engine_of(engine).run(from_c(*operation), made, prepare(callback, after, options));
   if (answer == Submit::accepted && completion != nullptr) *completion = to_c(made);
   return to_c(answer);
 }

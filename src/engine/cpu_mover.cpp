@@ -83,7 +83,7 @@ Submit CpuMover::submit(Share& share) noexcept {
     if (stopping_) return Submit::closed;
     // The lock orders the writers of the count.
     const std::size_t held_count = held_count_.load_relaxed();
-    if (held_count >= queue_depth_max_) return Submit::full;
+    if (held_count >= queue_depth_max_ && !share.overdue) return Submit::full;
     if (bad) share.outcome = {.cause = Cause::page_fault, .fault_address = *bad};
     held_count_.store_relaxed(held_count + 1);  // As above.
     push(share);

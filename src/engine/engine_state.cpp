@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "channel_state.hpp"
+#include "dependants.hpp"
 #include "headrace/base/check.hpp"
 #include "headrace/platform/memory.hpp"
 #include "headrace/platform/ticks.hpp"
@@ -55,6 +56,7 @@ EngineState::EngineState(std::vector<std::unique_ptr<Mover>> movers, Settings se
   software_count_ = static_cast<std::size_t>(first_device - movers_.begin());
   for (const std::unique_ptr<Mover>& mover : movers_) {
     facts_.push_back({mover.get(), mover->info().operations, mover->info().polled, nullptr});
+    any_polled_ = any_polled_ || mover->info().polled;
     if (settings_.coalescing.operations_max < 2) continue;
     if (!mover->info().hardware || !mover->info().batches) continue;
     coalescers_.push_back(std::make_unique<Coalescer>(*mover, settings_.coalescing));
@@ -70,7 +72,9 @@ Submit EngineState::submit_copy(Job& job, const CopyPlan& plan, const SubmitOpti
   const Operation copy = Operation::copy(plan.target, plan.source);
   const Submit valid = copy.validate();
   if (valid == Submit::accepted) return start_one(job, copy, options);
-  return valid == Submit::empty ? start(job, copy, {}, 0, options) : valid;
+  if (valid != Submit::empty) return valid;
+  return options.after.empty() ? start(job, copy, {}, 0, options)
+                               : start_after(job, copy, {}, 0, options);
 }
 
 Submit EngineState::submit(Job& job, const Operation& operation, const SubmitOptions& options) {
@@ -91,6 +95,9 @@ Submit EngineState::submit_batch(Job& job, const Batch& batch, const SubmitOptio
     if (valid != Submit::accepted) return valid;
     byte_count += operation.byte_count();
     waits = waits || operation.kind() == OperationKind::drain;
+  }
+  if (!options.after.empty()) {
+    return start_after(job, Operation::no_op(), batch, byte_count, options);
   }
   const Bytes threshold(settings_.thresholds.batched.count() * batch.operations.size());
   if (!waits && is_done_at_once(byte_count, threshold, options)) {
@@ -131,6 +138,7 @@ const EngineState::MoverFacts* EngineState::obvious_mover(const Operation& opera
 
 Submit EngineState::start_one(Job& job, const Operation& operation, const SubmitOptions& options) {
   const std::size_t byte_count = operation.byte_count();
+  if (!options.after.empty()) return start_after(job, operation, {}, byte_count, options);
   if (is_done_at_once(byte_count, threshold_of(operation), options)) {
     return do_at_once(job, operation, {}, options);
   }
@@ -195,6 +203,7 @@ Submit EngineState::start_at(const MoverFacts& facts, Job& job, const Operation&
   share.job = &job;
   share.offset_bytes = 0;
   share.byte_count = operation.byte_count();
+  share.overdue = false;
   share.slot_index.store_relaxed(Share::kNoSlot);  // Hints, which carry nothing.
   Mover* const taker = facts.coalescer != nullptr && facts.coalescer->takes(operation)
                            ? static_cast<Mover*>(facts.coalescer)
@@ -205,7 +214,7 @@ Submit EngineState::start_at(const MoverFacts& facts, Job& job, const Operation&
   const Submit answer = taker->submit(share);
   if (answer == Submit::accepted) return answer;
   jobs_submitted_.fetch_sub_relaxed(1);  // As above.
-  if (!publish(job, detail::state_of(word_before))) leave();
+  take_back(job, detail::state_of(word_before));
   return answer;
 }
 
@@ -216,6 +225,8 @@ void EngineState::prepare(Job& job, const Operation& operation, const SubmitOpti
   job.callback_context_ = options.callback_context;
   job.then_ = options.then;
   job.then_context_ = options.then_context;
+  job.held_back_ = false;
+  job.dependants_.store_relaxed(nullptr);  // Before `job-submitted`, as the others.
   job.begun_ticks_ = platform::ticks();
 }
 
@@ -245,8 +256,17 @@ Submit EngineState::start(Job& job, const Operation& operation, const Batch& bat
   } else {
     prepare_shares(job, byte_count, choice.movers.chosen());
   }
+  const bool held_back = !options.after.empty();
+  if (held_back) prepare_held(job, choice, turn, options);
   job.word_.store_release(detail::word_of(JobState::running));  // edge: job-submitted (release)
 
+  if (held_back) {
+    presence.give_one_to_the_job();
+    jobs_submitted_.fetch_add_relaxed(1);  // Counts of their own.
+    jobs_held_back_.fetch_add_relaxed(1);
+    hold_back(job, options.after);
+    return Submit::accepted;
+  }
   if (job.share_count_ == 0) {
     presence.give_one_to_the_job();
     jobs_submitted_.fetch_add_relaxed(1);  // A count of its own.
@@ -260,7 +280,8 @@ Submit EngineState::start(Job& job, const Operation& operation, const Batch& bat
     jobs_submitted_.fetch_add_relaxed(1);  // A count of its own.
   } else {
     submissions_refused_.fetch_add_relaxed(1);  // A count of its own.
-    if (publish(job, detail::state_of(word_before))) presence.give_one_to_the_job();
+    presence.give_one_to_the_job();
+    take_back(job, detail::state_of(word_before));
   }
   return answer;
 }
@@ -344,6 +365,7 @@ void EngineState::prepare_shares(Job& job, std::size_t byte_count,
   }
   for (Share& share : shares) {
     share.job = &job;
+    share.overdue = false;
     share.slot_index.store_relaxed(Share::kNoSlot);  // Hints, which carry nothing.
     share.mover.store_relaxed(nullptr);              // As above.
   }
@@ -446,19 +468,25 @@ void EngineState::end_job(Job& job) noexcept {
                                              : kOperationKindCount,
                job.completion_, job.begun_ticks_);
   if (job.callback_ != nullptr) job.callback_(job.callback_context_, job.completion_);
-  if (!publish(job, job.completion_.state)) engine.leave();
+  std::uint32_t seen = 0;
+  // The last touch of the job: whoever sees the new state may destroy it or submit it again.
+  const void* const address = &job;
+  if (!detail::end_word(job.word_, job.completion_.state, seen)) [[unlikely]] {
+    engine.end_with_dependants(job);
+  } else {
+    if ((seen & detail::kSleeperFlag) != 0) detail::unpark_all(address);
+    if (detail::visitor_count(seen) == 0) engine.leave();
+  }
   if (then != nullptr) then(then_context);
 }
 
-bool EngineState::publish(Job& job, JobState state) noexcept {
+void EngineState::take_back(Job& job, JobState state) noexcept {
+  // Nobody may name a job whose submission has not returned.
+  std::uint32_t seen = 0;
   const void* const address = &job;
-  const std::uint32_t change = detail::word_of(state) - detail::word_of(JobState::running);
-  // The last touch of the job: whoever sees the new state may destroy it or submit it again.
-  // edge: job-ended (acq_rel)
-  // edge: job-visited (acq_rel)
-  const std::uint32_t word_before = job.word_.fetch_add_acq_rel(change);
-  if ((word_before & detail::kSleeperFlag) != 0) detail::unpark_all(address);
-  return detail::visitor_count(word_before) > 0;
+  HEADRACE_CHECK(detail::end_word(job.word_, state, seen), "a job is named after its submission");
+  if ((seen & detail::kSleeperFlag) != 0) detail::unpark_all(address);
+  if (detail::visitor_count(seen) == 0) leave();
 }
 
 void EngineState::count(std::size_t kind_index, const Completion& completion,
@@ -503,6 +531,7 @@ void EngineState::stop() {
     if (!gate_.compare_exchange_acq_rel(gate, gate | kClosed)) continue;
     for (const std::unique_ptr<Coalescer>& coalescer : coalescers_) coalescer->stop();
     for (const std::unique_ptr<Mover>& mover : movers_) mover->stop();
+    begin_due();  // They end as stopped.
     break;
   }
   // Movers that hold nothing are not enough: the end of a job outlasts that of its shares.
@@ -517,9 +546,11 @@ void EngineState::poll() noexcept {
   if (is_forked()) return;
   for (const std::unique_ptr<Coalescer>& coalescer : coalescers_) coalescer->poll();
   for (const std::unique_ptr<Mover>& mover : movers_) mover->poll();
+  begin_due();
 }
 
 void EngineState::poll_for(const Job& job) noexcept {
+  if (job.held_back_) return poll();  // It may wait for any other.
   // The job is visited, so its shares are those of its submission.
   for (std::uint32_t i = 0; i < job.share_count_; ++i) {
     const Share& share = job.shares_[i];
@@ -549,7 +580,8 @@ EngineStatistics EngineState::count_with(std::span<const ChannelState* const> ch
   EngineStatistics totals{.jobs_submitted = jobs_submitted_.load_relaxed(),
                           .jobs_failed = jobs_failed_.load_relaxed(),
                           .jobs_stopped = jobs_stopped_.load_relaxed(),
-                          .submissions_refused = submissions_refused_.load_relaxed()};
+                          .submissions_refused = submissions_refused_.load_relaxed(),
+                          .jobs_held_back = jobs_held_back_.load_relaxed()};
   for (const ChannelState* const channel : channels) {
     totals.submissions_refused += channel->refused();
   }

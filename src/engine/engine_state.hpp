@@ -44,6 +44,8 @@ class EngineState {
   void poll() noexcept;
   /// Polls what moves `job`, which runs or has just ended.
   void poll_for(const Job& job) noexcept;
+  /// Begins the jobs that were held back and whose time has come, until movers are full.
+  void begin_due() noexcept;
   /// Rests as Mover::rest. False if nobody can.
   [[nodiscard]] bool rest_for(const Job& job) noexcept;
   [[nodiscard]] std::span<const std::unique_ptr<Mover>> movers() const { return movers_; }
@@ -120,6 +122,20 @@ class EngineState {
   static constexpr std::size_t kAskedForNodeBytesMin = std::size_t{16} << 20U;
   /// The node of the first byte; nothing if there is none, or it is not known.
   [[nodiscard]] std::optional<NodeId> node_of(std::span<const std::byte> bytes) const;
+  // Jobs that come after others: dependencies.cpp.
+  [[nodiscard]] Submit check(const Job& job, std::span<Job* const> after) const;
+  /// As start(), of what names others.
+  [[nodiscard]] Submit start_after(Job& job, const Operation& operation, const Batch& batch,
+                                   std::size_t byte_count, const SubmitOptions& options);
+  void prepare_held(Job& job, const Choice& choice, std::uint64_t turn,
+                    const SubmitOptions& options);
+  void hold_back(Job& job, std::span<Job* const> after) noexcept;
+  /// Returns: false if its movers are full: nothing was started.
+  [[nodiscard]] bool begin(Job& job) noexcept;
+  void push_due(Job& job) noexcept;
+  [[nodiscard]] Job* pop_due() noexcept;
+  [[nodiscard]] Submit run_after(const Operation& operation, Completion& completion,
+                                 const SubmitOptions& options);
   /// Whether a device is expected to be faster.
   [[nodiscard]] static bool prefers_hardware(Path asked, std::size_t byte_count, Bytes threshold);
   [[nodiscard]] Choice choose(const Job& job, std::size_t byte_count, const SubmitOptions& options,
@@ -134,14 +150,17 @@ class EngineState {
   [[nodiscard]] EngineStatistics count_with(std::span<const ChannelState* const> channels) const;
   void move_here(Share& share) const noexcept;
   static void end_job(Job& job) noexcept;
-  /// Changes the state of a running job. Returns true if a visitor leaves the gate for the job.
-  [[nodiscard]] static bool publish(Job& job, JobState state) noexcept;
+  /// The end of end_job(), if somebody waits for `job`.
+  void end_with_dependants(Job& job) noexcept;
+  /// Of a job that nobody took: it is as it was before its submission.
+  void take_back(Job& job, JobState state) noexcept;
 
   /// Processors first, then devices.
   std::vector<std::unique_ptr<Mover>> movers_;
   std::size_t software_count_ = 0;
   Settings settings_;
   bool by_default_ = false;  ///< The policy of the settings is near_target.
+  bool any_polled_ = false;  ///< A mover has no thread.
   /// What movers_ say of themselves, beside each other.
   struct MoverFacts {
     Mover* mover = nullptr;
@@ -164,6 +183,7 @@ class EngineState {
   /// Apart from the above: other threads write these.
   alignas(64) Atomic<std::uint64_t> jobs_failed_{0};
   Atomic<std::uint64_t> jobs_stopped_{0};
+  Atomic<std::uint64_t> jobs_held_back_{0};
   struct alignas(64) KindCounts {
     Atomic<std::uint64_t> jobs_done{0};
     Atomic<std::uint64_t> runs_done{0};  ///< More of them, which are not in jobs_submitted_ either.
@@ -175,6 +195,12 @@ class EngineState {
     std::array<Atomic<std::uint64_t>, OperationStatistics::kLatencyClassCount> latencies;
   };
   std::array<KindCounts, kOperationKindCount + 1> kinds_;
+  /// Jobs whose predecessors have ended and that have not begun, first in, first out. How many is a
+  /// hint for those who look without the lock.
+  Mutex due_mutex_;
+  DependantLink* due_first_ HEADRACE_GUARDED_BY(due_mutex_) = nullptr;
+  DependantLink* due_last_ HEADRACE_GUARDED_BY(due_mutex_) = nullptr;
+  Atomic<std::uint32_t> due_count_{0};
   /// Held where a channel's counts become the engine's, so that none is missed or counted twice.
   mutable Mutex channels_mutex_;
   std::vector<const ChannelState*> channels_ HEADRACE_GUARDED_BY(channels_mutex_);

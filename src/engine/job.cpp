@@ -65,6 +65,8 @@ std::string_view name(Cause cause) {
       return "forked";
     case Cause::fence_broken:
       return "fence_broken";
+    case Cause::predecessor_failed:
+      return "predecessor_failed";
   }
   return "unknown";
 }
@@ -162,6 +164,11 @@ void Job::wait_sleeping(std::chrono::nanoseconds until) {
   for (int spin = 0; spin < kSpinMax; ++spin) {
     if (state() != JobState::running) return;
     platform::pause();
+  }
+  if (held_back_) {
+    // Perhaps this thread is about to begin it: the wait is in a callback of another one's.
+    const Visit visit(*this);
+    if (visit.engine() != nullptr) visit.engine()->begin_due();
   }
   detail::ParkingBucket& bucket = detail::parking_bucket(this);
   const Lock lock(bucket.mutex);

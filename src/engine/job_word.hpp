@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The word of a job: its state, two flags, and the number of visitors. One word, so that each
+// The word of a job: its state, three flags, and the number of visitors. One word, so that each
 // change is one atomic operation: a stop never reaches a later submission, and the addition that
 // ends the job learns whether anybody sleeps or visits without touching the job again.
 //
@@ -9,6 +9,7 @@
 //              the thread that ends the job                 running -> done | failed | stopped
 //   sleeper    set by a waiter under its bucket             while running
 //   stop       set by whoever stops                         while running
+//   dependants set by a submission that names the job       while running
 //   visitors   each visitor adds itself                     while running
 //              each visitor takes itself away               at any time
 //
@@ -27,6 +28,8 @@ inline constexpr std::uint32_t kStateMask = 0xff;
 inline constexpr std::uint32_t kSleeperFlag = 1U << 8U;
 /// stop() was called since the submission.
 inline constexpr std::uint32_t kStopFlag = 1U << 9U;
+/// Somebody waits for the end of the job to begin: see dependants.hpp.
+inline constexpr std::uint32_t kDependantFlag = 1U << 10U;
 /// Visitors are counted from this bit on.
 inline constexpr std::uint32_t kVisitor = 1U << 16U;
 

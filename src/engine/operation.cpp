@@ -86,6 +86,10 @@ std::string_view name(Submit submit) {
       return "misaligned";
     case Submit::bad_option:
       return "bad_option";
+    case Submit::bad_predecessor:
+      return "bad_predecessor";
+    case Submit::too_many_predecessors:
+      return "too_many_predecessors";
   }
   return "unknown";
 }
@@ -121,6 +125,13 @@ std::string_view explain(Submit submit) {
     case Submit::bad_option:
       return "An option has a value that it cannot have: the documentation of the operation lists "
              "those that it can.";
+    case Submit::bad_predecessor:
+      return "A job that this one shall come after was never submitted, belongs to another engine "
+             "or "
+             "is this one: name jobs that this engine has accepted.";
+    case Submit::too_many_predecessors:
+      return "A job can come after eight others: gather more of them by jobs that do nothing "
+             "(no_op).";
   }
   return "An answer that has no name.";
 }

@@ -52,6 +52,7 @@ Submit EngineState::run(const Operation& operation, Completion& completion,
   const Submit valid = operation.validate();
   if (valid != Submit::accepted) return valid;
   if (is_forked()) return Submit::forked;
+  if (!options.after.empty()) return run_after(operation, completion, options);
   const std::size_t byte_count = operation.byte_count();
   const Path asked = options.path.value_or(settings_.path);
   const bool has_hardware = software_count_ < movers_.size();
@@ -134,8 +135,9 @@ Submit EngineState::do_at_once(Job& job, const Operation& operation, const Batch
   jobs_submitted_.fetch_add_relaxed(1);                         // A count of its own.
   job.word_.store_release(detail::word_of(JobState::running));  // edge: job-submitted (release)
   job.completion_ =
-      detail::to_completion(batch.operations.empty() ? software::execute(operation)
-                                                     : software::execute_batch(batch, job));
+      detail::to_completion(batch.operations.empty()
+                                ? execute_if_accessible(operation, settings_.check_memory)
+                                : software::execute_batch(batch, job, settings_.check_memory));
   end_job(job);
   return Submit::accepted;
 }

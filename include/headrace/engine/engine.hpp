@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -136,6 +137,13 @@ struct SubmitOptions {
   void* then_context = nullptr;
   /// Nothing: the engine's.
   std::optional<Path> path = std::nullopt;
+  /// Jobs that have to end first: this one is accepted now and begins when the last of them has
+  /// ended, on whatever thread ends it. If one failed or was stopped, this one never begins and
+  /// ends as failed with Cause::predecessor_failed. Each was accepted by this engine (at least
+  /// once, and may have ended); none may be destroyed or submitted again before this submission
+  /// returns. It is the submission in progress that counts, not later ones. Movers are chosen now;
+  /// a job that has to wait is never refused as `full`. Borrowed until the submission returns.
+  std::span<Job* const> after = {};
 };
 
 /// Of jobs of one kind, since the engine was made.
@@ -165,6 +173,7 @@ struct HEADRACE_API EngineStatistics {
   std::uint64_t bytes_moved = 0;
   std::uint64_t bytes_by_device = 0;  ///< Of bytes_moved.
   std::uint64_t jobs_fell_back = 0;   ///< Completions that say `fell_back`.
+  std::uint64_t jobs_held_back = 0;   ///< Of jobs_submitted: they had to wait for others first.
   /// By OperationKind; the last is that of batches.
   std::array<OperationStatistics, kOperationKindCount + 1> operations{};
 

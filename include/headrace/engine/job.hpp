@@ -39,6 +39,8 @@ enum class Cause : std::uint8_t {
   batch_failed,     ///< Of a batch: some operation failed; its own completion says why.
   forked,           ///< The job belongs to the parent of this process: here it never ends.
   fence_broken,     ///< Of an operation in a batch: one before its fence failed. Nothing was done.
+  predecessor_failed,  ///< A job that this one had to come after failed or was stopped. Nothing was
+                       ///< done.
 };
 [[nodiscard]] HEADRACE_API std::string_view name(Cause cause);
 
@@ -118,7 +120,10 @@ struct HEADRACE_API Share {
 
   /// Room for the mover's own bookkeeping, under whatever lock it has, and set by it when it takes
   /// the share.
-  Share* next = nullptr;           ///< Link of its queue.
+  Share* next = nullptr;  ///< Link of its queue.
+  /// The engine's: its job was accepted before it could begin. A mover that could take more shares
+  /// than it may takes it all the same.
+  bool overdue = false;
   std::size_t bytes_taken = 0;     ///< Handed out to some worker; never less than bytes_finished.
   std::size_t bytes_finished = 0;  ///< In place.
   bool queued = false;             ///< True while bytes are left to be handed out.
@@ -128,17 +133,28 @@ struct HEADRACE_API Share {
   static constexpr std::uint32_t kNoSlot = ~0U;
 };
 
+/// A job's place in the list of those that begin when another has ended. It lies in the job that
+/// waits.
+struct DependantLink {
+  DependantLink* next = nullptr;
+  Job* job = nullptr;
+};
+
 /// One unit of asynchronous work. Not movable: movers hold its address while it runs.
 ///
 /// Ownership: the caller owns the job and both buffers and keeps them alive and in place until the
 ///            job has ended. Destroying a running job stops it and waits for it. The job may be
 ///            destroyed or submitted again as soon as it has ended and the calls of wait(), poll()
-///            and stop() upon it have returned.
+///            and stop() upon it, and submissions that name it (SubmitOptions::after), have
+///            returned.
 /// Threading: shared - any thread may poll, wait and stop; one at a time may submit.
 class HEADRACE_API Job {
  public:
   /// A job is split among at most this many movers (a Xeon Max has 8 devices).
   static constexpr std::size_t kShareMax = 8;
+  /// It can wait for at most this many others. More are gathered by jobs that do nothing
+  /// (Operation::no_op).
+  static constexpr std::size_t kPredecessorMax = 8;
 
   /// Called once per accepted submission by the thread that finishes the job, before any waiter
   /// returns and before state() leaves `running`. That thread is a mover's, one that polls or
@@ -164,8 +180,9 @@ class HEADRACE_API Job {
   /// How the job ended; it must have ended (checked).
   [[nodiscard]] const Completion& completion() const;
   /// Asks for an early end and returns at once. What a mover has begun is finished, the rest never
-  /// starts; the job ends as stopped, or as done if nothing was left. No effect on a job that is
-  /// not running.
+  /// starts; the job ends as stopped, or as done if nothing was left. A job that is held back
+  /// (SubmitOptions::after) ends when those it waits for have, without having begun. No effect on a
+  /// job that is not running.
   void stop();
   /// True if stop() was called since the submission: movers ask this between pieces.
   [[nodiscard]] bool stop_requested() const;
@@ -194,8 +211,23 @@ class HEADRACE_API Job {
   std::array<Share, kShareMax> shares_;
   std::uint32_t share_count_ = 0;
   bool fell_back_ = false;
-  /// True if a mover of the job has no thread: whoever waits polls instead of sleeping.
+  /// True if a mover of the job has no thread: whoever waits polls instead of sleeping. Of a job
+  /// that was held back, if any mover of the engine has none.
   bool polled_ = false;
+  /// It was accepted before it could begin: whoever waits drives all that it may wait for.
+  bool held_back_ = false;
+  /// What a job that is held back has to remember until it begins.
+  struct Held {
+    /// In the lists of those it waits for; then the first in that of those that can begin.
+    std::array<DependantLink, kPredecessorMax> links;
+    /// The movers that were chosen, by index, and whose turn it is.
+    std::array<std::uint32_t, kShareMax> movers{};
+    std::uint32_t mover_count = 0;
+    std::uint32_t turn = 0;
+    /// Processors may do it if the devices are full then.
+    bool may_turn = false;
+  };
+  Held held_;
   Callback callback_ = nullptr;
   void* callback_context_ = nullptr;
   /// Called after the last touch of the job.
@@ -208,12 +240,17 @@ class HEADRACE_API Job {
   std::uint32_t fork_count_ = 0;
   /// Written by the finishing thread; published by the edge `job-ended`.
   Completion completion_;
-  /// A JobState, two flags and a count: see src/engine/job_word.hpp. The change that ends the job
+  /// A JobState, three flags and a count: see src/engine/job_word.hpp. The change that ends the job
   /// is the last touch of it by the library, but for calls of wait() and poll() that are in
   /// progress.
   Atomic<std::uint32_t> word_{static_cast<std::uint32_t>(JobState::idle)};
   /// Shares that have not ended, among them those that no mover has yet.
   Atomic<std::uint32_t> shares_left_{0};
+  /// Of those it waits for, and one for the submission, how many have not ended; and whether one
+  /// failed: see src/engine/dependants.hpp, as for the next.
+  Atomic<std::uint32_t> predecessors_left_{0};
+  /// Those that wait for this job. Empty unless it runs.
+  Atomic<DependantLink*> dependants_{nullptr};
 };
 
 inline Operation Share::operation() const {

@@ -18,16 +18,18 @@ namespace headrace::engine {
 /// What became of a submission. Nothing was started unless it is `accepted`.
 enum class Submit : std::uint8_t {
   accepted,
-  full,            ///< Queues are full: back-pressure, not an error. Slow down and try again.
-  closed,          ///< The engine has been stopped.
-  forked,          ///< The engine belongs to the parent of this process: make one here.
-  null_address,    ///< A span that is not empty has no address.
-  empty,           ///< There is nothing to do: 0 bytes.
-  too_large,       ///< More than the operation can take: a delta of more than kDeltaBytesMax.
-  length_differs,  ///< Spans that belong together have different lengths.
-  overlapping,     ///< A target overlaps another span in a way that the operation forbids.
-  misaligned,      ///< An address or a length is not a multiple of what the operation demands.
-  bad_option,      ///< An option or flag has a value that it cannot have.
+  full,             ///< Queues are full: back-pressure, not an error. Slow down and try again.
+  closed,           ///< The engine has been stopped.
+  forked,           ///< The engine belongs to the parent of this process: make one here.
+  null_address,     ///< A span that is not empty has no address.
+  empty,            ///< There is nothing to do: 0 bytes.
+  too_large,        ///< More than the operation can take: a delta of more than kDeltaBytesMax.
+  length_differs,   ///< Spans that belong together have different lengths.
+  overlapping,      ///< A target overlaps another span in a way that the operation forbids.
+  misaligned,       ///< An address or a length is not a multiple of what the operation demands.
+  bad_option,       ///< An option or flag has a value that it cannot have.
+  bad_predecessor,  ///< A job that this one shall come after is itself, of another engine, or idle.
+  too_many_predecessors,  ///< More than Job::kPredecessorMax.
 };
 [[nodiscard]] HEADRACE_API std::string_view name(Submit submit);
 /// What the answer means and what to do about it, one sentence for a person.

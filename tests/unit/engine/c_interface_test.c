@@ -319,6 +319,38 @@ static void engines_take_their_options(void) {
   EXPECT(strcmp(error.code, "hardware_absent") == 0 && strstr(error.text, queue) != NULL);
 }
 
+static void a_job_begins_after_those_it_names(headrace_engine* engine) {
+  uint8_t* const source = filled(kBytes, 1);
+  uint8_t* const between = filled(kBytes, 2);
+  uint8_t* const target = filled(kBytes, 3);
+  headrace_job jobs[3];
+  for (int i = 0; i < 3; ++i) headrace_job_init(&jobs[i]);
+  headrace_job* named[HEADRACE_PREDECESSORS_MAX + 1] = {&jobs[0]};
+  headrace_submit_options options = {.after = named, .after_count = 1};
+  const headrace_operation first = headrace_copy(between, source, kBytes);
+  const headrace_operation second = headrace_copy(target, between, kBytes);
+  EXPECT(headrace_submit(engine, &jobs[1], &second, &options) == HEADRACE_BAD_PREDECESSOR);
+  EXPECT(headrace_submit(engine, &jobs[0], &first, NULL) == HEADRACE_ACCEPTED);
+  EXPECT(headrace_submit(engine, &jobs[1], &second, &options) == HEADRACE_ACCEPTED);
+  named[0] = &jobs[1];
+  const headrace_operation compare = headrace_compare(source, target, kBytes);
+  headrace_completion end;
+  EXPECT(headrace_run(engine, &compare, &end, &options) == HEADRACE_ACCEPTED && !end.different);
+  options.after_count = 2;
+  EXPECT(headrace_submit(engine, &jobs[2], &first, &options) == HEADRACE_NULL_ADDRESS);
+  options.after_count = (size_t)-1;
+  EXPECT(headrace_submit_batch(engine, &jobs[2], &first, NULL, 1, &options) ==
+         HEADRACE_TOO_MANY_PREDECESSORS);
+  options.after = NULL;
+  options.after_count = 1;
+  EXPECT(headrace_submit(engine, &jobs[2], &first, &options) == HEADRACE_NULL_ADDRESS);
+  for (int i = 0; i < 3; ++i) headrace_job_end(&jobs[i]);
+  EXPECT(strcmp(headrace_cause_name(HEADRACE_CAUSE_PREDECESSOR_FAILED), "predecessor_failed") == 0);
+  free(source);
+  free(between);
+  free(target);
+}
+
 /* What a channel does is tested in channel_test.cpp, on a device. */
 static void without_a_device_there_is_no_channel(headrace_engine* engine) {
   headrace_error error = {0};
@@ -354,6 +386,7 @@ int main(void) {
   mistakes_have_names(engine);
   statistics_are_kept_by_kind(engine);
   engines_take_their_options();
+  a_job_begins_after_those_it_names(engine);
   without_a_device_there_is_no_channel(engine);
 
   headrace_engine_poll(engine);

@@ -495,5 +495,42 @@ TEST(Dsa, AutomaticTakesTheDeviceForWhatIsLarge) {
   EXPECT_EQ(run(1000, Path::hardware), 1000U);
 }
 
+TEST(Dsa, JobsOfDevicesAndProcessorsWaitForEachOther) {
+  // Each copies what the one before it wrote; in turns by a device, by a processor and as a batch.
+  // Queues are full again and again.
+  Emulated machine =
+      test::make_emulated({.device_count = 2,
+                           .entry_count = 4,
+                           .faults = test::script({{.kind = FaultKind::queue_full, .every = 7}})});
+  constexpr std::size_t kCount = 300;
+  constexpr std::size_t kBytes = 1000;
+  std::vector<Buffers> rows;
+  rows.emplace_back(kBytes);
+  for (std::size_t i = 1; i <= kCount; ++i) rows.emplace_back(kBytes, i + 1);
+  std::deque<Job> jobs(kCount);
+  std::vector<Operation> copies;
+  for (std::size_t i = 0; i < kCount; ++i) {
+    copies.push_back(Operation::copy(rows[i + 1].source, rows[i].source));
+  }
+  for (std::size_t i = 0; i < kCount; ++i) {
+    std::array<Job*, 2> named{};
+    for (std::size_t k = 0; k < 2 && k < i; ++k) named[k] = &jobs[i - 1 - k];
+    const SubmitOptions options{.path = i % 3 == 1 ? Path::software : Path::hardware,
+                                .after = std::span(named).first(std::min<std::size_t>(i, 2))};
+    const Batch batch{{&copies[i], 1}, {}};
+    Submit answer = Submit::full;
+    while (answer == Submit::full) {
+      answer = i % 3 == 2 ? machine.engine->submit_batch(jobs[i], batch, options)
+                          : machine.engine->submit(jobs[i], copies[i], options);
+      machine.engine->poll();
+    }
+    ASSERT_EQ(answer, Submit::accepted);
+  }
+  ASSERT_TRUE(jobs.back().wait_for(std::chrono::seconds(60)));
+  for (const Job& job : jobs) EXPECT_EQ(job.completion().state, JobState::done);
+  EXPECT_EQ(rows.back().source, rows.front().source);
+  EXPECT_GT(machine.engine->statistics().bytes_by_device, kCount / 2 * kBytes);
+}
+
 }  // namespace
 }  // namespace headrace::engine
