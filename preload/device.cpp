@@ -17,6 +17,7 @@
 #include <charconv>
 #include <string_view>
 
+#include "headrace/platform/environment.hpp"
 #include "headrace/platform/file.hpp"
 #include "preload/program.hpp"
 
@@ -26,8 +27,10 @@ namespace {
 constexpr const char* kDirectory = "/dev/dsa";
 constexpr std::size_t kPathMax = 40;
 constexpr std::size_t kPageBytes = 4096;
-/// For as long may a device be silent, in processor time of the thread that waits; as the engine's.
-constexpr std::uint64_t kAnswerNsMax = 5'000'000'000;
+/// For as long may a device be silent, in processor time of the thread that waits, if nobody says
+/// otherwise. Longer than the engine's: what is given up here may be memory that a program uses
+/// again at once.
+constexpr std::uint64_t kAnswerSecondsMax = 60;
 
 /// What a child opens anew. Written by the constructor, read by children of fork.
 struct Found {
@@ -35,6 +38,7 @@ struct Found {
   std::uint32_t count;
   std::uint64_t piece_bytes_max;
   std::uint64_t pauses_max;
+  std::uint64_t generation;  ///< Of those that have opened the portals.
 };
 constinit Found found{};
 
@@ -91,8 +95,17 @@ void for_each_name(const char* directory, Visit visit) {
   ::close(file);
 }
 
+/// HEADRACE_ANSWER_SECONDS, 1 to 86400; else the default.
+std::uint64_t answer_seconds_max() {
+  const std::string text = platform::trusted_variable("HEADRACE_ANSWER_SECONDS").value_or("");
+  std::uint64_t seconds = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  const bool is_number = error == std::errc() && end == text.data() + text.size();
+  return is_number && seconds >= 1 && seconds <= 86'400 ? seconds : kAnswerSecondsMax;
+}
+
 /// How many pauses the longest wait is. The least of some measurements: others were interrupted.
-std::uint64_t measure_pauses_max() noexcept {
+std::uint64_t measure_pauses_max() {
   const auto now_ns = [] {
     timespec now{};
     ::clock_gettime(CLOCK_MONOTONIC, &now);
@@ -106,7 +119,7 @@ std::uint64_t measure_pauses_max() noexcept {
     for (std::uint64_t j = 0; j < kPauses; ++j) platform::pause();
     least_ns = std::min(least_ns, now_ns() - begin_ns);
   }
-  return kAnswerNsMax / std::max<std::uint64_t>(least_ns, 1) * kPauses;
+  return answer_seconds_max() * 1'000'000'000 / std::max<std::uint64_t>(least_ns, 1) * kPauses;
 }
 
 /// Opens what was found. In a child of fork as well, so nothing but system calls.
@@ -120,7 +133,8 @@ void open_found(Device& device) noexcept {
   device.portal_count = count;
   device.piece_bytes_max = found.piece_bytes_max;
   device.pauses_max = found.pauses_max;
-  device.share.store_relaxed(kShareUnits / 2);  // Before others may use it.
+  device.share.store_relaxed(kShareUnits / 2);  // Before others may use it, as is this:
+  device.generation.store_relaxed(++found.generation);
   // edge: device-opened (release)
   device.usable.store_release(true);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A copy that a DSA makes together with the calling thread: the device gets the first part, the
-// thread copies the rest meanwhile, then waits. Synchronous, because its caller is a memcpy. It
+// A copy, fill or comparison that a DSA makes together with the calling thread: the device gets the
+// first part, the thread does the rest meanwhile, then waits. Synchronous, as its caller is. It
 // calls nothing, allocates nothing and takes no lock, so it may run in a signal handler, also in
 // one that has interrupted it. Not for: finding and opening devices (device.hpp).
 //
@@ -54,8 +54,11 @@ struct Device {
   std::array<std::byte*, kPortalMax> portals;
   std::uint64_t piece_bytes_max;  ///< A multiple of 64, at least kDeviceBytesMin.
   std::uint64_t pauses_max;       ///< Pauses of the processor that an answer may take.
-  Atomic<std::uint64_t> busy;     ///< Bit n: slot n is somebody's.
-  Atomic<std::uint32_t> share;    ///< Of kShareUnits, from kShareMin to kShareMax.
+  /// Another one in each process that has opened the portals: whoever finds it changed while it
+  /// waits is a child of fork, whose parent the answer is for.
+  Atomic<std::uint64_t> generation;
+  Atomic<std::uint64_t> busy;   ///< Bit n: slot n is somebody's.
+  Atomic<std::uint32_t> share;  ///< Of kShareUnits, from kShareMin to kShareMax.
   Atomic<std::uint32_t> errors_in_row;
   std::array<DeviceSlot, kSlotCount> slots;
 };
@@ -78,29 +81,110 @@ struct DeviceTotals {
   return distance >= byte_count && std::uintptr_t{0} - distance >= byte_count;
 }
 
-/// One copy. `Enqueue` is bool(portal index, const dsa::Descriptor&): true if the queue took it;
-/// `Move` is void(target, source, byte count), and does the thread's part.
+/// A copy. `Move` is void(target, source, byte count), and does the thread's part.
 ///
 /// Threading: owned.
-template <typename Enqueue, typename Move>
-class DeviceCopy {
- public:
-  DeviceCopy(Device& device, Enqueue enqueue, Move move) noexcept
-      : device_(device), enqueue_(enqueue), move_(move), pauses_left_(device.pauses_max) {}
+template <typename Move>
+struct CopyTask {
+  static constexpr dsa::Opcode kOpcode = dsa::Opcode::move;
+  std::byte* target;
+  const std::byte* source;
+  Move move;
 
-  /// Copies what does not overlap. A range that is not there ends as it does without a device: the
+  /// What a descriptor of the part from `at` on has as source and target.
+  [[nodiscard]] std::uint64_t source_word(std::size_t at) const noexcept {
+    return reinterpret_cast<std::uintptr_t>(source + at);
+  }
+  [[nodiscard]] std::uint64_t target_word(std::size_t at) const noexcept {
+    return reinterpret_cast<std::uintptr_t>(target + at);
+  }
+  /// The thread does this part.
+  void work(std::size_t at, std::size_t byte_count) noexcept {
+    move(target + at, source + at, byte_count);
+  }
+  /// A device has done the part from `at` on.
+  void learn(std::size_t /*at*/, const dsa::CompletionRecord& /*record*/) noexcept {}
+  /// True if nothing is left to find out.
+  [[nodiscard]] bool is_settled() const noexcept { return false; }
+};
+
+/// A fill with one byte. `Fill` is void(target, value, byte count).
+///
+/// Threading: owned.
+template <typename Fill>
+struct FillTask {
+  static constexpr dsa::Opcode kOpcode = dsa::Opcode::fill;
+  std::byte* target;
+  unsigned char value;
+  Fill fill;
+
+  [[nodiscard]] std::uint64_t source_word(std::size_t /*at*/) const noexcept {
+    return 0x0101010101010101U * value;
+  }
+  [[nodiscard]] std::uint64_t target_word(std::size_t at) const noexcept {
+    return reinterpret_cast<std::uintptr_t>(target + at);
+  }
+  void work(std::size_t at, std::size_t byte_count) noexcept {
+    fill(target + at, value, byte_count);
+  }
+  void learn(std::size_t /*at*/, const dsa::CompletionRecord& /*record*/) noexcept {}
+  [[nodiscard]] bool is_settled() const noexcept { return false; }
+};
+
+/// Where two ranges first differ. `Find` is std::size_t(left, right, byte count): the offset of the
+/// first difference, or the count.
+///
+/// Threading: owned.
+template <typename Find>
+struct CompareTask {
+  static constexpr dsa::Opcode kOpcode = dsa::Opcode::compare;
+  const std::byte* left;
+  const std::byte* right;
+  Find find;
+  std::size_t difference = SIZE_MAX;  ///< The first one of those found.
+
+  [[nodiscard]] std::uint64_t source_word(std::size_t at) const noexcept {
+    return reinterpret_cast<std::uintptr_t>(left + at);
+  }
+  [[nodiscard]] std::uint64_t target_word(std::size_t at) const noexcept {
+    return reinterpret_cast<std::uintptr_t>(right + at);
+  }
+  void work(std::size_t at, std::size_t byte_count) noexcept {
+    if (at >= difference) return;
+    const std::size_t same = find(left + at, right + at, byte_count);
+    if (same < byte_count) difference = std::min(difference, at + same);
+  }
+  void learn(std::size_t at, const dsa::CompletionRecord& record) noexcept {
+    if (record.result != 0) difference = std::min(difference, at + record.bytes_completed);
+  }
+  [[nodiscard]] bool is_settled() const noexcept { return difference != SIZE_MAX; }
+};
+
+/// One task. `Enqueue` is bool(portal index, const dsa::Descriptor&): true if the queue took it.
+///
+/// Threading: owned.
+template <typename Enqueue, typename Task>
+class DeviceWork {
+ public:
+  DeviceWork(Device& device, Enqueue enqueue, Task& task) noexcept
+      : device_(device),
+        enqueue_(enqueue),
+        task_(task),
+        generation_(device.generation.load_relaxed()),  // A count, as below.
+        pauses_left_(device.pauses_max) {}
+
+  /// Does what does not overlap. A range that is not there ends as it does without a device: the
   /// thread meets it.
   ///
   /// Returns: what the devices did. When it returns no device works on it any more, unless one was
   ///          lost.
-  DeviceTotals run(std::byte* target, const std::byte* source, std::size_t byte_count) noexcept {
-    while (byte_count >= kDeviceBytesMin && device_.usable.load_relaxed()) {  // Advice.
-      const std::size_t done = do_round(target, source, byte_count);
-      target += done;
-      source += done;
-      byte_count -= done;
+  DeviceTotals run(std::size_t byte_count) noexcept {
+    std::size_t at = 0;
+    while (byte_count - at >= kDeviceBytesMin && !task_.is_settled() &&
+           device_.usable.load_relaxed()) {  // Advice.
+      at += do_round(at, byte_count - at);
     }
-    move(target, source, byte_count);
+    work(at, byte_count - at);
     return totals_;
   }
 
@@ -109,18 +193,16 @@ class DeviceCopy {
 
   struct Piece {
     std::uint32_t slot;
-    std::byte* target;
-    const std::byte* source;
+    std::size_t at;
     std::size_t byte_count;
   };
 
-  void move(std::byte* target, const std::byte* source, std::size_t byte_count) noexcept {
-    if (byte_count != 0) move_(target, source, byte_count);
+  void work(std::size_t at, std::size_t byte_count) noexcept {
+    if (byte_count != 0) task_.work(at, byte_count);
   }
 
   /// As much as a few descriptors can carry, with the thread's part to it. Returns how much.
-  std::size_t do_round(std::byte* target, const std::byte* source,
-                       std::size_t byte_count) noexcept {
+  std::size_t do_round(std::size_t begin, std::size_t byte_count) noexcept {
     const std::uint32_t share = device_.share.load_relaxed();  // A hint: any value is right.
     const std::size_t most = kPieceMax * device_.piece_bytes_max / share * kShareUnits;
     const std::size_t round_bytes = std::min(byte_count, most);
@@ -134,13 +216,12 @@ class DeviceCopy {
     std::size_t sent_bytes = 0;
     while (piece_count < kPieceMax && sent_bytes < device_bytes) {
       Piece& piece = pieces[piece_count];
-      piece = {kNoSlot, target + sent_bytes, source + sent_bytes,
-               std::min(piece_bytes, device_bytes - sent_bytes)};
+      piece = {kNoSlot, begin + sent_bytes, std::min(piece_bytes, device_bytes - sent_bytes)};
       if (!send(piece)) break;
       sent_bytes += piece.byte_count;
       ++piece_count;
     }
-    move(target + sent_bytes, source + sent_bytes, round_bytes - sent_bytes);
+    work(begin + sent_bytes, round_bytes - sent_bytes);
 
     bool waited = false;
     for (std::size_t i = 0; i < piece_count; ++i) waited = finish(pieces[i]) || waited;
@@ -172,14 +253,13 @@ class DeviceCopy {
     const std::uint32_t index = take_slot();
     if (index == kNoSlot) return false;
     DeviceSlot& slot = device_.slots[index];
-    constexpr std::uint64_t kOpcode = std::uint64_t{static_cast<unsigned>(dsa::Opcode::move)}
-                                      << 56U;
+    constexpr std::uint64_t kOpcode = std::uint64_t{static_cast<unsigned>(Task::kOpcode)} << 56U;
     constexpr std::uint64_t kFlags =
         std::uint64_t{dsa::flag::record_address_valid | dsa::flag::request_record} << 32U;
     const std::array<std::uint64_t, 8> words{kOpcode | kFlags,
                                              reinterpret_cast<std::uintptr_t>(&slot.record),
-                                             reinterpret_cast<std::uintptr_t>(piece.source),
-                                             reinterpret_cast<std::uintptr_t>(piece.target),
+                                             task_.source_word(piece.at),
+                                             task_.target_word(piece.at),
                                              static_cast<std::uint32_t>(piece.byte_count),
                                              0,
                                              0,
@@ -211,19 +291,30 @@ class DeviceCopy {
     const bool waited = status == 0;
     // By counting and not by a clock: a program may have forbidden the time-stamp counter, and
     // system calls.
-    for (; status == 0 && pauses_left_ != 0; --pauses_left_) {
+    for (; status == 0 && pauses_left_ != 0 && is_ours(); --pauses_left_) {
       platform::pause();
       status = status_of(record);
+    }
+    // A signal handler has forked, and this is the child: its record is as all slots of its parent
+    // are here, zero, and nothing of it is the child's.
+    if (!is_ours()) {
+      work(piece.at, piece.byte_count);
+      return waited;
     }
     const std::size_t done = take_record(piece, record, status);
     totals_.bytes += done;
     // Of a lost one the slot stays taken: the device may still write there.
     if (status != 0) free_slot(piece.slot);
-    move(piece.target + done, piece.source + done, piece.byte_count - done);
+    work(piece.at + done, piece.byte_count - done);
     return waited;
   }
 
-  /// How many bytes of a piece are copied.
+  /// False in a child of fork, of what its parent has begun.
+  [[nodiscard]] bool is_ours() const noexcept {
+    return device_.generation.load_relaxed() == generation_;  // Of this very thread.
+  }
+
+  /// How many bytes of a piece are done.
   std::size_t take_record(const Piece& piece, const dsa::CompletionRecord& record,
                           std::uint8_t status) noexcept {
     if (status == 0) {
@@ -234,6 +325,7 @@ class DeviceCopy {
     if (status == DSA_COMP_SUCCESS) {
       // A count of its own, here and below.
       if (device_.errors_in_row.load_relaxed() != 0) device_.errors_in_row.store_relaxed(0);
+      task_.learn(piece.at, record);
       return piece.byte_count;
     }
     const dsa::Status kind = dsa::status_of(status);
@@ -251,7 +343,8 @@ class DeviceCopy {
 
   Device& device_;
   Enqueue enqueue_;
-  Move move_;
+  Task& task_;
+  std::uint64_t generation_;
   std::uint64_t pauses_left_;
   DeviceTotals totals_;
 };

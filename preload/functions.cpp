@@ -21,14 +21,15 @@ Path path_of(Move move) noexcept {
   return move == program.libc_move ? Path::libc : Path::tuned;
 }
 
-bool device_serves(const void* target, const void* source, std::size_t byte_count) noexcept {
+/// A device has a part in calls of so many bytes.
+bool device_serves(std::size_t byte_count) noexcept {
   if (program.device == nullptr || byte_count < program.device_bytes_min) return false;
   // edge: device-opened (acquire)
-  return program.device->usable.load_acquire() && is_disjoint(target, source, byte_count);
+  return program.device->usable.load_acquire();
 }
 
-[[gnu::noinline]] DeviceTotals copy_with_device(void* target, const void* source,
-                                                std::size_t byte_count) noexcept {
+template <typename Task>
+[[gnu::noinline]] DeviceTotals work_with_device(Task& task, std::size_t byte_count) noexcept {
   Device& device = *program.device;
   const auto enqueue = [&device](std::uint32_t portal, const dsa::Descriptor& descriptor) noexcept {
     // Slots have a door each, so that no two stores wait for each other in one buffer.
@@ -37,24 +38,31 @@ bool device_serves(const void* target, const void* source, std::size_t byte_coun
     std::byte* const door = device.portals[portal] + place % kDoors * sizeof(dsa::Descriptor);
     return platform::enqueue_command(door, &descriptor);
   };
-  const auto move = [](std::byte* to, const std::byte* from, std::size_t count) noexcept {
-    move_for(count)(to, from, count);
-  };
-  return DeviceCopy(device, enqueue, move)
-      .run(static_cast<std::byte*>(target), static_cast<const std::byte*>(source), byte_count);
+  return DeviceWork(device, enqueue, task).run(byte_count);
+}
+
+/// All of a task, of a call of `call_bytes`; `alone` is whose call it is if no queue takes
+/// anything.
+template <typename Task>
+void do_by_device(Function function, Path alone, Task& task, std::size_t byte_count,
+                  std::size_t call_bytes) noexcept {
+  if (program.counters == nullptr) {
+    static_cast<void>(work_with_device(task, byte_count));
+    return;
+  }
+  CountedCall counted(*program.counters, function, Path::dsa, call_bytes);
+  const DeviceTotals totals = work_with_device(task, byte_count);
+  program.counters->device.add(totals);
+  if (totals.descriptors == 0) counted.become(alone);
 }
 
 void* move_by_device(Function function, void* target, const void* source,
                      std::size_t byte_count) noexcept {
-  if (program.counters == nullptr) {
-    static_cast<void>(copy_with_device(target, source, byte_count));
-    return target;
-  }
-  CountedCall counted(*program.counters, function, Path::dsa, byte_count);
-  const DeviceTotals totals = copy_with_device(target, source, byte_count);
-  program.counters->device.add(totals);
-  // No queue took anything: it was the processor's.
-  if (totals.descriptors == 0) counted.become(path_of(move_for(byte_count)));
+  const auto move = [](std::byte* to, const std::byte* from, std::size_t count) noexcept {
+    move_for(count)(to, from, count);
+  };
+  CopyTask task{static_cast<std::byte*>(target), static_cast<const std::byte*>(source), move};
+  do_by_device(function, path_of(move_for(byte_count)), task, byte_count, byte_count);
   return target;
 }
 
@@ -83,7 +91,7 @@ void* move_counted(Function function, Move move, void* target, const void* sourc
                                   std::size_t byte_count) noexcept {
   // edge: preload-ready (acquire)
   if (!program.ready.load_acquire()) return plain_move(target, source, byte_count);
-  if (device_serves(target, source, byte_count)) {
+  if (device_serves(byte_count) && is_disjoint(target, source, byte_count)) {
     return move_by_device(function, target, source, byte_count);
   }
   const Move move = move_for(byte_count);
@@ -94,25 +102,75 @@ void* move_counted(Function function, Move move, void* target, const void* sourc
   return move_counted(function, move, target, source, byte_count);
 }
 
+Fill fill_or_libc(std::size_t byte_count) noexcept {
+  const Fill kernel = fill_for(byte_count);
+  return kernel != nullptr ? kernel : program.libc_fill;
+}
+
 [[gnu::noinline]] void* fill_long(void* target, int value, std::size_t byte_count) noexcept {
   // edge: preload-ready (acquire)
   if (!program.ready.load_acquire()) return plain_fill(target, value, byte_count);
-  const Fill kernel = fill_for(byte_count);
-  const Fill fill = kernel != nullptr ? kernel : program.libc_fill;
+  const Fill fill = fill_or_libc(byte_count);
+  const Path path = fill != program.libc_fill ? Path::tuned : Path::libc;
+  if (device_serves(byte_count)) {
+    const auto by_thread = [](std::byte* to, unsigned char byte, std::size_t count) noexcept {
+      fill_or_libc(count)(to, byte, count);
+    };
+    FillTask task{static_cast<std::byte*>(target), static_cast<unsigned char>(value), by_thread};
+    do_by_device(Function::memset, path, task, byte_count, byte_count);
+    return target;
+  }
   if (program.counters == nullptr) return fill(target, value, byte_count);
-  const Path path = kernel != nullptr ? Path::tuned : Path::libc;
   const CountedCall counted(*program.counters, Function::memset, path, byte_count);
   return fill(target, value, byte_count);
 }
 
 /// As memcmp: which side is less, by the first byte that differs.
+int order_at(std::size_t place, const void* left, const void* right) noexcept {
+  return static_cast<const unsigned char*>(left)[place] -
+         static_cast<const unsigned char*>(right)[place];
+}
+
 int compare_by(copy::FirstDifference kernel, const void* left, const void* right,
                std::size_t byte_count) noexcept {
   if (kernel == nullptr) return program.libc_compare(left, right, byte_count);
   const std::size_t same = kernel(left, right, byte_count);
-  if (same == byte_count) return 0;
-  return static_cast<const unsigned char*>(left)[same] -
-         static_cast<const unsigned char*>(right)[same];
+  return same == byte_count ? 0 : order_at(same, left, right);
+}
+
+/// By the kernel of the profile, or by the C library; that tells no place, so it is looked for in
+/// steps, which ends at once where there is a difference.
+std::size_t find_difference(const std::byte* left, const std::byte* right,
+                            std::size_t byte_count) noexcept {
+  if (const copy::FirstDifference kernel = comparison_for(byte_count); kernel != nullptr) {
+    return kernel(left, right, byte_count);
+  }
+  if (program.libc_compare(left, right, byte_count) == 0) return byte_count;
+  constexpr std::size_t kStep = 256;
+  std::size_t at = 0;
+  while (byte_count - at > kStep && program.libc_compare(left + at, right + at, kStep) == 0) {
+    at += kStep;
+  }
+  while (at < byte_count && left[at] == right[at]) ++at;
+  return at;
+}
+
+/// Most differences come early: a device is asked only for what is behind a first page.
+constexpr std::size_t kComparedAloneBytes = 4096;
+
+int compare_by_device(Path alone, const void* left, const void* right,
+                      std::size_t byte_count) noexcept {
+  if (const int order = program.libc_compare(left, right, kComparedAloneBytes); order != 0) {
+    if (program.counters != nullptr) {
+      const CountedCall counted(*program.counters, Function::memcmp, alone, byte_count);
+    }
+    return order;
+  }
+  CompareTask task{static_cast<const std::byte*>(left) + kComparedAloneBytes,
+                   static_cast<const std::byte*>(right) + kComparedAloneBytes, &find_difference};
+  do_by_device(Function::memcmp, alone, task, byte_count - kComparedAloneBytes, byte_count);
+  if (!task.is_settled()) return 0;
+  return order_at(kComparedAloneBytes + task.difference, left, right);
 }
 
 [[gnu::noinline]] int compare_long(const void* left, const void* right,
@@ -120,8 +178,11 @@ int compare_by(copy::FirstDifference kernel, const void* left, const void* right
   // edge: preload-ready (acquire)
   if (!program.ready.load_acquire()) return plain_compare(left, right, byte_count);
   const copy::FirstDifference kernel = comparison_for(byte_count);
-  if (program.counters == nullptr) return compare_by(kernel, left, right, byte_count);
   const Path path = kernel != nullptr ? Path::tuned : Path::libc;
+  if (device_serves(byte_count) && byte_count >= 2 * kComparedAloneBytes) {
+    return compare_by_device(path, left, right, byte_count);
+  }
+  if (program.counters == nullptr) return compare_by(kernel, left, right, byte_count);
   const CountedCall counted(*program.counters, Function::memcmp, path, byte_count);
   return compare_by(kernel, left, right, byte_count);
 }
@@ -176,6 +237,15 @@ template <typename Word>
   return program.libc_fill(target, value, byte_count);
 }
 
+[[gnu::always_inline]] inline int compare(const void* left, const void* right,
+                                          std::size_t byte_count) noexcept {
+  // edge: preload-ready (acquire)
+  if (byte_count >= program.compare_bytes_min.load_acquire()) [[unlikely]] {
+    return compare_long(left, right, byte_count);
+  }
+  return program.libc_compare(left, right, byte_count);
+}
+
 }  // namespace
 }  // namespace headrace::preload
 
@@ -200,11 +270,17 @@ void* memset(void* target, int value, std::size_t byte_count) noexcept {
 }
 
 int memcmp(const void* left, const void* right, std::size_t byte_count) noexcept {
-  // edge: preload-ready (acquire)
-  if (byte_count >= headrace::preload::program.compare_bytes_min.load_acquire()) [[unlikely]] {
-    return headrace::preload::compare_long(left, right, byte_count);
-  }
-  return headrace::preload::program.libc_compare(left, right, byte_count);
+  return headrace::preload::compare(left, right, byte_count);
+}
+
+/// What compilers make of comparisons with zero.
+int bcmp(const void* left, const void* right, std::size_t byte_count) noexcept {
+  return headrace::preload::compare(left, right, byte_count);
+}
+
+void* mempcpy(void* target, const void* source, std::size_t byte_count) noexcept {
+  headrace::preload::move(Function::memcpy, target, source, byte_count);
+  return static_cast<std::byte*>(target) + byte_count;
 }
 
 // What -D_FORTIFY_SOURCE makes of calls: `room` is the length of the target.
@@ -215,6 +291,15 @@ void* __memcpy_chk(void* target, const void* source, std::size_t byte_count,
     __chk_fail();
   }
   return headrace::preload::move(Function::memcpy, target, source, byte_count);
+}
+
+void* __mempcpy_chk(void* target, const void* source, std::size_t byte_count,
+                    std::size_t room) noexcept {
+  if (byte_count > room) [[unlikely]] {
+    __chk_fail();
+  }
+  headrace::preload::move(Function::memcpy, target, source, byte_count);
+  return static_cast<std::byte*>(target) + byte_count;
 }
 
 void* __memmove_chk(void* target, const void* source, std::size_t byte_count,

@@ -203,9 +203,10 @@ void begin() {
       program.device != nullptr ? program.device_bytes_min : SIZE_MAX;
   // edge: preload-ready (release)
   program.move_bytes_min.store_release(std::min(tuning.bytes_min, device_bytes_min));
-  program.fill_bytes_min.store_release(tuning.fill_bytes_min);  // edge: preload-ready (release)
   // edge: preload-ready (release)
-  program.compare_bytes_min.store_release(tuning.compare_bytes_min);
+  program.fill_bytes_min.store_release(std::min(tuning.fill_bytes_min, device_bytes_min));
+  // edge: preload-ready (release)
+  program.compare_bytes_min.store_release(std::min(tuning.compare_bytes_min, device_bytes_min));
 }
 
 [[gnu::constructor]] void start() noexcept {

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// A copy shared with a device is right whatever the device does: carries all, part or none of it,
-// refuses, fails, or never answers.
+// A copy, fill or comparison shared with a device is right whatever the device does: carries all,
+// part or none of it, refuses, fails, or never answers.
 #include "preload/device_copy.hpp"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "emu/device/device.hpp"
@@ -44,6 +46,7 @@ class Stage {
     device_->piece_bytes_max = options.piece_bytes_max;
     device_->pauses_max = options.pauses_max;
     device_->share.store_relaxed(kShareUnits / 2);
+    device_->generation.store_relaxed(1);
     device_->usable.store_relaxed(true);
   }
 
@@ -51,13 +54,18 @@ class Stage {
   [[nodiscard]] emu::Device& emulated() { return *emulated_; }
 
   DeviceTotals copy(std::byte* target, const std::byte* source, std::size_t byte_count) {
-    const auto enqueue = [this](std::uint32_t portal, const dsa::Descriptor& descriptor) noexcept {
-      return emulated_->portal(DeviceId(0), QueueId(portal)).submit(descriptor);
-    };
     const auto move = [](std::byte* to, const std::byte* from, std::size_t count) noexcept {
       std::memmove(to, from, count);
     };
-    return DeviceCopy(*device_, enqueue, move).run(target, source, byte_count);
+    CopyTask task{target, source, move};
+    return run(task, byte_count);
+  }
+  template <typename Task>
+  DeviceTotals run(Task& task, std::size_t byte_count) {
+    const auto enqueue = [this](std::uint32_t portal, const dsa::Descriptor& descriptor) noexcept {
+      return emulated_->portal(DeviceId(0), QueueId(portal)).submit(descriptor);
+    };
+    return DeviceWork(*device_, enqueue, task).run(byte_count);
   }
 
  private:
@@ -205,6 +213,97 @@ TEST(DeviceCopy, ADeviceThatNeverAnswersIsGivenUpAndItsSlotIsNotGivenAgain) {
     EXPECT_FALSE(stage.device().usable.load_relaxed());
     EXPECT_EQ(static_cast<std::uint64_t>(std::popcount(stage.device().busy.load_relaxed())),
               totals.lost);
+  }
+}
+
+/// Fills a number of lengths; returns how many bytes devices filled.
+std::uint64_t fill_some(Stage& stage, int rounds) {
+  Random random(test::seed());
+  std::uint64_t bytes = 0;
+  for (int i = 0; i < rounds; ++i) {
+    constexpr std::byte kBefore{0x11};
+    const std::size_t length = random.below(400'000);
+    const std::size_t begin = random.below(64);
+    std::vector<std::byte> room(length + 128, kBefore);
+    const auto value = static_cast<unsigned char>(0x80U + random.below(128));
+    FillTask task{room.data() + begin, value,
+                  [](std::byte* to, unsigned char byte, std::size_t count) noexcept {
+                    std::memset(to, byte, count);
+                  }};
+    bytes += stage.run(task, length).bytes;
+    for (std::size_t at = 0; at < room.size(); ++at) {
+      const bool inside = at >= begin && at < begin + length;
+      if (room[at] == (inside ? std::byte{value} : kBefore)) continue;
+      ADD_FAILURE() << at << " of " << begin << '+' << length;
+      break;
+    }
+  }
+  return bytes;
+}
+
+/// Compares a number of ranges that are equal, or differ in one or more places; as above.
+std::uint64_t compare_some(Stage& stage, int rounds) {
+  Random random(test::seed());
+  std::uint64_t bytes = 0;
+  for (int i = 0; i < rounds; ++i) {
+    const std::size_t length = 1 + random.below(400'000);
+    std::vector<std::byte> left(length, std::byte{7});
+    std::vector<std::byte> right(left);
+    for (std::uint64_t count = random.below(4); count > 0; --count) {
+      right[random.below(length)] = std::byte{0x80};
+    }
+    const auto same =
+        static_cast<std::size_t>(std::ranges::mismatch(left, right).in1 - left.begin());
+    CompareTask task{left.data(), right.data(),
+                     [](const std::byte* one, const std::byte* other, std::size_t count) noexcept {
+                       std::size_t at = 0;
+                       while (at < count && one[at] == other[at]) ++at;
+                       return at;
+                     }};
+    bytes += stage.run(task, length).bytes;
+    EXPECT_EQ(task.difference, same == length ? SIZE_MAX : same) << length;
+  }
+  return bytes;
+}
+
+TEST(DeviceCopy, FillsAndComparisonsAreRightWhateverTheDeviceDoes) {
+  const std::vector<std::vector<emu::FaultRule>> troubles = {
+      {},
+      {{.kind = emu::FaultKind::page_fault, .every = 2, .at_byte = 1000}},
+      {{.kind = emu::FaultKind::queue_full, .every = 3}},
+      {{.kind = emu::FaultKind::status, .every = 2, .raw_status = DSA_COMP_HW_ERR1}},
+      {{.kind = emu::FaultKind::reset, .every = 7}},
+  };
+  for (const std::vector<emu::FaultRule>& faults : troubles) {
+    Stage stage({.queue_count = 2, .faults = faults});
+    EXPECT_GT(fill_some(stage, 30), 0U);
+    EXPECT_GT(compare_some(stage, 60), 0U);
+    EXPECT_EQ(stage.device().busy.load_relaxed(), 0U);
+  }
+}
+
+TEST(DeviceCopy, AChildOfForkWaitsForNothingOfItsParents) {
+  // Between submission and the wait a handler forks: in the child all of the memory is zero, and a
+  // handler of fork may have opened the portals anew. The limit is such that a wait would not end.
+  for (const std::uint64_t generation : {std::uint64_t{0}, std::uint64_t{2}}) {
+    Stage stage({.faults = {{.kind = emu::FaultKind::halt, .every = 1}}});
+    Random random(test::seed());
+    Bytes bytes(300'000, random);
+    Device& device = stage.device();
+    bool forked = false;
+    const auto move = [&](std::byte* to, const std::byte* from, std::size_t count) noexcept {
+      std::memmove(to, from, count);
+      if (std::exchange(forked, true)) return;
+      device.usable.store_relaxed(false);
+      device.busy.store_relaxed(std::uint64_t{1} << 40U);  // A slot of the child's own.
+      device.generation.store_relaxed(generation);
+    };
+    CopyTask task{bytes.target(), bytes.source(), move};
+    const DeviceTotals totals = stage.run(task, bytes.size());
+    EXPECT_GE(totals.descriptors, 1U);
+    EXPECT_EQ(totals.lost, 0U);
+    bytes.expect_copied();
+    EXPECT_EQ(device.busy.load_relaxed(), std::uint64_t{1} << 40U);
   }
 }
 

@@ -223,6 +223,8 @@ class PreloadWithDevice : public Preload {
     const Ending ending = run(victim(scenario, &file), {});
     EXPECT_EQ(ending.exit_code(), 0) << ending.said << ", signal " << ending.signal();
     EXPECT_GT(file.calls(Function::memcpy, Path::dsa), 0U);
+    EXPECT_GT(file.calls(Function::memset, Path::dsa), 0U);
+    EXPECT_GT(file.calls(Function::memcmp, Path::dsa), 0U);
     EXPECT_GT(file.counters().device.bytes.load_relaxed(), 0U);
     EXPECT_EQ(file.counters().device.errors.load_relaxed(), 0U);
     EXPECT_EQ(file.counters().device.lost.load_relaxed(), 0U);
@@ -247,6 +249,12 @@ TEST_F(PreloadWithDevice, ServesChildrenOfForkAndVfork) {
 }
 TEST_F(PreloadWithDevice, AChildOfForkOpensPortalsOfItsOwn) {
   expect_fine_with_device("forked_copy");
+}
+TEST_F(PreloadWithDevice, ForkingAndExecutingDisturbNoThreadsCopies) {
+  expect_fine_with_device("forks_meanwhile");
+}
+TEST_F(PreloadWithDevice, AHandlerThatForksWithinACopyLeavesTwoRightCopies) {
+  expect_fine_with_device("forking_handlers 10");
 }
 TEST_F(PreloadWithDevice, ABadAddressEndsTheProgramAsItDoesWithoutUs) {
   for (const char* const scenario : {"copy_from_nowhere", "copy_to_nowhere"}) {

@@ -23,6 +23,7 @@
 
 extern "C" {
 void* __memcpy_chk(void*, const void*, std::size_t, std::size_t);
+void* __mempcpy_chk(void*, const void*, std::size_t, std::size_t);
 void* __memmove_chk(void*, const void*, std::size_t, std::size_t);
 void* __memset_chk(void*, int, std::size_t, std::size_t);
 bool early_was_right();
@@ -93,10 +94,17 @@ void check_length(Places& places, std::size_t length) {
   std::memcpy(places.other, places.memory, all);
   EXPECT(std::memcmp(places.memory, places.other, all) == 0);
   if (length != 0) {
-    places.other[all - 1] = static_cast<unsigned char>(places.memory[all - 1] ^ 0x80U);
-    EXPECT((std::memcmp(places.memory, places.other, all) < 0) ==
-           (places.memory[all - 1] < places.other[all - 1]));
+    for (const std::size_t at : {all - 1, all / 2, std::size_t{3}}) {
+      places.other[at] = static_cast<unsigned char>(places.memory[at] ^ 0x80U);
+      const int order = std::memcmp(places.memory, places.other, all);
+      EXPECT(order != 0 && (order < 0) == (places.memory[at] < places.other[at]));
+      EXPECT(::bcmp(places.memory, places.other, all) != 0);
+    }
   }
+  EXPECT(::mempcpy(places.other, places.memory, length) == places.other + length);
+  EXPECT(::bcmp(places.memory, places.other, length) == 0);
+  EXPECT(__mempcpy_chk(places.other, places.memory + 1, length, length) == places.other + length);
+  EXPECT(::bcmp(places.memory + 1, places.other, length) == 0);
   EXPECT(__memcpy_chk(places.other, places.memory, length, kRoom) == places.other);
   EXPECT(std::memcmp(places.memory, places.other, length) == 0);
   EXPECT(__memmove_chk(places.other, places.memory + 1, length, kRoom) == places.other);
@@ -219,6 +227,65 @@ int forked_copy() {
   return 0;
 }
 
+/// Children of fork and programs that are executed, while another thread has copies in flight.
+int forks_meanwhile() {
+  static volatile sig_atomic_t done = 0;
+  pthread_t copier{};
+  EXPECT(::pthread_create(
+             &copier, nullptr,
+             [](void*) -> void* {
+               Places places;
+               while (done == 0) check_length(places, 90'000);
+               return nullptr;
+             },
+             nullptr) == 0);
+  Places places;
+  for (int i = 0; i < 10; ++i) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      check_length(places, 80'000);
+      if (i % 2 == 0) std::_Exit(0);
+      ::execl(program_path, program_path, "some_lengths", nullptr);
+      ::_exit(99);
+    }
+    EXPECT(wait_for(child) == 0);
+  }
+  done = 1;
+  ::pthread_join(copier, nullptr);
+  return 0;
+}
+
+/// A handler that interrupts copies forks, and both go on with the copy.
+int forking_handlers() {
+  static volatile sig_atomic_t children = 0;
+  struct sigaction action{};
+  action.sa_handler = [](int) {
+    const int kept = errno;
+    const pid_t child = ::fork();
+    if (child == 0) {
+      // Not for ever, and no grandchildren: it goes on with the copy that was interrupted.
+      ::ualarm(0, 0);
+      children = -1;
+    } else {
+      children = children + 1;
+    }
+    errno = kept;
+  };
+  action.sa_flags = SA_RESTART;
+  EXPECT(::sigaction(SIGALRM, &action, nullptr) == 0);
+  Places places;
+  const int count = repetitions != 0 ? repetitions : 20;
+  while (children >= 0 && children < count) {
+    ::ualarm(300, 0);
+    for (int i = 0; i < 5; ++i) check_length(places, 90'000);
+  }
+  if (children < 0) std::_Exit(0);
+  ::ualarm(0, 0);
+  int status = 0;
+  while (::wait(&status) > 0) EXPECT(status == 0);
+  return 0;
+}
+
 /// Copies of one length, hot, and nothing else.
 int many_copies() {
   static Places places;
@@ -281,7 +348,7 @@ int confined() {
 }
 
 int overflow() {
-  for (int which = 0; which < 3; ++which) {
+  for (int which = 0; which < 4; ++which) {
     const pid_t child = ::fork();
     if (child == 0) {
       const int nowhere = ::open("/dev/null", O_WRONLY);
@@ -292,6 +359,7 @@ int overflow() {
       if (which == 0) __memcpy_chk(room, source, length, sizeof room);
       if (which == 1) __memmove_chk(room, source, length, sizeof room);
       if (which == 2) __memset_chk(room, 0, length, sizeof room);
+      if (which == 3) __mempcpy_chk(room, source, length, sizeof room);
       std::_Exit(0);
     }
     const int status = wait_for(child);
@@ -370,6 +438,8 @@ int main(int argument_count, char** arguments) {
   if (is("threads")) return threads();
   if (is("handlers")) return handlers();
   if (is("forks")) return forks();
+  if (is("forks_meanwhile")) return forks_meanwhile();
+  if (is("forking_handlers")) return forking_handlers();
   if (is("many_copies")) return many_copies();
   if (is("forked_copy")) return forked_copy();
   if (is("copy_from_nowhere")) return copy_beyond(true);
