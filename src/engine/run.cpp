@@ -26,6 +26,10 @@ static_assert(kTimedBytesMin <= detail::kAskedBytesMin, "what is not timed is no
 /// More than this nobody is kept waiting for in a submission: some microseconds.
 constexpr std::size_t kAtOnceBytesMax = std::size_t{64} << 10U;
 
+/// True while this thread ends a job that it did at once. What its callback and `then` submit goes
+/// to others: each of a chain of them would need a stack of its own.
+constinit thread_local bool ends_at_once = false;
+
 /// As software::execute, or a named error where that would end the process.
 ShareOutcome execute_if_accessible(const Operation& operation, bool check_memory) noexcept {
   if (const auto bad = detail::inaccessible(operation, check_memory)) {
@@ -113,7 +117,8 @@ bool EngineState::is_done_at_once(std::size_t byte_count, Bytes threshold,
                                   const SubmitOptions& options) const noexcept {
   const bool has_both = software_count_ != 0 && software_count_ < facts_.size();
   return has_both && byte_count != 0 && byte_count < threshold.count() &&
-         byte_count <= kAtOnceBytesMax && options.path.value_or(settings_.path) == Path::automatic;
+         byte_count <= kAtOnceBytesMax &&
+         options.path.value_or(settings_.path) == Path::automatic && !ends_at_once;
 }
 
 /// By the calling thread: the job has ended when this returns.
@@ -134,11 +139,12 @@ Submit EngineState::do_at_once(Job& job, const Operation& operation, const Batch
   job.share_count_ = 0;
   jobs_submitted_.fetch_add_relaxed(1);                         // A count of its own.
   job.word_.store_release(detail::word_of(JobState::running));  // edge: job-submitted (release)
-  job.completion_ =
-      detail::to_completion(batch.operations.empty()
-                                ? execute_if_accessible(operation, settings_.check_memory)
-                                : software::execute_batch(batch, job, settings_.check_memory));
+  job.completion_ = detail::to_completion(
+      batch.operations.empty() ? execute_if_accessible(operation, settings_.check_memory)
+                               : software::execute_batch(batch, job, settings_.check_memory));
+  ends_at_once = true;
   end_job(job);
+  ends_at_once = false;
   return Submit::accepted;
 }
 

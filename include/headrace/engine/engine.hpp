@@ -36,7 +36,8 @@ enum class Path : std::uint8_t {
 struct PathThresholds {
   Bytes synchronous = kib(24);  ///< Engine::run: one operation, waited for.
   /// submit: the caller goes on with other work. What is smaller, and not more than 64 KiB, the
-  /// submitting thread does at once, if the engine has devices: the job has ended by then.
+  /// submitting thread does at once, if the engine has devices: the job has ended by then. (What a
+  /// callback or `then` of such a job submits is handed over.)
   Bytes asynchronous = kib(1);
   Bytes batched = Bytes(256);  ///< submit_batch: of each operation, on average. As above.
 };
