@@ -459,7 +459,7 @@ HEADRACE_C_API enum headrace_answer headrace_submit_batch(
     headrace_completion* completions, size_t operation_count,
     const headrace_submit_options* options) HEADRACE_C_NOEXCEPT;
 /* Carries `operation` out and returns when it has ended; never HEADRACE_FULL. `completion` and
- * `options` may be null; their callback and `then` are called, here or by whoever polls. */
+ * `options` may be null; their callback is called, here or by whoever polls, and `then` here. */
 HEADRACE_C_API enum headrace_answer headrace_run(
     headrace_engine* engine, const headrace_operation* operation, headrace_completion* completion,
     const headrace_submit_options* options) HEADRACE_C_NOEXCEPT;

@@ -488,9 +488,9 @@ enum headrace_answer headrace_submit_batch(headrace_engine* engine, headrace_job
   if (is_bad(options) || is_bad(operations, operation_count)) return HEADRACE_BAD_OPTION;
   RoomyJob& box = roomy(job);
   AfterOfC after;
-  return to_c(
-      engine_of(engine).submit_batch(box.job, to_batch(operations, completions, operation_count),
-                                     prepare(box.callback, after, options)));
+  return to_c(engine_of(engine).submit_batch(box.job,
+                                             to_batch(operations, completions, operation_count),
+                                             prepare(box.callback, after, options)));
 }
 
 enum headrace_answer headrace_run(headrace_engine* engine, const headrace_operation* operation,

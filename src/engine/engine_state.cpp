@@ -232,13 +232,19 @@ void EngineState::prepare(Job& job, const Operation& operation, const SubmitOpti
 
 Submit EngineState::start(Job& job, const Operation& operation, const Batch& batch,
                           std::size_t byte_count, const SubmitOptions& options) {
+  const Submit answer = try_start(job, operation, batch, byte_count, options);
+  if (answer == Submit::full || answer == Submit::closed) {
+    submissions_refused_.fetch_add_relaxed(1);  // A count of its own.
+  }
+  return answer;
+}
+
+Submit EngineState::try_start(Job& job, const Operation& operation, const Batch& batch,
+                              std::size_t byte_count, const SubmitOptions& options) {
   const std::uint32_t word_before = job.word_.load_acquire();  // edge: job-ended (acquire)
   HEADRACE_CHECK(!detail::is_running(word_before), "a running job cannot be submitted");
   if (is_forked()) return Submit::forked;
-  if (!enter(2)) {
-    submissions_refused_.fetch_add_relaxed(1);  // A count of its own.
-    return Submit::closed;
-  }
+  if (!enter(2)) return Submit::closed;
   Presence presence(*this, 2);                                // This call, and the job.
   const std::uint64_t turn = sequence_.fetch_add_relaxed(1);  // Any order of turns will do.
 
@@ -279,7 +285,6 @@ Submit EngineState::start(Job& job, const Operation& operation, const Batch& bat
     presence.give_one_to_the_job();
     jobs_submitted_.fetch_add_relaxed(1);  // A count of its own.
   } else {
-    submissions_refused_.fetch_add_relaxed(1);  // A count of its own.
     presence.give_one_to_the_job();
     take_back(job, detail::state_of(word_before));
   }
@@ -547,24 +552,6 @@ void EngineState::poll() noexcept {
   for (const std::unique_ptr<Coalescer>& coalescer : coalescers_) coalescer->poll();
   for (const std::unique_ptr<Mover>& mover : movers_) mover->poll();
   begin_due();
-}
-
-void EngineState::poll_for(const Job& job) noexcept {
-  if (job.held_back_) return poll();  // It may wait for any other.
-  // The job is visited, so its shares are those of its submission.
-  for (std::uint32_t i = 0; i < job.share_count_; ++i) {
-    const Share& share = job.shares_[i];
-    // Relaxed: a hint; who is seen too early has nothing of the job yet.
-    if (Mover* const mover = share.mover.load_relaxed()) mover->poll_share(share);
-  }
-}
-
-bool EngineState::rest_for(const Job& job) noexcept {
-  // One share is what most jobs have; of several, any may be the next to end.
-  if (job.share_count_ != 1) return false;
-  const Share& share = job.shares_[0];
-  Mover* const mover = share.mover.load_relaxed();  // As in poll_for.
-  return mover != nullptr && mover->rest(share);
 }
 
 EngineStatistics EngineState::statistics() const {

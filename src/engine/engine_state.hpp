@@ -117,6 +117,9 @@ class EngineState {
   static void prepare(Job& job, const Operation& operation, const SubmitOptions& options);
   [[nodiscard]] Submit start(Job& job, const Operation& operation, const Batch& batch,
                              std::size_t byte_count, const SubmitOptions& options);
+  /// As start(), without a count of what is refused.
+  [[nodiscard]] Submit try_start(Job& job, const Operation& operation, const Batch& batch,
+                                 std::size_t byte_count, const SubmitOptions& options);
   /// From so many bytes on it is worth to ask where an operand lies, two times some microseconds:
   /// less than 1 % of what a device of 30 GB/s needs (docs/concepts/engine.md).
   static constexpr std::size_t kAskedForNodeBytesMin = std::size_t{16} << 20U;

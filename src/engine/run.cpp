@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is done at once: Engine::run, by the calling thread or by a device that it waits for, and
-// small jobs by the thread that submits them.
+// small jobs by the thread that submits them; and what a thread that waits drives.
 #include "engine_state.hpp"
 #include "headrace/base/check.hpp"
 #include "headrace/copy/dispatch.hpp"
@@ -102,10 +102,21 @@ Submit EngineState::run_by_device(const Operation& operation, Completion& comple
                                   const SubmitOptions& options) {
   SubmitOptions by_device = options;
   by_device.path = Path::hardware;
+  // The end of the job is seen before whoever ends it has called this: it would come too late.
+  by_device.then = nullptr;
   Job job;
   for (int tries = 0; tries < kTriesMax; ++tries) {
-    const Submit answer = start(job, operation, {}, operation.byte_count(), by_device);
-    if (answer == Submit::accepted) completion = job.wait();
+    // However often it is tried, it is one call that had to wait.
+    if (tries == 1) kinds_[static_cast<std::size_t>(operation.kind())].retries.fetch_add_relaxed(1);
+    const Submit answer = try_start(job, operation, {}, operation.byte_count(), by_device);
+    if (answer == Submit::accepted) {
+      completion = job.wait();
+      // From here on they may stop the engine, or end it.
+      if (tries != 0) ++completion.retries;
+      if (options.then != nullptr) options.then(options.then_context);
+    } else if (answer == Submit::closed) {
+      submissions_refused_.fetch_add_relaxed(1);  // A count of its own.
+    }
     if (answer != Submit::full) return answer;
     poll();
     platform::pause();
@@ -146,6 +157,24 @@ Submit EngineState::do_at_once(Job& job, const Operation& operation, const Batch
   end_job(job);
   ends_at_once = false;
   return Submit::accepted;
+}
+
+void EngineState::poll_for(const Job& job) noexcept {
+  if (job.held_back_) return poll();  // It may wait for any other.
+  // The job is visited, so its shares are those of its submission.
+  for (std::uint32_t i = 0; i < job.share_count_; ++i) {
+    const Share& share = job.shares_[i];
+    // Relaxed: a hint; who is seen too early has nothing of the job yet.
+    if (Mover* const mover = share.mover.load_relaxed()) mover->poll_share(share);
+  }
+}
+
+bool EngineState::rest_for(const Job& job) noexcept {
+  // One share is what most jobs have; of several, any may be the next to end.
+  if (job.share_count_ != 1) return false;
+  const Share& share = job.shares_[0];
+  Mover* const mover = share.mover.load_relaxed();  // As in poll_for.
+  return mover != nullptr && mover->rest(share);
 }
 
 }  // namespace headrace::engine

@@ -243,8 +243,9 @@ class HEADRACE_API Engine {
   [[nodiscard]] Submit submit_batch(Job& job, const Batch& batch,
                                     const SubmitOptions& options = {});
   /// Carries out `operation` and returns when it has ended. On a processor that is the calling
-  /// thread, which then also calls `callback` and `then`; where queues are full it waits, and falls
-  /// back if that lasts. The policy of the options is for devices only.
+  /// thread, which then also calls `callback`; where queues are full it waits, and falls back if
+  /// that lasts. `then` is called here, before this returns, whoever did it. The policy of the
+  /// options is for devices only.
   ///
   /// Threading: shared.
   /// Returns:   as submit, but never `full`; `completion` is written if it is accepted.

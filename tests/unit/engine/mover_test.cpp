@@ -562,6 +562,45 @@ TEST(Path, AutomaticTurnsToProcessorsWhileADeviceIsFull) {
   EXPECT_EQ((*engine)->statistics().jobs_submitted, 1U);
 }
 
+TEST(Mover, WhatFollowsARunIsCalledBeforeItReturns) {
+  // Another thread ends the job of the run; what it would call after that would come too late.
+  const auto engine = make_polled_engine(
+      PolledMover::Options{.info = {.name = "test", .hardware = true, .polled = true}});
+  std::jthread poller([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) engine->poll();
+  });
+  for (int i = 0; i < 2000; ++i) {
+    Buffers buffers(100);
+    Completion end;
+    const void* called_by = nullptr;
+    static thread_local const char here = 0;
+    const SubmitOptions options{
+        .then = [](void* context) noexcept { *static_cast<const void**>(context) = &here; },
+        .then_context = &called_by,
+        .path = Path::hardware};
+    ASSERT_EQ(engine->run(Operation::copy(buffers.target, buffers.source), end, options),
+              Submit::accepted);
+    ASSERT_EQ(called_by, &here);  // This thread.
+  }
+}
+
+TEST(Mover, ARunThatWaitsForRoomIsOneRetryAndNoRefusal) {
+  const auto engine = make_polled_engine(PolledMover::Options{
+      .info = {.name = "test", .hardware = true, .polled = true},
+      .answer = [](std::size_t call) { return call < 50 ? Submit::full : Submit::accepted; }});
+  Buffers buffers(100);
+  Completion end;
+  ASSERT_EQ(
+      engine->run(Operation::copy(buffers.target, buffers.source), end, {.path = Path::hardware}),
+      Submit::accepted);
+  EXPECT_EQ(end.state, JobState::done);
+  EXPECT_EQ(end.retries, 1U);
+  const EngineStatistics totals = engine->statistics();
+  EXPECT_EQ(totals.submissions_refused, 0U);
+  EXPECT_EQ(totals.operations[static_cast<std::size_t>(OperationKind::copy)].retries, 1U);
+  EXPECT_EQ(totals.jobs_done, 1U);
+}
+
 TEST(Policies, HaveTheNamesThatTheyAreCalledBy) {
   std::vector<std::string_view> names;
   for (const movers::Named& policy : movers::named()) names.push_back(policy.name);
