@@ -268,6 +268,14 @@ def test_a_query_has_its_bytes_moved_by_the_device(
     assert set(summary["mover"].split(", ")) <= {"dsa0/wq0.0", "dsa0/wq0.1"}
     devices = document["results"]["devices"]
     assert sum(totals["descriptors"] for totals in devices.values()) > 0
+    thresholds = document["results"]["thresholds"]
+    assert thresholds["source"] in ("published", "profile")
+    assert 0 < thresholds["batched_bytes"] <= thresholds["synchronous_bytes"]
+    copies = document["results"]["operations"]["copy"]
+    latencies = copies["latencies"]
+    assert sum(one["count"] for one in latencies) >= copies["jobs_done"] > 0
+    bounds = [one["latency_ns_max"] for one in latencies]
+    assert bounds == sorted(set(bounds))
     modes = document["results"]["modes"]
     assert modes["off"]["bytes_moved"] == modes["off"]["bytes_by_device"] == 0
 

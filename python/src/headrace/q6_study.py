@@ -25,8 +25,8 @@ import numpy as np
 from headrace import _core
 from headrace.baseline import Baseline
 from headrace.cache import Cache, Placement
-from headrace.engine import Engine
-from headrace.engine_statistics import DeviceStatistics
+from headrace.engine import Engine, Thresholds
+from headrace.engine_statistics import DeviceStatistics, OperationStatistics
 from headrace.errors import CorruptDataError
 from headrace.lineitem import Columns
 from headrace.machine import Machine
@@ -165,6 +165,8 @@ class Study:
         movers: What could move bytes: processors, then the queues of devices.
         device_statistics: What became of the work of each queue, in all runs together.
         engine_notes: Why devices, or some of their queues, are not among the movers.
+        thresholds: From how many bytes on the path "automatic" takes a device, and who said so.
+        operations: What became of the jobs of each kind of operation that there were.
         column_nodes: Bytes of all columns by the node they lie on; None is unknown.
         copy_node: Node of the copies that "on" made, if it made any.
         timelines: The fastest of some runs of "off" and of a mode that prefetched, with what was
@@ -185,6 +187,8 @@ class Study:
     movers: list[str]
     device_statistics: dict[str, DeviceStatistics]
     engine_notes: list[str]
+    thresholds: Thresholds
+    operations: dict[str, OperationStatistics]
     column_nodes: dict[int | None, int]
     copy_node: int | None
     timelines: dict[str, Q6Run]
@@ -257,6 +261,12 @@ def run_study(
             movers=engine.movers,
             device_statistics=engine.device_statistics,
             engine_notes=engine.notes if settings.engine != "cpu" else [],
+            thresholds=engine.thresholds,
+            operations={
+                kind: totals
+                for kind, totals in engine.statistics.operations.items()
+                if totals.latencies
+            },
             column_nodes=_nodes_of(columns, machine),
             copy_node=copy_node,
             timelines=timelines,

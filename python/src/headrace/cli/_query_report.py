@@ -94,6 +94,17 @@ def results_of(study: Study, path: Path) -> dict[str, Any]:
         "movers": study.movers,
         "devices": {name: asdict(totals) for name, totals in study.device_statistics.items()},
         "engine_notes": study.engine_notes,
+        "thresholds": asdict(study.thresholds),
+        "operations": {
+            kind: asdict(totals)
+            | {
+                "latencies": [
+                    {"latency_ns_max": latency_ns, "count": count}
+                    for latency_ns, count in totals.latencies.items()
+                ]
+            }
+            for kind, totals in study.operations.items()
+        },
         "column_nodes": [
             {"node": node, "bytes": node_bytes} for node, node_bytes in study.column_nodes.items()
         ],
