@@ -22,6 +22,10 @@ constexpr unsigned kFenced = 1;
 constexpr unsigned kDurable = 2;
 constexpr unsigned kIntoCache = 4;
 
+[[noreturn]] void refuse(Code code, std::string cause, std::string remedy) {
+  throw Failed{Error{code, 0, "submit an operation", std::move(cause), std::move(remedy)}};
+}
+
 OperationKind kind_of(std::string_view text) {
   for (std::size_t i = 0; i < engine::kOperationKindCount; ++i) {
     const auto kind = static_cast<OperationKind>(i);
@@ -177,14 +181,10 @@ std::string quoted(std::string_view text) {
 }
 
 void refuse_operation(std::string cause, std::string remedy) {
-  throw Failed{
-      Error{Code::invalid_argument, 0, "submit an operation", std::move(cause), std::move(remedy)}};
+  refuse(Code::invalid_argument, std::move(cause), std::move(remedy));
 }
 
 void refuse_answer(Submit answer, std::span<const std::unique_ptr<Operation>> operations) {
-  const auto refuse = [](Code code, std::string_view cause, std::string_view remedy) {
-    throw Failed{Error{code, 0, "submit an operation", std::string(cause), std::string(remedy)}};
-  };
   if (answer == Submit::full) {
     refuse(Code::capacity_exceeded, "the queues of the engine are full",
            "wait for a job and submit again");
@@ -192,17 +192,17 @@ void refuse_answer(Submit answer, std::span<const std::unique_ptr<Operation>> op
   if (answer == Submit::closed) {
     refuse(Code::closed, "the engine has been closed", "make a new engine");
   }
-  if (answer == Submit::forked) refuse(Code::closed, name(answer), explain(answer));
+  const std::string remedy(explain(answer));
+  if (answer == Submit::forked) refuse(Code::closed, std::string(name(answer)), remedy);
   const auto wrong = std::find_if(operations.begin(), operations.end(), [&](const auto& one) {
     return one->what().validate() == answer;
   });
   if (wrong == operations.end()) {
-    refuse(Code::invalid_argument, name(answer), explain(answer));
+    refuse(Code::invalid_argument, std::string(name(answer)), remedy);
   }
   const std::string place =
       operations.size() == 1 ? "" : fmt::format("operation {}: ", wrong - operations.begin());
-  refuse(Code::invalid_argument, place + cause_of(answer, (*wrong)->what()), explain(answer));
-  std::abort();  // Not reached; says so to the compiler.
+  refuse(Code::invalid_argument, place + cause_of(answer, (*wrong)->what()), remedy);
 }
 
 Operation::Operation(const OperationTuple& described) {
