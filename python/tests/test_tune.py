@@ -50,6 +50,11 @@ def test_tune_saves_a_profile_that_copies_use(command: Command, tmp_path: Path) 
     assert [choice["bytes_max"] for choice in document["results"]["choices"]] == [4096, 8192]
     for kind in ("fills", "comparisons"):
         assert [choice["bytes_max"] for choice in document["results"][kind]] == [4096, 8192]
+    grid = document["results"]["grid"]
+    assert "prefetches" in grid["left_out"]
+    if _core.copy_variants(4096):
+        assert grid["prefetch_distance_lines"] == [0, 16]
+        assert grid["block_lines"] == [1, 2, 4, 8]
     saved = json.loads(path.read_text())
     assert [each["bytes_max"] for each in saved["classes"]] == [4096, 8192]
     assert saved["made"]["complete"] is True
@@ -66,6 +71,7 @@ def test_tune_prints_a_table_and_says_what_it_did_not_try(command: Command, tmp_
     assert done.returncode == 0, done.stderr
     assert "RT" in done.stdout
     assert "were not tried" in done.stdout
+    assert "Not in the grid" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -187,6 +193,9 @@ def test_bench_copy_reports_the_agreed_figures(
     for name in ("geomean_vs_glibc_fixed", "geomean_vs_glibc_random"):
         assert 0.1 < summary[name] < 10
     assert summary["worst_vs_glibc"] <= summary["best_vs_glibc"]
+    low, high = summary["worst_vs_glibc_interval"]
+    assert low <= high
+    assert "median" not in document["results"]["points"][0]["vs_glibc"]["tuned"]
     assert len(document["results"]["points"]) == 19 * 4
     assert str(profile) in document["results"]["profile"]
     assert picture.read_text().startswith("<?xml")

@@ -16,7 +16,30 @@ from headrace.machine import Machine
 
 SUBJECT = "the tuning"
 
-_TABLE_WIDTH = 140
+_TABLE_WIDTH = 146
+
+LEFT_OUT = (
+    "Not in the grid: numbers between those it has; prefetches where the loop is aligned to the"
+    " source or to nothing (string moves: to the source); prefetches or several streams with"
+    " non-temporal loads or backward."
+)
+"""What of the space of copies no search looks at."""
+
+
+def grid_of(choices: Sequence[Choice]) -> dict[str, list[int]]:
+    """The numbers that the grid has of each parameter, over the classes."""
+    numbers: dict[str, set[int]] = {}
+    for choice in choices:
+        for variant in _core.copy_variants(choice.bytes_max // 2 + 1):
+            _, _, _, prefetch, block, _, _, streams = variant.split(" ")
+            found = {"block_lines": block.partition("=")[2], "streams": streams.partition("=")[2]}
+            if ":" in prefetch:
+                lines, _, distance = prefetch.partition(":")[2].partition("@")
+                found["prefetch_lines"] = lines
+                found["prefetch_distance_lines"] = distance.removesuffix("+target")
+            for name, number in found.items():
+                numbers.setdefault(name, set()).add(int(number))
+    return {name: sorted(values) for name, values in numbers.items()}
 
 
 def summary_of(tuning: Tuning) -> dict[str, object]:
@@ -49,6 +72,7 @@ def results_of(tuning: Tuning, settings: Settings, profile: Path | None) -> dict
         "choices": documents["choices"],
         "choices_of_model": documents["model"],
         "duels": [duel.document for duel in tuning.duels],
+        "grid": {**grid_of(tuning.choices), "left_out": LEFT_OUT},
         "dsa_bytes_min": None if tuning.dsa is None else tuning.dsa.bytes_min,
         "dsa": [] if tuning.dsa is None else tuning.dsa.document,
         **({} if tuning.kernels is None else tuning.kernels.document),
@@ -64,7 +88,7 @@ def print_report(tuning: Tuning, profile: Path | None) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("up to", "RT", "LT", "ST", "PT", "PS", "PD", "shape"):
         table.add_column(title, no_wrap=True, justify="right" if title == "up to" else "left")
-    for title in ("GB/s cold", "hot", "cold", "all", "sure"):
+    for title in ("GB/s cold", "hot", "cold", "all", "sure", "best"):
         table.add_column(title, no_wrap=True, justify="right")
     for choice in tuning.choices:
         for row in _rows(choice):
@@ -73,34 +97,53 @@ def print_report(tuning: Tuning, profile: Path | None) -> None:
     console.print(
         "RT register, LT and ST load and store (T temporal, NT not), PT prefetch (+w: the target"
         " too), PS lines at once, PD lines ahead.\nhot, cold, all: speed by memmove's, medians, all"
-        " over every condition; sure: that it is faster than memmove. A second line of a length"
-        " serves bytes that are not in the caches."
+        " over every condition; sure: that it is faster than memmove; best: that no other of the"
+        " last few is faster. A second line of a length serves bytes that are not in the caches."
     )
-    if tuning.dsa is not None:
-        least = tuning.dsa.bytes_min
-        console.print(
-            "Copies shared with DSA pay nowhere."
-            if least is None
-            else f"Copies shared with DSA pay from {_core.bytes_text(least)} on."
-        )
-    for kind, choices in [] if tuning.kernels is None else tuning.kernels.choices.items():
-        console.print(_kernels_text(kind, choices))
-    tried = sum(choice.tried_count for choice in tuning.choices)
-    there = sum(choice.variant_count for choice in tuning.choices)
-    console.print(
-        f"{tried} of {there} variants were measured in {tuning.seconds:.0f} s; "
-        f"{there - tried} were not tried."
-    )
-    if tuning.model_vs_exhaustive is not None:
-        console.print(
-            f"The model's choices have {tuning.model_vs_exhaustive:.1%} of the throughput "
-            f"({_interval_text(tuning)}), for "
-            f"{tuning.model_share or 0:.1%} of the measurements."
-        )
+    for sentence in [*_conditions(tuning.choices), *_findings(tuning)]:
+        console.print(sentence)
     if tuning.stopped:
         console.print("Stopped early: lengths without a line are memmove's.")
     if profile is not None:
         console.print(f"The profile is in {profile}.", markup=False)
+
+
+def _findings(tuning: Tuning) -> list[str]:
+    """What else was found out, and how, as sentences."""
+    sentences = []
+    if tuning.dsa is not None:
+        least = tuning.dsa.bytes_min
+        sentences.append(
+            "Copies shared with DSA pay nowhere."
+            if least is None
+            else f"Copies shared with DSA pay from {_core.bytes_text(least)} on."
+        )
+    if tuning.kernels is not None:
+        sentences += [_kernels_text(*each) for each in tuning.kernels.choices.items()]
+    tried = sum(choice.tried_count for choice in tuning.choices)
+    there = sum(choice.variant_count for choice in tuning.choices)
+    sentences.append(
+        f"{tried} of {there} variants were measured in {tuning.seconds:.0f} s; "
+        f"{there - tried} were not tried. {LEFT_OUT}"
+    )
+    if tuning.model_vs_exhaustive is not None:
+        sentences.append(
+            f"The model's choices have {tuning.model_vs_exhaustive:.1%} of the throughput "
+            f"({_interval_text(tuning)}), for "
+            f"{tuning.model_share or 0:.1%} of the measurements."
+        )
+    return sentences
+
+
+def _conditions(choices: Sequence[Choice]) -> list[str]:
+    """Which conditions were not measured for every length, as sentences."""
+    measured_ones = [choice for choice in choices if choice.ratios]
+    sentences = []
+    for name in dict.fromkeys(name for choice in measured_ones for name in choice.ratios):
+        ends = [choice.bytes_max for choice in measured_ones if name in choice.ratios]
+        if len(ends) < len(measured_ones):
+            sentences.append(f"Measured up to {_core.bytes_text(max(ends))} only: {name}.")
+    return sentences
 
 
 def _interval_text(tuning: Tuning) -> str:
@@ -125,18 +168,20 @@ def _rows(choice: Choice) -> list[list[str]]:
     """One line, or two where cold targets have a variant of their own."""
     sizes = _core.bytes_text(choice.bytes_max)
     if choice.best is None:
-        return [[sizes, "memmove", *[""] * 11]]
+        return [[sizes, "memmove", *[""] * 12]]
+    confidences = (choice.confidence, choice.confidence_best)
     speeds = [
         f"{choice.bytes_per_s / 1e9:.1f}",
         *(f"{choice.ratios[f'{temperature} random'][0]:.2f}" for temperature in ("hot", "cold")),
         f"{choice.ratio:.2f}",
-        f"{choice.confidence:.0%}",
+        # Of a variant that was not chosen they would contradict the line.
+        *(f"{each:.0%}" if choice.variant else "-" for each in confidences),
     ]
     if choice.variant is None:
         return [[sizes, "memmove", *[""] * 5, choice.reason, *speeds]]
     warm, _, cold = choice.variant.partition(PAIR)
     rows = [[sizes, *_parameters(warm), *speeds]]
-    return [*rows, ["  cold", *_parameters(cold), *[""] * 5]] if cold else rows
+    return [*rows, ["  cold", *_parameters(cold), *[""] * 6]] if cold else rows
 
 
 def _parameters(variant: str) -> list[str]:

@@ -70,14 +70,31 @@ class Point:
         low, _, high = statistics.quantiles(logs, n=4) if len(logs) > 1 else logs * 3
         return Figure(math.exp(typical(logs)), math.exp(low), math.exp(high))
 
+    def interval(self, subject: str) -> tuple[float, float]:
+        """Between what the ratio would lie in 95 of 100 cases, had the rounds been others."""
+        low, high = interval(self._logs(subject))
+        return math.exp(low), math.exp(high)
+
     def verdict(self, subject: str) -> str:
         """Say "faster" or "slower" than glibc's, or "equal" if that may be chance."""
-        low, high = interval(self._logs(subject))
-        return "faster" if low > 0 else "slower" if high < 0 else "equal"
+        low, high = self.interval(subject)
+        return "faster" if low > 1 else "slower" if high < 1 else "equal"
 
     def _logs(self, subject: str) -> list[float]:
         pairs = zip(self.series[GLIBC].times_ns, self.series[subject].times_ns, strict=True)
         return [math.log(theirs / ours) for theirs, ours in pairs]
+
+    def _ratio_document(self, subject: str) -> dict[str, float]:
+        figure = self.ratio(subject)
+        low, high = self.interval(subject)
+        return {
+            # The geometric mean without the lowest and highest sixth.
+            "mean": figure.median,
+            "quartile_low": figure.low,
+            "quartile_high": figure.high,
+            "interval_low": low,
+            "interval_high": high,
+        }
 
     def document(self) -> dict[str, Any]:
         """As part of the JSON document."""
@@ -87,7 +104,7 @@ class Point:
             "lengths": "fixed" if self.fixed else "random",
             "verdict": self.verdict(TUNED),
             "vs_glibc": {
-                LABELS[subject]: self.ratio(subject).document()
+                LABELS[subject]: self._ratio_document(subject)
                 for subject in self.series
                 if subject != GLIBC
             },
@@ -229,11 +246,13 @@ def _measure(subjects: list[str], round_count: int, share: Callable[[float], Non
 def summary_of(points: list[Point]) -> dict[str, object]:
     """The figures one would quote."""
     ratios = [point.ratio(TUNED).median for point in points]
+    worst = min(points, key=lambda point: point.ratio(TUNED).median)
     return {
         "geomean_vs_glibc_fixed": _geomean([p.ratio(TUNED).median for p in points if p.fixed]),
         "geomean_vs_glibc_random": _geomean([p.ratio(TUNED).median for p in points if not p.fixed]),
         "best_vs_glibc": max(ratios),
         "worst_vs_glibc": min(ratios),
+        "worst_vs_glibc_interval": worst.interval(TUNED),
         # What of the worst is not chance: the worst of the points that are surely slower.
         "worst_slower_vs_glibc": min(
             (p.ratio(TUNED).median for p in points if p.verdict(TUNED) == "slower"), default=None
