@@ -48,6 +48,7 @@ _COUNT_LABELS = {
     "job_copy": "a copy by a job",
     "job_batch32": "... in a batch of 32",
     "job_coalesced32": "... alone, 32 coalesced",
+    "run_copy": "64 B by run(), software",
 }
 _COUNT_GOALS = {"channel_copy": 150.0, "channel_batch32": 40.0}
 _COUNT_NAMES = {
@@ -56,6 +57,7 @@ _COUNT_NAMES = {
     "job_copy": "submit_copy_job",
     "job_batch32": "per_op_batch32_job",
     "job_coalesced32": "per_op_coalesced32",
+    "run_copy": "run_copy",
 }
 _COLUMN_LABELS = {
     "automatic": {"run": "waited for", "submit": "32 in flight", "batch": "batches of 32"},
