@@ -259,7 +259,8 @@ Submit DsaMover::submit(Share& share) noexcept {
   }
   const Operation& operation = share.job->operation();
   const bool batch = !share.batch().operations.empty();
-  if (!batch && is_beyond(operation)) {
+  // (A copy can be cut anywhere.)
+  if (!batch && operation.kind() != OperationKind::copy && is_beyond(operation)) {
     words_.free(first);
     return Submit::closed;
   }

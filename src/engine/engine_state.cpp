@@ -54,6 +54,7 @@ EngineState::EngineState(std::vector<std::unique_ptr<Mover>> movers, Settings se
       movers_.begin(), movers_.end(),
       [](const std::unique_ptr<Mover>& mover) { return !mover->info().hardware; });
   software_count_ = static_cast<std::size_t>(first_device - movers_.begin());
+  has_both_ = software_count_ != 0 && software_count_ != movers_.size();
   for (const std::unique_ptr<Mover>& mover : movers_) {
     facts_.push_back({mover.get(), mover->info().operations, mover->info().polled, nullptr});
     any_polled_ = any_polled_ || mover->info().polled;
@@ -100,7 +101,7 @@ Submit EngineState::submit_batch(Job& job, const Batch& batch, const SubmitOptio
     return start_after(job, Operation::no_op(), batch, byte_count, options);
   }
   const Bytes threshold(settings_.thresholds.batched.count() * batch.operations.size());
-  if (!waits && is_done_at_once(byte_count, threshold, options)) {
+  if (has_both_ && !waits && is_done_at_once(byte_count, threshold, options)) {
     return do_at_once(job, Operation::no_op(), batch, options);
   }
   return start(job, Operation::no_op(), batch, byte_count, options);
@@ -139,7 +140,7 @@ const EngineState::MoverFacts* EngineState::obvious_mover(const Operation& opera
 Submit EngineState::start_one(Job& job, const Operation& operation, const SubmitOptions& options) {
   const std::size_t byte_count = operation.byte_count();
   if (!options.after.empty()) return start_after(job, operation, {}, byte_count, options);
-  if (is_done_at_once(byte_count, threshold_of(operation), options)) {
+  if (has_both_ && is_done_at_once(byte_count, threshold_of(operation), options)) {
     return do_at_once(job, operation, {}, options);
   }
   if (const MoverFacts* const facts = obvious_mover(operation, byte_count, options)) {
@@ -291,14 +292,11 @@ Submit EngineState::try_start(Job& job, const Operation& operation, const Batch&
   return answer;
 }
 
-bool EngineState::prefers_hardware(Path asked, std::size_t byte_count, Bytes threshold) {
-  return asked == Path::hardware || (asked == Path::automatic && byte_count >= threshold.count());
-}
-
 bool EngineState::can(const Mover& mover, const Job& job) {
   const MoverInfo& info = mover.info();
   if (job.batch_.operations.empty()) return info.operations.has(job.operation_.kind());
   if (!info.batches) return false;
+  if (info.operations == OperationSet::all()) return true;  // As that of a device.
   return std::all_of(
       job.batch_.operations.begin(), job.batch_.operations.end(),
       [&](const Operation& operation) { return info.operations.has(operation.kind()); });

@@ -77,6 +77,8 @@ class EngineState {
 
  private:
   static constexpr std::uint64_t kClosed = std::uint64_t{1} << 63U;
+  /// More than this nobody is kept waiting for in a submission: some microseconds.
+  static constexpr std::size_t kAtOnceBytesMax = std::size_t{64} << 10U;
   class Presence;
 
   /// Which movers may be chosen for a job, and how it is to be said if they are not what was asked.
@@ -98,7 +100,13 @@ class EngineState {
   [[nodiscard]] Bytes threshold_of(const Operation& operation) const noexcept;
   /// Whether `automatic` does so little in the submission: to hand it to anybody else takes longer.
   [[nodiscard]] bool is_done_at_once(std::size_t byte_count, Bytes threshold,
-                                     const SubmitOptions& options) const noexcept;
+                                     const SubmitOptions& options) const noexcept {
+    return byte_count != 0 && byte_count < threshold.count() && byte_count <= kAtOnceBytesMax &&
+           options.path.value_or(settings_.path) == Path::automatic &&
+           !is_ending_one_done_at_once();
+  }
+  /// Whether this thread does, so that what is submitted comes from its callback or `then`.
+  [[nodiscard]] static bool is_ending_one_done_at_once() noexcept;
   [[nodiscard]] Submit do_at_once(Job& job, const Operation& operation, const Batch& batch,
                                   const SubmitOptions& options) noexcept;
   /// Who does `operation`, if nobody has a wish and it is one mover: the way of most jobs.
@@ -140,7 +148,9 @@ class EngineState {
   [[nodiscard]] Submit run_after(const Operation& operation, Completion& completion,
                                  const SubmitOptions& options);
   /// Whether a device is expected to be faster.
-  [[nodiscard]] static bool prefers_hardware(Path asked, std::size_t byte_count, Bytes threshold);
+  [[nodiscard]] static bool prefers_hardware(Path asked, std::size_t byte_count, Bytes threshold) {
+    return asked == Path::hardware || (asked == Path::automatic && byte_count >= threshold.count());
+  }
   [[nodiscard]] Choice choose(const Job& job, std::size_t byte_count, const SubmitOptions& options,
                               std::uint64_t turn) const;
   [[nodiscard]] static bool can(const Mover& mover, const Job& job);
@@ -161,6 +171,7 @@ class EngineState {
   /// Processors first, then devices.
   std::vector<std::unique_ptr<Mover>> movers_;
   std::size_t software_count_ = 0;
+  bool has_both_ = false;  ///< Processors and devices.
   Settings settings_;
   bool by_default_ = false;  ///< The policy of the settings is near_target.
   bool any_polled_ = false;  ///< A mover has no thread.

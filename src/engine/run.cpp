@@ -23,9 +23,6 @@ constexpr std::size_t kTimedBytesMin = std::size_t{256} << 10U;
 constexpr std::uint64_t kTimedOneOf = 16;
 static_assert(kTimedBytesMin <= detail::kAskedBytesMin, "what is not timed is not asked about");
 
-/// More than this nobody is kept waiting for in a submission: some microseconds.
-constexpr std::size_t kAtOnceBytesMax = std::size_t{64} << 10U;
-
 /// True while this thread ends a job that it did at once. What its callback and `then` submit goes
 /// to others: each of a chain of them would need a stack of its own.
 constinit thread_local bool ends_at_once = false;
@@ -124,13 +121,7 @@ Submit EngineState::run_by_device(const Operation& operation, Completion& comple
   return Submit::full;
 }
 
-bool EngineState::is_done_at_once(std::size_t byte_count, Bytes threshold,
-                                  const SubmitOptions& options) const noexcept {
-  const bool has_both = software_count_ != 0 && software_count_ < facts_.size();
-  return has_both && byte_count != 0 && byte_count < threshold.count() &&
-         byte_count <= kAtOnceBytesMax &&
-         options.path.value_or(settings_.path) == Path::automatic && !ends_at_once;
-}
+bool EngineState::is_ending_one_done_at_once() noexcept { return ends_at_once; }
 
 /// By the calling thread: the job has ended when this returns.
 Submit EngineState::do_at_once(Job& job, const Operation& operation, const Batch& batch,
