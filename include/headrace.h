@@ -50,6 +50,15 @@ enum headrace_fault_policy HEADRACE_C_ENUM {
   HEADRACE_FAULT_BLOCK               /* The device waits for the page. */
 };
 
+/* What a thread does while it waits for a job. */
+enum headrace_waiting HEADRACE_C_ENUM {
+  HEADRACE_WAIT_ADAPTIVE, /* Looks for as long as has paid lately, then rests, at last sleeps. */
+  HEADRACE_WAIT_SPIN,     /* Looks again at once, without end. */
+  HEADRACE_WAIT_PAUSE,    /* As spin, with a PAUSE in between. */
+  HEADRACE_WAIT_UMWAIT,   /* Rests by UMWAIT; as pause where the processor has none. */
+  HEADRACE_WAIT_SLEEP     /* Sleeps at once. */
+};
+
 /* Who chooses the movers of a job: headrace/engine/mover.hpp says what each does. */
 enum headrace_policy HEADRACE_C_ENUM {
   HEADRACE_POLICY_DEFAULT, /* The engine's; of an engine near_target. */
@@ -101,6 +110,7 @@ typedef struct headrace_engine_options {
   /* True: processors fail by name on memory of any size that is not there or may not be accessed,
    * as devices do, instead of ending the process; costs a system call per operand. */
   bool check_memory;
+  enum headrace_waiting waiting;
 } headrace_engine_options;
 
 /* Why an engine could not be made. */
@@ -124,6 +134,10 @@ HEADRACE_C_API void headrace_engine_stop(headrace_engine* engine) HEADRACE_C_NOE
 /* Drives devices, which have no thread: for programs that neither poll nor wait for each job.
  * Never blocks. Threading: shared. */
 HEADRACE_C_API void headrace_engine_poll(headrace_engine* engine) HEADRACE_C_NOEXCEPT;
+
+/* How threads wait: as the engine was told, but for an UMWAIT that this processor lacks. */
+HEADRACE_C_API enum headrace_waiting headrace_engine_waiting(const headrace_engine* engine)
+    HEADRACE_C_NOEXCEPT;
 
 /* Totals since the engine was made; each is exact, together they are not one instant. */
 typedef struct headrace_statistics {

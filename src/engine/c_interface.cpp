@@ -32,6 +32,7 @@ using headrace::engine::Path;
 using headrace::engine::Submit;
 using headrace::engine::SubmitOptions;
 using headrace::engine::Ticket;
+using headrace::engine::Waiting;
 using headrace::engine::detail::bytes;
 using headrace::engine::detail::from_c;
 using headrace::engine::detail::is_bad;
@@ -83,6 +84,7 @@ static_assert(HEADRACE_LATENCY_CLASSES ==
 static_assert(HEADRACE_PATH_SOFTWARE == static_cast<int>(Path::software));
 static_assert(HEADRACE_THRESHOLDS_CALLER ==
               static_cast<int>(headrace::engine::ThresholdSource::caller));
+static_assert(HEADRACE_WAIT_SLEEP == static_cast<int>(Waiting::sleep));
 static_assert(HEADRACE_FAULT_BLOCK == static_cast<int>(FaultPolicy::block));
 static_assert(HEADRACE_DIF_ERROR_GUARD == headrace::engine::dif_error::guard &&
               HEADRACE_DIF_ERROR_APPLICATION == headrace::engine::dif_error::application &&
@@ -232,9 +234,9 @@ headrace::Result<std::unique_ptr<Engine>> make(const headrace_engine_options& op
   const auto machine = headrace::topo::discover({.find_movers = !options.no_devices});
   if (!machine) return headrace::fail(machine.error());
   if (!is_path(options.path) || options.page_faults > HEADRACE_FAULT_BLOCK ||
-      options.policy > HEADRACE_POLICY_SMART_COPY) {
+      options.policy > HEADRACE_POLICY_SMART_COPY || options.waiting > HEADRACE_WAIT_SLEEP) {
     return headrace::fail(headrace::Code::invalid_argument, "make an engine",
-                          "its path, fault policy or policy is none of those that there are",
+                          "its path, policy, fault policy or waiting is none of those there are",
                           "pass one of the constants of headrace.h");
   }
   const auto duration = [](std::uint64_t time_ns) {
@@ -244,6 +246,7 @@ headrace::Result<std::unique_ptr<Engine>> make(const headrace_engine_options& op
   EngineOptions made;
   made.threads_per_node = options.threads_per_node;
   made.path = static_cast<Path>(options.path);
+  made.waiting = static_cast<Waiting>(options.waiting);
   made.devices.use = !options.no_devices;
   made.check_memory = options.check_memory;
   made.devices.page_faults = static_cast<FaultPolicy>(options.page_faults);
@@ -341,6 +344,10 @@ void headrace_engine_stop(headrace_engine* engine) noexcept {
 
 void headrace_engine_poll(headrace_engine* engine) noexcept {
   engine_of(engine).poll();
+}
+
+enum headrace_waiting headrace_engine_waiting(const headrace_engine* engine) noexcept {
+  return static_cast<enum headrace_waiting>(engine_of(engine).waiting());
 }
 
 headrace_statistics headrace_engine_statistics(const headrace_engine* engine) noexcept {

@@ -154,7 +154,8 @@ Result<std::unique_ptr<Engine>> Engine::make(const topo::Machine& machine, Engin
                                  .notes = std::move(devices->notes),
                                  .coalescing = options.coalescing,
                                  .threshold_source = thresholds.source,
-                                 .check_memory = options.check_memory};
+                                 .check_memory = options.check_memory,
+                                 .waiting = options.waiting};
   return std::unique_ptr<Engine>(
       new Engine(std::make_unique<EngineState>(std::move(movers), std::move(settings))));
 }
@@ -175,7 +176,8 @@ Result<std::unique_ptr<Engine>> Engine::make(std::vector<std::unique_ptr<Mover>>
                                                .coalescing = chosen.coalescing,
                                                .threshold_source = ThresholdSource::caller,
                                                .node_of = chosen.node_of,
-                                               .check_memory = chosen.check_memory})));
+                                               .check_memory = chosen.check_memory,
+                                               .waiting = chosen.waiting})));
 }
 
 std::string_view name(Path path) {
@@ -272,6 +274,10 @@ PathThresholds Engine::thresholds() const {
 
 ThresholdSource Engine::threshold_source() const {
   return state_->threshold_source();
+}
+
+Waiting Engine::waiting() const {
+  return state_->waiting();
 }
 
 const std::vector<std::string>& Engine::notes() const {

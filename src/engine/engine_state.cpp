@@ -10,6 +10,7 @@
 #include "headrace/base/check.hpp"
 #include "headrace/platform/memory.hpp"
 #include "headrace/platform/ticks.hpp"
+#include "headrace/platform/wait.hpp"
 #include "job_word.hpp"
 #include "mapped.hpp"
 #include "outcome.hpp"
@@ -62,6 +63,12 @@ EngineState::EngineState(std::vector<std::unique_ptr<Mover>> movers, Settings se
     if (!mover->info().hardware || !mover->info().batches) continue;
     coalescers_.push_back(std::make_unique<Coalescer>(*mover, settings_.coalescing));
     facts_.back().coalescer = coalescers_.back().get();
+  }
+  if (settings_.waiting == Waiting::umwait && !platform::has_line_wait()) {
+    settings_.waiting = Waiting::pause;
+    settings_.notes.emplace_back(
+        "threads wait by PAUSE and not by UMWAIT, which this processor does not have (CPUID: "
+        "WAITPKG)");
   }
   // The first use allocates all buckets: now, and not when the first waiter happens to sleep.
   static_cast<void>(detail::parking_bucket(this));
@@ -219,13 +226,15 @@ Submit EngineState::start_at(const MoverFacts& facts, Job& job, const Operation&
   return answer;
 }
 
-void EngineState::prepare(Job& job, const Operation& operation, const SubmitOptions& options) {
+void EngineState::prepare(Job& job, const Operation& operation,
+                          const SubmitOptions& options) const {
   job.operation_ = operation;
   job.batch_ = {};
   job.callback_ = options.callback;
   job.callback_context_ = options.callback_context;
   job.then_ = options.then;
   job.then_context_ = options.then_context;
+  job.waiting_ = settings_.waiting;
   job.held_back_ = false;
   job.dependants_.store_relaxed(nullptr);  // Before `job-submitted`, as the others.
   job.begun_ticks_ = platform::ticks();

@@ -15,6 +15,7 @@
 #include "headrace/engine/engine.hpp"
 #include "headrace/platform/fork.hpp"
 #include "parking_lot.hpp"
+#include "waiter.hpp"
 
 namespace headrace::engine {
 
@@ -32,6 +33,7 @@ class EngineState {
     ThresholdSource threshold_source = ThresholdSource::published;
     std::optional<NodeId> (*node_of)(const void* address) = nullptr;
     bool check_memory = false;
+    Waiting waiting = Waiting::adaptive;
   };
   EngineState(std::vector<std::unique_ptr<Mover>> movers, Settings settings);
 
@@ -52,6 +54,8 @@ class EngineState {
   [[nodiscard]] const PathThresholds& thresholds() const { return settings_.thresholds; }
   [[nodiscard]] ThresholdSource threshold_source() const { return settings_.threshold_source; }
   [[nodiscard]] const std::vector<std::string>& notes() const { return settings_.notes; }
+  [[nodiscard]] Waiting waiting() const { return settings_.waiting; }
+  [[nodiscard]] WaitHistory& wait_history() { return wait_history_; }
   [[nodiscard]] EngineStatistics statistics() const;
   [[nodiscard]] Result<Channel> open_channel(const ChannelOptions& options);
   /// `channel` is about to go; what it has counted stays.
@@ -122,7 +126,7 @@ class EngineState {
   [[nodiscard, gnu::noinline]] Submit start_at_another(const MoverFacts& full, Job& job,
                                                        const Operation& operation,
                                                        const SubmitOptions& options);
-  static void prepare(Job& job, const Operation& operation, const SubmitOptions& options);
+  void prepare(Job& job, const Operation& operation, const SubmitOptions& options) const;
   [[nodiscard]] Submit start(Job& job, const Operation& operation, const Batch& batch,
                              std::size_t byte_count, const SubmitOptions& options);
   /// As start(), without a count of what is refused.
@@ -198,6 +202,7 @@ class EngineState {
   alignas(64) Atomic<std::uint64_t> jobs_failed_{0};
   Atomic<std::uint64_t> jobs_stopped_{0};
   Atomic<std::uint64_t> jobs_held_back_{0};
+  WaitHistory wait_history_;
   struct alignas(64) KindCounts {
     Atomic<std::uint64_t> jobs_done{0};
     Atomic<std::uint64_t> runs_done{0};  ///< More of them, which are not in jobs_submitted_ either.

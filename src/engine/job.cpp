@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "headrace/engine/job.hpp"
 
+#include <algorithm>
 #include <thread>
 
 #include "engine_state.hpp"
@@ -8,22 +9,18 @@
 #include "headrace/base/clock.hpp"
 #include "headrace/platform/cpu.hpp"
 #include "headrace/platform/fork.hpp"
+#include "headrace/platform/ticks.hpp"
 #include "headrace/platform/wait.hpp"
 #include "job_word.hpp"
 #include "parking_lot.hpp"
+#include "waiter.hpp"
 
 namespace headrace::engine {
 namespace {
 
-/// Looks at the word before sleeping. A sleep and its wake-up cost several microseconds, a look
-/// about 50 ns, and a copy of a few KiB is often done by then.
-constexpr int kSpinMax = 100;
 constexpr std::chrono::nanoseconds kForever = std::chrono::nanoseconds::max();
-/// Rounds of polling before the processor rests or is offered to others each time, and before it
-/// sleeps: a device that takes so long is not missed for some microseconds.
-constexpr int kPollBeforeRestMax = 100;
-constexpr int kPollBeforeSleepMax = 5000;
-constexpr std::chrono::nanoseconds kSleep = std::chrono::microseconds(50);
+/// A line is watched for so long at most: whoever waits looks at the time in between.
+constexpr std::chrono::nanoseconds kRestMax = std::chrono::microseconds(20);
 
 }  // namespace
 
@@ -67,6 +64,22 @@ std::string_view name(Cause cause) {
       return "fence_broken";
     case Cause::predecessor_failed:
       return "predecessor_failed";
+  }
+  return "unknown";
+}
+
+std::string_view name(Waiting waiting) {
+  switch (waiting) {
+    case Waiting::adaptive:
+      return "adaptive";
+    case Waiting::spin:
+      return "spin";
+    case Waiting::pause:
+      return "pause";
+    case Waiting::umwait:
+      return "umwait";
+    case Waiting::sleep:
+      return "sleep";
   }
   return "unknown";
 }
@@ -141,11 +154,7 @@ bool Job::wait_for(std::chrono::nanoseconds time_max) {
   // A sum with the time of day must not overflow.
   const bool for_ever = time_max >= kForever / 2;
   const std::chrono::nanoseconds until = for_ever ? kForever : steady_clock().now() + time_max;
-  if (polled_) {
-    wait_polling(until);
-  } else {
-    wait_sleeping(until);
-  }
+  wait_until(until);
   return state() != JobState::running;
 }
 
@@ -160,16 +169,47 @@ bool Job::abandon_in_child() {
   return true;
 }
 
-void Job::wait_sleeping(std::chrono::nanoseconds until) {
-  for (int spin = 0; spin < kSpinMax; ++spin) {
-    if (state() != JobState::running) return;
-    platform::pause();
+void Job::wait_until(std::chrono::nanoseconds until) {
+  const Visit visit(*this);
+  EngineState* const engine = visit.engine();
+  if (engine == nullptr) return;
+  Waiter waiter(waiting_, polled_, engine->wait_history(), platform::ticks());
+  // Perhaps this thread is about to begin it: the wait is in a callback of another one's.
+  if (held_back_) engine->begin_due();
+  while (true) {
+    if (polled_) engine->poll_for(*this);
+    const std::uint64_t now = platform::ticks();
+    if (state() != JobState::running) return waiter.end(now);
+    // The time of day is asked after a look, so that a wait of no time is a look.
+    const std::chrono::nanoseconds left =
+        until == kForever ? kForever : until - steady_clock().now();
+    if (left <= std::chrono::nanoseconds(0)) return;
+    switch (waiter.next(now)) {
+      case Waiter::Step::look:
+        break;
+      case Waiter::Step::pause:
+        platform::pause();
+        break;
+      case Waiter::Step::rest:
+        if (polled_ ? engine->rest_for(*this) : rest()) break;
+        if (waiting_ == Waiting::umwait) {
+          platform::pause();
+        } else {
+          std::this_thread::yield();
+        }
+        break;
+      case Waiter::Step::sleep:
+        if (polled_) {
+          platform::sleep(std::min(left, waiter.sleep_time(now)));
+        } else {
+          park(until);
+        }
+        break;
+    }
   }
-  if (held_back_) {
-    // Perhaps this thread is about to begin it: the wait is in a callback of another one's.
-    const Visit visit(*this);
-    if (visit.engine() != nullptr) visit.engine()->begin_due();
-  }
+}
+
+void Job::park(std::chrono::nanoseconds until) {
   detail::ParkingBucket& bucket = detail::parking_bucket(this);
   const Lock lock(bucket.mutex);
   while (detail::set_flag(word_, detail::kSleeperFlag)) {
@@ -181,25 +221,16 @@ void Job::wait_sleeping(std::chrono::nanoseconds until) {
     if (left <= std::chrono::nanoseconds(0)) return;
     static_cast<void>(bucket.condition.wait_for(bucket.mutex, left));
   }
-  static_cast<void>(state());  // edge: job-ended (acquire), inside.
 }
 
-void Job::wait_polling(std::chrono::nanoseconds until) {
-  const Visit visit(*this);
-  if (visit.engine() == nullptr) return;
-  for (int round = 0; state() == JobState::running; ++round) {
-    visit.engine()->poll_for(*this);
-    if (round < kPollBeforeRestMax) {
-      platform::pause();
-      continue;
-    }
-    if (until != kForever && steady_clock().now() >= until) return;
-    if (round < kPollBeforeSleepMax) {
-      if (!visit.engine()->rest_for(*this)) std::this_thread::yield();
-    } else {
-      platform::sleep(kSleep);
-    }
+bool Job::rest() {
+  if (!platform::has_line_wait()) return false;
+  platform::watch_line(&word_);
+  // What was written before the line was watched wakes nobody.
+  if (state() == JobState::running) {
+    platform::wait_for_line(platform::ticks() + platform::to_ticks(kRestMax));
   }
+  return true;
 }
 
 const Completion& Job::completion() const {

@@ -3,6 +3,7 @@
 
 #include <ctime>
 
+#include "headrace/base/atomic.hpp"
 #include "headrace/platform/cpu.hpp"
 
 #if defined(__x86_64__)
@@ -11,9 +12,14 @@
 
 namespace headrace::platform {
 
+namespace {
+
+/// A test's.
+Atomic<const LineWait*> replacement{nullptr};
+
 #if defined(__x86_64__)
 
-bool has_line_wait() noexcept {
+bool has_instructions() noexcept {
   static const bool kHas = [] {
     constexpr unsigned kWaitpkg = 1U << 5U;
     unsigned eax = 0;
@@ -25,12 +31,12 @@ bool has_line_wait() noexcept {
   return kHas;
 }
 
-void watch_line(const void* address) noexcept {
+void umonitor(const void* address) noexcept {
   // umonitor rax; in bytes, for assemblers that do not know it.
   asm volatile(".byte 0xf3, 0x0f, 0xae, 0xf0" : : "a"(address) : "memory");
 }
 
-void wait_for_line(std::uint64_t until_ticks) noexcept {
+void umwait(std::uint64_t until_ticks) noexcept {
   // umwait ecx, with the deadline in edx:eax. Bit 0 of ecx: the lighter state, which wakes sooner.
   asm volatile(".byte 0xf2, 0x0f, 0xae, 0xf1"
                :
@@ -41,15 +47,42 @@ void wait_for_line(std::uint64_t until_ticks) noexcept {
 
 #else
 
-bool has_line_wait() noexcept {
+bool has_instructions() noexcept {
   return false;
 }
-void watch_line(const void*) noexcept {}
-void wait_for_line(std::uint64_t) noexcept {
+void umonitor(const void*) noexcept {}
+void umwait(std::uint64_t) noexcept {
   pause();
 }
 
 #endif
+
+const LineWait* line_wait() noexcept {
+  // Relaxed: constants, or set before other threads wait.
+  const LineWait* const other = replacement.load_relaxed();
+  if (other != nullptr) return other;
+  return has_instructions() ? &kLineWait : nullptr;
+}
+
+}  // namespace
+
+constinit const LineWait kLineWait{umonitor, umwait};
+
+void replace_line_wait(const LineWait* other) noexcept {
+  replacement.store_relaxed(other);  // As above.
+}
+
+bool has_line_wait() noexcept {
+  return line_wait() != nullptr;
+}
+
+void watch_line(const void* address) noexcept {
+  if (const LineWait* const by = line_wait()) by->watch(address);
+}
+
+void wait_for_line(std::uint64_t until_ticks) noexcept {
+  if (const LineWait* const by = line_wait()) by->wait(until_ticks);
+}
 
 void sleep(std::chrono::nanoseconds time) noexcept {
   timespec wanted{};

@@ -8,7 +8,18 @@
 
 namespace headrace::platform {
 
-/// True if the processor has UMONITOR and UMWAIT (CPUID: WAITPKG). Asked once.
+/// UMONITOR and UMWAIT, as the two functions below describe them.
+struct LineWait {
+  void (*watch)(const void* address) noexcept;
+  void (*wait)(std::uint64_t until_ticks) noexcept;
+};
+/// The instructions themselves: they end a program whose processor lacks them.
+extern const LineWait kLineWait;
+/// For tests: what is to be taken for the instructions from now on; null: the processor's own if it
+/// has them. Before other threads wait.
+void replace_line_wait(const LineWait* other) noexcept;
+
+/// True if the processor has UMONITOR and UMWAIT (CPUID: WAITPKG, asked once).
 [[nodiscard]] bool has_line_wait() noexcept;
 
 /// Begins to watch the line of `address`. Whoever waits for it looks at it again between this and

@@ -110,6 +110,8 @@ struct EngineOptions {
   /// name, as a device does, with nothing done. Costs a system call per operand and brings in every
   /// page; docs/concepts/engine.md has figures. False: only from 2 MiB on, and not every page.
   bool check_memory = false;
+  /// How threads wait for jobs of this engine.
+  Waiting waiting = Waiting::adaptive;
 };
 
 /// As EngineOptions, for an engine with movers of the caller's own.
@@ -119,6 +121,7 @@ struct EngineSettings {
   /// Tells on which node a byte lies; null: the system is asked. Any thread calls it.
   std::optional<NodeId> (*node_of)(const void* address) = nullptr;
   bool check_memory = false;
+  Waiting waiting = Waiting::adaptive;
 };
 
 struct SubmitOptions {
@@ -272,6 +275,8 @@ class HEADRACE_API Engine {
   /// From how many bytes on path `automatic` takes a device, and why from there.
   [[nodiscard]] PathThresholds thresholds() const;
   [[nodiscard]] ThresholdSource threshold_source() const;
+  /// How threads wait: as the engine was told, but for an UMWAIT that this processor lacks.
+  [[nodiscard]] Waiting waiting() const;
   /// Why devices, or some of their queues, are not among the movers, and if some are, from how many
   /// bytes on `automatic` takes them; one sentence each.
   [[nodiscard]] const std::vector<std::string>& notes() const;

@@ -69,6 +69,17 @@ struct Completion {
   OperationResult result = {};
 };
 
+/// What a thread does while it waits for a job.
+enum class Waiting : std::uint8_t {
+  /// Looks for as long as has paid lately, then rests, at last sleeps (docs/concepts/engine.md).
+  adaptive,
+  spin,    ///< Looks again at once, without end: soonest to see, and takes a whole processor.
+  pause,   ///< As spin with a PAUSE in between, which leaves more to the core's other thread.
+  umwait,  ///< Rests on the line that will change, by UMONITOR and UMWAIT; else as pause.
+  sleep,   ///< Sleeps at once: until it is woken, or for a part of what it has waited.
+};
+[[nodiscard]] HEADRACE_API std::string_view name(Waiting waiting);
+
 class EngineState;
 class Job;
 class Mover;
@@ -171,8 +182,8 @@ class HEADRACE_API Job {
   [[nodiscard]] JobState state() const;
   /// True once the job has ended. Never blocks; drives movers that have no thread of their own.
   [[nodiscard]] bool poll();
-  /// Blocks until the job has ended: spins briefly, then sleeps. An idle job is a broken contract
-  /// (checked).
+  /// Blocks until the job has ended, as EngineOptions::waiting says. An idle job is a broken
+  /// contract (checked).
   const Completion& wait();
   /// As wait(), but for at most `time_max`; a century is for ever. Returns whether the job has
   /// ended.
@@ -201,8 +212,11 @@ class HEADRACE_API Job {
   [[nodiscard]] bool is_forked() const;
   /// Ends the job in a child of the process that submitted it.
   bool abandon_in_child();
-  void wait_sleeping(std::chrono::nanoseconds until);
-  void wait_polling(std::chrono::nanoseconds until);
+  void wait_until(std::chrono::nanoseconds until);
+  /// Sleeps until the job has ended, or perhaps not quite so long.
+  void park(std::chrono::nanoseconds until);
+  /// Rests on the word, or says that the processor cannot.
+  [[nodiscard]] bool rest();
 
   // Written by the submitter while the job does not run; published by the edges `job-submitted` and
   // those of the movers. fell_back_ is written while a share is still in the submitter's hands.
@@ -214,6 +228,7 @@ class HEADRACE_API Job {
   /// True if a mover of the job has no thread: whoever waits polls instead of sleeping. Of a job
   /// that was held back, if any mover of the engine has none.
   bool polled_ = false;
+  Waiting waiting_ = Waiting::adaptive;
   /// It was accepted before it could begin: whoever waits drives all that it may wait for.
   bool held_back_ = false;
   /// What a job that is held back has to remember until it begins.

@@ -225,6 +225,12 @@ static void mistakes_have_names(headrace_engine* engine) {
   EXPECT(headrace_engine_make(&bad, NULL) == NULL);
   bad = (headrace_engine_options){.path = (enum headrace_path)9};
   EXPECT(headrace_engine_make(&bad, &error) == NULL && strstr(error.text, "path") != NULL);
+  bad = (headrace_engine_options){.waiting = (enum headrace_waiting)5};
+  EXPECT(headrace_engine_make(&bad, &error) == NULL && strstr(error.text, "waiting") != NULL);
+  bad = (headrace_engine_options){.waiting = HEADRACE_WAIT_SLEEP, .no_devices = true};
+  headrace_engine* const sleeps = headrace_engine_make(&bad, &error);
+  EXPECT(sleeps != NULL && headrace_engine_waiting(sleeps) == HEADRACE_WAIT_SLEEP);
+  headrace_engine_free(sleeps);
 }
 
 static void statistics_are_kept_by_kind(headrace_engine* engine) {
@@ -375,6 +381,7 @@ int main(void) {
     fprintf(stderr, "%s\n", error.text);
     return 1;
   }
+  EXPECT(headrace_engine_waiting(engine) == HEADRACE_WAIT_ADAPTIVE);
   headrace_mover mover;
   EXPECT(headrace_mover_count(engine) >= 1 && headrace_mover_info(engine, 0, &mover));
   EXPECT(strncmp(mover.name, "cpu/", 4) == 0 && !mover.hardware && mover.node >= 0);

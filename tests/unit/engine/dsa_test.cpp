@@ -9,7 +9,9 @@
 
 #include "emulated.hpp"
 #include "engine/software/software.hpp"
+#include "headrace/base/atomic.hpp"
 #include "headrace/platform/memory.hpp"
+#include "headrace/platform/wait.hpp"
 #include "support/watchdog.hpp"
 
 namespace headrace::engine {
@@ -493,6 +495,39 @@ TEST(Dsa, AutomaticTakesTheDeviceForWhatIsLarge) {
   EXPECT_EQ(run(1U << 20U, std::nullopt), 1U << 20U);
   EXPECT_EQ(run(1U << 20U, Path::software), 0U);
   EXPECT_EQ(run(1000, Path::hardware), 1000U);
+}
+
+/// Where a waiter of a device rested, by instructions of this test.
+struct Rests {
+  Atomic<std::uint32_t> wait_count;
+  Atomic<const void*> watched{nullptr};
+};
+Rests rests;
+
+TEST(Dsa, AWaiterRestsOnTheRecordOfTheDeviceAndLooksAgain) {
+  constexpr platform::LineWait kTold{
+      [](const void* address) noexcept { rests.watched.store_relaxed(address); },  // A look at it.
+      [](std::uint64_t) noexcept { rests.wait_count.fetch_add_relaxed(1); }};      // A count.
+  platform::replace_line_wait(&kTold);
+  {
+    // Its answer comes so late that there is time to rest in; each rest ends for no reason.
+    const Emulated machine =
+        make_emulated({.faults = test::script({FaultRule{
+                           .kind = FaultKind::slow, .every = 1, .delay_ns = 3'000'000}})});
+    // A waiter that gets no processor meanwhile may not come to rest.
+    for (int i = 0; i < 1000 && rests.wait_count.load_relaxed() == 0; ++i) {
+      Buffers buffers(5000);
+      const Completion end =
+          submit_and_wait(*machine.engine, Operation::copy(buffers.target, buffers.source));
+      EXPECT_EQ(end.bytes_by_device, 5000U);
+      EXPECT_TRUE(buffers.equal());
+    }
+    EXPECT_GT(rests.wait_count.load_relaxed(), 0U);
+    const auto line = reinterpret_cast<std::uintptr_t>(rests.watched.load_relaxed());
+    EXPECT_NE(line, 0U);
+    EXPECT_EQ(line % 32, 0U);  // A completion record.
+  }
+  platform::replace_line_wait(nullptr);
 }
 
 TEST(Dsa, JobsOfDevicesAndProcessorsWaitForEachOther) {

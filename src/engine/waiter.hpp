@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a thread does between two looks at a job that it waits for. Decides by times alone and does
+// nothing itself. Not for: looking (Job), and who wakes a sleeper (parking_lot.hpp).
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+
+#include "headrace/base/atomic.hpp"
+#include "headrace/engine/job.hpp"
+#include "headrace/platform/ticks.hpp"
+
+namespace headrace::engine {
+
+/// For how long waits of an engine look before they give the processor away, by what became of the
+/// last ones: a sleep and its wake-up cost several microseconds, looking in vain costs a processor.
+///
+/// Threading: shared. Counts of any order: what is lost by a race is made good by the next wait.
+class WaitHistory {
+ public:
+  static constexpr std::chrono::nanoseconds kLookMin = std::chrono::microseconds(1);
+  static constexpr std::chrono::nanoseconds kLookMax = std::chrono::microseconds(20);
+  /// One wait of so many looks for kLookMax, so that shorter waits are noticed when they come back.
+  static constexpr std::uint32_t kTryOneOf = 16;
+
+  WaitHistory() : look_ticks_(max_ticks_) {}
+
+  /// Ticks that a wait which begins now looks before it does anything else.
+  [[nodiscard]] std::uint64_t begin() noexcept {
+    const std::uint32_t turn = wait_count_.fetch_add_relaxed(1);             // A count of its own.
+    return turn % kTryOneOf == 0 ? max_ticks_ : look_ticks_.load_relaxed();  // As said above.
+  }
+  /// A wait ended after `ticks`, while it still looked, or later.
+  void end(std::uint64_t ticks, bool looked) noexcept {
+    const std::uint64_t before = look_ticks_.load_relaxed();  // As said above.
+    const std::uint64_t after = looked ? std::max(before, 2 * ticks) : before - before / 8;
+    look_ticks_.store_relaxed(std::clamp(after, min_ticks_, max_ticks_));  // As said above.
+  }
+
+ private:
+  const std::uint64_t min_ticks_ = platform::to_ticks(kLookMin);
+  const std::uint64_t max_ticks_ = platform::to_ticks(kLookMax);
+  Atomic<std::uint64_t> look_ticks_;
+  Atomic<std::uint32_t> wait_count_{0};
+};
+
+/// One wait.
+///
+/// Threading: owned.
+class Waiter {
+ public:
+  enum class Step : std::uint8_t {
+    look,   ///< Again, at once.
+    pause,  ///< PAUSE first.
+    rest,   ///< On the line that will change where the processor can; else offer it to others.
+    sleep,  ///< Until somebody wakes this thread; for sleep_time() if nobody will.
+  };
+  static constexpr std::chrono::nanoseconds kRestMax = std::chrono::milliseconds(1);
+  static constexpr std::chrono::nanoseconds kSleepMin = std::chrono::microseconds(50);
+  static constexpr std::chrono::nanoseconds kSleepMax = std::chrono::milliseconds(1);
+
+  /// `polled`: nobody wakes a sleeper.
+  Waiter(Waiting how, bool polled, WaitHistory& history, std::uint64_t now_ticks) noexcept
+      : how_(how), polled_(polled), history_(history), begun_ticks_(now_ticks) {
+    if (how == Waiting::adaptive) look_ticks_ = history.begin();
+  }
+
+  /// After a look in vain at `now_ticks`.
+  [[nodiscard]] Step next(std::uint64_t now_ticks) noexcept {
+    switch (how_) {
+      case Waiting::spin:
+        return Step::look;
+      case Waiting::pause:
+        return Step::pause;
+      case Waiting::umwait:
+        return Step::rest;
+      case Waiting::sleep:
+        return Step::sleep;
+      case Waiting::adaptive:
+        break;
+    }
+    const std::uint64_t waited_ticks = now_ticks - begun_ticks_;
+    if (waited_ticks < look_ticks_) return Step::pause;
+    looks_ = false;
+    const bool rests = polled_ && waited_ticks < platform::to_ticks(kRestMax);
+    return rests ? Step::rest : Step::sleep;
+  }
+  /// An eighth of what has been waited: so much later than it could the wait ends at most.
+  [[nodiscard]] std::chrono::nanoseconds sleep_time(std::uint64_t now_ticks) const noexcept {
+    const double waited_s =
+        static_cast<double>(now_ticks - begun_ticks_) / platform::ticks_per_second();
+    const auto eighth = std::chrono::duration<double>(std::min(waited_s, 1.0) / 8);
+    return std::clamp(std::chrono::duration_cast<std::chrono::nanoseconds>(eighth), kSleepMin,
+                      kSleepMax);
+  }
+  /// What was waited for has come.
+  void end(std::uint64_t now_ticks) noexcept {
+    if (how_ == Waiting::adaptive) history_.end(now_ticks - begun_ticks_, looks_);
+  }
+
+ private:
+  const Waiting how_;
+  const bool polled_;
+  WaitHistory& history_;
+  const std::uint64_t begun_ticks_;
+  std::uint64_t look_ticks_ = 0;
+  bool looks_ = true;
+};
+
+}  // namespace headrace::engine

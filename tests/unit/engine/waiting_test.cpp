@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// How threads wait for jobs (EngineOptions::waiting): what is done between two looks, how the looks
+// adapt, and each way against workers and a mover that is polled. UMWAIT is a test's own here.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <thread>
+
+#include "engine/waiter.hpp"
+#include "fixtures.hpp"
+#include "headrace/base/atomic.hpp"
+#include "headrace/platform/wait.hpp"
+
+namespace headrace::engine {
+namespace {
+
+using platform::to_ticks;
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+using Step = Waiter::Step;
+
+constexpr std::chrono::seconds kLong{60};
+constexpr std::array kAll{Waiting::adaptive, Waiting::spin, Waiting::pause, Waiting::umwait,
+                          Waiting::sleep};
+
+Step step(Waiting how, bool polled, WaitHistory& history, std::chrono::nanoseconds waited) {
+  constexpr std::uint64_t kBegun = 1'000'000;
+  Waiter waiter(how, polled, history, kBegun);
+  return waiter.next(kBegun + to_ticks(waited));
+}
+
+TEST(Waiter, DoesWhatItIsToldForAsLongAsItTakes) {
+  WaitHistory history;
+  for (const bool polled : {false, true}) {
+    for (const auto waited : {microseconds(0), microseconds(3'000'000)}) {
+      EXPECT_EQ(step(Waiting::spin, polled, history, waited), Step::look);
+      EXPECT_EQ(step(Waiting::pause, polled, history, waited), Step::pause);
+      EXPECT_EQ(step(Waiting::umwait, polled, history, waited), Step::rest);
+      EXPECT_EQ(step(Waiting::sleep, polled, history, waited), Step::sleep);
+    }
+  }
+}
+
+TEST(Waiter, LooksFirstThenRestsThenSleeps) {
+  WaitHistory history;
+  EXPECT_EQ(step(Waiting::adaptive, true, history, microseconds(0)), Step::pause);
+  EXPECT_EQ(step(Waiting::adaptive, true, history, microseconds(19)), Step::pause);
+  EXPECT_EQ(step(Waiting::adaptive, true, history, microseconds(21)), Step::rest);
+  EXPECT_EQ(step(Waiting::adaptive, true, history, microseconds(999)), Step::rest);
+  EXPECT_EQ(step(Waiting::adaptive, true, history, microseconds(1001)), Step::sleep);
+  // Whom a mover's thread wakes need not rest first.
+  EXPECT_EQ(step(Waiting::adaptive, false, history, microseconds(21)), Step::sleep);
+  const Waiter waiter(Waiting::sleep, true, history, 0);
+  EXPECT_EQ(waiter.sleep_time(0), Waiter::kSleepMin);
+  EXPECT_NEAR(static_cast<double>(waiter.sleep_time(to_ticks(milliseconds(4))).count()), 5e5, 1e3);
+  EXPECT_EQ(waiter.sleep_time(to_ticks(kLong)), Waiter::kSleepMax);
+}
+
+TEST(Waiter, LooksForLessTimeWhenLookingDoesNotPayAndForMoreWhenItDoes) {
+  WaitHistory history;
+  const std::uint64_t max = to_ticks(WaitHistory::kLookMax);
+  const std::uint64_t min = to_ticks(WaitHistory::kLookMin);
+  EXPECT_EQ(history.begin(), max);
+  std::uint64_t last = max;
+  for (int i = 1; i < 200; ++i) {
+    history.end(to_ticks(milliseconds(5)), false);
+    const std::uint64_t now = history.begin();
+    if (i % 16 == 0) {
+      EXPECT_EQ(now, max);  // Whether shorter ones have come back.
+    } else {
+      EXPECT_LE(now, last);
+      last = now;
+    }
+  }
+  EXPECT_EQ(last, min);
+  // One that came while it looked is enough to look for twice as long as that took.
+  history.end(to_ticks(microseconds(4)), true);
+  EXPECT_EQ(history.begin(), 2 * to_ticks(microseconds(4)));
+  history.end(to_ticks(microseconds(1)), true);  // Never less for that.
+  EXPECT_EQ(history.begin(), 2 * to_ticks(microseconds(4)));
+  history.end(to_ticks(microseconds(15)), true);
+  EXPECT_EQ(history.begin(), max);
+}
+
+TEST(Waiter, TellsHowItsWaitEnded) {
+  WaitHistory history;
+  const std::uint64_t max = history.begin();
+  for (int i = 0; i < 3; ++i) {
+    Waiter vain(Waiting::adaptive, false, history, 0);
+    EXPECT_EQ(vain.next(2 * max), Step::sleep);
+    vain.end(3 * max);
+  }
+  EXPECT_LT(history.begin(), max);
+  Waiter other(Waiting::pause, false, history, 0);
+  other.end(max);
+  EXPECT_LT(history.begin(), max);  // Only those that adapt.
+}
+
+TEST(Waiting, EveryWayEndsWithTheJobAndInTime) {
+  for (const Waiting how : kAll) {
+    SCOPED_TRACE(name(how));
+    const auto workers = test::make_engine({.threads_per_node = 1, .waiting = how});
+    std::vector<std::unique_ptr<Mover>> movers;
+    movers.push_back(std::make_unique<test::PolledMover>(test::PolledMover::Options{}));
+    const auto polled = Engine::make(std::move(movers), {}, {.waiting = how});
+    for (Engine* const engine : {workers.get(), polled->get()}) {
+      for (const std::size_t byte_count : {64U, 300'000U}) {
+        test::Buffers buffers(byte_count);
+        Job job;
+        ASSERT_EQ(engine->submit_copy(job, buffers.plan()), Submit::accepted);
+        EXPECT_EQ(job.wait().state, JobState::done);
+        EXPECT_TRUE(buffers.equal());
+      }
+    }
+    test::Roadblock roadblock(*workers);
+    Job held;
+    ASSERT_EQ(workers->submit(held, Operation::no_op()), Submit::accepted);
+    EXPECT_FALSE(held.wait_for(microseconds(0)));
+    EXPECT_FALSE(held.wait_for(microseconds(300)));
+    roadblock.open();
+    EXPECT_TRUE(held.wait_for(kLong));
+  }
+}
+
+/// What was asked of the instructions that are not there.
+struct Told {
+  Atomic<std::uint32_t> watch_count;
+  Atomic<std::uint32_t> wait_count;
+  const void* watched = nullptr;
+  std::uint64_t longest_ticks = 0;
+  test::Roadblock* opens = nullptr;  ///< At the third wait; the others end for no reason.
+};
+Told told;
+
+void watch(const void* address) noexcept {
+  told.watched = address;
+  told.watch_count.fetch_add_relaxed(1);  // A count of its own.
+}
+void wait(std::uint64_t until_ticks) noexcept {
+  const std::uint64_t now = platform::ticks();
+  told.longest_ticks = std::max(told.longest_ticks, until_ticks - std::min(now, until_ticks));
+  if (told.wait_count.fetch_add_relaxed(1) == 2) told.opens->open();  // As above.
+}
+
+TEST(Waiting, ByUmwaitRestsOnTheWordOfTheJobAndLooksAgain) {
+  constexpr platform::LineWait kTold{watch, wait};
+  platform::replace_line_wait(&kTold);
+  {
+    const auto engine = test::make_engine({.threads_per_node = 1, .waiting = Waiting::umwait});
+    EXPECT_EQ(engine->waiting(), Waiting::umwait);
+    test::Roadblock roadblock(*engine);
+    told.opens = &roadblock;
+    Job job;
+    ASSERT_EQ(engine->submit(job, Operation::no_op()), Submit::accepted);
+    EXPECT_TRUE(job.wait_for(kLong));
+    EXPECT_GE(told.wait_count.load_relaxed(), 3U);
+    EXPECT_GE(told.watch_count.load_relaxed(), told.wait_count.load_relaxed());
+    const auto* const first = reinterpret_cast<const char*>(&job);
+    EXPECT_GE(told.watched, first);
+    EXPECT_LT(told.watched, first + sizeof job);
+    // Not so long that a deadline would be missed by much.
+    EXPECT_GT(told.longest_ticks, 0U);
+    EXPECT_LE(told.longest_ticks, to_ticks(microseconds(21)));
+  }
+  platform::replace_line_wait(nullptr);
+}
+
+bool tells_of_umwait(const Engine& engine) {
+  const std::vector<std::string> notes = engine.notes();
+  return std::any_of(notes.begin(), notes.end(), [](const std::string& note) {
+    return note.find("WAITPKG") != std::string::npos;
+  });
+}
+
+TEST(Waiting, ByUmwaitIsByPauseWhereTheProcessorHasNone) {
+  const auto engine = test::make_engine({.threads_per_node = 1, .waiting = Waiting::umwait});
+  EXPECT_EQ(tells_of_umwait(*engine), !platform::has_line_wait());
+  EXPECT_EQ(engine->waiting(), platform::has_line_wait() ? Waiting::umwait : Waiting::pause);
+  const auto usual = test::make_engine({.threads_per_node = 1});
+  EXPECT_FALSE(tells_of_umwait(*usual));
+  EXPECT_EQ(usual->waiting(), Waiting::adaptive);
+}
+
+}  // namespace
+}  // namespace headrace::engine
