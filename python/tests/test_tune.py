@@ -15,8 +15,8 @@ from conftest import TIME_LIMIT_S, Command, Here, has_come_to_us, wait_until
 
 from headrace import _core
 from headrace.copy_search import StoppedError
-from headrace.copy_tune import Settings, Tuner, Tuning, profile_of
-from headrace.errors import CorruptDataError
+from headrace.copy_tune import Settings, Tuner, Tuning, pool_bytes_of, profile_of
+from headrace.errors import CapacityExceededError, CorruptDataError
 
 QUICK = ("tune", "--bytes-min", "4KiB", "--bytes-max", "8KiB", "--seconds", "2", "--threads", "1")
 
@@ -139,6 +139,17 @@ def test_the_exhaustive_search_tells_how_close_the_model_came() -> None:
     assert low <= (tuning.model_vs_exhaustive or 0) <= high
     counts = [sum(c.batch_count for c in each) for each in (tuning.model_choices, tuning.choices)]
     assert tuning.model_share == counts[0] / counts[1]
+
+
+def test_pools_fit_the_memory_there_is_or_are_refused() -> None:
+    mib = 1 << 20
+    assert pool_bytes_of(64 * mib, 32 * mib, None) == 128 * mib + (64 << 10)
+    assert pool_bytes_of(256, 32 * mib, 4096 * mib) == 128 * mib
+    assert pool_bytes_of(256, 32 * mib, 200 * mib) == 70 * mib
+    assert pool_bytes_of(256 * mib, 32 * mib, 4096 * mib) == 512 * mib + (64 << 10)
+    for bytes_max, free_bytes in ((256, 180 * mib), (256 * mib, 1024 * mib)):
+        with pytest.raises(CapacityExceededError, match="--bytes-max"):
+            pool_bytes_of(bytes_max, 32 * mib, free_bytes)
 
 
 def test_ctrl_c_ends_tune_with_what_is_known(

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace import _core
+from headrace._memory import available_bytes
 from headrace.errors import (
     CapacityExceededError,
     CorruptDataError,
@@ -230,7 +231,7 @@ def check_memory(tried: str, row_count: int) -> None:
         CapacityExceededError: The columns of so many rows do not.
     """
     needed = row_count * BYTES_PER_ROW
-    free = _available_bytes()
+    free = available_bytes()
     if free is not None and needed > free:
         raise CapacityExceededError(
             tried,
@@ -238,17 +239,6 @@ def check_memory(tried: str, row_count: int) -> None:
             f"{_core.bytes_text(free)} are free",
             "use a smaller scale factor",
         )
-
-
-def _available_bytes() -> int | None:
-    """Memory that can be had without swapping, as the kernel estimates it."""
-    try:
-        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return None
 
 
 def _first_sentence(problem: BaseException) -> str:

@@ -63,7 +63,12 @@ def tune(
         ),
     ] = SEARCHES[0],
     seconds: Annotated[
-        str, typer.Option(metavar="N", help="Time for the search by a model.")
+        str,
+        typer.Option(
+            metavar="N",
+            help="Time for the search by a model, without what comes before (memory)"
+            " and after it (confirming what was chosen).",
+        ),
     ] = f"{SECONDS:g}",
     bytes_min: Annotated[
         str, typer.Option(metavar="SIZE", help="The shortest copies end here.")

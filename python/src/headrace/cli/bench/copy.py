@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headrace import _core
+from headrace._memory import available_bytes
 from headrace._picture import matplotlib_settled, save_picture
 from headrace.cli._output import WrongUseError, print_document, progress
 from headrace.cli.bench._measure import (
@@ -26,6 +27,7 @@ from headrace.cli.bench._measure import (
     parse_rounds,
 )
 from headrace.copy_search import interval, typical
+from headrace.copy_tune import pool_bytes_of
 from headrace.errors import Error
 from headrace.machine import Machine, topo
 
@@ -43,7 +45,6 @@ LABELS = {TUNED: "tuned", PLAIN: "plain", "folly": "folly-like", CONTROL: "glibc
 LONG_BYTES = 4 << 20
 """From here on a round takes so long that a third of them has to do."""
 
-_CACHES = 4
 _SEED = 2
 _TABLE_WIDTH = 110
 
@@ -211,7 +212,7 @@ def _subjects() -> list[str]:
 def _measure(subjects: list[str], round_count: int, share: Callable[[float], None]) -> list[Point]:
     profile = json.loads(_core.empty_copy_profile())
     l3_bytes = profile["machine"]["l3_bytes"] or 32 << 20
-    pool_bytes = max(_CACHES * l3_bytes, 2 * (1 << BITS_MAX) + (64 << 10))
+    pool_bytes = pool_bytes_of(1 << BITS_MAX, l3_bytes, available_bytes())
     meter = _core.CopyMeter.make(pool_bytes, 1 << 20, _SEED)
     cases = [
         (1 << bits, temperature, fixed)
