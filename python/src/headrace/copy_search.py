@@ -77,6 +77,8 @@ FINAL_ROUNDS_MIN, FINAL_ROUNDS_MAX = 3, 32
 """Rounds of the last, if there is little time, or time for more."""
 FINAL_ROUNDS_ALL, FINAL_FEW = 12, 3
 """After so many rounds only the few best go on that do not surely lose."""
+LONG_BYTES = 4 << 20
+"""From here on a round takes so long that there are fewer where time is short."""
 CHUNK_COUNT = 12
 """Variants that take turns with memmove in one round."""
 RESAMPLE_COUNT = 400
@@ -461,7 +463,11 @@ def halve(
             left = _hopeful(bench, left)
         for cell in cells:
             bench.measure(left, cell)
-        if index + 1 >= FINAL_ROUNDS_MIN and time.monotonic() > deadline:
+        is_long = bench.bytes_max >= LONG_BYTES
+        if (
+            index + 1 >= (FINAL_ROUNDS_MIN if is_long else FINAL_ROUNDS_ALL)
+            and time.monotonic() > deadline
+        ):
             break
     return left
 

@@ -27,6 +27,7 @@ from headrace.copy_search import (
     FINAL_ROUNDS_MAX,
     HALVING,
     LIBC,
+    LONG_BYTES,
     PAIR,
     PAIRED_BYTES_MIN,
     RESAMPLE_COUNT,
@@ -66,8 +67,6 @@ DUEL_ROUNDS = 36
 PROBE_ROUNDS = 5
 CONFIRM_PASSES, CONFIRM_ROUNDS = 4, 18
 CONFIRM_OTHERS_LONG = 1
-LONG_BYTES = 4 << 20
-"""From here on a round takes so long that there are fewer; from thrice this on a third."""
 
 _CACHES, _CACHES_MIN = 4, 2
 """A pool is so many last-level caches; at least so many where memory is short."""
