@@ -284,9 +284,9 @@ TEST(DeviceCopy, FillsAndComparisonsAreRightWhateverTheDeviceDoes) {
 
 TEST(DeviceCopy, AChildOfForkWaitsForNothingOfItsParents) {
   // Between submission and the wait a handler forks: in the child all of the memory is zero, and a
-  // handler of fork may have opened the portals anew. The limit is such that a wait would not end.
+  // handler of fork may have opened the portals anew. A wait would end as a lost answer.
   for (const std::uint64_t generation : {std::uint64_t{0}, std::uint64_t{2}}) {
-    Stage stage({.faults = {{.kind = emu::FaultKind::halt, .every = 1}}});
+    Stage stage({.pauses_max = 20'000'000, .faults = {{.kind = emu::FaultKind::halt, .every = 1}}});
     Random random(test::seed());
     Bytes bytes(300'000, random);
     Device& device = stage.device();
