@@ -202,7 +202,7 @@ bool DsaMover::take_answer(Slot& slot, std::size_t index,
       page_faults_.fetch_add_relaxed(1);  // A count of its own.
       ++slot.outcome.page_faults;
     } else if (status != 0) {
-      errors_.fetch_add_relaxed(1);  // A count of its own.
+      note_error(operation, status);
     }
     if (may_be_sent_again(slot, operation, record)) return false;
     do_in_batch(slot, index);

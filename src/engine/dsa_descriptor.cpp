@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "dsa_descriptor.hpp"
 
+#include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstring>
+#include <system_error>
 
 namespace headrace::engine::detail {
 namespace {
@@ -141,8 +144,34 @@ void take_result(OperationKind kind, const dsa::CompletionRecord& record,
 
 }  // namespace
 
-OperationSet dsa_operations() noexcept {
-  return OperationSet::all();
+OperationSet dsa_operations(std::optional<std::uint64_t> opcodes) noexcept {
+  OperationSet all = OperationSet::all();
+  for (std::size_t kind = 0; kind < kOperationKindCount && opcodes; ++kind) {
+    if ((*opcodes >> static_cast<unsigned>(kOpcodes[kind]) & 1U) != 0) continue;
+    all = all.without(static_cast<OperationKind>(kind));
+  }
+  return all;
+}
+
+bool takes_batches(std::optional<std::uint64_t> opcodes) noexcept {
+  return !opcodes || (*opcodes >> static_cast<unsigned>(Opcode::batch) & 1U) != 0;
+}
+
+std::optional<std::uint64_t> opcodes_from(std::string_view text) noexcept {
+  while (!text.empty() && text.back() == '\n') text.remove_suffix(1);
+  std::uint64_t low = 0;
+  bool any = false;
+  // All words pass through: the last two stay.
+  while (!text.empty()) {
+    const std::string_view word = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(text.size(), word.size() + 1));
+    std::uint32_t bits = 0;
+    const auto [end, error] = std::from_chars(word.begin(), word.end(), bits, 16);
+    if (error != std::errc() || end != word.end()) return std::nullopt;
+    low = low << 32U | bits;
+    any = true;
+  }
+  return any ? std::optional(low) : std::nullopt;
 }
 
 bool writes(OperationKind kind) noexcept {

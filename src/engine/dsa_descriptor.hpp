@@ -5,6 +5,8 @@
 
 #include <cstddef>
 #include <cstring>
+#include <optional>
+#include <string_view>
 
 #include "headrace/dsa/descriptor.hpp"
 #include "headrace/engine/job.hpp"
@@ -52,8 +54,14 @@ inline void write_descriptor(std::uint64_t head, const dsa::CompletionRecord& re
 [[nodiscard]] ShareOutcome to_outcome(const Operation& operation, std::size_t byte_count,
                                       const dsa::CompletionRecord& record) noexcept;
 
-/// Kinds that a DSA of version 1 does.
-[[nodiscard]] OperationSet dsa_operations() noexcept;
+/// Kinds whose opcodes are among `opcodes`, a bit of each; all of a DSA of version 1 if that is not
+/// known.
+[[nodiscard]] OperationSet dsa_operations(std::optional<std::uint64_t> opcodes) noexcept;
+/// True unless it is known that batches are not carried out.
+[[nodiscard]] bool takes_batches(std::optional<std::uint64_t> opcodes) noexcept;
+/// What the attribute op_config of a queue says: 256 bits in words of 32, the highest first.
+/// Nothing if it is none.
+[[nodiscard]] std::optional<std::uint64_t> opcodes_from(std::string_view text) noexcept;
 
 /// True if `kind` writes to its target.
 [[nodiscard]] bool writes(OperationKind kind) noexcept;

@@ -82,12 +82,14 @@ DsaMover::DsaMover(dsa::Portal& portal, std::unique_ptr<dsa::Portal> owned,
             .node = options.node,
             .hardware = true,
             .polled = true,
-            .operations = detail::dsa_operations(),
+            .operations = detail::dsa_operations(portal.info().opcodes),
             .batches = true,
             .note = options.note},
       device_(options.device),
       piece_bytes_max_(std::min<std::uint64_t>(portal.info().transfer_bytes_max, 1U << 31U)),
-      batch_max_(options.batches ? std::min<std::size_t>(portal.info().batch_max, kBatchMax) : 1),
+      batch_max_(options.batches && detail::takes_batches(portal.info().opcodes)
+                     ? std::min<std::size_t>(portal.info().batch_max, kBatchMax)
+                     : 1),
       slot_count_(std::min<std::uint32_t>(portal.info().entry_count, SlotWords::kSlotMax)),
       silent_max_(std::min(kSilentMax, slot_count_)),
       answer_ticks_(platform::to_ticks(options.device.answer_max)),
@@ -99,6 +101,10 @@ DsaMover::DsaMover(dsa::Portal& portal, std::unique_ptr<dsa::Portal> owned,
   if (slot_count_ < portal.info().entry_count) {
     info_.note += fmt::format("{}{} of its {} entries are used", info_.note.empty() ? "" : "; ",
                               slot_count_, portal.info().entry_count);
+  }
+  for (unsigned kind = 0; kind < kOperationKindCount; ++kind) {
+    if (info_.operations.has(static_cast<OperationKind>(kind))) continue;
+    refused_kinds_.fetch_or_relaxed(1U << kind);  // Nobody else is here.
   }
   for (std::uint32_t i = 0; i < slot_count_ && batch_max_ > 1; ++i) {
     slots_[i].room = {std::make_unique<dsa::Descriptor[]>(batch_max_),
@@ -329,9 +335,19 @@ Submit DsaMover::submit(Share& share) noexcept {
   return Submit::accepted;
 }
 
-/// What cannot be cut, or not into pieces so small, has to fit one descriptor; and version 1 of the
-/// device has no patterns of 16 bytes, but those of 8 twice.
+/// Of a queue that does not say what it may do: its device has said so of an operation like this.
+void DsaMover::note_error(const Operation& operation, std::uint8_t status) noexcept {
+  errors_.fetch_add_relaxed(1);  // A count of its own.
+  if (portal_.info().opcodes || dsa::status_of(status) != dsa::Status::bad_opcode) return;
+  refused_kinds_.fetch_or_relaxed(1U << static_cast<unsigned>(operation.kind()));  // A hint.
+}
+
+/// What the queue may not do is done elsewhere. What cannot be cut, or not into pieces so small,
+/// has to fit one descriptor; and version 1 of the device has no patterns of 16 bytes, but those of
+/// 8 twice.
 bool DsaMover::is_beyond(const Operation& operation) const noexcept {
+  const auto kind = static_cast<unsigned>(operation.kind());
+  if ((refused_kinds_.load_relaxed() >> kind & 1U) != 0) return true;  // A hint.
   if (operation.kind() == OperationKind::fill && operation.pattern_bytes() == 16) return true;
   const std::size_t cut = operation.cut_bytes();
   if (cut != 0) return cut > piece_bytes_max_ && operation.byte_count() > piece_bytes_max_;
@@ -453,7 +469,7 @@ DsaMover::Next DsaMover::take_piece(Slot& slot, std::uint8_t status) noexcept {
       page_faults_.fetch_add_relaxed(1);  // A count of its own.
       return resolve_fault(slot, piece);
     case Cause::device_error:
-      errors_.fetch_add_relaxed(1);  // A count of its own.
+      note_error(whole, status);
       if (slot.outcome.device_status == 0) slot.outcome.device_status = status;
       // What a reset took away may be done again.
       if (status == dsa::kStatusAborted && ++slot.tries < kTriesMax) return issue(slot);

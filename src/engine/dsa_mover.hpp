@@ -101,6 +101,7 @@ class DsaMover final : public Mover {
   [[nodiscard]] Next resolve_fault(Slot& slot, const ShareOutcome& piece) noexcept;
   [[nodiscard]] Next finish_on_cpu(Slot& slot) noexcept;
   [[nodiscard]] Next carry_on(Slot& slot) noexcept;
+  void note_error(const Operation& operation, std::uint8_t status) noexcept;
   [[nodiscard]] bool is_beyond(const Operation& operation) const noexcept;
   [[nodiscard]] std::size_t piece_bytes(std::size_t cut) const noexcept;
   static void begin_lane(Slot& slot, Share& share, std::size_t begin, std::size_t end) noexcept;
@@ -177,6 +178,8 @@ class DsaMover final : public Mover {
   Atomic<std::uint64_t> refusing_ticks_{0};
   /// When it refused the last one.
   Atomic<std::uint64_t> refused_ticks_{0};
+  /// A bit of each kind that the queue may not do, as far as that is known.
+  Atomic<std::uint32_t> refused_kinds_{0};
   /// When the probe that has not been answered was sent; 0 if there is none.
   Atomic<std::uint64_t> probe_ticks_{0};
   /// Lanes of shares that have several.

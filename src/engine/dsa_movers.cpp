@@ -5,11 +5,22 @@
 
 #include <algorithm>
 
+#include "dsa_descriptor.hpp"
 #include "dsa_mover.hpp"
 #include "file_portal.hpp"
+#include "headrace/platform/file.hpp"
 
 namespace headrace::engine {
 namespace {
+
+/// Kernels before 6.1 do not tell.
+std::optional<std::uint64_t> opcodes_of(const topo::DsaDevice& device,
+                                        const topo::DsaQueue& queue) {
+  const Result<std::string> text = platform::load_file(
+      fmt::format("/sys/bus/dsa/devices/wq{}.{}/op_config", device.id.value(), queue.id.value()),
+      256);
+  return text ? detail::opcodes_from(*text) : std::nullopt;
+}
 
 dsa::QueueInfo queue_info(const topo::DsaDevice& device, const topo::DsaQueue& queue) {
   return {.name = fmt::format("dsa{0}/wq{0}.{1}", device.id.value(), queue.id.value()),
@@ -17,7 +28,8 @@ dsa::QueueInfo queue_info(const topo::DsaDevice& device, const topo::DsaQueue& q
           .entry_count = queue.entry_count,
           .batch_max = queue.batch_max,
           .transfer_bytes_max = queue.transfer_max.count(),
-          .block_on_fault = queue.block_on_fault};
+          .block_on_fault = queue.block_on_fault,
+          .opcodes = opcodes_of(device, queue)};
 }
 
 bool is_wanted(const std::string& name, const DeviceOptions& options) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "headrace/base/export.hpp"
@@ -25,6 +26,8 @@ struct QueueInfo {
   std::uint32_t batch_max = 0;           ///< Descriptors in one batch.
   std::uint64_t transfer_bytes_max = 0;  ///< Bytes of one descriptor.
   bool block_on_fault = false;           ///< The flag is allowed.
+  /// Bit i: descriptors with opcode i are carried out (0 to 63). Nothing: it is not known.
+  std::optional<std::uint64_t> opcodes = std::nullopt;
 };
 
 /// Threading: shared - any thread may submit to a shared WQ; a dedicated WQ takes one at a time.

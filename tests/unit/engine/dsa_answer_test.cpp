@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/dsa_descriptor.hpp"
 #include "engine/dsa_mover.hpp"
 #include "engine/software/software.hpp"
 #include "fixtures.hpp"
@@ -37,6 +38,8 @@ class ToldPortal final : public dsa::Portal {
     info_.entry_count = entry_count;
   }
   [[nodiscard]] const dsa::QueueInfo& info() const override { return info_; }
+  /// Before the portal is used.
+  void tell_opcodes(std::uint64_t opcodes) { info_.opcodes = opcodes; }
   [[nodiscard]] bool submit(const dsa::Descriptor& descriptor) noexcept override {
     if (!device_ || left_ == 0) return false;
     --left_;
@@ -357,6 +360,61 @@ TEST(DsaAnswer, AQueueThatIsFullNowAndThenIsNotGivenUp) {
   EXPECT_EQ(job.wait().state, JobState::done);
   EXPECT_TRUE(job.completion().fell_back);
   EXPECT_TRUE(buffers.equal());
+}
+
+TEST(DsaAnswer, WhatAQueueMayNotDoIsNeverGivenToIt) {
+  EXPECT_EQ(detail::opcodes_from("00000000,00000000,00000000,00000001,001f03ff\n"),
+            std::optional<std::uint64_t>(0x1'001f'03ff));
+  EXPECT_EQ(detail::opcodes_from("7f"), std::optional<std::uint64_t>(0x7f));
+  for (const char* const none : {"", "\n", "none", "1,,2", "1ffffffff", "-1"}) {
+    EXPECT_EQ(detail::opcodes_from(none), std::nullopt) << none;
+  }
+  std::size_t told = 0;
+  ToldPortal portal([&](const dsa::Descriptor& descriptor) {
+    ++told;
+    answer(descriptor, DSA_COMP_SUCCESS);
+  });
+  // Copies and no-ops, and no batches either.
+  portal.tell_opcodes(1U << DSA_OPCODE_NOOP | 1U << DSA_OPCODE_MEMMOVE);
+  const std::unique_ptr<Engine> engine = engine_on(portal);
+  EXPECT_TRUE(engine->movers()[0].operations.has(OperationKind::copy));
+  EXPECT_FALSE(engine->movers()[0].operations.has(OperationKind::crc));
+  Buffers buffers(kLong);
+  const Completion summed = run(*engine, Operation::crc(buffers.source));
+  EXPECT_EQ(summed.result, software::execute(Operation::crc(buffers.source)).result);
+  EXPECT_TRUE(summed.fell_back);
+  EXPECT_EQ(told, 0U);
+  const std::array<Operation, 2> both{Operation::no_op(), Operation::no_op()};
+  Job job;
+  ASSERT_EQ(engine->submit_batch(job, {both, {}}, {.path = Path::hardware}), Submit::accepted);
+  EXPECT_EQ(job.wait().state, JobState::done);
+  EXPECT_EQ(told, 2U) << "one after the other";
+  auto channel = engine->open_channel({.depth = 1});
+  Ticket ticket{};
+  ASSERT_EQ(channel->submit(Operation::crc(buffers.source), ticket), Submit::accepted);
+  EXPECT_EQ(channel->wait(ticket).result, summed.result);
+  EXPECT_EQ(told, 2U);
+  EXPECT_EQ(engine->device_statistics()[0].errors, 0U);
+}
+
+TEST(DsaAnswer, AQueueThatDoesNotSayWhatItMayDoIsAskedOnceForEachKind) {
+  std::size_t told = 0;
+  ToldPortal portal([&](const dsa::Descriptor& descriptor) {
+    ++told;
+    answer(descriptor, DSA_COMP_BAD_OPCODE);
+  });
+  const std::unique_ptr<Engine> engine = engine_on(portal);
+  Buffers buffers(kLong);
+  for (int i = 0; i < 5; ++i) {
+    const Completion end = run(*engine, Operation::crc(buffers.source));
+    EXPECT_EQ(end.state, JobState::done);
+    EXPECT_EQ(end.result, software::execute(Operation::crc(buffers.source)).result);
+    EXPECT_TRUE(end.fell_back);
+    EXPECT_EQ(end.device_status, i == 0 ? DSA_COMP_BAD_OPCODE : 0);
+    EXPECT_EQ(told, 1U);
+  }
+  EXPECT_EQ(run(*engine, Operation::fill(buffers.target, 1)).state, JobState::done);
+  EXPECT_EQ(told, 2U) << "another kind";
 }
 
 /// Carries out what it is told, or leaves one descriptor unanswered.
