@@ -127,9 +127,9 @@ def run(
         ),
     ] = None,
 ) -> int:
-    """Run CMD with memcpy and memmove tuned to this machine; nobody has to rebuild it.
+    """Run CMD with its copies, fills and comparisons tuned to this machine; nobody rebuilds it.
 
-    Long copies go to DSA where there is one and --path says so.
+    Long ones go to DSA where there is one and --path says so.
 
     The exit code, signals, stdin, stdout and stderr are CMD's own, and so are those of all that it
     starts. What cannot be tuned is the C library's, silently; --stats says why.
