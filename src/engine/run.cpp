@@ -121,7 +121,9 @@ Submit EngineState::run_by_device(const Operation& operation, Completion& comple
   return Submit::full;
 }
 
-bool EngineState::is_ending_one_done_at_once() noexcept { return ends_at_once; }
+bool EngineState::is_ending_one_done_at_once() noexcept {
+  return ends_at_once;
+}
 
 /// By the calling thread: the job has ended when this returns.
 Submit EngineState::do_at_once(Job& job, const Operation& operation, const Batch& batch,

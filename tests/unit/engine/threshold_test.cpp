@@ -16,8 +16,7 @@ namespace {
 TEST(Threshold, IsOfTheProfileOrOfTheCaller) {
   const std::filesystem::path path =
       std::filesystem::path(::testing::TempDir()) / "engine_threshold_test.json";
-  const copy::Profile profile{
-      .machine = copy::this_machine(), .classes = {}, .dsa_bytes_min = 900};
+  const copy::Profile profile{.machine = copy::this_machine(), .classes = {}, .dsa_bytes_min = 900};
   std::ofstream(path) << copy::to_json(profile);
   ::setenv("HEADRACE_PROFILE", path.c_str(), 1);
   const auto measured = test::make_engine();
