@@ -72,9 +72,6 @@ def default_copy_profile_path() -> str: ...
 def use_default_copy_profile() -> tuple[bool, str, str]:
     """Whether the profile of this user is used, its path, and a sentence."""
 
-def policy_names() -> list[str]:
-    """Of who may be asked to choose movers."""
-
 class KernelMeter:
     """Measures what fills, or what compares."""
 
@@ -88,6 +85,9 @@ class KernelMeter:
         """Nanoseconds per call of each subject, measured once each."""
 
     def batch_count(self) -> int: ...
+
+def policy_names() -> list[str]:
+    """Of who may be asked to choose movers."""
 
 def explain_device_status(status: int) -> str:
     """What a status byte of a device means and what to do about it."""
