@@ -239,6 +239,12 @@ headrace::Result<std::unique_ptr<Engine>> make(const headrace_engine_options& op
                           "its path, policy, fault policy or waiting is none of those there are",
                           "pass one of the constants of headrace.h");
   }
+  if ((options.nodes == nullptr && options.node_count != 0) ||
+      (options.queues == nullptr && options.queue_count != 0)) {
+    return headrace::fail(headrace::Code::invalid_argument, "make an engine",
+                          "a list of nodes or queues is null that is said to have some",
+                          "pass the list, or 0 as its count");
+  }
   const auto duration = [](std::uint64_t time_ns) {
     return std::chrono::nanoseconds(
         static_cast<std::int64_t>(std::min<std::uint64_t>(time_ns, std::uint64_t{INT64_MAX} / 4)));
@@ -256,6 +262,10 @@ headrace::Result<std::unique_ptr<Engine>> make(const headrace_engine_options& op
     made.nodes.emplace_back(node);
   }
   for (const char* const queue : std::span(options.queues, options.queue_count)) {
+    if (queue == nullptr) {
+      return headrace::fail(headrace::Code::invalid_argument, "make an engine",
+                            "the name of a queue is null", "'headrace dsa list' has the names");
+    }
     made.devices.queues.emplace_back(queue);
   }
   if (options.has_thresholds) {

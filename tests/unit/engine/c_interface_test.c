@@ -323,6 +323,17 @@ static void engines_take_their_options(void) {
   bad.queue_count = 1;
   EXPECT(headrace_engine_make(&bad, &error) == NULL);
   EXPECT(strcmp(error.code, "hardware_absent") == 0 && strstr(error.text, queue) != NULL);
+
+  bad = options;
+  bad.nodes = NULL;
+  EXPECT(headrace_engine_make(&bad, &error) == NULL && strstr(error.text, "list") != NULL);
+  bad = options;
+  bad.queue_count = 1;
+  EXPECT(headrace_engine_make(&bad, &error) == NULL && strstr(error.text, "list") != NULL);
+  const char* const nameless = NULL;
+  bad.queues = &nameless;
+  EXPECT(headrace_engine_make(&bad, &error) == NULL);
+  EXPECT(strcmp(error.code, "invalid_argument") == 0 && strstr(error.text, "name") != NULL);
 }
 
 static void a_job_begins_after_those_it_names(headrace_engine* engine) {
