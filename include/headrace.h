@@ -431,7 +431,8 @@ typedef struct headrace_job {
  * It must not block, nor submit, wait for or end this job; it may submit others. */
 typedef void (*headrace_callback)(void* context,
                                   const headrace_completion* completion) HEADRACE_C_NOEXCEPT;
-/* Called once after the job has ended: here it may be ended or submitted again. */
+/* Called once after the job has ended: here it may be ended or submitted again. It may not end the
+ * engine. */
 typedef void (*headrace_then)(void* context) HEADRACE_C_NOEXCEPT;
 
 /* All zero, or null: those of the engine. */

@@ -136,7 +136,8 @@ struct SubmitOptions {
   /// Called once after the job has ended, when it may be destroyed or submitted again, by the
   /// thread that ended it and without any lock held. It may do either, and submit others; destroy
   /// it only if nobody is inside wait() or poll() of it. That may be this thread: a job that a
-  /// device does is ended by whoever polls it. So give such jobs to Engine::poll() alone.
+  /// device does is ended by whoever polls it. So give such jobs to Engine::poll() alone. It may
+  /// not stop or end the engine, which would wait for the call that it is in.
   void (*then)(void* context) noexcept = nullptr;
   void* then_context = nullptr;
   /// Nothing: the engine's.
