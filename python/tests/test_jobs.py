@@ -47,6 +47,7 @@ def test_a_limit_is_a_number_of_seconds(engine: headrace.Engine, timeout: float)
     with pytest.raises((headrace.InvalidArgumentError, headrace.TypeMismatchError), match="second"):
         job.wait(timeout)
     assert job.wait(math.inf)
+    assert job.wait(10**400)
 
 
 def test_ctrl_c_ends_a_wait() -> None:

@@ -2,7 +2,6 @@
 """Job: an operation, or a batch of them, that was submitted."""
 
 import asyncio
-import math
 import weakref
 from collections.abc import Generator
 from typing import Any
@@ -162,6 +161,6 @@ def _nanoseconds(timeout: object) -> int:
     tried = "take the timeout of a wait"
     if isinstance(timeout, bool) or not isinstance(timeout, int | float):
         raise TypeMismatchError(tried, f"{timeout!r} was given", "pass seconds, or None")
-    if math.isnan(timeout) or timeout < 0:
+    if not timeout >= 0:  # NaN is neither.
         raise InvalidArgumentError(tried, f"{timeout} was given", "pass seconds from 0 on, or None")
     return int(min(timeout, _TIMEOUT_S_MAX) * 1e9)
