@@ -7,6 +7,7 @@ test_engine_emulated.py runs this file on emulated devices, too.
 import asyncio
 import gc
 import math
+import os
 import subprocess
 import sys
 import threading
@@ -70,7 +71,7 @@ def test_ctrl_c_ends_a_wait() -> None:
     assert run(script) == "well\n"
 
 
-def run(script: str) -> str:
+def run(script: str, **variables: str) -> str:
     """What it prints; it ends, and well."""
     done = subprocess.run(
         [sys.executable, "-c", script],
@@ -78,6 +79,7 @@ def run(script: str) -> str:
         text=True,
         check=False,
         timeout=TIME_LIMIT_S,
+        env=os.environ | variables,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert not done.stderr
@@ -360,6 +362,15 @@ def test_a_coroutine_is_told_of_failures_and_stops(engine: headrace.Engine) -> N
 
 async def _ended(job: headrace.Job) -> headrace.Completion:
     return await job
+
+
+def test_thresholds_are_published_ones_unless_told_otherwise() -> None:
+    script = (
+        "import headrace\n"
+        "made = headrace.Engine(queues=()).thresholds\n"
+        "print(made == headrace.Thresholds(source='published'), made)\n"
+    )
+    assert run(script, HEADRACE_PROFILE="none").startswith("True")
 
 
 def test_an_engine_takes_its_options(engine: headrace.Engine) -> None:

@@ -46,8 +46,8 @@ class Thresholds:
     """
 
     synchronous_bytes: int = 24 << 10
-    asynchronous_bytes: int = 4 << 10
-    batched_bytes: int = 512
+    asynchronous_bytes: int = 1 << 10
+    batched_bytes: int = 256
     source: str = field(default="caller", kw_only=True)
 
 
