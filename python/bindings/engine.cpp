@@ -66,6 +66,7 @@ nb::tuple statistics(EngineHandle& engine) {
   result["bytes_moved"] = totals.bytes_moved;
   result["bytes_by_device"] = totals.bytes_by_device;
   result["jobs_fell_back"] = totals.jobs_fell_back;
+  result["jobs_held_back"] = totals.jobs_held_back;
   nb::dict operations;
   for (std::size_t kind = 0; kind < totals.operations.size(); ++kind) {
     const std::string key = kind == engine::kOperationKindCount

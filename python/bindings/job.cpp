@@ -28,7 +28,7 @@ constexpr nanoseconds kLookForSignals = std::chrono::milliseconds(200);
 
 thread_local int calls_in_progress = 0;
 
-/// What a submission is told beside what is to be done: path, policy, nodes of source and target.
+/// What any operation is told beside what is to be done: path, policy, nodes of source and target.
 using SubmitTuple = std::tuple<std::optional<std::string>, std::optional<std::string>,
                                std::optional<std::uint32_t>, std::optional<std::uint32_t>>;
 
@@ -132,6 +132,9 @@ class JobHandle {
   std::shared_ptr<Flight> flight_;
 };
 
+/// What a submission comes after. The caller keeps the handles until it has been made.
+using After = std::vector<const JobHandle*>;
+
 std::shared_ptr<Flight> prepare(const std::vector<OperationTuple>& operations) {
   auto flight = std::make_shared<Flight>();
   for (const OperationTuple& described : operations) {
@@ -140,11 +143,16 @@ std::shared_ptr<Flight> prepare(const std::vector<OperationTuple>& operations) {
   return flight;
 }
 
-/// Starts what `start` starts, which may call `then` before it returns.
+/// Starts what `start` starts, when `after` has ended; it may call `then` before it returns.
 template <typename Start>
 std::shared_ptr<JobHandle> launch(const std::shared_ptr<EngineHandle>& engine,
                                   const std::shared_ptr<Flight>& flight, Options& options,
-                                  const nb::object& then, Start start) {
+                                  const After& after, const nb::object& then, Start start) {
+  std::vector<engine::Job*> named;
+  for (const JobHandle* const handle : after) {
+    named.push_back(handle == nullptr ? nullptr : &handle->job());
+  }
+  options.made().after = named;
   std::unique_ptr<Then> call;
   if (!then.is_none()) {
     call = std::make_unique<Then>(Then{engine->calls(), flight, then});
@@ -163,18 +171,19 @@ std::shared_ptr<JobHandle> launch(const std::shared_ptr<EngineHandle>& engine,
 
 std::shared_ptr<JobHandle> submit(const std::shared_ptr<EngineHandle>& engine,
                                   const OperationTuple& operation, const SubmitTuple& said,
-                                  const nb::object& then) {
+                                  const After& after, const nb::object& then) {
   engine->reap();
   const std::shared_ptr<Flight> flight = prepare({operation});
   Options options(said);
-  return launch(engine, flight, options, then, [&](const engine::SubmitOptions& made) {
+  return launch(engine, flight, options, after, then, [&](const engine::SubmitOptions& made) {
     return engine->engine().submit(flight->job, flight->operations[0]->what(), made);
   });
 }
 
 std::shared_ptr<JobHandle> submit_batch(const std::shared_ptr<EngineHandle>& engine,
                                         const std::vector<OperationTuple>& operations,
-                                        const SubmitTuple& said, const nb::object& then) {
+                                        const SubmitTuple& said, const After& after,
+                                        const nb::object& then) {
   engine->reap();
   const std::shared_ptr<Flight> flight = prepare(operations);
   for (const std::unique_ptr<Operation>& operation : flight->operations) {
@@ -182,7 +191,7 @@ std::shared_ptr<JobHandle> submit_batch(const std::shared_ptr<EngineHandle>& eng
   }
   flight->completions.resize(flight->batch.size());
   Options options(said);
-  return launch(engine, flight, options, then, [&](const engine::SubmitOptions& made) {
+  return launch(engine, flight, options, after, then, [&](const engine::SubmitOptions& made) {
     return engine->engine().submit_batch(flight->job, {flight->batch, flight->completions}, made);
   });
 }
@@ -338,8 +347,8 @@ void bind_job(nb::module_& module, nb::class_<EngineHandle>& engine) {
           "Fields of headrace.Completion, of a job that has ended.")
       .def("completions", &completions, "The same of each operation of a batch that has ended.");
 
-  engine.def("submit", &submit, "operation"_a, "options"_a, "then"_a.none())
-      .def("submit_batch", &submit_batch, "operations"_a, "options"_a, "then"_a.none())
+  engine.def("submit", &submit, "operation"_a, "options"_a, "after"_a, "then"_a.none())
+      .def("submit_batch", &submit_batch, "operations"_a, "options"_a, "after"_a, "then"_a.none())
       .def("run", &run, "operation"_a, "options"_a)
       .def("copy", &copy, "operation"_a);
 }

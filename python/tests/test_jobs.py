@@ -12,7 +12,8 @@ import subprocess
 import sys
 import threading
 import weakref
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -136,6 +137,89 @@ def test_a_batch_keeps_its_buffers_alive(engine: headrace.Engine) -> None:
     del job
     gc.collect()
     assert all(one() is None for one in alive)
+
+
+def test_a_job_begins_when_those_it_comes_after_have_ended(engine: headrace.Engine) -> None:
+    source = np.random.default_rng(1).integers(0, 256, 1 << 24, np.uint8)
+
+    def has_waited() -> bool:
+        held_before = engine.statistics.jobs_held_back
+        middle, last, copied = (np.zeros_like(source) for _ in range(3))
+        first = engine.submit(source, middle)
+        second = engine.submit(middle, last, after=[first])
+        # Of the named jobs nobody else knows; a generator will do.
+        batch = [Op.copy(last, copied), Op.no_op()]
+        job = engine.submit_batch(batch, after=(one for one in (first, second)))
+        del first, second
+        assert job.result(TIME_LIMIT_S).bytes_done == source.size
+        assert np.array_equal(copied, source)
+        return engine.statistics.jobs_held_back == held_before + 2
+
+    wait_until(has_waited)
+
+
+@contextmanager
+def held_up() -> Iterator[tuple[headrace.Engine, threading.Event]]:
+    """An engine of one worker that begins nothing until the event is set, or the block ends."""
+    node = next(node.id for node in headrace.topo().nodes if node.cpus)
+    with headrace.Engine(threads_per_node=1, nodes=[node], queues=()) as engine:
+        begun, free = threading.Event(), threading.Event()
+
+        def block(_: headrace.Completion) -> None:
+            begun.set()
+            free.wait(TIME_LIMIT_S)
+
+        engine.submit(b"x" * (1 << 20), bytearray(1 << 20), then=block)
+        assert begun.wait(TIME_LIMIT_S)
+        try:
+            yield engine, free
+        finally:
+            free.set()
+
+
+def test_what_a_failed_job_leaves_undone_says_why() -> None:
+    source, target = bytes(1 << 20), bytearray(b"x" * (1 << 20))
+    with held_up() as (engine, free):
+        first = engine.submit(source, bytearray(1 << 20))
+        second = engine.submit(source, target, after=[first])
+        third = engine.submit(source, target, after=[second])
+        first.stop()
+        free.set()
+        for job in (second, third):
+            with pytest.raises(headrace.JobFailedError, match="predecessor_failed"):
+                job.result(TIME_LIMIT_S)
+            assert job.completion is not None
+            assert (job.completion.cause, job.completion.bytes_done) == ("predecessor_failed", 0)
+    assert target == b"x" * (1 << 20)
+
+
+def test_a_job_that_has_to_wait_holds_its_buffers() -> None:
+    target = bytearray(1 << 20)
+    with held_up() as (engine, free):
+        first = engine.submit(b"x" * (1 << 20), bytearray(1 << 20))
+        second = engine.submit(b"y" * (1 << 20), target, after=[first])
+        del first, second
+        gc.collect()
+        assert engine.statistics.jobs_held_back == 1
+        with pytest.raises(BufferError):
+            target.clear()
+        free.set()
+        wait_until(lambda: target == b"y" * (1 << 20))
+    target.clear()
+
+
+def test_what_a_job_cannot_come_after_is_refused(engine: headrace.Engine) -> None:
+    job = engine.submit(b"x", bytearray(1))
+    with (
+        headrace.Engine(threads_per_node=1, queues=()) as other,
+        pytest.raises(headrace.InvalidArgumentError, match="bad_predecessor"),
+    ):
+        other.submit(b"x", bytearray(1), after=[job])
+    with pytest.raises(headrace.InvalidArgumentError, match="too_many_predecessors"):
+        engine.submit(b"x", bytearray(1), after=[job] * 9)
+    for wrong in (job, None, [None], [b"x"]):
+        with pytest.raises(headrace.TypeMismatchError, match="jobs that another comes after"):
+            engine.submit(b"x", bytearray(1), after=wrong)  # type: ignore[arg-type]
 
 
 def test_what_a_job_calls_is_called_once_with_its_end(engine: headrace.Engine) -> None:

@@ -209,6 +209,7 @@ class Engine(Closing):
         policy: str | None = None,
         source_node: int | None = None,
         target_node: int | None = None,
+        after: Iterable[Job] = (),
         then: Then | None = None,
     ) -> Job: ...
     @overload
@@ -221,9 +222,10 @@ class Engine(Closing):
         policy: str | None = None,
         source_node: int | None = None,
         target_node: int | None = None,
+        after: Iterable[Job] = (),
         then: Then | None = None,
     ) -> Job: ...
-    def submit(
+    def submit(  # noqa: PLR0913 - Options, each by its name.
         self,
         source: object,
         target: object = None,
@@ -232,6 +234,7 @@ class Engine(Closing):
         policy: str | None = None,
         source_node: int | None = None,
         target_node: int | None = None,
+        after: Iterable[Job] = (),
         then: Then | None = None,
     ) -> Job:
         """Start an operation, or a copy of all of `source` to `target`, and return at once.
@@ -245,19 +248,24 @@ class Engine(Closing):
             policy: Who chooses the movers, one of `headrace.POLICIES`; None is the engine's.
             source_node: NUMA node of what is read, for who chooses the movers.
             target_node: NUMA node of what is written.
+            after: At most eight jobs of this engine that have to end first. If one fails or is
+                stopped, this one never begins and fails with "predecessor_failed". They need not be
+                kept once this has returned.
             then: Called once with the completion after the job has ended, however, by the thread
                 that ended it: a worker's, or that of whoever polls or waits. It may submit, but not
                 wait for a job nor close the engine. What it raises goes to sys.unraisablehook. Who
                 waits for the job may be told of its end before.
 
         Raises:
-            InvalidArgumentError: As for `copy` and `run`.
-            CapacityExceededError: The queues are full; wait for a job and submit again.
+            InvalidArgumentError: As for `copy` and `run`; or `after` has too many jobs, or one of
+                another engine.
+            CapacityExceededError: The queues are full; wait for a job and submit again. Not of a
+                job that has to wait for others.
             ClosedError: The engine has been closed.
         """
         what = as_operation(source, target).native()
         options = _submit_options(path, policy, source_node, target_node)
-        return Job(self._native.submit(what, options, self._then(then)))
+        return Job(self._native.submit(what, options, _natives_of(after), self._then(then)))
 
     def submit_batch(
         self,
@@ -267,6 +275,7 @@ class Engine(Closing):
         policy: str | None = None,
         source_node: int | None = None,
         target_node: int | None = None,
+        after: Iterable[Job] = (),
         then: Then | None = None,
     ) -> Job:
         """Start all of `operations` in one job; they run in any order, but for fences.
@@ -285,7 +294,8 @@ class Engine(Closing):
             for operation in operations
         ]
         options = _submit_options(path, policy, source_node, target_node)
-        return Job(self._native.submit_batch(natives, options, self._then(then)))
+        named = _natives_of(after)
+        return Job(self._native.submit_batch(natives, options, named, self._then(then)))
 
     def _then(self, then: Then | None) -> Callable[..., None] | None:
         if then is None:
@@ -416,6 +426,13 @@ def _submit_options(
         if node is not None:
             whole_number(node, "take the node of an operation", 0, NODE_MAX)
     return path, policy, source_node, target_node
+
+
+def _natives_of(after: Iterable[Job]) -> tuple[_core.Job, ...]:
+    tried = "take the jobs that another comes after"
+    if isinstance(after, Job) or not isinstance(after, Iterable):
+        raise TypeMismatchError(tried, f"{after!r} is no list of jobs", "pass jobs, as in [job]")
+    return tuple(instance_of(job, Job, tried).native() for job in after)
 
 
 def _one_of(name: object, names: tuple[str, ...], what: str) -> None:

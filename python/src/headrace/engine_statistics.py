@@ -57,6 +57,7 @@ class EngineStatistics:
         bytes_moved: By all jobs that have ended, however.
         bytes_by_device: Of bytes_moved.
         jobs_fell_back: Jobs whose completion says fell_back.
+        jobs_held_back: Of jobs_submitted: they had to wait for others first.
         operations: The same by kind of operation; "batch" is that of batches.
     """
 
@@ -68,6 +69,7 @@ class EngineStatistics:
     bytes_moved: int
     bytes_by_device: int
     jobs_fell_back: int
+    jobs_held_back: int
     operations: dict[str, OperationStatistics]
 
 

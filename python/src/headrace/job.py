@@ -100,6 +100,10 @@ class Job:
             return []
         return [completion_of(one) for one in self._native.completions()]
 
+    def native(self) -> _core.Job:
+        """The job as the extension knows it."""
+        return self._native
+
     def __await__(self) -> Generator[Any, None, Completion]:
         if not self._native.poll():
             yield from _asker().ended(self._native).__await__()
