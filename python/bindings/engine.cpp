@@ -116,6 +116,16 @@ engine::FaultPolicy fault_policy_of(std::string_view text) {
          "take 'touch_and_resubmit', 'finish_on_cpu' or 'block'");
 }
 
+engine::Waiting waiting_of(std::string_view text) {
+  using engine::Waiting;
+  for (const Waiting waiting :
+       {Waiting::adaptive, Waiting::spin, Waiting::pause, Waiting::umwait, Waiting::sleep}) {
+    if (name(waiting) == text) return waiting;
+  }
+  refuse("there is no way to wait " + quoted(text),
+         "take 'adaptive', 'spin', 'pause', 'umwait' or 'sleep'");
+}
+
 /// Bytes from which on a device is taken: synchronous, asynchronous, batched.
 using ThresholdsTuple = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>;
 /// operations_max, bytes_max, wait_ns_max.
@@ -127,7 +137,8 @@ std::shared_ptr<EngineHandle> make_engine(
     const std::optional<std::vector<std::string>>& queues, const std::optional<std::string>& policy,
     const std::string& page_faults, std::int64_t answer_ns_max,
     const std::optional<ThresholdsTuple>& thresholds, std::uint64_t piece_bytes,
-    std::size_t queue_depth_max, const std::optional<CoalescingTuple>& coalescing) {
+    std::size_t queue_depth_max, const std::optional<CoalescingTuple>& coalescing,
+    const std::string& waiting) {
   engine::EngineOptions options;
   options.path = path_of(path);
   options.threads_per_node = threads_per_node;
@@ -155,6 +166,7 @@ std::shared_ptr<EngineHandle> make_engine(
                           .bytes_max = Bytes(bytes_max),
                           .wait_max = std::chrono::nanoseconds(wait_ns_max)};
   }
+  options.waiting = waiting_of(waiting);
   return std::make_shared<EngineHandle>(value_of(engine::Engine::make(machine, options)));
 }
 
@@ -211,7 +223,7 @@ void bind_engine(nb::module_& module) {
   type.def_static("make", &make_engine, "machine"_a, "threads_per_node"_a, "nodes"_a, "path"_a,
                   "queues"_a.none(), "policy"_a.none(), "page_faults"_a, "answer_ns_max"_a,
                   "thresholds"_a.none(), "piece_bytes"_a, "queue_depth_max"_a,
-                  "coalescing"_a.none(), nb::call_guard<nb::gil_scoped_release>())
+                  "coalescing"_a.none(), "waiting"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("close", &EngineHandle::close)
       .def("poll",
            [](EngineHandle& engine) {
@@ -220,6 +232,8 @@ void bind_engine(nb::module_& module) {
            })
       .def("movers", &movers, "Name, node, whether it is a device, and note of each.")
       .def("notes", [](const EngineHandle& engine) { return engine.engine().notes(); })
+      .def("waiting",
+           [](const EngineHandle& engine) { return std::string(name(engine.engine().waiting())); })
       .def("thresholds", &thresholds, "Synchronous, asynchronous, batched, and who said so.")
       .def("statistics", &statistics,
            nb::sig("def statistics(self) -> tuple[dict[str, int], dict[str, dict[str, Any]]]"),

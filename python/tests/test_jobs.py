@@ -489,6 +489,7 @@ def test_an_engine_takes_its_options(engine: headrace.Engine) -> None:
         ({"piece": 0}, "piece of an engine"),
         ({"queue_depth_max": 0}, "queue depth"),
         ({"thresholds": headrace.Thresholds(-1)}, "thresholds of an engine"),
+        ({"waiting": "patiently"}, "there is no way to wait 'patiently'"),
         ({"coalescing": headrace.Coalescing(33)}, "from 2 to 32"),
         ({"thresholds": 7}, r"pass a headrace\.Thresholds"),
     ],
@@ -496,6 +497,19 @@ def test_an_engine_takes_its_options(engine: headrace.Engine) -> None:
 def test_options_that_cannot_be_are_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises((headrace.InvalidArgumentError, headrace.TypeMismatchError), match=words):
         headrace.Engine(**options)
+
+
+@pytest.mark.parametrize("waiting", ["adaptive", "spin", "pause", "umwait", "sleep"])
+def test_an_engine_waits_as_it_is_told_or_says_how(waiting: str) -> None:
+    source, target = bytes(range(256)) * 4096, bytearray(1 << 20)
+    with headrace.Engine(waiting=waiting) as engine:
+        assert engine.submit(source, target).result(TIME_LIMIT_S).bytes_done == len(source)
+        assert target == source
+        told = [note for note in engine.notes if "UMWAIT" in note]
+        if waiting == "umwait" and told:
+            assert engine.waiting == "pause"
+        else:
+            assert (engine.waiting, told) == (waiting, [])
 
 
 def test_options_of_a_submission_that_cannot_be_are_refused(engine: headrace.Engine) -> None:

@@ -27,6 +27,7 @@ _DEPTH_MAX = 1 << 16
 _PATHS = ("automatic", "hardware", "software")
 _FAULT_POLICIES = ("touch_and_resubmit", "finish_on_cpu", "block")
 _ANSWER_NS_MAX = 1 << 60
+_WAYS_TO_WAIT = ("adaptive", "spin", "pause", "umwait", "sleep")
 Then = Callable[[Completion], object]
 """Called after a job has ended."""
 POLICIES = tuple(_core.policy_names())
@@ -106,6 +107,7 @@ class Engine(Closing):
         piece: int | str = "256KiB",
         queue_depth_max: int = 1024,
         coalescing: Coalescing | None = None,
+        waiting: str = "adaptive",
     ) -> None:
         """Start the workers.
 
@@ -131,10 +133,13 @@ class Engine(Closing):
                 such as "256KiB".
             queue_depth_max: What the workers of a node hold before they refuse.
             coalescing: Let small jobs share descriptors; None does not.
+            waiting: What threads do that wait for a job: "adaptive", look for as long as has paid
+                lately, then rest, at last sleep; "spin"; "pause", spin with a PAUSE in between;
+                "umwait", rest on the line that will change, by UMWAIT; "sleep", at once.
 
         Raises:
             InvalidArgumentError: A node does not exist or has no processors, or there are no
-                threads, or no such path or policy, or a figure is out of its range.
+                threads, or no such path, policy or way to wait, or a figure is out of its range.
             HardwareAbsentError: A queue that was named cannot be used.
             TypeMismatchError: An argument is of another type.
             PermissionDeniedError: Threads cannot be made or pinned.
@@ -150,6 +155,7 @@ class Engine(Closing):
         names = None if queues is None else _queue_names(queues)
         _one_of(policy, POLICIES, "policy")
         _one_of(page_faults, _FAULT_POLICIES, "fault policy")
+        _one_of(waiting, _WAYS_TO_WAIT, "way to wait")
         self._native = _core.Engine.make(
             self.machine.native(),
             threads_per_node or 0,
@@ -163,6 +169,7 @@ class Engine(Closing):
             byte_count(piece, "take the piece of an engine"),
             whole_number(queue_depth_max, "take the queue depth of an engine", 1),
             _coalescing_numbers(coalescing),
+            waiting,
         )
 
     def copy(self, source: object, target: object) -> Completion:
@@ -365,6 +372,11 @@ class Engine(Closing):
     def notes(self) -> list[str]:
         """Why devices, or some of their queues, are not among the movers; a sentence each."""
         return self._native.notes()
+
+    @property
+    def waiting(self) -> str:
+        """How threads wait: as the engine was told, but "pause" where there is no UMWAIT."""
+        return self._native.waiting()
 
     @property
     def thresholds(self) -> Thresholds:
