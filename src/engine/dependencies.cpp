@@ -43,9 +43,9 @@ Submit EngineState::start_after(Job& job, const Operation& operation, const Batc
   if (!all_done) return start(job, operation, batch, byte_count, options);
   SubmitOptions at_once = options;
   at_once.after = {};
+  if (!batch.operations.empty()) return submit_batch(job, batch, at_once);
   const bool empty = byte_count == 0 && operation.kind() == OperationKind::copy;
-  return batch.operations.empty() && !empty ? start_one(job, operation, at_once)
-                                            : start(job, operation, batch, byte_count, at_once);
+  return empty ? start(job, operation, batch, 0, at_once) : start_one(job, operation, at_once);
 }
 
 void EngineState::prepare_held(Job& job, const Choice& choice, std::uint64_t turn,

@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <deque>
 #include <string>
+#include <thread>
 
 #include "fixtures.hpp"
+#include "headrace/base/atomic.hpp"
 
 namespace headrace::engine {
 namespace {
@@ -156,6 +159,159 @@ TEST(AtOnce, JobsThatSubmitThemselvesAgainNeedNoStack) {
   EXPECT_GT(made.processor_calls, 0U) << "what a `then` submits goes to a processor";
   EXPECT_EQ(made.device_calls, 0U);
   EXPECT_EQ(made.engine->statistics().jobs_done, 100'000U);
+}
+
+/// A small job that is submitted by the `then` of another, and comes after that.
+struct Follower {
+  Engine& engine;
+  Job& before;
+  CopyPlan plan;
+  Job job = {};
+  bool was_at_once = false;
+  Follower* next = nullptr;
+
+  static void submit(void* context) noexcept {
+    auto& self = *static_cast<Follower*>(context);
+    Job* const named = &self.before;
+    SubmitOptions options{.after = {&named, 1}};
+    if (self.next != nullptr) {
+      options.then = submit;
+      options.then_context = self.next;
+    }
+    EXPECT_EQ(self.engine.submit_copy(self.job, self.plan, options), Submit::accepted);
+    self.was_at_once = self.job.state() == JobState::done;
+  }
+};
+
+TEST(AtOnce, WhatComesAfterOthersWhenTheyHaveEnded) {
+  DeviceAndProcessor made;
+  Buffers large(4096);
+  std::array<Buffers, 3> small{Buffers(100), Buffers(100), Buffers(100)};
+  Job first;
+  Job held;
+  Follower third{*made.engine, held, small[1].plan()};
+  Follower fourth{*made.engine, third.job, small[2].plan()};
+  third.next = &fourth;
+  ASSERT_EQ(made.engine->submit_copy(first, large.plan()), Submit::accepted);
+  Job* const named = &first;
+  ASSERT_EQ(made.engine->submit_copy(
+                held, small[0].plan(),
+                {.then = Follower::submit, .then_context = &third, .after = {&named, 1}}),
+            Submit::accepted);
+  EXPECT_EQ(held.state(), JobState::running);
+  EXPECT_EQ(small[0].moved_bytes(), 0U);
+  while (fourth.job.state() != JobState::done) made.engine->poll();
+  EXPECT_EQ(made.device_calls, 1U) << "the large one";
+  EXPECT_EQ(made.processor_calls, 2U) << "what was held back, and what follows what was not";
+  EXPECT_TRUE(third.was_at_once);
+  EXPECT_FALSE(fourth.was_at_once);
+  for (const Buffers& buffers : small) EXPECT_TRUE(buffers.equal());
+  EXPECT_EQ(made.engine->statistics().jobs_held_back, 1U);
+  EXPECT_EQ(made.engine->statistics().jobs_done, 4U);
+}
+
+TEST(AtOnce, BatchesThatComeAfterOthersAsIfTheseHadNotBeenNamed) {
+  DeviceAndProcessor made;
+  Buffers one(255);
+  Buffers other(255);
+  const std::array list{Operation::copy(one.target, one.source),
+                        Operation::copy(other.target, other.source)};
+  Job first;
+  Job* const named = &first;
+  ASSERT_EQ(made.engine->submit(first, list[0]), Submit::accepted);
+  Job job;
+  ASSERT_EQ(made.engine->submit_batch(job, {.operations = list, .completions = {}},
+                                      {.after = {&named, 1}}),
+            Submit::accepted);
+  EXPECT_EQ(job.state(), JobState::done);
+  EXPECT_TRUE(other.equal());
+  EXPECT_EQ(made.device_calls + made.processor_calls, 0U);
+}
+
+TEST(AtOnce, DiamondsOfSmallAndLargeJobsWhoeverPolls) {
+  // Two threads submit rows, each of whose jobs comes after two of the row before and copies what
+  // one of them wrote; two others poll. Every other column is large enough for the device. The end
+  // of each job submits another that comes after it.
+  constexpr std::size_t kRows = 150;
+  constexpr std::size_t kWidth = 4;
+  constexpr std::size_t kLarge = 1500;
+  constexpr std::size_t kSmall = 40;
+  using Line = std::array<std::byte, kLarge>;
+  struct Place {
+    Job job;
+    Line bytes{};
+    Job echo;
+    std::array<std::byte, kSmall> echo_bytes{};
+    Engine* engine = nullptr;
+    Atomic<std::uint32_t> ended{0};
+
+    static void end(void* context) noexcept {
+      static_cast<Atomic<std::uint32_t>*>(context)->store_release(1);
+    }
+    static void echoes(void* context) noexcept {
+      auto& self = *static_cast<Place*>(context);
+      Job* const named = &self.job;
+      const Operation copy = Operation::copy(self.echo_bytes, std::span(self.bytes).first(kSmall));
+      EXPECT_EQ(
+          self.engine->submit(self.echo, copy,
+                              {.then = end, .then_context = &self.ended, .after = {&named, 1}}),
+          Submit::accepted);
+    }
+  };
+  DeviceAndProcessor made;
+  Engine& engine = *made.engine;
+  Line ones;
+  ones.fill(std::byte{0xff});
+  const auto submit_rows = [&](std::deque<Place>& places) {
+    for (std::size_t i = 0; i < kRows * kWidth; ++i) {
+      const std::size_t row = i / kWidth;
+      const std::size_t column = i % kWidth;
+      Place& place = places[i];
+      place.engine = &engine;
+      const std::size_t length = column % 2 == 0 ? kLarge : kSmall;
+      SubmitOptions options{.then = Place::echoes, .then_context = &place};
+      if (row == 0) {
+        const Operation copy =
+            Operation::copy(std::span(place.bytes).first(length), std::span(ones).first(length));
+        ASSERT_EQ(engine.submit(place.job, copy, options), Submit::accepted);
+        continue;
+      }
+      Place& above = places[i - kWidth];
+      Place& beside = places[(row - 1) * kWidth + (column + 1) % kWidth];
+      const std::array<Job*, 2> named{&beside.job, &above.job};
+      options.after = named;
+      ASSERT_EQ(engine.submit(place.job,
+                              Operation::copy(std::span(place.bytes).first(length),
+                                              std::span(above.bytes).first(length)),
+                              options),
+                Submit::accepted);
+    }
+    for (Place& place : places) {
+      ASSERT_TRUE(place.job.wait_for(std::chrono::minutes(2)));
+      while (place.ended.load_acquire() == 0) std::this_thread::yield();
+      EXPECT_EQ(place.job.completion().state, JobState::done);
+      EXPECT_EQ(place.echo.completion().state, JobState::done);
+      EXPECT_EQ(place.echo_bytes.back(), std::byte{0xff});
+    }
+  };
+  std::array<std::deque<Place>, 2> rows;
+  for (std::deque<Place>& each : rows) each.resize(kRows * kWidth);
+  {
+    std::vector<std::jthread> pollers;
+    for (int i = 0; i < 2; ++i) {
+      pollers.emplace_back([&](const std::stop_token& stop) {
+        while (!stop.stop_requested()) {
+          engine.poll();
+          std::this_thread::yield();
+        }
+      });
+    }
+    std::thread other([&] { submit_rows(rows[1]); });
+    submit_rows(rows[0]);
+    other.join();
+  }
+  EXPECT_EQ(engine.statistics().jobs_done, 2 * 2 * kRows * kWidth);
+  EXPECT_GT(made.device_calls, 0U);
 }
 
 }  // namespace
