@@ -144,6 +144,9 @@ void wait(std::uint64_t until_ticks) noexcept {
 
 TEST(Waiting, ByUmwaitRestsOnTheWordOfTheJobAndLooksAgain) {
   constexpr platform::LineWait kTold{watch, wait};
+  // The test may be repeated.
+  for (auto* const count : {&told.watch_count, &told.wait_count}) count->store_relaxed(0);
+  told.longest_ticks = 0;
   platform::replace_line_wait(&kTold);
   {
     const auto engine = test::make_engine({.threads_per_node = 1, .waiting = Waiting::umwait});
