@@ -28,7 +28,10 @@ class Island {
  public:
   explicit Island(std::size_t byte_count, int protection = PROT_READ | PROT_WRITE)
       : byte_count_((byte_count + kPage - 1) / kPage * kPage) {
-    base_ = static_cast<std::byte*>(::mmap(nullptr, byte_count_ + 2 * kPage, PROT_NONE,
+    // Far below where the system looks for room: another thread's memory must not fill the hole
+    // that unmap() leaves. (Only a wish: AddressSanitizer has its own memory there.)
+    auto* const wish = reinterpret_cast<void*>(std::uintptr_t{1} << 36U);
+    base_ = static_cast<std::byte*>(::mmap(wish, byte_count_ + 2 * kPage, PROT_NONE,
                                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     protect(0, byte_count_, PROT_READ | PROT_WRITE);
     if (byte_count <= 64 * kPage) std::memset(base_ + kPage, 0x5a, byte_count_);
