@@ -50,6 +50,14 @@ void operator delete(void* memory, std::size_t) noexcept {
   std::free(memory);
 }
 
+/// Calls `work`. Valgrind counts what happens in here, by this name: it is exported, so it outlasts
+/// the stripping of an installed program.
+extern "C" [[gnu::visibility("default"), gnu::noinline]] void headrace_bench_counted(
+    void (*work)(const void*), const void* what) {
+  work(what);
+  asm volatile("" ::: "memory");  // The call is no jump: this function is left when it has ended.
+}
+
 namespace {
 
 using headrace::engine::Batch;
@@ -208,9 +216,9 @@ void device_alone(IdleDevice& device, std::uint64_t count, bool batch) {
   }
 }
 
-/// What a mode does, so many times. Valgrind counts what happens in here, by this name.
-[[gnu::noinline]] void carry_out(std::string_view mode, Engine& engine, Channel& channel,
-                                 IdleDevice& device, Memory& memory, std::uint64_t count) {
+/// What a mode does, so many times.
+void carry_out(std::string_view mode, Engine& engine, Channel& channel, IdleDevice& device,
+               Memory& memory, std::uint64_t count) {
   if (mode == "channel_copy") return channel_copy(channel, device, memory, count);
   if (mode == "channel_batch32") return channel_batch32(channel, device, memory, count);
   if (mode == "job_copy") return job_copy(engine, device, memory, count);
@@ -223,6 +231,12 @@ void device_alone(IdleDevice& device, std::uint64_t count, bool batch) {
       "the mode is channel_copy, channel_batch32, job_copy, job_batch32, job_coalesced32, "
       "run_copy, "
       "device or device_batch32");
+}
+
+/// Calls `work` where it is counted.
+template <typename Work>
+void counted(const Work& work) {
+  headrace_bench_counted([](const void* what) { (*static_cast<const Work*>(what))(); }, &work);
 }
 
 int measure(std::string_view mode, std::uint64_t count, bool steps) {
@@ -242,10 +256,10 @@ int measure(std::string_view mode, std::uint64_t count, bool steps) {
   if (!channel) stop_with(channel.error().message().c_str());
   Memory memory;
   // Whatever is made at the first use.
-  carry_out(mode, **engine, *channel, device, memory, kBatch);
+  counted([&] { carry_out(mode, **engine, *channel, device, memory, kBatch); });
   const std::uint64_t before = allocation_count.load_relaxed();  // One thread.
   if (steps) headrace::bench::begin_stepping();
-  carry_out(mode, **engine, *channel, device, memory, count);
+  counted([&] { carry_out(mode, **engine, *channel, device, memory, count); });
   const headrace::bench::Steps seen =
       steps ? headrace::bench::end_stepping() : headrace::bench::Steps{};
   const std::uint64_t made = allocation_count.load_relaxed() - before;  // One thread.

@@ -17,7 +17,7 @@ TRIED = "count the instructions of the engine"
 REMEDY = "install the package anew"
 _TIME_LIMIT_S = 600
 # Only this function of the program is looked at; the difference leaves out what it does once.
-_COUNTED = "--toggle-collect=*carry_out*"
+_COUNTED = "--toggle-collect=headrace_bench_counted"
 _COUNT_LESS, _COUNT_MORE = 320, 6_720
 # Each of them traps some hundred times.
 _COUNT_STEPPED = 640
@@ -128,6 +128,8 @@ def _run(valgrind: str, program: str, mode: str, operations: int) -> _Run:
     if done.returncode != 0 or counted is None:
         last = done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}"
         raise Error(TRIED, f"valgrind failed: {last}")
+    if int(counted[1]) == 0:
+        raise Error(TRIED, f"valgrind does not see the counted part of {program}", REMEDY)
     return _Run(int(counted[1]), json.loads(done.stdout)["allocations"])
 
 
