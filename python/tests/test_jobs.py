@@ -284,6 +284,7 @@ def test_a_function_may_submit_but_not_wait_nor_close(engine: headrace.Engine) -
     def first(_: headrace.Completion) -> None:
         for call in (
             lambda: engine.submit(np.ones(LARGE_BYTES, np.uint8), big).wait(),
+            lambda: asyncio.run(_ended(engine.submit(np.ones(LARGE_BYTES, np.uint8), big))),
             engine.close,
         ):
             try:
@@ -303,6 +304,7 @@ def test_a_function_may_submit_but_not_wait_nor_close(engine: headrace.Engine) -
 
     wait_until(has_ended)
     assert told == [
+        "a function that a job calls may not wait for another",
         "a function that a job calls may not wait for another",
         "a function that a job calls may be a part of it",
         "done",

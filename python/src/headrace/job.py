@@ -105,7 +105,7 @@ class Job:
         return self._native
 
     def __await__(self) -> Generator[Any, None, Completion]:
-        if not self._native.poll():
+        if not self._native.wait(0):  # Which a function that a job calls may not ask, either.
             yield from _asker().ended(self._native).__await__()
         return self.result()
 
