@@ -35,6 +35,7 @@ struct DsaMoverOptions {
   /// What is known besides the portal's own info: the node, and how the portal is reached.
   std::optional<NodeId> node = std::nullopt;
   std::string note = {};
+  std::uint32_t queue_rank = 0;  ///< As in MoverInfo.
   DeviceOptions device = {};
   /// False where a batch cannot be submitted: by write() to devices of version 1.
   bool batches = true;

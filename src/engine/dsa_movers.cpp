@@ -63,6 +63,7 @@ Result<DsaMovers> open_dsa_movers(const topo::Machine& machine, const DeviceOpti
     return found;
   }
   for (const topo::DsaDevice& device : machine.dsa_devices) {
+    std::uint32_t rank = 0;  // Of those that can be used.
     for (const topo::DsaQueue& queue : device.queues) {
       const dsa::QueueInfo info = queue_info(device, queue);
       if (!is_wanted(info.name, options)) continue;
@@ -84,6 +85,7 @@ Result<DsaMovers> open_dsa_movers(const topo::Machine& machine, const DeviceOpti
       // The kernel takes no batch by write() for the devices whose portals it does not let map.
       auto mover = DsaMover::make(std::move(portal->portal), {.node = device.node,
                                                               .note = portal->access.note,
+                                                              .queue_rank = rank,
                                                               .device = options,
                                                               .batches = portal->access.mapped});
       if (!mover) {
@@ -92,6 +94,7 @@ Result<DsaMovers> open_dsa_movers(const topo::Machine& machine, const DeviceOpti
         continue;
       }
       found.movers.push_back(std::move(*mover));
+      ++rank;
     }
   }
   if (Result<void> named = check_named(found, options); !named) return fail(named.error());

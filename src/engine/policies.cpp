@@ -1,18 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 // The policies that choose movers by name.
+#include <algorithm>
 #include <array>
+#include <cstdint>
 #include <optional>
+#include <utility>
 
 #include "headrace/engine/mover.hpp"
 
 namespace headrace::engine::movers {
 namespace {
 
-void add_movers_of(std::optional<NodeId> node, const MoveContext& context, MoverChoice& choice) {
-  if (!node) return;
-  for (std::size_t i = 0; i < context.movers.size(); ++i) {
-    if (context.movers[i]->info().node == node) choice.add(i);
+/// Adds those that `wanted` names: first a queue of each device, those of the first `wanted` before
+/// those of the next, then another queue of each. A device with many queues would else take the
+/// place of others, and its queues share its bandwidth.
+template <typename... Wanted>
+void add(const MoveContext& context, MoverChoice& choice, const Wanted&... wanted) {
+  constexpr std::uint64_t kNone = UINT64_MAX;  // Any of 32 bits may be a rank.
+  std::uint64_t next = 0;
+  while (next != kNone && choice.chosen().size() < Job::kShareMax) {
+    const std::uint64_t rank = std::exchange(next, kNone);
+    const auto add_of_rank = [&](const auto& is_wanted) {
+      for (std::size_t i = 0; i < context.movers.size(); ++i) {
+        const MoverInfo& info = context.movers[i]->info();
+        if (info.queue_rank < rank || !is_wanted(info)) continue;
+        if (info.queue_rank == rank) {
+          choice.add(i);
+        } else {
+          next = std::min<std::uint64_t>(next, info.queue_rank);
+        }
+      }
+    };
+    (add_of_rank(wanted), ...);
   }
+}
+
+auto is_of(std::optional<NodeId> node) {
+  return [node](const MoverInfo& info) { return node && info.node == node; };
 }
 
 /// Nobody is nearer than others, or it is not known: the work is spread.
@@ -22,8 +46,8 @@ void take_turns(const MoveContext& context, MoverChoice& choice) {
 
 void near(std::optional<NodeId> wanted, std::optional<NodeId> next_best, const MoveContext& context,
           MoverChoice& choice) {
-  add_movers_of(wanted, context, choice);
-  if (choice.chosen().empty()) add_movers_of(next_best, context, choice);
+  add(context, choice, is_of(wanted));
+  if (choice.chosen().empty()) add(context, choice, is_of(next_best));
   if (choice.chosen().empty()) take_turns(context, choice);
 }
 
@@ -45,7 +69,7 @@ void near_source(const MoveContext& context, MoverChoice& choice) {
 }
 
 void all(const MoveContext& context, MoverChoice& choice) {
-  for (std::size_t i = 0; i < context.movers.size(); ++i) choice.add(i);
+  add(context, choice, [](const MoverInfo&) { return true; });
 }
 
 void least_loaded(const MoveContext& context, MoverChoice& choice) {
@@ -59,8 +83,7 @@ void least_loaded(const MoveContext& context, MoverChoice& choice) {
 }
 
 void push_pull(const MoveContext& context, MoverChoice& choice) {
-  add_movers_of(context.source_node, context, choice);
-  add_movers_of(context.target_node, context, choice);
+  add(context, choice, is_of(context.source_node), is_of(context.target_node));
   if (choice.chosen().empty()) take_turns(context, choice);
 }
 
@@ -69,9 +92,8 @@ void smart_copy(const MoveContext& context, MoverChoice& choice) {
   if (!package || package != package_of(context.target_node, context)) {
     return push_pull(context, choice);
   }
-  for (std::size_t i = 0; i < context.movers.size(); ++i) {
-    if (package_of(context.movers[i]->info().node, context) == package) choice.add(i);
-  }
+  add(context, choice,
+      [&](const MoverInfo& info) { return package_of(info.node, context) == package; });
   if (choice.chosen().empty()) take_turns(context, choice);
 }
 

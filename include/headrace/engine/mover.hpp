@@ -29,6 +29,9 @@ struct MoverInfo {
   /// What it can do; other operations never reach it. Of a batch, every one has to be among them.
   OperationSet operations = OperationSet().with(OperationKind::copy);
   bool batches = false;  ///< It takes batches.
+  /// Of a queue: so many others of the same device come before it. Policies that choose several
+  /// take the first queue of each device before the second of any.
+  std::uint32_t queue_rank = 0;
   /// How it is reached and why in this way, for a person: "ENQCMD to a mapped portal".
   std::string note = {};
 };
@@ -133,7 +136,8 @@ class MoverChoice {
 /// nobody, or an index that does not exist, fails the job with Cause::mover_refused.
 using MoverPolicy = std::function<void(const MoveContext&, MoverChoice&)>;
 
-/// Policies by name; each is a pure function of its context.
+/// Policies by name; each is a pure function of its context. Where one chooses several and devices
+/// have several queues, a queue of each device comes before another of any (MoverInfo::queue_rank).
 namespace movers {
 /// All movers of the target's node; if it is unknown or has none (as a node of memory only has no
 /// worker threads), those of the source's node; failing that, one mover after the other.
@@ -141,7 +145,7 @@ HEADRACE_API void near_target(const MoveContext& context, MoverChoice& choice);
 /// All movers of the source's node; if it is unknown or has none, those of the target's node;
 /// failing that, one mover after the other.
 HEADRACE_API void near_source(const MoveContext& context, MoverChoice& choice);
-/// Every mover there is, the first Job::kShareMax if there are more ("brute force").
+/// Every mover there is, Job::kShareMax of them if there are more ("brute force").
 HEADRACE_API void all(const MoveContext& context, MoverChoice& choice);
 /// One mover after the other.
 HEADRACE_API void round_robin(const MoveContext& context, MoverChoice& choice);

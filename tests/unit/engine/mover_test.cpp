@@ -94,6 +94,40 @@ TEST(MoverPolicy, AllChoosesAsManyAsAJobCanHave) {
       Job::kShareMax);
 }
 
+TEST(MoverPolicy, AQueueOfEachDeviceIsChosenBeforeASecondOfAny) {
+  // On each of two nodes four devices with two queues each, in the order of the system.
+  std::vector<std::unique_ptr<Mover>> list;
+  for (std::uint32_t i = 0; i < 16; ++i) {
+    list.push_back(
+        std::make_unique<PolledMover>(PolledMover::Options{.info = {.name = "queue",
+                                                                    .node = NodeId(i / 8),
+                                                                    .hardware = true,
+                                                                    .polled = true,
+                                                                    .queue_rank = i % 2}}));
+  }
+  const std::vector<NodePackage> packages{{NodeId(0), 0}, {NodeId(1), 0}};
+  const auto chosen = [&](const MoverPolicy& policy) {
+    return choose(
+        policy,
+        {.movers = list, .source_node = NodeId(1), .target_node = NodeId(0), .packages = packages});
+  };
+  using Chosen = std::vector<std::uint32_t>;
+  EXPECT_EQ(chosen(movers::all), (Chosen{0, 2, 4, 6, 8, 10, 12, 14}));
+  EXPECT_EQ(chosen(movers::smart_copy), (Chosen{0, 2, 4, 6, 8, 10, 12, 14}));
+  EXPECT_EQ(chosen(movers::push_pull), (Chosen{8, 10, 12, 14, 0, 2, 4, 6}));
+  EXPECT_EQ(chosen(movers::near_target), (Chosen{0, 2, 4, 6, 1, 3, 5, 7}));
+  EXPECT_EQ(chosen(movers::near_source), (Chosen{8, 10, 12, 14, 9, 11, 13, 15}));
+}
+
+TEST(MoverPolicy, QueuesOfAnyRankAreChosenWhereThereIsRoom) {
+  std::vector<std::unique_ptr<Mover>> list;
+  for (const std::uint32_t rank : {7U, 0U, ~0U, 0U}) {
+    list.push_back(std::make_unique<PolledMover>(
+        PolledMover::Options{.info = {.name = "queue", .polled = true, .queue_rank = rank}}));
+  }
+  EXPECT_EQ(choose(movers::all, {.movers = list}), (std::vector<std::uint32_t>{1, 3, 0, 2}));
+}
+
 TEST(MoverPolicy, RoundRobinTakesTurns) {
   const auto list = movers_on({NodeId(0), NodeId(1), NodeId(2)});
   for (std::uint32_t i = 0; i < 7; ++i) {
