@@ -95,17 +95,23 @@ void for_each_name(const char* directory, Visit visit) {
   ::close(file);
 }
 
-/// HEADRACE_ANSWER_SECONDS, 1 to 86400; else the default.
-std::uint64_t answer_seconds_max() {
+/// HEADRACE_ANSWER_SECONDS, 1 to 86400; else the default, and `note` says why.
+std::uint64_t answer_seconds_max(std::string& note) {
   const std::string text = platform::trusted_variable("HEADRACE_ANSWER_SECONDS").value_or("");
   std::uint64_t seconds = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
   const bool is_number = error == std::errc() && end == text.data() + text.size();
-  return is_number && seconds >= 1 && seconds <= 86'400 ? seconds : kAnswerSecondsMax;
+  if (is_number && seconds >= 1 && seconds <= 86'400) return seconds;
+  if (!text.empty()) {
+    note += fmt::format(
+        "; a device may be silent for {} s: HEADRACE_ANSWER_SECONDS is '{}', not 1 to 86400",
+        kAnswerSecondsMax, text);
+  }
+  return kAnswerSecondsMax;
 }
 
 /// How many pauses the longest wait is. The least of some measurements: others were interrupted.
-std::uint64_t measure_pauses_max() {
+std::uint64_t measure_pauses_max(std::uint64_t seconds) {
   const auto now_ns = [] {
     timespec now{};
     ::clock_gettime(CLOCK_MONOTONIC, &now);
@@ -119,7 +125,7 @@ std::uint64_t measure_pauses_max() {
     for (std::uint64_t j = 0; j < kPauses; ++j) platform::pause();
     least_ns = std::min(least_ns, now_ns() - begin_ns);
   }
-  return answer_seconds_max() * 1'000'000'000 / std::max<std::uint64_t>(least_ns, 1) * kPauses;
+  return seconds * 1'000'000'000 / std::max<std::uint64_t>(least_ns, 1) * kPauses;
 }
 
 /// Opens what was found. In a child of fork as well, so nothing but system calls.
@@ -174,7 +180,8 @@ Device* open_devices(std::string& note) {
     return nullptr;
   }
   auto* const device = static_cast<Device*>(memory);  // All zero is a state.
-  found.pauses_max = measure_pauses_max();
+  std::string answer_note;
+  found.pauses_max = measure_pauses_max(answer_seconds_max(answer_note));
   if (::madvise(memory, kBytes, MADV_WIPEONFORK) == 0) open_found(*device);
   if (device->portal_count == 0) {
     ::munmap(memory, kBytes);
@@ -184,7 +191,8 @@ Device* open_devices(std::string& note) {
   // If it is refused, children copy with the processor alone.
   static_cast<void>(::pthread_atfork(nullptr, nullptr, &open_in_child));
   note = fmt::format("{} DSA work queue{}", device->portal_count,
-                     device->portal_count == 1 ? "" : "s");
+                     device->portal_count == 1 ? "" : "s") +
+         answer_note;
   return device;
 }
 

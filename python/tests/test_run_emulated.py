@@ -2,8 +2,10 @@
 """``headrace run`` on emulated devices: who copies, and that it is the same."""
 
 import json
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +56,29 @@ def right() -> str:
 
 
 def run_counted(
-    command_path: Path, place: Path, *options: str, queues: str = "shared"
+    command_path: Path,
+    place: Path,
+    *options: str,
+    queues: str = "shared",
+    faults: str = "",
+    **variables: str,
 ) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """What the copies print, the statistics of the devices, and those of the copies."""
     devices, copies = place / "devices.json", place / "copies.json"
-    words: list[str | Path] = [command_path, "emulate", "--wq", queues, "--stats", devices, "--"]
+    words: list[str | Path] = [command_path, "emulate", "--wq", queues, "--stats", devices]
+    if faults:
+        (place / "faults.toml").write_text(faults)
+        words += ["--faults", place / "faults.toml"]
+    words.append("--")
     words += [command_path, "run", *options, "--stats", copies, "--", PYTHON, "-c", COPIES]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=TIME_LIMIT_S, check=False)
+    done = subprocess.run(
+        words,
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT_S,
+        check=False,
+        env=os.environ | variables,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     return done.stdout, *(json.loads(path.read_text()) for path in (devices, copies))
@@ -79,6 +97,37 @@ def test_a_program_copies_by_the_device(command_path: Path, tmp_path: Path, righ
     assert shared["bytes"] > device["bytes"]
     assert all(lengths["bytes_max"] > 65536 // 2 for lengths in shared["lengths"])
     assert "are shared with 1 DSA work queue" in copies["results"]["profile"]
+
+
+def test_an_answer_that_never_comes_is_given_up_when_it_is_told(
+    command_path: Path, tmp_path: Path, right: str
+) -> None:
+    began = time.monotonic()
+    said, _, copies = run_counted(
+        command_path,
+        tmp_path,
+        "--path",
+        "dsa",
+        faults='[[fault]]\nkind = "lost_completion"\n',
+        HEADRACE_ANSWER_SECONDS="1",
+    )
+    # In processor time, of which others take some; the default would be a minute.
+    assert time.monotonic() - began < 50
+    assert said == right
+    assert copies["results"]["device"]["lost"] >= 1
+    assert "HEADRACE_ANSWER_SECONDS" not in copies["results"]["profile"]
+
+
+@pytest.mark.parametrize("seconds", ["0", "86401", "-1", "1s", "soon"])
+def test_a_time_for_answers_that_is_none_is_noted(
+    command_path: Path, tmp_path: Path, right: str, seconds: str
+) -> None:
+    said, _, copies = run_counted(
+        command_path, tmp_path, "--path", "dsa", HEADRACE_ANSWER_SECONDS=seconds
+    )
+    assert said == right
+    told = f"silent for 60 s: HEADRACE_ANSWER_SECONDS is '{seconds}', not 1 to 86400"
+    assert told in copies["results"]["profile"]
 
 
 def test_shorter_copies_are_the_processors(command_path: Path, tmp_path: Path, right: str) -> None:
