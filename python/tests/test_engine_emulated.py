@@ -94,6 +94,26 @@ except headrace.HardwareAbsentError as error:
     assert text == "well\n"
 
 
+def test_brute_force_has_a_queue_of_every_device() -> None:
+    text = emulated(
+        "-c",
+        """
+import headrace
+
+source, target = b"x" * (8 << 20), bytearray(8 << 20)
+with headrace.Engine(policy="all", path="hardware") as engine:
+    engine.submit(source, target).result()
+    used = [name for name, one in engine.device_statistics.items() if one.descriptors]
+    assert len(engine.device_statistics) == 16, engine.device_statistics
+    assert used == [f"dsa{i}/wq{i}.0" for i in range(8)], used
+assert source == target
+print("well")
+""",
+        options=("--devices", "8"),
+    )
+    assert text == "well\n"
+
+
 def test_faults_are_told_by_kind_of_operation() -> None:
     text = emulated(
         "-c",
