@@ -13,6 +13,7 @@
 // least (scripts/soak: ten million, an hour).
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
@@ -22,6 +23,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "emu/device/trace.hpp"
 #include "emulated.hpp"
@@ -113,10 +115,12 @@ class Place {
  public:
   Place(Random& random, Retired& retired) : random_(random), work_(random, retired) {}
 
-  /// Draws new work and submits it; does it in any case, sooner or later.
-  void begin(Engine& engine, std::span<const MoverPolicy> policies,
-             std::optional<Channel>& channel) {
+  /// Draws new work and submits it; does it in any case, sooner or later. Of `earlier`, which this
+  /// thread has begun since it last looked for ends, it may come after some.
+  void begin(Engine& engine, std::span<const MoverPolicy> policies, std::optional<Channel>& channel,
+             std::span<const std::unique_ptr<Place>> earlier) {
     const Lock lock(gate_);
+    predecessors_.clear();
     const std::uint64_t shape = random_.below(40);
     work_.draw(shape == 0 ? 40 : shape < 7 ? 8 : 1);
     way_ = choose_way(channel.has_value());
@@ -139,6 +143,7 @@ class Place {
       options_.target_node = NodeId(static_cast<std::uint32_t>(random_.below(2)));
       options_.policy = &policies[random_.below(policies.size())];
     }
+    if (way_ != Way::run && random_.chance(1, 4)) name_some_of(earlier);
     if (way_ == Way::coroutine) {
       await(engine);
       return;
@@ -203,7 +208,17 @@ class Place {
     if (way_ == Way::run) ++tally.runs;
     if (way_ == Way::channel) ++tally.channel_ends;
     if (way_ == Way::coroutine) ++tally.awaited;
-    work_.check(end_ ? *end_ : job_.completion(), stop_asked_, tally);
+    if (!predecessors_.empty()) ++tally.named_others;
+    const Completion& end = end_ ? *end_ : job_.completion();
+    // They have been checked, and not been submitted again.
+    const bool may_begin = std::ranges::all_of(
+        predecessors_, [](const Job* job) { return job->completion().state == JobState::done; });
+    if (end.cause == Cause::predecessor_failed) {
+      EXPECT_FALSE(may_begin) << work_.shown();
+      return work_.pass_over(tally);
+    }
+    EXPECT_TRUE(may_begin || end.state == JobState::stopped) << work_.shown();
+    work_.check(end, stop_asked_, tally);
   }
 
   /// By any thread: polls a job, waits for it or stops it, with others who do. Returns false if
@@ -242,6 +257,15 @@ class Place {
     if (drawn == 3 && !work_.is_batch()) return Way::run;
     if (drawn <= 7 && has_channel) return Way::channel;
     return Way::job;
+  }
+
+  /// Those whose end leaves the job where it can be named.
+  void name_some_of(std::span<const std::unique_ptr<Place>> earlier) {
+    for (const std::unique_ptr<Place>& place : earlier) {
+      const bool has_job = place->way_ == Way::job || place->way_ == Way::then;
+      if (has_job && random_.chance(1, 2)) predecessors_.push_back(&place->job_);
+    }
+    options_.after = predecessors_;
   }
 
   Submit submit(Engine& engine) {
@@ -292,6 +316,7 @@ class Place {
   Work work_;
   Way way_ = Way::run;
   SubmitOptions options_;
+  std::vector<Job*> predecessors_;
   std::optional<Completion> end_;
   Ticket ticket_{};
   Atomic<std::uint32_t> calls_{0};
@@ -355,7 +380,9 @@ void work(Stage& stage, std::size_t index) {
   Tally tally;
   while (!stage.is_over()) {
     if (random.chance(1, 64)) change_channel(stage, random, channel);
-    for (const auto& place : mine) place->begin(stage.engine, policies, channel);
+    for (std::size_t i = 0; i < kWindow; ++i) {
+      mine[i]->begin(stage.engine, policies, channel, mine.first(i));
+    }
     if (::testing::Test::HasFailure()) break;
     if (visits.chance(1, 2) && stage.places[visits.below(stage.places.size())]->visit(visits)) {
       ++tally.visits;
@@ -565,7 +592,7 @@ TEST(Soak, EveryByteIsRightAndEveryJobEndsOnceWhateverTheDevicesDo) {
     for (const std::uint64_t count :
          {tally.stopped, tally.failed, tally.fences_broken, tally.findings, tally.fell_back,
           tally.given_up, tally.runs, tally.awaited, tally.continued, tally.channel_ends,
-          tally.visits}) {
+          tally.visits, tally.named_others, tally.never_begun}) {
       EXPECT_GT(count, 0U);
     }
     for (std::size_t kind = 0; kind < kOperationKindCount; ++kind) {
@@ -580,7 +607,8 @@ TEST(Soak, EveryByteIsRightAndEveryJobEndsOnceWhateverTheDevicesDo) {
         "%llu retries, %llu page faults (%llu resumed), %llu errors, %llu aborted, %llu lost, "
         "%llu fell back, %llu failed, %llu behind a broken fence, %llu found something, "
         "%llu durable, %llu stopped, %llu run, %llu awaited, %llu continued, %llu by channels, "
-        "%llu visits, %llu undecided; resident memory %llu MiB, %llu at a quarter\n",
+        "%llu visits, %llu after others, %llu of these never begun, %llu undecided; resident "
+        "memory %llu MiB, %llu at a quarter\n",
         shown(tally.operations), shown(tally.jobs), director.seconds(),
         static_cast<double>(tally.operations) / director.seconds(), shown(headrace::test::seed()),
         shown(sum.descriptors), shown(sum.retries), shown(sum.page_faults), shown(tally.resumed),
@@ -588,8 +616,8 @@ TEST(Soak, EveryByteIsRightAndEveryJobEndsOnceWhateverTheDevicesDo) {
         shown(tally.failed), shown(tally.fences_broken), shown(tally.findings),
         shown(tally.durable), shown(tally.stopped), shown(tally.runs), shown(tally.awaited),
         shown(tally.continued), shown(tally.channel_ends), shown(tally.visits),
-        shown(tally.undecided), shown(resident >> 20U),
-        shown(director.resident_at_quarter() >> 20U));
+        shown(tally.named_others), shown(tally.never_begun), shown(tally.undecided),
+        shown(resident >> 20U), shown(director.resident_at_quarter() >> 20U));
   }
   EXPECT_EQ(open_files(), files_before) << "descriptors of files";
   std::printf("soak: %s\n", ::testing::Test::HasFailure() ? "FAILED" : "passed");

@@ -63,6 +63,8 @@ struct Tally {
   std::uint64_t given_up = 0;   ///< A device may still write.
   std::uint64_t undecided = 0;  ///< Nobody knows how far a device came with a batch.
   std::uint64_t durable = 0;
+  std::uint64_t named_others = 0;  ///< Came after other jobs.
+  std::uint64_t never_begun = 0;   ///< Of these, because one of the others was not done.
   std::array<std::uint64_t, kOperationKindCount> by_kind{};
   // How the end was noticed.
   std::uint64_t runs = 0;
@@ -73,11 +75,12 @@ struct Tally {
 
   void add(const Tally& other) {
     const auto fields = [](Tally& tally) {
-      return std::array{
-          &tally.operations,    &tally.jobs,      &tally.stopped,      &tally.failed,
-          &tally.fences_broken, &tally.findings,  &tally.resumed,      &tally.fell_back,
-          &tally.given_up,      &tally.undecided, &tally.durable,      &tally.runs,
-          &tally.awaited,       &tally.continued, &tally.channel_ends, &tally.visits};
+      return std::array{&tally.operations, &tally.jobs,          &tally.stopped,
+                        &tally.failed,     &tally.fences_broken, &tally.findings,
+                        &tally.resumed,    &tally.fell_back,     &tally.given_up,
+                        &tally.undecided,  &tally.durable,       &tally.runs,
+                        &tally.awaited,    &tally.continued,     &tally.channel_ends,
+                        &tally.visits,     &tally.named_others,  &tally.never_begun};
     };
     Tally copy = other;
     const auto mine = fields(*this);
@@ -315,6 +318,16 @@ class Work {
     } else if (!known) {
       std::ranges::copy(bytes(*model_), real_->bytes.begin());
     }
+  }
+
+  /// Of what never began, because a job that it comes after was not done.
+  void pass_over(Tally& tally) {
+    ++tally.jobs;
+    ++tally.never_begun;
+    tally.operations += operations_.size();
+    // What it would have written is all that differs.
+    for (const Completion& each : completions_) EXPECT_EQ(each.bytes_done, 0U) << shown();
+    std::copy_n(model_->bytes.begin(), used_, real_->bytes.begin());
   }
 
   /// What the engine worked on, as it is.
