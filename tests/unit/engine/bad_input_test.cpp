@@ -28,9 +28,14 @@ class Island {
  public:
   explicit Island(std::size_t byte_count, int protection = PROT_READ | PROT_WRITE)
       : byte_count_((byte_count + kPage - 1) / kPage * kPage) {
-    // Far below where the system looks for room: another thread's memory must not fill the hole
-    // that unmap() leaves. (Only a wish: AddressSanitizer has its own memory there.)
-    auto* const wish = reinterpret_cast<void*>(std::uintptr_t{1} << 36U);
+    // Far from where the system looks for room: another thread's memory must not fill the hole that
+    // unmap() leaves. AddressSanitizer allows other places than everybody else.
+#ifdef __SANITIZE_ADDRESS__
+    constexpr unsigned kPlaceBit = 45;
+#else
+    constexpr unsigned kPlaceBit = 36;
+#endif
+    auto* const wish = reinterpret_cast<void*>(std::uintptr_t{1} << kPlaceBit);
     base_ = static_cast<std::byte*>(::mmap(wish, byte_count_ + 2 * kPage, PROT_NONE,
                                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
     protect(0, byte_count_, PROT_READ | PROT_WRITE);
