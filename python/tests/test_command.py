@@ -169,7 +169,9 @@ needs_no_device = pytest.mark.skipif(
 
 @needs_no_device
 def test_without_a_dsa_the_query_falls_back_and_says_so(command: Command) -> None:
-    options = ("--prefetch", "on", "--placement", "0", "--no-compare")
+    # So many chunks and rounds that copies come in time however busy the machine is.
+    chunks = ("--chunk-bytes", "16KiB", "--repeat", "20")
+    options = ("--prefetch", "on", "--placement", "0", "--no-compare", *chunks)
     result = command(*SMALL, "--engine", "automatic", *options, "--json")
     assert result.returncode == 0, result.stderr
     document = json.loads(result.stdout)

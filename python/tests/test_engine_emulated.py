@@ -258,8 +258,9 @@ def queried(
     command_path: Path, data: Path, *arguments: str, options: tuple[str, ...] = ()
 ) -> dict[str, Any]:
     """What the query says as JSON on emulated devices."""
-    small = ("query", "--scale-factor", str(SCALE_FACTOR), "--repeat", "2", "--json")
-    # Chunks that are large enough for `automatic` and many enough to come in time.
+    # Chunks that are large enough for `automatic`; so many of them, and of rounds, that copies come
+    # in time however busy the machine is.
+    small = ("query", "--scale-factor", str(SCALE_FACTOR), "--repeat", "20", "--json")
     chunks = ("--prefetch", "on", "--placement", "0", "--chunk-bytes", "16KiB")
     done = subprocess.run(
         [EMULATOR, *options, "--", command_path, *small, *chunks, *arguments],

@@ -122,13 +122,13 @@ class Series:
 
     @property
     def bytes_moved(self) -> int:
-        """Bytes of the copies of one run, median."""
-        return round(statistics.median(run.bytes_moved for run in self.runs))
+        """Bytes of the copies of one run, mean."""
+        return round(statistics.fmean(run.bytes_moved for run in self.runs))
 
     @property
     def bytes_by_device(self) -> int:
-        """Bytes that devices moved in one run, median."""
-        return round(statistics.median(run.bytes_by_device for run in self.runs))
+        """Bytes that devices moved in one run, mean."""
+        return round(statistics.fmean(run.bytes_by_device for run in self.runs))
 
     @property
     def fallbacks(self) -> int:
