@@ -36,12 +36,14 @@ constexpr std::size_t kBatchCopiesMax = 8192;
 /// Hot copies that are long are made so often, as far as that is not too much: a single one is more
 /// of what others do to the last-level cache than of who copies.
 constexpr std::size_t kBatchCopiesHotMin = 4;
-constexpr std::size_t kBatchBytesHotMax = std::size_t{16} << 20U;
+constexpr std::size_t kBatchBytesHotMax = std::size_t{32} << 20U;
 /// Hot copies that are short alternate between several pairs of places, which together fit the
 /// first-level cache: how source and target lie to each other in their pages matters to short
 /// copies, and one pair would be one case of many.
 constexpr std::size_t kHotPairsMax = 8;
 constexpr std::size_t kHotBytes = std::size_t{16} << 10U;
+/// Copies by which hot places become hot at the beginning of a round, beside one of the subject's.
+constexpr int kHotWarmings = 2;
 /// Longer copies are compared in part: the comparison is not what is to take the time.
 constexpr std::size_t kComparedBytesMax = std::size_t{64} << 10U;
 /// Loads that tell memory from a cache: some of them meet an interrupt, or another one's luck.
@@ -265,14 +267,24 @@ struct Runner {
   void run(Meet&& meet) {
     times_ns.resize(subjects.size());
     Draft draft(conditions, terrain, position, random);
+    const bool hot = conditions.temperature == Temperature::hot;
     for (const std::size_t index : order) {
       const std::vector<Errand> errands = draft.batch();
-      // Not timed: the code into the caches, and hot places as well.
+      // Not timed: the code into the caches, and hot places as well. By memmove first, and more
+      // than once: a long copy that has been made once is not in the last-level cache whole, nor is
+      // the target of one that goes past the caches, and whoever comes first in a round, or behind
+      // such a one, would pay for that.
       const Errand& last = errands.back();
-      const bool hot = conditions.temperature == Temperature::hot;
       const Errand nothing{last.target, last.source, 0};
-      const std::size_t warming = hot ? std::min(errands.size(), kHotPairsMax) : 0;
-      copy_all(subjects[index], hot ? std::span(errands).first(warming) : std::span(&nothing, 1));
+      if (hot) {
+        const auto warming = std::span(errands).first(std::min(errands.size(), kHotPairsMax));
+        for (int i = index == order.front() ? 0 : 1; i < kHotWarmings; ++i) {
+          copy_all(Subject{.move = std::memmove}, warming);
+        }
+        copy_all(subjects[index], warming);
+      } else {
+        copy_all(subjects[index], std::span(&nothing, 1));
+      }
       // So that bytes which an earlier subject copied there do not pass for this one's.
       if (!alike) {
         *last.target = ~*last.source;
