@@ -7,7 +7,8 @@
 //   up to two blocks, if the registers hold them: load all, store all
 //   overlapping ranges and short ones: jump to the fallback
 //   the first line, unaligned; then on to the next line boundary of the side that is aligned
-//   streams:   while so many pages are left: the same block of each page in turn
+//   pages:     while so many pages are left as there are streams: touch the next ones, copy the
+//              same turn of each page
 //   turns:     while a turn and its prefetches end before the last block: prefetch, copy blocks
 //   blocks:    while more than a block is left: copy a block
 //   the last block, unaligned; it may write again what the loop has written
@@ -290,13 +291,31 @@ class Writer : public Xbyak::CodeGenerator {
     const int prefetch_bytes = variant_.prefetch_line_count * kLine;
     const int turn_bytes = std::max(block_bytes_, prefetch_bytes);
     const int distance_bytes = variant_.prefetch_distance_lines * kLine;
-    if (variant_.stream_count > 1) write_streams(turn_bytes, distance_bytes, mode);
+    if (variant_.stream_count > 1 || variant_.touch != Touch::none) {
+      write_pages(turn_bytes, distance_bytes, mode);
+    }
     if (prefetch_bytes != 0) write_prefetching(turn_bytes, distance_bytes, mode);
     write_blocks(mode);
   }
 
-  /// Copies pages side by side, each stream a page further than the one before.
-  void write_streams(int turn_bytes, int distance_bytes, Mode mode) {
+  /// Asks for a line of each of the pages that come `offset` bytes from where the copy stands.
+  void touch_pages(int offset) {
+    for (int stream = 0; stream < variant_.stream_count; ++stream) {
+      const int place = offset + stream * kPage;
+      if (variant_.touch == Touch::source || variant_.touch == Touch::both) {
+        prefetcht0(ptr[rsi + place]);
+      }
+      if (variant_.touch == Touch::target || variant_.touch == Touch::both) {
+        // A line that is overwritten past the caches is not wanted in them.
+        variant_.store_nontemporal ? prefetchnta(ptr[rdi + place]) : prefetchw(ptr[rdi + place]);
+      }
+    }
+  }
+
+  /// Copies pages, several side by side if there are streams, each stream a page further than the
+  /// one before. What is touched may lie up to a group of pages behind the end, where it does no
+  /// harm: a prefetch that finds no page is none.
+  void write_pages(int turn_bytes, int distance_bytes, Mode mode) {
     const int group_bytes = variant_.stream_count * kPage;
     Xbyak::Label group;
     Xbyak::Label turn;
@@ -307,6 +326,7 @@ class Writer : public Xbyak::CodeGenerator {
     ja(done, T_NEAR);
     align(16);
     L(group);
+    touch_pages(group_bytes);
     lea(r11, ptr[rdi + kPage]);
     align(16);
     L(turn);
@@ -316,22 +336,17 @@ class Writer : public Xbyak::CodeGenerator {
     for (int at = 0; at < turn_bytes; at += block_bytes_) {
       for (int stream = 0; stream < variant_.stream_count; ++stream) {
         const int place = stream * kPage + at;
-        copy_piece_keeping_ends(rdi + place, rsi + place, mode);
+        copy_piece(rdi + place, rsi + place, block_bytes_, mode);
       }
     }
     step(turn_bytes);
     cmp(rdi, r11);
     jb(turn, T_NEAR);
-    step(group_bytes - kPage);
+    if (group_bytes != kPage) step(group_bytes - kPage);
     lea(r10, ptr[rdi + group_bytes]);
     cmp(r10, r9);
     jbe(group, T_NEAR);
     L(done);
-  }
-
-  void copy_piece_keeping_ends(const Xbyak::RegExp& target, const Xbyak::RegExp& source,
-                               Mode mode) {
-    copy_piece(target, source, block_bytes_, mode);
   }
 
   /// Turns that prefetch, as long as what they ask for is copied.

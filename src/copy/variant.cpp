@@ -23,6 +23,7 @@ constexpr std::array<std::string_view, 6> kRegisters = {"rep_movsb", "rep_movsq"
 constexpr std::array<std::string_view, 5> kPrefetches = {"none", "t0", "t1", "t2", "nta"};
 constexpr std::array<std::string_view, 3> kAligns = {"none", "target", "source"};
 constexpr std::array<std::string_view, 2> kDirections = {"forward", "backward"};
+constexpr std::array<std::string_view, 4> kTouches = {"none", "source", "target", "both"};
 constexpr std::string_view kTried = "use a copy variant";
 
 template <typename Enum, std::size_t kCount>
@@ -81,6 +82,7 @@ bool read_word_of_variant(std::string_view word, Variant& variant) {
   if (key == "block") return read_number(value, variant.block_line_count);
   if (key == "align") return read_word(kAligns, value, variant.align);
   if (key == "streams") return read_number(value, variant.stream_count);
+  if (key == "touch") return read_word(kTouches, value, variant.touch);
   return false;
 }
 
@@ -100,16 +102,18 @@ std::optional<std::string_view> objection(const Variant& variant) {
   }
   if (is_string_move(variant)) {
     const bool plain = !variant.load_nontemporal && !variant.store_nontemporal &&
-                       variant.direction == Direction::forward && variant.stream_count == 1;
-    if (!plain) return "string moves go forward, temporally, in one stream";
+                       variant.direction == Direction::forward && variant.stream_count == 1 &&
+                       variant.touch == Touch::none;
+    if (!plain) return "string moves go forward, temporally, in one stream, and touch no pages";
     if (variant.block_line_count != 1) return "string moves have blocks of one line";
   }
   if (!is_power_of_two_up_to(variant.block_line_count, kBlockLinesMax)) {
     return "a block has 1, 2, 4 or 8 lines";
   }
   if (!is_power_of_two_up_to(variant.stream_count, kStreamsMax)) return "streams are 1, 2 or 4";
-  if (variant.stream_count > 1 && variant.direction == Direction::backward) {
-    return "several streams go forward";
+  const bool by_pages = variant.stream_count > 1 || variant.touch != Touch::none;
+  if (by_pages && variant.direction == Direction::backward) {
+    return "several streams, and what touches pages, go forward";
   }
   const bool asks_for_nothing = variant.prefetch == Prefetch::none && !variant.prefetch_target;
   if (asks_for_nothing != !prefetches) return "a prefetch has a type and a number of lines";
@@ -122,9 +126,9 @@ std::optional<std::string_view> objection(const Variant& variant) {
   if (prefetches && variant.prefetch_line_count % variant.block_line_count != 0) {
     return "a prefetch asks for whole blocks";
   }
-  if (variant.stream_count > 1 && prefetches &&
+  if (by_pages && prefetches &&
       !is_power_of_two_up_to(variant.prefetch_line_count, kPrefetchLinesMax)) {
-    return "with several streams a prefetch asks for 1, 2, 4, 8 or 16 lines";
+    return "with several streams or touched pages a prefetch asks for 1, 2, 4, 8 or 16 lines";
   }
   if (variant.store_nontemporal && variant.align != Align::target) {
     return "non-temporal stores need an aligned target";
@@ -147,11 +151,14 @@ std::string to_text(const Variant& variant) {
                            variant.prefetch_line_count, variant.prefetch_distance_lines,
                            variant.prefetch_target ? "+target" : "");
   }
-  return fmt::format("{} load={} store={} prefetch={} block={} align={} {} streams={}",
+  std::string touch;
+  if (variant.touch != Touch::none)
+    touch = fmt::format(" touch={}", word_of(kTouches, variant.touch));
+  return fmt::format("{} load={} store={} prefetch={} block={} align={} {} streams={}{}",
                      word_of(kRegisters, variant.through), variant.load_nontemporal ? "nt" : "t",
                      variant.store_nontemporal ? "nt" : "t", prefetch, variant.block_line_count,
                      word_of(kAligns, variant.align), word_of(kDirections, variant.direction),
-                     variant.stream_count);
+                     variant.stream_count, touch);
 }
 
 Result<Variant> parse_variant(std::string_view text) {
@@ -224,7 +231,7 @@ class Grid {
 
   void offer(const Variant& variant) {
     if (!objection(variant) && can_run(variant) && detail::loop_bytes_min(variant) <= byte_count_ &&
-        streams_fit(variant)) {
+        pages_fit(variant)) {
       variants_.push_back(variant);
     }
   }
@@ -249,10 +256,12 @@ class Grid {
   [[nodiscard]] std::vector<Variant> take() { return std::move(variants_); }
 
  private:
-  [[nodiscard]] bool streams_fit(const Variant& variant) const {
+  [[nodiscard]] bool pages_fit(const Variant& variant) const {
     constexpr std::size_t kPageBytes = 4096;
-    return variant.stream_count == 1 ||
-           std::size_t{2} * variant.stream_count * kPageBytes <= byte_count_;
+    const bool touched = variant.touch == Touch::none || kPageBytes <= byte_count_;
+    const bool side_by_side = variant.stream_count == 1 ||
+                              std::size_t{2} * variant.stream_count * kPageBytes <= byte_count_;
+    return touched && side_by_side;
   }
 
   std::size_t byte_count_;
@@ -283,6 +292,14 @@ std::vector<Variant> variants_for(std::size_t byte_count) {
             if (align == Align::target) grid.offer_prefetching(variant, kGridPrefetchLines);
           }
           variant.stream_count = 1;
+          if (align == Align::target) {
+            for (const Touch touch : {Touch::target, Touch::both}) {
+              variant.touch = touch;
+              grid.offer(variant);
+              grid.offer_prefetching(variant, kGridPrefetchLines);
+            }
+            variant.touch = Touch::none;
+          }
           variant.load_nontemporal = true;
           grid.offer(variant);
           variant.load_nontemporal = false;

@@ -28,6 +28,10 @@ enum class Prefetch : std::uint8_t { none, t0, t1, t2, nta };
 /// Which side the loop is aligned to a line on; the other side is as it comes.
 enum class Align : std::uint8_t { none, target, source };
 enum class Direction : std::uint8_t { forward, backward };
+/// Of which side the next page is asked for, by one line of it, while the copy is in the page
+/// before: for the sake of its translation, which takes a walk of page tables if it is not known,
+/// and which neither the prefetchers of processors nor stores past the caches see to.
+enum class Touch : std::uint8_t { none, source, target, both };
 
 /// One copy. A turn of its loop prefetches, then copies what the prefetches of an earlier turn
 /// asked for, a block at a time: all of a block is loaded before it is stored, as far as there are
@@ -52,6 +56,7 @@ struct Variant {
   Direction direction = Direction::forward;
   /// Pages that are copied side by side.
   std::uint8_t stream_count = 1;
+  Touch touch = Touch::none;
 
   friend bool operator==(const Variant&, const Variant&) = default;
 };
@@ -65,7 +70,8 @@ inline constexpr std::uint8_t kBlockLinesMax = 8;
 inline constexpr std::uint8_t kStreamsMax = 4;
 
 /// Text such as "zmm load=t store=nt prefetch=t0:4@16+target block=4 align=target forward
-/// streams=1"; on one line, read again by parse_variant.
+/// streams=1 touch=both"; on one line, read again by parse_variant. What touches no pages does not
+/// say so.
 [[nodiscard]] HEADRACE_API std::string to_text(const Variant& variant);
 /// Fails: invalid_argument, naming the word that is wrong, or what cannot be combined.
 [[nodiscard]] HEADRACE_API Result<Variant> parse_variant(std::string_view text);

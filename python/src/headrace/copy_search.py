@@ -323,7 +323,9 @@ def encode(variants: Sequence[str]) -> NDArray[np.float64]:
     """
     rows = []
     for variant in variants:
-        through, load, store, prefetch, block, align, direction, streams = variant.split(" ")
+        through, load, store, prefetch, block, align, direction, streams, *touch = variant.split(
+            " "
+        )
         row: dict[str, float] = {
             through: 0.8,
             load: 0.3,
@@ -332,6 +334,8 @@ def encode(variants: Sequence[str]) -> NDArray[np.float64]:
             direction: 0.6,
             "block": 0.25 * math.log2(int(block.removeprefix("block="))),
             "streams": 0.5 * math.log2(int(streams.removeprefix("streams="))),
+            "touch": 0.8 if touch else 0.0,
+            **dict.fromkeys(touch, 0.3),
         }
         kind, _, rest = prefetch.removeprefix("prefetch=").partition(":")
         if rest:

@@ -50,6 +50,7 @@ Variant draw_variant(Random& random) {
           static_cast<std::uint8_t>(random.below(kPrefetchDistanceLinesMax + 1));
       variant.direction = static_cast<Direction>(random.below(2));
       variant.stream_count = static_cast<std::uint8_t>(1U << random.below(3));
+      variant.touch = static_cast<Touch>(random.below(4));
     }
     variant.block_line_count = static_cast<std::uint8_t>(1U << random.below(4));
     variant.align = static_cast<Align>(random.below(3));
@@ -274,6 +275,47 @@ TEST_F(VariantProperty, ATableByAProfileIsExactAtEveryLength) {
   }
 }
 
+/// Prefetches in the code of a variant: two bytes of an instruction that nothing else here has.
+std::size_t prefetches_in(const Variant& variant) {
+  const auto code = GeneratedCode::make(std::span(&variant, 1));
+  EXPECT_TRUE(code.has_value()) << code.error().message();
+  const auto* const begin = reinterpret_cast<const unsigned char*>(code->moves()[0]);
+  std::size_t count = 0;
+  for (std::size_t at = 0; at + 1 < code->code_bytes(); ++at) {
+    if (begin[at] == 0x0F && (begin[at + 1] == 0x18 || begin[at + 1] == 0x0D)) ++count;
+  }
+  return count;
+}
+
+TEST_F(VariantProperty, PagesAreTouchedAsTheVariantSays) {
+  // Registers whose encodings do not have these bytes.
+  for (const bool past : {false, true}) {
+    Variant variant{.through = Register::xmm, .store_nontemporal = past};
+    EXPECT_EQ(prefetches_in(variant), 0U);
+    variant.touch = Touch::source;
+    EXPECT_EQ(prefetches_in(variant), 1U);
+    variant.touch = Touch::target;
+    EXPECT_EQ(prefetches_in(variant), 1U);
+    variant.touch = Touch::both;
+    EXPECT_EQ(prefetches_in(variant), 2U);
+    variant.stream_count = 4;
+    EXPECT_EQ(prefetches_in(variant), 8U);
+  }
+}
+
+TEST_F(VariantProperty, TextSaysWhatIsTouchedOnlyIfSomethingIs) {
+  Variant variant;
+  EXPECT_EQ(to_text(variant).find("touch"), std::string::npos);
+  variant.touch = Touch::both;
+  const std::string text = to_text(variant);
+  EXPECT_TRUE(text.ends_with(" touch=both")) << text;
+  const auto read = parse_variant(text);
+  ASSERT_TRUE(read.has_value()) << read.error().message();
+  EXPECT_EQ(*read, variant);
+  // Equal variants have equal texts, so that of one that touches nothing has no such word.
+  EXPECT_FALSE(parse_variant(to_text(Variant{}) + " touch=none").has_value());
+}
+
 TEST_F(VariantProperty, CodeIsExecutableAndNotWritable) {
   const Variant variant = draw_variant(random_);
   const auto code = GeneratedCode::make(std::span(&variant, 1));
@@ -282,13 +324,16 @@ TEST_F(VariantProperty, CodeIsExecutableAndNotWritable) {
 }
 
 TEST_F(VariantProperty, WhatCannotBeCombinedIsRefusedWithAReason) {
-  const std::array<std::pair<Variant, const char*>, 6> wrong = {{
+  const std::array<std::pair<Variant, const char*>, 8> wrong = {{
       {{.store_nontemporal = true, .align = Align::none}, "aligned target"},
       {{.through = Register::word, .load_nontemporal = true}, "8 bytes"},
       {{.prefetch_line_count = 4}, "a type and a number"},
       {{.prefetch = Prefetch::t0, .prefetch_line_count = 2}, "whole blocks"},
       {{.block_line_count = 3}, "1, 2, 4 or 8"},
       {{.direction = Direction::backward, .stream_count = 2}, "forward"},
+      {{.direction = Direction::backward, .touch = Touch::both}, "forward"},
+      {{.through = Register::rep_movsb, .block_line_count = 1, .touch = Touch::source},
+       "touch no pages"},
   }};
   for (const auto& [variant, reason] : wrong) {
     const auto code = GeneratedCode::make(std::span(&variant, 1));

@@ -21,7 +21,8 @@ _TABLE_WIDTH = 146
 LEFT_OUT = (
     "Not in the grid: numbers between those it has; prefetches where the loop is aligned to the"
     " source or to nothing (string moves: to the source); prefetches or several streams with"
-    " non-temporal loads or backward."
+    " non-temporal loads or backward; pages touched with those, with several streams or string"
+    " moves, and of the source alone."
 )
 """What of the space of copies no search looks at."""
 
@@ -31,7 +32,7 @@ def grid_of(choices: Sequence[Choice]) -> dict[str, list[int]]:
     numbers: dict[str, set[int]] = {}
     for choice in choices:
         for variant in _core.copy_variants(choice.bytes_max // 2 + 1):
-            _, _, _, prefetch, block, _, _, streams = variant.split(" ")
+            _, _, _, prefetch, block, _, _, streams, *_ = variant.split(" ")
             found = {"block_lines": block.partition("=")[2], "streams": streams.partition("=")[2]}
             if ":" in prefetch:
                 lines, _, distance = prefetch.partition(":")[2].partition("@")
@@ -187,7 +188,7 @@ def _rows(choice: Choice) -> list[list[str]]:
 def _parameters(variant: str) -> list[str]:
     if variant == LIBC:
         return ["memmove", *[""] * 6]
-    through, load, store, prefetch, block, align, direction, streams = variant.split(" ")
+    through, load, store, prefetch, block, align, direction, streams, *touch = variant.split(" ")
     kind, _, rest = prefetch.removeprefix("prefetch=").partition(":")
     numbers, _, target = rest.partition("+")
     lines, _, distance = numbers.partition("@")
@@ -198,6 +199,8 @@ def _parameters(variant: str) -> list[str]:
         shape.append("backward")
     if streams != "streams=1":
         shape.append(f"{streams.removeprefix('streams=')} pages")
+    if touch:
+        shape.append("touch " + touch[0].removeprefix("touch="))
     return [
         through,
         load.removeprefix("load=").upper(),
