@@ -6,8 +6,9 @@
 // copies by one and a batch by the other, in an order that changes every time, so that a drift of
 // the machine meets both. Reported are the ratio of the medians (below 1: faster than memmove) and,
 // as spread, the quartiles of the ratios of the single iterations. Kernels are compared with the
-// libc kernel called the same way, so that the call costs both the same; the dispatch with a plain
-// memmove, so that its own cost shows. The clock is the thread's processor time: what another
+// libc kernel called the same way, so that the call costs both the same; the dispatch and generated
+// copies (past the caches, and the same with pages touched ahead) with a plain memmove, so that
+// their own cost shows. The clock is the thread's processor time: what another
 // process does on this core is not counted, what it does to the shared cache is.
 //
 //   hot             one pair of buffers again and again, at random alignments: from the caches, if
@@ -24,6 +25,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -35,6 +37,7 @@
 
 #include "headrace/base/random.hpp"
 #include "headrace/copy/copy.hpp"
+#include "headrace/copy/generated.hpp"
 
 namespace {
 
@@ -220,6 +223,23 @@ void compare(benchmark::State& state, Mode mode, std::size_t byte_count, Baselin
   state.counters["GB/s"] = static_cast<double>(byte_count) / copy_ns;
 }
 
+/// Past the caches, without and with pages touched ahead. Empty where nothing is generated.
+const std::vector<std::pair<const char*, copy::Move>>& generated_copies() {
+  static const auto kCode = [] {
+    copy::Variant past{.through = copy::Register::ymm, .store_nontemporal = true};
+    copy::Variant touching = past;
+    touching.touch = copy::Touch::both;
+    return copy::GeneratedCode::make(std::to_array({past, touching}));
+  }();
+  static const std::vector<std::pair<const char*, copy::Move>> kCopies = [] {
+    if (!kCode) return std::vector<std::pair<const char*, copy::Move>>{};
+    return std::vector<std::pair<const char*, copy::Move>>{
+        {"generated_nontemporal", kCode->moves()[0]},
+        {"generated_nontemporal_touch", kCode->moves()[1]}};
+  }();
+  return kCopies;
+}
+
 void register_all() {
   constexpr std::pair<Mode, const char*> kModes[] = {{Mode::hot, "hot"},
                                                      {Mode::aligned, "aligned"},
@@ -234,6 +254,15 @@ void register_all() {
                                                                   benchmark::State& state) {
         compare(state, mode, byte_count, baseline_of_dispatch, copy::copy_bytes);
       })->UseManualTime();
+      for (const auto& [subject, move] : generated_copies()) {
+        benchmark::RegisterBenchmark(label(subject).c_str(), [mode = mode, byte_count, move = move](
+                                                                 benchmark::State& state) {
+          compare(state, mode, byte_count, baseline_of_dispatch,
+                  [move](std::span<std::byte> target, std::span<const std::byte> source) {
+                    move(target.data(), source.data(), source.size());
+                  });
+        })->UseManualTime();
+      }
       for (const Kernel kernel : copy::available_kernels()) {
         if (kernel == Kernel::libc) continue;
         benchmark::RegisterBenchmark(
