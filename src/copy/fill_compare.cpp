@@ -15,7 +15,7 @@ namespace headrace::copy {
 namespace {
 
 constexpr std::array<std::string_view, kFillKernelCount> kFillNames = {
-    "rep_stosb", "ymm", "ymm_prefetch", "ymm_nontemporal", "zmm", "zmm_prefetch"};
+    "rep_stosb", "ymm", "ymm_prefetch", "ymm_nontemporal", "ymm_touch", "zmm", "zmm_prefetch"};
 constexpr std::array<std::string_view, kCompareKernelCount> kCompareNames = {"ymm", "ymm_prefetch",
                                                                              "zmm", "zmm_prefetch"};
 
@@ -111,6 +111,7 @@ Fill fill_of([[maybe_unused]] FillKernel kernel) {
   if (!features.avx2) return nullptr;
   if (kernel == FillKernel::ymm) return detail::kFillAvx2.plain;
   if (kernel == FillKernel::ymm_prefetch) return detail::kFillAvx2.prefetched;
+  if (kernel == FillKernel::ymm_touch) return detail::kFillAvx2.touching;
   if (kernel == FillKernel::ymm_nontemporal) return detail::kFillAvx2.nontemporal;
 #endif
   return nullptr;

@@ -30,7 +30,8 @@ enum class FillKernel : std::uint8_t {
   rep_stosb,        ///< Microcode.
   ymm,              ///< Registers of 32 bytes.
   ymm_prefetch,     ///< The target's lines are asked for ahead, to be written.
-  ymm_nontemporal,  ///< Past the caches.
+  ymm_nontemporal,  ///< Past the caches; touches pages as the next.
+  ymm_touch,        ///< A line of the next page is asked for, for the page's translation.
   zmm,              ///< Registers of 64 bytes.
   zmm_prefetch,
 };
@@ -41,7 +42,7 @@ enum class CompareKernel : std::uint8_t {
   zmm,
   zmm_prefetch,
 };
-inline constexpr std::size_t kFillKernelCount = 6;
+inline constexpr std::size_t kFillKernelCount = 7;
 inline constexpr std::size_t kCompareKernelCount = 4;
 
 [[nodiscard]] HEADRACE_API std::string_view name(FillKernel kernel);

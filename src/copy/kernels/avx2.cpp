@@ -66,6 +66,7 @@ void fill_avx2(std::byte* target, std::size_t byte_count, std::uint64_t low, std
 
 const FillKernels kFillAvx2{.plain = set_with<Ymm, Stores::plain>,
                             .prefetched = set_with<Ymm, Stores::prefetched>,
+                            .touching = set_with<Ymm, Stores::touching>,
                             .nontemporal = set_with<Ymm, Stores::nontemporal>};
 const CompareKernels kCompareAvx2{.plain = difference_with<Ymm, false>,
                                   .prefetched = difference_with<Ymm, true>};

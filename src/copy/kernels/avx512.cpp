@@ -77,6 +77,7 @@ void fill_avx512(std::byte* target, std::size_t byte_count, std::uint64_t low, s
 
 const FillKernels kFillAvx512{.plain = set_with<Zmm, Stores::plain>,
                               .prefetched = set_with<Zmm, Stores::prefetched>,
+                              .touching = set_with<Zmm, Stores::touching>,
                               .nontemporal = set_with<Zmm, Stores::nontemporal>};
 const CompareKernels kCompareAvx512{.plain = difference_with<Zmm, false>,
                                     .prefetched = difference_with<Zmm, true>};

@@ -35,6 +35,7 @@ void fill_avx512(std::byte* target, std::size_t byte_count, std::uint64_t low, s
 struct FillKernels {
   Fill plain;
   Fill prefetched;
+  Fill touching;
   Fill nontemporal;
 };
 struct CompareKernels {
