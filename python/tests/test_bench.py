@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 from conftest import Command
 
+from headrace.cli.bench import engine
 from headrace.cli.bench._measure import (
+    Figure,
     Series,
     difference_ns,
+    median_interval,
     paired_speed_ratio,
     rate_per_s,
     speed_ratio,
@@ -58,6 +61,30 @@ def test_a_ratio_of_pairs_is_not_moved_by_rounds_that_were_disturbed() -> None:
     assert difference_ns(ours, theirs).median == pytest.approx(10.0)
 
 
+@pytest.mark.parametrize("count, rank", [(1, 0), (5, 0), (6, 0), (9, 1), (25, 7), (100, 39)])
+def test_the_interval_of_a_median_is_that_of_the_tables(count: int, rank: int) -> None:
+    values = [float(i) for i in range(count)]
+    assert median_interval(values[::-1]) == (values[rank], values[-1 - rank])
+    assert median_interval([1.0] * 10_000) == (1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    "interval, of_least, of_most",
+    [
+        ((0.96, 0.99), "met", "missed"),
+        ((0.90, 0.99), "undecided", "undecided"),
+        ((0.90, 0.94), "missed", "met"),
+    ],
+)
+def test_a_goal_within_the_interval_of_its_figure_is_undecided(
+    interval: tuple[float, float], of_least: str, of_most: str
+) -> None:
+    figure = Figure(0.93, 0.91, 0.98, interval)
+    assert engine.Line("automatic", "run", 64, figure, least=0.95).verdict == of_least
+    assert engine.Line("run", "run", 64, figure, most=0.95).verdict == of_most
+    assert engine.Line("run", "run", 64, figure).verdict is None
+
+
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not installed")
 def test_the_engine_counts_its_instructions_allocates_nothing_and_locks_nothing(
     command: Command, tmp_path: Path
@@ -85,9 +112,10 @@ def test_the_engine_counts_its_instructions_allocates_nothing_and_locks_nothing(
         "automatic",
         "automatic_published",
     }
-    judged = [each for each in figures if each["is_met"] is not None]
-    assert summary["goals"] == len(judged) > 100
-    assert summary["goals_met"] == sum(each["is_met"] for each in judged)
+    judged = [each for each in figures if each["verdict"] is not None]
+    assert summary["goals"] == len(judged) > 150
+    for verdict in ("met", "missed", "undecided"):
+        assert summary[f"goals_{verdict}"] == sum(each["verdict"] == verdict for each in judged)
     by_job = [each for each in figures if each["name"] == "locked_instructions_submit_copy_job"]
     assert by_job[0]["median"] > 0, "what counts locked instructions finds those that are there"
     for each in judged:

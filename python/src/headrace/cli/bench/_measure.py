@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every benchmark does alike: series of times, ratios, options, a picture."""
 
+import functools
 import json
 import statistics
 import subprocess
@@ -17,6 +18,7 @@ from headrace.cli._output import WrongUseError
 from headrace.errors import Error, NotFoundError
 
 ROUNDS_MAX = 10_000
+_OUTSIDE = 0.05
 
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON document and nothing else.")
@@ -101,11 +103,17 @@ class Series:
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure with its spread: median, lower and upper quartile over the rounds."""
+    """A figure with its spread: median, lower and upper quartile over the rounds.
+
+    Attributes:
+        interval: Between what the median would lie in 95 of 100 cases, had the rounds been others;
+            None where that is not known.
+    """
 
     median: float
     low: float
     high: float
+    interval: tuple[float, float] | None = None
 
     @property
     def text(self) -> str:
@@ -114,7 +122,10 @@ class Figure:
 
     def document(self) -> dict[str, float]:
         """As part of the JSON document."""
-        return {"median": self.median, "quartile_low": self.low, "quartile_high": self.high}
+        known = {"median": self.median, "quartile_low": self.low, "quartile_high": self.high}
+        if self.interval is None:
+            return known
+        return {**known, "interval_low": self.interval[0], "interval_high": self.interval[1]}
 
 
 def rate_per_s(series: Series) -> Figure:
@@ -150,7 +161,32 @@ def difference_ns(subject: Series, baseline: Series) -> Figure:
 
 def _figure(values: Sequence[float]) -> Figure:
     low, high = _quartiles(values)
-    return Figure(statistics.median(values), low, high)
+    return Figure(statistics.median(values), low, high, median_interval(values))
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Give what holds the median of what the values are drawn from in 95 of 100 cases.
+
+    Whatever its distribution is: the closest pair of values, as many from below as from above, with
+    the median between them so often. All values, of less than six.
+    """
+    rank = _outer_rank(len(values))
+    ordered = sorted(values)
+    return ordered[rank], ordered[-1 - rank]
+
+
+@functools.cache
+def _outer_rank(count: int) -> int:
+    # The median is below the value of a rank as often as so many coins show no more heads than it.
+    most = int(_OUTSIDE / 2 * 2**53) * 2**count >> 53
+    rank, cases = 0, 1
+    cases_or_fewer = 1
+    while True:
+        cases = cases * (count - rank) // (rank + 1)
+        cases_or_fewer += cases
+        if cases_or_fewer > most:
+            return rank
+        rank += 1
 
 
 def _quartiles(values: Sequence[float]) -> tuple[float, float]:
