@@ -195,6 +195,27 @@ void LocalClient::store(DeviceId device, QueueId queue,
   if (terms().run_in_submission && terms().deterministic()) run_until_idle();
 }
 
+LocalClient::Taken LocalClient::write(std::uint32_t device, std::uint32_t queue,
+                                      const dsa::Descriptor& descriptor,
+                                      MailboxRegisters& mailbox) noexcept {
+  QueueRegisters& registers = registers_.devices[device].queues[queue];
+  // Relaxed: submit() looks at the phase, and again at the mode; the other is a number of its own.
+  const auto mode = static_cast<dsa::QueueMode>(registers.mode.load_relaxed());
+  const bool shared = mode == dsa::QueueMode::shared;
+  // Another client may have written any number there.
+  std::uint32_t retries =
+      shared ? std::min(registers.write_retries.load_relaxed(), kWriteRetriesMax) : 0;
+  while (true) {
+    const Taken taken = submit(device, queue, descriptor, mode, Origin::kernel_write, &mailbox);
+    if (taken == Taken::accepted) registers.written_count.fetch_add_relaxed(1);  // a statistic
+    if (taken != Taken::full) return taken;
+    count_refused(registers_, device, queue, descriptor, mode, true);
+    trace(shared ? TraceKind::retried : TraceKind::dropped, device, queue, 0, descriptor);
+    if (retries-- == 0) return Taken::full;
+    platform::pause();
+  }
+}
+
 bool LocalClient::step() {
   const Lock lock(step_mutex_);
   registers_.step_count.fetch_add_relaxed(1);  // one thread runs

@@ -25,6 +25,10 @@ inline constexpr std::uint32_t kBatchMax = 1024;
 inline constexpr std::uint64_t kTransferBytesMax = 1ULL << 31;
 inline constexpr std::uint32_t kReadBufferMax = 96;
 inline constexpr std::uint32_t kNoGroup = ~0U;
+/// How often the driver tries again to give a full shared WQ what was written: idxd's default, and
+/// the most that it lets anybody ask for. [S] drivers/dma/idxd/idxd.h
+inline constexpr std::uint32_t kWriteRetries = 32;
+inline constexpr std::uint32_t kWriteRetriesMax = 64;
 
 /// Registers that say what the device can do, as sysfs shows them.
 struct Capabilities {
@@ -42,6 +46,7 @@ struct QueueConfig {
   std::uint32_t priority = 0;   ///< 1..15.
   std::uint32_t batch_max = 32;
   std::uint64_t transfer_bytes_max = 2ULL << 20;
+  std::uint32_t write_retries = kWriteRetries;
   bool block_on_fault = false;
   std::array<std::uint64_t, 4> op_config{~0ULL, ~0ULL, ~0ULL, ~0ULL};
   std::string type = "none";  ///< "none", "kernel", "user".

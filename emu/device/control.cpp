@@ -163,6 +163,11 @@ Result<void> Control::configure(DeviceId device, const DeviceConfig& config) {
   return {};
 }
 
+void Control::set_write_retries(DeviceId device, QueueId queue, std::uint32_t count) {
+  // A number of its own: whoever writes meanwhile tries as often as it was or as it is.
+  registers_->devices[device.value()].queues[queue.value()].write_retries.store_relaxed(count);
+}
+
 Result<void> Control::enable_device(DeviceId device) {
   const std::string tried = "enable " + device_name(device);
   DeviceRegisters& registers = registers_->devices[device.value()];

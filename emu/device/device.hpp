@@ -84,6 +84,8 @@ class Control {
   [[nodiscard]] std::array<std::uint64_t, 4> error_registers(
       DeviceId device) const;  ///< SWERROR, as sysfs `errors`.
   void clear_command_status(DeviceId device);
+  /// How often the driver tries again; also of a WQ that is enabled.
+  void set_write_retries(DeviceId device, QueueId queue, std::uint32_t count);
   [[nodiscard]] Statistics statistics() const;
 
   /// A process opened or released the WQ's file; a dedicated WQ takes one: false.
@@ -94,7 +96,9 @@ class Control {
   /// nobody waits for the answer any more.
   ///
   /// Fails: closed if that process has no Client or dies, after `wait_max`, or when it is over;
-  ///        invalid_argument for a batch (as idxd).
+  ///        invalid_argument for a batch, and capacity_exceeded if a shared WQ is full and stays so
+  ///        for as many tries as it has retries (as idxd). What a dedicated WQ has no room for is
+  ///        dropped without a word.
   Result<void> submit_for(std::int32_t process_id, DeviceId device, QueueId queue,
                           const dsa::Descriptor& descriptor, std::chrono::nanoseconds wait_max,
                           const std::function<bool()>& is_over = {});

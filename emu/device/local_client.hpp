@@ -43,6 +43,9 @@ class LocalClient final : public Client {
   enum class Taken : std::uint8_t { accepted, full, refused };
   Taken submit(std::uint32_t device, std::uint32_t queue, const dsa::Descriptor& descriptor,
                dsa::QueueMode mode, Origin origin, MailboxRegisters* mailbox) noexcept;
+  /// As idxd_cdev_write(): a few tries for a shared WQ that is full.
+  Taken write(std::uint32_t device, std::uint32_t queue, const dsa::Descriptor& descriptor,
+              MailboxRegisters& mailbox) noexcept;
   void trace(TraceKind kind, std::uint32_t device, std::uint32_t queue, std::uint64_t sequence,
              const dsa::Descriptor& descriptor) noexcept;
 

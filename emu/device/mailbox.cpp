@@ -14,6 +14,11 @@ using std::chrono::nanoseconds;
 namespace {
 /// Whoever waits for a write() looks this often whether that still makes sense.
 constexpr nanoseconds kLookEvery = std::chrono::milliseconds(50);
+
+bool is_dedicated(const QueueRegisters& queue) {
+  // Relaxed: it cannot change while the WQ is enabled.
+  return queue.mode.load_relaxed() == static_cast<std::uint32_t>(dsa::QueueMode::dedicated);
+}
 }  // namespace
 
 void LocalClient::serve_mailbox(std::uint32_t device) noexcept {
@@ -29,18 +34,14 @@ void LocalClient::serve_mailbox(std::uint32_t device) noexcept {
   std::memcpy(&descriptor, words.data(), sizeof words);
   // It may have been for the former holder of this place, whose addresses are none of ours.
   const bool for_us = mailbox.owner.load_relaxed() == owner_ && queue < kQueueMax;
-  QueueRegisters& registers = registers_.devices[device].queues[for_us ? queue : 0];
-  const auto mode = static_cast<dsa::QueueMode>(registers.mode.load_relaxed());  // as above
-  const Taken taken = for_us
-                          ? submit(device, queue, descriptor, mode, Origin::kernel_write, &mailbox)
-                          : Taken::refused;
-  if (taken == Taken::accepted) {
-    registers.written_count.fetch_add_relaxed(1);  // a statistic
-    return;
-  }
+  const Taken taken = for_us ? write(device, queue, descriptor, mailbox) : Taken::refused;
+  if (taken == Taken::accepted) return;
   state = MailboxRegisters::running;
-  const std::uint32_t then =
-      taken == Taken::full ? MailboxRegisters::posted : MailboxRegisters::refused;
+  // A store to a dedicated WQ is posted: nobody hears that there was no room.
+  const bool posted = for_us && is_dedicated(registers_.devices[device].queues[queue]);
+  const std::uint32_t then = taken != Taken::full ? MailboxRegisters::refused
+                             : posted             ? MailboxRegisters::finished
+                                                  : MailboxRegisters::full;
   // edge: emu-mailbox (acq_rel)
   if (!mailbox.state.compare_exchange_acq_rel(state, then)) {
     state = MailboxRegisters::left;
@@ -91,10 +92,15 @@ Result<void> Control::submit_for(std::int32_t process_id, DeviceId device, Queue
         }
       } else if (posted) {
         state = mailbox.state.load_acquire();  // edge: emu-mailbox (acquire)
-        if (state == MailboxRegisters::finished || state == MailboxRegisters::refused) {
+        if (state == MailboxRegisters::finished || state == MailboxRegisters::refused ||
+            state == MailboxRegisters::full) {
           mailbox.state.store_release(MailboxRegisters::free);  // edge: emu-mailbox (release)
           platform::wake(mailbox.state, kClientMax);
           if (state == MailboxRegisters::finished) return {};
+          if (state == MailboxRegisters::full) {
+            return fail(Code::capacity_exceeded, tried, "the WQ is full, and stays so",
+                        "try again later");
+          }
           return fail(Code::closed, tried, "the WQ is not enabled", "enable it first");
         }
       }

@@ -241,6 +241,7 @@ QueueConfig load_config(const QueueRegisters& queue) {
   config.priority = queue.priority.load_relaxed();
   config.batch_max = queue.batch_max.load_relaxed();
   config.transfer_bytes_max = queue.transfer_bytes_max.load_relaxed();
+  config.write_retries = queue.write_retries.load_relaxed();
   config.block_on_fault = queue.block_on_fault.load_relaxed() != 0;
   for (std::size_t i = 0; i < config.op_config.size(); ++i) {
     config.op_config[i] = queue.op_config[i].load_relaxed();

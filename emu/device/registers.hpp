@@ -88,6 +88,8 @@ struct QueueRegisters {
   SharedText<2> type;
   SharedText<10> name;
   SharedText<4> driver_name;
+  /// The controller writes it at any time.
+  Atomic<std::uint32_t> write_retries{kWriteRetries};
   // State.
   alignas(64) Atomic<std::uint64_t> phase;  ///< PhaseWord of a QueuePhase.
   /// Work done for this WQ, divided by its priority; the arbiter takes the WQ that is behind.
@@ -140,8 +142,8 @@ struct DeviceRegisters {
 
 /// A submission by write(), handed over by the controller.
 struct MailboxRegisters {
-  /// left: it runs, and the one who posted it has gone.
-  enum State : std::uint32_t { free, filling, posted, running, finished, refused, left };
+  /// left: it runs, and the one who posted it has gone. full: it does not, for the WQ stayed full.
+  enum State : std::uint32_t { free, filling, posted, running, finished, refused, left, full };
   Atomic<std::uint32_t> state;
   Atomic<Owner> owner;  ///< The client it is for.
   Atomic<std::uint32_t> device;

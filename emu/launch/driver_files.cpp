@@ -272,7 +272,6 @@ void Driver::add_queue(Tree& tree, DeviceId device, QueueId queue) {
              static_cast<void>(control_.reap());
              return fmt::format("{}\n", control_.occupancy(device, queue));
            }));
-  tree.add(path + "/enqcmds_retries", constant("0"));
   tree.add(path + "/uevent", {.kind = NodeKind::attribute,
                               .permissions = 0644,
                               .show = [] { return std::string("DEVTYPE=wq\n"); },

@@ -2,6 +2,7 @@
 // The files that set a WQ up: what idxd's sysfs.c shows and accepts, and when. [S]
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <utility>
@@ -209,6 +210,18 @@ void Driver::add_queue_settings(Tree& tree, const std::string& path, DeviceId de
           own.threshold = std::min(own.threshold, own.size);
           return 0;
         });
+      });
+  // idxd does not show that of a dedicated WQ (EOPNOTSUPP); here it is a number without meaning.
+  file(
+      "enqcmds_retries", [current] { return number_line(current().write_retries); },
+      [this, device, queue, current](std::string_view text) {
+        if (current().mode == dsa::QueueMode::dedicated) return EOPNOTSUPP;
+        const auto number = parse_number(text);
+        if (!number || *number < 0) return EINVAL;
+        const auto most = static_cast<std::int64_t>(kWriteRetriesMax);
+        control_.set_write_retries(device, queue,
+                                   static_cast<std::uint32_t>(std::min(*number, most)));
+        return 0;
       });
   const auto flag = [&](const char* name, std::array<bool, kQueueMax> DeviceExtras::* field) {
     file(

@@ -28,7 +28,7 @@ namespace {
 constexpr off_t kPageBytes = 4096;
 /// Of requests that wait at once: write() waits for its descriptor.
 constexpr unsigned kThreadMax = 64;
-/// How long a write() waits for its descriptor before it gives up with EAGAIN.
+/// How long a write() waits for its descriptor before it gives up with EIO.
 constexpr std::chrono::seconds kWriteWaitMax{30};
 
 /// What stands behind an open file.

@@ -125,7 +125,7 @@ TEST(Write, EverythingIsDoneByDevicesAndReportedAsWritten) {
 }
 
 TEST(Write, AFullQueueIsWaitedFor) {
-  // The driver tries again for who writes; a while later than this one.
+  // The driver tries again for who writes: it never gets as far as to the engine.
   if (!is_inside()) return run_inside("[[fault]]\nkind = \"queue_full\"\nqueue = 0\nevery = 3\n");
   const auto engine = make_engine();
   for (int turn = 0; turn < 20; ++turn) {
@@ -146,6 +146,72 @@ TEST(Write, AFullQueueIsWaitedFor) {
     EXPECT_FALSE(job.completion().fell_back);
     EXPECT_TRUE(buffers.equal());
   }
+}
+
+TEST(Write, WhatTheDriverGivesBackIsNotLostAndEndsOnce) {
+  // The driver tries 33 times, as idxd does, and about every third write() ends with EAGAIN.
+  if (!is_inside()) {
+    return run_inside("[[fault]]\nkind = \"queue_full\"\nqueue = 0\nprobability = 0.97\n");
+  }
+  const auto machine = topo::discover();
+  ASSERT_TRUE(machine.has_value());
+  auto made =
+      Engine::make(*machine, {.threads_per_node = 1, .devices = {.queues = {"dsa0/wq0.0"}}});
+  ASSERT_TRUE(made.has_value()) << made.error().message();
+  const auto engine = std::move(*made);
+  constexpr std::size_t kJobCount = 60;
+  std::array<int, kJobCount> ends{};
+  std::uint64_t refused = 0;
+  for (std::size_t turn = 0; turn < kJobCount; ++turn) {
+    // Of two pieces each, so that what has begun meets a full queue, too.
+    Buffers buffers(turn % 2 == 0 ? std::size_t{3} << 20U : 10'000);
+    const std::array<Operation, 3> operations{
+        Operation::copy(buffers.target, buffers.source), Operation::no_op(),
+        Operation::compare(buffers.target, buffers.source).fenced()};
+    const SubmitOptions options{
+        .callback = [](void* count, const Completion&) noexcept { ++*static_cast<int*>(count); },
+        .callback_context = &ends[turn],
+        .path = Path::hardware};
+    Job job;
+    Submit answer = Submit::full;
+    while (answer == Submit::full) {
+      answer = turn % 3 == 0 ? engine->submit_batch(job, {operations, {}}, options)
+                             : engine->submit(job, operations[0], options);
+      if (answer == Submit::full) ++refused;
+    }
+    ASSERT_EQ(answer, Submit::accepted);
+    ASSERT_TRUE(job.wait_for(std::chrono::seconds(60)));
+    EXPECT_EQ(job.completion().state, JobState::done);
+    EXPECT_FALSE(job.completion().fell_back);
+    EXPECT_TRUE(buffers.equal());
+  }
+  for (const int count : ends) EXPECT_EQ(count, 1);
+  const EngineStatistics statistics = engine->statistics();
+  EXPECT_EQ(statistics.jobs_submitted, kJobCount);
+  EXPECT_EQ(statistics.jobs_done, kJobCount);
+  EXPECT_EQ(statistics.submissions_refused, refused);
+  EXPECT_GT(refused, 0U);
+  std::uint64_t kept_waiting = 0;
+  for (const OperationStatistics& kind : statistics.operations) kept_waiting += kind.retries;
+  EXPECT_GT(kept_waiting, 0U);
+  // Each of either kind is a refusal that the mover counts.
+  EXPECT_EQ(engine->device_statistics().back().retries, refused + kept_waiting);
+  // A thread of its own with a channel is told, and goes on.
+  auto channel = engine->open_channel({.depth = 2});
+  ASSERT_TRUE(channel.has_value());
+  Buffers buffers(1000);
+  bool was_full = false;
+  for (int turn = 0; turn < 200 && !was_full; ++turn) {
+    Ticket ticket{};
+    Submit answer = channel->submit_copy(buffers.plan(), ticket);
+    for (; answer == Submit::full; answer = channel->submit_copy(buffers.plan(), ticket)) {
+      was_full = true;
+    }
+    ASSERT_EQ(answer, Submit::accepted);
+    EXPECT_EQ(channel->wait(ticket).bytes_by_device, 1000U);
+  }
+  EXPECT_TRUE(was_full);
+  EXPECT_TRUE(buffers.equal());
 }
 
 TEST(Write, WhatAWriteDoesNotTakeIsAFullQueue) {

@@ -150,6 +150,21 @@ TEST_F(DriverFiles, SizesAreRoundedUpToAPowerOfTwo) {
   EXPECT_EQ(show(queue_ + "/max_transfer_size"), "8192\n");
 }
 
+TEST_F(DriverFiles, RetriesOfWritesMayBeChangedAtAnyTimeUpToSixtyFour) {
+  EXPECT_EQ(show(queue_ + "/enqcmds_retries"), "32\n");
+  ASSERT_EQ(bind("idxd", "dsa0"), 0);
+  ASSERT_EQ(bind("user", "wq0.0"), 0);
+  EXPECT_EQ(store(queue_ + "/enqcmds_retries", "0\n"), 0);
+  EXPECT_EQ(show(queue_ + "/enqcmds_retries"), "0\n");
+  EXPECT_EQ(store(queue_ + "/enqcmds_retries", "1000\n"), 0);
+  EXPECT_EQ(show(queue_ + "/enqcmds_retries"), "64\n");
+  EXPECT_EQ(store(queue_ + "/enqcmds_retries", "-1\n"), EINVAL);
+  EXPECT_EQ(store(queue_ + "/enqcmds_retries", "many\n"), EINVAL);
+  ASSERT_EQ(unbind("user", "wq0.0"), 0);
+  ASSERT_EQ(store(queue_ + "/mode", "dedicated\n"), 0);
+  EXPECT_EQ(store(queue_ + "/enqcmds_retries", "1\n"), EOPNOTSUPP);
+}
+
 TEST_F(DriverFiles, ChangingTheTypeForgetsTheName) {
   EXPECT_EQ(store(queue_ + "/type", "kernel\n"), 0);
   EXPECT_EQ(show(queue_ + "/name"), "\n");
