@@ -471,6 +471,31 @@ void EngineState::end_share_done_by_device(Share& share) noexcept {
   end_job(*job);
 }
 
+/// What calls somebody's function for a job that ends, on the stack of this thread.
+///
+/// Threading: owned.
+class EngineState::Call {
+ public:
+  explicit Call(const EngineState& engine) noexcept : engine_(&engine), outer_(innermost) {
+    innermost = this;
+  }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+  ~Call() { innermost = outer_; }
+  /// Whether this thread is in such a function for `engine`, which may be gone.
+  [[nodiscard]] static bool is_within(const EngineState& engine) noexcept {
+    const Call* call = innermost;
+    while (call != nullptr && call->engine_ != &engine) call = call->outer_;
+    return call != nullptr;
+  }
+
+ private:
+  static constinit thread_local const Call* innermost;
+  const EngineState* const engine_;
+  const Call* const outer_;
+};
+constinit thread_local const EngineState::Call* EngineState::Call::innermost = nullptr;
+
 void EngineState::end_job(Job& job) noexcept {
   // The gate counts this job, so the engine lives until leave().
   EngineState& engine = *job.engine_;
@@ -479,7 +504,10 @@ void EngineState::end_job(Job& job) noexcept {
   engine.count(job.batch_.operations.empty() ? static_cast<std::size_t>(job.operation_.kind())
                                              : kOperationKindCount,
                job.completion_, job.begun_ticks_);
-  if (job.callback_ != nullptr) job.callback_(job.callback_context_, job.completion_);
+  if (job.callback_ != nullptr) {
+    const Call call(engine);
+    job.callback_(job.callback_context_, job.completion_);
+  }
   std::uint32_t seen = 0;
   // The last touch of the job: whoever sees the new state may destroy it or submit it again.
   const void* const address = &job;
@@ -489,7 +517,10 @@ void EngineState::end_job(Job& job) noexcept {
     if ((seen & detail::kSleeperFlag) != 0) detail::unpark_all(address);
     if (detail::visitor_count(seen) == 0) engine.leave();
   }
-  if (then != nullptr) then(then_context);
+  if (then != nullptr) {
+    const Call call(engine);
+    then(then_context);
+  }
 }
 
 void EngineState::take_back(Job& job, JobState state) noexcept {
@@ -537,6 +568,10 @@ std::size_t EngineState::latency_class(std::uint64_t begun_ticks) noexcept {
 }
 
 void EngineState::stop() {
+  HEADRACE_CHECK(!Call::is_within(*this),
+                 "a callback or `then` may not stop or end the engine whose job it is of, which "
+                 "would wait for that very call: leave it to another thread, or to this one when "
+                 "wait() or poll() has returned");
   std::uint64_t gate = gate_.load_relaxed();  // The exchange below decides.
   while ((gate & kClosed) == 0) {
     // edge: engine-gate (acq_rel)

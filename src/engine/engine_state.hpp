@@ -84,6 +84,7 @@ class EngineState {
   /// More than this nobody is kept waiting for in a submission: some microseconds.
   static constexpr std::size_t kAtOnceBytesMax = std::size_t{64} << 10U;
   class Presence;
+  class Call;
 
   /// Which movers may be chosen for a job, and how it is to be said if they are not what was asked.
   struct Choice {

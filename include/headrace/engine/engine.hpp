@@ -137,7 +137,8 @@ struct SubmitOptions {
   /// thread that ended it and without any lock held. It may do either, and submit others; destroy
   /// it only if nobody is inside wait() or poll() of it. That may be this thread: a job that a
   /// device does is ended by whoever polls it. So give such jobs to Engine::poll() alone. It may
-  /// not stop or end the engine, which would wait for the call that it is in.
+  /// not stop or end the engine, which would wait for the call that it is in: the process ends
+  /// then, and says so.
   void (*then)(void* context) noexcept = nullptr;
   void* then_context = nullptr;
   /// Nothing: the engine's.
@@ -265,7 +266,7 @@ class HEADRACE_API Engine {
   ///        one more, which is for jobs; closed after stop() and in a child of the process.
   [[nodiscard]] Result<Channel> open_channel(const ChannelOptions& options = {});
   /// Refuses new jobs, ends those that run as stopped or done, returns when none is left.
-  /// Idempotent. Not from a callback, whose job it would wait for.
+  /// Idempotent. Not from a callback or `then`, whose job it would wait for: that ends the process.
   void stop();
   /// Drives movers that have no thread, for all jobs; Job::poll and Job::wait do it for theirs.
   /// Never blocks.

@@ -219,6 +219,48 @@ TEST(EngineDeathTest, BrokenContractsAreNamed) {
   EXPECT_DEATH(static_cast<void>(job.completion()), "ended");
 }
 
+TEST(EngineDeathTest, ACallbackThatEndsTheEngineIsTold) {
+  constexpr const char* kMessage = "may not stop or end the engine.*another thread";
+  static std::unique_ptr<Engine>* engine = nullptr;
+  static Engine* stopped = nullptr;
+  const SubmitOptions stopping{
+      .callback = [](void*, const Completion&) noexcept { stopped->stop(); }};
+  const SubmitOptions ending{.then = [](void*) noexcept { engine->reset(); }};
+  const auto die = [](std::unique_ptr<Engine> made, const SubmitOptions& options) {
+    engine = &made;
+    stopped = made.get();
+    Buffers buffers(10);
+    Job job;
+    static_cast<void>(made->submit_copy(job, buffers.plan(), options));
+    if (made->movers()[0].polled) made->poll();
+    job.wait();
+    // A job has ended before `then` of it is called.
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (std::chrono::steady_clock::now() < limit) std::this_thread::yield();
+  };
+  const PolledMover::Options device{.info = {.name = "device", .hardware = true, .polled = true}};
+  for (const SubmitOptions& options : {stopping, ending}) {
+    // By whoever polls, by a worker, and by the thread that submits.
+    EXPECT_DEATH(die(make_polled_engine(PolledMover::Options{}), options), kMessage);
+    EXPECT_DEATH(die(make_engine({.threads_per_node = 1}), options), kMessage);
+    EXPECT_DEATH(die(make_polled_engine(device, PolledMover::Options{}), options), kMessage);
+  }
+}
+
+TEST(Engine, WithinItsCallbacksAnotherEngineMayBeEnded) {
+  const auto engine = make_polled_engine(PolledMover::Options{});
+  auto other = make_polled_engine(PolledMover::Options{});
+  Buffers buffers(10);
+  Job job;
+  const SubmitOptions options{
+      .then = [](void* ended) noexcept { static_cast<std::unique_ptr<Engine>*>(ended)->reset(); },
+      .then_context = &other};
+  ASSERT_EQ(engine->submit_copy(job, buffers.plan(), options), Submit::accepted);
+  engine->poll();
+  EXPECT_EQ(other, nullptr);
+  engine->stop();
+}
+
 TEST(Engine, WithoutAProfileItsThresholdsArePublishedFigures) {
   const auto engine = make_engine({.threads_per_node = 1});
   EXPECT_EQ(engine->threshold_source(), ThresholdSource::published);
