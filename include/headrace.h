@@ -200,6 +200,9 @@ typedef struct headrace_mover {
   char note[192]; /* How it is reached and why so; may be empty. */
   int32_t node;   /* -1: none. */
   bool hardware;  /* No processor does the work. */
+  /* Of a queue: so many others of the same device come before it. Policies that choose several take
+   * the first queue of each device before the second of any. */
+  uint32_t queue_rank;
 } headrace_mover;
 HEADRACE_C_API size_t headrace_mover_count(const headrace_engine* engine) HEADRACE_C_NOEXCEPT;
 /* False, and nothing is written, if there is no mover of that index. */

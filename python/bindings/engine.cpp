@@ -77,8 +77,9 @@ nb::tuple statistics(EngineHandle& engine) {
   return nb::make_tuple(result, operations);
 }
 
-/// Name, node, whether it is a device, note.
-using MoverTuple = std::tuple<std::string, std::optional<std::uint32_t>, bool, std::string>;
+/// Name, node, whether it is a device, rank among the queues of its device, note.
+using MoverTuple =
+    std::tuple<std::string, std::optional<std::uint32_t>, bool, std::uint32_t, std::string>;
 
 std::vector<MoverTuple> movers(const EngineHandle& engine) {
   std::vector<MoverTuple> result;
@@ -87,7 +88,7 @@ std::vector<MoverTuple> movers(const EngineHandle& engine) {
     if (mover.node) {
       node = mover.node->value();
     }
-    result.emplace_back(mover.name, node, mover.hardware, mover.note);
+    result.emplace_back(mover.name, node, mover.hardware, mover.queue_rank, mover.note);
   }
   return result;
 }
@@ -230,7 +231,7 @@ void bind_engine(nb::module_& module) {
              engine.engine().poll();
              engine.reap();
            })
-      .def("movers", &movers, "Name, node, whether it is a device, and note of each.")
+      .def("movers", &movers, "Name, node, whether it is a device, queue rank and note of each.")
       .def("notes", [](const EngineHandle& engine) { return engine.engine().notes(); })
       .def("waiting",
            [](const EngineHandle& engine) { return std::string(name(engine.engine().waiting())); })

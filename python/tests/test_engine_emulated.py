@@ -106,6 +106,8 @@ with headrace.Engine(policy="all", path="hardware") as engine:
     used = [name for name, one in engine.device_statistics.items() if one.descriptors]
     assert len(engine.device_statistics) == 16, engine.device_statistics
     assert used == [f"dsa{i}/wq{i}.0" for i in range(8)], used
+    ranks = [mover.queue_rank for mover in engine.mover_infos if mover.hardware]
+    assert ranks == [0, 1] * 8, ranks
 assert source == target
 print("well")
 """,

@@ -108,8 +108,8 @@ class Engine:
 
     def poll(self) -> None: ...
 
-    def movers(self) -> list[tuple[str, int | None, bool, str]]:
-        """Name, node, whether it is a device, and note of each."""
+    def movers(self) -> list[tuple[str, int | None, bool, int, str]]:
+        """Name, node, whether it is a device, queue rank and note of each."""
 
     def notes(self) -> list[str]: ...
 

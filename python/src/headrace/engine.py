@@ -75,12 +75,15 @@ class MoverInfo:
         name: "cpu/node0", "dsa0/wq0.0".
         node: The node it belongs to, if any.
         hardware: No processor does the work.
+        queue_rank: So many other queues of the same device come before it; policies that choose
+            several take the first queue of each device before the second of any.
         note: How a device is reached, and why in this way.
     """
 
     name: str
     node: int | None
     hardware: bool
+    queue_rank: int
     note: str
 
 

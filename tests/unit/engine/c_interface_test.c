@@ -393,9 +393,10 @@ int main(void) {
     return 1;
   }
   EXPECT(headrace_engine_waiting(engine) == HEADRACE_WAIT_ADAPTIVE);
-  headrace_mover mover;
+  headrace_mover mover = {.queue_rank = 7};
   EXPECT(headrace_mover_count(engine) >= 1 && headrace_mover_info(engine, 0, &mover));
   EXPECT(strncmp(mover.name, "cpu/", 4) == 0 && !mover.hardware && mover.node >= 0);
+  EXPECT(mover.queue_rank == 0);
   EXPECT(!headrace_mover_info(engine, headrace_mover_count(engine), &mover));
 
   every_operation_does_what_it_says(engine);
