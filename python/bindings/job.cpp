@@ -105,6 +105,7 @@ class JobHandle {
   }
   [[nodiscard]] engine::Job& job() const { return flight_->job; }
   [[nodiscard]] const Flight& flight() const { return *flight_; }
+  [[nodiscard]] bool is_of(const EngineHandle& engine) const { return engine_.get() == &engine; }
 
   /// Returns whether it has ended. `time_ns_max`: nothing is for ever.
   [[nodiscard]] bool wait(std::optional<std::int64_t> time_ns_max) const {
@@ -143,15 +144,20 @@ std::shared_ptr<Flight> prepare(const std::vector<OperationTuple>& operations) {
   return flight;
 }
 
+std::vector<engine::Job*> jobs_of(const After& after) {
+  std::vector<engine::Job*> jobs;
+  for (const JobHandle* const handle : after) {
+    jobs.push_back(handle == nullptr ? nullptr : &handle->job());
+  }
+  return jobs;
+}
+
 /// Starts what `start` starts, when `after` has ended; it may call `then` before it returns.
 template <typename Start>
 std::shared_ptr<JobHandle> launch(const std::shared_ptr<EngineHandle>& engine,
                                   const std::shared_ptr<Flight>& flight, Options& options,
                                   const After& after, const nb::object& then, Start start) {
-  std::vector<engine::Job*> named;
-  for (const JobHandle* const handle : after) {
-    named.push_back(handle == nullptr ? nullptr : &handle->job());
-  }
+  const std::vector<engine::Job*> named = jobs_of(after);
   options.made().after = named;
   std::unique_ptr<Then> call;
   if (!then.is_none()) {
@@ -196,11 +202,19 @@ std::shared_ptr<JobHandle> submit_batch(const std::shared_ptr<EngineHandle>& eng
   });
 }
 
-CompletionTuple run(EngineHandle& engine, const OperationTuple& described,
-                    const SubmitTuple& said) {
+CompletionTuple run(EngineHandle& engine, const OperationTuple& described, const SubmitTuple& said,
+                    const After& after) {
   engine.reap();
   const std::shared_ptr<Flight> flight = prepare({described});
   Options options(said);
+  const std::vector<engine::Job*> named = jobs_of(after);
+  options.made().after = named;
+  // Here, where signals are seen. What the engine refuses below is not waited for.
+  if (named.size() <= engine::Job::kPredecessorMax) {
+    for (const JobHandle* const handle : after) {
+      if (handle != nullptr && handle->is_of(engine)) static_cast<void>(handle->wait(std::nullopt));
+    }
+  }
   engine::Completion completion;
   Submit answer = Submit::full;
   {
@@ -215,7 +229,7 @@ CompletionTuple run(EngineHandle& engine, const OperationTuple& described,
 
 /// As run(), but by worker threads, if not in one of them.
 CompletionTuple copy(EngineHandle& engine, const OperationTuple& described) {
-  if (is_in_call()) return run(engine, described, {});
+  if (is_in_call()) return run(engine, described, {}, {});
   engine.reap();
   const std::shared_ptr<Flight> flight = prepare({described});
   Submit answer = Submit::full;
@@ -349,7 +363,7 @@ void bind_job(nb::module_& module, nb::class_<EngineHandle>& engine) {
 
   engine.def("submit", &submit, "operation"_a, "options"_a, "after"_a, "then"_a.none())
       .def("submit_batch", &submit_batch, "operations"_a, "options"_a, "after"_a, "then"_a.none())
-      .def("run", &run, "operation"_a, "options"_a)
+      .def("run", &run, "operation"_a, "options"_a, "after"_a)
       .def("copy", &copy, "operation"_a);
 }
 

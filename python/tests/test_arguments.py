@@ -140,3 +140,27 @@ def test_numbers_of_numpy_are_numbers() -> None:
         headrace.Cache(engine, capacity=number * 4096, placement=number * 0) as cache,
     ):
         assert cache.capacity_bytes == 4096
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int64, np.uint64, np.array])
+def test_operations_and_jobs_take_numbers_of_numpy(kind: Callable[[int], Any]) -> None:
+    one = kind(1)
+    op = headrace.Operation
+    blocks = headrace.DifFormat(np.int64(512))  # type: ignore[arg-type]
+    made = headrace.DifTarget(headrace.DifTags(one, one, one))
+    with headrace.Engine(
+        answer_ns_max=np.int64(10**9),  # type: ignore[arg-type]
+        thresholds=headrace.Thresholds(one, one, one),
+        coalescing=headrace.Coalescing(np.int8(2), one, one),  # type: ignore[arg-type]
+        piece=np.int64(4096),  # type: ignore[arg-type]
+        queue_depth_max=one,
+        threads_per_node=one,
+    ) as engine:
+        assert engine.run(op.crc(b"abc", seed=one), source_node=kind(0)).crc != 0
+        target = bytearray(520)
+        end = engine.run(op.dif_insert(bytes(512), target, blocks, made), target_node=kind(0))
+        assert end.bytes_done == 512
+        assert target[514:] == b"\0\0\0\0\0\1"
+        engine.run(op.fill_16(target, one, one))
+        engine.run(op.fill(target, one), source_node=kind(0), target_node=kind(0))
+        assert engine.run(op.compare_pattern(target, one)).different is False

@@ -14,6 +14,8 @@ import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -43,13 +45,25 @@ def test_a_wait_with_a_limit_says_whether_the_job_has_ended(engine: headrace.Eng
     wait_until(has_outlasted_a_wait)
 
 
-@pytest.mark.parametrize("timeout", [-1, math.nan, "1", True])
-def test_a_limit_is_a_number_of_seconds(engine: headrace.Engine, timeout: float) -> None:
+NO_SECONDS = [-1, math.nan, "1", True, -(10**400), np.float32(-1), np.bool_(1), np.zeros(2), 1j]
+SECONDS = [
+    *(math.inf, 10**400, np.int64(60), np.uint8(60), np.float32(60), np.float16(60)),
+    *(np.array(60), Decimal(60), Fraction(121, 2)),
+]
+
+
+@pytest.mark.parametrize("timeout", NO_SECONDS)
+def test_what_is_no_number_of_seconds_is_no_limit(engine: headrace.Engine, timeout: float) -> None:
     job = engine.submit(b"x", bytearray(1))
     with pytest.raises((headrace.InvalidArgumentError, headrace.TypeMismatchError), match="second"):
         job.wait(timeout)
-    assert job.wait(math.inf)
-    assert job.wait(10**400)
+
+
+@pytest.mark.parametrize("timeout", SECONDS)
+def test_any_number_of_seconds_is_a_limit(engine: headrace.Engine, timeout: float) -> None:
+    job = engine.submit(b"x", bytearray(1))
+    assert job.wait(timeout)
+    assert job.result(timeout).bytes_done == 1
 
 
 def test_ctrl_c_ends_a_wait() -> None:
@@ -193,6 +207,38 @@ def test_what_a_failed_job_leaves_undone_says_why() -> None:
     assert target == b"x" * (1 << 20)
 
 
+def test_what_is_run_after_jobs_begins_when_they_have_ended(engine: headrace.Engine) -> None:
+    source = np.random.default_rng(2).integers(0, 256, 1 << 24, np.uint8)
+    middle, last = np.zeros_like(source), np.zeros_like(source)
+    first = engine.submit(source, middle)
+    second = engine.submit(Op.crc(source))
+    end = engine.run(Op.copy(middle, last), after=(one for one in (first, second)))
+    assert (end.state, first.state, second.state) == ("done",) * 3
+    assert np.array_equal(last, source)
+    with pytest.raises(headrace.JobFailedError, match="predecessor_failed"):
+        engine.run(Op.fill(last, 1), after=[engine.submit(Op.dif_check(bytes(519) + b"x"))])
+    assert np.array_equal(last, source)
+
+
+def test_who_runs_after_jobs_lets_others_run_and_is_ended_by_ctrl_c() -> None:
+    script = (
+        "import headrace, os, signal, threading\n"
+        "engine = headrace.Engine(threads_per_node=1, nodes=[0], queues=())\n"
+        "begun, free = threading.Event(), threading.Event()\n"
+        "def block(end): begun.set(); free.wait(60)\n"
+        "source, target = bytes(1 << 20), bytearray(b'x' * 8)\n"
+        "engine.submit(source, bytearray(1 << 20), then=block)\n"
+        "begun.wait(60)\n"
+        "first = engine.submit(source, bytearray(1 << 20))\n"
+        "try:\n"
+        "    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+        "    engine.run(headrace.Operation.fill(target, 1), after=[first])\n"
+        "except KeyboardInterrupt: print(first.state, target == b'x' * 8)\n"
+        "free.set()\n"
+    )
+    assert run(script) == "running True\n"
+
+
 def test_a_job_that_has_to_wait_holds_its_buffers() -> None:
     target = bytearray(1 << 20)
     with held_up() as (engine, free):
@@ -212,14 +258,24 @@ def test_what_a_job_cannot_come_after_is_refused(engine: headrace.Engine) -> Non
     job = engine.submit(b"x", bytearray(1))
     with (
         headrace.Engine(threads_per_node=1, queues=()) as other,
-        pytest.raises(headrace.InvalidArgumentError, match="bad_predecessor"),
+        held_up() as (held, _),
     ):
-        other.submit(b"x", bytearray(1), after=[job])
-    with pytest.raises(headrace.InvalidArgumentError, match="too_many_predecessors"):
-        engine.submit(b"x", bytearray(1), after=[job] * 9)
-    for wrong in (job, None, [None], [b"x"]):
-        with pytest.raises(headrace.TypeMismatchError, match="jobs that another comes after"):
-            engine.submit(b"x", bytearray(1), after=wrong)  # type: ignore[arg-type]
+        with pytest.raises(headrace.InvalidArgumentError, match="bad_predecessor"):
+            other.submit(b"x", bytearray(1), after=[job])
+        running = held.submit(b"x" * 100, bytearray(100))
+        with pytest.raises(headrace.InvalidArgumentError, match="bad_predecessor"):
+            other.run(Op.no_op(), after=[running])
+    fill = Op.fill(bytearray(1), 1)
+    for start in (
+        engine.submit,
+        engine.run,
+        lambda one, after: engine.submit_batch([one], after=after),
+    ):
+        with pytest.raises(headrace.InvalidArgumentError, match="too_many_predecessors"):
+            start(fill, after=[job] * 9)
+        for wrong in (job, None, [None], [b"x"]):
+            with pytest.raises(headrace.TypeMismatchError, match="jobs that another comes after"):
+                start(fill, after=wrong)  # type: ignore[arg-type]
 
 
 def test_what_a_job_calls_is_called_once_with_its_end(engine: headrace.Engine) -> None:
@@ -285,6 +341,9 @@ def test_a_function_may_submit_but_not_wait_nor_close(engine: headrace.Engine) -
         for call in (
             lambda: engine.submit(np.ones(LARGE_BYTES, np.uint8), big).wait(),
             lambda: asyncio.run(_ended(engine.submit(np.ones(LARGE_BYTES, np.uint8), big))),
+            lambda: engine.run(
+                Op.no_op(), after=[engine.submit(np.ones(LARGE_BYTES, np.uint8), big)]
+            ),
             engine.close,
         ):
             try:
@@ -304,8 +363,7 @@ def test_a_function_may_submit_but_not_wait_nor_close(engine: headrace.Engine) -
 
     wait_until(has_ended)
     assert told == [
-        "a function that a job calls may not wait for another",
-        "a function that a job calls may not wait for another",
+        *["a function that a job calls may not wait for another"] * 3,
         "a function that a job calls may be a part of it",
         "done",
     ]

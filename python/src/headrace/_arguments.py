@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arguments of the wrong kind, told in one sentence each before they reach the extension."""
 
+import math
 import operator
 from collections.abc import Iterable
 from typing import TypeVar
@@ -41,6 +42,32 @@ def whole_number(
             tried, f"{number} was given", f"pass {wanted} from {least} to {greatest}"
         )
     return number
+
+
+def seconds(value: object, tried: str) -> float:
+    """Take a time from 0 on in seconds, endless ones included: a number of any kind, NumPy's too.
+
+    Raises:
+        TypeMismatchError: It is of another type.
+        InvalidArgumentError: It is negative or no number.
+    """
+    kind = type(value)
+    # Truth values of NumPy are no `bool` but have both.
+    if "bool" in kind.__name__ or not (hasattr(kind, "__index__") or hasattr(kind, "__float__")):
+        raise TypeMismatchError(
+            tried, f"{_described(value)} was given", "pass a number of seconds, or None"
+        )
+    try:
+        time_s = float(value)  # type: ignore[arg-type]
+    except OverflowError:  # Of a whole number that is longer than any that a float has.
+        time_s = math.inf if value > 0 else -math.inf  # type: ignore[operator]
+    except TypeError as problem:  # An array of several.
+        raise TypeMismatchError(
+            tried, f"{_described(value)} was given", "pass a number of seconds, or None"
+        ) from problem
+    if not time_s >= 0:  # NaN is neither.
+        raise InvalidArgumentError(tried, f"{value} was given", "pass seconds from 0 on, or None")
+    return time_s
 
 
 def node_list(value: object, tried: str) -> list[int]:

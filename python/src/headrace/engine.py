@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 from headrace import _core
 from headrace._arguments import NODE_MAX, byte_count, instance_of, node_list, whole_number
@@ -85,6 +85,17 @@ class MoverInfo:
     hardware: bool
     queue_rank: int
     note: str
+
+
+class _Submission(TypedDict, total=False):
+    """What the two ways to call `Engine.submit` have in common."""
+
+    path: str | None
+    policy: str | None
+    source_node: int | None
+    target_node: int | None
+    after: Iterable[Job]
+    then: Then | None
 
 
 class Engine(Closing):
@@ -195,46 +206,29 @@ class Engine(Closing):
         policy: str | None = None,
         source_node: int | None = None,
         target_node: int | None = None,
+        after: Iterable[Job] = (),
     ) -> Completion:
         """Carry `operation` out and wait; other Python threads run meanwhile.
 
-        By processors that is done on the calling thread. The options are those of `submit`.
+        By processors that is done on the calling thread. The options are those of `submit`; Ctrl-C
+        ends the wait for jobs of `after`, and then nothing has begun.
 
         Raises:
-            InvalidArgumentError: The buffers do not fit together; or there is no such path.
+            InvalidArgumentError: The buffers do not fit together; or there is no such path; or
+                `after` is as `submit` refuses it, or has a job that runs while this is called by a
+                function that a job calls.
             ClosedError: The engine has been closed.
             JobFailedError: It failed; the error has the completion.
         """
         instance_of(operation, Operation, "take an operation")
         options = _submit_options(path, policy, source_node, target_node)
-        return checked(completion_of(self._native.run(operation.native(), options)))
+        native = self._native.run(operation.native(), options, _natives_of(after))
+        return checked(completion_of(native))
 
     @overload
-    def submit(
-        self,
-        operation: Operation,
-        /,
-        *,
-        path: str | None = None,
-        policy: str | None = None,
-        source_node: int | None = None,
-        target_node: int | None = None,
-        after: Iterable[Job] = (),
-        then: Then | None = None,
-    ) -> Job: ...
+    def submit(self, operation: Operation, /, **options: Unpack[_Submission]) -> Job: ...
     @overload
-    def submit(
-        self,
-        source: object,
-        target: object,
-        *,
-        path: str | None = None,
-        policy: str | None = None,
-        source_node: int | None = None,
-        target_node: int | None = None,
-        after: Iterable[Job] = (),
-        then: Then | None = None,
-    ) -> Job: ...
+    def submit(self, source: object, target: object, **options: Unpack[_Submission]) -> Job: ...
     def submit(  # noqa: PLR0913 - Options, each by its name.
         self,
         source: object,
@@ -437,10 +431,13 @@ def _submit_options(
     if path is not None:
         _check_path(path)
     _one_of(policy, POLICIES, "policy")
-    for node in (source_node, target_node):
-        if node is not None:
-            whole_number(node, "take the node of an operation", 0, NODE_MAX)
-    return path, policy, source_node, target_node
+    return path, policy, _node(source_node), _node(target_node)
+
+
+def _node(node: int | None) -> int | None:
+    return (
+        None if node is None else whole_number(node, "take the node of an operation", 0, NODE_MAX)
+    )
 
 
 def _natives_of(after: Iterable[Job]) -> tuple[_core.Job, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from typing import Any
 
 from headrace import _core
-from headrace.errors import InvalidArgumentError, TypeMismatchError
+from headrace._arguments import seconds
 from headrace.operation import Completion, checked, completion_of
 
 _TIMEOUT_S_MAX = 1e9
@@ -162,9 +162,4 @@ def _asker() -> _Asker:
 
 
 def _nanoseconds(timeout: object) -> int:
-    tried = "take the timeout of a wait"
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
-        raise TypeMismatchError(tried, f"{timeout!r} was given", "pass seconds, or None")
-    if not timeout >= 0:  # NaN is neither.
-        raise InvalidArgumentError(tried, f"{timeout} was given", "pass seconds from 0 on, or None")
-    return int(min(timeout, _TIMEOUT_S_MAX) * 1e9)
+    return int(min(seconds(timeout, "take the timeout of a wait"), _TIMEOUT_S_MAX) * 1e9)
