@@ -86,12 +86,13 @@ typedef struct headrace_thresholds {
   enum headrace_threshold_source source; /* Of what an engine has; options need not say. */
 } headrace_thresholds;
 
-/* All zero: the defaults. What its pointers name is not needed any more when the engine is made. */
+/* All zero: the defaults. Numbers beyond their limits are refused. What its pointers name is not
+ * needed any more when the engine is made. */
 typedef struct headrace_engine_options {
-  size_t threads_per_node; /* 0: one per two processors, at least one. */
+  size_t threads_per_node; /* 0: one per two processors, at least one; at most 1024. */
   enum headrace_path path; /* Of jobs that do not say. */
   enum headrace_fault_policy page_faults;
-  uint64_t answer_ns_max;      /* A device that is silent for so long is given up; 0: 5 s. */
+  uint64_t answer_ns_max;      /* A device silent for so long is given up; 0: 5 s; <= 1 year. */
   bool no_devices;             /* True: no device is looked for. */
   enum headrace_policy policy; /* Of jobs that do not say. */
   const uint32_t* nodes;       /* Nodes that get workers, so many; none: every one. */
@@ -100,10 +101,12 @@ typedef struct headrace_engine_options {
   size_t queue_count;
   bool has_thresholds; /* `thresholds` counts. */
   headrace_thresholds thresholds;
-  uint64_t piece_bytes;   /* A worker does so much before it looks for other work; 0: 256 KiB. */
-  size_t queue_depth_max; /* Shares that the workers of a node hold; 0: 1024. */
-  /* So many small jobs for a device, each up to coalesced_bytes_max (0: 4 KiB), wait for each other
-   * for coalesced_ns_max (0: 2 us) and share a descriptor; 0: they do not. */
+  /* A worker does so much before it looks for other work; 0: 256 KiB; at most 4 GiB. */
+  uint64_t piece_bytes;
+  size_t queue_depth_max; /* Shares that the workers of a node hold; 0: 1024; at most 2^20. */
+  /* So many small jobs for a device (32 at most), each up to coalesced_bytes_max (0: 4 KiB), wait
+   * for each other for coalesced_ns_max (0: 2 us; at most 1 s) and share a descriptor; 0: they do
+   * not. */
   size_t coalesced_max;
   uint64_t coalesced_bytes_max;
   uint64_t coalesced_ns_max;

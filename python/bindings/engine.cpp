@@ -139,7 +139,7 @@ std::shared_ptr<EngineHandle> make_engine(
     const std::string& page_faults, std::int64_t answer_ns_max,
     const std::optional<ThresholdsTuple>& thresholds, std::uint64_t piece_bytes,
     std::size_t queue_depth_max, const std::optional<CoalescingTuple>& coalescing,
-    const std::string& waiting) {
+    const std::string& waiting, bool check_memory) {
   engine::EngineOptions options;
   options.path = path_of(path);
   options.threads_per_node = threads_per_node;
@@ -168,6 +168,7 @@ std::shared_ptr<EngineHandle> make_engine(
                           .wait_max = std::chrono::nanoseconds(wait_ns_max)};
   }
   options.waiting = waiting_of(waiting);
+  options.check_memory = check_memory;
   return std::make_shared<EngineHandle>(value_of(engine::Engine::make(machine, options)));
 }
 
@@ -224,7 +225,8 @@ void bind_engine(nb::module_& module) {
   type.def_static("make", &make_engine, "machine"_a, "threads_per_node"_a, "nodes"_a, "path"_a,
                   "queues"_a.none(), "policy"_a.none(), "page_faults"_a, "answer_ns_max"_a,
                   "thresholds"_a.none(), "piece_bytes"_a, "queue_depth_max"_a,
-                  "coalescing"_a.none(), "waiting"_a, nb::call_guard<nb::gil_scoped_release>())
+                  "coalescing"_a.none(), "waiting"_a, "check_memory"_a,
+                  nb::call_guard<nb::gil_scoped_release>())
       .def("close", &EngineHandle::close)
       .def("poll",
            [](EngineHandle& engine) {

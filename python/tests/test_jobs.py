@@ -7,9 +7,11 @@ test_engine_emulated.py runs this file on emulated devices, too.
 import asyncio
 import gc
 import math
+import mmap
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 import weakref
 from collections.abc import Iterator
@@ -551,12 +553,39 @@ def test_an_engine_takes_its_options(engine: headrace.Engine) -> None:
         ({"thresholds": headrace.Thresholds(-1)}, "thresholds of an engine"),
         ({"waiting": "patiently"}, "there is no way to wait 'patiently'"),
         ({"coalescing": headrace.Coalescing(33)}, "from 2 to 32"),
+        ({"coalescing": headrace.Coalescing(1)}, "from 2 to 32"),
+        ({"coalescing": headrace.Coalescing(bytes_max=0)}, "from 1 to"),
+        ({"coalescing": headrace.Coalescing(wait_ns_max=10**10)}, "from 0 to 1000000000"),
+        ({"coalescing": headrace.Coalescing(wait_ns_max=-1)}, "from 0 to 1000000000"),
+        ({"threads_per_node": 1025}, "1025 threads per node are more than 1024"),
+        ({"threads_per_node": -1}, "threads per node"),
+        ({"answer_ns_max": 10**18}, "at most a year"),
+        ({"answer_ns_max": math.nan}, "pass a whole number"),
+        ({"answer_ns_max": -1}, "answer time"),
+        ({"piece": "5GiB"}, "larger than 4 GiB"),
+        ({"piece": -1}, "piece of an engine"),
+        ({"piece": 2**63}, "piece of an engine"),
+        ({"queue_depth_max": 2**62}, "more than 1048576"),
+        ({"queue_depth_max": -1}, "queue depth"),
+        ({"thresholds": headrace.Thresholds(batched_bytes=2**64)}, "thresholds of an engine"),
         ({"thresholds": 7}, r"pass a headrace\.Thresholds"),
     ],
 )
 def test_options_that_cannot_be_are_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises((headrace.InvalidArgumentError, headrace.TypeMismatchError), match=words):
         headrace.Engine(**options)
+
+
+def test_memory_that_is_not_there_can_fail_by_name() -> None:
+    with tempfile.TemporaryFile() as file, headrace.Engine(check_memory=True, queues=()) as engine:
+        file.truncate(3 * mmap.PAGESIZE)
+        with mmap.mmap(file.fileno(), 0) as mapped:
+            file.truncate(mmap.PAGESIZE)
+            for target in (memoryview(mapped), memoryview(mapped)[mmap.PAGESIZE :]):
+                with pytest.raises(headrace.JobFailedError, match="page_fault at 0x"):
+                    engine.run(Op.fill(target, 1), path="software")
+                target.release()
+            gc.collect()
 
 
 @pytest.mark.parametrize("waiting", ["adaptive", "spin", "pause", "umwait", "sleep"])

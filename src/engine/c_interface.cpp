@@ -245,9 +245,10 @@ headrace::Result<std::unique_ptr<Engine>> make(const headrace_engine_options& op
                           "a list of nodes or queues is null that is said to have some",
                           "pass the list, or 0 as its count");
   }
+  // What is beyond is beyond the limits, too.
   const auto duration = [](std::uint64_t time_ns) {
     return std::chrono::nanoseconds(
-        static_cast<std::int64_t>(std::min<std::uint64_t>(time_ns, std::uint64_t{INT64_MAX} / 4)));
+        static_cast<std::int64_t>(std::min(time_ns, std::uint64_t{INT64_MAX})));
   };
   EngineOptions made;
   made.threads_per_node = options.threads_per_node;

@@ -15,37 +15,78 @@ namespace headrace::engine {
 namespace {
 
 constexpr const char* kTried = "make an engine";
+/// Of an enumerator that there is not.
+constexpr std::string_view kNoName = "unknown";
+
+Result<void> refuse(std::string cause, std::string remedy) {
+  return fail(Code::invalid_argument, kTried, std::move(cause), std::move(remedy));
+}
 
 Result<void> check(const CoalescingOptions& options) {
   if (options.operations_max > CoalescingOptions::kOperationsMax) {
-    return fail(Code::invalid_argument, kTried,
-                fmt::format("{} operations in a descriptor are more than {}",
-                            options.operations_max, CoalescingOptions::kOperationsMax),
-                "0 gathers nothing");
+    return refuse(fmt::format("{} operations in a descriptor are more than {}",
+                              options.operations_max, CoalescingOptions::kOperationsMax),
+                  "0 gathers nothing");
+  }
+  if (options.operations_max > 1 && options.bytes_max == Bytes(0)) {
+    return refuse("jobs that share a descriptor have more than 0 bytes",
+                  "the default is 4 KiB; an operations_max of 0 gathers nothing");
   }
   if (options.wait_max < std::chrono::nanoseconds(0) ||
       options.wait_max > CoalescingOptions::kWaitMax) {
-    return fail(Code::invalid_argument, kTried, "a job cannot wait so long for others",
-                "a few microseconds are enough; a second is the most");
+    return refuse("a job cannot wait so long for others",
+                  "a few microseconds are enough; a second is the most");
+  }
+  return {};
+}
+
+Result<void> check(const DeviceOptions& options) {
+  if (options.answer_max <= std::chrono::nanoseconds(0) ||
+      options.answer_max > DeviceOptions::kAnswerMax) {
+    return refuse(fmt::format("a device cannot be given up after {} ns of silence",
+                              options.answer_max.count()),
+                  "more than 0 and at most a year; the default is 5 seconds");
+  }
+  if (!options.use && !options.queues.empty()) {
+    return refuse(
+        fmt::format("the queue '{}' is named, and no device may be used", options.queues.front()),
+        "name no queue, or let devices be used");
+  }
+  if (name(options.page_faults) == kNoName) {
+    return refuse("there is no such fault policy", "take one of FaultPolicy");
   }
   return {};
 }
 
 Result<void> check(const EngineOptions& options) {
   if (options.threads_per_node > EngineOptions::kThreadsMax) {
-    return fail(Code::invalid_argument, kTried,
-                fmt::format("{} threads per node are more than {}", options.threads_per_node,
-                            EngineOptions::kThreadsMax),
-                "0 asks for one per two processors");
+    return refuse(fmt::format("{} threads per node are more than {}", options.threads_per_node,
+                              EngineOptions::kThreadsMax),
+                  "0 asks for one per two processors");
   }
   if (options.piece == Bytes(0)) {
-    return fail(Code::invalid_argument, kTried, "a piece of 0 bytes never ends a copy",
-                "the default is 256 KiB");
+    return refuse("a piece of 0 bytes never ends a copy", "the default is 256 KiB");
+  }
+  if (options.piece > EngineOptions::kPieceMax) {
+    return refuse(fmt::format("a piece of {} bytes is larger than {}", options.piece.count(),
+                              to_text(EngineOptions::kPieceMax)),
+                  "the default is 256 KiB; a large one lets small jobs wait for large ones");
   }
   if (options.queue_depth_max == 0) {
-    return fail(Code::invalid_argument, kTried, "a queue of depth 0 takes nothing",
-                "the default is 1024");
+    return refuse("a queue of depth 0 takes nothing", "the default is 1024");
   }
+  if (options.queue_depth_max > EngineOptions::kQueueDepthMax) {
+    return refuse(fmt::format("a queue depth of {} is more than {}", options.queue_depth_max,
+                              EngineOptions::kQueueDepthMax),
+                  "the default is 1024");
+  }
+  if (name(options.path) == kNoName) {
+    return refuse("there is no such path", "take one of Path");
+  }
+  if (name(options.waiting) == kNoName) {
+    return refuse("there is no such way to wait", "take one of Waiting");
+  }
+  if (const Result<void> valid = check(options.devices); !valid) return valid;
   return check(options.coalescing);
 }
 

@@ -58,7 +58,7 @@ struct CoalescingOptions {
   static constexpr std::chrono::nanoseconds kWaitMax = std::chrono::seconds(1);
   /// So many share a descriptor at most. Less than 2: none do.
   std::size_t operations_max = 0;
-  /// Larger ones go alone.
+  /// Larger ones go alone. 0 would gather nothing, and is refused where something is gathered.
   Bytes bytes_max = kib(4);
   /// A job waits no longer for others. Whoever polls then sends it: Job::poll, Job::wait and
   /// Engine::poll do.
@@ -75,6 +75,8 @@ enum class FaultPolicy : std::uint8_t {
 
 /// How devices are used.
 struct DeviceOptions {
+  /// A device that may be silent for longer is never given up in practice.
+  static constexpr std::chrono::nanoseconds kAnswerMax = std::chrono::hours(24 * 365);
   /// False: no device is looked for.
   bool use = true;
   /// Only these queues, by the name of their mover ("dsa0/wq0.0"); empty: every one.
@@ -88,6 +90,9 @@ struct DeviceOptions {
 struct EngineOptions {
   /// More worker threads per node than this are taken for a mistake.
   static constexpr std::size_t kThreadsMax = 1024;
+  /// Greater pieces and depths as well.
+  static constexpr Bytes kPieceMax = gib(4);
+  static constexpr std::size_t kQueueDepthMax = std::size_t{1} << 20U;
   /// Worker threads per node, pinned to its processors. 0: one per two processors, at least one.
   std::size_t threads_per_node = 0;
   /// Nodes that get workers; empty: every node with processors.
@@ -199,7 +204,9 @@ class HEADRACE_API Engine {
   /// if there is one (copy/profile.hpp).
   ///
   /// Fails: invalid_argument for a node that the machine does not have, that has no processors or
-  ///        that is named twice, for a piece or depth of 0, and for more threads than kThreadsMax;
+  ///        that is named twice, for a number that is 0 where that can do nothing or beyond its
+  ///        limit above, for queues that are named where no device may be used, and for a path or
+  ///        the like that is none;
   ///        hardware_absent for a queue that is named and cannot be used;
   ///        permission_denied or unsupported if threads cannot be made or pinned.
   [[nodiscard]] static Result<std::unique_ptr<Engine>> make(const topo::Machine& machine,

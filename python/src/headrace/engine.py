@@ -20,13 +20,10 @@ from headrace.operation import Completion, Operation, as_operation, checked, com
 if TYPE_CHECKING:
     from headrace.channel import Channel
 
-_THREADS_PER_NODE_MAX = 1 << 16
-"""More than any node has processors; the system refuses threads much sooner."""
 _DEPTH_MAX = 1 << 16
 """More entries than any queue has."""
 _PATHS = ("automatic", "hardware", "software")
 _FAULT_POLICIES = ("touch_and_resubmit", "finish_on_cpu", "block")
-_ANSWER_NS_MAX = 1 << 60
 _WAYS_TO_WAIT = ("adaptive", "spin", "pause", "umwait", "sleep")
 Then = Callable[[Completion], object]
 """Called after a job has ended."""
@@ -122,6 +119,7 @@ class Engine(Closing):
         queue_depth_max: int = 1024,
         coalescing: Coalescing | None = None,
         waiting: str = "adaptive",
+        check_memory: bool = False,
     ) -> None:
         """Start the workers.
 
@@ -150,6 +148,9 @@ class Engine(Closing):
             waiting: What threads do that wait for a job: "adaptive", look for as long as has paid
                 lately, then rest, at last sleep; "spin"; "pause", spin with a PAUSE in between;
                 "umwait", rest on the line that will change, by UMWAIT; "sleep", at once.
+            check_memory: Have processors fail a job by name, as devices do, whose memory is not
+                there or may not be accessed, such as what lies behind the end of a mapped file,
+                instead of ending the process. It costs a system call for each buffer.
 
         Raises:
             InvalidArgumentError: A node does not exist or has no processors, or there are no
@@ -162,7 +163,7 @@ class Engine(Closing):
             instance_of(machine, Machine, "take the machine of an engine")
         if threads_per_node is not None:
             tried = "take the threads per node of an engine"
-            threads_per_node = whole_number(threads_per_node, tried, 1, _THREADS_PER_NODE_MAX)
+            threads_per_node = whole_number(threads_per_node, tried, 1)
         ids = node_list(nodes, "take the nodes of an engine")
         self.machine = machine if machine is not None else topo()
         _check_path(path)
@@ -178,12 +179,13 @@ class Engine(Closing):
             names,
             policy,
             page_faults,
-            whole_number(answer_ns_max, "take the answer time of an engine", 1, _ANSWER_NS_MAX),
+            whole_number(answer_ns_max, "take the answer time of an engine", 1),
             _threshold_numbers(thresholds),
             byte_count(piece, "take the piece of an engine"),
             whole_number(queue_depth_max, "take the queue depth of an engine", 1),
             _coalescing_numbers(coalescing),
             waiting,
+            bool(check_memory),
         )
 
     def copy(self, source: object, target: object) -> Completion:

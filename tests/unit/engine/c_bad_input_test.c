@@ -143,6 +143,35 @@ static void what_cannot_be_is_refused(void) {
   headrace_engine_free(engine);
 }
 
+static void options_beyond_their_limits_are_refused(void) {
+  const struct {
+    headrace_engine_options options;
+    const char* words;
+  } cases[] = {
+      {{.threads_per_node = SIZE_MAX}, "more than 1024"},
+      {{.piece_bytes = UINT64_MAX}, "larger than 4 GiB"},
+      {{.queue_depth_max = SIZE_MAX}, "more than 1048576"},
+      {{.answer_ns_max = UINT64_MAX}, "at most a year"},
+      {{.coalesced_max = 33}, "more than 32"},
+      {{.coalesced_max = 8, .coalesced_ns_max = UINT64_MAX}, "a second is the most"},
+      {{.path = (enum headrace_path)3}, "none of those there are"},
+      {{.page_faults = (enum headrace_fault_policy)3}, "none of those there are"},
+      {{.policy = (enum headrace_policy)8}, "none of those there are"},
+      {{.waiting = (enum headrace_waiting) - 1}, "none of those there are"},
+      {{.no_devices = true, .queues = (const char* const[]){"dsa0/wq0.0"}, .queue_count = 1},
+       "'dsa0/wq0.0' is named"},
+      {{.queues = (const char* const[]){"dsa77/wq77.0"}, .queue_count = 1}, "dsa77/wq77.0"},
+      {{.queue_count = 1}, "is null"},
+      {{.nodes = (const uint32_t[]){UINT32_MAX}, .node_count = 1}, "no node"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+    headrace_error error = {0};
+    EXPECT(headrace_engine_make(&cases[i].options, &error) == NULL);
+    EXPECT(strstr(error.text, cases[i].words) != NULL);
+    if (strstr(error.text, cases[i].words) == NULL) fprintf(stderr, "%s\n", error.text);
+  }
+}
+
 static void hold(void* context, const headrace_completion* end) {
   (void)end;
   char byte = 0;
@@ -195,6 +224,7 @@ int main(void) {
   memory_is_named();
   large_memory_is_named_by_default();
   what_cannot_be_is_refused();
+  options_beyond_their_limits_are_refused();
   a_child_is_told();
   printf("bad input in C: %d failed\n", failed_count);
   return failed_count == 0 ? 0 : 1;

@@ -219,16 +219,5 @@ TEST(Coalescing, WhatFollowsMaySubmitTheJobAgain) {
   EXPECT_TRUE(again.small.buffers.equal());
 }
 
-TEST(Coalescing, WhatCannotBeIsRefused) {
-  for (const CoalescingOptions& bad :
-       {CoalescingOptions{.operations_max = CoalescingOptions::kOperationsMax + 1},
-        CoalescingOptions{.operations_max = 8, .wait_max = 2s},
-        CoalescingOptions{.operations_max = 8, .wait_max = -1us}}) {
-    const auto engine = Engine::make(test::this_machine(), {.coalescing = bad});
-    ASSERT_FALSE(engine.has_value());
-    EXPECT_EQ(engine.error().code, Code::invalid_argument);
-  }
-}
-
 }  // namespace
 }  // namespace headrace::engine

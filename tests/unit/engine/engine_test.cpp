@@ -29,12 +29,77 @@ TEST(Engine, ImpossibleOptionsAreRefusedWithTheirCause) {
   EXPECT_EQ(code_of(machine, {.nodes = {NodeId(7)}}), Code::invalid_argument);
   EXPECT_EQ(code_of(machine, {.nodes = {NodeId(1)}}), Code::invalid_argument);
   EXPECT_EQ(code_of(machine, {.nodes = {NodeId(0), NodeId(0)}}), Code::invalid_argument);
-  EXPECT_EQ(code_of(machine, {.threads_per_node = 1'000'000'000}), Code::invalid_argument);
-  EXPECT_EQ(code_of(machine, {.piece = Bytes(0)}), Code::invalid_argument);
-  EXPECT_EQ(code_of(machine, {.queue_depth_max = 0}), Code::invalid_argument);
   EXPECT_EQ(code_of(topo::Machine(), {}), Code::invalid_argument);
   EXPECT_NE(Engine::make(machine, {.nodes = {NodeId(7)}}).error().message().find("no node 7"),
             std::string::npos);
+}
+
+TEST(Engine, OptionsBeyondTheirLimitsAreRefusedWithTheLimit) {
+  using std::chrono::nanoseconds;
+  constexpr auto kNever = nanoseconds::max();
+  constexpr std::size_t kHuge = SIZE_MAX;  // As -1 becomes.
+  struct Bad {
+    EngineOptions options;
+    const char* words;
+  };
+  const std::vector<Bad> bad{
+      {{.threads_per_node = EngineOptions::kThreadsMax + 1}, "1025 threads per node are more"},
+      {{.threads_per_node = kHuge}, "more than 1024"},
+      {{.piece = Bytes(0)}, "a piece of 0 bytes"},
+      {{.piece = EngineOptions::kPieceMax + Bytes(1)}, "4294967297 bytes is larger than 4 GiB"},
+      {{.piece = Bytes(kHuge)}, "larger than 4 GiB"},
+      {{.queue_depth_max = 0}, "a queue of depth 0"},
+      {{.queue_depth_max = EngineOptions::kQueueDepthMax + 1}, "1048577 is more than 1048576"},
+      {{.queue_depth_max = kHuge}, "is more than 1048576"},
+      {{.path = static_cast<Path>(3)}, "no such path"},
+      {{.coalescing = {.operations_max = 33}}, "33 operations in a descriptor are more than 32"},
+      {{.coalescing = {.operations_max = kHuge}}, "more than 32"},
+      {{.coalescing = {.operations_max = 2, .bytes_max = Bytes(0)}}, "more than 0 bytes"},
+      {{.coalescing = {.operations_max = 8, .wait_max = nanoseconds(-1)}}, "a second is the most"},
+      {{.coalescing = {.operations_max = 8, .wait_max = kNever}}, "a second is the most"},
+      {{.devices = {.use = false, .queues = {"dsa0/wq0.0"}}}, "'dsa0/wq0.0' is named, and no"},
+      {{.devices = {.page_faults = static_cast<FaultPolicy>(3)}}, "no such fault policy"},
+      {{.devices = {.answer_max = nanoseconds(0)}}, "after 0 ns of silence"},
+      {{.devices = {.answer_max = nanoseconds::min()}}, "at most a year"},
+      {{.devices = {.answer_max = kNever}}, "at most a year"},
+      {{.waiting = static_cast<Waiting>(5)}, "no such way to wait"},
+  };
+  for (const Bad& one : bad) {
+    const auto engine = Engine::make(this_machine(), one.options);
+    ASSERT_FALSE(engine.has_value()) << one.words;
+    EXPECT_EQ(engine.error().code, Code::invalid_argument) << one.words;
+    const std::string message = engine.error().message();
+    EXPECT_NE(message.find(one.words), std::string::npos) << message;
+  }
+}
+
+TEST(Engine, OptionsAtTheirLimitsAreTaken) {
+  std::vector<std::byte> source(100'000, std::byte{1});
+  const std::vector<EngineOptions> good{
+      {.threads_per_node = 1, .piece = Bytes(1), .queue_depth_max = 1},
+      {.threads_per_node = 1,
+       .piece = EngineOptions::kPieceMax,
+       .queue_depth_max = EngineOptions::kQueueDepthMax},
+      // Of every size by a device, or none.
+      {.thresholds = PathThresholds{Bytes(0), Bytes(0), Bytes(0)}},
+      {.thresholds = PathThresholds{Bytes(UINT64_MAX), Bytes(UINT64_MAX), Bytes(UINT64_MAX)}},
+      // Of one operation, or without a limit of its size.
+      {.coalescing = {.operations_max = 1, .bytes_max = Bytes(0)}},
+      {.coalescing = {.operations_max = 32, .bytes_max = Bytes(UINT64_MAX), .wait_max = {}}},
+      {.devices = {.answer_max = std::chrono::nanoseconds(1)}},
+      {.devices = {.answer_max = DeviceOptions::kAnswerMax}},
+  };
+  for (std::size_t i = 0; i < good.size(); ++i) {
+    const auto engine = Engine::make(this_machine(), good[i]);
+    ASSERT_TRUE(engine.has_value()) << i << ": " << engine.error().message();
+    std::vector<std::byte> target(source.size());
+    Job job;
+    // Of a node that there is not the policy knows no mover.
+    const SubmitOptions options{.source_node = NodeId(9), .target_node = NodeId(UINT32_MAX - 1)};
+    ASSERT_EQ((*engine)->submit_copy(job, {target, source}, options), Submit::accepted) << i;
+    EXPECT_EQ(job.wait().state, JobState::done) << i;
+    EXPECT_EQ(target, source) << i;
+  }
 }
 
 TEST(Engine, ProcessorsThatDoNotExistAreRefused) {
