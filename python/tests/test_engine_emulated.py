@@ -276,6 +276,8 @@ def queried(
     document: dict[str, Any] = json.loads(done.stdout)
     summary = document["summary"]
     assert summary["answer"] == summary["answer_duckdb"] == 1193053.2253
+    for mode in document["results"]["modes"].values():
+        assert mode.get("bytes_by_device", 0) <= mode.get("bytes_moved", 0), mode
     return document
 
 

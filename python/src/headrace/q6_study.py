@@ -77,8 +77,9 @@ class Measured:
     Attributes:
         time_ns: How long it took.
         prefetched: Whether it prefetched.
-        bytes_moved: Bytes of the copies that were made by its end.
-        bytes_by_device: Bytes that devices moved.
+        bytes_moved: Bytes that the engine had moved by its end, whether or not the copies that
+            they are for came in time.
+        bytes_by_device: Those of them that devices moved.
         fallbacks: Moves that processors did in the place of a device.
         evictions: Copies dropped to make room.
         hit_rate: Share of the aggregate's chunks of a column that were read from a copy; None
@@ -122,12 +123,12 @@ class Series:
 
     @property
     def bytes_moved(self) -> int:
-        """Bytes of the copies of one run, mean."""
+        """Bytes that one run moved, mean."""
         return round(statistics.fmean(run.bytes_moved for run in self.runs))
 
     @property
     def bytes_by_device(self) -> int:
-        """Bytes that devices moved in one run, mean."""
+        """Those of them that devices moved, mean."""
         return round(statistics.fmean(run.bytes_by_device for run in self.runs))
 
     @property
@@ -363,7 +364,8 @@ class _Rounds:
         return Measured(
             time_ns=found.time_ns,
             prefetched=found.prefetched,
-            bytes_moved=after.bytes_moved - before.bytes_moved,
+            # Of one counter: a copy that the engine has made the cache hears of later.
+            bytes_moved=engine_after.bytes_moved - engine_before.bytes_moved,
             bytes_by_device=engine_after.bytes_by_device - engine_before.bytes_by_device,
             fallbacks=engine_after.jobs_fell_back - engine_before.jobs_fell_back,
             evictions=after.evictions - before.evictions,
