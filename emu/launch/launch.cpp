@@ -27,6 +27,7 @@
 #include "emu/launch/report.hpp"
 #include "emu/launch/runner.hpp"
 #include "emu/launch/sandbox.hpp"
+#include "headrace/base/units.hpp"
 
 namespace headrace::emu {
 namespace {
@@ -105,7 +106,8 @@ Result<Plan> make_plan(const Options& options) {
     if (!parsed) return fail(parsed.error());
     const std::size_t count = parsed->devices.size();
     if (options.device_count && *options.device_count != count) {
-      return fail(Code::invalid_argument, fmt::format("emulate {} devices", *options.device_count),
+      return fail(Code::invalid_argument,
+                  fmt::format("emulate {}", counted(*options.device_count, "device")),
                   fmt::format("the configuration '{}' has {}", *options.config_path, count),
                   fmt::format("give --devices {}, or leave it out", count));
     }

@@ -10,6 +10,8 @@
 #include <string>
 #include <string_view>
 
+#include "headrace/base/units.hpp"
+
 #include "bindings.hpp"
 
 namespace headrace::python {
@@ -160,13 +162,14 @@ std::string cause_of(Submit answer, const engine::Operation& what) {
   for (const Operand& operand : operands_of(what)) {
     if (operand.bytes.empty()) continue;
     if (answer == Submit::length_differs) {
-      told += told.empty() ? fmt::format("the {} has {} bytes", operand.role, operand.bytes.size())
+      told += told.empty() ? fmt::format("the {} has {}", operand.role,
+                                         counted(operand.bytes.size(), "byte"))
                            : fmt::format(", the {} {}", operand.role, operand.bytes.size());
     } else {
-      told +=
-          fmt::format("{} of {} bytes at {:#x}",
-                      told.empty() ? operand.role : fmt::format(", {}", operand.role),
-                      operand.bytes.size(), reinterpret_cast<std::uintptr_t>(operand.bytes.data()));
+      told += fmt::format("{} of {} at {:#x}",
+                          told.empty() ? operand.role : fmt::format(", {}", operand.role),
+                          counted(operand.bytes.size(), "byte"),
+                          reinterpret_cast<std::uintptr_t>(operand.bytes.data()));
     }
   }
   if (answer == Submit::length_differs) return told;

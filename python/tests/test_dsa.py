@@ -157,7 +157,7 @@ def test_a_wish_is_configured_within_the_limits_or_refused_by_the_limit(wish: Wi
         (Wish(priority=16), "16 as priority are asked for and 1 to 15"),
         (Wish(batch_count_max=1025), "1025 descriptors in a batch"),
         (Wish(transfer_bytes_max=(1 << 31) + 1), "2147483649 bytes in a transfer"),
-        (Wish(entry_count=0), "1 WQs of 0 entries"),
+        (Wish(entry_count=0), "1 WQ of 0 entries"),
     ],
 )
 def test_what_is_impossible_is_told_with_its_limit(wish: Wish, words: str) -> None:

@@ -34,6 +34,15 @@ std::string to_text(BytesPerSecond rate) {
   return fmt::format("{:.1f} GB/s", rate.count() / 1e9);
 }
 
+std::string counted(std::uint64_t count, std::string_view noun) {
+  if (count == 1) return fmt::format("1 {}", noun);
+  constexpr std::string_view kVowels = "aeiou";
+  const bool is_entry = noun.size() > 1 && noun.ends_with('y') &&
+                        kVowels.find(noun[noun.size() - 2]) == std::string_view::npos;
+  if (is_entry) return fmt::format("{} {}ies", count, noun.substr(0, noun.size() - 1));
+  return fmt::format("{} {}s", count, noun);
+}
+
 Result<Bytes> parse_bytes(std::string_view text) {
   const auto refuse = [&](const char* cause) {
     return fail(Code::invalid_argument, fmt::format("read '{}' as a size", text), cause,

@@ -395,7 +395,7 @@ Result<std::vector<double>> Meter::measure_round(std::span<const Subject> subjec
         // The others wait for each other, and for no more than there are.
         for (; i < runners.size(); ++i) together.arrive_and_drop();
         return fail(Code::capacity_exceeded,
-                    fmt::format("start {} threads that copy", runners.size()),
+                    fmt::format("start {}", counted(runners.size(), "copying thread")),
                     fmt::format("the system gave {}", threads.size()), "use fewer threads",
                     error.code().value());
       }

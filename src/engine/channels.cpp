@@ -7,6 +7,7 @@
 #include "channel_state.hpp"
 #include "dsa_mover.hpp"
 #include "engine_state.hpp"
+#include "headrace/base/units.hpp"
 
 namespace headrace::engine {
 namespace {
@@ -64,9 +65,10 @@ Result<Channel> EngineState::open_channel(const ChannelOptions& options) {
     channels_.push_back(state.get());
     return Channel(std::move(state));
   }
-  return fail(Code::capacity_exceeded, kTried,
-              fmt::format("no queue has {} free entries and one more for jobs", options.depth),
-              "use less depth, or configure larger queues: 'headrace dsa configure'");
+  return fail(
+      Code::capacity_exceeded, kTried,
+      fmt::format("no queue has {} and one more for jobs", counted(options.depth, "free entry")),
+      "use less depth, or configure larger queues: 'headrace dsa configure'");
 }
 
 void EngineState::forget_channel(const ChannelState& channel) {

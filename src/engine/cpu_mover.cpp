@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "headrace/base/check.hpp"
+#include "headrace/base/units.hpp"
 #include "headrace/platform/thread.hpp"
 #include "mapped.hpp"
 #include "outcome.hpp"
@@ -27,7 +28,7 @@ CpuMover::CpuMover(const CpuMoverOptions& options)
             .node = options.node,
             .operations = OperationSet::all().without(OperationKind::drain),
             .batches = true,
-            .note = fmt::format("{} worker threads", options.thread_count)},
+            .note = counted(options.thread_count, "worker thread")},
       cpus_(options.cpus),
       piece_bytes_(options.piece_bytes),
       queue_depth_max_(options.queue_depth_max),

@@ -11,6 +11,8 @@
 #include <cerrno>
 #include <memory>
 
+#include "headrace/base/units.hpp"
+
 namespace headrace::platform {
 namespace {
 
@@ -54,7 +56,8 @@ Result<void> pin_this_thread(std::span<const CpuId> cpus) {
   CPU_ZERO_S(length, set.get());
   for (const CpuId cpu : cpus) CPU_SET_S(cpu.value(), length, set.get());
   if (::sched_setaffinity(0, length, set.get()) != 0) {
-    return fail(Code::invalid_argument, fmt::format("pin a thread to {} processors", cpus.size()),
+    return fail(Code::invalid_argument,
+                fmt::format("pin a thread to {}", counted(cpus.size(), "processor")),
                 "none of them may be used by this process",
                 "choose processors that 'headrace topo' shows", errno);
   }

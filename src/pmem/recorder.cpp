@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "headrace/base/check.hpp"
+#include "headrace/base/units.hpp"
 
 namespace headrace::pmem {
 namespace {
@@ -175,7 +176,7 @@ Waste find_waste(const Recorder& recorder) {
   }
   settle();
   for (const auto& [text, count] : counts) {
-    waste.details.push_back(fmt::format("{} ({} times)", text, count));
+    waste.details.push_back(fmt::format("{} ({})", text, counted(count, "time")));
   }
   return waste;
 }

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "chain.hpp"
+#include "headrace/base/units.hpp"
 
 namespace headrace::pmem::detail {
 
@@ -38,7 +39,7 @@ Result<RingMemory> open_ring(std::span<std::byte> file, const std::string& tried
                              RingLayout& layout) {
   if (file.size() < kDataOffset + kCapacityMin) {
     return fail(Code::corrupt_data, tried,
-                fmt::format("it has {} bytes, and no ring is that small", file.size()),
+                fmt::format("it has {}, and no ring is that small", counted(file.size(), "byte")),
                 "name a file made by 'headrace pmem ring make' or pmem::make_ring");
   }
   Superblock superblock;

@@ -14,6 +14,7 @@
 
 #include "exact_sum.hpp"
 #include "headrace/base/clock.hpp"
+#include "headrace/base/units.hpp"
 #include "headrace/platform/memory.hpp"
 #include "headrace/platform/thread.hpp"
 #include "scan.hpp"
@@ -332,7 +333,8 @@ Result<Q6Result> run_checked(const topo::Machine& machine, cache::Cache* cache,
         threads.emplace_back([&run, &worker] { run.work(worker); });
       } catch (const std::system_error& error) {
         run.cancel();
-        return fail(Code::capacity_exceeded, fmt::format("start {} worker threads", worker_count),
+        return fail(Code::capacity_exceeded,
+                    fmt::format("start {}", counted(worker_count, "worker thread")),
                     fmt::format("the system gave {}", threads.size()), "use fewer threads",
                     error.code().value());
       }

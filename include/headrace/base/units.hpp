@@ -88,6 +88,9 @@ class BytesPerSecond {
 /// Text such as "70.4 GB/s".
 [[nodiscard]] HEADRACE_API std::string to_text(BytesPerSecond rate);
 
+/// A number of things: "1 worker thread", "2 worker threads", "3 entries".
+[[nodiscard]] HEADRACE_API std::string counted(std::uint64_t count, std::string_view noun);
+
 /// Reads "4096", "64KiB", "1.5 GiB" or "64K" (K, M, G and T are binary, as is usual for capacity).
 ///
 /// Fails: invalid_argument on anything else, including fractions of a byte and more than 2^63.

@@ -36,5 +36,12 @@ TEST(Units, TextUsesTheLargestUnitThatLeavesAtLeastOne) {
   EXPECT_EQ(to_text(BytesPerSecond(70.4e9)), "70.4 GB/s");
 }
 
+TEST(Units, NumbersOfThingsAreWrittenAsTheyAreSpoken) {
+  EXPECT_EQ(counted(0, "job"), "0 jobs");
+  EXPECT_EQ(counted(1, "worker thread"), "1 worker thread");
+  EXPECT_EQ(counted(2, "free entry"), "2 free entries");
+  EXPECT_EQ(counted(3, "day"), "3 days");
+}
+
 }  // namespace
 }  // namespace headrace

@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from headrace.cli._output import counted
+from headrace._words import counted
 from headrace.dsa.checks_device import user_queues, way_in
 from headrace.dsa.diagnosis import Diagnosis
 from headrace.dsa.facts import Facts

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace import _core
-from headrace.cli._output import counted
+from headrace._words import counted
 from headrace.dsa.checks_device import is_in_use, way_in
 from headrace.dsa.facts import Device, Facts, Queue, number_in
 from headrace.dsa.status import explain_command_status, explain_errors

@@ -34,11 +34,6 @@ def complain(problem: object) -> None:
             print(f"headrace: {problem}", file=sys.stderr)  # noqa: T201
 
 
-def counted(number: int, noun: str) -> str:
-    """Write a number of things: "1 worker", "2 workers"."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def print_document(
     name: str,
     version: int,

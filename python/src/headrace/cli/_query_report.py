@@ -10,8 +10,8 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from headrace import _core
+from headrace._words import counted
 from headrace.cache import Placement
-from headrace.cli._output import counted
 from headrace.q6_study import DUCKDB, TIMELINE_RUN_COUNT, Study
 from headrace.timeline import timeline_lines
 
@@ -216,7 +216,9 @@ def _findings(study: Study, *, drawn: bool) -> list[str]:
         "copy."
     )
     if study.chosen.evictions:
-        lines.append(f"{study.chosen.evictions} copies were dropped to make room in each run.")
+        verb = "was" if study.chosen.evictions == 1 else "were"
+        copies = counted(study.chosen.evictions, "copy")
+        lines.append(f"{copies} {verb} dropped to make room in each run.")
     if not machine.has_faster_tier():
         tiers = ", ".join(sorted({node.tier for node in machine.nodes}))
         lines.append(
@@ -265,15 +267,16 @@ def _of_devices(study: Study) -> list[str]:
         )
         lines.append(f"Of {moved} that prefetching on moved, devices moved {by_device}; {back}.")
         lines += [
-            f"{name}: {totals.descriptors} descriptors, {totals.retries} retries, "
-            f"{totals.page_faults} page faults, {totals.errors} errors, {totals.lost} lost."
+            f"{name}: {counted(totals.descriptors, 'descriptor')}, "
+            f"{counted(totals.retries, 'retry')}, {counted(totals.page_faults, 'page fault')}, "
+            f"{counted(totals.errors, 'error')}, {totals.lost} lost."
             for name, totals in study.device_statistics.items()
             if totals.descriptors
         ]
         return lines
     lines += study.engine_notes[:_NOTES_MAX]
     if len(study.engine_notes) > _NOTES_MAX:
-        lines.append(f"... and {len(study.engine_notes) - _NOTES_MAX} more such notes.")
+        lines.append(f"... and {counted(len(study.engine_notes) - _NOTES_MAX, 'more such note')}.")
     return lines
 
 

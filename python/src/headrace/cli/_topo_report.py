@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace import _core
-from headrace.cli._output import counted
+from headrace._words import counted
 
 _Document = Mapping[str, Any]
 

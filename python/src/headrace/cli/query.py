@@ -11,11 +11,11 @@ import typer
 
 from headrace import _core
 from headrace._picture import check_picture_path
+from headrace._words import counted
 from headrace.cli._output import (
     EXIT_FAILED,
     WrongUseError,
     complain,
-    counted,
     print_document,
     progress,
 )

@@ -6,6 +6,7 @@ Pure functions of the facts.
 
 from collections.abc import Iterator
 
+from headrace._words import counted
 from headrace.dsa.checks_platform import NOT_NEEDED, five_levels_refused
 from headrace.dsa.facts import CharacterDevice, Device, Facts, Queue
 from headrace.dsa.finding import Finding, are, failed, have, listed, note, ok, unknown
@@ -147,7 +148,7 @@ def check_configured(facts: Facts) -> Finding:
     if ours:
         count = len(ours)
         idle = [d.name for d in devices if d.queues is not None and not _has_queue(d)]
-        finding = f"{count} WQ{'s' if count != 1 else ''} of type user"
+        finding = f"{counted(count, 'WQ')} of type user"
         if idle:
             return note(
                 f"{finding}; {have(idle)} none",
@@ -356,8 +357,8 @@ def check_submission(facts: Facts) -> Finding:
     queues = user_queues(facts)
     ways = [way for device, queue in queues if (way := way_in(device, queue))]
     if "portal" in ways:
-        finding = f"through the portal of {ways.count('portal')} of {len(queues)}"
-        return ok(f"{finding} WQ{'s' if len(queues) != 1 else ''}")
+        finding = f"through the portal of {ways.count('portal')} of {counted(len(queues), 'WQ')}"
+        return ok(finding)
     if ways and facts.process.raw_io:
         return note(
             _WRITE_ONLY,
@@ -422,7 +423,7 @@ def check_limits(facts: Facts) -> Finding:
     ]
     transfer = min(queue.max_transfer_size or 0 for _, queue in queues)
     batch = min(queue.max_batch_size or 0 for _, queue in queues)
-    finding = f"transfers up to {_bytes(transfer)}, batches up to {batch} descriptors"
+    finding = f"transfers up to {_bytes(transfer)}, batches up to {counted(batch, 'descriptor')}"
     if small:
         return note(
             f"{finding} on {listed(small)}",

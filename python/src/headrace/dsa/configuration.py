@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from headrace._words import counted
 from headrace.dsa.checks_device import is_configured
 from headrace.dsa.facts import Device, Facts, Queue, number_in
 from headrace.errors import HardwareAbsentError, InvalidArgumentError
@@ -115,7 +116,7 @@ def device_names(wish: Wish, facts: Facts) -> list[str]:
     count = len(there) if wish.device_count is None else wish.device_count
     if count > len(there):
         raise HardwareAbsentError(
-            f"configure {count} devices",
+            f"configure {counted(count, 'device')}",
             f"this machine has {len(there)} ({', '.join(there)})",
             "ask for fewer by --devices, or name those of another machine there: dsa0,dsa2",
         )
@@ -147,20 +148,20 @@ def _impossible(wish: Wish, limits: Limits) -> Iterator[tuple[str, str]]:
     fewest = min(wish.engine_count, wish.queue_count)
     if wish.group_count > fewest:
         cause = (
-            f"{wish.group_count} groups need an engine and a WQ each, and there are "
-            f"{wish.engine_count} engines and {wish.queue_count} WQs"
+            f"{counted(wish.group_count, 'group')} need an engine and a WQ each, and the wish has "
+            f"{counted(wish.engine_count, 'engine')} and {counted(wish.queue_count, 'WQ')}"
         )
         yield cause, f"use at most {fewest} by --groups"
     size = entry_count(wish, limits)
     if size < 1 or size * wish.queue_count > limits.entry_count_max:
         cause = (
-            f"{wish.queue_count} WQs of {size} entries are {size * wish.queue_count} and a device "
-            f"has {limits.entry_count_max}"
+            f"{counted(wish.queue_count, 'WQ')} of {counted(size, 'entry')} are "
+            f"{size * wish.queue_count} and a device has {limits.entry_count_max}"
         )
         share = limits.entry_count_max // max(1, wish.queue_count)
         yield cause, f"use at most {share} by --size, or fewer WQs"
     if wish.threshold is not None and not 1 <= wish.threshold <= size:
-        cause = f"threshold {wish.threshold} of a WQ of {size} entries"
+        cause = f"threshold {wish.threshold} of a WQ of {counted(size, 'entry')}"
         yield cause, f"use 1 to {size} by --threshold"
 
 
@@ -350,7 +351,7 @@ def _device_changes(wanted: Mapping[str, Any], device: Device) -> Iterator[str]:
     for name, queue in asked.items():
         old = there.get(name)
         if old is None:
-            yield f"{name} comes: {queue['mode']}, {queue['size']} entries"
+            yield f"{name} comes: {queue['mode']}, {counted(queue['size'], 'entry')}"
             continue
         differing = [
             f"{key} {old.get(key, '?')} -> {value}"

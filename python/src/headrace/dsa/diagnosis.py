@@ -9,6 +9,7 @@ work.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from headrace._words import counted
 from headrace.dsa import checks_device as device
 from headrace.dsa import checks_platform as platform
 from headrace.dsa.facts import Facts
@@ -150,5 +151,4 @@ def _how(facts: Facts) -> str:
     through = "through the portal" if way == "portal" else "by write(), for mmap() is not allowed"
     count = len(ways)
     names = {each.name for each, queue in pairs if device.way_in(each, queue)}
-    of = f"{len(names)} device{'s' if len(names) != 1 else ''}"
-    return f"{through}: {count} WQ{'s' if count != 1 else ''} of {of}"
+    return f"{through}: {counted(count, 'WQ')} of {counted(len(names), 'device')}"

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from headrace import _core
+from headrace._words import counted
 from headrace.cli._output import EXIT_FAILED, WrongUseError, print_document, progress
 from headrace.machine import topo
 
@@ -132,10 +133,10 @@ def _print_report(name: str, summary: str, report: dict[str, Any]) -> None:
 
     say(f"{name}: {summary}")
     say(
-        f"  {report['states_tried']:,} crash states tried, {report['states_bad']:,} bad; "
-        f"{report['moments']:,} moments of {report['runs']:,} runs, "
+        f"  {counted(report['states_tried'], 'crash state')} tried, {report['states_bad']:,} bad; "
+        f"{counted(report['moments'], 'moment')} of {counted(report['runs'], 'run')}, "
         f"{report['moments_exhaustive']:,} of them with every state; "
-        f"{report['second_crashes']:,} second crashes"
+        f"{counted(report['second_crashes'], 'second crash')}"
     )
     if report["first_bad"]:
         for line in report["first_bad"].rstrip().split("\n"):

@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 
 from headrace import _core
+from headrace._words import counted
 from headrace.cli._output import EXIT_USAGE, WrongUseError, complain, print_document
 from headrace.errors import Error, InvalidArgumentError, IoFailedError
 from headrace.machine import topo
@@ -124,7 +125,7 @@ def produce(
         else:
             _enqueue_lines(producer, first if resume else 0)
         number = producer.next_ordinal - first
-        _say(f"enqueued {number:,} entries, {producer.next_ordinal:,} in all")
+        _say(f"enqueued {counted(number, 'entry')}, {producer.next_ordinal:,} in all")
 
 
 def consume(
@@ -189,7 +190,7 @@ def info(
         if taken
     ]
     _say(
-        f"{state.entry_count:,} entries, from number {state.first_ordinal:,} on\n"
+        f"{counted(state.entry_count, 'entry')}, from number {state.first_ordinal:,} on\n"
         f"capacity {_core.bytes_text(state.capacity_bytes)}, entries up to "
         f"{state.entry_bytes_max:,} bytes, by {state.layout}\n"
         f"producers so far {state.generation:,}; at work now: {', '.join(roles) or 'nobody'}"
