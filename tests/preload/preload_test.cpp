@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -129,18 +130,22 @@ class Preload : public ::testing::Test {
   void TearDown() override { std::filesystem::remove(path_); }
 
   void write(const std::string& text) const { std::ofstream(path_) << text; }
-  [[nodiscard]] Environment with(Environment more = {}) const {
+  [[nodiscard]] virtual Environment with(Environment more = {}) const {
     more.emplace_back("LD_PRELOAD", HEADRACE_PRELOAD);
     more.emplace_back("HEADRACE_PROFILE", path_.string());
     return more;
   }
-  /// A scenario of the victim, uncounted and counted.
-  void expect_fine(const std::string& scenario) {
+  /// A scenario, "name" or "name repetitions", of the victim or of another program, uncounted and
+  /// counted.
+  void expect_fine(const std::string& scenario, const std::string& program = HEADRACE_VICTIM) {
+    std::vector<std::string> words{program};
+    std::istringstream all(scenario);
+    for (std::string word; all >> word;) words.push_back(word);
     for (const bool counted : {false, true}) {
       CountersFile file;
-      Environment more;
+      Environment more = environment_;
       if (counted) more.emplace_back("HEADRACE_COUNTERS", file.path());
-      const Ending ending = run({HEADRACE_VICTIM, scenario}, with(std::move(more)));
+      const Ending ending = run(words, with(std::move(more)));
       EXPECT_EQ(ending.exit_code(), 0) << ending.said << ", signal " << ending.signal();
       EXPECT_EQ(file.counters().program_count.load_relaxed() > 0, counted);
       if (counted && tuned_) {
@@ -153,7 +158,36 @@ class Preload : public ::testing::Test {
 
   std::filesystem::path path_;
   bool tuned_ = false;
+  Environment environment_;  ///< More of it, for expect_fine.
 };
+
+/// The functions inside of the program, so that the sanitizers of this build see them.
+class PreloadInside : public Preload {
+ protected:
+  [[nodiscard]] Environment with(Environment more) const override {
+    more.emplace_back("HEADRACE_PROFILE", path_.string());
+    return more;
+  }
+};
+
+TEST_F(PreloadInside, IsRightInEverySituation) {
+  for (const char* const scenario :
+       {"all_lengths", "threads 5", "handlers 50", "forks", "forks_meanwhile"}) {
+    SCOPED_TRACE(scenario);
+    expect_fine(scenario, HEADRACE_INSIDE);
+  }
+  for (const char* const scenario :
+       {"forking_handlers", "copy_from_nowhere", "copy_to_nowhere", "overflow"}) {
+    // A child of fork gets a thread of TSan's, which allocates: in a handler, too.
+    const Ending ending =
+        run({HEADRACE_INSIDE, scenario}, with({{"TSAN_OPTIONS", "report_signal_unsafe=0"}}));
+    EXPECT_EQ(ending.exit_code(), 0) << scenario << ending.said << ", signal " << ending.signal();
+  }
+}
+TEST_F(PreloadInside, IsRightWhileExploring) {
+  environment_ = {{"HEADRACE_EXPLORE", "1"}};
+  expect_fine("threads 5", HEADRACE_INSIDE);
+}
 
 TEST_F(Preload, MovesFillsAndComparesEveryLength) {
   expect_fine("all_lengths");
@@ -256,6 +290,27 @@ TEST_F(PreloadWithDevice, ForkingAndExecutingDisturbNoThreadsCopies) {
 TEST_F(PreloadWithDevice, AHandlerThatForksWithinACopyLeavesTwoRightCopies) {
   expect_fine_with_device("forking_handlers 10");
 }
+#if !defined(__SANITIZE_THREAD__)  // The emulated device is in a library that TSan does not see.
+TEST_F(PreloadWithDevice, TheFunctionsInsideAreRight) {
+  // The emulator's signals are not AddressSanitizer's to handle.
+  const char* const options =
+      "verify_asan_link_order=0:handle_segv=0:handle_sigbus=0:handle_sigill=0";
+  for (const char* const scenario : {"all_lengths", "threads", "handlers"}) {
+    CountersFile file;
+    const Ending ending =
+        run(emulated({HEADRACE_INSIDE, scenario, "3"}), {{"HEADRACE_PATH", "dsa"},
+                                                         {"HEADRACE_MIN_BYTES", "4096"},
+                                                         {"HEADRACE_PROFILE", path_.string()},
+                                                         {"HEADRACE_COUNTERS", file.path()},
+                                                         {"ASAN_OPTIONS", options}});
+    EXPECT_EQ(ending.exit_code(), 0) << scenario << ending.said << ", signal " << ending.signal();
+    EXPECT_GT(file.calls(Function::memcpy, Path::dsa), 0U);
+    EXPECT_GT(file.calls(Function::memset, Path::dsa), 0U);
+    EXPECT_GT(file.calls(Function::memcmp, Path::dsa), 0U);
+  }
+}
+#endif
+
 TEST_F(PreloadWithDevice, ABadAddressEndsTheProgramAsItDoesWithoutUs) {
   for (const char* const scenario : {"copy_from_nowhere", "copy_to_nowhere"}) {
     CountersFile file;

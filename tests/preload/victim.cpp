@@ -22,10 +22,10 @@
 #include <initializer_list>
 
 extern "C" {
-void* __memcpy_chk(void*, const void*, std::size_t, std::size_t);
-void* __mempcpy_chk(void*, const void*, std::size_t, std::size_t);
-void* __memmove_chk(void*, const void*, std::size_t, std::size_t);
-void* __memset_chk(void*, int, std::size_t, std::size_t);
+void* __memcpy_chk(void*, const void*, std::size_t, std::size_t) noexcept;
+void* __mempcpy_chk(void*, const void*, std::size_t, std::size_t) noexcept;
+void* __memmove_chk(void*, const void*, std::size_t, std::size_t) noexcept;
+void* __memset_chk(void*, int, std::size_t, std::size_t) noexcept;
 bool early_was_right();
 }
 
@@ -229,13 +229,13 @@ int forked_copy() {
 
 /// Children of fork and programs that are executed, while another thread has copies in flight.
 int forks_meanwhile() {
-  static volatile sig_atomic_t done = 0;
+  static bool done = false;
   pthread_t copier{};
   EXPECT(::pthread_create(
              &copier, nullptr,
              [](void*) -> void* {
                Places places;
-               while (done == 0) check_length(places, 90'000);
+               while (!__atomic_load_n(&done, __ATOMIC_RELAXED)) check_length(places, 90'000);
                return nullptr;
              },
              nullptr) == 0);
@@ -250,7 +250,7 @@ int forks_meanwhile() {
     }
     EXPECT(wait_for(child) == 0);
   }
-  done = 1;
+  __atomic_store_n(&done, true, __ATOMIC_RELAXED);
   ::pthread_join(copier, nullptr);
   return 0;
 }
