@@ -139,6 +139,7 @@ void open_found(Device& device) noexcept {
   device.portal_count = count;
   device.piece_bytes_max = found.piece_bytes_max;
   device.pauses_max = found.pauses_max;
+  device.drain_pauses_max = found.pauses_max;
   device.share.store_relaxed(kShareUnits / 2);  // Before others may use it, as is this:
   device.generation.store_relaxed(++found.generation);
   // edge: device-opened (release)

@@ -6,9 +6,11 @@
 //
 // Agents: threads, their signal handlers, and the device. A slot - descriptor and record - is a
 // thread's from taking until freeing; between submission and a status that is not zero its record
-// is the device's. Progress: wait-free but for the wait for the device, which is bounded. Slots lie
-// in memory of their own and not on the stack: a device that answers too late must find nothing but
-// its record there, so the slot of such a one is never given again.
+// is the device's. Progress: wait-free but for the wait for the device, which is bounded. What it
+// has not answered by then is drained, as bounded: when a drain is answered the device has done
+// with all that its queue took before. One that does not answer that either may write at any time,
+// so a program with a target of such a one cannot go on (decision 13), and a slot is never given
+// again: slots lie in memory of their own and not on the stack.
 #pragma once
 
 #include <algorithm>
@@ -41,7 +43,9 @@ inline constexpr std::uint32_t kErrorsMax = 16;
 struct alignas(128) DeviceSlot {
   dsa::Descriptor descriptor;
   dsa::CompletionRecord record;
+  dsa::CompletionRecord drained;  ///< Of the drain behind a descriptor that is not answered.
 };
+static_assert(sizeof(DeviceSlot) == 128);
 
 /// The devices of this process. All zero is a state: there is none. It lies in memory that a child
 /// of fork finds so, because the portals are not the child's (device.cpp).
@@ -52,8 +56,9 @@ struct Device {
   Atomic<bool> usable;
   std::uint32_t portal_count;
   std::array<std::byte*, kPortalMax> portals;
-  std::uint64_t piece_bytes_max;  ///< A multiple of 64, at least kDeviceBytesMin.
-  std::uint64_t pauses_max;       ///< Pauses of the processor that an answer may take.
+  std::uint64_t piece_bytes_max;   ///< A multiple of 64, at least kDeviceBytesMin.
+  std::uint64_t pauses_max;        ///< Pauses of the processor that an answer may take ...
+  std::uint64_t drain_pauses_max;  ///< ... and that of a drain, after it.
   /// Another one in each process that has opened the portals: whoever finds it changed while it
   /// waits is a child of fork, whose parent the answer is for.
   Atomic<std::uint64_t> generation;
@@ -87,6 +92,7 @@ struct DeviceTotals {
 template <typename Move>
 struct CopyTask {
   static constexpr dsa::Opcode kOpcode = dsa::Opcode::move;
+  static constexpr bool kWrites = true;
   std::byte* target;
   const std::byte* source;
   Move move;
@@ -114,6 +120,7 @@ struct CopyTask {
 template <typename Fill>
 struct FillTask {
   static constexpr dsa::Opcode kOpcode = dsa::Opcode::fill;
+  static constexpr bool kWrites = true;
   std::byte* target;
   unsigned char value;
   Fill fill;
@@ -138,6 +145,7 @@ struct FillTask {
 template <typename Find>
 struct CompareTask {
   static constexpr dsa::Opcode kOpcode = dsa::Opcode::compare;
+  static constexpr bool kWrites = false;
   const std::byte* left;
   const std::byte* right;
   Find find;
@@ -160,24 +168,27 @@ struct CompareTask {
   [[nodiscard]] bool is_settled() const noexcept { return difference != SIZE_MAX; }
 };
 
-/// One task. `Enqueue` is bool(portal index, const dsa::Descriptor&): true if the queue took it.
+/// One task. `Queues` has bool enqueue(portal index, const dsa::Descriptor&), true if the queue
+/// took it, and void end_program(), for when a device may write to a target at any time from now
+/// on.
 ///
 /// Threading: owned.
-template <typename Enqueue, typename Task>
+template <typename Queues, typename Task>
 class DeviceWork {
  public:
-  DeviceWork(Device& device, Enqueue enqueue, Task& task) noexcept
+  DeviceWork(Device& device, Queues& queues, Task& task) noexcept
       : device_(device),
-        enqueue_(enqueue),
+        queues_(queues),
         task_(task),
         generation_(device.generation.load_relaxed()),  // A count, as below.
-        pauses_left_(device.pauses_max) {}
+        pauses_left_(device.pauses_max),
+        drain_pauses_left_(device.drain_pauses_max) {}
 
   /// Does what does not overlap. A range that is not there ends as it does without a device: the
   /// thread meets it.
   ///
-  /// Returns: what the devices did. When it returns no device works on it any more, unless one was
-  ///          lost.
+  /// Returns: what the devices did. No device works on it any more, unless the program should have
+  ///          ended or the task writes nothing.
   DeviceTotals run(std::size_t byte_count) noexcept {
     std::size_t at = 0;
     while (byte_count - at >= kDeviceBytesMin && !task_.is_settled() &&
@@ -190,9 +201,12 @@ class DeviceWork {
 
  private:
   static constexpr std::uint32_t kNoSlot = UINT32_MAX;
+  /// A drain that is refused is sent again after so many pauses.
+  static constexpr std::uint64_t kPausesPerDrain = 4096;
 
   struct Piece {
     std::uint32_t slot;
+    std::uint32_t portal;
     std::size_t at;
     std::size_t byte_count;
   };
@@ -216,7 +230,7 @@ class DeviceWork {
     std::size_t sent_bytes = 0;
     while (piece_count < kPieceMax && sent_bytes < device_bytes) {
       Piece& piece = pieces[piece_count];
-      piece = {kNoSlot, begin + sent_bytes, std::min(piece_bytes, device_bytes - sent_bytes)};
+      piece = {kNoSlot, 0, begin + sent_bytes, std::min(piece_bytes, device_bytes - sent_bytes)};
       if (!send(piece)) break;
       sent_bytes += piece.byte_count;
       ++piece_count;
@@ -249,28 +263,37 @@ class DeviceWork {
     device_.busy.fetch_and_acq_rel(~(std::uint64_t{1} << index));
   }
 
+  static void write_descriptor(DeviceSlot& slot, dsa::Opcode opcode,
+                               const dsa::CompletionRecord& record, std::uint64_t source_word,
+                               std::uint64_t target_word, std::uint32_t byte_count) noexcept {
+    constexpr std::uint64_t kFlags =
+        std::uint64_t{dsa::flag::record_address_valid | dsa::flag::request_record} << 32U;
+    const std::array<std::uint64_t, 8> words{
+        std::uint64_t{static_cast<unsigned>(opcode)} << 56U | kFlags,
+        reinterpret_cast<std::uintptr_t>(&record),
+        source_word,
+        target_word,
+        byte_count,
+        0,
+        0,
+        0};
+    __builtin_memcpy(static_cast<void*>(&slot.descriptor), words.data(), sizeof words);
+    // Relaxed: the submission comes after.
+    store_relaxed(const_cast<std::uint8_t&>(record.status), std::uint8_t{0});
+  }
+
   bool send(Piece& piece) noexcept {
     const std::uint32_t index = take_slot();
     if (index == kNoSlot) return false;
     DeviceSlot& slot = device_.slots[index];
-    constexpr std::uint64_t kOpcode = std::uint64_t{static_cast<unsigned>(Task::kOpcode)} << 56U;
-    constexpr std::uint64_t kFlags =
-        std::uint64_t{dsa::flag::record_address_valid | dsa::flag::request_record} << 32U;
-    const std::array<std::uint64_t, 8> words{kOpcode | kFlags,
-                                             reinterpret_cast<std::uintptr_t>(&slot.record),
-                                             task_.source_word(piece.at),
-                                             task_.target_word(piece.at),
-                                             static_cast<std::uint32_t>(piece.byte_count),
-                                             0,
-                                             0,
-                                             0};
-    __builtin_memcpy(static_cast<void*>(&slot.descriptor), words.data(), sizeof words);
-    // Relaxed: the submission comes after.
-    store_relaxed(const_cast<std::uint8_t&>(slot.record.status), std::uint8_t{0});
+    write_descriptor(slot, Task::kOpcode, slot.record, task_.source_word(piece.at),
+                     task_.target_word(piece.at), static_cast<std::uint32_t>(piece.byte_count));
     for (std::uint32_t i = 0; i < device_.portal_count; ++i) {
-      if (enqueue_((index + i) % device_.portal_count, slot.descriptor)) {
+      const std::uint32_t portal = (index + i) % device_.portal_count;
+      if (queues_.enqueue(portal, slot.descriptor)) {
         ++totals_.descriptors;
         piece.slot = index;
+        piece.portal = portal;
         return true;
       }
     }
@@ -295,6 +318,12 @@ class DeviceWork {
       platform::pause();
       status = status_of(record);
     }
+    bool is_over = status != 0;
+    if (!is_over && is_ours()) {
+      is_over = drain(piece);
+      status = status_of(record);  // Late, and an answer all the same.
+      is_over = is_over || status != 0;
+    }
     // A signal handler has forked, and this is the child: its record is as all slots of its parent
     // are here, zero, and nothing of it is the child's.
     if (!is_ours()) {
@@ -303,10 +332,30 @@ class DeviceWork {
     }
     const std::size_t done = take_record(piece, record, status);
     totals_.bytes += done;
-    // Of a lost one the slot stays taken: the device may still write there.
-    if (status != 0) free_slot(piece.slot);
+    if (is_over) {
+      free_slot(piece.slot);
+    } else if (Task::kWrites) {
+      queues_.end_program();
+    }
     work(piece.at + done, piece.byte_count - done);
     return waited;
+  }
+
+  /// True once all that the queue of a piece took with it, or before, is over.
+  bool drain(const Piece& piece) noexcept {
+    DeviceSlot& slot = device_.slots[piece.slot];
+    write_descriptor(slot, dsa::Opcode::drain, slot.drained, 0, 0, 0);
+    bool is_sent = queues_.enqueue(piece.portal, slot.descriptor);
+    std::uint8_t status = 0;
+    for (; status == 0 && drain_pauses_left_ != 0 && is_ours(); --drain_pauses_left_) {
+      // A refusal takes many times as long as a pause.
+      if (!is_sent && drain_pauses_left_ % kPausesPerDrain == 0) {
+        is_sent = queues_.enqueue(piece.portal, slot.descriptor);
+      }
+      platform::pause();
+      status = status_of(slot.drained);
+    }
+    return status == DSA_COMP_SUCCESS;
   }
 
   /// False in a child of fork, of what its parent has begun.
@@ -342,10 +391,11 @@ class DeviceWork {
   }
 
   Device& device_;
-  Enqueue enqueue_;
+  Queues& queues_;
   Task& task_;
   std::uint64_t generation_;
   std::uint64_t pauses_left_;
+  std::uint64_t drain_pauses_left_;
   DeviceTotals totals_;
 };
 

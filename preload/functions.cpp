@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions that a preloaded program finds in the place of the C library's. Nothing here
-// allocates, locks or calls a function by its name, so nothing comes back here; each may run in a
+// allocates, locks or calls a function by its name, so nothing comes back here
+// (but for the end of a program whose memory is not its own any more); each may run in a
 // signal handler, before relocation, after fork or vfork.
+#include <unistd.h>
+
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <string_view>
 
 #include "headrace/platform/enqueue.hpp"
 #include "preload/plain.hpp"
@@ -28,17 +33,32 @@ bool device_serves(std::size_t byte_count) noexcept {
   return program.device->usable.load_acquire();
 }
 
-template <typename Task>
-[[gnu::noinline]] DeviceTotals work_with_device(Task& task, std::size_t byte_count) noexcept {
-  Device& device = *program.device;
-  const auto enqueue = [&device](std::uint32_t portal, const dsa::Descriptor& descriptor) noexcept {
+/// The queues behind the portals of this process.
+struct PortalQueues {
+  Device& device;
+
+  bool enqueue(std::uint32_t portal, const dsa::Descriptor& descriptor) noexcept {
     // Slots have a door each, so that no two stores wait for each other in one buffer.
     const auto place = reinterpret_cast<std::uintptr_t>(&descriptor) / sizeof(DeviceSlot);
     constexpr std::uintptr_t kDoors = 4096 / sizeof(dsa::Descriptor);
     std::byte* const door = device.portals[portal] + place % kDoors * sizeof(dsa::Descriptor);
     return platform::enqueue_command(door, &descriptor);
-  };
-  return DeviceWork(device, enqueue, task).run(byte_count);
+  }
+
+  [[noreturn]] void end_program() noexcept {
+    constexpr std::string_view kWhy =
+        "headrace: a DSA answers neither a copy nor the drain behind it, so it may still write to "
+        "the target at any time: the program ends. What ails it: 'headrace doctor'; without it: "
+        "HEADRACE_PATH=cpu; more patience: HEADRACE_ANSWER_SECONDS\n";
+    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kWhy.data(), kWhy.size());
+    std::abort();
+  }
+};
+
+template <typename Task>
+[[gnu::noinline]] DeviceTotals work_with_device(Task& task, std::size_t byte_count) noexcept {
+  PortalQueues queues{*program.device};
+  return DeviceWork(*program.device, queues, task).run(byte_count);
 }
 
 /// All of a task, of a call of `call_bytes`; `alone` is whose call it is if no queue takes

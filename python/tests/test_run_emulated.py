@@ -108,7 +108,8 @@ def test_an_answer_that_never_comes_is_given_up_when_it_is_told(
         tmp_path,
         "--path",
         "dsa",
-        faults='[[fault]]\nkind = "lost_completion"\n',
+        # Of copies; the drain behind them is answered, or the program would have to end.
+        faults='[[fault]]\nkind = "lost_completion"\nopcode = 3\n',
         HEADRACE_ANSWER_SECONDS="1",
     )
     # In processor time, of which others take some; the default would be a minute.

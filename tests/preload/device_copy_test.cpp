@@ -24,6 +24,7 @@ struct Options {
   std::uint32_t queue_count = 1;
   std::uint64_t piece_bytes_max = 2U << 20U;
   std::uint64_t pauses_max = UINT64_MAX;
+  std::uint64_t drain_pauses_max = UINT64_MAX;
   std::vector<emu::FaultRule> faults = {};
 };
 
@@ -45,6 +46,7 @@ class Stage {
     device_->portal_count = options.queue_count;
     device_->piece_bytes_max = options.piece_bytes_max;
     device_->pauses_max = options.pauses_max;
+    device_->drain_pauses_max = options.drain_pauses_max;
     device_->share.store_relaxed(kShareUnits / 2);
     device_->generation.store_relaxed(1);
     device_->usable.store_relaxed(true);
@@ -62,13 +64,17 @@ class Stage {
   }
   template <typename Task>
   DeviceTotals run(Task& task, std::size_t byte_count) {
-    const auto enqueue = [this](std::uint32_t portal, const dsa::Descriptor& descriptor) noexcept {
-      return emulated_->portal(DeviceId(0), QueueId(portal)).submit(descriptor);
-    };
-    return DeviceWork(*device_, enqueue, task).run(byte_count);
+    return DeviceWork(*device_, *this, task).run(byte_count);
   }
+  bool enqueue(std::uint32_t portal, const dsa::Descriptor& descriptor) noexcept {
+    return emulated_->portal(DeviceId(0), QueueId(portal)).submit(descriptor);
+  }
+  /// Where a program would end.
+  void end_program() noexcept { ++end_count_; }
+  [[nodiscard]] std::uint64_t end_count() const { return end_count_; }
 
  private:
+  std::uint64_t end_count_ = 0;
   std::unique_ptr<Device> device_ = std::make_unique<Device>();
   // Ends before the slots that it may write to.
   std::unique_ptr<emu::Device> emulated_;
@@ -198,22 +204,71 @@ TEST(DeviceCopy, WhatAResetTakesAwayTheThreadCopies) {
   EXPECT_GT(copy_some(stage, 50).errors, 0U);
 }
 
-TEST(DeviceCopy, ADeviceThatNeverAnswersIsGivenUpAndItsSlotIsNotGivenAgain) {
-  std::vector<emu::FaultKind> kinds{emu::FaultKind::halt};
-#if !defined(__SANITIZE_THREAD__)
-  // Here the device has written what the thread writes again, and has not said so: a race, and what
-  // giving it up means.
-  kinds.push_back(emu::FaultKind::lost_completion);
-#endif
-  for (const emu::FaultKind kind : kinds) {
-    Stage stage({.pauses_max = 200'000, .faults = {{.kind = kind, .every = 1}}});
-    const DeviceTotals totals = copy_some(stage, 10);
-    EXPECT_GE(totals.lost, 1U);
-    EXPECT_LE(totals.lost, kPieceMax);
-    EXPECT_FALSE(stage.device().usable.load_relaxed());
-    EXPECT_EQ(static_cast<std::uint64_t>(std::popcount(stage.device().busy.load_relaxed())),
-              totals.lost);
-  }
+constexpr auto kMoves = static_cast<std::int32_t>(dsa::Opcode::move);
+
+TEST(DeviceCopy, WhatIsNotAnsweredButDrainedTheThreadCopiesAndTheDevicesAreLeftAlone) {
+  Stage stage(
+      {.pauses_max = 20'000,
+       .faults = {{.kind = emu::FaultKind::lost_completion, .opcode = kMoves, .every = 1}}});
+  const DeviceTotals totals = copy_some(stage, 10);
+  EXPECT_GE(totals.lost, 1U);
+  EXPECT_LE(totals.lost, kPieceMax);
+  EXPECT_FALSE(stage.device().usable.load_relaxed());
+  EXPECT_EQ(stage.device().busy.load_relaxed(), 0U);
+  EXPECT_EQ(stage.end_count(), 0U);
+}
+
+TEST(DeviceCopy, WhatIsAnsweredTooLateIsNotWrittenToAfterTheCopy) {
+  constexpr std::uint64_t kLate = 100'000'000;
+  Stage stage(
+      {.pauses_max = 1,
+       .faults = {
+           {.kind = emu::FaultKind::slow, .opcode = kMoves, .every = 1, .delay_ns = kLate}}});
+  constexpr std::size_t kBytes = 100'000;
+  const std::vector<std::byte> source(kBytes, std::byte{1});
+  std::vector<std::byte> target(kBytes);
+  const DeviceTotals totals = stage.copy(target.data(), source.data(), kBytes);
+  EXPECT_EQ(target, source);
+  std::ranges::fill(target, std::byte{2});
+  // Late is not lost, and the devices go on being used; so this ends when all before it has ended.
+  EXPECT_EQ(totals.lost, 0U);
+  EXPECT_GT(totals.bytes, 0U);
+  std::vector<std::byte> other(kBytes);
+  EXPECT_GT(stage.copy(other.data(), source.data(), kBytes).bytes, 0U);
+  EXPECT_EQ(target, std::vector<std::byte>(kBytes, std::byte{2}));
+  EXPECT_EQ(stage.device().busy.load_relaxed(), 0U);
+  EXPECT_EQ(stage.end_count(), 0U);
+}
+
+TEST(DeviceCopy, AProgramWithATargetOfADeviceThatAnswersNothingEnds) {
+  Stage stage({.pauses_max = 20'000,
+               .drain_pauses_max = 20'000,
+               .faults = {{.kind = emu::FaultKind::halt, .every = 1}}});
+  const DeviceTotals totals = copy_some(stage, 10);
+  EXPECT_GE(totals.lost, 1U);
+  EXPECT_EQ(stage.end_count(), totals.lost);
+  EXPECT_FALSE(stage.device().usable.load_relaxed());
+  // The device may still write to their records.
+  EXPECT_EQ(static_cast<std::uint64_t>(std::popcount(stage.device().busy.load_relaxed())),
+            totals.lost);
+}
+
+TEST(DeviceCopy, AComparisonWithADeviceThatAnswersNothingIsTheThreads) {
+  Stage stage({.pauses_max = 20'000,
+               .drain_pauses_max = 20'000,
+               .faults = {{.kind = emu::FaultKind::halt, .every = 1}}});
+  const std::vector<std::byte> left(100'000);
+  std::vector<std::byte> right(left);
+  right[70] = std::byte{1};
+  CompareTask task{
+      left.data(), right.data(),
+      [](const std::byte* one, const std::byte* other, std::size_t count) noexcept {
+        return static_cast<std::size_t>(std::mismatch(one, one + count, other).first - one);
+      }};
+  EXPECT_GE(stage.run(task, left.size()).lost, 1U);
+  EXPECT_EQ(task.difference, 70U);
+  EXPECT_EQ(stage.end_count(), 0U);
+  EXPECT_NE(stage.device().busy.load_relaxed(), 0U);
 }
 
 /// Fills a number of lengths; returns how many bytes devices filled.
@@ -286,7 +341,9 @@ TEST(DeviceCopy, AChildOfForkWaitsForNothingOfItsParents) {
   // Between submission and the wait a handler forks: in the child all of the memory is zero, and a
   // handler of fork may have opened the portals anew. A wait would end as a lost answer.
   for (const std::uint64_t generation : {std::uint64_t{0}, std::uint64_t{2}}) {
-    Stage stage({.pauses_max = 20'000'000, .faults = {{.kind = emu::FaultKind::halt, .every = 1}}});
+    Stage stage({.pauses_max = 20'000'000,
+                 .drain_pauses_max = 20'000,
+                 .faults = {{.kind = emu::FaultKind::halt, .every = 1}}});
     Random random(test::seed());
     Bytes bytes(300'000, random);
     Device& device = stage.device();

@@ -234,8 +234,14 @@ class PreloadWithDevice : public Preload {
     const Ending tried = run(emulated({"true"}), {});
     if (tried.exit_code() != 0) GTEST_SKIP() << tried.said;
   }
-  static std::vector<std::string> emulated(const std::vector<std::string>& words) {
-    std::vector<std::string> all{HEADRACE_EMULATOR, "--preload", HEADRACE_TRAP, "--"};
+  [[nodiscard]] std::vector<std::string> emulated(const std::vector<std::string>& words) const {
+    std::vector<std::string> all{HEADRACE_EMULATOR, "--preload", HEADRACE_TRAP};
+    if (!faults_.empty()) {
+      const std::string path = path_.string() + ".faults";
+      std::ofstream(path) << faults_;
+      all.insert(all.end(), {"--faults", path});
+    }
+    all.emplace_back("--");
     all.insert(all.end(), words.begin(), words.end());
     return all;
   }
@@ -264,6 +270,12 @@ class PreloadWithDevice : public Preload {
     EXPECT_EQ(file.counters().device.lost.load_relaxed(), 0U);
     EXPECT_THAT(file.counters().note.data(), ::testing::HasSubstr("are shared with 1 DSA"));
   }
+  void TearDown() override {
+    std::filesystem::remove(path_.string() + ".faults");
+    Preload::TearDown();
+  }
+
+  std::string faults_;  ///< The emulator's script of them.
 };
 
 TEST_F(PreloadWithDevice, MovesFillsAndComparesEveryLength) {
@@ -318,6 +330,19 @@ TEST_F(PreloadWithDevice, ABadAddressEndsTheProgramAsItDoesWithoutUs) {
     EXPECT_EQ(ending.exit_code(), 0) << ending.said << ", signal " << ending.signal();
     EXPECT_GT(file.calls(Function::memcpy, Path::dsa), 0U);
   }
+}
+TEST_F(PreloadWithDevice, AnswersThatAreLostCostAProgramNothingButTime) {
+  faults_ = "[[fault]]\nkind = 'lost_completion'\nopcode = 3\nevery = 1\n";
+  CountersFile file;
+  const Ending ending = run(victim("some_lengths", &file), {{"HEADRACE_ANSWER_SECONDS", "1"}});
+  EXPECT_EQ(ending.exit_code(), 0) << ending.said << ", signal " << ending.signal();
+  EXPECT_GT(file.counters().device.lost.load_relaxed(), 0U);
+}
+TEST_F(PreloadWithDevice, AProgramWhoseTargetsADeviceMayWriteToForEverEndsAndSaysWhy) {
+  faults_ = "[[fault]]\nkind = 'halt'\nnth = 1\n";
+  const Ending ending = run(victim("some_lengths", nullptr), {{"HEADRACE_ANSWER_SECONDS", "1"}});
+  EXPECT_TRUE(ending.signal() == SIGABRT || ending.exit_code() == 128 + SIGABRT) << ending.status;
+  EXPECT_THAT(ending.said, ::testing::HasSubstr("HEADRACE_ANSWER_SECONDS"));
 }
 TEST_F(PreloadWithDevice, AProgramThatAllowsNoSystemCallsIsServed) {
   expect_fine_with_device("confined");
