@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "headrace/engine/channel.hpp"
 
-#include <thread>
 #include <utility>
 
 #include "channel_state.hpp"
@@ -9,7 +8,6 @@
 #include "dsa_slot.hpp"
 #include "engine_state.hpp"
 #include "headrace/base/check.hpp"
-#include "headrace/platform/cpu.hpp"
 #include "headrace/platform/ticks.hpp"
 #include "headrace/platform/wait.hpp"
 #include "operands.hpp"
@@ -22,11 +20,6 @@ using detail::set_status;
 using detail::status_of;
 
 namespace {
-
-// As those of Job::wait.
-constexpr int kPollBeforeRestMax = 100;
-constexpr int kPollBeforeSleepMax = 5000;
-constexpr std::chrono::nanoseconds kSleep = std::chrono::microseconds(50);
 
 /// True only of copies that Operation::validate() accepts and one descriptor takes; by fewer
 /// instructions, because it need not tell why not.
@@ -390,17 +383,19 @@ void ChannelState::convert(Place& place, std::uint64_t now) {
 
 Completion ChannelState::wait(Ticket ticket) {
   Completion completion;
-  for (int round = 0; !poll(ticket, completion); ++round) {
-    if (round < kPollBeforeRestMax) {
-      platform::pause();
-    } else if (round < kPollBeforeSleepMax) {
-      const auto& record = places_[static_cast<std::uint32_t>(ticket)].slot->record;
-      if (!mover_.rest_at(record)) std::this_thread::yield();
-    } else {
-      platform::sleep(kSleep);
+  if (poll(ticket, completion)) return completion;
+  Waiter waiter(engine_.waiting(), true, wait_history_, platform::ticks());
+  const auto& record = places_[static_cast<std::uint32_t>(ticket)].slot->record;
+  while (true) {
+    const std::uint64_t now = platform::ticks();
+    if (poll(ticket, completion)) {
+      waiter.end(now);
+      return completion;
     }
+    waiter.pass(
+        now, [&] { return mover_.rest_at(record); },
+        [](std::chrono::nanoseconds time) { platform::sleep(time); });
   }
-  return completion;
 }
 
 // --- The interface -------------------------------------------------------------------------------

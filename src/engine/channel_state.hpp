@@ -14,6 +14,7 @@
 
 #include "dsa_mover.hpp"
 #include "headrace/engine/channel.hpp"
+#include "waiter.hpp"
 
 namespace headrace::engine {
 
@@ -105,6 +106,8 @@ class ChannelState {
   EngineState& engine_;
   DsaMover& mover_;
   const bool latencies_;
+  /// Of this queue alone, and touched by no other thread, unlike that of the engine.
+  WaitHistory wait_history_;
   std::unique_ptr<Place[]> places_;
   /// By places. free_ is a part of owned_; a place whose slot was lost is in neither.
   std::uint64_t owned_ = 0;

@@ -2,12 +2,10 @@
 #include "headrace/engine/job.hpp"
 
 #include <algorithm>
-#include <thread>
 
 #include "engine_state.hpp"
 #include "headrace/base/check.hpp"
 #include "headrace/base/clock.hpp"
-#include "headrace/platform/cpu.hpp"
 #include "headrace/platform/fork.hpp"
 #include "headrace/platform/ticks.hpp"
 #include "headrace/platform/wait.hpp"
@@ -184,28 +182,15 @@ void Job::wait_until(std::chrono::nanoseconds until) {
     const std::chrono::nanoseconds left =
         until == kForever ? kForever : until - steady_clock().now();
     if (left <= std::chrono::nanoseconds(0)) return;
-    switch (waiter.next(now)) {
-      case Waiter::Step::look:
-        break;
-      case Waiter::Step::pause:
-        platform::pause();
-        break;
-      case Waiter::Step::rest:
-        if (polled_ ? engine->rest_for(*this) : rest()) break;
-        if (waiting_ == Waiting::umwait) {
-          platform::pause();
-        } else {
-          std::this_thread::yield();
-        }
-        break;
-      case Waiter::Step::sleep:
-        if (polled_) {
-          platform::sleep(std::min(left, waiter.sleep_time(now)));
-        } else {
-          park(until);
-        }
-        break;
-    }
+    waiter.pass(
+        now, [&] { return polled_ ? engine->rest_for(*this) : rest(); },
+        [&](std::chrono::nanoseconds time) {
+          if (polled_) {
+            platform::sleep(std::min(left, time));
+          } else {
+            park(until);
+          }
+        });
   }
 }
 

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a thread does between two looks at a job that it waits for. Decides by times alone and does
-// nothing itself. Not for: looking (Job), and who wakes a sleeper (parking_lot.hpp).
+// What a thread does between two looks at what it waits for, decided by times alone. Not for:
+// looking (Job, Channel), and who wakes a sleeper (parking_lot.hpp).
 #pragma once
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <thread>
 
 #include "headrace/base/atomic.hpp"
 #include "headrace/engine/job.hpp"
+#include "headrace/platform/cpu.hpp"
 #include "headrace/platform/ticks.hpp"
 
 namespace headrace::engine {
@@ -85,6 +87,23 @@ class Waiter {
     looks_ = false;
     const bool rests = polled_ && waited_ticks < platform::to_ticks(kRestMax);
     return rests ? Step::rest : Step::sleep;
+  }
+  /// Does what next() says. `rest` does so for some microseconds on the line that will change, or
+  /// returns false; `sleep` is told for how long if nobody wakes it.
+  template <typename Rest, typename Sleep>
+  void pass(std::uint64_t now_ticks, const Rest& rest, const Sleep& sleep) {
+    switch (next(now_ticks)) {
+      case Step::look:
+        return;
+      case Step::pause:
+        return platform::pause();
+      case Step::rest:
+        if (rest()) return;
+        if (how_ == Waiting::umwait) return platform::pause();
+        return std::this_thread::yield();
+      case Step::sleep:
+        return sleep(sleep_time(now_ticks));
+    }
   }
   /// An eighth of what has been waited: so much later than it could the wait ends at most.
   [[nodiscard]] std::chrono::nanoseconds sleep_time(std::uint64_t now_ticks) const noexcept {

@@ -71,7 +71,8 @@ class HEADRACE_API Channel {
   /// Returns whether the operation of `ticket` has ended. Then `completion` says how, and the
   /// ticket names nothing any more. A ticket of nothing is a broken contract (checked).
   [[nodiscard]] bool poll(Ticket ticket, Completion& completion);
-  /// Waits for the end, which comes: what is not answered in time is done by a processor.
+  /// Waits for the end, which comes: what is not answered in time is done by a processor. As
+  /// EngineOptions::waiting says.
   [[nodiscard]] Completion wait(Ticket ticket);
 
   /// Operations whose end has not been told.

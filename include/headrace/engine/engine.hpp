@@ -115,7 +115,7 @@ struct EngineOptions {
   /// name, as a device does, with nothing done. Costs a system call per operand and brings in every
   /// page; docs/concepts/engine.md has figures. False: only from 2 MiB on, and not every page.
   bool check_memory = false;
-  /// How threads wait for jobs of this engine.
+  /// How threads wait for jobs and channels of this engine.
   Waiting waiting = Waiting::adaptive;
 };
 

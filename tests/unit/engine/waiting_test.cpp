@@ -2,10 +2,14 @@
 // How threads wait for jobs (EngineOptions::waiting): what is done between two looks, how the looks
 // adapt, and each way against workers and a mover that is polled. UMWAIT is a test's own here.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <array>
+#include <fstream>
+#include <string>
 #include <thread>
 
+#include "engine/dsa_mover.hpp"
 #include "engine/waiter.hpp"
 #include "fixtures.hpp"
 #include "headrace/base/atomic.hpp"
@@ -166,6 +170,85 @@ TEST(Waiting, ByUmwaitRestsOnTheWordOfTheJobAndLooksAgain) {
     EXPECT_LE(told.longest_ticks, to_ticks(microseconds(21)));
   }
   platform::replace_line_wait(nullptr);
+}
+
+/// A queue whose descriptors end when somebody says so.
+class HeldPortal final : public dsa::Portal {
+ public:
+  [[nodiscard]] const dsa::QueueInfo& info() const override { return info_; }
+  [[nodiscard]] bool submit(const dsa::Descriptor& descriptor) noexcept override {
+    record_.store_release(descriptor.completion_addr);
+    return true;
+  }
+  /// Of the last one, as soon as there is one.
+  void end() {
+    std::uint64_t record = 0;
+    while (record == 0) record = record_.load_acquire();
+    auto* const status = reinterpret_cast<std::uint8_t*>(record);
+    headrace::store_release(*status, std::uint8_t{DSA_COMP_SUCCESS});
+  }
+
+ private:
+  Atomic<std::uint64_t> record_{0};
+  dsa::QueueInfo info_{.name = "held/wq0.0",
+                       .entry_count = 8,
+                       .batch_max = 32,
+                       .transfer_bytes_max = std::uint64_t{1} << 21U};
+};
+
+std::uint64_t sleep_count(int thread_id) {
+  std::ifstream status("/proc/self/task/" + std::to_string(thread_id) + "/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("voluntary_ctxt_switches:")) return std::stoull(line.substr(24));
+  }
+  return 0;
+}
+
+Atomic<std::uint32_t> line_wait_count;
+
+TEST(Waiting, OfAChannelIsThatOfItsEngine) {
+  constexpr platform::LineWait kCounting{
+      [](const void*) noexcept {},
+      [](std::uint64_t) noexcept { line_wait_count.fetch_add_relaxed(1); }};  // A count of its own.
+  for (const Waiting how : kAll) {
+    SCOPED_TRACE(name(how));
+    platform::replace_line_wait(&kCounting);
+    line_wait_count.store_relaxed(0);  // The threads of before have gone.
+    HeldPortal portal;
+    {
+      std::vector<std::unique_ptr<Mover>> movers;
+      const DsaMoverOptions patient{.device = {.answer_max = 2 * kLong}};
+      movers.push_back(std::move(DsaMover::make(portal, patient).value()));
+      const auto engine = std::move(Engine::make(std::move(movers), {}, {.waiting = how}).value());
+      auto channel = std::move(engine->open_channel({.depth = 2}).value());
+      test::Buffers buffers(64);
+      Ticket ticket{};
+      ASSERT_EQ(channel.submit_copy(buffers.plan(), ticket), Submit::accepted);
+      const auto waiting_thread = static_cast<int>(::gettid());
+      const std::uint64_t before = sleep_count(waiting_thread);
+      const auto slept = [&] { return sleep_count(waiting_thread) > before; };
+      const auto rested = [] { return line_wait_count.load_relaxed() >= 3; };
+      const auto passed = [&] {
+        if (how == Waiting::spin || how == Waiting::pause) return true;
+        if (how == Waiting::umwait) return rested();
+        // On a busy machine it comes too late to rest.
+        return how == Waiting::sleep ? slept() : rested() || slept();
+      };
+      std::thread other([&] {
+        const auto limit = std::chrono::steady_clock::now() + kLong;
+        while (!passed() && std::chrono::steady_clock::now() < limit) {
+        }
+        portal.end();
+      });
+      EXPECT_EQ(channel.wait(ticket).state, JobState::done);
+      other.join();
+      EXPECT_TRUE(passed());
+      if (how != Waiting::umwait && how != Waiting::adaptive) {
+        EXPECT_EQ(line_wait_count.load_relaxed(), 0U);
+      }
+    }
+    platform::replace_line_wait(nullptr);
+  }
 }
 
 bool tells_of_umwait(const Engine& engine) {
