@@ -54,7 +54,8 @@ class LocalDevice final : public Device {
                            .batch_max = queue.batch_max,
                            .transfer_bytes_max = queue.transfer_bytes_max,
                            .block_on_fault = queue.block_on_fault,
-                           .opcodes = queue.op_config[0] & capabilities().op_cap[0]});
+                           .opcodes = queue.op_config[0] & capabilities().op_cap[0],
+                           .capabilities = capabilities().gen_cap});
       }
     }
   }

@@ -117,8 +117,10 @@ inline constexpr std::uint32_t kFlagsOfWriters =
     case Opcode::dif_insert:
     case Opcode::dif_strip:
     case Opcode::dif_update:
-    case Opcode::cache_flush:
       return kFlagsAlways | kBlock | kFlagsOfWriters;
+    // GENCAP of the 4th generation says that its flushes have no cache control (bit 3).
+    case Opcode::cache_flush:
+      return kFlagsAlways | kBlock | (kFlagsOfWriters & ~dsa::flag::cache_control);
   }
   return 0;
 }

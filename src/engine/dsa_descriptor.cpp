@@ -174,6 +174,14 @@ std::optional<std::uint64_t> opcodes_from(std::string_view text) noexcept {
   return any ? std::optional(low) : std::nullopt;
 }
 
+std::optional<std::uint64_t> capabilities_from(std::string_view text) noexcept {
+  if (!text.starts_with("0x")) return std::nullopt;
+  while (text.ends_with('\n')) text.remove_suffix(1);
+  std::uint64_t bits = 0;
+  const auto [end, error] = std::from_chars(text.begin() + 2, text.end(), bits, 16);
+  return error == std::errc() && end == text.end() ? std::optional(bits) : std::nullopt;
+}
+
 bool writes(OperationKind kind) noexcept {
   constexpr auto kReaders = OperationSet()
                                 .with(OperationKind::no_op)

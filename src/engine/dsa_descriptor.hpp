@@ -62,6 +62,8 @@ inline void write_descriptor(std::uint64_t head, const dsa::CompletionRecord& re
 /// What the attribute op_config of a queue says: 256 bits in words of 32, the highest first.
 /// Nothing if it is none.
 [[nodiscard]] std::optional<std::uint64_t> opcodes_from(std::string_view text) noexcept;
+/// What the attribute gen_cap of a device says: a number with 0x. Nothing if it is none.
+[[nodiscard]] std::optional<std::uint64_t> capabilities_from(std::string_view text) noexcept;
 
 /// True if `kind` writes to its target.
 [[nodiscard]] bool writes(OperationKind kind) noexcept;

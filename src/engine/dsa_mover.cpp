@@ -97,12 +97,19 @@ DsaMover::DsaMover(dsa::Portal& portal, std::unique_ptr<dsa::Portal> owned,
       rest_ticks_(platform::to_ticks(std::chrono::microseconds(5))),
       copy_flags_(detail::kRecordFlags | detail::hints(Operation::copy({}, {}), portal.info(),
                                                        options.device.page_faults)),
+      cache_flag_(detail::cache_flag(portal.info(), false)),
       slots_(std::make_unique<Slot[]>(slot_count_ + 1)),
       words_(slot_count_) {
+  const auto note = [this](std::string_view text) {
+    info_.note += fmt::format("{}{}", info_.note.empty() ? "" : "; ", text);
+  };
   if (slot_count_ < portal.info().entry_count) {
-    info_.note += fmt::format("{}{} of its {} entries are used", info_.note.empty() ? "" : "; ",
-                              slot_count_, portal.info().entry_count);
+    note(fmt::format("{} of its {} entries are used", slot_count_, portal.info().entry_count));
   }
+  if (device_.page_faults == FaultPolicy::block && !detail::can_block(portal.info())) {
+    note("it does not block on page faults, which are touched and resubmitted");
+  }
+  if (cache_flag_ == 0) note("into_cache() is not told to the device, which has no cache control");
   for (unsigned kind = 0; kind < kOperationKindCount; ++kind) {
     if (info_.operations.has(static_cast<OperationKind>(kind))) continue;
     refused_kinds_.fetch_or_relaxed(1U << kind);  // Nobody else is here.
@@ -406,7 +413,7 @@ bool DsaMover::send(Slot& slot) noexcept {
   set_status(slot.record, 0);
   if (slot.piece == whole.byte_count()) {
     if (whole.kind() == OperationKind::copy) {
-      const std::uint32_t hint = whole.is_into_cache() ? dsa::flag::cache_control : 0U;
+      const std::uint32_t hint = whole.is_into_cache() ? cache_flag_ : 0U;
       detail::write_descriptor(detail::head_word(dsa::Opcode::move, copy_flags_ | hint),
                                slot.record, whole.source().data(), whole.target().data(),
                                slot.piece, descriptor);

@@ -168,6 +168,7 @@ class DsaMover final : public Mover {
   std::uint64_t answer_ticks_;
   std::uint64_t rest_ticks_;
   std::uint32_t copy_flags_;
+  std::uint32_t cache_flag_;  ///< Of what is wanted in the cache; 0: the device has no such flag.
   /// slot_count_ of them, and one more for probes, which is nobody's.
   std::unique_ptr<Slot[]> slots_;
 

@@ -22,6 +22,12 @@ std::optional<std::uint64_t> opcodes_of(const topo::DsaDevice& device,
   return text ? detail::opcodes_from(*text) : std::nullopt;
 }
 
+std::optional<std::uint64_t> capabilities_of(const topo::DsaDevice& device) {
+  const Result<std::string> text = platform::load_file(
+      fmt::format("/sys/bus/dsa/devices/dsa{}/gen_cap", device.id.value()), 256);
+  return text ? detail::capabilities_from(*text) : std::nullopt;
+}
+
 dsa::QueueInfo queue_info(const topo::DsaDevice& device, const topo::DsaQueue& queue) {
   return {.name = fmt::format("dsa{0}/wq{0}.{1}", device.id.value(), queue.id.value()),
           .mode = queue.mode == "dedicated" ? dsa::QueueMode::dedicated : dsa::QueueMode::shared,
@@ -29,7 +35,8 @@ dsa::QueueInfo queue_info(const topo::DsaDevice& device, const topo::DsaQueue& q
           .batch_max = queue.batch_max,
           .transfer_bytes_max = queue.transfer_max.count(),
           .block_on_fault = queue.block_on_fault,
-          .opcodes = opcodes_of(device, queue)};
+          .opcodes = opcodes_of(device, queue),
+          .capabilities = capabilities_of(device)};
 }
 
 bool is_wanted(const std::string& name, const DeviceOptions& options) {

@@ -79,12 +79,27 @@ std::uint32_t hints(const Operation& operation, const dsa::QueueInfo& queue,
                     FaultPolicy page_faults) noexcept {
   std::uint32_t flags = 0;
   const OperationKind kind = operation.kind();
-  if (page_faults == FaultPolicy::block && queue.block_on_fault && kind != OperationKind::no_op &&
+  if (page_faults == FaultPolicy::block && can_block(queue) && kind != OperationKind::no_op &&
       kind != OperationKind::drain) {
     flags |= dsa::flag::block_on_fault;
   }
-  if (operation.is_into_cache() && writes(kind)) flags |= dsa::flag::cache_control;
+  if (operation.is_into_cache() && writes(kind)) {
+    flags |= cache_flag(queue, kind == OperationKind::cache_flush);
+  }
   return flags;
+}
+
+bool can_block(const dsa::QueueInfo& queue) noexcept {
+  const std::uint64_t can = queue.capabilities.value_or(dsa::capability::block_on_fault);
+  return queue.block_on_fault && (can & dsa::capability::block_on_fault) != 0;
+}
+
+std::uint32_t cache_flag(const dsa::QueueInfo& queue, bool flush) noexcept {
+  // Who is not asked has it for what writes, as all of the 4th generation and later.
+  const std::uint64_t can = queue.capabilities.value_or(dsa::capability::cache_control_of_writes);
+  const std::uint64_t wanted =
+      flush ? dsa::capability::cache_control_of_flushes : dsa::capability::cache_control_of_writes;
+  return (can & wanted) != 0 ? dsa::flag::cache_control : 0;
 }
 
 }  // namespace headrace::engine::detail

@@ -40,4 +40,10 @@ void make_durable(const Operation& operation) noexcept;
 [[nodiscard]] std::uint32_t hints(const Operation& operation, const dsa::QueueInfo& queue,
                                   FaultPolicy page_faults) noexcept;
 
+/// Whether the device may be told to wait for the system at a page that is not there.
+[[nodiscard]] bool can_block(const dsa::QueueInfo& queue) noexcept;
+/// What tells the device that the target, or for a flush what is flushed, is wanted in the cache; 0
+/// if it would refuse that.
+[[nodiscard]] std::uint32_t cache_flag(const dsa::QueueInfo& queue, bool flush) noexcept;
+
 }  // namespace headrace::engine::detail

@@ -18,6 +18,14 @@ enum class QueueMode : std::uint8_t {
   dedicated  ///< MOVDIR64B: one client, no answer; the client counts its own credits.
 };
 
+/// Bits of GENCAP that a client has to know: a flag that the device does not have is refused
+/// (0x11). [S] drivers/dma/idxd/registers.h
+namespace capability {
+inline constexpr std::uint64_t block_on_fault = 1U << 0U;
+inline constexpr std::uint64_t cache_control_of_writes = 1U << 2U;
+inline constexpr std::uint64_t cache_control_of_flushes = 1U << 3U;
+}  // namespace capability
+
 /// What a client may ask of a WQ; fixed while the WQ is enabled.
 struct QueueInfo {
   std::string name;  ///< "dsa0/wq0.0".
@@ -28,6 +36,8 @@ struct QueueInfo {
   bool block_on_fault = false;           ///< The flag is allowed.
   /// Bit i: descriptors with opcode i are carried out (0 to 63). Nothing: it is not known.
   std::optional<std::uint64_t> opcodes = std::nullopt;
+  /// Register GENCAP of its device (`gen_cap` in sysfs). Nothing: it is not known.
+  std::optional<std::uint64_t> capabilities = std::nullopt;
 };
 
 /// Threading: shared - any thread may submit to a shared WQ; a dedicated WQ takes one at a time.

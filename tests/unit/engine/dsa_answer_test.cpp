@@ -40,6 +40,10 @@ class ToldPortal final : public dsa::Portal {
   [[nodiscard]] const dsa::QueueInfo& info() const override { return info_; }
   /// Before the portal is used.
   void tell_opcodes(std::uint64_t opcodes) { info_.opcodes = opcodes; }
+  void tell_capabilities(std::optional<std::uint64_t> bits) {
+    info_.capabilities = bits;
+    info_.block_on_fault = true;
+  }
   [[nodiscard]] bool submit(const dsa::Descriptor& descriptor) noexcept override {
     if (!device_ || left_ == 0) return false;
     --left_;
@@ -114,6 +118,45 @@ TEST(DsaAnswer, AQueueOfWhichNotAllIsUsedSaysSo) {
     const auto mover = DsaMover::make(portal, {.note = "near"});
     ASSERT_TRUE(mover.has_value());
     EXPECT_EQ((*mover)->info().note, note);
+  }
+}
+
+TEST(DsaAnswer, AFlagThatTheDeviceDoesNotHaveIsNotSetAndANoteSaysSo) {
+  constexpr std::uint32_t kCache = dsa::flag::cache_control;
+  constexpr std::uint32_t kBlock = dsa::flag::block_on_fault;
+  struct Row {
+    std::optional<std::uint64_t> capabilities;
+    std::uint32_t of_writes;
+    std::uint32_t of_flushes;
+  };
+  for (const auto& [capabilities, of_writes, of_flushes] :
+       {Row{std::nullopt, kCache | kBlock, kBlock}, Row{0U, 0U, 0U}, Row{1U, kBlock, kBlock},
+        Row{0x40915f0107U, kCache | kBlock, kBlock}, Row{0xcU, kCache, kCache}}) {
+    std::uint32_t flags = 0;
+    ToldPortal portal([&](const dsa::Descriptor& descriptor) {
+      flags = descriptor.flags & (kCache | kBlock);
+      answer(descriptor, DSA_COMP_SUCCESS);
+    });
+    portal.tell_capabilities(capabilities);
+    const auto engine = engine_on(portal, {.page_faults = FaultPolicy::block});
+    Buffers buffers(kLong);
+    for (const Operation& operation :
+         {Operation::copy(buffers.target, buffers.source), Operation::fill(buffers.target, 7)}) {
+      run(*engine, operation.into_cache());
+      EXPECT_EQ(flags, of_writes);
+      run(*engine, operation);
+      EXPECT_EQ(flags, of_writes & kBlock);
+    }
+    run(*engine, Operation::cache_flush(buffers.target).into_cache());
+    EXPECT_EQ(flags, of_flushes);
+    const std::string& note = engine->mover(0)->note;
+    EXPECT_EQ(note.find("no cache control") == note.npos, (of_writes & kCache) != 0) << note;
+    EXPECT_EQ(note.find("not block on") == note.npos, (of_writes & kBlock) != 0) << note;
+  }
+  EXPECT_EQ(detail::capabilities_from("0x40915f0107\n"),
+            std::optional(std::uint64_t{0x40915f0107}));
+  for (const char* const none : {"", "0x", "7", "0xq", "0x1 2"}) {
+    EXPECT_EQ(detail::capabilities_from(none), std::nullopt) << none;
   }
 }
 
