@@ -2,8 +2,10 @@
 """From which length on DSA pays, on a machine whose times are made up, and on an emulated one."""
 
 import json
+import os
 import random
 import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from headrace.copy_search import StoppedError
 from headrace.errors import IoFailedError, NotFoundError
 
 LENGTHS = lengths_up_to(1 << 20)
+EMULATOR = Path(_core.__file__ or "").parent / "_emulator" / "headrace-emulator"
 
 
 def made_up(speed: Callable[[int, int], float]) -> Callable[[str, Sequence[int]], Times]:
@@ -93,13 +96,14 @@ def test_a_process_measures_hot_and_cold(tmp_path: Path) -> None:
         ChildMeasure(library(), tmp_path / "none.json", -1)("cpu", LENGTHS)
 
 
-def test_tune_finds_it_where_there_is_a_device(command_path: Path, tmp_path: Path) -> None:
+def test_tune_finds_it_where_there_is_a_device_and_engines_take_it(
+    command_path: Path, tmp_path: Path
+) -> None:
     library()
-    emulator = Path(_core.__file__ or "").parent / "_emulator" / "headrace-emulator"
-    if not emulator.exists():
+    if not EMULATOR.exists():
         pytest.skip("the emulator is not built")
     tried = subprocess.run(
-        [emulator, "--", "true"], capture_output=True, text=True, timeout=TIME_LIMIT_S, check=False
+        [EMULATOR, "--", "true"], capture_output=True, text=True, timeout=TIME_LIMIT_S, check=False
     )
     if tried.returncode != 0:
         pytest.skip(tried.stderr.strip())
@@ -123,3 +127,39 @@ def test_tune_finds_it_where_there_is_a_device(command_path: Path, tmp_path: Pat
     assert results["dsa_bytes_min"] in {None, 16384}
     assert json.loads(path.read_text()).get("dsa_bytes_min") == results["dsa_bytes_min"]
     assert json.loads(stats.read_text())["summary"]["operations"] > 0
+    # An engine takes what was found, or says that nothing was.
+    if results["dsa_bytes_min"] is None:
+        assert engine_with(path) == "published 24576"
+    else:
+        assert engine_with(path) == "profile 16384"
+    # On a machine where it pays from 64 KiB on.
+    profile = json.loads(path.read_text())
+    path.write_text(json.dumps(profile | {"dsa_bytes_min": 65536}))
+    assert engine_with(path) == "profile 65536"
+
+
+def engine_with(profile: Path) -> str:
+    """Who tells an engine on an emulated device from where on to take it, and from where on."""
+    script = (
+        "import headrace\n"
+        "with headrace.Engine() as engine:\n"
+        "    told = engine.thresholds\n"
+        "    asked = told.synchronous_bytes\n"
+        "    buffers = bytes(asked), bytearray(asked)\n"
+        "    below = headrace.Operation.copy(buffers[0][1:], memoryview(buffers[1])[1:])\n"
+        "    assert engine.run(below).path == 'software'\n"
+        "    assert engine.run(headrace.Operation.copy(*buffers)).path == 'hardware'\n"
+        "    why = {'published': 'published figures', 'profile': 'measured by'}[told.source]\n"
+        "    assert any(why in note for note in engine.notes), engine.notes\n"
+        "    print(told.source, asked)\n"
+    )
+    done = subprocess.run(
+        [EMULATOR, "--wq", "shared", "--", sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT_S,
+        check=False,
+        env=os.environ | {"HEADRACE_PROFILE": str(profile)},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
