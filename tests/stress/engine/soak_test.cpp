@@ -31,6 +31,7 @@
 #include "headrace/base/mutex.hpp"
 #include "headrace/engine/awaitable.hpp"
 #include "soak_work.hpp"
+#include "support/detached.hpp"
 #include "support/seed.hpp"
 
 namespace headrace::engine::soak {
@@ -38,6 +39,7 @@ namespace {
 
 using emu::FaultKind;
 using emu::FaultRule;
+using headrace::test::Detached;
 using std::chrono::steady_clock;
 
 constexpr std::size_t kThreadCount = 8;
@@ -95,17 +97,6 @@ emu::FaultScript troubles() {
   }
   return made;
 }
-
-/// A coroutine that runs at once and belongs to nobody.
-struct Detached {
-  struct promise_type {
-    Detached get_return_object() noexcept { return {}; }
-    std::suspend_never initial_suspend() noexcept { return {}; }
-    std::suspend_never final_suspend() noexcept { return {}; }
-    void return_void() noexcept {}
-    void unhandled_exception() noexcept { std::terminate(); }
-  };
-};
 
 /// One after the other, how a job is submitted and how its end is told.
 enum class Way : std::uint8_t { job, then, coroutine, run, channel };

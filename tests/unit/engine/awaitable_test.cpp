@@ -12,20 +12,12 @@
 #include <vector>
 
 #include "fixtures.hpp"
+#include "support/detached.hpp"
 
 namespace headrace::engine {
 namespace {
 
-/// A coroutine that runs at once and belongs to nobody.
-struct Detached {
-  struct promise_type {
-    Detached get_return_object() noexcept { return {}; }
-    std::suspend_never initial_suspend() noexcept { return {}; }
-    std::suspend_never final_suspend() noexcept { return {}; }
-    void return_void() noexcept {}
-    void unhandled_exception() noexcept { std::terminate(); }
-  };
-};
+using headrace::test::Detached;
 
 constexpr std::size_t kCoroutineCount = 100;
 constexpr int kRoundCount = 10;

@@ -10,15 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static int failed_count = 0;
-
-#define EXPECT(condition)                                                       \
-  do {                                                                          \
-    if (!(condition)) {                                                         \
-      fprintf(stderr, "%s:%d: %s is not so\n", __FILE__, __LINE__, #condition); \
-      ++failed_count;                                                           \
-    }                                                                           \
-  } while (0)
+#include "support/expect.h"
 
 enum { kPage = 4096, kPages = 8, kLarge = 2 << 20 };
 

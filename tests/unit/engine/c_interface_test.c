@@ -7,15 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int failed_count = 0;
-
-#define EXPECT(condition)                                                       \
-  do {                                                                          \
-    if (!(condition)) {                                                         \
-      fprintf(stderr, "%s:%d: %s is not so\n", __FILE__, __LINE__, #condition); \
-      ++failed_count;                                                           \
-    }                                                                           \
-  } while (0)
+#include "support/expect.h"
 
 enum { kBytes = 1 << 20, kSmall = 4096 };
 

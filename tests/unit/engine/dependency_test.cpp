@@ -14,10 +14,12 @@
 #include "fixtures.hpp"
 #include "headrace/base/atomic.hpp"
 #include "headrace/engine/awaitable.hpp"
+#include "support/detached.hpp"
 
 namespace headrace::engine {
 namespace {
 
+using headrace::test::Detached;
 using test::Buffers;
 using test::make_engine;
 using test::make_polled_engine;
@@ -548,16 +550,6 @@ TEST(Dependency, InAChildOfTheProcessNothingIsHeldBack) {
   ASSERT_TRUE(all.jobs[1].wait_for(kLong));
   EXPECT_EQ(told.begun, (std::vector{0, 1}));
 }
-
-struct Detached {
-  struct promise_type {
-    Detached get_return_object() noexcept { return {}; }
-    std::suspend_never initial_suspend() noexcept { return {}; }
-    std::suspend_never final_suspend() noexcept { return {}; }
-    void return_void() noexcept {}
-    void unhandled_exception() noexcept { std::terminate(); }
-  };
-};
 
 TEST(Dependency, ACoroutineMayWaitInsideTheEndOfAnother) {
   // What goes on inside `then` of one job waits for another that the same thread has to begin.
