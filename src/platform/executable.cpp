@@ -6,11 +6,67 @@
 #include <cerrno>
 #include <utility>
 
+#include "headrace/base/atomic.hpp"
 #include "headrace/platform/memory.hpp"
 
+#if defined(__x86_64__)
+// A part of the module's own zeroed memory, with the unwind information of functions that never
+// move the stack pointer. So unwinders, debuggers and profilers go through generated code as
+// through any other of this module, and they are told nothing at run time: __register_frame would
+// be the other way, which takes a lock in each throw of the program and is not there before
+// libgcc_s is loaded.
+asm(R"(
+  .pushsection .bss.headrace_generated_code,"aw",@nobits
+  .balign 4096
+  .type headrace_generated_code, @function
+headrace_generated_code:
+  .cfi_startproc
+  .zero 0x100000
+  .cfi_endproc
+  .size headrace_generated_code, . - headrace_generated_code
+  .popsection
+)");
+extern "C" [[gnu::visibility("hidden")]] std::byte headrace_generated_code[0x100000];
+#endif
+
 namespace headrace::platform {
+namespace {
+
+/// The place that unwinders know, for who comes first; nothing for others, and if it is too small.
+/// It is not given twice: the argument of edge copy-choice wants fresh pages.
+std::span<std::byte> try_take_known_place([[maybe_unused]] std::size_t byte_count) noexcept {
+#if defined(__x86_64__)
+  constexpr std::size_t kPageBytes = 4096;
+  const std::span<std::byte> place(headrace_generated_code);
+  static constinit Atomic<bool> taken{false};
+  if (byte_count == 0 || byte_count > place.size()) return {};
+  // relaxed: nothing else follows from it, there is one winner.
+  bool expected = false;
+  if (!taken.compare_exchange_relaxed(expected, true)) return {};
+  return place.first((byte_count + kPageBytes - 1) / kPageBytes * kPageBytes);
+#else
+  return {};
+#endif
+}
+
+void give_back(std::span<std::byte> pages) noexcept {
+#if defined(__x86_64__)
+  if (pages.data() == headrace_generated_code) {
+    // If either is refused, they stay as they are: unused.
+    static_cast<void>(::madvise(pages.data(), pages.size(), MADV_DONTNEED));
+    static_cast<void>(::mprotect(pages.data(), pages.size(), PROT_NONE));
+    return;
+  }
+#endif
+  free_pages(pages);
+}
+
+}  // namespace
 
 Result<ExecutablePages> ExecutablePages::make(std::size_t byte_count) {
+  if (const auto place = try_take_known_place(byte_count); !place.empty()) {
+    return ExecutablePages(place);
+  }
   auto pages = allocate_pages(byte_count, std::nullopt);
   if (!pages) return fail(std::move(pages.error()));
   return ExecutablePages(*pages);
@@ -25,7 +81,7 @@ ExecutablePages& ExecutablePages::operator=(ExecutablePages&& other) noexcept {
 }
 
 ExecutablePages::~ExecutablePages() {
-  if (!bytes_.empty()) free_pages(bytes_);
+  if (!bytes_.empty()) give_back(bytes_);
 }
 
 Result<void> ExecutablePages::seal() {

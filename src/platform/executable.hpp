@@ -9,7 +9,9 @@
 
 namespace headrace::platform {
 
-/// Pages for code. Writable from their making to seal(), executable after it.
+/// Pages for code. Writable from their making to seal(), executable after it. The first ones of a
+/// process, if they are no more than 1 MiB, lie where unwinders (exceptions, backtrace, debuggers)
+/// know how to go on, provided that the code leaves the stack pointer alone.
 ///
 /// Ownership: gives the pages back; nobody may execute them then.
 /// Threading: confined until seal(), immutable afterwards.

@@ -212,6 +212,18 @@ TEST_F(Preload, ServesAProgramThatPreloadsAnEarlierLibrary) {
   EXPECT_EQ(ending.exit_code(), 0) << ending.said;
 }
 
+TEST_F(Preload, TracesAndExceptionsGoThroughCopies) {
+  const Ending without = run({HEADRACE_VICTIM, "unwinds"}, {});
+  EXPECT_EQ(without.exit_code(), 0) << without.said << ", signal " << without.signal();
+  for (const bool counted : {false, true}) {
+    CountersFile file;
+    Environment more;
+    if (counted) more.emplace_back("HEADRACE_COUNTERS", file.path());
+    const Ending ending = run({HEADRACE_VICTIM, "unwinds"}, with(std::move(more)));
+    EXPECT_EQ(ending.exit_code(), 0) << ending.said << ", signal " << ending.signal();
+  }
+}
+
 TEST_F(Preload, ServesAnotherMalloc) {
   const char* const jemalloc = "/usr/lib/x86_64-linux-gnu/libjemalloc.so.2";
   if (!std::filesystem::exists(jemalloc)) GTEST_SKIP() << "libjemalloc2 is not installed";

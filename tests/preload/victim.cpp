@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A program that nobody rebuilt: moves, fills and compares in every situation that a program can be
 // in, and checks the bytes. Says what is wrong and ends with 1. Has nothing of ours inside.
+#include <execinfo.h>
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -10,6 +11,7 @@
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -320,6 +322,83 @@ int copy_beyond(bool from) {
   return 1;
 }
 
+/// Calls as the compiler cannot know them: they may throw.
+using Copy = void* (*)(void*, const void*, std::size_t);
+volatile Copy copy_function = &std::memcpy;
+
+/// Where the function that copies returns to; an unwinder in a handler must find it.
+void* volatile place_beyond = nullptr;
+volatile sig_atomic_t traces = 0;
+volatile sig_atomic_t traces_cut_short = 0;
+
+void take_trace() {
+  void* places[64];
+  const int count = ::backtrace(places, 64);
+  bool found = false;
+  for (int i = 0; i < count; ++i) found = found || places[i] == place_beyond;
+  traces = traces + 1;
+  if (!found) traces_cut_short = traces_cut_short + 1;
+}
+
+struct NotThere {};
+
+[[gnu::noinline]] void copy_until(Places& places, bool (*is_done)()) {
+  place_beyond = __builtin_return_address(0);
+  for (int i = 0; !is_done(); ++i) {
+    copy_function(places.other, places.memory, 100U << static_cast<unsigned>(i % 11));
+  }
+}
+
+/// Returns true if what the handler throws comes here, through the copy.
+[[gnu::noinline]] bool copy_from_nowhere_and_catch(Places& places, unsigned char* range,
+                                                   std::size_t byte_count) {
+  place_beyond = __builtin_return_address(0);
+  try {
+    copy_function(places.memory, range, byte_count);
+  } catch (const NotThere&) {
+    return true;
+  }
+  return false;
+}
+
+/// Traces and exceptions go through a copy that a signal has interrupted.
+int unwinds() {
+  static Places places;
+  take_trace();  // Loads what it needs, outside of handlers.
+  traces = 0;
+  traces_cut_short = 0;
+  struct sigaction action{};
+  action.sa_handler = [](int) { take_trace(); };
+  action.sa_flags = SA_RESTART;
+  EXPECT(::sigaction(SIGPROF, &action, nullptr) == 0);
+  const itimerval often{{0, 1000}, {0, 1000}};
+  const itimerval never{};
+  place_beyond = nullptr;
+  ::setitimer(ITIMER_PROF, &often, nullptr);
+  copy_until(places, [] { return traces >= 100; });
+  ::setitimer(ITIMER_PROF, &never, nullptr);
+  // One may come before or behind the copies.
+  EXPECT(traces_cut_short <= 2);
+
+  constexpr std::size_t kLength = 64 << 10U;
+  auto* const range = static_cast<unsigned char*>(
+      ::mmap(nullptr, kLength, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  EXPECT(::mprotect(range + 4096, kLength - 4096, PROT_NONE) == 0);
+  action.sa_handler = [](int) {
+    take_trace();
+    throw NotThere();
+  };
+  action.sa_flags = SA_NODEFER;
+  EXPECT(::sigaction(SIGSEGV, &action, nullptr) == 0);
+  for (std::size_t length = 4200; length < kLength; length += 997) {
+    traces = 0;
+    traces_cut_short = 0;
+    EXPECT(copy_from_nowhere_and_catch(places, range, length));
+    EXPECT(traces == 1 && traces_cut_short == 0);
+  }
+  return 0;
+}
+
 /// From now on a system call that copies do not need ends the process. What the emulator needs is
 /// allowed; it has its threads by now.
 int confined() {
@@ -444,6 +523,7 @@ int main(int argument_count, char** arguments) {
   if (is("forked_copy")) return forked_copy();
   if (is("copy_from_nowhere")) return copy_beyond(true);
   if (is("copy_to_nowhere")) return copy_beyond(false);
+  if (is("unwinds")) return unwinds();
   if (is("confined")) return confined();
   if (is("overflow")) return overflow();
   if (is("sigterm")) return ends_by(SIGTERM);
