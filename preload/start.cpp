@@ -61,10 +61,14 @@ std::size_t first_kernel_length(const std::vector<Class>& classes) {
 
 /// Registers of 64 bytes that have not been used for a while cost the core some microseconds until
 /// it runs at full speed with them. A program that uses none but in short copies pays that at
-/// nearly every one, which the tuner's batches do not see and 'headrace bench programs' does.
+/// nearly every one, which the tuner's batches do not see and 'headrace bench programs' does. Not
+/// every processor has that: the tuner measures it, and judges by the same factor (WIDE_COST_MIN in
+/// copy_search.py).
 constexpr std::uint64_t kWideBytesMin = std::uint64_t{1} << 20U;
+constexpr double kWideCostMin = 1.3;
 
 void leave_out_wide_short_copies(copy::Profile& profile) {
+  if (profile.wide_cost && *profile.wide_cost < kWideCostMin) return;
   for (copy::SizeClass& each : profile.classes) {
     for (auto* const variant : {&each.variant, &each.cold_variant}) {
       const bool wide = *variant && (*variant)->through == copy::Register::zmm;

@@ -58,6 +58,8 @@ def test_tune_saves_a_profile_that_copies_use(command: Command, tmp_path: Path) 
     saved = json.loads(path.read_text())
     assert [each["bytes_max"] for each in saved["classes"]] == [4096, 8192]
     assert saved["made"]["complete"] is True
+    has_wide = any(each.startswith("zmm") for each in _core.copy_variants(4096))
+    assert (saved.get("wide_cost", 0) > 0) == has_wide
     _core.use_copy_profile(path.read_text())
     _core.use_no_copy_profile()
     assert picture.read_text().startswith("<?xml")

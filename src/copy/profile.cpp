@@ -31,6 +31,9 @@ constexpr std::size_t kEntryBytesMin = 256;
 constexpr std::uint64_t kClassBytesMax = std::uint64_t{1} << 62U;
 constexpr std::size_t kVendorLengthMax = 64;
 constexpr const char* kDsaBytesMin = "dsa_bytes_min";
+constexpr const char* kWideCost = "wide_cost";
+/// Beyond anything that a processor does.
+constexpr double kWideCostMax = 1e6;
 constexpr const char* kColdVariant = "cold_variant";
 constexpr const char* kColdProbe = "cold_probe";
 constexpr const char* kFills = "fills";
@@ -331,6 +334,12 @@ Result<Profile> parse_profile(std::string_view text) {
     }
     profile.dsa_bytes_min = least.get<std::uint64_t>();
   }
+  if (const Json& cost = member(json, kWideCost); !cost.is_null()) {
+    if (!cost.is_number() || cost.get<double>() <= 0 || cost.get<double>() > kWideCostMax) {
+      return corrupt(fmt::format("its {} is no factor", kWideCost));
+    }
+    profile.wide_cost = cost.get<double>();
+  }
   return profile;
 }
 
@@ -359,6 +368,7 @@ std::string to_json(const Profile& profile) {
                         {"ticks_max", profile.cold_probe->ticks_max}};
   }
   if (profile.dsa_bytes_min) json[kDsaBytesMin] = *profile.dsa_bytes_min;
+  if (profile.wide_cost) json[kWideCost] = *profile.wide_cost;
   // What is not UTF-8 is replaced, so that nothing is thrown.
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -458,19 +458,24 @@ TEST_F(Preload, CopiesBelowTheWantedLengthAreTheCLibrarys) {
   EXPECT_GT(tuned, 0U);
 }
 
-TEST_F(Preload, ShortCopiesUseNoRegistersOf64Bytes) {
+TEST_F(Preload, ShortCopiesUseRegistersOf64BytesWhereTheyCostNothing) {
   copy::Variant wide;
   wide.through = copy::Register::zmm;
   if (!copy::can_run(wide)) GTEST_SKIP() << "this processor has none";
-  write(copy::to_json(
-      {.machine = copy::this_machine(),
-       .classes = {{.bytes_max = 4096, .variant = wide}, {.bytes_max = 131072, .variant = wide}}}));
-  CountersFile file;
-  const Ending ending =
-      run({HEADRACE_VICTIM, "some_lengths"}, with({{"HEADRACE_COUNTERS", file.path()}}));
-  EXPECT_EQ(ending.exit_code(), 0) << ending.said;
-  EXPECT_EQ(file.calls(Function::memcpy, Path::tuned), 0U);
-  EXPECT_GT(file.calls(Function::memcpy, Path::libc), 0U);
+  copy::Profile profile{
+      .machine = copy::this_machine(),
+      .classes = {{.bytes_max = 4096, .variant = wide}, {.bytes_max = 131072, .variant = wide}}};
+  // Unknown, high, and none.
+  for (const std::optional<double> cost : {std::optional<double>(), {1.9}, {1.05}}) {
+    profile.wide_cost = cost;
+    write(copy::to_json(profile));
+    CountersFile file;
+    const Ending ending =
+        run({HEADRACE_VICTIM, "some_lengths"}, with({{"HEADRACE_COUNTERS", file.path()}}));
+    EXPECT_EQ(ending.exit_code(), 0) << ending.said;
+    EXPECT_EQ(file.calls(Function::memcpy, Path::tuned) > 0, cost == 1.05);
+    EXPECT_GT(file.calls(Function::memcpy, Path::libc), 0U);
+  }
 }
 
 TEST_F(Preload, CopiesLookWhetherBytesAreColdOnDemandOnly) {

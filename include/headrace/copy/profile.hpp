@@ -70,6 +70,9 @@ struct Profile {
   /// From how many bytes on a DSA together with a processor was faster than the processor alone.
   /// Nothing: not measured, or nowhere.
   std::optional<std::uint64_t> dsa_bytes_min = {};
+  /// How many times as long a single copy of a page takes through registers of 64 bytes that have
+  /// not been used for a while (Meter::find_wide_cost); nothing if it has not been measured.
+  std::optional<double> wide_cost = {};
 };
 
 /// Fails: corrupt_data if the text is no profile or has impossible values; version_mismatch;

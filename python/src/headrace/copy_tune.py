@@ -151,6 +151,8 @@ class Tuning:
         dsa: What sharing copies with DSA brings; None where there is none, or not measured.
         cold_probe: How bytes that come from memory are known: ticks at least and at most; None if
             they are not.
+        wide_cost: How many times as long a single copy through registers of 64 bytes takes; None if
+            there are none.
         exhaustive_batch_count: Batches that the exhaustive search takes, or would have taken, for
             the finished classes.
     """
@@ -163,6 +165,7 @@ class Tuning:
     dsa: DsaFinding | None = None
     kernels: KernelTuning | None = None
     cold_probe: tuple[int, int] | None = None
+    wide_cost: float | None = None
     exhaustive_batch_count: int = 0
 
     @property
@@ -208,7 +211,8 @@ class Tuner:
         self._probe = _middle_probe([self._meter.find_cold_probe() for _ in range(PROBE_ROUNDS)])
         if self._probe is not None:
             self._meter.use_cold_probe(*self._probe)
-        self._wide_handicap = wide_handicap(self._meter.find_wide_cost())
+        self._wide_cost = self._meter.find_wide_cost()
+        self._wide_handicap = wide_handicap(self._wide_cost)
         self._room = Room(
             # A few places of either side at least, or the region is no region.
             last_level_bytes_max=last_level_bytes // 32,
@@ -223,6 +227,7 @@ class Tuner:
         """
         begin = time.monotonic()
         tuning.cold_probe = self._probe
+        tuning.wide_cost = self._wide_cost
         classes = self._settings.classes
         # Long copies take long to measure once.
         weights = [1 + bytes_max / (8 << 20) for bytes_max in classes]
@@ -416,6 +421,8 @@ def profile_of(tuning: Tuning, settings: Settings) -> str:
         profile["cold_probe"] = {"ticks_min": low, "ticks_max": high}
     if tuning.dsa is not None and tuning.dsa.bytes_min is not None:
         profile["dsa_bytes_min"] = tuning.dsa.bytes_min
+    if tuning.wide_cost is not None:
+        profile["wide_cost"] = round(tuning.wide_cost, 2)
     profile["made"] = {
         "program": f"headrace {headrace.__version__}",
         "search": settings.search,

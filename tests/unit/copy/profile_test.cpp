@@ -70,6 +70,20 @@ TEST(Profile, SaysFromWhereOnADevicePaysIfItIsKnown) {
   }
 }
 
+TEST(Profile, SaysWhatWideRegistersCostIfItIsKnown) {
+  Profile profile = sample();
+  EXPECT_EQ(parse_profile(to_json(profile))->wide_cost, std::nullopt);
+  profile.wide_cost = 1.25;
+  const std::string good = to_json(profile);
+  EXPECT_EQ(parse_profile(good)->wide_cost, 1.25);
+  EXPECT_EQ(parse_profile(replaced(good, "1.25", "1"))->wide_cost, 1.0);
+  for (const char* const bad : {"0", "-1.25", "1e300", "\"1\"", "[]", "true"}) {
+    const auto read = parse_profile(replaced(good, "1.25", bad));
+    ASSERT_FALSE(read.has_value()) << bad;
+    EXPECT_THAT(read.error().message(), HasSubstr("wide_cost is no factor"));
+  }
+}
+
 /// A profile whose last class has another variant for what is cold.
 Profile with_cold() {
   Profile profile = sample();
