@@ -151,23 +151,30 @@ Submit EngineState::start_one(Job& job, const Operation& operation, const Submit
     return do_at_once(job, operation, {}, options);
   }
   if (const MoverFacts* const facts = obvious_mover(operation, byte_count, options)) {
-    Submit answer = start_at(*facts, job, operation, options);
+    const Submit answer = start_at(*facts, job, operation, options);
     if (answer == Submit::accepted) return answer;  // From here on they may end the engine.
-    const bool is_device = software_count_ < facts_.size();
-    if (answer == Submit::full && is_device) {
-      answer = start_at_another(*facts, job, operation, options);
-    }
-    if (answer == Submit::accepted || is_closed()) return answer;
-    if (answer == Submit::full && is_device && may_turn_to_processors(options)) {
-      SubmitOptions by_processor = options;
-      by_processor.path = Path::software;
-      return start(job, operation, {}, byte_count, by_processor);
-    }
-    if (answer == Submit::full) submissions_refused_.fetch_add_relaxed(1);  // A count of its own.
-    // A device that is gone: whoever else there is.
-    if (answer != Submit::closed) return answer;
+    return start_elsewhere(*facts, answer, job, operation, options);
   }
   return start(job, operation, {}, byte_count, options);
+}
+
+/// As start_one(), when `obvious` has given `answer`.
+Submit EngineState::start_elsewhere(const MoverFacts& obvious, Submit answer, Job& job,
+                                    const Operation& operation, const SubmitOptions& options) {
+  const bool is_device = software_count_ < facts_.size();
+  if (answer == Submit::full && is_device) {
+    answer = start_at_another(obvious, job, operation, options);
+  }
+  if (answer == Submit::accepted || is_closed()) return answer;
+  if (answer == Submit::full && is_device && may_turn_to_processors(options)) {
+    SubmitOptions by_processor = options;
+    by_processor.path = Path::software;
+    return start(job, operation, {}, operation.byte_count(), by_processor);
+  }
+  if (answer == Submit::full) submissions_refused_.fetch_add_relaxed(1);  // A count of its own.
+  // A device that is gone: whoever else there is.
+  if (answer != Submit::closed) return answer;
+  return start(job, operation, {}, operation.byte_count(), options);
 }
 
 bool EngineState::may_turn_to_processors(const SubmitOptions& options) const noexcept {
@@ -504,10 +511,7 @@ void EngineState::end_job(Job& job) noexcept {
   engine.count(job.batch_.operations.empty() ? static_cast<std::size_t>(job.operation_.kind())
                                              : kOperationKindCount,
                job.completion_, job.begun_ticks_);
-  if (job.callback_ != nullptr) {
-    const Call call(engine);
-    job.callback_(job.callback_context_, job.completion_);
-  }
+  if (job.callback_ != nullptr) call_back(job);
   std::uint32_t seen = 0;
   // The last touch of the job: whoever sees the new state may destroy it or submit it again.
   const void* const address = &job;
@@ -517,10 +521,19 @@ void EngineState::end_job(Job& job) noexcept {
     if ((seen & detail::kSleeperFlag) != 0) detail::unpark_all(address);
     if (detail::visitor_count(seen) == 0) engine.leave();
   }
-  if (then != nullptr) {
-    const Call call(engine);
-    then(then_context);
-  }
+  if (then != nullptr) call_then(engine, then, then_context);
+}
+
+void EngineState::call_back(const Job& job) noexcept {
+  const Call call(*job.engine_);
+  job.callback_(job.callback_context_, job.completion_);
+}
+
+/// `engine` may be gone.
+void EngineState::call_then(const EngineState& engine, void (*then)(void* context) noexcept,
+                            void* context) noexcept {
+  const Call call(engine);
+  then(context);
 }
 
 void EngineState::take_back(Job& job, JobState state) noexcept {

@@ -124,9 +124,12 @@ class EngineState {
   [[nodiscard]] bool may_turn_to_processors(const SubmitOptions& options) const noexcept;
   [[nodiscard]] Submit start_at(const MoverFacts& facts, Job& job, const Operation& operation,
                                 const SubmitOptions& options);
-  [[nodiscard, gnu::noinline]] Submit start_at_another(const MoverFacts& full, Job& job,
-                                                       const Operation& operation,
-                                                       const SubmitOptions& options);
+  // Apart, so that the way of most jobs keeps few values.
+  [[nodiscard, gnu::noinline]] Submit start_elsewhere(const MoverFacts& obvious, Submit answer,
+                                                      Job& job, const Operation& operation,
+                                                      const SubmitOptions& options);
+  [[nodiscard]] Submit start_at_another(const MoverFacts& full, Job& job,
+                                        const Operation& operation, const SubmitOptions& options);
   void prepare(Job& job, const Operation& operation, const SubmitOptions& options) const;
   [[nodiscard]] Submit start(Job& job, const Operation& operation, const Batch& batch,
                              std::size_t byte_count, const SubmitOptions& options);
@@ -168,6 +171,11 @@ class EngineState {
   [[nodiscard]] EngineStatistics count_with(std::span<const ChannelState* const> channels) const;
   void move_here(Share& share) const noexcept;
   static void end_job(Job& job) noexcept;
+  // Apart, so that jobs without do not pay for them.
+  [[gnu::noinline]] static void call_back(const Job& job) noexcept;
+  [[gnu::noinline]] static void call_then(const EngineState& engine,
+                                          void (*then)(void* context) noexcept,
+                                          void* context) noexcept;
   /// The end of end_job(), if somebody waits for `job`.
   void end_with_dependants(Job& job) noexcept;
   /// Of a job that nobody took: it is as it was before its submission.

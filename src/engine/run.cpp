@@ -155,11 +155,13 @@ Submit EngineState::do_at_once(Job& job, const Operation& operation, const Batch
 void EngineState::poll_for(const Job& job) noexcept {
   if (job.held_back_) return poll();  // It may wait for any other.
   // The job is visited, so its shares are those of its submission.
-  for (std::uint32_t i = 0; i < job.share_count_; ++i) {
-    const Share& share = job.shares_[i];
+  const auto poll_share = [](const Share& share) {
     // Relaxed: a hint; who is seen too early has nothing of the job yet.
     if (Mover* const mover = share.mover.load_relaxed()) mover->poll_share(share);
-  }
+  };
+  if (job.share_count_ == 1) [[likely]]  // Without a loop around the call.
+    return poll_share(job.shares_[0]);
+  for (std::uint32_t i = 0; i < job.share_count_; ++i) poll_share(job.shares_[i]);
 }
 
 bool EngineState::rest_for(const Job& job) noexcept {
