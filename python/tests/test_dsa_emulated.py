@@ -105,6 +105,47 @@ def test_a_preset_is_applied_by_accel_config_and_undone(
     assert read("again")["results"] == read("before")["results"]
 
 
+def test_who_stops_applying_half_way_is_told_the_way_back(
+    emulated: Emulated, tmp_path: Path
+) -> None:
+    program = tmp_path / "bin" / "accel-config"
+    program.parent.mkdir()
+    program.write_text(
+        "#!/bin/sh\n"
+        'if [ "$1" = load-config ]; then echo x > begun; exec sleep 1000; fi\n'
+        f'exec {shutil.which("accel-config")} "$@"\n'
+    )
+    program.chmod(0o755)
+    script = """
+    $HEADRACE dsa list --json > before
+    PATH=$PWD/bin:$PATH $HEADRACE dsa configure --apply --yes --undo "$PWD/back" > out 2> told &
+    while [ ! -s begun ] && kill -0 $!; do :; done
+    kill -INT $!
+    wait $!
+    echo "ended with $?"
+    $HEADRACE dsa list --json > between
+    sed -n 's/^  accel-config load/accel-config load/p' told > undo
+    sh -e ./undo || exit 1
+    $HEADRACE dsa list --json > again
+    """
+    result = emulated(script, "--devices", "2")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "ended with 130" in result.stdout
+    assert (tmp_path / "out").read_text() == ""
+    told = (tmp_path / "told").read_text().splitlines()
+    assert told[0] == "headrace: stopped half-way; what is done stays. To undo it, as root:"
+    assert told[1:] == [
+        "  accel-config disable-device dsa0",
+        "  accel-config disable-device dsa1",
+        f"  accel-config load-config -c {tmp_path}/back -e",
+    ]
+    before, between, again = (
+        json.loads((tmp_path / name).read_text()) for name in ("before", "between", "again")
+    )
+    assert between["summary"]["queue_usable_count"] == 0
+    assert again["results"] == before["results"]
+
+
 def test_the_emulator_takes_what_configure_makes(emulated: Emulated, tmp_path: Path) -> None:
     path = tmp_path / "c.json"
     path.write_text(to_text(configure(PRESETS["8n1d1e1w"], Facts())))

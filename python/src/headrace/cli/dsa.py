@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace dsa``: what is configured on the DSA devices, and making a configuration."""
 
+import os
 import re
 import sys
 from dataclasses import asdict, replace
@@ -12,6 +13,7 @@ from rich.console import Console
 
 from headrace import _core
 from headrace._files import write_whole
+from headrace._signals import undone_at_signals
 from headrace.cli._app import make_app, needs_subcommand
 from headrace.cli._dsa_report import print_devices, summary_of
 from headrace.cli._output import EXIT_FAILED, WrongUseError, complain, print_document
@@ -288,7 +290,17 @@ def _apply(
         if not typer.confirm("Apply this?", err=True):
             raise typer.Exit(EXIT_FAILED)
     way_back = save_undo(configuration, facts, undo)
-    return apply(configuration, facts, gather), way_back
+    told = "headrace: stopped half-way; what is done stays. " + _told(way_back)
+    with undone_at_signals(lambda: os.write(2, told.encode())):
+        try:
+            return apply(configuration, facts, gather), way_back
+        except Error:
+            typer.echo(told, err=True, nl=False)
+            raise
+
+
+def _told(way_back: Undo) -> str:
+    return "\n  ".join(["To undo it, as root:", *way_back.commands]) + "\n"
 
 
 def _results(
@@ -343,9 +355,7 @@ def _report(
     for step in steps:
         said = "done" if step.done else f"failed: {step.cause}"
         console.print(f"{step.what}: {said}", markup=False)
-    console.print("To undo it, as root:", markup=False)
-    for command in way_back.commands:
-        console.print(f"  {command}", markup=False)
+    console.print(_told(way_back), markup=False, end="")
 
 
 def _say_what_would_change(
