@@ -144,6 +144,49 @@ with headrace.Engine(path="hardware") as engine:
     assert text == "well\n"
 
 
+def test_every_trouble_is_told_by_kind_of_operation(tmp_path: Path) -> None:
+    faults = tmp_path / "faults.toml"
+    faults.write_text(
+        '[[fault]]\nkind = "queue_full"\nevery = 3\n'
+        '[[fault]]\nkind = "page_fault"\nevery = 5\nat_byte = 0\n'
+        '[[fault]]\nkind = "status"\nstatus = 0x1a\nevery = 7\n'
+    )
+    text = emulated(
+        "-c",
+        """
+import dataclasses, headrace, json
+
+O = headrace.Operation
+source, target = bytes(range(256)) * 256, bytearray(1 << 16)
+operations = {"copy": O.copy(source, target), "crc": O.crc(source), "fill": O.fill(target, 1)}
+told = ("retries", "page_faults", "fallbacks", "bytes", "bytes_by_device", "jobs_done")
+with headrace.Engine(path="hardware") as engine:
+    for kind, operation in operations.items():
+        ends = []
+        for _ in range(20):
+            ends.append(engine.run(operation))
+        counted = engine.stats().operations[kind]
+        wanted = (
+            sum(end.retries for end in ends), sum(end.page_faults for end in ends),
+            sum(end.fell_back for end in ends), sum(end.bytes_done for end in ends),
+            sum(end.bytes_by_device for end in ends), len(ends),
+        )
+        assert tuple(getattr(counted, name) for name in told) == wanted, (counted, wanted)
+        assert sum(counted.latencies.values()) == len(ends), counted
+        assert counted.page_faults > 0 and counted.fallbacks > 0, counted
+    totals = engine.stats()
+    assert totals.operations["dualcast"].jobs_done == 0, totals
+    assert sum(one.retries for one in totals.operations.values()) > 0, totals
+    assert totals.jobs_fell_back == sum(one.fallbacks for one in totals.operations.values())
+    read = json.loads(json.dumps(dataclasses.asdict(totals)))
+    assert read["operations"]["crc"]["bytes"] == 20 * len(source), read
+print("well")
+""",
+        options=("--wq", "shared", "--faults", str(faults)),
+    )
+    assert text == "well\n"
+
+
 def test_a_channel_has_a_part_of_a_queue_for_itself() -> None:
     text = emulated(
         "-c",
