@@ -6,10 +6,10 @@ import json
 import numpy as np
 import pytest
 
-from headrace import _core
+from headrace import _core, copy_kernels
 from headrace.copy_kernels import CELLS, KINDS, PASSES, Logs, choose, tune_kernels
 from headrace.copy_search import StoppedError
-from headrace.errors import Error
+from headrace.errors import CapacityExceededError, Error, OutOfMemoryError
 
 NOISE = 0.01
 
@@ -86,6 +86,35 @@ def test_tuning_here_makes_members_that_a_profile_may_have() -> None:
     profile["fills"][1]["kernel"] = "memset"
     with pytest.raises(Error, match="no such kernel"):
         _core.use_copy_profile(json.dumps(profile))
+
+
+def test_pools_fit_the_memory_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    make = _core.KernelMeter.make
+
+    class Meters:
+        @staticmethod
+        def make(pool_bytes: int, fills: bool, seed: int) -> _core.KernelMeter:
+            made.append(pool_bytes)
+            return make(1 << 20, fills, seed)
+
+    monkeypatch.setattr(_core, "KernelMeter", Meters)
+    cache_bytes = json.loads(_core.empty_copy_profile())["machine"]["l3_bytes"] or 32 << 20
+    cache_bytes = min(cache_bytes, copy_kernels.CACHE_BYTES_MAX)
+    for share, pool in ((None, 4 * cache_bytes), (100, 4 * cache_bytes), (8, 2.8 * cache_bytes)):
+        free = share and share * cache_bytes
+        monkeypatch.setattr(copy_kernels, "available_bytes", lambda free=free: free)
+        made.clear()
+        tune_kernels([1024], 1, lambda: None, lambda _: None)
+        assert all(pool - 1 <= each <= pool for each in made)
+        assert len(made) == len(KINDS) * PASSES
+
+    def make_none(*_: object) -> _core.KernelMeter:
+        raise OutOfMemoryError("map pages", "the limit is reached", "raise it")
+
+    monkeypatch.setattr(Meters, "make", make_none)
+    with pytest.raises(CapacityExceededError, match="the limit is reached"):
+        tune_kernels([1024], 1, lambda: None, lambda _: None)
 
 
 def test_a_wish_to_stop_is_heard() -> None:

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 from conftest import TIME_LIMIT_S, Command, Here, has_come_to_us, wait_until
 
-from headrace import _core
+from headrace import _core, copy_kernels
+from headrace._memory import pool_bytes_of
 from headrace.copy_search import StoppedError
-from headrace.copy_tune import Settings, Tuner, Tuning, pool_bytes_of, profile_of
+from headrace.copy_tune import Settings, Tuner, Tuning, profile_of
 from headrace.errors import CapacityExceededError, CorruptDataError
 
 QUICK = ("tune", "--bytes-min", "4KiB", "--bytes-max", "8KiB", "--seconds", "2", "--threads", "1")
@@ -152,6 +153,19 @@ def test_pools_fit_the_memory_there_is_or_are_refused() -> None:
     for bytes_max, free_bytes in ((256, 180 * mib), (256 * mib, 1024 * mib)):
         with pytest.raises(CapacityExceededError, match="--bytes-max"):
             pool_bytes_of(bytes_max, 32 * mib, free_bytes)
+
+
+def test_without_memory_for_fills_and_comparisons_the_copies_are_kept(
+    here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "copy.json"
+    monkeypatch.setattr(copy_kernels, "available_bytes", lambda: 1 << 20)
+    outcome = here("tune", "--bytes-max", "256", "--seconds", "1", "--output", str(path))
+    assert outcome.code == 0
+    assert "fills and comparisons stay the C library's: cannot measure" in outcome.stderr
+    saved = json.loads(path.read_text())
+    assert saved["classes"]
+    assert "fills" not in saved
 
 
 def test_ctrl_c_ends_tune_with_what_is_known(

@@ -1,7 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much memory there is to be had."""
+"""How much memory there is to be had, and how much of it a measurement takes."""
 
 from pathlib import Path
+
+from headrace import _core
+from headrace.errors import CapacityExceededError
+
+_CACHES, _CACHES_MIN = 4, 2
+"""A pool is so many last-level caches; at least so many where memory is short."""
+_MEMORY_SHARE = 0.7
+"""Of the memory that can be had; the rest is for others."""
 
 
 def available_bytes() -> int | None:
@@ -13,3 +21,35 @@ def available_bytes() -> int | None:
     except OSError:
         pass
     return None
+
+
+def pool_bytes_of(bytes_max: int, l3_bytes: int, free_bytes: int | None) -> int:
+    """The size of each of two pools whose bytes are in no cache when they are used in turn.
+
+    Args:
+        bytes_max: The longest call.
+        l3_bytes: What a pool has to exceed, or it would not be cold.
+        free_bytes: Memory that can be had; None if that is not known.
+
+    Raises:
+        CapacityExceededError: There is not enough for the smallest that will do.
+    """
+    # Room for two places of the longest call, whatever its offset.
+    room_bytes = 2 * bytes_max + (64 << 10)
+    wanted = max(_CACHES * l3_bytes, room_bytes)
+    if free_bytes is None:
+        return wanted
+    least = max(_CACHES_MIN * l3_bytes, room_bytes)
+    at_most = int(free_bytes * _MEMORY_SHARE) // 2
+    if least > at_most:
+        raise too_little(2 * least, f"{_core.bytes_text(free_bytes)} are free")
+    return min(wanted, at_most)
+
+
+def too_little(needed_bytes: int, cause: str) -> CapacityExceededError:
+    """What is raised where pools cannot be had."""
+    return CapacityExceededError(
+        "measure with bytes that are in no cache",
+        f"that takes {_core.bytes_text(needed_bytes)} of memory: {cause}",
+        "free some, or measure shorter calls by --bytes-max",
+    )

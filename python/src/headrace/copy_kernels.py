@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from headrace import _core
+from headrace._memory import available_bytes, pool_bytes_of, too_little
 from headrace.copy_search import (
     LIKELY_LOSS_MAX,
     LOSS_MAX,
@@ -25,6 +26,7 @@ from headrace.copy_search import (
     interval,
     typical,
 )
+from headrace.errors import OutOfMemoryError
 
 LIBC = "libc"
 KINDS = ("fills", "comparisons")
@@ -37,7 +39,8 @@ GAIN_MIN = 0.03
 luck of one run."""
 LONG_BYTES = 4 << 20
 """From here on a round takes so long that a third of them has to do."""
-POOL_BYTES_MAX = 256 << 20
+CACHE_BYTES_MAX = 64 << 20
+"""A last-level cache counts for so much at most: hypervisors tell of some that a guest has not."""
 
 Logs = dict[str, dict[tuple[str, bool], list[float]]]
 """Logarithms of the speed by the C library's, of each kernel in each cell."""
@@ -139,9 +142,12 @@ def choose(bytes_max: int, passes: Sequence[Logs]) -> KernelChoice:
 
 def _make_meter(bytes_max: int, kind: str, seed: int) -> _core.KernelMeter:
     l3_bytes = json.loads(_core.empty_copy_profile())["machine"]["l3_bytes"] or 32 << 20
-    # Room for two places of the longest call, whatever its offset.
-    pool_bytes = max(min(4 * l3_bytes, POOL_BYTES_MAX), 2 * bytes_max + (64 << 10))
-    return _core.KernelMeter.make(pool_bytes, kind == "fills", seed)
+    pool_bytes = pool_bytes_of(bytes_max, min(l3_bytes, CACHE_BYTES_MAX), available_bytes())
+    try:
+        return _core.KernelMeter.make(pool_bytes, kind == "fills", seed)
+    except OutOfMemoryError as problem:
+        # A control group may give less than the machine has.
+        raise too_little(2 * pool_bytes, problem.cause) from problem
 
 
 def _measure(meter: _core.KernelMeter, bytes_max: int, check_stop: Callable[[], None]) -> Logs:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 import headrace
 from headrace import _core
 from headrace._files import write_whole
-from headrace._memory import available_bytes
+from headrace._memory import available_bytes, pool_bytes_of, too_little
 from headrace.copy_dsa import DsaFinding
 from headrace.copy_kernels import KernelTuning
 from headrace.copy_search import (
@@ -49,7 +49,6 @@ from headrace.copy_search import (
     wide_handicap,
 )
 from headrace.errors import (
-    CapacityExceededError,
     Error,
     InvalidArgumentError,
     IoFailedError,
@@ -68,10 +67,6 @@ PROBE_ROUNDS = 5
 CONFIRM_PASSES, CONFIRM_ROUNDS = 4, 18
 CONFIRM_OTHERS_LONG = 1
 
-_CACHES, _CACHES_MIN = 4, 2
-"""A pool is so many last-level caches; at least so many where memory is short."""
-_MEMORY_SHARE = 0.7
-"""Of the memory that can be had; the rest is for others."""
 _SCREENING_SHARE = 0.5
 """Of the time of a class; the rest is for the few best."""
 
@@ -289,7 +284,7 @@ class Tuner:
             meter = _core.CopyMeter.make(*self._sizes, seed)
         except OutOfMemoryError as problem:
             # A control group may give less than the machine has.
-            raise _too_little(2 * self._sizes[0], problem.cause) from problem
+            raise too_little(2 * self._sizes[0], problem.cause) from problem
         if self._probe is not None:
             meter.use_cold_probe(*self._probe)
         return meter
@@ -353,37 +348,6 @@ class Tuner:
             figures[cell.name] = (typical(logs), *interval(logs))
             resampled += cell.weight / total * drawn(logs, number)
         return Duel(by_all.bytes_max, figures, resampled)
-
-
-def pool_bytes_of(bytes_max: int, l3_bytes: int, free_bytes: int | None) -> int:
-    """The size of each of the two pools that cold copies come from and go to.
-
-    Args:
-        bytes_max: The longest copy.
-        l3_bytes: What a pool has to exceed, or it would not be cold.
-        free_bytes: Memory that can be had; None if that is not known.
-
-    Raises:
-        CapacityExceededError: There is not enough for the smallest that will do.
-    """
-    # Room for two places of the longest copy, whatever its offset.
-    room_bytes = 2 * bytes_max + (64 << 10)
-    wanted = max(_CACHES * l3_bytes, room_bytes)
-    if free_bytes is None:
-        return wanted
-    least = max(_CACHES_MIN * l3_bytes, room_bytes)
-    at_most = int(free_bytes * _MEMORY_SHARE) // 2
-    if least > at_most:
-        raise _too_little(2 * least, f"{_core.bytes_text(free_bytes)} are free")
-    return min(wanted, at_most)
-
-
-def _too_little(needed_bytes: int, cause: str) -> CapacityExceededError:
-    return CapacityExceededError(
-        "measure copies of bytes that are in no cache",
-        f"that takes {_core.bytes_text(needed_bytes)} of memory: {cause}",
-        "free some, or tune shorter copies by --bytes-max",
-    )
 
 
 def _middle_probe(found: Sequence[tuple[int, int] | None]) -> tuple[int, int] | None:

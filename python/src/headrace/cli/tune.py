@@ -32,7 +32,7 @@ from headrace.copy_tune import (
     profile_of,
     save_profile,
 )
-from headrace.errors import Error
+from headrace.errors import CapacityExceededError, Error
 from headrace.machine import topo
 
 SCHEMA_NAME = "headrace-tune"
@@ -155,6 +155,9 @@ def _tune_kernels(tuning: Tuning, settings: Settings, check_stop: Callable[[], N
             tuning.kernels = tune_kernels(settings.classes, settings.seed, check_stop, share)
     except StoppedError:
         tuning.stopped = True
+    except CapacityExceededError as problem:
+        # The copies are done by now, and need not be lost.
+        complain(f"fills and comparisons stay the C library's: {problem}")
 
 
 def _measure_dsa(

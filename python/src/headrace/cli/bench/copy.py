@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headrace import _core
-from headrace._memory import available_bytes
+from headrace._memory import available_bytes, pool_bytes_of
 from headrace._picture import matplotlib_settled, save_picture
 from headrace.cli._output import WrongUseError, print_document, progress
 from headrace.cli.bench._measure import (
@@ -27,7 +27,6 @@ from headrace.cli.bench._measure import (
     parse_rounds,
 )
 from headrace.copy_search import interval, typical
-from headrace.copy_tune import pool_bytes_of
 from headrace.errors import Error
 from headrace.machine import Machine, topo
 
