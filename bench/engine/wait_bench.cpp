@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// How late does a wait end, and what does it take of its processor, by Waiting?
+//
+// Jobs that take so many microseconds, one at a time: by a mover with a thread, as workers, or by
+// one that whoever waits polls, as a device. Engines with each way to wait take turns, twenty
+// jobs each. Reported of each way are `late_us`, from the end of the work until wait() has
+// returned (median and upper decile), and `cpu_us`, what the waiting thread took of a processor for
+// a job (mean). Arguments: 1 if polled, microseconds.
+#include <benchmark/benchmark.h>
+#include <time.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "headrace/base/mutex.hpp"
+#include "headrace/engine/engine.hpp"
+
+namespace {
+
+using headrace::Condition;
+using headrace::Lock;
+using headrace::Mutex;
+using headrace::engine::Engine;
+using headrace::engine::Job;
+using headrace::engine::Mover;
+using headrace::engine::MoverInfo;
+using headrace::engine::Operation;
+using headrace::engine::OperationSet;
+using headrace::engine::Share;
+using headrace::engine::Submit;
+using headrace::engine::Waiting;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::array kWays{Waiting::spin, Waiting::adaptive, Waiting::sleep};
+constexpr int kJobs = 20;
+
+/// Does nothing, for so long. One share at a time.
+///
+/// Threading: shared.
+class TimedMover final : public Mover {
+ public:
+  TimedMover(bool polled, Clock::duration takes) : polled_(polled), takes_(takes) {
+    info_.polled = polled;
+    if (!polled) thread_ = std::thread([this] { work(); });
+  }
+  ~TimedMover() override { stop(); }
+  TimedMover(const TimedMover&) = delete;
+  TimedMover& operator=(const TimedMover&) = delete;
+  [[nodiscard]] const MoverInfo& info() const override { return info_; }
+  [[nodiscard]] Submit submit(Share& share) noexcept override {
+    {
+      const Lock lock(mutex_);
+      share_ = &share;
+      due_ = Clock::now() + takes_;
+    }
+    arrived_.notify_one();
+    return Submit::accepted;
+  }
+  void poll() noexcept override {
+    if (!polled_) return;
+    Share* share = nullptr;
+    {
+      const Lock lock(mutex_);
+      if (share_ == nullptr || Clock::now() < due_) return;
+      share = std::exchange(share_, nullptr);
+    }
+    // It has ended by then, whoever looks later.
+    ended_ = due_;
+    finish(*share, {});
+  }
+  void poll_share(const Share&) noexcept override { poll(); }
+  void stop() noexcept override {
+    {
+      const Lock lock(mutex_);
+      stopping_ = true;
+    }
+    arrived_.notify_one();
+    if (thread_.joinable()) thread_.join();
+  }
+  /// Of the last job, which has ended.
+  [[nodiscard]] Clock::time_point ended() const { return ended_; }
+
+ private:
+  void work() {
+    while (true) {
+      Share* share = nullptr;
+      {
+        const Lock lock(mutex_);
+        while (share_ == nullptr && !stopping_) arrived_.wait(mutex_);
+        if (share_ == nullptr) return;
+        share = std::exchange(share_, nullptr);
+      }
+      const Clock::time_point begun = Clock::now();
+      while (Clock::now() - begun < takes_) {
+      }
+      ended_ = Clock::now();
+      finish(*share, {});
+    }
+  }
+
+  const bool polled_;
+  const Clock::duration takes_;
+  MoverInfo info_{.name = "timed", .operations = OperationSet::all()};
+  Mutex mutex_;
+  Condition arrived_;
+  Share* share_ HEADRACE_GUARDED_BY(mutex_) = nullptr;
+  Clock::time_point due_ HEADRACE_GUARDED_BY(mutex_);
+  bool stopping_ HEADRACE_GUARDED_BY(mutex_) = false;
+  Clock::time_point ended_;  ///< Reaches who waits with the end of the job.
+  std::thread thread_;
+};
+
+double cpu_us_of_this_thread() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) * 1e6 + static_cast<double>(time.tv_nsec) / 1e3;
+}
+
+double at_quantile(std::vector<double>& values, double quantile) {
+  const auto place = static_cast<std::ptrdiff_t>(quantile * static_cast<double>(values.size() - 1));
+  std::nth_element(values.begin(), values.begin() + place, values.end());
+  return values[static_cast<std::size_t>(place)];
+}
+
+struct Subject {
+  TimedMover* mover = nullptr;
+  std::unique_ptr<Engine> engine;
+  std::vector<double> late_us;
+  double cpu_us = 0;
+};
+
+void do_jobs(Subject& subject) {
+  const double begun_us = cpu_us_of_this_thread();
+  for (int i = 0; i < kJobs; ++i) {
+    Job job;
+    if (subject.engine->submit(job, Operation::no_op()) != Submit::accepted) std::abort();
+    job.wait();
+    const std::chrono::duration<double, std::micro> late = Clock::now() - subject.mover->ended();
+    subject.late_us.push_back(late.count());
+  }
+  subject.cpu_us += (cpu_us_of_this_thread() - begun_us) / kJobs;
+}
+
+void wait(benchmark::State& state) {
+  const std::chrono::microseconds takes(state.range(1));
+  std::array<Subject, kWays.size()> subjects;
+  for (std::size_t i = 0; i < subjects.size(); ++i) {
+    auto mover = std::make_unique<TimedMover>(state.range(0) != 0, takes);
+    subjects[i].mover = mover.get();
+    std::vector<std::unique_ptr<Mover>> movers;
+    movers.push_back(std::move(mover));
+    auto engine = Engine::make(std::move(movers), {}, {.waiting = kWays[i]});
+    if (!engine) return state.SkipWithError("no engine");
+    subjects[i].engine = std::move(*engine);
+  }
+  std::size_t rounds = 0;
+  for (auto round : state) {
+    static_cast<void>(round);
+    for (std::size_t k = 0; k < subjects.size(); ++k) {
+      do_jobs(subjects[(k + rounds) % subjects.size()]);
+    }
+    ++rounds;
+  }
+  for (std::size_t i = 0; i < subjects.size(); ++i) {
+    const std::string way(name(kWays[i]));
+    state.counters[way + "_late_us"] = at_quantile(subjects[i].late_us, 0.5);
+    state.counters[way + "_late_us_p90"] = at_quantile(subjects[i].late_us, 0.9);
+    state.counters[way + "_cpu_us"] = subjects[i].cpu_us / static_cast<double>(rounds);
+  }
+}
+
+BENCHMARK(wait)->ArgsProduct({{0, 1}, {2, 20, 200, 2000}})->UseRealTime();
+
+}  // namespace
+
+BENCHMARK_MAIN();
