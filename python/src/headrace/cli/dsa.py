@@ -142,9 +142,11 @@ def configure_devices(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     undo: Annotated[
-        str,
-        typer.Option(metavar="FILE", help="Where --apply saves the present configuration."),
-    ] = UNDO_FILE,
+        str | None,
+        typer.Option(
+            metavar="FILE", help=f"Where --apply saves the present configuration; else {UNDO_FILE}."
+        ),
+    ] = None,
     replay: _REPLAY = None,
     as_json: _JSON = False,
 ) -> None:
@@ -156,11 +158,7 @@ def configure_devices(
 
     Example: headrace dsa configure --queues 2 --mode both --size 32 --devices dsa0 --apply
     """
-    if apply_it and replay is not None:
-        _refuse("--apply changes this machine and --replay is about another; give one of them")
-    for option, path in (("--output", output), ("--undo", undo)):
-        if path is not None and (not path or "\0" in path):
-            _refuse(f"{option}: '' is no path; give one, or leave it out")
+    _check_together(apply_it=apply_it, yes=yes, undo=undo, output=output, replay=replay)
     wish = _parse_wish(
         preset,
         {
@@ -174,6 +172,8 @@ def configure_devices(
         },
     )
     wish = _parse_words(wish, mode, block_on_fault, transfer, name)
+    if threshold is not None and wish.mode == "dedicated":
+        _refuse("--threshold is of shared WQs, and all are dedicated; leave it out, or set --mode")
     count, names = _parse_devices(devices)
     if count is not None:
         wish = replace(wish, device_count=count)
@@ -184,7 +184,10 @@ def configure_devices(
         _refuse(f"{error.cause}; {error.remedy}")
     if output is not None:
         write_whole(Path(output), to_text(configuration), f"write the configuration to {output}")
-    steps, way_back = _apply(configuration, facts, Path(undo), yes) if apply_it else ([], None)
+    steps: list[Step] = []
+    way_back: Undo | None = None
+    if apply_it:
+        steps, way_back = _apply(configuration, facts, Path(undo or UNDO_FILE), yes)
     lines = changes(configuration, facts)
     if as_json:
         print_document(
@@ -198,6 +201,18 @@ def configure_devices(
         _report(configuration, lines, steps, way_back, output, facts)
     if not all(step.done for step in steps):
         raise typer.Exit(EXIT_FAILED)
+
+
+def _check_together(
+    *, apply_it: bool, yes: bool, undo: str | None, output: str | None, replay: str | None
+) -> None:
+    if apply_it and replay is not None:
+        _refuse("--apply changes this machine and --replay is about another; give one of them")
+    if not apply_it and (yes or undo is not None):
+        _refuse(f"{'--yes' if yes else '--undo'} is for --apply, and nothing is applied; add it")
+    for option, path in (("--output", output), ("--undo", undo)):
+        if path is not None and (not path or "\0" in path):
+            _refuse(f"{option}: '' is no path; give one, or leave it out")
 
 
 def _facts(replay: str | None, subcommand: str) -> tuple[Facts, str]:
