@@ -193,6 +193,26 @@ def test_checks_that_follow_from_the_root_cause_say_so_and_no_more() -> None:
         assert not finding.remedy
 
 
+def test_what_is_on_is_judged_where_other_parts_are_off() -> None:
+    found = diagnosis(document("second-device-disabled"))
+    assert found.finding("permissions").finding.startswith("/dev/dsa/wq0.0, /dev/dsa/wq0.1 may be")
+    assert found.finding("submission").finding == "through the portal of 2 of 4 WQs"
+    record = document("healthy")
+    first, second = record["facts"]["devices"][0]["queues"]
+    second |= {"state": "disabled", "file": {"path": second["file"]["path"], "exists": False}}
+    found = diagnosis(record)
+    assert found.headline.startswith("Only part of the DSA can be used (enabled): wq0.1 is not")
+    assert found.finding("permissions").finding == "/dev/dsa/wq0.0 may be read and written"
+    assert found.finding("submission").finding == "through the portal of 1 of 2 WQs"
+    first["file"] |= {"writable": False, "opened": "EACCES"}
+    found = diagnosis(record)
+    assert found.headline.startswith("The DSA cannot be used (enabled)")
+    assert "user ada may not" in found.finding("permissions").cause
+    assert found.finding("submission").finding == "follows from 'permissions'"
+    first["state"] = "disabled"
+    assert diagnosis(record).finding("permissions").finding == "follows from 'enabled'"
+
+
 def places(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
     """The way to every fact, and to every group of facts."""
     if path:

@@ -34,6 +34,15 @@ def user_queues(facts: Facts) -> list[tuple[Device, Queue]]:
     return [(device, queue) for device, queue in queues_of(facts) if queue.type in {"user", None}]
 
 
+def queues_on(facts: Facts) -> list[tuple[Device, Queue]]:
+    """Those of `user_queues` that are enabled, as their device is."""
+    return [
+        (device, queue)
+        for device, queue in user_queues(facts)
+        if device.state == queue.state == "enabled"
+    ]
+
+
 def _unseen(facts: Facts) -> bool:
     """Whether there may be WQs for programs that cannot be seen, or none can."""
     devices = facts.devices
@@ -292,8 +301,7 @@ def _not_enabled(facts: Facts, names: list[str], device_name: str, remedy: str) 
 
 def check_permissions(facts: Facts) -> Finding:
     """May this process open the WQs?"""
-    queues = [queue for _, queue in user_queues(facts)]
-    files = [_file(queue) for queue in queues]
+    files = [_file(queue) for _, queue in queues_on(facts) or user_queues(facts)]
     missing = [file.path for file in files if file.exists is False]
     if missing:
         if facts.platform.container:
@@ -354,10 +362,11 @@ _WRITE_ONLY = "by write() only: mmap() of the portal gives EPERM"
 
 def check_submission(facts: Facts) -> Finding:
     """Does a WQ take this process's work, and which way?"""
-    queues = user_queues(facts)
+    queues = queues_on(facts) or user_queues(facts)
     ways = [way for device, queue in queues if (way := way_in(device, queue))]
     if "portal" in ways:
-        finding = f"through the portal of {ways.count('portal')} of {counted(len(queues), 'WQ')}"
+        all_count = len(user_queues(facts))
+        finding = f"through the portal of {ways.count('portal')} of {counted(all_count, 'WQ')}"
         return ok(finding)
     if ways and facts.process.raw_io:
         return note(

@@ -22,11 +22,20 @@ EXIT_ABSENT = 3
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A check by name, and the checks that it needs: without these it could only repeat them."""
+    """A check by name, and the checks that it needs: without these it could only repeat them.
+
+    Attributes:
+        name: What it is about.
+        function: The check.
+        needs: Names of checks before it.
+        of_what_is_on: It judges the WQs that are on, so that it also runs where a check of
+            `_OF_PARTS` failed for others.
+    """
 
     name: str
     function: Callable[[Facts], Finding]
     needs: tuple[str, ...] = ()
+    of_what_is_on: bool = False
 
 
 CHECKS = (
@@ -49,8 +58,8 @@ CHECKS = (
         device.check_enabled,
         ("errors", "configured", "groups", "settings", "pasid"),
     ),
-    Check("permissions", device.check_permissions, ("enabled",)),
-    Check("submission", device.check_submission, ("cpu", "permissions")),
+    Check("permissions", device.check_permissions, ("enabled",), of_what_is_on=True),
+    Check("submission", device.check_submission, ("cpu", "permissions"), of_what_is_on=True),
     Check("modes", device.check_modes, ("configured",)),
     Check("limits", device.check_limits, ("configured",)),
     Check("page faults", device.check_page_faults, ("configured",)),
@@ -58,6 +67,9 @@ CHECKS = (
     Check("huge pages", device.check_huge_pages),
     Check("surroundings", device.check_surroundings),
 )
+
+# These are about one device or WQ: others may work all the same.
+_OF_PARTS = ("driver", "pasid", "errors", "groups", "settings", "enabled")
 
 # What must have been seen, and seen to be well, before anything is called usable.
 _DECISIVE = ("device", "cpu", "driver", "library", "enabled", "permissions", "submission")
@@ -92,7 +104,7 @@ def diagnose(facts: Facts) -> Diagnosis:
     """Run all checks on the facts; a pure function."""
     done: dict[str, Finding] = {}
     for check in CHECKS:
-        blocker = _blocker(check, done)
+        blocker = _blocker(check, done, facts)
         if blocker is not None:
             finding = Finding("skipped", f"follows from '{blocker}'")
         else:
@@ -113,7 +125,7 @@ def diagnose(facts: Facts) -> Diagnosis:
     return Diagnosis(findings, None, EXIT_USABLE, f"The DSA can be used {_how(facts)}.")
 
 
-def _blocker(check: Check, done: dict[str, Finding]) -> str | None:
+def _blocker(check: Check, done: dict[str, Finding], facts: Facts) -> str | None:
     """The check that failed first among those that this one needs, also through others."""
     names = []
     for needed in check.needs:
@@ -121,25 +133,17 @@ def _blocker(check: Check, done: dict[str, Finding]) -> str | None:
             names.append(needed)
         elif done[needed].state == "skipped":
             names.append(done[needed].finding.split("'")[1])
+    if check.of_what_is_on and device.queues_on(facts):
+        names = [name for name in names if name not in _OF_PARTS]
     order = list(done)
     return min(names, key=order.index, default=None)
 
 
-# These are about one device or WQ: others may work all the same.
-_PARTIAL = (
-    "driver",
-    "pasid",
-    "errors",
-    "groups",
-    "settings",
-    "enabled",
-    "permissions",
-)
-
-
 def _what_fails(root: Finding, facts: Facts) -> str:
     pairs = device.user_queues(facts)
-    if root.check in _PARTIAL and any(device.way_in(each, queue) for each, queue in pairs):
+    if root.check in (*_OF_PARTS, "permissions") and any(
+        device.way_in(each, queue) for each, queue in pairs
+    ):
         return "Only part of the DSA can be used"
     return "The DSA cannot be used"
 
