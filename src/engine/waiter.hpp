@@ -22,7 +22,7 @@ namespace headrace::engine {
 class WaitHistory {
  public:
   static constexpr std::chrono::nanoseconds kLookMin = std::chrono::microseconds(1);
-  static constexpr std::chrono::nanoseconds kLookMax = std::chrono::microseconds(20);
+  static constexpr std::chrono::nanoseconds kLookMax = std::chrono::microseconds(50);
   /// One wait of so many looks for kLookMax, so that shorter waits are noticed when they come back.
   static constexpr std::uint32_t kTryOneOf = 16;
 

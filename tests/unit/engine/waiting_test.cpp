@@ -48,12 +48,12 @@ TEST(Waiter, DoesWhatItIsToldForAsLongAsItTakes) {
 TEST(Waiter, LooksFirstThenRestsThenSleeps) {
   WaitHistory history;
   EXPECT_EQ(step(Waiting::adaptive, true, history, microseconds(0)), Step::pause);
-  EXPECT_EQ(step(Waiting::adaptive, true, history, microseconds(19)), Step::pause);
-  EXPECT_EQ(step(Waiting::adaptive, true, history, microseconds(21)), Step::rest);
+  EXPECT_EQ(step(Waiting::adaptive, true, history, microseconds(49)), Step::pause);
+  EXPECT_EQ(step(Waiting::adaptive, true, history, microseconds(51)), Step::rest);
   EXPECT_EQ(step(Waiting::adaptive, true, history, microseconds(999)), Step::rest);
   EXPECT_EQ(step(Waiting::adaptive, true, history, microseconds(1001)), Step::sleep);
   // Whom a mover's thread wakes need not rest first.
-  EXPECT_EQ(step(Waiting::adaptive, false, history, microseconds(21)), Step::sleep);
+  EXPECT_EQ(step(Waiting::adaptive, false, history, microseconds(51)), Step::sleep);
   const Waiter waiter(Waiting::sleep, true, history, 0);
   EXPECT_EQ(waiter.sleep_time(0), Waiter::kSleepMin);
   EXPECT_NEAR(static_cast<double>(waiter.sleep_time(to_ticks(milliseconds(4))).count()), 5e5, 1e3);
@@ -82,7 +82,7 @@ TEST(Waiter, LooksForLessTimeWhenLookingDoesNotPayAndForMoreWhenItDoes) {
   EXPECT_EQ(history.begin(), 2 * to_ticks(microseconds(4)));
   history.end(to_ticks(microseconds(1)), true);  // Never less for that.
   EXPECT_EQ(history.begin(), 2 * to_ticks(microseconds(4)));
-  history.end(to_ticks(microseconds(15)), true);
+  history.end(to_ticks(microseconds(30)), true);
   EXPECT_EQ(history.begin(), max);
 }
 
