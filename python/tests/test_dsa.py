@@ -112,8 +112,8 @@ def test_every_preset_gives_out_no_more_than_there_is(name: str) -> None:
         entry_count=st.none() | st.integers(-1, 140),
         threshold=st.none() | st.integers(-1, 140),
         priority=st.integers(0, 17),
-        batch_count_max=st.integers(0, 1100),
-        transfer_bytes_max=st.integers(0, 1 << 32),
+        batch_count_max=st.integers(0, 1100) | st.sampled_from([1, 32, 1024, 2048]),
+        transfer_bytes_max=st.integers(0, 1 << 32) | st.integers(0, 32).map(lambda n: 1 << n),
     )
 )
 def test_a_wish_is_configured_within_the_limits_or_refused_by_the_limit(wish: Wish) -> None:
@@ -137,8 +137,8 @@ def test_a_wish_is_configured_within_the_limits_or_refused_by_the_limit(wish: Wi
             assert group["grouped_engines"]
         for queue in mine:
             assert next(iter(queue)) == "dev"
-            assert queue["max_batch_size"] <= 1024
-            assert queue["max_transfer_size"] <= 1 << 31
+            assert queue["max_batch_size"] == wish.batch_count_max <= 1024
+            assert queue["max_transfer_size"] == wish.transfer_bytes_max <= 1 << 31
             if queue["mode"] == "shared":
                 assert 1 <= queue["threshold"] <= queue["size"]
             # The driver takes a threshold only once size and mode are set.
@@ -157,6 +157,11 @@ def test_a_wish_is_configured_within_the_limits_or_refused_by_the_limit(wish: Wi
         (Wish(priority=16), "16 as priority are asked for and 1 to 15"),
         (Wish(batch_count_max=1025), "1025 descriptors in a batch"),
         (Wish(transfer_bytes_max=(1 << 31) + 1), "2147483649 bytes in a transfer"),
+        (
+            Wish(batch_count_max=3),
+            "3 descriptors in a batch .* powers of two; set --batch to 2 or 4",
+        ),
+        (Wish(transfer_bytes_max=3000), "3000 bytes in a transfer .* --transfer to 2048 or 4096"),
         (Wish(entry_count=0), "1 WQ of 0 entries"),
     ],
 )
@@ -410,6 +415,7 @@ def test_options_change_a_preset(app: typer.Typer) -> None:
         (["--apply", "--undo", ""], 2, "--undo: '' is no path"),
         (["--mode", "dedicated", "--threshold", "5"], 2, "--threshold is of shared WQs"),
         (["--preset", "low-latency", "--threshold", "5"], 2, "all are dedicated"),
+        (["--batch", "3"], 2, "the driver takes powers of two; set --batch to 2 or 4"),
         (["--replay", "none.json"], 1, "there is no such file"),
         (["--output", "/none/c.json"], 1, "cannot write the configuration to /none/c.json"),
     ],

@@ -125,10 +125,12 @@ def configure_devices(
         typer.Option(metavar="on, off", help="Whether an engine waits at a page fault."),
     ] = None,
     batch: Annotated[
-        str | None, typer.Option(metavar="N", help="Descriptors of the largest batch.")
+        str | None,
+        typer.Option(metavar="N", help="Descriptors of the largest batch, a power of two."),
     ] = None,
     transfer: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="The largest transfer, such as 2GiB.")
+        str | None,
+        typer.Option(metavar="SIZE", help="The largest transfer, such as 2GiB; a power of two."),
     ] = None,
     name: Annotated[
         str | None, typer.Option(metavar="NAME", help="What the names of the WQs begin with.")
@@ -140,7 +142,7 @@ def configure_devices(
     apply_it: Annotated[
         bool, typer.Option("--apply", help="Load it by accel-config, after asking; needs root.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Let --apply not ask.")] = False,
     undo: Annotated[
         str | None,
         typer.Option(

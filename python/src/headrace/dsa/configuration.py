@@ -55,8 +55,8 @@ class Wish:
         threshold: Entries of a shared WQ that programs may fill; None for all of them.
         priority: Weight of the WQ within its group.
         block_on_fault: Whether an engine waits for a page that is not present.
-        batch_count_max: Descriptors of the largest batch.
-        transfer_bytes_max: Bytes of the largest descriptor.
+        batch_count_max: Descriptors of the largest batch, a power of two.
+        transfer_bytes_max: Bytes of the largest descriptor, a power of two.
         label: What the attribute "name" of the WQs begins with; their number follows if there are
             several.
     """
@@ -134,17 +134,25 @@ def check(wish: Wish, limits: Limits, name: str) -> None:
 
 
 def _impossible(wish: Wish, limits: Limits) -> Iterator[tuple[str, str]]:
+    powers = (
+        ("descriptors in a batch", wish.batch_count_max, limits.batch_count_max, "--batch"),
+        ("bytes in a transfer", wish.transfer_bytes_max, limits.transfer_bytes_max, "--transfer"),
+    )
     counts = (
         ("WQs", wish.queue_count, limits.queue_count_max, "--queues"),
         ("engines", wish.engine_count, limits.engine_count_max, "--engines"),
         ("groups", wish.group_count, limits.group_count_max, "--groups"),
-        ("descriptors in a batch", wish.batch_count_max, limits.batch_count_max, "--batch"),
-        ("bytes in a transfer", wish.transfer_bytes_max, limits.transfer_bytes_max, "--transfer"),
+        *powers,
         ("as priority", wish.priority, PRIORITY_MAX, "--priority"),
     )
     for what, value, value_max, option in counts:
         if not 1 <= value <= value_max:
             yield f"{value} {what} are asked for and 1 to {value_max} are possible", f"set {option}"
+    for what, value, _, option in powers:
+        below = 1 << (value.bit_length() - 1)
+        if value != below:
+            cause = f"{value} {what} are asked for and the driver takes powers of two"
+            yield cause, f"set {option} to {below} or {2 * below}"
     fewest = min(wish.engine_count, wish.queue_count)
     if wish.group_count > fewest:
         cause = (
@@ -231,18 +239,13 @@ def _queue(wish: Wish, limits: Limits, name: str, number: int, group: int) -> di
         "group_id": group,
         "priority": wish.priority,
         "block_on_fault": int(wish.block_on_fault),
-        "max_batch_size": _power_of_two(wish.batch_count_max),
-        "max_transfer_size": _power_of_two(wish.transfer_bytes_max),
+        "max_batch_size": wish.batch_count_max,
+        "max_transfer_size": wish.transfer_bytes_max,
         "type": "user",
         "driver_name": "user",
         "name": wish.label if wish.queue_count == 1 else f"{wish.label}{number}",
         "threshold": threshold if mode == "shared" else 0,
     }
-
-
-def _power_of_two(value: int) -> int:
-    """The next power of two: what the driver would make of it."""
-    return 1 << (value - 1).bit_length()
 
 
 def present(facts: Facts) -> Configuration:
