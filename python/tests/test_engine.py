@@ -3,6 +3,7 @@
 
 import ctypes
 import gc
+import os
 import subprocess
 import sys
 import threading
@@ -297,6 +298,18 @@ def test_the_example_of_jobs_runs() -> None:
     assert done.returncode == 0, done.stderr
     for line in ("same checksum: True", "different: False", "filled: True path: "):
         assert line in done.stdout
+
+
+@pytest.mark.parametrize("name", ["copy", "jobs"])
+def test_an_example_whose_reader_goes_ends_quietly(name: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", f"headrace.examples.{name}"]
+    with os.fdopen(writing, "wb") as gone:
+        done = subprocess.run(
+            command, stdout=gone, stderr=subprocess.PIPE, text=True, check=False, timeout=60
+        )
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 def stopped_while_waiting(engine: headrace.Engine) -> bool:

@@ -13,6 +13,7 @@ import sys
 import numpy as np
 
 import headrace
+from headrace.examples import run
 
 SIZES = (64, 1 << 10, 4 << 10, 24 << 10, 64 << 10, 1 << 20, 4 << 20)
 BYTES_EACH = 8 << 20
@@ -79,4 +80,4 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

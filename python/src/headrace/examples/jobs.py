@@ -13,6 +13,7 @@ import numpy as np
 
 import headrace
 from headrace import Operation
+from headrace.examples import run
 
 
 def main() -> None:
@@ -50,4 +51,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)
