@@ -109,8 +109,10 @@ class JobHandle {
 
   /// Returns whether it has ended. `time_ns_max`: nothing is for ever.
   [[nodiscard]] bool wait(std::optional<std::int64_t> time_ns_max) const {
-    if (job().poll()) return true;
-    if (is_in_call()) {
+    // A look at a device may end the job, and whether it does is chance: in a call it is not made.
+    const bool in_call = is_in_call();
+    if (in_call ? job().state() != JobState::running : job().poll()) return true;
+    if (in_call) {
       refuse_operation("a function that a job calls may not wait for another",
                        "submit with a function of its own, or wait elsewhere");
     }

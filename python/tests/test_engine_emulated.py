@@ -58,6 +58,41 @@ def test_the_example_is_done_by_devices(queues: str) -> None:
     assert re.search(r"^dsa0/wq0\.0: \d+ descriptors, 0 page faults, ", text, re.MULTILINE)
 
 
+def test_a_function_that_a_job_of_a_device_calls_may_not_wait_for_another() -> None:
+    text = emulated(
+        "-c",
+        """
+import headrace, time
+
+with headrace.Engine(path="hardware") as engine:
+    one, other = bytes(1 << 20), bytearray(1 << 20)
+    told = []
+
+    def then(completion):
+        jobs = [engine.submit(one, other) for _ in range(2)]
+        # A device has no thread that would end them, however long ago it has done its work.
+        time.sleep(0.05)
+        for wait in (jobs[0].wait, jobs[1].result):
+            try:
+                told.append(str(wait(60)))
+            except headrace.InvalidArgumentError as error:
+                told.append(error.cause)
+        told.append(completion.path)
+
+    job = engine.submit(one, other, then=then)
+    job.wait()
+    for _ in range(6000):
+        if len(told) == 3:
+            break
+        engine.poll()
+        time.sleep(0.01)
+print(told)
+""",
+    )
+    refusal = "a function that a job calls may not wait for another"
+    assert text.strip() == str([refusal, refusal, "hardware"])
+
+
 def test_page_faults_change_no_byte_and_are_all_told(tmp_path: Path) -> None:
     stats = tmp_path / "stats.json"
     options = ("--faults", str(PAGE_FAULTS), "--stats", str(stats))

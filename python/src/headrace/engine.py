@@ -259,8 +259,9 @@ class Engine(Closing):
                 kept once this has returned.
             then: Called once with the completion after the job has ended, however, by the thread
                 that ended it: a worker's, or that of whoever polls or waits. It may submit, but not
-                wait for a job nor close the engine. What it raises goes to sys.unraisablehook. Who
-                waits for the job may be told of its end before.
+                wait for a job that runs nor close the engine, which is an InvalidArgumentError.
+                What it raises goes to sys.unraisablehook. Who waits for the job may be told of its
+                end before.
 
         Raises:
             InvalidArgumentError: As for `copy` and `run`; or `after` has too many jobs, or one of
