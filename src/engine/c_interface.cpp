@@ -35,7 +35,6 @@ using headrace::engine::Ticket;
 using headrace::engine::Waiting;
 using headrace::engine::detail::bytes;
 using headrace::engine::detail::from_c;
-using headrace::engine::detail::is_bad;
 using headrace::engine::detail::to_c;
 
 // --- One layout ----------------------------------------------------------------------------------
@@ -327,11 +326,6 @@ Batch to_batch(const headrace_operation* operations, headrace_completion* comple
   return batch;
 }
 
-bool is_bad(const headrace_operation* operations, std::size_t operation_count) {
-  return std::any_of(operations, operations + operation_count,
-                     [](const headrace_operation& one) { return is_bad(one); });
-}
-
 }  // namespace
 
 const char* headrace_version(void) noexcept {
@@ -490,7 +484,7 @@ enum headrace_answer headrace_submit(headrace_engine* engine, headrace_job* job,
                                      const headrace_operation* operation,
                                      const headrace_submit_options* options) noexcept {
   if (engine == nullptr || job == nullptr || operation == nullptr) return HEADRACE_NULL_ADDRESS;
-  if (is_bad(options) || is_bad(*operation)) return HEADRACE_BAD_OPTION;
+  if (is_bad(options)) return HEADRACE_BAD_OPTION;
   RoomyJob& box = roomy(job);
   AfterOfC after;
   return to_c(
@@ -504,7 +498,7 @@ enum headrace_answer headrace_submit_batch(headrace_engine* engine, headrace_job
   if (engine == nullptr || job == nullptr || (operations == nullptr && operation_count > 0)) {
     return HEADRACE_NULL_ADDRESS;
   }
-  if (is_bad(options) || is_bad(operations, operation_count)) return HEADRACE_BAD_OPTION;
+  if (is_bad(options)) return HEADRACE_BAD_OPTION;
   RoomyJob& box = roomy(job);
   AfterOfC after;
   return to_c(engine_of(engine).submit_batch(box.job,
@@ -516,7 +510,7 @@ enum headrace_answer headrace_run(headrace_engine* engine, const headrace_operat
                                   headrace_completion* completion,
                                   const headrace_submit_options* options) noexcept {
   if (engine == nullptr || operation == nullptr) return HEADRACE_NULL_ADDRESS;
-  if (is_bad(options) || is_bad(*operation)) return HEADRACE_BAD_OPTION;
+  if (is_bad(options)) return HEADRACE_BAD_OPTION;
   CallOfC callback;  // It is called before the end.
   AfterOfC after;
   Completion made;
@@ -580,7 +574,6 @@ enum headrace_answer headrace_channel_submit(headrace_channel* channel,
                                              const headrace_operation* operation,
                                              uint32_t* ticket) noexcept {
   if (channel == nullptr || operation == nullptr || ticket == nullptr) return HEADRACE_NULL_ADDRESS;
-  if (is_bad(*operation)) return HEADRACE_BAD_OPTION;
   Ticket made{};
   const Submit answer = channel_of(channel).submit(from_c(*operation), made);
   *ticket = static_cast<std::uint32_t>(made);
@@ -595,7 +588,6 @@ enum headrace_answer headrace_channel_submit_batch(headrace_channel* channel,
   if (channel == nullptr || ticket == nullptr || (operations == nullptr && operation_count > 0)) {
     return HEADRACE_NULL_ADDRESS;
   }
-  if (is_bad(operations, operation_count)) return HEADRACE_BAD_OPTION;
   Ticket made{};
   const Submit answer =
       channel_of(channel).submit_batch(to_batch(operations, completions, operation_count), made);

@@ -2,6 +2,8 @@
 // The operations of headrace.h, made by those of the engine.
 #include "c_operation.hpp"
 
+#include <algorithm>
+
 namespace {
 
 using headrace::engine::CrcOptions;
@@ -13,7 +15,6 @@ using headrace::engine::DifTarget;
 using headrace::engine::Operation;
 using headrace::engine::detail::bytes;
 using headrace::engine::detail::from_c;
-using headrace::engine::detail::kBad;
 using headrace::engine::detail::to_c;
 
 static_assert(HEADRACE_DIF_4104 == static_cast<int>(DifBlock::bytes_4104));
@@ -28,14 +29,9 @@ CrcOptions from_c(const headrace_crc_options* options) {
 
 DifFormat from_c(const headrace_dif_format* format) {
   if (format == nullptr) return {};
-  // A block that there is not is refused all the same, see checked().
-  return {static_cast<DifBlock>(format->block & 3), format->invert_seed, format->invert_guard};
-}
-
-/// `made`, or what is refused at submission if `format` is none that there is.
-headrace_operation checked(const headrace_dif_format* format, headrace_operation made) {
-  if (format != nullptr && format->block > HEADRACE_DIF_4104) made.opaque[0] = kBad;
-  return made;
+  // A block that there is not stays one when it is cut to a byte: it is refused at submission.
+  const auto block = std::min<unsigned>(format->block, HEADRACE_DIF_4104 + 1U);
+  return {static_cast<DifBlock>(block), format->invert_seed, format->invert_guard};
 }
 
 DifTags from_c(const headrace_dif_tags& tags) {
@@ -127,8 +123,7 @@ headrace_operation headrace_copy_crc(void* target, const void* source, size_t by
 headrace_operation headrace_dif_check(const void* source, size_t source_bytes,
                                       const headrace_dif_format* format,
                                       const headrace_dif_source* check) noexcept {
-  return checked(format, to_c(Operation::dif_check(bytes(source, source_bytes), from_c(format),
-                                                   from_c(check))));
+  return to_c(Operation::dif_check(bytes(source, source_bytes), from_c(format), from_c(check)));
 }
 
 headrace_operation headrace_dif_insert(void* target, const void* source, size_t source_bytes,
@@ -138,9 +133,8 @@ headrace_operation headrace_dif_insert(void* target, const void* source, size_t 
   const std::size_t block = block_bytes(made.block);
   const std::size_t target_bytes =
       blocks_of(source_bytes, block, block + headrace::engine::kDifFieldBytes);
-  return checked(
-      format, to_c(Operation::dif_insert(bytes(target, target_bytes), bytes(source, source_bytes),
-                                         made, from_c(make))));
+  return to_c(Operation::dif_insert(bytes(target, target_bytes), bytes(source, source_bytes), made,
+                                    from_c(make)));
 }
 
 headrace_operation headrace_dif_strip(void* target, const void* source, size_t source_bytes,
@@ -150,18 +144,16 @@ headrace_operation headrace_dif_strip(void* target, const void* source, size_t s
   const std::size_t block = block_bytes(made.block);
   const std::size_t target_bytes =
       blocks_of(source_bytes, block + headrace::engine::kDifFieldBytes, block);
-  return checked(format,
-                 to_c(Operation::dif_strip(bytes(target, target_bytes), bytes(source, source_bytes),
-                                           made, from_c(check))));
+  return to_c(Operation::dif_strip(bytes(target, target_bytes), bytes(source, source_bytes), made,
+                                   from_c(check)));
 }
 
 headrace_operation headrace_dif_update(void* target, const void* source, size_t source_bytes,
                                        const headrace_dif_format* format,
                                        const headrace_dif_source* check,
                                        const headrace_dif_target* make) noexcept {
-  return checked(
-      format, to_c(Operation::dif_update(bytes(target, source_bytes), bytes(source, source_bytes),
-                                         from_c(format), from_c(check), from_c(make))));
+  return to_c(Operation::dif_update(bytes(target, source_bytes), bytes(source, source_bytes),
+                                    from_c(format), from_c(check), from_c(make)));
 }
 
 headrace_operation headrace_cache_flush(void* target, size_t byte_count) noexcept {

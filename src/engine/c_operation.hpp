@@ -28,13 +28,6 @@ inline Operation from_c(const headrace_operation& operation) {
   return made;
 }
 
-/// In the place of an operation with an option that there is not: no target is there.
-inline constexpr std::uint64_t kBad = ~std::uint64_t{0};
-
-inline bool is_bad(const headrace_operation& operation) {
-  return operation.opaque[0] == kBad;
-}
-
 inline std::span<std::byte> bytes(void* first, std::size_t byte_count) {
   return {static_cast<std::byte*>(first), byte_count};
 }

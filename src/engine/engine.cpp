@@ -58,6 +58,11 @@ Result<void> check(const DeviceOptions& options) {
   return {};
 }
 
+Result<void> check(Waiting waiting) {
+  if (name(waiting) != kNoName) return {};
+  return refuse("there is no such way to wait", "take one of Waiting");
+}
+
 Result<void> check(const EngineOptions& options) {
   if (options.threads_per_node > EngineOptions::kThreadsMax) {
     return refuse(fmt::format("{} threads per node are more than {}", options.threads_per_node,
@@ -83,9 +88,7 @@ Result<void> check(const EngineOptions& options) {
   if (name(options.path) == kNoName) {
     return refuse("there is no such path", "take one of Path");
   }
-  if (name(options.waiting) == kNoName) {
-    return refuse("there is no such way to wait", "take one of Waiting");
-  }
+  if (const Result<void> valid = check(options.waiting); !valid) return valid;
   if (const Result<void> valid = check(options.devices); !valid) return valid;
   return check(options.coalescing);
 }
@@ -204,6 +207,7 @@ Result<std::unique_ptr<Engine>> Engine::make(const topo::Machine& machine, Engin
 Result<std::unique_ptr<Engine>> Engine::make(std::vector<std::unique_ptr<Mover>> movers,
                                              MoverPolicy policy, const EngineSettings& chosen) {
   if (const Result<void> valid = check(chosen.coalescing); !valid) return fail(valid.error());
+  if (const Result<void> valid = check(chosen.waiting); !valid) return fail(valid.error());
   if (movers.empty()) {
     return fail(Code::invalid_argument, kTried, "it has no mover", "give at least one");
   }

@@ -201,6 +201,11 @@ Operation Operation::copy_crc(std::span<std::byte> target, std::span<const std::
 }
 
 void Operation::dif(const DifFormat& format, const DifSource* check, const DifTarget* make) {
+  // Its bits would be those of other wishes: as a kind that there is not, it is refused.
+  if (format.block > DifBlock::bytes_4104) {
+    kind_ = static_cast<OperationKind>(kOperationKindCount);
+    return;
+  }
   flags_ = static_cast<unsigned>(format.block) | bit(format.invert_seed, kFormatInvertSeed) |
            bit(format.invert_guard, kFormatInvertGuard);
   if (check != nullptr) {

@@ -213,7 +213,8 @@ class HEADRACE_API Engine {
                                                             EngineOptions options = {});
   /// Makes an engine with movers of the caller's own.
   ///
-  /// Fails: invalid_argument if there is none, or one is null, or jobs cannot be coalesced so.
+  /// Fails: invalid_argument if there is none, or one is null, or jobs cannot be coalesced or
+  ///        waited for so.
   [[nodiscard]] static Result<std::unique_ptr<Engine>> make(
       std::vector<std::unique_ptr<Mover>> movers, MoverPolicy policy = {},
       const EngineSettings& chosen = {});

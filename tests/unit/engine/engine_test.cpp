@@ -108,6 +108,15 @@ TEST(Engine, ProcessorsThatDoNotExistAreRefused) {
   EXPECT_EQ(code_of(machine, {.threads_per_node = 2}), Code::unsupported);
 }
 
+TEST(Engine, AWayToWaitThatThereIsNotIsRefusedWithMoversOfOnesOwn) {
+  std::vector<std::unique_ptr<Mover>> movers;
+  movers.push_back(std::make_unique<PolledMover>(PolledMover::Options{}));
+  const auto engine = Engine::make(std::move(movers), {}, {.waiting = static_cast<Waiting>(99)});
+  ASSERT_FALSE(engine.has_value());
+  EXPECT_EQ(engine.error().code, Code::invalid_argument);
+  EXPECT_NE(engine.error().message().find("no such way to wait"), std::string::npos);
+}
+
 TEST(Engine, NoMoverOrANullOneIsRefused) {
   EXPECT_EQ(Engine::make(std::vector<std::unique_ptr<Mover>>()).error().code,
             Code::invalid_argument);

@@ -240,6 +240,16 @@ TEST(Operation, WhatCannotBeIsRefusedByName) {
   EXPECT_EQ(Operation::dif_insert(at(0, 512), at(4096, 512), {}, {}).validate(),
             Submit::length_differs);
   EXPECT_EQ(Operation::no_op().validate(), Submit::accepted);
+  for (const int block : {4, 7, 255}) {
+    const DifFormat none{.block = static_cast<DifBlock>(block)};
+    EXPECT_EQ(Operation::dif_check(at(0, 4112), none, {}).validate(), Submit::bad_option);
+    EXPECT_EQ(Operation::dif_insert(at(0, 4112), at(8192, 4104), none, {}).validate(),
+              Submit::bad_option);
+    EXPECT_EQ(Operation::dif_strip(at(0, 4104), at(8192, 4112), none, {}).fenced().validate(),
+              Submit::bad_option);
+    EXPECT_EQ(Operation::dif_update(at(0, 4112), at(8192, 4112), none, {}, {}).validate(),
+              Submit::bad_option);
+  }
 }
 
 TEST(Operation, PartsOfMoreThanFourGibibytesAreCutAtTheirUnits) {
