@@ -357,8 +357,8 @@ HEADRACE_C_API headrace_operation headrace_into_cache(headrace_operation operati
 /* What became of a submission: nothing was started unless it is HEADRACE_ACCEPTED. */
 enum headrace_answer HEADRACE_C_ENUM {
   HEADRACE_ACCEPTED,
-  HEADRACE_FULL, /* Back-pressure, not an error: poll or wait, then try again. */
-  HEADRACE_CLOSED,
+  HEADRACE_FULL,   /* Back-pressure, not an error: poll or wait, then try again. */
+  HEADRACE_CLOSED, /* The engine was stopped; of a channel: or its device does not answer. */
   HEADRACE_FORKED,
   HEADRACE_NULL_ADDRESS,
   HEADRACE_EMPTY,

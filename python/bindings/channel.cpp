@@ -41,6 +41,10 @@ class ChannelHandle {
     engine::Ticket ticket{};
     // To hold the buffers may have run other Python code: only now is it looked who is there.
     const Submit answer = open().submit(operation->what(), ticket);
+    if (answer == Submit::closed) {
+      refuse(Code::closed, "the engine has been closed, or the device does not answer",
+             "if the engine has been, make a new one; else submit jobs, which others do then");
+    }
     if (answer != Submit::accepted) {
       refuse_answer(answer, {&operation, 1});
     }

@@ -93,6 +93,32 @@ print(told)
     assert text.strip() == str([refusal, refusal, "hardware"])
 
 
+def test_a_channel_whose_device_does_not_answer_says_so(tmp_path: Path) -> None:
+    faults = tmp_path / "lost.toml"
+    faults.write_text('[[fault]]\nkind = "lost_completion"\nevery = 1\n')
+    text = emulated(
+        "-c",
+        """
+import headrace
+
+with headrace.Engine(answer_ns_max=50_000_000) as engine:
+    source, target = b"x" * 5000, bytearray(5000)
+    with engine.open_channel(depth=2) as channel:
+        try:
+            while True:
+                channel.wait(channel.submit(source, target))
+        except headrace.ClosedError as error:
+            print(error)
+    print(target == source, engine.run(headrace.Operation.crc(source), path="software").state)
+""",
+        options=("--faults", str(faults)),
+    )
+    told, engine = text.splitlines()
+    assert "the engine has been closed, or the device does not answer" in told
+    assert "submit jobs" in told
+    assert engine == "True done"
+
+
 def test_page_faults_change_no_byte_and_are_all_told(tmp_path: Path) -> None:
     stats = tmp_path / "stats.json"
     options = ("--faults", str(PAGE_FAULTS), "--stats", str(stats))

@@ -101,7 +101,8 @@ std::string_view explain(Submit submit) {
     case Submit::full:
       return "The queues are full: wait for a job, or poll, and submit again.";
     case Submit::closed:
-      return "The engine has been stopped: make a new one.";
+      return "The engine has been stopped: make a new one. Or, where a channel says so of an "
+             "engine that has not, its device does not answer: submit jobs, which others do then.";
     case Submit::forked:
       return "The engine was made before this process was forked: make one in the child.";
     case Submit::null_address:

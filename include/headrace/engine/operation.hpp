@@ -19,7 +19,7 @@ namespace headrace::engine {
 enum class Submit : std::uint8_t {
   accepted,
   full,             ///< Queues are full: back-pressure, not an error. Slow down and try again.
-  closed,           ///< The engine has been stopped.
+  closed,           ///< The engine has been stopped; of a channel: or its device does not answer.
   forked,           ///< The engine belongs to the parent of this process: make one here.
   null_address,     ///< A span that is not empty has no address.
   empty,            ///< There is nothing to do: 0 bytes.

@@ -287,6 +287,8 @@ TEST(Channel, WhatADeviceDoesNotAnswerIsDoneByTheCaller) {
   EXPECT_EQ(channel->depth(), 0U);
   Ticket ticket{};
   EXPECT_EQ(channel->submit_copy(kept[0]->plan(), ticket), Submit::closed);
+  // Which is not the end of the engine, and is not said to be.
+  EXPECT_NE(explain(Submit::closed).find("its device does not answer"), std::string_view::npos);
   channel.reset();
   EXPECT_EQ(machine.engine->device_statistics()[0].lost, 3U);
 }
