@@ -396,7 +396,9 @@ enum headrace_cause HEADRACE_C_ENUM {
   HEADRACE_CAUSE_FENCE_BROKEN,
   HEADRACE_CAUSE_PREDECESSOR_FAILED
 };
+/* "page_fault", and what it means and what to do about it. */
 HEADRACE_C_API const char* headrace_cause_name(uint8_t cause) HEADRACE_C_NOEXCEPT;
+HEADRACE_C_API const char* headrace_cause_text(uint8_t cause) HEADRACE_C_NOEXCEPT;
 
 /* Bits of headrace_completion.dif_errors. */
 #define HEADRACE_DIF_ERROR_GUARD 1U

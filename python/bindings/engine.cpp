@@ -220,6 +220,17 @@ void bind_engine(nb::module_& module) {
       "explain_device_status",
       [](std::uint8_t status) { return std::string(dsa::explain(status)); }, "status"_a,
       "What a status byte of a device means and what to do about it.");
+  module.def(
+      "explain_cause",
+      [](const std::string& text) {
+        using engine::Cause;
+        for (unsigned i = 0; name(static_cast<Cause>(i)) != "unknown"; ++i) {
+          const auto cause = static_cast<Cause>(i);
+          if (name(cause) == text) return std::string(explain(cause));
+        }
+        return std::string();
+      },
+      "name"_a, "What a cause means and what to do about it; empty if there is no such.");
   nb::class_<EngineHandle> type(module, "Engine");
   bind_job(module, type);
   type.def_static("make", &make_engine, "machine"_a, "threads_per_node"_a, "nodes"_a, "path"_a,

@@ -9,6 +9,7 @@ import gc
 import math
 import mmap
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -119,7 +120,11 @@ def test_a_batch_keeps_its_fences_and_tells_of_each(engine: headrace.Engine, pat
         [Op.fill(target[:1], 1), Op.apply_delta(target, bad_record), Op.fill(target, 2).fenced()],
         path=path,
     )
-    with pytest.raises(headrace.JobFailedError, match="batch_failed"):
+    words = (
+        "batch_failed after 8 bytes: operation 1 failed by bad_record, and 1 other failed; "
+        "the delta record is not one of such a target"
+    )
+    with pytest.raises(headrace.JobFailedError, match=words):
         job.result()
     assert job.completion is not None
     assert job.completion.cause == "batch_failed"
@@ -439,6 +444,36 @@ def test_a_program_may_end_with_calls_outstanding() -> None:
         "for _ in range(20): engine.submit(source, target, then=then)\n"
     )
     assert run(script) == "20\nwell\n"
+
+
+def test_advice_is_that_of_the_cause() -> None:
+    script = (
+        "import os, headrace, numpy\n"
+        "engine = headrace.Engine(threads_per_node=1, queues=())\n"
+        "source = numpy.zeros(1 << 26, numpy.uint8)\n"
+        "job = engine.submit(source, numpy.empty_like(source))\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        "    try:\n"
+        "        job.result()\n"
+        "        print('was done before')\n"
+        "    except headrace.JobFailedError as error:\n"
+        "        print(error, flush=True)\n"
+        "    os._exit(0)\n"
+        "assert os.waitpid(child, 0)[1] == 0\n"
+        "job.stop()\n"
+        "try:\n"
+        "    job.result()\n"
+        "    print('was done before')\n"
+        "except headrace.JobFailedError as error:\n"
+        "    print(error)\n"
+    )
+    in_child, stopped = run(script).splitlines()
+    if in_child != "was done before":
+        assert "forked after 0 bytes; the job belongs to the parent" in in_child
+        assert "make an engine in the child" in in_child
+    if stopped != "was done before":
+        assert re.search("it was stopped after [0-9,]+ bytes; submit it again", stopped)
 
 
 def test_a_child_calls_nothing() -> None:

@@ -471,6 +471,10 @@ const char* headrace_cause_name(uint8_t cause) noexcept {
   return literal(headrace::engine::name(static_cast<Cause>(cause)));
 }
 
+const char* headrace_cause_text(uint8_t cause) noexcept {
+  return literal(headrace::engine::explain(static_cast<Cause>(cause)));
+}
+
 void headrace_job_init(headrace_job* job) noexcept {
   HEADRACE_CHECK(job != nullptr, "a job is not null");
   new (job->opaque) RoomyJob;

@@ -66,6 +66,41 @@ std::string_view name(Cause cause) {
   return "unknown";
 }
 
+std::string_view explain(Cause cause) {
+  switch (cause) {
+    case Cause::none:
+      return "Nothing failed.";
+    case Cause::page_fault:
+      return "Memory at the address is not there or may not be accessed: pass memory that is "
+             "mapped, writable where it is a target, and within its file.";
+    case Cause::device_error:
+      return "A device refused it: its status byte says why, and path software does without one.";
+    case Cause::device_dead:
+      return "A device did not answer in time and may still write to the target: leave that memory "
+             "alone until the device has been reset, and use path software or another queue.";
+    case Cause::mover_refused:
+      return "The policy chose no mover that there is and that can do it: choose by another one, "
+             "or none.";
+    case Cause::integrity_error:
+      return "An integrity field is wrong, so the data, the tags or the format that was asked for "
+             "is: read the data anew, or pass the format that it was written with.";
+    case Cause::bad_record:
+      return "The delta record is not one of such a target: make it anew by create_delta.";
+    case Cause::batch_failed:
+      return "An operation of the batch failed: the completion of each says which and why.";
+    case Cause::forked:
+      return "The job belongs to the parent of this process and goes on there: wait for it in the "
+             "parent, or make an engine in the child.";
+    case Cause::fence_broken:
+      return "An operation before its fence failed, so it never began: mend that one and submit "
+             "both again.";
+    case Cause::predecessor_failed:
+      return "A job that it had to come after failed or was stopped, so it never began: mend that "
+             "one and submit both again.";
+  }
+  return "A cause that has no name.";
+}
+
 std::string_view name(Waiting waiting) {
   switch (waiting) {
     case Waiting::adaptive:

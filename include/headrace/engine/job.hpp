@@ -43,6 +43,8 @@ enum class Cause : std::uint8_t {
                        ///< done.
 };
 [[nodiscard]] HEADRACE_API std::string_view name(Cause cause);
+/// What it means and what to do about it, one sentence for a person.
+[[nodiscard]] HEADRACE_API std::string_view explain(Cause cause);
 
 /// How a job ended.
 struct Completion {

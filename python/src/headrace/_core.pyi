@@ -92,6 +92,9 @@ def policy_names() -> list[str]:
 def explain_device_status(status: int) -> str:
     """What a status byte of a device means and what to do about it."""
 
+def explain_cause(name: str) -> str:
+    """What a cause means and what to do about it; empty if there is no such."""
+
 class Engine:
     def submit(self, operation: tuple[str, object, object, object, Sequence[int], int], options: tuple[str | None, str | None, int | None, int | None], after: Sequence[Job], then: object | None) -> Job: ...
 

@@ -80,13 +80,14 @@ class Job:
             timeout: Seconds at most; None is for ever.
 
         Raises:
-            JobFailedError: The job failed or was stopped.
+            JobFailedError: The job failed or was stopped; of a batch, the error says which
+                operation failed.
             TimeoutError: It has not ended.
         """
         if not self.wait(timeout):
             message = f"the job has not ended after {timeout} s"
             raise TimeoutError(message)
-        return checked(completion_of(self._native.completion()))
+        return checked(completion_of(self._native.completion()), self.completions)
 
     @property
     def completion(self) -> Completion | None:

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operations: what is to be done with bytes, as values; and how one ended."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 from headrace import _core
 from headrace._arguments import instance_of, whole_number
 from headrace._buffers import ByteArray, flat_bytes
+from headrace._words import counted
 from headrace.errors import InvalidArgumentError, JobFailedError
 
 _WORD_MAX = (1 << 64) - 1
@@ -402,21 +404,38 @@ def completion_of(native: tuple[Any, ...]) -> Completion:
     return Completion(*(*plain, *found))
 
 
-def checked(completion: Completion) -> Completion:
-    """`completion`, or JobFailedError, which has it, unless it says done."""
+def checked(completion: Completion, parts: Sequence[Completion] = ()) -> Completion:
+    """`completion`, or JobFailedError, which has it, unless it says done.
+
+    Args:
+        completion: Of a job.
+        parts: Of each operation of it, if it is a batch.
+    """
     if completion.state == "done":
         return completion
+    cause = f"{_cause_of(completion)} after {counted(completion.bytes_done, 'byte')}"
+    # What failed for a reason of its own comes first in the text, and says what to do.
+    failed = [(at, part) for at, part in enumerate(parts) if part.state == "failed"]
+    first = min(failed, key=lambda each: each[1].cause == "fence_broken", default=None)
+    if first is not None:
+        cause += f": operation {first[0]} failed by {_cause_of(first[1])}"
+    if len(failed) > 1:
+        cause += f", and {counted(len(failed) - 1, 'other')} failed"
+    worst = completion if first is None else first[1]
+    remedy = "submit it again"
+    if worst.state == "failed":
+        said = _core.explain_cause(worst.cause)
+        remedy = said[:1].lower() + said[1:].rstrip(".")
+    raise JobFailedError("do all of a job", cause, remedy, completion=completion)
+
+
+def _cause_of(completion: Completion) -> str:
     cause = "it was stopped" if completion.state == "stopped" else completion.cause
     if completion.dif_errors:
         cause += f" ({', '.join(completion.dif_errors)})"
     if completion.fault_address:
         cause += f" at {completion.fault_address:#x}"
-    raise JobFailedError(
-        "do all of a job",
-        f"{cause} after {completion.bytes_done} bytes",
-        "submit it again",
-        completion=completion,
-    )
+    return cause
 
 
 def as_operation(source: object, target: object) -> Operation:

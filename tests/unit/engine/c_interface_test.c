@@ -209,6 +209,7 @@ static void mistakes_have_names(headrace_engine* engine) {
   EXPECT(strstr(headrace_answer_text(HEADRACE_OVERLAPPING), "separate") != NULL);
   EXPECT(strcmp(headrace_state_name(HEADRACE_STOPPED), "stopped") == 0);
   EXPECT(strcmp(headrace_cause_name(HEADRACE_CAUSE_BAD_RECORD), "bad_record") == 0);
+  EXPECT(strstr(headrace_cause_text(HEADRACE_CAUSE_BAD_RECORD), "create_delta") != NULL);
 
   headrace_error error;
   headrace_engine_options bad = {.threads_per_node = (size_t)1 << 40, .no_devices = true};

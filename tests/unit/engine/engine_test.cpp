@@ -2,6 +2,8 @@
 // The life of an engine: making it, refusing to, stopping it, its totals.
 #include <gtest/gtest.h>
 
+#include <set>
+#include <string_view>
 #include <thread>
 
 #include "fixtures.hpp"
@@ -276,6 +278,17 @@ TEST(Engine, APlanThatCannotBeIsRefusedByName) {
             Submit::overlapping);
   EXPECT_EQ(job.state(), JobState::idle);
   EXPECT_EQ(engine->statistics().jobs_submitted, 0U);
+}
+
+TEST(Job, EveryCauseSaysWhatToDo) {
+  std::set<std::string_view> said;
+  unsigned cause = 0;
+  for (; name(static_cast<Cause>(cause)) != "unknown"; ++cause) {
+    said.insert(explain(static_cast<Cause>(cause)));
+  }
+  EXPECT_EQ(said.size(), cause);
+  EXPECT_EQ(cause, static_cast<unsigned>(Cause::predecessor_failed) + 1);
+  EXPECT_EQ(said.count(explain(static_cast<Cause>(cause))), 0U);
 }
 
 TEST(EngineDeathTest, BrokenContractsAreNamed) {
