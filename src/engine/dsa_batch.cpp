@@ -205,7 +205,13 @@ bool DsaMover::take_answer(Slot& slot, std::size_t index,
       note_error(operation, status);
     }
     if (may_be_sent_again(slot, operation, record)) return false;
-    do_in_batch(slot, index);
+    if (is_any_broken(slot, slot.at, index)) {
+      // The device had begun it, and since then what is before its fence was given up.
+      note_failure(slot, index);
+      detail::note(batch, index, {.cause = Cause::device_dead});
+    } else {
+      do_in_batch(slot, index);
+    }
     return true;
   }
   slot.outcome.bytes_done += one.bytes_done;
@@ -221,6 +227,7 @@ bool DsaMover::take_answer(Slot& slot, std::size_t index,
 /// The end of a batch that was not answered in time. What has a record of its own is as that says.
 /// The device may have done the rest, or may do it yet, so a processor repeats it only where that
 /// changes nothing: not if something behind a fence, once begun, writes to what it reads or writes.
+/// What is not repeated has failed, so that nothing behind a fence that comes later begins.
 void DsaMover::finish_unanswered(Slot& slot) noexcept {
   const Batch& batch = slot.share->batch();
   const std::size_t begin = slot.at;
@@ -245,15 +252,17 @@ void DsaMover::finish_unanswered(Slot& slot) noexcept {
   }
   position = 0;
   std::uint64_t ended = 0;
+  bool given_up = false;  // One has failed of which it is not known what the device made of it.
   for (std::size_t i = begin; i < slot.end && position < slot.piece; ++i) {
     if (is_done(i)) continue;
     if (is_answered(position)) {
       static_cast<void>(take_answer(slot, i, slot.room.records[position]));
+    } else if (!given_up && is_any_broken(slot, begin, i)) {
+      break_fence(slot, i);
     } else if (!repeatable) {
+      given_up = true;
       note_failure(slot, i);
       detail::note(batch, i, {.cause = Cause::device_dead});
-    } else if (is_broken(slot, i)) {
-      break_fence(slot, i);
     } else {
       do_in_batch(slot, i);
     }
@@ -261,6 +270,8 @@ void DsaMover::finish_unanswered(Slot& slot) noexcept {
     ++position;
   }
   note_done(slot, ended);
+  // The fence itself may have ended above.
+  if (slot.at < slot.end && is_any_broken(slot, begin, slot.at)) break_fence(slot, slot.at);
   while (slot.at < slot.end) do_next_in_batch(slot);
 }
 
@@ -272,8 +283,8 @@ void DsaMover::do_next_in_batch(Slot& slot) noexcept {
   note_done(slot, 1);
 }
 
-/// All of an operation by the calling thread, in the place of the device. Its fence, if it has one,
-/// is not broken.
+/// All of an operation by the calling thread, in the place of the device. It lies behind no broken
+/// fence.
 void DsaMover::do_in_batch(Slot& slot, std::size_t index) noexcept {
   const Batch& batch = slot.share->batch();
   const Operation& operation = batch.operations[index];
@@ -302,6 +313,15 @@ void DsaMover::stop_batch(Slot& slot) noexcept {
 /// nothing: the operation had begun then, and is to be begun again.
 bool DsaMover::is_broken(const Slot& slot, std::size_t index) noexcept {
   return slot.failed_at < index && slot.share->batch().operations[index].is_fenced();
+}
+
+/// True if that is so of one of the operations from `first` to `last`, which then lies behind it.
+/// (Nothing is sent while it is so of one before.)
+bool DsaMover::is_any_broken(const Slot& slot, std::size_t first, std::size_t last) noexcept {
+  for (; first <= last; ++first) {
+    if (is_broken(slot, first)) return true;
+  }
+  return false;
 }
 
 void DsaMover::note_failure(Slot& slot, std::size_t index) noexcept {

@@ -152,6 +152,8 @@ class DsaMover final : public Mover {
   void do_in_batch(Slot& slot, std::size_t index) noexcept;
   void do_next_in_batch(Slot& slot) noexcept;
   [[nodiscard]] static bool is_broken(const Slot& slot, std::size_t index) noexcept;
+  [[nodiscard]] static bool is_any_broken(const Slot& slot, std::size_t first,
+                                          std::size_t last) noexcept;
   static void break_fence(Slot& slot, std::size_t index) noexcept;
   static void note_failure(Slot& slot, std::size_t index) noexcept;
   static void note_done(Slot& slot, std::uint64_t more) noexcept;

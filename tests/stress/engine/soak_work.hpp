@@ -40,6 +40,11 @@ class Retired {
     const Lock lock(mutex_);
     kept_.push_back(std::move(arena));
   }
+  /// Of devices that have nothing left to do.
+  void clear() {
+    const Lock lock(mutex_);
+    kept_.clear();
+  }
   [[nodiscard]] std::size_t byte_count() {
     const Lock lock(mutex_);
     return kept_.size() * sizeof(Arena);
@@ -367,8 +372,9 @@ class Work {
       const Completion& wanted = expected_[i];
       if (end.late_write_possible && got.cause == Cause::device_dead) {
         // What a processor could not do a second time: docs/concepts/engine.md, "no answer for a
-        // batch". Nothing can be said about the rest then.
+        // batch". Of the rest no more can be said than that fences hold.
         ++tally.undecided;
+        EXPECT_TRUE(holds_fences()) << "a processor went on behind a broken fence\n" << shown();
         return false;
       }
       right = right && got.state == wanted.state && got.cause == wanted.cause &&
@@ -387,6 +393,22 @@ class Work {
     if (!right || end.state != (failed ? JobState::failed : JobState::done) || end.cause != cause) {
       ADD_FAILURE() << "the job is " << name(end.state) << ", " << name(end.cause) << '\n'
                     << shown();
+    }
+    return true;
+  }
+
+  /// False if a processor did anything behind a fence before which something has failed. What the
+  /// device did there it had begun while nobody knew of the failure.
+  [[nodiscard]] bool holds_fences() const {
+    bool failed = false;
+    bool broken = false;
+    for (std::size_t i = 0; i < operations_.size(); ++i) {
+      const Completion& one = completions_[i];
+      broken = broken || (failed && operations_[i].is_fenced());
+      if (broken && (one.fell_back || (one.cause != Cause::none && one.bytes_done != 0))) {
+        return false;
+      }
+      failed = failed || one.cause != Cause::none;
     }
     return true;
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the mover of a DSA queue makes of answers that an honest device would not give, or that do
-// not come: by a portal behind which the test itself writes the records, or leaves them.
+// What the mover of a DSA queue makes of answers that an honest device would not give: by a portal
+// behind which the test itself writes the records. Not for: batches and entries whose answers do
+// not come (dsa_unanswered_test.cpp).
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -11,73 +12,23 @@
 #include <limits>
 #include <memory>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "engine/dsa_descriptor.hpp"
-#include "engine/dsa_mover.hpp"
 #include "engine/software/software.hpp"
 #include "fixtures.hpp"
 #include "headrace/base/atomic.hpp"
 #include "support/watchdog.hpp"
+#include "told_portal.hpp"
 
 namespace headrace::engine {
 namespace {
 
+using test::answer;
 using test::Buffers;
-
-/// Calls a function with each descriptor, on the thread that submits it, and takes so many; without
-/// a function, none.
-class ToldPortal final : public dsa::Portal {
- public:
-  using Device = std::function<void(const dsa::Descriptor&)>;
-
-  explicit ToldPortal(Device device, std::size_t taken_max = ~std::size_t{0},
-                      std::uint32_t entry_count = 8)
-      : device_(std::move(device)), left_(taken_max) {
-    info_.entry_count = entry_count;
-  }
-  [[nodiscard]] const dsa::QueueInfo& info() const override { return info_; }
-  /// Before the portal is used.
-  void tell_opcodes(std::uint64_t opcodes) { info_.opcodes = opcodes; }
-  void tell_capabilities(std::optional<std::uint64_t> bits) {
-    info_.capabilities = bits;
-    info_.block_on_fault = true;
-  }
-  [[nodiscard]] bool submit(const dsa::Descriptor& descriptor) noexcept override {
-    if (!device_ || left_ == 0) return false;
-    --left_;
-    device_(descriptor);
-    return true;
-  }
-
- private:
-  Device device_;
-  std::size_t left_;
-  dsa::QueueInfo info_{.name = "told/wq0.0",
-                       .mode = dsa::QueueMode::shared,
-                       .batch_max = 32,
-                       .transfer_bytes_max = 1U << 21U};
-};
-
-dsa::CompletionRecord& record_of(const dsa::Descriptor& descriptor) {
-  return *reinterpret_cast<dsa::CompletionRecord*>(descriptor.completion_addr);
-}
-
-void answer(const dsa::Descriptor& descriptor, std::uint8_t status) {
-  // As the device does: the status last.
-  headrace::store_release(const_cast<std::uint8_t&>(record_of(descriptor).status), status);
-}
-
-std::unique_ptr<Engine> engine_on(ToldPortal& portal, DeviceOptions options = {}) {
-  auto mover = DsaMover::make(portal, {.device = options});
-  EXPECT_TRUE(mover.has_value());
-  std::vector<std::unique_ptr<Mover>> movers;
-  movers.push_back(std::move(*mover));
-  auto engine = Engine::make(std::move(movers), {});
-  EXPECT_TRUE(engine.has_value());
-  return std::move(*engine);
-}
+using test::engine_on;
+using test::record_of;
+using test::ToldPortal;
 
 Completion run(Engine& engine, const Operation& operation) {
   Job job;
@@ -229,156 +180,6 @@ TEST(DsaAnswer, ASuccessThatCannotBeIsAnErrorOfTheDevice) {
     }
     EXPECT_EQ(engine->device_statistics().at(0).errors, operations.size());
   }
-}
-
-/// A device that does what is in a batch and leaves records out: how many operations of the batch
-/// it does, and how many of their records it writes. The batch's own comes when the test says.
-struct SilentDevice {
-  std::size_t done_max = 0;
-  std::size_t told_max = 0;
-  std::vector<dsa::Descriptor> unanswered = {};
-
-  void take(const dsa::Descriptor& descriptor) {
-    unanswered.push_back(descriptor);
-    if (descriptor.opcode != DSA_OPCODE_BATCH) return;
-    const std::span list(reinterpret_cast<const dsa::Descriptor*>(descriptor.desc_list_addr),
-                         descriptor.desc_count);
-    for (std::size_t i = 0; i < list.size(); ++i) {
-      if (i < done_max) move_or_fill(list[i]);
-      if (i < told_max) {
-        answer(list[i], DSA_COMP_SUCCESS);
-      } else {
-        unanswered.push_back(list[i]);
-      }
-    }
-  }
-  static void move_or_fill(const dsa::Descriptor& descriptor) {
-    auto* const target = reinterpret_cast<std::byte*>(descriptor.dst_addr);
-    if (descriptor.opcode == DSA_OPCODE_MEMMOVE) {
-      std::memcpy(target, reinterpret_cast<const std::byte*>(descriptor.src_addr),
-                  descriptor.xfer_size);
-    } else if (descriptor.opcode == DSA_OPCODE_MEMFILL) {
-      std::memset(target, static_cast<int>(descriptor.pattern & 0xffU), descriptor.xfer_size);
-    }
-  }
-};
-
-struct SilentBatch {
-  SilentDevice device = {};
-  std::vector<std::byte> first = std::vector<std::byte>(kLong, std::byte{1});
-  std::vector<std::byte> second = std::vector<std::byte>(kLong, std::byte{2});
-  std::vector<Completion> completions = {};
-  Completion end = {};
-
-  void run(const std::vector<Operation>& operations) {
-    ToldPortal portal([&](const dsa::Descriptor& descriptor) { device.take(descriptor); });
-    const std::unique_ptr<Engine> engine =
-        engine_on(portal, {.answer_max = std::chrono::milliseconds(1)});
-    completions.resize(operations.size());
-    Job job;
-    ASSERT_EQ(engine->submit_batch(job, {operations, completions}, {.path = Path::hardware}),
-              Submit::accepted);
-    ASSERT_TRUE(job.wait_for(std::chrono::seconds(60)));
-    end = job.completion();
-    EXPECT_TRUE(end.late_write_possible);
-    // So that the mover can let its slots go.
-    for (const dsa::Descriptor& descriptor : device.unanswered) {
-      answer(descriptor, DSA_COMP_SUCCESS);
-    }
-    engine->poll();
-  }
-  /// Copies `first` to `second`, and then overwrites `first`.
-  [[nodiscard]] std::vector<Operation> copy_then_fill() {
-    return {Operation::copy(second, first), Operation::fill(first, 0x0909090909090909).fenced()};
-  }
-};
-
-bool all_are(const std::vector<std::byte>& bytes, int value) {
-  return std::all_of(bytes.begin(), bytes.end(),
-                     [&](std::byte byte) { return byte == std::byte(value); });
-}
-
-TEST(DsaAnswer, WhatHasARecordInABatchWithoutAnAnswerIsNotDoneAgain) {
-  SilentBatch batch{.device = {.done_max = 2, .told_max = 2}};
-  batch.run(batch.copy_then_fill());
-  EXPECT_EQ(batch.end.state, JobState::done) << name(batch.end.cause);
-  EXPECT_EQ(batch.end.bytes_by_device, 2 * kLong);
-  EXPECT_TRUE(all_are(batch.second, 1)) << "copied again, from what was overwritten meanwhile";
-  EXPECT_TRUE(all_are(batch.first, 9));
-  EXPECT_FALSE(batch.completions[0].fell_back);
-}
-
-TEST(DsaAnswer, ABatchWithoutAnAnswerFailsWhereDoingItAgainCouldGiveWrongBytes) {
-  for (const std::size_t done : {std::size_t{0}, std::size_t{2}}) {
-    SilentBatch batch{.device = {.done_max = done}};
-    std::vector<Operation> operations = batch.copy_then_fill();
-    operations.push_back(Operation::drain().fenced());  // In no list, so it was not sent.
-    batch.run(operations);
-    EXPECT_EQ(batch.end.state, JobState::failed);
-    EXPECT_EQ(batch.end.cause, Cause::batch_failed);
-    EXPECT_EQ(batch.end.bytes_done, 0U);
-    EXPECT_EQ(batch.completions[0].cause, Cause::device_dead);
-    EXPECT_EQ(batch.completions[1].cause, Cause::device_dead);
-    EXPECT_EQ(batch.completions[2].cause, Cause::fence_broken);
-    EXPECT_TRUE(all_are(batch.second, done == 0 ? 2 : 1)) << "nothing but what the device did";
-  }
-}
-
-TEST(DsaAnswer, AProcessorDoesWhatIsLeftOfABatchWhereThatDoesNoHarm) {
-  {
-    SilentBatch batch{.device = {.done_max = 1, .told_max = 1}};
-    batch.run(batch.copy_then_fill());
-    EXPECT_EQ(batch.end.state, JobState::done);
-    EXPECT_TRUE(all_are(batch.second, 1));
-    EXPECT_TRUE(all_are(batch.first, 9));
-    EXPECT_FALSE(batch.completions[0].fell_back);
-    EXPECT_TRUE(batch.completions[1].fell_back);
-  }
-  SilentBatch batch;
-  batch.run({Operation::copy(batch.second, batch.first), Operation::crc(batch.first),
-             Operation::compare(batch.first, batch.second).fenced()});
-  EXPECT_EQ(batch.end.state, JobState::done);
-  EXPECT_TRUE(all_are(batch.second, 1));
-  EXPECT_FALSE(batch.completions[2].result.different);
-  for (const Completion& one : batch.completions) EXPECT_TRUE(one.fell_back);
-}
-
-TEST(DsaAnswer, AFenceHoldsWhereAProcessorDoesTheBatch) {
-  // An operation that fails on any path: its offset lies beyond the target.
-  std::vector<std::byte> record(10);
-  record[0] = std::byte{200};
-  const auto check = [](const SilentBatch& batch) {
-    EXPECT_EQ(batch.end.cause, Cause::batch_failed);
-    EXPECT_EQ(batch.completions[0].cause, Cause::bad_record);
-    EXPECT_EQ(batch.completions[1].state, JobState::done);
-    EXPECT_EQ(batch.completions[2].cause, Cause::fence_broken);
-    EXPECT_EQ(batch.completions[3].cause, Cause::fence_broken);
-  };
-  const auto operations = [&](SilentBatch& batch) {
-    // Nothing behind the fence writes: all of it may be repeated.
-    return std::vector<Operation>{Operation::apply_delta(std::span(batch.second).first(8), record),
-                                  Operation::compare(batch.first, batch.second),
-                                  Operation::crc(batch.first).fenced(),
-                                  Operation::crc(batch.first)};
-  };
-  SilentBatch unanswered;
-  unanswered.run(operations(unanswered));
-  check(unanswered);
-
-  SilentBatch refused;
-  const std::vector<Operation> list = operations(refused);
-  // Taken, thrown away by a reset, and refused from then on.
-  ToldPortal portal(
-      [](const dsa::Descriptor& descriptor) { answer(descriptor, dsa::kStatusAborted); }, 1);
-  const std::unique_ptr<Engine> engine =
-      engine_on(portal, {.answer_max = std::chrono::milliseconds(1)});
-  refused.completions.resize(list.size());
-  Job job;
-  ASSERT_EQ(engine->submit_batch(job, {list, refused.completions}, {.path = Path::hardware}),
-            Submit::accepted);
-  ASSERT_TRUE(job.wait_for(std::chrono::seconds(60)));
-  refused.end = job.completion();
-  check(refused);
 }
 
 TEST(DsaAnswer, AQueueThatIsFullNowAndThenIsNotGivenUp) {
@@ -630,65 +431,6 @@ TEST(DsaAnswer, AChildOfTheProcessEndsNothingOfTheParents) {
   counting.join();
   EXPECT_EQ(job.wait().state, JobState::done);
   EXPECT_EQ(ended_count.load_acquire(), 1);
-}
-
-TEST(DsaAnswer, AQueueWhoseEntriesAreAllLostIsSentNothingMoreUntilOneComesBack) {
-  std::vector<dsa::Descriptor> sent;
-  ToldPortal portal([&](const dsa::Descriptor& descriptor) { sent.push_back(descriptor); });
-  const std::unique_ptr<Engine> engine =
-      engine_on(portal, {.answer_max = std::chrono::milliseconds(1)});
-  const std::size_t entry_count = portal.info().entry_count;
-  std::vector<Buffers> buffers(entry_count, Buffers(kLong));
-  std::vector<Job> jobs(entry_count);
-  for (std::size_t i = 0; i < entry_count; ++i) {
-    ASSERT_EQ(engine->submit_copy(jobs[i], buffers[i].plan(), {.path = Path::hardware}),
-              Submit::accepted);
-  }
-  for (Job& job : jobs) EXPECT_TRUE(job.wait().late_write_possible);
-  EXPECT_EQ(sent.size(), entry_count);
-  Completion end;
-  const Operation copy = Operation::copy(buffers[0].target, buffers[0].source);
-  const auto by_processor = [&] {
-    EXPECT_EQ(engine->run(copy, end, {.path = Path::hardware}), Submit::accepted);
-    EXPECT_TRUE(end.fell_back);
-  };
-  for (int i = 0; i < 3; ++i) by_processor();
-  EXPECT_EQ(sent.size(), entry_count);
-  answer(sent[0], DSA_COMP_SUCCESS);
-  engine->poll();
-  Job job;
-  EXPECT_EQ(engine->submit_copy(job, buffers[0].plan(), {.path = Path::hardware}),
-            Submit::accepted);
-  EXPECT_EQ(sent.size(), entry_count + 1) << "the queue is used again";
-  // So that the mover can let its slots go.
-  for (const dsa::Descriptor& descriptor : sent) answer(descriptor, DSA_COMP_SUCCESS);
-  engine->poll();
-}
-
-TEST(DsaAnswer, AQueueWhoseEntriesAreAllLostIsNotFullThoughItHasAnsweredSince) {
-  std::vector<dsa::Descriptor> sent;
-  ToldPortal portal([&](const dsa::Descriptor& descriptor) { sent.push_back(descriptor); });
-  const std::unique_ptr<Engine> engine =
-      engine_on(portal, {.answer_max = std::chrono::milliseconds(1)});
-  const std::size_t entry_count = portal.info().entry_count;
-  // The last two are for after the answer.
-  std::vector<Buffers> buffers(entry_count + 2, Buffers(kLong));
-  std::vector<Job> jobs(entry_count + 2);
-  const auto submit = [&](std::size_t i) {
-    return engine->submit_copy(jobs[i], buffers[i].plan(), {.path = Path::hardware});
-  };
-  for (std::size_t i = 0; i < entry_count; ++i) ASSERT_EQ(submit(i), Submit::accepted);
-  for (std::size_t i = 0; i < entry_count; ++i) EXPECT_TRUE(jobs[i].wait().late_write_possible);
-  answer(sent[0], DSA_COMP_SUCCESS);
-  engine->poll();
-  ASSERT_EQ(submit(entry_count), Submit::accepted);
-  EXPECT_TRUE(jobs[entry_count].wait().late_write_possible) << "the entry is lost again";
-  // One loss since the answer: the queue is not given up, but has nothing to wait for either.
-  ASSERT_EQ(submit(entry_count + 1), Submit::accepted);
-  EXPECT_TRUE(jobs[entry_count + 1].wait().fell_back);
-  EXPECT_EQ(sent.size(), entry_count + 1);
-  for (const dsa::Descriptor& descriptor : sent) answer(descriptor, DSA_COMP_SUCCESS);
-  engine->poll();
 }
 
 }  // namespace

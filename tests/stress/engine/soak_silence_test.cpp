@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// The soak of silence: devices whose steps the seed decides stand still in the middle of a batch,
+// anywhere, until it has been given up, and then do the rest of it. Where a processor cannot tell
+// what they will do, fences hold all the same; where it can, every byte is right.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdio>
+#include <optional>
+
+#include "emulated.hpp"
+#include "soak_work.hpp"
+#include "support/seed.hpp"
+
+namespace headrace::engine::soak {
+namespace {
+
+using emu::FaultKind;
+using emu::FaultRule;
+
+constexpr int kRoundCount = 1500;
+
+TEST(SoakSilence, FencesHoldWhereverADeviceFallsSilent) {
+  const std::uint64_t seed = headrace::test::seed();
+  const test::Emulated machine = test::make_emulated(
+      {.dedicated_count = 1,
+       .transfer_bytes_max = 16U << 10U,
+       .device = {.answer_max = std::chrono::microseconds(200)},
+       .faults = test::script(
+           {FaultRule{.kind = FaultKind::page_fault, .probability = 0.01, .at_byte = 100},
+            FaultRule{
+                .kind = FaultKind::status, .probability = 0.01, .raw_status = DSA_COMP_HW_ERR1}}),
+       .policy = movers::round_robin,
+       .schedule = emu::Schedule::deterministic,
+       .seed = seed});
+  Engine& engine = *machine.engine;
+  emu::Client& device = machine.devices->client();
+  Random random(seed);
+  Retired retired;
+  Tally tally;
+  Work work(random, retired);
+  for (int round = 0; round < kRoundCount && !HasFailure(); ++round) {
+    work.draw(40);
+    const Operation& only = work.operations()[0];
+    Completion end;
+    const auto stand_still = [&](const auto& is_ended) {
+      for (std::uint64_t left = random.below(80); left > 0; --left) {
+        static_cast<void>(device.step());
+        if (random.chance(1, 8)) engine.poll();
+      }
+      while (!is_ended()) engine.poll();
+    };
+    Job job;
+    Ticket ticket{};
+    std::optional<Channel> channel;
+    if (random.chance(1, 3)) channel.emplace(std::move(engine.open_channel({.depth = 1}).value()));
+    if (channel && (work.is_batch() ? channel->submit_batch(work.batch(), ticket)
+                                    : channel->submit(only, ticket)) == Submit::accepted) {
+      stand_still([&] { return channel->poll(ticket, end); });
+    } else {
+      const SubmitOptions options{.path = Path::hardware};
+      ASSERT_EQ(work.is_batch() ? engine.submit_batch(job, work.batch(), options)
+                                : engine.submit(job, only, options),
+                Submit::accepted);
+      stand_still([&] { return job.state() != JobState::running; });
+      end = job.completion();
+    }
+    work.check(end, false, tally);
+    channel.reset();
+    // What was given up is done now, and nobody writes any more.
+    device.run_until_idle();
+    engine.poll();
+    retired.clear();
+  }
+  EXPECT_GT(tally.given_up, 0U);
+  EXPECT_GT(tally.undecided, 0U);
+  EXPECT_GT(tally.jobs, tally.given_up) << "some are answered";
+  std::printf("soak: seed %llu: %llu jobs, %llu given up, %llu of them undecided\n",
+              static_cast<unsigned long long>(seed), static_cast<unsigned long long>(tally.jobs),
+              static_cast<unsigned long long>(tally.given_up),
+              static_cast<unsigned long long>(tally.undecided));
+}
+
+}  // namespace
+}  // namespace headrace::engine::soak
