@@ -91,7 +91,7 @@ ChannelState::Counts ChannelState::Tally::read() const noexcept {
 
 Submit ChannelState::obstacle() const noexcept {
   if (engine_.is_forked()) return Submit::forked;
-  if (mover_.is_silent()) mover_.probe();
+  if (mover_.is_silent()) mover_.probe(free_ != 0);
   if (engine_.is_closed() || mover_.is_silent()) return Submit::closed;
   if (owned_ == 0) return Submit::closed;
   return free_ == 0 ? Submit::full : Submit::accepted;

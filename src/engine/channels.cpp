@@ -65,6 +65,12 @@ Result<Channel> EngineState::open_channel(const ChannelOptions& options) {
     channels_.push_back(state.get());
     return Channel(std::move(state));
   }
+  const auto is_lost = [](const DsaMover* mover) { return mover->is_all_lost(); };
+  if (std::all_of(queues.begin(), queues.end(), is_lost)) {
+    return fail(Code::capacity_exceeded, kTried,
+                "what is left of every queue's entries is lost until its device answers",
+                "Engine::submit does without; reset the device, or make a new engine");
+  }
   return fail(
       Code::capacity_exceeded, kTried,
       fmt::format("no queue has {} and one more for jobs", counted(options.depth, "free entry")),

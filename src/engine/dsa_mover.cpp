@@ -235,15 +235,16 @@ void DsaMover::look_at_lost(std::uint64_t lost) noexcept {
 
 /// Of a device that has been given up: sends it a no-op, unless one is on its way that may still be
 /// answered, and looks for the answer. What was lost may never be answered: a device that was reset
-/// or mended meanwhile would be left alone for ever.
-void DsaMover::probe() noexcept {
+/// or mended meanwhile would be left alone for ever. `has_room`: the caller has an entry of the
+/// queue that is free, which nobody sees in words_.
+void DsaMover::probe(bool has_room) noexcept {
   Slot& slot = slots_[slot_count_];
   std::uint64_t sent = probe_ticks_.load_relaxed();  // The exchange below decides.
   const bool answered = sent != 0 && status_of(slot.record) != 0;
   const std::uint64_t now = platform::ticks();
   // All lost: if it answered, nothing could be submitted, and a dedicated queue may be full of
   // them.
-  const bool all_busy = words_.count() == slot_count_;  // A hint; it is asked again.
+  const bool all_busy = !has_room && words_.count() == slot_count_;  // A hint; it is asked again.
   if (!answered && (all_busy || (sent != 0 && now - sent <= answer_ticks_))) return;
   // Who makes the exchange is alone with the slot for answer_ticks_, longer than this takes.
   // edge: probe-sent (acq_rel)

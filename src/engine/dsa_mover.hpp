@@ -63,6 +63,8 @@ class DsaMover final : public Mover {
 
   /// Takes `count` slots out of use for a channel. 0 if that would leave none for jobs.
   [[nodiscard]] std::uint64_t reserve(std::size_t count) noexcept { return words_.reserve(count); }
+  /// True if no slot is left to jobs until the device answers what it has not.
+  [[nodiscard]] bool is_all_lost() const noexcept { return words_.is_all_lost(); }
   /// Slots that reserve() gave.
   void give_back(std::uint64_t slots) noexcept { words_.give_back(slots); }
   /// For what a channel counts itself.
@@ -112,7 +114,7 @@ class DsaMover final : public Mover {
   /// Of a channel's slot that the device may still write to.
   void lose(std::uint32_t index) noexcept { words_.lose_reserved(index); }
   void look_at_lost(std::uint64_t lost) noexcept;
-  void probe() noexcept;
+  void probe(bool has_room = false) noexcept;
   static void keep_for_ever(std::unique_ptr<Slot[]> slots) noexcept;
 
   // What is known of the device.

@@ -91,8 +91,13 @@ class SlotWords {
   [[nodiscard]] std::uint64_t lost() const noexcept {
     return lost_.load_relaxed();  // The finding decides.
   }
-  /// True if no slot is left but such as only a late answer would give back.
-  [[nodiscard]] bool is_all_lost() const noexcept { return (lost() & mask_) == mask_; }
+  /// True if no slot is left to jobs but such as only a late answer would give back. What a channel
+  /// has may be its own for ever.
+  [[nodiscard]] bool is_all_lost() const noexcept {
+    const std::uint64_t all_lost = lost();
+    // Perhaps not of the same instant: a hint, which makes somebody go elsewhere.
+    return all_lost != 0 && ((all_lost | reserved_.load_relaxed()) & mask_) == mask_;
+  }
   /// Of a slot that was lost and that the device is done with: true if the caller is the one who
   /// found it. Then it is free.
   [[nodiscard]] bool find(std::uint32_t index) noexcept {

@@ -269,6 +269,24 @@ struct AChannelLosesASlot : rl::test_suite<AChannelLosesASlot, 3>, Stage<2> {
   bool lost_one = false;
 };
 
+/// A channel has one slot for as long as a submitter wants one, who has lost the other.
+struct ALossBesideAChannel : rl::test_suite<ALossBesideAChannel, 2>, Stage<2> {
+  void thread(unsigned index) {
+    if (index == 0) {
+      const std::uint64_t kept = words.reserve(1);
+      while (!told) rl::yield(1, $);
+      if (kept != 0) words.give_back(kept);
+    } else {
+      if (submit(0)) poll(true);
+      // Full means that somebody will make room.
+      while (!submit(1) && !words.is_all_lost()) rl::yield(1, $);
+      told = true;
+    }
+  }
+  void after() { RL_ASSERT(!words.has_reserved()); }
+  bool told = false;
+};
+
 TEST(SlotsModel, ALookThatComesTooLate) {
   explore<ALookThatComesTooLate>("two pollers, a slot that is used again", Search::full);
 }
@@ -285,6 +303,10 @@ TEST(SlotsModel, AStop) {
 }
 TEST(SlotsModel, AChannelAndAStop) {
   explore<AChannelAndAStop>("a channel, a submitter, a stop", Search::bounded, three_threads());
+}
+TEST(SlotsModel, ALossBesideAChannel) {
+  explore<ALossBesideAChannel>("a channel, a submitter that gives up and comes again",
+                               Search::bounded, three_threads());
 }
 TEST(SlotsModel, AChannelLosesASlot) {
   explore<AChannelLosesASlot>("a channel that gives up, a device, a submitter", Search::bounded,

@@ -293,6 +293,47 @@ TEST(Channel, WhatADeviceDoesNotAnswerIsDoneByTheCaller) {
   EXPECT_EQ(machine.engine->device_statistics()[0].lost, 3U);
 }
 
+TEST(Channel, AQueueWhoseOtherEntriesAreLostIsNotFullForJobs) {
+  for (const bool dedicated : {false, true}) {
+    if (!dedicated && test::kReportsEveryRace) continue;  // As kWhyNoLostCompletion says.
+    SCOPED_TRACE(dedicated ? "dedicated" : "shared");
+    // A full dedicated queue says nothing: the descriptor is gone.
+    const FaultKind loss = dedicated ? FaultKind::queue_full : FaultKind::lost_completion;
+    const Emulated machine = make_emulated({.shared_count = dedicated ? 0U : 1U,
+                                            .dedicated_count = dedicated ? 1U : 0U,
+                                            .entry_count = 4,
+                                            .device = {.answer_max = std::chrono::milliseconds(50)},
+                                            .faults = test::script({{.kind = loss, .nth = 1}})});
+    Buffers lost(5000, 1);
+    Buffers after(5000, 2);
+    Buffers next(5000, 3);
+    Job first;
+    Job held_back;
+    // Its end comes before theirs: it gives back what they would wait for.
+    Channel channel = open(machine, {.depth = 3});
+    Job* const predecessor = &first;
+    ASSERT_EQ(machine.engine->submit_copy(first, lost.plan()), Submit::accepted);
+    ASSERT_EQ(machine.engine->submit_copy(held_back, after.plan(), {.after = {&predecessor, 1}}),
+              Submit::accepted);
+    ASSERT_TRUE(held_back.wait_for(std::chrono::seconds(60))) << "nobody will ever begin it";
+    EXPECT_TRUE(first.wait().late_write_possible);
+    EXPECT_EQ(held_back.completion().state, JobState::done);
+    EXPECT_TRUE(held_back.completion().fell_back);
+    Job job;
+    ASSERT_EQ(machine.engine->submit_copy(job, next.plan()), Submit::accepted);
+    EXPECT_TRUE(job.wait().fell_back);
+    for (const Buffers* const each : {&lost, &after, &next}) EXPECT_TRUE(each->equal());
+    const auto another = machine.engine->open_channel({.depth = 1});
+    ASSERT_FALSE(another.has_value());
+    EXPECT_EQ(another.error().code, Code::capacity_exceeded);
+    EXPECT_NE(another.error().message().find("lost"), std::string::npos);
+    // What the channel has is as before.
+    Buffers mine(5000, 4);
+    EXPECT_EQ(channel.wait(submit_copy(channel, mine.plan())).bytes_by_device, 5000U);
+    EXPECT_TRUE(mine.equal());
+  }
+}
+
 TEST(Channel, ADeviceThatIsDeadIsSaidToBeClosedInTime) {
   const Emulated machine =
       make_emulated({.device = {.answer_max = std::chrono::milliseconds(50)},

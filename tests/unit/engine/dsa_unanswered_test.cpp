@@ -370,5 +370,39 @@ TEST(DsaUnanswered, AQueueWhoseEntriesAreAllLostIsNotFullThoughItHasAnsweredSinc
   engine->poll();
 }
 
+TEST(DsaUnanswered, AChannelWithRoomFindsOutThatTheDeviceLivesThoughAllOtherEntriesAreLost) {
+  std::vector<dsa::Descriptor> sent;
+  ToldPortal portal([&](const dsa::Descriptor& descriptor) { sent.push_back(descriptor); },
+                    ~std::size_t{0}, 4);
+  const std::unique_ptr<Engine> engine =
+      engine_on(portal, {.answer_max = std::chrono::milliseconds(1)});
+  std::vector<Buffers> buffers(4, Buffers(kLong));
+  std::vector<Job> jobs(3);
+  {
+    Result<Channel> channel = engine->open_channel({.depth = 1});
+    ASSERT_TRUE(channel.has_value());
+    for (std::size_t i = 0; i < 3; ++i) {
+      ASSERT_EQ(engine->submit_copy(jobs[i], buffers[i].plan()), Submit::accepted);
+    }
+    for (Job& job : jobs) EXPECT_TRUE(job.wait().late_write_possible);
+    Ticket ticket{};
+    EXPECT_EQ(channel->submit_copy(buffers[3].plan(), ticket), Submit::closed);
+    ASSERT_EQ(sent.size(), 4U) << "nobody has asked whether it lives";
+    EXPECT_EQ(sent[3].opcode, DSA_OPCODE_NOOP);
+    answer(sent[3], DSA_COMP_SUCCESS);
+    EXPECT_EQ(channel->submit_copy(buffers[3].plan(), ticket), Submit::accepted);
+    // The jobs' entries are lost all the same.
+    Job job;
+    ASSERT_EQ(engine->submit_copy(job, buffers[0].plan()), Submit::accepted);
+    EXPECT_TRUE(job.wait().fell_back);
+    EXPECT_EQ(sent.size(), 5U);
+    answer(sent[4], DSA_COMP_SUCCESS);
+    EXPECT_EQ(channel->wait(ticket).state, JobState::done);
+  }
+  // So that the mover can let its slots go.
+  for (const dsa::Descriptor& descriptor : sent) answer(descriptor, DSA_COMP_SUCCESS);
+  engine->poll();
+}
+
 }  // namespace
 }  // namespace headrace::engine
