@@ -22,9 +22,16 @@ namespace headrace::engine {
 namespace {
 
 /// How a job ended, from how its shares did.
-Completion gather(std::span<const Share> shares, bool fell_back) {
+Completion gather(const Operation& operation, std::span<const Share> shares, bool fell_back) {
   ShareOutcome whole{.fell_back = fell_back};
   for (const Share& share : shares) detail::append(whole, share.outcome, share.offset_bytes);
+  const bool compares = operation.kind() == OperationKind::compare ||
+                        operation.kind() == OperationKind::compare_pattern;
+  if (compares && whole.result.different && whole.cause == Cause::none && !whole.stopped) {
+    // What others compared behind it at the same time is of no account.
+    whole.bytes_done = whole.result.difference_offset;
+    whole.bytes_by_device = std::min(whole.bytes_by_device, whole.bytes_done);
+  }
   return detail::to_completion(whole);
 }
 
@@ -462,7 +469,8 @@ void EngineState::end_share(Share& share, const ShareOutcome& outcome) noexcept 
   // Of an only share nothing is left to be seen of others.
   // edge: share-ended (acq_rel)
   if (job->share_count_ != 1 && job->shares_left_.fetch_sub_acq_rel(1) != 1) return;
-  job->completion_ = gather({job->shares_.data(), job->share_count_}, job->fell_back_);
+  job->completion_ =
+      gather(job->operation_, {job->shares_.data(), job->share_count_}, job->fell_back_);
   end_job(*job);
 }
 

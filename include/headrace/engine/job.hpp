@@ -60,7 +60,7 @@ struct Completion {
   /// for anything else until the device has been reset.
   bool late_write_possible = false;
   /// What was done of Operation::byte_count(), not necessarily a prefix; all of it if done, but for
-  /// a comparison that found a difference and a delta that did not fit.
+  /// a comparison that found a difference (its difference_offset) and a delta that did not fit.
   std::size_t bytes_done = 0;
   /// Bytes that a device did; the others are a processor's.
   std::size_t bytes_by_device = 0;
