@@ -385,6 +385,7 @@ Result<void> use_profile(const Profile& profile, Dispatch& dispatch) {
   if (auto ours = check_machine(profile); !ours) return ours;
   const bool probes = profile.cold_probe && platform::may_read_ticks();
   std::vector<Routine> routines;
+  routines.reserve(profile.classes.size());
   for (const SizeClass& each : profile.classes) {
     routines.push_back({.warm = each.variant, .cold = probes ? each.cold_variant : std::nullopt});
   }

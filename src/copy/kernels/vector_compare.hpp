@@ -52,9 +52,11 @@ std::size_t difference_with(const void* one, const void* other, std::size_t byte
     return at + Vector::place(unlike, left + at, right + at);
   };
   // Most comparisons that find a difference find it here.
-  if ((unlike = Vector::unlike(left, right)) != 0) return difference(0);
+  unlike = Vector::unlike(left, right);
+  if (unlike != 0) return difference(0);
   if (kBytes < kLine && byte_count >= 2 * kBytes) {
-    if ((unlike = Vector::unlike(left + kBytes, right + kBytes)) != 0) return difference(kBytes);
+    unlike = Vector::unlike(left + kBytes, right + kBytes);
+    if (unlike != 0) return difference(kBytes);
   }
   // A turn that begins within a line of the left side would load one line more.
   std::size_t at = kLine - reinterpret_cast<std::uintptr_t>(left) % kLine;
@@ -68,11 +70,13 @@ std::size_t difference_with(const void* one, const void* other, std::size_t byte
     }
     if (!Vector::turn_differs(left + at, right + at)) continue;
     for (std::size_t i = at; i < at + kTurnBytes; i += kBytes) {
-      if ((unlike = Vector::unlike(left + i, right + i)) != 0) return difference(i);
+      unlike = Vector::unlike(left + i, right + i);
+      if (unlike != 0) return difference(i);
     }
   }
   for (; at + kBytes <= byte_count; at += kBytes) {
-    if ((unlike = Vector::unlike(left + at, right + at)) != 0) return difference(at);
+    unlike = Vector::unlike(left + at, right + at);
+    if (unlike != 0) return difference(at);
   }
   at = byte_count - kBytes;
   unlike = Vector::unlike(left + at, right + at);
