@@ -491,25 +491,25 @@ void EngineState::end_share_done_by_device(Share& share) noexcept {
 /// Threading: owned.
 class EngineState::Call {
  public:
-  explicit Call(const EngineState& engine) noexcept : engine_(&engine), outer_(innermost) {
-    innermost = this;
+  explicit Call(const EngineState& engine) noexcept : engine_(&engine), outer_(innermost_) {
+    innermost_ = this;
   }
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
-  ~Call() { innermost = outer_; }
+  ~Call() { innermost_ = outer_; }
   /// Whether this thread is in such a function for `engine`, which may be gone.
   [[nodiscard]] static bool is_within(const EngineState& engine) noexcept {
-    const Call* call = innermost;
+    const Call* call = innermost_;
     while (call != nullptr && call->engine_ != &engine) call = call->outer_;
     return call != nullptr;
   }
 
  private:
-  static constinit thread_local const Call* innermost;
+  static constinit thread_local const Call* innermost_;
   const EngineState* const engine_;
   const Call* const outer_;
 };
-constinit thread_local const EngineState::Call* EngineState::Call::innermost = nullptr;
+constinit thread_local const EngineState::Call* EngineState::Call::innermost_ = nullptr;
 
 void EngineState::end_job(Job& job) noexcept {
   // The gate counts this job, so the engine lives until leave().
