@@ -52,9 +52,10 @@ std::span<std::byte> try_take_known_place([[maybe_unused]] std::size_t byte_coun
 void give_back(std::span<std::byte> pages) noexcept {
 #if defined(__x86_64__)
   if (pages.data() == headrace_generated_code) {
-    // If either is refused, they stay as they are: unused.
+    // If either is refused, they stay as they are: unused. They are still to be read: LeakSanitizer
+    // and garbage collectors look through all zeroed memory of a module.
     static_cast<void>(::madvise(pages.data(), pages.size(), MADV_DONTNEED));
-    static_cast<void>(::mprotect(pages.data(), pages.size(), PROT_NONE));
+    static_cast<void>(::mprotect(pages.data(), pages.size(), PROT_READ));
     return;
   }
 #endif
