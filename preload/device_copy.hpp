@@ -113,6 +113,9 @@ struct CopyTask {
   /// True if nothing is left to find out.
   [[nodiscard]] bool is_settled() const noexcept { return false; }
 };
+// Clang 16 deduces nothing from the members of an aggregate.
+template <typename Work>
+CopyTask(std::byte*, const std::byte*, Work) -> CopyTask<Work>;
 
 /// A fill with one byte. `Fill` is void(target, value, byte count).
 ///
@@ -137,6 +140,8 @@ struct FillTask {
   void learn(std::size_t /*at*/, const dsa::CompletionRecord& /*record*/) noexcept {}
   [[nodiscard]] bool is_settled() const noexcept { return false; }
 };
+template <typename Work>
+FillTask(std::byte*, unsigned char, Work) -> FillTask<Work>;
 
 /// Where two ranges first differ. `Find` is std::size_t(left, right, byte count): the offset of the
 /// first difference, or the count.
@@ -167,6 +172,8 @@ struct CompareTask {
   }
   [[nodiscard]] bool is_settled() const noexcept { return difference != SIZE_MAX; }
 };
+template <typename Work>
+CompareTask(const std::byte*, const std::byte*, Work) -> CompareTask<Work>;
 
 /// One task. `Queues` has bool enqueue(portal index, const dsa::Descriptor&), true if the queue
 /// took it, and void end_program(), for when a device may write to a target at any time from now

@@ -171,7 +171,7 @@ TEST_F(VariantProperty, TextNamesAVariantAndNothingElse) {
 }
 
 TEST_F(VariantProperty, TheGridNamesEachVariantOnce) {
-  for (const std::size_t byte_count : {1, 129, 4097, 1 << 20}) {
+  for (const std::size_t byte_count : {1U, 129U, 4097U, 1U << 20U}) {
     std::vector<std::string> texts;
     for (const Variant& variant : variants_for(byte_count)) texts.push_back(to_text(variant));
     std::ranges::sort(texts);

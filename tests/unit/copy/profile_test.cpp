@@ -310,8 +310,8 @@ TEST(Profile, InUseItsEntryServesWhatTheTableServes) {
     const auto used = use_profile({.machine = this_machine(), .classes = classes}, dispatch);
     ASSERT_TRUE(used.has_value()) << used.error().message();
     EXPECT_NE(dispatch.entry(), &counting_move);
-    for (const std::size_t byte_count :
-         {0, 1, 64, 128, 129, 255, 256, 257, 511, 512, 513, 1024, 1025, 2048, 2049, 4097, 9000}) {
+    for (const std::size_t byte_count : {0U, 1U, 64U, 128U, 129U, 255U, 256U, 257U, 511U, 512U,
+                                         513U, 1024U, 1025U, 2048U, 2049U, 4097U, 9000U}) {
       std::vector<char> target(source.size());
       fallback_count = 0;
       dispatch.move_for(byte_count)(target.data(), source.data(), byte_count);
