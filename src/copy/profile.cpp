@@ -23,7 +23,10 @@
 namespace headrace::copy {
 namespace {
 
-using Json = nlohmann::ordered_json;
+/// What is read: finds a member among many at once, and nobody knows how many a file has.
+using Json = nlohmann::json;
+/// What is written: members in the order a reader wants them.
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::string_view kSchemaName = "headrace-copy-profile";
 /// Shorter copies are found in the table.
@@ -90,7 +93,7 @@ bool read_machine(const Json& json, Fingerprint& machine) {
          read(json, "l3_bytes", machine.l3_bytes);
 }
 
-Json to_json_value(const Fingerprint& machine) {
+OrderedJson to_json_value(const Fingerprint& machine) {
   return {{"vendor", machine.vendor},     {"family", machine.family},
           {"model", machine.model},       {"stepping", machine.stepping},
           {"avx2", machine.avx2},         {"avx512", machine.avx512},
@@ -344,19 +347,19 @@ Result<Profile> parse_profile(std::string_view text) {
 }
 
 std::string to_json(const Profile& profile) {
-  Json json;
+  OrderedJson json;
   json["schema"] = {{"name", kSchemaName}, {"version", kProfileVersion}};
   json["machine"] = to_json_value(profile.machine);
-  json["classes"] = Json::array();
+  json["classes"] = OrderedJson::array();
   for (const SizeClass& each : profile.classes) {
-    Json entry = {{"bytes_max", each.bytes_max}, {"variant", nullptr}};
+    OrderedJson entry = {{"bytes_max", each.bytes_max}, {"variant", nullptr}};
     if (each.variant) entry["variant"] = to_text(*each.variant);
     if (each.cold_variant) entry[kColdVariant] = to_text(*each.cold_variant);
     json["classes"].push_back(std::move(entry));
   }
   const auto add_kernels = [&json](const char* key, const auto& classes) {
     for (const auto& each : classes) {
-      Json entry = {{"bytes_max", each.bytes_max}, {"kernel", nullptr}};
+      OrderedJson entry = {{"bytes_max", each.bytes_max}, {"kernel", nullptr}};
       if (each.kernel) entry["kernel"] = std::string(name(*each.kernel));
       json[key].push_back(std::move(entry));
     }
@@ -370,7 +373,7 @@ std::string to_json(const Profile& profile) {
   if (profile.dsa_bytes_min) json[kDsaBytesMin] = *profile.dsa_bytes_min;
   if (profile.wide_cost) json[kWideCost] = *profile.wide_cost;
   // What is not UTF-8 is replaced, so that nothing is thrown.
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 Result<Profile> load_profile(const std::string& path) {
