@@ -166,9 +166,13 @@ class StoppedError(Exception):
 
 @dataclass(slots=True)
 class Bench:
-    """Measures variants of one class against memmove, and keeps what was measured."""
+    """Measures variants of one class against memmove, and keeps what was measured.
 
-    meter: Meter
+    Attributes:
+        meter: What measures; None once nothing more is to be measured, so that its memory is free.
+    """
+
+    meter: Meter | None
     bytes_max: int
     check_stop: Callable[[], None]
     wide_handicap: float = WIDE_HANDICAP
@@ -183,6 +187,7 @@ class Bench:
             self.check_stop()
             chunk = variants[begin : begin + CHUNK_COUNT]
             subjects = [STAYS, *chunk, STAYS]
+            assert self.meter is not None  # noqa: S101 - Nobody measures by what has been given up.
             times_ns = self.meter.measure_round(
                 subjects,
                 bytes_min=self.bytes_max if cell.fixed else self.bytes_max // 2 + 1,

@@ -202,11 +202,12 @@ class Tuner:
         self._settings = settings
         self._check_stop = check_stop
         self._sizes = (pool_bytes, last_level_bytes)
-        self._meter = self._make_meter(settings.seed)
-        self._probe = _middle_probe([self._meter.find_cold_probe() for _ in range(PROBE_ROUNDS)])
+        meter = self._make_meter(settings.seed)
+        self._meter: _core.CopyMeter | None = meter
+        self._probe = _middle_probe([meter.find_cold_probe() for _ in range(PROBE_ROUNDS)])
         if self._probe is not None:
-            self._meter.use_cold_probe(*self._probe)
-        self._wide_cost = self._meter.find_wide_cost()
+            meter.use_cold_probe(*self._probe)
+        self._wide_cost = meter.find_wide_cost()
         self._wide_handicap = wide_handicap(self._wide_cost)
         self._room = Room(
             # A few places of either side at least, or the region is no region.
@@ -297,6 +298,8 @@ class Tuner:
         """
         cpus = sorted(os.sched_getaffinity(0))
         passes: list[dict[int, Bench]] = []
+        # There is memory for the pools of one; the searches are over.
+        self._meter = None
         try:
             for number in range(CONFIRM_PASSES):
                 # What runs on one processor all the time is not known to be as fast on another.
@@ -309,6 +312,7 @@ class Tuner:
                         if choice.variant is not None
                     }
                 )
+                del meter
         finally:
             os.sched_setaffinity(0, cpus)
         tuning.choices = [
@@ -327,6 +331,7 @@ class Tuner:
             for temperature in ("hot", "cold"):
                 for fixed in (True, False):
                     bench.measure(variants, Cell(temperature, fixed, 1, 1.0))
+        bench.meter = None
         return bench
 
     def _duel(self, by_model: Choice, by_all: Choice, cells: Sequence[Cell]) -> Duel:
