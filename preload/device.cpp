@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -128,6 +129,9 @@ std::uint64_t measure_pauses_max(std::uint64_t seconds) {
   return seconds * 1'000'000'000 / std::max<std::uint64_t>(least_ns, 1) * kPauses;
 }
 
+/// The file that messages go to, as it was when the program began; no inode: none was open.
+struct stat messages_at_start{};
+
 /// Opens what was found. In a child of fork as well, so nothing but system calls.
 void open_found(Device& device) noexcept {
   std::uint32_t count = 0;
@@ -158,7 +162,18 @@ void open_in_child() noexcept {
 
 }  // namespace
 
+void say(std::string_view line) noexcept {
+  struct stat now{};
+  // Who has closed it may have a file of data there.
+  if (messages_at_start.st_ino == 0 || ::fstat(STDERR_FILENO, &now) != 0 ||
+      now.st_dev != messages_at_start.st_dev || now.st_ino != messages_at_start.st_ino) {
+    return;
+  }
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
+}
+
 Device* open_devices(std::string& note) {
+  if (::fstat(STDERR_FILENO, &messages_at_start) != 0) messages_at_start = {};
   found.piece_bytes_max = UINT64_MAX;
   std::size_t seen = 0;
   for_each_name(kDirectory, [&](std::string_view name) {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <string>
+#include <string_view>
 
 #include "preload/device_copy.hpp"
 
@@ -15,5 +16,11 @@ namespace headrace::preload {
 /// Threading: the constructor's, once.
 /// Returns: null if there is none; `note` says in one clause what was found.
 [[nodiscard]] Device* open_devices(std::string& note);
+
+/// Writes to stderr, if that is the file that it was when the devices were opened: programs close
+/// it and open their data in its place. Nothing but system calls.
+///
+/// Threading: shared.
+void say(std::string_view line) noexcept;
 
 }  // namespace headrace::preload

@@ -3,14 +3,13 @@
 // allocates, locks or calls a function by its name, so nothing comes back here
 // (but for the end of a program whose memory is not its own any more); each may run in a
 // signal handler, before relocation, after fork or vfork.
-#include <unistd.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <string_view>
 
 #include "headrace/platform/enqueue.hpp"
+#include "preload/device.hpp"
 #include "preload/plain.hpp"
 #include "preload/program.hpp"
 
@@ -50,7 +49,7 @@ struct PortalQueues {
         "headrace: a DSA answers neither a copy nor the drain behind it, so it may still write to "
         "the target at any time: the program ends. What ails it: 'headrace doctor'; without it: "
         "HEADRACE_PATH=cpu; more patience: HEADRACE_ANSWER_SECONDS\n";
-    [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kWhy.data(), kWhy.size());
+    say(kWhy);
     std::abort();
   }
 };

@@ -356,6 +356,12 @@ TEST_F(PreloadWithDevice, AProgramWhoseTargetsADeviceMayWriteToForEverEndsAndSay
   EXPECT_TRUE(ending.signal() == SIGABRT || ending.exit_code() == 128 + SIGABRT) << ending.status;
   EXPECT_THAT(ending.said, ::testing::HasSubstr("HEADRACE_ANSWER_SECONDS"));
 }
+TEST_F(PreloadWithDevice, ItDoesNotSayWhyIntoWhatIsNowAFileOfData) {
+  faults_ = "[[fault]]\nkind = 'halt'\nnth = 1\n";
+  const Ending ending =
+      run(victim("data_where_messages_were", nullptr), {{"HEADRACE_ANSWER_SECONDS", "1"}});
+  EXPECT_EQ(ending.exit_code(), 0) << ending.said << ", signal " << ending.signal();
+}
 TEST_F(PreloadWithDevice, AProgramThatAllowsNoSystemCallsIsServed) {
   expect_fine_with_device("confined");
 }

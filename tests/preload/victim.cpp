@@ -447,6 +447,22 @@ int overflow() {
   return 0;
 }
 
+/// Where messages used to go there are data now: they stay as they are, however the child ends.
+int data_where_messages_were() {
+  const int data = ::memfd_create("data", 0);
+  EXPECT(data >= 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(data, STDERR_FILENO);
+    some_lengths();
+    std::_Exit(0);
+  }
+  const int status = wait_for(child);
+  EXPECT(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+  EXPECT(::lseek(data, 0, SEEK_END) == 0);
+  return 0;
+}
+
 /// Ends in the way that a signal's name says, with nothing open.
 int ends_by(int number) {
   some_lengths();
@@ -513,6 +529,7 @@ int main(int argument_count, char** arguments) {
   const auto is = [&](const char* name) { return std::strcmp(scenario, name) == 0; };
   if (is("all_lengths")) return all_lengths();
   if (is("some_lengths")) return some_lengths();
+  if (is("data_where_messages_were")) return data_where_messages_were();
   if (is("early")) return early();
   if (is("threads")) return threads();
   if (is("handlers")) return handlers();
