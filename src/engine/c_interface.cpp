@@ -98,9 +98,22 @@ struct CallOfC {
   static void call(void* self, const Completion& completion) noexcept;
 };
 
+/// A submission that is refused must not change the callback of one that is accepted and may still
+/// run, so each writes to the place that the last accepted one does not use.
 struct RoomyJob {
   Job job;
-  CallOfC callback;
+  std::array<CallOfC, 2> callbacks;
+  std::uint32_t used = 0;
+
+  /// Calls `submit` with the place for its callback.
+  template <typename Submission>
+  [[nodiscard]] headrace_answer start(const Submission& submit) {
+    used = 1 - used;
+    const Submit answer = submit(callbacks[used]);
+    // A job that was accepted may be gone.
+    if (answer != Submit::accepted) used = 1 - used;
+    return static_cast<headrace_answer>(answer);
+  }
 };
 static_assert(sizeof(RoomyJob) <= sizeof(headrace_job) &&
               alignof(RoomyJob) <= alignof(headrace_job));
@@ -491,8 +504,9 @@ enum headrace_answer headrace_submit(headrace_engine* engine, headrace_job* job,
   if (is_bad(options)) return HEADRACE_BAD_OPTION;
   RoomyJob& box = roomy(job);
   AfterOfC after;
-  return to_c(
-      engine_of(engine).submit(box.job, from_c(*operation), prepare(box.callback, after, options)));
+  return box.start([&](CallOfC& callback) {
+    return engine_of(engine).submit(box.job, from_c(*operation), prepare(callback, after, options));
+  });
 }
 
 enum headrace_answer headrace_submit_batch(headrace_engine* engine, headrace_job* job,
@@ -505,9 +519,11 @@ enum headrace_answer headrace_submit_batch(headrace_engine* engine, headrace_job
   if (is_bad(options)) return HEADRACE_BAD_OPTION;
   RoomyJob& box = roomy(job);
   AfterOfC after;
-  return to_c(engine_of(engine).submit_batch(box.job,
-                                             to_batch(operations, completions, operation_count),
-                                             prepare(box.callback, after, options)));
+  return box.start([&](CallOfC& callback) {
+    return engine_of(engine).submit_batch(box.job,
+                                          to_batch(operations, completions, operation_count),
+                                          prepare(callback, after, options));
+  });
 }
 
 enum headrace_answer headrace_run(headrace_engine* engine, const headrace_operation* operation,

@@ -108,7 +108,8 @@ Submit ChannelState::submit_copy(const CopyPlan& plan, Ticket& ticket) {
   const void* const target = plan.target.data();
   const std::uint64_t free = free_;
   const bool simple = plan.target.size() == byte_count &&
-                      is_simple_copy(target, source, byte_count, mover_.piece_bytes_max_);
+                      is_simple_copy(target, source, byte_count,
+                                     mover_.short_copy_bytes_max_.load_relaxed());  // A hint.
   if (!simple || free == 0 || engine_.is_forked() || engine_.is_closed() || mover_.is_silent())
       [[unlikely]] {
     return submit(Operation::copy(plan.target, plan.source), ticket);
@@ -235,7 +236,7 @@ bool ChannelState::write_list(const Batch& batch, Place& place) noexcept {
   DsaMover::Slot& slot = *place.slot;
   dsa::Descriptor* descriptor = slot.room.descriptors.get();
   dsa::CompletionRecord* record = slot.room.records.get();
-  const std::size_t byte_count_max = mover_.piece_bytes_max_;
+  const std::size_t byte_count_max = mover_.short_copy_bytes_max_.load_relaxed();  // A hint.
   if (place.list_count < count) prepare_list(place, count);
   std::size_t total = 0;
   for (const Operation& operation : batch.operations) {

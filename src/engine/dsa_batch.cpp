@@ -81,13 +81,14 @@ bool DsaMover::send_batch(Slot& slot) noexcept {
   const std::span<const Operation> operations = slot.share->batch().operations;
   const std::size_t window = std::min(slot.end - slot.at, kBatchMax);
   const std::size_t count_max = std::min(window, batch_max_);
+  const std::size_t copy_bytes_max = short_copy_bytes_max_.load_relaxed();  // A hint.
   dsa::Descriptor* const list = slot.room.descriptors.get();
   std::size_t count = 0;
   slot.quiet = true;
   for (std::size_t i = 0; i < window && count < count_max; ++i) {
     if ((slot.done >> i & 1U) != 0) continue;
     const Operation& operation = operations[slot.at + i];
-    if (operation.is_plain_copy() && count_max > 1 && operation.byte_count() <= piece_bytes_max_) {
+    if (operation.is_plain_copy() && count_max > 1 && operation.byte_count() <= copy_bytes_max) {
       // What most batches are made of.
       dsa::CompletionRecord& record = slot.room.records[count];
       detail::write_descriptor(detail::head_word(dsa::Opcode::move, copy_flags_), record,

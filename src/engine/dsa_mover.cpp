@@ -99,7 +99,8 @@ DsaMover::DsaMover(dsa::Portal& portal, std::unique_ptr<dsa::Portal> owned,
                                                        options.device.page_faults)),
       cache_flag_(detail::cache_flag(portal.info(), false)),
       slots_(std::make_unique<Slot[]>(slot_count_ + 1)),
-      words_(slot_count_) {
+      words_(slot_count_),
+      short_copy_bytes_max_(piece_bytes_max_) {
   const auto note = [this](std::string_view text) {
     info_.note += fmt::format("{}{}", info_.note.empty() ? "" : "; ", text);
   };
@@ -112,7 +113,7 @@ DsaMover::DsaMover(dsa::Portal& portal, std::unique_ptr<dsa::Portal> owned,
   if (cache_flag_ == 0) note("into_cache() is not told to the device, which has no cache control");
   for (unsigned kind = 0; kind < kOperationKindCount; ++kind) {
     if (info_.operations.has(static_cast<OperationKind>(kind))) continue;
-    refused_kinds_.fetch_or_relaxed(1U << kind);  // Nobody else is here.
+    refuse_kind(static_cast<OperationKind>(kind));
   }
   for (std::uint32_t i = 0; i < slot_count_ && batch_max_ > 1; ++i) {
     slots_[i].room = {std::make_unique<dsa::Descriptor[]>(batch_max_),
@@ -240,15 +241,16 @@ void DsaMover::look_at_lost(std::uint64_t lost) noexcept {
 void DsaMover::probe(bool has_room) noexcept {
   Slot& slot = slots_[slot_count_];
   std::uint64_t sent = probe_ticks_.load_relaxed();  // The exchange below decides.
+  if (sent == kProbeInProgress) return;
   const bool answered = sent != 0 && status_of(slot.record) != 0;
   const std::uint64_t now = platform::ticks();
   // All lost: if it answered, nothing could be submitted, and a dedicated queue may be full of
   // them.
   const bool all_busy = !has_room && words_.count() == slot_count_;  // A hint; it is asked again.
   if (!answered && (all_busy || (sent != 0 && now - sent <= answer_ticks_))) return;
-  // Who makes the exchange is alone with the slot for answer_ticks_, longer than this takes.
+  // The thread that makes the exchange has the slot to itself until it stores the time.
   // edge: probe-sent (acq_rel)
-  if (!probe_ticks_.compare_exchange_acq_rel(sent, answered ? 0 : now)) return;
+  if (!probe_ticks_.compare_exchange_acq_rel(sent, answered ? 0 : kProbeInProgress)) return;
   if (answered) return note_answer();
   set_status(slot.record, 0);
   detail::to_descriptor(Operation::no_op(), slot.descriptor);
@@ -256,6 +258,7 @@ void DsaMover::probe(bool has_room) noexcept {
   slot.descriptor.completion_addr = reinterpret_cast<std::uintptr_t>(&slot.record);
   // A queue that refuses it is asked again after as long.
   if (portal_.submit(slot.descriptor)) descriptors_.fetch_add_relaxed(1);  // A count of its own.
+  probe_ticks_.store_release(now);  // edge: probe-sent (release)
 }
 
 // --- Submission ----------------------------------------------------------------------------------
@@ -275,7 +278,8 @@ Submit DsaMover::submit(Share& share) noexcept {
   const Operation& operation = share.job->operation();
   const bool batch = !share.batch().operations.empty();
   // (A copy can be cut anywhere.)
-  if (!batch && operation.kind() != OperationKind::copy && is_beyond(operation)) {
+  const bool copies = operation.kind() == OperationKind::copy && !refuses_copies();
+  if (!batch && !copies && is_beyond(operation)) {
     words_.free(first);
     return Submit::closed;
   }
@@ -344,11 +348,17 @@ Submit DsaMover::submit(Share& share) noexcept {
   return Submit::accepted;
 }
 
+/// The queue gets no operation of `kind` from now on.
+void DsaMover::refuse_kind(OperationKind kind) noexcept {
+  refused_kinds_.fetch_or_relaxed(1U << static_cast<unsigned>(kind));       // A hint.
+  if (kind == OperationKind::copy) short_copy_bytes_max_.store_relaxed(0);  // A hint.
+}
+
 /// Of a queue that does not say what it may do: its device has said so of an operation like this.
 void DsaMover::note_error(const Operation& operation, std::uint8_t status) noexcept {
   errors_.fetch_add_relaxed(1);  // A count of its own.
   if (portal_.info().opcodes || dsa::status_of(status) != dsa::Status::bad_opcode) return;
-  refused_kinds_.fetch_or_relaxed(1U << static_cast<unsigned>(operation.kind()));  // A hint.
+  refuse_kind(operation.kind());
 }
 
 /// What the queue may not do is done elsewhere. What cannot be cut, or not into pieces so small,

@@ -105,6 +105,10 @@ class DsaMover final : public Mover {
   [[nodiscard]] Next finish_on_cpu(Slot& slot) noexcept;
   [[nodiscard]] Next carry_on(Slot& slot) noexcept;
   void note_error(const Operation& operation, std::uint8_t status) noexcept;
+  void refuse_kind(OperationKind kind) noexcept;
+  [[nodiscard]] bool refuses_copies() const noexcept {
+    return short_copy_bytes_max_.load_relaxed() == 0;  // A hint.
+  }
   [[nodiscard]] bool is_beyond(const Operation& operation) const noexcept;
   [[nodiscard]] std::size_t piece_bytes(std::size_t cut) const noexcept;
   static void begin_lane(Slot& slot, Share& share, std::size_t begin, std::size_t end) noexcept;
@@ -186,8 +190,13 @@ class DsaMover final : public Mover {
   Atomic<std::uint64_t> refused_ticks_{0};
   /// A bit of each kind that the queue may not do, as far as that is known.
   Atomic<std::uint32_t> refused_kinds_{0};
+  /// The longest copy that goes the short way of channels and batches: that of one descriptor, or 0
+  /// if the queue refuses copies.
+  Atomic<std::uint64_t> short_copy_bytes_max_;
   /// When the probe that has not been answered was sent; 0 if there is none.
   Atomic<std::uint64_t> probe_ticks_{0};
+  /// While a thread writes and sends a probe. No clock gives this time.
+  static constexpr std::uint64_t kProbeInProgress = ~std::uint64_t{0};
   /// Lanes of shares that have several.
   Mutex lanes_mutex_;
 

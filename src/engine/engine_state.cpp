@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
 
 #include "channel_state.hpp"
 #include "dependants.hpp"
@@ -52,6 +51,28 @@ class EngineState::Presence {
  private:
   EngineState& state_;
   std::uint64_t held_count_;
+};
+
+/// What a submission overwrites in a job and a caller can see, for one that is refused.
+struct EngineState::Before {
+  explicit Before(const Job& job)
+      : operation(job.operation_),
+        batch(job.batch_),
+        callback(job.callback_),
+        callback_context(job.callback_context_),
+        then(job.then_),
+        then_context(job.then_context_),
+        engine(job.engine_),
+        fork_count(job.fork_count_) {}
+
+  Operation operation;
+  Batch batch;
+  Job::Callback callback;
+  void* callback_context;
+  void (*then)(void* context) noexcept;
+  void* then_context;
+  EngineState* engine;
+  std::uint32_t fork_count;
 };
 
 EngineState::EngineState(std::vector<std::unique_ptr<Mover>> movers, Settings settings)
@@ -214,6 +235,7 @@ Submit EngineState::start_at(const MoverFacts& facts, Job& job, const Operation&
     submissions_refused_.fetch_add_relaxed(1);  // A count of its own.
     return Submit::closed;
   }
+  const Before before(job);
   prepare(job, operation, options);
   job.engine_ = this;
   job.fork_count_ = fork_count_;
@@ -236,7 +258,7 @@ Submit EngineState::start_at(const MoverFacts& facts, Job& job, const Operation&
   const Submit answer = taker->submit(share);
   if (answer == Submit::accepted) return answer;
   jobs_submitted_.fetch_sub_relaxed(1);  // As above.
-  take_back(job, detail::state_of(word_before));
+  take_back(job, before, word_before);
   return answer;
 }
 
@@ -272,6 +294,7 @@ Submit EngineState::try_start(Job& job, const Operation& operation, const Batch&
   Presence presence(*this, 2);                                // This call, and the job.
   const std::uint64_t turn = sequence_.fetch_add_relaxed(1);  // Any order of turns will do.
 
+  const Before before(job);
   prepare(job, operation, options);
   job.batch_ = batch;
   const bool empty = byte_count == 0 && operation.kind() == OperationKind::copy;
@@ -310,7 +333,7 @@ Submit EngineState::try_start(Job& job, const Operation& operation, const Batch&
     jobs_submitted_.fetch_add_relaxed(1);  // A count of its own.
   } else {
     presence.give_one_to_the_job();
-    take_back(job, detail::state_of(word_before));
+    take_back(job, before, word_before);
   }
   return answer;
 }
@@ -544,11 +567,22 @@ void EngineState::call_then(const EngineState& engine, void (*then)(void* contex
   then(context);
 }
 
-void EngineState::take_back(Job& job, JobState state) noexcept {
+void EngineState::take_back(Job& job, const Before& before, std::uint32_t word_before) noexcept {
+  job.operation_ = before.operation;
+  job.batch_ = before.batch;
+  job.callback_ = before.callback;
+  job.callback_context_ = before.callback_context;
+  job.then_ = before.then;
+  job.then_context_ = before.then_context;
+  job.engine_ = before.engine;
+  job.fork_count_ = before.fork_count;
   // Nobody may name a job whose submission has not returned.
   std::uint32_t seen = 0;
   const void* const address = &job;
-  HEADRACE_CHECK(detail::end_word(job.word_, state, seen), "a job is named after its submission");
+  const bool was_stopped = (word_before & detail::kStopFlag) != 0;
+  if (was_stopped) static_cast<void>(detail::set_flag(job.word_, detail::kStopFlag));
+  HEADRACE_CHECK(detail::end_word(job.word_, detail::state_of(word_before), seen),
+                 "a job is named after its submission");
   if ((seen & detail::kSleeperFlag) != 0) detail::unpark_all(address);
   if (detail::visitor_count(seen) == 0) leave();
 }
@@ -615,65 +649,6 @@ void EngineState::poll() noexcept {
   for (const std::unique_ptr<Coalescer>& coalescer : coalescers_) coalescer->poll();
   for (const std::unique_ptr<Mover>& mover : movers_) mover->poll();
   begin_due();
-}
-
-EngineStatistics EngineState::statistics() const {
-  // In a child another thread of the parent may hold the lock for ever; the channels are the
-  // parent's.
-  if (is_forked()) return count_with({});
-  const Lock lock(channels_mutex_);
-  return count_with(channels_);
-}
-
-EngineStatistics EngineState::count_with(std::span<const ChannelState* const> channels) const {
-  // Together they are not one instant, so no order between them is needed.
-  EngineStatistics totals{.jobs_submitted = jobs_submitted_.load_relaxed(),
-                          .jobs_failed = jobs_failed_.load_relaxed(),
-                          .jobs_stopped = jobs_stopped_.load_relaxed(),
-                          .submissions_refused = submissions_refused_.load_relaxed(),
-                          .jobs_held_back = jobs_held_back_.load_relaxed()};
-  for (const ChannelState* const channel : channels) {
-    totals.submissions_refused += channel->refused();
-  }
-  for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
-    const KindCounts& counts = kinds_[kind];
-    OperationStatistics& sums = totals.operations[kind];
-    const std::uint64_t runs_done = counts.runs_done.load_relaxed();
-    totals.jobs_submitted += runs_done;
-    sums.jobs_done = counts.jobs_done.load_relaxed() + runs_done;
-    sums.bytes = counts.bytes.load_relaxed();
-    sums.bytes_by_device = counts.bytes_by_device.load_relaxed();
-    sums.retries = counts.retries.load_relaxed();
-    sums.page_faults = counts.page_faults.load_relaxed();
-    sums.fallbacks = counts.fallbacks.load_relaxed();
-    for (std::size_t i = 0; i < counts.latencies.size(); ++i) {
-      sums.latency_counts[i] = counts.latencies[i].load_relaxed();
-    }
-    const bool copies = kind == static_cast<std::size_t>(OperationKind::copy);
-    if (copies || kind == kOperationKindCount) {
-      for (const ChannelState* const channel : channels) {
-        const ChannelState::Counts more = copies ? channel->copies() : channel->lists();
-        totals.jobs_submitted += more.submitted;
-        sums.jobs_done += more.done;
-        sums.bytes += more.bytes;
-        sums.bytes_by_device += more.bytes;
-        for (std::size_t i = 0; i < more.latency_counts.size(); ++i) {
-          sums.latency_counts[i] += more.latency_counts[i];
-        }
-      }
-    }
-    totals.jobs_done += sums.jobs_done;
-    totals.bytes_moved += sums.bytes;
-    totals.bytes_by_device += sums.bytes_by_device;
-    totals.jobs_fell_back += sums.fallbacks;
-  }
-  return totals;
-}
-
-std::chrono::nanoseconds EngineStatistics::latency_max(std::size_t latency_class) {
-  const double ticks = std::ldexp(1.0, static_cast<int>(latency_class));
-  return std::chrono::nanoseconds(
-      static_cast<std::int64_t>(ticks / platform::ticks_per_second() * 1e9));
 }
 
 }  // namespace headrace::engine

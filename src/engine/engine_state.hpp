@@ -85,6 +85,7 @@ class EngineState {
   static constexpr std::size_t kAtOnceBytesMax = std::size_t{64} << 10U;
   class Presence;
   class Call;
+  struct Before;
 
   /// Which movers may be chosen for a job, and how it is to be said if they are not what was asked.
   struct Choice {
@@ -179,7 +180,7 @@ class EngineState {
   /// The end of end_job(), if somebody waits for `job`.
   void end_with_dependants(Job& job) noexcept;
   /// Of a job that nobody took: it is as it was before its submission.
-  void take_back(Job& job, JobState state) noexcept;
+  void take_back(Job& job, const Before& before, std::uint32_t word_before) noexcept;
 
   /// Processors first, then devices.
   std::vector<std::unique_ptr<Mover>> movers_;

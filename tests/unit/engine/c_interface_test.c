@@ -91,6 +91,11 @@ static void every_operation_does_what_it_says(headrace_engine* engine) {
 static sem_t ended;
 static unsigned called_back = 0;
 
+static void count_end(void* context, const headrace_completion* completion) {
+  (void)completion;
+  ++*(int*)context;
+}
+
 static void note_end(void* context, const headrace_completion* completion) {
   *(headrace_completion*)context = *completion;
   ++called_back;
@@ -140,6 +145,47 @@ static void jobs_end_once_and_say_how(headrace_engine* engine) {
   while (sem_wait(&ended) != 0) {
   }
   sem_destroy(&ended);
+  free(source);
+  free(target);
+}
+
+static void wait_for_post(void* context, const headrace_completion* completion) {
+  (void)completion;
+  while (sem_wait(context) != 0) {
+  }
+}
+
+/* A submission that is refused leaves the callback of a job alone, which may still run. */
+static void a_refused_submission_changes_no_callback(headrace_engine* engine) {
+  uint8_t* const source = filled(kBytes, 1);
+  uint8_t* const target = filled(kBytes, 2);
+  headrace_job first;
+  headrace_job job;
+  headrace_job_init(&first);
+  headrace_job_init(&job);
+  sem_t go_on;
+  EXPECT(sem_init(&go_on, 0, 0) == 0);
+  const headrace_operation copy = headrace_copy(target, source, kBytes);
+  const headrace_operation nothing = headrace_fill(target, 0, 0);
+  headrace_submit_options options = {.callback = wait_for_post, .callback_context = &go_on};
+  EXPECT(headrace_submit(engine, &first, &copy, &options) == HEADRACE_ACCEPTED);
+  /* `job` runs until `first` has ended, and that one waits for the semaphore. */
+  int called = 0;
+  int called_of_refused = 0;
+  headrace_job* const named = &first;
+  options = (headrace_submit_options){
+      .callback = count_end, .callback_context = &called, .after = &named, .after_count = 1};
+  EXPECT(headrace_submit(engine, &job, &copy, &options) == HEADRACE_ACCEPTED);
+  options =
+      (headrace_submit_options){.callback = count_end, .callback_context = &called_of_refused};
+  EXPECT(headrace_submit(engine, &job, &nothing, &options) == HEADRACE_EMPTY);
+  EXPECT(headrace_submit_batch(engine, &job, &nothing, NULL, 1, &options) == HEADRACE_EMPTY);
+  EXPECT(sem_post(&go_on) == 0);
+  EXPECT(headrace_wait(&job).state == HEADRACE_DONE);
+  EXPECT(called == 1 && called_of_refused == 0);
+  headrace_job_end(&job);
+  headrace_job_end(&first);
+  EXPECT(sem_destroy(&go_on) == 0);
   free(source);
   free(target);
 }
@@ -394,6 +440,7 @@ int main(void) {
 
   every_operation_does_what_it_says(engine);
   jobs_end_once_and_say_how(engine);
+  a_refused_submission_changes_no_callback(engine);
   a_batch_keeps_its_fences(engine);
   mistakes_have_names(engine);
   statistics_are_kept_by_kind(engine);

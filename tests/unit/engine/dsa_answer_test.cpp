@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <functional>
@@ -239,6 +240,61 @@ TEST(DsaAnswer, WhatAQueueMayNotDoIsNeverGivenToIt) {
   EXPECT_EQ(channel->wait(ticket).result, summed.result);
   EXPECT_EQ(told, 2U);
   EXPECT_EQ(engine->device_statistics()[0].errors, 0U);
+}
+
+TEST(DsaAnswer, AQueueThatRefusesCopiesIsAskedOnceForThem) {
+  for (const bool by_channel : {false, true}) {
+    SCOPED_TRACE(by_channel);
+    std::size_t copies = 0;
+    ToldPortal portal([&](const dsa::Descriptor& descriptor) {
+      std::span list(&descriptor, 1);
+      if (descriptor.opcode == DSA_OPCODE_BATCH) {
+        list = {reinterpret_cast<const dsa::Descriptor*>(descriptor.desc_list_addr),
+                descriptor.desc_count};
+      }
+      for (const dsa::Descriptor& one : list) {
+        const bool copy = one.opcode == DSA_OPCODE_MEMMOVE;
+        if (copy) ++copies;
+        answer(one, copy ? DSA_COMP_BAD_OPCODE : DSA_COMP_SUCCESS);
+      }
+      if (descriptor.opcode == DSA_OPCODE_BATCH) answer(descriptor, DSA_COMP_BATCH_FAIL);
+    });
+    const std::unique_ptr<Engine> engine = engine_on(portal);
+    Result<Channel> channel = engine->open_channel({.depth = 1});
+    ASSERT_TRUE(channel.has_value());
+    Buffers buffers(kLong);
+    const std::span<std::byte> target(buffers.target);
+    const std::span<const std::byte> source(buffers.source);
+    const std::array<Operation, 2> both{Operation::copy(target.first(8), source.first(8)),
+                                        Operation::copy(target.subspan(8), source.subspan(8))};
+    for (int i = 0; i < 3; ++i) {
+      std::fill(buffers.target.begin(), buffers.target.end(), std::byte{});
+      Job job;
+      Ticket ticket{};
+      Completion end;
+      if (by_channel) {
+        ASSERT_EQ(channel->submit_copy(buffers.plan(), ticket), Submit::accepted);
+        end = channel->wait(ticket);
+      } else {
+        end = run(*engine, Operation::copy(target, source));
+      }
+      EXPECT_EQ(end.state, JobState::done);
+      EXPECT_TRUE(end.fell_back && buffers.equal());
+      EXPECT_EQ(copies, 1U);
+      std::fill(buffers.target.begin(), buffers.target.end(), std::byte{});
+      if (by_channel) {
+        ASSERT_EQ(channel->submit_batch({both, {}}, ticket), Submit::accepted);
+        end = channel->wait(ticket);
+      } else {
+        ASSERT_EQ(engine->submit_batch(job, {both, {}}, {.path = Path::hardware}),
+                  Submit::accepted);
+        end = job.wait();
+      }
+      EXPECT_EQ(end.state, JobState::done);
+      EXPECT_TRUE(end.fell_back && buffers.equal());
+      EXPECT_EQ(copies, 1U) << "in a batch";
+    }
+  }
 }
 
 TEST(DsaAnswer, AQueueThatDoesNotSayWhatItMayDoIsAskedOnceForEachKind) {

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <memory>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "fixtures.hpp"
@@ -401,6 +402,56 @@ TEST(DsaUnanswered, AChannelWithRoomFindsOutThatTheDeviceLivesThoughAllOtherEntr
   }
   // So that the mover can let its slots go.
   for (const dsa::Descriptor& descriptor : sent) answer(descriptor, DSA_COMP_SUCCESS);
+  engine->poll();
+}
+
+TEST(DsaUnanswered, ASecondThreadSendsNoProbeWhileTheFirstOneStillWritesItsOwn) {
+  // answer_max is so short that it has passed before the first probe has been given to the queue.
+  struct Device {
+    Engine* engine = nullptr;
+    std::vector<Job>* jobs = nullptr;
+    std::vector<Buffers>* buffers = nullptr;
+    std::vector<dsa::Descriptor> sent = {};
+    bool held_up = false;
+    int probe_count = 0;
+    int probes_meanwhile = 0;
+
+    void take(const dsa::Descriptor& descriptor) {
+      sent.push_back(descriptor);
+      if (descriptor.opcode != DSA_OPCODE_NOOP) return;
+      ++probe_count;
+      if (held_up) ++probes_meanwhile;
+      if (probe_count > 1) return;
+      // The first probe is on its way: its thread is held up here, and another one submits.
+      held_up = true;
+      std::thread([this] {
+        EXPECT_EQ(engine->submit_copy((*jobs)[4], (*buffers)[4].plan(), {.path = Path::hardware}),
+                  Submit::accepted);
+      }).join();
+      held_up = false;
+    }
+  } device;
+  ToldPortal portal([&](const dsa::Descriptor& descriptor) { device.take(descriptor); });
+  const std::unique_ptr<Engine> engine =
+      engine_on(portal, {.answer_max = std::chrono::nanoseconds(1)});
+  std::vector<Buffers> buffers(5, Buffers(kLong));
+  std::vector<Job> jobs(5);
+  device.engine = engine.get();
+  device.jobs = &jobs;
+  device.buffers = &buffers;
+  for (std::size_t i = 0; i < 3; ++i) {
+    ASSERT_EQ(engine->submit_copy(jobs[i], buffers[i].plan(), {.path = Path::hardware}),
+              Submit::accepted);
+    EXPECT_TRUE(jobs[i].wait().late_write_possible);
+  }
+  // The queue is given up: the next submission sends a probe in place of the copy.
+  ASSERT_EQ(engine->submit_copy(jobs[3], buffers[3].plan(), {.path = Path::hardware}),
+            Submit::accepted);
+  EXPECT_GT(device.probe_count, 0);
+  EXPECT_EQ(device.probes_meanwhile, 0) << "two threads wrote to one descriptor";
+  for (Job& job : jobs) job.wait();
+  // So that the mover can let its slots go.
+  for (const dsa::Descriptor& descriptor : device.sent) answer(descriptor, DSA_COMP_SUCCESS);
   engine->poll();
 }
 

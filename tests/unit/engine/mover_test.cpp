@@ -487,6 +487,46 @@ TEST(Mover, AreAllFullBeforeAJobIsRefused) {
   EXPECT_EQ(engine->statistics().submissions_refused, 1U);
 }
 
+TEST(Mover, ThatRefusesAJobLeavesItAsItWas) {
+  // Takes the first job and no other.
+  const auto first_only = [](std::size_t call) {
+    return call == 0 ? Submit::accepted : Submit::full;
+  };
+  for (const bool hardware : {false, true}) {
+    const auto engine =
+        make_polled_engine(PolledMover::Options{.info = {.name = "test",
+                                                         .hardware = hardware,
+                                                         .polled = true,
+                                                         .operations = OperationSet::all(),
+                                                         .batches = true},
+                                                .answer = first_only});
+    Buffers buffers(1000);
+    Buffers others(1000);
+    Job job;
+    ASSERT_EQ(engine->submit_copy(job, buffers.plan()), Submit::accepted);
+    job.stop();
+    ASSERT_EQ(job.wait().state, JobState::stopped);
+    const auto expect_unchanged = [&] {
+      EXPECT_EQ(job.state(), JobState::stopped);
+      EXPECT_TRUE(job.stop_requested());
+      EXPECT_EQ(job.operation().kind(), OperationKind::copy);
+      EXPECT_EQ(job.operation().target().data(), buffers.target.data());
+      EXPECT_TRUE(job.batch().operations.empty());
+      EXPECT_EQ(job.completion().state, JobState::stopped);
+    };
+    const Operation fill = Operation::fill(others.target, 7);
+    EXPECT_EQ(engine->submit_copy(job, others.plan()), Submit::full);
+    expect_unchanged();
+    EXPECT_EQ(engine->submit(job, fill), Submit::full);
+    expect_unchanged();
+    EXPECT_EQ(engine->submit_batch(job, {{&fill, 1}, {}}), Submit::full);
+    expect_unchanged();
+    engine->stop();
+    EXPECT_EQ(engine->submit(job, fill), Submit::closed);
+    expect_unchanged();
+  }
+}
+
 TEST(Mover, ThatIsClosedByItselfIsReplacedByTheCallingThread) {
   const auto engine = make_polled_engine(
       PolledMover::Options{.answer = [](std::size_t) { return Submit::closed; }});
