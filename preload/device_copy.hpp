@@ -47,6 +47,11 @@ struct alignas(128) DeviceSlot {
 };
 static_assert(sizeof(DeviceSlot) == 128);
 
+/// A thread that leaves a copy without returning, as siglongjmp does in a handler, keeps its slots.
+/// When it holds more than this, or none is free, it takes those back whose records are answered.
+/// Any number above what a copy and one in a handler need does.
+inline constexpr std::uint32_t kHeldSlotsMax = 2 * kPieceMax;
+
 /// The devices of this process. All zero is a state: there is none. It lies in memory that a child
 /// of fork finds so, because the portals are not the child's (device.cpp).
 ///
@@ -65,8 +70,18 @@ struct Device {
   Atomic<std::uint64_t> busy;   ///< Bit n: slot n is somebody's.
   Atomic<std::uint32_t> share;  ///< Of kShareUnits, from kShareMin to kShareMax.
   Atomic<std::uint32_t> errors_in_row;
+  /// How often each slot was taken: a holder that finds another number has lost its slot to a
+  /// handler of its own thread.
+  std::array<Atomic<std::uint32_t>, kSlotCount> uses;
   std::array<DeviceSlot, kSlotCount> slots;
 };
+
+/// The slots of a thread, of copies that run and of copies that were left.
+struct HeldSlots {
+  std::uint64_t generation = 0;  ///< Of the devices that these are slots of.
+  std::uint64_t bits = 0;
+};
+[[gnu::tls_model("initial-exec")]] inline constinit thread_local HeldSlots held_slots;
 
 /// What came of one copy.
 struct DeviceTotals {
@@ -213,6 +228,7 @@ class DeviceWork {
 
   struct Piece {
     std::uint32_t slot;
+    std::uint32_t use;  ///< Number in Device::uses.
     std::uint32_t portal;
     std::size_t at;
     std::size_t byte_count;
@@ -237,7 +253,7 @@ class DeviceWork {
     std::size_t sent_bytes = 0;
     while (piece_count < kPieceMax && sent_bytes < device_bytes) {
       Piece& piece = pieces[piece_count];
-      piece = {kNoSlot, 0, begin + sent_bytes, std::min(piece_bytes, device_bytes - sent_bytes)};
+      piece = {kNoSlot, 0, 0, begin + sent_bytes, std::min(piece_bytes, device_bytes - sent_bytes)};
       if (!send(piece)) break;
       sent_bytes += piece.byte_count;
       ++piece_count;
@@ -254,18 +270,48 @@ class DeviceWork {
     return round_bytes;
   }
 
+  [[nodiscard]] HeldSlots& held() const noexcept {
+    if (held_slots.generation != generation_) held_slots = {generation_, 0};
+    return held_slots;
+  }
+
+  /// Frees this thread's slots whose records are answered: of copies that were left, and perhaps of
+  /// one that a handler has interrupted, which then finds another number in Device::uses and does
+  /// its piece again.
+  void take_back_slots() noexcept {
+    for (std::uint64_t left = held().bits; left != 0; left &= left - 1) {
+      const auto index = static_cast<std::uint32_t>(std::countr_zero(left));
+      if (status_of(device_.slots[index].record) != 0) free_slot(index);
+    }
+  }
+
   std::uint32_t take_slot() noexcept {
+    if (static_cast<std::uint32_t>(std::popcount(held().bits)) > kHeldSlotsMax) take_back_slots();
+    const std::uint32_t index = take_free_slot();
+    if (index != kNoSlot || held().bits == 0) return index;
+    take_back_slots();
+    return take_free_slot();
+  }
+
+  std::uint32_t take_free_slot() noexcept {
     std::uint64_t busy = device_.busy.load_relaxed();  // The exchange below decides.
     while (~busy != 0) {
       // edge: device-slot (acq_rel)
       if (device_.busy.compare_exchange_acq_rel(busy, busy | (~busy & (busy + 1)))) {
-        return static_cast<std::uint32_t>(std::countr_one(busy));
+        const auto index = static_cast<std::uint32_t>(std::countr_one(busy));
+        device_.uses[index].fetch_add_relaxed(1);  // Of this thread while it holds the slot.
+        // Before it counts as held: a handler may take back only what is submitted and answered.
+        clear_status(device_.slots[index].record);
+        held().bits |= std::uint64_t{1} << index;
+        return index;
       }
     }
     return kNoSlot;
   }
 
   void free_slot(std::uint32_t index) noexcept {
+    device_.uses[index].fetch_add_relaxed(1);  // As above.
+    held().bits &= ~(std::uint64_t{1} << index);
     // edge: device-slot (acq_rel)
     device_.busy.fetch_and_acq_rel(~(std::uint64_t{1} << index));
   }
@@ -285,6 +331,10 @@ class DeviceWork {
         0,
         0};
     __builtin_memcpy(static_cast<void*>(&slot.descriptor), words.data(), sizeof words);
+    clear_status(record);
+  }
+
+  static void clear_status(const dsa::CompletionRecord& record) noexcept {
     // Relaxed: the submission comes after.
     store_relaxed(const_cast<std::uint8_t&>(record.status), std::uint8_t{0});
   }
@@ -293,6 +343,7 @@ class DeviceWork {
     const std::uint32_t index = take_slot();
     if (index == kNoSlot) return false;
     DeviceSlot& slot = device_.slots[index];
+    piece.use = device_.uses[index].load_relaxed();  // As in take_free_slot().
     write_descriptor(slot, Task::kOpcode, slot.record, task_.source_word(piece.at),
                      task_.target_word(piece.at), static_cast<std::uint32_t>(piece.byte_count));
     for (std::uint32_t i = 0; i < device_.portal_count; ++i) {
@@ -321,12 +372,12 @@ class DeviceWork {
     const bool waited = status == 0;
     // By counting and not by a clock: a program may have forbidden the time-stamp counter, and
     // system calls.
-    for (; status == 0 && pauses_left_ != 0 && is_ours(); --pauses_left_) {
+    for (; status == 0 && pauses_left_ != 0 && is_ours() && holds(piece); --pauses_left_) {
       platform::pause();
       status = status_of(record);
     }
     bool is_over = status != 0;
-    if (!is_over && is_ours()) {
+    if (!is_over && is_ours() && holds(piece)) {
       is_over = drain(piece);
       status = status_of(record);  // Late, and an answer all the same.
       is_over = is_over || status != 0;
@@ -337,7 +388,12 @@ class DeviceWork {
       work(piece.at, piece.byte_count);
       return waited;
     }
-    const std::size_t done = take_record(piece, record, status);
+    const dsa::CompletionRecord answer = record;
+    if (!holds(piece)) {
+      work(piece.at, piece.byte_count);
+      return waited;
+    }
+    const std::size_t done = take_record(piece, answer, status);
     totals_.bytes += done;
     if (is_over) {
       free_slot(piece.slot);
@@ -351,6 +407,8 @@ class DeviceWork {
   /// True once all that the queue of a piece took with it, or before, is over.
   bool drain(const Piece& piece) noexcept {
     DeviceSlot& slot = device_.slots[piece.slot];
+    // Two records are the device's now: the slot is not taken back when one is answered.
+    held().bits &= ~(std::uint64_t{1} << piece.slot);
     write_descriptor(slot, dsa::Opcode::drain, slot.drained, 0, 0, 0);
     bool is_sent = queues_.enqueue(piece.portal, slot.descriptor);
     std::uint8_t status = 0;
@@ -363,6 +421,12 @@ class DeviceWork {
       status = status_of(slot.drained);
     }
     return status == DSA_COMP_SUCCESS;
+  }
+
+  /// False if a handler of this thread has taken the slot back, which it does only once the device
+  /// has answered.
+  [[nodiscard]] bool holds(const Piece& piece) const noexcept {
+    return device_.uses[piece.slot].load_relaxed() == piece.use;  // As in take_free_slot().
   }
 
   /// False in a child of fork, of what its parent has begun.

@@ -13,6 +13,7 @@
 
 #include "headrace/copy/profile.hpp"
 #include "headrace/platform/environment.hpp"
+#include "inject/arena.hpp"
 #include "preload/device.hpp"
 #include "preload/program.hpp"
 
@@ -238,3 +239,8 @@ void give_up_class(std::size_t class_index) noexcept {
 }
 
 }  // namespace headrace::preload
+
+headrace::inject::Arena& headrace::inject::own_arena() noexcept {
+  static constinit Arena arena;
+  return arena;
+}

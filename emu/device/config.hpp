@@ -94,4 +94,8 @@ struct EmulatorConfig {
                                           std::uint32_t engine_count,
                                           const std::string& queue_name);
 
+/// A sentence for each fault of the script that no descriptor can meet, because its device or queue
+/// is not configured.
+[[nodiscard]] std::vector<std::string> faults_never_met(const EmulatorConfig& config);
+
 }  // namespace headrace::emu

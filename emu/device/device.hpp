@@ -130,7 +130,9 @@ struct ClientOptions {
 };
 
 /// One process's connection to the devices. Async-signal-safe where it says so, because submissions
-/// come out of a signal handler.
+/// come out of a signal handler. A trace takes a lock: with ClientOptions::trace set, enqueue() and
+/// store() are safe in a signal handler only if that handler cannot interrupt another submission of
+/// its own thread. The trap's handlers block all signals that could.
 ///
 /// Threading: shared.
 class Client {
@@ -153,11 +155,11 @@ class Client {
   ///
   /// Fails: capacity_exceeded if the system has no thread left: nothing runs then.
   virtual Result<void> start() = 0;
-  /// ENQCMD: false means retry. Async-signal-safe.
+  /// ENQCMD: false means retry. Async-signal-safe without a trace.
   virtual bool enqueue(DeviceId device, QueueId queue,
                        const dsa::Descriptor& descriptor) noexcept = 0;
   /// MOVDIR64B. What the WQ cannot hold is dropped and counted, and SWERROR says so.
-  /// Async-signal-safe.
+  /// Async-signal-safe without a trace.
   virtual void store(DeviceId device, QueueId queue,
                      const dsa::Descriptor& descriptor) noexcept = 0;
   /// Deterministic only: runs until nothing is outstanding. (enqueue and store call it in

@@ -5,6 +5,8 @@
 #include <limits>
 #include <optional>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #define TOML_EXCEPTIONS 0
 #include <toml++/toml.h>
@@ -40,6 +42,48 @@ constexpr std::array kKindFields{
 constexpr std::array<std::string_view, 3> kWhenFields{"probability", "every", "nth"};
 constexpr std::string_view kFields =
     "kind, device, queue, opcode, probability, every, nth, at_byte, delay_ns, status, write";
+
+/// Names of <linux/idxd.h> (DSA_OPCODE_...) that differ from ours.
+struct KernelName {
+  std::string_view name;
+  dsa::Opcode opcode;
+};
+constexpr std::array kKernelNames{KernelName{"memmove", dsa::Opcode::move},
+                                  KernelName{"memfill", dsa::Opcode::fill},
+                                  KernelName{"compval", dsa::Opcode::compare_pattern},
+                                  KernelName{"cr_delta", dsa::Opcode::create_delta},
+                                  KernelName{"ap_delta", dsa::Opcode::apply_delta},
+                                  KernelName{"crcgen", dsa::Opcode::crc},
+                                  KernelName{"dif_ins", dsa::Opcode::dif_insert},
+                                  KernelName{"dif_strp", dsa::Opcode::dif_strip},
+                                  KernelName{"dif_updt", dsa::Opcode::dif_update},
+                                  KernelName{"cflush", dsa::Opcode::cache_flush}};
+constexpr std::int32_t kOpcodeEnd = 64;
+
+/// "move", "MEMMOVE" or "DSA_OPCODE_MEMMOVE"; nothing if no opcode has that name.
+std::optional<std::int32_t> opcode_named(std::string_view given) {
+  std::string text(given);
+  std::ranges::transform(text, text.begin(), [](unsigned char letter) {
+    return static_cast<char>(letter >= 'A' && letter <= 'Z' ? letter - 'A' + 'a' : letter);
+  });
+  constexpr std::string_view kPrefix = "dsa_opcode_";
+  if (text.starts_with(kPrefix)) text.erase(0, kPrefix.size());
+  const auto* kernel = std::ranges::find(kKernelNames, text, &KernelName::name);
+  if (kernel != kKernelNames.end()) return static_cast<std::int32_t>(kernel->opcode);
+  for (std::int32_t code = 0; code < kOpcodeEnd; ++code) {
+    if (text != "unknown" && dsa::name(static_cast<dsa::Opcode>(code)) == text) return code;
+  }
+  return std::nullopt;
+}
+
+std::string opcode_names() {
+  std::string names;
+  for (std::int32_t code = 0; code < kOpcodeEnd; ++code) {
+    const std::string_view name = dsa::name(static_cast<dsa::Opcode>(code));
+    if (name != "unknown") names += std::string(name) + ", ";
+  }
+  return names;
+}
 
 std::string_view name_of(FaultKind kind) {
   return std::ranges::find(kKinds, kind, &KindName::kind)->name;
@@ -150,15 +194,12 @@ class RuleReader {
   }
   void read_opcode(const toml::node& node, FaultRule& rule) {
     if (node.is_string()) {
-      const auto value = node.value<std::string_view>();
-      for (std::uint32_t code = 0; code < 64; ++code) {
-        if (dsa::name(static_cast<dsa::Opcode>(code)) == *value && *value != "unknown") {
-          rule.opcode = static_cast<std::int32_t>(code);
-          return;
-        }
+      if (const auto code = opcode_named(*node.value<std::string_view>())) {
+        rule.opcode = *code;
+      } else {
+        wrong(node, "opcode",
+              "one of " + opcode_names() + "a name of <linux/idxd.h>, or an integer of 0 to 63");
       }
-      wrong(node, "opcode",
-            "a name such as noop, batch, move, fill, crc, or an integer of 0 to 63");
       return;
     }
     rule.opcode = static_cast<std::int32_t>(integer("opcode", node, 0, 63));
@@ -247,6 +288,31 @@ Result<FaultScript> parse_fault_script(std::string_view text, const std::string&
     }
   }
   return script;
+}
+
+std::vector<std::string> faults_never_met(const EmulatorConfig& config) {
+  std::vector<std::string> sentences;
+  const auto devices = std::ssize(config.devices);
+  for (std::uint32_t i = 0; i < config.faults.rule_count; ++i) {
+    const FaultRule& rule = config.faults.rules[i];
+    const std::string fault = "fault " + std::to_string(i + 1) + " of the script never happens: ";
+    if (rule.device >= devices) {
+      sentences.push_back(fault + "there is no dsa" + std::to_string(rule.device));
+      continue;
+    }
+    if (rule.queue < 0) continue;
+    const auto has_queue = [&rule](const DeviceConfig& device) {
+      return device.queues[static_cast<std::size_t>(rule.queue)].size != 0;
+    };
+    const bool found = rule.device >= 0
+                           ? has_queue(config.devices[static_cast<std::size_t>(rule.device)])
+                           : std::ranges::any_of(config.devices, has_queue);
+    if (found) continue;
+    sentences.push_back(fault + "there is no wq" +
+                        (rule.device >= 0 ? std::to_string(rule.device) : std::string("D")) + "." +
+                        std::to_string(rule.queue));
+  }
+  return sentences;
 }
 
 }  // namespace headrace::emu

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "emu/operation/rules.hpp"
+#include "emu/platform/process.hpp"
 #include "emu/platform/wait.hpp"
 
 namespace headrace::emu {
@@ -40,6 +41,9 @@ void Surroundings::tell(TraceEvent event) {
   const Lock lock(trace_mutex);
   event.time = trace_time(registers, terms);
   event.in_steps = terms.deterministic();
+  if (!event.in_steps && event.kind != TraceKind::control) {
+    event.process_id = platform::this_process_id();
+  }
   trace(event);
 }
 

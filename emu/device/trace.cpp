@@ -5,6 +5,8 @@
 #include <charconv>
 #include <string_view>
 
+#include "headrace/dsa/descriptor.hpp"
+
 namespace headrace::emu {
 namespace {
 
@@ -49,13 +51,23 @@ std::size_t write_json(const TraceEvent& event, std::span<char> into) noexcept {
   line.add(",\"engine\":", event.engine);
   line.add(",\"sequence\":", event.sequence);
   line.add(",\"index\":", event.index);
-  line.add(",\"opcode\":", event.opcode);
+  const std::string_view opcode = dsa::name(static_cast<dsa::Opcode>(event.opcode));
+  if (opcode == "unknown") {
+    line.add(",\"opcode\":", event.opcode);
+  } else {
+    line.add(",\"opcode\":\"");
+    line.add(opcode);
+    line.add("\"");
+  }
   line.add(",\"status\":", event.raw_status);
   line.add(",\"byte_count\":", event.byte_count);
   if (event.kind == TraceKind::control) {
     line.add(",\"command\":\"");
     line.add(kCommands[static_cast<std::size_t>(event.command)]);
     line.add("\"");
+  }
+  if (event.process_id != 0) {
+    line.add(",\"process\":", static_cast<std::uint64_t>(event.process_id));
   }
   line.add("}");
   return line.length();

@@ -45,6 +45,7 @@ struct TraceEvent {
   std::uint32_t byte_count = 0;  ///< Asked for, or done.
   std::uint64_t time = 0;        ///< Nanoseconds (monotonic), or steps since the start.
   bool in_steps = false;         ///< Deterministic: time counts steps.
+  std::int32_t process_id = 0;   ///< The submitting process; 0 if deterministic, and of control.
   DeviceCommand command = DeviceCommand::enable_device;  ///< control.
 };
 

@@ -258,6 +258,10 @@ Result<void> Reader::check_queue(const Object& object, const QueueConfig& queue)
     return fail(object.error("name", "a WQ of type user needs one",
                              fmt::format("use 1 to {} characters", kNameMax)));
   }
+  if (queue.driver_name.empty()) {
+    return fail(
+        object.error("driver_name", "it is missing, and a WQ of type user needs one", "use user"));
+  }
   if (queue.driver_name != "user") {
     return fail(object.error("driver_name", fmt::format("'{}' is not emulated", queue.driver_name),
                              "use user"));

@@ -54,9 +54,9 @@ Result<std::string> load_text(const std::string& option, const std::string& path
   }
   std::ifstream file(path, std::ios::binary);
   if (!file) {
-    return fail(fs::exists(path, error) ? Code::permission_denied : Code::not_found, tried,
-                fs::exists(path, error) ? "it may not be read" : "there is no such file",
-                "name another one");
+    const bool absent = errno == ENOENT || errno == ENOTDIR;
+    return fail(absent ? Code::not_found : Code::permission_denied, tried,
+                absent ? "there is no such file" : "permission denied", "name another one");
   }
   std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   if (text.size() > kTextBytesMax) {
@@ -126,6 +126,7 @@ Result<Plan> make_plan(const Options& options) {
     auto script = parse_fault_script(*text, *options.faults_path);
     if (!script) return fail(script.error());
     plan.config.faults = *script;
+    for (const std::string& sentence : faults_never_met(plan.config)) complain(sentence);
   }
   plan.config.pace = options.pace;
   if (options.seed) {

@@ -203,9 +203,17 @@ Result<void> write_whole(const std::string& path, const std::string& text) {
   std::string beside = path + ".XXXXXX";
   const int file = ::mkstemp(beside.data());
   if (file < 0) return failed(errno);
-  const mode_t mask = ::umask(0);
-  ::umask(mask);
-  const bool done = write_all(file, text) && ::fchmod(file, 0666 & ~mask) == 0 &&
+  // A file that is replaced keeps its mode, and its owner where that is allowed.
+  const bool replaces = status.st_nlink != 0;
+  mode_t mode = status.st_mode & 07777;
+  if (replaces) {
+    static_cast<void>(::fchown(file, status.st_uid, status.st_gid) == 0);
+  } else {
+    const mode_t mask = ::umask(0);
+    ::umask(mask);
+    mode = 0666 & ~mask;
+  }
+  const bool done = write_all(file, text) && ::fchmod(file, mode) == 0 &&
                     ::rename(beside.c_str(), path.c_str()) == 0;
   const int error = errno;
   ::close(file);

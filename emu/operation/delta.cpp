@@ -62,9 +62,13 @@ bool Operation::apply_delta_piece(Memory& memory, std::size_t byte_count_max) {
       read(memory, std::span(first_).first(byte_count), descriptor_.src_addr + done_);
   for (std::size_t at = 0; at + kEntry <= record.byte_count; at += kEntry) {
     const std::int32_t offset = bytes::load_little<std::uint16_t>(first_.data() + at);
-    if (offset <= last_offset_) return fail(dsa::Status::delta_offset_not_increasing);
+    if (!rules::offset_increases(last_offset_, offset))
+      return fail(dsa::Status::delta_offset_not_increasing);
     const std::uint64_t place = static_cast<std::uint64_t>(offset) * kUnit;
     if (place >= descriptor_.xfer_size) return fail(dsa::Status::delta_offset_out_of_range);
+    if (rules::wraps(descriptor_.dst_addr, descriptor_.xfer_size)) {
+      return fail({.address = descriptor_.dst_addr, .write = true});
+    }
     const Reach target =
         write(memory, descriptor_.dst_addr + place, std::span(first_).subspan(at + 2, kUnit));
     if (target.fault) return fail(*target.fault);

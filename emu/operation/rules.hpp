@@ -136,6 +136,12 @@ inline constexpr std::uint32_t kDeltaTransferMax = 0x80000;  ///< Source of a de
 inline constexpr std::uint32_t kDeltaRecordMin = 80;         ///< To create one, else 0x15. [T]
 inline constexpr std::uint32_t kDeltaUnitBytes = 8;
 inline constexpr std::uint32_t kDeltaEntryBytes = 10;  ///< Offset in units, then the unit. [T]
+/// The offsets of a record to apply increase from entry to entry, else 0x07: an equal one does not
+/// increase. [S] <linux/idxd.h>, DSA_COMP_DR_OFFSET_NOINC. DML's software path checks no offset and
+/// applies such a record; its functional test feeds one (a page of zeros) to both.
+[[nodiscard]] constexpr bool offset_increases(std::int32_t last, std::int32_t offset) {
+  return offset > last;
+}
 /// The size of a record to apply is a multiple of an entry, else 0x15. That of a record to create
 /// need not be: dsa_test asks for twice the transfer. [T]
 [[nodiscard]] constexpr bool is_delta_size(std::uint32_t byte_count) {
@@ -152,10 +158,17 @@ inline constexpr std::uint32_t kDeltaEntryBytes = 10;  ///< Offset in units, the
   return one < other ? other - one < one_bytes : one - other < other_bytes;
 }
 
+/// A range whose end lies beyond the last address. Its first byte is never accessible, so an access
+/// to its end, which would wrap to address 0, must not come first.
+[[nodiscard]] constexpr bool wraps(Address first, std::uint64_t byte_count) {
+  return byte_count > ~first;
+}
+
 /// A move onto the end of its own source goes from the last byte to the first. [T]
 [[nodiscard]] constexpr bool moves_downwards(const Descriptor& descriptor) {
   return descriptor.dst_addr > descriptor.src_addr &&
-         descriptor.dst_addr - descriptor.src_addr < descriptor.xfer_size;
+         descriptor.dst_addr - descriptor.src_addr < descriptor.xfer_size &&
+         !wraps(descriptor.dst_addr, descriptor.xfer_size);
 }
 
 // --- Results -------------------------------------------------------------------------------------

@@ -8,9 +8,9 @@
 #include <cstdarg>
 
 #include "emu/trap/hook.hpp"
-#include "emu/trap/kernel.hpp"
 #include "emu/trap/next.hpp"
 #include "emu/trap/sites.hpp"
+#include "inject/kernel.hpp"
 
 namespace headrace::emu {
 namespace {

@@ -13,13 +13,13 @@
 #include <utility>
 
 #include "emu/operation/memory.hpp"
-#include "emu/trap/kernel.hpp"
 #include "emu/trap/next.hpp"
 #include "emu/trap/portals.hpp"
 #include "emu/trap/process.hpp"
 #include "emu/trap/signals.hpp"
 #include "emu/trap/sites.hpp"
 #include "emu/trap/stacks.hpp"
+#include "inject/kernel.hpp"
 
 namespace headrace::emu {
 namespace {
@@ -161,7 +161,7 @@ Client* connection() noexcept {
   std::uint32_t state = kNone;
   // edge: trap-connection (acq_rel)
   while (!self.connect_state.compare_exchange_acq_rel(state, kConnecting) && state == kConnecting) {
-    kernel::yield();
+    inject::sleep_while(self.connect_state, kConnecting);
     state = kNone;
   }
   if (state == kNone) {
@@ -169,6 +169,7 @@ Client* connection() noexcept {
     self.client.store_release(made);  // edge: trap-connection (release)
     // edge: trap-connection (release)
     self.connect_state.store_release(made == nullptr ? kFailed : kConnected);
+    inject::wake_all(self.connect_state);
   }
   kernel::set_mask(former);
   errno = kept_errno;

@@ -5,8 +5,8 @@
 #include <asm/sigcontext.h>
 #include <cpuid.h>
 
-#include "emu/trap/kernel.hpp"
 #include "headrace/base/atomic.hpp"
+#include "inject/kernel.hpp"
 
 namespace headrace::emu {
 namespace {

@@ -9,10 +9,10 @@
 
 #include "emu/trap/connection.hpp"
 #include "emu/trap/hook.hpp"
-#include "emu/trap/kernel.hpp"
 #include "emu/trap/next.hpp"
 #include "emu/trap/portals.hpp"
 #include "emu/trap/process.hpp"
+#include "inject/kernel.hpp"
 
 namespace headrace::emu {
 namespace {

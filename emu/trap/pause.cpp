@@ -4,7 +4,7 @@
 #include <x86intrin.h>
 
 #include "emu/platform/guarded.hpp"
-#include "emu/trap/kernel.hpp"
+#include "inject/kernel.hpp"
 
 namespace headrace::emu {
 namespace {

@@ -4,8 +4,8 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
-#include "emu/trap/kernel.hpp"
 #include "emu/trap/process.hpp"
+#include "inject/kernel.hpp"
 
 namespace headrace::emu {
 namespace {

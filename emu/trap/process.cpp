@@ -6,7 +6,7 @@
 
 #include <new>
 
-#include "emu/trap/kernel.hpp"
+#include "inject/kernel.hpp"
 
 namespace headrace::emu {
 namespace {
@@ -23,6 +23,14 @@ void wipe() {
 Process& process() noexcept {
   return the_process;
 }
+
+}  // namespace headrace::emu
+
+headrace::inject::Arena& headrace::inject::own_arena() noexcept {
+  return emu::process().arena;
+}
+
+namespace headrace::emu {
 
 void wipe_process_at_fork() noexcept {
   const long result = kernel::call(__NR_madvise, kernel::as_argument(&the_process),

@@ -10,20 +10,20 @@
 #include <span>
 
 #include "emu/device/device.hpp"
-#include "emu/trap/arena.hpp"
 #include "emu/trap/portals.hpp"
 #include "emu/trap/stacks.hpp"
 #include "headrace/base/atomic.hpp"
+#include "inject/arena.hpp"
 
 namespace headrace::emu {
 
 struct alignas(kPageBytes) Process {
   PortalTable portals;
   StackPool stacks;
-  Arena arena;
+  inject::Arena arena;
   Atomic<Client*> client;               // Null until the process needs one.
   Atomic<std::uint32_t> connect_state;  // Connect, in connection.cpp.
-  Atomic<std::uint32_t> action_lock;    // Of the asked actions, in signals.cpp.
+  inject::InjectLock action_lock;       // Of the asked actions, in signals.cpp.
   Atomic<std::int64_t> owner;           // Its number; 0 in a child that has not asked yet.
 };
 

@@ -35,24 +35,6 @@ struct Asked {
 constinit Asked asked_actions[kTaken.size()];
 constinit Atomic<std::uint32_t> taken;
 
-/// The asked actions, held. Precondition: all signals are blocked.
-///
-/// Threading: owned.
-class Hold {
- public:
-  Hold() {
-    std::uint32_t expected = 0;
-    // edge: trap-action (acq_rel)
-    while (!process().action_lock.compare_exchange_acq_rel(expected, 1)) {
-      expected = 0;
-      kernel::yield();
-    }
-  }
-  Hold(const Hold&) = delete;
-  Hold& operator=(const Hold&) = delete;
-  ~Hold() { process().action_lock.store_release(0); }  // edge: trap-action (release)
-};
-
 long kernel_action(int signal, const KernelAction* action, KernelAction* former) noexcept {
   return kernel::call(__NR_rt_sigaction, signal, kernel::as_argument(action),
                       kernel::as_argument(former), sizeof(SignalSet));
@@ -142,7 +124,7 @@ void exchange_action(std::size_t index, const KernelAction* asked, KernelAction*
   }
   Asked& action = asked_actions[index];
   const kernel::Quiet quiet;
-  const Hold hold;
+  const inject::Hold hold(process().action_lock);
   // relaxed, all of them: the lock orders them.
   if (former != nullptr) {
     former->handler = action.handler.load_relaxed();
@@ -176,7 +158,7 @@ Onward deliver(siginfo_t& info, ucontext_t& context, bool repeats) noexcept {
     // The handler takes the signals of its own kind, and somebody may send one: it would wait here
     // for the lock that its own thread holds.
     const kernel::Quiet quiet;
-    const Hold hold;
+    const inject::Hold hold(process().action_lock);
     // relaxed: the lock orders them.
     handler = action.handler.load_relaxed();
     flags = action.flags.load_relaxed();

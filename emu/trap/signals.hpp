@@ -16,7 +16,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "emu/trap/kernel.hpp"
+#include "inject/kernel.hpp"
 
 namespace headrace::emu {
 

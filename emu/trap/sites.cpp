@@ -4,8 +4,8 @@
 #include <cpuid.h>
 #include <fcntl.h>
 
-#include "emu/trap/kernel.hpp"
 #include "emu/trap/portals.hpp"
+#include "inject/kernel.hpp"
 
 namespace headrace::emu {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <bit>
 
-#include "emu/trap/kernel.hpp"
+#include "inject/kernel.hpp"
 
 namespace headrace::emu {
 namespace {

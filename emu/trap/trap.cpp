@@ -9,12 +9,12 @@
 #include "emu/trap/connection.hpp"
 #include "emu/trap/frame.hpp"
 #include "emu/trap/instruction.hpp"
-#include "emu/trap/kernel.hpp"
 #include "emu/trap/lines.hpp"
 #include "emu/trap/pause.hpp"
 #include "emu/trap/portals.hpp"
 #include "emu/trap/sites.hpp"
 #include "headrace/dsa/descriptor.hpp"
+#include "inject/kernel.hpp"
 
 namespace headrace::emu {
 namespace {

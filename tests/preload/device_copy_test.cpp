@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <csetjmp>
 #include <cstring>
 #include <memory>
 #include <span>
@@ -48,7 +50,8 @@ class Stage {
     device_->pauses_max = options.pauses_max;
     device_->drain_pauses_max = options.drain_pauses_max;
     device_->share.store_relaxed(kShareUnits / 2);
-    device_->generation.store_relaxed(1);
+    static std::uint64_t generation = 0;
+    device_->generation.store_relaxed(++generation);
     device_->usable.store_relaxed(true);
   }
 
@@ -131,6 +134,51 @@ DeviceTotals copy_some(Stage& stage, int rounds) {
     all.lost += one.lost;
   }
   return all;
+}
+
+/// As a handler that leaves a copy by siglongjmp, in the thread's part of it.
+void leave_copy(Stage& stage, Bytes& bytes) {
+  std::jmp_buf back;
+  if (setjmp(back) != 0) return;
+  const auto leave = [&back](std::byte*, const std::byte*, std::size_t) noexcept {
+    std::longjmp(back, 1);
+  };
+  CopyTask task{bytes.target(), bytes.source(), leave};
+  stage.run(task, bytes.size());
+}
+
+TEST(DeviceCopy, CopiesThatAreLeftByLongjmpLoseNoSlots) {
+  Stage stage;
+  Random random(test::seed());
+  Bytes bytes(65'536, random);
+  for (std::size_t i = 0; i < 2 * kSlotCount; ++i) leave_copy(stage, bytes);
+  DeviceTotals totals;
+  // The device may still be busy with what was left.
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (totals.descriptors == 0 && std::chrono::steady_clock::now() < end) {
+    totals = stage.copy(bytes.target(), bytes.source(), bytes.size());
+  }
+  bytes.expect_copied();
+  EXPECT_GT(totals.descriptors, 0U);
+}
+
+TEST(DeviceCopy, ACopyWhoseSlotAHandlerTookBackIsRight) {
+  Stage stage;
+  Random random(test::seed());
+  Bytes outer(65'536, random);
+  Bytes inner(65'536, random);
+  bool nested = false;
+  const auto interrupt = [&](std::byte* to, const std::byte* from, std::size_t count) noexcept {
+    std::memmove(to, from, count);
+    if (std::exchange(nested, true)) return;
+    // More than the thread may hold, so that all of its answered slots are taken back.
+    for (std::size_t i = 0; i < 2 * kHeldSlotsMax + 2; ++i) leave_copy(stage, inner);
+    stage.copy(inner.target(), inner.source(), inner.size());
+  };
+  CopyTask task{outer.target(), outer.source(), interrupt};
+  stage.run(task, outer.size());
+  outer.expect_copied();
+  inner.expect_copied();
 }
 
 TEST(DeviceCopy, TheDeviceHasAPartInEveryLengthFromAPageOn) {

@@ -37,7 +37,7 @@ def program_path() -> Path:
     raise NotFoundError(
         "start the emulator",
         f"'{path}' is not there",
-        "install the package anew, with libfuse3-dev, libzydis-dev and libtomlplusplus-dev",
+        "reinstall the package, with libfuse3-dev and libtomlplusplus-dev",
     )
 
 

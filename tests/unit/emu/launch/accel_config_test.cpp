@@ -91,6 +91,11 @@ TEST(AccelConfig, EachFieldSaysWhatIsAllowed) {
               HasSubstr("colour: there is no such field; use one of ats_disable,"));
 }
 
+TEST(AccelConfig, AMissingDriverNameIsSaidToBeMissing) {
+  EXPECT_THAT(refusal(replaced("\"driver_name\":\"user\"", "\"driver_name\":\"\"")),
+              HasSubstr("driver_name: it is missing"));
+}
+
 TEST(AccelConfig, WhatIsNotEmulatedIsLeftOutAndTold) {
   const auto config = parse_accel_config(
       R"([{"dev":"dsa0","groups":[

@@ -139,7 +139,7 @@ def emulator(
 
 
 def _program(name: str) -> str:
-    remedy = "install the package anew, with libfuse3-dev, libzydis-dev and libtomlplusplus-dev"
+    remedy = "reinstall the package, with libfuse3-dev and libtomlplusplus-dev"
     return find_program("_emulator", name, tried=_TRIED, remedy=remedy)
 
 

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "emu/trap/arena.hpp"
+#include "inject/arena.hpp"
 
 #include <sys/mman.h>
 
 #include <bit>
 #include <new>
 
-#include "emu/trap/kernel.hpp"
-#include "emu/trap/process.hpp"
+#include "inject/kernel.hpp"
 
-namespace headrace::emu {
+namespace headrace::inject {
 namespace {
 
 constexpr unsigned kClassMin = 6;
@@ -29,23 +28,10 @@ std::uint64_t map(std::uint64_t byte_count) {
 
 }  // namespace
 
-void Arena::lock() noexcept {
-  std::uint32_t expected = 0;
-  // edge: trap-arena (acq_rel)
-  while (!locked_.compare_exchange_acq_rel(expected, 1)) {
-    expected = 0;
-    kernel::yield();
-  }
-}
-
-void Arena::unlock() noexcept {
-  locked_.store_release(0);  // edge: trap-arena (release)
-}
-
 void* Arena::take_block(unsigned size_class) noexcept {
   const std::uint64_t block_bytes = std::uint64_t{1} << size_class;
   if (block_bytes >= kRegionBytes) return reinterpret_cast<void*>(map(block_bytes));
-  lock();
+  const Hold hold(lock_);
   void* block = free_[size_class];
   if (block != nullptr) {
     free_[size_class] = free_[size_class]->next;
@@ -59,7 +45,6 @@ void* Arena::take_block(unsigned size_class) noexcept {
       region_next_ += block_bytes;
     }
   }
-  unlock();
   return block;
 }
 
@@ -86,22 +71,21 @@ void Arena::give_back(void* pointer) noexcept {
     kernel::call(__NR_munmap, kernel::as_argument(header.block), static_cast<long>(block_bytes));
     return;
   }
-  lock();
+  const Hold hold(lock_);
   free_[header.size_class] = new (header.block) Free{free_[header.size_class]};
-  unlock();
 }
 
-}  // namespace headrace::emu
+}  // namespace headrace::inject
 
-// Local to the preload by its version script: the program keeps its own.
+// Local to each injected library by its version script: the program keeps its own.
 void* operator new(std::size_t byte_count) {
-  void* pointer = headrace::emu::process().arena.take(byte_count, alignof(std::max_align_t));
+  void* pointer = headrace::inject::own_arena().take(byte_count, alignof(std::max_align_t));
   if (pointer == nullptr) throw std::bad_alloc();
   return pointer;
 }
 void* operator new(std::size_t byte_count, std::align_val_t alignment) {
   void* pointer =
-      headrace::emu::process().arena.take(byte_count, static_cast<std::size_t>(alignment));
+      headrace::inject::own_arena().take(byte_count, static_cast<std::size_t>(alignment));
   if (pointer == nullptr) throw std::bad_alloc();
   return pointer;
 }
@@ -112,13 +96,13 @@ void* operator new[](std::size_t byte_count, std::align_val_t alignment) {
   return ::operator new(byte_count, alignment);
 }
 void* operator new(std::size_t byte_count, const std::nothrow_t&) noexcept {
-  return headrace::emu::process().arena.take(byte_count, alignof(std::max_align_t));
+  return headrace::inject::own_arena().take(byte_count, alignof(std::max_align_t));
 }
 void* operator new[](std::size_t byte_count, const std::nothrow_t&) noexcept {
-  return headrace::emu::process().arena.take(byte_count, alignof(std::max_align_t));
+  return headrace::inject::own_arena().take(byte_count, alignof(std::max_align_t));
 }
 void operator delete(void* pointer) noexcept {
-  headrace::emu::process().arena.give_back(pointer);
+  headrace::inject::own_arena().give_back(pointer);
 }
 void operator delete[](void* pointer) noexcept {
   ::operator delete(pointer);

@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace headrace::emu::kernel {
+namespace headrace::kernel {
 
 inline long call(long number, long a = 0, long b = 0, long c = 0, long d = 0, long e = 0,
                  long f = 0) noexcept {
@@ -67,4 +67,4 @@ inline void yield() noexcept {
   call(__NR_sched_yield);
 }
 
-}  // namespace headrace::emu::kernel
+}  // namespace headrace::kernel
