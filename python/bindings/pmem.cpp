@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rings in persistent memory, and the crash check. Outcomes are texts here; what they mean to a
-// Python program is headrace.pmem's.
+// Rings in persistent memory, and the crash check. Outcomes are strings here; headrace.pmem turns
+// them into return values and exceptions.
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -22,7 +22,7 @@
 namespace headrace::python {
 namespace {
 
-/// The bytes of a Python object, held; none is fine.
+/// The bytes of a Python object, exported while this object lives; may be empty.
 ///
 /// Threading: made and destroyed with the GIL held.
 class Held {
@@ -41,8 +41,8 @@ class Held {
   Py_buffer view_{};
 };
 
-/// An end of a ring that can be closed before its last handle is gone. Python threads may share it:
-/// they take turns.
+/// An end of a ring that can be closed while Python still refers to it. Calls of several threads
+/// are serialised.
 ///
 /// Threading: shared.
 template <typename End>
@@ -55,9 +55,15 @@ class EndHandle {
 
   /// Calls `work` with the end, without the GIL.
   ///
-  /// Fails: Failed (closed).
+  /// Fails: Failed (closed), also in a child of fork().
   template <typename Work>
   auto with(const Work& work) {
+    // Before the lock: in the parent another thread may have held it at the moment of the fork.
+    if (origin_.is_elsewhere()) {
+      throw Failed{Error{Code::closed, 0, "use an end of a ring",
+                         "forked: it belongs to the parent of this process",
+                         "attach in the child after the parent has closed it"}};
+    }
     const nb::gil_scoped_release released;
     const Lock lock(mutex_);
     if (!end_.has_value()) {
@@ -67,7 +73,7 @@ class EndHandle {
     return work(*end_);
   }
   void close() {
-    // A forked child shares the memory and the role: nothing of them is its to end.
+    // A child of fork() shares the memory and the role with its parent, which still uses them.
     if (origin_.is_elsewhere()) {
       if (end_.has_value()) abandon(std::move(*end_));
       return;
@@ -262,6 +268,27 @@ void bind_pmem(nb::module_& module) {
         return to_dict(*state);
       },
       "path"_a, nb::sig("def inspect_ring(path: str) -> dict[str, typing.Any]"));
+  module.def(
+      "salvage_ring",
+      [](const std::string& path) {
+        pmem::Salvage found;
+        std::vector<std::pair<std::uint64_t, std::string>> entries;
+        {
+          const nb::gil_scoped_release released;
+          found = value_of(pmem::salvage_ring(path, [&](const pmem::Entry& entry) {
+            entries.emplace_back(
+                entry.ordinal,
+                std::string(reinterpret_cast<const char*>(entry.bytes.data()), entry.bytes.size()));
+          }));
+        }
+        nb::list list;
+        for (const auto& [ordinal, data] : entries) {
+          list.append(nb::make_tuple(ordinal, nb::bytes(data.data(), data.size())));
+        }
+        return nb::make_tuple(list, found.acknowledged_count, found.missing_count);
+      },
+      "path"_a, "Entries, how many of them are acknowledged, how many are missing.",
+      nb::sig("def salvage_ring(path: str) -> tuple[list[tuple[int, bytes]], int, int]"));
   module.def("check_subjects", [] {
     std::vector<std::tuple<std::string, std::string, bool>> subjects;
     for (const pmem::CheckSubject& subject : pmem::check_subjects()) {

@@ -19,6 +19,7 @@ from conftest import Command, Here, Outcome
 
 import headrace
 from headrace import _core
+from headrace.errors import ClosedError, CorruptDataError, UnsupportedError
 from headrace.pmem import Ring
 
 LINE = "line"
@@ -117,6 +118,7 @@ def test_threads_share_an_end(ring: Ring) -> None:
 _CLOSE_WHILE_NEXT = """
 import sys, threading
 from headrace import ClosedError
+from headrace.errors import ClosedError, CorruptDataError, UnsupportedError
 from headrace.pmem import Ring
 
 # No thread gives the interpreter away before it has to. So when one thread has let the ring go, and
@@ -170,6 +172,51 @@ def test_bad_files_are_refused_by_name(tmp_path: Path) -> None:
         Ring.make(other)
     with pytest.raises(headrace.InvalidArgumentError, match="layout"):
         Ring.make(tmp_path / "new", layout="heap")
+
+
+def test_a_forked_child_uses_no_end_of_its_parent(ring: Ring) -> None:
+    """Both processes would write to the same place, and one durable entry would be lost."""
+    with (
+        ring.producer(granularity="line") as producer,
+        ring.consumer(granularity="line") as consumer,
+    ):
+        producer.enqueue(b"before")
+        child = os.fork()
+        if child == 0:
+            refused = 0
+            for use in (lambda: producer.enqueue(b"x"), consumer.next, consumer.acknowledge):
+                try:
+                    use()
+                except ClosedError as error:
+                    refused += "forked" in str(error)
+            os._exit(refused)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+        assert producer.enqueue(b"after")
+        assert [entry.data for entry in consumer] == [b"before", b"after"]
+
+
+def test_damage_is_an_error_and_the_rest_is_salvaged(ring: Ring) -> None:
+    """Of the newest entry too: its enqueue had returned."""
+    entries = [bytes([letter]) * 100 for letter in b"ABC"]
+    with ring.producer(granularity="line") as producer:
+        assert producer.enqueue_all(entries)
+    path = Path(ring.path)
+    sound = path.read_bytes()
+    for damaged in (1, 2):
+        path.write_bytes(sound.replace(entries[damaged], b"!" + entries[damaged][1:]))
+        with pytest.raises(CorruptDataError, match=f"entry {damaged} "):
+            ring.consumer(granularity="line")
+        found = ring.salvage()
+        assert [entry.ordinal for entry in found.entries] == [i for i in range(3) if i != damaged]
+        assert found.missing_count == (damaged == 1)
+        assert found.acknowledged_count == 0
+
+
+def test_a_ring_without_checksums_cannot_be_salvaged(tmp_path: Path) -> None:
+    """Nothing in it proves an entry."""
+    ring = Ring.make(tmp_path / "positions", layout="positions")
+    with pytest.raises(UnsupportedError, match="no checksums"):
+        ring.salvage()
 
 
 def test_a_truncated_file_is_an_error_and_no_signal(ring: Ring) -> None:

@@ -12,8 +12,11 @@
 // the gap, and the third must not come back to life behind it: it is of an older generation than
 // the gap's.
 //
-// A damaged record is told from the torn one at the end by a whole one behind it, of a batch that
-// began behind it too: the producer had gone on, so it was durable once.
+// A damaged record is distinguished from the torn one of an enqueue that had not returned by either
+// of two facts: a whole record of a later batch lies behind it, or the producer had published a
+// position behind it (ProducerWords::written, stored only after the entries before it are durable).
+// After a power failure that word may be older than the last enqueue; only then is damage to the
+// newest entries taken for a torn enqueue.
 //
 //   kept <= read <= written; written - kept <= capacity_bytes
 //   the producer's idea of `kept` is a value of `read` that is durable: what recovery may begin at
@@ -66,6 +69,15 @@ inline constexpr std::size_t kFirstLineRoom = kLineBytes - sizeof(RecordHeader);
 [[nodiscard]] constexpr std::uint64_t record_bytes(std::uint64_t entry_bytes) {
   return rounded_up(sizeof(RecordHeader) + entry_bytes, kBlockBytes);
 }
+/// The longest record: whole blocks, whose entry has a length that fits RecordHeader::byte_count.
+[[nodiscard]] constexpr std::uint64_t block_record_bytes_max(std::uint64_t capacity_bytes) {
+  constexpr std::uint64_t kMax = std::uint64_t{RecordHeader::kSkip} / kBlockBytes * kBlockBytes;
+  return std::min(record_bytes_max(capacity_bytes) / kBlockBytes * kBlockBytes, kMax);
+}
+/// The longest entry of a ring of this layout.
+[[nodiscard]] constexpr std::uint64_t block_entry_bytes_max(std::uint64_t capacity_bytes) {
+  return block_record_bytes_max(capacity_bytes) - sizeof(RecordHeader);
+}
 
 /// Reads records; see above for what makes one the next.
 template <typename Rules = BlockRules>
@@ -87,7 +99,7 @@ class RecordReader {
   [[nodiscard]] bool is_whole(const RecordHeader& header, std::uint64_t position) const {
     const bool skip = header.byte_count == RecordHeader::kSkip;
     if (Rules::checks_the_position && header.position != position) return false;
-    if (!skip && (record_bytes(header.byte_count) > record_bytes_max(ring_.capacity_bytes) ||
+    if (!skip && (record_bytes(header.byte_count) > block_record_bytes_max(ring_.capacity_bytes) ||
                   record_bytes(header.byte_count) > ring_.before_end(position))) {
       return false;
     }
@@ -156,6 +168,10 @@ Result<Chain> RecordReader<Rules>::recover(const std::string& tried, bool at_res
   // his own, and the acknowledged entry stays until the producer, that is us or nobody, goes on.
   const std::uint64_t read = load_acquire(ring_.head->durable.read);  // edge: ring-words (acquire)
   chain.generation = load_acquire(ring_.head->durable.generation);    // edge: ring-words (acquire)
+  // Every value of this word was stored after the entries before it were durable. After a crash it
+  // may be older than the end, never newer.
+  // edge: ring-words (acquire)
+  const std::uint64_t published = load_acquire(ring_.head->producer.written);
   chain.kept = position_of(read);
   if (chain.kept % kBlockBytes != 0) {
     return damaged(tried, fmt::format("the read position {} is none", read));
@@ -193,7 +209,23 @@ Result<Chain> RecordReader<Rules>::recover(const std::string& tried, bool at_res
     return damaged(tried, fmt::format("entry {} at {} is damaged: a later one, at {}, is whole",
                                       chain.end.ordinal, chain.end.position, *later));
   }
+  if (chain.end.position < published) {
+    return damaged(tried, fmt::format("entry {} at {} is damaged: entries up to {} were enqueued",
+                                      chain.end.ordinal, chain.end.position, published));
+  }
   return chain;
+}
+
+/// Flushes the entries that recovery found. A process that was killed may have stored them without
+/// waiting for them: they must be durable before a position behind them is published.
+template <typename Memory>
+void flush_recovered(Memory& memory, const RingMemory& ring, const Chain& chain) {
+  memory.label("recovered entries");
+  for (std::uint64_t at = chain.first.position; at < chain.end.position;) {
+    const std::uint64_t piece = std::min(chain.end.position - at, ring.before_end(at));
+    memory.flush(ring.at(at), static_cast<std::size_t>(piece));
+    at += piece;
+  }
 }
 
 /// The producer's side.
@@ -210,6 +242,7 @@ class BlockProducer {
     const Result<Chain> found = reader_.recover(tried, true);
     if (!found.has_value()) return found;
     chain_ = *found;
+    flush_recovered(memory_, ring_, chain_);
     memory_.label("generation");
     ++chain_.generation;
     memory_.store_word(ring_.head->durable.generation, chain_.generation);
@@ -236,11 +269,16 @@ class BlockProducer {
     return Enqueue::done;
   }
 
+  /// Makes the end durable, so that the next recovery knows it: damage to the newest entry is then
+  /// not taken for a torn enqueue.
+  void settle() {
+    memory_.label("written");
+    memory_.persist(&ring_.head->producer.written, sizeof(std::uint64_t));
+  }
+
   [[nodiscard]] std::uint64_t next_ordinal() const { return chain_.end.ordinal; }
   [[nodiscard]] std::size_t entry_bytes_max() const {
-    return static_cast<std::size_t>(record_bytes_max(ring_.capacity_bytes) / kBlockBytes *
-                                    kBlockBytes) -
-           sizeof(RecordHeader);
+    return static_cast<std::size_t>(block_entry_bytes_max(ring_.capacity_bytes));
   }
 
  private:
@@ -342,13 +380,14 @@ class BlockConsumer {
         lag_bytes_max_(acknowledgement == Acknowledgement::each ? 0 : ring.capacity_bytes / 4) {}
 
   /// Begins at the oldest entry. With a producer at work, its word says where the entries end; else
-  /// (`at_rest`) the word may be of before a crash, and is mended.
+  /// (`at_rest`) the word may be older than a crash, and is corrected.
   [[nodiscard]] Result<Chain> attach(const std::string& tried, bool at_rest) {
     const Result<Chain> found = reader_.recover(tried, at_rest);
     if (!found.has_value()) return found;
     chain_ = *found;
     written_ = chain_.first.position;
     read_ = ring_.head->durable.read;
+    if (at_rest) flush_recovered(memory_, ring_, chain_);
     // It was visible, which is not durable: the producer may rely on it only then.
     memory_.label("read");
     memory_.persist(&ring_.head->durable.read, sizeof(read_));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What recovery finds: the entries that are not acknowledged, as a chain from the read position.
-// Reading only: recovery changes nothing that an earlier recovery, or none, would not have left.
+// What recovery finds: the unacknowledged entries, as a chain from the read position. Recovery only
+// reads.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace headrace::pmem::detail {
 
-/// The place behind an entry, and what the one that comes there has to say of itself.
+/// The position behind an entry, and what the header of the next entry must contain.
 struct Cursor {
   std::uint64_t position = 0;
   std::uint64_t ordinal = 0;
@@ -40,8 +40,10 @@ struct Chain {
 }
 
 [[nodiscard]] inline Failure damaged(const std::string& tried, std::string cause) {
-  return fail(Code::corrupt_data, tried, std::move(cause),
-              "restore the file from a copy; nothing in it was changed");
+  return fail(
+      Code::corrupt_data, tried, std::move(cause),
+      "restore the file from a copy, or read what is left with pmem::salvage_ring; the file "
+      "was not changed");
 }
 
 }  // namespace headrace::pmem::detail

@@ -45,6 +45,10 @@ struct EntryHeader {
 [[nodiscard]] constexpr std::uint64_t entry_extent(std::uint64_t entry_bytes) {
   return rounded_up(sizeof(EntryHeader) + entry_bytes, kLineBytes);
 }
+/// The longest entry of a ring of this layout.
+[[nodiscard]] constexpr std::uint64_t position_entry_bytes_max(std::uint64_t capacity_bytes) {
+  return record_bytes_max(capacity_bytes) - sizeof(EntryHeader);
+}
 
 /// Walks the entries of a ring.
 class EntryReader {
@@ -184,8 +188,9 @@ class PositionProducer {
   }
 
   [[nodiscard]] std::uint64_t next_ordinal() const { return chain_.end.ordinal; }
+  void settle() {}
   [[nodiscard]] std::size_t entry_bytes_max() const {
-    return static_cast<std::size_t>(record_bytes_max(ring_.capacity_bytes)) - sizeof(EntryHeader);
+    return static_cast<std::size_t>(position_entry_bytes_max(ring_.capacity_bytes));
   }
 
  private:
@@ -265,10 +270,12 @@ class PositionConsumer {
       const std::uint64_t position = chain_.first.position;
       const EntryHeader header = reader_.header_at(position);
       const std::optional<std::uint64_t> byte_count = reader_.extent(header, position);
-      if (!byte_count.has_value()) return Next::damaged;
+      // Damage does not move the position: the next call reports it again.
+      if (!byte_count.has_value() || *byte_count > written - position) return Next::damaged;
+      const bool skip = header.byte_count == EntryHeader::kSkip;
+      if (!skip && header.ordinal != chain_.first.ordinal) return Next::damaged;
       chain_.first.position += *byte_count;
-      if (header.byte_count == EntryHeader::kSkip) continue;
-      if (header.ordinal != chain_.first.ordinal) return Next::damaged;
+      if (skip) continue;
       ++chain_.first.ordinal;
       entry.bytes = {ring_.at(position) + sizeof(header),
                      static_cast<std::size_t>(header.byte_count)};

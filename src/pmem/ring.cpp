@@ -12,10 +12,12 @@
 
 #include "block_ring.hpp"
 #include "headrace/base/check.hpp"
+#include "headrace/platform/fork.hpp"
 #include "headrace/platform/memory.hpp"
 #include "headrace/platform/process.hpp"
 #include "mapping_state.hpp"
 #include "position_ring.hpp"
+#include "salvage.hpp"
 
 namespace headrace::pmem {
 namespace detail {
@@ -61,6 +63,7 @@ class ProducerEnd {
   [[nodiscard]] virtual Result<Chain> attach(const std::string& tried) = 0;
   [[nodiscard]] virtual Enqueue enqueue_all(
       std::span<const std::span<const std::byte>> entries) = 0;
+  virtual void settle() = 0;
   [[nodiscard]] virtual std::uint64_t next_ordinal() const = 0;
   [[nodiscard]] virtual std::size_t entry_bytes_max() const = 0;
 };
@@ -90,6 +93,7 @@ class ProducerOf final : public ProducerEnd {
   Enqueue enqueue_all(std::span<const std::span<const std::byte>> entries) override {
     return ring_.enqueue_all(entries);
   }
+  void settle() override { ring_.settle(); }
   std::uint64_t next_ordinal() const override { return ring_.next_ordinal(); }
   std::size_t entry_bytes_max() const override { return ring_.entry_bytes_max(); }
 
@@ -138,6 +142,16 @@ struct Place {
   RingMemory ring;
   RingState state;
   std::string note;
+  /// Of the process that attached. A child of fork() has a copy of the positions and not the role.
+  std::uint32_t fork_count = attaching_fork_count();
+
+  [[nodiscard]] bool is_forked() const { return platform::fork_count() != fork_count; }
+
+ private:
+  static std::uint32_t attaching_fork_count() {
+    platform::watch_forks();
+    return platform::fork_count();
+  }
 };
 
 }  // namespace
@@ -202,9 +216,8 @@ void describe(RingState& state, const Chain& chain) {
 }
 
 std::uint64_t entry_bytes_max_of(RingLayout layout, std::uint64_t capacity_bytes) {
-  const std::uint64_t record = record_bytes_max(capacity_bytes);
-  return layout == RingLayout::checksums ? record / kBlockBytes * kBlockBytes - sizeof(RecordHeader)
-                                         : record - sizeof(EntryHeader);
+  return layout == RingLayout::checksums ? block_entry_bytes_max(capacity_bytes)
+                                         : position_entry_bytes_max(capacity_bytes);
 }
 
 /// Opens and maps the file of a ring and checks its head.
@@ -426,6 +439,8 @@ std::string_view name(Enqueue outcome) {
       return "too_large";
     case Enqueue::lost:
       return "lost";
+    case Enqueue::forked:
+      return "forked";
   }
   return "unknown";
 }
@@ -440,6 +455,8 @@ std::string_view name(Next outcome) {
       return "damaged";
     case Next::lost:
       return "lost";
+    case Next::forked:
+      return "forked";
   }
   return "unknown";
 }
@@ -488,6 +505,21 @@ Result<RingState> inspect_ring(const std::string& path) {
   }
 }
 
+Result<Salvage> salvage_ring(const std::string& path,
+                             const std::function<void(const Entry&)>& take) {
+  const std::string tried = fmt::format("salvage the ring '{}'", path);
+  Result<Place> place = detail::open_place(path, tried, {.read_only = true});
+  if (!place.has_value()) return Failure(place.error());
+  if (place->state.layout != RingLayout::checksums) {
+    return fail(Code::unsupported, tried,
+                "its layout is positions: its entries carry no checksums that prove them",
+                "restore the file from a copy");
+  }
+  const Salvage found = detail::salvage_records(place->ring, take);
+  if (place->mapping->fault() != Fault::none) return detail::lost(tried);
+  return found;
+}
+
 Result<Producer> Producer::attach(const std::string& path, const AttachOptions& options) {
   const std::string tried = fmt::format("attach a producer to the ring '{}'", path);
   std::unique_ptr<detail::ProducerEnd> end;
@@ -504,14 +536,22 @@ Result<Producer> Producer::attach(const std::string& path, const AttachOptions& 
 Producer::Producer(std::unique_ptr<detail::AttachedProducer> attached)
     : attached_(std::move(attached)) {}
 Producer::Producer(Producer&& other) noexcept = default;
-Producer& Producer::operator=(Producer&& other) noexcept = default;
-Producer::~Producer() = default;
+
+Producer& Producer::operator=(Producer&& other) noexcept {
+  std::swap(attached_, other.attached_);
+  return *this;
+}
+
+Producer::~Producer() {
+  if (attached_ != nullptr && !attached_->place.is_forked()) attached_->end->settle();
+}
 
 Enqueue Producer::enqueue(std::span<const std::byte> entry) {
-  return attached_->end->enqueue_all({&entry, 1});
+  return enqueue_all({&entry, 1});
 }
 
 Enqueue Producer::enqueue_all(std::span<const std::span<const std::byte>> entries) {
+  if (attached_->place.is_forked()) return Enqueue::forked;
   return attached_->end->enqueue_all(entries);
 }
 
@@ -561,14 +601,16 @@ Consumer& Consumer::operator=(Consumer&& other) noexcept {
 
 Consumer::~Consumer() {
   // What was acknowledged lazily need not come again.
-  if (attached_ != nullptr) attached_->end->settle();
+  if (attached_ != nullptr && !attached_->place.is_forked()) attached_->end->settle();
 }
 
 Next Consumer::next(Entry& entry) {
+  if (attached_->place.is_forked()) return Next::forked;
   return attached_->end->next(entry);
 }
 
 void Consumer::acknowledge() {
+  if (attached_->place.is_forked()) return;
   attached_->end->acknowledge();
 }
 
@@ -616,11 +658,11 @@ Result<VolatileRing> make_volatile_ring(Bytes capacity) {
   for (const Result<Chain>& chain : {consumer->attach(tried, true), producer->attach(tried)}) {
     HEADRACE_CHECK(chain.has_value(), "a new ring can be attached");
   }
-  Place other = {.mapping = {},
-                 .pages = place.pages,
-                 .ring = place.ring,
-                 .state = place.state,
-                 .note = place.note};
+  Place other;
+  other.pages = place.pages;
+  other.ring = place.ring;
+  other.state = place.state;
+  other.note = place.note;
   return VolatileRing{.producer = Producer(std::make_unique<detail::AttachedProducer>(
                           detail::AttachedProducer{std::move(place), std::move(producer)})),
                       .consumer = Consumer(std::make_unique<detail::AttachedConsumer>(

@@ -4,7 +4,8 @@
 //   offset  0     Superblock: written once, before the file has its name; never changed.
 //           256   generation: how often a producer attached (durable).
 //           512   read and written: the positions (durable; which of them is, the protocol says).
-//           768   words of the producer, for the consumer alone: they mean nothing after a crash.
+//           768   words of the producer, for the consumer: after a power failure they may be older
+//                 than the entries, never newer.
 //           1024  words of the consumer, for the producer alone: the same.
 //           4096  data: `capacity_bytes`, a whole number of blocks.
 //

@@ -1,22 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// A ring buffer in persistent memory: one producer, one consumer, in one process or two, entries of
-// any length up to a limit. Not a log to search in and not for several producers.
+// A ring buffer in persistent memory: one producer, one consumer, in one process or two; entries of
+// any length up to a limit. It is not a searchable log, and it does not take several producers.
 //
-// What is promised
+// Guarantees
 //   enqueue      When it returns Enqueue::done, the entry is durable: every recovery finds it,
-//                whole and in order, until it is acknowledged. An entry whose enqueue had not
-//                returned is there as a whole or not at all. The entries of enqueue_all become
-//                durable together when it returns; before, a prefix of them may be there.
-//   next         Lends the oldest entry that was not yet lent. Only durable entries are seen.
-//   acknowledge  What was lent will not come again after the end of a process, however it ends.
-//                After a power failure it will not either with Acknowledgement::each; with
-//                Acknowledgement::lazy up to a quarter of the ring may come again. What was lent
-//                and not acknowledged comes again to the next consumer.
-// "Durable" is as the memory has it: see Granularity (medium.hpp) and Mapping::note().
+//                complete and in order, until it is acknowledged. After a crash during enqueue the
+//                entry is either complete or absent. enqueue_all makes its entries durable together
+//                when it returns; after a crash during it, a prefix of them may be present.
+//   next         Lends the oldest entry that was not yet lent. It returns durable entries only.
+//   acknowledge  Removes every entry lent so far. A process that ends in any way does not undo it.
+//                Nor does a power failure with Acknowledgement::each; with Acknowledgement::lazy, a
+//                power failure may bring back up to a quarter of the ring. An entry that was lent
+//                and not acknowledged is lent again to the next consumer.
+// What "durable" means depends on the memory: see Granularity (medium.hpp) and Mapping::note().
+//
+// Damage (a media error, or another program that wrote to the file)
+//   checksums    Every entry is verified by a 64-bit checksum before it is lent. A damaged entry is
+//                reported, by recovery (corrupt_data) or by next() (Next::damaged), and never
+//                returned as data. One case cannot be told from an enqueue that a crash
+//                interrupted: damage to the newest entries after a power failure. They are then
+//                absent, without an error. After any other end of the producer that damage is
+//                reported too.
+//   positions    Entries carry no checksum. Only damage to lengths, ordinals and positions is
+//                found; changed bytes inside an entry are returned as they are. Use checksums, or
+//                put a checksum into your entries, if the memory may be damaged.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -31,78 +43,83 @@
 
 namespace headrace::pmem {
 
-/// How a ring keeps its entries, by what is in its file.
+/// The format of a ring's file.
 enum class RingLayout : std::uint32_t {
-  positions = 1,  ///< Entries, then the position: each durable before the next step.
-  checksums = 2,  ///< Whole blocks that carry their own proof; no position on the way.
+  positions = 1,  ///< Writes the entry, then the position behind it. Cannot detect changed bytes.
+  checksums = 2,  ///< Writes whole blocks with a checksum. Detects any damage to an entry.
 };
 
-/// The ring at work. The first three share a layout and differ in the flush instruction.
+/// The code that works on a ring. The first three share RingLayout::positions and differ in the
+/// flush instruction.
 enum class RingVariant : std::uint8_t {
-  naive,  ///< By clflush of everything that is touched, as one would write it first.
+  naive,  ///< Flushes everything it touches by clflush. A baseline.
   clflushopt,
   clwb,
-  optimised,  ///< Non-temporal whole blocks with checksums, one fence, positions rarely durable.
+  optimised,  ///< RingLayout::checksums: non-temporal stores of whole blocks and one fence.
 };
 [[nodiscard]] HEADRACE_API std::string_view name(RingVariant variant);
-/// Fails: invalid_argument, naming the variants there are.
+/// Fails: invalid_argument, with the list of variants.
 [[nodiscard]] HEADRACE_API Result<RingVariant> parse_ring_variant(std::string_view text);
 [[nodiscard]] HEADRACE_API RingLayout layout_of(RingVariant variant);
 
-/// What became of an entry.
+/// The outcome of an enqueue.
 enum class Enqueue : std::uint8_t {
   done,
-  full,       ///< Back-pressure: the consumer has to acknowledge first. Nothing was written.
+  full,       ///< No room until the consumer acknowledges. Nothing was written.
   too_large,  ///< Longer than entry_bytes_max(). Nothing was written.
-  lost,       ///< The memory is gone (Fault): nothing is promised, and the ring has to be attached
-              ///< anew.
+  lost,       ///< The memory failed (Fault). The entry may be absent; attach again.
+  forked,     ///< The producer belongs to the parent of this process. Nothing was written.
 };
 [[nodiscard]] HEADRACE_API std::string_view name(Enqueue outcome);
 
-/// When an acknowledgement survives a power failure.
-enum class Acknowledgement : std::uint8_t { lazy, each };
+/// When an acknowledgement becomes durable.
+enum class Acknowledgement : std::uint8_t {
+  lazy,  ///< Once for a quarter of the ring, and when the consumer is destroyed.
+  each,  ///< Before acknowledge() returns.
+};
 
-/// An entry, lent.
+/// A lent entry.
 struct Entry {
-  /// In the ring itself; nobody changes them until the entry is acknowledged.
+  /// Points into the ring. Valid and unchanged until the entry is acknowledged.
   std::span<const std::byte> bytes;
-  /// Counts the entries of the ring, from 0.
+  /// Number of the entry in the ring, from 0.
   std::uint64_t ordinal = 0;
 };
 
-/// What there was for next().
+/// The outcome of Consumer::next().
 enum class Next : std::uint8_t {
   entry,
   empty,
-  damaged,  ///< The entry is not what was enqueued: media error, or somebody wrote into the file.
-  lost,     ///< The memory is gone (Fault).
+  damaged,  ///< The next entry is damaged. Every later call reports it again; see salvage_ring().
+  lost,     ///< The memory failed (Fault).
+  forked,   ///< The consumer belongs to the parent of this process.
 };
 [[nodiscard]] HEADRACE_API std::string_view name(Next outcome);
 
 struct RingOptions {
-  /// Bytes for entries and what is around them; rounded up to whole pages. Entries may take an
+  /// Bytes for entries and their headers; rounded up to whole pages. One entry takes at most an
   /// eighth of it, see entry_bytes_max().
   Bytes capacity = mib(1);
   RingLayout layout = RingLayout::checksums;
 };
 
 struct AttachOptions {
-  /// Null: optimised for a file with checksums, the processor's best of the others for one with
-  /// positions.
+  /// Default: optimised for RingLayout::checksums; for RingLayout::positions, the variant with the
+  /// best flush instruction of this processor.
   std::optional<RingVariant> variant = std::nullopt;
   Acknowledgement acknowledgement = Acknowledgement::each;
   MapOptions map = {};
 };
 
-/// What recovery found.
+/// The state of a ring, as recovery finds it.
 struct RingState {
   RingLayout layout = RingLayout::checksums;
   Bytes capacity;
-  std::uint64_t generation = 0;       ///< How often a producer attached.
-  std::uint64_t first_ordinal = 0;    ///< Of the oldest entry that is not acknowledged.
-  std::uint64_t entry_count = 0;      ///< Entries that are not acknowledged.
-  std::uint64_t entry_bytes_max = 0;  ///< Of one entry.
-  bool has_producer = false;          ///< Some process has the role at this moment.
+  std::uint64_t generation = 0;       ///< Number of times a producer attached.
+  std::uint64_t first_ordinal = 0;    ///< Ordinal of the oldest unacknowledged entry.
+  std::uint64_t entry_count = 0;      ///< Unacknowledged entries.
+  std::uint64_t entry_bytes_max = 0;  ///< Longest entry that the ring takes.
+  bool has_producer = false;          ///< A process is attached as the producer now.
   bool has_consumer = false;
 };
 
@@ -111,35 +128,53 @@ struct AttachedProducer;
 struct AttachedConsumer;
 }  // namespace detail
 
-/// Makes a ring in a new file, or of all of a device (devdax), whatever the capacity asked for;
-/// whole or not at all.
+/// Makes a ring in a new file, or on a device (devdax), which it takes as a whole and ignores the
+/// capacity. On failure no file is left behind.
 ///
-/// Fails: invalid_argument if something is there already (of a device: a byte that is not zero in
-///        the first 4096), for a capacity below 4 KiB, and for a device of another kind;
-///        capacity_exceeded if the disk has no room (ENOSPC); permission_denied, io_failed.
+/// Fails: invalid_argument if the file exists, if one of the first 4096 bytes of the device is not
+///        zero, for a capacity below 4 KiB, and for any other kind of device; capacity_exceeded if
+///        the disk is full (ENOSPC); permission_denied, io_failed.
 [[nodiscard]] HEADRACE_API Result<void> make_ring(const std::string& path,
                                                   const RingOptions& options = {});
 
-/// Looks at a ring without a role and changes nothing.
+/// Reads the state of a ring. Takes no role and changes nothing.
 ///
-/// Fails: as Producer::attach, but never for roles.
+/// Fails: as Producer::attach, except for roles.
 [[nodiscard]] HEADRACE_API Result<RingState> inspect_ring(const std::string& path);
+
+/// What salvage_ring() found.
+struct Salvage {
+  std::uint64_t entry_count = 0;
+  std::uint64_t acknowledged_count = 0;  ///< The first so many of them were acknowledged.
+  std::uint64_t missing_count = 0;       ///< Ordinals between the first and the last without entry.
+};
+
+/// Passes every entry whose checksum verifies to `take`, in order of ordinals, and changes nothing.
+/// For a ring that attach refuses as damaged, and for a copy of the file that was made while the
+/// ring was in use: such a copy mixes moments, and attach may refuse it.
+///
+/// Entries that were acknowledged and not yet overwritten are included. An entry behind a missing
+/// one may be of an enqueue that a crash interrupted. `bytes` are valid during the call of `take`.
+///
+/// Fails: as inspect_ring for the file and its superblock; unsupported for RingLayout::positions.
+[[nodiscard]] HEADRACE_API Result<Salvage> salvage_ring(
+    const std::string& path, const std::function<void(const Entry&)>& take);
 
 struct VolatileRing;
 
-/// The end that fills.
+/// The producing end of a ring. Do not use it in a child of fork(): every call there returns
+/// `forked` and changes nothing.
 ///
 /// Threading: confined.
-/// Ownership: has the role, by a lock on the file that ends with this object or its process.
+/// Ownership: holds the role by a lock on the file, until this object or its process ends.
 class HEADRACE_API Producer {
  public:
-  /// Takes the role and recovers: reads every entry that is not acknowledged.
+  /// Takes the role and recovers: reads every unacknowledged entry.
   ///
-  /// Fails: not_found; permission_denied (also for a file that may only be read);
-  ///        capacity_exceeded if another process has the role; corrupt_data if the file is no ring,
-  ///        too small, not a whole number of blocks, or damaged; version_mismatch for another
-  ///        version or byte order;
-  ///        invalid_argument for a variant of another layout. Then the file is as it was.
+  /// Fails: not_found; permission_denied, also for a read-only file; capacity_exceeded if another
+  ///        process has the role; corrupt_data if the file is not a ring, too small, not a whole
+  ///        number of blocks, or damaged; version_mismatch for another version or byte order;
+  ///        invalid_argument for a variant of another layout. On failure the file is unchanged.
   [[nodiscard]] static Result<Producer> attach(const std::string& path,
                                                const AttachOptions& options = {});
 
@@ -149,20 +184,20 @@ class HEADRACE_API Producer {
   Producer& operator=(const Producer&) = delete;
   ~Producer();
 
-  /// Puts an entry at the end of the ring; see the promise above. An empty one is an entry too.
+  /// Appends an entry, which may be empty. When it returns Enqueue::done, the entry is durable.
   ///
   /// Cost: one fence; see `headrace bench pmem`.
   [[nodiscard]] Enqueue enqueue(std::span<const std::byte> entry);
-  /// Puts all of them there, or none; with one fence for all. They must fit together.
+  /// Appends all entries or none, with one fence. Together they take at most a quarter of the ring.
   [[nodiscard]] Enqueue enqueue_all(std::span<const std::span<const std::byte>> entries);
 
   [[nodiscard]] std::size_t entry_bytes_max() const;
-  /// Number of the next entry: how many were ever enqueued.
+  /// Ordinal of the next entry, which is the number of entries enqueued so far.
   [[nodiscard]] std::uint64_t next_ordinal() const;
-  /// One sentence on the memory, as Mapping::note() has it.
+  /// One sentence about the memory: Mapping::note().
   [[nodiscard]] const std::string& note() const;
   [[nodiscard]] bool is_persistent_memory() const;
-  /// What recovery found.
+  /// The state that recovery found when this object attached.
   [[nodiscard]] const RingState& recovered() const;
 
  private:
@@ -171,13 +206,13 @@ class HEADRACE_API Producer {
   std::unique_ptr<detail::AttachedProducer> attached_;
 };
 
-/// The end that empties.
+/// The consuming end of a ring. As for Producer, calls in a child of fork() change nothing.
 ///
-/// Threading: confined; the bytes of an entry may be read from any thread until it is acknowledged.
+/// Threading: confined; any thread may read the bytes of an entry until it is acknowledged.
 /// Ownership: as Producer.
 class HEADRACE_API Consumer {
  public:
-  /// Takes the role. If no producer is there, recovers as Producer::attach does.
+  /// Takes the role. Recovers as Producer::attach does if no producer is attached.
   ///
   /// Fails: as Producer::attach.
   [[nodiscard]] static Result<Consumer> attach(const std::string& path,
@@ -189,9 +224,9 @@ class HEADRACE_API Consumer {
   Consumer& operator=(const Consumer&) = delete;
   ~Consumer();
 
-  /// Lends the next entry into `entry` if there is one.
+  /// Stores the next entry in `entry` if it returns Next::entry.
   [[nodiscard]] Next next(Entry& entry);
-  /// Takes back everything that was lent. Never fails: where the memory is gone, next() says so.
+  /// Acknowledges every entry lent so far. If the memory has failed, next() reports it.
   void acknowledge();
 
   [[nodiscard]] const std::string& note() const;
@@ -204,8 +239,8 @@ class HEADRACE_API Consumer {
   std::unique_ptr<detail::AttachedConsumer> attached_;
 };
 
-/// Makes a ring in ordinary memory, for two threads of one process: nothing of it is durable, so
-/// nothing is flushed and no checksum is made. It lives as long as one of its ends.
+/// Makes a ring in ordinary memory, for two threads of one process. It is not durable: it flushes
+/// nothing and computes no checksums. The memory is freed when both ends are destroyed.
 ///
 /// Fails: invalid_argument for a capacity below 4 KiB; out_of_memory.
 [[nodiscard]] HEADRACE_API Result<VolatileRing> make_volatile_ring(Bytes capacity);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rings in persistent memory: entries that survive a crash, in order, none torn and none twice."""
+"""Rings in persistent memory: entries survive a crash complete, in order and exactly once."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -17,17 +17,17 @@ LAYOUTS = ("checksums", "positions")
 
 @dataclass(frozen=True, slots=True)
 class RingState:
-    """What is in a ring.
+    """The state of a ring.
 
     Attributes:
         layout: "checksums" or "positions".
-        capacity_bytes: Bytes for entries and what is around them.
-        generation: How often a producer attached.
-        first_ordinal: Number of the oldest entry that is not acknowledged.
-        entry_count: Entries that are not acknowledged.
+        capacity_bytes: Bytes for entries and their headers.
+        generation: Number of times a producer attached.
+        first_ordinal: Ordinal of the oldest unacknowledged entry.
+        entry_count: Unacknowledged entries.
         entry_bytes_max: Longest entry that the ring takes.
-        has_producer: Somebody is the producer at this moment.
-        has_consumer: Somebody is the consumer at this moment.
+        has_producer: A process is attached as the producer now.
+        has_consumer: A process is attached as the consumer now.
     """
 
     layout: str
@@ -42,10 +42,10 @@ class RingState:
 
 @dataclass(frozen=True, slots=True)
 class RingEntry:
-    """An entry that was lent; `data` is a copy, so it stays what it is.
+    """An entry; `data` is a copy.
 
     Attributes:
-        ordinal: Counts the entries of the ring, from 0.
+        ordinal: Number of the entry in the ring, from 0.
         data: Its bytes.
     """
 
@@ -53,12 +53,34 @@ class RingEntry:
     data: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Salvage:
+    """What `Ring.salvage` found.
+
+    Attributes:
+        entries: Every entry whose checksum verifies, in order.
+        acknowledged_count: The first so many of them were acknowledged.
+        missing_count: Ordinals between the first and the last without an entry.
+    """
+
+    entries: list[RingEntry]
+    acknowledged_count: int
+    missing_count: int
+
+
 class Ring:
     """A ring in a file: one producer, one consumer, in one process or two.
 
-    The file may be on persistent memory (DAX) or anywhere; where it is not persistent memory, each
-    entry waits for the disk. `granularity="line"` takes any file for persistent memory: entries
-    then survive the end of the processes, and not that of the machine.
+    The file may be on persistent memory (DAX) or on any file system; where it is not persistent
+    memory, each entry waits for the disk. `granularity="line"` treats any file as persistent
+    memory: entries then survive the end of a process, and not a power failure.
+
+    With the layout "checksums", a damaged entry raises `CorruptDataError` and is never returned.
+    One exception: after a power failure, damage to the newest entries looks like an interrupted
+    enqueue, and they are absent. With "positions", entries carry no checksum: changed bytes inside
+    an entry are returned as they are.
+
+    A child of `os.fork` cannot use an end that its parent attached: `ClosedError` ("forked").
 
     Example:
         >>> import headrace, tempfile
@@ -85,19 +107,20 @@ class Ring:
         capacity: int | str = "1MiB",
         layout: str = "checksums",
     ) -> Self:
-        """Make a ring in a new file, or of a device (devdax), whole or not at all.
+        """Make a ring in a new file, or on a device (devdax). On failure no file is left behind.
 
         Args:
-            path: Where nothing is yet; or a device whose first 4096 bytes are zero, which is taken
-                as a whole.
-            capacity: Bytes, or a text such as "1MiB"; an entry may have an eighth of it.
-            layout: "checksums" for the optimised ring, "positions" for the others.
+            path: A file that does not exist; or a device whose first 4096 bytes are zero, which is
+                used as a whole.
+            capacity: Bytes, or a text such as "1MiB"; an entry takes at most an eighth of it.
+            layout: "checksums" for the optimised ring, which detects damage; "positions" for the
+                others, which cannot prove their data.
 
         Raises:
-            InvalidArgumentError: Something is there, or the capacity is below 4 KiB.
-            CapacityExceededError: The disk has no room.
-            NotFoundError: There is no such folder.
-            PermissionDeniedError: The folder may not be written.
+            InvalidArgumentError: The file exists, or the capacity is below 4 KiB.
+            CapacityExceededError: The disk is full.
+            NotFoundError: The directory does not exist.
+            PermissionDeniedError: The directory is not writable.
         """
         if layout not in LAYOUTS:
             raise InvalidArgumentError(
@@ -109,14 +132,35 @@ class Ring:
         return ring
 
     def state(self) -> RingState:
-        """Look at the ring without a role; nothing is changed.
+        """Read the state of the ring. Takes no role and changes nothing.
 
         Raises:
-            CorruptDataError: It is no ring, or it is damaged.
-            VersionMismatchError: It is of another version or byte order.
-            NotFoundError: There is no such file.
+            CorruptDataError: The file is not a ring, or it is damaged.
+            VersionMismatchError: The ring has another version or byte order.
+            NotFoundError: The file does not exist.
         """
         return RingState(**_core.inspect_ring(self.path))
+
+    def salvage(self) -> Salvage:
+        """Return every entry whose checksum verifies, and change nothing.
+
+        For a ring that is refused as damaged, and for a copy of the file that was made while the
+        ring was in use: such a copy mixes moments, and may be refused as damaged. Entries that were
+        acknowledged and not yet overwritten are included. An entry behind a missing one may be of
+        an enqueue that a crash interrupted.
+
+        Raises:
+            UnsupportedError: The layout is "positions": entries carry no checksum.
+            CorruptDataError: The file is not a ring, or its superblock is damaged.
+            VersionMismatchError: The ring has another version or byte order.
+            NotFoundError: The file does not exist.
+        """
+        entries, acknowledged_count, missing_count = _core.salvage_ring(self.path)
+        return Salvage(
+            [RingEntry(ordinal, data) for ordinal, data in entries],
+            acknowledged_count,
+            missing_count,
+        )
 
     def producer(
         self,
@@ -126,20 +170,20 @@ class Ring:
         flush: str | None = None,
         prefault: bool = False,
     ) -> "RingProducer":
-        """Take the role of the producer; recovers what a crash left.
+        """Attach as the producer; recovers after a crash.
 
         Args:
             variant: "optimised", or for the layout "positions" "naive", "clflushopt" or "clwb".
-            granularity: "byte", "line" or "page", instead of asking the platform.
-            flush: "clflush", "clflushopt" or "clwb", instead of the processor's best.
-            prefault: Make every page present first.
+            granularity: "byte", "line" or "page"; by default the platform's.
+            flush: "clflush", "clflushopt" or "clwb"; by default the processor's best.
+            prefault: Fault all pages in first.
 
         Raises:
-            CapacityExceededError: Somebody else is the producer.
-            CorruptDataError: The file is no ring, or damaged; it is left as it is.
-            VersionMismatchError: It is of another version or byte order.
-            PermissionDeniedError: The file may not be written.
-            NotFoundError: There is no such file.
+            CapacityExceededError: Another process is the producer.
+            CorruptDataError: The file is not a ring, or it is damaged; it is left unchanged.
+            VersionMismatchError: The ring has another version or byte order.
+            PermissionDeniedError: The file is not writable.
+            NotFoundError: The file does not exist.
         """
         return RingProducer(
             _core.RingProducer.attach(self.path, variant, granularity, flush, prefault)
@@ -154,17 +198,18 @@ class Ring:
         lazy: bool = False,
         prefault: bool = False,
     ) -> "RingConsumer":
-        """Take the role of the consumer.
+        """Attach as the consumer.
 
         Args:
             variant: As for `producer`.
             granularity: As for `producer`.
             flush: As for `producer`.
-            lazy: After a power failure, up to a quarter of the ring may come again.
-            prefault: Make every page present first.
+            lazy: Make acknowledgements durable once for a quarter of the ring; a power failure may
+                bring those entries back.
+            prefault: Fault all pages in first.
 
         Raises:
-            CapacityExceededError: Somebody else is the consumer; else as for `producer`.
+            CapacityExceededError: Another process is the consumer; else as for `producer`.
         """
         return RingConsumer(
             _core.RingConsumer.attach(self.path, variant, granularity, flush, lazy, prefault)
@@ -175,7 +220,7 @@ _Native = TypeVar("_Native", _core.RingProducer, _core.RingConsumer)
 
 
 class _RingEnd(Closing, Generic[_Native]):
-    """What both ends of a ring can tell."""
+    """Properties of both ends of a ring."""
 
     __slots__ = ("_native",)
 
@@ -184,53 +229,53 @@ class _RingEnd(Closing, Generic[_Native]):
 
     @property
     def note(self) -> str:
-        """What the memory is, as a sentence."""
+        """One sentence about the memory."""
         return self._native.note()
 
     @property
     def is_persistent_memory(self) -> bool:
-        """Whether power may fail without harm."""
+        """Whether entries survive a power failure."""
         return self._native.is_persistent_memory()
 
     @property
     def recovered(self) -> RingState:
-        """What was there when the role was taken."""
+        """The state that recovery found when this end attached."""
         return RingState(**self._native.recovered())
 
     def close(self) -> None:
-        """Give the role back. Idempotent."""
+        """Release the role. Idempotent."""
         self._native.close()
 
 
 class RingProducer(_RingEnd[_core.RingProducer]):
-    """The end that fills. Use it as a context manager, or close it: the role ends then.
+    """The producing end. Use it as a context manager, or close it, to release the role.
 
-    Threading: shared; calls take turns.
+    Threading: shared; calls are serialised.
     """
 
     __slots__ = ()
 
     def enqueue(self, entry: object) -> bool:
-        """Put an entry at the end; when this returns True it is durable.
+        """Append an entry; when this returns True it is durable.
 
         Returns:
-            False if the ring is full: the consumer has to acknowledge first.
+            False if the ring is full until the consumer acknowledges.
 
         Raises:
-            InvalidArgumentError: It is longer than `entry_bytes_max`, or no bytes.
-            IoFailedError: The memory is gone: truncated, or the disk is full or has failed.
-            ClosedError: This end has been closed.
+            InvalidArgumentError: It is longer than `entry_bytes_max`, or not a buffer of bytes.
+            IoFailedError: The memory failed: truncated file, full disk or media error.
+            ClosedError: This end has been closed, or belongs to the parent of this process.
         """
         return self.enqueue_all([entry])
 
     def enqueue_all(self, entries: Iterable[object]) -> bool:
-        """Put all of them at the end, or none; they become durable together, with one fence.
+        """Append all entries or none; they become durable together, with one fence.
 
         Returns:
-            False if the ring is too full for all of them.
+            False if the ring has no room for all of them until the consumer acknowledges.
 
         Raises:
-            InvalidArgumentError: One is too long, or together they take a quarter of the ring.
+            InvalidArgumentError: One is too long, or together they exceed a quarter of the ring.
             IoFailedError: As for `enqueue`.
             ClosedError: As for `enqueue`.
         """
@@ -247,7 +292,7 @@ class RingProducer(_RingEnd[_core.RingProducer]):
 
     @property
     def next_ordinal(self) -> int:
-        """Number of the next entry: how many were ever enqueued."""
+        """Ordinal of the next entry, which is the number of entries enqueued so far."""
         return self._native.next_ordinal()
 
     @property
@@ -257,11 +302,11 @@ class RingProducer(_RingEnd[_core.RingProducer]):
 
 
 class RingConsumer(_RingEnd[_core.RingConsumer]):
-    """The end that empties. Use it as a context manager, or close it: the role ends then.
+    """The consuming end. Use it as a context manager, or close it, to release the role.
 
-    What was taken and not acknowledged comes again to the next consumer.
+    Entries taken and not acknowledged are returned again to the next consumer.
 
-    Threading: shared; calls take turns.
+    Threading: shared; calls are serialised.
     """
 
     __slots__ = ()
@@ -270,46 +315,48 @@ class RingConsumer(_RingEnd[_core.RingConsumer]):
         """Take the oldest entry that was not yet taken.
 
         Returns:
-            None if there is none at this moment.
+            None if the ring is empty.
 
         Raises:
-            CorruptDataError: It is not what was enqueued.
-            IoFailedError: The memory is gone: truncated, or the disk is full or has failed.
-            ClosedError: This end has been closed.
+            CorruptDataError: The entry is damaged; every later call raises it again.
+            IoFailedError: The memory failed: truncated file, full disk or media error.
+            ClosedError: This end has been closed, or belongs to the parent of this process.
         """
         outcome, ordinal, data = self._native.next()
         if outcome == "entry":
             return RingEntry(ordinal, data)
         if outcome == "damaged":
             raise CorruptDataError(
-                "take the next entry", "it is damaged", "restore the file from a copy"
+                "take the next entry",
+                "it is damaged",
+                "restore the file from a copy, or read what is left with Ring.salvage()",
             )
         if outcome == "lost":
             raise _lost("take the next entry")
         return None
 
     def acknowledge(self) -> None:
-        """Let everything go that was taken so far, by any thread: it will not come again.
+        """Acknowledge every entry taken so far, by any thread: they are not returned again.
 
         Raises:
-            ClosedError: This end has been closed.
+            ClosedError: This end has been closed, or belongs to the parent of this process.
         """
         self._native.acknowledge()
 
     def __iter__(self) -> Iterator[RingEntry]:
-        """Take entries as long as there are any at the moment; acknowledge them yourself."""
+        """Take entries until the ring is empty. Acknowledging is up to the caller."""
         while (entry := self.next()) is not None:
             yield entry
 
 
 def _entry_bytes(entry: object) -> bytes | bytearray | ByteArray:
-    # An entry of no bytes is one, too.
+    # An empty entry is valid.
     return entry if isinstance(entry, bytes | bytearray) else flat_bytes(entry, "entry")
 
 
 def _lost(tried: str) -> IoFailedError:
     return IoFailedError(
         tried,
-        "the memory is gone: the file was truncated, or its disk is full or has failed",
-        "attach again when file and disk are whole",
+        "the memory failed: the file was truncated, or its disk is full or broken",
+        "repair the file or disk, then attach again",
     )
