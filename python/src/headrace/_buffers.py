@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every kind of memory that Python knows, as a flat NumPy array of its bytes; nothing is copied."""
 
-from typing import Any
+import re
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,9 @@ _KINDS = "pass a NumPy array, bytes, a memoryview, a pyarrow.Buffer or another b
 def flat_bytes(value: object, role: str, *, writable: bool = False) -> ByteArray:
     """View the bytes of `value` without copying them.
 
+    The view exports the buffer of whatever owns the memory, so that shared memory, mapped files and
+    bytearrays refuse to be closed or resized while the view lives.
+
     Args:
         value: A NumPy array or anything with the buffer protocol.
         role: What it is to the caller, for the message: "source", "target".
@@ -23,13 +27,13 @@ def flat_bytes(value: object, role: str, *, writable: bool = False) -> ByteArray
 
     Raises:
         InvalidArgumentError: `value` has no buffer, is empty, has gaps, holds references to
-            Python objects, is masked, or is read-only while `writable`.
+            Python objects, is masked, has been closed, or is read-only while `writable`.
     """
     array = value if isinstance(value, np.ndarray) else _array_of(value, role)
     if isinstance(array, np.ma.MaskedArray):
         _refuse(role, "it is masked, and a mask is not moved", "pass its data, or filled(...)")
     if array.dtype.hasobject:
-        _refuse(role, "it holds references to Python objects", "convert it to a numeric type")
+        _refuse(role, *_HAS_OBJECTS)
     if array.size == 0:
         _refuse(role, "it is empty", "pass at least one byte")
     if not (array.flags.c_contiguous or array.flags.f_contiguous):
@@ -38,7 +42,55 @@ def flat_bytes(value: object, role: str, *, writable: bool = False) -> ByteArray
         _refuse(role, "it is read-only", "pass memory that may be written, such as a bytearray")
     # Order "A" is the order in memory: no copy of anything contiguous.
     flat: ByteArray = np.asarray(array).reshape(-1, order="A").view(np.uint8)
-    return flat
+    return flat if array.flags.owndata else _exported(flat, role)
+
+
+def require_one_order(**arrays: object) -> None:
+    """Refuse arrays of one operation whose elements lie in memory in different orders.
+
+    Bytes are moved as they lie: between an array in Fortran order and one in C order that would
+    permute the elements. What has no order, such as bytes or one dimension, goes with either.
+
+    Args:
+        arrays: By their roles.
+
+    Raises:
+        InvalidArgumentError: One is in Fortran order and another in C order.
+    """
+    roles: dict[str, str] = {}
+    for role, value in arrays.items():
+        if isinstance(value, np.ndarray) and value.flags.c_contiguous != value.flags.f_contiguous:
+            roles.setdefault("C" if value.flags.c_contiguous else "Fortran", role)
+    if len(roles) > 1:
+        _refuse(
+            roles["Fortran"].replace("_", " "),
+            f"it is in Fortran order and the {roles['C'].replace('_', ' ')} is in C order",
+            "pass arrays of one order, such as numpy.ascontiguousarray(...) of it",
+        )
+
+
+def _exported(flat: ByteArray, role: str) -> ByteArray:
+    """The same bytes by an export of the object that owns them, if it has a buffer."""
+    owner: object = flat
+    while isinstance(owner, np.ndarray):
+        if owner.flags.owndata or owner.base is None:
+            return flat
+        owner = owner.base
+    try:
+        whole = np.frombuffer(memoryview(owner), np.uint8)  # type: ignore[arg-type]
+    except ValueError:
+        _refuse(role, "its memory has been closed", "keep it open as long as it is used")
+    except (TypeError, BufferError):
+        return flat  # It keeps its memory by other means, as array interfaces do.
+    begin = flat.ctypes.data - whole.ctypes.data
+    if begin < 0 or begin + flat.nbytes > whole.nbytes:
+        return flat
+    exported: ByteArray = whole[begin : begin + flat.nbytes]
+    exported.flags.writeable = flat.flags.writeable
+    return exported
+
+
+_HAS_OBJECTS = ("it holds references to Python objects", "convert it to a numeric type")
 
 
 def _array_of(value: object, role: str) -> npt.NDArray[Any]:
@@ -47,6 +99,9 @@ def _array_of(value: object, role: str) -> npt.NDArray[Any]:
     except Exception as problem:  # Whatever the exporter raises, pyarrow even AssertionError.
         cause = f"a {type(value).__name__} has no buffer that can be used"
         raise InvalidArgumentError(f"use the {role}", cause, _KINDS) from problem
+    # "O" is a reference; between colons stand the names of fields.
+    if "O" in re.sub(":[^:]*:", "", view.format):
+        _refuse(role, *_HAS_OBJECTS)
     if view.nbytes == 0:
         _refuse(role, "it is empty", "pass at least one byte")
     if not view.c_contiguous:
@@ -58,5 +113,5 @@ def _array_of(value: object, role: str) -> npt.NDArray[Any]:
     return array
 
 
-def _refuse(role: str, cause: str, remedy: str) -> None:
+def _refuse(role: str, cause: str, remedy: str) -> NoReturn:
     raise InvalidArgumentError(f"use the {role}", cause, remedy)

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from headrace import _core
 from headrace._arguments import instance_of, whole_number
-from headrace._buffers import ByteArray, flat_bytes
+from headrace._buffers import ByteArray, flat_bytes, require_one_order
 from headrace._words import counted
 from headrace.errors import InvalidArgumentError, JobFailedError
 
@@ -171,6 +171,7 @@ class Operation:
     @classmethod
     def copy(cls, source: object, target: object) -> Self:
         """All of `source` to `target`."""
+        require_one_order(source=source, target=target)
         return cls("copy", target=_written(target), source=flat_bytes(source, "source"))
 
     @classmethod
@@ -189,6 +190,7 @@ class Operation:
     @classmethod
     def compare(cls, one: object, other: object) -> Self:
         """Find the first difference: `different` and `difference_offset` of the completion."""
+        require_one_order(source=one, other_source=other)
         second = flat_bytes(other, "other source")
         return cls("compare", source=flat_bytes(one, "source"), second=second)
 
@@ -201,6 +203,7 @@ class Operation:
     @classmethod
     def dual_copy(cls, source: object, target: object, second_target: object) -> Self:
         """One source to two targets, whose addresses agree in their lowest 12 bits."""
+        require_one_order(source=source, target=target, second_target=second_target)
         second = flat_bytes(second_target, "second target", writable=True)
         return cls(
             "dualcast", target=_written(target), source=flat_bytes(source, "source"), second=second
@@ -221,6 +224,7 @@ class Operation:
                 f"it has room for {target.size} bytes",
                 f"pass at least {_DELTA_ROOM_MIN} bytes",
             )
+        require_one_order(source=before, other_source=after)
         second = flat_bytes(after, "other source")
         return cls(
             "create_delta", target=target, source=flat_bytes(before, "source"), second=second
@@ -257,6 +261,7 @@ class Operation:
         reflect_data: bool = True,
     ) -> Self:
         """Copy, and CRC-32C of what is copied, as `crc` has it."""
+        require_one_order(source=source, target=target)
         options = _crc(seed, raw=raw, reflect_data=reflect_data)
         read = flat_bytes(source, "source")
         return cls("copy_crc", target=_written(target), source=read, options=options)
