@@ -3,6 +3,7 @@
 
 import asyncio
 import weakref
+from collections import deque
 from collections.abc import Generator
 from typing import Any
 
@@ -136,16 +137,36 @@ class _Asker:
         return future
 
     def _ask(self, loop: asyncio.AbstractEventLoop) -> None:
-        # What is asked may call functions that await more.
-        asked, self._awaited = self._awaited, []
-        for job, future in asked:
-            if future.done():  # Cancelled.
-                continue
-            if job.poll():
-                future.set_result(None)
-                self._at_once_until = loop.time() + _ASK_AT_ONCE_S
-            else:
-                self._awaited.append((job, future))
+        # Polling may call functions that await more, or cancel what is awaited.
+        asked, self._awaited = deque(self._awaited), []
+        try:
+            while asked:
+                job, future = asked[0]
+                if not self._has_ended(job, future, loop):
+                    self._awaited.append((job, future))
+                asked.popleft()
+        finally:
+            self._awaited += asked  # Ctrl-C ended this round.
+            self._schedule(loop)
+
+    def _has_ended(
+        self, job: _core.Job, future: asyncio.Future[None], loop: asyncio.AbstractEventLoop
+    ) -> bool:
+        if future.done():  # Cancelled.
+            return True
+        try:
+            if not job.poll():
+                return future.done()
+        except Exception as problem:  # noqa: BLE001 - It is for the one who awaits the job.
+            if not future.done():
+                future.set_exception(problem)
+            return True
+        if not future.done():
+            future.set_result(None)
+            self._at_once_until = loop.time() + _ASK_AT_ONCE_S
+        return True
+
+    def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
         self._is_scheduled = bool(self._awaited)
         if not self._is_scheduled:
             return
