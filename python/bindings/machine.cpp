@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The machine: opaque here; headrace.machine reads it from its JSON text.
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -15,8 +16,12 @@ void bind_machine(nb::module_& module) {
           "discover", [] { return value_of(topo::discover()); },
           nb::call_guard<nb::gil_scoped_release>())
       .def_static(
-          "record", [](const std::string& path) { return value_of(topo::record(path)); }, "path"_a,
-          nb::call_guard<nb::gil_scoped_release>())
+          "make_record",
+          [] {
+            topo::Recording made = value_of(topo::make_record());
+            return std::pair{std::move(made.machine), std::move(made.text)};
+          },
+          nb::call_guard<nb::gil_scoped_release>(), "The machine and the text of its record.")
       .def_static(
           "replay", [](const std::string& path) { return value_of(topo::replay(path)); }, "path"_a,
           nb::call_guard<nb::gil_scoped_release>())

@@ -21,9 +21,14 @@ from headrace.cli._dsa_report import print_devices
 from headrace.dsa import status
 from headrace.dsa.configuration import changes, present
 from headrace.dsa.diagnosis import CHECKS, Diagnosis, diagnose
-from headrace.dsa.facts import Facts, from_document, load_record, save_record, to_document
+from headrace.dsa.facts import Facts, from_document, load_record, record_text, to_document
 from headrace.dsa.gather import gather
-from headrace.errors import CorruptDataError, IoFailedError, NotFoundError, VersionMismatchError
+from headrace.errors import (
+    CorruptDataError,
+    InvalidArgumentError,
+    NotFoundError,
+    VersionMismatchError,
+)
 
 MACHINES = Path(__file__).resolve().parents[2] / "tests" / "machines" / "doctor"
 
@@ -369,7 +374,7 @@ def test_every_fact_survives_its_record(tmp_path: Path) -> None:
         facts, origin = load_record(str(path))
         assert origin.startswith("Declared, not recorded: ")
         again = tmp_path / "again.json"
-        save_record(facts, str(again), origin)
+        again.write_text(record_text(facts, origin))
         assert load_record(str(again)) == (facts, origin)
         assert to_document(facts, origin)["facts"]["kernel"] is not None
 
@@ -456,19 +461,8 @@ def test_a_truncated_record_is_refused_wherever_it_ends(tmp_path: Path) -> None:
 def test_a_record_that_cannot_be_read_or_written_is_an_error_of_ours(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="no such file"):
         load_record(str(tmp_path / "none"))
-    with pytest.raises(IoFailedError, match="cannot be read"):
+    with pytest.raises(InvalidArgumentError, match="it is a directory"):
         load_record(str(tmp_path))
-    with pytest.raises(IoFailedError, match="cannot be written"):
-        save_record(Facts(), str(tmp_path / "none" / "file"), "recorded")
-
-
-def test_a_record_does_not_lose_what_was_there_before(tmp_path: Path) -> None:
-    path = tmp_path / "record.json"
-    path.write_text("old")
-    path.chmod(0o640)
-    save_record(Facts(), str(path), "recorded")
-    assert load_record(str(path)) == (Facts(), "recorded")
-    assert path.stat().st_mode & 0o777 == 0o640
 
 
 def test_the_command_says_it_in_its_first_line_and_by_its_exit_code(here: Here) -> None:
@@ -486,7 +480,7 @@ def test_the_command_says_it_in_its_first_line_and_by_its_exit_code(here: Here) 
         (["--frobnicate"], 2, "No such option"),
         (["--replay", "none.json"], 1, "cannot read the record none.json: there is no such file"),
         (["--replay", __file__], 1, "it is no JSON"),
-        (["--replay", "/dev/zero"], 1, "it is larger than 16 MiB"),
+        (["--replay", "/dev/zero"], 1, "it is no regular file"),
     ],
 )
 def test_wrong_use_and_wrong_records_are_one_sentence(

@@ -14,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace
+from headrace._files import Output
+from headrace._picture import open_picture
 from headrace.baseline import Baseline
 from headrace.lineitem import Columns, read_lineitem
 from headrace.q6 import PREFETCH_MODES, run_q6
@@ -201,15 +203,16 @@ def test_a_timeline_shows_every_pipeline_as_text_and_as_pictures(
     assert len({len(line) for line in lines if "|" in line}) == 1
     for suffix, beginning in ((".png", b"\x89PNG"), (".svg", b"<?xml")):
         path = tmp_path / f"picture{suffix}"
-        draw_timelines(path, runs, "title", "caption")
+        draw_timelines(Output(path, "draw"), runs, "title", "caption")
         assert path.read_bytes().startswith(beginning)
     assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_a_picture_that_cannot_be_written_is_one_sentence(columns: Columns, tmp_path: Path) -> None:
     run = run_q6(columns, prefetch="off", record_timeline=True)
-    with pytest.raises(headrace.IoFailedError, match="cannot be written"):
-        draw_timelines(tmp_path / "none" / "picture.svg", {"off": run}, "", "")
+    (tmp_path / "picture.svg").symlink_to("/dev/full")
+    with pytest.raises(headrace.CapacityExceededError, match="no space left"):
+        draw_timelines(open_picture(str(tmp_path / "picture.svg"), "it"), {"off": run}, "", "")
 
 
 def test_a_baseline_that_cannot_read_is_one_sentence(tmp_path: Path) -> None:

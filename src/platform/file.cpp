@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
+#include <system_error>
 
 #include "headrace/base/atomic.hpp"
 #include "headrace/platform/descriptor.hpp"
@@ -48,15 +50,20 @@ Result<std::string> load_file(const std::string& path, std::size_t byte_count_ma
 Result<void> save_file(const std::string& path, std::string_view text) {
   const std::string tried = fmt::format("write '{}'", path);
   struct stat there{};
-  if (::stat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode)) {
+  const bool is_there = ::stat(path.c_str(), &there) == 0;
+  if (is_there && !S_ISREG(there.st_mode)) {
     // The rename below would put a file in the place of a device, a pipe or a folder.
     return fail(Code::invalid_argument, tried, "it is there already and no regular file",
                 "name a file");
   }
+  // The rename takes the place of the file that a link leads to, and not of the link.
+  std::error_code unresolved;
+  std::filesystem::path resolved = std::filesystem::weakly_canonical(path, unresolved);
+  const std::string target = unresolved ? path : resolved.string();
   // Unique among processes and threads; O_EXCL finds what is left of a process with this number.
   static Atomic<std::uint32_t> counter{0};
   const std::string temporary =
-      fmt::format("{}.{}-{}", path, ::getpid(), counter.fetch_add_relaxed(1));  // A number only.
+      fmt::format("{}.{}-{}", target, ::getpid(), counter.fetch_add_relaxed(1));  // A number only.
   const Descriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (file.get() < 0) return file_failure(errno, tried);
   const auto abandon = [&](int os_errno) {
@@ -71,8 +78,9 @@ Result<void> save_file(const std::string& path, std::string_view text) {
     }
     text.remove_prefix(static_cast<std::size_t>(put));
   }
+  if (is_there && ::fchmod(file.get(), there.st_mode & 07777U) != 0) return abandon(errno);
   if (::fsync(file.get()) != 0) return abandon(errno);
-  if (::rename(temporary.c_str(), path.c_str()) != 0) return abandon(errno);
+  if (::rename(temporary.c_str(), target.c_str()) != 0) return abandon(errno);
   return {};
 }
 

@@ -15,6 +15,7 @@ namespace headrace::platform {
 [[nodiscard]] Result<std::string> load_file(const std::string& path, std::size_t byte_count_max);
 
 /// Writes a temporary file beside `path` and renames it: a reader sees the old file or the new one.
+/// A symbolic link is followed; the mode of a file that is there is kept.
 ///
 /// Fails: not_found, permission_denied or io_failed; capacity_exceeded if there is no room;
 ///        invalid_argument if something other than a regular file is there. Then nothing is left

@@ -55,22 +55,28 @@ Result<Machine> discover(const DiscoverOptions& options) {
   return describe(*topology, gather(*topology, options));
 }
 
-Result<Machine> record(const std::string& path, const DiscoverOptions& options) {
+Result<Recording> make_record(const DiscoverOptions& options) {
   const Result<Topology> topology = Topology::load_this_machine();
   if (!topology.has_value()) return fail(topology.error());
   const Facts facts = gather(*topology, options);
   Result<Machine> machine = describe(*topology, facts);
-  if (!machine.has_value()) return machine;
+  if (!machine.has_value()) return fail(std::move(machine.error()));
   Result<std::string> xml = topology->to_xml();
   if (!xml.has_value()) return fail(std::move(xml.error()));
   Record recorded{facts, std::move(*xml)};
   recorded.facts.origin =
       fmt::format("recorded on a machine with {}",
                   machine->cpu_model.empty() ? "processors of unknown model" : machine->cpu_model);
-  if (Result<void> saved = platform::save_file(path, to_text(recorded)); !saved.has_value()) {
+  return Recording{std::move(*machine), to_text(recorded)};
+}
+
+Result<Machine> record(const std::string& path, const DiscoverOptions& options) {
+  Result<Recording> made = make_record(options);
+  if (!made.has_value()) return fail(std::move(made.error()));
+  if (Result<void> saved = platform::save_file(path, made->text); !saved.has_value()) {
     return fail(saved.error().within("record the machine"));
   }
-  return machine;
+  return std::move(made->machine);
 }
 
 Result<Machine> replay(const std::string& path) {

@@ -147,11 +147,24 @@ struct DiscoverOptions {
 /// Cost: milliseconds; reads sysfs.
 [[nodiscard]] HEADRACE_API Result<Machine> discover(const DiscoverOptions& options = {});
 
-/// Describes this machine and writes the record: JSON with the hwloc XML and what hwloc does not
+/// A machine, and the text of its record.
+struct Recording {
+  Machine machine;
+  std::string text;
+};
+
+/// Describes this machine and makes the record: JSON with the hwloc XML and what hwloc does not
 /// know, without host name and serial numbers (schema "headrace-machine-record", see
-/// docs/reference/machine.md). The file is written whole or not at all.
+/// docs/reference/machine.md).
 ///
-/// Fails: as discover(); not_found, permission_denied or io_failed, naming the file.
+/// Fails: as discover().
+[[nodiscard]] HEADRACE_API Result<Recording> make_record(const DiscoverOptions& options = {});
+
+/// Describes this machine and writes the record. The file is written whole or not at all; a
+/// symbolic link is followed, and the mode of a file that is there is kept.
+///
+/// Fails: as discover(); invalid_argument for what is not a regular file; not_found,
+///        permission_denied or io_failed, naming the file.
 [[nodiscard]] HEADRACE_API Result<Machine> record(const std::string& path,
                                                   const DiscoverOptions& options = {});
 

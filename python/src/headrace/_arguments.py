@@ -3,6 +3,7 @@
 
 import math
 import operator
+import os
 from collections.abc import Iterable
 from typing import TypeVar
 
@@ -80,6 +81,25 @@ def node_list(value: object, tried: str) -> list[int]:
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise TypeMismatchError(tried, f"{_described(value)} was given", "pass a list of numbers")
     return [whole_number(node, tried, 0, NODE_MAX) for node in value]
+
+
+def path_text(value: object, tried: str) -> str:
+    """Take a path of text.
+
+    Raises:
+        TypeMismatchError: It is of another type, bytes included.
+        InvalidArgumentError: It is empty, or has a zero byte in it.
+    """
+    remedy = "pass a str or a pathlib.Path"
+    try:
+        text = os.fspath(value)  # type: ignore[call-overload]
+    except TypeError as problem:
+        raise TypeMismatchError(tried, f"{_described(value)} is not a path", remedy) from problem
+    if not isinstance(text, str):
+        raise TypeMismatchError(tried, f"{_described(value)} is not text", remedy)
+    if not text or "\0" in text:
+        raise InvalidArgumentError(tried, f"{text!r} names no file", "pass another")
+    return text
 
 
 def byte_count(value: object, tried: str) -> int:

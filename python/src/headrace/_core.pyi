@@ -13,7 +13,8 @@ class Machine:
     def discover() -> Machine: ...
 
     @staticmethod
-    def record(path: str) -> Machine: ...
+    def make_record() -> tuple[Machine, str]:
+        """The machine and the text of its record."""
 
     @staticmethod
     def replay(path: str) -> Machine: ...

@@ -1,60 +1,337 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that are written whole or not at all."""
+"""Files that commands read and write; every command uses this module and no other way.
 
+An `Output` is opened before the work whose result it takes. A regular file is replaced in one
+step, and only after all bytes are on the disk; pipes and devices are written as they are. Links
+are followed, modes and owners are kept, "-" is stdout. Not for: files that grow, such as the sink
+of a ring.
+"""
+
+import errno
 import os
-import tempfile
+import secrets
+import stat
+import sys
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import BinaryIO, Self
 
 from headrace._signals import held, undone_at_signals
-from headrace.errors import IoFailedError
+from headrace.errors import (
+    CapacityExceededError,
+    Error,
+    InvalidArgumentError,
+    IoFailedError,
+    NotFoundError,
+    PermissionDeniedError,
+)
+
+STDOUT = "-"
+_NAME_BYTES = 8
 
 
-def write_whole(path: Path, text: str, tried: str) -> None:
-    """Write a file beside its place and put it there in one step.
+class Output:
+    """A file that takes the result of some work, whole or not at all.
 
-    A file that is there is replaced, and stays as it is if anything fails or a signal comes. What
-    is no regular file, such as /dev/stdout, is written as it is.
+    Attributes:
+        path: As it was given.
+        is_stdout: The bytes go where the command prints.
 
-    Args:
-        path: Where to.
-        text: What, as UTF-8.
-        tried: For the error: what was tried, as a clause.
-
-    Raises:
-        IoFailedError: The file cannot be written.
+    Threading: confined.
     """
-    data = text.encode()
-    try:
-        # Through a link, and not in its place.
-        target = Path(os.path.realpath(path))
-        if target.exists() and not target.is_file():
-            target.write_bytes(data)
+
+    def __init__(self, path: str | os.PathLike[str], tried: str) -> None:
+        """Check that the file can be written, and change nothing.
+
+        Args:
+            path: Where to; "-" is stdout.
+            tried: For errors: what was tried, as a clause.
+
+        Raises:
+            InvalidArgumentError: It is a directory, a disk or no path.
+            IoFailedError: It cannot be written.
+            PermissionDeniedError: This user may not write it.
+        """
+        self.path = os.fspath(path)
+        self._tried = tried
+        self._stream: int | None = None
+        self.is_stdout = self.path == STDOUT
+        self._target = ""
+        if self.is_stdout:
             return
+        if not self.path or "\0" in self.path:
+            raise _no_path(self.path, tried)
+        try:
+            self._open()
+        except OSError as problem:
+            raise self._failed(problem) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_details: object) -> None:
+        self.close()
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether each `write` replaces what the last one wrote: it is a regular file."""
+        return not self.is_stdout and self._stream is None
+
+    def close(self) -> None:
+        """Close a pipe or device. Idempotent."""
+        if self._stream is not None:
+            os.close(self._stream)
+            self._stream = None
+
+    def write(self, content: str | bytes) -> None:
+        """Write all of the content; a regular file is replaced, or stays as it is.
+
+        Raises:
+            IoFailedError: It cannot be written.
+            CapacityExceededError: The disk or device is full.
+        """
+        data = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
+        try:
+            if self.is_stdout:
+                _write_stdout(data)
+            elif self._stream is not None:
+                _write_all(self._stream, data)
+                self.close()
+            else:
+                self._replace(data)
+        except BrokenPipeError:
+            raise
+        except OSError as problem:
+            raise self._failed(problem) from None
+
+    def _open(self) -> None:
+        # Through links, and not in their place.
+        self._target = os.path.realpath(self.path)
+        try:
+            status = os.stat(self.path)
+        except FileNotFoundError:
+            self._check_directory()
+            return
+        if _is_stdout(status):
+            self.is_stdout = True
+            return
+        kind = status.st_mode
+        if stat.S_ISDIR(kind):
+            raise InvalidArgumentError(self._tried, "it is a directory", "name a file in it")
+        if stat.S_ISBLK(kind):
+            raise InvalidArgumentError(self._tried, "it is a disk", "name a file")
+        # Opening it asks for the permission; nothing is cut off or written.
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOCTTY)
+        if stat.S_ISREG(kind):
+            os.close(descriptor)
+        else:
+            self._stream = descriptor
+
+    def _check_directory(self) -> None:
+        if self.path.endswith("/"):
+            raise InvalidArgumentError(self._tried, "it is a directory", "name a file in it")
+        if not os.path.isdir(os.path.dirname(self._target)):
+            raise NotFoundError(
+                self._tried, "its directory does not exist", "make it, or choose another"
+            )
+        with held():
+            descriptor, name = self._make_beside()
+            os.close(descriptor)
+            os.unlink(name)
+
+    def _make_beside(self) -> tuple[int, str]:
+        """Make a file beside the target, with the mode that the system gives new files."""
+        directory = os.path.dirname(self._target)
+        name = f"{directory}/.headrace-{secrets.token_hex(_NAME_BYTES)}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        return os.open(name, flags, 0o666), name
+
+    def _replace(self, data: bytes) -> None:
+        there: os.stat_result | None = None
+        with suppress(FileNotFoundError):
+            there = os.stat(self._target)
         with ExitStack() as left_behind:
-            with held():
-                descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-                partial = Path(name)
-                left_behind.callback(partial.unlink, missing_ok=True)
-                left_behind.enter_context(
-                    undone_at_signals(lambda: partial.unlink(missing_ok=True))
-                )
+            if there is not None and there.st_nlink > 1:
+                _overwrite(self._target, data)  # Other names of the file must see it too.
+                return
+            try:
+                with held():
+                    descriptor, name = self._make_beside()
+                    left_behind.callback(_remove, name)
+                    left_behind.enter_context(undone_at_signals(lambda: _remove(name)))
+            except PermissionError:
+                if there is None:
+                    raise
+                # The file may be written and its directory may not.
+                _overwrite(self._target, data)
+                return
             with os.fdopen(descriptor, "wb") as file:
+                if there is not None and not _has_owner_and_mode_of(descriptor, there):
+                    _overwrite(self._target, data)
+                    return
                 file.write(data)
                 file.flush()
-                os.fsync(file.fileno())
-            partial.chmod(_mode_of(target))
-            partial.replace(target)
-    except (OSError, ValueError) as problem:
-        number = getattr(problem, "errno", None) or 0
-        cause = "it cannot be written" if number else str(problem)
-        raise IoFailedError(tried, cause, "choose another place", number) from None
+                os.fsync(descriptor)
+            os.rename(name, self._target)
+
+    def _failed(self, problem: OSError) -> Error:
+        return file_error(problem, self._tried)
 
 
-def _mode_of(target: Path) -> int:
-    """What the file had, or what a new one gets."""
+def write_file(path: str | os.PathLike[str], content: str | bytes, tried: str) -> None:
+    """Write a file at once: `Output` and its `write`."""
+    with Output(path, tried) as output:
+        output.write(content)
+
+
+def read_file(path: str | os.PathLike[str], tried: str, bytes_max: int) -> bytes:
+    """Read a regular file.
+
+    Raises:
+        NotFoundError: There is none.
+        PermissionDeniedError: This user may not read it.
+        InvalidArgumentError: It is no regular file, or no path.
+        CapacityExceededError: It is longer than `bytes_max`.
+        IoFailedError: It cannot be read.
+    """
+    with _open_regular(path, tried) as file:
+        try:
+            data = file.read(bytes_max + 1)
+        except OSError as problem:
+            raise file_error(problem, tried) from None
+    if len(data) > bytes_max:
+        raise CapacityExceededError(
+            tried, f"it is larger than {bytes_max >> 20} MiB", "check that it is the right file"
+        )
+    return data
+
+
+def require_readable(path: str | os.PathLike[str], tried: str) -> None:
+    """Refuse what is no regular file, or may not be read, before another library opens it.
+
+    Raises:
+        Error: As `read_file`.
+    """
+    _open_regular(path, tried).close()
+
+
+def is_there(path: Path, tried: str) -> bool:
+    """Whether there is something at a path; an error if this user may not know.
+
+    Raises:
+        PermissionDeniedError: A directory on the way may not be searched.
+        IoFailedError: The file system fails.
+    """
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as problem:
+        raise file_error(problem, tried) from None
+    return True
+
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_REMEDIES: dict[type[OSError], tuple[type[Error], str, str]] = {
+    FileNotFoundError: (NotFoundError, "there is no such file", "check the path"),
+    PermissionError: (PermissionDeniedError, "this user may not", "choose another"),
+    IsADirectoryError: (InvalidArgumentError, "it is a directory", "name a file in it"),
+}
+
+
+def file_error(problem: OSError, tried: str) -> Error:
+    """The error of ours for what the system said of a file."""
+    if isinstance(problem, Error):
+        return problem
+    number = problem.errno or 0
+    if number in _FULL:
+        return CapacityExceededError(tried, "there is no space left", "free some", number)
+    for kind, (ours, cause, remedy) in _REMEDIES.items():
+        if isinstance(problem, kind):
+            return ours(tried, cause, remedy, number if ours is PermissionDeniedError else 0)
+    return IoFailedError(tried, "the file system refuses", "choose another file", number)
+
+
+def _no_path(path: str | os.PathLike[str], tried: str) -> InvalidArgumentError:
+    return InvalidArgumentError(tried, f"{os.fspath(path)!r} is no path", "name a file")
+
+
+def _open_regular(path: str | os.PathLike[str], tried: str) -> BinaryIO:
+    try:
+        # O_NONBLOCK: a pipe would keep open() waiting. It says nothing to a regular file.
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+        descriptor = os.open(path, flags)
+        kind = os.fstat(descriptor).st_mode
+    except OSError as problem:
+        raise file_error(problem, tried) from None
+    except ValueError:
+        raise _no_path(path, tried) from None
+    if stat.S_ISREG(kind):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    if stat.S_ISDIR(kind):
+        raise InvalidArgumentError(tried, "it is a directory", "name a file in it")
+    raise InvalidArgumentError(tried, "it is no regular file", "name a file")
+
+
+def _is_stdout(status: os.stat_result) -> bool:
+    """Whether a path leads to what fd 1 is: /dev/stdout, or the file that it is redirected to.
+
+    A terminal and /dev/null are written like any other device.
+    """
     with suppress(OSError):
-        return target.stat().st_mode & 0o777
-    mask = os.umask(0)
-    os.umask(mask)
-    return 0o666 & ~mask
+        ours = os.fstat(1)
+        return not stat.S_ISCHR(ours.st_mode) and os.path.samestat(status, ours)
+    return False
+
+
+def _write_stdout(data: bytes) -> None:
+    if sys.stdout is None:
+        raise IoFailedError("write to stdout", "it is closed", "direct it to a file")
+    try:
+        sys.stdout.write(data.decode())
+    except UnicodeDecodeError:
+        # A picture: what is printed is text, and comes after it.
+        sys.stdout.flush()
+        _write_all(1, data)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def _overwrite(path: str, data: bytes) -> None:
+    """Write into a file that cannot be replaced; of a full disk it learns before it is changed."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        before_bytes = os.fstat(descriptor).st_size
+        if len(data) > before_bytes:
+            try:
+                os.posix_fallocate(descriptor, before_bytes, len(data) - before_bytes)
+            except OSError:
+                os.ftruncate(descriptor, before_bytes)
+                raise
+        _write_all(descriptor, data)
+        os.ftruncate(descriptor, len(data))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _has_owner_and_mode_of(descriptor: int, there: os.stat_result) -> bool:
+    """Give a new file the owner and mode of another; False if this user may not."""
+    ours = os.fstat(descriptor)
+    try:
+        if (ours.st_uid, ours.st_gid) != (there.st_uid, there.st_gid):
+            os.fchown(descriptor, there.st_uid, there.st_gid)
+        os.fchmod(descriptor, stat.S_IMODE(there.st_mode))
+    except PermissionError:
+        return False
+    return True
+
+
+def _remove(name: str) -> None:
+    with suppress(OSError):
+        os.unlink(name)

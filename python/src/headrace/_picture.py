@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every picture needs: a path judged early, matplotlib settled, a file written whole."""
+"""What every picture needs: a file opened early, matplotlib settled, a file written whole."""
 
+import io
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace._files import Output
 from headrace._signals import held, undone_at_signals
-from headrace.errors import InvalidArgumentError, IoFailedError
+from headrace.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,28 +21,26 @@ if TYPE_CHECKING:
 PICTURE_SUFFIXES = (".png", ".svg")
 
 
-def check_picture_path(path: Path, subject: str) -> None:
-    """Refuse what no picture can be written to, before anything is measured.
+def open_picture(path: str, subject: str) -> Output:
+    """Open what a picture goes to, before anything is measured.
 
     Args:
         path: Where the picture is to go.
         subject: What it shows, for the message: "the timeline".
 
     Raises:
-        InvalidArgumentError: It does not end in .png or .svg.
-        IoFailedError: It is a directory, or its own does not exist or cannot be written.
+        InvalidArgumentError: It does not end in .png or .svg, or is no file.
+        Error: It cannot be written.
     """
     tried = f"draw {subject} into '{path}'"
-    if path.suffix.lower() not in PICTURE_SUFFIXES:
-        raise InvalidArgumentError(
-            tried, f"'{path.suffix}' is no kind of picture known here", "use .svg or .png"
-        )
-    if not path.parent.is_dir():
-        raise IoFailedError(tried, "its directory does not exist", "make it, or choose another")
-    if path.is_dir():
-        raise IoFailedError(tried, "it is a directory", "name a file in it")
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise IoFailedError(tried, "its directory cannot be written", "choose another")
+    suffix = _suffix(path)
+    if suffix not in PICTURE_SUFFIXES:
+        raise InvalidArgumentError(tried, f"'{suffix}' is not a known format", "use .svg or .png")
+    return Output(path, tried)
+
+
+def _suffix(path: str) -> str:
+    return Path(path).suffix.lower()
 
 
 @contextmanager
@@ -69,25 +69,12 @@ def _can_be_made(directory: Path) -> bool:
     return os.access(directory, os.W_OK)
 
 
-def save_picture(figure: "Figure", path: Path, subject: str) -> None:
+def save_picture(figure: "Figure", picture: Output) -> None:
     """Write the picture whole or not at all.
 
     Raises:
-        IoFailedError: The file cannot be written.
+        Error: The file cannot be written.
     """
-    partial_path = path.with_name(f".{path.name}.partial")
-    try:
-        with undone_at_signals(lambda: partial_path.unlink(missing_ok=True)):
-            figure.savefig(partial_path, format=path.suffix[1:].lower(), dpi=150)
-            partial_path.replace(path)
-    except OSError as problem:
-        raise IoFailedError(
-            f"draw {subject} into '{path}'",
-            "the file cannot be written",
-            "choose another",
-            problem.errno or 0,
-        ) from problem
-    finally:
-        # Whatever keeps it from being removed has been told above.
-        with suppress(OSError):
-            partial_path.unlink(missing_ok=True)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=_suffix(picture.path)[1:], dpi=150)
+    picture.write(drawn.getvalue())

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 import headrace
 from headrace import _core
-from headrace._files import write_whole
+from headrace._files import STDOUT, Output, file_error
 from headrace._memory import available_bytes, pool_bytes_of, too_little
 from headrace.copy_dsa import DsaFinding
 from headrace.copy_kernels import KernelTuning
@@ -50,8 +50,6 @@ from headrace.copy_search import (
 )
 from headrace.errors import (
     Error,
-    InvalidArgumentError,
-    IoFailedError,
     OutOfMemoryError,
 )
 
@@ -434,28 +432,24 @@ def default_path() -> Path | None:
     return Path(text) if text else None
 
 
-def prepare_path(path: Path) -> None:
-    """Make the directory of a profile, and refuse what cannot be written, before measuring.
+def open_profile(path: Path) -> Output:
+    """Open what a profile goes to, before measuring; its directory is made if there is none.
 
     Raises:
-        IoFailedError: It cannot be made or written.
-        InvalidArgumentError: It is a directory.
+        InvalidArgumentError: It is a directory, or no path.
+        Error: It cannot be made or written.
     """
     tried = f"save the profile '{path}'"
-    if path.is_dir():
-        raise InvalidArgumentError(tried, "it is a directory", "name a file by --output")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as problem:
-        raise IoFailedError(
-            tried, "its directory cannot be made", "name another by --output", problem.errno or 0
-        ) from problem
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise IoFailedError(tried, "its directory cannot be written", "name another by --output")
+    if str(path) != STDOUT:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise file_error(problem, tried) from None
+    return Output(path, tried)
 
 
-def save_profile(path: Path, text: str) -> None:
-    """Write a profile whole, after the library has read it.
+def save_profile(output: Output, text: str) -> None:
+    """Write a profile, after the library has read it.
 
     Raises:
         Error: The library refuses it, which is an error of ours, or it cannot be written.
@@ -463,7 +457,7 @@ def save_profile(path: Path, text: str) -> None:
     try:
         _core.use_copy_profile(text)
     except Error as error:
-        raise Error(f"save the profile '{path}'", str(error), "please report it") from error
+        raise Error(f"save the profile '{output.path}'", str(error), "please report it") from error
     finally:
         _core.use_no_copy_profile()
-    write_whole(path, text, f"save the profile '{path}'")
+    output.write(text)

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace import _core
+from headrace._files import require_readable
 from headrace._memory import available_bytes
 from headrace.errors import (
     CapacityExceededError,
@@ -89,24 +90,18 @@ def read_lineitem(path: Path, progress: Callable[[float], None] = lambda _share:
 
     Raises:
         NotFoundError: There is no such file, or it lacks a column.
+        InvalidArgumentError: It is no regular file.
+        PermissionDeniedError: This user may not read it.
         IoFailedError: It cannot be read.
         CorruptDataError: It is no Parquet file, is truncated or damaged, has no rows, or has nulls.
         TypeMismatchError: A column is of another type.
         CapacityExceededError: The columns do not fit the memory that is free.
     """
-    if path.is_dir():
-        raise CorruptDataError(f"read '{path}'", "it is a directory", "give a Parquet file")
-    if path.exists() and not path.is_file():
-        # Waiting for somebody to write into a pipe would be waiting for ever.
-        raise CorruptDataError(f"read '{path}'", "it is no regular file", "give a Parquet file")
+    require_readable(path, f"read '{path}'")
     try:
         with pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False) as file:
             _check_types(path, file.schema_arrow)
             return _read(path, file, progress)
-    except FileNotFoundError as problem:
-        raise NotFoundError(
-            f"read '{path}'", "there is no such file", "leave out --data to have one generated"
-        ) from problem
     except pa.ArrowException as problem:
         raise CorruptDataError(
             f"read '{path}'",

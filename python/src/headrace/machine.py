@@ -10,7 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from headrace import _core
-from headrace.errors import InvalidArgumentError, TypeMismatchError
+from headrace._arguments import path_text
+from headrace._files import Output
+
+_PATH_TRIED = "take the path of a record"
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,10 +194,24 @@ def topo() -> Machine:
 def record(path: str | os.PathLike[str]) -> Machine:
     """Describe this machine and write the record; the file is written whole or not at all.
 
+    Links are followed, the mode of a file is kept, and "-" is stdout.
+
     Raises:
-        IoFailedError: The file cannot be written.
+        InvalidArgumentError: The path is a directory.
+        NotFoundError: Its directory does not exist.
+        PermissionDeniedError: This user may not write it.
+        IoFailedError: It cannot be written.
     """
-    return Machine.from_native(_core.Machine.record(_path_text(path)))
+    text = path_text(path, _PATH_TRIED)
+    with Output(text, f"record the machine in '{text}'") as output:
+        return record_into(output)
+
+
+def record_into(output: Output) -> Machine:
+    """Describe this machine and write the record into what has been opened."""
+    native, text = _core.Machine.make_record()
+    output.write(text)
+    return Machine.from_native(native)
 
 
 def replay(path: str | os.PathLike[str]) -> Machine:
@@ -206,21 +223,7 @@ def replay(path: str | os.PathLike[str]) -> Machine:
         CorruptDataError: It is no record; the message names the field.
         VersionMismatchError: It is a record of another version.
     """
-    return Machine.from_native(_core.Machine.replay(_path_text(path)))
-
-
-def _path_text(path: str | os.PathLike[str]) -> str:
-    tried = "take the path of a record"
-    try:
-        text = os.fspath(path)
-    except TypeError as problem:
-        cause = f"{type(path).__name__} is no path"
-        raise TypeMismatchError(tried, cause, "pass a str or a pathlib.Path") from problem
-    if not isinstance(text, str):
-        raise TypeMismatchError(tried, f"{text!r} is no text", "pass a str or a pathlib.Path")
-    if not text or "\0" in text:
-        raise InvalidArgumentError(tried, f"{text!r} names no file", "pass another")
-    return text
+    return Machine.from_native(_core.Machine.replay(path_text(path, _PATH_TRIED)))
 
 
 def _node(node: dict[str, Any]) -> Node:

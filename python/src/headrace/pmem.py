@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, Self, TypeVar
 
 from headrace import _core
-from headrace._arguments import byte_count
+from headrace._arguments import byte_count, path_text
 from headrace._buffers import ByteArray, flat_bytes
 from headrace._closing import Closing
 from headrace.errors import CorruptDataError, InvalidArgumentError, IoFailedError
@@ -97,7 +97,13 @@ class Ring:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.fspath(path)
+        """Name a ring; nothing is opened yet.
+
+        Raises:
+            TypeMismatchError: The path is neither a str nor a pathlib.Path.
+            InvalidArgumentError: It is empty, or has a zero byte in it.
+        """
+        self.path = path_text(path, "take the path of a ring")
 
     @classmethod
     def make(

@@ -2,9 +2,9 @@
 """When the three pipelines of a query did what: as lines of text, and as a picture."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace._files import Output
 from headrace._picture import matplotlib_settled, save_picture
 from headrace.q6 import Event, Q6Run
 
@@ -57,11 +57,11 @@ def _shaded(events: Sequence[Event], duration_ns: int, column_count: int) -> str
     )
 
 
-def draw_timelines(path: Path, runs: dict[str, Q6Run], title: str, caption: str) -> None:
+def draw_timelines(picture: Output, runs: dict[str, Q6Run], title: str, caption: str) -> None:
     """Draw runs below each other on the same axis; the file is written whole or not at all.
 
     Args:
-        path: A .svg or .png file.
+        picture: A .svg or .png file.
         runs: By mode of prefetching.
         title: Above the picture.
         caption: Below it: machine and parameters.
@@ -70,10 +70,10 @@ def draw_timelines(path: Path, runs: dict[str, Q6Run], title: str, caption: str)
         IoFailedError: The file cannot be written.
     """
     with matplotlib_settled():
-        _draw_timelines(path, runs, title, caption)
+        _draw_timelines(picture, runs, title, caption)
 
 
-def _draw_timelines(path: Path, runs: dict[str, Q6Run], title: str, caption: str) -> None:
+def _draw_timelines(picture: Output, runs: dict[str, Q6Run], title: str, caption: str) -> None:
     # Loading it takes longer and more memory than a query: only who wants a picture pays.
     from matplotlib.figure import Figure  # noqa: PLC0415
     from matplotlib.patches import Patch  # noqa: PLC0415
@@ -99,7 +99,7 @@ def _draw_timelines(path: Path, runs: dict[str, Q6Run], title: str, caption: str
         fontsize=9,
     )
     figure.supxlabel(caption, fontsize=8, color="#555555", x=0.01, ha="left")
-    save_picture(figure, path, SUBJECT)
+    save_picture(figure, picture)
 
 
 def _draw_run(panel: "Axes", run: Q6Run, worker_count: int, duration_ms: float) -> None:

@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from headrace import _core
+from headrace._files import is_there
 from headrace._signals import held, kill_child, undone_at_signals
 from headrace.errors import (
     CapacityExceededError,
@@ -83,9 +84,9 @@ def ensure_lineitem(
     """
     check_scale_factor(scale_factor)
     path = lineitem_path(scale_factor, directory)
-    if path.exists():
-        return path
     tried = f"generate TPC-H lineitem at scale factor {scale_factor:g} in '{directory}'"
+    if is_there(path, tried):
+        return path
     generator = _find_generator(tried)
     try:
         with ExitStack() as left_behind:

@@ -52,6 +52,20 @@ TEST_F(File, PipesDevicesAndSocketsAreNotWaitedFor) {
   }
 }
 
+TEST_F(File, AFileIsSavedThroughItsLinkAndKeepsItsMode) {
+  ASSERT_TRUE(save_file(folder_ / "a", "old").has_value());
+  ASSERT_EQ(::chmod((folder_ / "a").c_str(), 0600), 0);
+  std::filesystem::create_symlink("a", folder_ / "link");
+  std::filesystem::create_symlink("later", folder_ / "dangling");
+  ASSERT_TRUE(save_file(folder_ / "link", "new").has_value());
+  ASSERT_TRUE(save_file(folder_ / "dangling", "first").has_value());
+  EXPECT_TRUE(std::filesystem::is_symlink(folder_ / "link"));
+  EXPECT_TRUE(std::filesystem::is_symlink(folder_ / "dangling"));
+  EXPECT_EQ(load_file(folder_ / "a", 10), "new");
+  EXPECT_EQ(load_file(folder_ / "later", 10), "first");
+  EXPECT_EQ(std::filesystem::status(folder_ / "a").permissions(), std::filesystem::perms(0600));
+}
+
 TEST_F(File, ASavedFileHasThePermissionsOfAnyNewFile) {
   const mode_t mask = ::umask(0027);
   const auto saved = save_file(folder_ / "a", "text");

@@ -10,6 +10,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from headrace import _core
+from headrace._files import Output
 from headrace._words import counted
 from headrace.cache import Placement
 from headrace.q6_study import DUCKDB, TIMELINE_RUN_COUNT, Study
@@ -126,7 +127,7 @@ def results_of(study: Study, path: Path) -> dict[str, Any]:
     }
 
 
-def print_report(study: Study, path: Path, plot: Path | None) -> None:
+def print_report(study: Study, path: Path, plot: Output | None) -> None:
     """Print the report for people."""
     console = Console(highlight=False, soft_wrap=True)
     settings = study.settings
@@ -164,7 +165,7 @@ def print_report(study: Study, path: Path, plot: Path | None) -> None:
             console.print(line, markup=False)
     if plot is not None:
         console.print()
-        console.print(f"The picture of it is in {plot}.", markup=False)
+        console.print(f"The picture of it is in {plot.path}.", markup=False)
 
 
 def _table(study: Study, *, narrow: bool) -> Table:

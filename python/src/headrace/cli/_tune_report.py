@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headrace import _core
+from headrace._files import Output
 from headrace._picture import matplotlib_settled, save_picture
 from headrace.copy_kernels import KernelChoice
 from headrace.copy_search import LIBC, PAIR, Choice
@@ -212,7 +213,7 @@ def _parameters(variant: str) -> list[str]:
     ]
 
 
-def draw(path: Path, tuning: Tuning, machine: Machine) -> None:
+def draw(picture: Output, tuning: Tuning, machine: Machine) -> None:
     """Draw the ratio to memmove over the length: hot, cold and on the whole.
 
     Raises:
@@ -239,4 +240,4 @@ def draw(path: Path, tuning: Tuning, machine: Machine) -> None:
         figure.suptitle("The best copy by length", fontweight="bold", x=0.01, ha="left")
         caption = f"{machine.cpu_model}; bands: quartiles"
         figure.supxlabel(caption, fontsize=8, color="#555555", x=0.01, ha="left")
-        save_picture(figure, path, SUBJECT)
+        save_picture(figure, picture)

@@ -5,11 +5,19 @@ from typing import Annotated
 
 import typer
 
+from headrace._files import Output
 from headrace.cli._doctor_report import print_diagnosis, results_of, summary_of
-from headrace.cli._output import EXIT_OK, WrongUseError, print_document
+from headrace.cli._output import (
+    EXIT_OK,
+    WrongUseError,
+    check_path,
+    open_output,
+    print_document,
+    refuse_two_on_stdout,
+)
 from headrace.cli._topo_report import report_console
 from headrace.dsa.diagnosis import diagnose
-from headrace.dsa.facts import load_record, save_record, to_document
+from headrace.dsa.facts import load_record, record_text, to_document
 from headrace.dsa.gather import gather
 
 SCHEMA_NAME = "headrace-doctor"
@@ -45,15 +53,17 @@ def doctor(
     if record is not None and replay is not None:
         message = "--record describes this machine and --replay another one; give one of them"
         raise WrongUseError("doctor", message)
-    for option, path in (("--record", record), ("--replay", replay)):
-        if path is not None and (not path or "\0" in path):
-            raise WrongUseError("doctor", f"{option}: '' is no path; give one, or leave it out")
+    check_path("doctor", "--replay", replay)
+    output: Output | None = None
+    if record is not None:
+        output = open_output("doctor", "--record", record, f"record the machine in '{record}'")
+        refuse_two_on_stdout("doctor", "--record", output, as_json=as_json)
     if replay is not None:
         facts, origin = load_record(replay)
     else:
         facts, origin = gather(), HERE
-    if record is not None:
-        save_record(facts, record, "recorded")
+    if output is not None:
+        output.write(record_text(facts, "recorded"))
     diagnosis = diagnose(facts)
     if as_json:
         print_document(
@@ -63,7 +73,7 @@ def doctor(
             results=results_of(diagnosis),
             summary=summary_of(diagnosis, facts),
         )
-    else:
+    elif output is None or not output.is_stdout:
         console = report_console()
         shown = origin if replay is not None else None
         # In a file or pipe every check is one line.

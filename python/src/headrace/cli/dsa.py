@@ -12,11 +12,19 @@ import typer
 from rich.console import Console
 
 from headrace import _core
-from headrace._files import write_whole
+from headrace._files import Output
 from headrace._signals import undone_at_signals
 from headrace.cli._app import make_app, needs_subcommand
 from headrace.cli._dsa_report import print_devices, summary_of
-from headrace.cli._output import EXIT_FAILED, WrongUseError, complain, print_document
+from headrace.cli._output import (
+    EXIT_FAILED,
+    WrongUseError,
+    check_path,
+    complain,
+    open_output,
+    print_document,
+    refuse_two_on_stdout,
+)
 from headrace.cli._topo_report import report_console
 from headrace.dsa.apply import Step, Undo, apply, check_applicable, save_undo
 from headrace.dsa.configuration import (
@@ -179,13 +187,20 @@ def configure_devices(
     count, names = _parse_devices(devices)
     if count is not None:
         wish = replace(wish, device_count=count)
+    written: Output | None = None
+    if output is not None:
+        tried = f"write the configuration to '{output}'"
+        written = open_output("dsa configure", "--output", output, tried)
+        refuse_two_on_stdout("dsa configure", "--output", written, as_json=as_json)
     facts, origin = _facts(replay, "dsa configure")
     try:
         configuration = configure(wish, facts, names)
     except InvalidArgumentError as error:
         _refuse(f"{error.cause}; {error.remedy}")
-    if output is not None:
-        write_whole(Path(output), to_text(configuration), f"write the configuration to {output}")
+    if written is not None and written.is_stdout:
+        output = None  # Where it goes anyway.
+    elif written is not None:
+        written.write(to_text(configuration))
     steps: list[Step] = []
     way_back: Undo | None = None
     if apply_it:
@@ -213,16 +228,13 @@ def _check_together(
     if not apply_it and (yes or undo is not None):
         _refuse(f"{'--yes' if yes else '--undo'} is for --apply, and nothing is applied; add it")
     for option, path in (("--output", output), ("--undo", undo)):
-        if path is not None and (not path or "\0" in path):
-            _refuse(f"{option}: '' is no path; give one, or leave it out")
+        check_path("dsa configure", option, path)
 
 
 def _facts(replay: str | None, subcommand: str) -> tuple[Facts, str]:
     if replay is None:
         return gather(), "this machine"
-    if not replay or "\0" in replay:
-        message = "--replay: '' is no path; give one, or leave it out"
-        raise WrongUseError(subcommand, message)
+    check_path(subcommand, "--replay", replay)
     return load_record(replay)
 
 

@@ -10,12 +10,14 @@ from typing import Annotated, NoReturn
 import typer
 
 from headrace import _core
-from headrace._picture import check_picture_path
+from headrace._files import Output
 from headrace._words import counted
 from headrace.cli._output import (
     EXIT_FAILED,
     WrongUseError,
+    check_path,
     complain,
+    parse_picture,
     print_document,
     progress,
 )
@@ -155,7 +157,7 @@ def query(
         _refuse("--scale-factor cannot be given with --data, which names the table")
     data_path = _parse_path("--data", data)
     directory = _parse_path("--data-dir", data_dir)
-    picture = _parse_picture(plot)
+    picture = None if plot is None else parse_picture("query", plot, SUBJECT)
     factor = _parse_scale_factor("1" if scale_factor is None else scale_factor)
     machine = topo()
     _check_node(settings, machine)
@@ -248,21 +250,8 @@ def _parse_size(option: str, text: str, bytes_min: int) -> int:
 
 
 def _parse_path(option: str, text: str | None) -> Path | None:
-    if text is None:
-        return None
-    if not text:
-        _refuse(f"{option}: '' is no path; give one, or leave the option out")
-    return Path(text)
-
-
-def _parse_picture(text: str | None) -> Path | None:
-    path = _parse_path("--plot", text)
-    if path is not None:
-        try:
-            check_picture_path(path, SUBJECT)
-        except Error as error:
-            _refuse(f"--plot: '{text}': {error.cause}; {error.remedy}")
-    return path
+    check_path("query", option, text)
+    return None if text is None else Path(text)
 
 
 def _parse_placement(text: str) -> str | int | dict[int, list[int]]:
@@ -339,7 +328,7 @@ def _refuse(sentence: str) -> NoReturn:
     raise WrongUseError("query", sentence)
 
 
-def _draw(plot: Path, path: Path, study: Study) -> None:
+def _draw(plot: Output, path: Path, study: Study) -> None:
     settings = study.settings
     caption = (
         f"{study.machine.cpu_model}, {counted(settings.thread_count, 'worker')}, "

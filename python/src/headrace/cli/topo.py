@@ -6,7 +6,13 @@ from typing import Annotated, Any
 import typer
 
 from headrace import machine as machines
-from headrace.cli._output import WrongUseError, print_document
+from headrace.cli._output import (
+    WrongUseError,
+    check_path,
+    open_output,
+    print_document,
+    refuse_two_on_stdout,
+)
 from headrace.cli._topo_report import render, report_console
 
 SCHEMA_NAME = "headrace-topo"
@@ -42,11 +48,13 @@ def topo(
     if record is not None and replay is not None:
         message = "--record describes this machine and --replay another one; give one of them"
         raise WrongUseError("topo", message)
-    for option, path in (("--record", record), ("--replay", replay)):
-        if path == "":
-            raise WrongUseError("topo", f"{option}: '' is no path; give one, or leave it out")
+    check_path("topo", "--replay", replay)
     if record is not None:
-        machine = machines.record(record)
+        output = open_output("topo", "--record", record, f"record the machine in '{record}'")
+        refuse_two_on_stdout("topo", "--record", output, as_json=as_json)
+        machine = machines.record_into(output)
+        if output.is_stdout:
+            return
     elif replay is not None:
         machine = machines.replay(replay)
     else:

@@ -3,17 +3,28 @@
 
 import json
 import os
-from collections.abc import Callable
-from contextlib import suppress
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
 from headrace import _core
-from headrace._picture import check_picture_path
-from headrace._signals import noticed
-from headrace.cli._output import WrongUseError, complain, print_document, progress
+from headrace._files import Output
+from headrace._signals import held, noticed, undone_at_signals
+from headrace.cli._output import (
+    WrongUseError,
+    check_path,
+    complain,
+    parse_picture,
+    print_document,
+    progress,
+    refuse_two_on_stdout,
+)
 from headrace.cli._tune_report import SUBJECT, draw, print_report, results_of, summary_of
 from headrace.cli.run import has_shared_queue, library_path
 from headrace.copy_dsa import ChildMeasure, find_threshold, lengths_up_to, pool_bytes
@@ -28,12 +39,12 @@ from headrace.copy_tune import (
     Tuner,
     Tuning,
     default_path,
-    prepare_path,
+    open_profile,
     profile_of,
     save_profile,
 )
 from headrace.errors import CapacityExceededError, Error
-from headrace.machine import topo
+from headrace.machine import Machine, topo
 
 SCHEMA_NAME = "headrace-tune"
 SCHEMA_VERSION = 1
@@ -113,8 +124,9 @@ def tune(
     )
     if settings.bytes_min > settings.bytes_max:
         _refuse("--bytes-min: it is more than --bytes-max")
-    picture = _parse_picture(plot)
-    path = _parse_output(output)
+    picture = None if plot is None else parse_picture("tune", plot, SUBJECT)
+    profile = _open_output(output)
+    refuse_two_on_stdout("tune", "--output", profile, as_json=as_json)
     tuning = Tuning()
     with noticed() as noticed_signal:
 
@@ -129,11 +141,8 @@ def tune(
         if not tuning.choices:
             complain("stopped before anything was known: no profile was written")
             return
-        save_profile(path, profile_of(tuning, settings))
         machine = topo()
-        if has_shared_queue(machine) and not tuning.stopped:
-            _measure_dsa(tuning, settings, path, check_stop)
-            save_profile(path, profile_of(tuning, settings))
+        _save(profile, tuning, settings, machine, check_stop)
         if picture is not None:
             draw(picture, tuning, machine)
         if as_json:
@@ -141,11 +150,28 @@ def tune(
                 SCHEMA_NAME,
                 SCHEMA_VERSION,
                 machine=machine.document,
-                results=results_of(tuning, settings, path),
+                results=results_of(tuning, settings, Path(profile.path)),
                 summary=summary_of(tuning),
             )
-        else:
-            print_report(tuning, path)
+        elif not profile.is_stdout:
+            print_report(tuning, Path(profile.path))
+
+
+def _save(
+    profile: Output,
+    tuning: Tuning,
+    settings: Settings,
+    machine: Machine,
+    check_stop: Callable[[], None],
+) -> None:
+    """Write the profile; where there is a DSA, before and after it is measured."""
+    if profile.is_replaced:
+        save_profile(profile, profile_of(tuning, settings))
+    has_dsa = has_shared_queue(machine) and not tuning.stopped
+    if has_dsa:
+        _measure_dsa(tuning, settings, check_stop)
+    if has_dsa or not profile.is_replaced:
+        save_profile(profile, profile_of(tuning, settings))
 
 
 def _tune_kernels(tuning: Tuning, settings: Settings, check_stop: Callable[[], None]) -> None:
@@ -160,19 +186,18 @@ def _tune_kernels(tuning: Tuning, settings: Settings, check_stop: Callable[[], N
         complain(f"fills and comparisons stay the C library's: {problem}")
 
 
-def _measure_dsa(
-    tuning: Tuning, settings: Settings, path: Path, check_stop: Callable[[], None]
-) -> None:
-    """From which length on DSA pays, beside the copies of the profile at `path`."""
+def _measure_dsa(tuning: Tuning, settings: Settings, check_stop: Callable[[], None]) -> None:
+    """From which length on DSA pays, beside the copies that were chosen."""
     lengths = lengths_up_to(settings.bytes_max)
     last_level_bytes = json.loads(_core.empty_copy_profile())["machine"]["l3_bytes"]
     try:
         library = library_path()
     except Error:
         return
-    measure = ChildMeasure(library, path, pool_bytes(last_level_bytes, settings.bytes_max))
-    with suppress(StoppedError), progress("sharing copies with DSA") as share:
-        tuning.dsa = find_threshold(measure, lengths, check_stop, share)
+    with _profile_beside(profile_of(tuning, settings)) as path:
+        measure = ChildMeasure(library, path, pool_bytes(last_level_bytes, settings.bytes_max))
+        with suppress(StoppedError), progress("sharing copies with DSA") as share:
+            tuning.dsa = find_threshold(measure, lengths, check_stop, share)
     tuning.stopped = tuning.dsa is None
 
 
@@ -206,23 +231,23 @@ def _parse_size(option: str, text: str) -> int:
     return size_bytes
 
 
-def _parse_picture(text: str | None) -> Path | None:
-    if text is None:
-        return None
-    if not text:
-        _refuse("--plot: '' is no path; give one, or leave the option out")
-    try:
-        check_picture_path(Path(text), SUBJECT)
-    except Error as error:
-        _refuse(f"--plot: '{text}': {error.cause}; {error.remedy}")
-    return Path(text)
+@contextmanager
+def _profile_beside(text: str) -> Iterator[Path]:
+    """A profile in a file of its own, for processes that measure."""
+    with ExitStack() as left_behind:
+        with held():
+            name = tempfile.mkdtemp(prefix="headrace-tune-")
+            remove = partial(shutil.rmtree, name, ignore_errors=True)
+            left_behind.enter_context(undone_at_signals(remove))
+            left_behind.callback(remove)
+        path = Path(name) / "profile.json"
+        path.write_text(text, encoding="utf-8")
+        yield path
 
 
-def _parse_output(text: str | None) -> Path:
-    if text == "":
-        _refuse("--output: '' is no path; give one, or leave the option out")
+def _open_output(text: str | None) -> Output:
+    check_path("tune", "--output", text)
     path = default_path() if text is None else Path(text)
     if path is None:
         _refuse("--output: there is no place for profiles here; name a file")
-    prepare_path(path)
-    return path
+    return open_profile(path)

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headrace._files import write_whole
+from headrace._files import write_file
 from headrace._signals import held, kill_child, undone_at_signals
 from headrace.dsa.configuration import (
     Configuration,
@@ -111,7 +111,7 @@ def save_undo(configuration: Configuration, facts: Facts, path: Path) -> Undo:
     tried = f"save the present configuration in {path}"
     if os.path.lexists(path):
         raise IoFailedError(tried, "the file exists", "choose another by --undo, or move it away")
-    write_whole(path, to_text(before), tried)
+    write_file(path, to_text(before), tried)
     commands.append(f"accel-config load-config -c {shlex.quote(str(path.absolute()))} -e")
     return Undo(path, tuple(commands))
 

@@ -12,11 +12,10 @@ import re
 import types
 import typing
 from dataclasses import MISSING, asdict, dataclass, fields
-from pathlib import Path
 from typing import Any
 
-from headrace._files import write_whole
-from headrace.errors import CorruptDataError, IoFailedError, NotFoundError, VersionMismatchError
+from headrace._files import read_file
+from headrace.errors import CorruptDataError, VersionMismatchError
 
 SCHEMA_NAME = "headrace-dsa-record"
 SCHEMA_VERSION = 2
@@ -291,14 +290,9 @@ def from_document(document: object, tried: str) -> tuple[Facts, str]:
     return facts, origin
 
 
-def save_record(facts: Facts, path: str, origin: str) -> None:
-    """Write the record into a file, whole or not at all.
-
-    Raises:
-        IoFailedError: The file cannot be written.
-    """
-    text = json.dumps(to_document(facts, origin), indent=2) + "\n"
-    write_whole(Path(path), text, f"record the machine in {path}")
+def record_text(facts: Facts, origin: str) -> str:
+    """The text of a record."""
+    return json.dumps(to_document(facts, origin), indent=2) + "\n"
 
 
 def load_record(path: str) -> tuple[Facts, str]:
@@ -306,23 +300,15 @@ def load_record(path: str) -> tuple[Facts, str]:
 
     Raises:
         NotFoundError: There is no such file.
+        PermissionDeniedError: This user may not read it.
+        InvalidArgumentError: It is no regular file.
+        CapacityExceededError: It is too large for a record.
         IoFailedError: The file cannot be read.
         CorruptDataError: It is no record; the message names the field.
         VersionMismatchError: It is a record of a version that this build does not read.
     """
     tried = f"read the record {path}"
-    try:
-        with open(path, "rb") as file:  # noqa: PTH123 - A path may be any text; Path changes some.
-            data = file.read(_RECORD_BYTES_MAX + 1)
-    except FileNotFoundError:
-        raise NotFoundError(tried, "there is no such file", "check the path") from None
-    except (OSError, ValueError) as problem:
-        number = getattr(problem, "errno", None) or 0
-        cause = "it cannot be read" if number else str(problem)
-        raise IoFailedError(tried, cause, "give a file with a record", number) from None
-    if len(data) > _RECORD_BYTES_MAX:
-        cause = f"it is larger than {_RECORD_BYTES_MAX >> 20} MiB"
-        raise CorruptDataError(tried, cause, "give a file with a record")
+    data = read_file(path, tried, _RECORD_BYTES_MAX)
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as problem:

@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
 from headrace import _core
-from headrace._picture import check_picture_path, matplotlib_settled, save_picture
-from headrace.cli._output import WrongUseError
+from headrace._files import Output
+from headrace._picture import matplotlib_settled, save_picture
+from headrace.cli._output import WrongUseError, parse_picture
 from headrace.errors import Error, NotFoundError
 
 ROUNDS_MAX = 10_000
@@ -209,27 +211,25 @@ def parse_rounds(subcommand: str, text: str) -> int:
     return count
 
 
-def parse_plot(subcommand: str, text: str | None) -> Path | None:
-    """Read --plot, or refuse it in a sentence, before anything is measured."""
-    if text is None:
-        return None
-    if not text:
-        raise WrongUseError(subcommand, "--plot: '' is no path; give one, or leave the option out")
-    try:
-        check_picture_path(Path(text), "the figures")
-    except Error as error:
-        message = f"--plot: '{text}': {error.cause}; {error.remedy}"
-        raise WrongUseError(subcommand, message) from error
-    return Path(text)
+def parse_plot(subcommand: str, text: str | None) -> Output | None:
+    """Open what --plot names, or refuse it in a sentence, before anything is measured."""
+    return None if text is None else parse_picture(subcommand, text, "the figures")
+
+
+def say_where(picture: Output) -> None:
+    """Print where the picture is."""
+    Console(highlight=False, soft_wrap=True).print(
+        f"The picture of it is in {picture.path}.", markup=False
+    )
 
 
 def draw_figures(
-    path: Path, title: str, caption: str, panels: Mapping[str, Mapping[str, Figure]]
+    output: Output, title: str, caption: str, panels: Mapping[str, Mapping[str, Figure]]
 ) -> None:
     """Draw bars with whiskers from quartile to quartile, a panel for each unit.
 
     Args:
-        path: A .svg or .png file.
+        output: A .svg or .png file.
         title: Above the picture.
         caption: Below it: machine and parameters.
         panels: By the label of the axis, the figures by name.
@@ -250,4 +250,4 @@ def draw_figures(
             axis.set_ylim(bottom=0)
         picture.suptitle(title, fontsize=13, fontweight="bold", x=0.01, ha="left")
         picture.supxlabel(caption, fontsize=8, color="#555555", x=0.01, ha="left")
-        save_picture(picture, path, "the figures")
+        save_picture(picture, output)

@@ -7,7 +7,6 @@ import os
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headrace import _core
+from headrace._files import Output
 from headrace._memory import available_bytes, pool_bytes_of
 from headrace._picture import matplotlib_settled, save_picture
 from headrace.cli._output import WrongUseError, print_document, progress
@@ -25,6 +25,7 @@ from headrace.cli.bench._measure import (
     Series,
     parse_plot,
     parse_rounds,
+    say_where,
 )
 from headrace.copy_search import interval, typical
 from headrace.errors import Error
@@ -171,9 +172,7 @@ def copy(
         return
     _print_report(points, note, round_count)
     if picture is not None:
-        Console(highlight=False, soft_wrap=True).print(
-            f"The picture of it is in {picture}.", markup=False
-        )
+        say_where(picture)
 
 
 def _use(profile: str | None) -> str:
@@ -311,7 +310,7 @@ def _print_report(points: list[Point], note: str, round_count: int) -> None:
     )
 
 
-def _draw(path: Path, points: list[Point], machine: Machine, note: str) -> None:
+def _draw(output: Output, points: list[Point], machine: Machine, note: str) -> None:
     with matplotlib_settled():
         # Loading it takes long: only who wants a picture pays.
         from matplotlib.figure import Figure as Picture  # noqa: PLC0415
@@ -349,4 +348,4 @@ def _draw(path: Path, points: list[Point], machine: Machine, note: str) -> None:
             fontsize=8,
         )
         picture.suptitle("Copies", fontweight="bold", x=0.01, ha="left")
-        save_picture(picture, path, "the figures")
+        save_picture(picture, output)

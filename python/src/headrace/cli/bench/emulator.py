@@ -21,6 +21,7 @@ from headrace.cli.bench._measure import (
     parse_rounds,
     rate_per_s,
     run_program,
+    say_where,
     speed_ratio,
 )
 from headrace.machine import topo
@@ -133,9 +134,7 @@ def emulator(
         return
     _print_report(doors, round_count)
     if picture is not None:
-        Console(highlight=False, soft_wrap=True).print(
-            f"The picture of it is in {picture}.", markup=False
-        )
+        say_where(picture)
 
 
 def _program(name: str) -> str:

@@ -3,7 +3,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import typer
@@ -11,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headrace import _core
+from headrace._files import Output
 from headrace.cli._output import print_document, progress
 from headrace.cli.bench import _engine_counts
 from headrace.cli.bench._measure import (
@@ -266,7 +266,7 @@ def _summary(counts: _engine_counts.Counts, lines: list[Line]) -> dict[str, floa
     }
 
 
-def _draw(picture: Path, lines: list[Line], caption: str) -> None:
+def _draw(picture: Output, lines: list[Line], caption: str) -> None:
     counted = {
         line.name.removeprefix("instructions_").replace("_", "\n"): line.figure
         for line in lines

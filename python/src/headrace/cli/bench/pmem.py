@@ -3,7 +3,6 @@
 
 import os
 import tempfile
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -11,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headrace import _core
+from headrace._files import file_error
 from headrace.cli._output import WrongUseError, print_document, progress
 from headrace.cli.bench._measure import (
     Figure,
@@ -78,8 +78,10 @@ def pmem(
     """
     round_count = parse_rounds(SUBCOMMAND, rounds)
     picture = parse_plot(SUBCOMMAND, plot)
-    if directory is not None and not Path(directory).is_dir():
-        raise WrongUseError(SUBCOMMAND, f"--directory: '{directory}' is no folder")
+    if directory is not None and not os.path.isdir(directory):  # noqa: PTH112 - Any text.
+        raise WrongUseError(
+            SUBCOMMAND, f"--directory: '{directory}' is not a directory that this user can reach"
+        )
     with progress("measuring the rings"):
         measured = _measure(round_count, directory)
     lengths: dict[int, Times] = {
@@ -168,7 +170,11 @@ def _measure(round_count: int, directory: str | None) -> dict[str, Any]:
     remedy = "install the package anew, with libpmem2-dev"
     program = find_program("_bench", _PROGRAM, tried=tried, remedy=remedy)
     parent = directory or ("/dev/shm" if os.access("/dev/shm", os.W_OK) else None)  # noqa: S108
-    with tempfile.TemporaryDirectory(prefix="headrace-bench-", dir=parent) as folder:
+    try:
+        place = tempfile.TemporaryDirectory(prefix="headrace-bench-", dir=parent)
+    except OSError as problem:
+        raise file_error(problem, f"make files in '{parent}'") from None
+    with place as folder:
         command = [program, folder, str(round_count), str(_CAPACITY_MIB)]
         return run_program(command, tried=tried, time_limit_s=_TIME_LIMIT_S)
 
