@@ -328,7 +328,9 @@ def _consume(here: Here, ring: Ring, output: Path) -> Outcome:
         ("0\tzero\n1\tone\n", "0\tzero\n1\tone\n2\ttwo\n"),
         ("0\tzero\n1\tone\n2\ttwo\n", "0\tzero\n1\tone\n2\ttwo\n"),
         ("0\tzero\n1\to", "0\tzero\n1\tone\n2\ttwo\n"),
-        ("0\tzero and torn", "0\tzero\n1\tone\n2\ttwo\n"),
+        ("0\tze", "0\tzero\n1\tone\n2\ttwo\n"),
+        ("0", "0\tzero\n1\tone\n2\ttwo\n"),
+        ("a remark\n0\tzer", "a remark\n0\tzero\n1\tone\n2\ttwo\n"),
         ("a remark\n", "a remark\n0\tzero\n1\tone\n2\ttwo\n"),
         ("\n", "\n0\tzero\n1\tone\n2\ttwo\n"),
     ],
@@ -365,6 +367,29 @@ def test_a_file_of_another_ring_costs_no_entry(
     assert "another ring" in outcome.stderr
     assert filled.state().entry_count == 3
     assert output.read_text() == before
+
+
+@pytest.mark.parametrize(
+    "before", ["precious", "1\tone\nprecious", "0\tzero and torn", "x" * 10**6]
+)
+def test_a_line_without_end_that_is_not_the_rings_is_not_cut(
+    here: Here, filled: Ring, tmp_path: Path, before: str
+) -> None:
+    output = tmp_path / "out"
+    output.write_text(before)
+    outcome = _consume(here, filled, output)
+    assert outcome.code == 1
+    assert "has no end and is not the beginning of an entry" in outcome.stderr
+    assert output.read_text() == before
+    assert filled.state().entry_count == 3
+
+
+def test_an_empty_ring_cuts_no_line(here: Here, filled: Ring, tmp_path: Path) -> None:
+    assert _consume(here, filled, tmp_path / "first").code == 0
+    output = tmp_path / "out"
+    output.write_text("precious")
+    assert _consume(here, filled, output).code == 1
+    assert output.read_text() == "precious"
 
 
 @pytest.mark.parametrize("call", ["fsync", "write"])

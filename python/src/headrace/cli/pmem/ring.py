@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 
 from headrace import _core
+from headrace._files import is_there
 from headrace._words import counted
 from headrace.cli._output import EXIT_USAGE, WrongUseError, complain, print_document
 from headrace.errors import Error, InvalidArgumentError, IoFailedError
@@ -30,6 +31,7 @@ COUNT_MAX = 2**53
 _PAUSE_S = 0.001
 _BLOCK_BYTES = 1 << 20
 _NUMBER_BYTES_MAX = 32
+_ESCAPED_BYTES = 4
 
 ring_app = typer.Typer(
     name="ring",
@@ -145,8 +147,9 @@ def consume(
     """Take entries and write them out, a line each: number, tabulator, bytes.
 
     What is written is acknowledged afterwards. Killed at any moment and started again, it writes no
-    entry twice into a file: the last whole line there tells where to go on, and what is torn is cut
-    off. A pipe or terminal cannot be asked; there an entry may come twice, with the same number.
+    entry twice into a file: the last whole line there tells where to go on. A torn line behind it
+    is cut off if it is the beginning of the next entry; any other is refused. A pipe or terminal
+    cannot be asked; there an entry may come twice, with the same number.
     The ring is made if there is none.
 
     Example: headrace pmem ring consume ring.pmem --output entries.txt
@@ -208,13 +211,14 @@ class Sink:
         self._tried = f"write entries into '{path or 'stdout'}'"
         self.last: int | None = None
         self._last_line = (0, 0)
+        self._torn = b""
         # stdout itself: what the command prints is collected until its end.
         self._descriptor = 1 if path is None else self._open(path)
         self._owned = path is not None
         self._readable = path or f"/proc/self/fd/{self._descriptor}"
         try:
             if stat.S_ISREG(os.fstat(self._descriptor).st_mode):
-                self._settle_tail()
+                self._read_tail(recovered)
                 self._check_last(recovered)
         except BaseException:
             self.__exit__()
@@ -236,14 +240,19 @@ class Sink:
         except OSError as problem:
             raise self._failed("it cannot be opened", "choose another file", problem) from problem
 
-    def _settle_tail(self) -> None:
-        """Cut off a torn last line and read the number in the one before."""
+    def _read_tail(self, recovered: RingState) -> None:
+        """Read the number in the last whole line, and what is torn behind it."""
         try:
             with Path(self._readable).open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
                 whole = _line_begin(file, size)
+                longest = _NUMBER_BYTES_MAX + _ESCAPED_BYTES * recovered.entry_bytes_max
                 if whole != size:
-                    os.truncate(self._descriptor, whole)
+                    # What is torn was not acknowledged, so the ring still has the entry.
+                    if size - whole > longest or recovered.entry_count == 0:
+                        raise self._foreign_tail()
+                    file.seek(whole)
+                    self._torn = file.read(size - whole)
                 begin = _line_begin(file, whole - 1) if whole > 0 else 0
                 file.seek(begin)
                 number = file.read(min(whole - begin, _NUMBER_BYTES_MAX)).partition(b"\t")[0]
@@ -253,9 +262,27 @@ class Sink:
             # Without a look at it, an entry could come twice.
             remedy = "let it be read, or write into a pipe: '| cat >>FILE'"
             raise self._failed("it cannot be read and settled", remedy, problem) from problem
+        self._last_line = (begin, whole)
         if number.isdigit():
             self.last = int(number)
-            self._last_line = (begin, whole)
+
+    def _cut_torn(self, line: bytes) -> None:
+        """Cut off the torn line, if it is the beginning of the one to come."""
+        if not line.startswith(self._torn):
+            raise self._foreign_tail()
+        try:
+            os.truncate(self._descriptor, self._last_line[1])
+            os.lseek(self._descriptor, 0, os.SEEK_END)
+        except OSError as problem:
+            raise self._failed("its torn line cannot be cut", "choose another", problem) from None
+        self._torn = b""
+
+    def _foreign_tail(self) -> InvalidArgumentError:
+        return InvalidArgumentError(
+            self._tried,
+            "its last line has no end and is not the beginning of an entry of the ring",
+            "end the line, or name another file",
+        )
 
     def _check_last(self, recovered: RingState) -> None:
         pending = min(recovered.entry_count, BATCH_MAX)
@@ -287,6 +314,8 @@ class Sink:
             done_count = self.last - entries[0].ordinal + 1
             if done_count <= len(lines):
                 self._check_same(lines[done_count - 1])
+        if self._torn and done_count < len(lines):
+            self._cut_torn(lines[done_count])
         text = b"".join(lines[done_count:])
         try:
             while text:
@@ -375,11 +404,12 @@ def _until(done: Callable[[], bool]) -> None:
 
 def _ring(file: str, capacity: str, subcommand: str) -> Ring:
     size_bytes = _parse_capacity(subcommand, capacity)
-    if not Path(file).exists():
-        # Whoever of the two comes first makes it.
+    tried = f"use the ring '{file}'"
+    if not is_there(Path(file), tried):
+        # The first of the two ends makes it.
         with suppress(InvalidArgumentError):
             return Ring.make(file, capacity=size_bytes)
-        if not Path(file).exists():
+        if not is_there(Path(file), tried):
             return Ring.make(file, capacity=size_bytes)
     return Ring(file)
 
