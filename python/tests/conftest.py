@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 import headrace
-from headrace import cli, tpch
+from headrace import _cli
+from headrace._apps.tpch import table as tpch
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -105,7 +106,7 @@ def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 
     def run(*arguments: str) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["headrace", *arguments])
-        code = cli.run()
+        code = _cli.run()
         captured = capsys.readouterr()
         return Outcome(code, captured.out, captured.err)
 

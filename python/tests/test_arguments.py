@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import headrace
-from headrace.lineitem import Columns
-from headrace.q6 import run_q6
+from headrace._apps.tpch.lineitem import Columns
+from headrace._apps.tpch.q6 import run_q6
 
 ROW_COUNT = 128
 

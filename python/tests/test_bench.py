@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from conftest import Command
 
-from headrace.cli.bench import engine
-from headrace.cli.bench._measure import (
+from headrace._cli.bench import engine
+from headrace._cli.bench._measure import (
     Figure,
     Series,
     difference_ns,

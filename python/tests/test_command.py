@@ -19,8 +19,8 @@ import pytest
 from conftest import ENDING, SCALE_FACTOR, TIME_LIMIT_S, Command, has_come_to_us, wait_until
 
 import headrace
-from headrace import cli
-from headrace.baseline import Baseline, BaselineRun
+from headrace import _cli
+from headrace._apps.tpch.baseline import Baseline, BaselineRun
 
 SMALL = ("query", "--scale-factor", str(SCALE_FACTOR), "--repeat", "2")
 
@@ -404,7 +404,7 @@ def test_another_answer_than_duckdbs_is_exit_code_1(
 
     monkeypatch.setattr(Baseline, "run", wrong)
     monkeypatch.setattr("sys.argv", ["headrace", "query", "--data", str(lineitem), "--repeat", "1"])
-    assert cli.run() == 1
+    assert _cli.run() == 1
     captured = capfd.readouterr()
     assert "not the same" in captured.out
     assert "is not DuckDB's" in captured.err
@@ -416,9 +416,9 @@ def test_absent_hardware_is_exit_code_3(
     def absent() -> None:
         raise headrace.HardwareAbsentError("find a device", "there is none", "buy one")
 
-    monkeypatch.setattr("headrace.cli.query.topo", absent)
+    monkeypatch.setattr("headrace._cli.query.topo", absent)
     monkeypatch.setattr("sys.argv", ["headrace", "query", "--data", __file__])
-    assert cli.run() == 3
+    assert _cli.run() == 3
     assert capfd.readouterr().err == "headrace: cannot find a device: there is none; buy one\n"
 
 

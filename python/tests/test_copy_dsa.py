@@ -13,9 +13,9 @@ import pytest
 from conftest import TIME_LIMIT_S
 
 from headrace import _core
-from headrace.cli.run import library_path
-from headrace.copy_dsa import ChildMeasure, Times, find_threshold, lengths_up_to
-from headrace.copy_search import StoppedError
+from headrace._apps.tune.dsa import ChildMeasure, Times, find_threshold, lengths_up_to
+from headrace._apps.tune.search import StoppedError
+from headrace._cli.run import library_path
 from headrace.errors import IoFailedError, NotFoundError
 
 LENGTHS = lengths_up_to(1 << 20)

@@ -6,9 +6,10 @@ import json
 import numpy as np
 import pytest
 
-from headrace import _core, copy_kernels
-from headrace.copy_kernels import CELLS, KINDS, PASSES, Logs, choose, tune_kernels
-from headrace.copy_search import StoppedError
+from headrace import _core
+from headrace._apps.tune import kernels as copy_kernels
+from headrace._apps.tune.kernels import CELLS, KINDS, PASSES, Logs, choose, tune_kernels
+from headrace._apps.tune.search import StoppedError
 from headrace.errors import CapacityExceededError, Error, OutOfMemoryError
 
 NOISE = 0.01

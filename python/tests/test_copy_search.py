@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from headrace import _core
-from headrace.copy_search import (
+from headrace._apps.tune.search import (
     EXHAUSTIVE_ROUNDS,
     LIBC,
     PAIR,
@@ -32,7 +32,7 @@ from headrace.copy_search import (
     screen_by_model,
     wide_handicap,
 )
-from headrace.copy_tune import variants_of
+from headrace._apps.tune.tuner import variants_of
 
 BYTES_MAX = 16384
 ROOM = Room(last_level_bytes_max=1 << 20, threads_bytes_max=1 << 20)

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from rich.console import Console
 from typer.testing import CliRunner
 
-from headrace.cli import doctor
-from headrace.cli._doctor_report import print_diagnosis
-from headrace.cli._dsa_report import print_devices
-from headrace.dsa import status
-from headrace.dsa.configuration import changes, present
-from headrace.dsa.diagnosis import CHECKS, Diagnosis, diagnose
-from headrace.dsa.facts import Facts, from_document, load_record, record_text, to_document
-from headrace.dsa.gather import gather
+from headrace._apps.doctor.diagnosis import CHECKS, Diagnosis, diagnose
+from headrace._apps.dsa import status
+from headrace._apps.dsa.configuration import changes, present
+from headrace._apps.dsa.facts import Facts, from_document, load_record, record_text, to_document
+from headrace._apps.dsa.gather import gather
+from headrace._cli import doctor
+from headrace._cli._doctor_report import print_diagnosis
+from headrace._cli._dsa_report import print_devices
 from headrace.errors import (
     CorruptDataError,
     InvalidArgumentError,

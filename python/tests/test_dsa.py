@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from headrace.cli import dsa
-from headrace.dsa.apply import Step, apply, check_applicable, save_undo
-from headrace.dsa.configuration import (
+from headrace._apps.dsa.apply import Step, apply, check_applicable, save_undo
+from headrace._apps.dsa.configuration import (
     MODES,
     PRESETS,
     Configuration,
@@ -29,7 +28,8 @@ from headrace.dsa.configuration import (
     queues_in,
     to_text,
 )
-from headrace.dsa.facts import AccelConfig, Device, Facts, Queue, load_record
+from headrace._apps.dsa.facts import AccelConfig, Device, Facts, Queue, load_record
+from headrace._cli import dsa
 from headrace.errors import (
     CapacityExceededError,
     HardwareAbsentError,

@@ -13,8 +13,8 @@ import pytest
 from conftest import TIME_LIMIT_S
 
 from headrace import _core
-from headrace.dsa.configuration import PRESETS, configure, queues_in, to_text
-from headrace.dsa.facts import Facts
+from headrace._apps.dsa.configuration import PRESETS, configure, queues_in, to_text
+from headrace._apps.dsa.facts import Facts
 
 EMULATOR = Path(_core.__file__ or "").parent / "_emulator" / "headrace-emulator"
 

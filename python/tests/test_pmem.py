@@ -345,7 +345,7 @@ def test_a_consumer_goes_on_behind_the_last_whole_line(
     before: str,
     after: str,
 ) -> None:
-    monkeypatch.setattr("headrace.cli.pmem.ring._BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr("headrace._cli.pmem.ring._BLOCK_BYTES", block_bytes)
     output = tmp_path / "out"
     output.write_text(before)
     outcome = _consume(here, filled, output)
@@ -400,7 +400,7 @@ def test_a_disk_that_fails_costs_no_entry(
         raise OSError(errno.EIO, "the disk has failed")
 
     with monkeypatch.context() as broken:
-        broken.setattr(f"headrace.cli.pmem.ring.os.{call}", fail)
+        broken.setattr(f"headrace._cli.pmem.ring.os.{call}", fail)
         outcome = _consume(here, filled, tmp_path / "out")
     assert outcome.code == 1
     assert filled.state().entry_count == 3
@@ -477,7 +477,7 @@ def test_nothing_is_lost_or_doubled_when_either_is_killed(
 def test_the_benchmark_has_the_figures_that_one_quotes(
     here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("headrace.cli.bench.pmem._CAPACITY_MIB", 1)
+    monkeypatch.setattr("headrace._cli.bench.pmem._CAPACITY_MIB", 1)
     picture = tmp_path / "pmem.svg"
     outcome = here("bench", "pmem", "--rounds", "2", "--json", "--plot", str(picture))
     assert outcome.code == 0, outcome.stderr

@@ -14,12 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace
-from headrace._files import Output
-from headrace._picture import open_picture
-from headrace.baseline import Baseline
-from headrace.lineitem import Columns, read_lineitem
-from headrace.q6 import PREFETCH_MODES, run_q6
-from headrace.q6_study import (
+from headrace._apps.picture import open_picture
+from headrace._apps.tpch.baseline import Baseline
+from headrace._apps.tpch.lineitem import Columns, read_lineitem
+from headrace._apps.tpch.q6 import PREFETCH_MODES, run_q6
+from headrace._apps.tpch.study import (
     OUR_MODES,
     ROUNDS_MAX,
     ROUNDS_MIN,
@@ -27,7 +26,8 @@ from headrace.q6_study import (
     _rounds_that_fit,
     run_study,
 )
-from headrace.timeline import draw_timelines, timeline_lines
+from headrace._apps.tpch.timeline import draw_timelines, timeline_lines
+from headrace._files import Output
 
 TIME_LIMIT_S = 60
 

@@ -13,7 +13,7 @@ import pytest
 from conftest import TIME_LIMIT_S
 
 from headrace import _core
-from headrace.cli.run import library_path
+from headrace._cli.run import library_path
 from headrace.errors import NotFoundError
 
 EMULATOR = Path(_core.__file__ or "").parent / "_emulator" / "headrace-emulator"

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from headrace import _core
-from headrace.cli.run import library_path
+from headrace._cli.run import library_path
 from headrace.errors import NotFoundError
 
 FILE_BYTES = int(os.environ.get("HEADRACE_RUN_BYTES", str(32 << 20)))

@@ -10,8 +10,8 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from headrace.cli import topo
-from headrace.cli._topo_report import cpu_list, render
+from headrace._cli import topo
+from headrace._cli._topo_report import cpu_list, render
 from headrace.errors import CorruptDataError, NotFoundError
 from headrace.machine import replay
 

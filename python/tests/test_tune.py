@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from conftest import TIME_LIMIT_S, Command, Here, has_come_to_us, wait_until
 
-from headrace import _core, copy_kernels
-from headrace._memory import pool_bytes_of
-from headrace.copy_search import StoppedError
-from headrace.copy_tune import Settings, Tuner, Tuning, profile_of
+from headrace import _core
+from headrace._apps.memory import pool_bytes_of
+from headrace._apps.tune import kernels as copy_kernels
+from headrace._apps.tune.search import StoppedError
+from headrace._apps.tune.tuner import Settings, Tuner, Tuning, profile_of
 from headrace.errors import CapacityExceededError, CorruptDataError
 
 QUICK = ("tune", "--bytes-min", "4KiB", "--bytes-max", "8KiB", "--seconds", "2", "--threads", "1")

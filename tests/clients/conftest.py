@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.emulate import program_path
+from headrace._cli.emulate import program_path
 from headrace.errors import NotFoundError
 
 # Of what ends in seconds on a machine that does nothing else.

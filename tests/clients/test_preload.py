@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.run import library_path
+from headrace._cli.run import library_path
 from headrace.errors import NotFoundError
 
 from .conftest import Emulator, needs

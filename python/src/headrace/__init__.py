@@ -35,7 +35,6 @@ if TYPE_CHECKING:
         HardwareAbsentError,
         InvalidArgumentError,
         IoFailedError,
-        JobFailedError,
         NotFoundError,
         OutOfMemoryError,
         OutOfRangeError,
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
         DifSource,
         DifTags,
         DifTarget,
+        JobFailedError,
         Operation,
     )
 
@@ -122,6 +122,7 @@ _MODULES = {
         "DifSource",
         "DifTags",
         "DifTarget",
+        "JobFailedError",
         "Operation",
     ),
 }

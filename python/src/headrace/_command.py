@@ -24,7 +24,7 @@ def main() -> None:
     collected = None if stdout is not None and stdout.isatty() else io.StringIO()
     if collected is not None:
         sys.stdout = collected
-    from headrace.cli import run  # noqa: PLC0415 - Its loading is part of the work.
+    from headrace._cli import run  # noqa: PLC0415 - Its loading is part of the work.
 
     code = run()
     if stdout is None:

@@ -17,15 +17,12 @@ code                    class                       also
 ``capacity_exceeded``   `CapacityExceededError`     `RuntimeError`
 ``permission_denied``   `PermissionDeniedError`     `PermissionError`
 ``unsupported``         `UnsupportedError`          `RuntimeError`
-none: a job's end       `JobFailedError`            `RuntimeError`
+``job_failed``         `headrace.JobFailedError`   `RuntimeError`
 ======================  ==========================  =====================
 """
 
 import os
-from typing import TYPE_CHECKING, Any, ClassVar
-
-if TYPE_CHECKING:
-    from headrace.operation import Completion
+from typing import Any, ClassVar
 
 
 class Error(Exception):
@@ -143,31 +140,6 @@ class UnsupportedError(Error, RuntimeError):
     """This machine or this build cannot do this."""
 
     code = "unsupported"
-
-
-class JobFailedError(Error, RuntimeError):
-    """A job failed, or was stopped before it was done.
-
-    Attributes:
-        completion: How it ended, such as what is wrong with integrity fields; None if that is not
-            known.
-    """
-
-    code = "job_failed"
-
-    def __init__(
-        self,
-        tried: str,
-        cause: str,
-        remedy: str = "",
-        os_errno: int = 0,
-        completion: "Completion | None" = None,
-    ) -> None:
-        super().__init__(tried, cause, remedy, os_errno)
-        self.completion = completion
-
-    def __reduce__(self) -> tuple[type["Error"], tuple[Any, ...]]:
-        return type(self), (self.tried, self.cause, self.remedy, self.os_errno, self.completion)
 
 
 _BY_CODE: dict[str, type[Error]] = {

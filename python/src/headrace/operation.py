@@ -9,7 +9,7 @@ from headrace import _core
 from headrace._arguments import instance_of, whole_number
 from headrace._buffers import ByteArray, flat_bytes, require_one_order
 from headrace._words import counted
-from headrace.errors import InvalidArgumentError, JobFailedError
+from headrace.errors import Error, InvalidArgumentError
 
 _WORD_MAX = (1 << 64) - 1
 _SEED_MAX = (1 << 32) - 1
@@ -399,6 +399,31 @@ class Completion:
             "No device that can do it took it: there is none, or its queue was full for too long; "
             "the notes of the engine and 'headrace doctor' tell."
         )
+
+
+class JobFailedError(Error, RuntimeError):
+    """A job failed, or was stopped before it was done.
+
+    Attributes:
+        completion: How it ended, such as what is wrong with integrity fields; None if that is not
+            known.
+    """
+
+    code = "job_failed"
+
+    def __init__(
+        self,
+        tried: str,
+        cause: str,
+        remedy: str = "",
+        os_errno: int = 0,
+        completion: Completion | None = None,
+    ) -> None:
+        super().__init__(tried, cause, remedy, os_errno)
+        self.completion = completion
+
+    def __reduce__(self) -> tuple[type["Error"], tuple[Any, ...]]:
+        return type(self), (self.tried, self.cause, self.remedy, self.os_errno, self.completion)
 
 
 def completion_of(native: tuple[Any, ...]) -> Completion:

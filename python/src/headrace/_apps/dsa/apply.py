@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loading a configuration: by accel-config, with a way back, and looked at afterwards.
+
+What the program says is not relied on: it passes over devices that are enabled and calls that
+success. Whether a step worked is read from the system. Devices are disabled beforehand and not by
+its option -f: in 3.5.3 that leaves an errno behind by which it takes the next 0 for a mistake.
+"""
+
+import os
+import re
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from headrace._apps.dsa.configuration import (
+    Configuration,
+    present,
+    queue_attributes,
+    queues_in,
+    to_text,
+)
+from headrace._apps.dsa.facts import Device, Facts, Queue
+from headrace._apps.dsa.status import explain_command_status
+from headrace._files import write_file
+from headrace._signals import held, kill_child, undone_at_signals
+from headrace.errors import (
+    CapacityExceededError,
+    HardwareAbsentError,
+    IoFailedError,
+    NotFoundError,
+)
+
+_TIME_LIMIT_S = 120
+_TRIED = "apply the configuration"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that was done, and how it ended.
+
+    Attributes:
+        what: What was done, as a clause.
+        done: Whether the system shows it.
+        cause: Why not.
+    """
+
+    what: str
+    done: bool
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """The way back.
+
+    Attributes:
+        path: File with the configuration of before, None if nothing was configured.
+        commands: What to run as root.
+    """
+
+    path: Path | None
+    commands: tuple[str, ...]
+
+
+def check_applicable(configuration: Configuration, facts: Facts) -> None:
+    """Check what can be checked before anything is changed.
+
+    Raises:
+        HardwareAbsentError: A device is not in this machine.
+        NotFoundError: accel-config is not installed.
+        CapacityExceededError: A device is in use.
+    """
+    by_name = {device.name: device for device in facts.devices or ()}
+    for name in [device["dev"] for device in configuration]:
+        device = by_name.get(name)
+        if device is None:
+            there = ", ".join(by_name) or "no DSA that its driver shows"
+            raise HardwareAbsentError(
+                _TRIED, f"{name} is not in this machine, which has {there}", "see 'headrace doctor'"
+            )
+        used = [queue.name for queue in device.queues or () if queue.clients]
+        if used:
+            raise CapacityExceededError(
+                _TRIED, f"{', '.join(used)} of {name} is in use", "stop the programs that use it"
+            )
+    if not facts.accel_config.program:
+        raise NotFoundError(
+            _TRIED, "the program accel-config is not installed", "install the package accel-config"
+        )
+
+
+def save_undo(configuration: Configuration, facts: Facts, path: Path) -> Undo:
+    """Write down the present configuration of the devices that are about to change.
+
+    A file that is there is not replaced: it may be the only way back from an earlier change.
+
+    Raises:
+        IoFailedError: The file is there, or cannot be written.
+    """
+    names = {device["dev"] for device in configuration}
+    before = [device for device in present(facts) if device["dev"] in names]
+    commands = [f"accel-config disable-device {name}" for name in sorted(names)]
+    if not before:
+        return Undo(None, tuple(commands))
+    tried = f"save the present configuration in {path}"
+    if os.path.lexists(path):
+        raise IoFailedError(tried, "the file exists", "choose another by --undo, or move it away")
+    write_file(path, to_text(before), tried)
+    commands.append(f"accel-config load-config -c {shlex.quote(str(path.absolute()))} -e")
+    return Undo(path, tuple(commands))
+
+
+def apply(
+    configuration: Configuration, facts: Facts, read_again: Callable[[], Facts]
+) -> list[Step]:
+    """Load the configuration and enable its devices and WQs.
+
+    Args:
+        configuration: What to load.
+        facts: The machine as it is.
+        read_again: Reads the machine as it is afterwards.
+
+    Returns:
+        What was done, every step that failed with its cause.
+
+    Raises:
+        IoFailedError: accel-config cannot be started, or does not end.
+    """
+    names = {device["dev"] for device in configuration}
+    program = facts.accel_config.program or "accel-config"
+    steps = []
+    for device in facts.devices or ():
+        if device.name in names and device.state == "enabled":
+            steps.append(_step([program, "disable-device", device.name]))
+            if not steps[-1].done:
+                return steps
+    with ExitStack() as left_behind:
+        with held():
+            file = left_behind.enter_context(
+                tempfile.NamedTemporaryFile("w", prefix="headrace-dsa-", suffix=".conf")
+            )
+            remove = partial(Path(file.name).unlink, missing_ok=True)
+            left_behind.enter_context(undone_at_signals(remove))
+        file.write(to_text(configuration))
+        file.flush()
+        steps.append(_step([program, "load-config", "-c", file.name, "-e"]))
+    return steps + _seen(configuration, read_again())
+
+
+def _step(arguments: list[str]) -> Step:
+    """Run accel-config once."""
+    code, said = _run(arguments)
+    words = [argument for argument in arguments[1:] if not argument.endswith(".conf")]
+    clause = f"accel-config {' '.join(word for word in words if word != '-c')}"
+    return Step(clause, code == 0, "" if code == 0 else _explained(said, code))
+
+
+def _run(arguments: list[str]) -> tuple[int, str]:
+    """Run a program to its end; its exit code and all that it said."""
+    tried = f"run {arguments[0]}"
+    with ExitStack() as ending:
+        try:
+            with held():
+                # No shell, and the arguments are ours.
+                child = subprocess.Popen(  # noqa: S603
+                    arguments,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    text=True,
+                    errors="replace",
+                    env=os.environ | {"LC_ALL": "C"},
+                )
+                ending.enter_context(undone_at_signals(lambda: kill_child(child.pid)))
+        except OSError as problem:
+            cause = "it cannot be started"
+            remedy = "install the package accel-config"
+            raise IoFailedError(tried, cause, remedy, problem.errno or 0) from None
+        try:
+            said, _ = child.communicate(timeout=_TIME_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.communicate()
+            cause = f"it did not end within {_TIME_LIMIT_S} s"
+            raise IoFailedError(tried, cause, "look at 'dmesg | grep idxd'") from None
+    return child.returncode, said
+
+
+def _explained(said: str, code: int) -> str:
+    """Put what accel-config complained of in one clause, with its usual reasons in words."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    complaints = [line for line in lines if not line.startswith(("Enabling", "Warning"))]
+    text = "; ".join(complaints[:4]) or f"exit code {code}"
+    if re.search("Permission denied|Operation not permitted", text):
+        text += " (run it as root)"
+    elif "kernel module not loaded" in text:
+        text += " (see 'headrace doctor')"
+    return text
+
+
+def _seen(configuration: Configuration, facts: Facts) -> list[Step]:
+    """What the system shows of it."""
+    by_name = {device.name: device for device in facts.devices or ()}
+    steps = []
+    for wanted in configuration:
+        device = by_name.get(wanted["dev"], Device(wanted["dev"]))
+        refusal = explain_command_status(device.cmd_status) or "it was not reached"
+        enabled = device.state == "enabled"
+        steps.append(Step(f"enable {device.name}", enabled, "" if enabled else refusal))
+        there = {queue.name: queue for queue in device.queues or ()}
+        for _, asked in queues_in([wanted]):
+            queue = there.get(asked["dev"], Queue(asked["dev"]))
+            cause = _differing(asked, queue) if queue.state == "enabled" else refusal
+            steps.append(Step(f"configure and enable {queue.name}", not cause, cause))
+    return steps
+
+
+def _differing(asked: dict[str, Any], queue: Queue) -> str:
+    """The attributes of a WQ that are not as asked for, "" if all are."""
+    shown = queue_attributes(queue)
+    return "; ".join(
+        f"{key} is {shown.get(key, 'unknown')} and not {value}"
+        for key, value in asked.items()
+        if shown.get(key) != value and not (key == "threshold" and asked["mode"] != "shared")
+    )

@@ -1,0 +1,376 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a wish to a configuration that accel-config loads, and what it would change.
+
+A configuration is the document of `accel-config save-config`: a list of devices, in each the
+groups with their WQs and engines. In it "dev" comes first in each object, and the attributes in the
+order in which the driver takes them: size and mode before threshold. Nothing here touches the
+system: see `apply`.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from headrace._apps.doctor.checks_device import is_configured
+from headrace._apps.dsa.facts import Device, Facts, Queue, number_in
+from headrace._words import counted
+from headrace.errors import HardwareAbsentError, InvalidArgumentError
+
+Configuration = list[dict[str, Any]]
+Mode = Literal["shared", "dedicated", "both"]
+
+MODES: tuple[Mode, ...] = ("shared", "dedicated", "both")
+PRIORITY_MAX = 15
+LABEL_LENGTH_MAX = 63
+DEVICE_COUNT_MAX = 64
+
+_GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a device can be divided into; the defaults are those of DSA 1.0."""
+
+    group_count_max: int = 4
+    engine_count_max: int = 4
+    queue_count_max: int = 8
+    entry_count_max: int = 128
+    batch_count_max: int = 1024
+    transfer_bytes_max: int = 2 * _GIB
+    read_buffer_count_max: int = 96
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How every device shall be divided.
+
+    Attributes:
+        device_count: Devices to set up; None for all that there are, or one.
+        group_count: Groups; WQs and engines are dealt out to them in turn.
+        engine_count: Engines that work.
+        queue_count: WQs.
+        mode: Mode of the WQs; "both" alternates, a shared one first.
+        entry_count: Entries of each WQ; None shares out all that there are.
+        threshold: Entries of a shared WQ that programs may fill; None for all of them.
+        priority: Weight of the WQ within its group.
+        block_on_fault: Whether an engine waits for a page that is not present.
+        batch_count_max: Descriptors of the largest batch, a power of two.
+        transfer_bytes_max: Bytes of the largest descriptor, a power of two.
+        label: What the attribute "name" of the WQs begins with; their number follows if there are
+            several.
+    """
+
+    device_count: int | None = None
+    group_count: int = 1
+    engine_count: int = 4
+    queue_count: int = 1
+    mode: Mode = "shared"
+    entry_count: int | None = None
+    threshold: int | None = None
+    priority: int = 10
+    block_on_fault: bool = False
+    batch_count_max: int = 1024
+    transfer_bytes_max: int = 2 * _GIB
+    label: str = "headrace"
+
+
+# Why each is as it is: docs/guide/doctor.md.
+PRESETS: Mapping[str, Wish] = {
+    "shared": Wish(block_on_fault=True),
+    "8n1d1e1w": Wish(
+        device_count=8, engine_count=1, threshold=128, block_on_fault=True, batch_count_max=256
+    ),
+    "low-latency": Wish(group_count=4, queue_count=4, mode="dedicated", batch_count_max=32),
+    "throughput": Wish(queue_count=4, mode="dedicated"),
+}
+
+
+def limits_of(device: Device | None) -> Limits:
+    """The limits that a device states; what it does not state is as in DSA 1.0."""
+    if device is None:
+        return Limits()
+    stated = {
+        "group_count_max": device.max_groups,
+        "engine_count_max": device.max_engines,
+        "queue_count_max": device.max_work_queues,
+        "entry_count_max": device.max_work_queues_size,
+        "batch_count_max": device.max_batch_size,
+        "transfer_bytes_max": device.max_transfer_size,
+        "read_buffer_count_max": device.max_read_buffers,
+    }
+    return replace(Limits(), **{name: value for name, value in stated.items() if value})
+
+
+def device_names(wish: Wish, facts: Facts) -> list[str]:
+    """Names of the devices to set up: those of the machine, or dsa0 and on where it has none.
+
+    The driver numbers DSA and IAA in one row on some machines: only the machine knows the names.
+
+    Raises:
+        HardwareAbsentError: The machine has DSA, but fewer.
+    """
+    there = [device.name for device in facts.devices or ()]
+    if not there:
+        return [f"dsa{index}" for index in range(wish.device_count or 1)]
+    count = len(there) if wish.device_count is None else wish.device_count
+    if count > len(there):
+        raise HardwareAbsentError(
+            f"configure {counted(count, 'device')}",
+            f"this machine has {len(there)} ({', '.join(there)})",
+            "ask for fewer by --devices, or name those of another machine there: dsa0,dsa2",
+        )
+    return there[:count]
+
+
+def check(wish: Wish, limits: Limits, name: str) -> None:
+    """Check that a device can be divided so.
+
+    Raises:
+        InvalidArgumentError: It cannot; the message names the limit.
+    """
+    for cause, remedy in _impossible(wish, limits):
+        raise InvalidArgumentError(f"divide {name} so", cause, remedy)
+
+
+def _impossible(wish: Wish, limits: Limits) -> Iterator[tuple[str, str]]:
+    powers = (
+        ("descriptors in a batch", wish.batch_count_max, limits.batch_count_max, "--batch"),
+        ("bytes in a transfer", wish.transfer_bytes_max, limits.transfer_bytes_max, "--transfer"),
+    )
+    counts = (
+        ("WQs", wish.queue_count, limits.queue_count_max, "--queues"),
+        ("engines", wish.engine_count, limits.engine_count_max, "--engines"),
+        ("groups", wish.group_count, limits.group_count_max, "--groups"),
+        *powers,
+        ("as priority", wish.priority, PRIORITY_MAX, "--priority"),
+    )
+    for what, value, value_max, option in counts:
+        if not 1 <= value <= value_max:
+            yield f"{value} {what} are asked for and 1 to {value_max} are possible", f"set {option}"
+    for what, value, _, option in powers:
+        below = 1 << (value.bit_length() - 1)
+        if value != below:
+            cause = f"{value} {what} are asked for and the driver takes powers of two"
+            yield cause, f"set {option} to {below} or {2 * below}"
+    fewest = min(wish.engine_count, wish.queue_count)
+    if wish.group_count > fewest:
+        cause = (
+            f"{counted(wish.group_count, 'group')} need an engine and a WQ each, and the wish has "
+            f"{counted(wish.engine_count, 'engine')} and {counted(wish.queue_count, 'WQ')}"
+        )
+        yield cause, f"use at most {fewest} by --groups"
+    size = entry_count(wish, limits)
+    if size < 1 or size * wish.queue_count > limits.entry_count_max:
+        cause = (
+            f"{counted(wish.queue_count, 'WQ')} of {counted(size, 'entry')} are "
+            f"{size * wish.queue_count} and a device has {limits.entry_count_max}"
+        )
+        share = limits.entry_count_max // max(1, wish.queue_count)
+        yield cause, f"use at most {share} by --size, or fewer WQs"
+    if wish.threshold is not None and not 1 <= wish.threshold <= size:
+        cause = f"threshold {wish.threshold} of a WQ of {counted(size, 'entry')}"
+        yield cause, f"use 1 to {size} by --threshold"
+
+
+def entry_count(wish: Wish, limits: Limits) -> int:
+    """Entries of each WQ."""
+    if wish.entry_count is not None:
+        return wish.entry_count
+    return limits.entry_count_max // max(1, wish.queue_count)
+
+
+def configure(wish: Wish, facts: Facts, names: Iterable[str] | None = None) -> Configuration:
+    """Make the configuration for the wish.
+
+    Args:
+        wish: How every device shall be divided.
+        facts: The machine, for the names and limits of its devices.
+        names: Devices to set up, if not those of `device_names`.
+
+    Raises:
+        InvalidArgumentError: A device cannot be divided so; the message names the limit.
+        HardwareAbsentError: The machine has DSA, but fewer.
+    """
+    by_name = {device.name: device for device in facts.devices or ()}
+    result = []
+    for name in names if names is not None else device_names(wish, facts):
+        limits = limits_of(by_name.get(name))
+        check(wish, limits, name)
+        result.append(_device(wish, limits, name))
+    return result
+
+
+def _device(wish: Wish, limits: Limits, name: str) -> dict[str, Any]:
+    index = name.removeprefix("dsa")
+    return {
+        "dev": name,
+        "groups": [
+            {
+                "dev": f"group{index}.{group}",
+                "read_buffers_reserved": 0,
+                "use_read_buffer_limit": 0,
+                # All of them: fewer would hold back the bandwidth of the group.
+                "read_buffers_allowed": limits.read_buffer_count_max,
+                "grouped_workqueues": [
+                    _queue(wish, limits, f"wq{index}.{queue}", queue, group)
+                    for queue in range(group, wish.queue_count, wish.group_count)
+                ],
+                "grouped_engines": [
+                    {"dev": f"engine{index}.{engine}", "group_id": group}
+                    for engine in range(group, wish.engine_count, wish.group_count)
+                ],
+            }
+            for group in range(wish.group_count)
+        ],
+    }
+
+
+def _queue(wish: Wish, limits: Limits, name: str, number: int, group: int) -> dict[str, Any]:
+    mode = wish.mode
+    if mode == "both":
+        mode = "dedicated" if number % 2 else "shared"
+    size = entry_count(wish, limits)
+    threshold = size if wish.threshold is None else wish.threshold
+    return {
+        "dev": name,
+        "mode": mode,
+        "size": size,
+        "group_id": group,
+        "priority": wish.priority,
+        "block_on_fault": int(wish.block_on_fault),
+        "max_batch_size": wish.batch_count_max,
+        "max_transfer_size": wish.transfer_bytes_max,
+        "type": "user",
+        "driver_name": "user",
+        "name": wish.label if wish.queue_count == 1 else f"{wish.label}{number}",
+        "threshold": threshold if mode == "shared" else 0,
+    }
+
+
+def present(facts: Facts) -> Configuration:
+    """The configuration that the machine has now, of the devices that have one."""
+    return [_present_device(device) for device in facts.devices or () if is_configured(device)]
+
+
+def _present_device(device: Device) -> dict[str, Any]:
+    groups = []
+    for group in device.groups or ():
+        number = number_in(group.name)
+        queues = [
+            queue_attributes(queue)
+            for queue in device.queues or ()
+            if queue.group_id == number and queue.size
+        ]
+        engines = [
+            {"dev": engine.name, "group_id": number}
+            for engine in device.engines or ()
+            if engine.group_id == number
+        ]
+        described = {
+            "dev": group.name,
+            "read_buffers_reserved": group.read_buffers_reserved,
+            "use_read_buffer_limit": group.use_read_buffer_limit,
+            "read_buffers_allowed": group.read_buffers_allowed,
+            "traffic_class_a": group.traffic_class_a,
+            "traffic_class_b": group.traffic_class_b,
+            # accel-config refuses a list without members.
+            "grouped_workqueues": queues or None,
+            "grouped_engines": engines or None,
+        }
+        if queues or engines:
+            groups.append(_known(described))
+    limit = device.read_buffer_limit or None
+    return _known({"dev": device.name, "read_buffer_limit": limit, "groups": groups})
+
+
+def queue_attributes(queue: Queue) -> dict[str, Any]:
+    """The attributes that a WQ has now, as a configuration writes them."""
+    attributes: dict[str, Any] = {
+        "dev": queue.name,
+        "mode": queue.mode,
+        "size": queue.size,
+        "group_id": queue.group_id,
+        "priority": queue.priority,
+        "block_on_fault": queue.block_on_fault,
+        "max_batch_size": queue.max_batch_size,
+        "max_transfer_size": queue.max_transfer_size,
+        "ats_disable": queue.ats_disable,
+        "type": queue.type,
+        "driver_name": queue.driver_name,
+        "name": queue.label,
+        "threshold": queue.threshold,
+    }
+    return _known(attributes)
+
+
+def _known(attributes: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in attributes.items()
+        if name == "dev" or (value is not None and value != "")
+    }
+
+
+def queues_in(configuration: Configuration) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every WQ of a configuration, with the name of its device."""
+    for device in configuration:
+        for group in device["groups"]:
+            for queue in group.get("grouped_workqueues", ()):
+                yield device["dev"], queue
+
+
+def engines_in(device: Mapping[str, Any]) -> dict[str, int]:
+    """Group of each engine of a device of a configuration."""
+    return {
+        engine["dev"]: engine["group_id"]
+        for group in device["groups"]
+        for engine in group.get("grouped_engines", ())
+    }
+
+
+def changes(configuration: Configuration, facts: Facts) -> list[str]:
+    """What loading the configuration would change, a line each."""
+    by_name = {device.name: device for device in facts.devices or ()}
+    lines = []
+    for wanted in configuration:
+        device = by_name.get(wanted["dev"])
+        if device is None:
+            lines.append(f"{wanted['dev']} is not in this machine")
+        else:
+            lines += _device_changes(wanted, device)
+    return lines
+
+
+def _device_changes(wanted: Mapping[str, Any], device: Device) -> Iterator[str]:
+    if device.state == "enabled":
+        yield f"{device.name} is enabled: it is disabled first, which ends the use of its WQs"
+    else:
+        yield f"{device.name} is {device.state or 'in an unknown state'}: it is enabled"
+    there = {queue.name: queue_attributes(queue) for queue in device.queues or () if queue.size}
+    asked = {queue["dev"]: queue for _, queue in queues_in([dict(wanted)])}
+    for name in there.keys() - asked.keys():
+        yield f"{name} goes"
+    for name, queue in asked.items():
+        old = there.get(name)
+        if old is None:
+            yield f"{name} comes: {queue['mode']}, {counted(queue['size'], 'entry')}"
+            continue
+        differing = [
+            f"{key} {old.get(key, '?')} -> {value}"
+            for key, value in queue.items()
+            if old.get(key) != value and not (key == "threshold" and queue["mode"] == "dedicated")
+        ]
+        yield f"{name}: {', '.join(differing)}" if differing else f"{name} stays as it is"
+    engines = {engine.name: engine.group_id for engine in device.engines or ()}
+    wished = engines_in(wanted)
+    for name, old_group in engines.items():
+        new_group = wished.get(name, -1)
+        if old_group != new_group:
+            where = f"to group {new_group}" if new_group >= 0 else "to no group"
+            yield f"{name} goes {where}"
+
+
+def to_text(configuration: Configuration) -> str:
+    """Write the configuration as accel-config reads it."""
+    return json.dumps(configuration, indent=2) + "\n"

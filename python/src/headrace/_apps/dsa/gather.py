@@ -1,0 +1,510 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading the facts: every look at the system that the doctor takes is in this file.
+
+Nothing here judges, needs root, or fails: what cannot be read is unknown. The system is changed
+in one way only: a WQ's file is opened and its portal mapped for a moment, which submits nothing
+and tells what no attribute does. A dedicated WQ that somebody uses is not opened.
+"""
+
+import ctypes
+import errno
+import gzip
+import mmap
+import os
+import platform
+import re
+import shutil
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import fields
+from pathlib import Path
+
+from headrace._apps.dsa.facts import (
+    AccelConfig,
+    CharacterDevice,
+    Device,
+    Engine,
+    Facts,
+    Group,
+    HugePages,
+    Kernel,
+    PciDevice,
+    Platform,
+    Process,
+    Queue,
+)
+
+CPU_FLAGS = ("enqcmd", "movdir64b", "waitpkg", "la57", "hypervisor")
+KERNEL_OPTIONS = (
+    "INTEL_IDXD",
+    "INTEL_IDXD_SVM",
+    "INTEL_IOMMU",
+    "INTEL_IOMMU_SVM",
+    "INTEL_IOMMU_DEFAULT_ON",
+    "INTEL_IOMMU_SCALABLE_MODE_DEFAULT_ON",
+    "IRQ_REMAP",
+    "MODULES",
+    "PCI_PASID",
+)
+_PARAMETERS = ("intel_iommu", "iommu", "module_blacklist", "modprobe.blacklist", "no5lvl", "idxd.")
+
+# https://github.com/torvalds/linux, drivers/dma/idxd/registers.h and include/linux/pci_ids.h.
+DSA_PCI_DEVICES = ("0b25", "11fb", "1212")
+IAA_PCI_DEVICES = ("0cfe", "1216", "b02d")
+
+_GROUP_ATTRIBUTES = tuple(field.name for field in fields(Group))[1:]
+
+_FILE_BYTES_MAX = 1 << 20
+_PAGE_BYTES = 4096
+_CAP_SYS_RAWIO = 17
+_EMULATOR_REGISTERS = "dev/dsa-emulator/registers"
+
+
+def gather(root: str = "/") -> Facts:
+    """Read the facts of this machine.
+
+    Args:
+        root: Where the system's folders are; another one is for tests, and is not asked what only
+            this machine's kernel knows.
+    """
+    here = Path(root)
+    cpu = _cpu_information(here)
+    return Facts(
+        platform=_platform(here, cpu),
+        kernel=_kernel(here),
+        pci_devices=_pci_devices(here),
+        devices=_devices(here),
+        accel_config=_accel_config(here),
+        huge_pages=_huge_pages(here),
+        process=_process(here),
+    )
+
+
+def _text(path: Path) -> str | None:
+    """The text of a file without the white space around it, None if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(_FILE_BYTES_MAX)
+    except (OSError, ValueError):
+        return None
+    return data.decode(errors="replace").strip()
+
+
+def _word(path: Path) -> str | None:
+    """The text of an attribute, as one line that may be shown."""
+    text = _text(path)
+    return None if text is None else _printable(text)
+
+
+def _printable(text: str) -> str:
+    return "".join(each if each.isprintable() else "?" for each in text)
+
+
+def _integer(path: Path) -> int | None:
+    text = _text(path)
+    with suppress(ValueError):
+        value = int(text or "", 0)
+        if value.bit_length() < 64:  # noqa: PLR2004 - What the kernel's attributes hold.
+            return value
+    return None
+
+
+def _names(folder: Path) -> list[str] | None:
+    """What is in a folder, in the order of its numbers; None if it cannot be listed."""
+    try:
+        return sorted((path.name for path in folder.iterdir()), key=_by_number)
+    except OSError:
+        return None
+
+
+def _by_number(name: str) -> list[tuple[int, str]]:
+    return [(int(n or 0), text) for text, n in re.findall(r"(\D*)(\d{0,18})", name)]
+
+
+def _exists(path: Path) -> bool | None:
+    """Whether it is there; None if that cannot be known, its folder not being there either."""
+    return _is_there(path) if _is_there(path.parent) else None
+
+
+def _is_there(path: Path) -> bool | None:
+    """Whether it is there; None if that may not be known."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError):
+        return None
+    return True
+
+
+def _cpu_information(root: Path) -> dict[str, str] | None:
+    """The first processor's lines of /proc/cpuinfo."""
+    text = _text(root / "proc/cpuinfo")
+    if not text:
+        return None
+    lines = (line.partition(":") for line in text.partition("\n\n")[0].splitlines())
+    return {key.strip(): value.strip() for key, _, value in lines}
+
+
+def _platform(root: Path, cpu: dict[str, str] | None) -> Platform:
+    flags = None
+    if cpu is not None and "flags" in cpu:
+        there = set(cpu["flags"].split())
+        flags = tuple(flag for flag in CPU_FLAGS if flag in there)
+    identity = root / "sys/class/dmi/id"
+    words = [_word(identity / name) for name in ("sys_vendor", "product_name")]
+    return Platform(
+        architecture=platform.machine() or None,
+        cpu_model=None if cpu is None else _printable(cpu.get("model name", "")) or None,
+        cpu_flags=flags,
+        hypervisor=None if flags is None else "hypervisor" in flags,
+        machine_vendor=" ".join(word for word in words if word) or None,
+        container=_container(root),
+        emulated=_is_there(root / _EMULATOR_REGISTERS),
+    )
+
+
+def _container(root: Path) -> str:
+    manager = _word(root / "run/systemd/container")
+    if manager:
+        return manager
+    for kind, mark in (("docker", ".dockerenv"), ("podman", "run/.containerenv")):
+        if _is_there(root / mark):
+            return kind
+    # Only readable by root; a container that hides all its marks is taken for none.
+    environment = _text(root / "proc/1/environ") or ""
+    found = re.search(r"(?:^|\0)container=([^\0]+)", environment)
+    return _printable(found[1]) if found else ""
+
+
+def _kernel(root: Path) -> Kernel:
+    release = _word(root / "proc/sys/kernel/osrelease")
+    units = _names(root / "sys/class/iommu")
+    intel = None if units is None else [unit for unit in units if unit.startswith("dmar")]
+    return Kernel(
+        release=release,
+        parameters=_parameters(root),
+        config=_config(root, release),
+        module_loaded=_exists(root / "sys/module/idxd"),
+        module_available=_module_available(root, release),
+        module_blacklisted_by=_blacklisted_by(root),
+        dmar_table=_dmar_table(root),
+        iommu_count=None if intel is None else len(intel),
+        iommu_capabilities=None if intel is None else _iommu_capabilities(root, intel),
+    )
+
+
+def _parameters(root: Path) -> tuple[str, ...] | None:
+    text = _text(root / "proc/cmdline")
+    if text is None:
+        return None
+    return tuple(_printable(word) for word in text.split() if _named(word.partition("=")[0]))
+
+
+def _named(parameter: str) -> bool:
+    return any(
+        parameter.startswith(name) if name.endswith(".") else parameter == name
+        for name in _PARAMETERS
+    )
+
+
+def _config(root: Path, release: str | None) -> dict[str, str] | None:
+    for text in _config_texts(root, release):
+        found = dict(re.findall(r"^CONFIG_(\w+)=([ymn])$", text, re.MULTILINE))
+        if found:
+            return {name: found.get(name, "n") for name in KERNEL_OPTIONS}
+    return None
+
+
+def _config_texts(root: Path, release: str | None) -> Iterator[str]:
+    with suppress(OSError, EOFError, ValueError, zlib.error):
+        yield gzip.decompress((root / "proc/config.gz").read_bytes()).decode(errors="replace")
+    for path in (f"boot/config-{release}", f"lib/modules/{release}/config"):
+        if release and "/" not in release:
+            yield _text(root / path) or ""
+
+
+def _module_available(root: Path, release: str | None) -> bool | None:
+    """Whether modprobe would find it; unknown where the kernel's folder is not to be seen."""
+    if not release or "/" in release:
+        return None
+    folder = root / "lib/modules" / release
+    lists = [_text(folder / name) for name in ("modules.dep", "modules.builtin")]
+    if lists[0] is None:
+        return None
+    return any(re.search(r"/idxd\.ko", text or "") for text in lists)
+
+
+def _blacklisted_by(root: Path) -> tuple[str, ...] | None:
+    found = []
+    readable = False
+    for folder in ("etc/modprobe.d", "run/modprobe.d", "usr/lib/modprobe.d", "lib/modprobe.d"):
+        for name in _names(root / folder) or ():
+            text = _text(root / folder / name) if name.endswith(".conf") else None
+            readable = readable or text is not None
+            forbidden = r"^\s*(?:blacklist\s+idxd|install\s+idxd\s+/bin/(?:false|true))\s*$"
+            if text is not None and re.search(forbidden, text, re.MULTILINE):
+                found.append(_printable(f"/{folder}/{name}"))
+    for word in _parameters(root) or ():
+        name, _, value = word.partition("=")
+        if name.endswith("blacklist") and "idxd" in value.split(","):
+            found.append("the kernel's command line")
+    return tuple(found) if found or readable else None
+
+
+def _dmar_table(root: Path) -> bool | None:
+    tables = _names(root / "sys/firmware/acpi/tables")
+    return None if tables is None else "DMAR" in tables
+
+
+def _iommu_capabilities(root: Path, units: Iterable[str]) -> tuple[tuple[str, ...], ...] | None:
+    pairs = []
+    for unit in units:
+        registers = root / "sys/class/iommu" / unit / "intel-iommu"
+        pair = tuple(_word(registers / name) for name in ("cap", "ecap"))
+        if None in pair:
+            return None
+        pairs.append(tuple(text or "" for text in pair))
+    return tuple(pairs)
+
+
+def _pci_devices(root: Path) -> tuple[PciDevice, ...] | None:
+    folder = root / "sys/bus/pci/devices"
+    addresses = _names(folder)
+    if addresses is None:
+        return None
+    found = []
+    for address in addresses:
+        vendor, device = (_word(folder / address / name) for name in ("vendor", "device"))
+        number = (device or "").removeprefix("0x")
+        if vendor == "0x8086" and number in DSA_PCI_DEVICES + IAA_PCI_DEVICES:
+            node = _integer(folder / address / "numa_node")
+            driver = _link_name(folder / address / "driver")
+            found.append(PciDevice(address, number, driver, node))
+    return tuple(found)
+
+
+def _link_name(path: Path) -> str | None:
+    """The last part of where a link points, "" if there is none."""
+    try:
+        return _printable(path.readlink().name)
+    except FileNotFoundError:
+        return ""
+    except OSError:
+        return None
+
+
+def _devices(root: Path) -> tuple[Device, ...] | None:
+    folder = root / "sys/bus/dsa/devices"
+    names = _names(folder)
+    if names is None:
+        # No bus, no device: the driver is not there.
+        return () if _exists(folder.parent) is False else None
+    return tuple(
+        _device(root, folder / name) for name in names if re.fullmatch(r"dsa\d{1,9}", name)
+    )
+
+
+def _device(root: Path, folder: Path) -> Device:
+    def number(name: str) -> int | None:
+        return _integer(folder / name)
+
+    # The driver's own folders: the bus lists WQs and engines of all devices in one heap.
+    inside = _names(folder) or []
+    index = folder.name.removeprefix("dsa")
+    real = Path(os.path.realpath(folder))
+    address = re.fullmatch(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", real.parent.name)
+    return Device(
+        name=folder.name,
+        pci_address=address[0] if address else None,
+        version=_word(folder / "version"),
+        state=_word(folder / "state"),
+        cmd_status=_word(folder / "cmd_status"),
+        errors=_word(folder / "errors"),
+        node=number("numa_node"),
+        pasid_enabled=number("pasid_enabled"),
+        configurable=number("configurable"),
+        clients=number("clients"),
+        read_buffer_limit=number("read_buffer_limit"),
+        max_groups=number("max_groups"),
+        max_engines=number("max_engines"),
+        max_work_queues=number("max_work_queues"),
+        max_work_queues_size=number("max_work_queues_size"),
+        max_batch_size=number("max_batch_size"),
+        max_transfer_size=number("max_transfer_size"),
+        max_read_buffers=number("max_read_buffers"),
+        groups=tuple(
+            Group(name, *(_integer(folder / name / attribute) for attribute in _GROUP_ATTRIBUTES))
+            for name in inside
+            if re.fullmatch(rf"group{index}\.\d+", name)
+        ),
+        engines=tuple(
+            Engine(name, _integer(folder / name / "group_id"))
+            for name in inside
+            if re.fullmatch(rf"engine{index}\.\d+", name)
+        ),
+        queues=tuple(
+            _queue(root, folder / name) for name in inside if re.fullmatch(rf"wq{index}\.\d+", name)
+        ),
+    )
+
+
+def _queue(root: Path, folder: Path) -> Queue:
+    def number(name: str) -> int | None:
+        return _integer(folder / name)
+
+    state, mode, kind = (_word(folder / name) for name in ("state", "mode", "type"))
+    clients = number("clients")
+    # To open a dedicated WQ is to take it: not if it is in use, or if that is unknown.
+    free = mode == "shared" or clients == 0
+    file = None
+    if kind == "user":
+        file = _character_device(root, folder.name, tried=state == "enabled" and free)
+    return Queue(
+        name=folder.name,
+        state=state,
+        mode=mode,
+        type=kind,
+        label=_word(folder / "name"),
+        driver_name=_word(folder / "driver_name"),
+        size=number("size"),
+        threshold=number("threshold"),
+        priority=number("priority"),
+        group_id=number("group_id"),
+        block_on_fault=number("block_on_fault"),
+        max_batch_size=number("max_batch_size"),
+        max_transfer_size=number("max_transfer_size"),
+        ats_disable=number("ats_disable"),
+        clients=clients,
+        occupancy=number("occupancy"),
+        file=file,
+    )
+
+
+def _character_device(root: Path, name: str, *, tried: bool) -> CharacterDevice:
+    path = root / "dev/dsa" / name
+    exists = _is_there(path)
+    if not exists:
+        return CharacterDevice(str(path), exists)
+    owner = group = mode = None
+    with suppress(OSError):
+        status = path.stat()
+        mode = f"{status.st_mode & 0o7777:04o}"
+        owner, group = _user_name(status.st_uid), _group_name(status.st_gid)
+    writable = os.access(path, os.R_OK | os.W_OK)
+    opened, mapped = _try_portal(path) if tried else (None, None)
+    return CharacterDevice(str(path), exists, owner, group, mode, writable, opened, mapped)
+
+
+def _try_portal(path: Path) -> tuple[str | None, str | None]:
+    """Open a WQ's file and map its portal, and let go of both.
+
+    Returns:
+        The name of the errno of each, "" if it worked, None if it was not tried.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as problem:
+        return errno.errorcode.get(problem.errno or 0, str(problem.errno)), None
+    try:
+        with mmap.mmap(descriptor, _PAGE_BYTES, mmap.MAP_SHARED, mmap.PROT_WRITE):
+            return "", ""
+    except OSError as problem:
+        return "", errno.errorcode.get(problem.errno or 0, str(problem.errno))
+    except ValueError:  # A plain file that is too short: no device of the kernel's.
+        return "", "ENODEV"
+    finally:
+        os.close(descriptor)
+
+
+def _user_name(number: int) -> str:
+    import pwd  # noqa: PLC0415 - Reads the system's name service, which may not be there.
+
+    with suppress(KeyError, OSError):
+        return pwd.getpwuid(number).pw_name
+    return str(number)
+
+
+def _group_name(number: int) -> str:
+    import grp  # noqa: PLC0415 - As above.
+
+    with suppress(KeyError, OSError):
+        return grp.getgrgid(number).gr_name
+    return str(number)
+
+
+def _accel_config(root: Path) -> AccelConfig:
+    program = shutil.which("accel-config")
+    if root != Path("/"):
+        return AccelConfig()
+    try:
+        ctypes.CDLL("libaccel-config.so.1")
+        found = True
+    except OSError:
+        found = False
+    version = _library_version(root) if found else None
+    return AccelConfig(found, version, program or "")
+
+
+def _library_version(root: Path) -> str | None:
+    """What the package manager or the package's own description for compilers says."""
+    for folder in ("usr/lib/x86_64-linux-gnu", "usr/lib64", "usr/lib", "usr/local/lib"):
+        text = _text(root / folder / "pkgconfig/libaccel-config.pc")
+        found = re.search(r"^Version:\s*(\S+)", text or "", re.MULTILINE)
+        if found:
+            return found[1]
+    with suppress(OSError), (root / "var/lib/dpkg/status").open(errors="replace") as file:
+        ours = False
+        for line in file:
+            if line.startswith("Package:"):
+                ours = line.split()[1:] == ["libaccel-config1"]
+            elif ours and line.startswith("Version:"):
+                return line.partition(":")[2].strip().partition("-")[0]
+    return None
+
+
+def _huge_pages(root: Path) -> tuple[HugePages, ...] | None:
+    folder = root / "sys/kernel/mm/hugepages"
+    names = _names(folder)
+    if names is None:
+        return None
+    return tuple(
+        HugePages(
+            int(found[1]) << 10,
+            _integer(folder / name / "nr_hugepages"),
+            _integer(folder / name / "free_hugepages"),
+        )
+        for name in names
+        if (found := re.fullmatch(r"hugepages-(\d{1,12})kB", name))
+    )
+
+
+def _process(root: Path) -> Process:
+    status = _text(root / "proc/self/status") or ""
+    found = re.search(r"^CapEff:\s*([0-9a-fA-F]{1,16})$", status, re.MULTILINE)
+    return Process(
+        user=_user_name(os.geteuid()),
+        nodes=_own_nodes(root),
+        raw_io=bool(int(found[1], 16) >> _CAP_SYS_RAWIO & 1) if found else None,
+    )
+
+
+def _own_nodes(root: Path) -> tuple[int, ...] | None:
+    """NUMA nodes of the processors that this process may use."""
+    allowed = os.sched_getaffinity(0)
+    folder = root / "sys/devices/system/node"
+    nodes = []
+    for name in _names(folder) or ():
+        found = re.fullmatch(r"node(\d{1,9})", name)
+        if found and allowed & _cpus(_text(folder / name / "cpulist") or ""):
+            nodes.append(int(found[1]))
+    return tuple(nodes) or None
+
+
+def _cpus(text: str) -> set[int]:
+    """Read a list as the kernel writes it: "0-3,8"."""
+    cpus: set[int] = set()
+    for first, last in re.findall(r"(\d{1,6})(?:-(\d{1,6}))?", text):
+        cpus.update(range(int(first), int(last or first) + 1))
+    return cpus

@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The four columns of lineitem that query 6 reads, as exact integers in NumPy arrays.
+
+Batch by batch into arrays made beforehand, so that the peak of memory is the columns and little
+more, however long a row group is. Not for: other columns, or values that do not fit 64 bits (they
+are refused).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headrace import _core
+from headrace._apps.memory import available_bytes
+from headrace._files import require_readable
+from headrace.errors import (
+    CapacityExceededError,
+    CorruptDataError,
+    IoFailedError,
+    NotFoundError,
+    TypeMismatchError,
+)
+
+Integers = npt.NDArray[np.int64]
+
+_SCALE = 2
+"""Digits after the point: values are hundredths."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Columns of lineitem, all of the same length.
+
+    Attributes:
+        ship_date: Days since 1970-01-01.
+        discount: Hundredths.
+        quantity: Hundredths.
+        extended_price: Hundredths.
+    """
+
+    ship_date: npt.NDArray[np.int32]
+    discount: Integers
+    quantity: Integers
+    extended_price: Integers
+
+    @property
+    def row_count(self) -> int:
+        """Rows of each column."""
+        return len(self.ship_date)
+
+    @property
+    def column_bytes(self) -> int:
+        """Bytes of all columns together."""
+        return sum(array.nbytes for array in self.arrays().values())
+
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """The columns by their names in the file."""
+        return {
+            "l_shipdate": self.ship_date,
+            "l_discount": self.discount,
+            "l_quantity": self.quantity,
+            "l_extendedprice": self.extended_price,
+        }
+
+
+_BATCH_ROWS = 1 << 17
+"""Rows decoded at a time: 6.5 MB as Arrow has them."""
+_BUFFER_BYTES = 1 << 20
+"""Read of one column at a time; without it Arrow reads a column of a whole row group at once."""
+
+BYTES_PER_ROW = 4 + 3 * 8
+COLUMN_NAMES = ("l_shipdate", "l_discount", "l_quantity", "l_extendedprice")
+
+
+def read_lineitem(path: Path, progress: Callable[[float], None] = lambda _share: None) -> Columns:
+    """Read the columns of a Parquet file.
+
+    Dates must be date32, numbers decimals of at most two digits after the point; both without
+    nulls. Nothing is rounded.
+
+    Args:
+        path: The file.
+        progress: Is told the share that is read, 0 to 1.
+
+    Raises:
+        NotFoundError: There is no such file, or it lacks a column.
+        InvalidArgumentError: It is no regular file.
+        PermissionDeniedError: This user may not read it.
+        IoFailedError: It cannot be read.
+        CorruptDataError: It is no Parquet file, is truncated or damaged, has no rows, or has nulls.
+        TypeMismatchError: A column is of another type.
+        CapacityExceededError: The columns do not fit the memory that is free.
+    """
+    require_readable(path, f"read '{path}'")
+    try:
+        with pq.ParquetFile(path, buffer_size=_BUFFER_BYTES, pre_buffer=False) as file:
+            _check_types(path, file.schema_arrow)
+            return _read(path, file, progress)
+    except pa.ArrowException as problem:
+        raise CorruptDataError(
+            f"read '{path}'",
+            f"it is no Parquet file, or a damaged one ({_first_sentence(problem)})",
+            "generate or download it again",
+        ) from problem
+    except OSError as problem:
+        # Arrow reports damage inside a file as an OSError without a number.
+        if problem.errno is None:
+            raise CorruptDataError(
+                f"read '{path}'",
+                f"it is damaged ({_first_sentence(problem)})",
+                "generate or download it again",
+            ) from problem
+        raise IoFailedError(
+            f"read '{path}'", "it cannot be opened", "check its permissions", problem.errno
+        ) from problem
+
+
+def _check_types(path: Path, schema: pa.Schema) -> None:
+    for name in COLUMN_NAMES:
+        indices = schema.get_all_field_indices(name)
+        if len(indices) != 1:
+            raise NotFoundError(
+                f"read '{path}'",
+                f"it has {'no column' if not indices else 'several columns'} {name}",
+                "give lineitem of TPC-H, or leave out --data to have it generated",
+            )
+        found = schema.field(indices[0]).type
+        if name == "l_shipdate":
+            fits, wanted = pa.types.is_date32(found), "date32"
+            remedy = "write it with CAST(l_shipdate AS DATE)"
+        else:
+            # DuckDB reads decimal256 as double: there would be no exact answer to compare with.
+            exact = pa.types.is_decimal(found) and not pa.types.is_decimal256(found)
+            fits = exact and 0 <= found.scale <= _SCALE
+            wanted = "a decimal with at most 38 digits, two of them after the point"
+            remedy = f"write it with CAST({name} AS DECIMAL(15,2))"
+        if not fits:
+            raise TypeMismatchError(
+                f"read column {name} of '{path}'", f"it is {found}, wanted is {wanted}", remedy
+            )
+
+
+def _read(path: Path, file: pq.ParquetFile, progress: Callable[[float], None]) -> Columns:
+    row_count = file.metadata.num_rows
+    if row_count == 0:
+        raise CorruptDataError(f"read '{path}'", "it has no rows", "give a file with data")
+    check_memory(f"read '{path}'", row_count)
+    columns = Columns(
+        ship_date=np.empty(row_count, np.int32),
+        discount=np.empty(row_count, np.int64),
+        quantity=np.empty(row_count, np.int64),
+        extended_price=np.empty(row_count, np.int64),
+    )
+    row = 0
+    for group in range(file.num_row_groups):
+        for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=list(COLUMN_NAMES)):
+            end = row + batch.num_rows
+            if end > row_count:
+                break
+            for name, target in columns.arrays().items():
+                _store(path, name, batch.column(name), target[row:end])
+            row = end
+            progress(row / row_count)
+    if row != row_count:
+        raise CorruptDataError(
+            f"read '{path}'",
+            f"it says {row_count} rows and its row groups have another number",
+            "generate or download it again",
+        )
+    return columns
+
+
+def _store(path: Path, name: str, chunk: pa.Array, target: npt.NDArray[Any]) -> None:
+    if chunk.null_count:
+        raise CorruptDataError(
+            f"read column {name} of '{path}'",
+            f"it has nulls ({chunk.null_count} in one row group)",
+            "lineitem has none: give another file",
+        )
+    if name == "l_shipdate":
+        days = np.frombuffer(chunk.buffers()[1], np.int32)
+        target[:] = days[chunk.offset : chunk.offset + len(chunk)]
+        return
+    if not _store_decimals(chunk, target):
+        raise TypeMismatchError(
+            f"read column {name} of '{path}'",
+            "a value has more than 18 digits",
+            f"write it with CAST({name} AS DECIMAL(15,2))",
+        )
+
+
+def _store_decimals(chunk: pa.Array, target: Integers) -> bool:
+    """Store the unscaled values as hundredths; false if one does not fit 64 bits."""
+    width = chunk.type.byte_width
+    begin, end = chunk.offset, chunk.offset + len(chunk)
+    if width < np.dtype(np.int64).itemsize:
+        target[:] = np.frombuffer(chunk.buffers()[1], np.int32)[begin:end]
+    else:
+        # Little-endian two's complement: a value fits if every higher word repeats its sign.
+        word_count = width // np.dtype(np.int64).itemsize
+        words = np.frombuffer(chunk.buffers()[1], np.int64).reshape(-1, word_count)[begin:end]
+        target[:] = words[:, 0]
+        sign = target >> 63
+        for word in range(1, word_count):
+            if not np.array_equal(words[:, word], sign):
+                return False
+    factor = 10 ** (_SCALE - chunk.type.scale)
+    if factor != 1:
+        limit = np.iinfo(np.int64).max // factor
+        if len(target) and (target.max() > limit or target.min() < -limit):
+            return False
+        target *= factor
+    return True
+
+
+def check_memory(tried: str, row_count: int) -> None:
+    """Refuse what would not fit the memory that is free.
+
+    Raises:
+        CapacityExceededError: The columns of so many rows do not.
+    """
+    needed = row_count * BYTES_PER_ROW
+    free = available_bytes()
+    if free is not None and needed > free:
+        raise CapacityExceededError(
+            tried,
+            f"its columns take {_core.bytes_text(needed)} of memory and "
+            f"{_core.bytes_text(free)} are free",
+            "use a smaller scale factor",
+        )
+
+
+def _first_sentence(problem: BaseException) -> str:
+    text = str(problem).strip() or type(problem).__name__
+    return text.splitlines()[0].split(". ")[0].rstrip(".")

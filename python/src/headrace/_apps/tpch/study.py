@@ -1,0 +1,423 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Query 6 measured: prefetching off, auto and on, and DuckDB, on the same columns.
+
+Method. One round runs each of them once, in an order that is shuffled anew (with a fixed seed),
+so that none always follows the same other. The first round warms up and is not counted; those that
+count are many where they are short, because a median is worth what it is taken of. The cache
+is cleared before each of our runs, so that each run that prefetches really moves; its memory is
+kept from one run to the next, as in a cache that is in service. DuckDB has its
+table in memory, in a process of its own, with as many threads; it is timed there, around
+execution and fetch; ours is timed in C++, from the start of the workers to the end of the last.
+Stated are medians with minimum and maximum; ratios are ratios of medians.
+"""
+
+import random
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+
+from headrace import _core
+from headrace._apps.tpch.baseline import Baseline
+from headrace._apps.tpch.lineitem import Columns
+from headrace._apps.tpch.q6 import Q6Run, run_q6
+from headrace.cache import Cache, Placement
+from headrace.engine import Engine, Thresholds
+from headrace.engine_statistics import DeviceStatistics, OperationStatistics
+from headrace.errors import CorruptDataError
+from headrace.machine import Machine
+
+DUCKDB = "duckdb"
+MEASURE_S = 8.0
+"""What the measured rounds take together, about, unless their number is given."""
+ROUNDS_MIN, ROUNDS_MAX = 5, 101
+OUR_MODES = ("off", "auto", "on")
+ENGINES = {"cpu": "software", "dsa": "hardware", "automatic": "automatic"}
+"""Who may move the bytes, with the path of the engine that this is."""
+ORDER_SEED = 6
+TIMELINE_RUN_COUNT = 5
+"""Runs, after those that count, of which the fastest gives the timeline."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is measured, and how often.
+
+    Attributes:
+        prefetch: The mode that the answer and the figures are about.
+        chunk_bytes: Bytes of one 8-byte column per chunk.
+        thread_count: Workers, and threads of DuckDB.
+        repeat_count: Rounds that count; None: as many as take `MEASURE_S`, within bounds.
+        capacity_bytes: Room of the cache per node; None is as much as is moved.
+        placement: As for `headrace.Cache`; None is the fastest memory, or the caller's own node
+            where no memory is faster, so that "on" has something to do.
+        compare: Measure DuckDB too.
+        engine: Who moves the bytes: one of `ENGINES`.
+    """
+
+    prefetch: str
+    chunk_bytes: int
+    thread_count: int
+    repeat_count: int | None
+    capacity_bytes: int | None = None
+    placement: Placement | None = None
+    compare: bool = True
+    engine: str = "automatic"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One run of one mode.
+
+    Attributes:
+        time_ns: How long it took.
+        prefetched: Whether it prefetched.
+        bytes_moved: Bytes that the engine had moved by its end, whether or not the copies that
+            they are for came in time.
+        bytes_by_device: Those of them that devices moved.
+        fallbacks: Moves that processors did in the place of a device.
+        evictions: Copies dropped to make room.
+        hit_rate: Share of the aggregate's chunks of a column that were read from a copy; None
+            without prefetching.
+    """
+
+    time_ns: int
+    prefetched: bool = False
+    bytes_moved: int = 0
+    bytes_by_device: int = 0
+    fallbacks: int = 0
+    evictions: int = 0
+    hit_rate: float | None = None
+
+
+@dataclass(slots=True)
+class Series:
+    """The counted runs of one mode."""
+
+    runs: list[Measured] = field(default_factory=list)
+
+    @property
+    def times_ns(self) -> list[int]:
+        """Times in the order of the rounds."""
+        return [run.time_ns for run in self.runs]
+
+    @property
+    def round_count(self) -> int:
+        """Rounds that counted."""
+        return len(self.runs)
+
+    @property
+    def median_ns(self) -> float:
+        """Median time."""
+        return statistics.median(self.times_ns)
+
+    @property
+    def prefetched(self) -> bool:
+        """Whether this mode prefetches here."""
+        return any(run.prefetched for run in self.runs)
+
+    @property
+    def bytes_moved(self) -> int:
+        """Bytes that one run moved, mean."""
+        return round(statistics.fmean(run.bytes_moved for run in self.runs))
+
+    @property
+    def bytes_by_device(self) -> int:
+        """Those of them that devices moved, mean."""
+        return round(statistics.fmean(run.bytes_by_device for run in self.runs))
+
+    @property
+    def fallbacks(self) -> int:
+        """Moves of all runs together that processors did in the place of a device."""
+        return sum(run.fallbacks for run in self.runs)
+
+    @property
+    def evictions(self) -> int:
+        """Copies dropped in one run to make room, median."""
+        return round(statistics.median(run.evictions for run in self.runs))
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Share of the aggregate's chunks that were read from a copy, median."""
+        rates = [run.hit_rate for run in self.runs if run.hit_rate is not None]
+        return statistics.median(rates) if rates else None
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """Everything that was found out.
+
+    Attributes:
+        machine: Where it was measured.
+        settings: What was asked for.
+        row_count: Rows of the table.
+        rows_selected: Rows that passed the filter.
+        answer: Ours; the same in every mode.
+        answer_baseline: DuckDB's, if it was asked.
+        baseline_version: DuckDB's, if it was asked.
+        series: Runs by mode.
+        capacity_bytes: Room of the cache per node.
+        placement: What was used for "on".
+        movers: What could move bytes: processors, then the queues of devices.
+        device_statistics: What became of the work of each queue, in all runs together.
+        engine_notes: Why devices, or some of their queues, are not among the movers.
+        thresholds: From how many bytes on the path "automatic" takes a device, and who said so.
+        operations: What became of the jobs of each kind of operation that there were.
+        column_nodes: Bytes of all columns by the node they lie on; None is unknown.
+        copy_node: Node of the copies that "on" made, if it made any.
+        timelines: The fastest of some runs of "off" and of a mode that prefetched, with what was
+            done when.
+        memory_bytes_peak: The most memory that this process ever had.
+    """
+
+    machine: Machine
+    settings: Settings
+    row_count: int
+    rows_selected: int
+    answer: Decimal
+    answer_baseline: Decimal | None
+    baseline_version: str | None
+    series: dict[str, Series]
+    capacity_bytes: int
+    placement: Placement
+    movers: list[str]
+    device_statistics: dict[str, DeviceStatistics]
+    engine_notes: list[str]
+    thresholds: Thresholds
+    operations: dict[str, OperationStatistics]
+    column_nodes: dict[int | None, int]
+    copy_node: int | None
+    timelines: dict[str, Q6Run]
+    memory_bytes_peak: int | None
+
+    @property
+    def chosen(self) -> Series:
+        """The mode that was asked for."""
+        return self.series[self.settings.prefetch]
+
+    def time_ratio(self, mode: str, reference: str) -> float | None:
+        """Median time of `mode` by that of `reference`."""
+        if mode not in self.series or reference not in self.series:
+            return None
+        return self.series[mode].median_ns / self.series[reference].median_ns
+
+    @property
+    def agrees(self) -> bool:
+        """False if DuckDB was asked and has another answer."""
+        return self.answer_baseline is None or self.answer_baseline == self.answer
+
+
+def run_study(
+    path: Path,
+    columns: Columns,
+    machine: Machine,
+    settings: Settings,
+    progress: Callable[[float], None] = lambda _share: None,
+) -> Study:
+    """Measure.
+
+    Args:
+        path: The file that `columns` were read from; DuckDB reads it again.
+        columns: The columns.
+        machine: This machine.
+        settings: What to measure.
+        progress: Is told the share that is done, 0 to 1.
+
+    Raises:
+        Error: Of the cache, the query or the baseline.
+    """
+    placement = settings.placement
+    if placement is None:
+        placement = "fastest" if machine.has_faster_node() else "local"
+    capacity_bytes = settings.capacity_bytes or _bytes_moved_at_most(columns, machine, settings)
+    with ExitStack() as stack:
+        engine = stack.enter_context(make_engine(machine, settings.engine))
+        cache = stack.enter_context(Cache(engine, capacity_bytes, placement, recycle=True))
+        baseline = None
+        if settings.compare:
+            baseline = stack.enter_context(Baseline(path, settings.thread_count))
+        rounds = _Rounds(columns, settings, engine, cache, baseline)
+        rounds.run(progress)
+        # The chosen mode beside "off"; "on" where the choice comes down to "off".
+        other = settings.prefetch if rounds.series[settings.prefetch].prefetched else "on"
+        timelines = {mode: rounds.fastest_with_timeline(mode) for mode in ("off", other)}
+        copy_node = _node_of_last_copy(columns, cache, settings)
+        cache.clear()
+        return Study(
+            machine=machine,
+            settings=settings,
+            row_count=columns.row_count,
+            rows_selected=timelines["off"].rows_selected,
+            answer=timelines["off"].answer,
+            answer_baseline=rounds.answer_baseline,
+            baseline_version=baseline.version if baseline else None,
+            series=rounds.series,
+            capacity_bytes=capacity_bytes,
+            placement=placement,
+            movers=engine.movers,
+            device_statistics=engine.device_statistics,
+            engine_notes=engine.notes if settings.engine != "cpu" else [],
+            thresholds=engine.thresholds,
+            operations={
+                kind: totals
+                for kind, totals in engine.statistics.operations.items()
+                if totals.latencies
+            },
+            column_nodes=_nodes_of(columns, machine),
+            copy_node=copy_node,
+            timelines=timelines,
+            memory_bytes_peak=_memory_bytes_peak(),
+        )
+
+
+def make_engine(machine: Machine, name: str) -> Engine:
+    """Start the engine of a name in `ENGINES`."""
+    return Engine(machine, path=ENGINES[name], queues=() if name == "cpu" else None)
+
+
+def _rounds_that_fit(round_s: float) -> int:
+    """As many rounds as take `MEASURE_S` if each takes `round_s`, within bounds."""
+    return max(ROUNDS_MIN, min(ROUNDS_MAX, round(MEASURE_S / max(round_s, 1e-6))))
+
+
+class _Rounds:
+    """Runs every mode once per round, and keeps the times."""
+
+    def __init__(
+        self,
+        columns: Columns,
+        settings: Settings,
+        engine: Engine,
+        cache: Cache,
+        baseline: Baseline | None,
+    ) -> None:
+        self._columns = columns
+        self._settings = settings
+        self._engine = engine
+        self._cache = cache
+        self._baseline = baseline
+        self._revenue: int | None = None
+        modes = OUR_MODES if baseline is None else (*OUR_MODES, DUCKDB)
+        self.series = {mode: Series() for mode in modes}
+        self.answer_baseline: Decimal | None = None
+
+    def run(self, progress: Callable[[float], None]) -> None:
+        """One round to warm up, then those that count."""
+        modes = list(self.series)
+        shuffled = random.Random(ORDER_SEED)  # noqa: S311 - Nothing is secret here.
+        self._run_round(modes, shuffled)
+        for series in self.series.values():
+            series.runs.clear()
+        begin = time.monotonic()
+        self._run_round(modes, shuffled)
+        round_count = self._settings.repeat_count or _rounds_that_fit(time.monotonic() - begin)
+        progress(1 / round_count)
+        for index in range(1, round_count):
+            self._run_round(modes, shuffled)
+            progress((index + 1) / round_count)
+
+    def _run_round(self, modes: list[str], shuffled: random.Random) -> None:
+        shuffled.shuffle(modes)
+        for mode in modes:
+            run = self._run_baseline() if mode == DUCKDB else self._run_counted(mode)
+            self.series[mode].runs.append(run)
+
+    def run_ours(self, mode: str, *, record_timeline: bool = False) -> Q6Run:
+        """Run one mode on an empty cache and see that its answer is that of all others."""
+        self._cache.clear()
+        found = run_q6(
+            self._columns,
+            self._cache,
+            machine=self._engine.machine,
+            prefetch=mode,
+            chunk_bytes=self._settings.chunk_bytes,
+            thread_count=self._settings.thread_count,
+            record_timeline=record_timeline,
+        )
+        if self._revenue is None:
+            self._revenue = found.revenue
+        if found.revenue != self._revenue:
+            raise CorruptDataError(
+                f"run query 6 with prefetching {mode}",
+                f"its answer is {found.revenue} and that of the run before {self._revenue}",
+                "this is an error of headrace: please report it with the machine's record",
+            )
+        return found
+
+    def fastest_with_timeline(self, mode: str) -> Q6Run:
+        """The run in which nobody else took our processors, as far as there is one."""
+        runs = (self.run_ours(mode, record_timeline=True) for _ in range(TIMELINE_RUN_COUNT))
+        return min(runs, key=lambda run: run.time_ns)
+
+    def _run_counted(self, mode: str) -> Measured:
+        # What the run before has left under way ends here, and not in this run.
+        self._cache.clear()
+        before, engine_before = self._cache.statistics, self._engine.statistics
+        found = self.run_ours(mode)
+        after, engine_after = self._cache.statistics, self._engine.statistics
+        chunk_count = found.chunks_from_cache + found.chunks_from_source
+        return Measured(
+            time_ns=found.time_ns,
+            prefetched=found.prefetched,
+            # Of one counter: a copy that the engine has made the cache hears of later.
+            bytes_moved=engine_after.bytes_moved - engine_before.bytes_moved,
+            bytes_by_device=engine_after.bytes_by_device - engine_before.bytes_by_device,
+            fallbacks=engine_after.jobs_fell_back - engine_before.jobs_fell_back,
+            evictions=after.evictions - before.evictions,
+            hit_rate=found.chunks_from_cache / chunk_count if found.prefetched else None,
+        )
+
+    def _run_baseline(self) -> Measured:
+        if self._baseline is None:
+            raise AssertionError
+        run = self._baseline.run()
+        self.answer_baseline = run.answer
+        return Measured(run.time_ns)
+
+
+def _bytes_moved_at_most(columns: Columns, machine: Machine, settings: Settings) -> int:
+    """Room for both columns of the aggregate; each chunk of each takes whole pages."""
+    data_bytes = columns.extended_price.nbytes + columns.discount.nbytes
+    chunk_count = 2 * (-(-columns.extended_price.nbytes // settings.chunk_bytes) + 1)
+    return data_bytes + chunk_count * machine.page_bytes * 2
+
+
+def _node_of_last_copy(columns: Columns, cache: Cache, settings: Settings) -> int | None:
+    """Ask the cache for the chunk that came last: it is there unless everything was refused."""
+    row_count = columns.row_count
+    chunk_rows = max(settings.chunk_bytes // 8 // 64 * 64, 1)
+    begin = (row_count - 1) // chunk_rows * chunk_rows
+    entry = cache.access(columns.extended_price[begin:])
+    entry.wait()
+    return entry.node
+
+
+def _nodes_of(columns: Columns, machine: Machine) -> dict[int | None, int]:
+    """Bytes by node, by asking for some pages of every column."""
+    pages_asked = 64
+    found: dict[int | None, int] = {}
+    for array in columns.arrays().values():
+        page_count = max(array.nbytes // machine.page_bytes, 1)
+        pages = np.unique(np.linspace(0, page_count - 1, min(pages_asked, page_count), dtype=int))
+        for page in pages:
+            address = array.ctypes.data + int(page) * machine.page_bytes
+            node = _core.node_of_address(address)
+            found[node] = found.get(node, 0) + array.nbytes // len(pages)
+    return found
+
+
+def _memory_bytes_peak() -> int | None:
+    """High-water mark of this process; that of getrusage would count the process before exec."""
+    try:
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+    except OSError:
+        return None
+    for line in status.splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return None

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From which length on a copy that is shared with DSA beats the processor alone.
+
+Method. Programs with the preload copy buffers of growing lengths, hot and cold, with `--path dsa`
+and `--path cpu` in turns; what counts is the ratio of their times. The length looked for is the
+least from which on sharing gains in both temperatures at every longer length, too: whoever copies
+does not say which it is.
+"""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace._apps.tune import dsa_child as _dsa_child
+from headrace._apps.tune.search import typical
+from headrace.errors import IoFailedError
+
+TEMPERATURES = ("hot", "cold")
+GAIN_MIN = 0.03
+"""How much faster sharing has to be."""
+ROUNDS = 7
+BYTES_MIN = 16 << 10
+POOL_BYTES_MAX = 256 << 20
+TIME_LIMIT_S = 120
+
+Times = list[list[float]]
+"""Nanoseconds of a copy for each length: [hot, cold]."""
+Measure = Callable[[str, Sequence[int]], Times]
+"""Measures once, by a path and lengths."""
+
+
+@dataclass(frozen=True, slots=True)
+class DsaFinding:
+    """What was found out about sharing.
+
+    Attributes:
+        bytes_min: From here on it pays; None if nowhere.
+        ratios: Speed of the shared copy by the processor's, for each length: hot, cold.
+    """
+
+    bytes_min: int | None
+    ratios: dict[int, tuple[float, ...]]
+
+    @property
+    def document(self) -> list[dict[str, float]]:
+        """As part of a JSON document."""
+        return [
+            {"bytes": length, **dict(zip(TEMPERATURES, ratios, strict=True))}
+            for length, ratios in self.ratios.items()
+        ]
+
+
+def lengths_up_to(bytes_max: int) -> list[int]:
+    """Powers of two that are measured."""
+    return [1 << bits for bits in range(BYTES_MIN.bit_length() - 1, bytes_max.bit_length())]
+
+
+def find_threshold(
+    measure: Measure,
+    lengths: Sequence[int],
+    check_stop: Callable[[], None],
+    progress: Callable[[float], None],
+    rounds: int = ROUNDS,
+) -> DsaFinding:
+    """Compare the two paths at each length.
+
+    Args:
+        measure: What measures.
+        lengths: Ascending.
+        check_stop: Raises StoppedError when somebody wants an end.
+        progress: Is told the share that is done.
+        rounds: How often both take a turn.
+    """
+    logs: dict[int, list[list[float]]] = {length: [[], []] for length in lengths}
+    for index in range(rounds):
+        times = {}
+        # Each goes first in its turn.
+        for path in ("dsa", "cpu") if index % 2 else ("cpu", "dsa"):
+            check_stop()
+            times[path] = measure(path, lengths)
+        for length, ours, theirs in zip(lengths, times["dsa"], times["cpu"], strict=True):
+            for of_one, shared_ns, alone_ns in zip(logs[length], ours, theirs, strict=True):
+                of_one.append(math.log(max(alone_ns, 1e-3) / max(shared_ns, 1e-3)))
+        progress((index + 1) / rounds)
+    ratios = {
+        length: tuple(math.exp(typical(of_one)) for of_one in both) for length, both in logs.items()
+    }
+    bytes_min = None
+    for length in reversed(lengths):
+        if min(ratios[length]) < 1 + GAIN_MIN:
+            break
+        bytes_min = length
+    return DsaFinding(bytes_min, ratios)
+
+
+@dataclass(frozen=True, slots=True)
+class ChildMeasure:
+    """Measures in processes that load the preload.
+
+    Attributes:
+        preload_path: `libheadrace-preload.so`.
+        profile: What tunes the processor's copies.
+        pool_bytes: Bytes that copies come from, and that they go to; cold ones visit all.
+    """
+
+    preload_path: Path
+    profile: Path
+    pool_bytes: int
+
+    def __call__(self, path: str, lengths: Sequence[int]) -> Times:
+        """Measure once.
+
+        Raises:
+            IoFailedError: The process did not do it.
+        """
+        preloads = (str(self.preload_path), os.environ.get("LD_PRELOAD", ""))
+        environment = os.environ | {
+            "LD_PRELOAD": ":".join(filter(None, preloads)),
+            "HEADRACE_PATH": path,
+            "HEADRACE_MIN_BYTES": "4096",
+            "HEADRACE_PROFILE": str(self.profile.absolute()),
+        }
+        words = [sys.executable, "-I", "-S", "-B", str(Path(_dsa_child.__file__).absolute())]
+        words += map(str, (self.pool_bytes, *lengths))
+        done = subprocess.run(  # noqa: S603 - It is ours.
+            words, env=environment, capture_output=True, timeout=TIME_LIMIT_S, check=False
+        )
+        if done.returncode != 0:
+            raise IoFailedError(
+                "measure copies shared with DSA",
+                f"the process that copies ended with {done.returncode}",
+                "try 'headrace run --path dsa -- true'",
+            )
+        times: Times = json.loads(done.stdout)
+        return times
+
+
+def pool_bytes(last_level_bytes: int, bytes_max: int) -> int:
+    """A pool of twice the last-level cache, and of two of the longest copies."""
+    return max(min(2 * last_level_bytes, POOL_BYTES_MAX), 2 * bytes_max)

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which kernels fill and compare fastest on this machine, for each class of lengths.
+
+Method. There are few kernels, so each is measured: in a round all of them and the C library take
+turns, hot and cold, with fixed and random lengths; what counts is the logarithm of the ratio of
+their times in that round, its mean without the lowest and highest sixth. A kernel is chosen if it
+loses nowhere, is not likely to, and gains on the whole; then it is measured again, in other pages
+and on another processor, and given up if it loses there. Registers of 64 bytes in short calls are
+judged slower, as those of copies are.
+"""
+
+import json
+import math
+import os
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from headrace import _core
+from headrace._apps.memory import available_bytes, pool_bytes_of, too_little
+from headrace._apps.tune.search import (
+    LIKELY_LOSS_MAX,
+    LOSS_MAX,
+    WIDE_BYTES_MIN,
+    WIDE_HANDICAP,
+    interval,
+    typical,
+)
+from headrace.errors import OutOfMemoryError
+
+LIBC = "libc"
+KINDS = ("fills", "comparisons")
+"""As the profile calls them."""
+CELLS = tuple((t, fixed) for t in ("hot", "cold") for fixed in (True, False))
+ROUNDS, ROUNDS_LONG = 24, 8
+PASSES = 3
+GAIN_MIN = 0.03
+"""How much a kernel has to gain on the whole. The C library's are good, so that less is often the
+luck of one run."""
+LONG_BYTES = 4 << 20
+"""From here on a round takes so long that a third of them has to do."""
+CACHE_BYTES_MAX = 64 << 20
+"""A last-level cache counts for so much at most: hypervisors tell of some that a guest has not."""
+
+Logs = dict[str, dict[tuple[str, bool], list[float]]]
+"""Logarithms of the speed by the C library's, of each kernel in each cell."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelChoice:
+    """What fills or compares a class of lengths.
+
+    Attributes:
+        bytes_max: The lengths are (bytes_max / 2, bytes_max].
+        kernel: What serves them; None is the C library's.
+        ratios: Speed of the kernel by the C library's in each cell; of the best one, if none is
+            chosen.
+        reason: Why, as a clause.
+    """
+
+    bytes_max: int
+    kernel: str | None
+    ratios: dict[str, float]
+    reason: str
+
+    @property
+    def ratio(self) -> float:
+        """Speed by the C library's on the whole."""
+        return math.exp(statistics.fmean(math.log(each) for each in self.ratios.values()))
+
+    @property
+    def document(self) -> dict[str, object]:
+        """As part of a profile or report."""
+        return {
+            "bytes_max": self.bytes_max,
+            "kernel": self.kernel,
+            "measured": {"ratios": self.ratios, "reason": self.reason},
+        }
+
+
+@dataclass(slots=True)
+class KernelTuning:
+    """What was found out, of fills and of comparisons."""
+
+    choices: dict[str, list[KernelChoice]] = field(default_factory=lambda: {k: [] for k in KINDS})
+
+    @property
+    def document(self) -> dict[str, list[dict[str, object]]]:
+        """Members of a profile."""
+        return {kind: [each.document for each in self.choices[kind]] for kind in KINDS}
+
+
+def tune_kernels(
+    classes: Sequence[int],
+    seed: int,
+    check_stop: Callable[[], None],
+    progress: Callable[[float], None],
+) -> KernelTuning:
+    """Choose for every class, ascending.
+
+    Raises:
+        StoppedError: By `check_stop`.
+        Error: Of the library.
+    """
+    tuning = KernelTuning()
+    cpus = sorted(os.sched_getaffinity(0))
+    try:
+        for number, kind in enumerate(KINDS):
+            passes: list[list[Logs]] = []
+            for index in range(PASSES):
+                os.sched_setaffinity(0, {cpus[index % len(cpus)]})
+                meter = _make_meter(classes[-1], kind, seed + index)
+                passes.append([_measure(meter, bytes_max, check_stop) for bytes_max in classes])
+                progress((number * PASSES + index + 1) / len(KINDS) / PASSES)
+            tuning.choices[kind] = [
+                choose(bytes_max, [logs[place] for logs in passes])
+                for place, bytes_max in enumerate(classes)
+            ]
+    finally:
+        os.sched_setaffinity(0, cpus)
+    return tuning
+
+
+def choose(bytes_max: int, passes: Sequence[Logs]) -> KernelChoice:
+    """The kernel that gains most over all passes and loses in none of them, or none."""
+    kernels = list(passes[0])
+    if not kernels:
+        return KernelChoice(bytes_max, None, {}, "there are no kernels here")
+    figures = {each: _figures(each, bytes_max, passes) for each in kernels}
+    ranked = sorted(kernels, key=lambda each: statistics.fmean(figures[each].values()))
+    ranked.reverse()
+    objections = {each: _objection(each, bytes_max, passes, figures[each]) for each in ranked}
+    best = next((each for each in ranked if not objections[each]), ranked[0])
+    less = _handicap(best, bytes_max)
+    return KernelChoice(
+        bytes_max,
+        None if objections[best] else best,
+        {_name(cell): math.exp(value + less) for cell, value in figures[best].items()},
+        objections[best] or "it is the fastest",
+    )
+
+
+def _make_meter(bytes_max: int, kind: str, seed: int) -> _core.KernelMeter:
+    l3_bytes = json.loads(_core.empty_copy_profile())["machine"]["l3_bytes"] or 32 << 20
+    pool_bytes = pool_bytes_of(bytes_max, min(l3_bytes, CACHE_BYTES_MAX), available_bytes())
+    try:
+        return _core.KernelMeter.make(pool_bytes, kind == "fills", seed)
+    except OutOfMemoryError as problem:
+        # A control group may give less than the machine has.
+        raise too_little(2 * pool_bytes, problem.cause) from problem
+
+
+def _measure(meter: _core.KernelMeter, bytes_max: int, check_stop: Callable[[], None]) -> Logs:
+    kernels = meter.kernels()
+    logs: Logs = {each: {cell: [] for cell in CELLS} for each in kernels}
+    for _ in range(ROUNDS if bytes_max < LONG_BYTES else ROUNDS_LONG):
+        check_stop()
+        for temperature, fixed in CELLS:
+            times_ns = meter.measure_round(
+                [LIBC, *kernels, LIBC],
+                bytes_min=bytes_max if fixed else bytes_max // 2 + 1,
+                bytes_max=bytes_max,
+                temperature=temperature,
+                aligned=fixed,
+                thread_count=1,
+            )
+            # A batch of no time at all would be a broken clock.
+            base, *ours, again = [max(time_ns, 1e-3) for time_ns in times_ns]
+            for kernel, time_ns in zip(kernels, ours, strict=True):
+                log = math.log(math.sqrt(base * again) / time_ns)
+                logs[kernel][temperature, fixed].append(log)
+    return logs
+
+
+def _name(cell: tuple[str, bool]) -> str:
+    temperature, fixed = cell
+    return f"{temperature} {'fixed' if fixed else 'random'}"
+
+
+def _handicap(kernel: str, bytes_max: int) -> float:
+    return WIDE_HANDICAP if kernel.startswith("zmm") and bytes_max < WIDE_BYTES_MIN else 0.0
+
+
+def _figures(kernel: str, bytes_max: int, passes: Sequence[Logs]) -> dict[tuple[str, bool], float]:
+    """Of each cell the mean of the passes, which count alike."""
+    less = _handicap(kernel, bytes_max)
+    return {
+        cell: statistics.fmean(typical(logs[kernel][cell]) for logs in passes) - less
+        for cell in CELLS
+    }
+
+
+def _objection(
+    kernel: str,
+    bytes_max: int,
+    passes: Sequence[Logs],
+    figures: dict[tuple[str, bool], float],
+) -> str:
+    """Why the C library is to be preferred; empty if it is not."""
+    worst = min(figures, key=lambda cell: figures[cell])
+    if figures[worst] < -LOSS_MAX:
+        return f"it loses {1 - math.exp(figures[worst]):.0%} when {_name(worst)}"
+    less = _handicap(kernel, bytes_max)
+    for cell in CELLS:
+        for logs in passes:
+            _, high = interval(logs[kernel][cell])
+            if high - less < -LIKELY_LOSS_MAX:
+                return f"it loses {1 - math.exp(high - less):.0%} in one pass when {_name(cell)}"
+    if statistics.fmean(figures.values()) < math.log(1 + GAIN_MIN):
+        return f"it gains less than {GAIN_MIN:.0%}"
+    return ""

@@ -1,0 +1,463 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tuning the copy to this machine: every class of lengths in turn, and the profile of it."""
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import headrace
+from headrace import _core
+from headrace._apps.memory import available_bytes, pool_bytes_of, too_little
+from headrace._apps.tune.dsa import DsaFinding
+from headrace._apps.tune.kernels import KernelTuning
+from headrace._apps.tune.search import (
+    EXHAUSTIVE_ROUNDS,
+    FINAL_FEW,
+    FINAL_ROUNDS_ALL,
+    FINAL_ROUNDS_MAX,
+    HALVING,
+    LIBC,
+    LONG_BYTES,
+    PAIR,
+    PAIRED_BYTES_MIN,
+    RESAMPLE_COUNT,
+    STAYS,
+    Bench,
+    Cell,
+    Choice,
+    Room,
+    StoppedError,
+    choose,
+    confirmed,
+    drawn,
+    final_cells,
+    halve,
+    interval,
+    screen_all,
+    screen_by_model,
+    typical,
+    wide_handicap,
+)
+from headrace._files import STDOUT, Output, file_error
+from headrace.errors import (
+    Error,
+    OutOfMemoryError,
+)
+
+SEARCHES = ("model", "exhaustive")
+BYTES_MIN = 64
+BYTES_MAX = 1 << 30
+TUNED_BYTES_MIN = 256
+TUNED_BYTES_MAX = 64 << 20
+SECONDS = 130.0
+"""What the search by a model takes, unless told otherwise."""
+DUEL_ROUNDS = 36
+PROBE_ROUNDS = 5
+CONFIRM_PASSES, CONFIRM_ROUNDS = 4, 18
+CONFIRM_OTHERS_LONG = 1
+
+_SCREENING_SHARE = 0.5
+"""Of the time of a class; the rest is for the few best."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is searched, and how long.
+
+    Attributes:
+        search: "model" or "exhaustive".
+        seconds: Time for the search by a model; the exhaustive one takes what it takes.
+        bytes_min: The first class ends here.
+        bytes_max: The last class ends here.
+        thread_count: Threads of the cells with all threads.
+        seed: Of places, orders and samples.
+    """
+
+    search: str = "model"
+    seconds: float = SECONDS
+    bytes_min: int = TUNED_BYTES_MIN
+    bytes_max: int = TUNED_BYTES_MAX
+    thread_count: int = 1
+    seed: int = 1
+
+    @property
+    def classes(self) -> list[int]:
+        """Ends of the classes, ascending: powers of two."""
+        first = max(1, (self.bytes_min - 1).bit_length())
+        return [1 << bits for bits in range(first, (self.bytes_max - 1).bit_length() + 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Duel:
+    """Two choices for a class that took turns, in rounds and pages that chose neither.
+
+    Attributes:
+        bytes_max: The class.
+        cells: Logarithm of the ratio of their speeds in each cell, above 0 where the model's is
+            faster, and its interval.
+        resampled: The same on the whole, had the rounds been others.
+    """
+
+    bytes_max: int
+    cells: dict[str, tuple[float, float, float]]
+    resampled: NDArray[np.float64]
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """As part of a JSON document."""
+        low, high = np.quantile(self.resampled, (0.025, 0.975))
+        return {
+            "bytes_max": self.bytes_max,
+            **_ratio_document(float(np.mean(self.resampled)), float(low), float(high)),
+            "cells": {name: _ratio_document(*figures) for name, figures in self.cells.items()},
+        }
+
+
+def _ratio_document(log: float, low: float, high: float) -> dict[str, float]:
+    return {
+        "ratio": math.exp(log),
+        "interval_low": math.exp(low),
+        "interval_high": math.exp(high),
+    }
+
+
+@dataclass(slots=True)
+class Tuning:
+    """What was found out so far.
+
+    Attributes:
+        choices: For each class that was finished, the one that goes into the profile.
+        model_choices: What the model chose where the search was exhaustive.
+        duels: The model's choice beside that of the exhaustive search, where both were made.
+        seconds: How long it took.
+        stopped: Whether it ended before all classes were done.
+        kernels: What fills and compares; None if not measured.
+        dsa: What sharing copies with DSA brings; None where there is none, or not measured.
+        cold_probe: How bytes that come from memory are known: ticks at least and at most; None if
+            they are not.
+        wide_cost: How many times as long a single copy through registers of 64 bytes takes; None if
+            there are none.
+        exhaustive_batch_count: Batches that the exhaustive search takes, or would have taken, for
+            the finished classes.
+    """
+
+    choices: list[Choice] = field(default_factory=list)
+    model_choices: list[Choice] = field(default_factory=list)
+    duels: list[Duel] = field(default_factory=list)
+    seconds: float = 0.0
+    stopped: bool = False
+    dsa: DsaFinding | None = None
+    kernels: KernelTuning | None = None
+    cold_probe: tuple[int, int] | None = None
+    wide_cost: float | None = None
+    exhaustive_batch_count: int = 0
+
+    @property
+    def model_share(self) -> float | None:
+        """Measurements of the search by a model, by those of the exhaustive one."""
+        by_model = self.model_choices or self.choices
+        if not self.exhaustive_batch_count:
+            return None
+        return sum(choice.batch_count for choice in by_model) / self.exhaustive_batch_count
+
+    @property
+    def model_vs_exhaustive(self) -> float | None:
+        """Throughput of the model's choices by the exhaustive ones', mean over the classes."""
+        return float(np.mean(self._drawn_duels())) if self.duels else None
+
+    @property
+    def model_vs_exhaustive_interval(self) -> tuple[float, float] | None:
+        """Between what it would lie in 95 of 100 cases, had the rounds been others."""
+        if not self.duels:
+            return None
+        low, high = np.quantile(self._drawn_duels(), (0.025, 0.975))
+        return float(low), float(high)
+
+    def _drawn_duels(self) -> NDArray[np.float64]:
+        """Means over the classes, had the rounds been others."""
+        return np.asarray(np.mean([np.exp(duel.resampled) for duel in self.duels], axis=0))
+
+
+class Tuner:
+    """Searches class by class."""
+
+    def __init__(self, settings: Settings, check_stop: Callable[[], None]) -> None:
+        self._probe: tuple[int, int] | None = None
+        machine = json.loads(_core.empty_copy_profile())["machine"]
+        l2_bytes = machine["l2_bytes"] or 1 << 20
+        l3_bytes = machine["l3_bytes"] or 32 << 20
+        last_level_bytes = min(l3_bytes // 4, 8 * l2_bytes)
+        pool_bytes = pool_bytes_of(settings.bytes_max, l3_bytes, available_bytes())
+        self._settings = settings
+        self._check_stop = check_stop
+        self._sizes = (pool_bytes, last_level_bytes)
+        meter = self._make_meter(settings.seed)
+        self._meter: _core.CopyMeter | None = meter
+        self._probe = _middle_probe([meter.find_cold_probe() for _ in range(PROBE_ROUNDS)])
+        if self._probe is not None:
+            meter.use_cold_probe(*self._probe)
+        self._wide_cost = meter.find_wide_cost()
+        self._wide_handicap = wide_handicap(self._wide_cost)
+        self._room = Room(
+            # A few places of either side at least, or the region is no region.
+            last_level_bytes_max=last_level_bytes // 32,
+            threads_bytes_max=pool_bytes // settings.thread_count // 2 - (16 << 10),
+        )
+
+    def run(self, tuning: Tuning, progress: Callable[[float], None]) -> None:
+        """Search every class; `tuning` holds what is known at any time.
+
+        Raises:
+            Error: Of the library.
+        """
+        begin = time.monotonic()
+        tuning.cold_probe = self._probe
+        tuning.wide_cost = self._wide_cost
+        classes = self._settings.classes
+        # Long copies take long to measure once.
+        weights = [1 + bytes_max / (8 << 20) for bytes_max in classes]
+        try:
+            for index, bytes_max in enumerate(classes):
+                left_s = self._settings.seconds - (time.monotonic() - begin)
+                seconds = max(left_s, 0) * weights[index] / sum(weights[index:])
+                self._run_class(
+                    tuning,
+                    bytes_max,
+                    seconds,
+                    partial(_tell_part, progress, index, len(classes)),
+                )
+            self._confirm(tuning)
+        except StoppedError:
+            tuning.stopped = True
+        finally:
+            tuning.seconds = time.monotonic() - begin
+
+    def _run_class(
+        self, tuning: Tuning, bytes_max: int, seconds: float, progress: Callable[[float], None]
+    ) -> None:
+        variants = _core.copy_variants(bytes_max // 2 + 1)
+        cells = final_cells(bytes_max, self._settings.thread_count, self._room)
+        paired = self._probe is not None and bytes_max >= PAIRED_BYTES_MIN
+        begin = time.monotonic()
+        bench = self._bench(bytes_max)
+        if variants:
+            screen_by_model(
+                bench,
+                variants,
+                deadline=begin + seconds * _SCREENING_SHARE,
+                seed=self._settings.seed,
+                paired=paired,
+            )
+            progress(_SCREENING_SHARE)
+        finalists = halve(bench, cells, deadline=begin + seconds, paired=paired) if variants else []
+        by_model = choose(bench, finalists, cells, len(variants))
+        exhaustive_batches = batches_of_exhaustive(len(variants), len(cells))
+        if self._settings.search == "model":
+            tuning.choices.append(by_model)
+            tuning.exhaustive_batch_count += exhaustive_batches
+            progress(1.0)
+            return
+        bench = self._bench(bytes_max)
+        screen_all(bench, variants, progress)
+        finalists = halve(bench, cells, deadline=math.inf, paired=paired) if variants else []
+        by_all = choose(bench, finalists, cells, len(variants))
+        tuning.duels.append(self._duel(by_model, by_all, cells))
+        tuning.model_choices.append(by_model)
+        tuning.choices.append(by_all)
+        tuning.exhaustive_batch_count += by_all.batch_count
+
+    def _bench(self, bytes_max: int, meter: _core.CopyMeter | None = None) -> Bench:
+        return Bench(meter or self._meter, bytes_max, self._check_stop, self._wide_handicap)
+
+    def _make_meter(self, seed: int) -> _core.CopyMeter:
+        try:
+            meter = _core.CopyMeter.make(*self._sizes, seed)
+        except OutOfMemoryError as problem:
+            # A control group may give less than the machine has.
+            raise too_little(2 * self._sizes[0], problem.cause) from problem
+        if self._probe is not None:
+            meter.use_cold_probe(*self._probe)
+        return meter
+
+    def _confirm(self, tuning: Tuning) -> None:
+        """Measure what was chosen again: later, on each processor, in memory of other pages.
+
+        Which pages the buffers of a process have got, and who else uses the caches of a processor,
+        decides some comparisons; nothing that a search does at one time in one place tells.
+        """
+        cpus = sorted(os.sched_getaffinity(0))
+        passes: list[dict[int, Bench]] = []
+        # There is memory for the pools of one; the searches are over.
+        self._meter = None
+        try:
+            for number in range(CONFIRM_PASSES):
+                # What runs on one processor all the time is not known to be as fast on another.
+                os.sched_setaffinity(0, {cpus[number % len(cpus)]})
+                meter = self._make_meter(self._settings.seed + 1 + number)
+                passes.append(
+                    {
+                        choice.bytes_max: self._measure_again(meter, choice)
+                        for choice in tuning.choices
+                        if choice.variant is not None
+                    }
+                )
+                del meter
+        finally:
+            os.sched_setaffinity(0, cpus)
+        tuning.choices = [
+            choice
+            if choice.variant is None
+            else confirmed(choice, [each[choice.bytes_max] for each in passes])
+            for choice in tuning.choices
+        ]
+
+    def _measure_again(self, meter: _core.CopyMeter, choice: Choice) -> Bench:
+        bench = self._bench(choice.bytes_max, meter)
+        is_long = choice.bytes_max >= LONG_BYTES
+        others = choice.others[: CONFIRM_OTHERS_LONG if is_long else None]
+        variants = [STAYS, *(each for each in (choice.variant, *others) if each is not None)]
+        for _ in range(CONFIRM_ROUNDS // min(3, max(1, choice.bytes_max // LONG_BYTES))):
+            for temperature in ("hot", "cold"):
+                for fixed in (True, False):
+                    bench.measure(variants, Cell(temperature, fixed, 1, 1.0))
+        bench.meter = None
+        return bench
+
+    def _duel(self, by_model: Choice, by_all: Choice, cells: Sequence[Cell]) -> Duel:
+        """Compare two choices, in rounds and pages that chose neither."""
+        if by_model.variant == by_all.variant:
+            same = {cell.name: (0.0, 0.0, 0.0) for cell in cells}
+            return Duel(by_all.bytes_max, same, np.zeros(RESAMPLE_COUNT))
+        bench = self._bench(by_all.bytes_max, self._make_meter(self._settings.seed + 1))
+        names = [choice.variant or STAYS for choice in (by_model, by_all)]
+        for _ in range(DUEL_ROUNDS):
+            for cell in cells:
+                bench.measure(names, cell)
+        ours, theirs = (bench.logs[name] for name in names)
+        total = sum(cell.weight for cell in cells)
+        resampled = np.zeros(RESAMPLE_COUNT)
+        figures = {}
+        for number, cell in enumerate(cells):
+            logs = [a - b for a, b in zip(ours[cell], theirs[cell], strict=True)]
+            figures[cell.name] = (typical(logs), *interval(logs))
+            resampled += cell.weight / total * drawn(logs, number)
+        return Duel(by_all.bytes_max, figures, resampled)
+
+
+def _middle_probe(found: Sequence[tuple[int, int] | None]) -> tuple[int, int] | None:
+    """The probe in the middle of those that were found; None if most found none."""
+    known = sorted(each for each in found if each is not None)
+    return known[len(known) // 2] if 2 * len(known) > len(found) else None
+
+
+def _tell_part(progress: Callable[[float], None], index: int, count: int, share: float) -> None:
+    """Tell the share of all, when that of one part is known."""
+    progress((index + share) / count)
+
+
+def batches_of_exhaustive(variant_count: int, cell_count: int) -> int:
+    """Batches that the exhaustive search times for a class, without those of memmove."""
+    screened = variant_count * 2 * EXHAUSTIVE_ROUNDS
+    halved = sum(min(count, variant_count) * 2 * rounds for count, rounds in HALVING[:-1])
+    last, few = (min(count, variant_count) for count in (HALVING[-1][0], FINAL_FEW))
+    rounds = last * FINAL_ROUNDS_ALL + few * (FINAL_ROUNDS_MAX - FINAL_ROUNDS_ALL)
+    final = rounds * cell_count
+    return screened + halved + final
+
+
+def profile_of(tuning: Tuning, settings: Settings) -> str:
+    """The profile as JSON: what `headrace::copy::parse_profile` reads, and what was measured."""
+    profile: dict[str, Any] = json.loads(_core.empty_copy_profile())
+    profile["classes"] = [
+        {"bytes_max": choice.bytes_max, **variants_of(choice), "measured": measured(choice)}
+        for choice in tuning.choices
+    ]
+    if tuning.kernels is not None:
+        profile.update(tuning.kernels.document)
+    if tuning.cold_probe is not None:
+        low, high = tuning.cold_probe
+        profile["cold_probe"] = {"ticks_min": low, "ticks_max": high}
+    if tuning.dsa is not None and tuning.dsa.bytes_min is not None:
+        profile["dsa_bytes_min"] = tuning.dsa.bytes_min
+    if tuning.wide_cost is not None:
+        profile["wide_cost"] = round(tuning.wide_cost, 2)
+    profile["made"] = {
+        "program": f"headrace {headrace.__version__}",
+        "search": settings.search,
+        "seconds": round(tuning.seconds, 1),
+        "complete": not tuning.stopped,
+    }
+    return json.dumps(profile, indent=2, allow_nan=False) + "\n"
+
+
+def variants_of(choice: Choice) -> dict[str, str | None]:
+    """What serves a class, as part of a JSON document."""
+    if choice.variant is None or PAIR not in choice.variant:
+        return {"variant": choice.variant}
+    warm, cold = choice.variant.split(PAIR)
+    return {"variant": None if warm == LIBC else warm, "cold_variant": cold}
+
+
+def measured(choice: Choice) -> dict[str, object]:
+    """What is known about a choice, as part of a JSON document."""
+    return {
+        "best": choice.best,
+        "reason": choice.reason,
+        "ratio": choice.ratio,
+        "confidence": choice.confidence,
+        "confidence_best": choice.confidence_best,
+        "bytes_per_s_cold": choice.bytes_per_s,
+        "ratios": {
+            name: {"mean": middle, "quartile_low": low, "quartile_high": high}
+            for name, (middle, low, high) in choice.ratios.items()
+        },
+        "variant_count": choice.variant_count,
+        "tried_count": choice.tried_count,
+        "batch_count": choice.batch_count,
+    }
+
+
+def default_path() -> Path | None:
+    """Where the profile of this user is looked for; None if nowhere."""
+    text = _core.default_copy_profile_path()
+    return Path(text) if text else None
+
+
+def open_profile(path: Path) -> Output:
+    """Open what a profile goes to, before measuring; its directory is made if there is none.
+
+    Raises:
+        InvalidArgumentError: It is a directory, or no path.
+        Error: It cannot be made or written.
+    """
+    tried = f"save the profile '{path}'"
+    if str(path) != STDOUT:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise file_error(problem, tried) from None
+    return Output(path, tried)
+
+
+def save_profile(output: Output, text: str) -> None:
+    """Write a profile, after the library has read it.
+
+    Raises:
+        Error: The library refuses it, which is an error of ours, or it cannot be written.
+    """
+    try:
+        _core.use_copy_profile(text)
+    except Error as error:
+        raise Error(f"save the profile '{output.path}'", str(error), "please report it") from error
+    finally:
+        _core.use_no_copy_profile()
+    output.write(text)

@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``headrace query`` says about a study: as text for people, and as parts of its JSON."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+
+from headrace import _core
+from headrace._apps.tpch.study import DUCKDB, TIMELINE_RUN_COUNT, Study
+from headrace._apps.tpch.timeline import timeline_lines
+from headrace._files import Output
+from headrace._words import counted
+from headrace.cache import Placement
+
+# From here on there is room for whole names and wide gaps.
+_WIDE = 76
+_WIDTH_MAX = 1000
+_NOTES_MAX = 3
+
+_NAMES = {
+    "off": "prefetch off",
+    "auto": "prefetch auto",
+    "on": "prefetch on",
+    DUCKDB: "DuckDB",
+}
+
+
+def summary_of(study: Study) -> dict[str, Any]:
+    """The figures one would quote; times are those of the chosen mode."""
+    chosen = study.chosen
+    baseline = study.answer_baseline
+    return {
+        "answer": float(study.answer),
+        "answer_duckdb": None if baseline is None else float(baseline),
+        "prefetch": study.settings.prefetch,
+        "time_vs_duckdb": study.time_ratio(study.settings.prefetch, DUCKDB),
+        "off_vs_duckdb": study.time_ratio("off", DUCKDB),
+        "auto_vs_off": study.time_ratio("off", "auto"),
+        "on_vs_off": study.time_ratio("off", "on"),
+        "bytes_moved": chosen.bytes_moved,
+        "bytes_by_device": chosen.bytes_by_device,
+        "fallbacks": chosen.fallbacks,
+        "hit_rate": chosen.hit_rate,
+        "evictions": chosen.evictions,
+        "engine": study.settings.engine,
+        "mover": _mover(study),
+    }
+
+
+def results_of(study: Study, path: Path) -> dict[str, Any]:
+    """Everything that was found out."""
+    settings = study.settings
+    baseline = study.answer_baseline
+    return {
+        "file": str(path),
+        "row_count": study.row_count,
+        "rows_selected": study.rows_selected,
+        "answer": str(study.answer),
+        "answer_duckdb": None if baseline is None else str(baseline),
+        "duckdb_version": study.baseline_version,
+        "settings": {
+            "prefetch": settings.prefetch,
+            "chunk_bytes": settings.chunk_bytes,
+            "thread_count": settings.thread_count,
+            "repeat_count": study.chosen.round_count,
+            "capacity_bytes": study.capacity_bytes,
+            "placement": study.placement,
+            "engine": settings.engine,
+        },
+        "modes": {
+            mode: {
+                "time_ns_median": series.median_ns,
+                "time_ns_min": min(series.times_ns),
+                "time_ns_max": max(series.times_ns),
+                "times_ns": series.times_ns,
+            }
+            | (
+                {}
+                if mode == DUCKDB
+                else {
+                    "prefetched": series.prefetched,
+                    "bytes_moved": series.bytes_moved,
+                    "bytes_by_device": series.bytes_by_device,
+                    "fallbacks": series.fallbacks,
+                    "hit_rate": series.hit_rate,
+                    "evictions": series.evictions,
+                }
+            )
+            for mode, series in study.series.items()
+        },
+        "movers": study.movers,
+        "devices": {name: asdict(totals) for name, totals in study.device_statistics.items()},
+        "engine_notes": study.engine_notes,
+        "thresholds": asdict(study.thresholds),
+        "operations": {
+            kind: asdict(totals)
+            | {
+                "latencies": [
+                    {"latency_ns_max": latency_ns, "count": count}
+                    for latency_ns, count in totals.latencies.items()
+                ]
+            }
+            for kind, totals in study.operations.items()
+        },
+        "column_nodes": [
+            {"node": node, "bytes": node_bytes} for node, node_bytes in study.column_nodes.items()
+        ],
+        "copy_node": study.copy_node,
+        "memory_bytes_peak": study.memory_bytes_peak,
+        "timelines": {
+            mode: [
+                {
+                    "pipeline": event.pipeline,
+                    "worker_index": event.worker_index,
+                    "chunk_index": event.chunk_index,
+                    "begin_ns": event.begin_ns,
+                    "end_ns": event.end_ns,
+                }
+                for event in run.timeline
+            ]
+            for mode, run in study.timelines.items()
+        },
+    }
+
+
+def print_report(study: Study, path: Path, plot: Output | None) -> None:
+    """Print the report for people."""
+    console = Console(highlight=False, soft_wrap=True)
+    settings = study.settings
+    console.print(f"TPC-H query 6 on {study.row_count:,} rows of {path}", markup=False)
+    console.print(
+        f"{counted(settings.thread_count, 'worker')}, "
+        f"chunks of {_core.bytes_text(settings.chunk_bytes)}, "
+        f"cache of {_core.bytes_text(study.capacity_bytes)} per node, "
+        f"placement {_text(study.placement)}"
+    )
+    console.print()
+    console.print(f"answer          [bold]{study.answer}[/bold]")
+    if study.answer_baseline is not None:
+        verdict = "the same" if study.agrees else "[bold red]not the same[/bold red]"
+        console.print(f"DuckDB's        [bold]{study.answer_baseline}[/bold]  ({verdict})")
+    console.print()
+    table = _table(study, narrow=console.width < _WIDE)
+    # A terminal may cut the lines where it likes, but nobody cuts figures.
+    unlimited = console.options.update(width=_WIDTH_MAX)
+    width = Measurement.get(console, unlimited, table).maximum
+    console.print(table, width=max(width, console.width))
+    console.print(
+        f"Medians of {counted(study.chosen.round_count, 'round')}, "
+        "each mode once per round in shuffled order; the cache is empty before each run, but keeps "
+        "its memory."
+    )
+    console.print()
+    for line in _findings(study, drawn=plot is not None):
+        console.print(line, markup=False)
+    for mode, run in study.timelines.items():
+        console.print()
+        console.print(f"[bold]Prefetch {mode}, fastest of {TIMELINE_RUN_COUNT} runs[/bold]")
+        console.print("pipeline, worker, when it was busy")
+        for line in timeline_lines(run, max(20, min(60, console.width - 14))):
+            console.print(line, markup=False)
+    if plot is not None:
+        console.print()
+        console.print(f"The picture of it is in {plot.path}.", markup=False)
+
+
+def _table(study: Study, *, narrow: bool) -> Table:
+    padding = (0, 0 if narrow else 1, 0, 1)
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=padding)
+    table.add_column("time in ms", no_wrap=True)
+    names = ("median", "min", "max", "speed\nvs off", "time vs\nDuckDB", "moved", "hit\nrate")
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    for mode, series in study.series.items():
+        ours = mode != DUCKDB
+        table.add_row(
+            (mode if narrow and ours else _NAMES[mode])
+            + (" *" if mode == study.settings.prefetch else ""),
+            f"{series.median_ns / 1e6:.2f}",
+            f"{min(series.times_ns) / 1e6:.2f}",
+            f"{max(series.times_ns) / 1e6:.2f}",
+            _times(study.time_ratio("off", mode)),
+            _times(study.time_ratio(mode, DUCKDB)),
+            _core.bytes_text(series.bytes_moved) if ours else "",
+            "" if series.hit_rate is None else f"{series.hit_rate:.0%}",
+            style="bold" if mode == study.settings.prefetch else None,
+        )
+    return table
+
+
+def _times(ratio: float | None) -> str:
+    return "" if ratio is None else f"{ratio:.2f}x"
+
+
+def _findings(study: Study, *, drawn: bool) -> list[str]:
+    lines = []
+    machine = study.machine
+    places = ", ".join(
+        f"{_core.bytes_text(node_bytes)} on {_place(study, node)}"
+        for node, node_bytes in study.column_nodes.items()
+    )
+    lines.append(f"The columns lie in memory: {places}.")
+    if study.copy_node is None:
+        lines.append(f"Prefetching on made no copies{_why_no_copies(study)}.")
+    else:
+        lines.append(
+            f"The copies of prefetching on lay on {_place(study, study.copy_node)}, "
+            f"made by {', '.join(_movers(study, 'on'))}."
+        )
+    lines += _of_devices(study)
+    lines.append(
+        "The hit rate is the share of the aggregate's chunks of a column that were read from a "
+        "copy."
+    )
+    if study.chosen.evictions:
+        verb = "was" if study.chosen.evictions == 1 else "were"
+        copies = counted(study.chosen.evictions, "copy")
+        lines.append(f"{copies} {verb} dropped to make room in each run.")
+    if not machine.has_faster_tier():
+        tiers = ", ".join(sorted({node.tier for node in machine.nodes}))
+        lines.append(
+            f"This machine has one kind of memory ({tiers}): there is no faster tier to prefetch "
+            "into, so auto did not move anything."
+        )
+    if study.memory_bytes_peak is not None:
+        when = ", before the picture was drawn" if drawn else ""
+        peak = _core.bytes_text(study.memory_bytes_peak)
+        lines.append(f"Peak memory of this process{when}: {peak}.")
+    return lines
+
+
+def _why_no_copies(study: Study) -> str:
+    if study.placement == "none":
+        return ": placement none leaves everything where it is; choose another by --placement"
+    chunk_bytes = study.settings.chunk_bytes
+    if study.capacity_bytes < chunk_bytes:
+        return (
+            f": no chunk of {_core.bytes_text(chunk_bytes)} fits the capacity of "
+            f"{_core.bytes_text(study.capacity_bytes)}; use a larger --capacity or a smaller "
+            "--chunk-bytes"
+        )
+    return ""
+
+
+def _place(study: Study, node_id: int | None) -> str:
+    node = None if node_id is None else study.machine.node(node_id)
+    if node is None:
+        return "a node that the system does not tell"
+    return f"node {node.id} ({node.tier})"
+
+
+def _of_devices(study: Study) -> list[str]:
+    if study.settings.engine == "cpu":
+        return []
+    lines = []
+    if study.device_statistics:
+        series = study.series["on"]
+        by_device = _core.bytes_text(series.bytes_by_device)
+        moved = _core.bytes_text(series.bytes_moved)
+        back = (
+            "no move fell back to processors"
+            if series.fallbacks == 0
+            else f"{counted(series.fallbacks, 'move')} of all runs fell back to processors"
+        )
+        lines.append(f"Of {moved} that prefetching on moved, devices moved {by_device}; {back}.")
+        lines += [
+            f"{name}: {counted(totals.descriptors, 'descriptor')}, "
+            f"{counted(totals.retries, 'retry')}, {counted(totals.page_faults, 'page fault')}, "
+            f"{counted(totals.errors, 'error')}, {totals.lost} lost."
+            for name, totals in study.device_statistics.items()
+            if totals.descriptors
+        ]
+        return lines
+    lines += study.engine_notes[:_NOTES_MAX]
+    if len(study.engine_notes) > _NOTES_MAX:
+        lines.append(f"... and {counted(len(study.engine_notes) - _NOTES_MAX, 'more such note')}.")
+    return lines
+
+
+def _movers(study: Study, mode: str) -> list[str]:
+    """Who moved bytes in a mode; processors that merely could are left out."""
+    series = study.series[mode]
+    devices = [name for name, totals in study.device_statistics.items() if totals.descriptors]
+    processors = [name for name in study.movers if name not in study.device_statistics]
+    by_processors = series.bytes_by_device < series.bytes_moved or series.fallbacks > 0
+    return (processors if by_processors else []) + (devices if series.bytes_by_device else [])
+
+
+def _mover(study: Study) -> str:
+    if not study.chosen.bytes_moved:
+        return "none"
+    return ", ".join(_movers(study, study.settings.prefetch))
+
+
+def _text(placement: Placement) -> str:
+    if not isinstance(placement, dict):
+        return str(placement)
+    return ",".join(f"{worker}:{'+'.join(map(str, nodes))}" for worker, nodes in placement.items())

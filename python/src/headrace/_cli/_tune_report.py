@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``headrace tune`` prints and draws."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from headrace import _core
+from headrace._apps.picture import matplotlib_settled, save_picture
+from headrace._apps.tune.kernels import KernelChoice
+from headrace._apps.tune.search import LIBC, PAIR, Choice
+from headrace._apps.tune.tuner import Settings, Tuning, measured, variants_of
+from headrace._files import Output
+from headrace.machine import Machine
+
+SUBJECT = "the tuning"
+
+_TABLE_WIDTH = 146
+
+LEFT_OUT = (
+    "Not in the grid: numbers between those it has; prefetches where the loop is aligned to the"
+    " source or to nothing (string moves: to the source); prefetches or several streams with"
+    " non-temporal loads or backward; pages touched with those, with several streams or string"
+    " moves, and of the source alone."
+)
+"""What of the space of copies no search looks at."""
+
+
+def grid_of(choices: Sequence[Choice]) -> dict[str, list[int]]:
+    """The numbers that the grid has of each parameter, over the classes."""
+    numbers: dict[str, set[int]] = {}
+    for choice in choices:
+        for variant in _core.copy_variants(choice.bytes_max // 2 + 1):
+            _, _, _, prefetch, block, _, _, streams, *_ = variant.split(" ")
+            found = {"block_lines": block.partition("=")[2], "streams": streams.partition("=")[2]}
+            if ":" in prefetch:
+                lines, _, distance = prefetch.partition(":")[2].partition("@")
+                found["prefetch_lines"] = lines
+                found["prefetch_distance_lines"] = distance.removesuffix("+target")
+            for name, number in found.items():
+                numbers.setdefault(name, set()).add(int(number))
+    return {name: sorted(values) for name, values in numbers.items()}
+
+
+def summary_of(tuning: Tuning) -> dict[str, object]:
+    """The figures one would quote."""
+    tuned = [choice for choice in tuning.choices if choice.variant is not None]
+    return {
+        "model_vs_exhaustive": tuning.model_vs_exhaustive,
+        "model_vs_exhaustive_interval": tuning.model_vs_exhaustive_interval,
+        "model_share_of_measurements": tuning.model_share,
+        "seconds": tuning.seconds,
+        "classes": len(tuning.choices),
+        "classes_tuned": len(tuned),
+        "complete": not tuning.stopped,
+    }
+
+
+def results_of(tuning: Tuning, settings: Settings, profile: Path | None) -> dict[str, object]:
+    """Everything that was found out."""
+    documents = {}
+    for name, choices in (("choices", tuning.choices), ("model", tuning.model_choices)):
+        documents[name] = [
+            {"bytes_max": choice.bytes_max, **variants_of(choice), **measured(choice)}
+            for choice in choices
+        ]
+    return {
+        "profile": None if profile is None else str(profile),
+        "search": settings.search,
+        "thread_count": settings.thread_count,
+        "seed": settings.seed,
+        "choices": documents["choices"],
+        "choices_of_model": documents["model"],
+        "duels": [duel.document for duel in tuning.duels],
+        "grid": {**grid_of(tuning.choices), "left_out": LEFT_OUT},
+        "dsa_bytes_min": None if tuning.dsa is None else tuning.dsa.bytes_min,
+        "dsa": [] if tuning.dsa is None else tuning.dsa.document,
+        **({} if tuning.kernels is None else tuning.kernels.document),
+    }
+
+
+def print_report(tuning: Tuning, profile: Path | None) -> None:
+    """Print the table: one line for each class."""
+    console = Console(highlight=False, soft_wrap=True)
+    # A file or pipe has room for whole lines; a narrow terminal folds them.
+    console.width = max(console.width, _TABLE_WIDTH)
+    console.print(f"Copies tuned to {_core.copy_machine_text()}", markup=False)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("up to", "RT", "LT", "ST", "PT", "PS", "PD", "shape"):
+        table.add_column(title, no_wrap=True, justify="right" if title == "up to" else "left")
+    for title in ("GB/s cold", "hot", "cold", "all", "sure", "best"):
+        table.add_column(title, no_wrap=True, justify="right")
+    for choice in tuning.choices:
+        for row in _rows(choice):
+            table.add_row(*row)
+    console.print(table)
+    console.print(
+        "RT register, LT and ST load and store (T temporal, NT not), PT prefetch (+w: the target"
+        " too), PS lines at once, PD lines ahead.\nhot, cold, all: speed by memmove's, medians, all"
+        " over every condition; sure: that it is faster than memmove; best: that no other of the"
+        " last few is faster. A second line of a length serves bytes that are not in the caches."
+    )
+    for sentence in [*_conditions(tuning.choices), *_findings(tuning)]:
+        console.print(sentence)
+    if tuning.stopped:
+        console.print("Stopped early: lengths without a line are memmove's.")
+    if profile is not None:
+        console.print(f"The profile is in {profile}.", markup=False)
+
+
+def _findings(tuning: Tuning) -> list[str]:
+    """What else was found out, and how, as sentences."""
+    sentences = []
+    if tuning.dsa is not None:
+        least = tuning.dsa.bytes_min
+        sentences.append(
+            "Copies shared with DSA pay nowhere."
+            if least is None
+            else f"Copies shared with DSA pay from {_core.bytes_text(least)} on."
+        )
+    if tuning.kernels is not None:
+        sentences += [_kernels_text(*each) for each in tuning.kernels.choices.items()]
+    tried = sum(choice.tried_count for choice in tuning.choices)
+    there = sum(choice.variant_count for choice in tuning.choices)
+    sentences.append(
+        f"{tried} of {there} variants were measured in {tuning.seconds:.0f} s; "
+        f"{there - tried} were not tried. {LEFT_OUT}"
+    )
+    if tuning.model_vs_exhaustive is not None:
+        sentences.append(
+            f"The model's choices have {tuning.model_vs_exhaustive:.1%} of the throughput "
+            f"({_interval_text(tuning)}), for "
+            f"{tuning.model_share or 0:.1%} of the measurements."
+        )
+    return sentences
+
+
+def _conditions(choices: Sequence[Choice]) -> list[str]:
+    """Which conditions were not measured for every length, as sentences."""
+    measured_ones = [choice for choice in choices if choice.ratios]
+    sentences = []
+    for name in dict.fromkeys(name for choice in measured_ones for name in choice.ratios):
+        ends = [choice.bytes_max for choice in measured_ones if name in choice.ratios]
+        if len(ends) < len(measured_ones):
+            sentences.append(f"Measured up to {_core.bytes_text(max(ends))} only: {name}.")
+    return sentences
+
+
+def _interval_text(tuning: Tuning) -> str:
+    low, high = tuning.model_vs_exhaustive_interval or (0.0, 0.0)
+    return f"{low:.1%} to {high:.1%}"
+
+
+def _kernels_text(kind: str, choices: Sequence[KernelChoice]) -> str:
+    """Which kernels serve fills, or comparisons, as a sentence."""
+    chosen = [
+        f"up to {_core.bytes_text(each.bytes_max)} {each.kernel} ({each.ratio:.2f})"
+        for each in choices
+        if each.kernel is not None
+    ]
+    libc = "memset" if kind == "fills" else "memcmp"
+    if not chosen:
+        return f"{kind.capitalize()} stay {libc}'s: no kernel is faster."
+    return f"{kind.capitalize()}: {', '.join(chosen)}; all others {libc}'s."
+
+
+def _rows(choice: Choice) -> list[list[str]]:
+    """One line, or two where cold targets have a variant of their own."""
+    sizes = _core.bytes_text(choice.bytes_max)
+    if choice.best is None:
+        return [[sizes, "memmove", *[""] * 12]]
+    confidences = (choice.confidence, choice.confidence_best)
+    speeds = [
+        f"{choice.bytes_per_s / 1e9:.1f}",
+        *(f"{choice.ratios[f'{temperature} random'][0]:.2f}" for temperature in ("hot", "cold")),
+        f"{choice.ratio:.2f}",
+        # Of a variant that was not chosen they would contradict the line.
+        *(f"{each:.0%}" if choice.variant else "-" for each in confidences),
+    ]
+    if choice.variant is None:
+        return [[sizes, "memmove", *[""] * 5, choice.reason, *speeds]]
+    warm, _, cold = choice.variant.partition(PAIR)
+    rows = [[sizes, *_parameters(warm), *speeds]]
+    return [*rows, ["  cold", *_parameters(cold), *[""] * 6]] if cold else rows
+
+
+def _parameters(variant: str) -> list[str]:
+    if variant == LIBC:
+        return ["memmove", *[""] * 6]
+    through, load, store, prefetch, block, align, direction, streams, *touch = variant.split(" ")
+    kind, _, rest = prefetch.removeprefix("prefetch=").partition(":")
+    numbers, _, target = rest.partition("+")
+    lines, _, distance = numbers.partition("@")
+    shape = [f"block {block.removeprefix('block=')}"]
+    if align != "align=target":
+        shape.append("unaligned" if align.endswith("none") else "source aligned")
+    if direction == "backward":
+        shape.append("backward")
+    if streams != "streams=1":
+        shape.append(f"{streams.removeprefix('streams=')} pages")
+    if touch:
+        shape.append("touch " + touch[0].removeprefix("touch="))
+    return [
+        through,
+        load.removeprefix("load=").upper(),
+        store.removeprefix("store=").upper(),
+        kind + ("+w" if target else ""),
+        lines,
+        distance,
+        ", ".join(shape),
+    ]
+
+
+def draw(picture: Output, tuning: Tuning, machine: Machine) -> None:
+    """Draw the ratio to memmove over the length: hot, cold and on the whole.
+
+    Raises:
+        IoFailedError: The file cannot be written.
+    """
+    with matplotlib_settled():
+        # Loading it takes long: only who wants a picture pays.
+        from matplotlib.figure import Figure  # noqa: PLC0415
+
+        figure = Figure(figsize=(9, 4.5), layout="constrained")
+        axis = figure.subplots()
+        for name, color in (("hot random", "#ee7733"), ("cold random", "#4477aa")):
+            points = [(c.bytes_max, *c.ratios[name]) for c in tuning.choices if name in c.ratios]
+            if not points:
+                continue
+            lengths, middles, lows, highs = zip(*points, strict=True)
+            axis.plot(lengths, middles, marker="o", color=color, label=name.split(" ")[0])
+            axis.fill_between(lengths, lows, highs, color=color, alpha=0.2, linewidth=0)
+        axis.axhline(1.0, color="#555555", linewidth=1)
+        axis.set_xscale("log", base=2)
+        axis.set_xlabel("length of the copy (bytes)")
+        axis.set_ylabel("speed by memmove's")
+        axis.legend(frameon=False)
+        figure.suptitle("The best copy by length", fontweight="bold", x=0.01, ha="left")
+        caption = f"{machine.cpu_model}; bands: quartiles"
+        figure.supxlabel(caption, fontsize=8, color="#555555", x=0.01, ha="left")
+        save_picture(figure, picture)

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``headrace bench engine`` counts: instructions, allocations, locks. By no clock."""
+
+import json
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headrace._cli.bench._measure import find_program, run_program
+from headrace.errors import Error, NotFoundError
+
+PROGRAM = "headrace-bench-engine"
+TRIED = "count the instructions of the engine"
+REMEDY = "install the package anew"
+_TIME_LIMIT_S = 600
+# Only this function of the program is looked at; the difference leaves out what it does once.
+_COUNTED = "--toggle-collect=headrace_bench_counted"
+_COUNT_LESS, _COUNT_MORE = 320, 6_720
+# Each of them traps some hundred times.
+_COUNT_STEPPED = 640
+# What of it the device is.
+_DEVICE_OF: dict[str, str | None] = {
+    "channel_copy": "device",
+    "channel_batch32": "device_batch32",
+    "job_copy": "device",
+    "job_batch32": "device_batch32",
+    "job_coalesced32": "device_batch32",
+    "run_copy": None,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What one run of the program counted."""
+
+    instructions: int
+    allocations: int
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What an operation takes of the engine, by the mode of the program.
+
+    Attributes:
+        instructions: Without the device's own.
+        allocations: Of memory.
+        locked: Locked instructions.
+        mutexes: Calls that lock one.
+        document: All that was counted, for the JSON document.
+    """
+
+    instructions: dict[str, float]
+    allocations: dict[str, float]
+    locked: dict[str, float]
+    mutexes: dict[str, float]
+    document: dict[str, object]
+
+
+def count(share: Callable[[float], None]) -> Counts:
+    """Run the program under valgrind, and stepping through itself, in every mode.
+
+    Raises:
+        NotFoundError: The program or valgrind is not there.
+        Error: One of them fails.
+    """
+    program = find_program("_bench", PROGRAM, tried=TRIED, remedy=REMEDY)
+    valgrind = shutil.which("valgrind")
+    if valgrind is None:
+        raise NotFoundError(TRIED, "valgrind is not installed", "install the package valgrind")
+    modes = [*_DEVICE_OF, *dict.fromkeys(of for of in _DEVICE_OF.values() if of is not None)]
+    runs: dict[str, tuple[_Run, _Run]] = {}
+    stepped: dict[str, dict[str, int]] = {}
+    for index, mode in enumerate(modes):
+        less = _run(valgrind, program, mode, _COUNT_LESS)
+        runs[mode] = (less, _run(valgrind, program, mode, _COUNT_MORE))
+        command = [program, mode, str(_COUNT_STEPPED), "step"]
+        stepped[mode] = run_program(command, tried=TRIED, time_limit_s=_TIME_LIMIT_S)
+        share((index + 1) / len(modes))
+    each = {mode: _per_operation(*pair) for mode, pair in runs.items()}
+    return Counts(
+        instructions={
+            mode: each[mode] - (0 if of is None else each[of]) for mode, of in _DEVICE_OF.items()
+        },
+        allocations={mode: runs[mode][1].allocations / _COUNT_MORE for mode in _DEVICE_OF},
+        locked={m: stepped[m]["locked_instructions"] / _COUNT_STEPPED for m in _DEVICE_OF},
+        mutexes={mode: stepped[mode]["mutexes_locked"] / _COUNT_STEPPED for mode in _DEVICE_OF},
+        document={
+            "instructions_per_operation": each,
+            "runs": {
+                mode: [
+                    {
+                        "operations": operations,
+                        "instructions": run.instructions,
+                        "allocations": run.allocations,
+                    }
+                    for operations, run in zip((_COUNT_LESS, _COUNT_MORE), pair, strict=True)
+                ]
+                for mode, pair in runs.items()
+            },
+            "stepped": stepped,
+        },
+    )
+
+
+def _run(valgrind: str, program: str, mode: str, operations: int) -> _Run:
+    with tempfile.TemporaryDirectory(prefix="headrace-") as directory:
+        out = f"--callgrind-out-file={directory}/out"
+        try:
+            # Our own program, with arguments of our own.
+            done = subprocess.run(  # noqa: S603
+                [valgrind, "--tool=callgrind", out, _COUNTED, program, mode, str(operations)],
+                capture_output=True,
+                text=True,
+                timeout=_TIME_LIMIT_S,
+                check=False,
+            )
+        except OSError as problem:
+            raise Error(
+                TRIED, f"{valgrind} does not start", "install it anew", problem.errno or 0
+            ) from problem
+        except subprocess.TimeoutExpired as problem:
+            cause = f"{program} did not end within {_TIME_LIMIT_S} s"
+            raise Error(TRIED, cause, "try again when the machine has less to do") from problem
+    counted = re.search(r"Collected *: *(\d+)", done.stderr)
+    if done.returncode != 0 or counted is None:
+        last = done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}"
+        raise Error(TRIED, f"valgrind failed: {last}")
+    if int(counted[1]) == 0:
+        raise Error(TRIED, f"valgrind does not see the counted part of {program}", REMEDY)
+    return _Run(int(counted[1]), json.loads(done.stdout)["allocations"])
+
+
+def _per_operation(less: _Run, more: _Run) -> float:
+    return (more.instructions - less.instructions) / (_COUNT_MORE - _COUNT_LESS)

@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every benchmark does alike: series of times, ratios, options, a picture."""
+
+import functools
+import json
+import statistics
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from headrace import _core
+from headrace._apps.picture import matplotlib_settled, save_picture
+from headrace._cli._output import WrongUseError, parse_picture
+from headrace._files import Output
+from headrace.errors import Error, NotFoundError
+
+ROUNDS_MAX = 10_000
+_OUTSIDE = 0.05
+
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document and nothing else.")
+]
+PlotOption = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Draw the figures into this .svg or .png file."),
+]
+RoundsOption = Annotated[
+    str, typer.Option(metavar="N", help=f"Measured rounds, 1 to {ROUNDS_MAX}.")
+]
+
+
+def find_program(folder: str, name: str, *, tried: str, remedy: str) -> str:
+    """Give the path of a program that came with the package.
+
+    Raises:
+        NotFoundError: It is not there.
+    """
+    # The package may be in two places: its sources, and what was built of them.
+    path = Path(_core.__file__ or "").parent / folder / name
+    if not path.exists():
+        raise NotFoundError(tried, f"'{path}' is not there", remedy)
+    return str(path)
+
+
+def run_program(
+    command: Sequence[str], *, tried: str, time_limit_s: float, late: str = "use fewer --rounds"
+) -> dict[str, Any]:
+    """Run a program of ours that measures and prints one JSON document, and give that.
+
+    Args:
+        command: Its path, or that of what starts it, and arguments.
+        tried: What it is run for, to begin a message with: "measure the cache".
+        time_limit_s: It is ended when it takes longer.
+        late: What to do about that.
+
+    Raises:
+        Error: It does not start, fails, or takes too long.
+    """
+    try:
+        done = subprocess.run(  # noqa: S603 - Our own program, with arguments of our own.
+            command, capture_output=True, text=True, timeout=time_limit_s, check=False
+        )
+    except OSError as problem:
+        cause = f"{command[0]} does not start"
+        raise Error(tried, cause, "run make setup", problem.errno or 0) from problem
+    except subprocess.TimeoutExpired as problem:
+        cause = f"{command[0]} did not end within {time_limit_s} s"
+        raise Error(tried, cause, late) from problem
+    if done.returncode != 0:
+        last = done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}"
+        raise Error(tried, last.removeprefix("headrace: "))
+    measured: dict[str, Any] = json.loads(done.stdout)
+    return measured
+
+
+@dataclass(frozen=True)
+class Series:
+    """Times of the same thing in several rounds.
+
+    Attributes:
+        times_ns: One for each round, in ns.
+    """
+
+    times_ns: Sequence[float]
+
+    @property
+    def median_ns(self) -> float:
+        """The middle one."""
+        return statistics.median(self.times_ns)
+
+    def document(self) -> dict[str, object]:
+        """As part of the JSON document."""
+        return {
+            "time_ns_median": self.median_ns,
+            "time_ns_min": min(self.times_ns),
+            "time_ns_max": max(self.times_ns),
+            "times_ns": list(self.times_ns),
+        }
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure with its spread: median, lower and upper quartile over the rounds.
+
+    Attributes:
+        interval: Between what the median would lie in 95 of 100 cases, had the rounds been others;
+            None where that is not known.
+    """
+
+    median: float
+    low: float
+    high: float
+    interval: tuple[float, float] | None = None
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        return f"{_rounded(self.median)} ({_rounded(self.low)} to {_rounded(self.high)})"
+
+    def document(self) -> dict[str, float]:
+        """As part of the JSON document."""
+        known = {"median": self.median, "quartile_low": self.low, "quartile_high": self.high}
+        if self.interval is None:
+            return known
+        return {**known, "interval_low": self.interval[0], "interval_high": self.interval[1]}
+
+
+def rate_per_s(series: Series) -> Figure:
+    """How often per second: from times in ns for one."""
+    low_ns, high_ns = _quartiles(series.times_ns)
+    return Figure(1e9 / series.median_ns, 1e9 / high_ns, 1e9 / low_ns)
+
+
+def speed_ratio(subject: Series, baseline: Series) -> Figure:
+    """Speed of the subject by that of the baseline: the ratio of the medians.
+
+    The spread is that of the ratios of single rounds, in which the two took turns.
+    """
+    pairs = zip(baseline.times_ns, subject.times_ns, strict=True)
+    low, high = _quartiles([theirs / ours for theirs, ours in pairs])
+    return Figure(baseline.median_ns / subject.median_ns, low, high)
+
+
+def paired_speed_ratio(subject: Series, baseline: Series) -> Figure:
+    """Speed of the subject by that of the baseline: the median of the ratios of single rounds.
+
+    For what lasts so short that a machine with other things to do disturbs whole rounds.
+    """
+    pairs = zip(baseline.times_ns, subject.times_ns, strict=True)
+    return _figure([theirs / ours for theirs, ours in pairs])
+
+
+def difference_ns(subject: Series, baseline: Series) -> Figure:
+    """What the subject takes more than the baseline in a round, in ns."""
+    pairs = zip(baseline.times_ns, subject.times_ns, strict=True)
+    return _figure([ours - theirs for theirs, ours in pairs])
+
+
+def _figure(values: Sequence[float]) -> Figure:
+    low, high = _quartiles(values)
+    return Figure(statistics.median(values), low, high, median_interval(values))
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Give what holds the median of what the values are drawn from in 95 of 100 cases.
+
+    Whatever its distribution is: the closest pair of values, as many from below as from above, with
+    the median between them so often. All values, of less than six.
+    """
+    rank = _outer_rank(len(values))
+    ordered = sorted(values)
+    return ordered[rank], ordered[-1 - rank]
+
+
+@functools.cache
+def _outer_rank(count: int) -> int:
+    # The median is below the value of a rank as often as so many coins show no more heads than it.
+    most = int(_OUTSIDE / 2 * 2**53) * 2**count >> 53
+    rank, cases = 0, 1
+    cases_or_fewer = 1
+    while True:
+        cases = cases * (count - rank) // (rank + 1)
+        cases_or_fewer += cases
+        if cases_or_fewer > most:
+            return rank
+        rank += 1
+
+
+def _quartiles(values: Sequence[float]) -> tuple[float, float]:
+    if len(values) == 1:
+        return values[0], values[0]
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, high
+
+
+def _rounded(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.2f}"  # noqa: PLR2004
+
+
+def parse_rounds(subcommand: str, text: str) -> int:
+    """Read --rounds, or refuse it in a sentence."""
+    count = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 0  # noqa: PLR2004
+    if not 1 <= count <= ROUNDS_MAX:
+        message = f"--rounds: '{text}' is not a whole number from 1 to {ROUNDS_MAX}"
+        raise WrongUseError(subcommand, message)
+    return count
+
+
+def parse_plot(subcommand: str, text: str | None) -> Output | None:
+    """Open what --plot names, or refuse it in a sentence, before anything is measured."""
+    return None if text is None else parse_picture(subcommand, text, "the figures")
+
+
+def say_where(picture: Output) -> None:
+    """Print where the picture is."""
+    Console(highlight=False, soft_wrap=True).print(
+        f"The picture of it is in {picture.path}.", markup=False
+    )
+
+
+def draw_figures(
+    output: Output, title: str, caption: str, panels: Mapping[str, Mapping[str, Figure]]
+) -> None:
+    """Draw bars with whiskers from quartile to quartile, a panel for each unit.
+
+    Args:
+        output: A .svg or .png file.
+        title: Above the picture.
+        caption: Below it: machine and parameters.
+        panels: By the label of the axis, the figures by name.
+    """
+    with matplotlib_settled():
+        # Loading it takes longer than many a benchmark: only who wants a picture pays.
+        from matplotlib.figure import Figure as Picture  # noqa: PLC0415
+
+        picture = Picture(figsize=(4.5 * len(panels), 4.2), layout="constrained")
+        axes = picture.subplots(1, len(panels), squeeze=False)[0]
+        for axis, (label, figures) in zip(axes, panels.items(), strict=True):
+            medians = [figure.median for figure in figures.values()]
+            # The ratio of medians may lie outside the quartiles of ratios by a hair.
+            below = [max(0.0, figure.median - figure.low) for figure in figures.values()]
+            above = [max(0.0, figure.high - figure.median) for figure in figures.values()]
+            axis.bar(list(figures), medians, yerr=(below, above), color="#4477aa", capsize=4)
+            axis.set_ylabel(label)
+            axis.set_ylim(bottom=0)
+        picture.suptitle(title, fontsize=13, fontweight="bold", x=0.01, ha="left")
+        picture.supxlabel(caption, fontsize=8, color="#555555", x=0.01, ha="left")
+        save_picture(picture, output)

@@ -1,0 +1,351 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace bench copy``: the tuned copy beside glibc's, a folly-like and a plain one."""
+
+import json
+import math
+import os
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from headrace import _core
+from headrace._apps.memory import available_bytes, pool_bytes_of
+from headrace._apps.picture import matplotlib_settled, save_picture
+from headrace._apps.tune.search import interval, typical
+from headrace._cli._output import WrongUseError, print_document, progress
+from headrace._cli.bench._measure import (
+    Figure,
+    JsonOption,
+    PlotOption,
+    Series,
+    parse_plot,
+    parse_rounds,
+    say_where,
+)
+from headrace._files import Output
+from headrace.errors import Error
+from headrace.machine import Machine, topo
+
+SUBCOMMAND = "bench copy"
+SCHEMA_NAME = "headrace-bench-copy"
+SCHEMA_VERSION = 1
+
+BITS_MIN, BITS_MAX = 8, 26
+GLIBC, TUNED = "libc", "tuned"
+PLAIN = "ymm load=t store=t prefetch=none block=1 align=none forward streams=1"
+"""A loop of unaligned 32-byte moves: what one would write first."""
+CONTROL = "libc again"
+"""glibc's against itself: how far from 1 a figure is for nothing."""
+LABELS = {TUNED: "tuned", PLAIN: "plain", "folly": "folly-like", CONTROL: "glibc again"}
+LONG_BYTES = 4 << 20
+"""From here on a round takes so long that a third of them has to do."""
+
+_SEED = 2
+_TABLE_WIDTH = 110
+
+
+@dataclass(frozen=True)
+class Point:
+    """One length under one condition.
+
+    Attributes:
+        bytes_max: The length; where lengths are random, they are (bytes_max / 2, bytes_max].
+        temperature: "hot" or "cold".
+        fixed: One length, both sides at a page; else random lengths, anywhere.
+        series: Times per copy by subject.
+    """
+
+    bytes_max: int
+    temperature: str
+    fixed: bool
+    series: dict[str, Series]
+
+    def ratio(self, subject: str) -> Figure:
+        """Speed by glibc's: typical ratio of the rounds, and quartiles."""
+        logs = self._logs(subject)
+        low, _, high = statistics.quantiles(logs, n=4) if len(logs) > 1 else logs * 3
+        return Figure(math.exp(typical(logs)), math.exp(low), math.exp(high))
+
+    def interval(self, subject: str) -> tuple[float, float]:
+        """Between what the ratio would lie in 95 of 100 cases, had the rounds been others."""
+        low, high = interval(self._logs(subject))
+        return math.exp(low), math.exp(high)
+
+    def verdict(self, subject: str) -> str:
+        """Say "faster" or "slower" than glibc's, or "equal" if that may be chance."""
+        low, high = self.interval(subject)
+        return "faster" if low > 1 else "slower" if high < 1 else "equal"
+
+    def _logs(self, subject: str) -> list[float]:
+        pairs = zip(self.series[GLIBC].times_ns, self.series[subject].times_ns, strict=True)
+        return [math.log(theirs / ours) for theirs, ours in pairs]
+
+    def _ratio_document(self, subject: str) -> dict[str, float]:
+        figure = self.ratio(subject)
+        low, high = self.interval(subject)
+        return {
+            # The geometric mean without the lowest and highest sixth.
+            "mean": figure.median,
+            "quartile_low": figure.low,
+            "quartile_high": figure.high,
+            "interval_low": low,
+            "interval_high": high,
+        }
+
+    def document(self) -> dict[str, Any]:
+        """As part of the JSON document."""
+        return {
+            "bytes_max": self.bytes_max,
+            "temperature": self.temperature,
+            "lengths": "fixed" if self.fixed else "random",
+            "verdict": self.verdict(TUNED),
+            "vs_glibc": {
+                LABELS[subject]: self._ratio_document(subject)
+                for subject in self.series
+                if subject != GLIBC
+            },
+            "series": {
+                LABELS.get(subject, "glibc"): series.document()
+                for subject, series in self.series.items()
+            },
+        }
+
+
+def register(bench: typer.Typer) -> None:
+    """Add the benchmark."""
+    bench.command("copy")(copy)
+
+
+def copy(
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Profile made by 'headrace tune'; the one that copies use anyway, if not given.",
+        ),
+    ] = None,
+    rounds: Annotated[
+        str,
+        typer.Option(
+            metavar="N", help="Measured rounds, 1 to 10000; from 4 MiB on a third of them."
+        ),
+    ] = "45",
+    plot: PlotOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure the tuned copy beside glibc's memcpy, a folly-like and a plain one.
+
+    Lengths from 256 B to 64 MiB, hot and cold; each length as it is with both sides at a page
+    (fixed), and lengths between it and its half, anywhere (random). In a round all four, and
+    glibc's once more, take turns in random order; times are processor times. A ratio is the
+    geometric mean of those of the rounds, without the lowest and highest sixth; what would lie
+    on the same side of 1 in 95 of 100 cases, had the rounds been others, is faster or slower.
+
+    Example: headrace bench copy --profile copy.json --plot copy.svg
+    """
+    round_count = parse_rounds(SUBCOMMAND, rounds)
+    picture = parse_plot(SUBCOMMAND, plot)
+    note = _use(profile)
+    machine = topo()
+    subjects = _subjects()
+    with progress("measuring copies") as share:
+        points = _measure(subjects, round_count, share)
+    if picture is not None:
+        _draw(picture, points, machine, note)
+    if as_json:
+        print_document(
+            SCHEMA_NAME,
+            SCHEMA_VERSION,
+            machine=machine.document,
+            results={
+                "profile": note,
+                "round_count": round_count,
+                "points": [point.document() for point in points],
+            },
+            summary=summary_of(points),
+        )
+        return
+    _print_report(points, note, round_count)
+    if picture is not None:
+        say_where(picture)
+
+
+def _use(profile: str | None) -> str:
+    """Let copies be made as the profile says; a sentence on which one that is."""
+    if profile is None:
+        _, _, note = _core.use_default_copy_profile()
+        return str(note)
+    if not profile:
+        message = "--profile: '' is no path; give one, or leave the option out"
+        raise WrongUseError(SUBCOMMAND, message)
+    _core.use_copy_profile_file(os.fspath(profile))
+    return f"copies are tuned by the profile '{profile}'"
+
+
+def _subjects() -> list[str]:
+    """Who takes turns: what this processor cannot do is left out."""
+    subjects = [GLIBC, TUNED]
+    if PLAIN in _core.copy_variants(1 << BITS_MAX):
+        subjects += [PLAIN]
+    probe = _core.CopyMeter.make(1 << 20, 1 << 19, _SEED)
+    try:
+        probe.measure_round(
+            ["folly"],
+            bytes_min=64,
+            bytes_max=64,
+            temperature="hot",
+            aligned=True,
+            thread_count=1,
+        )
+    except Error:
+        return subjects
+    return [*subjects, "folly"]
+
+
+def _measure(subjects: list[str], round_count: int, share: Callable[[float], None]) -> list[Point]:
+    profile = json.loads(_core.empty_copy_profile())
+    l3_bytes = profile["machine"]["l3_bytes"] or 32 << 20
+    pool_bytes = pool_bytes_of(1 << BITS_MAX, l3_bytes, available_bytes())
+    meter = _core.CopyMeter.make(pool_bytes, 1 << 20, _SEED)
+    cases = [
+        (1 << bits, temperature, fixed)
+        for bits in range(BITS_MIN, BITS_MAX + 1)
+        for temperature in ("hot", "cold")
+        for fixed in (True, False)
+    ]
+    points = []
+    for index, (bytes_max, temperature, fixed) in enumerate(cases):
+        count = round_count if bytes_max < LONG_BYTES else -(-round_count // 3)
+        rows = [
+            meter.measure_round(
+                [*subjects, GLIBC],
+                bytes_min=bytes_max if fixed else bytes_max // 2 + 1,
+                bytes_max=bytes_max,
+                temperature=temperature,
+                aligned=fixed,
+                thread_count=1,
+            )
+            # The first round warms up.
+            for _ in range(count + 1)
+        ][1:]
+        series = {
+            subject: Series([row[place] for row in rows])
+            for place, subject in enumerate([*subjects, CONTROL])
+        }
+        points.append(Point(bytes_max, temperature, fixed, series))
+        share((index + 1) / len(cases))
+    return points
+
+
+def summary_of(points: list[Point]) -> dict[str, object]:
+    """The figures one would quote."""
+    ratios = [point.ratio(TUNED).median for point in points]
+    worst = min(points, key=lambda point: point.ratio(TUNED).median)
+    return {
+        "geomean_vs_glibc_fixed": _geomean([p.ratio(TUNED).median for p in points if p.fixed]),
+        "geomean_vs_glibc_random": _geomean([p.ratio(TUNED).median for p in points if not p.fixed]),
+        "best_vs_glibc": max(ratios),
+        "worst_vs_glibc": min(ratios),
+        "worst_vs_glibc_interval": worst.interval(TUNED),
+        # What of the worst is not chance: the worst of the points that are surely slower.
+        "worst_slower_vs_glibc": min(
+            (p.ratio(TUNED).median for p in points if p.verdict(TUNED) == "slower"), default=None
+        ),
+        "glibc_worst_vs_itself": min(point.ratio(CONTROL).median for point in points),
+        **{
+            f"points_{verdict}": sum(point.verdict(TUNED) == verdict for point in points)
+            for verdict in ("faster", "equal", "slower")
+        },
+        **{
+            f"{LABELS[subject].replace('-', '_')}_geomean_vs_glibc": _geomean(
+                [point.ratio(subject).median for point in points]
+            )
+            for subject in points[0].series
+            if subject not in {GLIBC, TUNED, CONTROL}
+        },
+    }
+
+
+def _geomean(values: list[float]) -> float:
+    return math.exp(sum(math.log(value) for value in values) / len(values))
+
+
+def _print_report(points: list[Point], note: str, round_count: int) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    # A file or pipe has room for whole lines; a narrow terminal folds them.
+    console.width = max(console.width, _TABLE_WIDTH)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    columns = [(t, fixed) for t in ("hot", "cold") for fixed in (True, False)]
+    table.add_column("length", justify="right", no_wrap=True)
+    for temperature, fixed in columns:
+        title = f"{temperature} {'fixed' if fixed else 'random'}"
+        table.add_column(title, justify="right", no_wrap=True)
+    for bytes_max in sorted({point.bytes_max for point in points}):
+        by_column = {(p.temperature, p.fixed): p for p in points if p.bytes_max == bytes_max}
+        table.add_row(
+            _core.bytes_text(bytes_max),
+            *(by_column[column].ratio(TUNED).text for column in columns),
+        )
+    console.print(table)
+    summary = summary_of(points)
+    figures = ", ".join(
+        f"{name.replace('_vs_glibc', '').replace('_', ' ')} {value:.2f}"
+        for name, value in summary.items()
+        if isinstance(value, float)
+    )
+    console.print(f"Speed by glibc's memcpy: {figures}.")
+    console.print(
+        f"Of {len(points)} points {summary['points_faster']} are faster, "
+        f"{summary['points_slower']} slower; of the others it may be chance."
+    )
+    console.print(
+        f"Means of {round_count} rounds without the lowest and highest sixth, in brackets the "
+        f"quartiles; {note}.",
+        markup=False,
+    )
+
+
+def _draw(output: Output, points: list[Point], machine: Machine, note: str) -> None:
+    with matplotlib_settled():
+        # Loading it takes long: only who wants a picture pays.
+        from matplotlib.figure import Figure as Picture  # noqa: PLC0415
+
+        picture = Picture(figsize=(11, 7), layout="constrained")
+        panels = picture.subplots(2, 2, sharex=True, sharey=True)
+        colors = {TUNED: "#4477aa", PLAIN: "#bbbbbb", "folly": "#ee7733"}
+        for row, temperature in zip(panels, ("hot", "cold"), strict=True):
+            for axis, fixed in zip(row, (True, False), strict=True):
+                chosen = [p for p in points if (p.temperature, p.fixed) == (temperature, fixed)]
+                lengths = [point.bytes_max for point in chosen]
+                for subject in chosen[0].series:
+                    if subject in {GLIBC, CONTROL}:
+                        continue
+                    figures = [point.ratio(subject) for point in chosen]
+                    color = colors[subject]
+                    medians = [figure.median for figure in figures]
+                    axis.plot(lengths, medians, color=color, label=LABELS[subject])
+                    axis.fill_between(
+                        lengths,
+                        [figure.low for figure in figures],
+                        [figure.high for figure in figures],
+                        color=color,
+                        alpha=0.2,
+                        linewidth=0,
+                    )
+                axis.axhline(1.0, color="#555555", linewidth=1)
+                axis.set_xscale("log", base=2)
+                lengths_text = "fixed" if fixed else "random"
+                axis.set_title(f"{temperature}, {lengths_text} lengths", fontsize=10)
+        panels[0][0].legend(frameon=False)
+        picture.supylabel("speed by glibc's memcpy")
+        picture.supxlabel(
+            f"length of the copy (bytes)\n{machine.cpu_model}; {note}; bands: quartiles",
+            fontsize=8,
+        )
+        picture.suptitle("Copies", fontweight="bold", x=0.01, ha="left")
+        save_picture(picture, output)

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace bench emulator``: how fast the emulated DSA is, in this process and trapped."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from headrace._cli._output import print_document, progress
+from headrace._cli.bench._measure import (
+    Figure,
+    JsonOption,
+    PlotOption,
+    RoundsOption,
+    Series,
+    draw_figures,
+    find_program,
+    parse_plot,
+    parse_rounds,
+    rate_per_s,
+    run_program,
+    say_where,
+    speed_ratio,
+)
+from headrace.machine import topo
+
+SUBCOMMAND = "bench emulator"
+SCHEMA_NAME = "headrace-bench-emulator"
+SCHEMA_VERSION = 1
+
+_TRIED = "measure the emulator"
+_NOOP_COUNT = 20_000
+_COPY_BYTES = 1 << 20
+_TIME_LIMIT_S = 600
+_QUEUE_FILE = "/dev/dsa/wq0.0"
+
+
+@dataclass(frozen=True)
+class Door:
+    """What was measured through one of the two ways to the device."""
+
+    single: Series
+    batched: Series
+    copy: Series
+    memcpy: Series
+
+    @property
+    def figures(self) -> dict[str, Figure]:
+        """The figures by name: rates in descriptors/s, and a ratio of speeds."""
+        return {
+            "single_per_s": rate_per_s(self.single),
+            "batched_per_s": rate_per_s(self.batched),
+            "copy_vs_memcpy": speed_ratio(self.copy, self.memcpy),
+        }
+
+    def document(self) -> dict[str, Any]:
+        """As part of the JSON document."""
+        series = {
+            "noop": self.single,
+            "noop_batched": self.batched,
+            "copy_batch": self.copy,
+            "memcpy_batch": self.memcpy,
+        }
+        return {
+            "series": {name: times.document() for name, times in series.items()},
+            "figures": {name: figure.document() for name, figure in self.figures.items()},
+        }
+
+
+def register(bench: typer.Typer) -> None:
+    """Add the benchmark."""
+    bench.command("emulator")(emulator)
+
+
+def emulator(
+    rounds: RoundsOption = "15", plot: PlotOption = None, as_json: JsonOption = False
+) -> None:
+    """Measure the emulated DSA: descriptors per second, and copies beside memcpy.
+
+    The same method goes through two doors: the portal of a device in the measuring process, and a
+    plain C client under 'headrace emulate', whose ENQCMD instructions are trapped. A round is
+    20,000 no-ops one at a time (8 on their way), as many in batches of 32, and a batch of 32 copies
+    of 1 MiB taking turns with the same copies by memcpy.
+
+    Example: headrace bench emulator --plot emulator.svg
+    """
+    round_count = parse_rounds(SUBCOMMAND, rounds)
+    picture = parse_plot(SUBCOMMAND, plot)
+    scale = [str(round_count), str(_NOOP_COUNT), str(_COPY_BYTES)]
+    with progress("measuring the emulator") as share:
+        inprocess = _measure([_program("headrace-emulator-inprocess"), *scale])
+        share(0.5)
+        emulate = [_program("headrace-emulator"), "--wq", "shared", "--engines", "1", "--"]
+        client = [_program("headrace-emulator-client"), _QUEUE_FILE, *scale]
+        trapped = _measure([*emulate, *client])
+    machine = topo()
+    doors = {"inprocess": inprocess, "trapped": trapped}
+    if picture is not None:
+        draw_figures(
+            picture,
+            "The emulated DSA",
+            f"{machine.cpu_model}; medians of {round_count} rounds, whiskers: quartiles",
+            {
+                "no-ops (million/s)": {
+                    f"{name}\n{how}": _millions(door.figures[f"{how}_per_s"])
+                    for name, door in doors.items()
+                    for how in ("single", "batched")
+                },
+                "copies of 1 MiB (speed by memcpy's)": {
+                    name: door.figures["copy_vs_memcpy"] for name, door in doors.items()
+                },
+            },
+        )
+    if as_json:
+        print_document(
+            SCHEMA_NAME,
+            SCHEMA_VERSION,
+            machine=machine.document,
+            results={
+                "round_count": round_count,
+                "noop_count": _NOOP_COUNT,
+                "copy_bytes": _COPY_BYTES,
+                **{name: door.document() for name, door in doors.items()},
+            },
+            summary={
+                "inprocess_noop_per_s": inprocess.figures["batched_per_s"].median,
+                "inprocess_copy_vs_memcpy": inprocess.figures["copy_vs_memcpy"].median,
+                "trapped_per_s": trapped.figures["single_per_s"].median,
+                "trapped_copy_vs_memcpy": trapped.figures["copy_vs_memcpy"].median,
+            },
+        )
+        return
+    _print_report(doors, round_count)
+    if picture is not None:
+        say_where(picture)
+
+
+def _program(name: str) -> str:
+    remedy = "reinstall the package, with libfuse3-dev and libtomlplusplus-dev"
+    return find_program("_emulator", name, tried=_TRIED, remedy=remedy)
+
+
+def _millions(figure: Figure) -> Figure:
+    return Figure(figure.median / 1e6, figure.low / 1e6, figure.high / 1e6)
+
+
+def _measure(command: list[str]) -> Door:
+    times = run_program(command, tried=_TRIED, time_limit_s=_TIME_LIMIT_S, late="please report it")
+    return Door(
+        single=Series(times["noop_ns"]),
+        batched=Series(times["noop_batched_ns"]),
+        copy=Series(times["copy_ns"]),
+        memcpy=Series(times["memcpy_ns"]),
+    )
+
+
+def _print_report(doors: dict[str, Door], round_count: int) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("", no_wrap=True)
+    names = {"inprocess": "in this process", "trapped": "trapped"}
+    for name in doors:
+        table.add_column(names[name], justify="right", no_wrap=True)
+    rows = {
+        "single_per_s": "no-ops/s, singly",
+        "batched_per_s": "no-ops/s, by 32",
+        "copy_vs_memcpy": "copies / memcpy",
+    }
+    for key, label in rows.items():
+        table.add_row(label, *(door.figures[key].text for door in doors.values()))
+    console.print(table)
+    console.print(
+        f"Medians of {round_count} rounds, in brackets the quartiles. By 32: in batches. Copies: "
+        "speed of 32 x 1 MiB by that of memcpy, taking turns."
+    )

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace bench pmem``: what it costs to have an entry durable, ring by ring."""
+
+import os
+import tempfile
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from headrace import _core
+from headrace._cli._output import WrongUseError, print_document, progress
+from headrace._cli.bench._measure import (
+    Figure,
+    JsonOption,
+    PlotOption,
+    RoundsOption,
+    Series,
+    draw_figures,
+    find_program,
+    parse_plot,
+    parse_rounds,
+    run_program,
+    speed_ratio,
+)
+from headrace._files import file_error
+from headrace.machine import topo
+
+SUBCOMMAND = "bench pmem"
+SCHEMA_NAME = "headrace-bench-pmem"
+SCHEMA_VERSION = 1
+
+_PROGRAM = "headrace-bench-pmem"
+_TIME_LIMIT_S = 1800
+_CAPACITY_MIB = 64
+_RIVALS = ("libpmem_seed", "libpmem_staged", "libpmem_same")
+# Short entries are worth batching: all of a batch are durable when its one call returns.
+_QUOTED = {
+    "optimised_over_naive_256": (256, "batch8"),
+    "optimised_over_naive_256_single": (256, "enqueue"),
+    "optimised_over_naive_2k": (2048, "enqueue"),
+    "optimised_over_naive_4k": (4096, "enqueue"),
+}
+_INTERLEAVED = (2048, 4096)
+
+Times = dict[str, dict[str, list[float]]]
+
+
+def register(bench: typer.Typer) -> None:
+    """Add the benchmark."""
+    bench.command("pmem")(pmem)
+
+
+def pmem(
+    rounds: RoundsOption = "15",
+    directory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where the files of the rings lie: on persistent memory (DAX), or, if not given, "
+            "in /dev/shm, which is not.",
+        ),
+    ] = None,
+    plot: PlotOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure the rings side by side: naive, clflushopt, clwb, optimised, and on libpmem2.
+
+    A round enqueues and dequeues 64 MiB rings half full, each ring once for each length of entries,
+    in an order drawn anew; after three rounds the rings get other files. An entry counts as
+    enqueued when it is durable. On ordinary memory, as /dev/shm is, lines are flushed to DRAM: the
+    instructions are the same, and durability is pretended. The rings on libpmem2 are the optimised
+    one of the seed, ours put together in DRAM and copied in one go, and ours on libpmem2's
+    primitives; the best of them is the rival.
+
+    Example: headrace bench pmem --json --plot pmem.svg
+    """
+    round_count = parse_rounds(SUBCOMMAND, rounds)
+    picture = parse_plot(SUBCOMMAND, plot)
+    if directory is not None and not os.path.isdir(directory):  # noqa: PTH112 - Any text.
+        raise WrongUseError(
+            SUBCOMMAND, f"--directory: '{directory}' is not a directory that this user can reach"
+        )
+    with progress("measuring the rings"):
+        measured = _measure(round_count, directory)
+    lengths: dict[int, Times] = {
+        each["entry_bytes"]: each["series"] for each in measured["lengths"]
+    }
+    ratios = {length: _ratios(times) for length, times in lengths.items()}
+    summary = {
+        name: ratios[length][ratio].median
+        for name, (length, ratio) in _QUOTED.items()
+        if length in ratios
+    }
+    summary["over_libpmem_worst"] = min(each["over_libpmem"].median for each in ratios.values())
+    machine = topo()
+    memory = "persistent memory" if measured["persistent"] else "DRAM: durability is pretended"
+    if picture is not None:
+        draw_figures(
+            picture,
+            "Rings in persistent memory",
+            f"{machine.cpu_model}; {memory}; medians of {round_count} rounds, whiskers: quartiles",
+            {
+                "enqueue: speed by the naive ring's": {
+                    _label(length): each["enqueue"] for length, each in ratios.items()
+                },
+                "enqueue: speed by the best on libpmem2": {
+                    _label(length): each["over_libpmem"] for length, each in ratios.items()
+                },
+            },
+        )
+    if as_json:
+        print_document(
+            SCHEMA_NAME,
+            SCHEMA_VERSION,
+            machine=machine.document,
+            results={
+                **measured,
+                "round_count": round_count,
+                "ratios": {
+                    length: {name: figure.document() for name, figure in each.items()}
+                    for length, each in ratios.items()
+                },
+                "interleaving": _interleaving(lengths),
+            },
+            summary=summary,
+        )
+        return
+    _print_report(lengths, ratios, measured, round_count)
+
+
+def _ratios(times: Times) -> dict[str, Figure]:
+    def enqueue(name: str) -> Series:
+        return Series(times[name]["enqueue_ns"])
+
+    def both(name: str) -> Series:
+        pairs = zip(times[name]["enqueue_ns"], times[name]["dequeue_ns"], strict=True)
+        return Series([one + other for one, other in pairs])
+
+    rival = min(_RIVALS, key=lambda name: enqueue(name).median_ns)
+    return {
+        "enqueue": speed_ratio(enqueue("optimised"), enqueue("naive")),
+        "enqueue_and_dequeue": speed_ratio(both("optimised"), both("naive")),
+        "over_clflushopt": speed_ratio(enqueue("optimised"), enqueue("clflushopt")),
+        "batch8": speed_ratio(enqueue("optimised_batch8"), enqueue("naive")),
+        "over_libpmem": speed_ratio(enqueue("optimised"), enqueue(rival)),
+    }
+
+
+def _interleaving(lengths: dict[int, Times]) -> list[dict[str, object]]:
+    """The seed's table: GB/s of entries of 2 KiB and 4 KiB; DIMMs interleave by 4 KiB.
+
+    Of a batch several DIMMs are written at the same time, whatever the length of its entries.
+    """
+    return [
+        {
+            "entry_bytes": length,
+            "ring": name,
+            "enqueue_gb_per_s": length / Series(lengths[length][name]["enqueue_ns"]).median_ns,
+        }
+        for length in _INTERLEAVED
+        if length in lengths
+        for name in ("optimised", "optimised_batch8", "libpmem_seed")
+    ]
+
+
+def _measure(round_count: int, directory: str | None) -> dict[str, Any]:
+    tried = "measure the rings"
+    remedy = "install the package anew, with libpmem2-dev"
+    program = find_program("_bench", _PROGRAM, tried=tried, remedy=remedy)
+    parent = directory or ("/dev/shm" if os.access("/dev/shm", os.W_OK) else None)  # noqa: S108
+    try:
+        place = tempfile.TemporaryDirectory(prefix="headrace-bench-", dir=parent)
+    except OSError as problem:
+        raise file_error(problem, f"make files in '{parent}'") from None
+    with place as folder:
+        command = [program, folder, str(round_count), str(_CAPACITY_MIB)]
+        return run_program(command, tried=tried, time_limit_s=_TIME_LIMIT_S)
+
+
+def _label(length: int) -> str:
+    return _core.bytes_text(length)
+
+
+def _print_report(
+    lengths: dict[int, Times],
+    ratios: dict[int, dict[str, Figure]],
+    measured: dict[str, Any],
+    round_count: int,
+) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    if not measured["persistent"]:
+        console.print("On DRAM: lines are flushed to it, and their durability is PRETENDED.")
+    for what in ("enqueue", "dequeue"):
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        table.add_column(f"ns to {what}")
+        for length in lengths:
+            table.add_column(_label(length), justify="right", no_wrap=True)
+        for name in next(iter(lengths.values())):
+            medians = [Series(times[name][f"{what}_ns"]).median_ns for times in lengths.values()]
+            table.add_row(name, *(f"{median:,.0f}" for median in medians))
+        console.print(table)
+    console.print(
+        "Speed of optimised by that of another, of enqueue if nothing else is said ('8 a fence': "
+        "in batches, by single ones of naive):"
+    )
+    rows = {
+        "enqueue": "naive",
+        "enqueue_and_dequeue": "naive, both ends",
+        "batch8": "naive, 8 a fence",
+        "over_clflushopt": "clflushopt",
+        "over_libpmem": "best on libpmem2",
+    }
+    # All of them are wider than a terminal.
+    columns = list(ratios)
+    for some in (columns[:3], columns[3:]):
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        table.add_column("", no_wrap=True)
+        for length in some:
+            table.add_column(_label(length), justify="right", no_wrap=True)
+        for key, label in rows.items():
+            table.add_row(label, *(ratios[length][key].text for length in some))
+        console.print(table)
+    rates = ", ".join(
+        f"{row['ring']} {row['enqueue_gb_per_s']:.2f} GB/s by {row['entry_bytes']} bytes"
+        for row in _interleaving(lengths)
+    )
+    console.print(f"Interleaving (which DRAM hides): {rates}.")
+    console.print(f"Medians of {round_count} rounds, in brackets the quartiles; rings take turns.")

@@ -1,0 +1,355 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace bench programs``: whole programs with tuned copies and without, taking turns."""
+
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from headrace import _core, _counted_run
+from headrace._cli._output import WrongUseError, print_document, progress
+from headrace._cli.bench._measure import (
+    Figure,
+    JsonOption,
+    PlotOption,
+    RoundsOption,
+    Series,
+    draw_figures,
+    parse_plot,
+    parse_rounds,
+    speed_ratio,
+)
+from headrace._cli.run import library_path
+from headrace._signals import kill_child, undone_at_signals
+from headrace.errors import Error
+from headrace.machine import topo
+
+SUBCOMMAND = "bench programs"
+SCHEMA_NAME = "headrace-bench-programs"
+SCHEMA_VERSION = 1
+
+TRIED = "measure programs"
+_TIME_LIMIT_S = 120
+_FILE_BYTES = 64 << 20
+_REDIS_REQUESTS = 5000
+_REDIS_BYTES = 64 << 10
+
+_JOINS = """
+parts = [bytes([i % 256]) * 65536 for i in range(256)]
+for _ in range(12):
+    joined = b"".join(parts)
+    again = bytearray(joined)
+    again[1:] = joined[:-1]
+"""
+_DUCKDB = """
+import duckdb
+duckdb.execute("SET threads = 1")
+duckdb.execute("CREATE TABLE t AS SELECT i, i * 7919 % 100003 AS a, repeat('x', (i % 64)::INT)"
+               " AS c FROM range(1000000) r(i)")
+duckdb.execute("SELECT sum(a), max(c) FROM t GROUP BY i % 10").fetchall()
+"""
+_SQLITE = """
+BEGIN; CREATE TABLE t(a INTEGER PRIMARY KEY, b INTEGER, d BLOB);
+WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 60000)
+INSERT INTO t SELECT i, i * 7919 % 100003, zeroblob(i % 3000) FROM n;
+CREATE INDEX tb ON t(b); COMMIT; SELECT sum(length(d)) FROM t WHERE b % 3 = 0; VACUUM;
+"""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A program that is measured.
+
+    Attributes:
+        name: In reports.
+        run: Runs it in an environment and returns its processor time in ns.
+    """
+
+    name: str
+    run: Callable[[dict[str, str]], float]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was measured of one program.
+
+    Attributes:
+        name: The program's.
+        without: Its processor times as it is.
+        within: With the library preloaded.
+        share: Time in the functions by all, as counted in a run of its own.
+    """
+
+    name: str
+    without: Series
+    within: Series
+    share: float
+
+    @property
+    def ratio(self) -> Figure:
+        """Speed by that without."""
+        return speed_ratio(self.within, self.without)
+
+    def document(self) -> dict[str, Any]:
+        """As part of the JSON document."""
+        return {
+            "program": self.name,
+            "vs_without": self.ratio.document(),
+            "copying_share": self.share,
+            "without": self.without.document(),
+            "with": self.within.document(),
+        }
+
+
+def register(bench: typer.Typer) -> None:
+    """Add the benchmark."""
+    bench.command("programs")(programs)
+
+
+def programs(
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Profile made by 'headrace tune'; the one that is looked for, if not given.",
+        ),
+    ] = None,
+    rounds: RoundsOption = "9",
+    plot: PlotOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure whole programs with tuned copies and without, as 'headrace run' gives them.
+
+    Joins of 64 KiB in Python, a file through pipes, loads of sqlite and DuckDB, redis with values
+    of 64 KiB, and the start of a program that does nothing. In a round each runs both ways, in
+    random order; times are processor times of all its processes. What is not installed is left out.
+
+    Example: headrace bench programs --profile copy.json
+    """
+    round_count = parse_rounds(SUBCOMMAND, rounds)
+    picture = parse_plot(SUBCOMMAND, plot)
+    given = _counted_run.environment_given()
+    given.pop("LD_PRELOAD", None)
+    preloaded = given | {"LD_PRELOAD": str(library_path())} | _profile_variable(profile)
+    machine = topo()
+    with _workplace() as place, progress("measuring programs") as share:
+        outcomes = _measure(list(_subjects(place)), given, preloaded, round_count, share)
+    whole = [outcome for outcome in outcomes if outcome.name != "start"]
+    start = next(outcome for outcome in outcomes if outcome.name == "start")
+    ratios = {outcome.name: outcome.ratio.median for outcome in whole}
+    summary: dict[str, object] = {
+        **{f"{name}_vs_without": ratio for name, ratio in ratios.items()},
+        "worst_vs_without": min(ratios.values()),
+        "startup_ms": (min(start.within.times_ns) - min(start.without.times_ns)) * 1e-6,
+    }
+    if picture is not None:
+        draw_figures(
+            picture,
+            "Programs with tuned copies",
+            f"{machine.cpu_model}; medians of {round_count} rounds, whiskers: quartiles",
+            {"speed by that without": {outcome.name: outcome.ratio for outcome in whole}},
+        )
+    if as_json:
+        print_document(
+            SCHEMA_NAME,
+            SCHEMA_VERSION,
+            machine=machine.document,
+            results={
+                "round_count": round_count,
+                "programs": [outcome.document() for outcome in outcomes],
+            },
+            summary=summary,
+        )
+        return
+    _print_report(whole, summary, round_count)
+
+
+def _profile_variable(profile: str | None) -> dict[str, str]:
+    if profile is None:
+        return {}
+    if not profile:
+        message = "--profile: '' is no path; give one, or leave the option out"
+        raise WrongUseError(SUBCOMMAND, message)
+    path = str(Path(profile).absolute())
+    _core.use_copy_profile_file(path)
+    _core.use_no_copy_profile()
+    return {"HEADRACE_PROFILE": path}
+
+
+@contextmanager
+def _workplace() -> Iterator[Path]:
+    """A directory with the file that is sent through pipes."""
+    place = Path(tempfile.mkdtemp(prefix="headrace-programs-"))
+
+    def remove() -> None:
+        shutil.rmtree(place, ignore_errors=True)
+
+    with undone_at_signals(remove):
+        try:
+            block = random.Random(1).randbytes(1 << 20)  # noqa: S311 - Nothing is secret here.
+            (place / "file").write_bytes(block * (_FILE_BYTES >> 20))
+            yield place
+        finally:
+            remove()
+
+
+def _subjects(place: Path) -> Iterator[Subject]:
+    def command(name: str, *words: str) -> Subject:
+        return Subject(name, lambda environment: _timed(list(words), environment, place))
+
+    yield command("start", shutil.which("true") or "true")
+    yield command("python_joins", sys.executable, "-I", "-S", "-c", _JOINS)
+    eight = " ".join(["file"] * 8)
+    pipes = f"cat {eight} | dd bs=64k status=none | cat | tail -c 1"
+    yield command("pipes", "sh", "-c", pipes)
+    yield command("duckdb_load", sys.executable, "-c", _DUCKDB)
+    if sqlite := shutil.which("sqlite3"):
+        yield command("sqlite_load", sqlite, ":memory:", _SQLITE)
+    server, benchmark = shutil.which("redis-server"), shutil.which("redis-benchmark")
+    if server and benchmark:
+        yield Subject(
+            "redis_64k", lambda environment: _redis(server, benchmark, environment, place)
+        )
+
+
+def _timed(words: list[str], environment: dict[str, str], place: Path) -> float:
+    """Processor time of a program and of all that it waited for, in ns."""
+    process = _start(words, environment, place)
+    with undone_at_signals(lambda: kill_child(process.pid)):
+        return _end_of(process, words[0])
+
+
+def _start(words: list[str], environment: dict[str, str], place: Path) -> subprocess.Popen[bytes]:
+    try:
+        # Programs of the system, with arguments of our own.
+        return subprocess.Popen(  # noqa: S603
+            words,
+            env=environment,
+            cwd=place,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+    except OSError as problem:
+        raise Error(TRIED, f"{words[0]} does not start", "install it", problem.errno or 0) from None
+
+
+def _end_of(process: subprocess.Popen[bytes], name: str) -> float:
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != 0:
+        raise Error(TRIED, f"{name} ended with {process.returncode}", "run it by hand")
+    return (usage.ru_utime + usage.ru_stime) * 1e9
+
+
+def _redis(server: str, benchmark: str, environment: dict[str, str], place: Path) -> float:
+    """Processor time of a server that answers so many requests, in ns."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    words = [server, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(place)]
+    process = _start(words, environment, place)
+    with undone_at_signals(lambda: kill_child(process.pid)):
+        try:
+            _wait_for_port(port)
+            count, length = str(_REDIS_REQUESTS), str(_REDIS_BYTES)
+            subprocess.run(  # noqa: S603 - Of the system, with arguments of our own.
+                [benchmark, "-p", str(port), "-q", "-n", count, "-d", length, "-t", "set,get"],
+                check=True,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=_TIME_LIMIT_S,
+            )
+            process.send_signal(signal.SIGTERM)
+            return _end_of(process, server)
+        except (subprocess.SubprocessError, OSError) as problem:
+            raise Error(TRIED, f"redis does not answer ({problem})", "run it by hand") from problem
+        finally:
+            if process.returncode is None:
+                kill_child(process.pid)
+
+
+def _wait_for_port(port: int) -> None:
+    end = time.monotonic() + _TIME_LIMIT_S
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
+def _measure(
+    subjects: list[Subject],
+    given: dict[str, str],
+    preloaded: dict[str, str],
+    round_count: int,
+    share: Callable[[float], None],
+) -> list[Outcome]:
+    shuffled = random.Random(1)  # noqa: S311 - Nothing is secret here.
+    outcomes = []
+    for index, subject in enumerate(subjects):
+        times: dict[bool, list[float]] = {False: [], True: []}
+        for round_index in range(round_count + 1):
+            ways = [False, True]
+            shuffled.shuffle(ways)
+            for way in ways:
+                time_ns = subject.run(preloaded if way else given)
+                # The first round warms up.
+                if round_index:
+                    times[way].append(time_ns)
+        outcomes.append(
+            Outcome(
+                subject.name,
+                Series(times[False]),
+                Series(times[True]),
+                _copying_share(subject, preloaded),
+            )
+        )
+        share((index + 1) / len(subjects))
+    return outcomes
+
+
+def _copying_share(subject: Subject, preloaded: dict[str, str]) -> float:
+    """How much of its time a program spends in the functions."""
+    descriptor = _counted_run.make_counters()
+    try:
+        path = f"/proc/{os.getpid()}/fd/{descriptor}"
+        time_ns = subject.run(preloaded | {"HEADRACE_COUNTERS": path})
+        counted = os.pread(descriptor, _counted_run.COUNTERS_BYTES, 0)
+    finally:
+        os.close(descriptor)
+    seconds: float = _counted_run.document_of(counted, None, [], 0)["summary"]["seconds"]
+    return min(1.0, seconds * 1e9 / time_ns)
+
+
+def _print_report(outcomes: list[Outcome], summary: dict[str, object], round_count: int) -> None:
+    console = Console(highlight=False, soft_wrap=True)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("program", no_wrap=True)
+    for title in ("speed by that without", "time in the functions"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for outcome in outcomes:
+        table.add_row(outcome.name, outcome.ratio.text, f"{outcome.share:.1%}")
+    console.print(table)
+    console.print(
+        f"Ratios of the medians of {round_count} rounds, in brackets the quartiles; processor "
+        f"times. The start of a program takes {summary['startup_ms']:.1f} ms longer."
+    )

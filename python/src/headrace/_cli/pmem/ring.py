@@ -1,0 +1,443 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace pmem ring``: make, fill, empty and look at a ring; whoever is killed goes on later."""
+
+import errno
+import os
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Annotated, BinaryIO, Self
+
+import typer
+from rich.console import Console
+
+from headrace import _core
+from headrace._cli._output import EXIT_USAGE, WrongUseError, complain, print_document
+from headrace._files import is_there
+from headrace._words import counted
+from headrace.errors import Error, InvalidArgumentError, IoFailedError
+from headrace.machine import topo
+from headrace.pmem import Ring, RingConsumer, RingEntry, RingProducer, RingState
+
+SCHEMA_NAME = "headrace-pmem-ring"
+SCHEMA_VERSION = 1
+
+BATCH_MAX = 1024
+COUNT_MAX = 2**53
+_PAUSE_S = 0.001
+_BLOCK_BYTES = 1 << 20
+_NUMBER_BYTES_MAX = 32
+_ESCAPED_BYTES = 4
+
+ring_app = typer.Typer(
+    name="ring",
+    invoke_without_command=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+
+FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="The file of the ring.")]
+CapacityOption = Annotated[
+    str, typer.Option(metavar="SIZE", help="Of the ring, where it has to be made.")
+]
+GranularityOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOW",
+        help="byte, line or page: how finely the platform saves stores when power fails. Asked of "
+        "the platform if not given; 'line' takes any file for persistent memory.",
+    ),
+]
+CountOption = Annotated[
+    str | None,
+    typer.Option(metavar="N", help="End when so many entries in all have passed, ever."),
+]
+
+
+def register(pmem: typer.Typer) -> None:
+    """Add the subcommand."""
+    ring_app.command("make")(make)
+    ring_app.command("produce")(produce)
+    ring_app.command("consume")(consume)
+    ring_app.command("info")(info)
+    pmem.add_typer(ring_app, name="ring")
+
+
+@ring_app.callback()
+def _root(context: typer.Context) -> None:
+    """Fill and empty a ring in a file, from two terminals; kill either and start it again.
+
+    Example: headrace pmem ring produce ring.pmem --count 1000
+    """
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(EXIT_USAGE)
+
+
+def make(
+    file: FileArgument,
+    capacity: CapacityOption = "1MiB",
+    layout: Annotated[
+        str, typer.Option(metavar="HOW", help="checksums (optimised) or positions (the others).")
+    ] = "checksums",
+) -> None:
+    """Make a ring in a new file, whole or not at all.
+
+    Example: headrace pmem ring make ring.pmem --capacity 64MiB
+    """
+    Ring.make(file, capacity=_parse_capacity("pmem ring make", capacity), layout=layout)
+
+
+def produce(
+    file: FileArgument,
+    count: CountOption = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume", help="Skip as many lines of stdin as entries were enqueued before."
+        ),
+    ] = False,
+    batch: Annotated[
+        str, typer.Option(metavar="N", help="Entries of --count that share a fence.")
+    ] = "1",
+    capacity: CapacityOption = "1MiB",
+    granularity: GranularityOption = None,
+) -> None:
+    """Enqueue the lines of stdin, or, with --count, numbered entries until N were enqueued in all.
+
+    Each entry is durable before the next is begun; while the ring is full, it waits. Killed at any
+    moment and started again, --count and --resume go on behind the last durable entry. The ring is
+    made if there is none.
+
+    Example: headrace pmem ring produce ring.pmem --count 100000
+    """
+    subcommand = "pmem ring produce"
+    total = _parse_count(subcommand, count)
+    batch_count = _parse_number(subcommand, "--batch", batch, BATCH_MAX)
+    with _ring(file, capacity, subcommand).producer(granularity=granularity) as producer:
+        _warn(file, producer)
+        first = producer.next_ordinal
+        if total is not None:
+            _enqueue_numbered(producer, total, batch_count)
+        else:
+            _enqueue_lines(producer, first if resume else 0)
+        number = producer.next_ordinal - first
+        _say(f"enqueued {counted(number, 'entry')}, {producer.next_ordinal:,} in all")
+
+
+def consume(
+    file: FileArgument,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Where the entries go, instead of stdout; appended to what is there.",
+        ),
+    ] = None,
+    count: CountOption = None,
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="End when the ring is empty.")] = False,
+    capacity: CapacityOption = "1MiB",
+    granularity: GranularityOption = None,
+) -> None:
+    """Take entries and write them out, a line each: number, tabulator, bytes.
+
+    What is written is acknowledged afterwards. Killed at any moment and started again, it writes no
+    entry twice into a file: the last whole line there tells where to go on. A torn line behind it
+    is cut off if it is the beginning of the next entry; any other is refused. A pipe or terminal
+    cannot be asked; there an entry may come twice, with the same number.
+    The ring is made if there is none.
+
+    Example: headrace pmem ring consume ring.pmem --output entries.txt
+    """
+    subcommand = "pmem ring consume"
+    total = _parse_count(subcommand, count)
+    with _ring(file, capacity, subcommand).consumer(granularity=granularity) as consumer:
+        _warn(file, consumer)
+        with Sink(output, consumer.recovered) as sink:
+            _drain(consumer, sink, total, wait=not no_wait)
+
+
+def info(
+    file: FileArgument,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document and nothing else.")
+    ] = False,
+) -> None:
+    """Look at a ring and change nothing.
+
+    Example: headrace pmem ring info ring.pmem
+    """
+    state = Ring(file).state()
+    fields = {name: getattr(state, name) for name in state.__slots__}
+    if as_json:
+        print_document(
+            SCHEMA_NAME,
+            SCHEMA_VERSION,
+            machine=topo().document,
+            results=fields,
+            summary={
+                "entry_count": state.entry_count,
+                "first_ordinal": state.first_ordinal,
+                "next_ordinal": state.first_ordinal + state.entry_count,
+            },
+        )
+        return
+    roles = [
+        role
+        for role, taken in (("producer", state.has_producer), ("consumer", state.has_consumer))
+        if taken
+    ]
+    _say(
+        f"{counted(state.entry_count, 'entry')}, from number {state.first_ordinal:,} on\n"
+        f"capacity {_core.bytes_text(state.capacity_bytes)}, entries up to "
+        f"{state.entry_bytes_max:,} bytes, by {state.layout}\n"
+        f"producers so far {state.generation:,}; at work now: {', '.join(roles) or 'nobody'}"
+    )
+
+
+class Sink:
+    """Where entries are written: a file that can be asked what is in it, or a stream.
+
+    A file's last line has to be of the ring that `recovered` tells of: what was written there and
+    not acknowledged is still in the ring, and is then not written again.
+    """
+
+    def __init__(self, path: str | None, recovered: RingState) -> None:
+        self._tried = f"write entries into '{path or 'stdout'}'"
+        self.last: int | None = None
+        self._last_line = (0, 0)
+        self._torn = b""
+        # stdout itself: what the command prints is collected until its end.
+        self._descriptor = 1 if path is None else self._open(path)
+        self._owned = path is not None
+        self._readable = path or f"/proc/self/fd/{self._descriptor}"
+        try:
+            if stat.S_ISREG(os.fstat(self._descriptor).st_mode):
+                self._read_tail(recovered)
+                self._check_last(recovered)
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_details: object) -> None:
+        if self._owned:
+            os.close(self._descriptor)
+
+    def _failed(self, cause: str, remedy: str, problem: OSError) -> IoFailedError:
+        return IoFailedError(self._tried, cause, remedy, problem.errno or 0)
+
+    def _open(self, path: str) -> int:
+        try:
+            return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        except OSError as problem:
+            raise self._failed("it cannot be opened", "choose another file", problem) from problem
+
+    def _read_tail(self, recovered: RingState) -> None:
+        """Read the number in the last whole line, and what is torn behind it."""
+        try:
+            with Path(self._readable).open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                whole = _line_begin(file, size)
+                longest = _NUMBER_BYTES_MAX + _ESCAPED_BYTES * recovered.entry_bytes_max
+                if whole != size:
+                    # What is torn was not acknowledged, so the ring still has the entry.
+                    if size - whole > longest or recovered.entry_count == 0:
+                        raise self._foreign_tail()
+                    file.seek(whole)
+                    self._torn = file.read(size - whole)
+                begin = _line_begin(file, whole - 1) if whole > 0 else 0
+                file.seek(begin)
+                number = file.read(min(whole - begin, _NUMBER_BYTES_MAX)).partition(b"\t")[0]
+            # Behind what is there, whether it is opened to append or not.
+            os.lseek(self._descriptor, 0, os.SEEK_END)
+        except OSError as problem:
+            # Without a look at it, an entry could come twice.
+            remedy = "let it be read, or write into a pipe: '| cat >>FILE'"
+            raise self._failed("it cannot be read and settled", remedy, problem) from problem
+        self._last_line = (begin, whole)
+        if number.isdigit():
+            self.last = int(number)
+
+    def _cut_torn(self, line: bytes) -> None:
+        """Cut off the torn line, if it is the beginning of the one to come."""
+        if not line.startswith(self._torn):
+            raise self._foreign_tail()
+        try:
+            os.truncate(self._descriptor, self._last_line[1])
+            os.lseek(self._descriptor, 0, os.SEEK_END)
+        except OSError as problem:
+            raise self._failed("its torn line cannot be cut", "choose another", problem) from None
+        self._torn = b""
+
+    def _foreign_tail(self) -> InvalidArgumentError:
+        return InvalidArgumentError(
+            self._tried,
+            "its last line has no end and is not the beginning of an entry of the ring",
+            "end the line, or name another file",
+        )
+
+    def _check_last(self, recovered: RingState) -> None:
+        pending = min(recovered.entry_count, BATCH_MAX)
+        if self.last is not None and self.last >= recovered.first_ordinal + pending:
+            raise self._foreign(f"its last line has the number {self.last}, which the ring has not")
+
+    def _check_same(self, line: bytes) -> None:
+        """That the file's last line is what the ring has under its number."""
+        begin, end = self._last_line
+        try:
+            with Path(self._readable).open("rb") as file:
+                file.seek(begin)
+                if end - begin == len(line) and file.read(len(line)) == line:
+                    return
+        except OSError as problem:
+            raise self._failed("it cannot be read", "let it be read", problem) from problem
+        raise self._foreign(f"its line {self.last} is not the entry of that number in the ring")
+
+    def _foreign(self, cause: str) -> InvalidArgumentError:
+        return InvalidArgumentError(
+            self._tried, f"{cause}: it is of another ring", "name another file, or move it away"
+        )
+
+    def write(self, entries: list[RingEntry]) -> None:
+        """Write those that are not there yet; when it returns they are with the system."""
+        lines = [b"%d\t%s\n" % (entry.ordinal, _printable(entry.data)) for entry in entries]
+        done_count = 0
+        if self.last is not None and self.last >= entries[0].ordinal:
+            done_count = self.last - entries[0].ordinal + 1
+            if done_count <= len(lines):
+                self._check_same(lines[done_count - 1])
+        if self._torn and done_count < len(lines):
+            self._cut_torn(lines[done_count])
+        text = b"".join(lines[done_count:])
+        try:
+            while text:
+                text = text[os.write(self._descriptor, text) :]
+        except BrokenPipeError:
+            raise
+        except OSError as problem:
+            raise self._failed("it takes no more", "mend the disk", problem) from problem
+        try:
+            os.fsync(self._descriptor)
+        except OSError as problem:
+            # What is no file, such as a pipe or a terminal, has no disk to wait for.
+            if problem.errno not in {errno.EINVAL, errno.EROFS}:
+                remedy = "mend the disk; nothing of it was acknowledged"
+                raise self._failed("it does not reach the disk", remedy, problem) from problem
+        if done_count <= len(lines):
+            self.last = None  # From here on every entry is new.
+
+
+def _line_begin(file: BinaryIO, end: int) -> int:
+    """Where the line begins that the bytes before `end` are of: behind the last line feed there."""
+    while end > 0:
+        begin = max(0, end - _BLOCK_BYTES)
+        file.seek(begin)
+        found = file.read(end - begin).rfind(b"\n")
+        if found >= 0:
+            return begin + found + 1
+        end = begin
+    return 0
+
+
+def _printable(data: bytes) -> bytes:
+    text = data.decode("utf-8", "backslashreplace")
+    if text.isprintable() and "\\" not in text:
+        return text.encode()
+    return b"".join(_escaped(byte) for byte in data)
+
+
+def _escaped(byte: int) -> bytes:
+    if byte == ord("\\"):
+        return b"\\\\"
+    return bytes([byte]) if ord(" ") <= byte <= ord("~") else b"\\x%02x" % byte
+
+
+def _drain(consumer: RingConsumer, sink: Sink, total: int | None, *, wait: bool) -> None:
+    passed = consumer.recovered.first_ordinal
+    while total is None or passed < total:
+        entries: list[RingEntry] = []
+        while len(entries) < BATCH_MAX and (total is None or passed < total):
+            entry = consumer.next()
+            if entry is None:
+                break
+            entries.append(entry)
+            passed = entry.ordinal + 1
+        if entries:
+            sink.write(entries)
+            consumer.acknowledge()
+        elif not wait:
+            return
+        else:
+            time.sleep(_PAUSE_S)
+
+
+def _enqueue_numbered(producer: RingProducer, total: int, batch_count: int) -> None:
+    while (first := producer.next_ordinal) < total:
+        numbers = range(first, min(first + batch_count, total))
+        entries = [b"entry %d" % number for number in numbers]
+        _until(partial(producer.enqueue_all, entries))
+
+
+def _enqueue_lines(producer: RingProducer, skip_count: int) -> None:
+    for number, line in enumerate(_lines()):
+        if number >= skip_count:
+            _until(partial(producer.enqueue, line))
+
+
+def _lines() -> Iterator[bytes]:
+    for line in sys.stdin.buffer:
+        yield line.removesuffix(b"\n")
+
+
+def _until(done: Callable[[], bool]) -> None:
+    while not done():
+        time.sleep(_PAUSE_S)
+
+
+def _ring(file: str, capacity: str, subcommand: str) -> Ring:
+    size_bytes = _parse_capacity(subcommand, capacity)
+    tried = f"use the ring '{file}'"
+    if not is_there(Path(file), tried):
+        # The first of the two ends makes it.
+        with suppress(InvalidArgumentError):
+            return Ring.make(file, capacity=size_bytes)
+        if not is_there(Path(file), tried):
+            return Ring.make(file, capacity=size_bytes)
+    return Ring(file)
+
+
+def _warn(file: str, end: RingProducer | RingConsumer) -> None:
+    if not end.is_persistent_memory:
+        complain(f"'{file}' is {end.note}")
+
+
+def _say(text: str) -> None:
+    Console(highlight=False, soft_wrap=True).print(text, markup=False)
+
+
+def _parse_capacity(subcommand: str, text: str) -> int:
+    try:
+        return _core.parse_bytes(text)
+    except Error as error:
+        message = f"--capacity: '{text}': {error.cause}; {error.remedy}"
+        raise WrongUseError(subcommand, message) from error
+
+
+def _parse_count(subcommand: str, text: str | None) -> int | None:
+    return None if text is None else _parse_number(subcommand, "--count", text, COUNT_MAX)
+
+
+def _parse_number(subcommand: str, option: str, text: str, greatest: int) -> int:
+    is_number = text.isascii() and text.isdigit() and len(text) < 20  # noqa: PLR2004
+    if not is_number or not 1 <= int(text) <= greatest:
+        message = f"{option}: '{text}' is not a whole number from 1 to {greatest}"
+        raise WrongUseError(subcommand, message)
+    return int(text)

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace run``: run a program with its copies tuned, as it is.
+
+The library that is preloaded does the work. Without ``--stats`` the program takes the place of this
+process; with it a small process waits for its end and writes what was counted.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from headrace import _core, _counted_run
+from headrace._cli._output import WrongUseError, complain
+from headrace._counted_run import cannot_run, environment_given
+from headrace._signals import as_we_found_them
+from headrace.errors import (
+    Error,
+    HardwareAbsentError,
+    InvalidArgumentError,
+    IoFailedError,
+    NotFoundError,
+    UnsupportedError,
+)
+from headrace.machine import Machine, topo
+
+LIBRARY_NAME = "libheadrace-preload.so"
+PATHS = ("auto", "cpu", "dsa")
+BYTES_MAX = 1 << 60
+
+
+def register(app: typer.Typer) -> None:
+    """Add the subcommand."""
+    app.command("run", context_settings={"allow_interspersed_args": False})(run)
+
+
+def library_path() -> Path:
+    """Where the library to preload is.
+
+    Raises:
+        NotFoundError: The package was built without it.
+        UnsupportedError: The linker cannot be told of the place.
+    """
+    # The package may be in two places: its sources, and what was built of them.
+    path = Path(_core.__file__ or "").parent / LIBRARY_NAME
+    if not path.exists():
+        raise NotFoundError(
+            "run a program with tuned copies",
+            f"'{path}' is not there",
+            "install the package anew, on x86-64 and with vector code",
+        )
+    if any(each in str(path) for each in ": "):
+        raise UnsupportedError(
+            "run a program with tuned copies",
+            f"the path '{path}' has a colon or a space in it, which separate paths in LD_PRELOAD",
+            "install the package elsewhere",
+        )
+    return path
+
+
+def has_shared_queue(machine: Machine) -> bool:
+    """Whether there is a DSA work queue that programs can share copies with."""
+    return any(
+        (queue.mode, queue.state, queue.type) == ("shared", "enabled", "user")
+        for device in machine.dsa_devices
+        for queue in device.queues
+    )
+
+
+def run(
+    command: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="CMD", help="What to run, after '--', and its arguments.", show_default=False
+        ),
+    ],
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Profile made by 'headrace tune'; the one that is looked for, if not given.",
+        ),
+    ] = None,
+    path: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOW",
+            help="Who makes long copies: cpu; dsa, together with the processor; or auto, which "
+            "takes DSA where the profile says that it pays; auto if not given.",
+        ),
+    ] = None,
+    min_bytes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="Shorter copies stay the C library's; if not given, those that the profile has "
+            "nothing for. With --path dsa, DSA has a part in all others, from 64KiB on if not "
+            "given.",
+        ),
+    ] = None,
+    explore: Annotated[
+        bool,
+        typer.Option(
+            "--explore",
+            help="Time a few calls of long-running programs, and give up copies of the profile "
+            "that are slower than the C library's in them.",
+        ),
+    ] = False,
+    probe: Annotated[
+        bool,
+        typer.Option(
+            "--probe",
+            help="Long copies look whether their bytes come from memory, and go past the caches "
+            "then, where the profile says so. Ends programs that forbid themselves to read the "
+            "time-stamp counter.",
+        ),
+    ] = False,
+    stats: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write what was moved, filled and compared, by whom and how fast, as JSON; "
+            "counting costs time.",
+        ),
+    ] = None,
+) -> int:
+    """Run CMD with its copies, fills and comparisons tuned to this machine; nobody rebuilds it.
+
+    Long ones go to DSA where there is one and --path says so.
+
+    The exit code, signals, stdin, stdout and stderr are CMD's own, and so are those of all that it
+    starts. What cannot be tuned is the C library's, silently; --stats says why.
+
+    Example: headrace run --stats stats.json -- cp big copy
+    """
+    if not command or not command[0]:
+        _refuse("there is no command to run; give it after '--'")
+    environment = environment_given()
+    if path is not None:
+        environment["HEADRACE_PATH"] = _checked_path(path)
+    environment["LD_PRELOAD"] = _preload(environment.get("LD_PRELOAD", ""))
+    if min_bytes is not None:
+        environment["HEADRACE_MIN_BYTES"] = str(_parse_size(min_bytes))
+    if profile is not None:
+        environment["HEADRACE_PROFILE"] = _checked_profile(profile)
+    if explore:
+        environment["HEADRACE_EXPLORE"] = "1"
+    if probe:
+        environment["HEADRACE_PROBE"] = "1"
+    words = command if stats is None else _counted_words(stats, command)
+    as_we_found_them()
+    try:
+        os.execvpe(words[0], words, environment)  # noqa: S606 - It is what the user asks for.
+    except OSError as problem:
+        sentence, code = cannot_run(words[0], problem)
+        complain(sentence)
+        return code
+
+
+def _refuse(sentence: str) -> NoReturn:
+    raise WrongUseError("run", sentence)
+
+
+def _preload(given: str) -> str:
+    """LD_PRELOAD with ours first: who comes later serves what ours does not."""
+    ours = str(library_path())
+    others = [each for each in given.replace(":", " ").split() if each != ours]
+    return ":".join((ours, *others))
+
+
+def _checked_path(text: str) -> str:
+    if text not in PATHS:
+        _refuse(f"--path: there is no path '{text}'; use {', '.join(PATHS[:-1])} or {PATHS[-1]}")
+    if text == "dsa" and not has_shared_queue(topo()):
+        raise HardwareAbsentError(
+            "run a program with copies by DSA",
+            "there is no work queue that is shared, enabled and of type user",
+            "'headrace doctor' tells why; --path auto or cpu copies by the processor",
+        )
+    return text
+
+
+def _parse_size(text: str) -> int:
+    try:
+        size_bytes = _core.parse_bytes(text)
+    except Error as error:
+        _refuse(f"--min-bytes: '{text}': {error.cause}; {error.remedy}")
+    if size_bytes > BYTES_MAX:
+        _refuse(f"--min-bytes: '{text}' is more than {_core.bytes_text(BYTES_MAX)}")
+    return int(size_bytes)
+
+
+def _checked_profile(text: str) -> str:
+    """The path of a profile that can be used here; a bad one is told before CMD runs."""
+    if not text:
+        _refuse("--profile: '' is no path; give one, or leave the option out")
+    if text == "none":
+        return text
+    path = str(Path(text).absolute())
+    _core.use_copy_profile_file(path)
+    _core.use_no_copy_profile()
+    return path
+
+
+def _counted_words(text: str, command: list[str]) -> list[str]:
+    """What runs the command and writes its statistics."""
+    if not text:
+        _refuse("--stats: '' is no path; give one, or leave the option out")
+    path = Path(text).absolute()
+    tried = f"write the statistics '{text}'"
+    if path.is_dir():
+        raise InvalidArgumentError(tried, "it is a directory", "name a file by --stats")
+    target = path if path.exists() and not path.is_file() else Path(os.path.realpath(path)).parent
+    if not os.access(target, os.W_OK):
+        raise IoFailedError(tried, "it cannot be written", "name another file by --stats")
+    counters = _counted_run.make_counters()
+    machine = _counted_run.inherited(os.memfd_create("headrace-machine"))
+    os.write(machine, json.dumps(topo().document).encode())
+    program = str(Path(_counted_run.__file__).absolute())
+    # Isolated and without site: it needs nothing of the environment, which is the command's.
+    interpreter = [sys.executable, "-I", "-S", "-B", program]
+    return [*interpreter, str(counters), str(machine), str(path), *command]

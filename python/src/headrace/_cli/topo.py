@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace topo``: what memory, processors and movers a machine has."""
+
+from typing import Annotated, Any
+
+import typer
+
+from headrace import machine as machines
+from headrace._cli._output import (
+    WrongUseError,
+    check_path,
+    open_output,
+    print_document,
+    refuse_two_on_stdout,
+)
+from headrace._cli._topo_report import render, report_console
+
+SCHEMA_NAME = "headrace-topo"
+SCHEMA_VERSION = 1
+
+
+def register(app: typer.Typer) -> None:
+    """Add the subcommand."""
+    app.command("topo")(topo)
+
+
+def topo(
+    record: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Write the record of this machine into this file as well."
+        ),
+    ] = None,
+    replay: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Describe the machine of this record instead of this one."
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document and nothing else.")
+    ] = False,
+) -> None:
+    """Show the nodes of this machine, their tiers, how they reach each other, and the movers.
+
+    Example: headrace topo --replay tests/machines/xeon-max-flat.json
+    """
+    if record is not None and replay is not None:
+        message = "--record describes this machine and --replay another one; give one of them"
+        raise WrongUseError("topo", message)
+    check_path("topo", "--replay", replay)
+    if record is not None:
+        output = open_output("topo", "--record", record, f"record the machine in '{record}'")
+        refuse_two_on_stdout("topo", "--record", output, as_json=as_json)
+        machine = machines.record_into(output)
+        if output.is_stdout:
+            return
+    elif replay is not None:
+        machine = machines.replay(replay)
+    else:
+        machine = machines.topo()
+    document = machine.document
+    if as_json:
+        print_document(
+            SCHEMA_NAME,
+            SCHEMA_VERSION,
+            machine=document,
+            results={"faster_nodes": document["faster_nodes"]},
+            summary=_summary(document),
+        )
+        return
+    console = report_console()
+    console.print(render(document, console.width))
+
+
+def _summary(document: dict[str, Any]) -> dict[str, Any]:
+    nodes = document["nodes"]
+    return {
+        "node_count": len(nodes),
+        "cpu_count": sum(len(node["cpus"]) for node in nodes),
+        "tiers": ",".join(sorted({node["tier"] for node in nodes})),
+        "has_faster_tier": document["has_faster_tier"],
+        "dsa_device_count": len(document["dsa_devices"]),
+    }

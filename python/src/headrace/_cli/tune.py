@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace tune``: find the best copy for this machine and save it as a profile."""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from headrace import _core
+from headrace._apps.tune.dsa import ChildMeasure, find_threshold, lengths_up_to, pool_bytes
+from headrace._apps.tune.kernels import tune_kernels
+from headrace._apps.tune.search import StoppedError
+from headrace._apps.tune.tuner import (
+    BYTES_MAX,
+    BYTES_MIN,
+    SEARCHES,
+    SECONDS,
+    Settings,
+    Tuner,
+    Tuning,
+    default_path,
+    open_profile,
+    profile_of,
+    save_profile,
+)
+from headrace._cli._output import (
+    WrongUseError,
+    check_path,
+    complain,
+    parse_picture,
+    print_document,
+    progress,
+    refuse_two_on_stdout,
+)
+from headrace._cli._tune_report import SUBJECT, draw, print_report, results_of, summary_of
+from headrace._cli.run import has_shared_queue, library_path
+from headrace._files import Output
+from headrace._signals import held, noticed, undone_at_signals
+from headrace.errors import CapacityExceededError, Error
+from headrace.machine import Machine, topo
+
+SCHEMA_NAME = "headrace-tune"
+SCHEMA_VERSION = 1
+
+SECONDS_MAX = 86_400
+
+
+def register(app: typer.Typer) -> None:
+    """Add the subcommand."""
+    app.command("tune")(tune)
+
+
+# Every value comes as text, so that what is wrong with it is said by us, in one way.
+def tune(
+    output: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Where the profile goes; where it is looked for, if not given: "
+            "$HEADRACE_PROFILE, else ~/.config/headrace/copy.json.",
+        ),
+    ] = None,
+    search: Annotated[
+        str,
+        typer.Option(
+            metavar="HOW", help="model or exhaustive; the latter takes long and checks the former."
+        ),
+    ] = SEARCHES[0],
+    seconds: Annotated[
+        str,
+        typer.Option(
+            metavar="N",
+            help="Time for the search by a model, without what comes before (memory)"
+            " and after it (confirming what was chosen).",
+        ),
+    ] = f"{SECONDS:g}",
+    bytes_min: Annotated[
+        str, typer.Option(metavar="SIZE", help="The shortest copies end here.")
+    ] = "256",
+    bytes_max: Annotated[
+        str, typer.Option(metavar="SIZE", help="The longest copies end here.")
+    ] = "64MiB",
+    threads: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N",
+            help="Threads that copy at the same time, beside one alone; "
+            "all processors that this process may use if not given.",
+        ),
+    ] = None,
+    plot: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Draw the speeds into this .svg or .png file."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON document and nothing else.")
+    ] = False,
+) -> None:
+    """Find the fastest copy for each length on this machine and save it as a profile.
+
+    For each length, copies of many kinds take turns with the C library's memmove: hot and cold,
+    aligned and not, with one thread and all. What is faster on the whole and slower nowhere is
+    chosen; else memmove stays. So it is with what fills and compares. Where there is a DSA, it is
+    found out from which length on it helps.
+    Ctrl-C ends the search and keeps what is known.
+
+    Example: headrace tune --search model --output copy.json
+    """
+    if search not in SEARCHES:
+        _refuse(f"--search: there is no search '{search}'; use {' or '.join(SEARCHES)}")
+    settings = Settings(
+        search=search,
+        seconds=_parse_number("--seconds", seconds, SECONDS_MAX),
+        bytes_min=_parse_size("--bytes-min", bytes_min),
+        bytes_max=_parse_size("--bytes-max", bytes_max),
+        thread_count=_parse_threads(threads),
+    )
+    if settings.bytes_min > settings.bytes_max:
+        _refuse("--bytes-min: it is more than --bytes-max")
+    picture = None if plot is None else parse_picture("tune", plot, SUBJECT)
+    profile = _open_output(output)
+    refuse_two_on_stdout("tune", "--output", profile, as_json=as_json)
+    tuning = Tuning()
+    with noticed() as noticed_signal:
+
+        def check_stop() -> None:
+            if noticed_signal():
+                raise StoppedError
+
+        with progress("tuning copies") as share:
+            Tuner(settings, check_stop).run(tuning, share)
+        if not tuning.stopped:
+            _tune_kernels(tuning, settings, check_stop)
+        if not tuning.choices:
+            complain("stopped before anything was known: no profile was written")
+            return
+        machine = topo()
+        _save(profile, tuning, settings, machine, check_stop)
+        if picture is not None:
+            draw(picture, tuning, machine)
+        if as_json:
+            print_document(
+                SCHEMA_NAME,
+                SCHEMA_VERSION,
+                machine=machine.document,
+                results=results_of(tuning, settings, Path(profile.path)),
+                summary=summary_of(tuning),
+            )
+        elif not profile.is_stdout:
+            print_report(tuning, Path(profile.path))
+
+
+def _save(
+    profile: Output,
+    tuning: Tuning,
+    settings: Settings,
+    machine: Machine,
+    check_stop: Callable[[], None],
+) -> None:
+    """Write the profile; where there is a DSA, before and after it is measured."""
+    if profile.is_replaced:
+        save_profile(profile, profile_of(tuning, settings))
+    has_dsa = has_shared_queue(machine) and not tuning.stopped
+    if has_dsa:
+        _measure_dsa(tuning, settings, check_stop)
+    if has_dsa or not profile.is_replaced:
+        save_profile(profile, profile_of(tuning, settings))
+
+
+def _tune_kernels(tuning: Tuning, settings: Settings, check_stop: Callable[[], None]) -> None:
+    """What fills and compares."""
+    try:
+        with progress("tuning fills and comparisons") as share:
+            tuning.kernels = tune_kernels(settings.classes, settings.seed, check_stop, share)
+    except StoppedError:
+        tuning.stopped = True
+    except CapacityExceededError as problem:
+        # The copies are done by now, and need not be lost.
+        complain(f"fills and comparisons stay the C library's: {problem}")
+
+
+def _measure_dsa(tuning: Tuning, settings: Settings, check_stop: Callable[[], None]) -> None:
+    """From which length on DSA pays, beside the copies that were chosen."""
+    lengths = lengths_up_to(settings.bytes_max)
+    last_level_bytes = json.loads(_core.empty_copy_profile())["machine"]["l3_bytes"]
+    try:
+        library = library_path()
+    except Error:
+        return
+    with _profile_beside(profile_of(tuning, settings)) as path:
+        measure = ChildMeasure(library, path, pool_bytes(last_level_bytes, settings.bytes_max))
+        with suppress(StoppedError), progress("sharing copies with DSA") as share:
+            tuning.dsa = find_threshold(measure, lengths, check_stop, share)
+    tuning.stopped = tuning.dsa is None
+
+
+def _refuse(sentence: str) -> NoReturn:
+    raise WrongUseError("tune", sentence)
+
+
+def _parse_number(option: str, text: str, number_max: int) -> int:
+    is_number = text.isascii() and text.isdigit() and len(text) < 9  # noqa: PLR2004
+    number = int(text) if is_number else 0
+    if not 1 <= number <= number_max:
+        _refuse(f"{option}: '{text}' is not a whole number from 1 to {number_max}")
+    return number
+
+
+def _parse_threads(text: str | None) -> int:
+    allowed = len(os.sched_getaffinity(0))
+    return allowed if text is None else _parse_number("--threads", text, allowed)
+
+
+def _parse_size(option: str, text: str) -> int:
+    try:
+        size_bytes = _core.parse_bytes(text)
+    except Error as error:
+        _refuse(f"{option}: '{text}': {error.cause}; {error.remedy}")
+    if not BYTES_MIN <= size_bytes <= BYTES_MAX:
+        _refuse(
+            f"{option}: '{text}' is not from {_core.bytes_text(BYTES_MIN)} "
+            f"to {_core.bytes_text(BYTES_MAX)}"
+        )
+    return size_bytes
+
+
+@contextmanager
+def _profile_beside(text: str) -> Iterator[Path]:
+    """A profile in a file of its own, for processes that measure."""
+    with ExitStack() as left_behind:
+        with held():
+            name = tempfile.mkdtemp(prefix="headrace-tune-")
+            remove = partial(shutil.rmtree, name, ignore_errors=True)
+            left_behind.enter_context(undone_at_signals(remove))
+            left_behind.callback(remove)
+        path = Path(name) / "profile.json"
+        path.write_text(text, encoding="utf-8")
+        yield path
+
+
+def _open_output(text: str | None) -> Output:
+    check_path("tune", "--output", text)
+    path = default_path() if text is None else Path(text)
+    if path is None:
+        _refuse("--output: there is no place for profiles here; name a file")
+    return open_profile(path)
