@@ -3,6 +3,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 
+#include <string>
+
 #include "bindings.hpp"
 #include "headrace/base/units.hpp"
 
@@ -19,6 +21,7 @@ NB_MODULE(_core, module) {
   bind_pmem(module);
   bind_query(module);
 
+  module.def("version", [] { return std::string(HEADRACE_VERSION); });
   module.def(
       "parse_bytes",
       [](std::string_view text) { return value_of(headrace::parse_bytes(text)).count(); }, "text"_a,

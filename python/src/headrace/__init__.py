@@ -131,9 +131,9 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 
 def __getattr__(name: str) -> "Any":  # noqa: ANN401 - Whatever the module has under that name.
     if name == "__version__":
-        from importlib.metadata import version  # noqa: PLC0415
+        from headrace._core import version  # noqa: PLC0415
 
-        value: object = version("headrace")
+        value: object = version()
     elif name == "pmem":
         value = importlib.import_module("headrace.pmem")
     elif name in __all__:

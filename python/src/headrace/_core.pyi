@@ -258,6 +258,8 @@ def run_q6(machine: Machine, cache: Cache | None, ship_date: numpy.typing.NDArra
 def node_of_address(address: int) -> int | None:
     """Node that the page of an address lies on; None if that is not known."""
 
+def version() -> str: ...
+
 def parse_bytes(text: str) -> int:
     """Number of bytes that a text such as '64KiB' means."""
 
