@@ -239,7 +239,7 @@ def test_a_file_can_be_given(command: Command, lineitem: Path) -> None:
         (["--repeat", "1000000"], "--repeat: '1000000' is not a whole number from 1 to 10000"),
         (["--plot", "picture.gif"], "use .svg or .png"),
         (["--plot", "/none/picture.svg"], "its directory does not exist"),
-        (["--plot", "/"], "no kind of picture"),
+        (["--plot", "/"], "use .svg or .png"),
         (["--plot", ""], "--plot: '' is no path"),
         (["--data", ""], "--data: '' is no path"),
         (["--data-dir", ""], "--data-dir: '' is no path"),

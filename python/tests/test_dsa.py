@@ -417,7 +417,7 @@ def test_options_change_a_preset(app: typer.Typer) -> None:
         (["--preset", "low-latency", "--threshold", "5"], 2, "all are dedicated"),
         (["--batch", "3"], 2, "the driver takes powers of two; set --batch to 2 or 4"),
         (["--replay", "none.json"], 1, "there is no such file"),
-        (["--output", "/none/c.json"], 1, "cannot write the configuration to /none/c.json"),
+        (["--output", "/none/c.json"], 1, "cannot write the configuration to '/none/c.json'"),
     ],
 )
 def test_wrong_use_is_one_sentence(here: Here, arguments: list[str], code: int, words: str) -> None:

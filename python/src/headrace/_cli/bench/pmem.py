@@ -6,11 +6,11 @@ import tempfile
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from headrace import _core
 from headrace._cli._output import WrongUseError, print_document, progress
+from headrace._cli._topo_report import report_console
 from headrace._cli.bench._measure import (
     Figure,
     JsonOption,
@@ -189,7 +189,7 @@ def _print_report(
     measured: dict[str, Any],
     round_count: int,
 ) -> None:
-    console = Console(highlight=False, soft_wrap=True)
+    console = report_console()
     if not measured["persistent"]:
         console.print("On DRAM: lines are flushed to it, and their durability is PRETENDED.")
     for what in ("enqueue", "dequeue"):
