@@ -47,6 +47,19 @@ Result<std::string> load_file(const std::string& path, std::size_t byte_count_ma
   }
 }
 
+/// The file that a path names, also where a link leads to one that is not there yet.
+static std::string behind_links(const std::string& path) {
+  constexpr int kLinksMax = 40;  // As the kernel's.
+  std::filesystem::path target = path;
+  std::error_code error;
+  for (int i = 0; i < kLinksMax && std::filesystem::is_symlink(target, error); ++i) {
+    const std::filesystem::path next = std::filesystem::read_symlink(target, error);
+    if (error) break;
+    target = target.parent_path() / next;
+  }
+  return target.string();
+}
+
 Result<void> save_file(const std::string& path, std::string_view text) {
   const std::string tried = fmt::format("write '{}'", path);
   struct stat there{};
@@ -57,9 +70,7 @@ Result<void> save_file(const std::string& path, std::string_view text) {
                 "name a file");
   }
   // The rename takes the place of the file that a link leads to, and not of the link.
-  std::error_code unresolved;
-  std::filesystem::path resolved = std::filesystem::weakly_canonical(path, unresolved);
-  const std::string target = unresolved ? path : resolved.string();
+  const std::string target = behind_links(path);
   // Unique among processes and threads; O_EXCL finds what is left of a process with this number.
   static Atomic<std::uint32_t> counter{0};
   const std::string temporary =
