@@ -82,6 +82,16 @@ class Withheld {
   std::vector<Event> events_;
 };
 
+/// What of `region` lies before and behind `lost`.
+std::array<Region, 2> outside(const Region& region, const std::optional<Region>& lost) {
+  if (!lost || !lost->overlaps(region)) return {region, {}};
+  const std::uint64_t before =
+      lost->address > region.address ? lost->address - region.address : std::uint64_t{0};
+  const std::uint64_t behind =
+      region.last() > lost->last() ? region.last() - lost->last() : std::uint64_t{0};
+  return {Region{region.address, before}, Region{lost->last() + 1, behind}};
+}
+
 /// Several, for movers that are several; not all, because jobs are large.
 constexpr std::size_t kWriteBacksAtOnce = 16;
 
@@ -118,13 +128,13 @@ class Cache::State {
   [[nodiscard]] Result<Change> change(std::span<std::byte> source, Hint hint);
   [[nodiscard]] Result<Bytes> write_back(const Region& region);
   std::size_t flush(std::optional<NodeId> node);
-  /// What becomes of bytes that were changed in an entry that is dropped.
-  enum class Changed : std::uint8_t { written_back, lost };
   /// What becomes of moves that somebody holds; those that nobody holds are stopped in any case.
   enum class Moves : std::uint8_t { left_alone, stopped };
-  /// Drops what `choose` takes from the shelves of `node`, or of all. Returns how many.
+  /// Drops what `choose` takes from the shelves of `node`, or of all. What is changed in it is
+  /// written back, but for the bytes of `lost`. Returns how many.
   template <typename Choose>
-  std::size_t drop(std::optional<NodeId> node, Changed changed, Moves moves, Choose choose);
+  std::size_t drop(std::optional<NodeId> node, const std::optional<Region>& lost, Moves moves,
+                   Choose choose);
   [[nodiscard]] const Ledger& ledger() const { return *ledger_; }
 
  private:
@@ -288,9 +298,9 @@ Cache::State::Attempt Cache::State::place(Entry& entry, Hint hint, Shelf& shelf,
     ledger_->tell(EventKind::miss, source, shelf.node());
   } else {
     ledger_->free_copy(state);
-    static_cast<void>(clear_way(state.region()));  // As at_source(), before anybody reads there.
-    shelf.erase(number, gone);
-    state.progress.end(Phase::left);
+    detail::end_refused(
+        state.progress, [&] { shelf.erase(number, gone); },
+        [&] { static_cast<void>(clear_way(state.region())); });
     end(gone, std::nullopt);  // It never was one.
   }
   return attempt;
@@ -431,7 +441,7 @@ Result<Change> Cache::State::change(std::span<std::byte> source, Hint hint) {
     }
     // From here on nobody can find what will be old: accesses see the change before they move.
     // Nor does a mover read what is about to be written.
-    drop(std::nullopt, Changed::written_back, Moves::stopped,
+    drop(std::nullopt, std::nullopt, Moves::stopped,
          [&](Shelf& shelf, Batch& gone) { shelf.drop_overlapping(range.region, gone, number); });
     // Others were dropped before, and are still being moved for their holders.
     ledger_->movements.stop_overlapping(range.region);
@@ -478,8 +488,8 @@ std::size_t Cache::State::write_back_by_engine(std::span<const Changes::Range> c
       options.source_node = ledger_->nodes[ledger_->pool[some[i].entry].shelf_number()];
       options.policy = mover_ ? &mover_ : nullptr;
       try {
-        taken[i] = engine_.submit_copy(jobs[i], ledger_->way_back(some[i]), options) ==
-                   engine::Submit::accepted;
+        taken[i] = engine_.submit_copy(jobs[i], ledger_->way_back(some[i].entry, some[i].region),
+                                       options) == engine::Submit::accepted;
       } catch (...) {
         taken[i] = false;
       }
@@ -506,7 +516,7 @@ std::size_t Cache::State::write_back_by_engine(std::span<const Changes::Range> c
 std::size_t Cache::State::flush(std::optional<NodeId> node) {
   write_back_by_engine(
       ledger_->changes.claim([&](std::uint32_t number) { return is_on(number, node); }));
-  return drop(node, Changed::written_back, Moves::left_alone,
+  return drop(node, std::nullopt, Moves::left_alone,
               [](Shelf& shelf, Batch& gone) { shelf.drop_unheld(gone); });
 }
 
@@ -530,8 +540,8 @@ std::size_t Cache::State::pin(std::span<const std::byte> source, bool pinned) {
 }
 
 template <typename Choose>
-std::size_t Cache::State::drop(std::optional<NodeId> node, Changed changed, Moves moves,
-                               Choose choose) {
+std::size_t Cache::State::drop(std::optional<NodeId> node, const std::optional<Region>& lost,
+                               Moves moves, Choose choose) {
   Withheld withheld(*ledger_);
   Batch ours;
   std::size_t count = 0;
@@ -557,14 +567,14 @@ std::size_t Cache::State::drop(std::optional<NodeId> node, Changed changed, Move
       // The submitter, who may be another thread, does not wait for anything that we have.
       if (moves == Moves::stopped) ledger_->wait_blocked(state);
       if (state.is_changed()) {
-        if (changed == Changed::lost) {
-          ledger_->changes.discard(number);
-        } else {
-          // One by one, because what has begun here must not end for want of memory.
-          while (const auto range = ledger_->changes.claim_one(number)) {
-            ledger_->return_bytes({&*range, 1});
-            withheld.add(EventKind::written_back, range->region, range->shelf);
+        // One by one, because what has begun here must not end for want of memory.
+        while (const auto range = ledger_->changes.claim_one(number, lost)) {
+          for (const Region& kept : outside(range->region, lost)) {
+            if (kept.byte_count == 0) continue;
+            ledger_->return_bytes(*range, kept);
+            withheld.add(EventKind::written_back, kept, range->shelf);
           }
+          ledger_->changes.settle(*range);
         }
       }
       withheld.add(EventKind::dropped, state.region(), state.shelf_number());
@@ -625,12 +635,12 @@ std::size_t Cache::invalidate(std::span<const std::byte> source) {
   Region region = Region::of(source);
   // A length beyond the end of the address space reaches its end.
   if (region.last() < region.address) region.byte_count = 0 - region.address;
-  return state_->drop(std::nullopt, State::Changed::lost, State::Moves::left_alone,
+  return state_->drop(std::nullopt, region, State::Moves::left_alone,
                       [&](Shelf& shelf, Batch& gone) { shelf.drop_overlapping(region, gone); });
 }
 
 std::size_t Cache::clear() {
-  return state_->drop(std::nullopt, State::Changed::written_back, State::Moves::left_alone,
+  return state_->drop(std::nullopt, std::nullopt, State::Moves::left_alone,
                       [](Shelf& shelf, Batch& gone) { shelf.drop_all(gone); });
 }
 

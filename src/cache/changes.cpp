@@ -58,42 +58,51 @@ void Changes::await_returned(const Region& region) {
 Changes::Begin Changes::begin(const Region& region, std::uint32_t entry, Range& range) {
   const Lock lock(mutex_);
   await_returned(region);
-  const auto first = first_overlapping(region);
-  std::uintptr_t begin_address = region.address;
-  std::uintptr_t last_address = region.last();
   bool was_changed = false;
-  auto end = first;
-  for (; end != ranges_.end() && end->first <= region.last(); ++end) {
-    if (end->second.state == State::changing) return Begin::busy;
-    if (end->second.entry != entry) return Begin::elsewhere;
+  const auto first = first_overlapping(region);
+  for (auto place = first; place != ranges_.end() && place->first <= region.last(); ++place) {
+    if (place->second.state == State::changing) return Begin::busy;
+    if (place->second.entry != entry) return Begin::elsewhere;
     was_changed = true;
-    begin_address = std::min(begin_address, end->first);
-    last_address = std::max(last_address, end->second.region(end->first).last());
   }
-  const Region whole{begin_address, last_address - begin_address + 1};
-  What what;
-  what.byte_count = whole.byte_count;
-  what.entry = entry;
-  what.ticket = ++ticket_;
-  what.was_changed = was_changed;
-  if (was_changed) {
-    // The node of the first is used again where it can be: nothing below allocates.
-    auto node = ranges_.extract(first);
-    auto rest = ranges_.lower_bound(whole.address);
-    while (rest != ranges_.end() && rest->first <= whole.last()) rest = ranges_.erase(rest);
-    node.key() = whole.address;
-    node.mapped() = what;
-    ranges_.insert(std::move(node));
-  } else {
-    ranges_.emplace(whole.address, what);
-  }
+  const What what{.byte_count = region.byte_count,
+                  .entry = entry,
+                  .ticket = ++ticket_,
+                  .was_changed = was_changed};
+  // What may fail comes first: nodes for the new range and for what lies behind it.
+  Ranges made;
+  made.emplace(region.address, what);
+  if (was_changed) cut_out(region, first);
+  ranges_.insert(made.extract(made.begin()));
   count_.set(ranges_.size());
-  range = {whole, entry, what.ticket};
+  range = {region, entry, what.ticket};
   if (entry != 0) {
     pool_[entry].begin_changes();
     range.shelf = pool_[entry].shelf_number();
   }
   return Begin::done;
+}
+
+void Changes::cut_out(const Region& region, Ranges::iterator place) {
+  const Region first = place->second.region(place->first);
+  if (first.address < region.address && first.last() > region.last()) {
+    What behind = place->second;
+    behind.byte_count = first.last() - region.last();
+    ranges_.emplace(region.last() + 1, behind);
+  }
+  // From here on nothing fails.
+  if (first.address < region.address) {
+    place->second.byte_count = region.address - first.address;
+    ++place;
+  }
+  while (place != ranges_.end() && place->first <= region.last()) {
+    const Region old = place->second.region(place->first);
+    auto node = ranges_.extract(place++);
+    if (old.last() <= region.last()) continue;
+    node.key() = region.last() + 1;
+    node.mapped().byte_count = old.last() - region.last();
+    place = std::next(ranges_.insert(std::move(node)).position);
+  }
 }
 
 bool Changes::end(const Range& range) {
@@ -108,8 +117,27 @@ bool Changes::end(const Range& range) {
 }
 
 bool Changes::finish(Ranges::iterator place) {
-  place->second.state = place->second.is_orphan ? State::returning : State::changed;
-  return place->second.is_orphan;
+  if (place->second.is_orphan) {
+    place->second.state = State::returning;
+    return true;
+  }
+  place->second.state = State::changed;
+  if (const auto next = std::next(place); continues(place, next)) {
+    place->second.byte_count += next->second.byte_count;
+    ranges_.erase(next);
+  }
+  if (place != ranges_.begin() && continues(std::prev(place), place)) {
+    std::prev(place)->second.byte_count += place->second.byte_count;
+    ranges_.erase(place);
+  }
+  count_.set(ranges_.size());
+  return false;
+}
+
+bool Changes::continues(Ranges::iterator place, Ranges::iterator next) {
+  return next != ranges_.end() && next->first == place->first + place->second.byte_count &&
+         next->second.state == State::changed && place->second.state == State::changed &&
+         next->second.entry == place->second.entry;
 }
 
 bool Changes::abandon(const Range& range) {
@@ -127,13 +155,16 @@ bool Changes::abandon(const Range& range) {
 Changes::Claim Changes::claim_overlapping(const Region& region, Range& claimed) {
   const Lock lock(mutex_);
   await_returned(region);
-  const auto first = first_overlapping(region);
-  for (auto place = first; place != ranges_.end() && place->first <= region.last(); ++place) {
-    if (place->second.state == State::changing) return Claim::busy;
+  bool is_changing = false;
+  for (auto place = first_overlapping(region);
+       place != ranges_.end() && place->first <= region.last(); ++place) {
+    if (place->second.state == State::changed) {
+      claimed = take(place->first, place->second);
+      return Claim::done;
+    }
+    is_changing = true;
   }
-  if (first == ranges_.end() || first->first > region.last()) return Claim::none;
-  claimed = take(first->first, first->second);
-  return Claim::done;
+  return is_changing ? Claim::busy : Claim::none;
 }
 
 bool Changes::is_changing(const Region& region) {
@@ -145,21 +176,27 @@ bool Changes::is_changing(const Region& region) {
   });
 }
 
-std::optional<Changes::Range> Changes::claim_one(std::uint32_t entry) {
+std::optional<Changes::Range> Changes::claim_one(std::uint32_t entry,
+                                                 const std::optional<Region>& lost) {
   const Lock lock(mutex_);
   const Region region = pool_[entry].region();
   // Its ranges lie within it, but so may those of others.
   for (auto place = ranges_.lower_bound(region.address);
        place != ranges_.end() && place->first <= region.last();) {
     What& what = place->second;
-    if (what.entry == entry && what.state == State::changed) return take(place->first, what);
-    if (what.entry == entry && what.state == State::returning) {
+    if (what.entry != entry) {
+      ++place;
+    } else if (what.state == State::returning) {
       settled_.wait(mutex_);
       place = ranges_.lower_bound(region.address);
-      continue;
+    } else if (lost && lost->contains(what.region(place->first))) {
+      erase(place++);
+    } else if (what.state == State::changed) {
+      return take(place->first, what);
+    } else {
+      what.is_orphan = true;
+      ++place;
     }
-    if (what.entry == entry) what.is_orphan = true;
-    ++place;
   }
   return std::nullopt;
 }
@@ -169,22 +206,6 @@ void Changes::settle(const Range& range) {
   const auto place = find(range);
   HEADRACE_CHECK(place != ranges_.end(), "a claimed range stays until it is settled", range.ticket);
   erase(place);
-}
-
-void Changes::discard(std::uint32_t entry) {
-  const Lock lock(mutex_);
-  const Region region = pool_[entry].region();
-  for (auto place = ranges_.lower_bound(region.address);
-       place != ranges_.end() && place->first <= region.last();) {
-    if (place->second.entry != entry) {
-      ++place;
-    } else if (place->second.state == State::returning) {
-      settled_.wait(mutex_);
-      place = ranges_.lower_bound(region.address);
-    } else {
-      erase(place++);
-    }
-  }
 }
 
 }  // namespace headrace::cache::detail

@@ -22,7 +22,7 @@ namespace headrace::cache::detail {
 /// | changing  | begin()                            | old        | whoever began                  |
 /// | changed   | end(), if it is of an entry        | old        | readers                        |
 /// | returning | claim...()                         | is written | readers, and who claimed it    |
-/// | gone      | settle(), discard(), or end() of a | new        | readers                        |
+/// | gone      | settle(), a loss, or end() of a   | new        | readers                        |
 /// |           | range of no entry                  |            |                                |
 ///
 /// An entry is *flagged* (EntryState::kChanged) while it has ranges. Flagged entries do not leave
@@ -52,8 +52,8 @@ class Changes {
   /// announced a movement after who began a change has looked for movements.
   [[nodiscard]] bool any() const { return count_.any(); }
   /// Begins a change of `region`, whose bytes are in the copy of `entry`, on which the caller has a
-  /// lease, or in the source. What is changed already in the same copy and overlaps becomes one
-  /// range with it. Waits for what is returning.
+  /// lease, or in the source. What is changed already in the same copy stays changed outside
+  /// `region`: only the bytes of `region` are the caller's alone. Waits for what is returning.
   ///
   /// Returns: busy if an overlapping range is changing; elsewhere if one is changed in another
   ///          copy, which is to be claimed first.
@@ -66,9 +66,10 @@ class Changes {
   [[nodiscard]] bool abandon(const Range& range);
 
   /// Claims a changed range that overlaps `region`, after those that are returning have been
-  /// settled.
+  /// settled, also beside one that is changing: an access that begins after a change has ended must
+  /// see it, whatever else is being changed.
   ///
-  /// Returns: none if there is none left; busy if one is changing, then nothing is claimed.
+  /// Returns: done until no changed range is left; then busy if one is changing, else none.
   [[nodiscard]] Claim claim_overlapping(const Region& region, Range& claimed);
   /// Claims the changed ranges of the entries that `choose(number)` names.
   template <typename Choose>
@@ -86,13 +87,11 @@ class Changes {
   [[nodiscard]] bool is_changing(const Region& region);
   /// Claims a changed range of an entry that has left its shelf, after those that are returning
   /// have been settled; nothing if none is left. Those that are changing will be returned by who
-  /// changes them.
-  [[nodiscard]] std::optional<Range> claim_one(std::uint32_t entry);
+  /// changes them. Ranges that lie in `lost` are forgotten.
+  [[nodiscard]] std::optional<Range> claim_one(std::uint32_t entry,
+                                               const std::optional<Region>& lost = std::nullopt);
   /// The bytes of a claimed range are in the source.
   void settle(const Range& range);
-  /// Forgets the ranges of an entry that has left its shelf, after those that are returning have
-  /// been settled.
-  void discard(std::uint32_t entry);
 
  private:
   enum class State : std::uint8_t { changing, changed, returning };
@@ -111,9 +110,16 @@ class Changes {
 
   [[nodiscard]] Range take(std::uintptr_t address, What& what);
   [[nodiscard]] bool finish(Ranges::iterator place) HEADRACE_REQUIRES(mutex_);
+  /// True if `next` begins where `place` ends, in the same copy, and both are changed.
+  [[nodiscard]] bool continues(Ranges::iterator place, Ranges::iterator next)
+      HEADRACE_REQUIRES(mutex_);
+  /// Takes the bytes of `region` out of the changed ranges that overlap it, from `place` on.
+  ///
+  /// Fails: throws std::bad_alloc; then nothing has changed.
+  void cut_out(const Region& region, Ranges::iterator place) HEADRACE_REQUIRES(mutex_);
   void erase(Ranges::iterator place) HEADRACE_REQUIRES(mutex_);
   [[nodiscard]] Ranges::iterator first_overlapping(const Region& region) HEADRACE_REQUIRES(mutex_);
-  /// The range, if nobody has discarded it.
+  /// The range, unless it was invalidated.
   [[nodiscard]] Ranges::iterator find(const Range& range) HEADRACE_REQUIRES(mutex_);
   void await_returned(const Region& region) HEADRACE_REQUIRES(mutex_);
 

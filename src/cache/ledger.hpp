@@ -168,8 +168,10 @@ struct Ledger {
   /// Allocates the copy, for which room has been reserved. On failure the room is given back.
   [[nodiscard]] Allocation allocate_copy(EntryState& entry);
   void free_copy(EntryState& entry) noexcept;
-  /// Where the bytes of a range of an entry are, and where they belong.
-  [[nodiscard]] engine::CopyPlan way_back(const Changes::Range& range) const;
+  /// Where bytes of an entry are, and where they belong.
+  [[nodiscard]] engine::CopyPlan way_back(std::uint32_t number, const Region& region) const;
+  /// Copies `region`, which lies in a claimed range, to the source, on this thread.
+  void return_bytes(const Changes::Range& claimed, const Region& region);
   /// Copies claimed ranges to the source, on this thread, and settles them.
   void return_bytes(std::span<const Changes::Range> claimed);
   /// As return_bytes(), and tells: when all are settled, because whoever is told may ask for bytes

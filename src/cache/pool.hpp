@@ -14,9 +14,6 @@
 
 namespace headrace::cache::detail {
 
-// One line: a hit on an entry touches none that belongs to another.
-static_assert(sizeof(EntryState) == 64);
-
 /// The position of the highest bit of what is not 0. (std::bit_width asks first whether it is.)
 [[nodiscard]] inline std::uint32_t log2_floor(std::uint64_t value) {
   return 63U ^ static_cast<std::uint32_t>(__builtin_clzll(value));

@@ -161,6 +161,7 @@ class CountedMemory final : public cache::MemorySource {
   ~CountedMemory() override { HEADRACE_CHECK(live_.empty(), "every copy was freed"); }
 
   Result<std::span<std::byte>> allocate(std::size_t byte_count, NodeId node) override {
+    if (delay_) delay_();
     const Lock lock(mutex_);
     if (full_node_ == node) {
       return fail(Code::out_of_memory, "allocate", "the test says so", "ask the test");
@@ -174,6 +175,7 @@ class CountedMemory final : public cache::MemorySource {
     return std::span(memory, byte_count);
   }
   void free(std::span<std::byte> memory) noexcept override {
+    if (delay_) delay_();
     const Lock lock(mutex_);
     HEADRACE_CHECK(live_.erase(memory.data()) == 1, "a copy is freed once");
     bytes_live_ -= memory.size();
@@ -187,6 +189,8 @@ class CountedMemory final : public cache::MemorySource {
     bytes_live_ = 0;
     return std::exchange(live_, {}).size();
   }
+  /// Called at each call, with no lock held. Only before threads use the memory.
+  void delay_by(std::function<void()> delay) { delay_ = std::move(delay); }
   void fill_up(std::optional<NodeId> node) {
     const Lock lock(mutex_);
     full_node_ = node;
@@ -216,6 +220,7 @@ class CountedMemory final : public cache::MemorySource {
   std::size_t bytes_live_ HEADRACE_GUARDED_BY(mutex_) = 0;
   std::optional<NodeId> full_node_ HEADRACE_GUARDED_BY(mutex_);
   bool broken_ HEADRACE_GUARDED_BY(mutex_) = false;
+  std::function<void()> delay_;
 };
 
 /// A cache over one staged mover.

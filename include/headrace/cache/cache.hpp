@@ -400,8 +400,9 @@ class HEADRACE_API Cache {
   /// change is alive, accesses that reach over the end of the copy, or are placed on another node,
   /// are refused. After that the bytes are *changed*: they are written back when write_back() or
   /// flush() says so, when their entry is to be evicted, when an access that the copy does not
-  /// contain needs them, and by clear() and the end of the cache. invalidate() gives changed bytes
-  /// up: the source is what counts then.
+  /// contain needs them, and by clear() and the end of the cache. invalidate() gives the changed
+  /// bytes of its region up: the source is what counts then. Every access that begins after the end
+  /// of a change sees it.
   ///
   /// Ownership: `source` must stay alive until the bytes are written back, or invalidated. A change
   ///            that is alive when its entry is cleared, or the cache ends, writes back when it
@@ -424,8 +425,10 @@ class HEADRACE_API Cache {
   /// Writes changed bytes back, then drops entries that nobody holds, has pinned or is changing, of
   /// one node or of all. Returns how many.
   std::size_t flush(std::optional<NodeId> node = std::nullopt);
-  /// Drops every entry that overlaps `source` on every node; holders keep theirs. What was changed
-  /// in them and is not written back is lost. Returns how many.
+  /// Drops every entry that overlaps `source` on every node; holders keep theirs. Bytes of `source`
+  /// that were changed and are not written back are lost; changed bytes outside of it are written
+  /// back. A live change that lies in `source` is given up; one that lies in it only in part goes
+  /// on, and writes back when it ends. Returns how many.
   std::size_t invalidate(std::span<const std::byte> source);
   /// Writes changed bytes back and drops every entry; holders keep theirs. Returns how many. A move
   /// that somebody holds goes on, as after invalidate(); change() stops it.

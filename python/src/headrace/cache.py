@@ -368,7 +368,8 @@ class Cache(Closing):
     def invalidate(self, source: object) -> int:
         """Drop every entry that overlaps `source`; holders keep theirs. Tell how many.
 
-        What was changed in them and is not written back is lost.
+        Bytes of `source` that were changed and are not written back are lost; changed bytes
+        outside of it are written back.
 
         Raises:
             ClosedError: The cache has been closed.

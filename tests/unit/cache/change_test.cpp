@@ -359,6 +359,48 @@ TEST_F(Changing, InvalidateGivesTheChangesUp) {
                     std::span(old_).subspan(page_bytes_, page_bytes_)));
 }
 
+TEST_F(Changing, InvalidateLeavesTheChangesOfOtherBytes) {
+  for (const bool wide_first : {true, false}) {
+    source_ = old_;
+    CacheStage stage;
+    if (wide_first) static_cast<void>(stage.cache->access(source_));
+    fill(*stage.cache, page(0, 3));
+    stage.cache->invalidate(page(1));
+    EXPECT_TRUE(is_all(stage.cache->access(page(0)).data()));
+    EXPECT_TRUE(equal(stage.cache->access(page(1)).data(),
+                      std::span(old_).subspan(page_bytes_, page_bytes_)));
+    EXPECT_TRUE(is_all(stage.cache->access(page(2)).data()));
+    EXPECT_EQ(stage.statistics().bytes_written_back, 2 * page_bytes_);
+    fill(*stage.cache, page(5));
+    stage.cache->invalidate(page(6));
+    EXPECT_TRUE(is_all(stage.cache->access(page(5)).data()));
+  }
+}
+
+TEST_F(Changing, AChangeOfWhichInvalidateReachesAPartGoesOn) {
+  CacheStage stage;
+  std::optional<Change> change = stage.cache->change(page(0, 2)).value();
+  stage.cache->invalidate(page(1));
+  EXPECT_FALSE(stage.cache->change(page(1)).has_value()) << "it is alive";
+  std::fill(change->data().begin(), change->data().end(), kNew);
+  change.reset();
+  EXPECT_TRUE(is_all(page(0, 2)));
+}
+
+TEST_F(Changing, AnAccessSeesWhatHasEndedBesideAChangeThatIsAlive) {
+  CacheStage stage;
+  static_cast<void>(stage.cache->access(page(0, 4)));
+  fill(*stage.cache, page(0, 4));
+  const Change alive = stage.cache->change(page(1)).value();
+  const Entry wider = stage.cache->access(page(0, 5));
+  EXPECT_FALSE(wider.cached());
+  EXPECT_TRUE(is_all(wider.data().first(page_bytes_)));
+  EXPECT_TRUE(is_all(wider.data().subspan(2 * page_bytes_, 2 * page_bytes_)));
+  fill(*stage.cache, page(7));
+  EXPECT_TRUE(
+      is_all(stage.cache->access_weak(page(0, 9)).data().subspan(7 * page_bytes_, page_bytes_)));
+}
+
 TEST_F(Changing, WhereThereIsNoCopyItIsTheSourceThatIsChanged) {
   for (const bool full : {true, false}) {
     source_ = old_;

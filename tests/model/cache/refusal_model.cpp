@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// A thread reads what it has changed while an entry that contains it is refused, in a model
+// checker: the code of src/cache/changes.cpp and end_refused(), in the interleavings that Search
+// names. Not for: the index, the leases (lease_model.cpp), the engine.
+#include <gtest/gtest.h>
+
+#include "changes.hpp"
+#include "entry.hpp"
+#include "explore.hpp"
+#include "pool.hpp"
+
+namespace headrace::cache::detail {
+namespace {
+
+using test::explore;
+using test::Search;
+
+/// Two changes of different bytes are live when the *submitter* has listed an entry that contains
+/// both. The *changer* ends the first and reads its bytes; the *other* ends the second.
+struct AChangerAndARefusal {
+  static constexpr Region kWide{4096, 1024};
+  static constexpr Region kChanged{4096, 100};
+  static constexpr Region kOther{5000, 100};
+
+  AChangerAndARefusal() {
+    own = entry_of(kChanged);
+    others = entry_of(kOther);
+    wide = entry_of(kWide);
+    source($) = 0;
+    copy($) = 0;
+    wide_copy($) = 0;
+    RL_ASSERT(changes.begin(kChanged, own, range) == Changes::Begin::done);
+    RL_ASSERT(changes.begin(kOther, others, other_range) == Changes::Begin::done);
+    pool[wide].progress.expect_submission();
+    list_again(pool[wide]);
+  }
+  ~AChangerAndARefusal() {
+    // The pool does not; the checker wants to know of the end of every atomic.
+    for (std::uint32_t number = 1; number <= kMadeCount; ++number) pool[number].~EntryState();
+  }
+  /// The entries that the pool makes at once.
+  static constexpr std::uint32_t kMadeCount = 16;
+
+  std::uint32_t entry_of(const Region& region) {
+    const std::uint32_t number = pool.take(stash);
+    pool[number].address.store_relaxed(region.address);
+    pool[number].byte_count.store_relaxed(region.byte_count);
+    return number;
+  }
+  /// As Cache::State::clear_way.
+  bool clear_way() {
+    if (!changes.any()) return true;
+    for (;;) {
+      Changes::Range claimed;
+      switch (changes.claim_overlapping(kWide, claimed)) {
+        case Changes::Claim::busy:
+          return false;
+        case Changes::Claim::none:
+          return true;
+        case Changes::Claim::done:
+          if (claimed.entry == own) source($) = static_cast<int>(copy($));
+          changes.settle(claimed);
+      }
+    }
+  }
+  /// As Cache::State::start_move and place.
+  void submit() {
+    EntryState& entry = pool[wide];
+    if (clear_way()) {
+      wide_copy($) = static_cast<int>(source($));
+      entry.progress.end(Phase::copied);
+    } else {
+      end_refused(entry.progress, [&] { announce_dropped(entry); }, [&] { clear_way(); });
+    }
+  }
+  /// As Cache::State::access, wait and data.
+  int read() {
+    EntryState& entry = pool[wide];
+    // relaxed: as Shelf::find; no lease, because nothing is freed here.
+    if (entry.standing.load_relaxed() != Standing::listed || entry.progress.now() == Phase::left) {
+      clear_way();
+      return source($);
+    }
+    while (!ended(entry.progress.now())) entry.progress.await_submission();
+    return entry.progress.now() == Phase::copied ? wide_copy($) : source($);
+  }
+  void change_and_read() {
+    copy($) = 1;
+    RL_ASSERT(!changes.end(range));
+    RL_ASSERT(read() == 1);
+  }
+
+  Pool pool;
+  Pool::Stash stash;
+  Changes changes{pool};
+  std::uint32_t own = 0;
+  std::uint32_t others = 0;
+  std::uint32_t wide = 0;
+  Changes::Range range;
+  Changes::Range other_range;
+  rl::var<int> source;
+  rl::var<int> copy;
+  rl::var<int> wide_copy;
+};
+
+template <unsigned kThreadCount>
+struct Refusal : rl::test_suite<Refusal<kThreadCount>, kThreadCount> {
+  void before() { stage = new AChangerAndARefusal; }
+  void thread(unsigned index) {
+    if (index == 0) {
+      stage->submit();
+    } else if (index == 1) {
+      stage->change_and_read();
+    } else {
+      RL_ASSERT(!stage->changes.end(stage->other_range));
+    }
+  }
+  void after() { delete stage; }
+  AChangerAndARefusal* stage = nullptr;
+};
+
+TEST(RefusalModel, AChangerReadsItsBytesWhileAnotherChangeIsAlive) {
+  explore<Refusal<2>>("a change and a read, a refusal", Search::bounded);
+}
+TEST(RefusalModel, AChangerReadsItsBytesWhileAnotherChangeEnds) {
+  explore<Refusal<3>>("a change and a read, a refusal, the end of another change", Search::bounded,
+                      2);
+}
+
+}  // namespace
+}  // namespace headrace::cache::detail
