@@ -12,7 +12,10 @@ import json
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from xml.sax.saxutils import quoteattr
+
+import machine_models
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -55,6 +58,7 @@ class Machine:
     distances: list[list[int]] = field(default_factory=list)
     dsa_devices: list[dict] | None = None
     huge_pages: bool = True
+    model: dict[str, Any] | None = None
 
 
 def bitmap(bits: range | list[int]) -> str:
@@ -293,6 +297,7 @@ def to_record(machine: Machine) -> dict:
             "discovery": "not_tried" if machine.dsa_devices is None else "done",
             "dsa_devices": machine.dsa_devices or [],
         },
+        **({"model": machine.model} if machine.model else {}),
         "hwloc_xml_fnv1a64": checksum(xml),
         "hwloc_xml": xml,
     }
@@ -329,28 +334,25 @@ def xeon_max_distance(first: int, second: int) -> int:
     return (12 if near else 21) + (2 if through_hbm else 0)
 
 
-def xeon_max_dsa() -> list[dict]:
-    """One device per domain. The driver numbers DSA and IAA together: DSA has the even ones."""
-    return [
-        {
-            "device": 2 * domain,
-            "node": domain,
-            "state": "enabled",
-            "engine_count": 1,
-            "queues": [
-                {
-                    "queue": 0,
-                    "mode": "shared",
-                    "state": "enabled",
-                    "type": "user",
-                    "device_name": f"wq{2 * domain}.0",
-                    "entry_count": 128,
-                    "transfer_bytes_max": 2 * GIB,
-                }
-            ],
-        }
-        for domain in range(DOMAIN_COUNT)
-    ]
+def dsa_device(device: int, node: int, *, engine_count: int = 1) -> dict[str, Any]:
+    """One device with a shared queue. The driver numbers DSA and IAA together: DSA has the even."""
+    return {
+        "device": device,
+        "node": node,
+        "state": "enabled",
+        "engine_count": engine_count,
+        "queues": [
+            {
+                "queue": 0,
+                "mode": "shared",
+                "state": "enabled",
+                "type": "user",
+                "device_name": f"wq{device}.0",
+                "entry_count": 128,
+                "transfer_bytes_max": 2 * GIB,
+            }
+        ],
+    }
 
 
 def xeon_max(*, cache_mode: bool) -> Machine:
@@ -406,7 +408,8 @@ def xeon_max(*, cache_mode: bool) -> Machine:
         l3_bytes=105 * MIB,
         figures=figures,
         distances=[[xeon_max_distance(a.index, b.index) for b in nodes] for a in nodes],
-        dsa_devices=xeon_max_dsa(),
+        dsa_devices=[dsa_device(2 * domain, domain) for domain in range(DOMAIN_COUNT)],
+        model=machine_models.xeon_max_9468(cache_mode=cache_mode),
     )
 
 
@@ -431,6 +434,88 @@ def ddr_cxl() -> Machine:
     )
 
 
+MODEL_ORIGIN = (
+    "Declared, not recorded: {what}. For the simulator; each number of the field 'model' has its "
+    "source beside it."
+)
+
+
+def sockets_of(count: int, cores: int, *, hbm: bool = False) -> list[Node]:
+    """One node of DDR per socket, and one of HBM behind those if wanted."""
+    nodes = []
+    for index in range(count):
+        cpus = range(index * cores, (index + 1) * cores)
+        nodes.append(Node(index, 256 * GIB, cpus, index, cpus=cpus, subtype="DRAM"))
+        if hbm:
+            nodes.append(Node(index + count, 64 * GIB, cpus, index, subtype="HBM"))
+    return sorted(nodes, key=lambda node: node.index)
+
+
+def simulated(
+    name: str, what: str, nodes: list[Node], model: dict[str, Any], devices: list[dict[str, Any]]
+) -> Machine:
+    """Declare a machine that is there to be simulated."""
+    return Machine(
+        name=name,
+        origin=MODEL_ORIGIN.format(what=what),
+        nodes=nodes,
+        l2_bytes=2 * MIB,
+        l3_bytes=105 * MIB,
+        dsa_devices=devices,
+        model=model,
+    )
+
+
+def simulated_machines() -> list[Machine]:
+    """Declare all that are there to be simulated."""
+    expanders = [Node(index, 64 * GIB, range(32), 0, subtype="CXLMem") for index in (1, 2, 3)]
+    persistent = Node(1, 6 * 128 * GIB, range(32), 0, subtype="NVM")
+    return [
+        simulated(
+            "xeon-max-9462",
+            "2 x Xeon Max 9462, quadrant and flat mode, as measured by DRAMHiT",
+            sockets_of(2, 32, hbm=True),
+            machine_models.xeon_max_9462(),
+            [dsa_device(0, 0, engine_count=4), dsa_device(2, 1, engine_count=4)],
+        ),
+        simulated(
+            "spr-1dsa",
+            "one 4th generation Xeon with one DSA of four engines",
+            sockets_of(1, 32),
+            machine_models.spr("spr-1dsa", sockets=1),
+            [dsa_device(0, 0, engine_count=4)],
+        ),
+        simulated(
+            "spr-4dsa",
+            "two 4th generation Xeons, the first with four DSAs",
+            sockets_of(2, 32),
+            machine_models.spr("spr-4dsa", sockets=2),
+            [dsa_device(2 * index, 0, engine_count=4) for index in range(4)],
+        ),
+        simulated(
+            "spr-cxl",
+            "one 4th generation Xeon with one DSA and three CXL expanders",
+            sockets_of(1, 32) + expanders,
+            machine_models.spr_cxl(),
+            [dsa_device(0, 0, engine_count=4)],
+        ),
+        simulated(
+            "ddr-optane",
+            "one socket with six DIMMs of persistent memory as node 1",
+            [*sockets_of(1, 32), persistent],
+            machine_models.ddr_optane(),
+            [],
+        ),
+        simulated(
+            "injection-node",
+            "two cores with a NIC that may write into their caches",
+            sockets_of(1, 2),
+            machine_models.injection_node(),
+            [],
+        ),
+    ]
+
+
 def bare_node() -> Machine:
     """Declares a node of which nothing is stated."""
     return Machine(
@@ -445,7 +530,13 @@ def main() -> None:
     """Writes the records into the folder."""
     default = Path(__file__).resolve().parent.parent / "tests" / "machines"
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else default
-    for machine in (xeon_max(cache_mode=False), xeon_max(cache_mode=True), ddr_cxl(), bare_node()):
+    for machine in (
+        xeon_max(cache_mode=False),
+        xeon_max(cache_mode=True),
+        ddr_cxl(),
+        bare_node(),
+        *simulated_machines(),
+    ):
         path = folder / f"{machine.name}.json"
         path.write_text(json.dumps(to_record(machine), indent=2) + "\n", encoding="utf-8")
 
