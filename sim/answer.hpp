@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Answer: requests and answers of the simulator as JSON text, for those who are not C++.
+#pragma once
+
+#include <string>
+
+namespace headrace::sim {
+
+/// A list of all scenarios with their parameters.
+[[nodiscard]] std::string list_scenarios();
+
+/// Runs `{"machine": PATH, "scenario": NAME, "points": [{KEY: TEXT, ...}, ...]}`.
+///
+/// Returns: {"results": [...]}, one element a point in the same order, or {"error": {...}} with the
+///          fields of headrace::Error.
+[[nodiscard]] std::string answer(const std::string& request);
+
+}  // namespace headrace::sim

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/fluid.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <limits>
+#include <utility>
+
+#include "headrace/base/check.hpp"
+
+namespace headrace::sim {
+namespace {
+
+/// Of an amount: what is left below this share of a byte is rounding.
+constexpr double kNothingBytes = 1e-6;
+/// Of a capacity: what is left below this share is rounding.
+constexpr double kNothingShare = 1e-12;
+/// The clock does not tell times apart that are nearer.
+constexpr double kNothingNs = 1e-6;
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+}  // namespace
+
+ResourceIndex Fluid::add(std::string name, double capacity) {
+  HEADRACE_CHECK(capacity > 0, "a resource can carry something");
+  resources_.push_back({.name = std::move(name), .capacity = capacity});
+  return static_cast<ResourceIndex>(resources_.size() - 1);
+}
+
+void Fluid::carry(double amount, std::vector<Use> uses, Action done) {
+  if (amount <= kNothingBytes) {
+    after(0, std::move(done));
+    return;
+  }
+  bool bounded = false;
+  for (const Use& use : uses) bounded = bounded || use.weight > 0;
+  HEADRACE_CHECK(bounded, "a flow uses something");
+  flows_.push_back({.remaining = amount, .uses = std::move(uses), .done = std::move(done)});
+  stale_ = true;
+}
+
+void Fluid::after(double delay_ns, Action action) {
+  events_.push({now_ns_ + delay_ns, order_++, std::move(action)});
+}
+
+double Fluid::utilisation(ResourceIndex resource) const {
+  return now_ns_ > 0 ? resources_[resource].used / (resources_[resource].capacity * now_ns_) : 0;
+}
+
+void Fluid::run() {
+  while (true) {
+    share();
+    double next_ns = events_.empty() ? kNever : events_.top().at_ns;
+    for (const Flow& flow : flows_) {
+      next_ns = std::min(next_ns, now_ns_ + flow.remaining / flow.rate);
+    }
+    if (next_ns == kNever) return;
+    advance(next_ns);
+    end_flows();
+    while (!events_.empty() && events_.top().at_ns <= now_ns_) {
+      // The queue gives no mutable access; the action is copied.
+      const Action action = events_.top().action;
+      events_.pop();
+      action();
+    }
+  }
+}
+
+/// Progressive filling: in each round the flows that are not fixed grow alike until one resource is
+/// full; those that use it are fixed. Each round fixes at least one flow.
+void Fluid::share() {
+  if (!stale_) return;
+  stale_ = false;
+  for (Resource& resource : resources_) resource.left = resource.capacity;
+  for (Flow& flow : flows_) {
+    flow.fixed = false;
+    flow.rate = 0;
+  }
+  for (std::size_t open = flows_.size(); open > 0;) {
+    for (Resource& resource : resources_) resource.weight = 0;
+    for (const Flow& flow : flows_) {
+      if (flow.fixed) continue;
+      for (const Use& use : flow.uses) resources_[use.resource].weight += use.weight;
+    }
+    double growth = kNever;
+    Resource* full = nullptr;
+    for (Resource& resource : resources_) {
+      const double possible = std::max(0.0, resource.left) / resource.weight;
+      if (resource.weight > 0 && possible < growth) {
+        growth = possible;
+        full = &resource;
+      }
+    }
+    for (Resource& resource : resources_) resource.left -= growth * resource.weight;
+    full->left = 0;
+    for (Flow& flow : flows_) {
+      if (flow.fixed) continue;
+      flow.rate += growth;
+      for (const Use& use : flow.uses) {
+        const Resource& resource = resources_[use.resource];
+        if (use.weight > 0 && resource.left <= kNothingShare * resource.capacity) flow.fixed = true;
+      }
+    }
+    const auto still_open = static_cast<std::size_t>(
+        std::count_if(flows_.begin(), flows_.end(), [](const Flow& flow) { return !flow.fixed; }));
+    HEADRACE_CHECK(still_open < open, "each round fills a resource");
+    open = still_open;
+  }
+}
+
+void Fluid::advance(double to_ns) {
+  const double elapsed_ns = std::max(0.0, to_ns - now_ns_);
+  for (Flow& flow : flows_) {
+    const double amount = flow.rate * elapsed_ns;
+    flow.remaining -= amount;
+    for (const Use& use : flow.uses) resources_[use.resource].used += amount * use.weight;
+  }
+  now_ns_ = std::max(now_ns_, to_ns);
+}
+
+void Fluid::end_flows() {
+  const auto goes_on = [](const Flow& flow) {
+    // A flow whose rest takes less than the clock can tell is over, or time would stand still.
+    return flow.remaining > kNothingBytes + flow.rate * kNothingNs;
+  };
+  // Flows are in the order of their beginning; so they end.
+  const auto first = std::stable_partition(flows_.begin(), flows_.end(), goes_on);
+  if (first == flows_.end()) return;
+  std::vector<Flow> ended(std::make_move_iterator(first), std::make_move_iterator(flows_.end()));
+  flows_.erase(first, flows_.end());
+  stale_ = true;
+  for (Flow& flow : ended) flow.done();
+}
+
+}  // namespace headrace::sim

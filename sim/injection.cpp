@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/injection.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <vector>
+
+#include "sim/scenario.hpp"
+
+namespace headrace::sim {
+namespace {
+
+constexpr double kLine = 64;
+constexpr std::size_t kWays = 16;
+
+/// Set-associative, least recently used goes first.
+///
+/// Threading: confined.
+class Cache {
+ public:
+  explicit Cache(double bytes)
+      : set_count_(std::max<std::size_t>(1, static_cast<std::size_t>(bytes / kLine) / kWays)),
+        lines_(set_count_ * kWays) {}
+
+  /// True if it was there; then it is the most recently used.
+  bool touch(std::uint64_t line) {
+    Entry* const set = set_of(line);
+    Entry* const found = find(set, line);
+    if (found == set + kWays) return false;
+    std::rotate(set, found, found + 1);
+    return true;
+  }
+
+  /// Puts a line in. Returns true if a line that memory does not have went out.
+  bool put(std::uint64_t line, bool dirty) {
+    if (touch(line)) {
+      set_of(line)->dirty = set_of(line)->dirty || dirty;
+      return false;
+    }
+    Entry* const set = set_of(line);
+    const bool writes = set[kWays - 1].line != kNone && set[kWays - 1].dirty;
+    std::rotate(set, set + kWays - 1, set + kWays);
+    set[0] = {line, dirty};
+    return writes;
+  }
+
+  void drop(std::uint64_t line) {
+    Entry* const set = set_of(line);
+    if (Entry* const found = find(set, line); found != set + kWays) {
+      std::rotate(found, found + 1, set + kWays);
+      set[kWays - 1] = {};
+    }
+  }
+
+ private:
+  static constexpr std::uint64_t kNone = UINT64_MAX;
+  struct Entry {
+    std::uint64_t line = kNone;
+    bool dirty = false;
+  };
+  Entry* set_of(std::uint64_t line) { return &lines_[line % set_count_ * kWays]; }
+  static Entry* find(Entry* set, std::uint64_t line) {
+    return std::find_if(set, set + kWays, [&](const Entry& entry) { return entry.line == line; });
+  }
+
+  std::size_t set_count_;
+  std::vector<Entry> lines_;
+};
+
+class Node {
+ public:
+  Node(const InjectionModel& model, const InjectionRun& run)
+      : model_(model), memory_ns_(model.memory_ns * run.memory_ratio), l3_(model.l3_bytes) {
+    for (std::uint32_t i = 0; i < run.core_count; ++i) {
+      l1_.emplace_back(model.l1_bytes);
+      l2_.emplace_back(model.l2_bytes);
+    }
+  }
+
+  /// The NIC writes a line; all other copies are snooped out.
+  void write(std::uint64_t line, Level level, std::uint32_t core) {
+    for (Cache& cache : l1_) cache.drop(line);
+    for (Cache& cache : l2_) cache.drop(line);
+    l3_.drop(line);
+    if (level == Level::memory) {
+      ++memory_lines_;
+    } else if (level == Level::l3) {
+      memory_lines_ += l3_.put(line, true) ? 1 : 0;
+    } else {
+      put_l2(line, core, true);
+    }
+  }
+
+  /// Time that `core` waits for a line.
+  double read(std::uint64_t line, std::uint32_t core) {
+    if (l1_[core].touch(line)) return model_.l1_ns;
+    l1_[core].put(line, false);
+    if (l2_[core].touch(line)) return model_.l2_ns;
+    for (std::uint32_t other = 0; other < l2_.size(); ++other) {
+      if (other == core || !l2_[other].touch(line)) continue;
+      l2_[other].drop(line);
+      put_l2(line, core, true);
+      return model_.snoop_ns;
+    }
+    const bool in_l3 = l3_.touch(line);
+    if (!in_l3) ++memory_lines_;
+    // The L3 takes what the L2 gives up: a line is in one of them.
+    l3_.drop(line);
+    put_l2(line, core, in_l3);
+    return in_l3 ? model_.l3_ns : memory_ns_;
+  }
+
+  [[nodiscard]] double memory_lines() const { return memory_lines_; }
+
+ private:
+  void put_l2(std::uint64_t line, std::uint32_t core, bool dirty) {
+    if (l2_[core].put(line, dirty)) ++memory_lines_;
+  }
+
+  const InjectionModel& model_;
+  double memory_ns_;
+  double memory_lines_ = 0;
+  std::vector<Cache> l1_;
+  std::vector<Cache> l2_;
+  Cache l3_;
+};
+
+Result<Place> ask(const NicFunction& function, const Message& message, std::uint32_t cores) {
+  const auto refuse = [&](const std::string& cause, const char* remedy) {
+    return fail(Code::invalid_argument, fmt::format("place message {}", message.index), cause,
+                remedy);
+  };
+  Place place;
+  try {
+    place = function(message);
+  } catch (const std::exception& error) {
+    return refuse(fmt::format("the NIC's function throws: {}", error.what()),
+                  "return a place for every message");
+  }
+  if (place.core >= cores) {
+    return refuse(
+        fmt::format("the NIC's function names core {}, and there are {}", place.core, cores),
+        "name a core that is there");
+  }
+  return place;
+}
+
+}  // namespace
+
+Result<InjectionOutcome> inject(const InjectionModel& model, const InjectionRun& run,
+                                const NicFunction& function) {
+  Node node(model, run);
+  const auto lines = static_cast<std::uint64_t>(std::max(1.0, run.message_bytes / kLine));
+  const auto wanted =
+      static_cast<std::uint64_t>(std::max(1.0, static_cast<double>(lines) * run.read_share));
+  const auto working = static_cast<std::uint64_t>(model.working_bytes / kLine);
+  constexpr std::uint64_t kMessageBase = std::uint64_t{1} << 32U;
+  constexpr std::uint32_t kReceiver = 0;
+  InjectionOutcome outcome;
+  double lines_before = 0;
+  double time_ns = 0;
+  // The first message finds the caches empty and is not counted.
+  for (std::uint32_t i = 0; i <= run.message_count; ++i) {
+    const Message message{.index = i,
+                          .bytes = run.message_bytes,
+                          .sender_core = run.core_count - 1,
+                          .receiver_core = kReceiver};
+    const auto place = ask(function, message, run.core_count);
+    if (!place) return fail(place.error());
+    if (i == 1) {
+      time_ns = 0;
+      lines_before = node.memory_lines();
+    }
+    // Receive: the buffer is the same for every message.
+    for (std::uint64_t line = 0; line < lines; ++line) {
+      node.write(kMessageBase + line, line == 0 ? place->header : place->payload, place->core);
+    }
+    time_ns += (run.polled ? model.poll_ns : model.interrupt_ns) +
+               (run.protocol_on_nic ? model.nic_ns : model.host_ns) +
+               run.message_bytes / model.line_gb_per_s;
+    // Compute: what is wanted of the message, and the working set.
+    for (std::uint64_t line = 0; line < wanted; ++line) {
+      time_ns += node.read(kMessageBase + line, kReceiver) + model.work_ns;
+    }
+    for (std::uint64_t line = 0; line < working; ++line) time_ns += node.read(line, kReceiver);
+  }
+  outcome.time_ns = time_ns / run.message_count;
+  outcome.memory_lines = (node.memory_lines() - lines_before) / run.message_count;
+  return outcome;
+}
+
+namespace detail {
+namespace {
+
+using Kind = Parameter::Kind;
+
+NicFunction function_of(const std::string& policy, const std::string& where) {
+  const Level level = where == "shared-l3" ? Level::l3 : Level::l2;
+  return [policy, where, level](const Message& message) {
+    Place place{.core = where == "sender-l2" ? message.sender_core : message.receiver_core};
+    if (policy == "header" || policy == "whole") place.header = level;
+    if (policy == "payload" || policy == "whole") place.payload = level;
+    return place;
+  };
+}
+
+Result<Outcome> injection(const Model& model, const Point& point) {
+  if (!model.has_injection) {
+    return fail(Code::unsupported, "simulate injection", "the machine has no field 'injection'",
+                "use the machine injection-node");
+  }
+  const InjectionModel& node = model.injection;
+  InjectionRun run{.polled = point.word("path") == "polled",
+                   .protocol_on_nic = point.word("protocol") == "nic",
+                   .read_share = std::min(1.0, point.number("read_share")),
+                   .memory_ratio = std::max(0.01, point.number("memory_ratio"))};
+  const NicFunction function = function_of(point.word("policy"), point.word("where"));
+  const auto none = [](const Message&) { return Place{}; };
+  const auto gain_of = [&](double bytes, InjectionOutcome& with, InjectionOutcome& without) {
+    run.message_bytes = bytes;
+    with = *inject(node, run, function);
+    without = *inject(node, run, none);
+    return without.time_ns / with.time_ns - 1;
+  };
+  InjectionOutcome with;
+  InjectionOutcome without;
+  const double bytes = point.size("bytes");
+  if (bytes > 64 << 20) return refuse("bytes", "messages end at 64MiB", "write a smaller one");
+  const double gain = gain_of(bytes, with, without);
+  Outcome outcome{{{"gain", gain},
+                   {"time_us", with.time_ns / 1e3},
+                   {"time_us_without", without.time_ns / 1e3},
+                   {"memory_lines", with.memory_lines},
+                   {"memory_lines_saved", without.memory_lines - with.memory_lines}},
+                  gain < 0 ? "the working set is pushed out" : "latency",
+                  {}};
+  if (point.word("search") == "yes") {
+    double best = 0;
+    double best_bytes = 0;
+    for (double size = 256; size <= 16 << 20; size *= 2) {
+      InjectionOutcome a;
+      InjectionOutcome b;
+      if (const double each = gain_of(size, a, b); each > best) {
+        best = each;
+        best_bytes = size;
+      }
+    }
+    outcome.figures.emplace_back("gain_max", best);
+    outcome.figures.emplace_back("gain_max_bytes", best_bytes);
+  }
+  return outcome;
+}
+
+}  // namespace
+
+std::vector<Scenario> injection_scenarios() {
+  return {{"injection",
+           "what a NIC gains that writes messages into a cache, by message size",
+           "injection-node",
+           {{"bytes",
+             Kind::size,
+             {"256", "1KiB", "4KiB", "16KiB", "64KiB", "256KiB", "512KiB", "1MiB", "2MiB", "4MiB",
+              "8MiB"}},
+            {"policy", Kind::word, {"payload"}, {"none", "header", "payload", "whole"}},
+            {"where", Kind::word, {"receiver-l2"}, {"receiver-l2", "sender-l2", "shared-l3"}},
+            {"path", Kind::word, {"polled"}, {"polled", "interrupt"}},
+            {"protocol", Kind::word, {"nic"}, {"nic", "host"}},
+            {"read_share", Kind::number, {"1"}},
+            {"memory_ratio", Kind::number, {"1"}},
+            {"search", Kind::word, {"no"}, {"no", "yes"}}},
+           injection}};
+}
+
+}  // namespace detail
+}  // namespace headrace::sim

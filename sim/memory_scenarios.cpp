@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scenarios about memory: what cores get of it, other kinds of it, and memory-side caches.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "sim/scenario.hpp"
+#include "sim/world.hpp"
+
+namespace headrace::sim::detail {
+namespace {
+
+using Kind = Parameter::Kind;
+constexpr double kLine = 64;
+
+struct Stream {
+  double gb_per_s = 0;  ///< Reads and writes.
+  double read_gb_per_s = 0;
+  double latency_ns = 0;
+  std::string bound;
+};
+
+/// Cores of a socket that stream through a node.
+struct Group {
+  std::uint32_t node = 0;
+  std::uint32_t socket = 0;
+  double cores = 0;
+};
+
+/// A closed system: each core keeps its misses under way, so that lines / rate is the latency
+/// (Little's law). Every group carries as much.
+Stream stream(const Model& model, const std::vector<Group>& groups, double writes) {
+  World world(model);
+  const double per_core = model.core.outstanding_lines * kLine;
+  constexpr double kBytes = 1e9;
+  double slowest_ns = 0;
+  double latency = 0;
+  for (const Group& group : groups) {
+    const ResourceIndex cores = world.fluid().add("misses of cores", group.cores * per_core);
+    const double idle = world.latency_ns(group.node, group.socket);
+    auto uses = world.memory_uses({.source = group.node, .target = group.node, .writes = writes},
+                                  group.socket, Who::core);
+    uses.push_back({cores, idle});
+    latency = std::max(latency, idle);
+    world.fluid().carry(kBytes, std::move(uses), [&] { slowest_ns = world.fluid().now_ns(); });
+  }
+  world.fluid().run();
+  Stream result;
+  result.read_gb_per_s = kBytes * static_cast<double>(groups.size()) / slowest_ns;
+  result.gb_per_s = result.read_gb_per_s * (1 + writes);
+  double lines = 0;
+  for (const Group& group : groups) lines += group.cores * per_core;
+  result.latency_ns =
+      std::max(latency * (1 + model.core.queueing_share), lines / result.read_gb_per_s);
+  result.bound = world.bound();
+  return result;
+}
+
+Result<Outcome> memory(const Model& model, const Point& point) {
+  const auto node = node_of(model, point, "node");
+  if (!node) return fail(node.error());
+  const std::string& pattern = point.word("pattern");
+  const std::string& load = point.word("load");
+  const SocketModel& socket = model.sockets.front();
+  const auto of_kind = [&](const char* kind, std::uint32_t where) {
+    std::vector<std::uint32_t> found;
+    for (const NodeModel& each : model.nodes) {
+      if (each.kind == kind && each.socket == where) found.push_back(each.node);
+    }
+    return found;
+  };
+  const double writes = point.number("writes");
+  std::vector<Group> groups;
+  const auto add = [&](const std::vector<std::uint32_t>& nodes, std::uint32_t where, double cores) {
+    for (const std::uint32_t each : nodes) {
+      groups.push_back({each, where, cores / static_cast<double>(nodes.size())});
+    }
+  };
+  if (pattern == "node") {
+    add({*node}, socket.socket, socket.core_count);
+  } else if (pattern == "ddr+hbm") {
+    add(of_kind("ddr", socket.socket), socket.socket, socket.core_count / 2);
+    add(of_kind("hbm", socket.socket), socket.socket, socket.core_count / 2);
+  } else {
+    for (const SocketModel& each : model.sockets) {
+      if (pattern == "hbm-of-socket" && each.socket != socket.socket) continue;
+      add(of_kind("hbm", each.socket), each.socket, each.core_count);
+    }
+  }
+  if (groups.empty()) {
+    return refuse("pattern", fmt::format("the machine has no memory for '{}'", pattern),
+                  "use node, or another machine");
+  }
+  const Stream full = stream(model, groups, writes);
+  Stream result = full;
+  if (load != "full") {
+    double wanted = 0;
+    const auto [end, code] = std::from_chars(load.data(), load.data() + load.size(), wanted);
+    if (code != std::errc() || end != load.data() + load.size() || wanted <= 0) {
+      return refuse("load", fmt::format("'{}' is neither 'full' nor a rate in GB/s", load),
+                    "write as in load=160");
+    }
+    if (wanted > full.gb_per_s) {
+      return refuse("load",
+                    fmt::format("{} GB/s is above the ceiling of {:.1f}", load, full.gb_per_s),
+                    "write less, or 'full'");
+    }
+    World world(model);
+    result.gb_per_s = wanted;
+    result.latency_ns = world.latency_ns(*node, socket.socket) *
+                        (1 + model.core.queueing_share * wanted / full.gb_per_s);
+    result.bound = "demand";
+  }
+  Outcome outcome{{{"gb_per_s", result.gb_per_s}}, result.bound, {}};
+  if (writes == 0) {
+    outcome.figures.emplace_back("latency_ns", result.latency_ns);
+    const auto ddr = of_kind("ddr", socket.socket);
+    if (!ddr.empty()) {
+      const Stream own = stream(model, {{ddr.front(), socket.socket, socket.core_count}}, 0);
+      outcome.figures.emplace_back("over_ddr", result.gb_per_s / own.gb_per_s);
+    }
+  } else {
+    outcome.notes.emplace_back("the latency of mixed traffic is not modelled");
+  }
+  return outcome;
+}
+
+Result<Outcome> cxl(const Model& model, const Point& point) {
+  const auto node = node_of(model, point, "node");
+  if (!node) return fail(node.error());
+  const std::uint32_t own = model.nodes.front().node;
+  const bool in = point.word("direction") == "from";
+  const Traffic traffic{.source = in ? *node : own, .target = in ? own : *node};
+  const double bytes = point.size("bytes");
+  Moved moved;
+  if (point.word("mover") == "dsa") {
+    if (!model.has_dsa || model.machine.dsa_devices.empty()) {
+      return fail(Code::unsupported, "move by a DSA", "the machine has none", "use mover=cpu");
+    }
+    moved = move_by_devices(model, {},
+                            {{.count = 256, .depth = 32, .bytes = bytes, .traffic = traffic}});
+  } else {
+    moved = move_by_cores(model, model.sockets.front().socket, std::max(1U, point.count("threads")),
+                          bytes * 256, traffic);
+  }
+  return Outcome{{{"gb_per_s", moved.steady_gb_per_s}}, moved.bound, {}};
+}
+
+Result<Outcome> optane(const Model& model, const Point& point) {
+  if (!model.has_optane) {
+    return fail(Code::unsupported, "simulate Optane", "the machine has no persistent memory",
+                "use the machine ddr-optane");
+  }
+  const OptaneModel& pmem = model.optane;
+  const bool reads = point.word("access") == "read";
+  const double dimm = reads ? pmem.read_gb_per_s : pmem.write_gb_per_s;
+  const double dimms = point.word("interleaved") == "yes" ? pmem.dimm_count : 1;
+  // A partial line is read and written whole.
+  const double block = point.size("block");
+  const double share = std::min(1.0, block / pmem.grain_bytes);
+  constexpr double kRingBytes = 8.0 * 1073741824;
+  const std::string& ring = point.word("ring");
+  const double entry = ring == "streamed-2k" ? 2048 : 4096;
+  double entry_ns = pmem.entry_ns + entry / pmem.stream_gb_per_s;
+  if (ring == "cached") entry_ns = pmem.cached_entry_ns;
+  if (ring == "wrong-node") entry_ns *= pmem.remote_share;
+  if (ring == "no-dax") entry_ns *= pmem.paged_share;
+  return Outcome{{{"gb_per_s", dimm * dimms * share},
+                  {"dimm_gb_per_s", dimm * share},
+                  {"ring_s", kRingBytes / entry * entry_ns / 1e9},
+                  {"ring_gb_per_s", entry / entry_ns}},
+                 "dimms",
+                 {}};
+}
+
+Result<Outcome> hbm_cache_mode(const Model& model, const Point& point) {
+  const NodeModel& ddr = model.nodes.front();
+  const auto fast = std::find_if(model.nodes.begin(), model.nodes.end(), [&](const auto& each) {
+    return each.kind == "hbm" && each.socket == ddr.socket;
+  });
+  double hbm = ddr.side_cache_gb_per_s;
+  if (fast != model.nodes.end()) hbm = fast->read_gb_per_s;
+  if (hbm == 0) {
+    return fail(Code::unsupported, "simulate HBM", "the machine has none",
+                "use the machine xeon-max-9468");
+  }
+  const double bytes = point.size("bytes");
+  const double room = point.size("hbm");
+  const double passes = std::max(1U, point.count("passes"));
+  const double kept = std::min(bytes, room);
+  // Flat: the first pass reads DDR while what fits is moved, which reads it once more. In cache
+  // mode the first pass fills the cache; of a column that does not fit, a direct-mapped cache that
+  // is passed in order keeps what no other line displaces: 2 x room - bytes, at least nothing.
+  const double hits = std::clamp(2 * room - bytes, 0.0, bytes);
+  const double ddr_rate = ddr.read_gb_per_s;
+  const double cached = bytes / ddr_rate + (passes - 1) * (hits / hbm + (bytes - hits) / ddr_rate);
+  const double flat = passes * bytes / ddr_rate;
+  const double prefetched = (bytes + (passes > 1 ? kept : 0)) / ddr_rate +
+                            (passes - 1) * (kept / hbm + (bytes - kept) / ddr_rate);
+  return Outcome{{{"flat_ms", flat / 1e6},
+                  {"cache_mode_ms", cached / 1e6},
+                  {"prefetched_ms", prefetched / 1e6},
+                  {"prefetched_over_cache_mode", cached / prefetched}},
+                 bytes > room ? "capacity" : "bandwidth",
+                 {"HBM and DDR are not read at once; a core waits for neither's latency"}};
+}
+
+}  // namespace
+
+std::vector<Scenario> memory_scenarios() {
+  return {
+      {"memory",
+       "what cores get of each kind of memory, and how long a load takes then",
+       "xeon-max-9462",
+       {{"node", Kind::count, {"0", "1", "2", "3"}},
+        {"load", Kind::text, {"full"}},
+        {"writes", Kind::number, {"0", "1"}},
+        {"pattern", Kind::word, {"node"}, {"node", "ddr+hbm", "both-sockets", "hbm-of-socket"}}},
+       memory},
+      {"cxl",
+       "how fast memory behind CXL is filled and read, by a device and by cores",
+       "spr-cxl",
+       {{"node", Kind::count, {"1", "2", "3"}},
+        {"direction", Kind::word, {"from", "to"}},
+        {"mover", Kind::word, {"dsa", "cpu"}},
+        {"threads", Kind::count, {"1", "8"}},
+        {"bytes", Kind::size, {"1MiB"}}},
+       cxl},
+      {"optane",
+       "what blocks, interleaving, the wrong node and no DAX cost",
+       "ddr-optane",
+       {{"access", Kind::word, {"read", "write"}},
+        {"block", Kind::size, {"4KiB", "256", "64"}},
+        {"interleaved", Kind::word, {"yes", "no"}},
+        {"ring",
+         Kind::word,
+         {"streamed-4k"},
+         {"cached", "streamed-4k", "streamed-2k", "wrong-node", "no-dax"}}},
+       optane},
+      {"hbm-cache-mode",
+       "HBM as a cache against HBM filled by prefetching",
+       "xeon-max-9468",
+       {{"bytes", Kind::size, {"4GiB", "12GiB", "24GiB", "48GiB"}},
+        {"passes", Kind::count, {"1", "2", "8"}},
+        {"hbm", Kind::size, {"16GiB"}}},
+       hbm_cache_mode}};
+}
+
+}  // namespace headrace::sim::detail

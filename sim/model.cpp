@@ -1,0 +1,466 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/model.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "headrace/platform/file.hpp"
+
+namespace headrace::sim {
+namespace {
+
+using Json = nlohmann::json;
+
+enum class Kind : std::uint8_t { rate, time, size, plain };
+
+struct Unit {
+  Kind kind;
+  std::string_view suffix;
+  double factor;
+};
+constexpr std::array<Unit, 11> kUnits{{{Kind::rate, "GB/s", 1},
+                                       {Kind::rate, "GiB/s", 1.073741824},
+                                       {Kind::rate, "MiB/s", 1.048576e-3},
+                                       {Kind::time, "ns", 1},
+                                       {Kind::time, "us", 1e3},
+                                       {Kind::time, "ms", 1e6},
+                                       {Kind::size, "B", 1},
+                                       {Kind::size, "KiB", 1024},
+                                       {Kind::size, "MiB", 1048576},
+                                       {Kind::size, "GiB", 1073741824},
+                                       {Kind::plain, "", 1}}};
+
+std::string units_of(Kind kind) {
+  std::string known;
+  for (const Unit& unit : kUnits) {
+    if (unit.kind != kind) continue;
+    known += (known.empty() ? "" : ", ") + std::string(unit.suffix);
+  }
+  return known;
+}
+
+/// A member of the model, its way and what went wrong first.
+class Field {
+ public:
+  struct State {
+    const std::string* text = nullptr;
+    std::string path;
+    std::optional<Error> error = std::nullopt;
+  };
+  Field(State& state, const Json* json, std::string way)
+      : state_(&state), json_(json), way_(std::move(way)) {}
+
+  [[nodiscard]] bool is_present() const { return json_ != nullptr; }
+
+  void refuse(const std::string& cause, const std::string& remedy) const {
+    if (state_->error.has_value()) return;
+    state_->error = Error{
+        Code::corrupt_data, 0, fmt::format("read the model of '{}'", state_->path),
+        fmt::format("line {}: field '{}' {}", line_of(*state_->text, way_), way_, cause), remedy};
+  }
+
+  [[nodiscard]] Field operator[](const char* key) const {
+    const Json* inner = nullptr;
+    if (json_ != nullptr && !json_->is_object()) {
+      refuse("is not an object", "write it as {\"name\": ...}");
+    } else if (json_ != nullptr) {
+      if (const auto found = json_->find(key); found != json_->end()) inner = &*found;
+    }
+    return {*state_, inner, way_ + "." + key};
+  }
+
+  [[nodiscard]] std::vector<Field> elements() const {
+    std::vector<Field> fields;
+    if (json_ == nullptr) return fields;
+    if (!json_->is_array()) {
+      refuse("is not a list", "write it as [...]");
+      return fields;
+    }
+    for (std::size_t i = 0; i < json_->size(); ++i) {
+      fields.emplace_back(*state_, &(*json_)[i], fmt::format("{}[{}]", way_, i));
+    }
+    return fields;
+  }
+
+  /// Only the names in `known` may be there: what is misspelt would else be left out silently.
+  void only(std::initializer_list<std::string_view> known) const {
+    if (json_ == nullptr || !json_->is_object()) return;
+    for (const auto& [key, value] : json_->items()) {
+      if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+      Field(*state_, &value, way_ + "." + key)
+          .refuse("is not known", fmt::format("use one of {}", fmt::join(known, ", ")));
+    }
+  }
+
+  [[nodiscard]] std::uint32_t index() const {
+    if (json_ == nullptr || !json_->is_number_unsigned() ||
+        json_->get<std::uint64_t>() > UINT32_MAX) {
+      refuse(json_ == nullptr ? "is missing" : "is not a whole number from 0 on",
+             "write the number");
+      return 0;
+    }
+    return json_->get<std::uint32_t>();
+  }
+
+  [[nodiscard]] std::string word(std::initializer_list<std::string_view> known) const {
+    std::string text = json_ != nullptr && json_->is_string() ? json_->get<std::string>() : "";
+    if (std::find(known.begin(), known.end(), text) == known.end()) {
+      refuse(fmt::format("is '{}'", text), fmt::format("use one of {}", fmt::join(known, ", ")));
+    }
+    return text;
+  }
+
+  /// {"value": "52.9 GB/s", "source": "..."}
+  [[nodiscard]] double quantity(Kind kind, bool may_be_zero = false) const {
+    if (json_ == nullptr) {
+      refuse("is missing", R"(write {"value": "...", "source": "..."})");
+      return 1;
+    }
+    only({"value", "source"});
+    const Field value = (*this)["value"];
+    const Field source = (*this)["source"];
+    if (source.json_ == nullptr || !source.json_->is_string() ||
+        source.json_->get<std::string>().empty()) {
+      source.refuse("is missing", "say where the value comes from, or \"assumed\"");
+      return 1;
+    }
+    if (value.json_ == nullptr || !value.json_->is_string()) {
+      value.refuse(value.json_ == nullptr ? "is missing" : "is not a text",
+                   fmt::format("write it with its unit ({})", units_of(kind)));
+      return 1;
+    }
+    return value.number(kind, may_be_zero);
+  }
+
+ private:
+  [[nodiscard]] double number(Kind kind, bool may_be_zero) const {
+    const auto text = json_->get<std::string>();
+    double amount = 0;
+    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), amount);
+    std::string_view suffix(end, static_cast<std::size_t>(text.data() + text.size() - end));
+    while (suffix.starts_with(' ')) suffix.remove_prefix(1);
+    if (code != std::errc() || !std::isfinite(amount)) {
+      refuse(fmt::format("is '{}', which does not begin with a number", text),
+             "write it as in \"52.9 GB/s\"");
+      return 1;
+    }
+    for (const Unit& unit : kUnits) {
+      if (unit.kind != kind || unit.suffix != suffix) continue;
+      if (amount > 0 || (may_be_zero && amount == 0)) return amount * unit.factor;
+      refuse(fmt::format("is '{}'", text), "write a value above 0");
+      return 1;
+    }
+    refuse(fmt::format("is '{}', which {}", text,
+                       suffix.empty() ? "has no unit" : fmt::format("has the unit '{}'", suffix)),
+           kind == Kind::plain ? "write it without unit"
+                               : fmt::format("write one of the units {}", units_of(kind)));
+    return 1;
+  }
+
+  State* state_;
+  const Json* json_;
+  std::string way_;
+};
+
+NodeModel parse_node(const Field& field) {
+  field.only({"node", "socket", "kind", "peak", "read", "mixed", "latency", "remote_latency",
+              "side_cache"});
+  NodeModel node;
+  node.node = field["node"].index();
+  node.socket = field["socket"].index();
+  node.kind = field["kind"].word({"ddr", "hbm", "cxl", "optane"});
+  node.peak_gb_per_s = field["peak"].quantity(Kind::rate);
+  node.read_gb_per_s = field["read"].quantity(Kind::rate);
+  node.mixed_gb_per_s = field["mixed"].quantity(Kind::rate);
+  node.latency_ns = field["latency"].quantity(Kind::time);
+  if (const Field far = field["remote_latency"]; far.is_present()) {
+    node.remote_latency_ns = far.quantity(Kind::time);
+  }
+  if (const Field cache = field["side_cache"]; cache.is_present()) {
+    node.side_cache_gb_per_s = cache.quantity(Kind::rate);
+  }
+  if (node.read_gb_per_s > node.peak_gb_per_s || node.mixed_gb_per_s > node.peak_gb_per_s) {
+    field["peak"].refuse("is less than 'read' or 'mixed'", "write the rate of the bus");
+  }
+  if (node.mixed_gb_per_s > 2 * node.read_gb_per_s) {
+    field["mixed"].refuse("is more than twice 'read'", "half of the mixed bytes are read");
+  }
+  if (node.mixed_gb_per_s < node.read_gb_per_s / 2) {
+    field["mixed"].refuse("is less than half of 'read'",
+                          "write what is read and written together, both counted");
+  }
+  return node;
+}
+
+SocketModel parse_socket(const Field& field) {
+  field.only({"socket", "mesh_read", "cores", "l2", "l3", "l3_ways", "ddio_ways"});
+  SocketModel socket;
+  socket.socket = field["socket"].index();
+  socket.mesh_read_gb_per_s = field["mesh_read"].quantity(Kind::rate);
+  socket.core_count = field["cores"].quantity(Kind::plain);
+  socket.l2_bytes = field["l2"].quantity(Kind::size);
+  socket.l3_bytes = field["l3"].quantity(Kind::size);
+  socket.l3_ways = field["l3_ways"].quantity(Kind::plain);
+  socket.ddio_ways = field["ddio_ways"].quantity(Kind::plain);
+  if (socket.ddio_ways > socket.l3_ways) {
+    field["ddio_ways"].refuse("is more than 'l3_ways'", "they are some of them");
+  }
+  return socket;
+}
+
+CoreModel parse_core(const Field& field) {
+  field.only({"copy", "call", "overlapped", "exposed", "outstanding_lines", "queueing_share"});
+  return {.copy_gb_per_s = field["copy"].quantity(Kind::rate),
+          .call_ns = field["call"].quantity(Kind::time),
+          .overlapped_bytes = field["overlapped"].quantity(Kind::size),
+          .exposed_ns = field["exposed"].quantity(Kind::time),
+          .outstanding_lines = field["outstanding_lines"].quantity(Kind::plain),
+          .queueing_share = field["queueing_share"].quantity(Kind::plain, true)};
+}
+
+DsaModel parse_dsa(const Field& field) {
+  field.only({"fabric",         "read_buffers", "shared_submit", "dedicated_submit", "alone",
+              "per_descriptor", "engine_depth", "translated",    "translation",      "random",
+              "misaligned",     "half_aligned", "iotlb_miss",    "fault_retry",      "fault_block",
+              "fault_major",    "touch",        "touch_huge",    "read_back_share",  "leak_reads"});
+  return {.fabric_gb_per_s = field["fabric"].quantity(Kind::rate),
+          .read_buffer_bytes = field["read_buffers"].quantity(Kind::size),
+          .shared_submit_ns = field["shared_submit"].quantity(Kind::time),
+          .dedicated_submit_ns = field["dedicated_submit"].quantity(Kind::time),
+          .alone_ns = field["alone"].quantity(Kind::time),
+          .descriptor_ns = field["per_descriptor"].quantity(Kind::time),
+          .engine_depth = field["engine_depth"].quantity(Kind::plain),
+          .translated_bytes = field["translated"].quantity(Kind::size),
+          .translation_ns = field["translation"].quantity(Kind::time),
+          .random_ns = field["random"].quantity(Kind::time),
+          .misaligned_ns = field["misaligned"].quantity(Kind::time),
+          .half_aligned_ns = field["half_aligned"].quantity(Kind::time),
+          .iotlb_miss_ns = field["iotlb_miss"].quantity(Kind::time),
+          .fault_retry_ns = field["fault_retry"].quantity(Kind::time),
+          .fault_block_ns = field["fault_block"].quantity(Kind::time),
+          .fault_major_ns = field["fault_major"].quantity(Kind::time),
+          .touch_ns = field["touch"].quantity(Kind::time),
+          .touch_huge_ns = field["touch_huge"].quantity(Kind::time),
+          .read_back_share = field["read_back_share"].quantity(Kind::plain),
+          .leak_reads = field["leak_reads"].quantity(Kind::plain, true)};
+}
+
+OptaneModel parse_optane(const Field& field) {
+  field.only({"dimms", "read", "write", "grain", "entry", "stream", "cached_entry", "remote_share",
+              "paged_share"});
+  return {.dimm_count = field["dimms"].quantity(Kind::plain),
+          .read_gb_per_s = field["read"].quantity(Kind::rate),
+          .write_gb_per_s = field["write"].quantity(Kind::rate),
+          .grain_bytes = field["grain"].quantity(Kind::size),
+          .entry_ns = field["entry"].quantity(Kind::time),
+          .stream_gb_per_s = field["stream"].quantity(Kind::rate),
+          .cached_entry_ns = field["cached_entry"].quantity(Kind::time),
+          .remote_share = field["remote_share"].quantity(Kind::plain),
+          .paged_share = field["paged_share"].quantity(Kind::plain)};
+}
+
+InjectionModel parse_injection(const Field& field) {
+  field.only({"line", "interrupt", "poll", "host", "nic", "l1", "l2", "l3", "l1_latency",
+              "l2_latency", "l3_latency", "snoop_latency", "memory_latency", "work",
+              "working_set"});
+  return {.line_gb_per_s = field["line"].quantity(Kind::rate),
+          .interrupt_ns = field["interrupt"].quantity(Kind::time),
+          .poll_ns = field["poll"].quantity(Kind::time),
+          .host_ns = field["host"].quantity(Kind::time),
+          .nic_ns = field["nic"].quantity(Kind::time),
+          .l1_bytes = field["l1"].quantity(Kind::size),
+          .l2_bytes = field["l2"].quantity(Kind::size),
+          .l3_bytes = field["l3"].quantity(Kind::size),
+          .l1_ns = field["l1_latency"].quantity(Kind::time),
+          .l2_ns = field["l2_latency"].quantity(Kind::time),
+          .l3_ns = field["l3_latency"].quantity(Kind::time),
+          .snoop_ns = field["snoop_latency"].quantity(Kind::time),
+          .memory_ns = field["memory_latency"].quantity(Kind::time),
+          .work_ns = field["work"].quantity(Kind::time),
+          .working_bytes = field["working_set"].quantity(Kind::size)};
+}
+
+constexpr std::uint32_t kEnginesOfDevice = 4;
+constexpr std::uint32_t kEntriesOfDevice = 128;
+
+/// What no machine can be.
+void check(const Model& model, const Field& root) {
+  std::set<std::uint32_t> sockets;
+  for (const SocketModel& socket : model.sockets) sockets.insert(socket.socket);
+  const auto nodes = root["nodes"].elements();
+  std::set<std::uint32_t> seen;
+  for (std::size_t i = 0; i < model.nodes.size(); ++i) {
+    const NodeModel& node = model.nodes[i];
+    if (!seen.insert(node.node).second) nodes[i]["node"].refuse("appears twice", "keep one");
+    if (model.machine.node(NodeId(node.node)) == nullptr) {
+      nodes[i]["node"].refuse(fmt::format("is {}, and the machine has no such node", node.node),
+                              "use a node of the record's 'nodes'");
+    }
+    if (!sockets.contains(node.socket)) {
+      nodes[i]["socket"].refuse(fmt::format("is {}, which 'model.sockets' lacks", node.socket),
+                                "describe the socket, or name another");
+    }
+  }
+  const auto links = root["links"].elements();
+  for (std::size_t i = 0; i < model.links.size(); ++i) {
+    for (const auto& [key, socket] :
+         {std::pair{"from", model.links[i].from}, std::pair{"to", model.links[i].to}}) {
+      if (!sockets.contains(socket)) {
+        links[i][key].refuse(fmt::format("is {}, which 'model.sockets' lacks", socket),
+                             "link sockets that are there");
+      }
+    }
+  }
+  if (!model.has_dsa) return;
+  for (const topo::DsaDevice& device : model.machine.dsa_devices) {
+    std::uint32_t entry_count = 0;
+    for (const topo::DsaQueue& queue : device.queues) entry_count += queue.entry_count;
+    const Field field = root["dsa"];
+    const auto name = fmt::format("belongs to device {}, which has", device.id.value());
+    if (device.engine_count > kEnginesOfDevice) {
+      field.refuse(fmt::format("{} {} engines", name, device.engine_count),
+                   fmt::format("a device has at most {}: correct 'movers'", kEnginesOfDevice));
+    }
+    if (entry_count > kEntriesOfDevice) {
+      field.refuse(fmt::format("{} queues of {} entries", name, entry_count),
+                   fmt::format("a device has {} in all: correct 'movers'", kEntriesOfDevice));
+    }
+    if (!device.node || model.node(device.node->value()) == nullptr) {
+      field.refuse(fmt::format("{} no node of the model", name), "give it one in 'movers'");
+    }
+  }
+}
+
+}  // namespace
+
+double NodeModel::shared_write_gb_per_s() const {
+  const double half = mixed_gb_per_s / 2;
+  const double left = 1 - half / read_gb_per_s;
+  return mixed_gb_per_s <= read_gb_per_s ? half / left : 0;
+}
+
+const NodeModel* Model::node(std::uint32_t number) const {
+  const auto found = std::find_if(nodes.begin(), nodes.end(),
+                                  [&](const NodeModel& node) { return node.node == number; });
+  return found == nodes.end() ? nullptr : &*found;
+}
+
+const SocketModel& Model::socket(std::uint32_t number) const {
+  return *std::find_if(sockets.begin(), sockets.end(),
+                       [&](const SocketModel& socket) { return socket.socket == number; });
+}
+
+/// Walks the text, which is correct JSON, keeping the way of the value that begins.
+std::size_t line_of(std::string_view text, std::string_view way) {
+  struct Level {
+    bool is_list = false;
+    std::size_t index = 0;
+    std::string key = {};
+  };
+  std::vector<Level> levels;
+  std::size_t line = 1;
+  std::size_t best_line = 1;
+  std::size_t best_length = 0;
+  bool expects_key = false;
+  const auto note = [&] {
+    std::string here;
+    for (const Level& level : levels) {
+      if (level.is_list) {
+        here += fmt::format("[{}]", level.index);
+      } else {
+        here += (here.empty() ? "" : ".") + level.key;
+      }
+    }
+    const bool leads =
+        way.starts_with(here) &&
+        (here.size() == way.size() || way[here.size()] == '.' || way[here.size()] == '[');
+    if (leads && here.size() > best_length) {
+      best_length = here.size();
+      best_line = line;
+    }
+  };
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char letter = text[i];
+    if (letter == '\n') ++line;
+    if (letter == '{' || letter == '[') {
+      levels.push_back({.is_list = letter == '['});
+      expects_key = letter == '{';
+      if (letter == '[') note();
+    } else if (letter == '}' || letter == ']') {
+      if (!levels.empty()) levels.pop_back();
+      expects_key = false;
+    } else if (letter == ',' && !levels.empty()) {
+      expects_key = !levels.back().is_list;
+      if (levels.back().is_list) {
+        ++levels.back().index;
+        note();
+      }
+    } else if (letter == '"') {
+      const std::size_t begin = i + 1;
+      for (++i; i < text.size() && text[i] != '"'; ++i) {
+        if (text[i] == '\\') ++i;
+      }
+      if (expects_key && !levels.empty()) {
+        levels.back().key = text.substr(begin, std::min(i, text.size()) - begin);
+        expects_key = false;
+        note();
+      }
+    }
+  }
+  return best_line;
+}
+
+Result<Model> parse_model(const std::string& text, const std::string& path, topo::Machine machine) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (json.is_discarded() || !json.is_object() || !json.contains("model")) {
+    return fail(Code::not_found, fmt::format("read the model of '{}'", path),
+                "the record has no field 'model'",
+                "use a machine of 'headrace sim list', or add the field (docs/reference/machine)");
+  }
+  Field::State state{.text = &text, .path = path};
+  const Field root(state, &json["model"], "model");
+  root.only({"name", "nodes", "sockets", "links", "core", "dsa", "optane", "injection"});
+  Model model;
+  model.path = path;
+  model.machine = std::move(machine);
+  for (const Field& field : root["nodes"].elements()) model.nodes.push_back(parse_node(field));
+  for (const Field& field : root["sockets"].elements()) {
+    model.sockets.push_back(parse_socket(field));
+  }
+  for (const Field& field : root["links"].elements()) {
+    field.only({"from", "to", "rate"});
+    model.links.push_back({.from = field["from"].index(),
+                           .to = field["to"].index(),
+                           .gb_per_s = field["rate"].quantity(Kind::rate)});
+  }
+  if (model.nodes.empty()) root["nodes"].refuse("is missing or empty", "describe each node");
+  if (!state.error.has_value()) model.core = parse_core(root["core"]);
+  model.has_dsa = root["dsa"].is_present();
+  if (model.has_dsa) model.dsa = parse_dsa(root["dsa"]);
+  model.has_optane = root["optane"].is_present();
+  if (model.has_optane) model.optane = parse_optane(root["optane"]);
+  model.has_injection = root["injection"].is_present();
+  if (model.has_injection) model.injection = parse_injection(root["injection"]);
+  if (!state.error.has_value()) check(model, root);
+  if (state.error.has_value()) return fail(std::move(*state.error));
+  return model;
+}
+
+Result<Model> read_model(const std::string& path) {
+  auto machine = topo::replay(path);
+  if (!machine) return fail(std::move(machine.error()));
+  constexpr std::size_t kRecordBytesMax = std::size_t{64} << 20U;  // As replay().
+  auto text = platform::load_file(path, kRecordBytesMax);
+  if (!text) return fail(std::move(text.error()));
+  return parse_model(*text, path, std::move(*machine));
+}
+
+}  // namespace headrace::sim

@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/world.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <utility>
+
+#include "headrace/base/check.hpp"
+
+namespace headrace::sim {
+namespace {
+
+/// A resource that was full for less of the time bounds nothing: something is waited for.
+constexpr double kBoundShare = 0.5;
+/// One that was full for more bounds all.
+constexpr double kFullShare = 0.9;
+
+}  // namespace
+
+World::World(const Model& model) : model_(&model) {
+  for (const NodeModel& node : model.nodes) {
+    NodeResources resources;
+    const auto name = fmt::format("node {} ({})", node.node, node.kind);
+    resources.bus = fluid_.add(name, 1);
+    if (node.shared_write_gb_per_s() == 0) {
+      resources.read = fluid_.add(name + " read by cores", node.read_gb_per_s);
+      resources.write = fluid_.add(name + " written by cores", node.mixed_gb_per_s / 2);
+    }
+    nodes_.push_back(resources);
+  }
+  for (const SocketModel& socket : model.sockets) {
+    meshes_.push_back(
+        fluid_.add(fmt::format("mesh of socket {}", socket.socket), socket.mesh_read_gb_per_s));
+  }
+  for (const LinkModel& link : model.links) {
+    forward_.push_back(fluid_.add(fmt::format("link {} to {}", link.from, link.to), link.gb_per_s));
+    backward_.push_back(
+        fluid_.add(fmt::format("link {} to {}", link.to, link.from), link.gb_per_s));
+  }
+  if (!model.has_dsa) return;
+  for (const topo::DsaDevice& device : model.machine.dsa_devices) {
+    const auto name = fmt::format("device {}", device.id.value());
+    devices_.push_back(
+        {.fabric = fluid_.add("fabric of " + name, model.dsa.fabric_gb_per_s),
+         // Bytes under way are rate x latency (Little's law): a byte weighs its latency.
+         .buffers = fluid_.add("read buffers of " + name, model.dsa.read_buffer_bytes)});
+  }
+}
+
+std::size_t World::node_index(std::uint32_t node) const {
+  const NodeModel* const found = model_->node(node);
+  HEADRACE_CHECK(found != nullptr, "scenarios check the nodes they are given");
+  return static_cast<std::size_t>(found - model_->nodes.data());
+}
+
+double World::latency_ns(std::uint32_t node, std::uint32_t socket) const {
+  const NodeModel& model = model_->nodes[node_index(node)];
+  const bool far = model.socket != socket && model.remote_latency_ns > 0;
+  return far ? model.remote_latency_ns : model.latency_ns;
+}
+
+void World::add_links(std::vector<Use>& uses, std::uint32_t from, std::uint32_t to,
+                      double weight) const {
+  if (from == to) return;
+  for (std::size_t i = 0; i < model_->links.size(); ++i) {
+    const LinkModel& link = model_->links[i];
+    if (link.from == from && link.to == to) uses.push_back({forward_[i], weight});
+    if (link.to == from && link.from == to) uses.push_back({backward_[i], weight});
+  }
+}
+
+void World::add_node(std::vector<Use>& uses, std::size_t index, double reads, double writes,
+                     Who who) const {
+  const NodeModel& node = model_->nodes[index];
+  const double shared_write = node.shared_write_gb_per_s();
+  if (who == Who::core && shared_write > 0) {
+    uses.push_back({nodes_[index].bus, reads / node.read_gb_per_s + writes / shared_write});
+    return;
+  }
+  uses.push_back({nodes_[index].bus, (reads + writes) / node.peak_gb_per_s});
+  if (who == Who::core) {
+    uses.push_back({nodes_[index].read, reads});
+    uses.push_back({nodes_[index].write, writes});
+  }
+}
+
+std::vector<Use> World::memory_uses(const Traffic& traffic, std::uint32_t socket, Who who) const {
+  std::vector<Use> uses;
+  const std::size_t source = node_index(traffic.source);
+  const std::size_t target = node_index(traffic.target);
+  const double reads = traffic.reads + traffic.leak_reads;
+  const Who as = traffic.leak_reads > 0 ? Who::core : who;
+  if (reads > 0) {
+    add_node(uses, source, reads, 0, as);
+    const std::uint32_t from = model_->nodes[source].socket;
+    for (std::size_t i = 0; i < model_->sockets.size(); ++i) {
+      if (model_->sockets[i].socket == from) uses.push_back({meshes_[i], reads});
+    }
+    add_links(uses, from, socket, reads);
+  }
+  if (traffic.writes > 0) {
+    add_node(uses, target, 0, traffic.writes, as);
+    add_links(uses, socket, model_->nodes[target].socket, traffic.writes);
+  }
+  return uses;
+}
+
+std::vector<Use> World::device_uses(const Traffic& traffic, const Initiator& who,
+                                    double fabric_weight) const {
+  std::vector<Use> uses = memory_uses(traffic, who.socket, Who::device);
+  const DeviceResources& device = devices_[who.device];
+  uses.push_back({device.fabric, fabric_weight});
+  if (traffic.reads > 0) {
+    uses.push_back({device.buffers, traffic.reads * latency_ns(traffic.source, who.socket)});
+  }
+  return uses;
+}
+
+ResourceIndex World::add_core() {
+  return fluid_.add("cores", model_->core.copy_gb_per_s);
+}
+
+std::vector<Use> World::core_uses(const Traffic& traffic, std::uint32_t socket,
+                                  ResourceIndex core) const {
+  std::vector<Use> uses = memory_uses(traffic, socket, Who::core);
+  // core.copy is of a node whose latency is that of the socket's own ddr; misses under way are
+  // constant, so a core is slower as latency is higher.
+  double own_ns = 0;
+  for (const NodeModel& node : model_->nodes) {
+    if (node.socket == socket && (own_ns == 0 || node.kind == "ddr")) {
+      own_ns = own_ns == 0 ? node.latency_ns : std::min(own_ns, node.latency_ns);
+    }
+  }
+  const double latency = std::max(latency_ns(traffic.source, socket),
+                                  traffic.writes > 0 ? latency_ns(traffic.target, socket) : 0);
+  uses.push_back({core, std::max(1.0, own_ns > 0 ? latency / own_ns : 1.0)});
+  return uses;
+}
+
+std::string World::bound() const {
+  double best = kBoundShare;
+  std::string name = "latency";
+  for (ResourceIndex i = 0; i < fluid_.resource_count(); ++i) {
+    if (const double share = fluid_.utilisation(i); share > best) {
+      best = share;
+      name = fluid_.name(i);
+    }
+  }
+  if (name == "latency" || best >= kFullShare) return name;
+  return fmt::format("{}, {:.0f} % of it", name, best * 100);
+}
+
+namespace {
+
+struct Descriptor {
+  std::uint32_t submitter = 0;
+  std::uint32_t begun = 0;  ///< Of its transfers.
+  std::uint32_t ended = 0;
+  std::uint32_t count = 0;
+};
+
+struct Device {
+  std::vector<std::deque<std::shared_ptr<Descriptor>>> queues;
+  /// Turns of the arbiter that each queue has left, by its priority.
+  std::vector<std::uint32_t> turns;
+  std::uint32_t free_slots = 0;
+  bool beginning = false;
+  /// Submitters that found their queue full, in order.
+  std::deque<std::uint32_t> waiting;
+};
+
+/// Submitters, queues, arbiters and engines in one World.
+class Run {
+ public:
+  Run(const Model& model, const DeviceSetup& setup, const std::vector<Submitter>& submitters)
+      : world_(model), setup_(setup), submitters_(submitters), states_(submitters.size()) {
+    const auto slots = static_cast<std::uint32_t>(model.dsa.engine_depth) * setup.engine_count;
+    devices_.resize(model.machine.dsa_devices.size());
+    for (Device& device : devices_) {
+      device.queues.resize(setup.entry_counts.size());
+      device.turns = setup.priorities;
+      device.free_slots = slots;
+    }
+    moved_.queue_bytes.resize(setup.entry_counts.size());
+    moved_.ends_ns.resize(submitters.size());
+    for (const Submitter& submitter : submitters) {
+      total_ += static_cast<double>(submitter.count) * submitter.bytes;
+    }
+  }
+
+  Moved run() {
+    for (std::uint32_t i = 0; i < submitters_.size(); ++i) submit(i);
+    world_.fluid().run();
+    moved_.elapsed_ns = world_.fluid().now_ns();
+    moved_.bytes = total_;
+    // Between two instants in the middle, when as much is under way at one as at the other.
+    moved_.steady_gb_per_s = late_.bytes > early_.bytes
+                                 ? (late_.bytes - early_.bytes) / (late_.ns - early_.ns)
+                                 : total_ / moved_.elapsed_ns;
+    moved_.bound = world_.bound();
+    return moved_;
+  }
+
+ private:
+  struct State {
+    std::uint64_t submitted = 0;
+    std::uint64_t ended = 0;
+    std::uint32_t under_way = 0;
+    bool submitting = false;
+  };
+
+  struct Mark {
+    double ns = 0;
+    double bytes = 0;
+  };
+
+  [[nodiscard]] const DsaModel& dsa() const { return world_.model().dsa; }
+  [[nodiscard]] double submit_ns() const {
+    return setup_.kind == Queue::shared ? dsa().shared_submit_ns : dsa().dedicated_submit_ns;
+  }
+
+  /// A thread submits one after the other, and each holds it.
+  void submit(std::uint32_t who) {
+    const Submitter& submitter = submitters_[who];
+    State& state = states_[who];
+    if (state.submitting || state.submitted == submitter.count ||
+        state.under_way == submitter.depth) {
+      return;
+    }
+    state.submitting = true;
+    world_.fluid().after(submit_ns(), [this, who] {
+      const Submitter& by = submitters_[who];
+      Device& device = devices_[by.device];
+      states_[who].submitting = false;
+      auto& queue = device.queues[by.queue];
+      if (queue.size() < setup_.entry_counts[by.queue]) {
+        State& own = states_[who];
+        const auto count =
+            static_cast<std::uint32_t>(std::min<std::uint64_t>(by.batch, by.count - own.submitted));
+        own.submitted += count;
+        ++own.under_way;
+        queue.push_back(std::make_shared<Descriptor>(Descriptor{.submitter = who, .count = count}));
+        begin(by.device);
+        submit(who);
+      } else {
+        // A full queue answers "retry"; the submitter asks again until an entry is free.
+        device.waiting.push_back(who);
+      }
+    });
+  }
+
+  /// The queue whose turn it is: of those with work, each as often in a round as its priority says.
+  [[nodiscard]] std::size_t choose(Device& device) const {
+    const std::size_t none = device.queues.size();
+    for (int round = 0; round < 2; ++round) {
+      std::size_t best = none;
+      for (std::size_t i = 0; i < device.queues.size(); ++i) {
+        if (device.queues[i].empty() || device.turns[i] == 0) continue;
+        if (best == none || device.turns[i] > device.turns[best]) best = i;
+      }
+      if (best != none) {
+        --device.turns[best];
+        return best;
+      }
+      device.turns = setup_.priorities;
+    }
+    return none;
+  }
+
+  void begin(std::uint32_t index) {
+    Device& device = devices_[index];
+    if (device.beginning || device.free_slots == 0) return;
+    const std::size_t chosen = choose(device);
+    if (chosen == device.queues.size()) return;
+    const std::shared_ptr<Descriptor> descriptor = device.queues[chosen].front();
+    if (++descriptor->begun == descriptor->count) {
+      device.queues[chosen].pop_front();
+      for (std::deque<std::uint32_t> woken = std::exchange(device.waiting, {}); !woken.empty();
+           woken.pop_front()) {
+        submit(woken.front());
+      }
+    }
+    device.beginning = true;
+    --device.free_slots;
+    world_.fluid().after(dsa().descriptor_ns + setup_.begin_ns, [this, index, descriptor] {
+      devices_[index].beginning = false;
+      translate(index, descriptor);
+      begin(index);
+    });
+  }
+
+  void translate(std::uint32_t index, const std::shared_ptr<Descriptor>& descriptor) {
+    const Submitter& submitter = submitters_[descriptor->submitter];
+    const bool waits = submitter.bytes > dsa().translated_bytes;
+    world_.fluid().after(waits ? dsa().translation_ns : 0, [this, index, descriptor] {
+      const Submitter& by = submitters_[descriptor->submitter];
+      const auto& device = world_.model().machine.dsa_devices[index];
+      const Initiator who{.socket = world_.model().node(device.node->value())->socket,
+                          .device = index};
+      world_.fluid().carry(by.bytes, world_.device_uses(by.traffic, who, setup_.fabric_weight),
+                           [this, index, descriptor] { end(index, descriptor); });
+    });
+  }
+
+  void end(std::uint32_t index, const std::shared_ptr<Descriptor>& descriptor) {
+    const std::uint32_t who = descriptor->submitter;
+    const Submitter& submitter = submitters_[who];
+    done_bytes_ += submitter.bytes;
+    if (!one_has_ended_) moved_.queue_bytes[submitter.queue] += submitter.bytes;
+    if (early_.ns == 0 && done_bytes_ >= total_ / 4)
+      early_ = {world_.fluid().now_ns(), done_bytes_};
+    if (done_bytes_ <= total_ * 3 / 4) late_ = {world_.fluid().now_ns(), done_bytes_};
+    if (++descriptor->ended == descriptor->count) {
+      world_.fluid().after(rest_ns(), [this, descriptor, who] {
+        State& state = states_[who];
+        --state.under_way;
+        state.ended += descriptor->count;
+        if (state.ended == submitters_[who].count) {
+          moved_.ends_ns[who] = world_.fluid().now_ns();
+          one_has_ended_ = true;
+        }
+        submit(who);
+      });
+    }
+    const auto release = [this, index] {
+      ++devices_[index].free_slots;
+      begin(index);
+    };
+    if (setup_.hold_ns > 0) {
+      world_.fluid().carry(setup_.hold_ns * dsa().fabric_gb_per_s, {{world_.fabric(index), 1}},
+                           release);
+    } else {
+      release();
+    }
+  }
+
+  /// What of alone_ns is neither submission nor the beginning of a descriptor.
+  [[nodiscard]] double rest_ns() const {
+    return std::max(0.0, dsa().alone_ns - dsa().shared_submit_ns - dsa().descriptor_ns);
+  }
+
+  World world_;
+  const DeviceSetup& setup_;
+  const std::vector<Submitter>& submitters_;
+  std::vector<State> states_;
+  std::vector<Device> devices_;
+  Moved moved_;
+  double total_ = 0;
+  double done_bytes_ = 0;
+  Mark early_;
+  Mark late_;
+  bool one_has_ended_ = false;
+};
+
+}  // namespace
+
+Moved move_by_devices(const Model& model, const DeviceSetup& setup,
+                      const std::vector<Submitter>& submitters) {
+  return Run(model, setup, submitters).run();
+}
+
+Moved move_by_cores(const Model& model, std::uint32_t socket, std::uint32_t thread_count,
+                    double bytes, const Traffic& traffic) {
+  World world(model);
+  for (std::uint32_t i = 0; i < thread_count; ++i) {
+    const std::vector<Use> uses = world.core_uses(traffic, socket, world.add_core());
+    world.fluid().after(model.core.call_ns, [&world, uses, bytes, thread_count] {
+      world.fluid().carry(bytes / thread_count, uses, [] {});
+    });
+  }
+  world.fluid().run();
+  Moved moved;
+  moved.elapsed_ns = world.fluid().now_ns();
+  moved.steady_gb_per_s = bytes / moved.elapsed_ns;
+  moved.bytes = bytes;
+  moved.bound = world.bound();
+  return moved;
+}
+
+}  // namespace headrace::sim
