@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// The extension module headrace._simulator: requests and answers are JSON text. A module of its
+// own: nothing but headrace._apps.sim loads the simulator.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include "sim/answer.hpp"
+
+NB_MODULE(_simulator, module) {
+  using namespace nanobind::literals;
+  module.doc() = "Bindings of the simulator; use headrace._apps.sim instead.";
+  module.def("scenarios", &headrace::sim::list_scenarios, "All scenarios as JSON.");
+  module.def("answer", &headrace::sim::answer, "request"_a,
+             nanobind::call_guard<nanobind::gil_scoped_release>(), "Run points of a scenario.");
+}

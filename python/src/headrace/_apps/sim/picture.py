@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results of a scenario as a picture: a line for each combination of the other parameters."""
+
+from collections.abc import Sequence
+
+from headrace import _core
+from headrace._apps.picture import matplotlib_settled, save_picture
+from headrace._apps.sim import Result
+from headrace._files import Output
+from headrace.errors import Error
+
+SUBJECT = "the simulated figures"
+"""What messages call the picture."""
+_CEILING = "ceiling_gb_per_s"
+_LINES_MAX = 12
+
+
+def draw_results(picture: Output, title: str, results: Sequence[Result]) -> None:
+    """Draw the first figure of each result over the parameter that has most values.
+
+    Raises:
+        Error: The file cannot be written.
+    """
+    swept = {
+        key: list(dict.fromkeys(each.parameters[key] for each in results))
+        for key in results[0].parameters
+    }
+    across = max(swept, key=lambda key: len(swept[key])) if swept else ""
+    figure_name = next(iter(results[0].figures))
+    lines: dict[str, list[Result]] = {}
+    for each in results:
+        label = ", ".join(
+            f"{key}={value}"
+            for key, value in each.parameters.items()
+            if key != across and len(swept[key]) > 1
+        )
+        lines.setdefault(label, []).append(each)
+    ticks = swept.get(across, [""])
+    with matplotlib_settled():
+        import matplotlib as mpl  # noqa: PLC0415 - costs half a second
+        from matplotlib.figure import Figure  # noqa: PLC0415
+
+        # The same figures give the same file.
+        with mpl.rc_context({"svg.hashsalt": "headrace"}):
+            figure = Figure(figsize=(9, 5), layout="constrained")
+            axes = figure.add_subplot()
+            for label, members in list(lines.items())[:_LINES_MAX]:
+                at = [ticks.index(each.parameters.get(across, "")) for each in members]
+                values = [each.figures[figure_name] for each in members]
+                axes.plot(at, values, marker="o", label=label or figure_name)
+                if _CEILING in members[0].figures:
+                    color = axes.lines[-1].get_color()
+                    ceilings = [each.figures[_CEILING] for each in members]
+                    axes.plot(at, ceilings, linestyle=":", color=color)
+            axes.set_xticks(range(len(ticks)), [_tick(tick) for tick in ticks])
+            axes.set_xlabel(across)
+            axes.set_ylabel(figure_name)
+            if _CEILING in results[0].figures:
+                title += "; dotted: ceilings"
+            axes.set_title(title)
+            axes.grid(visible=True, alpha=0.3)
+            if len(lines) > 1:
+                axes.legend(fontsize="small")
+            save_picture(figure, picture)
+
+
+def _tick(text: str) -> str:
+    # Sizes of a range are numbers of bytes.
+    try:
+        count = _core.parse_bytes(text)
+    except Error:
+        return text
+    return _core.bytes_text(count) if count >= 1024 and text.isdigit() else text  # noqa: PLR2004

@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Predicts times on machines described in a file, and compares them with published ones."""

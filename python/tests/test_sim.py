@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The simulator as a person uses it: scenarios, sweeps, pictures, and how far off it is."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headrace._apps.sim import find_machine, machines, run, scenario, scenarios
+from headrace._apps.sim.sweep import points_of
+from headrace._apps.sim.validation import (
+    ERROR_MEDIAN_MAX,
+    ERROR_WORST_MAX,
+    Validation,
+    published_series,
+    validate,
+)
+from headrace._cli import run as run_command
+from headrace.errors import Error, NotFoundError
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run `headrace sim ...` in this process: exit code, stdout, stderr."""
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["headrace", "sim", *arguments])
+        code = run_command()
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def validation() -> Validation:
+    return validate()
+
+
+def test_what_is_held_out_is_enough_and_of_several_sources() -> None:
+    held_out = [each for each in published_series() if each["use"] == "held_out"]
+    assert sum(len(each["points"]) for each in held_out) >= 30
+    assert len({each["name"].partition("-")[0] for each in held_out}) >= 3
+
+
+def test_held_out_figures_are_near(validation: Validation) -> None:
+    assert validation.broken == []
+    assert validation.summary["error_median"] <= ERROR_MEDIAN_MAX
+    assert validation.summary["error_worst"] <= ERROR_WORST_MAX
+    assert validation.summary["points"] >= 30
+
+
+def test_every_doubtful_figure_says_why(validation: Validation) -> None:
+    doubtful = [each for each in validation.points if each.use == "doubtful"]
+    assert doubtful
+    assert all(each.flag for each in doubtful)
+
+
+def test_a_published_figure_above_its_ceiling_is_flagged(validation: Validation) -> None:
+    found = [each for each in validation.points if each.series == "thesis-ddr-to-hbm"]
+    assert all("above the ceiling of 70.4 GB/s" in each.flag for each in found)
+    assert found
+
+
+def test_no_figure_of_a_model_is_fitted_to_what_is_held_out() -> None:
+    use_of = {each["name"]: each["use"] for each in published_series()}
+    for path in machines().values():
+        text = path.read_text(encoding="utf-8")
+        for name, use in use_of.items():
+            if use != "fit":
+                assert f"fitted to {name}" not in text, f"{path.name}: {name}"
+
+
+def test_every_scenario_answers_on_its_machine() -> None:
+    for each in scenarios():
+        (result,) = run(each.name)
+        assert result.figures, each.name
+        assert all(math.isfinite(value) for value in result.figures.values()), each.name
+
+
+def test_a_broken_threshold_ends_with_1(
+    command: Command, monkeypatch: pytest.MonkeyPatch, validation: Validation
+) -> None:
+    monkeypatch.setattr("headrace._apps.sim.validation.ERROR_WORST_MAX", 0.01)
+    monkeypatch.setattr("headrace._cli.sim.validate.validate", lambda: validation)
+    code, out, err = command("validate", "--json")
+    assert code == 1
+    assert json.loads(out)["summary"]["points"] >= 30
+    assert "more than 1%" in err
+
+
+def test_validate_prints_table_and_summary(command: Command) -> None:
+    code, out, _ = command("validate", "--json")
+    assert code == 0
+    document = json.loads(out)
+    assert set(document["summary"]) >= {"points", "error_median", "error_worst", "flagged"}
+    assert document["schema"] == {"name": "headrace-sim-validate", "version": 1}
+    code, out, _ = command("validate")
+    assert code == 0
+    assert "Held out: 38 points" in out
+
+
+def test_the_same_command_prints_the_same(command: Command) -> None:
+    arguments = ("run", "submission", "--machine", "spr-1dsa", "--json")
+    first = command(*arguments)
+    assert first[0] == 0
+    assert command(*arguments) == first
+    assert json.loads(first[1])["summary"]["kind"] == "simulated"
+
+
+def test_a_picture_says_that_it_is_simulated_and_is_the_same_twice(
+    command: Command, tmp_path: Path
+) -> None:
+    texts = []
+    for name in ("a.svg", "b.svg"):
+        code, _, err = command("run", "ddr-to-hbm", "--plot", str(tmp_path / name))
+        assert (code, err) == (0, "")
+        texts.append((tmp_path / name).read_text(encoding="utf-8"))
+    assert "(simulated)" in texts[0]
+    assert [each for each in texts[0].split("\n") if "dc:date" not in each] == [
+        each for each in texts[1].split("\n") if "dc:date" not in each
+    ]
+
+
+def test_all_are_listed(command: Command) -> None:
+    code, out, _ = command("list")
+    assert code == 0
+    assert all(each.name in out for each in scenarios())
+    code, out, _ = command("list", "--json")
+    assert code == 0
+    assert json.loads(out)["summary"]["scenarios"] == len(scenarios())
+
+
+def test_a_range_doubles_and_a_list_is_as_written() -> None:
+    points = points_of(scenario("submission"), ["bytes=64:1KiB", "mode=async,sync"])
+    assert [each["bytes"] for each in points[::2]] == ["64", "128", "256", "512", "1024"]
+    assert [each["mode"] for each in points[:2]] == ["async", "sync"]
+
+
+@pytest.mark.parametrize(
+    "text, says",
+    [
+        ("bytes", "no '='"),
+        ("bytes=", "no '='"),
+        ("byte=64", "bytes, mode"),
+        ("bytes=1KiB:64", "smaller value first"),
+        ("bytes=0:64", "from 1"),
+        ("mode=sync:async", "no order"),
+        ("bytes=64:10parsec", "unit"),
+    ],
+)
+def test_a_sweep_that_is_no_sweep_is_refused(text: str, says: str) -> None:
+    with pytest.raises(Error, match=says):
+        points_of(scenario("submission"), [text])
+
+
+def test_a_sweep_without_end_is_refused() -> None:
+    values = ",".join(["64"] * 400)
+    with pytest.raises(Error, match="160000 points"):
+        points_of(scenario("submission"), [f"bytes={values}", f"depth={values}"])
+
+
+def test_wrong_use_is_one_sentence_and_exit_2(command: Command, tmp_path: Path) -> None:
+    for arguments, says in (
+        (("run", "submision"), "sim list"),
+        (("run", "submission", "--machine", "spr"), "spr-1dsa"),
+        (("run", "submission", "--sweep", "bytes=64", "--sweep", "bytes=65"), "twice"),
+        (("run", "submission", "--plot", str(tmp_path / "f.pdf")), ".svg"),
+    ):
+        code, out, err = command(*arguments)
+        assert (code, out) == (2, ""), arguments
+        assert says in err, arguments
+        assert err.count("\n") == 1, arguments
+
+
+def test_what_the_machine_lacks_is_said(command: Command) -> None:
+    code, _, err = command("run", "optane", "--machine", "spr-1dsa")
+    assert code == 1
+    assert "ddr-optane" in err
+
+
+def test_a_damaged_model_names_field_line_and_remedy(command: Command, tmp_path: Path) -> None:
+    record = json.loads(find_machine("spr-1dsa").read_text(encoding="utf-8"))
+    record["model"]["nodes"][0]["peak"]["value"] = "307.2"
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(record, indent=2), encoding="utf-8")
+    line = next(
+        number
+        for number, text in enumerate(path.read_text(encoding="utf-8").split("\n"), 1)
+        if '"307.2"' in text
+    )
+    code, _, err = command("run", "submission", "--machine", str(path))
+    assert code == 1
+    assert f"line {line}: field 'model.nodes[0].peak.value'" in err
+    assert "GB/s" in err
+
+
+def test_an_unknown_machine_names_those_there_are() -> None:
+    with pytest.raises(NotFoundError, match="xeon-max-9468"):
+        find_machine("nosuch")
