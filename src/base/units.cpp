@@ -4,9 +4,8 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cctype>
+#include <charconv>
 #include <cmath>
-#include <cstdlib>
 
 namespace headrace {
 namespace {
@@ -50,17 +49,19 @@ Result<Bytes> parse_bytes(std::string_view text) {
   };
   std::size_t digits = 0;
   while (digits < text.size() &&
-         (std::isdigit(static_cast<unsigned char>(text[digits])) != 0 || text[digits] == '.')) {
+         ((text[digits] >= '0' && text[digits] <= '9') || text[digits] == '.')) {
     ++digits;
   }
-  const std::string number(text.substr(0, digits));
+  const std::string_view number = text.substr(0, digits);
   std::string_view suffix = text.substr(digits);
   while (!suffix.empty() && suffix.front() == ' ') {
     suffix.remove_prefix(1);
   }
-  char* end = nullptr;
-  const double amount = std::strtod(number.c_str(), &end);
-  if (number.empty() || end != number.c_str() + number.size()) {
+  // Unlike strtod, the same under every locale.
+  double amount = 0;
+  const char* const end = number.data() + number.size();
+  const auto parsed = std::from_chars(number.data(), end, amount, std::chars_format::fixed);
+  if (parsed.ec != std::errc() || parsed.ptr != end) {
     return refuse("it does not begin with a number");
   }
   unsigned shift = 0;
@@ -84,9 +85,10 @@ Result<Bytes> parse_bytes(std::string_view text) {
   if (bytes != std::floor(bytes)) {
     return refuse("it is not a whole number of bytes");
   }
-  if (shift == 0 && number.find('.') == std::string::npos) {
+  if (std::uint64_t whole = 0;
+      shift == 0 && std::from_chars(number.data(), end, whole).ptr == end) {
     // Beyond 2^53 a double no longer holds every integer.
-    return Bytes(std::strtoull(number.c_str(), nullptr, 10));
+    return Bytes(whole);
   }
   return Bytes(static_cast<std::uint64_t>(bytes));
 }

@@ -2,6 +2,12 @@
 #include "headrace/base/units.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <clocale>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
 
 namespace headrace {
 namespace {
@@ -13,6 +19,27 @@ TEST(Units, SizesAreReadWithAndWithoutAUnit) {
   EXPECT_EQ(parse_bytes("1.5 GiB"), mib(1536));
   EXPECT_EQ(parse_bytes("512 B"), Bytes(512));
   EXPECT_EQ(parse_bytes("0"), Bytes(0));
+}
+
+TEST(Units, SizesAreReadAndWrittenAlikeUnderALocaleWithADecimalComma) {
+  const std::string folder =
+      std::filesystem::temp_directory_path() / ("headrace-locale-" + std::to_string(::getpid()));
+  std::filesystem::create_directory(folder);
+  const std::string make =
+      "localedef -i de_DE -f UTF-8 '" + folder + "/de_DE.UTF-8' >/dev/null 2>&1";
+  // It warns, and exits with 1, where a definition is not complete.
+  static_cast<void>(std::system(make.c_str()));  // NOLINT(concurrency-mt-unsafe)
+  ::setenv("LOCPATH", folder.c_str(), 1);
+  const bool made = std::setlocale(LC_ALL, "de_DE.UTF-8") != nullptr;
+  const bool comma = made && std::string_view(std::localeconv()->decimal_point) == ",";
+  const Result<Bytes> read = parse_bytes("1.5 GiB");
+  const std::string written = to_text(mib(1536));
+  std::setlocale(LC_ALL, "C");
+  ::unsetenv("LOCPATH");
+  std::filesystem::remove_all(folder);
+  if (!comma) GTEST_SKIP() << "localedef cannot make de_DE.UTF-8 here";
+  EXPECT_EQ(read, mib(1536));
+  EXPECT_EQ(written, "1.5 GiB");
 }
 
 TEST(Units, EveryIntegerBelowTheLimitSurvives) {
