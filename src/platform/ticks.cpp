@@ -4,19 +4,6 @@
 #include <sys/prctl.h>
 
 namespace headrace::platform {
-namespace {
-
-double measure() noexcept {
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point begin = Clock::now();
-  const std::uint64_t first = ticks();
-  Clock::time_point end = begin;
-  while (end - begin < std::chrono::milliseconds(2)) end = Clock::now();
-  const std::uint64_t last = ticks();
-  return static_cast<double>(last - first) / std::chrono::duration<double>(end - begin).count();
-}
-
-}  // namespace
 
 bool may_read_ticks() noexcept {
 #if defined(__x86_64__)
@@ -28,7 +15,8 @@ bool may_read_ticks() noexcept {
 }
 
 double ticks_per_second() noexcept {
-  static const double kRate = measure();
+  static const double kRate =
+      calibrate(ticks, [] { return std::chrono::steady_clock::now().time_since_epoch(); });
   return kRate;
 }
 

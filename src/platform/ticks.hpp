@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The processor's own count of time: a few instructions where the system's clock takes a hundred.
-// For latencies and deadlines on the data path. Not for: agreement with any other clock.
+// The processor's time-stamp counter, which is cheaper to read than the system's clock. For
+// latencies and deadlines on the data path; it does not agree with any other clock.
 #pragma once
 
 #include <chrono>
@@ -9,7 +9,7 @@
 
 namespace headrace::platform {
 
-/// Ticks since an origin that means nothing. Monotonic where the processor's counter is invariant
+/// Ticks since an unspecified origin. Monotonic where the processor's counter is invariant
 /// and the kernel keeps those of its cores together, as on every processor that has a DSA.
 [[nodiscard]] inline std::uint64_t ticks() noexcept {
 #if defined(__x86_64__)
@@ -19,9 +19,8 @@ namespace headrace::platform {
 #endif
 }
 
-/// Ticks that a load of the byte takes, with what lies around it in a few instructions: tens from a
-/// cache, hundreds from memory, thousands if the page has to be made. Zero where nothing counts so
-/// finely.
+/// Ticks that a load of the byte takes, with a few instructions around it: tens from a cache,
+/// hundreds from memory, thousands with a page fault. Zero where there is no such counter.
 [[nodiscard]] inline std::uint32_t load_ticks(const std::byte* place) noexcept {
 #if defined(__x86_64__)
   // lfence waits for the loads before it, and holds back what comes after it.
@@ -39,12 +38,45 @@ namespace headrace::platform {
 #endif
 }
 
-/// False if reading the counter would end this process (PR_SET_TSC), or there is none.
+/// False if there is no counter, or if reading it would kill this process (PR_SET_TSC).
 [[nodiscard]] bool may_read_ticks() noexcept;
 
-/// Ticks in one second, measured against the steady clock the first time it is asked.
+/// Ticks in one second by a counter and a clock of nanoseconds, over two milliseconds.
 ///
-/// Cost: two milliseconds once.
+/// The clock is read between two reads of the counter, and of several such samples at each end the
+/// one with the closest counts is taken: a thread that is descheduled within a sample spoils that
+/// sample only, and between samples it does no harm.
+template <typename Ticks, typename Clock>
+[[nodiscard]] double calibrate(const Ticks& read_ticks, const Clock& read_clock) noexcept {
+  constexpr std::chrono::milliseconds kInterval{2};
+  constexpr int kSampleCount = 8;
+  struct Sample {
+    std::uint64_t width = UINT64_MAX;
+    double ticks = 0;
+    std::chrono::nanoseconds time{0};
+  };
+  const auto best_sample = [&] {
+    Sample best;
+    for (int i = 0; i < kSampleCount; ++i) {
+      const std::uint64_t before = read_ticks();
+      const std::chrono::nanoseconds time = read_clock();
+      const std::uint64_t width = read_ticks() - before;
+      if (width >= best.width) continue;
+      const auto half = static_cast<double>(width) / 2;
+      best = {.width = width, .ticks = static_cast<double>(before) + half, .time = time};
+    }
+    return best;
+  };
+  const Sample first = best_sample();
+  while (read_clock() - first.time < kInterval) {
+  }
+  const Sample last = best_sample();
+  return (last.ticks - first.ticks) / std::chrono::duration<double>(last.time - first.time).count();
+}
+
+/// Ticks in one second. The first call measures it against the steady clock.
+///
+/// Cost: two milliseconds, once.
 [[nodiscard]] double ticks_per_second() noexcept;
 
 [[nodiscard]] inline std::uint64_t to_ticks(std::chrono::nanoseconds time) noexcept {
