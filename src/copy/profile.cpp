@@ -250,26 +250,66 @@ std::vector<Entry::Class> shortest_classes(const Profile& profile) {
   return shortest;
 }
 
-/// Code that some table may point into; it lives as long as the process.
-class Shelf {
- public:
-  void keep(GeneratedCode code) {
-    const Lock lock(mutex_);
-    codes_.push_back(std::move(code));
-  }
+/// Keeps code for the life of the process: a thread may be executing it.
+void keep(GeneratedCode code) HEADRACE_REQUIRES(detail::profile_mutex()) {
+  static auto* const kKept = new std::vector<GeneratedCode>;
+  kKept->push_back(std::move(code));
+}
 
- private:
-  Mutex mutex_;
-  std::vector<GeneratedCode> codes_ HEADRACE_GUARDED_BY(mutex_);
+/// Generated code and the function that it has for each class of lengths.
+struct Moves {
+  GeneratedCode code;
+  std::array<Move, Dispatch::kClassCount> chosen{};
 };
 
-Shelf& shelf() {
-  // Never destroyed: others may copy until the process has ended.
-  static auto* const kShelf = new Shelf;
-  return *kShelf;
+/// Generates what the profile names. Changes nothing.
+Result<Moves> generate(const Profile& profile, const Dispatch& dispatch) {
+  if (auto ours = check_machine(profile); !ours) return fail(std::move(ours.error()));
+  const bool probes = profile.cold_probe && platform::may_read_ticks();
+  std::vector<Routine> routines;
+  routines.reserve(profile.classes.size());
+  for (const SizeClass& each : profile.classes) {
+    routines.push_back({.warm = each.variant, .cold = probes ? each.cold_variant : std::nullopt});
+  }
+  const std::vector<Entry::Class> shortest = shortest_classes(profile);
+  Entry entry;
+  // Where all are the fallback's it needs no code in front of it.
+  if (std::ranges::any_of(routines, [](const Routine& each) { return each.warm || each.cold; })) {
+    entry = {.shortest = shortest, .table = dispatch.table()};
+  }
+  auto code = GeneratedCode::make(routines, profile.cold_probe.value_or(ColdProbe{}),
+                                  dispatch.fallback(), entry);
+  if (!code) return fail(code.error().within("use the copy profile"));
+  Moves moves{.code = std::move(*code)};
+  moves.chosen.fill(dispatch.fallback());
+  std::size_t next = 0;
+  for (const SizeClass& each : profile.classes) {
+    const Move move = moves.code.moves()[next++];
+    const std::size_t first = Dispatch::class_of(each.bytes_max);
+    moves.chosen[first] = move;
+    if (&each != &profile.classes.back()) continue;
+    // The last class serves longer copies too. Length zero is in the last row of the table;
+    // generated functions pass it to the fallback.
+    for (std::size_t i = first; i < moves.chosen.size(); ++i) moves.chosen[i] = move;
+  }
+  return moves;
+}
+
+void choose_moves(Moves moves, Dispatch& dispatch) HEADRACE_REQUIRES(detail::profile_mutex()) {
+  const Move entered = moves.code.entry();
+  keep(std::move(moves.code));
+  for (std::size_t i = 0; i < moves.chosen.size(); ++i) dispatch.choose(i, moves.chosen[i]);
+  // Last: it may ask the table.
+  dispatch.choose_entry(entered);
 }
 
 }  // namespace
+
+Mutex& detail::profile_mutex() {
+  // Never destroyed: a thread may use a profile until the process has ended.
+  static auto* const kMutex = new Mutex;
+  return *kMutex;
+}
 
 Error of_profile(const std::string& path, Error error) {
   error.tried = fmt::format("use the copy profile '{}'", path);
@@ -385,41 +425,10 @@ Result<Profile> load_profile(const std::string& path) {
 }
 
 Result<void> use_profile(const Profile& profile, Dispatch& dispatch) {
-  if (auto ours = check_machine(profile); !ours) return ours;
-  const bool probes = profile.cold_probe && platform::may_read_ticks();
-  std::vector<Routine> routines;
-  routines.reserve(profile.classes.size());
-  for (const SizeClass& each : profile.classes) {
-    routines.push_back({.warm = each.variant, .cold = probes ? each.cold_variant : std::nullopt});
-  }
-  const std::vector<Entry::Class> shortest = shortest_classes(profile);
-  Entry entry;
-  // Where all are the fallback's it needs no code in front of it.
-  if (std::ranges::any_of(routines, [](const Routine& each) { return each.warm || each.cold; })) {
-    entry = {.shortest = shortest, .table = dispatch.table()};
-  }
-  auto code = GeneratedCode::make(routines, profile.cold_probe.value_or(ColdProbe{}),
-                                  dispatch.fallback(), entry);
-  if (!code) return fail(code.error().within("use the copy profile"));
-  std::array<Move, Dispatch::kClassCount> chosen{};
-  chosen.fill(dispatch.fallback());
-  std::size_t next = 0;
-  for (const SizeClass& each : profile.classes) {
-    const Move move = code->moves()[next++];
-    chosen[Dispatch::class_of(each.bytes_max)] = move;
-    if (&each == &profile.classes.back()) {
-      // Longer copies are like the longest that were measured. Length zero is in the last class;
-      // generated functions hand it to the fallback.
-      for (std::size_t i = Dispatch::class_of(each.bytes_max); i < chosen.size(); ++i) {
-        chosen[i] = move;
-      }
-    }
-  }
-  const Move entered = code->entry();
-  shelf().keep(std::move(*code));
-  for (std::size_t i = 0; i < chosen.size(); ++i) dispatch.choose(i, chosen[i]);
-  // Last: it may ask the table.
-  dispatch.choose_entry(entered);
+  Result<Moves> moves = generate(profile, dispatch);
+  if (!moves) return fail(std::move(moves.error()));
+  const Lock lock(detail::profile_mutex());
+  choose_moves(std::move(*moves), dispatch);
   return {};
 }
 
@@ -427,19 +436,26 @@ Result<void> use_kernels(const Profile& profile, KernelTable<Fill>& fills,
                          KernelTable<FirstDifference>& comparisons) {
   if (auto ours = check_machine(profile); !ours) return ours;
   if (auto there = check_kernels(profile); !there) return there;
+  const Lock lock(detail::profile_mutex());
   choose_kernels(profile.fills, fill_of, fills);
   choose_kernels(profile.comparisons, first_difference_of, comparisons);
   return {};
 }
 
 Result<void> use_profile(const Profile& profile) {
-  // First, so that what cannot be used whole changes nothing.
+  // All that can fail comes first, so that a failure changes nothing.
   if (auto there = check_kernels(profile); !there) return there;
-  if (auto moves = use_profile(profile, detail::default_dispatch); !moves) return moves;
-  return use_kernels(profile, detail::default_fills(), detail::default_comparisons());
+  Result<Moves> moves = generate(profile, detail::default_dispatch);
+  if (!moves) return fail(std::move(moves.error()));
+  const Lock lock(detail::profile_mutex());
+  choose_moves(std::move(*moves), detail::default_dispatch);
+  choose_kernels(profile.fills, fill_of, detail::default_fills());
+  choose_kernels(profile.comparisons, first_difference_of, detail::default_comparisons());
+  return {};
 }
 
 void use_no_profile() {
+  const Lock lock(detail::profile_mutex());
   detail::default_dispatch.choose_fallback();
   detail::default_fills().choose_fallback();
   detail::default_comparisons().choose_fallback();

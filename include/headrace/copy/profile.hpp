@@ -85,27 +85,29 @@ struct Profile {
 /// The error of use_profile, told of the file that the profile came from.
 [[nodiscard]] HEADRACE_API Error of_profile(const std::string& path, Error error);
 
-/// Generates what the profile names and lets `dispatch` use it. Classes that it does not name go
-/// back to the fallback. Code that was in use before stays: somebody may be in it.
+/// Generates the functions that the profile names and puts them into `dispatch`. Classes that it
+/// does not name go back to the fallback. Functions that were in use before stay in memory, because
+/// a thread may be executing them.
 ///
-/// Where reading the time-stamp counter is forbidden to this process, the cold variants are left
-/// out. Who forbids it to itself later (PR_SET_TSC, seccomp's strict mode) has to use a profile
-/// without them, or none.
+/// Where the process may not read the time-stamp counter, the cold variants are left out. A process
+/// that forbids it later (PR_SET_TSC, seccomp's strict mode) must use a profile without them, or
+/// none.
 ///
-/// Threading: shared; calls take turns.
+/// Threading: shared; of two calls at the same time, all tables hold the profile of the later one.
 /// Fails: hardware_absent if the profile is another machine's; permission_denied where memory may
-///        not be made executable; unsupported. Then nothing has changed.
+///        not be made executable; unsupported. On failure nothing has changed.
 [[nodiscard]] HEADRACE_API Result<void> use_profile(const Profile& profile, Dispatch& dispatch);
 /// The same for fills and comparisons.
 ///
-/// Threading: shared.
-/// Fails: hardware_absent; unsupported if this build lacks a kernel. Then nothing has changed.
+/// Threading: as use_profile.
+/// Fails: hardware_absent; unsupported if this build lacks a kernel. On failure nothing has
+/// changed.
 [[nodiscard]] HEADRACE_API Result<void> use_kernels(const Profile& profile,
                                                     KernelTable<Fill>& fills,
                                                     KernelTable<FirstDifference>& comparisons);
-/// Both for the tables of move_bytes, copy_bytes, set_bytes and first_difference.
+/// Both, for the tables of move_bytes, copy_bytes, set_bytes and first_difference.
 [[nodiscard]] HEADRACE_API Result<void> use_profile(const Profile& profile);
-/// Lets these use the C library's functions again.
+/// Makes these use the C library's functions again.
 HEADRACE_API void use_no_profile();
 
 /// What came of the search for a profile.

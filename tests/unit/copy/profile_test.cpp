@@ -6,14 +6,19 @@
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <future>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include "default_kernels.hpp"
+#include "headrace/base/mutex.hpp"
 #include "headrace/base/random.hpp"
 #include "headrace/copy/copy.hpp"
 #include "support/seed.hpp"
@@ -400,6 +405,34 @@ TEST(ProfileDeathTest, WhereTicksAreForbiddenNobodyLooksWhetherBytesAreCold) {
         std::_Exit(used && source == target ? 0 : 1);
       },
       ::testing::ExitedWithCode(0), "");
+}
+
+TEST(Profile, ASecondThreadChangesNoTableBeforeTheFirstHasChangedAll) {
+  if (!variant_of_class(4096)) GTEST_SKIP() << "nothing is generated here";
+  Profile tuned{.machine = this_machine(), .classes = {}};
+  tuned.classes.push_back({.bytes_max = 65536, .variant = variant_of_class(4096)});
+  tuned.fills.push_back({.bytes_max = 65536, .kernel = FillKernel::rep_stosb});
+  use_no_profile();
+  const auto is_tuned = [] {
+    return detail::default_dispatch.move_for(65536) != &std::memmove ||
+           detail::default_fills().function_for(65536) != detail::default_fills().fallback();
+  };
+  std::optional<Lock> first;
+  first.emplace(detail::profile_mutex());
+  constexpr std::chrono::milliseconds kLong{100};
+  auto second = std::async(std::launch::async, [&] { return use_profile(tuned).has_value(); });
+  EXPECT_EQ(second.wait_for(kLong), std::future_status::timeout);
+  EXPECT_FALSE(is_tuned());
+  first.reset();
+  EXPECT_TRUE(second.get());
+  EXPECT_TRUE(is_tuned());
+  first.emplace(detail::profile_mutex());
+  auto third = std::async(std::launch::async, use_no_profile);
+  EXPECT_EQ(third.wait_for(kLong), std::future_status::timeout);
+  EXPECT_TRUE(is_tuned());
+  first.reset();
+  third.get();
+  EXPECT_FALSE(is_tuned());
 }
 
 TEST(ProfileDeathTest, WithoutExecutableMemoryCopiesAreTheCLibrarys) {
