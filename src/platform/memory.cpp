@@ -170,6 +170,12 @@ std::size_t page_bytes() {
   return kPageBytes;
 }
 
+std::optional<Bytes> system_memory() {
+  const long pages = ::sysconf(_SC_PHYS_PAGES);
+  if (pages <= 0) return std::nullopt;
+  return Bytes(static_cast<std::uint64_t>(pages) * page_bytes());
+}
+
 std::size_t huge_page_bytes() {
   static const std::size_t kHugePageBytes = [] {
     const Result<std::string> text =

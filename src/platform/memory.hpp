@@ -14,6 +14,8 @@
 namespace headrace::platform {
 
 [[nodiscard]] std::size_t page_bytes();
+/// Memory that the kernel manages; nothing if it does not tell.
+[[nodiscard]] std::optional<Bytes> system_memory();
 /// Of the huge pages that memory can get without having been set aside; 0 if the kernel has none.
 [[nodiscard]] std::size_t huge_page_bytes();
 

@@ -220,6 +220,33 @@ std::vector<CpuCache> cpu_caches(const Topology& topology) {
   return caches;
 }
 
+/// Compares the memory of the nodes with that of the system. On some virtual machines the kernel
+/// counts only part of its memory to a node (memory that was added while it ran).
+void check_memory(Machine& machine, const Topology& topology, const Facts& facts) {
+  // Less is what the kernel keeps for itself.
+  constexpr double kClearlyMoreRatio = 1.05;
+  const Bytes counted_bytes(hwloc_get_root_obj(topology.get())->total_memory);
+  if (!facts.system_memory.has_value() ||
+      static_cast<double>(facts.system_memory->count()) <=
+          static_cast<double>(counted_bytes.count()) * kClearlyMoreRatio) {
+    return;
+  }
+  if (topology.nodes().size() == 1 && machine.nodes.size() == 1) {
+    Node& only = machine.nodes.front();
+    machine.notes.push_back(
+        fmt::format("The kernel counts {} to node {}, its only node, of the {} of the system: the "
+                    "node is taken to have all of it.",
+                    to_text(only.capacity), only.id.value(), to_text(*facts.system_memory)));
+    only.capacity = *facts.system_memory;
+    return;
+  }
+  machine.notes.push_back(fmt::format(
+      "{} of the memory of the system belongs to no node: its nodes have {} together, the system "
+      "has {}.",
+      to_text(Bytes(facts.system_memory->count() - counted_bytes.count())), to_text(counted_bytes),
+      to_text(*facts.system_memory)));
+}
+
 /// Cuts the description down to the processors that the process may use.
 void restrict_cpus(Machine& machine, const Topology& topology, const Facts& facts) {
   const Bitmap usable(hwloc_bitmap_dup(hwloc_topology_get_allowed_cpuset(topology.get())));
@@ -286,6 +313,7 @@ Result<Machine> describe(const Topology& topology, const Facts& facts) {
     hints.push_back(hint_of(object));
     machine.nodes.push_back(std::move(node));
   }
+  check_memory(machine, topology, facts);
   add_accesses(machine, topology, objects, owned, facts.evidence);
   set_tiers(machine, hints, facts.evidence);
   restrict_cpus(machine, topology, facts);

@@ -39,6 +39,7 @@ Facts gather(const Topology& topology, const DiscoverOptions& options) {
         "HWLOC_SYNTHETIC): processors in use, huge pages and movers are not looked at.");
     return facts;
   }
+  facts.system_memory = platform::system_memory();
   facts.usable_cpus = platform::allowed_cpus();
   for (hwloc_obj_t node : topology.nodes()) {
     facts.nodes.push_back(gather_node(NodeId(node->os_index)));

@@ -31,6 +31,8 @@ struct Facts {
   /// Why the figures and tiers in the topology are believed.
   Evidence evidence = Evidence::firmware;
   Bytes page_bytes;
+  /// Memory that the kernel manages, on whatever node; nothing: not known.
+  std::optional<Bytes> system_memory;
   /// Processors that the process may run on; nothing: all.
   std::optional<std::vector<CpuId>> usable_cpus;
   std::vector<NodeFacts> nodes;

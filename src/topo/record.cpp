@@ -228,6 +228,7 @@ std::string to_text(const Record& record) {
   json["origin"] = facts.origin;
   json["evidence"] = name(facts.evidence);
   json["page_bytes"] = facts.page_bytes.count();
+  if (facts.system_memory.has_value()) json["system_memory_bytes"] = facts.system_memory->count();
   if (facts.usable_cpus.has_value()) json["usable_cpus"] = to_list(*facts.usable_cpus);
   json["nodes"] = Json::array();
   for (const NodeFacts& node : facts.nodes) {
@@ -271,6 +272,9 @@ Result<Record> parse_record(const std::string& text, const std::string& path) {
   facts.evidence = root["evidence"].one_of(kEvidences);
   facts.page_bytes = Bytes(root["page_bytes"].is_present() ? root["page_bytes"].number(kBytesMax)
                                                            : kDefaultPageBytes);
+  if (root["system_memory_bytes"].is_present()) {
+    facts.system_memory = Bytes(root["system_memory_bytes"].number(kBytesMax));
+  }
   if (root["usable_cpus"].is_present()) facts.usable_cpus = root["usable_cpus"].cpus();
   std::set<NodeId> seen;
   for (const Field& field : root["nodes"].elements(kNodeCountMax)) {

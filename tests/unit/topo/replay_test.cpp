@@ -264,6 +264,36 @@ TEST(BareNode, IsCalledDdrWithANoteAndNothingElseIsClaimed) {
   EXPECT_THAT(machine.notes, Contains(HasSubstr("Node 0 is called ddr")));
 }
 
+TEST(BareNode, HasTheMemoryOfTheSystemWhereTheKernelCountsLessToItsOnlyNode) {
+  const Result<Machine> before = replay(fixture_path("bare-node"));
+  ASSERT_TRUE(before.has_value());
+  nlohmann::ordered_json record = load_fixture("bare-node");
+  const Bytes all(before->nodes[0].capacity.count() * 3);
+  record["system_memory_bytes"] = all.count();
+  const Result<Machine> machine = replay_text(record.dump());
+  ASSERT_TRUE(machine.has_value()) << machine.error().message();
+  EXPECT_EQ(machine->nodes[0].capacity, all);
+  EXPECT_THAT(machine->notes, Contains(HasSubstr("of the system")));
+  // What the kernel keeps for itself makes no difference.
+  record["system_memory_bytes"] = before->nodes[0].capacity.count() / 100 * 102;
+  const Result<Machine> near = replay_text(record.dump());
+  EXPECT_EQ(near->nodes[0].capacity, before->nodes[0].capacity);
+  EXPECT_EQ(near->notes, before->notes);
+}
+
+TEST(DdrCxl, MemoryThatBelongsToNoNodeIsNoted) {
+  const Result<Machine> before = replay(fixture_path("ddr-cxl"));
+  ASSERT_TRUE(before.has_value());
+  nlohmann::ordered_json record = load_fixture("ddr-cxl");
+  Bytes sum;
+  for (const Node& node : before->nodes) sum += node.capacity;
+  record["system_memory_bytes"] = sum.count() * 2;
+  const Result<Machine> machine = replay_text(record.dump());
+  ASSERT_TRUE(machine.has_value()) << machine.error().message();
+  EXPECT_EQ(machine->nodes[0].capacity, before->nodes[0].capacity);
+  EXPECT_THAT(machine->notes, Contains(HasSubstr("belongs to no node")));
+}
+
 TEST(CloudGuest, IsOneNodeOfDdrWithTwoProcessors) {
   const Machine machine = replayed("cloud-guest-2cpu");
   ASSERT_EQ(machine.nodes.size(), 1U);
