@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-# Verbs; each only forwards to a script, which does the work and explains itself.
-.PHONY: help setup demo test check model guest mutations fuzz soak bench docs clean
+# Verbs; each only starts a script, which does the work and explains itself.
+.PHONY: help setup demo test check package model guest mutations fuzz soak bench docs clean
 help:
 	@echo 'make setup      install what is missing (says what), build the library and the command'
 	@echo 'make demo       setup, then TPC-H query 6 without and with prefetching, with a picture'
 	@echo 'make test       setup, then every test that this machine can run'
-	@echo 'make check      test, and again under sanitizers, portable and with Clang; mutations'
+	@echo 'make check      test, and again under sanitizers, portable and with Clang; packages, manual, mutations;'
+	@echo '                PART= one part (scripts/check --list names them)'
+	@echo 'make package    Debian packages and a wheel, in build/package'
 	@echo 'make model      lock-free code in a model checker; says how many interleavings were explored'
 	@echo 'make guest      machines of 4 and 16 nodes and of persistent memory, in an emulator; 3 minutes'
-	@echo 'make mutations  take out the cures of known bugs one by one: their tests must fail'
+	@echo 'make mutations  take out the fixes of known bugs one by one: their tests must fail'
 	@echo 'make fuzz       arbitrary descriptors at the emulated device; SECONDS=60 each'
 	@echo 'make soak       ten million operations of the engine and more on emulated devices in trouble; an hour;'
 	@echo '                SECONDS=, OPERATIONS= (at least so many of each), SEED='
@@ -22,7 +24,9 @@ demo:
 test:
 	@scripts/test
 check:
-	@scripts/check
+	@scripts/check $(PART)
+package:
+	@scripts/setup && scripts/package
 model:
 	@scripts/model
 guest:
