@@ -99,6 +99,7 @@ def test_a_program_copies_by_the_device(command_path: Path, tmp_path: Path, righ
     assert "are shared with 1 DSA work queue" in copies["results"]["profile"]
 
 
+@pytest.mark.alone
 def test_an_answer_that_never_comes_is_given_up_when_it_is_told(
     command_path: Path, tmp_path: Path, right: str
 ) -> None:

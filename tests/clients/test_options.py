@@ -150,6 +150,7 @@ def test_a_lost_completion_never_comes(teller: Teller) -> None:
     assert told.summary["operations"] == COPIES
 
 
+@pytest.mark.alone
 def test_pace_delays_to_latency_and_bandwidth(teller: Teller) -> None:
     late = teller.run("--pace", "500ms,0").answers
     assert all(answer.milliseconds >= 500 for answer in late)
