@@ -24,8 +24,10 @@ CPP = (".cpp", ".hpp", ".h")
 LINES_MAX = 700
 COLUMNS_MAX = {".cpp": 100, ".hpp": 100, ".h": 100, ".py": 100}
 MEMORY_ORDER = "docs/internals/memory-order"
+REFERENCE = "docs/reference/cpp"
 
 EDGE = re.compile(r"// edge: ([a-z0-9-]+) \((release|acquire|acq_rel)\)")
+LINK = re.compile(r"(?<![`!])\[([^\]]*)\]\(([^)\s]+)\)")
 ORDERED = re.compile(r"\b(?:load_acquire|store_release|wait_acquire|\w+_acq_rel)\(")
 
 
@@ -259,6 +261,29 @@ def check_edges(tree: list[Source]) -> Iterator[str]:
             yield f"{MEMORY_ORDER}.d: edge {heading.removeprefix('### ')} is in no source"
 
 
+def check_links(source: Source, root: Path) -> Iterator[str]:
+    """Links of the manual have a text, which a forge shows, and lead to a file that is there."""
+    if not source.path.endswith(".md"):
+        return
+    for number, line in enumerate(source.lines, 1):
+        for text, target in LINK.findall(line):
+            if not text:
+                yield f"{source.path}:{number}: give the link to '{target}' a text"
+            path = target.partition("#")[0]
+            if path and ":" not in path and not ((root / source.path).parent / path).exists():
+                yield f"{source.path}:{number}: '{target}' leads to no file"
+
+
+def check_reference(tree: list[Source]) -> Iterator[str]:
+    """Each directory of public headers has its page in the C++ reference."""
+    paths = {source.path for source in tree}
+    headers = (path.split("/") for path in paths if path.startswith("include/headrace/"))
+    for name in sorted({parts[2] for parts in headers if len(parts) > 3}):  # noqa: PLR2004
+        page = f"{REFERENCE}/{name}.md"
+        if page not in paths:
+            yield f"include/headrace/{name}: write {page} and name it in {REFERENCE}/index.md"
+
+
 def problems(root: Path) -> list[str]:
     """All broken rules of the tree at `root`."""
     tree = list(sources(root))
@@ -266,7 +291,9 @@ def problems(root: Path) -> list[str]:
     for source in tree:
         for check in (check_form, check_layers, check_bans, check_threading, check_ordered):
             found += check(source)
+        found += check_links(source, root)
     found += check_edges(tree)
+    found += check_reference(tree)
     return found
 
 

@@ -59,6 +59,9 @@ def write(root: Path, path: str, text: str) -> None:
         (HEADER, SPDX + "void f(int src, int dst);\n", "source and target"),
         ("src/topo/a.cpp", SPDX + "// TO" + "DO later\n", "do it"),
         ("docs/a.md", "see /ho" + "me/me/x\n", "path of one machine"),
+        ("docs/a.md", "[](a.md)\n", "a text"),
+        ("docs/a.md", "[there](gone.md#part)\n", "leads to no file"),
+        (HEADER, SPDX, "write docs/reference/cpp/topo.md"),
         (HEADER, SPDX + "class A {\n};\n", "Threading:"),
         ("src/topo/a.cpp", SPDX + "x.store_release(1);\n", "name the edge"),
         (
