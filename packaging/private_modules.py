@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copy the Python modules that the command needs, with what they need, into a directory.
+
+The Debian package `headrace` uses it: Debian's own typer is older than what the command needs. The
+modules come from the environment that runs this script, which the tests were run in. numpy and
+pygments are the distribution's.
+
+Usage: private_modules.py DIRECTORY [NAME...], by default typer and rich.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from importlib.metadata import distribution
+from pathlib import Path
+
+ROOTS = ("typer", "rich")
+# typer loads pydantic for parameters of pydantic's types alone, and the command has none.
+LEFT_OUT = {"pydantic", "pygments"}
+
+
+def closure(roots: tuple[str, ...]) -> list[str]:
+    """The names of what is needed, without optional parts."""
+    found: list[str] = []
+    waiting = list(roots)
+    while waiting:
+        name = waiting.pop()
+        if name in found or name in LEFT_OUT:
+            continue
+        found.append(name)
+        for requirement in distribution(name).requires or []:
+            # Every condition that these modules have is of an extra or of another platform.
+            if ";" in requirement:
+                continue
+            waiting.append(re.split(r"[^A-Za-z0-9_.-]", requirement, maxsplit=1)[0].lower())
+    return sorted(found)
+
+
+def copy_distribution(name: str, target: Path) -> None:
+    """Copy the modules, their types and their licences; no commands, no compiled files."""
+    of = distribution(name)
+    for file in of.files or []:
+        is_module = not str(file).startswith("..") and "__pycache__" not in file.parts
+        if not is_module or file.name in {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}:
+            continue
+        place = target / file
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(str(of.locate_file(file)), place)
+
+
+def main() -> None:
+    """Copy the modules named, and say which."""
+    target = Path(sys.argv[1])
+    for name in closure(tuple(sys.argv[2:]) or ROOTS):
+        copy_distribution(name, target)
+        sys.stdout.write(f"private module: {name} {distribution(name).version}\n")
+
+
+if __name__ == "__main__":
+    main()
