@@ -96,7 +96,17 @@ bool try_wait(const EntryHandle& handle) {
   return ended;
 }
 
+/// Fails: Failed, where a job calls: this thread may be the one that ends what is waited for.
+void refuse_in_call() {
+  if (!is_in_call()) return;
+  throw Failed{Error{Code::invalid_argument, 0, "wait for the cache",
+                     "a function that a job calls may not wait for it",
+                     "call access or pin there; wait, change, write back and drop elsewhere"}};
+}
+
 void wait(const EntryHandle& handle) {
+  if (handle.entry.cached()) return;
+  refuse_in_call();
   {
     const nb::gil_scoped_release released;
     handle.entry.wait();
@@ -218,6 +228,7 @@ std::shared_ptr<EntryHandle> access(const std::shared_ptr<CacheHandle>& handle, 
 
 std::shared_ptr<ChangeHandle> change(const std::shared_ptr<CacheHandle>& handle, nb::handle source,
                                      const ParsedHint& hint) {
+  refuse_in_call();
   const cache::Hint known = parse_hint(hint);
   auto buffer = std::make_shared<Buffer>(source, Buffer::Use::write);
   const std::shared_ptr<cache::Cache> cache = handle->cache();
@@ -232,6 +243,7 @@ std::shared_ptr<ChangeHandle> change(const std::shared_ptr<CacheHandle>& handle,
 }
 
 std::uint64_t write_back(CacheHandle& handle, const EntryHandle* entry) {
+  refuse_in_call();
   handle.reap();
   const std::shared_ptr<cache::Cache> cache = handle.cache();
   const nb::gil_scoped_release released;
@@ -270,16 +282,26 @@ nb::tuple take_events(const CacheHandle& handle) {
 }
 
 std::size_t flush(CacheHandle& handle, std::optional<std::uint32_t> node) {
+  refuse_in_call();
   handle.reap();
   const std::shared_ptr<cache::Cache> cache = handle.cache();
   const nb::gil_scoped_release released;
   return cache->flush(node ? std::optional(NodeId(*node)) : std::nullopt);
 }
 
-std::size_t invalidate(const CacheHandle& handle, std::uintptr_t address, std::size_t byte_count) {
-  // An address and not a buffer: it is also called for memory whose owner is just going away. The
-  // GIL stays held, for then nobody else may run before the cache has let go of that memory.
-  return handle.cache()->invalidate({reinterpret_cast<const std::byte*>(address), byte_count});
+std::size_t invalidate(const CacheHandle& handle, nb::handle source) {
+  refuse_in_call();
+  const Buffer buffer(source, Buffer::Use::read);
+  const std::shared_ptr<cache::Cache> cache = handle.cache();
+  const nb::gil_scoped_release released;
+  return cache->invalidate(buffer.bytes());
+}
+
+/// For memory whose owner is just going away, also in a function that a job calls: an address and
+/// not a buffer, and the GIL stays held, so that no other thread of Python runs before the cache
+/// has let go of that memory.
+void forget(const CacheHandle& handle, std::uintptr_t address, std::size_t byte_count) {
+  handle.cache()->invalidate({reinterpret_cast<const std::byte*>(address), byte_count});
 }
 
 nb::dict statistics(CacheHandle& handle) {
@@ -406,9 +428,18 @@ void bind_cache(nb::module_& module) {
            nb::sig("def take_events(self) -> tuple[list[tuple[str, int, int, int | None, str | "
                    "None]], int]"))
       .def("flush", &flush, "node"_a.none())
-      .def("invalidate", &invalidate, "address"_a, "byte_count"_a)
-      .def("clear", &CacheHandle::clear)
-      .def("close", &CacheHandle::close)
+      .def("invalidate", &invalidate, "source"_a)
+      .def("forget", &forget, "address"_a, "byte_count"_a)
+      .def("clear",
+           [](CacheHandle& handle) {
+             refuse_in_call();
+             return handle.clear();
+           })
+      .def("close",
+           [](CacheHandle& handle) {
+             refuse_in_call();
+             handle.close();
+           })
       .def("statistics", &statistics, nb::sig("def statistics(self) -> dict[str, int]"));
 }
 

@@ -549,3 +549,39 @@ def test_waits_that_block_are_counted(cache: headrace.Cache) -> None:
     ready(cache, np.ones(10_000_000 // 2))
     statistics = cache.statistics
     assert (statistics.waits == 0) == (statistics.waited_ns == 0)
+
+
+@pytest.mark.parametrize(
+    "name", ["wait", "change", "write_back", "flush", "invalidate", "clear", "close"]
+)
+def test_a_function_that_a_job_calls_may_not_wait_for_the_cache(name: str) -> None:
+    source = np.ones(8 << 20, np.uint8)
+    target = np.zeros_like(source)
+    column = np.ones(1 << 20, np.uint8)
+    refusals: list[str] = []
+    ended = threading.Event()
+    with headrace.Engine(threads_per_node=1) as engine:
+        made = headrace.Cache(engine, "64MiB", "local")
+        calls = {
+            "wait": lambda: made.access(column).wait(),
+            "change": lambda: made.change(column).end(),
+            "write_back": made.write_back,
+            "flush": made.flush,
+            "invalidate": lambda: made.invalidate(column),
+            "clear": made.clear,
+            "close": made.close,
+        }
+
+        def then(_end: headrace.Completion) -> None:
+            try:
+                calls[name]()
+            except headrace.InvalidArgumentError as error:
+                refusals.append(str(error))
+            ended.set()
+
+        job = engine.submit(source, target, path="software", then=then)
+        assert ended.wait(TIME_LIMIT_S)
+        job.wait()
+        made.close()
+    assert len(refusals) == 1
+    assert "a function that a job calls may not wait" in refusals[0]

@@ -478,6 +478,7 @@ Result<Bytes> Cache::State::write_back(const Region& region) {
 }
 
 std::size_t Cache::State::write_back_by_engine(std::span<const Changes::Range> claimed) {
+  if (claimed.empty()) return 0;
   std::size_t late_count = 0;
   std::array<engine::Job, kWriteBacksAtOnce> jobs;
   std::array<bool, kWriteBacksAtOnce> taken{};

@@ -9,7 +9,8 @@ namespace headrace::query::detail {
 
 Schedule::Schedule(std::uint32_t first, std::uint32_t end, std::size_t slot_count,
                    std::size_t words_per_chunk)
-    : slots_(slot_count),
+    : slot_count_(slot_count),
+      slots_(slot_count),
       next_prefetch_(first),
       next_scan_(first),
       end_(end),
@@ -18,11 +19,15 @@ Schedule::Schedule(std::uint32_t first, std::uint32_t end, std::size_t slot_coun
 }
 
 Task Schedule::next(const Task& finished, bool may_prefetch) {
+  {
+    const Lock lock(mutex_);
+    settle(finished);
+  }
+  Slot* const ready = take_ready();
   const Lock lock(mutex_);
-  settle(finished);
   if (cancelled_) return {};
   // First what frees a slot, then what fills it, then the scan that gives the movers time.
-  Slot* slot = find_scanned(true);
+  Slot* slot = ready;
   if (slot == nullptr) {
     next_prefetch_ = std::max(next_prefetch_, next_scan_);
     if (may_prefetch && next_prefetch_ < end_ && held_count() < held_max_) {
@@ -44,7 +49,7 @@ Task Schedule::next(const Task& finished, bool may_prefetch) {
     }
     // All is scanned. What is not ready by now is read from the source: waiting cannot be faster
     // than reading, for the mover reads the same bytes.
-    slot = find_scanned(false);
+    slot = find_scanned();
   }
   if (slot == nullptr) return {};
   slot->state = Slot::State::aggregating;
@@ -99,10 +104,28 @@ Slot* Schedule::find(Slot::State state) {
   return found == slots_.end() ? nullptr : &*found;
 }
 
-Slot* Schedule::find_scanned(bool ready) {
-  for (Slot& slot : slots_) {
-    if (slot.state != Slot::State::submitted || !slot.scanned) continue;
-    if (!ready || (slot.discount->try_wait() && slot.extended_price->try_wait())) return &slot;
+Slot* Schedule::find_scanned() {
+  const auto found = std::find_if(slots_.begin(), slots_.end(), [](const Slot& slot) {
+    return slot.state == Slot::State::submitted && slot.scanned;
+  });
+  return found == slots_.end() ? nullptr : &*found;
+}
+
+Slot* Schedule::take_ready() {
+  // A poll may end jobs and call what the user gave to them, so no lock is held there. Each slot is
+  // asked once, by one worker at a time.
+  for (std::size_t i = 0; i < slot_count_; ++i) {
+    Slot* slot = nullptr;
+    {
+      const Lock lock(mutex_);
+      slot = &slots_[i];
+      if (slot->state != Slot::State::submitted || !slot->scanned) continue;
+      slot->state = Slot::State::polling;
+    }
+    const bool is_ready = slot->discount->try_wait() && slot->extended_price->try_wait();
+    const Lock lock(mutex_);
+    slot->state = is_ready ? Slot::State::aggregating : Slot::State::submitted;
+    if (is_ready) return slot;
   }
   return nullptr;
 }

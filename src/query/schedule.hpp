@@ -16,7 +16,7 @@ namespace headrace::query::detail {
 /// A chunk whose aggregate columns are on their way. It passes from worker to worker: the mutex of
 /// the schedule orders what one wrote before what the next one reads.
 struct Slot {
-  enum class State : std::uint8_t { free, submitting, submitted, aggregating };
+  enum class State : std::uint8_t { free, submitting, submitted, polling, aggregating };
 
   // Guarded by the schedule's mutex.
   State state = State::free;
@@ -78,8 +78,13 @@ class Schedule {
   /// Slots with copies, there or on their way.
   [[nodiscard]] std::size_t held_count() HEADRACE_REQUIRES(mutex_);
   [[nodiscard]] Slot* find(Slot::State state) HEADRACE_REQUIRES(mutex_);
-  [[nodiscard]] Slot* find_scanned(bool ready) HEADRACE_REQUIRES(mutex_);
+  /// A slot whose chunk is scanned, whether its copies are there or not.
+  [[nodiscard]] Slot* find_scanned() HEADRACE_REQUIRES(mutex_);
+  /// Takes a slot whose chunk is scanned and whose copies are there, to be aggregated. Polls the
+  /// engine, with no lock held.
+  [[nodiscard]] Slot* take_ready();
 
+  const std::size_t slot_count_;
   Mutex mutex_;
   /// Never grows: tasks point into it.
   std::vector<Slot> slots_ HEADRACE_GUARDED_BY(mutex_);

@@ -173,7 +173,12 @@ class Change:
         return self._native.cached()
 
     def view(self) -> npt.NDArray[Any]:
-        """Give the bytes to write, as `Entry.view`; after the end they can only be read."""
+        """Give the bytes to write, as `Entry.view`; after the end they can only be read.
+
+        That holds for this array. A slice or another view of it that was made before the end
+        stays writable: do not write to it after the end. Readers may see such bytes, and they are
+        not written back.
+        """
         return self._view
 
     def end(self) -> None:
@@ -199,6 +204,10 @@ class Cache(Closing):
     A region is known by its address, so the cache must hear when memory gets another owner:
     it does, for the memory of NumPy arrays. Other sources (bytes, Arrow buffers) it keeps alive
     itself, until `clear` or `close`.
+
+    A function that a job calls (`then`) may not wait: there `change`, `write_back`, `flush`,
+    `invalidate`, `clear`, `close`, and `Entry.wait` unless the copy is there, raise
+    `InvalidArgumentError`.
 
     Threading: shared.
     """
@@ -374,8 +383,7 @@ class Cache(Closing):
         Raises:
             ClosedError: The cache has been closed.
         """
-        flat = flat_bytes(source, "source")
-        return self._native.invalidate(flat.ctypes.data, flat.nbytes)
+        return self._native.invalidate(flat_bytes(source, "source"))
 
     def clear(self) -> int:
         """Write changes back, and drop every entry; holders keep theirs. Tell how many.
@@ -432,7 +440,7 @@ class Cache(Closing):
             living = cache()
             if living is not None and living._watched.pop(key, None) is not None:  # noqa: SLF001
                 with suppress(ClosedError):
-                    living._native.invalidate(address, byte_count)  # noqa: SLF001
+                    living._native.forget(address, byte_count)  # noqa: SLF001
 
         self._watched[key] = weakref.ref(owner, forget)
 
