@@ -7,7 +7,7 @@ import mmap
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -562,7 +562,7 @@ def test_a_function_that_a_job_calls_may_not_wait_for_the_cache(name: str) -> No
     ended = threading.Event()
     with headrace.Engine(threads_per_node=1) as engine:
         made = headrace.Cache(engine, "64MiB", "local")
-        calls = {
+        calls: dict[str, Callable[[], object]] = {
             "wait": lambda: made.access(column).wait(),
             "change": lambda: made.change(column).end(),
             "write_back": made.write_back,
