@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the declared machines of tests/machines/doctor: a healthy one, and what breaks it.
+"""Writes the declared machines of the doctor: a healthy one, and what breaks it.
 
 Each broken machine is the healthy one with a few facts changed, one cause each, so that a reader
 sees here what its file says. python/tests/test_doctor.py names the root cause of each. None is
 recorded from hardware: they are put together from what drivers and users report.
 
-Usage: make_doctor_machines.py [FOLDER]
+The build installs them as samples, and the tests read those.
+
+Usage: make_doctor_machines.py FOLDER
 """
 
 import copy
@@ -535,8 +537,7 @@ def written(value: object, indent: int = 0) -> str:
 
 def main() -> None:
     """Writes the records into the folder."""
-    default = Path(__file__).resolve().parent.parent / "tests" / "machines" / "doctor"
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else default
+    folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     for name, what, changes in MACHINES:
         record = {

@@ -23,6 +23,7 @@ from headrace._apps.dsa.gather import gather
 from headrace._cli import doctor
 from headrace._cli._doctor_report import print_diagnosis
 from headrace._cli._dsa_report import print_devices
+from headrace._samples import doctor_path
 from headrace.errors import (
     CorruptDataError,
     InvalidArgumentError,
@@ -30,9 +31,8 @@ from headrace.errors import (
     VersionMismatchError,
 )
 
-MACHINES = Path(__file__).resolve().parents[2] / "tests" / "machines" / "doctor"
-
 # Machine, the check that names the root cause, exit code, words of the first line.
+MACHINES = Path(doctor_path("healthy")).parent
 BROKEN = [
     ("older-processor", "device", 3, "Gold 6230N CPU @ 2.30GHz has none"),
     ("other-architecture", "device", 3, "aarch64"),
@@ -598,6 +598,6 @@ def tables_of_causes() -> list[str]:
 
 
 def test_the_guide_has_every_cause_and_remedy() -> None:
-    page = (MACHINES.parents[2] / "docs" / "guide" / "doctor.md").read_text()
+    page = (Path(__file__).resolve().parents[2] / "docs" / "guide" / "doctor.md").read_text()
     tables = page.partition("<!-- tables: ")[2].partition("-->\n")[2].partition("<!-- end")[0]
     assert tables.strip().splitlines() == tables_of_causes()[:-1]

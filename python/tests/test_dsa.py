@@ -30,6 +30,7 @@ from headrace._apps.dsa.configuration import (
 )
 from headrace._apps.dsa.facts import AccelConfig, Device, Facts, Queue, load_record
 from headrace._cli import dsa
+from headrace._samples import doctor_path
 from headrace.errors import (
     CapacityExceededError,
     HardwareAbsentError,
@@ -38,7 +39,7 @@ from headrace.errors import (
     NotFoundError,
 )
 
-MACHINES = Path(__file__).resolve().parents[2] / "tests" / "machines" / "doctor"
+MACHINES = Path(doctor_path("healthy")).parent
 NOWHERE = Facts()
 
 

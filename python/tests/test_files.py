@@ -15,6 +15,7 @@ import pytest
 from conftest import Here
 
 from headrace._files import Output, is_there, read_file, write_file
+from headrace._samples import doctor_path
 from headrace.errors import (
     CapacityExceededError,
     Error,
@@ -304,7 +305,7 @@ INPUTS = [
     ("bench", "copy", "--profile", "{}"),
     ("pmem", "ring", "info", "{}"),
 ]
-HEALTHY = Path(__file__).resolve().parents[2] / "tests/machines/doctor/healthy.json"
+HEALTHY = Path(doctor_path("healthy"))
 
 
 @needs_root

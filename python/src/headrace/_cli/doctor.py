@@ -19,6 +19,7 @@ from headrace._cli._output import (
 )
 from headrace._cli._topo_report import report_console
 from headrace._files import Output
+from headrace._samples import doctor_path
 
 SCHEMA_NAME = "headrace-doctor"
 SCHEMA_VERSION = 1
@@ -37,7 +38,10 @@ def doctor(
     ] = None,
     replay: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Examine the machine of this record, not this one."),
+        typer.Option(
+            metavar="FILE",
+            help="Examine the machine of this record, or a sample by its name, not this one.",
+        ),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document and nothing else.")
@@ -48,7 +52,7 @@ def doctor(
     The first line is the answer. Needs no root and changes nothing. Exit code: 0 it can be used,
     1 something is wrong with what is there, 3 there is no DSA.
 
-    Example: headrace doctor --replay tests/machines/doctor/scalable-mode-off.json
+    Example: headrace doctor --replay scalable-mode-off
     """
     if record is not None and replay is not None:
         message = "--record describes this machine and --replay another one; give one of them"
@@ -59,7 +63,7 @@ def doctor(
         output = open_output("doctor", "--record", record, f"record the machine in '{record}'")
         refuse_two_on_stdout("doctor", "--record", output, as_json=as_json)
     if replay is not None:
-        facts, origin = load_record(replay)
+        facts, origin = load_record(doctor_path(replay))
     else:
         facts, origin = gather(), HERE
     if output is not None:

@@ -40,6 +40,7 @@ from headrace._cli._output import (
 )
 from headrace._cli._topo_report import report_console
 from headrace._files import Output
+from headrace._samples import doctor_path
 from headrace._signals import undone_at_signals
 from headrace.errors import Error, InvalidArgumentError
 
@@ -51,7 +52,10 @@ UNDO_FILE = "headrace-dsa-undo.json"
 _JSON = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 _REPLAY = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help="Take the machine of this record of the doctor's."),
+    typer.Option(
+        metavar="FILE",
+        help="Take the machine of this record of the doctor's, or a sample by its name.",
+    ),
 ]
 
 
@@ -78,7 +82,7 @@ def list_devices(replay: _REPLAY = None, as_json: _JSON = False) -> None:
     The column "from here" says how this process reaches a WQ: by its portal, by write(), or why
     not. The exit code is 0 if any device is there; else it is the doctor's.
 
-    Example: headrace dsa list --replay tests/machines/doctor/healthy.json
+    Example: headrace dsa list --replay healthy
     """
     facts, origin = _facts(replay, "dsa list")
     if as_json:
@@ -235,7 +239,7 @@ def _facts(replay: str | None, subcommand: str) -> tuple[Facts, str]:
     if replay is None:
         return gather(), "this machine"
     check_path(subcommand, "--replay", replay)
-    return load_record(replay)
+    return load_record(doctor_path(replay))
 
 
 def _refuse(sentence: str) -> NoReturn:

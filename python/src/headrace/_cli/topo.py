@@ -14,6 +14,7 @@ from headrace._cli._output import (
     refuse_two_on_stdout,
 )
 from headrace._cli._topo_report import render, report_console
+from headrace._samples import machine_path
 
 SCHEMA_NAME = "headrace-topo"
 SCHEMA_VERSION = 1
@@ -34,7 +35,8 @@ def topo(
     replay: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE", help="Describe the machine of this record instead of this one."
+            metavar="FILE",
+            help="Describe the machine of this record, or a sample by its name, not this one.",
         ),
     ] = None,
     as_json: Annotated[
@@ -43,7 +45,7 @@ def topo(
 ) -> None:
     """Show the nodes of this machine, their tiers, how they reach each other, and the movers.
 
-    Example: headrace topo --replay tests/machines/xeon-max-flat.json
+    Example: headrace topo --replay xeon-max-flat
     """
     if record is not None and replay is not None:
         message = "--record describes this machine and --replay another one; give one of them"
@@ -56,7 +58,7 @@ def topo(
         if output.is_stdout:
             return
     elif replay is not None:
-        machine = machines.replay(replay)
+        machine = machines.replay(machine_path(replay))
     else:
         machine = machines.topo()
     document = machine.document
