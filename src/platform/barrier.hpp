@@ -9,7 +9,7 @@
 // in its thread. Between two light barriers there is no order.
 #pragma once
 
-#include <atomic>
+#include "headrace/base/light_barrier.hpp"
 
 namespace headrace::platform {
 
@@ -17,10 +17,7 @@ namespace headrace::platform {
 /// need sequentially consistent operations.
 [[nodiscard]] bool has_heavy_barrier() noexcept;
 
-/// Keeps the compiler from exchanging what comes before and what comes after; no instruction.
-inline void light_barrier() noexcept {
-  std::atomic_signal_fence(std::memory_order_seq_cst);
-}
+using headrace::light_barrier;
 
 /// Makes every running thread of the process execute a full barrier (membarrier(2), private
 /// expedited; x86: an interrupt to each processor that runs one of them). Only if
@@ -28,5 +25,14 @@ inline void light_barrier() noexcept {
 ///
 /// Cost: one system call, about a microsecond for each other processor.
 void heavy_barrier() noexcept;
+
+/// Lets shared_heavy_barrier() of any process reach the threads of this one. Idempotent.
+void join_shared_barrier() noexcept;
+/// As heavy_barrier(), for the running threads of every process that has joined. Where the kernel
+/// cannot do that it is a full barrier of this thread alone: a light barrier elsewhere may then be
+/// passed, so a sleeper looks again after a short time.
+///
+/// Cost: as heavy_barrier().
+void shared_heavy_barrier() noexcept;
 
 }  // namespace headrace::platform

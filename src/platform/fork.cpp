@@ -2,6 +2,7 @@
 #include "headrace/platform/fork.hpp"
 
 #include <pthread.h>
+#include <unistd.h>
 
 namespace headrace::platform {
 
@@ -15,6 +16,43 @@ void watch_forks() noexcept {
     detail::fork_count.fetch_add_relaxed(1); /* One thread. */
   });
   static_cast<void>(kRegistered);
+}
+
+namespace {
+
+/// Not Mutex: fork() locks it in one function and unlocks it in another. Guards the list.
+pthread_mutex_t list_mutex = PTHREAD_MUTEX_INITIALIZER;
+ForkGuard* first_guard = nullptr;
+
+}  // namespace
+
+void close_in_child() noexcept {
+  for (ForkGuard* guard = first_guard; guard != nullptr; guard = guard->next_) {
+    ::close(guard->descriptor_);
+    guard->fault_.store_relaxed(guard->value_);  // One thread.
+  }
+  ::pthread_mutex_unlock(&list_mutex);
+}
+
+ForkGuard::ForkGuard(int descriptor, Atomic<std::uint32_t>& fault, std::uint32_t value)
+    : descriptor_(descriptor), fault_(fault), value_(value) {
+  static const int kRegistered =
+      ::pthread_atfork([] { ::pthread_mutex_lock(&list_mutex); },
+                       [] { ::pthread_mutex_unlock(&list_mutex); }, close_in_child);
+  static_cast<void>(kRegistered);
+  ::pthread_mutex_lock(&list_mutex);
+  next_ = first_guard;
+  before_ = &first_guard;
+  if (next_ != nullptr) next_->before_ = &next_;
+  first_guard = this;
+  ::pthread_mutex_unlock(&list_mutex);
+}
+
+ForkGuard::~ForkGuard() {
+  ::pthread_mutex_lock(&list_mutex);
+  *before_ = next_;
+  if (next_ != nullptr) next_->before_ = before_;
+  ::pthread_mutex_unlock(&list_mutex);
 }
 
 }  // namespace headrace::platform

@@ -24,4 +24,24 @@ extern Atomic<std::uint32_t> fork_count;
 /// Starts counting. Idempotent.
 void watch_forks() noexcept;
 
+/// An open descriptor whose locks must not live on in a child of fork(): the child closes it, and
+/// `fault` becomes `value` there.
+///
+/// Threading: immutable; `fault` has to outlive it.
+class ForkGuard {
+ public:
+  ForkGuard(int descriptor, Atomic<std::uint32_t>& fault, std::uint32_t value);
+  ForkGuard(const ForkGuard&) = delete;
+  ForkGuard& operator=(const ForkGuard&) = delete;
+  ~ForkGuard();
+
+ private:
+  friend void close_in_child() noexcept;
+  int descriptor_;
+  Atomic<std::uint32_t>& fault_;
+  std::uint32_t value_;
+  ForkGuard* next_;
+  ForkGuard** before_;
+};
+
 }  // namespace headrace::platform

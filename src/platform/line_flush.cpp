@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "headrace/platform/line_flush.hpp"
 
+#include <cstring>
+
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <emmintrin.h>
 #endif
 
 namespace headrace::platform {
@@ -66,6 +69,56 @@ void flush_lines(LineFlush flush, const std::byte* begin, std::size_t byte_count
   static_cast<void>(flush);
   static_cast<void>(begin);
   static_cast<void>(byte_count);
+#endif
+}
+
+void stream_bytes(std::byte* target, std::span<const std::byte> source) noexcept {
+  if (source.empty()) return;
+#if defined(__x86_64__)
+  constexpr std::size_t kStoreBytes = sizeof(__m128i);
+  const std::byte* from = source.data();
+  const std::byte* const end = from + source.size();
+  const std::size_t before = -reinterpret_cast<std::uintptr_t>(target) % kStoreBytes;
+  if (source.size() >= before + kStoreBytes) {
+    std::memcpy(target, from, before);
+    target += before;
+    from += before;
+    for (; static_cast<std::size_t>(end - from) >= kStoreBytes;
+         from += kStoreBytes, target += kStoreBytes) {
+      _mm_stream_si128(reinterpret_cast<__m128i*>(target),
+                       _mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+    }
+  }
+  std::memcpy(target, from, static_cast<std::size_t>(end - from));
+#else
+  std::memcpy(target, source.data(), source.size());
+#endif
+}
+
+bool has_line_demote() noexcept {
+#if defined(__x86_64__)
+  static const bool kHas = [] {
+    unsigned eax = 0;
+    unsigned ebx = 0;
+    unsigned ecx = 0;
+    unsigned edx = 0;
+    return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (ecx & 1U << 25U) != 0;
+  }();
+  return kHas;
+#else
+  return false;
+#endif
+}
+
+void demote_lines(std::span<const std::byte> bytes) noexcept {
+  if (bytes.empty() || !has_line_demote()) return;
+#if defined(__x86_64__)
+  const auto first = reinterpret_cast<std::uintptr_t>(bytes.data()) & ~(kLineBytes - 1);
+  const auto end = reinterpret_cast<std::uintptr_t>(bytes.data()) + bytes.size();
+  for (std::uintptr_t line = first; line < end; line += kLineBytes) {
+    // cldemote [rax]; in bytes, for assemblers that do not know it.
+    asm volatile(".byte 0x0f, 0x1c, 0x00" : : "a"(line) : "memory");
+  }
 #endif
 }
 

@@ -33,6 +33,17 @@ void write_back_lines(std::span<const std::byte> bytes) noexcept;
 /// with devices, and nothing is to be done.
 void drop_lines(std::span<const std::byte> bytes) noexcept;
 
+/// Copies by stores past the caches: 16 bytes each, where the target is aligned to that, ordinary
+/// ones for what is left at both ends. They are done before what follows the next store_fence().
+/// Elsewhere an ordinary copy.
+void stream_bytes(std::byte* target, std::span<const std::byte> source) noexcept;
+
+/// Whether this processor has CLDEMOTE.
+[[nodiscard]] bool has_line_demote() noexcept;
+/// Asks for every line that holds a byte of the range to be moved from this core's caches to the
+/// shared one (CLDEMOTE): a hint. Does nothing where there is no such instruction.
+void demote_lines(std::span<const std::byte> bytes) noexcept;
+
 /// Orders all loads, stores and flushes before it with all after it.
 inline void full_fence() noexcept {
 #if defined(__x86_64__)

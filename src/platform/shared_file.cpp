@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -54,16 +55,16 @@ int lock_command(int descriptor, int command, short type, std::uint64_t index, s
 }  // namespace
 
 Result<void> make_file(const std::string& path, std::uint64_t byte_count,
-                       std::span<const std::byte> head) {
+                       std::span<const std::byte> head, std::uint32_t permissions) {
   const std::string tried = fmt::format("make '{}'", path);
   if (::access(path.c_str(), F_OK) == 0) return file_failure(EEXIST, tried);
   // Without a name until it is complete; where the file system cannot do that, under another.
   const std::string folder = folder_of(path);
   std::string temporary;
-  int opened = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
+  int opened = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, permissions);
   if (opened < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL)) {
     temporary = fmt::format("{}.{}", path, ::getpid());
-    opened = ::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    opened = ::open(temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, permissions);
   }
   if (opened < 0) return file_failure(errno, tried);
   const Descriptor file(opened);
@@ -116,6 +117,35 @@ Result<SharedFile> SharedFile::open(const std::string& path, bool writable) {
   return file;
 }
 
+Result<SharedFile> SharedFile::open_again(int descriptor) {
+  if (::fcntl(descriptor, F_GETFD) < 0) {
+    return fail(Code::invalid_argument, fmt::format("open descriptor {} again", descriptor),
+                "it is not open", "pass an open descriptor", errno);
+  }
+  return open(fmt::format("/proc/self/fd/{}", descriptor), true);
+}
+
+Result<SharedFile> SharedFile::make_sealed(std::uint64_t byte_count,
+                                           std::span<const std::byte> head) {
+  const std::string tried = fmt::format("make {} bytes of shared memory", byte_count);
+  const int made = ::memfd_create("headrace", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (made < 0) return file_failure(errno, tried);
+  SharedFile file(made, false, "shared memory");
+  // Pages are taken now: later the lack of one would be a signal.
+  int os_errno = ::posix_fallocate(made, 0, static_cast<off_t>(byte_count));
+  if (os_errno == 0) os_errno = write_all(made, head);
+  if (os_errno == 0 && ::fchmod(made, 0600) != 0) os_errno = errno;
+  if (os_errno == 0 && ::fcntl(made, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    os_errno = errno;
+  }
+  if (os_errno == ENOMEM) {
+    return fail(Code::out_of_memory, tried, "the machine has not that much", "ask for less",
+                os_errno);
+  }
+  if (os_errno != 0) return file_failure(os_errno, tried);
+  return file;
+}
+
 SharedFile::SharedFile(SharedFile&& other) noexcept
     : descriptor_(std::exchange(other.descriptor_, -1)),
       is_device_(other.is_device_),
@@ -136,6 +166,35 @@ std::optional<std::uint64_t> SharedFile::byte_count() const {
   struct stat status{};
   if (is_device_ || ::fstat(descriptor_, &status) != 0) return std::nullopt;
   return static_cast<std::uint64_t>(status.st_size);
+}
+
+Result<std::size_t> SharedFile::read_first(std::span<std::byte> target) const {
+  std::size_t read_count = 0;
+  while (read_count < target.size()) {
+    const ssize_t got = ::pread(descriptor_, target.data() + read_count, target.size() - read_count,
+                                static_cast<off_t>(read_count));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return file_failure(errno, fmt::format("read '{}'", path_));
+    if (got == 0) break;
+    read_count += static_cast<std::size_t>(got);
+  }
+  return read_count;
+}
+
+SharedFile::Identity SharedFile::identity() const {
+  struct stat status{};
+  if (::fstat(descriptor_, &status) != 0) return {};
+  return {.device = status.st_dev, .inode = status.st_ino, .owner = status.st_uid};
+}
+
+std::optional<SharedFile::Identity> SharedFile::identity_at(const std::string& path) {
+  struct stat status{};
+  if (::stat(path.c_str(), &status) != 0) return std::nullopt;
+  return Identity{.device = status.st_dev, .inode = status.st_ino, .owner = status.st_uid};
+}
+
+std::uint32_t effective_user() {
+  return ::geteuid();
 }
 
 Result<void> SharedFile::reserve() const {

@@ -18,11 +18,13 @@ namespace headrace::platform {
 
 /// Makes a file of `byte_count` bytes that begins with `head`; the rest is zero and has its room on
 /// the disk. It gets its name when all of that is on the disk: others see all of it or nothing.
+/// `permissions` are those of chmod, less what the umask takes away.
 ///
 /// Fails: invalid_argument if something of the name is there; capacity_exceeded if the disk has no
 ///        room; not_found, permission_denied, io_failed. Then nothing is left behind.
 [[nodiscard]] Result<void> make_file(const std::string& path, std::uint64_t byte_count,
-                                     std::span<const std::byte> head);
+                                     std::span<const std::byte> head,
+                                     std::uint32_t permissions = 0666);
 
 /// Whether something of that name is a character device. Nothing is opened.
 [[nodiscard]] bool is_character_device(const std::string& path);
@@ -35,6 +37,16 @@ class SharedFile {
  public:
   /// Fails: not_found, permission_denied, io_failed; invalid_argument for a folder or a pipe.
   [[nodiscard]] static Result<SharedFile> open(const std::string& path, bool writable);
+  /// What `descriptor` leads to, opened once more: it has locks of its own.
+  ///
+  /// Fails: as open(); also where /proc is not mounted.
+  [[nodiscard]] static Result<SharedFile> open_again(int descriptor);
+  /// Memory without a name that begins with `head`; the rest is zero. Sealed: its length cannot
+  /// change. Only this user may open it again.
+  ///
+  /// Fails: out_of_memory, capacity_exceeded, io_failed.
+  [[nodiscard]] static Result<SharedFile> make_sealed(std::uint64_t byte_count,
+                                                      std::span<const std::byte> head);
 
   SharedFile(SharedFile&& other) noexcept;
   SharedFile& operator=(SharedFile&& other) noexcept;
@@ -56,12 +68,30 @@ class SharedFile {
 
   /// Bytes of a file; nothing of a device.
   [[nodiscard]] std::optional<std::uint64_t> byte_count() const;
+  /// Reads the first bytes; fewer if the file is shorter.
+  ///
+  /// Fails: io_failed.
+  [[nodiscard]] Result<std::size_t> read_first(std::span<std::byte> target) const;
   /// Gives every hole of the file its room on the disk, so that storing to it cannot fail later.
   ///
   /// Fails: capacity_exceeded if there is no room. A file system that cannot do it is no failure.
   [[nodiscard]] Result<void> reserve() const;
 
+  /// Who owns the file, and which file it is.
+  struct Identity {
+    std::uint64_t device = 0;
+    std::uint64_t inode = 0;
+    std::uint32_t owner = 0;
+
+    friend bool operator==(const Identity&, const Identity&) = default;
+  };
+  [[nodiscard]] Identity identity() const;
+  /// Of what is at `path` now; nothing if there is nothing.
+  [[nodiscard]] static std::optional<Identity> identity_at(const std::string& path);
+
   [[nodiscard]] int descriptor() const { return descriptor_; }
+  /// Forgets the descriptor, which is closed already (ForkGuard).
+  void forget() { descriptor_ = -1; }
   [[nodiscard]] bool is_device() const { return is_device_; }
   [[nodiscard]] const std::string& path() const { return path_; }
 
@@ -72,6 +102,31 @@ class SharedFile {
   bool is_device_;
   std::string path_;
 };
+
+/// The bytes of a file, mapped to be shared. No promise of persistence: see PersistentMap.
+///
+/// Threading: shared.
+/// Ownership: unmaps; independent of the SharedFile afterwards.
+class SharedMap {
+ public:
+  /// Fails: out_of_memory, io_failed.
+  [[nodiscard]] static Result<SharedMap> map(const SharedFile& file, std::uint64_t byte_count);
+
+  SharedMap(SharedMap&& other) noexcept;
+  SharedMap& operator=(SharedMap&& other) noexcept;
+  SharedMap(const SharedMap&) = delete;
+  SharedMap& operator=(const SharedMap&) = delete;
+  ~SharedMap();
+
+  [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
+
+ private:
+  explicit SharedMap(std::span<std::byte> bytes) : bytes_(bytes) {}
+  std::span<std::byte> bytes_;
+};
+
+/// The effective user of this process.
+[[nodiscard]] std::uint32_t effective_user();
 
 /// How finely the platform under a mapping saves what was stored when power fails.
 enum class StoreGranularity : std::uint8_t { byte, line, page };

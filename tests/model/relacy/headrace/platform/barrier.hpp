@@ -4,6 +4,7 @@
 // other; that it holds on this machine is the kernel's word (membarrier(2)), not checked here.
 #pragma once
 
+#include "headrace/base/light_barrier.hpp"
 #include "headrace/base/relacy.hpp"
 
 namespace headrace::platform {
@@ -11,11 +12,12 @@ namespace headrace::platform {
 inline bool has_heavy_barrier() noexcept {
   return true;
 }
-inline void light_barrier() {
-  rl::atomic_thread_fence(rl::mo_seq_cst, $);
-}
+using headrace::light_barrier;
 inline void heavy_barrier() {
   rl::atomic_thread_fence(rl::mo_seq_cst, $);
+}
+inline void shared_heavy_barrier() {
+  heavy_barrier();
 }
 
 }  // namespace headrace::platform

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// The consumer: which producer's turn it is, what a message is believed to be, and waiting.
+#include <utility>
+
+#include "ends.hpp"
+#include "headrace/platform/futex.hpp"
+
+namespace headrace::message {
+
+using detail::End;
+
+Consumer::Consumer(detail::EndPointer end) : end_(std::move(end)) {
+  const detail::Segment& segment = end_->segment();
+  lane_count_ = static_cast<std::uint32_t>(segment.head.lane_count);
+  lanes_ = std::make_unique<Lane[]>(lane_count_);
+  fault_ = &end_->fault();
+  message_bytes_max_ = segment.head.message_bytes_max;
+  for (std::uint32_t i = 0; i < lane_count_; ++i) {
+    detail::LaneWords& words = segment.lane(i);
+    // edge: message-retired (acquire)
+    const std::uint64_t head = words.cons_head.load_acquire();
+    // edge: message-published (acquire)
+    const std::uint64_t tail = words.prod_tail.load_acquire();
+    if (tail - head > segment.head.unit_count) static_cast<void>(end_->refuse_damaged());
+    lanes_[i] = {.cursor = detail::ConsumerCursor(words, segment.head.unit_count, head),
+                 .geometry = segment.geometry(i),
+                 .prod_sleeps = &words.prod_sleeps};
+    end_->watch({.state = &words.prod_state, .lock = detail::kFirstLaneLock + i});
+  }
+  lane_ = lanes_.get();
+}
+
+Consumer::Consumer(Consumer&&) noexcept = default;
+Consumer& Consumer::operator=(Consumer&&) noexcept = default;
+Consumer::~Consumer() = default;
+
+Outcome Consumer::look_further() noexcept {
+  // A producer that is always ready must not keep the others from their turn.
+  std::uint32_t index = static_cast<std::uint32_t>(lane_ - lanes_.get());
+  if (++turn_ > kTurnMax) index = (index + 1) % lane_count_;
+  for (std::uint32_t tried = 0; tried < lane_count_; ++tried) {
+    Lane& lane = lanes_[index];
+    const detail::Look look = lane.cursor.look();
+    if (look == detail::Look::damaged) return refuse_damaged();
+    if (look == detail::Look::ready) {
+      if (&lane != lane_ || turn_ > kTurnMax) turn_ = 1;
+      lane_ = &lane;
+      return Outcome::done;
+    }
+    index = (index + 1) % lane_count_;
+  }
+  return when_empty();
+}
+
+Outcome Consumer::when_empty() noexcept {
+  // edge: message-closed (acquire)
+  if (end_->segment().control().any_closed.load_acquire() == 0) return Outcome::empty;
+  // What was committed before the queue was closed can be seen now.
+  for (std::uint32_t i = 0; i < lane_count_; ++i) {
+    const detail::Look look = lanes_[i].cursor.look();
+    if (look == detail::Look::damaged) return refuse_damaged();
+    if (look == detail::Look::not_yet) continue;
+    lane_ = &lanes_[i];
+    return Outcome::done;
+  }
+  return Outcome::closed;
+}
+
+Outcome Consumer::lend_variable(Message& message) noexcept {
+  Lane& lane = *lane_;
+  for (;;) {
+    const std::uint64_t position = lane.cursor.position();
+    const std::uint64_t before_end = lane.geometry.before_end(position);
+    const std::byte* const unit = lane.geometry.at(position);
+    // Read once: the producer may be hostile. Ordered by the look that found it.
+    const std::uint64_t length = *reinterpret_cast<const volatile std::uint64_t*>(unit);
+    if (length == detail::kSkip) {
+      // What is skipped was published together with a message behind it.
+      if (before_end >= lane.cursor.count()) return refuse_damaged();
+      lane.cursor.lend(before_end);
+      continue;
+    }
+    if (length > lane.geometry.message_bytes_max) return refuse_damaged();
+    const std::uint64_t units = detail::variable_units(length);
+    if (units > lane.cursor.count() || units > before_end) return refuse_damaged();
+    message.bytes = {unit + detail::kVariableUnitBytes, static_cast<std::size_t>(length)};
+    message.producer = static_cast<std::uint32_t>(lane_ - lanes_.get());
+    lane.cursor.lend(units);
+    return Outcome::done;
+  }
+}
+
+void Consumer::release_all() noexcept {
+  for (std::uint32_t i = 0; i < lane_count_; ++i) {
+    Lane& lane = lanes_[i];
+    if (!lane.cursor.has_lent()) continue;
+    lane.cursor.retire();
+    if (detail::must_wake(*lane.prod_sleeps)) wake_producer(lane);
+  }
+}
+
+Outcome Consumer::try_receive(std::span<std::byte> target, std::size_t& received) noexcept {
+  Outcome outcome = find_lane();
+  if (outcome != Outcome::done) return outcome;
+  Message message;
+  const detail::ConsumerCursor before = lane_->cursor;
+  outcome = lend_next(message);
+  if (outcome != Outcome::done) return outcome;
+  received = message.bytes.size();
+  if (received > target.size()) {
+    lane_->cursor = before;
+    return Outcome::too_large;
+  }
+  if (received != 0) std::memcpy(target.data(), message.bytes.data(), received);
+  return release();
+}
+
+Outcome Consumer::receive(std::span<std::byte> target, std::size_t& received,
+                          const Wait& wait) noexcept {
+  const Outcome outcome = try_receive(target, received);
+  if (outcome != Outcome::empty) return outcome;
+  const Outcome waited = wait_for_message(wait);
+  return waited == Outcome::done ? try_receive(target, received) : waited;
+}
+
+Outcome Consumer::wait_for_message(const Wait& wait) noexcept {
+  Atomic<std::uint32_t>& word = end_->segment().control().cons_sleeps;
+  const void* const line = &end_->segment().lane(0).prod_tail;
+  return detail::wait_for(*end_, word, line, wait, Outcome::empty, [&] { return find_lane(); });
+}
+
+Outcome Consumer::fault_outcome() const noexcept {
+  return end_->fault_outcome();
+}
+
+Outcome Consumer::refuse_damaged() noexcept {
+  return end_->refuse_damaged();
+}
+
+void Consumer::wake_producer(Lane& lane) noexcept {
+  platform::wake_sleepers(*lane.prod_sleeps);
+}
+
+}  // namespace headrace::message

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ends.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "headrace/platform/barrier.hpp"
+#include "headrace/platform/cpu.hpp"
+#include "headrace/platform/futex.hpp"
+#include "headrace/platform/ticks.hpp"
+#include "headrace/platform/wait.hpp"
+
+namespace headrace::message::detail {
+namespace {
+
+using std::chrono::nanoseconds;
+using Clock = std::chrono::steady_clock;
+
+/// A sleep and its wake-up cost several microseconds, as do a few of these.
+constexpr nanoseconds kLookMax = std::chrono::microseconds(50);
+constexpr nanoseconds kRestMax = std::chrono::microseconds(10);
+/// A sleeper wakes itself to ask whether its peer still lives: soon at first, so that a wake-up
+/// that was missed where the kernel has no heavy barrier costs little; seldom in the end.
+constexpr nanoseconds kSliceMin = std::chrono::milliseconds(1);
+constexpr nanoseconds kSliceMax = std::chrono::seconds(1);
+constexpr nanoseconds kPollPeersEvery = std::chrono::milliseconds(10);
+
+/// Between two looks.
+void pass(const void* line) {
+  if (platform::has_line_wait()) {
+    platform::wait_for_line(platform::ticks() + platform::to_ticks(kRestMax));
+    platform::watch_line(line);
+    return;
+  }
+  for (int i = 0; i < 16; ++i) platform::pause();
+}
+
+}  // namespace
+
+Result<Segment> Segment::map_file(platform::SharedFile file, std::optional<std::uint32_t> owner,
+                                  const platform::SharedFile* mapped) {
+  const std::string tried = fmt::format("open the message queue '{}'", file.path());
+  const std::uint32_t expected = owner.value_or(platform::effective_user());
+  const std::uint32_t found = file.identity().owner;
+  if (found != expected) {
+    return fail(Code::permission_denied, tried,
+                fmt::format("it belongs to user {} and not to {}", found, expected),
+                "name the owner if that user is to be trusted");
+  }
+  const std::optional<std::uint64_t> file_bytes = file.byte_count();
+  if (!file_bytes.has_value()) {
+    return fail(Code::invalid_argument, tried, "it is a device", "name the file of a queue");
+  }
+  std::array<std::byte, sizeof(Head)> first{};
+  const Result<std::size_t> read_count = file.read_first(first);
+  if (!read_count) return fail(read_count.error());
+  Result<Head> head = read_head({first.data(), *read_count}, *file_bytes, tried);
+  if (!head) return fail(std::move(head.error()));
+  Result<platform::SharedMap> map =
+      platform::SharedMap::map(mapped != nullptr ? *mapped : file, head->segment_bytes);
+  if (!map) return fail(std::move(map.error()));
+  return Segment{std::move(file), std::move(*map), *head};
+}
+
+End::End(Segment segment, std::string name, std::uint64_t role)
+    : segment_(std::move(segment)),
+      name_(std::move(name)),
+      role_(role),
+      fault_guard_(segment_.map.bytes(), fault_, kDamaged),
+      fork_guard_(segment_.file.descriptor(), fault_, kForked) {}
+
+Result<EndPointer> End::attach(const platform::SharedFile& file, const std::string& name,
+                               std::uint64_t role) {
+  // Opened again, because locks belong to what open() made: two ends must not share it.
+  Result<platform::SharedFile> own = platform::SharedFile::open_again(file.descriptor());
+  if (!own) return fail(std::move(own.error()));
+  const Result<bool> locked = own->try_lock(role);
+  if (!locked) return fail(locked.error());
+  if (!*locked) return EndPointer();
+  const std::uint32_t owner = own->identity().owner;  // Was checked when the queue was opened.
+  Result<Segment> segment = Segment::map_file(std::move(*own), owner, &file);
+  if (!segment) return fail(std::move(segment.error()));
+  EndPointer end(new End(std::move(*segment), name, role));
+  platform::join_shared_barrier();
+  Atomic<std::uint64_t>& state = end->own_state();
+  // Only the holder of the lock writes it. Peers compare it; it publishes nothing.
+  state.store_relaxed((state.load_relaxed() | 1U) + 2);
+  return end;
+}
+
+End::~End() {
+  if (fault_.load_relaxed() == kForked) {  // This process's own word.
+    segment_.file.forget();
+    return;
+  }
+  Atomic<std::uint64_t>& state = own_state();
+  state.store_relaxed((state.load_relaxed() | 1U) - 1);  // As in attach().
+  // Before the descriptor leaves the guard's sight: a fork between the two must not keep the role.
+  segment_.file.unlock(role_);
+}
+
+Atomic<std::uint64_t>& End::own_state() const {
+  return role_ == kConsumerLock ? segment_.control().cons_state
+                                : segment_.lane(role_ - kFirstLaneLock).prod_state;
+}
+
+Outcome End::fault_outcome() const {
+  // This end's own word.
+  return fault_.load_relaxed() == kForked ? Outcome::forked : Outcome::damaged;
+}
+
+Outcome End::refuse_damaged() {
+  std::uint32_t none = kNone;
+  fault_.compare_exchange_relaxed(none, kDamaged);  // This end's own word.
+  return fault_outcome();
+}
+
+PeerNews End::ask_for_peers() {
+  bool any_alive = false;
+  for (Peer& peer : peers_) {
+    const std::uint64_t state = peer.state->load_relaxed();  // Compared only.
+    const bool alive = segment_.file.is_locked_by_another(peer.lock);
+    any_alive = any_alive || alive;
+    if (alive || (state & 1U) == 0 || state == peer.lost_state) continue;
+    if (peer.state->load_relaxed() != state) continue;  // Another attached or it detached.
+    peer.lost_state = state;
+    return PeerNews::lost;
+  }
+  if (any_alive || name_.empty()) return PeerNews::none;
+  const bool ours = platform::SharedFile::identity_at(name_) == segment_.file.identity();
+  return ours ? PeerNews::none : PeerNews::replaced;
+}
+
+Outcome wait_for(End& end, Atomic<std::uint32_t>& word, const void* line, const Wait& wait,
+                 Outcome nothing, const std::function<Outcome()>& look) {
+  Outcome seen = look();
+  if (seen != nothing) return seen;
+  const Clock::time_point begin = Clock::now();
+  const bool is_limited =
+      wait.time_max.has_value() && *wait.time_max < std::chrono::hours(24 * 365);
+  const Clock::time_point end_of_wait =
+      is_limited ? begin + std::max(*wait.time_max, nanoseconds(0)) : Clock::time_point::max();
+  Clock::time_point asked = begin;
+  nanoseconds slice = kSliceMin;
+  const auto ask = [&] {
+    const PeerNews news = end.ask_for_peers();
+    if (news == PeerNews::none) return nothing;
+    // What the peer did before it ended comes first.
+    const Outcome last = look();
+    if (last != nothing) return last;
+    return news == PeerNews::lost ? Outcome::peer_lost : Outcome::replaced;
+  };
+  for (;;) {
+    const Clock::time_point now = Clock::now();
+    if (now >= end_of_wait) return Outcome::timed_out;
+    if (wait.how == Waiting::poll || (wait.how == Waiting::adaptive && now - begin < kLookMax)) {
+      pass(line);
+      if (now - asked >= kPollPeersEvery) {
+        asked = now;
+        if (const Outcome news = ask(); news != nothing) return news;
+      }
+      seen = look();
+      if (seen != nothing) return seen;
+      continue;
+    }
+    if (const Outcome news = ask(); news != nothing) return news;
+    announce_sleep(word);
+    platform::shared_heavy_barrier();
+    seen = look();
+    if (seen == nothing) {
+      platform::sleep_on_word(word, 1, std::min<nanoseconds>(slice, end_of_wait - now));
+      slice = std::min(2 * slice, kSliceMax);
+      seen = look();
+    }
+    word.store_relaxed(0);  // At worst a wake-up that finds no sleeper.
+    if (seen != nothing) return seen;
+  }
+}
+
+void EndDeleter::operator()(End* end) const noexcept {
+  delete end;
+}
+
+}  // namespace headrace::message::detail

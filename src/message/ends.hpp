@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// What both ends of a queue have: the mapped segment, a role, what has gone wrong, and how to wait.
+// Not here: messages (producer.cpp, consumer.cpp).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "headrace/base/atomic.hpp"
+#include "headrace/base/result.hpp"
+#include "headrace/message/queue.hpp"
+#include "headrace/platform/fork.hpp"
+#include "headrace/platform/shared_file.hpp"
+#include "layout.hpp"
+
+namespace headrace::message::detail {
+
+/// The segment, mapped, and what its head says. The head was read once and is not read again.
+///
+/// Threading: immutable, but for what lies in it.
+struct Segment {
+  platform::SharedFile file;
+  platform::SharedMap map;
+  Head head;
+
+  /// `mapped` is the same file, opened by another call: a mapping keeps what it was made of open,
+  /// in children of fork() too, and with it the locks.
+  ///
+  /// Fails: corrupt_data, version_mismatch; permission_denied if the file is not `owner`'s.
+  [[nodiscard]] static Result<Segment> map_file(platform::SharedFile file,
+                                                std::optional<std::uint32_t> owner,
+                                                const platform::SharedFile* mapped = nullptr);
+  [[nodiscard]] Control& control() const {
+    return *reinterpret_cast<Control*>(map.bytes().data() + kControlOffset);
+  }
+  [[nodiscard]] LaneWords& lane(std::uint64_t index) const {
+    return *reinterpret_cast<LaneWords*>(map.bytes().data() + kHeadBytes + index * kLaneBytes);
+  }
+  [[nodiscard]] Geometry geometry(std::uint64_t index) const {
+    return {.data = map.bytes().data() + head.data_offset + index * head.lane_data_bytes,
+            .unit_bytes = head.unit_bytes,
+            .mask = head.unit_count - 1,
+            .message_bytes_max = head.message_bytes_max,
+            .fixed = head.framing == static_cast<std::uint32_t>(Framing::fixed)};
+  }
+};
+
+/// A peer as the end that waits for it sees it.
+struct Peer {
+  Atomic<std::uint64_t>* state = nullptr;
+  std::uint64_t lock = 0;
+  std::uint64_t lost_state = 0;  ///< The state of the last peer whose end was reported.
+};
+
+/// What a wait found out about the peers.
+enum class PeerNews : std::uint8_t { none, lost, replaced };
+
+/// One end.
+///
+/// Threading: confined.
+class End {
+ public:
+  enum Fault : std::uint32_t { kNone = 0, kDamaged = 1, kForked = 2 };
+
+  /// Takes the lock `role` of the file if it is free, and marks `state` as attached.
+  ///
+  /// Returns: null if another end has it.
+  [[nodiscard]] static Result<EndPointer> attach(const platform::SharedFile& file,
+                                                 const std::string& name, std::uint64_t role);
+  End(const End&) = delete;
+  End& operator=(const End&) = delete;
+  /// Marks the role as detached and gives it back; does neither in a forked child.
+  ~End();
+
+  [[nodiscard]] const Segment& segment() const { return segment_; }
+  [[nodiscard]] Atomic<std::uint32_t>& fault() { return fault_; }
+  [[nodiscard]] std::uint64_t role() const { return role_; }
+  [[nodiscard]] Outcome fault_outcome() const;
+  /// From now on every call returns `damaged`.
+  Outcome refuse_damaged();
+
+  void watch(Peer peer) { peers_.push_back(peer); }
+  [[nodiscard]] PeerNews ask_for_peers();
+
+ private:
+  End(Segment segment, std::string name, std::uint64_t role);
+  [[nodiscard]] Atomic<std::uint64_t>& own_state() const;
+
+  Segment segment_;
+  const std::string name_;  ///< Empty for a queue without a name.
+  const std::uint64_t role_;
+  Atomic<std::uint32_t> fault_{kNone};
+  const platform::FaultGuard fault_guard_;
+  const platform::ForkGuard fork_guard_;
+  std::vector<Peer> peers_;
+};
+
+/// Waits until `look` returns something else than `nothing`. Sleeps on `word`, which the other end
+/// sets to 0.
+Outcome wait_for(End& end, Atomic<std::uint32_t>& word, const void* line, const Wait& wait,
+                 Outcome nothing, const std::function<Outcome()>& look);
+
+}  // namespace headrace::message::detail

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// The producer: where a message goes, and waiting for room.
+#include <utility>
+
+#include "ends.hpp"
+#include "headrace/platform/futex.hpp"
+#include "headrace/platform/line_flush.hpp"
+
+namespace headrace::message {
+
+using detail::End;
+using detail::kVariableUnitBytes;
+
+Producer::Producer(detail::EndPointer end) : end_(std::move(end)) {
+  const detail::Segment& segment = end_->segment();
+  number_ = static_cast<std::uint32_t>(end_->role() - detail::kFirstLaneLock);
+  detail::LaneWords& words = segment.lane(number_);
+  // edge: message-retired (acquire)
+  const std::uint64_t head = words.cons_head.load_acquire();
+  // edge: message-published (acquire)
+  const std::uint64_t tail = words.prod_tail.load_acquire();
+  if (tail - head > segment.head.unit_count) static_cast<void>(end_->refuse_damaged());
+  cursor_ = detail::ProducerCursor(words, segment.head.unit_count, head, tail);
+  geometry_ = segment.geometry(number_);
+  fault_ = &end_->fault();
+  cons_sleeps_ = &segment.control().cons_sleeps;
+  any_closed_ = &segment.control().any_closed;
+  end_->watch({.state = &segment.control().cons_state, .lock = detail::kConsumerLock});
+}
+
+Outcome Producer::reserve_variable(std::size_t byte_count,
+                                   std::span<std::byte>& room_span) noexcept {
+  if (byte_count > geometry_.message_bytes_max) return Outcome::too_large;
+  const std::uint64_t units = detail::variable_units(byte_count);
+  const std::uint64_t before_end = geometry_.before_end(cursor_.position());
+  const std::uint64_t skipped = units > before_end ? before_end : 0;
+  const Outcome outcome = room(skipped + units);
+  if (outcome != Outcome::done) return outcome;
+  reserved_ = units;
+  skip_ = skipped;
+  room_span = {geometry_.at(cursor_.position() + skipped) + kVariableUnitBytes, byte_count};
+  return Outcome::done;
+}
+
+void Producer::skip_to_start() noexcept {
+  std::memcpy(geometry_.at(cursor_.position()), &detail::kSkip, sizeof(detail::kSkip));
+  cursor_.stage(std::exchange(skip_, 0));
+}
+
+Outcome Producer::put(std::span<const std::byte> message) {
+  std::span<std::byte> target;
+  const Outcome outcome = reserve(message.size(), target);
+  if (outcome != Outcome::done) return outcome;
+  if (carry_) {
+    carry_(target, message);
+  } else if (!message.empty()) {
+    const std::size_t cached =
+        placement_ == Placement::memory
+            ? 0
+            : (placement_ == Placement::header ? std::min(message.size(), platform::kLineBytes)
+                                               : message.size());
+    std::memcpy(target.data(), message.data(), cached);
+    if (cached < message.size()) {
+      platform::stream_bytes(target.data() + cached, message.subspan(cached));
+      platform::store_fence();  // Before the store that publishes.
+    }
+    if (placement_ == Placement::demote) platform::demote_lines(target);
+  }
+  stage(message.size());
+  return Outcome::done;
+}
+
+Outcome Producer::try_send(std::span<const std::byte> message) {
+  const Outcome outcome = put(message);
+  return outcome == Outcome::done ? publish() : outcome;
+}
+
+Outcome Producer::send(std::span<const std::byte> message, const Wait& wait) {
+  for (;;) {
+    Outcome outcome = try_send(message);
+    if (outcome != Outcome::full) return outcome;
+    outcome = wait_for_room(message.size(), wait);
+    if (outcome != Outcome::done) return outcome;
+  }
+}
+
+Outcome Producer::try_send_all(std::span<const std::span<const std::byte>> messages,
+                               std::size_t& sent) {
+  sent = 0;
+  Outcome outcome = Outcome::done;
+  for (; sent < messages.size(); ++sent) {
+    outcome = put(messages[sent]);
+    if (outcome != Outcome::done) break;
+  }
+  if (sent == 0) return outcome;
+  const Outcome published = publish();
+  return published == Outcome::done ? outcome : published;
+}
+
+Outcome Producer::wait_for_room(std::size_t byte_count, const Wait& wait) noexcept {
+  const detail::Segment& segment = end_->segment();
+  detail::LaneWords& words = segment.lane(number_);
+  const auto look = [&] {
+    std::span<std::byte> unused;
+    return reserve(byte_count, unused);
+  };
+  return detail::wait_for(*end_, words.prod_sleeps, &words.cons_head, wait, Outcome::full, look);
+}
+
+void Producer::place(Placement placement) {
+  placement_ = placement;
+  carry_ = nullptr;
+}
+
+void Producer::place(Carry carry) {
+  carry_ = std::move(carry);
+}
+
+Outcome Producer::fault_outcome() const noexcept {
+  return end_->fault_outcome();
+}
+
+Outcome Producer::refuse_damaged() noexcept {
+  return end_->refuse_damaged();
+}
+
+void Producer::wake_consumer() noexcept {
+  platform::wake_sleepers(*cons_sleeps_);
+}
+
+}  // namespace headrace::message

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "headrace/platform/shared_file.hpp"
+
+namespace headrace::platform {
+
+Result<SharedMap> SharedMap::map(const SharedFile& file, std::uint64_t byte_count) {
+  void* const mapped =
+      ::mmap(nullptr, byte_count, PROT_READ | PROT_WRITE, MAP_SHARED, file.descriptor(), 0);
+  if (mapped == MAP_FAILED) {
+    return fail(errno == ENOMEM ? Code::out_of_memory : Code::io_failed,
+                fmt::format("map '{}'", file.path()), "the operating system refused",
+                "check the file and its permissions, or ask for less", errno);
+  }
+  return SharedMap({static_cast<std::byte*>(mapped), static_cast<std::size_t>(byte_count)});
+}
+
+SharedMap::SharedMap(SharedMap&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
+
+SharedMap& SharedMap::operator=(SharedMap&& other) noexcept {
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+SharedMap::~SharedMap() {
+  if (!bytes_.empty()) ::munmap(bytes_.data(), bytes_.size());
+}
+
+}  // namespace headrace::platform

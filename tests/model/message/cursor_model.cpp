@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cursors of a message queue in a model checker: the code of
+// include/headrace/message/cursor.hpp, in the interleavings that Search names, with every value
+// that a load may see. Units are plain memory in the queue and so variables here, whose unordered
+// use is reported. Not for: lengths and framing (tests/unit/message).
+#include <gtest/gtest.h>
+
+#include "explore.hpp"
+#include "headrace/message/cursor.hpp"
+#include "headrace/platform/barrier.hpp"
+
+namespace headrace::message::detail {
+namespace {
+
+using test::explore;
+using test::Search;
+
+constexpr std::uint64_t kCapacity = 2;
+
+/// A lane. What is in a unit is the number of its message, from 1.
+struct Lane {
+  [[nodiscard]] bool send(ProducerCursor& cursor, unsigned number) {
+    const Look look = cursor.room_for(1);
+    RL_ASSERT(look != Look::damaged);
+    if (look != Look::ready) return false;
+    units[cursor.position() % kCapacity]($) = number;
+    cursor.stage(1);
+    return true;
+  }
+  /// 0: none.
+  [[nodiscard]] unsigned peek(ConsumerCursor& cursor) {
+    const Look look = cursor.look();
+    RL_ASSERT(look != Look::damaged);
+    if (look != Look::ready) return 0;
+    const unsigned number = units[cursor.position() % kCapacity]($);
+    cursor.lend(1);
+    return number;
+  }
+
+  LaneWords words;
+  rl::var<unsigned> units[kCapacity];
+  Atomic<std::uint32_t> sleeps;
+};
+
+/// More messages than the ring has room for: every unit is used again.
+struct ARingGoesRound : rl::test_suite<ARingGoesRound, 2>, Lane {
+  void thread(unsigned index) {
+    if (index == 0) {
+      ProducerCursor cursor(words, kCapacity, 0, 0);
+      for (unsigned number = 1; number <= 4; ++number) {
+        while (!send(cursor, number)) rl::yield(1, $);
+        cursor.publish();
+      }
+    } else {
+      ConsumerCursor cursor(words, kCapacity, 0);
+      for (unsigned expected = 1; expected <= 4;) {
+        const unsigned number = peek(cursor);
+        if (number == 0) {
+          rl::yield(1, $);
+          continue;
+        }
+        RL_ASSERT(number == expected);
+        ++expected;
+        cursor.retire();
+      }
+    }
+  }
+};
+
+/// Two messages become visible at once, and are given back at once.
+struct ABatch : rl::test_suite<ABatch, 2>, Lane {
+  void thread(unsigned index) {
+    if (index == 0) {
+      ProducerCursor cursor(words, kCapacity, 0, 0);
+      for (unsigned number = 1; number <= 4; ++number) {
+        while (!send(cursor, number)) rl::yield(1, $);
+        if (number % 2 == 0) cursor.publish();
+      }
+    } else {
+      ConsumerCursor cursor(words, kCapacity, 0);
+      for (unsigned expected = 1; expected <= 4;) {
+        const unsigned number = peek(cursor);
+        if (number == 0) {
+          rl::yield(1, $);
+          continue;
+        }
+        RL_ASSERT(number == expected && number % 2 == 1);
+        RL_ASSERT(peek(cursor) == number + 1);
+        expected += 2;
+        cursor.retire();
+      }
+    }
+  }
+};
+
+/// The producer is killed after any of its steps: what it has published is there, and the next one
+/// goes on behind it.
+struct AProducerIsKilled : rl::test_suite<AProducerIsKilled, 2>, Lane {
+  void thread(unsigned index) {
+    if (index == 0) {
+      {
+        ProducerCursor cursor(words, kCapacity, 0, 0);
+        RL_ASSERT(send(cursor, 1));
+        cursor.publish();
+        RL_ASSERT(send(cursor, 9));  // Killed before it is published.
+      }
+      ProducerCursor next(words, kCapacity, words.cons_head.load_acquire(),
+                          words.prod_tail.load_acquire());
+      while (!send(next, 2)) rl::yield(1, $);
+      next.publish();
+    } else {
+      ConsumerCursor cursor(words, kCapacity, 0);
+      for (unsigned expected = 1; expected <= 2;) {
+        const unsigned number = peek(cursor);
+        if (number == 0) {
+          rl::yield(1, $);
+          continue;
+        }
+        RL_ASSERT(number == expected);
+        ++expected;
+        cursor.retire();
+      }
+    }
+  }
+};
+
+/// The consumer is killed between the message and its release: it comes again, and once.
+struct AConsumerIsKilled : rl::test_suite<AConsumerIsKilled, 2>, Lane {
+  void thread(unsigned index) {
+    if (index == 0) {
+      ProducerCursor cursor(words, kCapacity, 0, 0);
+      for (unsigned number = 1; number <= 3; ++number) {
+        while (!send(cursor, number)) rl::yield(1, $);
+        cursor.publish();
+      }
+    } else {
+      {
+        ConsumerCursor cursor(words, kCapacity, 0);
+        unsigned number = 0;
+        while ((number = peek(cursor)) == 0) rl::yield(1, $);
+        RL_ASSERT(number == 1);
+        cursor.retire();
+        while ((number = peek(cursor)) == 0) rl::yield(1, $);
+        RL_ASSERT(number == 2);  // Killed before it is retired.
+      }
+      ConsumerCursor next(words, kCapacity, words.cons_head.load_acquire());
+      for (unsigned expected = 2; expected <= 3;) {
+        const unsigned number = peek(next);
+        if (number == 0) {
+          rl::yield(1, $);
+          continue;
+        }
+        RL_ASSERT(number == expected);
+        ++expected;
+        next.retire();
+      }
+    }
+  }
+};
+
+/// A consumer that goes to sleep, and a message at the same moment: it is seen or it wakes.
+struct ASleeperAndAMessage : rl::test_suite<ASleeperAndAMessage, 2>, Lane {
+  void thread(unsigned index) {
+    if (index == 0) {
+      ProducerCursor cursor(words, kCapacity, 0, 0);
+      RL_ASSERT(send(cursor, 1));
+      cursor.publish();
+      woken = must_wake(sleeps);
+    } else {
+      ConsumerCursor cursor(words, kCapacity, 0);
+      if (peek(cursor) != 0) return;
+      announce_sleep(sleeps);
+      platform::shared_heavy_barrier();
+      slept = peek(cursor) == 0;
+    }
+  }
+  void after() { RL_ASSERT(!slept || woken); }
+  bool slept = false;
+  bool woken = false;
+};
+
+TEST(CursorModel, ARingGoesRound) {
+  explore<ARingGoesRound>("a ring of two units, four messages", Search::bounded);
+}
+TEST(CursorModel, ABatch) {
+  explore<ABatch>("batches of two", Search::bounded);
+}
+TEST(CursorModel, AProducerIsKilled) {
+  explore<AProducerIsKilled>("a producer is killed, another follows", Search::bounded);
+}
+TEST(CursorModel, AConsumerIsKilled) {
+  explore<AConsumerIsKilled>("a consumer is killed, another follows", Search::bounded);
+}
+TEST(CursorModel, ASleeperAndAMessage) {
+  explore<ASleeperAndAMessage>("a sleeper and a message", Search::full);
+}
+
+}  // namespace
+}  // namespace headrace::message::detail
