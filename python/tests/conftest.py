@@ -106,7 +106,7 @@ def here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 
     def run(*arguments: str) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["headrace", *arguments])
-        code = _cli.run()
+        code = _cli.run_command_line()
         captured = capsys.readouterr()
         return Outcome(code, captured.out, captured.err)
 

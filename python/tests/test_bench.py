@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import Command
+from conftest import Command, Here
 
 from headrace._cli.bench import engine
 from headrace._cli.bench._measure import (
@@ -40,18 +40,18 @@ def test_one_round_has_no_spread() -> None:
 
 
 @pytest.mark.parametrize("rounds", ["0", "-1", "many", "1e3", "10001", ""])
-def test_rounds_that_are_none_are_refused(command: Command, rounds: str) -> None:
-    result = command("bench", "emulator", "--rounds", rounds)
-    assert result.returncode == 2
+def test_rounds_that_are_none_are_refused(here: Here, rounds: str) -> None:
+    result = here("bench", "emulator", "--rounds", rounds)
+    assert result.code == 2
     assert "--rounds" in result.stderr
     assert result.stdout == ""
 
 
 def test_a_picture_of_no_known_kind_is_refused_before_anything_is_measured(
-    command: Command,
+    here: Here,
 ) -> None:
-    result = command("bench", "emulator", "--plot", "figures.txt")
-    assert result.returncode == 2
+    result = here("bench", "emulator", "--plot", "figures.txt")
+    assert result.code == 2
     assert ".svg or .png" in result.stderr
 
 

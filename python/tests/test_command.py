@@ -16,12 +16,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ENDING, SCALE_FACTOR, TIME_LIMIT_S, Command, has_come_to_us, wait_until
+import typer
+import typer.main
+from conftest import (
+    ENDING,
+    SCALE_FACTOR,
+    TIME_LIMIT_S,
+    Command,
+    Here,
+    has_come_to_us,
+    wait_until,
+)
 
 import headrace
 from headrace import _cli
 from headrace._apps.tpch.baseline import Baseline, BaselineRun
+from headrace._cli import _first
+from headrace._cli._app import walk
 
+MACHINES = Path(__file__).resolve().parents[2] / "tests" / "machines"
 SMALL = ("query", "--scale-factor", str(SCALE_FACTOR), "--repeat", "2")
 
 
@@ -47,10 +60,77 @@ def test_the_version_is_that_of_the_package(command: Command) -> None:
     assert result.stdout == f"headrace {headrace.__version__}\n"
 
 
-def test_without_arguments_it_explains_itself(command: Command) -> None:
+def test_alone_it_shows_this_machine_and_what_to_try_in_ten_lines(command: Command) -> None:
     result = command()
-    assert result.returncode == 2
-    assert "query" in result.stdout
+    assert result.returncode == 0
+    assert not result.stderr
+    lines = result.stdout.splitlines()
+    assert len(lines) == 10
+    assert all(len(line) <= 80 for line in lines)
+    assert headrace.topo().cpu_model in lines[1]
+    assert sum(line.startswith("headrace ") for line in lines) == 3
+    assert "headrace --help" in lines[-1]
+
+
+@pytest.mark.parametrize("name", ["xeon-max-flat", "xeon-max-cache", "ddr-cxl", "bare-node"])
+@pytest.mark.parametrize("profile", ["", "/home/me/.config/headrace/copy.json"])
+def test_ten_lines_do_for_every_machine(name: str, profile: str) -> None:
+    machine = headrace.replay(MACHINES / f"{name}.json")
+    shown = list(_first.lines(machine, profile))
+    assert len(shown) == 10
+    assert all(len(line) <= 80 for line in shown)
+    assert ("headrace tune" in "".join(shown)) != bool(profile)
+    assert ("emulate -- accel-config" in "".join(shown)) != bool(machine.dsa_devices)
+
+
+def test_a_command_imports_no_other(command_path: Path) -> None:
+    for arguments, absent in (
+        (["--version"], ("typer", "rich", "numpy", "headrace._cli")),
+        (["--help"], ("rich", "numpy", "headrace._cli.topo", "headrace._core", "pyarrow")),
+        (["emulate", "--help"], ("rich", "numpy", "headrace._cli.topo", "pyarrow")),
+        (["topo"], ("pyarrow", "matplotlib", "headrace._cli.query")),
+    ):
+        script = (
+            "import os, sys\n"
+            "from headrace import _command\n"
+            f"sys.argv = ['headrace', *{arguments!r}]\n"
+            "os._exit = lambda code: None\n"
+            "_command.main()\n"
+            f"print([name for name in {absent!r} if name in sys.modules], file=sys.stderr)\n"
+        )
+        done = subprocess.run(
+            [command_path.parent / "python", "-c", script],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=TIME_LIMIT_S,
+        )
+        assert done.stderr == "[]\n", arguments
+
+
+def test_the_summary_of_a_command_is_how_its_help_begins() -> None:
+    for path, found in walk(typer.main.get_command(_cli.app), ("headrace",)):
+        for name, summary in getattr(found, "summaries", {}).items():
+            help_text = found.commands[name].help
+            assert help_text.startswith(summary.removesuffix(".")), (path, name)
+
+
+def test_every_command_has_help_an_example_and_options_that_say_what_they_are() -> None:
+    for path, found in walk(typer.main.get_command(_cli.app), ("headrace",)):
+        assert "Example:" in found.help or path[-1] == "ring", path
+        context = typer.Context(found, info_name=" ".join(path), help_option_names=["-h", "--help"])
+        for parameter in found.get_params(context):
+            assert parameter.help, (path, parameter.name)
+        for line in found.get_help(context).splitlines():
+            assert len(line) <= 100
+
+
+@pytest.mark.parametrize("words", [["-h"], ["topo", "-h"], ["bench", "cache", "-h"]])
+def test_h_is_help(here: Here, words: list[str]) -> None:
+    result = here(*words)
+    assert result.code == 0
+    assert result.stdout.startswith("Usage: headrace")
+    assert "--json <" not in result.stdout
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["query", "--help"]])
@@ -76,11 +156,11 @@ def test_help_fills_its_lines(command_path: Path, subcommand: list[str]) -> None
         check=True,
         timeout=60,
     )
-    prose = [line.strip() for line in result.stdout.split("╭")[0].splitlines()]
+    prose = [line.strip() for line in result.stdout.split("\n\n  Example:")[0].splitlines()]
     for line, following in itertools.pairwise(prose):
         if line and following:
-            # A blank on each side.
-            assert len(line) + 1 + len(following.split()[0]) > columns - 2, line
+            # Two columns at each side.
+            assert len(line) + 1 + len(following.split()[0]) > columns - 4, line
 
 
 def test_a_query_prints_both_answers_and_no_control_codes(command: Command) -> None:
@@ -247,10 +327,11 @@ def test_a_file_can_be_given(command: Command, lineitem: Path) -> None:
     ],
 )
 def test_wrong_use_is_one_sentence_and_exit_code_2_before_there_is_data(
-    command: Command, arguments: list[str], words: str, tmp_path: Path
+    here: Here, arguments: list[str], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    result = command("query", *arguments, data=tmp_path)
-    assert result.returncode == 2
+    monkeypatch.setenv("HEADRACE_DATA", str(tmp_path))
+    result = here("query", *arguments)
+    assert result.code == 2
     assert not list(tmp_path.iterdir())
     assert result.stderr.endswith("; see 'headrace query --help'\n")
     assert words in result.stderr
@@ -269,10 +350,10 @@ def test_wrong_use_is_one_sentence_and_exit_code_2_before_there_is_data(
     ],
 )
 def test_a_failure_is_one_sentence_and_exit_code_1(
-    command: Command, arguments: list[str], words: str
+    here: Here, arguments: list[str], words: str
 ) -> None:
-    result = command("query", *arguments)
-    assert result.returncode == 1, result.stderr
+    result = here("query", *arguments)
+    assert result.code == 1, result.stderr
     assert words in result.stderr
     assert result.stderr.startswith("headrace: cannot ")
     assert result.stderr.count("\n") == 1
@@ -280,28 +361,29 @@ def test_a_failure_is_one_sentence_and_exit_code_1(
 
 
 @pytest.mark.parametrize("option", ["--record", "--replay"])
-def test_an_empty_path_of_a_record_is_wrong_use(command: Command, option: str) -> None:
-    result = command("topo", option, "")
-    assert result.returncode == 2
+def test_an_empty_path_of_a_record_is_wrong_use(here: Here, option: str) -> None:
+    result = here("topo", option, "")
+    assert result.code == 2
     assert result.stderr.startswith(f"headrace: {option}: '' is no path")
     assert result.stderr.endswith("; see 'headrace topo --help'\n")
 
 
 @pytest.mark.parametrize("placement", ["4711", "0:4711"])
 def test_a_node_that_is_not_there_is_exit_code_3_before_there_is_data(
-    command: Command, tmp_path: Path, placement: str
+    here: Here, tmp_path: Path, placement: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    result = command("query", "--placement", placement, data=tmp_path)
-    assert result.returncode == 3
+    monkeypatch.setenv("HEADRACE_DATA", str(tmp_path))
+    result = here("query", "--placement", placement)
+    assert result.code == 3
     assert result.stderr.startswith("headrace: cannot place copies on node 4711: ")
     assert result.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())
 
 
-def test_a_pipe_is_not_waited_for(command: Command, tmp_path: Path) -> None:
+def test_a_pipe_is_not_waited_for(here: Here, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    result = command("query", "--data", str(tmp_path / "pipe"))
-    assert result.returncode == 1
+    result = here("query", "--data", str(tmp_path / "pipe"))
+    assert result.code == 1
     assert "it is no regular file" in result.stderr
 
 
@@ -404,7 +486,7 @@ def test_another_answer_than_duckdbs_is_exit_code_1(
 
     monkeypatch.setattr(Baseline, "run", wrong)
     monkeypatch.setattr("sys.argv", ["headrace", "query", "--data", str(lineitem), "--repeat", "1"])
-    assert _cli.run() == 1
+    assert _cli.run_command_line() == 1
     captured = capfd.readouterr()
     assert "not the same" in captured.out
     assert "is not DuckDB's" in captured.err
@@ -418,7 +500,7 @@ def test_absent_hardware_is_exit_code_3(
 
     monkeypatch.setattr("headrace._cli.query.topo", absent)
     monkeypatch.setattr("sys.argv", ["headrace", "query", "--data", __file__])
-    assert _cli.run() == 3
+    assert _cli.run_command_line() == 3
     assert capfd.readouterr().err == "headrace: cannot find a device: there is none; buy one\n"
 
 

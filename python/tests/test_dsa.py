@@ -434,4 +434,4 @@ def test_the_subcommands_explain_themselves(here: Here) -> None:
     for arguments in (["dsa", "--help"], ["dsa", "list", "--help"], ["dsa", "configure", "--help"]):
         result = here(*arguments)
         assert result.code == 0
-        assert "Example: headrace dsa" in result.stdout
+        assert "Example:\n    headrace dsa" in result.stdout

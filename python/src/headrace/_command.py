@@ -24,9 +24,7 @@ def main() -> None:
     collected = None if stdout is not None and stdout.isatty() else io.StringIO()
     if collected is not None:
         sys.stdout = collected
-    from headrace._cli import run  # noqa: PLC0415 - Its loading is part of the work.
-
-    code = run()
+    code = _run()
     if stdout is None:
         # Who prints nothing, such as the command that 'headrace emulate' becomes, needs none.
         if collected is not None and collected.getvalue():
@@ -46,6 +44,18 @@ def main() -> None:
         code = _EXIT_FAILED
     # Nothing is left to do, and a signal in the interpreter's own last steps would be lost.
     os._exit(code)
+
+
+def _run() -> int:
+    if sys.argv[1:] == ["--version"] and sys.stdout is not None:
+        # Without the parser of command lines, which takes longer than all the rest.
+        from headrace._core import version  # noqa: PLC0415
+
+        sys.stdout.write(f"headrace {version()}\n")
+        return 0
+    from headrace._cli import run_command_line  # noqa: PLC0415 - Its loading is part of the work.
+
+    return run_command_line()
 
 
 def _complain(cause: str, remedy: str) -> None:

@@ -9,7 +9,6 @@ of a ring.
 
 import errno
 import os
-import secrets
 import stat
 import sys
 from contextlib import ExitStack, suppress
@@ -142,7 +141,7 @@ class Output:
     def _make_beside(self) -> tuple[int, str]:
         """Make a file beside the target, with the mode that the system gives new files."""
         directory = os.path.dirname(self._target)
-        name = f"{directory}/.headrace-{secrets.token_hex(_NAME_BYTES)}"
+        name = f"{directory}/.headrace-{os.urandom(_NAME_BYTES).hex()}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         return os.open(name, flags, 0o666), name
 

@@ -8,10 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from headrace._apps.picture import open_picture
 from headrace._files import Output
 from headrace._signals import show_cursor, undone_at_signals
 from headrace.errors import Error, InvalidArgumentError
@@ -65,6 +62,8 @@ def parse_picture(subcommand: str, text: str, subject: str) -> Output:
     Raises:
         WrongUseError: It is no picture, or it cannot be written.
     """
+    from headrace._apps.picture import open_picture  # noqa: PLC0415 - Few commands draw.
+
     check_path(subcommand, "--plot", text)
     try:
         return open_picture(text, subject)
@@ -118,10 +117,20 @@ def progress(what: str) -> Iterator[Callable[[float], None]]:
     Yields:
         What to tell the share that is done, 0 to 1.
     """
-    console = Console(stderr=True)
-    if not console.is_terminal:
+    if sys.stderr is None or not sys.stderr.isatty():
         yield lambda _share: None
         return
+    # Loading it takes as long as all that a short command does.
+    from rich.console import Console  # noqa: PLC0415
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
     bar = Progress(*columns, TimeRemainingColumn(), console=console, transient=True)
     with undone_at_signals(show_cursor), bar:

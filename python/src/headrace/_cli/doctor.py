@@ -47,7 +47,7 @@ def doctor(
         bool, typer.Option("--json", help="Print one JSON document and nothing else.")
     ] = False,
 ) -> None:
-    """Say whether DSA can be used here, and if not, the true reason and its remedy.
+    """Check whether DSA can be used here; if not, show the cause and the remedy.
 
     The first line is the answer. Needs no root and changes nothing. Exit code: 0 it can be used,
     1 something is wrong with what is there, 3 there is no DSA.

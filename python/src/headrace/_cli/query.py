@@ -135,7 +135,7 @@ def query(
         bool, typer.Option("--json", help="Print one JSON document and nothing else.")
     ] = False,
 ) -> None:
-    """Run TPC-H query 6 with query-driven prefetching and check it against DuckDB.
+    """Run TPC-H query 6 with prefetching and compare it with DuckDB.
 
     While one pipeline scans the filter's columns, another moves the columns that the aggregate
     will touch, and the third aggregates from wherever the data is. Prefetching off, auto and on

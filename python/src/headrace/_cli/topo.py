@@ -43,7 +43,7 @@ def topo(
         bool, typer.Option("--json", help="Print one JSON document and nothing else.")
     ] = False,
 ) -> None:
-    """Show the nodes of this machine, their tiers, how they reach each other, and the movers.
+    """Show the memory nodes of this machine, their tiers and distances, and the movers.
 
     Example: headrace topo --replay xeon-max-flat
     """

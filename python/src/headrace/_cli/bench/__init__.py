@@ -1,15 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace bench``: the microbenchmarks.
-
-A benchmark is a module of this package without leading underscore that has a function
-``register(bench)``; it appears by being there. What they share is in ``_measure``.
-"""
+"""``headrace bench``: the microbenchmarks. What they share is in ``_measure``."""
 
 import typer
 
-from headrace._cli._app import add_modules, make_app, needs_subcommand
+from headrace._cli._app import make_app, needs_subcommand
 
-bench = make_app("bench")
+SUMMARIES = {
+    "copy": "Measure the tuned copy beside glibc's memcpy, a folly-like and a plain one.",
+    "programs": "Measure whole programs with tuned copies and without.",
+    "engine": "Measure what engine operations cost, and compare each figure with its goal.",
+    "cache": "Measure hits and misses of the cache beside the design that it came from.",
+    "emulator": "Measure the emulated DSA: descriptors per second, and copies beside memcpy.",
+    "pmem": "Compare the rings: naive, clflushopt, clwb, optimised, and on libpmem2.",
+}
+
+bench = make_app("bench", __name__, SUMMARIES)
 
 
 @bench.callback()
@@ -19,9 +24,6 @@ def _root(context: typer.Context) -> None:
     Example: headrace bench emulator --json
     """
     needs_subcommand(context)
-
-
-add_modules(bench, __name__, __path__)
 
 
 def register(app: typer.Typer) -> None:

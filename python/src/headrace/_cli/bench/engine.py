@@ -129,7 +129,7 @@ def register(bench: typer.Typer) -> None:
 def engine(
     rounds: RoundsOption = "25", plot: PlotOption = None, as_json: JsonOption = False
 ) -> None:
-    """Measure what the engine costs, and say of each figure whether it is what it should be.
+    """Measure what engine operations cost, and compare each figure with its goal.
 
     Counted, by valgrind and by stepping through the program: instructions, allocations, locked
     instructions and mutexes for an operation on a device that costs nothing. Timed, in turns with

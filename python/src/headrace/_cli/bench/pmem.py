@@ -65,7 +65,7 @@ def pmem(
     plot: PlotOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure the rings side by side: naive, clflushopt, clwb, optimised, and on libpmem2.
+    """Compare the rings: naive, clflushopt, clwb, optimised, and on libpmem2.
 
     A round enqueues and dequeues 64 MiB rings half full, each ring once for each length of entries,
     in an order drawn anew; after three rounds the rings get other files. An entry counts as

@@ -132,7 +132,7 @@ def programs(
     plot: PlotOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure whole programs with tuned copies and without, as 'headrace run' gives them.
+    """Measure whole programs with tuned copies and without.
 
     Joins of 64 KiB in Python, a file through pipes, loads of sqlite and DuckDB, redis with values
     of 64 KiB, and the start of a program that does nothing. In a round each runs both ways, in

@@ -1,40 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace pmem``: rings in persistent memory, and the check that they survive a crash.
-
-A subcommand is a module of this package without leading underscore that has a function
-``register(pmem)``; it appears by being there.
-"""
-
-import importlib
-import pkgutil
+"""``headrace pmem``: rings in persistent memory, and the check that they survive a crash."""
 
 import typer
 
-from headrace._cli._output import EXIT_USAGE
+from headrace._cli._app import make_app, needs_subcommand
 
-pmem = typer.Typer(
-    name="pmem",
-    invoke_without_command=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-)
+SUMMARIES = {
+    "check": "Check that a ring recovers from the states that a crash can leave.",
+    "ring": "Fill and empty a ring in a file, from two terminals; kill either and start it again.",
+}
+
+pmem = make_app("pmem", __name__, SUMMARIES)
 
 
 @pmem.callback()
 def _root(context: typer.Context) -> None:
-    """Use rings in persistent memory, and check that they survive a crash at any instruction.
+    """Use rings in persistent memory, and check that they survive a crash.
 
     Example: headrace pmem check --variant optimised
     """
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
-        raise typer.Exit(EXIT_USAGE)
-
-
-for _module in pkgutil.iter_modules(__path__):
-    if not _module.name.startswith("_"):
-        importlib.import_module(f"{__name__}.{_module.name}").register(pmem)
+    needs_subcommand(context)
 
 
 def register(app: typer.Typer) -> None:

@@ -53,12 +53,12 @@ def check(
         bool, typer.Option("--json", help="Print one JSON document and nothing else.")
     ] = False,
 ) -> None:
-    """Run a ring under a recorder, and recovery on what power failures could leave of its memory.
+    """Check that a ring recovers from the states that a crash can leave.
 
-    Every store, flush and fence is recorded. At each moment the memory could be in many states,
-    because lines reach it when they like until a flush and a fence: the states are made one by one
-    and recovered. Every entry whose enqueue had returned must be there, whole and in order. Where
-    there are too many states, a sample is tried. Exit code 1 if a state is bad.
+    Every store, flush and fence of the ring is recorded. After each of them memory can be in many
+    states, because a line may reach it at any time before its flush and fence. The states are made
+    one by one and recovered: every entry whose enqueue had returned must be there, whole and in
+    order. Where there are too many states, a sample is tried. Exit code 1 if a state is bad.
 
     Example: headrace pmem check --variant optimised --entries 6
     """

@@ -16,7 +16,8 @@ import typer
 from rich.console import Console
 
 from headrace import _core
-from headrace._cli._output import EXIT_USAGE, WrongUseError, complain, print_document
+from headrace._cli._app import make_app, needs_subcommand
+from headrace._cli._output import WrongUseError, complain, print_document
 from headrace._files import is_there
 from headrace._words import counted
 from headrace.errors import Error, InvalidArgumentError, IoFailedError
@@ -33,13 +34,7 @@ _BLOCK_BYTES = 1 << 20
 _NUMBER_BYTES_MAX = 32
 _ESCAPED_BYTES = 4
 
-ring_app = typer.Typer(
-    name="ring",
-    invoke_without_command=True,
-    add_completion=False,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-)
+ring_app = make_app("ring")
 
 FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="The file of the ring.")]
 CapacityOption = Annotated[
@@ -74,9 +69,7 @@ def _root(context: typer.Context) -> None:
 
     Example: headrace pmem ring produce ring.pmem --count 1000
     """
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
-        raise typer.Exit(EXIT_USAGE)
+    needs_subcommand(context)
 
 
 def make(

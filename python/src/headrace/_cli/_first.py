@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``headrace`` alone shows: this machine, what Headrace can do on it, what to try first."""
+
+from collections.abc import Iterator
+
+import typer
+
+from headrace import _core
+from headrace._words import counted
+from headrace.machine import Machine, topo
+
+_LABEL_WIDTH = 15
+_COMMAND_WIDTH = 41
+
+
+def show() -> None:
+    """Print ten lines."""
+    for line in lines(topo(), profile_note()):
+        typer.echo(line)
+
+
+def profile_note() -> str:
+    """The path of this user's copy profile, or nothing."""
+    used, path, _ = _core.use_default_copy_profile()
+    _core.use_no_copy_profile()
+    return path if used else ""
+
+
+def lines(machine: Machine, profile: str) -> Iterator[str]:
+    """Ten lines for people, none wider than 80 columns unless a name is.
+
+    Args:
+        machine: To describe.
+        profile: Path of the copy profile in use; empty if there is none.
+    """
+    cpu_count = sum(len(node.cpus) for node in machine.nodes)
+    memory = sum(node.capacity_bytes for node in machine.nodes)
+    yield f"Headrace {_core.version()}: have data in faster memory before it is used"
+    yield _fact("Machine", f"{machine.cpu_model or 'unknown processor'}")
+    yield _fact(
+        "Memory",
+        f"{_core.bytes_text(memory)} in {counted(len(machine.nodes), 'node')}, "
+        f"{counted(cpu_count, 'processor')}; {_faster(machine)}",
+    )
+    yield _fact("DSA", _devices(machine))
+    yield _fact("Copies", f"tuned by {profile}" if profile else "not tuned yet: memmove is used")
+    yield ""
+    tried = {
+        "headrace dsa list": "show the DSA devices and their queues",
+        "headrace emulate -- accel-config list": "run a program on emulated DSAs",
+        "headrace tune": "find the fastest copies",
+        "headrace run -- CMD": "run a program with tuned copies",
+    }
+    chosen = [
+        "headrace dsa list" if machine.dsa_devices else "headrace emulate -- accel-config list",
+        "headrace run -- CMD" if profile else "headrace tune",
+    ]
+    yield f"{'headrace query --scale-factor 0.1':{_COMMAND_WIDTH}}prefetch for TPC-H query 6"
+    for command in chosen:
+        yield f"{command:{_COMMAND_WIDTH}}{tried[command]}"
+    yield "'headrace --help' lists all commands, 'headrace doctor' explains the DSA."
+
+
+def _fact(label: str, text: str) -> str:
+    return f"{label:{_LABEL_WIDTH}}{text}"
+
+
+def _faster(machine: Machine) -> str:
+    if not machine.has_faster_node():
+        return "all equally fast"
+    nodes = sorted({each for node in machine.nodes for each in machine.faster_nodes(node.id)})
+    return f"{counted(len(nodes), 'node')} faster than local"
+
+
+def _devices(machine: Machine) -> str:
+    if not machine.dsa_devices:
+        return "none: 'headrace emulate' gives programs one"
+    queues = [queue for device in machine.dsa_devices for queue in device.queues]
+    ready = sum((queue.state, queue.type) == ("enabled", "user") for queue in queues)
+    return (
+        f"{counted(len(machine.dsa_devices), 'device')}, {counted(ready, 'queue')} ready for "
+        "programs"
+    )
