@@ -17,7 +17,7 @@ from headrace._apps.sim.validation import (
     published_series,
     validate,
 )
-from headrace._cli import run as run_command
+from headrace._cli import run_command_line
 from headrace.errors import Error, NotFoundError
 
 Command = Callable[..., tuple[int, str, str]]
@@ -29,7 +29,7 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
 
     def call(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr("sys.argv", ["headrace", "sim", *arguments])
-        code = run_command()
+        code = run_command_line()
         out, err = capsys.readouterr()
         return code, out, err
 

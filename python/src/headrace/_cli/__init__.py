@@ -29,6 +29,7 @@ SUMMARIES = {
     "emulate": "Run CMD on emulated Intel DSA devices, as root or as any user.",
     "run": "Run CMD with its copies, fills and comparisons tuned to this machine.",
     "tune": "Find the fastest copy for each length on this machine and save it as a profile.",
+    "sim": "Predict times on machines described in a file, and compare with published figures.",
     "bench": "Measure how fast the parts of Headrace are on this machine.",
     "pmem": "Use rings in persistent memory, and check that they survive a crash.",
 }

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace sim``: predictions for machines described in a file.
-
-A subcommand is a module of this package without leading underscore that has a function
-``register(sim)``; it appears by being there.
-"""
+"""``headrace sim``: predictions for machines described in a file."""
 
 import typer
 
-from headrace._cli._app import add_modules, make_app, needs_subcommand
+from headrace._cli._app import make_app, needs_subcommand
 
-sim = make_app("sim")
+SUMMARIES = {
+    "list": "List the scenarios with their parameters, and the machines.",
+    "run": "Simulate a scenario.",
+    "validate": "Compare simulated figures with published ones.",
+}
+
+sim = make_app("sim", __name__, SUMMARIES)
 
 
 @sim.callback()
@@ -19,9 +21,6 @@ def _root(context: typer.Context) -> None:
     Example: headrace sim run submission --machine spr-1dsa
     """
     needs_subcommand(context)
-
-
-add_modules(sim, __name__, __path__)
 
 
 def register(app: typer.Typer) -> None:

@@ -24,7 +24,7 @@ def validate_all(
         bool, typer.Option("--json", help="Print one JSON document and nothing else.")
     ] = False,
 ) -> None:
-    """Compare simulated figures with published ones; exit with 1 if a threshold is broken.
+    """Compare simulated figures with published ones; exit code 1 if a threshold is broken.
 
     Example: headrace sim validate
     """
