@@ -73,7 +73,7 @@ def test_alone_it_shows_this_machine_and_what_to_try_in_ten_lines(command: Comma
 
 
 @pytest.mark.parametrize("name", ["xeon-max-flat", "xeon-max-cache", "ddr-cxl", "bare-node"])
-@pytest.mark.parametrize("profile", ["", "/home/me/.config/headrace/copy.json"])
+@pytest.mark.parametrize("profile", ["", "~/.config/headrace/copy.json"])
 def test_ten_lines_do_for_every_machine(name: str, profile: str) -> None:
     machine = headrace.replay(MACHINES / f"{name}.json")
     shown = list(_first.lines(machine, profile))

@@ -96,7 +96,10 @@ class _Group(typer.core.TyperGroup):
             formatter.write_dl(list(self.summaries.items()))
 
 
-def walk(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:  # noqa: ANN401
+def walk(
+    command: Any,  # noqa: ANN401 - A group or a command.
+    path: tuple[str, ...],
+) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Give a command and all below it, each with the words that call it."""
     yield path, command
     for name in getattr(command, "commands", {}):
