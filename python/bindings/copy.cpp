@@ -17,16 +17,16 @@
 #include <vector>
 
 #include "bindings.hpp"
-#include "headrace/copy/meter.hpp"
 #include "headrace/copy/profile.hpp"
+#include "headrace/lab/meter.hpp"
 
 namespace headrace::python {
 namespace {
 
-copy::Temperature parse_temperature(const std::string& text) {
-  if (text == "hot") return copy::Temperature::hot;
-  if (text == "last_level") return copy::Temperature::last_level;
-  if (text == "cold") return copy::Temperature::cold;
+copy::lab::Temperature parse_temperature(const std::string& text) {
+  if (text == "hot") return copy::lab::Temperature::hot;
+  if (text == "last_level") return copy::lab::Temperature::last_level;
+  if (text == "cold") return copy::lab::Temperature::cold;
   throw Failed{Error{Code::invalid_argument, 0, "measure copies from '" + text + "'",
                      "there is no such temperature", "use hot, last_level or cold"}};
 }
@@ -36,18 +36,18 @@ copy::Temperature parse_temperature(const std::string& text) {
 /// Threading: confined; the GIL is released while it measures.
 class MeterHandle {
  public:
-  explicit MeterHandle(copy::Meter meter) : meter_(std::move(meter)) {}
+  explicit MeterHandle(copy::lab::Meter meter) : meter_(std::move(meter)) {}
 
   /// A subject is "libc", "stays" (memmove as it is called where a profile lets it stay), "tuned"
   /// (what copy_bytes uses now), "folly", the text of a variant, or those of two with " | " between
   /// them: for bytes in the caches, and not in them. The first may be "libc". All but "libc" and
   /// "folly" are called as they will be: the shortest from the entry, the others by a table.
   std::vector<double> measure_round(const std::vector<std::string>& subjects,
-                                    const copy::Conditions& conditions) {
+                                    const copy::lab::Conditions& conditions) {
     generate(subjects);
-    std::vector<copy::Subject> chosen;
+    std::vector<copy::lab::Subject> chosen;
     for (const std::string& subject : subjects) {
-      copy::Subject& each = chosen.emplace_back(subjects_.at(subject));
+      copy::lab::Subject& each = chosen.emplace_back(subjects_.at(subject));
       if (conditions.bytes_max <= copy::kEntryBytesMax && each.move != nullptr) {
         each.table = nullptr;
       }
@@ -106,7 +106,7 @@ class MeterHandle {
         // Looked up each time: the profile may have changed.
         subjects_[subject].move = copy::detail::default_dispatch.entry();
       } else if (subject == "folly") {
-        const copy::Move move = copy::folly_like_move();
+        const copy::Move move = copy::lab::folly_like_move();
         if (move == nullptr) {
           throw Failed{Error{Code::unsupported, 0, "measure a copy as folly makes it",
                              "this processor or build lacks AVX2 or fast string moves",
@@ -126,11 +126,11 @@ class MeterHandle {
     }
   }
 
-  copy::Meter meter_;
+  copy::lab::Meter meter_;
   copy::ColdProbe probe_;
   std::vector<copy::GeneratedCode> codes_;
   std::deque<copy::Dispatch> tables_;
-  std::map<std::string, copy::Subject> subjects_;
+  std::map<std::string, copy::lab::Subject> subjects_;
 };
 
 }  // namespace
@@ -141,7 +141,7 @@ void bind_copy(nb::module_& module) {
           "make",
           [](std::size_t pool_bytes, std::size_t last_level_bytes, std::uint64_t seed) {
             nb::gil_scoped_release released;
-            return MeterHandle(value_of(copy::Meter::make(
+            return MeterHandle(value_of(copy::lab::Meter::make(
                 {.pool_bytes = pool_bytes, .last_level_bytes = last_level_bytes, .seed = seed})));
           },
           "pool_bytes"_a, "last_level_bytes"_a, "seed"_a)

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "bindings.hpp"
-#include "headrace/copy/kernel_moves.hpp"
-#include "headrace/copy/meter.hpp"
+#include "headrace/lab/kernel_moves.hpp"
+#include "headrace/lab/meter.hpp"
 
 namespace headrace::python {
 namespace {
@@ -19,12 +19,12 @@ namespace {
 /// Threading: confined; the GIL is released while it measures.
 class KernelMeter {
  public:
-  KernelMeter(copy::Meter meter, bool fills) : meter_(std::move(meter)), fills_(fills) {}
+  KernelMeter(copy::lab::Meter meter, bool fills) : meter_(std::move(meter)), fills_(fills) {}
 
   [[nodiscard]] std::vector<std::string> kernels() const {
     std::vector<std::string> names;
     const auto add = [&names](auto kernel) {
-      if (copy::kernel_move(kernel) != nullptr) names.emplace_back(copy::name(kernel));
+      if (copy::lab::kernel_move(kernel) != nullptr) names.emplace_back(copy::name(kernel));
     };
     if (fills_) {
       for (std::size_t i = 0; i < copy::kFillKernelCount; ++i) add(copy::FillKernel(i));
@@ -36,8 +36,8 @@ class KernelMeter {
 
   /// A subject is "libc", "tuned" (by the profile in use) or a kernel.
   std::vector<double> measure_round(const std::vector<std::string>& subjects,
-                                    const copy::Conditions& conditions) {
-    std::vector<copy::Subject> chosen;
+                                    const copy::lab::Conditions& conditions) {
+    std::vector<copy::lab::Subject> chosen;
     for (const std::string& subject : subjects) chosen.push_back({.move = move_of(subject)});
     const nb::gil_scoped_release released;
     return value_of(meter_.measure_round(chosen, conditions));
@@ -47,20 +47,22 @@ class KernelMeter {
  private:
   template <typename Kernel>
   static copy::Move move_of(const std::optional<Kernel>& kernel, const std::string& subject) {
-    const copy::Move move = kernel ? copy::kernel_move(*kernel) : nullptr;
+    const copy::Move move = kernel ? copy::lab::kernel_move(*kernel) : nullptr;
     if (move != nullptr) return move;
     throw Failed{Error{Code::unsupported, 0, "measure '" + subject + "'",
                        "there is no such kernel, or it does not run here",
                        "use those that kernels() names"}};
   }
   [[nodiscard]] copy::Move move_of(const std::string& subject) const {
-    if (subject == "libc") return fills_ ? copy::libc_fill_move() : copy::libc_compare_move();
-    if (subject == "tuned") return fills_ ? copy::tuned_fill_move() : copy::tuned_compare_move();
+    if (subject == "libc")
+      return fills_ ? copy::lab::libc_fill_move() : copy::lab::libc_compare_move();
+    if (subject == "tuned")
+      return fills_ ? copy::lab::tuned_fill_move() : copy::lab::tuned_compare_move();
     if (fills_) return move_of(copy::find_fill_kernel(subject), subject);
     return move_of(copy::find_compare_kernel(subject), subject);
   }
 
-  copy::Meter meter_;
+  copy::lab::Meter meter_;
   bool fills_;
 };
 
@@ -72,7 +74,7 @@ void bind_kernels(nb::module_& module) {
           "make",
           [](std::size_t pool_bytes, bool fills, std::uint64_t seed) {
             nb::gil_scoped_release released;
-            return KernelMeter(value_of(copy::Meter::make(
+            return KernelMeter(value_of(copy::lab::Meter::make(
                                    {.pool_bytes = pool_bytes, .seed = seed, .alike = true})),
                                fills);
           },
@@ -86,8 +88,8 @@ void bind_kernels(nb::module_& module) {
             return meter.measure_round(
                 subjects, {.bytes_min = bytes_min,
                            .bytes_max = bytes_max,
-                           .temperature = temperature == "cold" ? copy::Temperature::cold
-                                                                : copy::Temperature::hot,
+                           .temperature = temperature == "cold" ? copy::lab::Temperature::cold
+                                                                : copy::lab::Temperature::hot,
                            .aligned = aligned,
                            .thread_count = thread_count});
           },

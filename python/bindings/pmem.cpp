@@ -16,7 +16,7 @@
 
 #include "bindings.hpp"
 #include "headrace/base/mutex.hpp"
-#include "headrace/pmem/check.hpp"
+#include "headrace/lab/ring_check.hpp"
 #include "headrace/pmem/ring.hpp"
 
 namespace headrace::python {
@@ -162,10 +162,10 @@ std::tuple<std::string, std::uint64_t, nb::bytes> next(ConsumerHandle& handle) {
 
 nb::dict check(const std::string& subject, std::size_t entry_count, std::uint64_t states,
                std::uint64_t seed, bool stop_at_first, const nb::callable& progress) {
-  pmem::CheckOptions options{.entry_count = entry_count,
-                             .states_per_moment_max = states,
-                             .seed = seed,
-                             .stop_at_first = stop_at_first};
+  pmem::lab::CheckOptions options{.entry_count = entry_count,
+                                  .states_per_moment_max = states,
+                                  .seed = seed,
+                                  .stop_at_first = stop_at_first};
   bool interrupted = false;
   options.progress = [&](double share) {
     const nb::gil_scoped_acquire acquired;
@@ -178,10 +178,10 @@ nb::dict check(const std::string& subject, std::size_t entry_count, std::uint64_
     }
     return true;
   };
-  pmem::CheckReport report;
+  pmem::lab::CheckReport report;
   {
     const nb::gil_scoped_release released;
-    report = value_of(pmem::check_subject(subject, options));
+    report = value_of(pmem::lab::check_subject(subject, options));
   }
   if (interrupted) throw nb::python_error();
   nb::dict result;
@@ -291,7 +291,7 @@ void bind_pmem(nb::module_& module) {
       nb::sig("def salvage_ring(path: str) -> tuple[list[tuple[int, bytes]], int, int]"));
   module.def("check_subjects", [] {
     std::vector<std::tuple<std::string, std::string, bool>> subjects;
-    for (const pmem::CheckSubject& subject : pmem::check_subjects()) {
+    for (const pmem::lab::CheckSubject& subject : pmem::lab::check_subjects()) {
       subjects.emplace_back(subject.name, subject.summary, subject.sound);
     }
     return subjects;

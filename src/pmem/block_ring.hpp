@@ -36,7 +36,8 @@
 
 namespace headrace::pmem::detail {
 
-/// What the protocol does, each line the cure of a defect that the gallery has (gallery.cpp).
+/// The rules of the protocol. lab/ring_check.cpp breaks each of them in a ring of its own, and the
+/// crash check must notice.
 struct BlockRules {
   static constexpr bool drains_before_it_returns = true;
   static constexpr bool streams = true;  ///< Else through the caches, without a flush.

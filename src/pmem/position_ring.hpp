@@ -20,7 +20,8 @@
 
 namespace headrace::pmem::detail {
 
-/// What the protocol does, each line the cure of a defect that the gallery has (gallery.cpp).
+/// The rules of the protocol. lab/ring_check.cpp breaks each of them in a ring of its own, and the
+/// crash check must notice.
 struct PositionRules {
   static constexpr bool flushes_the_entry = true;
   static constexpr bool flushes_every_line = true;       ///< Else the first one.

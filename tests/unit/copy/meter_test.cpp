@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The meter: what it lets its subjects copy, and what it refuses. Not how fast anything is.
-#include "headrace/copy/meter.hpp"
+#include "headrace/lab/meter.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@
 #include "headrace/platform/thread.hpp"
 #include "support/watchdog.hpp"
 
-namespace headrace::copy {
+namespace headrace::copy::lab {
 namespace {
 
 using ::testing::HasSubstr;
@@ -220,4 +220,4 @@ TEST(Meter, ThreadsThatTheSystemDoesNotGiveAreAnErrorAndNoHang) {
 }
 
 }  // namespace
-}  // namespace headrace::copy
+}  // namespace headrace::copy::lab

@@ -4,16 +4,16 @@
 
 #include <gtest/gtest.h>
 
-#include "ring_check.hpp"
+#include "ring_crash_check.hpp"
 
 namespace headrace::pmem::detail {
 namespace {
 
 TEST(BlockRing, TheLengthOfAnEntryFitsItsHeaderInTheLargestRing) {
   for (const std::uint64_t capacity : {std::uint64_t{1} << 35U, kCapacityMax}) {
-    PlainMemory memory;
+    lab::PlainMemory memory;
     const RingMemory ring{.capacity_bytes = capacity};
-    BlockProducer<PlainMemory> producer(memory, ring);
+    BlockProducer<lab::PlainMemory> producer(memory, ring);
     ASSERT_LT(producer.entry_bytes_max(), RecordHeader::kSkip);
     EXPECT_EQ(record_bytes(producer.entry_bytes_max()) % kBlockBytes, 0U);
     // Refused before a byte of it is read.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rings hold; every broken one is caught.
-#include "headrace/pmem/check.hpp"
+#include "headrace/lab/ring_check.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 
 #include "support/seed.hpp"
 
-namespace headrace::pmem {
+namespace headrace::pmem::lab {
 namespace {
 
 class Ring : public ::testing::TestWithParam<CheckSubject> {};
@@ -70,4 +70,4 @@ TEST(Check, StopsWhenItIsTold) {
 }
 
 }  // namespace
-}  // namespace headrace::pmem
+}  // namespace headrace::pmem::lab

@@ -16,10 +16,12 @@
 
 #include "block_ring.hpp"
 #include "headrace/base/check.hpp"
-#include "headrace/pmem/check.hpp"
+#include "headrace/lab/ring_check.hpp"
 #include "position_ring.hpp"
 
-namespace headrace::pmem::detail {
+namespace headrace::pmem::lab {
+
+using namespace detail;
 
 /// Memory on which everything is durable at once, for what happens after a crash and is not what a
 /// check is about.
@@ -402,4 +404,4 @@ class RingCheck {
   CheckReport report_;
 };
 
-}  // namespace headrace::pmem::detail
+}  // namespace headrace::pmem::lab

@@ -10,11 +10,10 @@
 #include <string_view>
 #include <vector>
 
-#include "headrace/base/export.hpp"
 #include "headrace/base/result.hpp"
 #include "headrace/pmem/recorder.hpp"
 
-namespace headrace::pmem {
+namespace headrace::pmem::lab {
 
 /// Something that can be checked.
 struct CheckSubject {
@@ -23,7 +22,7 @@ struct CheckSubject {
   bool sound = true;    ///< Part of the library; else of the gallery.
 };
 /// The four rings first, then the gallery.
-[[nodiscard]] HEADRACE_API const std::vector<CheckSubject>& check_subjects();
+[[nodiscard]] const std::vector<CheckSubject>& check_subjects();
 
 struct CheckOptions {
   /// Entries that are enqueued while the recorder runs; more were before.
@@ -55,7 +54,7 @@ struct CheckReport {
 /// goes on from there: a new entry, and, for a sample, everything again with a second crash.
 ///
 /// Fails: not_found, naming the subjects; invalid_argument for no entries or more than 1000.
-[[nodiscard]] HEADRACE_API Result<CheckReport> check_subject(std::string_view name,
-                                                             const CheckOptions& options = {});
+[[nodiscard]] Result<CheckReport> check_subject(std::string_view name,
+                                                const CheckOptions& options = {});
 
-}  // namespace headrace::pmem
+}  // namespace headrace::pmem::lab

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "headrace/copy/kernel_moves.hpp"
+#include "headrace/lab/kernel_moves.hpp"
 
 #include <array>
 #include <cstring>
 #include <utility>
 
-namespace headrace::copy {
+namespace headrace::copy::lab {
 namespace {
 
 /// What nobody looked at need not be computed.
@@ -93,4 +93,4 @@ Move kernel_move(CompareKernel kernel) {
                            std::make_index_sequence<kCompareKernelCount>());
 }
 
-}  // namespace headrace::copy
+}  // namespace headrace::copy::lab

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A baseline after folly's memcpy (AVX2), built from our kernels. Its code is not folly's; its
 // thresholds are.
-#include "headrace/copy/meter.hpp"
+#include "headrace/lab/meter.hpp"
 #include "headrace/platform/cpu.hpp"
 #include "kernels/kernels.hpp"
 
-namespace headrace::copy {
+namespace headrace::copy::lab {
 namespace {
 
 #if HEADRACE_HAS_VECTOR_KERNELS && HEADRACE_HAS_REP_MOVSB
@@ -33,4 +33,4 @@ Move folly_like_move() {
   return nullptr;
 }
 
-}  // namespace headrace::copy
+}  // namespace headrace::copy::lab

@@ -1,20 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // What can be checked: the rings of the library, and the gallery, in which each ring breaks one
 // rule and the checker has to notice. A rule whose breach nobody notices would be no rule.
-#include "headrace/pmem/check.hpp"
+#include "headrace/lab/ring_check.hpp"
 
 #include <fmt/format.h>
 
-#include "ring_check.hpp"
+#include "ring_crash_check.hpp"
 
-namespace headrace::pmem {
+namespace headrace::pmem::lab {
 namespace {
-
-using detail::BlockEnds;
-using detail::BlockRules;
-using detail::PositionEnds;
-using detail::PositionRules;
-using detail::RingCheck;
 
 // One breach each.
 struct MissingFlush : PositionRules {
@@ -218,4 +212,4 @@ Result<CheckReport> check_subject(std::string_view name, const CheckOptions& opt
   return fail(Code::not_found, tried, "there is nothing of that name", "use one of " + names);
 }
 
-}  // namespace headrace::pmem
+}  // namespace headrace::pmem::lab

@@ -17,12 +17,11 @@
 #include <span>
 #include <vector>
 
-#include "headrace/base/export.hpp"
 #include "headrace/base/result.hpp"
 #include "headrace/copy/dispatch.hpp"
 #include "headrace/copy/generated.hpp"
 
-namespace headrace::copy {
+namespace headrace::copy::lab {
 
 /// Where the bytes are before they are copied.
 enum class Temperature : std::uint8_t {
@@ -50,7 +49,7 @@ struct Subject {
 };
 
 /// Threading: confined; measures with threads of its own.
-class HEADRACE_API Meter {
+class Meter {
  public:
   struct Options {
     /// Bytes of the pool of sources, and of that of targets.
@@ -100,6 +99,6 @@ class HEADRACE_API Meter {
 /// A copy as folly's memcpy makes it: registers up to 256 bytes, batches of 128 bytes through
 /// 32-byte registers up to 1 KiB, then the string move. A baseline. Null where this processor or
 /// build cannot.
-[[nodiscard]] HEADRACE_API Move folly_like_move();
+[[nodiscard]] Move folly_like_move();
 
-}  // namespace headrace::copy
+}  // namespace headrace::copy::lab

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pools, places and batches.
-#include "headrace/copy/meter.hpp"
+#include "headrace/lab/meter.hpp"
 
 #include <fmt/format.h>
 
@@ -19,12 +19,12 @@
 
 #include "headrace/base/random.hpp"
 #include "headrace/base/units.hpp"
-#include "headrace/copy/kernel_moves.hpp"
+#include "headrace/lab/kernel_moves.hpp"
 #include "headrace/platform/memory.hpp"
 #include "headrace/platform/thread.hpp"
 #include "headrace/platform/ticks.hpp"
 
-namespace headrace::copy {
+namespace headrace::copy::lab {
 namespace {
 
 constexpr const char* kTried = "measure copies";
@@ -496,4 +496,4 @@ Meter::Meter(Meter&& other) noexcept = default;
 Meter& Meter::operator=(Meter&& other) noexcept = default;
 Meter::~Meter() = default;
 
-}  // namespace headrace::copy
+}  // namespace headrace::copy::lab
