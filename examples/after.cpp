@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job that begins when two others have ended, with nobody waiting in between.
+// A job that begins when two others have ended, without a thread that waits in between.
 #include <array>
 #include <cstdio>
 #include <headrace/engine/engine.hpp>

@@ -9,7 +9,7 @@
 using namespace headrace;
 using engine::Operation;
 
-// The simplest coroutine: it runs at once and belongs to nobody. Any other type will do.
+// The simplest coroutine: it runs at once and has no owner. Any other type will do.
 struct Detached {
   struct promise_type {
     Detached get_return_object() noexcept { return {}; }

@@ -305,7 +305,7 @@ MACHINES: tuple[tuple[str, str, Changes], ...] = (
         "an IOMMU that has no scalable mode, as some hypervisors model it",
         VIRTUAL | NO_PASID | {"kernel.iommu_capabilities": [["d2008c222f0686", "f00f5e"]]},
     ),
-    ("module-not-loaded", "idxd is installed and nobody has loaded it", NO_DRIVER),
+    ("module-not-loaded", "idxd is installed and not loaded", NO_DRIVER),
     (
         "module-blacklisted",
         "a file of /etc/modprobe.d forbids idxd",

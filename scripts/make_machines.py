@@ -36,7 +36,7 @@ class Node:
 
 @dataclass
 class Figure:
-    """What processors of node ``initiator`` see of node ``target``; None where nobody says."""
+    """What processors of node ``initiator`` see of node ``target``; None where it is unknown."""
 
     initiator: int
     target: int
