@@ -19,6 +19,7 @@ NB_MODULE(_core, module) {
   bind_channel(module);
   bind_cache(module);
   bind_pmem(module);
+  bind_message(module);
   bind_query(module);
 
   module.def("version", [] { return std::string(HEADRACE_VERSION); });

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         JobFailedError,
         Operation,
     )
+    from headrace.queue import PeerLostError, Queue, QueueConsumer, QueueProducer, QueueState
 
     __version__: str
 
@@ -90,7 +91,12 @@ __all__ = [
     "OperationStatistics",
     "OutOfMemoryError",
     "OutOfRangeError",
+    "PeerLostError",
     "PermissionDeniedError",
+    "Queue",
+    "QueueConsumer",
+    "QueueProducer",
+    "QueueState",
     "Thresholds",
     "Ticket",
     "TypeMismatchError",
@@ -125,6 +131,7 @@ _MODULES = {
         "JobFailedError",
         "Operation",
     ),
+    "headrace.queue": ("PeerLostError", "Queue", "QueueConsumer", "QueueProducer", "QueueState"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

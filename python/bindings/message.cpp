@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+// Queues of messages between processes. Outcomes are texts here; what they mean to a Python program
+// is headrace.queue's. Waits are short: Python answers signals between them.
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "bindings.hpp"
+#include "headrace/base/mutex.hpp"
+#include "headrace/message/queue.hpp"
+
+namespace headrace::python {
+namespace {
+
+using message::Outcome;
+
+/// The bytes of a Python object, held; none is fine.
+///
+/// Threading: made and destroyed with the GIL held.
+class MessageBytes {
+ public:
+  explicit MessageBytes(nb::handle object) {
+    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_SIMPLE) != 0) throw nb::python_error();
+  }
+  MessageBytes(const MessageBytes&) = delete;
+  MessageBytes& operator=(const MessageBytes&) = delete;
+  ~MessageBytes() { PyBuffer_Release(&view_); }
+  [[nodiscard]] std::span<const std::byte> bytes() const {
+    return {static_cast<const std::byte*>(view_.buf), static_cast<std::size_t>(view_.len)};
+  }
+
+ private:
+  Py_buffer view_{};
+};
+
+/// A queue or an end that can be closed before its last handle is gone. Threads take turns.
+///
+/// Threading: shared.
+template <typename Held>
+class TurnHandle {
+ public:
+  explicit TurnHandle(Held held) : held_(std::move(held)) {}
+  TurnHandle(const TurnHandle&) = delete;
+  TurnHandle& operator=(const TurnHandle&) = delete;
+
+  /// Calls `work` with what is held, without the GIL.
+  ///
+  /// Fails: Failed (closed).
+  template <typename Work>
+  auto with(const Work& work) {
+    const nb::gil_scoped_release released;
+    const Lock lock(mutex_);
+    if (!held_.has_value()) {
+      throw Failed{Error{Code::closed, 0, "use a message queue", "this handle has been closed",
+                         "open the queue or attach again"}};
+    }
+    return work(*held_);
+  }
+  void close() {
+    const nb::gil_scoped_release released;
+    const Lock lock(mutex_);
+    held_.reset();
+  }
+
+ private:
+  Mutex mutex_;
+  std::optional<Held> held_ HEADRACE_GUARDED_BY(mutex_);
+};
+
+using QueueHandle = TurnHandle<message::Queue>;
+using SenderHandle = TurnHandle<message::Producer>;
+using ReceiverHandle = TurnHandle<message::Consumer>;
+
+message::QueueOptions options_of(bool fixed, std::uint64_t message_bytes,
+                                 std::uint64_t capacity_bytes, std::uint32_t producers_max,
+                                 std::uint32_t permissions) {
+  return {.framing = fixed ? message::Framing::fixed : message::Framing::variable,
+          .message_bytes = message_bytes,
+          .capacity = Bytes(capacity_bytes),
+          .producers_max = producers_max,
+          .permissions = permissions};
+}
+
+nb::dict to_dict(const message::QueueState& state) {
+  nb::dict result;
+  result["framing"] = state.framing == message::Framing::fixed ? "fixed" : "variable";
+  result["message_bytes_max"] = state.message_bytes_max;
+  result["capacity_bytes"] = state.capacity.count();
+  result["producers_max"] = state.producers_max;
+  result["producer_count"] = state.producer_count;
+  result["has_consumer"] = state.has_consumer;
+  result["closed"] = state.closed;
+  return result;
+}
+
+message::Wait wait_of(std::uint64_t wait_ns) {
+  return {.time_max = std::chrono::nanoseconds(wait_ns)};
+}
+
+std::string send(SenderHandle& handle, nb::handle object, std::uint64_t wait_ns) {
+  const MessageBytes held(object);
+  return std::string(message::name(handle.with([&](message::Producer& producer) {
+    return wait_ns == 0 ? producer.try_send(held.bytes())
+                        : producer.send(held.bytes(), wait_of(wait_ns));
+  })));
+}
+
+/// Messages that become visible together; how many of them were sent.
+std::tuple<std::string, std::size_t> send_all(SenderHandle& handle, const nb::list& objects) {
+  std::vector<std::unique_ptr<MessageBytes>> held;
+  std::vector<std::span<const std::byte>> messages;
+  for (const nb::handle each : objects) {
+    held.push_back(std::make_unique<MessageBytes>(each));
+    messages.push_back(held.back()->bytes());
+  }
+  std::size_t sent = 0;
+  const Outcome outcome = handle.with(
+      [&](message::Producer& producer) { return producer.try_send_all(messages, sent); });
+  return {std::string(message::name(outcome)), sent};
+}
+
+/// Outcome, and the message if it is `done`.
+std::tuple<std::string, nb::object> receive(ReceiverHandle& handle, std::uint64_t wait_ns) {
+  // Copied before the GIL is taken: what is lent is the queue's, and another thread may go on.
+  std::vector<std::byte> copy;
+  const Outcome outcome = handle.with([&](message::Consumer& consumer) {
+    message::Message lent;
+    Outcome seen = consumer.peek(lent);
+    if (seen == Outcome::empty && wait_ns != 0) {
+      seen = consumer.wait_for_message(wait_of(wait_ns));
+      if (seen == Outcome::done) seen = consumer.peek(lent);
+    }
+    if (seen != Outcome::done) return seen;
+    copy.assign(lent.bytes.begin(), lent.bytes.end());
+    return consumer.release();
+  });
+  nb::object data = nb::none();
+  if (outcome == Outcome::done) {
+    data = nb::bytes(reinterpret_cast<const char*>(copy.data()), copy.size());
+  }
+  return {std::string(message::name(outcome)), std::move(data)};
+}
+
+/// Outcome, and the length of the message.
+std::tuple<std::string, std::size_t> receive_into(ReceiverHandle& handle, nb::handle object,
+                                                  std::uint64_t wait_ns) {
+  Py_buffer view{};
+  if (PyObject_GetBuffer(object.ptr(), &view, PyBUF_WRITABLE) != 0) throw nb::python_error();
+  const std::unique_ptr<Py_buffer, void (*)(Py_buffer*)> held(&view, PyBuffer_Release);
+  const std::span<std::byte> target(static_cast<std::byte*>(view.buf),
+                                    static_cast<std::size_t>(view.len));
+  std::size_t received = 0;
+  const Outcome outcome = handle.with([&](message::Consumer& consumer) {
+    return wait_ns == 0 ? consumer.try_receive(target, received)
+                        : consumer.receive(target, received, wait_of(wait_ns));
+  });
+  return {std::string(message::name(outcome)), received};
+}
+
+}  // namespace
+
+void bind_message(nb::module_& module) {
+  nb::class_<SenderHandle>(module, "MessageProducer")
+      .def("send", &send, "message"_a, "wait_ns"_a)
+      .def("send_all", &send_all, "messages"_a,
+           nb::sig("def send_all(self, messages: list[typing.Any]) -> tuple[str, int]"))
+      .def(
+          "place",
+          [](SenderHandle& handle, const std::string& placement) {
+            const message::Placement value = value_of(message::parse_placement(placement));
+            handle.with([&](message::Producer& producer) { producer.place(value); });
+          },
+          "placement"_a)
+      .def(
+          "wait",
+          [](SenderHandle& handle, std::size_t byte_count, std::uint64_t wait_ns) {
+            return std::string(message::name(handle.with([&](message::Producer& producer) {
+              return producer.wait_for_room(byte_count, wait_of(wait_ns));
+            })));
+          },
+          "byte_count"_a, "wait_ns"_a)
+      .def("close", &SenderHandle::close);
+  nb::class_<ReceiverHandle>(module, "MessageConsumer")
+      .def("receive", &receive, "wait_ns"_a,
+           nb::sig("def receive(self, wait_ns: int) -> tuple[str, bytes | None]"))
+      .def("receive_into", &receive_into, "target"_a, "wait_ns"_a)
+      .def(
+          "wait",
+          [](ReceiverHandle& handle, std::uint64_t wait_ns) {
+            return std::string(message::name(handle.with([&](message::Consumer& consumer) {
+              return consumer.wait_for_message(wait_of(wait_ns));
+            })));
+          },
+          "wait_ns"_a)
+      .def("close", &ReceiverHandle::close);
+  nb::class_<QueueHandle>(module, "MessageQueue")
+      .def_static(
+          "make",
+          [](const std::optional<std::string>& path, bool fixed, std::uint64_t message_bytes,
+             std::uint64_t capacity_bytes, std::uint32_t producers_max, std::uint32_t permissions) {
+            const message::QueueOptions options =
+                options_of(fixed, message_bytes, capacity_bytes, producers_max, permissions);
+            const nb::gil_scoped_release released;
+            return std::make_shared<QueueHandle>(
+                value_of(path.has_value() ? message::Queue::make_named(*path, options)
+                                          : message::Queue::make(options)));
+          },
+          "path"_a.none(), nb::kw_only(), "fixed"_a, "message_bytes"_a, "capacity_bytes"_a,
+          "producers_max"_a, "permissions"_a)
+      .def_static(
+          "open",
+          [](const std::string& path, std::optional<std::uint32_t> owner) {
+            const nb::gil_scoped_release released;
+            return std::make_shared<QueueHandle>(value_of(message::Queue::open(path, owner)));
+          },
+          "path"_a, "owner"_a.none())
+      .def_static(
+          "from_descriptor",
+          [](int descriptor, std::optional<std::uint32_t> owner) {
+            const nb::gil_scoped_release released;
+            return std::make_shared<QueueHandle>(
+                value_of(message::Queue::from_descriptor(descriptor, owner)));
+          },
+          "descriptor"_a, "owner"_a.none())
+      .def("descriptor",
+           [](QueueHandle& handle) {
+             return handle.with([](message::Queue& queue) { return queue.descriptor(); });
+           })
+      .def(
+          "state",
+          [](QueueHandle& handle) {
+            return to_dict(handle.with([](message::Queue& queue) { return queue.state(); }));
+          },
+          nb::sig("def state(self) -> dict[str, typing.Any]"))
+      .def("producer",
+           [](QueueHandle& handle) {
+             return handle.with([](message::Queue& queue) {
+               return std::make_shared<SenderHandle>(value_of(queue.producer()));
+             });
+           })
+      .def("consumer",
+           [](QueueHandle& handle) {
+             return handle.with([](message::Queue& queue) {
+               return std::make_shared<ReceiverHandle>(value_of(queue.consumer()));
+             });
+           })
+      .def("end",
+           [](QueueHandle& handle) { handle.with([](message::Queue& queue) { queue.close(); }); })
+      .def("close", &QueueHandle::close);
+}
+
+}  // namespace headrace::python
