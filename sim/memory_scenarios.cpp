@@ -126,6 +126,52 @@ Result<Outcome> memory(const Model& model, const Point& point) {
   return outcome;
 }
 
+/// Data of one node that is read several times: from where it lies, or after a move that the first
+/// pass overlaps with.
+Result<Outcome> placement(const Model& model, const Point& point) {
+  const auto source = node_of(model, point, "source");
+  if (!source) return fail(source.error());
+  const auto target = node_of(model, point, "target");
+  if (!target) return fail(target.error());
+  const std::uint32_t socket = model.node(*source)->socket;
+  const double bytes = point.size("bytes");
+  const double passes = std::max(1U, point.count("passes"));
+  const std::uint32_t threads = std::max(1U, point.count("threads"));
+  const Stream stay = stream(model, {{*source, socket, static_cast<double>(threads)}}, 0);
+  const Stream there = stream(model, {{*target, socket, static_cast<double>(threads)}}, 0);
+  const Traffic traffic{.source = *source, .target = *target};
+  const std::size_t devices = point.count("devices");
+  Moved moved;
+  if (devices == 0) {
+    moved = move_by_cores(model, socket, threads, bytes, traffic);
+  } else {
+    const std::size_t known = model.has_dsa ? model.machine.dsa_devices.size() : 0;
+    if (devices > known) {
+      return refuse("devices", fmt::format("the machine has {}", known), "use no more than it has");
+    }
+    std::vector<Submitter> submitters;
+    for (std::uint32_t i = 0; i < devices; ++i) {
+      submitters.push_back(
+          {.device = i, .bytes = bytes / static_cast<double>(devices), .traffic = traffic});
+    }
+    moved = move_by_devices(model, {}, submitters);
+  }
+  const double stay_ns = passes * bytes / stay.gb_per_s;
+  const double pass_ns = bytes / there.gb_per_s;
+  // Cores that move do not read meanwhile.
+  const double first_ns =
+      devices == 0 ? moved.elapsed_ns + pass_ns : std::max(moved.elapsed_ns, pass_ns);
+  const double moved_ns = first_ns + (passes - 1) * pass_ns;
+  return Outcome{{{"gain", stay_ns / moved_ns - 1},
+                  {"stay_ms", stay_ns / 1e6},
+                  {"moved_ms", moved_ns / 1e6},
+                  {"move_gb_per_s", bytes / moved.elapsed_ns},
+                  {"read_gb_per_s", there.gb_per_s}},
+                 devices != 0 && moved.elapsed_ns > pass_ns * passes ? "move: " + moved.bound
+                                                                     : "read: " + there.bound,
+                 {}};
+}
+
 Result<Outcome> cxl(const Model& model, const Point& point) {
   const auto node = node_of(model, point, "node");
   if (!node) return fail(node.error());
@@ -218,6 +264,16 @@ std::vector<Scenario> memory_scenarios() {
         {"writes", Kind::number, {"0", "1"}},
         {"pattern", Kind::word, {"node"}, {"node", "ddr+hbm", "both-sockets", "hbm-of-socket"}}},
        memory},
+      {"placement",
+       "whether to move data that is read several times",
+       "xeon-max-9468",
+       {{"target", Kind::count, {"8"}},
+        {"passes", Kind::count, {"1", "2", "4", "8", "16"}},
+        {"devices", Kind::count, {"0", "1", "4"}},
+        {"threads", Kind::count, {"12", "1"}},
+        {"bytes", Kind::size, {"1GiB"}},
+        {"source", Kind::count, {"0"}}},
+       placement},
       {"cxl",
        "how fast memory behind CXL is filled and read, by a device and by cores",
        "spr-cxl",

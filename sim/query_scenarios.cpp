@@ -24,7 +24,9 @@ struct Plan {
   std::uint32_t a = 0;
   std::uint32_t b = 0;
   std::uint32_t target = 0;
-  double chunk_bytes = 0;
+  double chunk_bytes = 0;  ///< Of one column.
+  double scanned = 1;      ///< Columns that the scan reads.
+  double moved = 1;        ///< Columns that are prefetched and aggregated.
   std::uint32_t chunk_count = 0;
   std::uint32_t thread_count = 0;
   double compute_gb_per_s = 0;
@@ -89,7 +91,7 @@ class Query {
     const bool from_target = slot->state == Slot::State::ready;
     slot->state = Slot::State::aggregating;
     used_ += from_target ? 1 : 0;
-    read(from_target ? plan_.target : plan_.b, plan_.chunk_bytes, [this, slot] {
+    read(from_target ? plan_.target : plan_.b, plan_.chunk_bytes * plan_.moved, [this, slot] {
       slot->state = Slot::State::free;
       work();
     });
@@ -109,7 +111,7 @@ class Query {
     const std::uint32_t chunk = held->chunk;
     const auto uses = world_.device_uses({.source = plan_.b, .target = plan_.target}, who, 1);
     world_.fluid().after(model.dsa.alone_ns, [this, uses, held, chunk] {
-      world_.fluid().carry(plan_.chunk_bytes, uses, [held, chunk] {
+      world_.fluid().carry(plan_.chunk_bytes * plan_.moved, uses, [held, chunk] {
         // Nobody waited for it: it was read from its source.
         if (held->state == Slot::State::moving && held->chunk == chunk) {
           held->state = Slot::State::ready;
@@ -120,14 +122,15 @@ class Query {
   }
 
   void scan(std::uint32_t chunk) {
-    read(plan_.a, plan_.chunk_bytes, [this, chunk] {
+    read(plan_.a, plan_.chunk_bytes * plan_.scanned, [this, chunk] {
       for (Slot& slot : slots_) {
         if (slot.state == Slot::State::free || slot.chunk != chunk) continue;
         slot.scanned = true;
         return work();
       }
       used_ += plan_.is_there ? 1 : 0;
-      read(plan_.is_there ? plan_.target : plan_.b, plan_.chunk_bytes, [this] { work(); });
+      read(plan_.is_there ? plan_.target : plan_.b, plan_.chunk_bytes * plan_.moved,
+           [this] { work(); });
     });
   }
 
@@ -184,6 +187,11 @@ Result<Outcome> qdp(const Model& model, const Point& point) {
   const double chunks = column / plan.chunk_bytes;
   plan.chunk_count = static_cast<std::uint32_t>(std::min<double>(chunks, kChunksMax));
   const double factor = chunks / plan.chunk_count;
+  plan.scanned = point.number("scanned");
+  plan.moved = point.number("moved");
+  if (plan.scanned <= 0 || plan.moved <= 0) {
+    return refuse("scanned", "or 'moved' is 0", "write how many columns are read");
+  }
   plan.thread_count = std::max(1U, point.count("threads"));
   plan.compute_gb_per_s = std::max(0.001, point.number("compute"));
   const auto end_of = [&](std::uint32_t slots, bool is_there) {
@@ -191,18 +199,23 @@ Result<Outcome> qdp(const Model& model, const Point& point) {
     plan.is_there = is_there;
     return Query(model, plan).run();
   };
-  const double room = point.size("capacity") / plan.chunk_bytes;
+  const double room = point.size("capacity") / (plan.chunk_bytes * plan.moved);
   const auto slots = static_cast<std::uint32_t>(std::min<double>(room, 2.0 * plan.thread_count));
   const auto off = end_of(0, false);
   const auto on = end_of(slots, false);
   const auto best = end_of(0, true);
+  std::vector<std::string> notes{fmt::format("off: {}", off.bound)};
+  if (const NodeModel* b = model.node(plan.b); b->read_gb_per_s < b->peak_gb_per_s) {
+    notes.push_back(fmt::format("assumed: devices read node {} at {:.1f} GB/s, cores at {:.1f}",
+                                plan.b, b->peak_gb_per_s, b->read_gb_per_s));
+  }
   return Outcome{{{"off_ms", off.ns * factor / 1e6},
                   {"on_ms", on.ns * factor / 1e6},
                   {"in_target_ms", best.ns * factor / 1e6},
                   {"gain", off.ns / on.ns - 1},
                   {"share_from_copies", on.moved_share}},
                  on.bound,
-                 {fmt::format("off: {}", off.bound)}};
+                 std::move(notes)};
 }
 
 }  // namespace
@@ -219,6 +232,8 @@ std::vector<Scenario> query_scenarios() {
             {"chunk", Kind::size, {"1MiB"}},
             {"devices", Kind::count, {"4"}},
             {"capacity", Kind::size, {"4GiB"}},
+            {"scanned", Kind::number, {"1"}},
+            {"moved", Kind::number, {"1"}},
             {"compute", Kind::number, {"16", "8"}}},
            qdp}};
 }

@@ -3,12 +3,14 @@
 
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from headrace._apps.sim import find_machine, machines, run, scenario, scenarios
+from headrace._apps.sim.advice import predict_query
 from headrace._apps.sim.sweep import points_of
 from headrace._apps.sim.validation import (
     ERROR_MEDIAN_MAX,
@@ -202,3 +204,75 @@ def test_a_damaged_model_names_field_line_and_remedy(command: Command, tmp_path:
 def test_an_unknown_machine_names_those_there_are() -> None:
     with pytest.raises(NotFoundError, match="xeon-max-9468"):
         find_machine("nosuch")
+
+
+def test_advice_is_to_move_what_is_read_often_and_to_leave_what_has_nowhere_to_go(
+    command: Command,
+) -> None:
+    code, out, _ = command(
+        "advise", "--machine", "xeon-max-9468", "--bytes", "1GiB", "--passes", "16", "--json"
+    )
+    assert code == 0
+    summary = json.loads(out)["summary"]
+    assert (summary["tier"], summary["mover"]) == ("hbm", "dsa")
+    assert summary["gain"] > 0.5
+    code, out, _ = command("advise", "--machine", "spr-1dsa", "--bytes", "1GiB", "--json")
+    assert json.loads(out)["summary"]["mover"] == "none"
+    # CXL is slower than DDR: what lies in DDR stays.
+    code, out, _ = command("advise", "--machine", "spr-cxl", "--bytes", "1GiB", "--passes", "9")
+    assert "Leave the data" in out
+
+
+def test_advice_about_the_query_names_its_bound(command: Command) -> None:
+    code, out, _ = command("advise", "--machine", "xeon-max-9468", "--query", "q6", "--json")
+    assert code == 0
+    assert set(json.loads(out)["summary"]) >= {"tier", "mover", "gain", "bound"}
+
+
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        ([], "--bytes and --query"),
+        (["--bytes", "1GiB", "--query", "q6"], "--bytes and --query"),
+        (["--bytes", "1 league"], "unit"),
+        (["--bytes", "1GiB", "--passes", "0"], "--passes"),
+        (["--query", "q7"], "q6"),
+    ],
+)
+def test_advice_without_a_question_is_refused(
+    command: Command, arguments: list[str], says: str
+) -> None:
+    code, out, err = command("advise", "--machine", "spr-1dsa", *arguments)
+    assert (code, out) == (2, "")
+    assert says in err
+
+
+def test_the_prediction_for_the_query_is_the_advised_one() -> None:
+    predicted = predict_query(
+        find_machine("xeon-max-9468"), row_count=6_001_215, chunk_bytes=1 << 20, threads=12
+    )
+    assert predicted["kind"] == "simulated"
+    assert predicted["on_ms"] <= predicted["off_ms"]
+    # Without faster memory nothing is moved, so that both are the same.
+    stays = predict_query(
+        find_machine("spr-1dsa"), row_count=6_001_215, chunk_bytes=1 << 20, threads=12
+    )
+    assert (stays["gain"], stays["mover"]) == (0, "none")
+    assert stays["on_ms"] == stays["off_ms"]
+
+
+def test_the_device_of_the_benchmark_has_the_published_times() -> None:
+    """The benchmark's device is paced by the figures that the model is fitted to."""
+    source = Path(__file__).parents[2] / "bench" / "engine" / "meter" / "paths.cpp"
+    rows = re.findall(
+        r"\{\(?([0-9]+)(?: << ([0-9]+)\)?)?, ([0-9']+), ([0-9'.]+)\}",
+        source.read_text(encoding="utf-8"),
+    )
+    alone = {
+        int(size) << int(shift or 0): float(time.replace("'", "")) / 1e3
+        for size, shift, time, _ in rows
+    }
+    series = {each["name"]: dict(each["points"]) for each in published_series() if "key" in each}
+    published = series["lightdsa-sync"]
+    assert len(alone) >= 10
+    assert {size: published[size] for size in alone} == pytest.approx(alone)

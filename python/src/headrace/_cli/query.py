@@ -12,6 +12,8 @@ import typer
 from headrace import _core
 from headrace._apps.doctor.diagnosis import EXIT_USABLE, diagnose
 from headrace._apps.dsa.gather import gather
+from headrace._apps.sim import find_machine
+from headrace._apps.sim.advice import predict_query
 from headrace._apps.tpch.lineitem import check_memory, read_lineitem
 from headrace._apps.tpch.q6 import CHUNK_BYTES_MIN, PREFETCH_MODES
 from headrace._apps.tpch.study import (
@@ -131,6 +133,14 @@ def query(
         str | None,
         typer.Option(metavar="FILE", help="Draw the timeline into this .svg or .png file."),
     ] = None,
+    simulate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MACHINE",
+            help="Print too what the simulator predicts for the same query on a machine of "
+            "'headrace sim list'.",
+        ),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON document and nothing else.")
     ] = False,
@@ -159,6 +169,7 @@ def query(
     directory = _parse_path("--data-dir", data_dir)
     picture = None if plot is None else parse_picture("query", plot, SUBJECT)
     factor = _parse_scale_factor("1" if scale_factor is None else scale_factor)
+    simulated_machine = _parse_simulated(simulate)
     machine = topo()
     _check_node(settings, machine)
     _check_capacity(settings, capacity, machine)
@@ -170,22 +181,46 @@ def query(
         study = run_study(path, columns, machine, settings, share)
     if picture is not None:
         _draw(picture, path, study)
+    simulated = None
+    if simulated_machine is not None:
+        simulated = predict_query(
+            simulated_machine,
+            row_count=study.row_count,
+            chunk_bytes=settings.chunk_bytes,
+            threads=settings.thread_count,
+        )
     if as_json:
         print_document(
             SCHEMA_NAME,
             SCHEMA_VERSION,
             machine=machine.document,
-            results=results_of(study, path),
+            results=results_of(study, path)
+            | ({} if simulated is None else {"simulated": {"machine": simulate, **simulated}}),
             summary=summary_of(study),
         )
     else:
         print_report(study, path, picture)
+        if simulated is not None:
+            typer.echo(
+                f"\nsimulated on {simulate}: prefetching off {simulated['off_ms']:.2f} ms, "
+                f"advised {simulated['on_ms']:.2f} ms ({simulated['gain']:+.1%}; read from "
+                f"{simulated['tier']}, mover {simulated['mover']}; bound: {simulated['bound']})"
+            )
     if not study.agrees:
         complain(
             f"the answer {study.answer} is not DuckDB's, {study.answer_baseline}: "
             "one of them is wrong; please report it with the file"
         )
         raise typer.Exit(EXIT_FAILED)
+
+
+def _parse_simulated(name: str | None) -> Path | None:
+    if name is None:
+        return None
+    try:
+        return find_machine(name)
+    except Error as error:
+        _refuse(f"--simulate: {error.cause}; {error.remedy}")
 
 
 def _generated(scale_factor: float, directory: Path | None) -> Path:

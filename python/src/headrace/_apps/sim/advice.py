@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Advice: where data should lie on a machine, who should move it, and what that brings."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headrace._apps.sim import Result, run
+from headrace.errors import UnsupportedError
+
+GAIN_MIN = 0.02
+"""What is moved for less is left where it is: the model is not better than that."""
+_RATE_SHARE = 0.95
+_COLUMN_BYTES = 8
+SCANNED_COLUMNS = 2.5
+"""Of query 6, in columns of 8 bytes: ship date (4 bytes), discount and quantity."""
+MOVED_COLUMNS = 2
+"""Extended price and discount."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One possibility, or the best one.
+
+    Attributes:
+        tier: Kind of memory to read from: "ddr", "hbm", ...
+        node: Its node.
+        mover: "none", "cpu" or "dsa".
+        devices: Of DSA.
+        chunk_bytes: To move at a time; 0 where nothing is moved.
+        gain: In throughput over leaving it; simulated.
+        bound: What limits it.
+        notes: What to know about the gain.
+    """
+
+    tier: str
+    node: int
+    mover: str
+    devices: int
+    chunk_bytes: int
+    gain: float
+    bound: str
+    notes: tuple[str, ...] = ()
+
+
+def advise_data(machine: Path, byte_count: int, *, passes: int, threads: int) -> list[Advice]:
+    """Compare places for data of node 0 that is read `passes` times by `threads` cores.
+
+    Returns:
+        The best first; leaving it is among them.
+    """
+    model = _model(machine)
+    found = [_leave(model, "")]
+    for node in _other_nodes(model):
+        for devices in _device_counts(machine):
+            point = {
+                "target": node["node"],
+                "passes": passes,
+                "threads": threads,
+                "devices": devices,
+                "bytes": byte_count,
+            }
+            (result,) = run("placement", [point], machine=str(machine))
+            found.append(_advice(node, devices, result, machine))
+    return _ranked(found)
+
+
+def advise_query(machine: Path, column_bytes: int, *, threads: int) -> list[Advice]:
+    """Compare targets for prefetching the columns that query 6 aggregates, all on node 0.
+
+    Returns:
+        The best first; leaving it is among them.
+    """
+    model = _model(machine)
+    found = [_leave(model, "")]
+    for node in _other_nodes(model):
+        for devices in (count for count in _device_counts(machine) if count > 0):
+            point = {
+                "b": 0,
+                "target": node["node"],
+                "threads": threads,
+                "devices": devices,
+                "column": column_bytes,
+                "scanned": SCANNED_COLUMNS,
+                "moved": MOVED_COLUMNS,
+                "chunk": min(column_bytes, 1 << 20),
+            }
+            (result,) = run("qdp", [point], machine=str(machine))
+            found.append(_advice(node, devices, result, machine))
+    return _ranked(found)
+
+
+def predict_query(
+    machine: Path, *, row_count: int, chunk_bytes: int, threads: int
+) -> dict[str, Any]:
+    """Predict query 6 on a machine, with its columns on node 0 and the advised target.
+
+    Returns:
+        "off_ms" and "on_ms", "gain", "bound", and the advice's tier, mover and devices; without a
+        target "on_ms" is "off_ms". "kind" says that all is simulated.
+    """
+    column_bytes = max(1, row_count) * _COLUMN_BYTES
+    best = advise_query(machine, column_bytes, threads=threads)[0]
+    own = _model(machine)["nodes"][0]["node"]
+    point = {
+        "b": own,
+        "a": own,
+        "target": best.node,
+        "threads": threads,
+        "devices": max(1, best.devices),
+        "column": column_bytes,
+        "chunk": min(column_bytes, chunk_bytes),
+        "scanned": SCANNED_COLUMNS,
+        "moved": MOVED_COLUMNS,
+    }
+    (result,) = run("qdp", [point], machine=str(machine))
+    moves = best.mover != "none"
+    return {
+        "kind": "simulated",
+        "off_ms": result.figures["off_ms"],
+        "on_ms": result.figures["on_ms" if moves else "off_ms"],
+        "gain": result.figures["gain"] if moves else 0.0,
+        "bound": result.bound if moves else best.bound,
+        "tier": best.tier,
+        "mover": best.mover,
+        "devices": best.devices,
+    }
+
+
+def column_bytes_of(scale_factor: float) -> int:
+    """Size of a column of TPC-H lineitem."""
+    return max(_COLUMN_BYTES, round(scale_factor * 6_001_215) * _COLUMN_BYTES)
+
+
+def _model(machine: Path) -> dict[str, Any]:
+    model: dict[str, Any] | None = json.loads(machine.read_text(encoding="utf-8")).get("model")
+    if model is None:
+        raise UnsupportedError(
+            f"advise about '{machine}'",
+            "the record has no field 'model'",
+            "add it (docs/reference/machine.md), or use a machine of 'headrace sim list'",
+        )
+    return model
+
+
+def _other_nodes(model: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Give the nearest node of each other kind of memory."""
+    own = model["nodes"][0]
+    seen = {own["kind"]}
+    for node in model["nodes"]:
+        if node["socket"] == own["socket"] and node["kind"] not in seen:
+            seen.add(node["kind"])
+            yield node
+
+
+def _device_counts(machine: Path) -> list[int]:
+    record = json.loads(machine.read_text(encoding="utf-8"))
+    if "dsa" not in record["model"]:
+        return [0]
+    count = len(record["movers"]["dsa_devices"])
+    return [0, *(each for each in (1, 2, 4, 8) if each <= count)]
+
+
+def _leave(model: dict[str, Any], bound: str) -> Advice:
+    own = model["nodes"][0]
+    return Advice(own["kind"], own["node"], "none", 0, 0, 0.0, bound or "nothing is moved")
+
+
+def _advice(node: dict[str, Any], devices: int, result: Result, machine: Path) -> Advice:
+    mover = "dsa" if devices else "cpu"
+    chunk = _chunk_bytes(machine) if devices else 1 << 20
+    gain = result.figures["gain"]
+    return Advice(
+        node["kind"], node["node"], mover, devices, chunk, gain, result.bound, result.notes
+    )
+
+
+def _chunk_bytes(machine: Path) -> int:
+    """Give the smallest power of two that reaches nearly the full rate, one at a time."""
+    sizes = [1 << shift for shift in range(12, 23)]
+    points = [{"bytes": size, "mode": "sync"} for size in sizes]
+    rates = [each.figures["gb_per_s"] for each in run("submission", points, machine=str(machine))]
+    for size, rate in zip(sizes, rates, strict=True):
+        if rate >= _RATE_SHARE * rates[-1]:
+            return size
+    return sizes[-1]
+
+
+def _ranked(found: list[Advice]) -> list[Advice]:
+    # Of equals the one that moves less: leaving it, then fewer devices.
+    ranked = sorted(found, key=lambda each: (-round(each.gain, 3), each.devices))
+    if ranked[0].gain < GAIN_MIN:
+        ranked.sort(key=lambda each: each.mover != "none")
+    return ranked
