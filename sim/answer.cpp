@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "sim/measure.hpp"
 #include "sim/model.hpp"
 #include "sim/scenario.hpp"
 
@@ -76,6 +77,24 @@ std::string answer(const std::string& request) {
                        {"notes", outcome->notes}});
   }
   return Json{{"results", std::move(results)}}.dump();
+}
+
+std::string measure(const std::string& request) {
+  const Json asked = Json::parse(request);
+  const auto access = asked.at("access").get<std::string>();
+  Stream stream{.access = access == "copy"   ? Access::copy
+                          : access == "fill" ? Access::fill
+                                             : Access::read,
+                .cpus = {},
+                .node = NodeId(asked.at("node").get<std::uint32_t>()),
+                .bytes = asked.at("bytes").get<std::size_t>(),
+                .rounds = asked.at("rounds").get<std::uint32_t>()};
+  for (const Json& cpu : asked.at("cpus")) stream.cpus.emplace_back(cpu.get<std::uint32_t>());
+  const auto figure =
+      access == "latency" && !stream.cpus.empty()
+          ? measure_latency(stream.cpus[0], stream.node, stream.bytes, stream.rounds)
+          : measure_stream(stream);
+  return figure ? Json{{"figure", *figure}}.dump() : error_text(figure.error());
 }
 
 }  // namespace headrace::sim

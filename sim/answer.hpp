@@ -15,4 +15,10 @@ namespace headrace::sim {
 ///          fields of headrace::Error.
 [[nodiscard]] std::string answer(const std::string& request);
 
+/// Measures this machine: `{"access": "read" | "fill" | "copy" | "latency", "cpus": [...],
+/// "node": N, "bytes": N, "rounds": N}`.
+///
+/// Returns: {"figure": GB/s or nanoseconds}, or {"error": {...}}.
+[[nodiscard]] std::string measure(const std::string& request);
+
 }  // namespace headrace::sim

@@ -427,7 +427,8 @@ Result<Model> parse_model(const std::string& text, const std::string& path, topo
   }
   Field::State state{.text = &text, .path = path};
   const Field root(state, &json["model"], "model");
-  root.only({"name", "nodes", "sockets", "links", "core", "dsa", "optane", "injection"});
+  root.only(
+      {"name", "nodes", "sockets", "links", "core", "dsa", "optane", "injection", "measured"});
   Model model;
   model.path = path;
   model.machine = std::move(machine);

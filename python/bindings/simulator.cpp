@@ -12,4 +12,6 @@ NB_MODULE(_simulator, module) {
   module.def("scenarios", &headrace::sim::list_scenarios, "All scenarios as JSON.");
   module.def("answer", &headrace::sim::answer, "request"_a,
              nanobind::call_guard<nanobind::gil_scoped_release>(), "Run points of a scenario.");
+  module.def("measure", &headrace::sim::measure, "request"_a,
+             nanobind::call_guard<nanobind::gil_scoped_release>(), "Measure this machine.");
 }

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from headrace import _core
 from headrace._apps.sim import find_machine, machines, run, scenario, scenarios
-from headrace._apps.sim.advice import predict_query
+from headrace._apps.sim.advice import advise_data, predict_query
+from headrace._apps.sim.measured import Pair, measure, model_of
 from headrace._apps.sim.sweep import points_of
 from headrace._apps.sim.validation import (
     ERROR_MEDIAN_MAX,
@@ -21,6 +23,7 @@ from headrace._apps.sim.validation import (
 )
 from headrace._cli import run_command_line
 from headrace.errors import Error, NotFoundError
+from headrace.machine import Machine, replay
 
 Command = Callable[..., tuple[int, str, str]]
 
@@ -276,3 +279,43 @@ def test_the_device_of_the_benchmark_has_the_published_times() -> None:
     published = series["lightdsa-sync"]
     assert len(alone) >= 10
     assert {size: published[size] for size in alone} == pytest.approx(alone)
+
+
+def test_the_model_of_this_machine_is_one_that_can_be_simulated(tmp_path: Path) -> None:
+    native, text = _core.Machine.make_record()
+    machine = Machine.from_native(native)
+    pairs = measure(machine, byte_count=1 << 20, rounds=2)
+    assert {each.threads for each in pairs} >= {1}
+    assert all(min(each.read_gb_per_s, each.copy_gb_per_s, each.latency_ns) > 0 for each in pairs)
+    path = tmp_path / "here.json"
+    record = json.loads(text) | {"model": model_of(machine, pairs)}
+    path.write_text(json.dumps(record), encoding="utf-8")
+    (result,) = run("memory", machine=str(path))
+    assert result.figures["gb_per_s"] > 0
+    # Nothing faster is there on most machines, but the question can be asked of all.
+    assert advise_data(path, 1 << 30, passes=1, threads=1)
+
+
+def test_a_model_of_two_sockets_has_links_and_remote_latencies() -> None:
+    machine = replay(find_machine("spr-4dsa"))
+    pairs = [
+        Pair(initiator, target, threads, rate * threads, rate * threads / 2, latency)
+        for initiator, target, rate, latency in (
+            (0, 0, 10.0, 100.0),
+            (0, 1, 5.0, 200.0),
+            (1, 0, 5.0, 200.0),
+            (1, 1, 10.0, 100.0),
+        )
+        for threads in (1, 32)
+    ]
+    model = model_of(machine, pairs)
+    assert model["nodes"][0]["read"]["value"] == "320 GB/s"
+    assert model["nodes"][0]["latency"]["value"] == "100 ns"
+    assert model["nodes"][0]["remote_latency"]["value"] == "200 ns"
+    assert model["links"] == [
+        {
+            "from": 0,
+            "to": 1,
+            "rate": {"value": "160 GB/s", "source": "measured by headrace topo"},
+        }
+    ]

@@ -185,9 +185,23 @@ TEST(Points, WhatDoesNotExistIsRefusedWithWhatDoes) {
   EXPECT_THAT(message("submission", {{"byte", "64"}}), HasSubstr("bytes"));
   EXPECT_THAT(message("submission", {{"mode", "asink"}}), HasSubstr("async"));
   EXPECT_THAT(message("submission", {{"bytes", "64 parsecs"}}), HasSubstr("no size"));
+  EXPECT_THAT(message("submission", {{"depth", "1.5"}}), HasSubstr("not whole"));
+  EXPECT_THAT(message("submission", {{"depth", "-1"}}), HasSubstr("from 0"));
   EXPECT_THAT(message("wq-size", {{"entries", "129"}}), HasSubstr("1 to 128"));
   EXPECT_THAT(message("leaky-ddio", {{"devices", "9"}}), HasSubstr("the machine has 1"));
   EXPECT_THAT(message("optane", {}), HasSubstr("ddr-optane"));
+}
+
+TEST(Measuring, GivesRatesAndALatencyOfThisMachine) {
+  const auto ask = [](const std::string& access, const std::string& cpus) {
+    return measure(R"({"access": ")" + access + R"(", "cpus": )" + cpus +
+                   R"(, "node": 0, "bytes": 1048576, "rounds": 2})");
+  };
+  for (const char* const access : {"read", "fill", "copy", "latency"}) {
+    EXPECT_THAT(ask(access, "[0]"), HasSubstr("figure")) << access;
+  }
+  EXPECT_THAT(ask("read", "[]"), HasSubstr("no processor"));
+  EXPECT_THAT(ask("read", "[60000]"), HasSubstr("error"));
 }
 
 TEST(Answers, AreTheSameEveryTime) {

@@ -6,6 +6,7 @@ import typer
 from headrace._cli._app import make_app, needs_subcommand
 
 SUMMARIES = {
+    "advise": "Say which memory to read from, who moves the data there, and the gain to expect.",
     "list": "List the scenarios with their parameters, and the machines.",
     "run": "Simulate a scenario.",
     "validate": "Compare simulated figures with published ones.",
