@@ -2,7 +2,7 @@
 // What 'headrace run --stats' counts: calls, bytes and times, for each function, path and class of
 // lengths. The cells lie in a file of the launcher's that every process of the command maps, so
 // that they outlive it, however it ends. Not the report: the launcher adds up and writes that
-// (python/src/headrace/_counted_run.py knows this layout).
+// (launch/run.cpp).
 #pragma once
 
 #include <array>

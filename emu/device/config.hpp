@@ -94,6 +94,11 @@ struct EmulatorConfig {
                                           std::uint32_t engine_count,
                                           const std::string& queue_name);
 
+/// A portal is shown as the character device of this number, its minor counted over all devices and
+/// their WQs; by its inode the trap knows it.
+inline constexpr std::uint32_t kPortalMajor = 238;  // Of the dynamic range; no such node exists.
+inline constexpr std::uint64_t kPortalInode = 0x6865'6164'7261'0000;
+
 /// A sentence for each fault of the script that no descriptor can meet, because its device or queue
 /// is not configured.
 [[nodiscard]] std::vector<std::string> faults_never_met(const EmulatorConfig& config);

@@ -371,6 +371,7 @@ Statistics Control::statistics() const {
                               .batch_count = engine.batch_count.load_relaxed(),
                               .bytes_read = engine.bytes_read.load_relaxed(),
                               .bytes_written = engine.bytes_written.load_relaxed(),
+                              .cache_control_count = engine.cache_control_count.load_relaxed(),
                               .page_fault_count = engine.page_fault_count.load_relaxed(),
                               .error_count = engine.error_count.load_relaxed(),
                               .busy_ns = engine.busy_ns.load_relaxed()});

@@ -34,7 +34,7 @@
 namespace headrace::emu {
 
 inline constexpr std::uint64_t kRegistersMagic = 0x3153'4745'5252'4448ULL;
-inline constexpr std::uint32_t kRegistersVersion = 3;
+inline constexpr std::uint32_t kRegistersVersion = 4;
 inline constexpr std::uint32_t kClientMax = 256;
 
 /// Text of fixed room in words, so that readers of a name that is being changed get some mixture
@@ -117,6 +117,7 @@ struct EngineRegisters {
   Counter bytes_read;
   Counter bytes_written;
   Counter page_fault_count;
+  Counter cache_control_count;
   Counter error_count;
   Counter busy_ns;
 };

@@ -346,6 +346,9 @@ void Runner::count(const dsa::CompletionRecord& record) {
   if (engine == nullptr) return;
   scheduler_->device().operations_by_opcode[opcode % kOpcodeMax].fetch_add_relaxed(1);
   engine->descriptor_count.fetch_add_relaxed(1);
+  if ((descriptor().flags & dsa::flag::cache_control) != 0) {
+    engine->cache_control_count.fetch_add_relaxed(1);
+  }
   if (bytes_read_ + bytes_written_ != 0) {
     engine->bytes_read.fetch_add_relaxed(bytes_read_);
     engine->bytes_written.fetch_add_relaxed(bytes_written_);

@@ -28,6 +28,8 @@ struct EngineStatistics {
   std::uint64_t batch_count = 0;
   std::uint64_t bytes_read = 0;
   std::uint64_t bytes_written = 0;
+  /// Descriptors whose target was to go into the cache (the flag cache control).
+  std::uint64_t cache_control_count = 0;
   std::uint64_t page_fault_count = 0;  ///< Reported to the client.
   std::uint64_t error_count = 0;       ///< Ended with a status above success, page faults excluded.
   std::uint64_t busy_ns = 0;

@@ -148,6 +148,7 @@ void Driver::add_files(Tree& tree) {
   add_bus(tree);
   add_module(tree);
   tree.add(std::string(kPortalPath), {});
+  add_pci(tree);
   for (std::uint32_t d = 0; d < control_.device_count(); ++d) add_device(tree, DeviceId(d));
 }
 

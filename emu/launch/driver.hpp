@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "emu/device/device.hpp"
+#include "emu/launch/pci.hpp"
 #include "emu/launch/tree.hpp"
 #include "headrace/base/mutex.hpp"
 
@@ -24,6 +25,8 @@ inline constexpr std::string_view kBusPath = "/sys/bus/dsa";
 inline constexpr std::string_view kRootPath = "/sys/devices/pcid5a0:00";
 inline constexpr std::string_view kModulePath = "/sys/module/idxd";
 inline constexpr std::string_view kPortalPath = "/dev/dsa";
+inline constexpr std::string_view kCharPath = "/dev/char";
+inline constexpr std::string_view kPciPath = "/sys/bus/pci";
 inline constexpr std::string_view kTracePath = "/dev/dsa-emulator/trace";
 
 /// What sysfs shows and keeps but the model has no use for.
@@ -77,11 +80,18 @@ class Driver {
   int unbind(std::string_view driver, std::string_view name);
 
   Control& control_;
+  void add_pci(Tree& tree);
+
+  std::vector<std::unique_ptr<PciFunction>> functions_;
   Mutex mutex_;  ///< One writer of configuration at a time.
   std::vector<DeviceExtras> extras_;
 };
 
 /// The directory of a device below kRootPath.
 [[nodiscard]] std::string device_path(DeviceId device);
+
+/// Adds the links of this machine in kCharPath and among the PCI devices, beside which those of the
+/// emulated devices will be.
+void add_real_links(Tree& tree);
 
 }  // namespace headrace::emu

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
 #include <utility>
 
 #include "emu/launch/driver.hpp"
@@ -13,7 +14,6 @@
 namespace headrace::emu {
 namespace {
 
-constexpr int kMajor = 238;                     // Of the dynamic range; no such device node exists.
 constexpr std::uint32_t kReadBuffersLeast = 4;  // Of each engine of a group.
 
 Node value(std::function<std::string()> show) {
@@ -75,15 +75,7 @@ constexpr std::array<GroupField, 7> kGroupFields{{
 void Driver::add_device(Tree& tree, DeviceId device) {
   const std::string path = device_path(device);
   const std::string bus_devices = std::string(kBusPath) + "/devices/";
-  const std::string parent = path.substr(0, path.rfind('/'));
   const Capabilities has = capabilities();
-  tree.add(parent + "/vendor", constant("0x8086"));
-  tree.add(parent + "/device", constant("0x0b25"));
-  tree.add(parent + "/class", constant("0x088000"));
-  tree.add(parent + "/numa_node", value([this, device] {
-             return fmt::format("{}\n", control_.config(device).numa_node);
-           }));
-
   tree.add(path + "/max_groups", constant_number(kGroupMax));
   tree.add(path + "/max_work_queues", constant_number(kQueueMax));
   tree.add(path + "/max_engines", constant_number(kEngineMax));
@@ -100,7 +92,7 @@ void Driver::add_device(Tree& tree, DeviceId device) {
   tree.add(path + "/version", constant(fmt::format("{:#x}", has.version)));
   tree.add(path + "/configurable", constant("1"));
   tree.add(path + "/pasid_enabled", constant("1"));
-  tree.add(path + "/cdev_major", constant_number(kMajor));
+  tree.add(path + "/cdev_major", constant_number(kPortalMajor));
   tree.add(path + "/state", value([this, device] {
              switch (control_.phase(device)) {
                case DevicePhase::disabled:
@@ -170,6 +162,75 @@ void Driver::add_device(Tree& tree, DeviceId device) {
   for (std::uint32_t q = 0; q < kQueueMax; ++q) {
     add_queue(tree, device, QueueId(q));
     member(fmt::format("wq{}.{}", device.value(), q));
+  }
+}
+
+/// The device on the PCI bus, with what lspci and libaccel-config read.
+void Driver::add_pci(Tree& tree) {
+  const std::string bus(kPciPath);
+  const std::string driver = bus + "/drivers/idxd";
+  tree.add(driver + "/module", link("../../../../module/idxd"));
+  for (const char* name : {"/bind", "/unbind", "/new_id", "/remove_id"}) {
+    // The emulated function stays with its driver; its WQs are bound on the bus dsa.
+    tree.add(driver + name, {.kind = NodeKind::attribute,
+                             .permissions = 0200,
+                             .store = [](std::string_view) { return ENODEV; }});
+  }
+  for (std::uint32_t d = 0; d < control_.device_count(); ++d) {
+    const DeviceId device(d);
+    PciFunction& function = *functions_.emplace_back(std::make_unique<PciFunction>(d));
+    const std::string path = device_path(device);
+    const std::string parent = path.substr(0, path.rfind('/'));
+    const std::string address = parent.substr(parent.rfind('/') + 1);
+    const std::string target = "/" + parent.substr(5);  // Below /sys.
+    tree.add(bus + "/devices/" + address, link("../../.." + target));
+    tree.add(driver + "/" + address, link("../../../.." + target));
+    const std::string model = "pci:v00008086d00000B25sv00008086sd00000000bc08sc80i00";
+    for (const auto& [name, text] :
+         std::initializer_list<std::pair<const char*, std::string>>{{"vendor", "0x8086"},
+                                                                    {"device", "0x0b25"},
+                                                                    {"subsystem_vendor", "0x8086"},
+                                                                    {"subsystem_device", "0x0000"},
+                                                                    {"class", "0x088000"},
+                                                                    {"revision", "0x00"},
+                                                                    {"irq", "0"},
+                                                                    {"enable", "1"},
+                                                                    {"dma_mask_bits", "64"},
+                                                                    {"power_state", "D0"},
+                                                                    {"modalias", model}}) {
+      tree.add(parent + "/" + name, constant(text));
+    }
+    tree.add(parent + "/uevent",
+             constant(fmt::format("DRIVER=idxd\nPCI_CLASS=88000\nPCI_ID=8086:0B25\n"
+                                  "PCI_SUBSYS_ID=8086:0000\nPCI_SLOT_NAME={}\nMODALIAS={}",
+                                  address, model)));
+    tree.add(parent + "/resource", value([&function] { return function.resources(); }));
+    tree.add(parent + "/config",
+             {.kind = NodeKind::binary,
+              .permissions = 0644,
+              .content = [&function](bool root) { return function.read(root); },
+              .patch = [&function](std::size_t offset,
+                                   std::string_view bytes) { function.write(offset, bytes); }});
+    tree.add(parent + "/numa_node", value([this, device] {
+               return fmt::format("{}\n", control_.config(device).numa_node);
+             }));
+    tree.add(parent + "/subsystem", link("../../../bus/pci"));
+    tree.add(parent + "/driver", link("../../../bus/pci/drivers/idxd"));
+  }
+}
+
+void add_real_links(Tree& tree) {
+  for (const std::string& place : {std::string(kCharPath), std::string(kPciPath) + "/devices"}) {
+    std::error_code error;
+    for (std::filesystem::directory_iterator entries(place, error), end; !error && entries != end;
+         entries.increment(error)) {
+      std::error_code no_link;
+      const std::string target = std::filesystem::read_symlink(entries->path(), no_link);
+      // An emulation inside an emulation shows its own devices only.
+      const bool is_emulated =
+          target.find("/pcid5a0:00/") != std::string::npos || target.starts_with("../dsa/wq");
+      if (!no_link && !is_emulated) tree.add(entries->path(), link(target));
+    }
   }
 }
 
@@ -279,6 +340,9 @@ void Driver::add_queue(Tree& tree, DeviceId device, QueueId queue) {
   tree.add(path + "/subsystem", link("../../../../../bus/dsa"));
   tree.add(path + "/driver", link("../../../../../bus/dsa/drivers/user",
                                   [this, device, queue] { return is_queue_on(device, queue); }));
+  tree.add(
+      fmt::format("{}/{}:{}", kCharPath, kPortalMajor, device.value() * kQueueMax + queue.value()),
+      link("../dsa/" + name, is_user));
   tree.add(fmt::format("{}/{}", kPortalPath, name), {.kind = NodeKind::portal,
                                                      .permissions = 0666,
                                                      .present = is_user,

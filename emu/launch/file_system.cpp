@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fuse.h>
 #include <fuse_log.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -37,71 +38,24 @@ struct OpenFile {
   std::int32_t process_id;
 };
 
-/// Everything that is served; set once.
-struct Served {
-  const Tree* tree;
-  Control* control;
-  Reaper* reaper;
-  bool refuse_mmap;
-  int trace_file;
-};
-
-/// Directories that are bound into the namespace, and the trace: there from the beginning.
-Tree make_skeleton() {
-  Tree tree;
-  for (const std::string_view path : {kBusPath, kRootPath, kModulePath, kPortalPath}) {
-    tree.add(std::string(path), {});
-  }
-  tree.add(std::string(kTracePath), {.kind = NodeKind::trace, .permissions = 0222});
-  return tree;
-}
-
-class Server final : public FileSystem {
+class Files final : public FileSystem {
  public:
+  Files(const Served& served, Reaper& reaper) : served_(served), reaper_(reaper) {}
   Result<void> start(OwnedFile file);
-  void publish(const Tree& tree, Control& control, Reaper& reaper, bool refuse_mmap,
-               int trace_file) override {
-    published_ = {&tree, &control, &reaper, refuse_mmap, trace_file};
-    if (trace_file >= 0) {
-      control.set_options({.trace = [this](const TraceEvent& event) {
-        // The command is given all the same where the disk is full.
-        static_cast<void>(append_trace(to_json(event) + "\n"));
-      }});
-    }
-    // edge: emu-files-published (release)
-    served_.store_release(&published_);
-  }
-  int trace_error() const override {
-    const Lock lock(trace_mutex_);
-    return trace_error_;
-  }
-
-  /// Null before publish().
-  const Served* served() const {
-    // edge: emu-files-published (acquire)
-    return served_.load_acquire();
-  }
-  const Node* find(const char* path) const {
-    const Served* now = served();
-    return now != nullptr ? now->tree->find(path) : skeleton_.find(path);
-  }
-  const Tree& tree() const {
-    const Served* now = served();
-    return now != nullptr ? *now->tree : skeleton_;
-  }
+  [[nodiscard]] const Served& served() const { return served_; }
+  [[nodiscard]] Reaper& reaper() const { return reaper_; }
+  [[nodiscard]] const Node* find(const char* path) const { return served_.tree.find(path); }
   int append_trace(std::string_view lines);
 
  private:
   fuse* made_ = nullptr;  ///< Never destroyed.
-  const Tree skeleton_ = make_skeleton();
-  Served published_{};
-  Atomic<Served*> served_;
-  mutable Mutex trace_mutex_;
-  int trace_error_ HEADRACE_GUARDED_BY(trace_mutex_) = 0;
+  const Served served_;
+  Reaper& reaper_;
+  Mutex trace_mutex_;  ///< Lines are whole.
 };
 
-Server& server() {
-  return *static_cast<Server*>(fuse_get_context()->private_data);
+Files& files() {
+  return *static_cast<Files*>(fuse_get_context()->private_data);
 }
 OpenFile& opened(const fuse_file_info* info) {
   return *reinterpret_cast<OpenFile*>(info->fh);
@@ -125,26 +79,30 @@ void fill(const Node& node, struct stat& status) {
       status.st_mode = S_IFLNK | node.permissions;
       status.st_size = static_cast<off_t>(node.target.size());
       break;
-    case NodeKind::attribute:
     case NodeKind::portal:
+      status.st_ino = kPortalInode + node.device.value() * kQueueMax + node.queue.value();
+      [[fallthrough]];
+    case NodeKind::attribute:
       status.st_mode = S_IFREG | node.permissions;
       status.st_size = kPageBytes;
       break;
+    case NodeKind::binary:
     case NodeKind::trace:
       status.st_mode = S_IFREG | node.permissions;
+      status.st_size = node.kind == NodeKind::binary ? kPageBytes : 0;
       break;
   }
 }
 
 int get_attributes(const char* path, struct stat* status, fuse_file_info* info) {
-  const Node* node = info != nullptr ? opened(info).node : server().find(path);
+  const Node* node = info != nullptr ? opened(info).node : files().find(path);
   if (node == nullptr) return -ENOENT;
   fill(*node, *status);
   return 0;
 }
 
 int read_link(const char* path, char* target, std::size_t room) {
-  const Node* node = server().find(path);
+  const Node* node = files().find(path);
   if (node == nullptr) return -ENOENT;
   if (node->kind != NodeKind::link || room == 0) return -EINVAL;
   const std::size_t count = node->target.copy(target, room - 1);
@@ -154,7 +112,7 @@ int read_link(const char* path, char* target, std::size_t room) {
 
 int read_directory(const char* path, void* into, fuse_fill_dir_t add, off_t, fuse_file_info*,
                    fuse_readdir_flags) {
-  const Tree& tree = server().tree();
+  const Tree& tree = files().served().tree;
   const std::string parent = path;
   add(into, ".", nullptr, 0, fuse_fill_dir_flags{});
   add(into, "..", nullptr, 0, fuse_fill_dir_flags{});
@@ -163,6 +121,8 @@ int read_directory(const char* path, void* into, fuse_fill_dir_t add, off_t, fus
     if (node == nullptr) continue;
     struct stat status{};
     fill(*node, status);
+    // Its type in the directory is the driver's; the trap shows the same in its attributes.
+    if (node->kind == NodeKind::portal) status.st_mode = S_IFCHR | node->permissions;
     add(into, name.c_str(), &status, 0, fuse_fill_dir_flags{});
   }
   return 0;
@@ -170,17 +130,16 @@ int read_directory(const char* path, void* into, fuse_fill_dir_t add, off_t, fus
 
 /// idxd_cdev_open: a WQ that is not enabled has no device, a dedicated one serves one client.
 int open_portal(const Served& served, const Node& node) {
-  if (served.control->phase(node.device, node.queue) != QueuePhase::enabled) return -ENXIO;
+  if (served.control.phase(node.device, node.queue) != QueuePhase::enabled) return -ENXIO;
   // A client may have died a moment ago.
-  static_cast<void>(served.control->reap());
-  return served.control->open_queue(node.device, node.queue) ? 0 : -EBUSY;
+  static_cast<void>(served.control.reap());
+  return served.control.open_queue(node.device, node.queue) ? 0 : -EBUSY;
 }
 
 int open_file(const char* path, fuse_file_info* info) {
-  const Served* served = server().served();
-  const Node* node = server().find(path);
+  const Served& served = files().served();
+  const Node* node = files().find(path);
   if (node == nullptr) return -ENOENT;
-  if (served == nullptr) return -EAGAIN;
   const int access = info->flags & O_ACCMODE;
   switch (node->kind) {
     case NodeKind::attribute:
@@ -189,13 +148,18 @@ int open_file(const char* path, fuse_file_info* info) {
       if (access != O_RDONLY && !node->store) return -EACCES;
       info->direct_io = 1;
       break;
+    case NodeKind::binary:
+      // The kernel's file belongs to root; ours to the user, who configures the devices.
+      if (access != O_RDONLY && fuse_get_context()->uid != 0) return -EACCES;
+      info->direct_io = 1;
+      break;
     case NodeKind::trace:
       info->direct_io = 1;
       break;
     case NodeKind::portal:
-      if (const int error = open_portal(*served, *node); error != 0) return error;
+      if (const int error = open_portal(served, *node); error != 0) return error;
       // Past the page cache, a file cannot be mapped for shared writing.
-      info->direct_io = served->refuse_mmap ? 1 : 0;
+      info->direct_io = served.refuse_mmap ? 1 : 0;
       break;
     case NodeKind::directory:
     case NodeKind::link:
@@ -203,18 +167,17 @@ int open_file(const char* path, fuse_file_info* info) {
   }
   auto file =
       std::make_unique<OpenFile>(OpenFile{node, process_of_thread(fuse_get_context()->pid)});
-  if (node->kind == NodeKind::portal) served->reaper->watch(file->process_id);
+  if (node->kind == NodeKind::portal) files().reaper().watch(file->process_id);
   info->fh = reinterpret_cast<std::uint64_t>(file.release());
   return 0;
 }
 
 int release_file(const char*, fuse_file_info* info) {
   const std::unique_ptr<OpenFile> file(&opened(info));
-  const Served* served = server().served();
-  if (file->node->kind == NodeKind::portal && served != nullptr) {
-    served->control->release_queue(file->node->device, file->node->queue);
+  if (file->node->kind == NodeKind::portal) {
+    files().served().control.release_queue(file->node->device, file->node->queue);
     // Not a death: a dying process still runs when its files go.
-    served->reaper->look();
+    files().reaper().look();
   }
   return 0;
 }
@@ -228,8 +191,9 @@ int read_file(const char*, char* into, std::size_t count, off_t offset, fuse_fil
     std::memset(into, 0, given);
     return static_cast<int>(given);
   }
-  if (!node.show) return -EIO;
-  const std::string text = node.show();
+  if (node.kind != NodeKind::binary && !node.show) return -EIO;
+  const std::string text =
+      node.kind == NodeKind::binary ? node.content(fuse_get_context()->uid == 0) : node.show();
   if (static_cast<std::size_t>(offset) >= text.size()) return 0;
   return static_cast<int>(text.copy(into, count, static_cast<std::size_t>(offset)));
 }
@@ -253,7 +217,7 @@ int write_portal(const Served& served, const OpenFile& file, std::span<const cha
         descriptor.completion_addr % sizeof(dsa::CompletionRecord) != 0) {
       error = -EINVAL;
     } else {
-      const auto done = served.control->submit_for(
+      const auto done = served.control.submit_for(
           file.process_id, file.node->device, file.node->queue, descriptor, kWriteWaitMax, is_over);
       if (!done) {
         error = done.error().code == Code::invalid_argument    ? -EINVAL
@@ -267,26 +231,42 @@ int write_portal(const Served& served, const OpenFile& file, std::span<const cha
   return static_cast<int>(written);
 }
 
-int write_file(const char*, const char* from, std::size_t count, off_t, fuse_file_info* info) {
+int write_file(const char*, const char* from, std::size_t count, off_t offset,
+               fuse_file_info* info) {
   // Stores into the mapped page that no trap caught: a page, not descriptors.
   if (info->writepage != 0) return static_cast<int>(count);
   const OpenFile& file = opened(info);
-  const Served* served = server().served();
-  if (served == nullptr) return -EAGAIN;
   switch (file.node->kind) {
     case NodeKind::portal:
-      return write_portal(*served, file, {from, count});
+      return write_portal(files().served(), file, {from, count});
     case NodeKind::trace:
-      return server().append_trace({from, count});
+      return files().append_trace({from, count});
     case NodeKind::attribute: {
       const int error = file.node->store ? file.node->store({from, count}) : EIO;
       return error == 0 ? static_cast<int>(count) : -error;
     }
+    case NodeKind::binary:
+      file.node->patch(static_cast<std::size_t>(offset), {from, count});
+      return static_cast<int>(count);
     case NodeKind::directory:
     case NodeKind::link:
       break;
   }
   return -EINVAL;
+}
+
+/// idxd_cdev_poll: a WQ is readable when its device has recorded an error (SWERROR). It never
+/// signals completions. A caller that waits already is not woken.
+int poll_file(const char*, fuse_file_info* info, fuse_pollhandle* handle, unsigned* events) {
+  if (handle != nullptr) fuse_pollhandle_destroy(handle);
+  const Node& node = *opened(info).node;
+  constexpr std::uint64_t kValid = 1;
+  *events = POLLIN | POLLOUT | POLLRDNORM | POLLWRNORM;
+  if (node.kind == NodeKind::portal) {
+    const bool error = (files().served().control.error_registers(node.device)[0] & kValid) != 0;
+    *events = error ? POLLIN | POLLRDNORM : 0;
+  }
+  return 0;
 }
 
 int truncate_file(const char*, off_t, fuse_file_info*) {
@@ -310,13 +290,20 @@ fuse_operations operations() {
   all.release = release_file;
   all.read = read_file;
   all.write = write_file;
+  all.poll = poll_file;
   all.truncate = truncate_file;
   all.init = start_serving;
   return all;
 }
 
-Result<void> Server::start(OwnedFile file) {
-  // What libfuse has to say about a client's odd request is nobody's concern.
+Result<void> Files::start(OwnedFile file) {
+  if (served_.trace_file >= 0) {
+    served_.control.set_options({.trace = [this](const TraceEvent& event) {
+      // The command is carried out even if the disk is full.
+      static_cast<void>(append_trace(to_json(event) + "\n"));
+    }});
+  }
+  // Messages about a client's odd request go nowhere.
   fuse_set_log_func([](fuse_log_level, const char*, std::va_list) {});
   std::string name = "headrace-emulator";
   char* words = name.data();
@@ -340,17 +327,18 @@ Result<void> Server::start(OwnedFile file) {
   return {};
 }
 
-int Server::append_trace(std::string_view lines) {
+int Files::append_trace(std::string_view lines) {
   const Lock lock(trace_mutex_);
-  const int file = published_.trace_file;
+  const int file = served_.trace_file;
   std::size_t written = 0;
   while (written < lines.size()) {
     const ssize_t count = ::write(file, lines.data() + written, lines.size() - written);
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) {
-      // A file that takes nothing and does not say why will not take it the next time either.
       const int error = count < 0 ? errno : ENOSPC;
-      if (trace_error_ == 0) trace_error_ = error;
+      int none = 0;
+      // relaxed: read when this process has ended.
+      static_cast<void>(served_.trace_error->compare_exchange_relaxed(none, error));
       return -error;
     }
     written += static_cast<std::size_t>(count);
@@ -360,8 +348,9 @@ int Server::append_trace(std::string_view lines) {
 
 }  // namespace
 
-Result<std::unique_ptr<FileSystem>> FileSystem::serve(OwnedFile file) {
-  auto made = std::make_unique<Server>();
+Result<std::unique_ptr<FileSystem>> FileSystem::serve(OwnedFile file, const Served& served,
+                                                      Reaper& reaper) {
+  auto made = std::make_unique<Files>(served, reaper);
   if (auto started = made->start(std::move(file)); !started) return fail(started.error());
   return std::unique_ptr<FileSystem>(std::move(made));
 }

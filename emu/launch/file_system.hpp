@@ -4,36 +4,39 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
 #include "emu/device/device.hpp"
 #include "emu/launch/process.hpp"
 #include "emu/launch/reaper.hpp"
 #include "emu/launch/tree.hpp"
+#include "headrace/base/atomic.hpp"
 #include "headrace/base/result.hpp"
 
 namespace headrace::emu {
 
+/// What is served, all of which outlives the file system.
+struct Served {
+  const Tree& tree;
+  Control& control;          ///< Commands to it are traced.
+  bool refuse_mmap = false;  ///< Portals cannot be mapped.
+  int trace_file = -1;       ///< Lines of the trace are appended to it; -1: there is no trace.
+  /// Set to the errno of the first line of the trace that could not be written. In memory that the
+  /// process which asks shares.
+  Atomic<int>* trace_error = nullptr;
+};
+
 /// Threading: shared.
 class FileSystem {
  public:
-  /// Serves what is mounted and answered by `file` (mount.hpp), from threads of its own. Until
-  /// publish() there are directories only. Threads start here: whoever forks does so before.
+  /// Serves what is mounted and answered by `file`, from threads of its own, until this process
+  /// ends. `reaper` is notified of every process that opens a portal.
   ///
   /// Fails: out_of_memory.
-  static Result<std::unique_ptr<FileSystem>> serve(OwnedFile file);
+  static Result<std::unique_ptr<FileSystem>> serve(OwnedFile file, const Served& served,
+                                                   Reaper& reaper);
   FileSystem(const FileSystem&) = delete;
   FileSystem& operator=(const FileSystem&) = delete;
-  /// Ends the connection: whatever still uses the files gets ENOTCONN. Joins.
   virtual ~FileSystem() = default;
-
-  /// Serves `tree` from now on; whatever is named here must outlive this object. `reaper` is told
-  /// who opens a portal. Lines of the trace are appended to `trace_file` if that is no -1.
-  /// Commands to `control` are traced from then on.
-  virtual void publish(const Tree& tree, Control& control, Reaper& reaper, bool refuse_mmap,
-                       int trace_file) = 0;
-  /// errno of the first line of the trace that could not be written, 0 if all were.
-  [[nodiscard]] virtual int trace_error() const = 0;
 
  protected:
   FileSystem() = default;

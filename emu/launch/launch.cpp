@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,18 +23,22 @@
 #include "emu/launch/accel_config.hpp"
 #include "emu/launch/driver.hpp"
 #include "emu/launch/file_system.hpp"
-#include "emu/launch/guard.hpp"
+#include "emu/launch/namespace.hpp"
 #include "emu/launch/program.hpp"
-#include "emu/launch/reaper.hpp"
+#include "emu/launch/remains.hpp"
 #include "emu/launch/report.hpp"
-#include "emu/launch/runner.hpp"
-#include "emu/launch/sandbox.hpp"
+#include "emu/launch/server.hpp"
 #include "headrace/base/units.hpp"
+#include "launch/child.hpp"
+#include "launch/output.hpp"
 
 namespace headrace::emu {
 namespace {
 
 namespace fs = std::filesystem;
+using launch::check_writable;
+using launch::complain;
+using launch::write_whole;
 
 constexpr const char* kPreloadName = "libheadrace-dsa-trap.so";
 constexpr std::size_t kTextBytesMax = 16U << 20U;
@@ -75,7 +81,7 @@ Result<std::string> find_preload(const Options& options) {
   const std::string path = options.preload_path.value_or(own.parent_path() / kPreloadName);
   if (::access(path.c_str(), R_OK) != 0) {
     return fail(Code::not_found, tried, fmt::format("'{}' cannot be read", path),
-                "install Headrace anew, or name it with --preload");
+                "reinstall Headrace, or name it with --preload");
   }
   return std::string(fs::canonical(path, error));
 }
@@ -154,7 +160,7 @@ Result<Plan> make_plan(const Options& options) {
   return plan;
 }
 
-/// LD_PRELOAD with ours first: it has to see signal handlers and mappings before others do.
+/// LD_PRELOAD with ours first, where nothing better makes the loader load it.
 std::string preload_variable() {
   std::string text = kPreloadPath;
   const char* given = std::getenv("LD_PRELOAD");
@@ -168,22 +174,6 @@ std::string preload_variable() {
     rest.remove_prefix(std::min(end + 1, rest.size()));
   }
   return text;
-}
-
-Command make_command(const Options& options, const Plan& plan, const sigset_t& signal_mask) {
-  Command command{.path = plan.program.path,
-                  .words = options.command,
-                  .environment = {{"LD_PRELOAD", preload_variable()},
-                                  {"HEADRACE_EMULATOR_REGISTERS", kRegistersPath}},
-                  .fixed_addresses = options.seed.has_value(),
-                  .signal_mask = signal_mask};
-  const auto add = [&](const char* name, std::string value) {
-    command.environment.emplace_back(name, std::move(value));
-  };
-  if (options.trace_path) add("HEADRACE_EMULATOR_TRACE", std::string(kTracePath));
-  if (options.force_access_trap) add("HEADRACE_EMULATOR_FORCE_ACCESS", "1");
-  if (options.refuse_mmap) add("HEADRACE_EMULATOR_REFUSE_MMAP", "1");
-  return command;
 }
 
 std::span<std::byte> mapped_registers;
@@ -239,17 +229,6 @@ Result<void> enable_all(Driver& driver, const EmulatorConfig& config) {
   return {};
 }
 
-/// Lives until this process ends: the threads that serve files use it.
-struct Emulation {
-  std::optional<Control> control;
-  std::optional<Driver> driver;
-  std::unique_ptr<Reaper> reaper;
-  Tree tree;
-  std::unique_ptr<FileSystem> files;
-  Sandbox sandbox;
-  NamespaceIdentity identity;
-};
-
 Result<int> open_trace(const Options& options) {
   if (!options.trace_path) return -1;
   const int file = ::open(options.trace_path->c_str(),
@@ -261,39 +240,67 @@ Result<int> open_trace(const Options& options) {
   return file;
 }
 
-Result<void> build(Emulation& emulation, const Options& options, Plan& plan, Guard& guard) {
-  auto mounted = guard.take_files();
-  if (!mounted) return fail(mounted.error());
-  auto files = FileSystem::serve(std::move(*mounted));
-  if (!files) return fail(files.error());
-  emulation.files = std::move(*files);
-  auto sandbox = make_sandbox({.files_directory = guard.directory(),
-                               .preload_path = plan.preload_path,
-                               .trace = options.trace_path.has_value()});
-  guard.detach();
-  if (!sandbox) return fail(sandbox.error());
-  emulation.sandbox = std::move(*sandbox);
-  emulation.identity = identity_of(emulation.sandbox.mount_namespace);
-  guard.watch(emulation.sandbox.mount_namespace);
+/// A file in the namespace that every program of the command maps. The trap finds its options as
+/// files beside it, so that it needs no variable of the environment.
+Result<std::span<std::byte>> make_registers(const Options& options) {
+  const auto make = [](const std::string& path) {
+    OwnedFile file(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    if (file.valid()) ::fchmod(file.get(), 0666);
+    return file;
+  };
+  const OwnedFile file = make(kRegistersPath);
+  if (!file.valid() || ::ftruncate(file.get(), static_cast<off_t>(registers_bytes())) != 0) {
+    return fail(Code::out_of_memory, "make the registers of the emulated devices",
+                "the system refused it", "free memory", errno);
+  }
+  if (options.refuse_mmap) static_cast<void>(make(kRefuseMmapPath));
+  if (options.force_access_trap) static_cast<void>(make(kForceAccessPath));
+  return map_registers(file.get());
+}
 
-  const auto memory = map_registers(emulation.sandbox.registers.get());
+/// Everything that a running emulation consists of, in this process.
+struct Emulation {
+  std::optional<Control> control;
+  std::optional<Driver> driver;
+  Tree tree;
+  OwnedFile trace_file;
+  Atomic<int>* trace_error = nullptr;
+  std::optional<Server> server;
+  bool everywhere = false;  ///< The loader loads the trap into every program.
+};
+
+Result<void> build(Emulation& emulation, const Options& options, Plan& plan) {
+  auto trace_file = open_trace(options);
+  if (!trace_file) return fail(trace_file.error());
+  emulation.trace_file = OwnedFile(*trace_file);
+  add_real_links(emulation.tree);
+  if (auto entered = enter_namespace(); !entered) return entered;
+  auto fuse = make_places();
+  if (!fuse) return fail(fuse.error());
+  const auto memory = make_registers(options);
   if (!memory) return fail(memory.error());
+  void* shared = ::mmap(nullptr, sizeof(Atomic<int>), PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (shared == MAP_FAILED) {
+    return fail(Code::out_of_memory, "share a page with the server", "the system refused it",
+                "free memory", errno);
+  }
+  emulation.trace_error = new (shared) Atomic<int>;
   auto control = Control::create(*memory, plan.config);
   if (!control) return fail(control.error());
   emulation.control.emplace(*control);
   emulation.driver.emplace(*emulation.control, std::move(plan.extras));
-  if (auto enabled = enable_all(*emulation.driver, plan.config); !enabled) {
-    return fail(enabled.error());
-  }
-  const auto trace_file = open_trace(options);
-  if (!trace_file) return fail(trace_file.error());
-  auto reaper = Reaper::start(*emulation.control);
-  if (!reaper) return fail(reaper.error());
-  emulation.reaper = std::move(*reaper);
+  if (auto enabled = enable_all(*emulation.driver, plan.config); !enabled) return enabled;
   emulation.driver->add_files(emulation.tree);
   emulation.tree.add(std::string(kTracePath), {.kind = NodeKind::trace, .permissions = 0222});
-  emulation.files->publish(emulation.tree, *emulation.control, *emulation.reaper,
-                           options.refuse_mmap, *trace_file);
+  const Served served{emulation.tree, *emulation.control, options.refuse_mmap,
+                      emulation.trace_file.get(), emulation.trace_error};
+  auto server = Server::start(std::move(*fuse), served);
+  if (!server) return fail(server.error());
+  emulation.server.emplace(std::move(*server));
+  const auto everywhere = preload_everywhere(plan.preload_path);
+  if (!everywhere) return fail(everywhere.error());
+  emulation.everywhere = *everywhere;
   return {};
 }
 
@@ -307,17 +314,34 @@ Result<void> save_statistics(const Options& options, const Control& control, int
   return write_whole(*options.statistics_path, statistics_document(control.statistics(), facts));
 }
 
-/// A trace with a hole in it is no trace: somebody has to be told.
-Result<void> judge_trace(const Options& options, const FileSystem& files) {
-  const int error = files.trace_error();
+Result<void> judge_trace(const Options& options, const Emulation& emulation) {
+  const int error = emulation.trace_error->load_relaxed();  // relaxed: the server has ended.
   if (error == 0) return {};
   return fail(Code::io_failed, fmt::format("write '{}' (--trace)", *options.trace_path),
               "events are missing in it", "free space there, or name another file", error);
 }
 
+/// Runs the command in the namespace until nothing of it is left. Its wait status.
+Result<int> run(Emulation& emulation, const Options& options, const Program& program) {
+  launch::Command command{
+      .path = program.path, .words = options.command, .fixed_addresses = options.seed.has_value()};
+  if (!emulation.everywhere) command.environment.emplace_back("LD_PRELOAD", preload_variable());
+  // What the command leaves behind becomes our child, not that of a process outside.
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+  auto child = launch::Child::start(command);
+  if (!child) return fail(child.error());
+  const pid_t server = emulation.server->process_id();
+  const auto status = child->wait([server](pid_t ended) { return ended == server; });
+  if (!status) complain("the process that serves the emulated devices was killed: ending CMD");
+  for (const pid_t left : end_processes(Ending::ask_descendants, {server})) {
+    complain(fmt::format("process {} cannot be ended: it waits in the kernel (state D)", left));
+  }
+  return status.value_or(W_EXITCODE(1, 0));
+}
+
 }  // namespace
 
-Result<int> launch(const Options& options) {
+Result<int> launch_emulation(const Options& options) {
   auto plan = make_plan(options);
   if (!plan) return fail(plan.error());
   if (plan->program.refusal.exit_code != 0) {
@@ -327,44 +351,22 @@ Result<int> launch(const Options& options) {
   if (!plan->program.note.empty()) complain(plan->program.note);
   for (const std::string& sentence : plan->left_out) complain(sentence);
 
-  const sigset_t signal_mask = block_signals();
-  if (::geteuid() == 0) {
-    if (auto left = leave_mount_namespace(); !left) return fail(left.error());
-  }
-  auto guard = Guard::start();
-  if (!guard) return fail(guard.error());
-  auto runner = Runner::fork_command(make_command(options, *plan, signal_mask));
-  if (!runner) {
-    guard->dismiss();
-    return fail(runner.error());
-  }
-
-  // Never destroyed: it serves until the last moment of this process.
+  launch::block_signals();
+  // Never destroyed: this process ends by exit or by a signal.
   auto& emulation = *new Emulation;
-  auto built = build(emulation, options, *plan, *guard);
+  auto built = build(emulation, options, *plan);
   const auto started = std::chrono::steady_clock::now();
-  if (built) built = runner->go(emulation.sandbox);
-  if (!built) {
-    guard->dismiss();
-    return fail(built.error());
-  }
-  const int wait_status = runner->wait();
+  auto ran = built ? run(emulation, options, plan->program) : fail(built.error());
   const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - started;
-  Runner::end_remains(emulation.identity);
+  if (emulation.server) emulation.server->stop();
+  if (!ran) return ran;
   static_cast<void>(emulation.control->reap());
-  const auto saved = save_statistics(options, *emulation.control, wait_status, spent.count());
-  const auto traced = judge_trace(options, *emulation.files);
-  guard->dismiss();
+  const auto saved = save_statistics(options, *emulation.control, *ran, spent.count());
+  const auto traced = judge_trace(options, emulation);
   for (const Result<void>* result : {&saved, &traced}) {
     if (!*result) complain(result->error().message());
   }
-  return wait_status == 0 && (!saved || !traced) ? W_EXITCODE(1, 0) : wait_status;
-}
-
-void complain(const std::string& sentence) {
-  const std::string line = fmt::format("headrace: {}\n", sentence);
-  // Where nobody listens the exit code has to do.
-  [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, line.data(), line.size());
+  return *ran == 0 && (!saved || !traced) ? W_EXITCODE(1, 0) : *ran;
 }
 
 }  // namespace headrace::emu

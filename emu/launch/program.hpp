@@ -5,12 +5,12 @@
 
 #include <string>
 
-#include "headrace/base/result.hpp"
+#include "launch/child.hpp"
 
 namespace headrace::emu {
 
-inline constexpr int kExitNotFound = 127;
-inline constexpr int kExitNotExecutable = 126;
+using launch::kExitNotExecutable;
+using launch::kExitNotFound;
 
 /// Why a command is not started, and the exit code that a shell would give.
 struct Refusal {

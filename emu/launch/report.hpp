@@ -6,7 +6,6 @@
 #include <string>
 
 #include "emu/device/statistics.hpp"
-#include "headrace/base/result.hpp"
 
 namespace headrace::emu {
 
@@ -20,12 +19,5 @@ struct RunFacts {
 
 /// The JSON text, with a line end.
 [[nodiscard]] std::string statistics_document(const Statistics& statistics, const RunFacts& facts);
-
-/// Whether a file can be written at `path` later on.
-///
-/// Fails: not_found, permission_denied or invalid_argument, before anything is started.
-[[nodiscard]] Result<void> check_writable(const std::string& option, const std::string& path);
-/// Writes it whole: beside it and renamed, or straight into what is no regular file.
-[[nodiscard]] Result<void> write_whole(const std::string& path, const std::string& text);
 
 }  // namespace headrace::emu

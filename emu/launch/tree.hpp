@@ -17,6 +17,7 @@ namespace headrace::emu {
 enum class NodeKind : std::uint8_t {
   directory,
   attribute,  ///< One value; a write replaces the whole of it.
+  binary,     ///< Bytes that are read and written at any offset.
   link,
   portal,  ///< /dev/dsa/wqD.Q: one page.
   trace,   ///< Lines are appended.
@@ -25,14 +26,17 @@ enum class NodeKind : std::uint8_t {
 struct Node {
   NodeKind kind = NodeKind::directory;
   std::uint32_t permissions = 0755;
-  std::string target{};                          ///< link.
-  std::function<std::string()> show{};           ///< attribute; empty: cannot be read.
-  std::function<int(std::string_view)> store{};  ///< attribute; 0 or an errno.
-  std::function<bool()> present{};               ///< Empty: always there.
-  DeviceId device{};                             ///< portal.
-  QueueId queue{};                               ///< portal.
-  std::uint64_t number = 0;                      ///< Of the inode; given by Tree.
-  std::vector<std::string> children{};           ///< Names, in the order they were added.
+  std::string target{};                             ///< link.
+  std::function<std::string()> show{};              ///< attribute; empty: cannot be read.
+  std::function<int(std::string_view)> store{};     ///< attribute; 0 or an errno.
+  std::function<std::string(bool root)> content{};  ///< binary.
+  /// binary.
+  std::function<void(std::size_t offset, std::string_view bytes)> patch{};
+  std::function<bool()> present{};      ///< Empty: always there.
+  DeviceId device{};                    ///< portal.
+  QueueId queue{};                      ///< portal.
+  std::uint64_t number = 0;             ///< Of the inode; given by Tree.
+  std::vector<std::string> children{};  ///< Names, in the order they were added.
 };
 
 /// Threading: built by one thread, then immutable; the functions of the nodes are called by any.

@@ -32,7 +32,9 @@ constinit std::byte* registers_memory = nullptr;
 constinit std::size_t registers_length = 0;
 constinit bool refuses_mmap = false;
 constinit bool forces_access = false;
-constinit char trace_path[256] = {};  // A copy: programs overwrite their environment.
+constinit bool is_traced = false;
+
+constexpr const char* kTracePath = "/dev/dsa-emulator/trace";
 
 void say(std::string_view text) noexcept {
   constexpr long kStandardError = 2;
@@ -50,7 +52,7 @@ void write_trace(const TraceEvent& event) noexcept {
   char line[kTraceLineMax + 1];
   std::size_t length = write_json(event, std::span(line).first(kTraceLineMax));
   line[length++] = '\n';
-  const long file = kernel::call(__NR_openat, AT_FDCWD, kernel::as_argument(trace_path),
+  const long file = kernel::call(__NR_openat, AT_FDCWD, kernel::as_argument(kTracePath),
                                  O_WRONLY | O_APPEND | O_CLOEXEC);
   if (file < 0) return;
   kernel::call(__NR_write, file, kernel::as_argument(line), static_cast<long>(length));
@@ -67,7 +69,11 @@ std::string_view variable(char** environment, std::string_view name) {
   return {};
 }
 
-/// Maps the registers and keeps no file open. False: there are none, which is nobody's mistake.
+bool exists(const char* path) noexcept {
+  return kernel::call(__NR_access, kernel::as_argument(path), 0) == 0;
+}
+
+/// Maps the registers and keeps no file open. False: there are none.
 bool map_registers(const char* path) noexcept {
   const long file =
       kernel::call(__NR_openat, AT_FDCWD, kernel::as_argument(path), O_RDWR | O_CLOEXEC);
@@ -88,12 +94,12 @@ bool map_registers(const char* path) noexcept {
 
 Client* connect() noexcept {
   ClientOptions options;
-  if (trace_path[0] != '\0') options.trace = write_trace;
+  if (is_traced) options.trace = write_trace;
   auto client =
       Client::attach({registers_memory, registers_length}, process_memory(), std::move(options));
   // Once in a process: what it submits is answered as by a WQ that is not enabled.
   constexpr std::string_view kConsequence =
-      " (until this process is started anew, its ENQCMD are answered with retry and its MOVDIR64B "
+      " (until this process is restarted, its ENQCMD are answered with retry and its MOVDIR64B "
       "are lost)";
   if (!client) {
     say(client.error(), kConsequence);
@@ -115,8 +121,12 @@ Client* connect() noexcept {
   find_next_actions();
   find_next_masks();
   find_next_confinement();
-  const std::string_view path = variable(environment, "HEADRACE_EMULATOR_REGISTERS");
-  if (path.empty() || !map_registers(path.data())) return;
+  find_next_files();
+  find_next_executions(exists("/dev/dsa-emulator/by-environment"));
+  // The launcher puts them here; a test names its own.
+  std::string_view path = variable(environment, "HEADRACE_EMULATOR_REGISTERS");
+  if (path.empty()) path = "/dev/dsa-emulator/registers";
+  if (!map_registers(path.data())) return;
   if (const auto control = Control::open({registers_memory, registers_length}); !control) {
     say(control.error());
     kernel::call(__NR_munmap, kernel::as_argument(registers_memory),
@@ -127,11 +137,12 @@ Client* connect() noexcept {
   Client::begin_program({registers_memory, registers_length});
   const std::string_view portals = variable(environment, "HEADRACE_EMULATOR_PORTALS");
   if (!portals.empty()) set_portal_prefix(portals);
-  refuses_mmap = variable(environment, "HEADRACE_EMULATOR_REFUSE_MMAP") == "1";
-  forces_access = variable(environment, "HEADRACE_EMULATOR_FORCE_ACCESS") == "1";
+  refuses_mmap = variable(environment, "HEADRACE_EMULATOR_REFUSE_MMAP") == "1" ||
+                 exists("/dev/dsa-emulator/refuse-mmap");
+  forces_access = variable(environment, "HEADRACE_EMULATOR_FORCE_ACCESS") == "1" ||
+                  exists("/dev/dsa-emulator/force-access");
   if (variable(environment, "HEADRACE_EMULATOR_KEEP_CODE") == "1") keep_code();
-  const std::string_view trace = variable(environment, "HEADRACE_EMULATOR_TRACE");
-  if (trace.size() < sizeof(trace_path)) trace.copy(trace_path, trace.size());
+  is_traced = exists(kTracePath);
   wipe_process_at_fork();
   if (!reserve_stacks()) return;
   take_signals();

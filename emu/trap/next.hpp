@@ -40,5 +40,8 @@ void find_next_mappings() noexcept;
 void find_next_actions() noexcept;
 void find_next_masks() noexcept;
 void find_next_confinement() noexcept;
+void find_next_files() noexcept;
+/// `needs_environment`: programs load this library by LD_PRELOAD alone.
+void find_next_executions(bool needs_environment) noexcept;
 
 }  // namespace headrace::emu

@@ -32,19 +32,19 @@ def in_mounts(script: str, emulator: Emulator, *prefix: str) -> subprocess.Compl
     return Emulator(emulator.program, (*words, *prefix)).run(*COMMAND, cwd="/")
 
 
-@pytest.mark.parametrize("as_user", [False, True])
-def test_without_a_capability_or_the_way_to_one(emulator: Emulator, as_user: bool) -> None:
-    prefix = (
-        (*NOBODY, "--no-new-privs")
-        if as_user
-        else ("setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin")
-    )
-    words = (
-        ("may not gain privileges", "no_new_privs")
-        if as_user
-        else ("CAP_SYS_ADMIN", "--cap-add SYS_ADMIN")
-    )
-    expect_refusal(Emulator(emulator.program, prefix).run(*COMMAND), *words)
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        ("setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"),
+        (*NOBODY, "--no-new-privs"),
+    ],
+    ids=["root without CAP_SYS_ADMIN", "nobody without new privileges"],
+)
+def test_a_user_namespace_has_the_capabilities_that_the_caller_lacks(
+    emulator: Emulator, prefix: tuple[str, ...]
+) -> None:
+    result = Emulator(emulator.program, prefix).run("--", "ls", "/dev/dsa")
+    assert result.stdout == b"wq0.0\nwq0.1\n", result.stderr.decode()
 
 
 def test_without_user_namespaces(emulator: Emulator) -> None:
@@ -78,11 +78,11 @@ def test_without_proc_or_sys(emulator: Emulator) -> None:
     expect_refusal(in_mounts("umount -l /sys", emulator), "/sys/bus cannot be listed", "sysfs")
 
 
-def test_where_nothing_can_be_written(emulator: Emulator) -> None:
-    read_only = "mount -o bind,ro / /; mount -o remount,bind,ro /"
-    expect_refusal(in_mounts(read_only, emulator), "set TMPDIR")
-    closed = emulator.run(*COMMAND, env=os.environ | {"TMPDIR": "/proc/self"})
-    expect_refusal(closed, "make the directory '/proc/self/", "set TMPDIR")
+def test_it_needs_no_place_to_write_to(emulator: Emulator) -> None:
+    result = in_mounts("mount -o bind,ro / /; mount -o remount,bind,ro /", emulator)
+    assert result.stdout == b"started\n", result.stderr.decode()
+    result = emulator.run(*COMMAND, env=os.environ | {"TMPDIR": "/proc/self"})
+    assert result.stdout == b"started\n", result.stderr.decode()
 
 
 def test_a_temporary_directory_that_runs_nothing_will_do(emulator: Emulator) -> None:
@@ -102,7 +102,7 @@ def test_a_temporary_directory_that_runs_nothing_will_do(emulator: Emulator) -> 
 
 
 @pytest.mark.parametrize("prefix", [(), NOBODY])
-def test_without_a_home_and_with_no_word_on_temporary_files(
+def test_without_a_home_and_a_temporary_directory(
     emulator: Emulator, prefix: tuple[str, ...]
 ) -> None:
     environment = {"PATH": os.environ["PATH"], "HOME": "/proc"}

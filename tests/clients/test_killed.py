@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A launcher that is killed, before each of its system calls and each of its guard's: whenever the
-guard has ended, nothing is left."""
+"""A launcher that is killed, before each of its system calls and each of its server's: when
+both have ended, nothing is left."""
 
 import os
 import signal
@@ -46,6 +46,9 @@ READING = {
     110,
 }
 READING |= {137, 158, 202, 217, 218, 228, 230, 257, 262, 267, 273, 302, 318, 332, 334, 439}
+# Those that change nothing outside the process and its namespace: close, sleep, mkdir, mount and
+# their kin, pidfd_open.
+READING |= {3, 35, 77, 80, 83, 88, 91, 95, 128, 157, 165, 166, 266, 269, 293, 424, 428, 429, 434}
 
 
 def reaches(traced: Traced, point: int, *, counts: Callable[[int], bool]) -> bool:
@@ -66,19 +69,16 @@ def sleeps(process_id: int) -> bool:
     return state in "SZX"
 
 
-def nothing_of(process: subprocess.Popen[bytes]) -> bool:
-    return not [line for line in left_behind() if f"-{process.pid}-" in line]
-
-
-@pytest.mark.parametrize("held", ["launcher", "guard"])
+@pytest.mark.parametrize("held", ["launcher", "server"])
 def test_a_launcher_killed_before_any_system_call_leaves_nothing(
     anybody: Emulator, marker: str, held: str
 ) -> None:
     # Before its own calls the launcher alone, so that what it has started lives on; before the
-    # guard's its process group, to which the guard belongs at first.
+    # server's its process group, to which the server belongs at first.
     script = f"setsid sleep {marker} & exit 0"
+    before = left_behind()
     for point in range(POINTS_MAX):
-        process, launcher, guard = start_until_fork(
+        process, launcher, server = start_until_fork(
             anybody.words("--", "sh", "-c", script),
             cwd="/tmp",
             env=os.environ | anybody.environment,
@@ -86,23 +86,24 @@ def test_a_launcher_killed_before_any_system_call_leaves_nothing(
             stderr=subprocess.DEVNULL,
             process_group=0,
         )
-        stepped, other = (launcher, guard) if held == "launcher" else (guard, launcher)
+        stepped, other = (launcher, server) if held == "launcher" else (server, launcher)
         other.let_go()
         is_there = reaches(
-            stepped, point, counts=lambda call: held == "guard" or call not in READING
+            stepped, point, counts=lambda call: held == "server" or call not in READING
         )
-        if held == "guard" and is_there:
-            # It goes as far as it can without the guard.
+        if held == "server" and is_there:
+            # It goes as far as it can without the server.
             wait_until(partial(sleeps, process.pid))
             os.killpg(process.pid, signal.SIGKILL)
-            guard.let_go()
+            server.let_go()
         else:
             process.kill()
         process.wait(TIME_LIMIT_S)
         wait_until(lambda: not processes_with(marker))
         wait_until(lambda: not processes_with(str(anybody.program)))
-        assert nothing_of(process), f"killed before system call {point} of the {held}"
+        # Another emulation may come and go at the same time.
+        wait_until(lambda: left_behind() <= before)
         if not is_there:
-            assert point > 10
+            assert point > 5
             return
     pytest.fail("it makes more system calls than that")

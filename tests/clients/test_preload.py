@@ -30,9 +30,9 @@ def test_a_program_copies_by_the_device(
     except NotFoundError as problem:
         pytest.skip(str(problem))
     stats = shared_path / "stats.json"
-    # The emulator's own library stays behind it.
+    # The loader adds the emulator's own library, whatever is in LD_PRELOAD.
     script = f"""
-        export LD_PRELOAD="{library}:$LD_PRELOAD" HEADRACE_PATH=dsa HEADRACE_PROFILE=none
+        export LD_PRELOAD="{library}" HEADRACE_PATH=dsa HEADRACE_PROFILE=none
         exec python3 -I -c '{COPY}'
     """
     result = anybody.shell(script, "--wq", "shared", "--stats", stats)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds the launcher or its guard before any of its system calls, by ptrace.
+"""Holds the launcher or its server before any of its system calls, by ptrace.
 
-What a process has left outside itself changes by system calls only: whoever is killed before each
-of them once has been killed at every moment that there is.
+What a process has left outside itself changes by system calls only: a process that is killed before
+each of them once has been killed at every moment.
 """
 
 import ctypes

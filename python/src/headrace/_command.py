@@ -15,11 +15,14 @@ import os  # noqa: E402
 import sys  # noqa: E402
 from contextlib import suppress  # noqa: E402
 
+from headrace._direct import run_directly  # noqa: E402
+
 _EXIT_FAILED = 1
 
 
 def main() -> None:
     """Run the command line and end the process."""
+    run_directly(sys.argv[1:])
     stdout = sys.stdout
     collected = None if stdout is not None and stdout.isatty() else io.StringIO()
     if collected is not None:

@@ -251,7 +251,10 @@ bool is_dear(unsigned capability) {
   unsigned c = 0;
   unsigned d = 0;
   if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c & 1U << 31) == 0) return false;
-  if (std::getenv("HEADRACE_EMULATOR_FORCE_ACCESS") != nullptr) return false;
+  if (std::getenv("HEADRACE_EMULATOR_FORCE_ACCESS") != nullptr ||
+      ::access("/dev/dsa-emulator/force-access", F_OK) == 0) {
+    return false;
+  }
   return __get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (c & 1U << capability) == 0;
 }
 

@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
-from headrace import _core
 from headrace._cli._output import WrongUseError
+from headrace._direct import built
 from headrace._signals import as_we_found_them
 from headrace.errors import NotFoundError
 
@@ -30,13 +30,12 @@ def program_path() -> Path:
     Raises:
         NotFoundError: The package was built without it.
     """
-    # The package may be in two places: its sources, and what was built of them.
-    path = Path(_core.__file__ or "").parent / "_emulator" / PROGRAM_NAME
-    if path.exists():
+    path = built(f"_emulator/{PROGRAM_NAME}")
+    if path is not None:
         return path
     raise NotFoundError(
         "start the emulator",
-        f"'{path}' is not there",
+        f"'{PROGRAM_NAME}' is not in the package",
         "reinstall the package, with libfuse3-dev and libtomlplusplus-dev",
     )
 

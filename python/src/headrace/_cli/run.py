@@ -2,20 +2,20 @@
 """``headrace run``: run a program with its copies tuned, as it is.
 
 The library that is preloaded does the work. Without ``--stats`` the program takes the place of this
-process; with it a small process waits for its end and writes what was counted.
+process; with it ``headrace-run`` does, which waits for its end and writes what was counted.
 """
 
+import fcntl
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
-from headrace import _core, _counted_run
+from headrace import _core
 from headrace._cli._output import WrongUseError, complain
-from headrace._counted_run import cannot_run, environment_given
+from headrace._direct import built, cannot_run, environment_given, preload_variable
 from headrace._signals import as_we_found_them
 from headrace.errors import (
     Error,
@@ -44,13 +44,12 @@ def library_path() -> Path:
         NotFoundError: The package was built without it.
         UnsupportedError: The linker cannot be told of the place.
     """
-    # The package may be in two places: its sources, and what was built of them.
-    path = Path(_core.__file__ or "").parent / LIBRARY_NAME
-    if not path.exists():
+    path = built(LIBRARY_NAME)
+    if path is None:
         raise NotFoundError(
             "run a program with tuned copies",
-            f"'{path}' is not there",
-            "install the package anew, on x86-64 and with vector code",
+            f"'{LIBRARY_NAME}' is not in the package",
+            "reinstall the package, on x86-64 and with vector code",
         )
     if any(each in str(path) for each in ": "):
         raise UnsupportedError(
@@ -141,7 +140,9 @@ def run(
     environment = environment_given()
     if path is not None:
         environment["HEADRACE_PATH"] = _checked_path(path)
-    environment["LD_PRELOAD"] = _preload(environment.get("LD_PRELOAD", ""))
+    environment["LD_PRELOAD"] = preload_variable(
+        str(library_path()), environment.get("LD_PRELOAD", "")
+    )
     if min_bytes is not None:
         environment["HEADRACE_MIN_BYTES"] = str(_parse_size(min_bytes))
     if profile is not None:
@@ -162,13 +163,6 @@ def run(
 
 def _refuse(sentence: str) -> NoReturn:
     raise WrongUseError("run", sentence)
-
-
-def _preload(given: str) -> str:
-    """LD_PRELOAD with ours first: who comes later serves what ours does not."""
-    ours = str(library_path())
-    others = [each for each in given.replace(":", " ").split() if each != ours]
-    return ":".join((ours, *others))
 
 
 def _checked_path(text: str) -> str:
@@ -216,10 +210,13 @@ def _counted_words(text: str, command: list[str]) -> list[str]:
     target = path if path.exists() and not path.is_file() else Path(os.path.realpath(path)).parent
     if not os.access(target, os.W_OK):
         raise IoFailedError(tried, "it cannot be written", "name another file by --stats")
-    counters = _counted_run.make_counters()
-    machine = _counted_run.inherited(os.memfd_create("headrace-machine"))
+    program = built("headrace-run")
+    if program is None:
+        raise NotFoundError(
+            tried, "'headrace-run' is not in the package", "reinstall the package, on x86-64"
+        )
+    # By a number that is no standard one's: where these are closed they are the next to be given.
+    record = os.memfd_create("headrace-machine")
+    machine = fcntl.fcntl(record, fcntl.F_DUPFD, 3)
     os.write(machine, json.dumps(topo().document).encode())
-    program = str(Path(_counted_run.__file__).absolute())
-    # Isolated and without site: it needs nothing of the environment, which is the command's.
-    interpreter = [sys.executable, "-I", "-S", "-B", program]
-    return [*interpreter, str(counters), str(machine), str(path), *command]
+    return [str(program), str(path), str(machine), *command]

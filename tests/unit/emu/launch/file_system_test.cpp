@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,7 +19,6 @@
 #include <vector>
 
 #include "emu/launch/driver.hpp"
-#include "emu/launch/mount.hpp"
 #include "support/emulator.hpp"
 
 namespace headrace::emu {
@@ -77,7 +77,10 @@ class FileSystemTest : public testing::Test {
     ASSERT_NE(::mkdtemp(directory_.data()), nullptr);
     ASSERT_EQ(::pipe(mounted_.data()), 0);
   }
-  void TearDown() override { EXPECT_TRUE(remove_mounted(directory_)); }
+  void TearDown() override {
+    ::umount2(directory_.c_str(), MNT_DETACH);
+    EXPECT_EQ(::rmdir(directory_.c_str()), 0);
+  }
   /// A process that has a connection and writes a descriptor once the files are mounted. It is made
   /// before this process has any other thread.
   pid_t start_writer(bool runs_what_it_writes) {
@@ -95,33 +98,36 @@ class FileSystemTest : public testing::Test {
     ::_exit(::write(file, &descriptor, sizeof descriptor) == sizeof descriptor ? 0 : 5);
   }
   bool mount() {
-    auto mounted = mount_fuse(directory_);
-    if (!mounted.file.valid()) return false;
-    auto files = FileSystem::serve(std::move(mounted.file));
-    if (!files) return false;
-    served_.files = std::move(*files);
+    OwnedFile file(::open("/dev/fuse", O_RDWR | O_CLOEXEC));
+    const std::string options = "fd=" + std::to_string(file.get()) +
+                                ",rootmode=40000,user_id=0,group_id=0,default_permissions";
+    // Root's alone; users mount in a namespace of their own, which tests/clients do.
+    if (::mount("test", directory_.c_str(), "fuse", 0, options.c_str()) != 0) return false;
     auto reaper = Reaper::start(served_.control.value());
     if (!reaper) return false;
     served_.reaper = std::move(*reaper);
-    served_.files->publish(served_.tree, *served_.control, *served_.reaper, false, -1);
+    auto files = FileSystem::serve(
+        std::move(file), {.tree = served_.tree, .control = *served_.control}, *served_.reaper);
+    if (!files) return false;
+    served_.files = std::move(*files);
     return ::write(mounted_[1], "x", 1) == 1;
   }
 
  private:
   /// As with the launcher, the threads that serve use it until this process ends.
-  struct Served {
+  struct Parts {
     std::optional<Control> control;
     std::optional<Driver> driver;
     std::unique_ptr<Reaper> reaper;
     Tree tree;
     std::unique_ptr<FileSystem> files;
   };
-  static Served& serve_until_the_end() {
-    static auto& all = *new std::vector<std::unique_ptr<Served>>;
-    return *all.emplace_back(std::make_unique<Served>());
+  static Parts& serve_until_the_end() {
+    static auto& all = *new std::vector<std::unique_ptr<Parts>>;
+    return *all.emplace_back(std::make_unique<Parts>());
   }
   std::span<std::byte> memory_ = shared_memory();
-  Served& served_ = serve_until_the_end();
+  Parts& served_ = serve_until_the_end();
   std::string directory_ = testing::TempDir() + "headrace-files-XXXXXX";
   std::array<int, 2> mounted_{};
 };

@@ -6,6 +6,7 @@ import random
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -16,11 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from headrace import _core, _counted_run
+from headrace import _core
 from headrace._cli._output import WrongUseError, print_document, progress
 from headrace._cli.bench._measure import (
     Figure,
@@ -34,6 +36,7 @@ from headrace._cli.bench._measure import (
     speed_ratio,
 )
 from headrace._cli.run import library_path
+from headrace._direct import environment_given
 from headrace._signals import kill_child, undone_at_signals
 from headrace.errors import Error
 from headrace.machine import topo
@@ -45,6 +48,11 @@ SCHEMA_VERSION = 1
 TRIED = "measure programs"
 _TIME_LIMIT_S = 120
 _FILE_BYTES = 64 << 20
+# The file of HEADRACE_COUNTERS, as preload/counters.hpp has it.
+_COUNTERS_MAGIC = 0x32544E554F435248
+_COUNTERS_HEADER_BYTES = 1024
+_COUNTERS_STRIPES = 16
+_COUNTERS_BYTES = _COUNTERS_HEADER_BYTES + _COUNTERS_STRIPES * 4 * 3 * 64 * 32
 _REDIS_REQUESTS = 5000
 _REDIS_BYTES = 64 << 10
 
@@ -142,7 +150,7 @@ def programs(
     """
     round_count = parse_rounds(SUBCOMMAND, rounds)
     picture = parse_plot(SUBCOMMAND, plot)
-    given = _counted_run.environment_given()
+    given = environment_given()
     given.pop("LD_PRELOAD", None)
     preloaded = given | {"LD_PRELOAD": str(library_path())} | _profile_variable(profile)
     machine = topo()
@@ -329,15 +337,20 @@ def _measure(
 
 def _copying_share(subject: Subject, preloaded: dict[str, str]) -> float:
     """How much of its time a program spends in the functions."""
-    descriptor = _counted_run.make_counters()
+    descriptor = os.memfd_create("headrace-counters")
+    os.ftruncate(descriptor, _COUNTERS_BYTES)
+    os.pwrite(descriptor, struct.pack("=2Q", _COUNTERS_MAGIC, _COUNTERS_BYTES), 0)
     try:
         path = f"/proc/{os.getpid()}/fd/{descriptor}"
         time_ns = subject.run(preloaded | {"HEADRACE_COUNTERS": path})
-        counted = os.pread(descriptor, _counted_run.COUNTERS_BYTES, 0)
+        counted = os.pread(descriptor, _COUNTERS_BYTES, 0)
     finally:
         os.close(descriptor)
-    seconds: float = _counted_run.document_of(counted, None, [], 0)["summary"]["seconds"]
-    return min(1.0, seconds * 1e9 / time_ns)
+    # Calls, bytes, calls that were timed, and their nanoseconds, of each function and length.
+    cells = np.frombuffer(counted, np.uint64, offset=_COUNTERS_HEADER_BYTES)
+    sums = cells.reshape(_COUNTERS_STRIPES, -1, 4).sum(axis=0)
+    calls, _, timed, timed_ns = sums[sums[:, 2] > 0].T.astype(float)
+    return min(1.0, float((timed_ns / timed * calls).sum()) / time_ns)
 
 
 def _print_report(outcomes: list[Outcome], summary: dict[str, object], round_count: int) -> None:

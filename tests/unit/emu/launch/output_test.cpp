@@ -8,12 +8,12 @@
 #include <fstream>
 #include <string>
 
-#include "emu/launch/report.hpp"
+#include "launch/output.hpp"
 
-namespace headrace::emu {
+namespace headrace::launch {
 namespace {
 
-TEST(Report, AReplacedFileKeepsItsMode) {
+TEST(Output, AReplacedFileKeepsItsMode) {
   std::string directory = ::testing::TempDir() + "report.XXXXXX";
   ASSERT_NE(::mkdtemp(directory.data()), nullptr);
   const std::string path = directory + "/stats.json";
@@ -32,7 +32,7 @@ TEST(Report, AReplacedFileKeepsItsMode) {
   ::rmdir(directory.c_str());
 }
 
-TEST(Report, ANewFileHasTheModeOfTheMask) {
+TEST(Output, ANewFileHasTheModeOfTheMask) {
   std::string directory = ::testing::TempDir() + "report.XXXXXX";
   ASSERT_NE(::mkdtemp(directory.data()), nullptr);
   const std::string path = directory + "/stats.json";
@@ -47,4 +47,4 @@ TEST(Report, ANewFileHasTheModeOfTheMask) {
 }
 
 }  // namespace
-}  // namespace headrace::emu
+}  // namespace headrace::launch

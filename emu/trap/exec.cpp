@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hooks of the calls that execute a program. A program that cannot load this library is named on
+// stderr, because its submissions are illegal instructions. Where the loader does not load the
+// library by /etc/ld.so.preload, LD_PRELOAD in the program's environment has it.
+#include <alloca.h>
+#include <elf.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdarg>
+#include <string_view>
+
+#include "emu/trap/connection.hpp"
+#include "emu/trap/hook.hpp"
+#include "emu/trap/next.hpp"
+#include "inject/kernel.hpp"
+
+extern char** environ;
+
+namespace headrace::emu {
+namespace {
+
+using Words = char* const*;
+using Execute = int(const char*, Words, Words);
+using ExecuteFile = int(int, Words, Words);
+using ExecuteAt = int(int, const char*, Words, Words, int);
+using Spawn = int(pid_t*, const char*, const posix_spawn_file_actions_t*, const posix_spawnattr_t*,
+                  Words, Words);
+
+constinit Next<Execute> next_execve("execve");
+constinit Next<Execute> next_execvpe("execvpe");
+constinit Next<ExecuteFile> next_fexecve("fexecve");
+constinit Next<ExecuteAt> next_execveat("execveat");
+constinit Next<Spawn> next_spawn("posix_spawn");
+constinit Next<Spawn> next_spawnp("posix_spawnp");
+
+constexpr std::string_view kVariable = "LD_PRELOAD=";
+constexpr std::string_view kLibrary = "/dev/dsa-emulator/libheadrace-dsa-trap.so";
+constexpr std::size_t kWordsOnStack = 1024;
+constexpr std::size_t kPathMax = 4096;
+constexpr std::size_t kHeadBytes = 1024;
+
+constinit bool by_environment = false;
+
+/// Text in a fixed space; what does not fit is cut off.
+struct Text {
+  char bytes[kPathMax + 512];
+  std::size_t length = 0;
+  void add(std::string_view part) noexcept {
+    for (const char each : part) {
+      if (length + 1 < sizeof bytes) bytes[length++] = each;
+    }
+    bytes[length] = '\0';
+  }
+};
+
+long open_to_read(const char* path) noexcept {
+  return kernel::call(__NR_openat, AT_FDCWD, kernel::as_argument(path), O_RDONLY | O_CLOEXEC);
+}
+
+/// Why an ELF file does not load this library; empty if it does, or cannot be judged.
+std::string_view unreachable(const char* head, std::size_t length) noexcept {
+  if (length < sizeof(Elf64_Ehdr)) return {};
+  const auto* header = reinterpret_cast<const Elf64_Ehdr*>(head);
+  if (header->e_ident[EI_CLASS] != ELFCLASS64 || header->e_machine != EM_X86_64) {
+    return "it is no 64-bit x86 program";
+  }
+  const std::size_t table = header->e_phoff;
+  for (std::size_t i = 0; i < header->e_phnum; ++i) {
+    const std::size_t at = table + i * sizeof(Elf64_Phdr);
+    if (at + sizeof(Elf64_Phdr) > length) return {};
+    const auto* segment = reinterpret_cast<const Elf64_Phdr*>(head + at);
+    if (segment->p_type != PT_INTERP) continue;
+    if (segment->p_offset + segment->p_filesz > length) return {};
+    const std::string_view loader(head + segment->p_offset, segment->p_filesz);
+    return loader.find("ld-linux") != std::string_view::npos ? std::string_view()
+                                                             : "its loader is not glibc's";
+  }
+  return "it is statically linked";
+}
+
+/// Names the program behind `file` on stderr if it cannot be reached.
+void warn_of(long file, std::string_view path) noexcept {
+  if (file < 0) return;
+  alignas(16) char head[kHeadBytes];
+  const long length = kernel::call(__NR_pread64, file, kernel::as_argument(head), sizeof head, 0);
+  if (length < 4 || std::string_view(head, 4) != ELFMAG) return;
+  const std::string_view why = unreachable(head, static_cast<std::size_t>(length));
+  if (why.empty()) return;
+  Text text;
+  text.add("headrace-dsa-trap: the emulated devices do not work in '");
+  text.add(path);
+  text.add("': ");
+  text.add(why);
+  text.add("; build it for x86-64 and glibc, dynamically linked\n");
+  kernel::call(__NR_write, 2, kernel::as_argument(text.bytes), static_cast<long>(text.length));
+}
+
+void warn_of(const char* path) noexcept {
+  if (path == nullptr) return;
+  const long file = open_to_read(path);
+  warn_of(file, path);
+  if (file >= 0) kernel::call(__NR_close, file);
+}
+
+/// As execvp looks for it.
+void warn_of_name(const char* name) noexcept {
+  if (name == nullptr || std::string_view(name).find('/') != std::string_view::npos) {
+    return warn_of(name);
+  }
+  const char* variable = nullptr;
+  for (char** each = environ; each != nullptr && *each != nullptr; ++each) {
+    if (std::string_view(*each).starts_with("PATH=")) variable = *each + 5;
+  }
+  std::string_view rest = variable != nullptr ? variable : "/bin:/usr/bin";
+  while (true) {
+    const std::size_t colon = rest.find(':');
+    Text path;
+    path.add(rest.substr(0, colon));
+    path.add(path.length == 0 ? "./" : "/");
+    path.add(name);
+    if (kernel::call(__NR_access, kernel::as_argument(path.bytes), X_OK) == 0) {
+      return warn_of(path.bytes);
+    }
+    if (colon == std::string_view::npos) return;
+    rest.remove_prefix(colon + 1);
+  }
+}
+
+std::size_t count_of(Words words) noexcept {
+  std::size_t count = 0;
+  while (words != nullptr && words[count] != nullptr) ++count;
+  return count;
+}
+
+/// Whether the environment has to be extended for the program to load this library.
+bool lacks_library(Words environment) noexcept {
+  if (!by_environment) return false;
+  for (; environment != nullptr && *environment != nullptr; ++environment) {
+    const std::string_view entry(*environment);
+    if (entry.starts_with(kVariable)) return entry.find(kLibrary) == std::string_view::npos;
+  }
+  return true;
+}
+
+/// Calls `next` with an environment that has the library in LD_PRELOAD. The copy lies on the stack,
+/// or in pages that end with the program: a child of vfork must not allocate.
+template <typename Call>
+int with_library(Words environment, Call next) noexcept {
+  if (!emulated() || !lacks_library(environment)) return next(environment);
+  const std::size_t count = count_of(environment);
+  const std::size_t byte_count = (count + 2) * sizeof(char*);
+  char** copy = nullptr;
+  if (count < kWordsOnStack) {
+    copy = static_cast<char**>(alloca(byte_count));
+  } else {
+    const long pages = kernel::call(__NR_mmap, 0, static_cast<long>(byte_count),
+                                    PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages < 0 && pages > -4096) return next(environment);
+    copy = reinterpret_cast<char**>(pages);
+  }
+  Text variable;
+  variable.add(kVariable);
+  variable.add(kLibrary);
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::string_view entry(environment[i]);
+    if (!entry.starts_with(kVariable)) {
+      copy[kept++] = environment[i];
+    } else if (entry.size() > kVariable.size()) {
+      variable.add(":");
+      variable.add(entry.substr(kVariable.size()));
+    }
+  }
+  copy[kept++] = variable.bytes;
+  copy[kept] = nullptr;
+  const int result = next(copy);
+  if (count >= kWordsOnStack) {
+    kernel::call(__NR_munmap, kernel::as_argument(copy), static_cast<long>(byte_count));
+  }
+  return result;
+}
+
+int execute(const char* path, Words words, Words environment) noexcept {
+  if (emulated()) warn_of(path);
+  return with_library(environment, [=](Words given) { return next_execve(path, words, given); });
+}
+
+int execute_name(const char* name, Words words, Words environment) noexcept {
+  if (emulated()) warn_of_name(name);
+  return with_library(environment, [=](Words given) { return next_execvpe(name, words, given); });
+}
+
+}  // namespace
+
+void find_next_executions(bool needs_environment) noexcept {
+  by_environment = needs_environment;
+  next_execve.get();
+  next_execvpe.get();
+  next_fexecve.get();
+  next_execveat.get();
+  next_spawn.get();
+  next_spawnp.get();
+}
+
+extern "C" {
+
+HEADRACE_HOOK int execve(const char* path, Words words, Words environment) noexcept {
+  return execute(path, words, environment);
+}
+HEADRACE_HOOK int execv(const char* path, Words words) noexcept {
+  return execute(path, words, environ);
+}
+HEADRACE_HOOK int execvp(const char* name, Words words) noexcept {
+  return execute_name(name, words, environ);
+}
+HEADRACE_HOOK int execvpe(const char* name, Words words, Words environment) noexcept {
+  return execute_name(name, words, environment);
+}
+HEADRACE_HOOK int fexecve(int file, Words words, Words environment) noexcept {
+  if (emulated()) warn_of(file, "a file that is open");
+  return with_library(environment, [=](Words given) { return next_fexecve(file, words, given); });
+}
+HEADRACE_HOOK int execveat(int directory, const char* path, Words words, Words environment,
+                           int flags) noexcept {
+  return with_library(environment, [=](Words given) {
+    return next_execveat(directory, path, words, given, flags);
+  });
+}
+
+// The words after `first` up to a null pointer, on the stack.
+#define HEADRACE_WORDS(first)                                              \
+  std::size_t count = 1;                                                   \
+  va_list arguments;                                                       \
+  va_start(arguments, first);                                              \
+  while (va_arg(arguments, char*) != nullptr) ++count;                     \
+  va_end(arguments);                                                       \
+  char** words = static_cast<char**>(alloca((count + 1) * sizeof(char*))); \
+  words[0] = const_cast<char*>(first);                                     \
+  va_start(arguments, first);                                              \
+  for (std::size_t i = 1; i <= count; ++i) words[i] = va_arg(arguments, char*)
+
+HEADRACE_HOOK int execl(const char* path, const char* first, ...) noexcept {
+  HEADRACE_WORDS(first);
+  va_end(arguments);
+  return execute(path, words, environ);
+}
+HEADRACE_HOOK int execlp(const char* name, const char* first, ...) noexcept {
+  HEADRACE_WORDS(first);
+  va_end(arguments);
+  return execute_name(name, words, environ);
+}
+HEADRACE_HOOK int execle(const char* path, const char* first, ...) noexcept {
+  HEADRACE_WORDS(first);
+  char** environment = va_arg(arguments, char**);
+  va_end(arguments);
+  return execute(path, words, environment);
+}
+#undef HEADRACE_WORDS
+
+HEADRACE_HOOK int posix_spawn(pid_t* process, const char* path,
+                              const posix_spawn_file_actions_t* actions,
+                              const posix_spawnattr_t* attributes, Words words,
+                              Words environment) noexcept {
+  if (emulated()) warn_of(path);
+  return with_library(environment, [=](Words given) {
+    return next_spawn(process, path, actions, attributes, words, given);
+  });
+}
+HEADRACE_HOOK int posix_spawnp(pid_t* process, const char* name,
+                               const posix_spawn_file_actions_t* actions,
+                               const posix_spawnattr_t* attributes, Words words,
+                               Words environment) noexcept {
+  if (emulated()) warn_of_name(name);
+  return with_library(environment, [=](Words given) {
+    return next_spawnp(process, name, actions, attributes, words, given);
+  });
+}
+
+/// AddressSanitizer wants its runtime to be the first library, which it is not where one is
+/// preloaded; it asks this function for its options.
+HEADRACE_HOOK const char* __asan_default_options() noexcept {
+  return "verify_asan_link_order=0";
+}
+
+}  // extern "C"
+}  // namespace headrace::emu

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hooks of the calls that describe files: a portal is a regular file of the file system, because a
+// user namespace lets no device file be opened, and these calls show the character device that it
+// is with the kernel's driver.
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include "emu/device/config.hpp"
+#include "emu/trap/connection.hpp"
+#include "emu/trap/hook.hpp"
+#include "emu/trap/next.hpp"
+
+namespace headrace::emu {
+namespace {
+
+static_assert(sizeof(struct stat) == sizeof(struct stat64), "x86-64 has one layout");
+
+using Stat = int(const char*, struct stat*);
+using StatOf = int(int, struct stat*);
+using StatAt = int(int, const char*, struct stat*, int);
+using OldStat = int(int, const char*, struct stat*);
+using OldStatOf = int(int, int, struct stat*);
+using OldStatAt = int(int, int, const char*, struct stat*, int);
+using StatX = int(int, const char*, int, unsigned, struct statx*);
+
+constinit Next<Stat> next_stat("stat");
+constinit Next<Stat> next_lstat("lstat");
+constinit Next<StatOf> next_fstat("fstat");
+constinit Next<StatAt> next_fstatat("fstatat");
+constinit Next<OldStat> next_old_stat("__xstat");
+constinit Next<OldStat> next_old_lstat("__lxstat");
+constinit Next<OldStatOf> next_old_fstat("__fxstat");
+constinit Next<OldStatAt> next_old_fstatat("__fxstatat");
+constinit Next<StatX> next_statx("statx");
+
+bool is_portal(std::uint64_t inode) {
+  return inode >= kPortalInode && inode - kPortalInode < kDeviceMax * kQueueMax && emulated();
+}
+
+int show(int result, struct stat* status) {
+  if (result != 0 || !S_ISREG(status->st_mode) || !is_portal(status->st_ino)) return result;
+  status->st_mode = S_IFCHR | (status->st_mode & 07777);
+  status->st_rdev = makedev(kPortalMajor, static_cast<unsigned>(status->st_ino - kPortalInode));
+  status->st_size = 0;
+  status->st_blocks = 0;
+  return result;
+}
+
+int show(int result, struct statx* status) {
+  if (result != 0 || !S_ISREG(status->stx_mode) || !is_portal(status->stx_ino)) return result;
+  status->stx_mode = static_cast<std::uint16_t>(S_IFCHR | (status->stx_mode & 07777));
+  status->stx_rdev_major = kPortalMajor;
+  status->stx_rdev_minor = static_cast<std::uint32_t>(status->stx_ino - kPortalInode);
+  status->stx_size = 0;
+  status->stx_blocks = 0;
+  return result;
+}
+
+struct stat* same(struct stat64* status) {
+  return reinterpret_cast<struct stat*>(status);
+}
+
+}  // namespace
+
+void find_next_files() noexcept {
+  next_stat.get();
+  next_lstat.get();
+  next_fstat.get();
+  next_fstatat.get();
+  next_old_stat.get();
+  next_old_lstat.get();
+  next_old_fstat.get();
+  next_old_fstatat.get();
+  next_statx.get();
+}
+
+extern "C" {
+
+HEADRACE_HOOK int stat(const char* path, struct stat* status) noexcept {
+  return show(next_stat(path, status), status);
+}
+HEADRACE_HOOK int lstat(const char* path, struct stat* status) noexcept {
+  return show(next_lstat(path, status), status);
+}
+HEADRACE_HOOK int fstat(int file, struct stat* status) noexcept {
+  return show(next_fstat(file, status), status);
+}
+HEADRACE_HOOK int fstatat(int directory, const char* path, struct stat* status,
+                          int flags) noexcept {
+  return show(next_fstatat(directory, path, status, flags), status);
+}
+HEADRACE_HOOK int stat64(const char* path, struct stat64* status) noexcept {
+  return stat(path, same(status));
+}
+HEADRACE_HOOK int lstat64(const char* path, struct stat64* status) noexcept {
+  return lstat(path, same(status));
+}
+HEADRACE_HOOK int fstat64(int file, struct stat64* status) noexcept {
+  return fstat(file, same(status));
+}
+HEADRACE_HOOK int fstatat64(int directory, const char* path, struct stat64* status,
+                            int flags) noexcept {
+  return fstatat(directory, path, same(status), flags);
+}
+
+// What programs linked before glibc 2.33 call.
+HEADRACE_HOOK int __xstat(int version, const char* path, struct stat* status) noexcept {
+  return show(next_old_stat(version, path, status), status);
+}
+HEADRACE_HOOK int __lxstat(int version, const char* path, struct stat* status) noexcept {
+  return show(next_old_lstat(version, path, status), status);
+}
+HEADRACE_HOOK int __fxstat(int version, int file, struct stat* status) noexcept {
+  return show(next_old_fstat(version, file, status), status);
+}
+HEADRACE_HOOK int __fxstatat(int version, int directory, const char* path, struct stat* status,
+                             int flags) noexcept {
+  return show(next_old_fstatat(version, directory, path, status, flags), status);
+}
+HEADRACE_HOOK int __xstat64(int version, const char* path, struct stat64* status) noexcept {
+  return __xstat(version, path, same(status));
+}
+HEADRACE_HOOK int __lxstat64(int version, const char* path, struct stat64* status) noexcept {
+  return __lxstat(version, path, same(status));
+}
+HEADRACE_HOOK int __fxstat64(int version, int file, struct stat64* status) noexcept {
+  return __fxstat(version, file, same(status));
+}
+HEADRACE_HOOK int __fxstatat64(int version, int directory, const char* path, struct stat64* status,
+                               int flags) noexcept {
+  return __fxstatat(version, directory, path, same(status), flags);
+}
+
+HEADRACE_HOOK int statx(int directory, const char* path, int flags, unsigned mask,
+                        struct statx* status) noexcept {
+  return show(next_statx(directory, path, flags, mask, status), status);
+}
+
+}  // extern "C"
+}  // namespace headrace::emu

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/output.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+
+namespace headrace::launch {
+namespace {
+
+std::string directory_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+bool write_all(int file, const std::string& text) {
+  std::size_t written = 0;
+  while (written < text.size()) {
+    const ssize_t count = ::write(file, text.data() + written, text.size() - written);
+    if (count < 0 && errno == EINTR) continue;
+    if (count == 0) errno = ENOSPC;  // It would take nothing the next time either.
+    if (count <= 0) return false;
+    written += static_cast<std::size_t>(count);
+  }
+  return true;
+}
+
+bool is_regular(int file) {
+  struct stat status{};
+  return ::fstat(file, &status) == 0 && S_ISREG(status.st_mode);
+}
+bool is_same_file(int one, int other) {
+  struct stat first{};
+  struct stat second{};
+  return ::fstat(one, &first) == 0 && ::fstat(other, &second) == 0 &&
+         first.st_dev == second.st_dev && first.st_ino == second.st_ino;
+}
+
+}  // namespace
+
+Result<void> check_writable(const std::string& option, const std::string& path) {
+  const std::string tried = fmt::format("write '{}' ({})", path, option);
+  struct stat status{};
+  if (::stat(path.c_str(), &status) == 0) {
+    if (S_ISDIR(status.st_mode)) {
+      return fail(Code::invalid_argument, tried, "it is a directory", "name a file");
+    }
+    if (::access(path.c_str(), W_OK) != 0) {
+      return fail(Code::permission_denied, tried, "it may not be written", "name another file");
+    }
+    if (!S_ISREG(status.st_mode)) return {};
+  }
+  const std::string directory = directory_of(path);
+  if (::access(directory.c_str(), F_OK) != 0) {
+    return fail(Code::not_found, tried, "its directory does not exist", "make it first");
+  }
+  if (::access(directory.c_str(), W_OK | X_OK) != 0) {
+    return fail(Code::permission_denied, tried, "its directory may not be written to",
+                "name another one");
+  }
+  return {};
+}
+
+Result<void> write_whole(const std::string& path, const std::string& text) {
+  const std::string tried = fmt::format("write '{}'", path);
+  const auto failed = [&](int error) {
+    return fail(Code::io_failed, tried, "the system refused it", "name another file", error);
+  };
+  struct stat status{};
+  if (::lstat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+    // A device, a pipe or a link stays what it is: what it leads to is written. Through a link like
+    // /dev/stdout that may be the file that CMD wrote to: what is there stays, too.
+    const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666);
+    if (file < 0) return failed(errno);
+    const bool ours = is_same_file(file, STDOUT_FILENO) || is_same_file(file, STDERR_FILENO);
+    const bool placed =
+        !is_regular(file) || (ours ? ::lseek(file, 0, SEEK_END) >= 0 : ::ftruncate(file, 0) == 0);
+    const bool written = placed && write_all(file, text);
+    const int error = errno;
+    ::close(file);
+    if (!written) return failed(error);
+    return {};
+  }
+  std::string beside = path + ".XXXXXX";
+  const int file = ::mkstemp(beside.data());
+  if (file < 0) return failed(errno);
+  // A file that is replaced keeps its mode, and its owner where that is allowed.
+  const bool replaces = status.st_nlink != 0;
+  mode_t mode = status.st_mode & 07777;
+  if (replaces) {
+    static_cast<void>(::fchown(file, status.st_uid, status.st_gid) == 0);
+  } else {
+    const mode_t mask = ::umask(0);
+    ::umask(mask);
+    mode = 0666 & ~mask;
+  }
+  const bool done = write_all(file, text) && ::fchmod(file, mode) == 0 &&
+                    ::rename(beside.c_str(), path.c_str()) == 0;
+  const int error = errno;
+  ::close(file);
+  if (done) return {};
+  ::unlink(beside.c_str());
+  return failed(error);
+}
+
+}  // namespace headrace::launch

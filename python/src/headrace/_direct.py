@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace emulate`` and ``headrace run`` without the rest of the package.
+
+Most calls need nothing but the exec of another program, and a start should not pay for the imports
+of all subcommands. What needs more (help, checks of options, statistics) is left to the
+subcommands.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import headrace
+from headrace._signals import as_we_found_them
+
+EXIT_CANNOT_RUN = 126
+EXIT_NOT_FOUND = 127
+
+_RUN_FLAGS = {"--explore": "HEADRACE_EXPLORE", "--probe": "HEADRACE_PROBE"}
+
+
+def built(name: str) -> Path | None:
+    """Where a file of the build is: in the package, which may be in two places.
+
+    An editable installation has its sources in one and what was built of them in the other.
+    """
+    for directory in (*headrace.__path__, *(str(Path(each) / "headrace") for each in sys.path)):
+        path = Path(directory) / name
+        if path.exists():
+            return path
+    return None
+
+
+def environment_given() -> dict[str, str]:
+    """The environment without what the interpreter has put into it for itself."""
+    given = dict(os.environ)
+    try:
+        # In the C locale the interpreter sets a variable, which its children would inherit.
+        pairs = Path("/proc/self/environ").read_bytes().split(b"\0")
+    except OSError:
+        return given
+    names = {pair.partition(b"=")[0] for pair in pairs}
+    if b"LC_CTYPE" not in names and given.get("LC_CTYPE", "").startswith("C."):
+        del given["LC_CTYPE"]
+    return given
+
+
+def cannot_run(word: str, problem: OSError) -> tuple[str, int]:
+    """Say why a command cannot be started, and with which exit code that ends."""
+    if isinstance(problem, FileNotFoundError):
+        return f"cannot run '{word}': there is no such program; check the name", EXIT_NOT_FOUND
+    why = os.strerror(problem.errno or 0)
+    return f"cannot run '{word}': it cannot be executed ({why}); check the file", EXIT_CANNOT_RUN
+
+
+def preload_variable(library: str, given: str) -> str:
+    """LD_PRELOAD with ours first: a library behind it serves what ours does not."""
+    others = [each for each in given.replace(":", " ").split() if each != library]
+    return ":".join((library, *others))
+
+
+def run_directly(arguments: list[str]) -> None:
+    """Become the command's launcher, or the command, if that is all there is to do."""
+    if not arguments:
+        return
+    if arguments[0] == "emulate":
+        _emulate(arguments[1:])
+    elif arguments[0] == "run":
+        _run(arguments[1:])
+
+
+def _emulate(words: list[str]) -> None:
+    program = built("_emulator/headrace-emulator")
+    options = words[: words.index("--")] if "--" in words else words
+    if program is None or "--" not in words or {"--help", "-h"} & set(options):
+        return
+    as_we_found_them()
+    os.execv(program, [str(program), *words])  # noqa: S606 - It is our own program.
+
+
+def _run(words: list[str]) -> None:
+    library = built("libheadrace-preload.so")
+    if library is None or any(each in str(library) for each in ": "):
+        return
+    environment = environment_given()
+    while words and words[0] in _RUN_FLAGS:
+        environment[_RUN_FLAGS[words[0]]] = "1"
+        words = words[1:]
+    if len(words) < 2 or words[0] != "--" or not words[1]:  # noqa: PLR2004 - "--" and CMD.
+        return
+    environment["LD_PRELOAD"] = preload_variable(str(library), environment.get("LD_PRELOAD", ""))
+    as_we_found_them()
+    try:
+        os.execvpe(words[1], words[1:], environment)  # noqa: S606 - It is what the user asks for.
+    except OSError as problem:
+        sentence, code = cannot_run(words[1], problem)
+        if sys.stderr is not None:
+            os.write(2, f"headrace: {sentence}\n".encode(errors="surrogateescape"))
+        os._exit(code)
