@@ -432,7 +432,7 @@ typedef struct headrace_completion {
  * likes, but it may not be moved or copied. It is idle after headrace_job_init(), may be submitted
  * again whenever it has ended, and is given back with headrace_job_end(). */
 typedef struct headrace_job {
-  uint64_t opaque[320];
+  uint64_t opaque[88];
 } headrace_job;
 
 /* Called once per accepted submission by the thread that ends the job, before any waiter returns.

@@ -19,7 +19,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # A layer may include those to its left; query, pmem and message do not see each other.
-LAYERS = ("base", "platform", "topo", "copy", "dsa", "engine", "cache", "query", "pmem", "message")
+LAYERS = (
+    "base",
+    "platform",
+    "topo",
+    "copy",
+    "dsa",
+    "engine",
+    "c",
+    "cache",
+    "query",
+    "pmem",
+    "message",
+)
 CPP = (".cpp", ".hpp", ".h")
 LINES_MAX = 700
 COLUMNS_MAX = {".cpp": 100, ".hpp": 100, ".h": 100, ".py": 100}

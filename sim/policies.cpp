@@ -4,31 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <memory>
 
-#include "headrace/base/check.hpp"
 #include "headrace/engine/mover.hpp"
 
 namespace headrace::sim {
-namespace {
-
-/// What a policy sees of a device; it moves nothing.
-///
-/// Threading: confined.
-class NamedDevice final : public engine::Mover {
- public:
-  explicit NamedDevice(engine::MoverInfo info) : info_(std::move(info)) {}
-  [[nodiscard]] const engine::MoverInfo& info() const override { return info_; }
-  [[nodiscard]] engine::Submit submit(engine::Share& /*share*/) noexcept override {
-    return engine::Submit::closed;
-  }
-  void stop() noexcept override {}
-
- private:
-  engine::MoverInfo info_;
-};
-
-}  // namespace
 
 Result<std::vector<std::uint32_t>> choose_devices(const Model& model, const std::string& policy,
                                                   std::size_t count, std::uint32_t source,
@@ -40,11 +19,11 @@ Result<std::vector<std::uint32_t>> choose_devices(const Model& model, const std:
     return fail(Code::not_found, fmt::format("choose devices by '{}'", policy),
                 "the library has no such policy", "use all, smart_copy or push_pull");
   }
-  std::vector<std::unique_ptr<engine::Mover>> movers;
+  std::vector<engine::MoverInfo> movers;
   for (std::size_t i = 0; i < count; ++i) {
     const topo::DsaDevice& device = model.machine.dsa_devices[i];
-    movers.push_back(std::make_unique<NamedDevice>(engine::MoverInfo{
-        .name = fmt::format("dsa{}", device.id.value()), .node = device.node, .hardware = true}));
+    movers.push_back(
+        {.name = fmt::format("dsa{}", device.id.value()), .node = device.node, .hardware = true});
   }
   std::vector<engine::NodePackage> packages;
   for (const NodeModel& node : model.nodes) packages.push_back({NodeId(node.node), node.socket});

@@ -21,8 +21,8 @@ namespace headrace::bench {
 class NoMover final : public engine::Mover {
  public:
   [[nodiscard]] const engine::MoverInfo& info() const override { return info_; }
-  [[nodiscard]] engine::Submit submit(engine::Share& share) noexcept override {
-    finish(share, {.bytes_done = share.byte_count});
+  [[nodiscard]] engine::Submit post(engine::Request& request) noexcept override {
+    request.complete({.bytes_done = request.byte_count()});
     return engine::Submit::accepted;
   }
   void stop() noexcept override {}

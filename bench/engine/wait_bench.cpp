@@ -33,7 +33,7 @@ using headrace::engine::Mover;
 using headrace::engine::MoverInfo;
 using headrace::engine::Operation;
 using headrace::engine::OperationSet;
-using headrace::engine::Share;
+using headrace::engine::Request;
 using headrace::engine::Submit;
 using headrace::engine::Waiting;
 using Clock = std::chrono::steady_clock;
@@ -41,7 +41,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::array kWays{Waiting::spin, Waiting::adaptive, Waiting::sleep};
 constexpr int kJobs = 20;
 
-/// Does nothing, for so long. One share at a time.
+/// Does nothing, for so long. One request at a time.
 ///
 /// Threading: shared.
 class TimedMover final : public Mover {
@@ -54,28 +54,28 @@ class TimedMover final : public Mover {
   TimedMover(const TimedMover&) = delete;
   TimedMover& operator=(const TimedMover&) = delete;
   [[nodiscard]] const MoverInfo& info() const override { return info_; }
-  [[nodiscard]] Submit submit(Share& share) noexcept override {
+  [[nodiscard]] Submit post(Request& request) noexcept override {
     {
       const Lock lock(mutex_);
-      share_ = &share;
+      request_ = &request;
       due_ = Clock::now() + takes_;
     }
     arrived_.notify_one();
     return Submit::accepted;
   }
-  void poll() noexcept override {
+  void reap() noexcept override {
     if (!polled_) return;
-    Share* share = nullptr;
+    Request* request = nullptr;
     {
       const Lock lock(mutex_);
-      if (share_ == nullptr || Clock::now() < due_) return;
-      share = std::exchange(share_, nullptr);
+      if (request_ == nullptr || Clock::now() < due_) return;
+      request = std::exchange(request_, nullptr);
     }
     // It has ended by then, whoever looks later.
     ended_ = due_;
-    finish(*share, {});
+    request->complete({});
   }
-  void poll_share(const Share&) noexcept override { poll(); }
+  void reap(const Request&) noexcept override { reap(); }
   void stop() noexcept override {
     {
       const Lock lock(mutex_);
@@ -90,18 +90,18 @@ class TimedMover final : public Mover {
  private:
   void work() {
     while (true) {
-      Share* share = nullptr;
+      Request* request = nullptr;
       {
         const Lock lock(mutex_);
-        while (share_ == nullptr && !stopping_) arrived_.wait(mutex_);
-        if (share_ == nullptr) return;
-        share = std::exchange(share_, nullptr);
+        while (request_ == nullptr && !stopping_) arrived_.wait(mutex_);
+        if (request_ == nullptr) return;
+        request = std::exchange(request_, nullptr);
       }
       const Clock::time_point begun = Clock::now();
       while (Clock::now() - begun < takes_) {
       }
       ended_ = Clock::now();
-      finish(*share, {});
+      request->complete({});
     }
   }
 
@@ -110,7 +110,7 @@ class TimedMover final : public Mover {
   MoverInfo info_{.name = "timed", .operations = OperationSet::all()};
   Mutex mutex_;
   Condition arrived_;
-  Share* share_ HEADRACE_GUARDED_BY(mutex_) = nullptr;
+  Request* request_ HEADRACE_GUARDED_BY(mutex_) = nullptr;
   Clock::time_point due_ HEADRACE_GUARDED_BY(mutex_);
   bool stopping_ HEADRACE_GUARDED_BY(mutex_) = false;
   Clock::time_point ended_;  ///< Reaches who waits with the end of the job.

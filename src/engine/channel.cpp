@@ -4,15 +4,13 @@
 #include <utility>
 
 #include "channel_state.hpp"
-#include "dsa_descriptor.hpp"
-#include "dsa_slot.hpp"
+#include "completions.hpp"
+#include "dsa/codec.hpp"
+#include "dsa/slot.hpp"
 #include "engine_state.hpp"
 #include "headrace/base/check.hpp"
 #include "headrace/platform/ticks.hpp"
 #include "headrace/platform/wait.hpp"
-#include "operands.hpp"
-#include "outcome.hpp"
-#include "software/software.hpp"
 
 namespace headrace::engine {
 
@@ -47,16 +45,16 @@ namespace {
 
 }  // namespace
 
-ChannelState::ChannelState(EngineState& engine, DsaMover& mover, std::uint64_t slots,
+ChannelState::ChannelState(EngineState& engine, DsaQueue& queue, std::uint64_t slots,
                            bool latencies)
     : engine_(engine),
-      mover_(mover),
+      queue_(queue),
       latencies_(latencies),
       places_(std::make_unique<Place[]>(static_cast<std::size_t>(std::popcount(slots)))) {
   for (std::size_t i = 0; slots != 0; slots &= slots - 1, ++i) {
     Place& place = places_[i];
     place.slot_index = static_cast<std::uint32_t>(std::countr_zero(slots));
-    place.slot = &mover.slots_[place.slot_index];
+    place.slot = &queue.slots_[place.slot_index];
     prepare_copy(place);
     owned_ |= std::uint64_t{1} << i;
   }
@@ -75,12 +73,12 @@ ChannelState::~ChannelState() {
     slots |= std::uint64_t{1} << places_[index].slot_index;
   }
   engine_.forget_channel(*this);
-  mover_.give_back(slots);
+  queue_.give_back(slots);
 }
 
-ChannelState::Counts ChannelState::Tally::read() const noexcept {
+ChannelCounts ChannelState::Tally::read() const noexcept {
   // Together they are not one instant, so no order between them is needed.
-  Counts counts{submitted.load_relaxed(), done.load_relaxed(), bytes.load_relaxed()};
+  ChannelCounts counts{submitted.load_relaxed(), done.load_relaxed(), bytes.load_relaxed()};
   for (std::size_t i = 0; i < latency_counts.size(); ++i) {
     counts.latency_counts[i] = latency_counts[i].load_relaxed();
   }
@@ -91,8 +89,8 @@ ChannelState::Counts ChannelState::Tally::read() const noexcept {
 
 Submit ChannelState::obstacle() const noexcept {
   if (engine_.is_forked()) return Submit::forked;
-  if (mover_.is_silent()) mover_.probe(free_ != 0);
-  if (engine_.is_closed() || mover_.is_silent()) return Submit::closed;
+  if (queue_.is_silent()) queue_.probe(free_ != 0);
+  if (engine_.is_closed() || queue_.is_silent()) return Submit::closed;
   if (owned_ == 0) return Submit::closed;
   return free_ == 0 ? Submit::full : Submit::accepted;
 }
@@ -109,24 +107,24 @@ Submit ChannelState::submit_copy(const CopyPlan& plan, Ticket& ticket) {
   const std::uint64_t free = free_;
   const bool simple = plan.target.size() == byte_count &&
                       is_simple_copy(target, source, byte_count,
-                                     mover_.short_copy_bytes_max_.load_relaxed());  // A hint.
-  if (!simple || free == 0 || engine_.is_forked() || engine_.is_closed() || mover_.is_silent())
+                                     queue_.short_copy_bytes_max_.load_relaxed());  // A hint.
+  if (!simple || free == 0 || engine_.is_forked() || engine_.is_closed() || queue_.is_silent())
       [[unlikely]] {
     return submit(Operation::copy(plan.target, plan.source), ticket);
   }
   const std::uint64_t bit = free & (~free + 1);
   const auto index = static_cast<std::uint32_t>(std::countr_zero(bit));
   Place& place = places_[index];
-  DsaMover::Slot& slot = *place.slot;
+  DsaQueue::Slot& slot = *place.slot;
   // What is written before the device has taken it means nothing if it does not.
   if (place.way != Way::copy) [[unlikely]]
     prepare_copy(place);
   begin(place, byte_count);
   ticket = static_cast<Ticket>(index);
   detail::write_operands(source, target, byte_count, slot.descriptor);
-  if (!mover_.portal_.submit(slot.descriptor)) [[unlikely]]
+  if (!queue_.portal_.submit(slot.descriptor)) [[unlikely]]
     return refuse();
-  mover_.note_taken();
+  queue_.note_taken();
   free_ ^= bit;
   add(copies_.submitted, 1);
   return Submit::accepted;
@@ -135,8 +133,8 @@ Submit ChannelState::submit_copy(const CopyPlan& plan, Ticket& ticket) {
 /// All of the descriptor of a copy but its operands. It stays so from one copy to the next, but for
 /// a channel that counts latencies, whose copies are prepared each time.
 void ChannelState::prepare_copy(Place& place) noexcept {
-  DsaMover::Slot& slot = *place.slot;
-  const std::uint64_t head = detail::head_word(dsa::Opcode::move, mover_.copy_flags_);
+  DsaQueue::Slot& slot = *place.slot;
+  const std::uint64_t head = detail::head_word(dsa::Opcode::move, queue_.copy_flags_);
   detail::write_descriptor(head, slot.record, nullptr, nullptr, 0, slot.descriptor);
   place.way = latencies_ ? Way::timed_copy : Way::copy;
   if (latencies_) place.begun_ticks = platform::ticks();
@@ -145,7 +143,7 @@ void ChannelState::prepare_copy(Place& place) noexcept {
 /// As prepare_copy(), for the first `count` descriptors of a list.
 void ChannelState::prepare_list(Place& place, std::size_t count) noexcept {
   const detail::BatchRoom& room = place.slot->room;
-  const std::uint64_t head = detail::head_word(dsa::Opcode::move, mover_.copy_flags_);
+  const std::uint64_t head = detail::head_word(dsa::Opcode::move, queue_.copy_flags_);
   for (std::size_t i = 0; i < count; ++i) {
     detail::write_descriptor(head, room.records[i], nullptr, nullptr, 0, room.descriptors[i]);
   }
@@ -161,8 +159,8 @@ void ChannelState::begin(Place& place, std::size_t byte_count) noexcept {
 }
 
 Submit ChannelState::refuse() noexcept {
-  mover_.note_refused(platform::ticks());
-  return note_refusal(mover_.refuse());
+  queue_.note_refused(platform::ticks());
+  return note_refusal(queue_.refuse());
 }
 
 Submit ChannelState::submit(const Operation& operation, Ticket& ticket) {
@@ -176,15 +174,15 @@ Submit ChannelState::submit(const Operation& operation, Ticket& ticket) {
 Submit ChannelState::submit_lane(const Operation& operation, Ticket& ticket) {
   const auto index = static_cast<std::uint32_t>(std::countr_zero(free_));
   Place& place = places_[index];
-  DsaMover::Slot& slot = *place.slot;
+  DsaQueue::Slot& slot = *place.slot;
   place.begun_ticks = platform::ticks();
   begin_lane(place, operation, {});
   Way way = Way::lane;
-  if (mover_.is_beyond(operation)) {
-    static_cast<void>(mover_.finish_on_cpu(slot));
+  if (queue_.is_beyond(operation)) {
+    static_cast<void>(queue_.finish_on_cpu(slot));
     way = Way::ended;
-  } else if (!mover_.send(slot)) {
-    return note_refusal(mover_.refuse());
+  } else if (!queue_.send(slot)) {
+    return note_refusal(queue_.refuse());
   }
   accept(index, way, ticket);
   return Submit::accepted;
@@ -195,7 +193,7 @@ void ChannelState::accept(std::uint32_t index, Way way, Ticket& ticket) noexcept
   places_[index].way = way;
   free_ &= ~(std::uint64_t{1} << index);
   ticket = static_cast<Ticket>(index);
-  engine_.count_submitted();
+  engine_.statistics().count_submitted();
 }
 
 Submit ChannelState::submit_batch(const Batch& batch, Ticket& ticket) {
@@ -207,9 +205,9 @@ Submit ChannelState::submit_batch(const Batch& batch, Ticket& ticket) {
   const auto index = static_cast<std::uint32_t>(std::countr_zero(free_));
   if (why_not == Submit::accepted && write_list(batch, places_[index])) {
     Place& place = places_[index];
-    if (!mover_.portal_.submit(place.slot->descriptor)) return refuse();
-    mover_.note_taken();
-    place.job.batch_ = batch;
+    if (!queue_.portal_.submit(place.slot->descriptor)) return refuse();
+    queue_.note_taken();
+    place.request.assign({}, batch, place.byte_count);
     free_ &= ~(std::uint64_t{1} << index);
     ticket = static_cast<Ticket>(index);
     add(lists_.submitted, 1);
@@ -223,20 +221,20 @@ Submit ChannelState::submit_batch(const Batch& batch, Ticket& ticket) {
   Place& place = places_[index];
   place.begun_ticks = platform::ticks();
   begin_lane(place, Operation::no_op(), batch);
-  const DsaMover::Next next = mover_.issue_batch(*place.slot);
-  if (DsaMover::is_refused(*place.slot)) return note_refusal(mover_.refuse());
-  accept(index, next == DsaMover::Next::ended ? Way::ended : Way::lane, ticket);
+  const DsaQueue::Next next = queue_.issue_batch(*place.slot);
+  if (DsaQueue::is_refused(*place.slot)) return note_refusal(queue_.refuse());
+  accept(index, next == DsaQueue::Next::ended ? Way::ended : Way::lane, ticket);
   return Submit::accepted;
 }
 
 /// Makes a list of `batch` in the slot of `place`, unless it has anything but simple copies.
 bool ChannelState::write_list(const Batch& batch, Place& place) noexcept {
   const std::size_t count = batch.operations.size();
-  if (count < 2 || count > mover_.batch_max_) return false;
-  DsaMover::Slot& slot = *place.slot;
+  if (count < 2 || count > queue_.batch_max_) return false;
+  DsaQueue::Slot& slot = *place.slot;
   dsa::Descriptor* descriptor = slot.room.descriptors.get();
   dsa::CompletionRecord* record = slot.room.records.get();
-  const std::size_t byte_count_max = mover_.short_copy_bytes_max_.load_relaxed();  // A hint.
+  const std::size_t byte_count_max = queue_.short_copy_bytes_max_.load_relaxed();  // A hint.
   if (place.list_count < count) prepare_list(place, count);
   std::size_t total = 0;
   for (const Operation& operation : batch.operations) {
@@ -264,15 +262,9 @@ bool ChannelState::write_list(const Batch& batch, Place& place) noexcept {
 void ChannelState::begin_lane(Place& place, const Operation& operation, const Batch& batch) {
   // The descriptor is about to be another: if the queue refuses it, no copy finds its own there.
   place.way = Way::ended;
-  Job& job = place.job;
-  job.operation_ = operation;
-  job.batch_ = batch;
-  Share& share = job.shares_[0];
-  share.job = &job;
-  share.offset_bytes = 0;
-  share.byte_count = operation.byte_count();
-  const bool is_batch = !batch.operations.empty();
-  DsaMover::begin_lane(*place.slot, share, 0,
+  place.request.assign(operation, batch, operation.byte_count());
+  const bool is_batch = place.request.is_batch();
+  DsaQueue::begin_lane(*place.slot, place.request, 0,
                        is_batch ? batch.operations.size() : operation.byte_count());
   place.slot->batch = is_batch;
   if (is_batch) place.list_count = 0;  // Its room is about to be used otherwise.
@@ -295,7 +287,7 @@ bool ChannelState::poll(Ticket ticket, Completion& completion) {
   set_done(completion, byte_count);
   add(copies_.done, 1);
   add(copies_.bytes, byte_count);
-  mover_.note_answer();
+  queue_.note_answer();
   return true;
 }
 
@@ -309,7 +301,7 @@ void ChannelState::note_each(const Batch& batch) noexcept {
 /// Whatever is not a copy that has ended well.
 bool ChannelState::poll_other(std::uint32_t index, Completion& completion) {
   Place& place = places_[index];
-  DsaMover::Slot& slot = *place.slot;
+  DsaQueue::Slot& slot = *place.slot;
   if (engine_.is_forked()) {
     completion = {.state = JobState::failed, .cause = Cause::forked};
     free_ |= std::uint64_t{1} << index;
@@ -321,38 +313,38 @@ bool ChannelState::poll_other(std::uint32_t index, Completion& completion) {
       const bool is_list = place.way == Way::list;
       Tally& tally = is_list ? lists_ : copies_;
       set_done(completion, place.byte_count);
-      if (is_list && !place.job.batch_.completions.empty()) note_each(place.job.batch_);
+      if (is_list && !place.request.batch().completions.empty()) note_each(place.request.batch());
       free_ |= std::uint64_t{1} << index;
       add(tally.done, 1);
       add(tally.bytes, place.byte_count);
       if (latencies_) {
-        add(tally.latency_counts[EngineState::latency_class(place.begun_ticks)], 1);
+        add(tally.latency_counts[Statistics::latency_class(place.begun_ticks)], 1);
       }
-      mover_.note_answer();
+      queue_.note_answer();
       return true;
     }
     const std::uint64_t now = platform::ticks();
     if (status == 0) {
       if (slot.posted_ticks.load_relaxed() == 0) slot.posted_ticks.store_relaxed(now);  // Ours.
-      if (!mover_.is_due(slot, now)) return false;
+      if (!queue_.is_due(slot, now)) return false;
     }
     if (place.way != Way::lane) convert(place, now);
     if (status == 0) {
-      mover_.give_up(place.slot_index);
-    } else if (mover_.take_record(slot) == DsaMover::Next::posted) {
+      queue_.give_up(place.slot_index);
+    } else if (queue_.take_record(slot) == DsaQueue::Next::posted) {
       return false;
     }
   }
-  DsaMover::settle(slot);
-  completion = detail::to_completion(slot.outcome);
+  DsaQueue::settle(slot);
+  completion = detail::ended(slot.outcome);
   const bool is_batch = slot.batch;
-  engine_.count(
-      is_batch ? kOperationKindCount : static_cast<std::size_t>(place.job.operation_.kind()),
+  engine_.statistics().count(
+      is_batch ? kOperationKindCount : static_cast<std::size_t>(place.request.operation().kind()),
       completion, place.begun_ticks);
   const std::uint64_t bit = std::uint64_t{1} << index;
   if (slot.lost) {
     owned_ &= ~bit;
-    mover_.lose(place.slot_index);
+    queue_.lose(place.slot_index);
   } else {
     free_ |= bit;
   }
@@ -361,7 +353,7 @@ bool ChannelState::poll_other(std::uint32_t index, Completion& completion) {
 
 /// From the short way to the lane in the slot. From here on it is counted where jobs are.
 void ChannelState::convert(Place& place, std::uint64_t now) {
-  DsaMover::Slot& slot = *place.slot;
+  DsaQueue::Slot& slot = *place.slot;
   if (!latencies_) place.begun_ticks = now;
   constexpr std::uint64_t kOneLess = ~std::uint64_t{0};
   if (place.way != Way::list) {
@@ -372,20 +364,20 @@ void ChannelState::convert(Place& place, std::uint64_t now) {
     slot.piece = place.byte_count;
     add(copies_.submitted, kOneLess);
   } else {
-    const Batch batch = place.job.batch_;
+    const Batch batch = place.request.batch();
     begin_lane(place, Operation::no_op(), batch);
     slot.piece = batch.operations.size();
     add(lists_.submitted, kOneLess);
   }
   place.way = Way::lane;
   add(converted_, 1);
-  engine_.count_submitted();
+  engine_.statistics().count_submitted();
 }
 
 Completion ChannelState::wait(Ticket ticket) {
   Completion completion;
   if (poll(ticket, completion)) return completion;
-  Waiter waiter(engine_.waiting(), true, wait_history_, platform::ticks());
+  Waiter waiter(engine_.settings().waiting, true, wait_history_, platform::ticks());
   const auto& record = places_[static_cast<std::uint32_t>(ticket)].slot->record;
   while (true) {
     const std::uint64_t now = platform::ticks();
@@ -394,7 +386,7 @@ Completion ChannelState::wait(Ticket ticket) {
       return completion;
     }
     waiter.pass(
-        now, [&] { return mover_.rest_at(record); },
+        now, [&] { return queue_.rest_at(record); },
         [](std::chrono::nanoseconds time) { platform::sleep(time); });
   }
 }
@@ -435,7 +427,7 @@ std::size_t Channel::depth() const {
 }
 
 const std::string& Channel::queue() const {
-  return state_->mover().info().name;
+  return state_->queue().info().name;
 }
 
 }  // namespace headrace::engine

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a channel is inside: slots of a DSA mover that are reserved for it. The mover's pollers do
+// What a channel is inside: slots of a DSA queue that are reserved for it. The queue's pollers do
 // not look at them, because they are never posted; so all of a slot but what the device writes is
 // the channel's, and nothing of it needs an atomic operation.
 //
 // A copy that fits a descriptor, and a list of such, go a way of their own, on which nothing of the
 // lane in the slot is written. As soon as its record tells anything but success, it becomes a lane,
-// and the mover takes the trouble as it takes that of others (DsaMover::take_record).
+// and the queue takes the trouble as it takes that of others (DsaQueue::take_record).
 #pragma once
 
 #include <array>
 #include <bit>
 #include <memory>
 
-#include "dsa_mover.hpp"
+#include "dsa/queue.hpp"
 #include "headrace/engine/channel.hpp"
+#include "statistics.hpp"
 #include "waiter.hpp"
 
 namespace headrace::engine {
@@ -23,16 +24,8 @@ class EngineState;
 /// Threading: confined, but for the counts, which have one writer and any number of readers.
 class ChannelState {
  public:
-  /// Totals of what went the short way; the rest is counted where jobs are.
-  struct Counts {
-    std::uint64_t submitted = 0;
-    std::uint64_t done = 0;
-    std::uint64_t bytes = 0;
-    std::array<std::uint64_t, OperationStatistics::kLatencyClassCount> latency_counts{};
-  };
-
-  /// `slots` is what DsaMover::reserve gave.
-  ChannelState(EngineState& engine, DsaMover& mover, std::uint64_t slots, bool latencies);
+  /// `slots` is what DsaQueue::reserve gave.
+  ChannelState(EngineState& engine, DsaQueue& queue, std::uint64_t slots, bool latencies);
   ChannelState(const ChannelState&) = delete;
   ChannelState& operator=(const ChannelState&) = delete;
   ~ChannelState();
@@ -48,9 +41,9 @@ class ChannelState {
   [[nodiscard]] std::size_t depth() const {
     return static_cast<std::size_t>(std::popcount(owned_));
   }
-  [[nodiscard]] DsaMover& mover() const { return mover_; }
-  [[nodiscard]] Counts copies() const noexcept { return copies_.read(); }
-  [[nodiscard]] Counts lists() const noexcept { return lists_.read(); }
+  [[nodiscard]] DsaQueue& queue() const { return queue_; }
+  [[nodiscard]] ChannelCounts copies() const noexcept { return copies_.read(); }
+  [[nodiscard]] ChannelCounts lists() const noexcept { return lists_.read(); }
   [[nodiscard]] std::uint64_t refused() const noexcept {
     return refused_.load_relaxed();  // A count of its own.
   }
@@ -66,27 +59,26 @@ class ChannelState {
     copy,        ///< The descriptor in the slot says all.
     timed_copy,  ///< The same, of a channel that counts latencies.
     list,        ///< Copies of a batch; success of the list is that of each.
-    lane,        ///< By the mover's own means.
+    lane,        ///< By the queue's own means.
     ended,       ///< It has ended; the outcome is in the slot.
   };
   struct Place {
-    DsaMover::Slot* slot = nullptr;
+    DsaQueue::Slot* slot = nullptr;
     std::size_t byte_count = 0;
     std::uint32_t slot_index = 0;
     Way way = Way::ended;        ///< Of the last one, if nothing is in flight.
     std::size_t list_count = 0;  ///< Descriptors of the slot's room that lack only operands.
     std::uint64_t begun_ticks = 0;
-    /// Stands for the job that the mover's means expect. Never runs.
-    Job job;
+    Request request;  ///< Of a lane, and the batch of a list.
   };
 
-  /// Of Counts.
+  /// Of ChannelCounts.
   struct Tally {
     Atomic<std::uint64_t> submitted{0};
     Atomic<std::uint64_t> done{0};
     Atomic<std::uint64_t> bytes{0};
     std::array<Atomic<std::uint64_t>, OperationStatistics::kLatencyClassCount> latency_counts;
-    [[nodiscard]] Counts read() const noexcept;
+    [[nodiscard]] ChannelCounts read() const noexcept;
   };
   /// Why nothing may be submitted now; accepted if it may.
   [[nodiscard]] Submit obstacle() const noexcept;
@@ -104,7 +96,7 @@ class ChannelState {
   [[gnu::noinline]] static void note_each(const Batch& batch) noexcept;
 
   EngineState& engine_;
-  DsaMover& mover_;
+  DsaQueue& queue_;
   const bool latencies_;
   /// Of this queue alone, and touched by no other thread, unlike that of the engine.
   WaitHistory wait_history_;

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coalescer.hpp"
 
+#include "completions.hpp"
 #include "headrace/platform/ticks.hpp"
-#include "operands.hpp"
-#include "outcome.hpp"
+#include "memory_access.hpp"
 #include "software/software.hpp"
 
 namespace headrace::engine {
 
 void Coalescer::List::push_back(Group& group) noexcept {
-  group.next = nullptr;
-  (last == nullptr ? first : last->next) = &group;
+  group.next_group = nullptr;
+  (last == nullptr ? first : last->next_group) = &group;
   last = &group;
 }
 
 void Coalescer::List::push_front(Group& group) noexcept {
-  group.next = first;
+  group.next_group = first;
   first = &group;
   if (last == nullptr) last = &group;
 }
@@ -23,7 +23,7 @@ void Coalescer::List::push_front(Group& group) noexcept {
 Coalescer::Group* Coalescer::List::pop() noexcept {
   Group* const group = first;
   if (group == nullptr) return nullptr;
-  first = group->next;
+  first = group->next_group;
   if (first == nullptr) last = nullptr;
   return group;
 }
@@ -53,7 +53,7 @@ void Coalescer::make_ready() noexcept {
   open_ = nullptr;
 }
 
-Submit Coalescer::submit(Share& share) noexcept {
+Submit Coalescer::post(Request& request) noexcept {
   {
     const Lock lock(mutex_);
     if (closed_) return Submit::closed;
@@ -63,19 +63,19 @@ Submit Coalescer::submit(Share& share) noexcept {
       open_->count = 0;
       open_due_ticks_ = platform::ticks() + wait_ticks_;
     }
-    open_->operations[open_->count] = share.job->operation();  // The only share of its job.
-    open_->shares[open_->count++] = &share;
+    open_->operations[open_->count] = request.operation();
+    open_->requests[open_->count++] = &request;
     const bool enough = open_->count == operations_max_;
     if (enough) make_ready();
     note_due();
     if (!enough) return Submit::accepted;
   }
-  // From here on the share may be gone.
+  // From here on the request may be gone.
   send_ready();
   return Submit::accepted;
 }
 
-void Coalescer::poll() noexcept {
+void Coalescer::reap() noexcept {
   const std::uint64_t due = due_ticks_.load_relaxed();  // A hint, as note_due says.
   if (due == kNever || (due != 0 && platform::ticks() < due)) return;
   {
@@ -86,10 +86,10 @@ void Coalescer::poll() noexcept {
   send_ready();
 }
 
-void Coalescer::poll_share(const Share& share) noexcept {
-  poll();
+void Coalescer::reap(const Request& request) noexcept {
+  reap();
   // It may have gone there alone; else all are looked at.
-  mover_.poll_share(share);
+  mover_.reap(request);
 }
 
 void Coalescer::send_ready() noexcept {
@@ -122,35 +122,32 @@ Submit Coalescer::hand_over(Group& group) noexcept {
   }
   Submit answer = Submit::closed;
   if (group.count == 1) {
-    answer = mover_.submit(*group.shares[0]);
+    answer = mover_.post(*group.requests[0]);
     if (answer == Submit::accepted) free_group(group);
   } else {
-    Job& job = group.carrier;
     std::size_t byte_count = 0;
     for (std::size_t i = 0; i < group.count; ++i) byte_count += group.operations[i].byte_count();
-    job.batch_ = {.operations = std::span(group.operations).first(group.count),
-                  .completions = std::span(group.completions).first(group.count)};
-    job.callback_context_ = &group;
-    job.callback_ = [](void* context, const Completion& whole) noexcept {
-      auto& ended = *static_cast<Group*>(context);
-      ended.owner->distribute(ended, whole);
+    group.assign({},
+                 {.operations = std::span(group.operations).first(group.count),
+                  .completions = std::span(group.completions).first(group.count)},
+                 byte_count);
+    group.on_done_ = [](Request& request) noexcept {
+      auto& ended = static_cast<Group&>(request);
+      ended.owner->distribute(ended);
     };
-    job.share_count_ = 1;
-    Share& share = job.shares_[0];
-    share.job = &job;
-    share.byte_count = byte_count;
-    answer = mover_.submit(share);
+    answer = mover_.post(group);
   }
   if (answer == Submit::accepted || answer == Submit::full) return answer;
   // The device is gone: here and now.
   for (std::size_t i = 0; i < group.count; ++i) {
     const auto bad = detail::untouchable(group.operations[i]);
-    ShareOutcome outcome = bad ? ShareOutcome{.cause = Cause::page_fault, .fault_address = *bad}
-                               : software::execute(group.operations[i]);
-    outcome.fell_back = true;
-    group.completions[i] = detail::to_completion(outcome);
+    Completion& end = group.completions[i];
+    end = bad ? Completion{.cause = Cause::page_fault, .fault_address = *bad}
+              : software::execute(group.operations[i]);
+    end.fell_back = true;
   }
-  distribute(group, {});
+  group.outcome = {};
+  distribute(group);
   return Submit::accepted;
 }
 
@@ -162,12 +159,12 @@ void Coalescer::free_group(Group& group) noexcept {
 void Coalescer::drop_stopped(Group& group) noexcept {
   std::size_t kept = 0;
   for (std::size_t i = 0; i < group.count; ++i) {
-    Share& share = *group.shares[i];
-    if (share.job->stop_requested()) {
-      finish(share, {.stopped = true});
+    Request& request = *group.requests[i];
+    if (request.stop_requested()) {
+      request.complete(detail::kStopped);
       continue;
     }
-    group.shares[kept] = group.shares[i];
+    group.requests[kept] = &request;
     if (kept != i) group.operations[kept] = group.operations[i];
     ++kept;
   }
@@ -177,47 +174,27 @@ void Coalescer::drop_stopped(Group& group) noexcept {
 /// Only while the engine is being stopped, which waits for all of them.
 void Coalescer::finish_stopped(Group& group) noexcept {
   const std::size_t count = group.count;
-  const std::array<Share*, kOperationsMax> shares = group.shares;
+  const std::array<Request*, kOperationsMax> requests = group.requests;
   free_group(group);
-  for (std::size_t i = 0; i < count; ++i) finish(*shares[i], {.stopped = true});
+  for (std::size_t i = 0; i < count; ++i) requests[i]->complete(detail::kStopped);
 }
 
-/// Ends the shares of a group as the operations of its batch ended. With the last of them the
+/// Ends the requests of a group as the operations of its batch ended. With the last of them the
 /// engine may be gone, so the group is free before that.
-void Coalescer::distribute(Group& group, const Completion& whole) noexcept {
-  const auto outcome_of = [&](std::size_t index) {
-    const Completion& end = group.completions[index];
-    return ShareOutcome{
-        .bytes_done = end.bytes_done,
-        .cause = end.cause,
-        .stopped = end.state == JobState::stopped,
-        .fell_back = end.fell_back,
-        .device_status = end.device_status != 0 ? end.device_status : whole.device_status,
-        .late_write_possible = end.late_write_possible || whole.late_write_possible,
-        .bytes_by_device = end.bytes_by_device,
-        .page_faults = end.page_faults,
-        .retries = end.retries,
-        .fault_address = end.fault_address,
-        .result = end.result};
-  };
-  const auto is_plain = [&](std::size_t index) {
-    const Completion& end = group.completions[index];
-    return end.state == JobState::done && !end.fell_back && whole.device_status == 0 &&
-           end.bytes_by_device == group.shares[index]->byte_count &&
-           end.result == OperationResult{};
+void Coalescer::distribute(Group& group) noexcept {
+  const auto end = [&whole = group.outcome](Request& request, Completion one) {
+    if (one.device_status == 0) one.device_status = whole.device_status;
+    one.late_write_possible = one.late_write_possible || whole.late_write_possible;
+    request.complete(one);
   };
   const std::size_t last = group.count - 1;
-  for (std::size_t i = 0; i < last; ++i) {
-    if (is_plain(i)) {
-      finish_done_by_device(*group.shares[i]);
-    } else {
-      finish(*group.shares[i], outcome_of(i));
-    }
-  }
-  Share& share = *group.shares[last];
-  const ShareOutcome outcome = outcome_of(last);
+  for (std::size_t i = 0; i < last; ++i) end(*group.requests[i], group.completions[i]);
+  Request& request = *group.requests[last];
+  Completion one = group.completions[last];
+  one.device_status = one.device_status != 0 ? one.device_status : group.outcome.device_status;
+  one.late_write_possible = one.late_write_possible || group.outcome.late_write_possible;
   free_group(group);
-  finish(share, outcome);
+  request.complete(one);
 }
 
 void Coalescer::stop() noexcept {

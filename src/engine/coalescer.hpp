@@ -17,9 +17,9 @@ namespace headrace::engine {
 /// A mover in front of a device's. It has no thread: whoever polls sends what has waited long
 /// enough, as whoever polls ends what the device has done.
 ///
-/// A group of shares is free, open (at most one: it takes more), ready (it waits for room in the
-/// queue) or sent. One that is sent is the only share of a job of ours, which no engine knows; a
-/// single share goes as if it had not been here.
+/// A group of requests is free, open (at most one: it takes more), ready (it waits for room in the
+/// queue) or sent. It is itself a request, of a batch; a single request goes as if it had not been
+/// here.
 ///
 /// Threading: shared.
 class Coalescer final : public Mover {
@@ -36,25 +36,24 @@ class Coalescer final : public Mover {
   }
 
   [[nodiscard]] const MoverInfo& info() const override { return mover_.info(); }
-  [[nodiscard]] Submit submit(Share& share) noexcept override;
-  void poll() noexcept override;
-  void poll_share(const Share& share) noexcept override;
+  [[nodiscard]] Submit post(Request& request) noexcept override;
+  void reap() noexcept override;
+  void reap(const Request& request) noexcept override;
   void stop() noexcept override;
 
  private:
   static constexpr std::size_t kOperationsMax = CoalescingOptions::kOperationsMax;
-  /// More than a queue has slots (DsaMover), so that it is the queue that is full first.
+  /// More than a queue has slots (DsaQueue), so that it is the queue that is full first.
   static constexpr std::size_t kGroupCount = 80;
 
   /// Between its lists a group belongs to the thread that took it out.
-  struct Group {
+  struct Group : Request {
     Coalescer* owner = nullptr;
-    Group* next = nullptr;
+    Group* next_group = nullptr;
     std::size_t count = 0;
-    std::array<Share*, kOperationsMax> shares{};
+    std::array<Request*, kOperationsMax> requests{};
     std::array<Operation, kOperationsMax> operations;
     std::array<Completion, kOperationsMax> completions;
-    Job carrier;
   };
   /// First in, first out.
   struct List {
@@ -72,7 +71,7 @@ class Coalescer final : public Mover {
   void free_group(Group& group) noexcept;
   static void drop_stopped(Group& group) noexcept;
   void finish_stopped(Group& group) noexcept;
-  void distribute(Group& group, const Completion& whole) noexcept;
+  void distribute(Group& group) noexcept;
 
   Mover& mover_;
   const std::size_t bytes_max_;

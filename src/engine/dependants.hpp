@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a job that ends meets those that wait for it. Not for: what becomes of them then
-// (dependencies.cpp).
+// (graph.cpp).
 //
 // Each job has a list of its dependants, linked through them, and a flag in its word that says
 // whether anybody has looked at the list. The agents are the *finisher* of the job and *submitters*

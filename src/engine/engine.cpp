@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <array>
 
-#include "cpu_mover.hpp"
-#include "dsa_movers.hpp"
+#include "cpu/mover.hpp"
+#include "dsa/open.hpp"
 #include "engine_state.hpp"
 #include "headrace/copy/profile.hpp"
 
@@ -186,7 +186,7 @@ Result<std::unique_ptr<Engine>> Engine::make(const topo::Machine& machine, Engin
     if (!mover) return fail(mover.error().within(kTried));
     movers.push_back(std::move(*mover));
   }
-  auto devices = open_dsa_movers(machine, options.devices);
+  auto devices = open_dsa_queues(machine, options.devices);
   if (!devices) return fail(devices.error().within(kTried));
   for (std::unique_ptr<Mover>& mover : devices->movers) movers.push_back(std::move(mover));
   const Thresholds thresholds = thresholds_of(options, profile);
@@ -303,30 +303,29 @@ void Engine::poll() {
 }
 
 std::vector<MoverInfo> Engine::movers() const {
-  std::vector<MoverInfo> infos;
-  for (const std::unique_ptr<Mover>& mover : state_->movers()) infos.push_back(mover->info());
-  return infos;
+  const std::span<const MoverInfo> infos = state_->infos();
+  return {infos.begin(), infos.end()};
 }
 
 const MoverInfo* Engine::mover(std::size_t mover_index) const noexcept {
-  const auto movers = state_->movers();
-  return mover_index < movers.size() ? &movers[mover_index]->info() : nullptr;
+  const std::span<const MoverInfo> infos = state_->infos();
+  return mover_index < infos.size() ? &infos[mover_index] : nullptr;
 }
 
 PathThresholds Engine::thresholds() const {
-  return state_->thresholds();
+  return state_->settings().thresholds;
 }
 
 ThresholdSource Engine::threshold_source() const {
-  return state_->threshold_source();
+  return state_->settings().threshold_source;
 }
 
 Waiting Engine::waiting() const {
-  return state_->waiting();
+  return state_->settings().waiting;
 }
 
 const std::vector<std::string>& Engine::notes() const {
-  return state_->notes();
+  return state_->settings().notes;
 }
 
 std::vector<DeviceStatistics> Engine::device_statistics() const {
@@ -337,7 +336,7 @@ std::vector<DeviceStatistics> Engine::device_statistics() const {
 }
 
 EngineStatistics Engine::statistics() const {
-  return state_->statistics();
+  return state_->totals();
 }
 
 }  // namespace headrace::engine

@@ -128,7 +128,7 @@ class Job::Visit {
     while (detail::is_running(seen)) {
       // edge: job-submitted (acq_rel)
       if (!job.word_.compare_exchange_acq_rel(seen, seen + detail::kVisitor)) continue;
-      engine_ = job.engine_;
+      engine_ = job.submission_.engine;
       return;
     }
   }
@@ -174,7 +174,7 @@ bool Job::poll() {
 
 const Completion& Job::wait() {
   static_cast<void>(wait_for(kForever));
-  return completion_;
+  return outcome;
 }
 
 bool Job::wait_for(std::chrono::nanoseconds time_max) {
@@ -192,12 +192,12 @@ bool Job::wait_for(std::chrono::nanoseconds time_max) {
 }
 
 bool Job::is_forked() const {
-  return platform::fork_count() != fork_count_;
+  return platform::fork_count() != submission_.fork_count;
 }
 
 bool Job::abandon_in_child() {
   // What moves the bytes is the parent's, and so is the job; this copy of it never ends by itself.
-  completion_ = {.state = JobState::failed, .cause = Cause::forked};
+  outcome = {.state = JobState::failed, .cause = Cause::forked};
   word_.store_release(detail::word_of(JobState::failed));  // edge: job-ended (release)
   return true;
 }
@@ -256,15 +256,11 @@ bool Job::rest() {
 const Completion& Job::completion() const {
   const JobState now = state();
   HEADRACE_CHECK(now != JobState::idle && now != JobState::running, "the job has ended", now);
-  return completion_;
+  return outcome;
 }
 
 void Job::stop() {
   static_cast<void>(detail::set_flag(word_, detail::kStopFlag));
-}
-
-bool Job::stop_requested() const {
-  return (word_.load_relaxed() & detail::kStopFlag) != 0;  // Advice; carries no data.
 }
 
 }  // namespace headrace::engine

@@ -18,11 +18,11 @@ template <typename... Wanted>
 void add(const MoveContext& context, MoverChoice& choice, const Wanted&... wanted) {
   constexpr std::uint64_t kNone = UINT64_MAX;  // Any of 32 bits may be a rank.
   std::uint64_t next = 0;
-  while (next != kNone && choice.chosen().size() < Job::kShareMax) {
+  while (next != kNone && choice.chosen().size() < MoverChoice::kMoverMax) {
     const std::uint64_t rank = std::exchange(next, kNone);
     const auto add_of_rank = [&](const auto& is_wanted) {
       for (std::size_t i = 0; i < context.movers.size(); ++i) {
-        const MoverInfo& info = context.movers[i]->info();
+        const MoverInfo& info = context.movers[i];
         if (info.queue_rank < rank || !is_wanted(info)) continue;
         if (info.queue_rank == rank) {
           choice.add(i);
@@ -77,7 +77,7 @@ void least_loaded(const MoveContext& context, MoverChoice& choice) {
   std::size_t best = context.sequence % count;
   for (std::size_t k = 1; k < count; ++k) {
     const std::size_t index = (context.sequence + k) % count;
-    if (context.movers[index]->load() < context.movers[best]->load()) best = index;
+    if (context.loads(index) < context.loads(best)) best = index;
   }
   choice.add(best);
 }

@@ -64,13 +64,13 @@ class StagedMover final : public engine::Mover {
 
   /// Ends what is held: moves it, or fails with `cause`. Returns how many.
   std::size_t release(engine::Cause cause = engine::Cause::none) {
-    std::vector<engine::Share*> shares;
+    std::vector<engine::Request*> requests;
     {
       const Lock lock(mutex_);
-      shares.swap(held_);
+      requests.swap(held_);
     }
-    for (engine::Share* share : shares) end(*share, cause);
-    return shares.size();
+    for (engine::Request* request : requests) end(*request, cause);
+    return requests.size();
   }
   /// From now on: answer `full`.
   void refuse(bool refuses) {
@@ -94,7 +94,7 @@ class StagedMover final : public engine::Mover {
   }
 
   [[nodiscard]] const engine::MoverInfo& info() const override { return info_; }
-  [[nodiscard]] engine::Submit submit(engine::Share& share) noexcept override {
+  [[nodiscard]] engine::Submit post(engine::Request& request) noexcept override {
     engine::Cause cause{};
     {
       const Lock lock(mutex_);
@@ -102,15 +102,15 @@ class StagedMover final : public engine::Mover {
       if (refuses_) return engine::Submit::full;
       ++accepted_count_;
       if (mode_ != Mode::at_once) {
-        held_.push_back(&share);
+        held_.push_back(&request);
         return engine::Submit::accepted;
       }
       cause = cause_;
     }
-    end(share, cause);
+    end(request, cause);
     return engine::Submit::accepted;
   }
-  void poll() noexcept override {
+  void reap() noexcept override {
     if (mode_ != Mode::on_poll) return;
     engine::Cause cause{};
     {
@@ -120,31 +120,33 @@ class StagedMover final : public engine::Mover {
     release(cause);
   }
   void stop() noexcept override {
-    std::vector<engine::Share*> shares;
+    std::vector<engine::Request*> requests;
     {
       const Lock lock(mutex_);
       stopped_ = true;
-      shares.swap(held_);
+      requests.swap(held_);
     }
-    for (engine::Share* share : shares) finish(*share, {.stopped = true});
+    for (engine::Request* request : requests)
+      request->complete({.state = engine::JobState::stopped});
   }
 
  private:
-  void end(engine::Share& share, engine::Cause cause) noexcept {
+  void end(engine::Request& request, engine::Cause cause) noexcept {
     const bool late = [&] {
       const Lock lock(mutex_);
       return leaves_late_writes_;
     }();
-    if (cause != engine::Cause::none) return finish(share, {.cause = cause});
-    if (share.job->stop_requested()) return finish(share, {.stopped = true});
-    std::memcpy(share.target().data(), share.source().data(), share.byte_count);
-    finish(share, {.bytes_done = share.byte_count, .fell_back = late, .late_write_possible = late});
+    if (cause != engine::Cause::none) return request.complete({.cause = cause});
+    if (request.stop_requested()) return request.complete({.state = engine::JobState::stopped});
+    std::memcpy(request.target().data(), request.source().data(), request.byte_count());
+    request.complete(
+        {.fell_back = late, .late_write_possible = late, .bytes_done = request.byte_count()});
   }
 
   const Mode mode_;
   engine::MoverInfo info_;
   mutable Mutex mutex_;
-  std::vector<engine::Share*> held_ HEADRACE_GUARDED_BY(mutex_);
+  std::vector<engine::Request*> held_ HEADRACE_GUARDED_BY(mutex_);
   std::size_t accepted_count_ HEADRACE_GUARDED_BY(mutex_) = 0;
   bool refuses_ HEADRACE_GUARDED_BY(mutex_) = false;
   bool stopped_ HEADRACE_GUARDED_BY(mutex_) = false;

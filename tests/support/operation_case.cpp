@@ -71,7 +71,7 @@ std::span<const OperationKind> kinds_with_operands() {
   return kKinds;
 }
 
-Finding finding_of(const engine::ShareOutcome& outcome) {
+Finding finding_of(const engine::Completion& outcome) {
   return {outcome.cause, outcome.bytes_done, outcome.result};
 }
 

@@ -24,7 +24,7 @@ struct Finding {
   engine::OperationResult result = {};
   friend bool operator==(const Finding&, const Finding&) = default;
 };
-[[nodiscard]] Finding finding_of(const engine::ShareOutcome& outcome);
+[[nodiscard]] Finding finding_of(const engine::Completion& outcome);
 /// For a person, in a failed expectation.
 void PrintTo(const Finding& finding, std::ostream* stream);
 [[nodiscard]] std::string shown(const engine::Operation& operation);

@@ -27,7 +27,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/dsa_mover.hpp"
+#include "engine/dsa/queue.hpp"
 #include "headrace/base/atomic.hpp"
 #include "headrace/engine/engine.hpp"
 #include "stepper.hpp"
@@ -63,7 +63,7 @@ namespace {
 using headrace::engine::Batch;
 using headrace::engine::Channel;
 using headrace::engine::Completion;
-using headrace::engine::DsaMover;
+using headrace::engine::DsaQueue;
 using headrace::engine::Engine;
 using headrace::engine::Job;
 using headrace::engine::Mover;
@@ -243,7 +243,7 @@ int measure(std::string_view mode, std::uint64_t count, bool steps) {
   auto portal = std::make_unique<IdleDevice>();
   IdleDevice& device = *portal;
   std::vector<std::unique_ptr<Mover>> movers;
-  auto mover = DsaMover::make(std::move(portal), {});
+  auto mover = DsaQueue::make(std::move(portal), {});
   if (!mover) stop_with(mover.error().message().c_str());
   movers.push_back(std::move(*mover));
   headrace::engine::EngineSettings settings;

@@ -30,8 +30,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/cpu_mover.hpp"
-#include "engine/dsa_mover.hpp"
+#include "engine/cpu/mover.hpp"
+#include "engine/dsa/queue.hpp"
 #include "headrace/base/atomic.hpp"
 #include "headrace/engine/engine.hpp"
 #include "headrace/platform/cpu.hpp"
@@ -42,7 +42,7 @@ namespace {
 using headrace::engine::Batch;
 using headrace::engine::Completion;
 using headrace::engine::CpuMover;
-using headrace::engine::DsaMover;
+using headrace::engine::DsaQueue;
 using headrace::engine::Engine;
 using headrace::engine::EngineSettings;
 using headrace::engine::Job;
@@ -51,7 +51,7 @@ using headrace::engine::MoverInfo;
 using headrace::engine::Operation;
 using headrace::engine::Path;
 using headrace::engine::PathThresholds;
-using headrace::engine::Share;
+using headrace::engine::Request;
 using headrace::engine::Submit;
 namespace dsa = headrace::dsa;
 namespace platform = headrace::platform;
@@ -166,26 +166,26 @@ class PacedDevice final : public dsa::Portal {
 class PacedMover final : public Mover {
  public:
   PacedMover() {
-    auto made = DsaMover::make(device_, {});
+    auto made = DsaQueue::make(device_, {});
     if (!made) stop_with(made.error().message().c_str());
     mover_ = std::move(*made);
   }
   [[nodiscard]] const MoverInfo& info() const override { return mover_->info(); }
-  [[nodiscard]] Submit submit(Share& share) noexcept override { return mover_->submit(share); }
-  void poll() noexcept override {
+  [[nodiscard]] Submit post(Request& request) noexcept override { return mover_->post(request); }
+  void reap() noexcept override {
     device_.look();
-    mover_->poll();
+    mover_->reap();
   }
-  void poll_share(const Share& share) noexcept override {
+  void reap(const Request& request) noexcept override {
     device_.look();
-    mover_->poll_share(share);
+    mover_->reap(request);
   }
   [[nodiscard]] std::size_t load() const noexcept override { return mover_->load(); }
   void stop() noexcept override { mover_->stop(); }
 
  private:
   PacedDevice device_;
-  std::unique_ptr<DsaMover> mover_;
+  std::unique_ptr<DsaQueue> mover_;
 };
 
 /// Copies of one length through all of the pools.

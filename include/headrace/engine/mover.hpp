@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mover: one thing that moves bytes - worker threads on a node, a DSA work queue, a test's own.
-// The engine splits jobs into shares and gives them to movers; it knows nothing else about them.
+// The engine gives requests to movers; it knows nothing else about them.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@ struct MoverInfo {
   std::string name;                           ///< "cpu/node0", "dsa0/wq0.0".
   std::optional<NodeId> node = std::nullopt;  ///< The node it belongs to, if any.
   bool hardware = false;                      ///< True if no processor does the copying.
-  bool polled = false;  ///< True if it has no thread: it makes progress only inside Mover::poll.
+  bool polled = false;  ///< True if it has no thread: it makes progress only inside Mover::reap.
   /// What it can do; other operations never reach it. Of a batch, every one has to be among them.
   OperationSet operations = OperationSet().with(OperationKind::copy);
   bool batches = false;  ///< It takes batches.
@@ -56,39 +56,33 @@ class HEADRACE_API Mover {
   virtual ~Mover() = default;
 
   [[nodiscard]] virtual const MoverInfo& info() const = 0;
-  /// Takes `share` or refuses it, and returns at once. A taken share is ended exactly once, by
-  /// finish(), which may happen before this returns. After stop() the answer is `closed`.
-  [[nodiscard]] virtual Submit submit(Share& share) noexcept = 0;
-  /// Looks for ended work and ends it; for movers with `info().polled`. Never blocks.
-  virtual void poll() noexcept {}
-  /// As poll(), for one who asks about one share, which may have ended and be gone to another job.
-  virtual void poll_share(const Share& share) noexcept {
-    static_cast<void>(share);
-    poll();
+  /// Takes `request` or refuses it, and returns at once. It calls Request::complete for one that it
+  /// took exactly once, which may happen before this returns. After stop() the answer is `closed`.
+  [[nodiscard]] virtual Submit post(Request& request) noexcept = 0;
+  /// Looks for requests that have ended and completes them; for movers with `info().polled`. Never
+  /// blocks.
+  virtual void reap() noexcept {}
+  /// As reap(), for a caller that asks about one request, which may have ended and be another by
+  /// now.
+  virtual void reap(const Request& request) noexcept {
+    static_cast<void>(request);
+    reap();
   }
-  /// Rests for some microseconds at most, or until something about `share` may have changed. For
-  /// one who has polled in vain for a while. Returns false if it cannot and has done nothing.
-  [[nodiscard]] virtual bool rest(const Share& share) noexcept {
-    static_cast<void>(share);
+  /// Rests for some microseconds at most, or until something about `request` may have changed.
+  /// Returns false if it cannot and has done nothing.
+  [[nodiscard]] virtual bool rest(const Request& request) noexcept {
+    static_cast<void>(request);
     return false;
   }
-  /// Shares that wait or run, for policies. Of a device also what keeps entries of its queue from
+  /// Requests that wait or run, for policies. Of a device also what keeps entries of its queue from
   /// others: channels, and descriptors that it did not answer. A snapshot.
   [[nodiscard]] virtual std::size_t load() const noexcept { return 0; }
   /// Of a device; zeros for anything else.
   [[nodiscard]] virtual DeviceStatistics statistics() const noexcept { return {}; }
-  /// Takes nothing more, ends every share it holds (what has begun is finished, the rest is
-  /// stopped), returns when it holds none. Called once, before destruction; poll() and submit() may
+  /// Takes nothing more, ends every request it holds (what has begun is finished, the rest is
+  /// stopped), returns when it holds none. Called once, before destruction; reap() and post() may
   /// still be called after it.
   virtual void stop() noexcept = 0;
-
- protected:
-  /// Ends `share`; with the last share of a job, the job: its callback runs in here, so no lock
-  /// may be held. The share and its job may be gone when this returns. An outcome with fewer bytes
-  /// than the share has is either `stopped` or has a cause (checked).
-  static void finish(Share& share, const ShareOutcome& outcome) noexcept;
-  /// As finish(), for a share that a device has done whole, and that found nothing out.
-  static void finish_done_by_device(Share& share) noexcept;
 };
 
 /// Which processor package a node belongs to.
@@ -97,10 +91,36 @@ struct NodePackage {
   std::uint32_t package = 0;
 };
 
-/// What a mover policy may look at.
+/// How much each of some movers has to do. Asked only by policies that want to know.
+///
+/// Threading: immutable.
+class Loads {
+ public:
+  using Of = std::size_t (*)(const void* context, std::size_t mover_index);
+
+  Loads() = default;
+  Loads(Of of, const void* context) : of_(of), context_(context) {}
+  /// Requests that the mover has; 0 if it is not known.
+  [[nodiscard]] std::size_t operator()(std::size_t mover_index) const {
+    return of_ == nullptr ? 0 : of_(context_, first_ + mover_index);
+  }
+  /// Of the movers from `first` on.
+  [[nodiscard]] Loads from(std::size_t first) const {
+    Loads made = *this;
+    made.first_ += first;
+    return made;
+  }
+
+ private:
+  Of of_ = nullptr;
+  const void* context_ = nullptr;
+  std::size_t first_ = 0;
+};
+
+/// What a mover policy may look at: plain values, so that a simulator can call it as well.
 struct MoveContext {
   /// Those of the path that was chosen: all devices, or all processors; the engine's own order.
-  std::span<const std::unique_ptr<Mover>> movers;
+  std::span<const MoverInfo> movers;
   OperationKind kind = OperationKind::copy;
   /// As the caller says or, of large operations, as the engine has found out (SubmitOptions).
   std::optional<NodeId> source_node = std::nullopt;
@@ -110,30 +130,14 @@ struct MoveContext {
   std::uint64_t sequence = 0;
   /// Where the nodes of the machine are; empty if that is not known.
   std::span<const NodePackage> packages = {};
+  /// Requests that each of `movers` has.
+  Loads loads = {};
 };
 
-/// Indexes into MoveContext::movers, without duplicates; the job is split evenly among them, or
-/// among the next in turn if it is too small for all.
-///
-/// Threading: confined.
-class MoverChoice {
- public:
-  /// Adds a mover; ignored beyond Job::kShareMax and for one that is there already.
-  void add(std::size_t mover_index) {
-    for (std::size_t i = 0; i < count_; ++i) {
-      if (chosen_[i] == mover_index) return;
-    }
-    if (count_ < Job::kShareMax) chosen_[count_++] = static_cast<std::uint32_t>(mover_index);
-  }
-  [[nodiscard]] std::span<const std::uint32_t> chosen() const { return {chosen_.data(), count_}; }
-
- private:
-  std::array<std::uint32_t, Job::kShareMax> chosen_{};
-  std::size_t count_ = 0;
-};
-
-/// Chooses who moves a job. Called on the submitting thread, without any lock held. Choosing
-/// nobody, or an index that does not exist, fails the job with Cause::mover_refused.
+/// Chooses who moves a job: indexes into MoveContext::movers. The job is split evenly among them,
+/// or goes to the next in turn if it is too small for that. Called on the submitting thread,
+/// without any lock held. Choosing nobody, or an index that does not exist, fails the job with
+/// Cause::mover_refused.
 using MoverPolicy = std::function<void(const MoveContext&, MoverChoice&)>;
 
 /// Policies by name; each is a pure function of its context. Where one chooses several and devices
@@ -145,7 +149,7 @@ HEADRACE_API void near_target(const MoveContext& context, MoverChoice& choice);
 /// All movers of the source's node; if it is unknown or has none, those of the target's node;
 /// failing that, one mover after the other.
 HEADRACE_API void near_source(const MoveContext& context, MoverChoice& choice);
-/// Every mover there is, Job::kShareMax of them if there are more ("brute force").
+/// Every mover there is, MoverChoice::kMoverMax of them if there are more ("brute force").
 HEADRACE_API void all(const MoveContext& context, MoverChoice& choice);
 /// One mover after the other.
 HEADRACE_API void round_robin(const MoveContext& context, MoverChoice& choice);

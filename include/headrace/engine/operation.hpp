@@ -74,6 +74,9 @@ class OperationSet {
   [[nodiscard]] constexpr bool has(OperationKind kind) const {
     return (bits_ >> static_cast<unsigned>(kind) & 1U) != 0;
   }
+  [[nodiscard]] constexpr bool has_all(OperationSet kinds) const {
+    return (kinds.bits_ & ~bits_) == 0;
+  }
   friend constexpr bool operator==(OperationSet, OperationSet) = default;
 
  private:

@@ -13,8 +13,8 @@ namespace {
 /// A pattern is repeated to a line, so that what is compared lies alike in its lines.
 constexpr std::size_t kLineBytes = 64;
 
-ShareOutcome found(std::size_t same, std::size_t byte_count) {
-  ShareOutcome outcome{.bytes_done = same};
+Completion found(std::size_t same, std::size_t byte_count) {
+  Completion outcome{.bytes_done = same};
   outcome.result.different = same < byte_count;
   if (outcome.result.different) outcome.result.difference_offset = same;
   return outcome;
@@ -22,12 +22,12 @@ ShareOutcome found(std::size_t same, std::size_t byte_count) {
 
 }  // namespace
 
-ShareOutcome compare(const Operation& operation) noexcept {
+Completion compare(const Operation& operation) noexcept {
   return found(copy::first_difference(operation.source(), operation.second_source()),
                operation.byte_count());
 }
 
-ShareOutcome compare_pattern(const Operation& operation) noexcept {
+Completion compare_pattern(const Operation& operation) noexcept {
   const std::span<const std::byte> source = operation.source();
   const std::array<std::uint64_t, 2> pattern = operation.pattern();
   const std::size_t head = std::min(kLineBytes, source.size());

@@ -61,7 +61,7 @@ std::uint32_t sum_reversed(std::uint32_t state, std::span<const std::byte> bytes
 
 }  // namespace
 
-ShareOutcome crc(const Operation& operation) noexcept {
+Completion crc(const Operation& operation) noexcept {
   const CrcOptions options = operation.crc_options();
   const std::span<const std::byte> source = operation.source();
   const bool copies = operation.kind() == OperationKind::copy_crc;
@@ -74,7 +74,7 @@ ShareOutcome crc(const Operation& operation) noexcept {
     if (copies) copy::copy_bytes(operation.target().subspan(at, count), chunk);
     at += count;
   }
-  ShareOutcome outcome{.bytes_done = source.size()};
+  Completion outcome{.bytes_done = source.size()};
   outcome.result.crc = turned(state, options.raw);
   return outcome;
 }

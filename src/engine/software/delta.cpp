@@ -15,12 +15,12 @@ constexpr std::size_t kCloselyBytes = 1024;
 
 }  // namespace
 
-ShareOutcome create_delta(const Operation& operation) noexcept {
+Completion create_delta(const Operation& operation) noexcept {
   const std::byte* const before = operation.source().data();
   const std::byte* const after = operation.second_source().data();
   const std::size_t byte_count = operation.byte_count();
   const std::span<std::byte> record = operation.target();
-  ShareOutcome outcome;
+  Completion outcome;
   std::size_t made = 0;
   std::size_t at = 0;
   while (at < byte_count) {
@@ -53,7 +53,7 @@ ShareOutcome create_delta(const Operation& operation) noexcept {
   return outcome;
 }
 
-ShareOutcome apply_delta(const Operation& operation) noexcept {
+Completion apply_delta(const Operation& operation) noexcept {
   const std::span<const std::byte> record = operation.source();
   const std::span<std::byte> target = operation.target();
   std::int32_t last_index = -1;

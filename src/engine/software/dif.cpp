@@ -87,7 +87,7 @@ void step(DifTags& tags, bool increment_application, bool fixed_reference) {
 /// A function for each kind: beside ISA-L's few instructions for a block, each that asks for the
 /// kind counts.
 template <OperationKind kKind>
-ShareOutcome carry_out(const Operation& operation) noexcept {
+Completion carry_out(const Operation& operation) noexcept {
   constexpr bool kHasField = kKind != OperationKind::dif_insert;
   constexpr bool kMakesField =
       kKind == OperationKind::dif_insert || kKind == OperationKind::dif_update;
@@ -111,7 +111,7 @@ ShareOutcome carry_out(const Operation& operation) noexcept {
   // the one that is an error by itself.
   const bool looks_at_all = expected.skip_ones_in_field && expected.ones_in_field_are_an_error;
 
-  ShareOutcome outcome;
+  Completion outcome;
   const std::byte* const end = source + operation.byte_count();
   while (source != end) {
     // ISA-L's function that copies on the way is slower than this one and a copy.
@@ -157,7 +157,7 @@ ShareOutcome carry_out(const Operation& operation) noexcept {
 
 }  // namespace
 
-ShareOutcome dif(const Operation& operation) noexcept {
+Completion dif(const Operation& operation) noexcept {
   switch (operation.kind()) {
     case OperationKind::dif_check:
       return carry_out<OperationKind::dif_check>(operation);

@@ -4,9 +4,8 @@
 
 #include <algorithm>
 
-#include "../mapped.hpp"
-#include "../operands.hpp"
-#include "../outcome.hpp"
+#include "../completions.hpp"
+#include "../memory_access.hpp"
 #include "headrace/copy/copy.hpp"
 #include "headrace/platform/line_flush.hpp"
 
@@ -26,7 +25,7 @@ constexpr std::size_t kDualcastBytes = 16384;
   }
 }
 
-ShareOutcome carry_out(const Operation& operation) noexcept {
+Completion carry_out(const Operation& operation) noexcept {
   switch (operation.kind()) {
     case OperationKind::no_op:
     case OperationKind::drain:
@@ -65,22 +64,22 @@ ShareOutcome carry_out(const Operation& operation) noexcept {
 
 }  // namespace
 
-ShareOutcome execute(const Operation& operation) noexcept {
+Completion execute(const Operation& operation) noexcept {
   if (!operation.is_durable()) return carry_out(operation);
-  const ShareOutcome outcome = carry_out(operation);
+  const Completion outcome = carry_out(operation);
   detail::make_durable(operation);
   return outcome;
 }
 
-ShareOutcome execute_in_pieces(const Operation& operation, const Job& job) noexcept {
+Completion execute_in_pieces(const Operation& operation, const Request& request) noexcept {
   const std::size_t byte_count = operation.byte_count();
   const std::size_t cut = operation.cut_bytes();
   const std::size_t piece_max =
       cut == 0 ? byte_count : std::max(kPieceBytes / cut, std::size_t{1}) * cut;
-  ShareOutcome whole;
+  Completion whole;
   do {
-    if (job.stop_requested()) {
-      whole.stopped = true;
+    if (request.stop_requested()) {
+      whole.state = JobState::stopped;
       break;
     }
     const std::size_t offset = whole.bytes_done;
@@ -90,19 +89,20 @@ ShareOutcome execute_in_pieces(const Operation& operation, const Job& job) noexc
   return whole;
 }
 
-ShareOutcome execute_batch(const Batch& batch, const Job& job, bool check_memory) noexcept {
-  ShareOutcome whole;
+Completion execute_batch(const Request& request, bool check_memory) noexcept {
+  const Batch& batch = request.batch();
+  Completion whole;
   for (std::size_t i = 0; i < batch.operations.size(); ++i) {
     const Operation& operation = batch.operations[i];
-    ShareOutcome one;
+    Completion one;
     if (operation.is_fenced() && whole.cause != Cause::none) {
       // The fence holds back everything behind it, too.
       detail::note_rest(batch, i, {.cause = Cause::fence_broken});
       break;
     }
-    if (whole.stopped || job.stop_requested()) {
-      one.stopped = true;
-      whole.stopped = true;
+    if (detail::is_stopped(whole) || request.stop_requested()) {
+      one = detail::kStopped;
+      whole.state = JobState::stopped;
     } else if (const auto bad = detail::inaccessible(operation, check_memory)) {
       one = {.cause = Cause::page_fault, .fault_address = *bad};
     } else {

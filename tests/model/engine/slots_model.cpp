@@ -2,15 +2,15 @@
 // The slots of a DSA mover in a model checker: the code of src/engine/slot_words.hpp, in the
 // interleavings that Search names, with every value that a load may see. What lies in a slot is
 // plain memory in the engine and so variables here, whose unordered use is reported; the device is
-// a thread. Not for: what becomes of a share (tests/unit/engine/dsa_test.cpp).
+// a thread. Not for: what becomes of a request (tests/unit/engine/dsa_test.cpp).
 //
 // What holds in each model, besides what it asserts itself:
 //   each operation that was accepted ends once; a slot is read as its present owner, or the device
 //   for it, has written it; whoever waits comes to an end.
 #include <gtest/gtest.h>
 
+#include "dsa/slot_words.hpp"
 #include "explore.hpp"
-#include "slot_words.hpp"
 
 namespace headrace::engine {
 namespace {
@@ -34,7 +34,7 @@ struct Stage {
     Atomic<std::uint32_t> door;  ///< Stands for the portal.
   };
 
-  /// As DsaMover::submit. False: full, or closed.
+  /// As DsaQueue::submit. False: full, or closed.
   bool submit(unsigned number) {
     const std::uint32_t index = words.take();
     if (index == SlotWords::kNoSlot) return false;
@@ -64,7 +64,7 @@ struct Stage {
       rl::yield(1, $);
     }
   }
-  /// As DsaMover::look_at; `due` is what the clock says.
+  /// As DsaQueue::look_at; `due` is what the clock says.
   void look_at(std::uint32_t index, bool due) {
     Slot& slot = slots[index];
     const auto is_ready = [&] { return slot.status.load_acquire() != 0 || due; };
@@ -85,7 +85,7 @@ struct Stage {
     RL_ASSERT(slot.body($) == number);
     RL_ASSERT(moved[number]($) == 1);
   }
-  /// As DsaMover::poll.
+  /// As DsaQueue::poll.
   void poll(bool due = false) {
     const std::uint64_t posted = words.posted();
     for (std::uint32_t i = 0; i < kCount; ++i) {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/outcome.hpp"
+#include "engine/completions.hpp"
 #include "engine/software/software.hpp"
 #include "support/operation_case.hpp"
 #include "support/seed.hpp"
@@ -92,9 +92,9 @@ struct Expected {
     bool broken = false;
     for (const Operation& operation : operations) {
       broken = broken || (operation.is_fenced() && whole.cause != Cause::none);
-      const ShareOutcome outcome =
-          broken ? ShareOutcome{.cause = Cause::fence_broken} : software::execute(operation);
-      completions.push_back(detail::to_completion(outcome));
+      const Completion outcome =
+          broken ? Completion{.cause = Cause::fence_broken} : software::execute(operation);
+      completions.push_back(detail::ended(outcome));
       whole.bytes_done += outcome.bytes_done;
       if (outcome.cause == Cause::none) continue;
       whole.state = JobState::failed;

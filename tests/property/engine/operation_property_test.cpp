@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "emu/operation/operation.hpp"
-#include "engine/outcome.hpp"
+#include "engine/completions.hpp"
 #include "engine/software/software.hpp"
 #include "headrace/engine/engine.hpp"
 #include "support/dsa_case.hpp"
@@ -110,7 +110,7 @@ TEST_P(EveryKind, PartsOneAfterTheOtherMakeTheWhole) {
     const std::vector<std::byte> after = made.snapshot();
     made.restore(before);
     const std::vector<std::size_t> cuts = any_cuts(operation, random);
-    ShareOutcome whole;
+    Completion whole;
     for (std::size_t i = 0; i + 1 < cuts.size(); ++i) {
       if (whole.cause != Cause::none || whole.result.different) break;
       const Operation part = operation.part(cuts[i], cuts[i + 1] - cuts[i], whole.result);
@@ -136,11 +136,11 @@ TEST_P(EveryKind, IndependentPartsMakeTheWholeInAnyOrder) {
     std::vector<std::size_t> order(cuts.size() - 1);
     std::iota(order.begin(), order.end(), std::size_t{0});
     for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(i)]);
-    std::vector<ShareOutcome> parts(order.size());
+    std::vector<Completion> parts(order.size());
     for (const std::size_t i : order) {
       parts[i] = software::execute(operation.part(cuts[i], cuts[i + 1] - cuts[i]));
     }
-    ShareOutcome whole;
+    Completion whole;
     for (std::size_t i = 0; i < parts.size(); ++i) detail::append(whole, parts[i], cuts[i]);
     // Behind a difference bytes were compared that otherwise would not have been.
     if (!expected.result.different) {
@@ -154,7 +154,7 @@ TEST_P(EveryKind, IndependentPartsMakeTheWholeInAnyOrder) {
 TEST_P(EveryKind, SeveralMoversDoWhatOneDoes) {
   test::PolledMover::Options options;
   options.info.operations = OperationSet::all();
-  options.work = [](const Share& share) { return software::execute(share.operation()); };
+  options.work = [](const Request& request) { return software::execute(request.operation()); };
   test::PolledMover::Options reversed = options;
   reversed.last_first = true;
   const auto engine = test::make_polled_engine(options, reversed, options, reversed, options);

@@ -36,7 +36,7 @@ TEST_P(Transfer, OfAnyLengthGivesTheSame) {
     const Operation& operation = made.operation();
     SCOPED_TRACE(fmt::format("case {}: {}", i, headrace::test::shown(operation)));
     const std::vector<std::byte> before = made.snapshot();
-    const ShareOutcome expected = software::execute(operation);
+    const Completion expected = software::execute(operation);
     const std::vector<std::byte> after = made.snapshot();
     made.restore(before);
     Job job;

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/outcome.hpp"
+#include "engine/completions.hpp"
 #include "engine/software/software.hpp"
 #include "headrace/base/mutex.hpp"
 #include "headrace/base/random.hpp"
@@ -292,8 +292,8 @@ class Work {
     bool broken = false;
     for (const Operation& twin : twins) {
       broken = broken || (twin.is_fenced() && failed);
-      expected_.push_back(detail::to_completion(broken ? ShareOutcome{.cause = Cause::fence_broken}
-                                                       : software::execute(twin)));
+      expected_.push_back(detail::ended(broken ? Completion{.cause = Cause::fence_broken}
+                                               : software::execute(twin)));
       failed = failed || expected_.back().cause != Cause::none;
     }
   }

@@ -220,17 +220,17 @@ TEST(Lifetime, InvalidateReachesAMoveWhoseEntryMadeWayForALongerOne) {
 class Latched final : public engine::Mover {
  public:
   [[nodiscard]] const engine::MoverInfo& info() const override { return info_; }
-  [[nodiscard]] engine::Submit submit(engine::Share& share) noexcept override {
-    share_ = &share;
+  [[nodiscard]] engine::Submit post(engine::Request& request) noexcept override {
+    request_ = &request;
     return engine::Submit::accepted;
   }
   void stop() noexcept override {}
-  [[nodiscard]] bool stop_requested() const { return share_->job->stop_requested(); }
-  void end() { finish(*share_, {.stopped = true}); }
+  [[nodiscard]] bool stop_requested() const { return request_->stop_requested(); }
+  void end() { request_->complete({.state = engine::JobState::stopped}); }
 
  private:
   const engine::MoverInfo info_{.name = "latched"};
-  engine::Share* share_ = nullptr;
+  engine::Request* request_ = nullptr;
 };
 
 TEST(Lifetime, InvalidateWaitsForAMoveThatAFlushIsStoppingAlready) {

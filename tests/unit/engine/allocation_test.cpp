@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <new>
 
-#include "engine/dsa_mover.hpp"
+#include "engine/dsa/queue.hpp"
 #include "fixtures.hpp"
 #include "headrace/base/atomic.hpp"
 
@@ -108,7 +108,7 @@ class FullQueue final : public dsa::Portal {
 
 TEST(Allocation, AChannelThatFindsNoMemoryLeavesTheQueueAsItWas) {
   FullQueue queue;
-  auto mover = DsaMover::make(queue, {});
+  auto mover = DsaQueue::make(queue, {});
   ASSERT_TRUE(mover.has_value());
   std::vector<std::unique_ptr<Mover>> movers;
   movers.push_back(std::move(*mover));

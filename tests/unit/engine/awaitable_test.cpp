@@ -62,10 +62,10 @@ TEST(Awaitable, ManyCoroutinesGoOnWhereAMoverIsPolled) {
   test::PolledMover::Options options;
   options.info.operations = OperationSet::all();
   options.last_first = true;
-  options.work = [](const Share& share) {
-    const Operation operation = share.operation();
+  options.work = [](const Request& request) {
+    const Operation operation = request.operation();
     std::ranges::copy(operation.source(), operation.target().begin());
-    return ShareOutcome{.bytes_done = share.byte_count};
+    return Completion{.bytes_done = request.byte_count()};
   };
   const auto engine = test::make_polled_engine(options, options);
   std::latch finished(kCoroutineCount);

@@ -101,7 +101,7 @@ TEST(Channel, EveryOperationIsTheSameAsByAProcessor) {
   for (const Operation& operation : operations) {
     const Completion end = channel.wait(submit(channel, operation));
     EXPECT_EQ(end.state, JobState::done) << name(operation.kind()) << ' ' << name(end.cause);
-    const ShareOutcome expected = software::execute(operation);
+    const Completion expected = software::execute(operation);
     EXPECT_EQ(end.bytes_done, expected.bytes_done) << name(operation.kind());
     EXPECT_EQ(end.result, expected.result) << name(operation.kind());
   }

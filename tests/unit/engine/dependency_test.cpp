@@ -50,16 +50,16 @@ struct Told {
                                    --full_count;
                                    return Submit::full;
                                  },
-                             .work = [this](const Share& share) { return work(share); }});
+                             .work = [this](const Request& request) { return work(request); }});
   }
-  ShareOutcome work(const Share& share) {
+  Completion work(const Request& request) {
     const Operation operation =
-        share.batch().operations.empty() ? share.operation() : share.batch().operations[0];
+        request.batch().operations.empty() ? request.operation() : request.batch().operations[0];
     const int which = operation.source().empty() ? -1 : static_cast<int>(operation.source()[0]);
     begun.push_back(which);
     if (which == failing) return {.cause = Cause::device_error};
     std::memmove(operation.target().data(), operation.source().data(), operation.source().size());
-    return {.bytes_done = share.byte_count};
+    return {.bytes_done = request.byte_count()};
   }
   std::unique_ptr<Engine> engine() {
     std::vector<std::unique_ptr<Mover>> movers;
@@ -466,7 +466,7 @@ TEST(Dependency, AChainOfManyThousandsNeedsNoStack) {
   const auto inside = make_polled_engine(PolledMover::Options{
       .info = {.name = "gone", .polled = true, .operations = OperationSet::all()},
       .answer = [](std::size_t call) { return call == 0 ? Submit::accepted : Submit::closed; },
-      .work = [](const Share&) { return ShareOutcome{}; }});
+      .work = [](const Request&) { return Completion{}; }});
   copy_along_a_chain(*inside, 100'000);
 }
 
@@ -556,7 +556,7 @@ TEST(Dependency, ACoroutineMayWaitInsideTheEndOfAnother) {
   const auto engine = make_polled_engine(PolledMover::Options{
       .info = {.name = "gone", .polled = true, .operations = OperationSet::all()},
       .answer = [](std::size_t call) { return call == 0 ? Submit::accepted : Submit::closed; },
-      .work = [](const Share&) { return ShareOutcome{}; }});
+      .work = [](const Request&) { return Completion{}; }});
   Job first;
   Job* const named = &first;
   Job second;

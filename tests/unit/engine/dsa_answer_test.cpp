@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/dsa_descriptor.hpp"
+#include "engine/dsa/codec.hpp"
 #include "engine/software/software.hpp"
 #include "fixtures.hpp"
 #include "headrace/base/atomic.hpp"
@@ -67,7 +67,7 @@ TEST(DsaAnswer, AQueueOfWhichNotAllIsUsedSaysSo) {
   for (const auto& [entry_count, note] :
        {std::pair{63U, "near"}, {64U, "near; 63 of its 64 entries are used"}}) {
     ToldPortal portal(nullptr, 0, entry_count);
-    const auto mover = DsaMover::make(portal, {.note = "near"});
+    const auto mover = DsaQueue::make(portal, {.note = "near"});
     ASSERT_TRUE(mover.has_value());
     EXPECT_EQ((*mover)->info().note, note);
   }
@@ -117,7 +117,7 @@ TEST(DsaAnswer, AnyNumberInARecordOfAPageFaultIsTakenOrDoneWithout) {
                                      std::numeric_limits<std::uint32_t>::max()}) {
     for (std::size_t kind = 0; kind < Plans().operations().size(); ++kind) {
       Plans expected;
-      const ShareOutcome right = software::execute(expected.operations()[kind]);
+      const Completion right = software::execute(expected.operations()[kind]);
       Plans plans;
       const Operation operation = plans.operations()[kind];
       int descriptor_count = 0;
@@ -129,7 +129,7 @@ TEST(DsaAnswer, AnyNumberInARecordOfAPageFaultIsTakenOrDoneWithout) {
         const std::size_t cut = operation.cut_bytes();
         const bool whole = cut != 0 && done % cut == 0;
         if (whole && done > 0) {
-          const ShareOutcome part = software::execute(operation.part(0, done, {}));
+          const Completion part = software::execute(operation.part(0, done, {}));
           record.crc_val = part.result.crc;
           std::memcpy(record.op_specific + 8, &part.result.target_tags.reference, 4);
         } else if (operation.kind() == OperationKind::fill) {

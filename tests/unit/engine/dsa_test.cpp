@@ -156,7 +156,7 @@ TEST(Dsa, EveryOperationIsTheSameAsByAProcessor) {
       ASSERT_EQ(operation.validate(), Submit::accepted) << name(operation.kind());
       std::fill(target.begin(), target.end(), std::byte{0});
       std::fill(record.begin(), record.end(), std::byte{0});
-      const ShareOutcome expected = software::execute(operation);
+      const Completion expected = software::execute(operation);
       const std::vector<std::byte> expected_target = target;
       const std::vector<std::byte> expected_record = record;
       std::fill(target.begin(), target.end(), std::byte{0});

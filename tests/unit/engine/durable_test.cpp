@@ -17,7 +17,8 @@
 #include <vector>
 
 #include "emulated.hpp"
-#include "engine/operands.hpp"
+#include "engine/dsa/codec.hpp"
+#include "engine/memory_access.hpp"
 #include "headrace/pmem/recorder.hpp"
 
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "emu/device/device.hpp"
-#include "engine/dsa_mover.hpp"
+#include "engine/dsa/queue.hpp"
 #include "fixtures.hpp"
 
 namespace headrace::engine::test {
@@ -81,7 +81,7 @@ inline Emulated make_emulated(EmulatedOptions options) {
   std::vector<std::unique_ptr<Mover>> movers;
   for (std::uint32_t d = 0; d < options.device_count; ++d) {
     for (std::uint32_t q = 0; q < queue_count; ++q) {
-      auto mover = DsaMover::make(made.devices->portal(DeviceId(d), QueueId(q)),
+      auto mover = DsaQueue::make(made.devices->portal(DeviceId(d), QueueId(q)),
                                   {.node = NodeId(d % 2), .device = options.device});
       EXPECT_TRUE(mover.has_value()) << mover.error().message();
       movers.push_back(std::move(*mover));

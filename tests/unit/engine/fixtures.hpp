@@ -85,9 +85,9 @@ class PolledMover final : public Mover {
     MoverInfo info{.name = "test", .polled = true};
     /// What submit() says to its call number n, from 0; nothing: always accepted.
     std::function<Submit(std::size_t)> answer = {};
-    /// Moves a share and says how it ended; nothing: copies it.
-    std::function<ShareOutcome(const Share&)> work = {};
-    /// Ends the share taken last first.
+    /// Moves a request and says how it ended; nothing: copies it.
+    std::function<Completion(const Request&)> work = {};
+    /// Ends the request taken last first.
     bool last_first = false;
   };
 
@@ -95,30 +95,30 @@ class PolledMover final : public Mover {
 
   [[nodiscard]] const MoverInfo& info() const override { return options_.info; }
 
-  [[nodiscard]] Submit submit(Share& share) noexcept override {
+  [[nodiscard]] Submit post(Request& request) noexcept override {
     const Lock lock(mutex_);
     if (stopping_) return Submit::closed;
     const Submit answer = options_.answer ? options_.answer(call_count_) : Submit::accepted;
     ++call_count_;
     if (answer == Submit::accepted) {
-      held_.push_back(&share);
+      held_.push_back(&request);
       ++unfinished_count_;
     }
     return answer;
   }
 
-  void poll() noexcept override {
-    while (Share* const share = take()) {
-      const std::size_t byte_count = share->byte_count;
-      ShareOutcome outcome{.bytes_done = byte_count};
-      if (share->job->stop_requested()) {
-        outcome = {.stopped = true};
+  void reap() noexcept override {
+    while (Request* const request = take()) {
+      const std::size_t byte_count = request->byte_count();
+      Completion outcome{.bytes_done = byte_count};
+      if (request->stop_requested()) {
+        outcome = {.state = JobState::stopped};
       } else if (options_.work) {
-        outcome = options_.work(*share);
+        outcome = options_.work(*request);
       } else {
-        std::memcpy(share->target().data(), share->source().data(), byte_count);
+        std::memcpy(request->target().data(), request->source().data(), byte_count);
       }
-      end(*share, outcome);
+      end(*request, outcome);
     }
   }
 
@@ -127,36 +127,36 @@ class PolledMover final : public Mover {
       const Lock lock(mutex_);
       stopping_ = true;
     }
-    while (Share* const share = take()) end(*share, {.stopped = true});
+    while (Request* const request = take()) end(*request, {.state = JobState::stopped});
     const Lock lock(mutex_);
     while (unfinished_count_ > 0) finished_.wait(mutex_);
   }
 
  private:
-  Share* take() noexcept {
+  Request* take() noexcept {
     const Lock lock(mutex_);
     if (held_.empty()) return nullptr;
     const auto which = options_.last_first ? held_.end() - 1 : held_.begin();
-    Share* const share = *which;
+    Request* const request = *which;
     held_.erase(which);
-    return share;
+    return request;
   }
 
-  /// Lets go of the share before its job ends, as early as the contract allows: from here on only
+  /// Lets go of the request before its job ends, as early as the contract allows: from here on only
   /// the engine knows that somebody is still at work.
-  void end(Share& share, const ShareOutcome& outcome) noexcept {
+  void end(Request& request, const Completion& outcome) noexcept {
     {
       const Lock lock(mutex_);
       --unfinished_count_;
       finished_.notify_all();
     }
-    finish(share, outcome);
+    request.complete(outcome);
   }
 
   const Options options_;
   Mutex mutex_;
   Condition finished_;
-  std::vector<Share*> held_ HEADRACE_GUARDED_BY(mutex_);
+  std::vector<Request*> held_ HEADRACE_GUARDED_BY(mutex_);
   std::size_t unfinished_count_ HEADRACE_GUARDED_BY(mutex_) = 0;
   std::size_t call_count_ HEADRACE_GUARDED_BY(mutex_) = 0;
   bool stopping_ HEADRACE_GUARDED_BY(mutex_) = false;

@@ -27,12 +27,9 @@ Submit always_full(std::size_t) {
   return Submit::full;
 }
 
-std::vector<std::unique_ptr<Mover>> movers_on(std::vector<std::optional<NodeId>> nodes) {
-  std::vector<std::unique_ptr<Mover>> list;
-  for (const std::optional<NodeId>& node : nodes) {
-    list.push_back(std::make_unique<PolledMover>(
-        PolledMover::Options{.info = {.name = "m", .node = node, .polled = true}}));
-  }
+std::vector<MoverInfo> movers_on(const std::vector<std::optional<NodeId>>& nodes) {
+  std::vector<MoverInfo> list;
+  for (const std::optional<NodeId>& node : nodes) list.push_back({.name = "m", .node = node});
   return list;
 }
 
@@ -87,23 +84,17 @@ TEST(MoverPolicy, NearSourceChoosesAllMoversOfTheSourcesNode) {
 }
 
 TEST(MoverPolicy, AllChoosesAsManyAsAJobCanHave) {
-  EXPECT_EQ(choose(movers::all, {.movers = movers_on({NodeId(0), NodeId(1)})}),
-            (std::vector<std::uint32_t>{0, 1}));
-  EXPECT_EQ(
-      choose(movers::all, {.movers = movers_on(std::vector<std::optional<NodeId>>(10))}).size(),
-      Job::kShareMax);
+  const auto two = movers_on({NodeId(0), NodeId(1)});
+  EXPECT_EQ(choose(movers::all, {.movers = two}), (std::vector<std::uint32_t>{0, 1}));
+  const auto ten = movers_on(std::vector<std::optional<NodeId>>(10));
+  EXPECT_EQ(choose(movers::all, {.movers = ten}).size(), MoverChoice::kMoverMax);
 }
 
 TEST(MoverPolicy, AQueueOfEachDeviceIsChosenBeforeASecondOfAny) {
   // On each of two nodes four devices with two queues each, in the order of the system.
-  std::vector<std::unique_ptr<Mover>> list;
+  std::vector<MoverInfo> list;
   for (std::uint32_t i = 0; i < 16; ++i) {
-    list.push_back(
-        std::make_unique<PolledMover>(PolledMover::Options{.info = {.name = "queue",
-                                                                    .node = NodeId(i / 8),
-                                                                    .hardware = true,
-                                                                    .polled = true,
-                                                                    .queue_rank = i % 2}}));
+    list.push_back({.name = "queue", .node = NodeId(i / 8), .hardware = true, .queue_rank = i % 2});
   }
   const std::vector<NodePackage> packages{{NodeId(0), 0}, {NodeId(1), 0}};
   const auto chosen = [&](const MoverPolicy& policy) {
@@ -120,10 +111,9 @@ TEST(MoverPolicy, AQueueOfEachDeviceIsChosenBeforeASecondOfAny) {
 }
 
 TEST(MoverPolicy, QueuesOfAnyRankAreChosenWhereThereIsRoom) {
-  std::vector<std::unique_ptr<Mover>> list;
+  std::vector<MoverInfo> list;
   for (const std::uint32_t rank : {7U, 0U, ~0U, 0U}) {
-    list.push_back(std::make_unique<PolledMover>(
-        PolledMover::Options{.info = {.name = "queue", .polled = true, .queue_rank = rank}}));
+    list.push_back({.name = "queue", .queue_rank = rank});
   }
   EXPECT_EQ(choose(movers::all, {.movers = list}), (std::vector<std::uint32_t>{1, 3, 0, 2}));
 }
@@ -381,10 +371,10 @@ TEST(Mover, ThatIsFullEveryOtherTimeMakesNoJobHalf) {
 
 TEST(Mover, ThatRefusesALaterShareHandsItToAnotherChosenOne) {
   std::size_t moved_by_the_willing = 0;
-  const auto count = [&](const Share& share) {
-    std::memcpy(share.target().data(), share.source().data(), share.byte_count);
-    moved_by_the_willing += share.byte_count;
-    return ShareOutcome{.bytes_done = share.byte_count};
+  const auto count = [&](const Request& request) {
+    std::memcpy(request.target().data(), request.source().data(), request.byte_count());
+    moved_by_the_willing += request.byte_count();
+    return Completion{.bytes_done = request.byte_count()};
   };
   for (const Submit answer : {Submit::full, Submit::closed}) {
     moved_by_the_willing = 0;
@@ -403,10 +393,10 @@ TEST(Mover, ThatRefusesALaterShareHandsItToAnotherChosenOne) {
 
 TEST(Mover, WhatNoMoverTakesTheCallingThreadMoves) {
   std::size_t moved_by_movers = 0;
-  const auto count = [&](const Share& share) {
-    std::memcpy(share.target().data(), share.source().data(), share.byte_count);
-    moved_by_movers += share.byte_count;
-    return ShareOutcome{.bytes_done = share.byte_count};
+  const auto count = [&](const Request& request) {
+    std::memcpy(request.target().data(), request.source().data(), request.byte_count());
+    moved_by_movers += request.byte_count();
+    return Completion{.bytes_done = request.byte_count()};
   };
   const auto once = [](std::size_t call) { return call == 0 ? Submit::accepted : Submit::full; };
   const auto engine = make_polled_engine(PolledMover::Options{.answer = once, .work = count},
@@ -540,8 +530,8 @@ TEST(Mover, ThatIsClosedByItselfIsReplacedByTheCallingThread) {
 
 TEST(Mover, ThatFailsFailsTheJobAfterAllSharesHaveEnded) {
   const auto half = [](Cause cause, std::uintptr_t address) {
-    return [=](const Share&) {
-      return ShareOutcome{.bytes_done = 1000, .cause = cause, .fault_address = address};
+    return [=](const Request&) {
+      return Completion{.cause = cause, .bytes_done = 1000, .fault_address = address};
     };
   };
   // Shares end in the order third, second, first; the first in the plan names the cause.

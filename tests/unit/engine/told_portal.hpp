@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/dsa_mover.hpp"
+#include "engine/dsa/queue.hpp"
 #include "headrace/base/atomic.hpp"
 
 namespace headrace::engine::test {
@@ -61,7 +61,7 @@ inline void answer(const dsa::Descriptor& descriptor, std::uint8_t status) {
 }
 
 inline std::unique_ptr<Engine> engine_on(ToldPortal& portal, DeviceOptions options = {}) {
-  auto mover = DsaMover::make(portal, {.device = options});
+  auto mover = DsaQueue::make(portal, {.device = options});
   EXPECT_TRUE(mover.has_value());
   std::vector<std::unique_ptr<Mover>> movers;
   movers.push_back(std::move(*mover));

@@ -9,7 +9,7 @@
 #include <string>
 #include <thread>
 
-#include "engine/dsa_mover.hpp"
+#include "engine/dsa/queue.hpp"
 #include "engine/waiter.hpp"
 #include "fixtures.hpp"
 #include "headrace/base/atomic.hpp"
@@ -217,8 +217,8 @@ TEST(Waiting, OfAChannelIsThatOfItsEngine) {
     HeldPortal portal;
     {
       std::vector<std::unique_ptr<Mover>> movers;
-      const DsaMoverOptions patient{.device = {.answer_max = 2 * kLong}};
-      movers.push_back(std::move(DsaMover::make(portal, patient).value()));
+      const DsaQueueOptions patient{.device = {.answer_max = 2 * kLong}};
+      movers.push_back(std::move(DsaQueue::make(portal, patient).value()));
       const auto engine = std::move(Engine::make(std::move(movers), {}, {.waiting = how}).value());
       auto channel = std::move(engine->open_channel({.depth = 2}).value());
       test::Buffers buffers(64);

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/dsa_mover.hpp"
-#include "engine/file_portal.hpp"
+#include "engine/dsa/open.hpp"
+#include "engine/dsa/queue.hpp"
 #include "engine/software/software.hpp"
 #include "fixtures.hpp"
 
@@ -224,7 +224,7 @@ TEST(Write, WhatAWriteDoesNotTakeIsAFullQueue) {
   ASSERT_TRUE(portal.has_value()) << portal.error().message();
   EXPECT_FALSE(portal->access.mapped);
   EXPECT_TRUE(portal->access.note.starts_with("write(), because")) << portal->access.note;
-  auto mover = DsaMover::make(std::move(portal->portal),
+  auto mover = DsaQueue::make(std::move(portal->portal),
                               {.note = portal->access.note,
                                .device = {.answer_max = std::chrono::milliseconds(50)},
                                .batches = false});

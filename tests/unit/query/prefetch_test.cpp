@@ -30,36 +30,36 @@ class TestMover final : public engine::Mover {
   explicit TestMover(Manner manner) : manner_(manner) {}
 
   [[nodiscard]] const engine::MoverInfo& info() const override { return info_; }
-  [[nodiscard]] engine::Submit submit(engine::Share& share) noexcept override {
+  [[nodiscard]] engine::Submit post(engine::Request& request) noexcept override {
     switch (manner_) {
       case Manner::instant:
-        std::memcpy(share.target().data(), share.source().data(), share.byte_count);
-        finish(share, {.bytes_done = share.byte_count});
+        std::memcpy(request.target().data(), request.source().data(), request.byte_count());
+        request.complete({.bytes_done = request.byte_count()});
         break;
       case Manner::failing:
-        finish(share, {.cause = engine::Cause::device_error});
+        request.complete({.cause = engine::Cause::device_error});
         break;
       case Manner::refusing:
         return engine::Submit::full;
       case Manner::stuck: {
         const Lock lock(mutex_);
-        share.next = held_;
-        held_ = &share;
+        request.next = held_;
+        held_ = &request;
         break;
       }
     }
     return engine::Submit::accepted;
   }
   void stop() noexcept override {
-    engine::Share* share = nullptr;
+    engine::Request* request = nullptr;
     {
       const Lock lock(mutex_);
-      share = std::exchange(held_, nullptr);
+      request = std::exchange(held_, nullptr);
     }
-    while (share != nullptr) {
-      engine::Share* const next = share->next;
-      finish(*share, {.stopped = true});
-      share = next;
+    while (request != nullptr) {
+      engine::Request* const next = request->next;
+      request->complete({.state = engine::JobState::stopped});
+      request = next;
     }
   }
 
@@ -67,7 +67,7 @@ class TestMover final : public engine::Mover {
   const Manner manner_;
   const engine::MoverInfo info_{.name = "test", .node = NodeId(0)};
   Mutex mutex_;
-  engine::Share* held_ HEADRACE_GUARDED_BY(mutex_) = nullptr;
+  engine::Request* held_ HEADRACE_GUARDED_BY(mutex_) = nullptr;
 };
 
 std::unique_ptr<engine::Engine> make_engine(TestMover::Manner manner) {

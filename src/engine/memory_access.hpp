@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory that an operation names: whether it is there, and making it so.
+// The memory that an operation names: whether it is there, bringing it in, and bringing what was
+// written to it out of the caches. Decision 9 says for which operations the system is asked before
+// a processor accesses it, and why not for all.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 
-#include "headrace/dsa/portal.hpp"
-#include "headrace/engine/engine.hpp"
+#include "headrace/engine/operation.hpp"
 
 namespace headrace::engine::detail {
 
@@ -35,15 +38,13 @@ enum class Touched : std::uint8_t {
 /// durable when this returns. The caller has seen that it ended.
 void make_durable(const Operation& operation) noexcept;
 
-/// The flags of a descriptor for `operation` that are neither its operands nor its record: block on
-/// fault and cache control.
-[[nodiscard]] std::uint32_t hints(const Operation& operation, const dsa::QueueInfo& queue,
-                                  FaultPolicy page_faults) noexcept;
+/// From here on the question costs less than a fiftieth of the copy (docs/decisions/0009).
+inline constexpr std::size_t kAskedBytesMin = std::size_t{2} << 20U;
 
-/// Whether the device may be told to wait for the system at a page that is not there.
-[[nodiscard]] bool can_block(const dsa::QueueInfo& queue) noexcept;
-/// What tells the device that the target, or for a flush what is flushed, is wanted in the cache; 0
-/// if it would refuse that.
-[[nodiscard]] std::uint32_t cache_flag(const dsa::QueueInfo& queue, bool flush) noexcept;
+/// The first address of an operand of `operation` that a processor may not access, as far as it is
+/// asked. `all`: of every page; each is brought in. Else of what has kAskedBytesMin or more:
+/// whether all is mapped, and whether the first and the last page of a target may be written to.
+[[nodiscard]] std::optional<std::uintptr_t> inaccessible(const Operation& operation,
+                                                         bool all) noexcept;
 
 }  // namespace headrace::engine::detail

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The mover of one DSA work queue: descriptors out by its portal, completion records in by polling.
-// It has no thread. Not for: finding queues (dsa_movers.hpp) and what lies behind a portal.
+// It has no thread. Not for: finding queues (open.hpp) and what lies behind a portal.
 //
-// Progress: lock-free for shares of one lane, which is all that fit one descriptor and all with a
-// running value. The lanes of a larger share meet under a mutex, once each.
+// Progress: lock-free for requests of one lane, which is all that fit one descriptor and all with a
+// running value. The lanes of a larger request meet under a mutex, once each.
 //
 // Agents: submitters and pollers, any number of threads; the device, which reads a slot's
 // descriptors at submission and writes its records.
@@ -11,12 +11,12 @@
 // Slots. A slot is room for one descriptor in flight (or one batch) with its record. Whose it is
 // say two bits, `busy` and `posted` (slot_words.hpp); all of it belongs to one thread at a time.
 //
-// A device that does not answer in time. Its share is finished by the calling thread (a batch as
+// A device that does not answer in time. Its request is finished by the calling thread (a batch as
 // far as what the device may yet do does no harm), and the slot is lost: descriptors and records in
 // it are never used for anything else while the device may still write to them. When several slots
-// are lost and nothing comes back in between, the queue is given up: it takes no more shares until
-// an answer shows that it lives. That may be a late one, or that of a no-op which whoever would
-// have submitted sends now and then (probe()).
+// are lost and nothing comes back in between, the queue is given up: it takes no more requests
+// until an answer shows that it lives. That may be a late one, or that of a no-op which whoever
+// would have submitted sends now and then (probe()).
 #pragma once
 
 #include <chrono>
@@ -31,7 +31,7 @@
 
 namespace headrace::engine {
 
-struct DsaMoverOptions {
+struct DsaQueueOptions {
   /// What is known besides the portal's own info: the node, and how the portal is reached.
   std::optional<NodeId> node = std::nullopt;
   std::string note = {};
@@ -42,21 +42,21 @@ struct DsaMoverOptions {
 };
 
 /// Threading: shared.
-class DsaMover final : public Mover {
+class DsaQueue final : public Mover {
  public:
   /// Fails: invalid_argument for a queue without entries.
-  [[nodiscard]] static Result<std::unique_ptr<DsaMover>> make(std::unique_ptr<dsa::Portal> portal,
-                                                              const DsaMoverOptions& options);
+  [[nodiscard]] static Result<std::unique_ptr<DsaQueue>> make(std::unique_ptr<dsa::Portal> portal,
+                                                              const DsaQueueOptions& options);
   /// As above, with a portal that is the caller's and outlives the mover.
-  [[nodiscard]] static Result<std::unique_ptr<DsaMover>> make(dsa::Portal& portal,
-                                                              const DsaMoverOptions& options);
-  ~DsaMover() override;
+  [[nodiscard]] static Result<std::unique_ptr<DsaQueue>> make(dsa::Portal& portal,
+                                                              const DsaQueueOptions& options);
+  ~DsaQueue() override;
 
   [[nodiscard]] const MoverInfo& info() const override { return info_; }
-  [[nodiscard]] Submit submit(Share& share) noexcept override;
-  void poll() noexcept override;
-  void poll_share(const Share& share) noexcept override;
-  [[nodiscard]] bool rest(const Share& share) noexcept override;
+  [[nodiscard]] Submit post(Request& request) noexcept override;
+  void reap() noexcept override;
+  void reap(const Request& request) noexcept override;
+  [[nodiscard]] bool rest(const Request& request) noexcept override;
   [[nodiscard]] std::size_t load() const noexcept override;
   [[nodiscard]] DeviceStatistics statistics() const noexcept override;
   void stop() noexcept override;
@@ -84,10 +84,10 @@ class DsaMover final : public Mover {
   /// Refusals further apart than this part of DeviceOptions::answer_max are not one refusing: a
   /// queue that is full now and then is healthy.
   static constexpr std::uint64_t kAskedInARow = 8;
-  /// Lanes of one share: two for each engine of a device.
+  /// Lanes of one request: two for each engine of a device.
   static constexpr std::size_t kLaneMax = 8;
 
-  DsaMover(dsa::Portal& portal, std::unique_ptr<dsa::Portal> owned, const DsaMoverOptions& options);
+  DsaQueue(dsa::Portal& portal, std::unique_ptr<dsa::Portal> owned, const DsaQueueOptions& options);
 
   // Slots.
   void look_at(std::uint32_t index, std::uint64_t now) noexcept;
@@ -101,7 +101,7 @@ class DsaMover final : public Mover {
   [[nodiscard]] bool rest_at(const dsa::CompletionRecord& record) const noexcept;
   [[nodiscard]] Next take_record(Slot& slot) noexcept;
   [[nodiscard]] Next take_piece(Slot& slot, std::uint8_t status) noexcept;
-  [[nodiscard]] Next resolve_fault(Slot& slot, const ShareOutcome& piece) noexcept;
+  [[nodiscard]] Next resolve_fault(Slot& slot, const Completion& piece) noexcept;
   [[nodiscard]] Next finish_on_cpu(Slot& slot) noexcept;
   [[nodiscard]] Next carry_on(Slot& slot) noexcept;
   void note_error(const Operation& operation, std::uint8_t status) noexcept;
@@ -111,7 +111,7 @@ class DsaMover final : public Mover {
   }
   [[nodiscard]] bool is_beyond(const Operation& operation) const noexcept;
   [[nodiscard]] std::size_t piece_bytes(std::size_t cut) const noexcept;
-  static void begin_lane(Slot& slot, Share& share, std::size_t begin, std::size_t end) noexcept;
+  static void begin_lane(Slot& slot, Request& request, std::size_t begin, std::size_t end) noexcept;
   static void settle(const Slot& slot) noexcept;
   void end_lane(std::uint32_t index) noexcept;
   void give_up(std::uint32_t index) noexcept;
@@ -146,7 +146,7 @@ class DsaMover final : public Mover {
   [[nodiscard]] static bool is_refused(const Slot& slot) noexcept;
   [[nodiscard]] bool is_large(const Operation& operation) const noexcept;
   static void begin_large(Slot& slot) noexcept;
-  static ShareOutcome leave_large(Slot& slot) noexcept;
+  static Completion leave_large(Slot& slot) noexcept;
   [[nodiscard]] Next end_large(Slot& slot) noexcept;
   [[nodiscard]] bool send_batch(Slot& slot) noexcept;
   void take_batch(Slot& slot, std::uint8_t status) noexcept;
@@ -197,7 +197,7 @@ class DsaMover final : public Mover {
   Atomic<std::uint64_t> probe_ticks_{0};
   /// While a thread writes and sends a probe. No clock gives this time.
   static constexpr std::uint64_t kProbeInProgress = ~std::uint64_t{0};
-  /// Lanes of shares that have several.
+  /// Lanes of requests that have several.
   Mutex lanes_mutex_;
 
   alignas(64) Atomic<std::uint64_t> descriptors_{0};

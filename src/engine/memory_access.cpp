@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "operands.hpp"
+#include "memory_access.hpp"
 
 #include <algorithm>
 #include <array>
 
-#include "dsa_descriptor.hpp"
 #include "headrace/platform/line_flush.hpp"
 #include "headrace/platform/memory.hpp"
 
@@ -34,6 +33,22 @@ std::optional<std::uintptr_t> first_untouchable(const Operand& operand) noexcept
     }
   }
   return std::nullopt;
+}
+
+/// The first page of `bytes` that is not mapped, of which there is one.
+std::uintptr_t first_unmapped(std::span<const std::byte> bytes) noexcept {
+  const auto first = reinterpret_cast<std::uintptr_t>(bytes.data());
+  const std::size_t page = platform::page_bytes();
+  // Up to `there` all is mapped, and not all of it up to `beyond`.
+  std::size_t there = 0;
+  std::size_t beyond = bytes.size();
+  while (beyond - there > page) {
+    const std::size_t middle = there + (beyond - there) / 2;
+    (platform::is_mapped(bytes.subspan(there, middle - there)) ? there : beyond) = middle;
+  }
+  // The page boundary between them, unless it is the very first page.
+  const std::uintptr_t last_page = (first + beyond - 1) / page * page;
+  return platform::is_mapped(bytes.subspan(there, 1)) ? last_page : first + there;
 }
 
 }  // namespace
@@ -75,31 +90,19 @@ void make_durable(const Operation& operation) noexcept {
   }
 }
 
-std::uint32_t hints(const Operation& operation, const dsa::QueueInfo& queue,
-                    FaultPolicy page_faults) noexcept {
-  std::uint32_t flags = 0;
-  const OperationKind kind = operation.kind();
-  if (page_faults == FaultPolicy::block && can_block(queue) && kind != OperationKind::no_op &&
-      kind != OperationKind::drain) {
-    flags |= dsa::flag::block_on_fault;
+std::optional<std::uintptr_t> inaccessible(const Operation& operation, bool all) noexcept {
+  if (all) return untouchable(operation);
+  if (operation.byte_count() < kAskedBytesMin) return std::nullopt;
+  for (const Operand& operand : operands(operation)) {
+    if (operand.bytes.empty()) continue;
+    if (!platform::is_mapped(operand.bytes)) return first_unmapped(operand.bytes);
+    if (!operand.write) continue;
+    const auto first = reinterpret_cast<std::uintptr_t>(operand.bytes.data());
+    for (const std::uintptr_t place : {first, first + operand.bytes.size() - 1}) {
+      if (platform::touch_pages(place, 1, true) == 0) return place;
+    }
   }
-  if (operation.is_into_cache() && writes(kind)) {
-    flags |= cache_flag(queue, kind == OperationKind::cache_flush);
-  }
-  return flags;
-}
-
-bool can_block(const dsa::QueueInfo& queue) noexcept {
-  const std::uint64_t can = queue.capabilities.value_or(dsa::capability::block_on_fault);
-  return queue.block_on_fault && (can & dsa::capability::block_on_fault) != 0;
-}
-
-std::uint32_t cache_flag(const dsa::QueueInfo& queue, bool flush) noexcept {
-  // Who is not asked has it for what writes, as all of the 4th generation and later.
-  const std::uint64_t can = queue.capabilities.value_or(dsa::capability::cache_control_of_writes);
-  const std::uint64_t wanted =
-      flush ? dsa::capability::cache_control_of_flushes : dsa::capability::cache_control_of_writes;
-  return (can & wanted) != 0 ? dsa::flag::cache_control : 0;
+  return std::nullopt;
 }
 
 }  // namespace headrace::engine::detail

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cpu_mover.hpp"
+#include "mover.hpp"
 
 #include <fmt/format.h>
 
@@ -7,12 +7,12 @@
 #include <cerrno>
 #include <system_error>
 
+#include "../completions.hpp"
+#include "../memory_access.hpp"
+#include "../software/software.hpp"
 #include "headrace/base/check.hpp"
 #include "headrace/base/units.hpp"
 #include "headrace/platform/thread.hpp"
-#include "mapped.hpp"
-#include "outcome.hpp"
-#include "software/software.hpp"
 
 namespace headrace::engine {
 
@@ -71,23 +71,23 @@ void CpuMover::run_worker(std::size_t worker_index) {
   if (pinned) work();
 }
 
-Submit CpuMover::submit(Share& share) noexcept {
+Submit CpuMover::post(Request& request) noexcept {
   bool wake = false;
-  share.outcome = {};
-  share.bytes_taken = 0;
-  share.bytes_finished = 0;
-  // Now and not by a worker: others may take pieces of the share as soon as one has.
-  const bool batch = !share.batch().operations.empty();
-  const auto bad = batch ? std::nullopt : detail::inaccessible(share.operation(), check_memory_);
+  // Now and not by a worker: others may take pieces of the request as soon as one has.
+  const auto bad =
+      request.is_batch() ? std::nullopt : detail::inaccessible(request.operation(), check_memory_);
   {
     const Lock lock(mutex_);
     if (stopping_) return Submit::closed;
     // The lock orders the writers of the count.
     const std::size_t held_count = held_count_.load_relaxed();
-    if (held_count >= queue_depth_max_ && !share.overdue) return Submit::full;
-    if (bad) share.outcome = {.cause = Cause::page_fault, .fault_address = *bad};
+    if (held_count >= queue_depth_max_ && !request.is_overdue()) return Submit::full;
+    request.outcome = {};
+    if (bad) request.outcome = {.cause = Cause::page_fault, .fault_address = *bad};
+    request.bytes_taken = 0;
+    request.bytes_finished = 0;
     held_count_.store_relaxed(held_count + 1);  // As above.
-    push(share);
+    push(request);
     wake = idle_count_ > 0;
   }
   if (wake) work_arrived_.notify_one();
@@ -104,82 +104,81 @@ void CpuMover::work() {
     }
     if (head_ == nullptr) break;
     const Piece piece = take();
-    Share& share = *piece.share;
+    Request& request = *piece.request;
     if (piece.begins) {
       const bool more_for_others = head_ != nullptr && idle_count_ > 0;
       mutex_.unlock();
       if (more_for_others) work_arrived_.notify_one();
-      const ShareOutcome outcome = carry_out(piece);
+      const Completion outcome = carry_out(piece);
       mutex_.lock();
       account_for(piece, outcome);
     }
-    if (share.queued || share.bytes_finished < share.bytes_taken) continue;
-    // Room for another share before the job ends: whoever waited for it may submit at once.
+    if (request.queued || request.bytes_finished < request.bytes_taken) continue;
+    // Room for another request before the job ends: whoever waited for it may submit at once.
     held_count_.store_relaxed(held_count_.load_relaxed() - 1);  // The lock orders the writers.
-    ShareOutcome outcome = share.outcome;
+    Completion outcome = request.outcome;
     mutex_.unlock();
-    outcome.stopped = outcome.stopped && outcome.cause == Cause::none && !outcome.result.different;
-    finish(share, outcome);
+    if (outcome.result.different) outcome.state = JobState::idle;  // What was left does not matter.
+    request.complete(outcome);
     mutex_.lock();
   }
   mutex_.unlock();
 }
 
 CpuMover::Piece CpuMover::take() {
-  Share& share = pop();
-  const std::size_t offset = share.bytes_taken;
-  // Of a stopped share nothing more is handed out, nor of one whose end is known. What does not
-  // begin must be accounted for before the lock is released: it does not keep the share from being
-  // ended by another worker.
-  const bool known = share.outcome.cause != Cause::none || share.outcome.result.different;
-  if (known || stopping_ || share.job->stop_requested()) {
-    share.outcome.stopped = !known;
-    detail::note_rest(share.batch(), 0, {.stopped = true});
-    return {&share, offset, 0, false, {}};
+  Request& request = pop();
+  const std::size_t offset = request.bytes_taken;
+  // Of a stopped request nothing more is handed out, nor of one whose end is known. What does not
+  // begin must be accounted for before the lock is released: it does not keep the request from
+  // being ended by another worker.
+  const bool known = request.outcome.cause != Cause::none || request.outcome.result.different;
+  if (known || stopping_ || request.stop_requested()) {
+    if (!known) request.outcome.state = JobState::stopped;
+    detail::note_rest(request.batch(), 0, detail::kStopped);
+    return {&request, offset, 0, false, {}};
   }
-  const std::size_t length = std::min(piece_bytes(share), share.byte_count - offset);
-  share.bytes_taken += length;
-  const bool whole = offset == 0 && length == share.byte_count;
-  const bool alone = whole || !share.job->operation().has_independent_parts();
-  if (!alone && share.bytes_taken < share.byte_count) push(share);
-  return {&share, offset, length, true, alone ? share.outcome.result : OperationResult{}};
+  const std::size_t length = std::min(piece_bytes(request), request.byte_count() - offset);
+  request.bytes_taken += length;
+  const bool whole = offset == 0 && length == request.byte_count();
+  const bool alone = whole || !request.operation().has_independent_parts();
+  if (!alone && request.bytes_taken < request.byte_count()) push(request);
+  return {&request, offset, length, true, alone ? request.outcome.result : OperationResult{}};
 }
 
-std::size_t CpuMover::piece_bytes(const Share& share) const {
-  if (!share.batch().operations.empty()) return share.byte_count;
-  const std::size_t cut = share.job->operation().cut_bytes();
-  if (cut == 0) return share.byte_count;
+std::size_t CpuMover::piece_bytes(const Request& request) const {
+  if (request.is_batch()) return request.byte_count();
+  const std::size_t cut = request.operation().cut_bytes();
+  if (cut == 0) return request.byte_count();
   return std::max(piece_bytes_ / cut, std::size_t{1}) * cut;
 }
 
-ShareOutcome CpuMover::carry_out(const Piece& piece) const {
-  const Share& share = *piece.share;
-  if (!share.batch().operations.empty())
-    return software::execute_batch(share.batch(), *share.job, check_memory_);
-  return software::execute(share.job->operation().part(share.offset_bytes + piece.offset_bytes,
-                                                       piece.length_bytes, piece.before));
+Completion CpuMover::carry_out(const Piece& piece) const {
+  const Request& request = *piece.request;
+  if (request.is_batch()) return software::execute_batch(request, check_memory_);
+  return software::execute(
+      request.operation().part(piece.offset_bytes, piece.length_bytes, piece.before));
 }
 
-void CpuMover::account_for(const Piece& piece, const ShareOutcome& outcome) {
-  Share& share = *piece.share;
-  share.bytes_finished += piece.length_bytes;
-  detail::merge(share.outcome, outcome, piece.offset_bytes);
-  const bool more = share.bytes_taken < share.byte_count && !share.queued;
-  if (more && share.bytes_finished == share.bytes_taken) push(share);
+void CpuMover::account_for(const Piece& piece, const Completion& outcome) {
+  Request& request = *piece.request;
+  request.bytes_finished += piece.length_bytes;
+  detail::merge(request.outcome, outcome, piece.offset_bytes);
+  const bool more = request.bytes_taken < request.byte_count() && !request.queued;
+  if (more && request.bytes_finished == request.bytes_taken) push(request);
 }
 
-void CpuMover::push(Share& share) {
-  share.next = nullptr;
-  share.queued = true;
-  (head_ == nullptr ? head_ : tail_->next) = &share;
-  tail_ = &share;
+void CpuMover::push(Request& request) {
+  request.next = nullptr;
+  request.queued = true;
+  (head_ == nullptr ? head_ : tail_->next) = &request;
+  tail_ = &request;
 }
 
-Share& CpuMover::pop() {
-  Share& share = *head_;
-  head_ = share.next;
-  share.queued = false;
-  return share;
+Request& CpuMover::pop() {
+  Request& request = *head_;
+  head_ = request.next;
+  request.queued = false;
+  return request;
 }
 
 void CpuMover::stop() noexcept {

@@ -8,7 +8,6 @@
 // with it, so that a chain of jobs needs no stack. What finds the queues of devices full stays due
 // until somebody polls, as everybody does who waits for it.
 #include <algorithm>
-#include <array>
 
 #include "dependants.hpp"
 #include "engine_state.hpp"
@@ -26,66 +25,52 @@ Submit EngineState::check(const Job& job, std::span<Job* const> after) const {
   for (const Job* const predecessor : after) {
     if (predecessor == nullptr) return Submit::null_address;
     const bool idle = predecessor->state() == JobState::idle;
-    if (predecessor == &job || idle || predecessor->engine_ != this) return Submit::bad_predecessor;
+    if (predecessor == &job || idle || predecessor->submission_.engine != this)
+      return Submit::bad_predecessor;
   }
   return Submit::accepted;
 }
 
-Submit EngineState::start_after(Job& job, const Operation& operation, const Batch& batch,
-                                std::size_t byte_count, const SubmitOptions& options) {
-  if (is_forked()) return Submit::forked;
-  const Submit valid = check(job, options.after);
-  if (valid != Submit::accepted) return valid;
-  const bool all_done =
-      std::all_of(options.after.begin(), options.after.end(), [](const Job* predecessor) {
-        return predecessor->state() == JobState::done;  // edge: job-ended (acquire), inside.
-      });
-  if (!all_done) return start(job, operation, batch, byte_count, options);
-  SubmitOptions at_once = options;
-  at_once.after = {};
-  if (!batch.operations.empty()) return submit_batch(job, batch, at_once);
-  const bool empty = byte_count == 0 && operation.kind() == OperationKind::copy;
-  return empty ? start(job, operation, batch, 0, at_once) : start_one(job, operation, at_once);
-}
-
-void EngineState::prepare_held(Job& job, const Choice& choice, std::uint64_t turn,
-                               const SubmitOptions& options) {
-  const std::span<const std::uint32_t> chosen = choice.movers.chosen();
-  Job::Held& held = job.held_;
-  for (DependantLink& link : held.links) link.job = &job;
-  std::copy(chosen.begin(), chosen.end(), held.movers.begin());
-  held.mover_count = static_cast<std::uint32_t>(chosen.size());
-  held.turn = chosen.empty() ? 0 : static_cast<std::uint32_t>(turn % chosen.size());
-  held.may_turn = may_turn_to_processors(options);
+void EngineState::hold_back(Job& job, const Route& route, std::uint64_t turn,
+                            std::span<Job* const> after) noexcept {
+  for (DependantLink& link : job.links_) link.job = &job;
+  job.movers_ = route.movers;
+  job.turn_ = static_cast<std::uint32_t>(turn);
+  job.refused_ = route.by == Route::By::nobody;
+  job.any_ = route.any;
+  job.or_processors_ = route.or_processors;
   job.held_back_ = true;
+  job.overdue_ = true;
   job.polled_ = any_polled_;
-  for (std::size_t i = 0; i < job.share_count_; ++i) job.shares_[i].overdue = true;
   // One more: until this submission has named them all. Reaches them with the links.
-  job.predecessors_left_.store_relaxed(static_cast<std::uint32_t>(options.after.size()) + 1);
-}
-
-void EngineState::hold_back(Job& job, std::span<Job* const> after) noexcept {
+  job.predecessors_left_.store_relaxed(static_cast<std::uint32_t>(after.size()) + 1);
+  statistics_.count_submitted();
+  statistics_.count_held_back();
+  // This call, besides the job: it may have ended when the engine is touched last.
+  // edge: engine-gate (acq_rel)
+  static_cast<void>(gate_.fetch_add_acq_rel(1));
+  job.word_.store_release(detail::word_of(JobState::running));  // edge: job-submitted (release)
   std::uint32_t ended_count = 1;
   bool done = true;
   for (std::size_t i = 0; i < after.size(); ++i) {
     Job& predecessor = *after[i];
-    if (detail::add_dependant(predecessor.word_, predecessor.dependants_, job.held_.links[i])) {
-      continue;
-    }
+    if (detail::add_dependant(predecessor.word_, predecessor.dependants_, job.links_[i])) continue;
     ++ended_count;
-    done = done && predecessor.completion_.state == JobState::done;
+    done = done && predecessor.outcome.state == JobState::done;
   }
-  if (!detail::note_ended(job.predecessors_left_, ended_count, done)) return;
-  push_due(job);
-  if (beginning != this) begin_due();
+  if (detail::note_ended(job.predecessors_left_, ended_count, done)) {
+    push_due(job);
+    if (beginning != this) begin_due();
+  }
+  leave();
 }
 
 void EngineState::end_with_dependants(Job& job) noexcept {
-  const bool done = job.completion_.state == JobState::done;
+  const bool done = job.outcome.state == JobState::done;
   std::uint32_t seen = 0;
   const void* const address = &job;
   DependantLink* dependants =
-      detail::end_word_and_list(job.word_, job.dependants_, job.completion_.state, seen);
+      detail::end_word_and_list(job.word_, job.dependants_, job.outcome.state, seen);
   if ((seen & detail::kSleeperFlag) != 0) detail::unpark_all(address);
   const bool visited = detail::visitor_count(seen) != 0;
   if (dependants == nullptr) {  // It came too late.
@@ -127,7 +112,7 @@ void EngineState::begin_due() noexcept {
 }
 
 void EngineState::push_due(Job& job) noexcept {
-  DependantLink& link = job.held_.links[0];
+  DependantLink& link = job.links_[0];
   link.next = nullptr;
   const Lock lock(due_mutex_);
   (due_first_ == nullptr ? due_first_ : due_last_->next) = &link;
@@ -149,56 +134,35 @@ Job* EngineState::pop_due() noexcept {
 bool EngineState::begin(Job& job) noexcept {
   const bool failed =
       (job.predecessors_left_.load_relaxed() & detail::kPredecessorFailed) != 0;  // Ours by now.
+  const std::span<const std::uint32_t> chosen = job.movers_.chosen();
   if (is_closed() || job.stop_requested()) {
-    job.completion_ = {.state = JobState::stopped};
+    job.outcome = {.state = JobState::stopped};
   } else if (failed) {
-    job.completion_ = {.state = JobState::failed, .cause = Cause::predecessor_failed};
-  } else if (job.share_count_ != 0) {
-    const std::span chosen = std::span(job.held_.movers).first(job.held_.mover_count);
-    Submit answer = hand_out(job, chosen, job.held_.turn);
+    job.outcome = {.state = JobState::failed, .cause = Cause::predecessor_failed};
+  } else if (job.refused_) {
+    job.outcome = {.state = JobState::failed, .cause = Cause::mover_refused};
+  } else if (chosen.empty()) {
+    carry_out_here(job);
+    return true;
+  } else {
+    split(job, chosen.size());
+    const Route route{.any = job.any_, .or_processors = job.or_processors_, .movers = job.movers_};
+    const Submit answer = issue(job, route, job.turn_);
     if (answer == Submit::accepted) return true;  // From here on the job may be gone.
-    if (answer == Submit::full && job.held_.may_turn && chosen[0] >= software_count_) {
-      MoverChoice processors;
-      for (std::size_t i = 0; i < software_count_; ++i) {
-        if (can(*movers_[i], job)) processors.add(i);
-      }
-      answer = hand_out(job, processors.chosen(), job.held_.turn);
-      if (answer == Submit::accepted) return true;
-    }
     if (!is_closed()) {
-      // Nobody says when a mover with a thread has room again.
+      // A mover with a thread does not say when it has room again.
       if (std::any_of(chosen.begin(), chosen.end(),
-                      [this](std::uint32_t index) { return facts_[index].polled; })) {
+                      [this](std::uint32_t index) { return infos_[index].polled; })) {
         return false;
       }
       job.fell_back_ = true;
-      const std::size_t share_count = job.share_count_;
-      for (std::size_t i = 0; i < share_count; ++i) move_here(job.shares_[i]);
+      carry_out_here(job);
       return true;
     }
-    job.completion_ = {.state = JobState::stopped};
+    job.outcome = {.state = JobState::stopped};
   }
   end_job(job);
   return true;
-}
-
-Submit EngineState::run_after(const Operation& operation, Completion& completion,
-                              const SubmitOptions& options) {
-  // Ends when they have, and touches no mover.
-  Job all;
-  const Operation nothing = Operation::copy({}, {});
-  const Submit answer = start_after(all, nothing, {}, 0, {.after = options.after});
-  if (answer != Submit::accepted) return answer;
-  const Completion end = all.wait();
-  if (end.state == JobState::done) {
-    SubmitOptions at_once = options;
-    at_once.after = {};
-    return run(operation, completion, at_once);
-  }
-  completion = end;
-  if (options.callback != nullptr) options.callback(options.callback_context, completion);
-  if (options.then != nullptr) options.then(options.then_context);
-  return Submit::accepted;
 }
 
 }  // namespace headrace::engine

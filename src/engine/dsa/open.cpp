@@ -1,17 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dsa_movers.hpp"
+#include "open.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
-#include "dsa_descriptor.hpp"
-#include "dsa_mover.hpp"
-#include "file_portal.hpp"
+#include "codec.hpp"
+#include "headrace/platform/character_device.hpp"
+#include "headrace/platform/enqueue.hpp"
 #include "headrace/platform/file.hpp"
+#include "queue.hpp"
 
 namespace headrace::engine {
 namespace {
+
+/// Any multiple of 64 within the page reaches the queue. Descriptors that lie at different places
+/// go to different ones, so that no two stores wait for each other in one write-combining buffer.
+std::byte* door(std::byte* page, const dsa::Descriptor& descriptor) noexcept {
+  constexpr std::uintptr_t kOffsets = 4096 - sizeof(dsa::Descriptor);
+  // Slots of a mover are some hundred bytes apart: all bits above 63 take part.
+  const auto place = reinterpret_cast<std::uintptr_t>(&descriptor);
+  return page + ((place ^ place >> 6U) & kOffsets & ~std::uintptr_t{63});
+}
+
+class MappedPortal final : public dsa::Portal {
+ public:
+  MappedPortal(platform::CharacterDevice device, std::byte* page, dsa::QueueInfo info)
+      : device_(std::move(device)), page_(page), info_(std::move(info)) {}
+  [[nodiscard]] const dsa::QueueInfo& info() const override { return info_; }
+  [[nodiscard]] bool submit(const dsa::Descriptor& descriptor) noexcept override {
+    if (info_.mode == dsa::QueueMode::shared) {
+      return platform::enqueue_command(door(page_, descriptor), &descriptor);
+    }
+    platform::move_direct(door(page_, descriptor), &descriptor);
+    return true;
+  }
+
+ private:
+  platform::CharacterDevice device_;
+  std::byte* const page_;
+  const dsa::QueueInfo info_;
+};
+
+class WritePortal final : public dsa::Portal {
+ public:
+  WritePortal(platform::CharacterDevice device, dsa::QueueInfo info)
+      : device_(std::move(device)), info_(std::move(info)) {}
+  [[nodiscard]] const dsa::QueueInfo& info() const override { return info_; }
+  [[nodiscard]] bool submit(const dsa::Descriptor& descriptor) noexcept override {
+    return device_.write(std::as_bytes(std::span(&descriptor, 1)));
+  }
+
+ private:
+  platform::CharacterDevice device_;
+  const dsa::QueueInfo info_;
+};
 
 /// Kernels before 6.1 do not tell.
 std::optional<std::uint64_t> opcodes_of(const topo::DsaDevice& device,
@@ -45,7 +89,7 @@ bool is_wanted(const std::string& name, const DeviceOptions& options) {
 }
 
 /// Whoever names a queue wants no other in its place.
-Result<void> check_named(const DsaMovers& found, const DeviceOptions& options) {
+Result<void> check_named(const DsaQueues& found, const DeviceOptions& options) {
   for (const std::string& name : options.queues) {
     const bool there = std::any_of(
         found.movers.begin(), found.movers.end(),
@@ -63,8 +107,24 @@ Result<void> check_named(const DsaMovers& found, const DeviceOptions& options) {
 
 }  // namespace
 
-Result<DsaMovers> open_dsa_movers(const topo::Machine& machine, const DeviceOptions& options) {
-  DsaMovers found;
+Result<OpenPortal> open_portal(const std::string& path, dsa::QueueInfo info) {
+  auto device = platform::CharacterDevice::open(path);
+  if (!device) return fail(device.error());
+  auto page = device->map_page();
+  if (page) {
+    const char* const how = info.mode == dsa::QueueMode::shared
+                                ? "ENQCMD to a mapped portal"
+                                : "MOVDIR64B to a mapped portal, with credits";
+    return OpenPortal{std::make_unique<MappedPortal>(std::move(*device), *page, std::move(info)),
+                      {true, how}};
+  }
+  std::string note = fmt::format("write(), because {}", page.error().message());
+  return OpenPortal{std::make_unique<WritePortal>(std::move(*device), std::move(info)),
+                    {false, std::move(note)}};
+}
+
+Result<DsaQueues> open_dsa_queues(const topo::Machine& machine, const DeviceOptions& options) {
+  DsaQueues found;
   if (!options.use) {
     found.notes.emplace_back("Devices are not used because the options say so.");
     return found;
@@ -90,7 +150,7 @@ Result<DsaMovers> open_dsa_movers(const topo::Machine& machine, const DeviceOpti
         continue;
       }
       // The kernel takes no batch by write() for the devices whose portals it does not let map.
-      auto mover = DsaMover::make(std::move(portal->portal), {.node = device.node,
+      auto mover = DsaQueue::make(std::move(portal->portal), {.node = device.node,
                                                               .note = portal->access.note,
                                                               .queue_rank = rank,
                                                               .device = options,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // SlotWords: whose the slots of a DSA mover are, a bit of each in a few words. Not for: what lies
-// in a slot (dsa_slot.hpp), and what its owner does with it (dsa_mover.hpp).
+// in a slot (slot.hpp), and what its owner does with it (queue.hpp).
 //
 // Progress: lock-free. Agents: submitters and pollers, any number of threads; channels, each of one
 // thread; one thread that closes. The device does not see these words: it meets pollers at the

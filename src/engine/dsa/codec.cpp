@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dsa_descriptor.hpp"
+#include "codec.hpp"
 
 #include <algorithm>
 #include <array>
@@ -182,6 +182,33 @@ std::optional<std::uint64_t> capabilities_from(std::string_view text) noexcept {
   return error == std::errc() && end == text.end() ? std::optional(bits) : std::nullopt;
 }
 
+std::uint32_t hints(const Operation& operation, const dsa::QueueInfo& queue,
+                    FaultPolicy page_faults) noexcept {
+  std::uint32_t flags = 0;
+  const OperationKind kind = operation.kind();
+  if (page_faults == FaultPolicy::block && can_block(queue) && kind != OperationKind::no_op &&
+      kind != OperationKind::drain) {
+    flags |= dsa::flag::block_on_fault;
+  }
+  if (operation.is_into_cache() && writes(kind)) {
+    flags |= cache_flag(queue, kind == OperationKind::cache_flush);
+  }
+  return flags;
+}
+
+bool can_block(const dsa::QueueInfo& queue) noexcept {
+  const std::uint64_t can = queue.capabilities.value_or(dsa::capability::block_on_fault);
+  return queue.block_on_fault && (can & dsa::capability::block_on_fault) != 0;
+}
+
+std::uint32_t cache_flag(const dsa::QueueInfo& queue, bool flush) noexcept {
+  // Who is not asked has it for what writes, as all of the 4th generation and later.
+  const std::uint64_t can = queue.capabilities.value_or(dsa::capability::cache_control_of_writes);
+  const std::uint64_t wanted =
+      flush ? dsa::capability::cache_control_of_flushes : dsa::capability::cache_control_of_writes;
+  return (can & wanted) != 0 ? dsa::flag::cache_control : 0;
+}
+
 bool writes(OperationKind kind) noexcept {
   constexpr auto kReaders = OperationSet()
                                 .with(OperationKind::no_op)
@@ -206,9 +233,9 @@ void to_descriptor(const Operation& operation, dsa::Descriptor& descriptor) noex
 
 namespace {
 
-ShareOutcome as_recorded(OperationKind kind, std::size_t byte_count,
-                         const dsa::CompletionRecord& record) noexcept {
-  ShareOutcome outcome;
+Completion as_recorded(OperationKind kind, std::size_t byte_count,
+                       const dsa::CompletionRecord& record) noexcept {
+  Completion outcome;
   const std::uint8_t raw = record.status;
   outcome.device_status = raw;
   outcome.bytes_done = record.bytes_completed;
@@ -259,15 +286,15 @@ ShareOutcome as_recorded(OperationKind kind, std::size_t byte_count,
 }
 
 /// A record whose numbers cannot be is that of a device in trouble.
-ShareOutcome senseless(const dsa::CompletionRecord& record) noexcept {
+Completion senseless(const dsa::CompletionRecord& record) noexcept {
   return {.cause = Cause::device_error, .device_status = record.status};
 }
 
 }  // namespace
 
-ShareOutcome to_outcome(const Operation& operation, std::size_t byte_count,
-                        const dsa::CompletionRecord& record) noexcept {
-  ShareOutcome outcome = as_recorded(operation.kind(), byte_count, record);
+Completion to_completion(const Operation& operation, std::size_t byte_count,
+                         const dsa::CompletionRecord& record) noexcept {
+  Completion outcome = as_recorded(operation.kind(), byte_count, record);
   const std::size_t cut = operation.cut_bytes();
   if (outcome.cause == Cause::page_fault) {
     // The rest goes on where the operation can be cut, a little before where the device stopped.

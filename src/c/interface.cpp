@@ -9,9 +9,9 @@
 #include <span>
 #include <string_view>
 
-#include "c_operation.hpp"
 #include "headrace/base/check.hpp"
 #include "headrace/engine/engine.hpp"
+#include "operation.hpp"
 
 namespace {
 

@@ -1,22 +1,206 @@
 // SPDX-License-Identifier: Apache-2.0
-// The batches of a DSA mover: lists of descriptors, fences, and what a processor does in between.
+// What a DSA queue does when a descriptor does not simply succeed: page faults and errors, batches
+// with their fences, a full queue, a device that does not answer. Not for: the way of what succeeds
+// (queue.cpp).
 #include <algorithm>
 
-#include "dsa_descriptor.hpp"
-#include "dsa_mover.hpp"
-#include "dsa_slot.hpp"
-#include "operands.hpp"
-#include "outcome.hpp"
-#include "software/software.hpp"
+#include "../completions.hpp"
+#include "../memory_access.hpp"
+#include "../software/software.hpp"
+#include "codec.hpp"
+#include "headrace/platform/ticks.hpp"
+#include "queue.hpp"
+#include "slot.hpp"
 
 namespace headrace::engine {
 
 using detail::add_flags;
 using detail::kRecordFlags;
+using detail::kUnsent;
 using detail::set_status;
+using detail::status_of;
 
-DsaMover::Next DsaMover::issue_batch(Slot& slot) noexcept {
-  const std::span<const Operation> operations = slot.share->batch().operations;
+// --- A descriptor that failed
+// ----------------------------------------------------------------------
+
+DsaQueue::Next DsaQueue::take_piece(Slot& slot, std::uint8_t status) noexcept {
+  const Operation& whole = slot.whole();
+  Completion piece = detail::to_completion(whole, slot.piece, slot.record);
+  piece.bytes_by_device = piece.bytes_done;
+  switch (piece.cause) {
+    case Cause::page_fault:
+      page_faults_.fetch_add_relaxed(1);  // A count of its own.
+      return resolve_fault(slot, piece);
+    case Cause::device_error:
+      note_error(whole, status);
+      if (slot.outcome.device_status == 0) slot.outcome.device_status = status;
+      // What a reset took away may be done again.
+      if (status == dsa::kStatusAborted && ++slot.tries < kTriesMax) return issue(slot);
+      return finish_on_cpu(slot);
+    default:
+      break;
+  }
+  detail::append(slot.outcome, piece, slot.at - slot.begin);
+  slot.at += piece.bytes_done;
+  if (slot.at == slot.end || piece.cause != Cause::none || piece.result.different) {
+    return Next::ended;
+  }
+  slot.tries = 0;
+  return issue(slot);
+}
+
+DsaQueue::Next DsaQueue::resolve_fault(Slot& slot, const Completion& piece) noexcept {
+  const bool write = dsa::is_write_fault(piece.device_status);
+  Completion progress = piece;
+  progress.cause = Cause::none;
+  progress.fault_address = 0;
+  progress.page_faults = 1;
+  detail::append(slot.outcome, progress, slot.at - slot.begin);
+  slot.at += piece.bytes_done;
+  slot.tries = piece.bytes_done > 0 ? std::uint8_t{1} : static_cast<std::uint8_t>(slot.tries + 1);
+  const Operation rest = slot.part(slot.at, slot.end - slot.at);
+  const detail::Touched touched = detail::touch(rest, piece.fault_address, write);
+  if (touched == detail::Touched::absent) {
+    slot.outcome.cause = Cause::page_fault;
+    slot.outcome.fault_address = piece.fault_address;
+    return Next::ended;
+  }
+  if (device_.page_faults == FaultPolicy::finish_on_cpu || slot.tries >= kTriesMax ||
+      touched == detail::Touched::foreign) {
+    return finish_on_cpu(slot);
+  }
+  return issue(slot);
+}
+
+DsaQueue::Next DsaQueue::finish_on_cpu(Slot& slot) noexcept {
+  if (slot.batch && !slot.large) {
+    while (slot.at < slot.end) do_next_in_batch(slot);
+    return Next::ended;
+  }
+  const Operation rest = slot.part(slot.at, slot.end - slot.at);
+  // A processor that meets an unmapped page ends the process; a job only fails.
+  if (const auto bad = detail::untouchable(rest)) {
+    slot.outcome.cause = Cause::page_fault;
+    slot.outcome.fault_address = *bad;
+    return Next::ended;
+  }
+  Completion outcome = software::execute_in_pieces(rest, *slot.request);
+  outcome.fell_back = true;
+  cpu_bytes_.fetch_add_relaxed(outcome.bytes_done);  // A count of its own.
+  detail::append(slot.outcome, outcome, slot.at - slot.begin);
+  return Next::ended;
+}
+
+/// The queue gets no operation of `kind` from now on.
+void DsaQueue::refuse_kind(OperationKind kind) noexcept {
+  refused_kinds_.fetch_or_relaxed(1U << static_cast<unsigned>(kind));       // A hint.
+  if (kind == OperationKind::copy) short_copy_bytes_max_.store_relaxed(0);  // A hint.
+}
+
+/// Of a queue that does not say what it may do: its device has said so of an operation like this.
+void DsaQueue::note_error(const Operation& operation, std::uint8_t status) noexcept {
+  errors_.fetch_add_relaxed(1);  // A count of its own.
+  if (portal_.info().opcodes || dsa::status_of(status) != dsa::Status::bad_opcode) return;
+  refuse_kind(operation.kind());
+}
+
+// --- A queue that is full
+// --------------------------------------------------------------------------
+
+/// The queue is full: the next poll tries again, for as long as a device may take to answer.
+DsaQueue::Next DsaQueue::carry_on(Slot& slot) noexcept {
+  const std::uint64_t now = platform::ticks();
+  if (slot.full_ticks == 0) slot.full_ticks = now;
+  if (now - slot.full_ticks > answer_ticks_) return finish_on_cpu(slot);
+  ++slot.outcome.retries;
+  set_status(slot.record, kUnsent);
+  return Next::posted;
+}
+
+Submit DsaQueue::refuse() const noexcept {
+  // A queue that takes nothing for so long belongs to a device that is not there any more, and is
+  // asked all the same each time.
+  const std::uint64_t since = refusing_ticks_.load_relaxed();  // A hint of its own.
+  return since != 0 && platform::ticks() - since > answer_ticks_ ? Submit::closed : Submit::full;
+}
+
+// --- A device that does not answer
+// ------------------------------------------------------------------
+
+void DsaQueue::give_up(std::uint32_t index) noexcept {
+  Slot& slot = slots_[index];
+  lost_count_.fetch_add_relaxed(1);    // A count of its own.
+  silent_count_.fetch_add_relaxed(1);  // A count of its own.
+  slot.lost = true;
+  if (slot.large) {
+    // From its beginning by a processor, if at all: what was done of it changes nothing.
+    static_cast<void>(leave_large(slot));
+    slot.piece = 1;
+  }
+  slot.outcome.fell_back = true;
+  if (slot.batch) {
+    finish_unanswered(slot);
+  } else {
+    static_cast<void>(finish_on_cpu(slot));
+  }
+  // Unless it is a matter of reading only.
+  slot.outcome.late_write_possible = slot.batch || detail::writes(slot.request->operation().kind());
+}
+
+void DsaQueue::look_at_lost(std::uint64_t lost) noexcept {
+  for (; lost != 0; lost &= lost - 1) {
+    const auto index = static_cast<std::uint32_t>(std::countr_zero(lost));
+    if (dsa::load_status(slots_[index].record) == 0 || !words_.find(index)) continue;
+    // The device has answered after all: it lives, and is done with the slot.
+    silent_count_.store_relaxed(0);  // A count of its own.
+  }
+}
+
+/// Of a device that has been given up: sends it a no-op, unless one is on its way that may still be
+/// answered, and looks for the answer. What was lost may never be answered: a device that was reset
+/// or mended meanwhile would be left alone for ever. `has_room`: the caller has an entry of the
+/// queue that is free, which nobody sees in words_.
+void DsaQueue::probe(bool has_room) noexcept {
+  Slot& slot = slots_[slot_count_];
+  std::uint64_t sent = probe_ticks_.load_relaxed();  // The exchange below decides.
+  if (sent == kProbeInProgress) return;
+  const bool answered = sent != 0 && status_of(slot.record) != 0;
+  const std::uint64_t now = platform::ticks();
+  // All lost: if it answered, nothing could be submitted, and a dedicated queue may be full of
+  // them.
+  const bool all_busy = !has_room && words_.count() == slot_count_;  // A hint; it is asked again.
+  if (!answered && (all_busy || (sent != 0 && now - sent <= answer_ticks_))) return;
+  // The thread that makes the exchange has the slot to itself until it stores the time.
+  // edge: probe-sent (acq_rel)
+  if (!probe_ticks_.compare_exchange_acq_rel(sent, answered ? 0 : kProbeInProgress)) return;
+  if (answered) return note_answer();
+  set_status(slot.record, 0);
+  detail::to_descriptor(Operation::no_op(), slot.descriptor);
+  add_flags(slot.descriptor, 0);
+  slot.descriptor.completion_addr = reinterpret_cast<std::uintptr_t>(&slot.record);
+  // A queue that refuses it is asked again after as long.
+  if (portal_.submit(slot.descriptor)) descriptors_.fetch_add_relaxed(1);  // A count of its own.
+  probe_ticks_.store_release(now);  // edge: probe-sent (release)
+}
+
+/// In a list and not merely let go, so that who looks for lost memory finds it in use. It needs no
+/// allocation and nothing ends it: a device goes on when main() has returned.
+void DsaQueue::keep_for_ever(std::unique_ptr<Slot[]> slots) noexcept {
+  struct Kept {
+    Mutex mutex;
+    Slot* last HEADRACE_GUARDED_BY(mutex) = nullptr;
+  };
+  static_assert(std::is_trivially_destructible_v<Kept>);
+  static Kept kept;
+  const Lock lock(kept.mutex);
+  slots[0].kept_before = kept.last;
+  kept.last = slots.release();
+}
+
+// --- Batches -------------------------------------------------------------------------------------
+
+DsaQueue::Next DsaQueue::issue_batch(Slot& slot) noexcept {
+  const std::span<const Operation> operations = slot.request->batch().operations;
   while (slot.at < slot.end && is_beyond(operations[slot.at])) do_next_in_batch(slot);
   if (slot.at < slot.end && is_broken(slot, slot.at)) break_fence(slot, slot.at);
   if (slot.at == slot.end) return Next::ended;
@@ -28,18 +212,18 @@ DsaMover::Next DsaMover::issue_batch(Slot& slot) noexcept {
 }
 
 /// Of a batch that was issued the first time: the queue took nothing of it, and nothing has begun.
-bool DsaMover::is_refused(const Slot& slot) noexcept {
+bool DsaQueue::is_refused(const Slot& slot) noexcept {
   return slot.full_ticks != 0 && slot.at == 0 && (!slot.large || slot.batch_place.at == 0);
 }
 
 /// Too large for one descriptor, and not for several.
-bool DsaMover::is_large(const Operation& operation) const noexcept {
+bool DsaQueue::is_large(const Operation& operation) const noexcept {
   return operation.byte_count() > piece_bytes_max_ && !is_beyond(operation);
 }
 
 /// Makes operation `at`, before which all have ended, a lane of its own: piece after piece. What is
 /// behind it comes after it.
-void DsaMover::begin_large(Slot& slot) noexcept {
+void DsaQueue::begin_large(Slot& slot) noexcept {
   slot.batch_place = {slot.at, slot.end, slot.outcome};
   slot.large = true;
   slot.begin = 0;
@@ -50,8 +234,8 @@ void DsaMover::begin_large(Slot& slot) noexcept {
 }
 
 /// Goes back to the batch; what it gives says how far the operation is.
-ShareOutcome DsaMover::leave_large(Slot& slot) noexcept {
-  const ShareOutcome one = slot.outcome;
+Completion DsaQueue::leave_large(Slot& slot) noexcept {
+  const Completion one = slot.outcome;
   slot.begin = 0;
   slot.at = slot.batch_place.at;
   slot.end = slot.batch_place.end;
@@ -62,23 +246,18 @@ ShareOutcome DsaMover::leave_large(Slot& slot) noexcept {
 }
 
 /// The large operation has ended: the batch goes on behind it.
-DsaMover::Next DsaMover::end_large(Slot& slot) noexcept {
-  const ShareOutcome one = leave_large(slot);
-  slot.outcome.bytes_done += one.bytes_done;
-  slot.outcome.bytes_by_device += one.bytes_by_device;
-  slot.outcome.page_faults += one.page_faults;
-  slot.outcome.retries += one.retries;
-  slot.outcome.fell_back = slot.outcome.fell_back || one.fell_back;
-  slot.outcome.stopped = one.stopped;
-  if (slot.outcome.device_status == 0) slot.outcome.device_status = one.device_status;
+DsaQueue::Next DsaQueue::end_large(Slot& slot) noexcept {
+  const Completion one = leave_large(slot);
+  detail::add_counts(slot.outcome, one);
+  if (detail::is_stopped(one)) slot.outcome.state = JobState::stopped;
   if (one.cause != Cause::none) note_failure(slot, slot.at);
-  detail::note(slot.share->batch(), slot.at, one);
+  detail::note(slot.request->batch(), slot.at, one);
   note_done(slot, 1);
   return slot.at == slot.end ? Next::ended : issue(slot);
 }
 
-bool DsaMover::send_batch(Slot& slot) noexcept {
-  const std::span<const Operation> operations = slot.share->batch().operations;
+bool DsaQueue::send_batch(Slot& slot) noexcept {
+  const std::span<const Operation> operations = slot.request->batch().operations;
   const std::size_t window = std::min(slot.end - slot.at, kBatchMax);
   const std::size_t count_max = std::min(window, batch_max_);
   const std::size_t copy_bytes_max = short_copy_bytes_max_.load_relaxed();  // A hint.
@@ -133,8 +312,8 @@ bool DsaMover::send_batch(Slot& slot) noexcept {
   return hand_over(slot);
 }
 
-void DsaMover::take_batch(Slot& slot, std::uint8_t status) noexcept {
-  const Batch& batch = slot.share->batch();
+void DsaQueue::take_batch(Slot& slot, std::uint8_t status) noexcept {
+  const Batch& batch = slot.request->batch();
   const bool list = slot.piece > 1;
   if (list && status != DSA_COMP_SUCCESS) {
     if (slot.outcome.device_status == 0) slot.outcome.device_status = status;
@@ -171,7 +350,7 @@ void DsaMover::take_batch(Slot& slot, std::uint8_t status) noexcept {
 }
 
 /// Operations that have ended, as in Slot::done. Those at the front are left behind.
-void DsaMover::note_done(Slot& slot, std::uint64_t more) noexcept {
+void DsaQueue::note_done(Slot& slot, std::uint64_t more) noexcept {
   slot.done |= more;
   for (; slot.at < slot.end && (slot.done & 1U) != 0; slot.done >>= 1U) ++slot.at;
 }
@@ -179,7 +358,7 @@ void DsaMover::note_done(Slot& slot, std::uint64_t more) noexcept {
 /// True if `record` tells of something that another submission may mend: a page that was not there
 /// and is now, a reset, or that the device did not come to the operation, because of a fence or of
 /// what happened to another.
-bool DsaMover::may_be_sent_again(const Slot& slot, const Operation& operation,
+bool DsaQueue::may_be_sent_again(const Slot& slot, const Operation& operation,
                                  const dsa::CompletionRecord& record) const noexcept {
   const std::uint8_t status = dsa::load_status(record);
   if (slot.tries >= kTriesMax) return false;
@@ -191,13 +370,13 @@ bool DsaMover::may_be_sent_again(const Slot& slot, const Operation& operation,
 }
 
 /// Returns false if the operation is to be submitted again.
-bool DsaMover::take_answer(Slot& slot, std::size_t index,
+bool DsaQueue::take_answer(Slot& slot, std::size_t index,
                            const dsa::CompletionRecord& record) noexcept {
-  const Batch& batch = slot.share->batch();
+  const Batch& batch = slot.request->batch();
   const Operation& operation = batch.operations[index];
   const std::uint8_t status = dsa::load_status(record);
-  ShareOutcome one{.cause = Cause::device_error};
-  if (status != 0) one = detail::to_outcome(operation, operation.byte_count(), record);
+  Completion one{.cause = Cause::device_error};
+  if (status != 0) one = detail::to_completion(operation, operation.byte_count(), record);
   if (one.cause == Cause::page_fault || one.cause == Cause::device_error) {
     if (one.cause == Cause::page_fault) {
       page_faults_.fetch_add_relaxed(1);  // A count of its own.
@@ -229,8 +408,8 @@ bool DsaMover::take_answer(Slot& slot, std::size_t index,
 /// The device may have done the rest, or may do it yet, so a processor repeats it only where that
 /// changes nothing: not if something behind a fence, once begun, writes to what it reads or writes.
 /// What is not repeated has failed, so that nothing behind a fence that comes later begins.
-void DsaMover::finish_unanswered(Slot& slot) noexcept {
-  const Batch& batch = slot.share->batch();
+void DsaQueue::finish_unanswered(Slot& slot) noexcept {
+  const Batch& batch = slot.request->batch();
   const std::size_t begin = slot.at;
   const bool list = slot.piece > 1;
   slot.tries = kTriesMax;  // Nothing is sent again.
@@ -278,7 +457,7 @@ void DsaMover::finish_unanswered(Slot& slot) noexcept {
 
 /// The next operation of a batch by the calling thread, unless it lies behind a broken fence: then
 /// nothing more of the batch begins.
-void DsaMover::do_next_in_batch(Slot& slot) noexcept {
+void DsaQueue::do_next_in_batch(Slot& slot) noexcept {
   if (is_broken(slot, slot.at)) return break_fence(slot, slot.at);
   do_in_batch(slot, slot.at);
   note_done(slot, 1);
@@ -286,10 +465,10 @@ void DsaMover::do_next_in_batch(Slot& slot) noexcept {
 
 /// All of an operation by the calling thread, in the place of the device. It lies behind no broken
 /// fence.
-void DsaMover::do_in_batch(Slot& slot, std::size_t index) noexcept {
-  const Batch& batch = slot.share->batch();
+void DsaQueue::do_in_batch(Slot& slot, std::size_t index) noexcept {
+  const Batch& batch = slot.request->batch();
   const Operation& operation = batch.operations[index];
-  ShareOutcome one;
+  Completion one;
   if (const auto bad = detail::untouchable(operation)) {
     one = {.cause = Cause::page_fault, .fault_address = *bad};
   } else {
@@ -303,36 +482,36 @@ void DsaMover::do_in_batch(Slot& slot, std::size_t index) noexcept {
   detail::note(batch, index, one);
 }
 
-void DsaMover::stop_batch(Slot& slot) noexcept {
+void DsaQueue::stop_batch(Slot& slot) noexcept {
   while (slot.at < slot.end) {
-    detail::note(slot.share->batch(), slot.at, {.stopped = true});
+    detail::note(slot.request->batch(), slot.at, detail::kStopped);
     note_done(slot, 1);
   }
 }
 
 /// True if something before the fence of operation `index` failed. What failed behind it says
 /// nothing: the operation had begun then, and is to be begun again.
-bool DsaMover::is_broken(const Slot& slot, std::size_t index) noexcept {
-  return slot.failed_at < index && slot.share->batch().operations[index].is_fenced();
+bool DsaQueue::is_broken(const Slot& slot, std::size_t index) noexcept {
+  return slot.failed_at < index && slot.request->batch().operations[index].is_fenced();
 }
 
 /// True if that is so of one of the operations from `first` to `last`, which then lies behind it.
 /// (Nothing is sent while it is so of one before.)
-bool DsaMover::is_any_broken(const Slot& slot, std::size_t first, std::size_t last) noexcept {
+bool DsaQueue::is_any_broken(const Slot& slot, std::size_t first, std::size_t last) noexcept {
   for (; first <= last; ++first) {
     if (is_broken(slot, first)) return true;
   }
   return false;
 }
 
-void DsaMover::note_failure(Slot& slot, std::size_t index) noexcept {
+void DsaQueue::note_failure(Slot& slot, std::size_t index) noexcept {
   slot.outcome.cause = Cause::batch_failed;
   slot.failed_at = std::min(slot.failed_at, index);
 }
 
 /// Nothing behind a broken fence begins, from operation `index` on: the batch ends before it.
-void DsaMover::break_fence(Slot& slot, std::size_t index) noexcept {
-  detail::note_rest(slot.share->batch(), index, {.cause = Cause::fence_broken});
+void DsaQueue::break_fence(Slot& slot, std::size_t index) noexcept {
+  detail::note_rest(slot.request->batch(), index, {.cause = Cause::fence_broken});
   slot.end = index;
 }
 

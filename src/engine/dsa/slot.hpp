@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // Slot: room for what one DSA mover has in flight at one place, and the few ways to touch what the
-// device reads and writes there. Not for: whose a slot is (dsa_mover.hpp).
+// device reads and writes there. Not for: whose a slot is (queue.hpp).
 #pragma once
 
 #include <memory>
 
-#include "dsa_mover.hpp"
 #include "headrace/dsa/descriptor.hpp"
+#include "queue.hpp"
 
 namespace headrace::engine {
 namespace detail {
 
 inline constexpr std::uint32_t kRecordFlags =
     dsa::flag::record_address_valid | dsa::flag::request_record;
+
+/// Stands in a record whose descriptor the queue has not taken yet, so that pollers see to it. No
+/// device writes it.
+inline constexpr std::uint8_t kUnsent = 0xfe;
 
 /// And that there is a record to be written.
 inline void add_flags(dsa::Descriptor& descriptor, std::uint32_t flags) noexcept {
@@ -35,7 +39,7 @@ inline std::uint8_t status_of(const dsa::CompletionRecord& record) noexcept {
 struct BatchPlace {
   std::size_t at = 0;
   std::size_t end = 0;
-  ShareOutcome outcome;
+  Completion outcome;
 };
 
 /// A batch's descriptors and their records, apart from the slot, which most jobs need alone.
@@ -46,15 +50,15 @@ struct BatchRoom {
 
 }  // namespace detail
 
-struct alignas(64) DsaMover::Slot {
+struct alignas(64) DsaQueue::Slot {
   dsa::Descriptor descriptor;
   dsa::CompletionRecord record;
   /// Read by pollers that do not own the slot.
   Atomic<std::uint64_t> posted_ticks{0};
 
-  // A lane: a part of a share that is done piece by piece. Of a batch, operations are counted and
+  // A lane: a part of a request that is done piece by piece. Of a batch, operations are counted and
   // not bytes.
-  Share* share = nullptr;
+  Request* request = nullptr;
   std::size_t begin = 0;
   std::size_t end = 0;
   std::size_t at = 0;     ///< Up to here it is done.
@@ -64,7 +68,7 @@ struct alignas(64) DsaMover::Slot {
   std::size_t failed_at = ~std::size_t{0};  ///< Of a batch: the first operation that has failed.
   std::uint64_t full_ticks = 0;             ///< Since when the queue refuses; 0 if it does not.
   std::uint8_t tries = 0;
-  bool single = true;  ///< The only lane of its share.
+  bool single = true;  ///< The only lane of its request.
   bool batch = false;
   /// Of a batch: operation batch_place.at is larger than the queue's largest transfer. begin, end,
   /// at, piece, tries and outcome are those of this one alone.
@@ -73,17 +77,17 @@ struct alignas(64) DsaMover::Slot {
   bool lost = false;
   /// Nothing of the lane has ended yet, and outcome is that of another one.
   bool fresh = false;
-  ShareOutcome outcome;
+  Completion outcome;
   detail::BatchPlace batch_place;
   detail::BatchRoom room;
 
   /// What the lane is a part of.
   [[nodiscard]] const Operation& whole() const {
-    return large ? share->batch().operations[batch_place.at] : share->job->operation();
+    return large ? request->batch().operations[batch_place.at] : request->operation();
   }
   /// Of the lane, in bytes.
   [[nodiscard]] Operation part(std::size_t first, std::size_t byte_count) const {
-    return whole().part((large ? 0 : share->offset_bytes) + first, byte_count, outcome.result);
+    return whole().part(first, byte_count, outcome.result);
   }
   /// Of the first slot of an array that outlives its mover: the one that was kept before.
   Slot* kept_before = nullptr;

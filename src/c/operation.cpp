@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The operations of headrace.h, made by those of the engine.
-#include "c_operation.hpp"
+#include "operation.hpp"
 
 #include <algorithm>
 

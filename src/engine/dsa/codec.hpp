@@ -9,7 +9,8 @@
 #include <string_view>
 
 #include "headrace/dsa/descriptor.hpp"
-#include "headrace/engine/job.hpp"
+#include "headrace/dsa/portal.hpp"
+#include "headrace/engine/engine.hpp"
 
 namespace headrace::engine::detail {
 
@@ -51,8 +52,8 @@ inline void write_descriptor(std::uint64_t head, const dsa::CompletionRecord& re
 /// zero. Of a page fault: what was done before it, in whole units that the operation can be cut at,
 /// with the values that the rest goes on from. A status that speaks of the descriptor and not of
 /// the data, or numbers that cannot be, are Cause::device_error: nothing of the record is taken.
-[[nodiscard]] ShareOutcome to_outcome(const Operation& operation, std::size_t byte_count,
-                                      const dsa::CompletionRecord& record) noexcept;
+[[nodiscard]] Completion to_completion(const Operation& operation, std::size_t byte_count,
+                                       const dsa::CompletionRecord& record) noexcept;
 
 /// Kinds whose opcodes are among `opcodes`, a bit of each; all of a DSA of version 1 if that is not
 /// known.
@@ -64,6 +65,17 @@ inline void write_descriptor(std::uint64_t head, const dsa::CompletionRecord& re
 [[nodiscard]] std::optional<std::uint64_t> opcodes_from(std::string_view text) noexcept;
 /// What the attribute gen_cap of a device says: a number with 0x. Nothing if it is none.
 [[nodiscard]] std::optional<std::uint64_t> capabilities_from(std::string_view text) noexcept;
+
+/// The flags of a descriptor for `operation` that are neither its operands nor its record: block on
+/// fault and cache control.
+[[nodiscard]] std::uint32_t hints(const Operation& operation, const dsa::QueueInfo& queue,
+                                  FaultPolicy page_faults) noexcept;
+
+/// Whether the device may be told to wait for the system at a page that is not there.
+[[nodiscard]] bool can_block(const dsa::QueueInfo& queue) noexcept;
+/// What tells the device that the target, or for a flush what is flushed, is wanted in the cache; 0
+/// if it would refuse that.
+[[nodiscard]] std::uint32_t cache_flag(const dsa::QueueInfo& queue, bool flush) noexcept;
 
 /// True if `kind` writes to its target.
 [[nodiscard]] bool writes(OperationKind kind) noexcept;

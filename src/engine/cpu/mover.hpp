@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The mover of processors: worker threads pinned to one node, and one queue of shares.
+// The mover of processors: worker threads pinned to one node, and one queue of requests.
 // Not for: faults in user memory, which end the process as anywhere else.
 #pragma once
 
@@ -21,16 +21,16 @@ struct CpuMoverOptions {
   std::size_t thread_count = 1;
   /// What a worker copies before it looks for other work; not 0.
   std::size_t piece_bytes = 256U << 10U;
-  /// Shares held at a time; not 0.
+  /// Requests held at a time; not 0.
   std::size_t queue_depth_max = 1024;
   bool check_memory = false;  ///< As in EngineOptions.
 };
 
-/// A worker takes a piece of the share at the head of the queue and moves the share to the tail if
-/// bytes are left, so all shares in the queue advance alike: a small job waits for one piece of
-/// each job before it, not for their ends. Several workers may have pieces of one share.
+/// A worker takes a piece of the request at the head of the queue and moves the request to the tail
+/// if bytes are left, so all requests in the queue advance alike: a small job waits for one piece
+/// of each job before it, not for their ends. Several workers may have pieces of one request.
 ///
-/// Invariants of a share held, under mutex_:
+/// Invariants of a request held, under mutex_:
 ///   0 <= bytes_finished <= bytes_taken <= byte_count
 ///   queued <=> it is in the queue
 ///   it ends when it is not queued and bytes_finished == bytes_taken; the worker whose piece makes
@@ -49,19 +49,19 @@ class CpuMover final : public Mover {
   ~CpuMover() override;
 
   [[nodiscard]] const MoverInfo& info() const override { return info_; }
-  [[nodiscard]] Submit submit(Share& share) noexcept override;
+  [[nodiscard]] Submit post(Request& request) noexcept override;
   [[nodiscard]] std::size_t load() const noexcept override {
     return held_count_.load_relaxed();  // A snapshot.
   }
   void stop() noexcept override;
 
  private:
-  /// A worker's part of a share.
+  /// A worker's part of a request.
   struct Piece {
-    Share* share;
+    Request* request;
     std::size_t offset_bytes;
     std::size_t length_bytes;
-    bool begins;             ///< False for a share that was stopped: there is nothing to do.
+    bool begins;             ///< False for a request that was stopped: there is nothing to do.
     OperationResult before;  ///< Of all before it, where parts are not independent.
   };
 
@@ -69,13 +69,13 @@ class CpuMover final : public Mover {
   [[nodiscard]] Result<void> start(std::size_t thread_count);
   void run_worker(std::size_t worker_index);
   void work();
-  void push(Share& share) HEADRACE_REQUIRES(mutex_);
-  Share& pop() HEADRACE_REQUIRES(mutex_);
+  void push(Request& request) HEADRACE_REQUIRES(mutex_);
+  Request& pop() HEADRACE_REQUIRES(mutex_);
   [[nodiscard]] Piece take() HEADRACE_REQUIRES(mutex_);
   /// Does a piece, or a whole batch.
-  [[nodiscard]] ShareOutcome carry_out(const Piece& piece) const;
-  void account_for(const Piece& piece, const ShareOutcome& outcome) HEADRACE_REQUIRES(mutex_);
-  [[nodiscard]] std::size_t piece_bytes(const Share& share) const;
+  [[nodiscard]] Completion carry_out(const Piece& piece) const;
+  void account_for(const Piece& piece, const Completion& outcome) HEADRACE_REQUIRES(mutex_);
+  [[nodiscard]] std::size_t piece_bytes(const Request& request) const;
 
   const MoverInfo info_;
   const std::vector<CpuId> cpus_;
@@ -86,9 +86,10 @@ class CpuMover final : public Mover {
   Mutex mutex_;
   Condition work_arrived_;
   Condition worker_started_;
-  Share* head_ HEADRACE_GUARDED_BY(mutex_) = nullptr;
-  Share* tail_ HEADRACE_GUARDED_BY(mutex_) = nullptr;
-  /// Shares taken and not ended, queued or not. Written under mutex_, read by policies without it.
+  Request* head_ HEADRACE_GUARDED_BY(mutex_) = nullptr;
+  Request* tail_ HEADRACE_GUARDED_BY(mutex_) = nullptr;
+  /// Requests taken and not ended, queued or not. Written under mutex_, read by policies without
+  /// it.
   Atomic<std::size_t> held_count_{0};
   std::size_t idle_count_ HEADRACE_GUARDED_BY(mutex_) = 0;
   std::size_t started_count_ HEADRACE_GUARDED_BY(mutex_) = 0;

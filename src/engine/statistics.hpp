@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// The counts of an engine. Not for: those of queues (dsa/queue.hpp) and channels
+// (channel_state.hpp), which keep their own.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "headrace/base/atomic.hpp"
+#include "headrace/engine/engine.hpp"
+#include "headrace/platform/ticks.hpp"
+
+namespace headrace::engine {
+
+/// Totals of the copies, or lists of copies, of a channel. The rest of its operations is counted
+/// where jobs are.
+struct ChannelCounts {
+  std::uint64_t submitted = 0;
+  std::uint64_t done = 0;
+  std::uint64_t bytes = 0;
+  std::array<std::uint64_t, OperationStatistics::kLatencyClassCount> latency_counts{};
+};
+
+/// Each count is one of its own, so that all orders are relaxed; exact for whoever saw the job end,
+/// by the edge `job-ended`.
+///
+/// Threading: shared.
+class Statistics {
+ public:
+  void count_submitted() noexcept { submitted_.fetch_add_relaxed(1); }    // As said above.
+  void uncount_submitted() noexcept { submitted_.fetch_sub_relaxed(1); }  // As said above.
+  void count_refused(std::uint64_t count = 1) noexcept {
+    refused_.fetch_add_relaxed(count);  // As said above.
+  }
+  void count_held_back() noexcept { held_back_.fetch_add_relaxed(1); }  // As said above.
+  /// A call that found a queue full.
+  void count_retry(OperationKind kind) noexcept {
+    kinds_[static_cast<std::size_t>(kind)].retries.fetch_add_relaxed(1);  // As said above.
+  }
+
+  /// Of what began at `begun_ticks` and ends now.
+  void count(std::size_t kind_index, const Completion& completion,
+             std::uint64_t begun_ticks) noexcept {
+    count_time(kind_index, begun_ticks);
+    count_end(kind_index, completion);
+  }
+  void count_time(std::size_t kind_index, std::uint64_t begun_ticks) noexcept {
+    // As said above.
+    kinds_[kind_index].latencies[latency_class(begun_ticks)].fetch_add_relaxed(1);
+  }
+  void count_end(std::size_t kind_index, const Completion& completion) noexcept {
+    // As said above.
+    KindCounts& counts = kinds_[kind_index];
+    counts.bytes.fetch_add_relaxed(completion.bytes_done);
+    if (completion.bytes_by_device != 0) {
+      counts.bytes_by_device.fetch_add_relaxed(completion.bytes_by_device);
+    }
+    if (completion.fell_back) counts.fallbacks.fetch_add_relaxed(1);
+    if (completion.retries != 0) counts.retries.fetch_add_relaxed(completion.retries);
+    if (completion.page_faults != 0) counts.page_faults.fetch_add_relaxed(completion.page_faults);
+    (completion.state == JobState::done     ? counts.jobs_done
+     : completion.state == JobState::failed ? failed_
+                                            : stopped_)
+        .fetch_add_relaxed(1);
+  }
+  /// Of run(): the operation has ended, on the calling thread.
+  void count_run(std::size_t kind_index, const Completion& completion) noexcept {
+    if (completion.state == JobState::done && !completion.fell_back) [[likely]] {
+      // As said above.
+      kinds_[kind_index].runs_done.fetch_add_relaxed(1);
+      kinds_[kind_index].bytes.fetch_add_relaxed(completion.bytes_done);
+    } else {
+      count_submitted();
+      count_end(kind_index, completion);
+    }
+  }
+  [[nodiscard]] std::uint64_t runs_done(std::size_t kind_index) const noexcept {
+    return kinds_[kind_index].runs_done.load_relaxed();  // Roughly is enough.
+  }
+  /// What a channel that is about to go has counted.
+  void keep(const ChannelCounts& counts, std::size_t kind_index) noexcept;
+
+  /// The totals, but for those of channels.
+  [[nodiscard]] EngineStatistics read() const;
+
+  /// In OperationStatistics::latency_counts.
+  [[nodiscard]] static std::size_t latency_class(std::uint64_t begun_ticks) noexcept {
+    const auto width = static_cast<std::size_t>(std::bit_width(platform::ticks() - begun_ticks));
+    return std::min(width, OperationStatistics::kLatencyClassCount - 1);
+  }
+
+ private:
+  alignas(64) Atomic<std::uint64_t> submitted_{0};
+  Atomic<std::uint64_t> refused_{0};
+  /// Apart from the above: other threads write these.
+  alignas(64) Atomic<std::uint64_t> failed_{0};
+  Atomic<std::uint64_t> stopped_{0};
+  Atomic<std::uint64_t> held_back_{0};
+  struct alignas(64) KindCounts {
+    Atomic<std::uint64_t> jobs_done{0};
+    Atomic<std::uint64_t> runs_done{0};  ///< More of them, which are not in submitted_ either.
+    Atomic<std::uint64_t> bytes{0};
+    Atomic<std::uint64_t> bytes_by_device{0};
+    Atomic<std::uint64_t> retries{0};
+    Atomic<std::uint64_t> page_faults{0};
+    Atomic<std::uint64_t> fallbacks{0};
+    std::array<Atomic<std::uint64_t>, OperationStatistics::kLatencyClassCount> latencies;
+  };
+  std::array<KindCounts, kOperationKindCount + 1> kinds_;
+};
+
+/// Adds what a channel has counted to `totals`.
+void add_to(EngineStatistics& totals, const ChannelCounts& counts, std::size_t kind_index);
+
+}  // namespace headrace::engine
