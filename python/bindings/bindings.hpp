@@ -207,6 +207,9 @@ class CacheHandle : public std::enable_shared_from_this<CacheHandle> {
   [[nodiscard]] cache::CacheStatistics statistics() const;
   /// Keeps `source` until the move of `entry` has ended, if it runs.
   void keep(cache::Entry entry, std::shared_ptr<Buffer> source);
+  /// As keep(), for several.
+  void keep_all(std::span<const cache::Entry> entries,
+                std::span<const std::shared_ptr<Buffer>> sources);
   /// Keeps the owner of memory at `address` until clear(), for moves whose entries nobody sees.
   void lend(const void* address, std::shared_ptr<const void> owner);
   /// Lets go of the sources whose moves have ended. Every call here does; so does who has waited.

@@ -226,6 +226,30 @@ std::shared_ptr<EntryHandle> access(const std::shared_ptr<CacheHandle>& handle, 
       EntryHandle{handle->engine(), std::move(buffer), std::move(entry), handle});
 }
 
+std::vector<std::shared_ptr<EntryHandle>> access_many(const std::shared_ptr<CacheHandle>& handle,
+                                                      const std::vector<nb::object>& sources,
+                                                      const ParsedHint& hint) {
+  const cache::Hint known = parse_hint(hint);
+  std::vector<std::shared_ptr<Buffer>> buffers;
+  std::vector<std::span<const std::byte>> regions;
+  for (const nb::object& source : sources) {
+    buffers.push_back(std::make_shared<Buffer>(source, Buffer::Use::read));
+    regions.push_back(buffers.back()->bytes());
+  }
+  const std::shared_ptr<cache::Cache> cache = handle->cache();
+  std::vector<cache::Entry> entries = [&] {
+    const nb::gil_scoped_release released;
+    return cache->access_many(regions, known);
+  }();
+  std::vector<std::shared_ptr<EntryHandle>> made;
+  handle->keep_all(entries, buffers);
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    made.push_back(std::make_shared<EntryHandle>(
+        EntryHandle{handle->engine(), std::move(buffers[i]), std::move(entries[i]), handle}));
+  }
+  return made;
+}
+
 std::shared_ptr<ChangeHandle> change(const std::shared_ptr<CacheHandle>& handle, nb::handle source,
                                      const ParsedHint& hint) {
   refuse_in_call();
@@ -350,6 +374,14 @@ void CacheHandle::keep(cache::Entry entry, std::shared_ptr<Buffer> source) {
   }
 }
 
+void CacheHandle::keep_all(std::span<const cache::Entry> entries,
+                           std::span<const std::shared_ptr<Buffer>> sources) {
+  reap();
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    if (!entries[i].try_wait()) moving_.push_back({sources[i], entries[i]});
+  }
+}
+
 void CacheHandle::lend(const void* address, std::shared_ptr<const void> owner) {
   loans_.insert_or_assign(address, std::move(owner));
 }
@@ -421,6 +453,7 @@ void bind_cache(nb::module_& module) {
       .def_static("make", &make_cache, "machine"_a, "engine"_a, "capacity_bytes"_a, "placement"_a,
                   "eviction"_a, "recycle"_a, "huge"_a, "event_count_max"_a)
       .def("access", &access, "source"_a, "hint"_a.none(), "weak"_a)
+      .def("access_many", &access_many, "sources"_a, "hint"_a.none())
       .def("change", &change, "source"_a, "hint"_a.none())
       .def("write_back", &write_back, "entry"_a.none())
       .def("pin", &pin, "source"_a, "pinned"_a)

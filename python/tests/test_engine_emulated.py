@@ -473,3 +473,27 @@ def test_what_is_true_of_processors_is_true_of_devices(file: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"\d+ passed in", done.stdout)
     assert "skipped" not in done.stdout
+
+
+MANY = """
+import headrace, numpy as np
+engine = headrace.Engine()
+cache = headrace.Cache(engine, "64MiB", "local")
+source = np.arange(256 * 1024, dtype=np.uint32).view(np.uint8)[: 256 * 1024]
+regions = [source[i * 1024 : (i + 1) * 1024] for i in range(256)]
+entries = cache.access_many(regions)
+for entry, region in zip(entries, regions, strict=True):
+    entry.wait()
+    assert entry.cached and (entry.view() == region).all()
+assert cache.statistics.misses == 256
+print(engine.statistics.jobs_fell_back)
+"""
+
+
+def test_accesses_of_one_call_are_one_batch_of_a_device(tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    assert emulated("-c", MANY, options=("--stats", str(report))) == "0\n"
+    summary = json.loads(report.read_text())["summary"]
+    assert summary["submissions"] <= 16, summary
+    assert summary["operations"] >= 256, summary
+    assert summary["bytes_written"] >= 262_144, summary

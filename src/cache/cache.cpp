@@ -10,30 +10,13 @@
 #include <utility>
 #include <vector>
 
-#include "entry.hpp"
 #include "headrace/base/check.hpp"
 #include "headrace/base/mutex.hpp"
 #include "headrace/platform/memory.hpp"
 #include "headrace/platform/thread.hpp"
-#include "ledger.hpp"
-#include "placement.hpp"
-#include "shelf.hpp"
+#include "state.hpp"
 
 namespace headrace::cache {
-
-using detail::Batch;
-using detail::Changes;
-using detail::EntryState;
-using detail::Ledger;
-using detail::Movements;
-using detail::Phase;
-using detail::Placements;
-using detail::Places;
-using detail::Reader;
-using detail::Region;
-using detail::Shelf;
-using detail::Slot;
-using detail::Tally;
 
 namespace {
 
@@ -97,93 +80,34 @@ constexpr std::size_t kWriteBacksAtOnce = 16;
 
 }  // namespace
 
-/// Threading: shared. The machine, the policies and the list of shelves are constant.
-class Cache::State {
- public:
-  State(const topo::Machine& machine, engine::Engine& engine, CacheOptions options)
-      : machine_(machine),
-        engine_(engine),
-        check_sources_(options.check_sources),
-        ledger_(new Ledger) {
-    mover_ = guarded(std::move(options.mover), *ledger_);
-    ledger_->observer = std::move(options.observer);
-    ledger_->memory = options.memory ? std::move(options.memory) : operating_system_pages();
-    ledger_->granule_bytes = platform::page_bytes();
-    std::vector<NodeId> nodes;
-    for (const topo::Node& node : machine_.nodes) {
-      if (std::find(nodes.begin(), nodes.end(), node.id) != nodes.end()) continue;
-      ledger_->rooms.emplace_back(options.capacity_per_node.count());
-      ledger_->nodes.push_back(node.id);
-      const auto number = static_cast<std::uint16_t>(nodes.size());
-      shelves_.push_back(
-          std::make_unique<Shelf>(*ledger_, number, Reader::registry(), options.eviction));
-      nodes.push_back(node.id);
-    }
-    placements_.emplace(machine_, std::move(options.placement), std::move(nodes));
+Cache::State::State(const topo::Machine& machine, engine::Engine& engine, CacheOptions options)
+    : machine_(machine),
+      engine_(engine),
+      check_sources_(options.check_sources),
+      ledger_(new Ledger) {
+  mover_ = guarded(std::move(options.mover), *ledger_);
+  ledger_->observer = std::move(options.observer);
+  ledger_->memory = options.memory ? std::move(options.memory) : operating_system_pages();
+  ledger_->granule_bytes = platform::page_bytes();
+  std::vector<NodeId> nodes;
+  for (const topo::Node& node : machine_.nodes) {
+    if (std::find(nodes.begin(), nodes.end(), node.id) != nodes.end()) continue;
+    ledger_->rooms.emplace_back(options.capacity_per_node.count());
+    ledger_->nodes.push_back(node.id);
+    const auto number = static_cast<std::uint16_t>(nodes.size());
+    shelves_.push_back(
+        std::make_unique<Shelf>(*ledger_, number, Reader::registry(), options.eviction));
+    nodes.push_back(node.id);
   }
-
-  [[nodiscard]] Entry access(std::span<const std::byte> source, Hint hint);
-  [[nodiscard]] Entry access_weak(std::span<const std::byte> source, Hint hint);
-  std::size_t pin(std::span<const std::byte> source, bool pinned);
-  [[nodiscard]] Result<Change> change(std::span<std::byte> source, Hint hint);
-  [[nodiscard]] Result<Bytes> write_back(const Region& region);
-  std::size_t flush(std::optional<NodeId> node);
-  /// What becomes of moves that somebody holds; those that nobody holds are stopped in any case.
-  enum class Moves : std::uint8_t { left_alone, stopped };
-  /// Drops what `choose` takes from the shelves of `node`, or of all. What is changed in it is
-  /// written back, but for the bytes of `lost`. Returns how many.
-  template <typename Choose>
-  std::size_t drop(std::optional<NodeId> node, const std::optional<Region>& lost, Moves moves,
-                   Choose choose);
-  [[nodiscard]] const Ledger& ledger() const { return *ledger_; }
-
- private:
-  struct LetGo {
-    void operator()(Ledger* ledger) const { ledger->let_go(); }
-  };
-
-  /// What became of the attempt to place an entry on a node.
-  enum class Attempt : std::uint8_t { placed, no_room, refused };
-  /// Whether unused entries make room for others.
-  enum class Evicting : std::uint8_t { no, yes };
-
-  [[nodiscard]] Entry leave_at_source(std::span<const std::byte> source, Tally& tally);
-  [[nodiscard]] Entry access_absent(std::span<const std::byte> source, Hint hint,
-                                    const Places& places, Reader& reader, Tally& tally);
-  /// `entry` is the one that is placed, or was there already.
-  [[nodiscard]] Attempt place(Entry& entry, Hint hint, Shelf& shelf, Evicting evicting,
-                              Reader& reader, Tally& tally);
-  [[nodiscard]] Attempt start_move(Shelf& shelf, std::uint32_t number, Evicting evicting);
-  [[nodiscard]] bool make_room(Shelf& shelf, std::uint64_t byte_count, std::uint32_t newcomer,
-                               Evicting evicting);
-  [[nodiscard]] bool evict(Shelf& shelf, std::uint64_t byte_count, std::uint32_t newcomer);
-  [[nodiscard]] bool is_on(std::uint32_t number, std::optional<NodeId> node) const;
-  /// Writes back what is changed in `region`. False if some of it is being changed.
-  [[nodiscard]] bool clear_way(const Region& region);
-  /// A handle without an entry, on a source that has all bytes that were changed.
-  [[nodiscard]] Entry at_source(std::span<const std::byte> source);
-  /// Returns of how many a device that was given up may still write old bytes to the source.
-  std::size_t write_back_by_engine(std::span<const Changes::Range> claimed);
-  /// Of the entry that a handle of this cache is on.
-  [[nodiscard]] std::uint32_t number_of(const Entry& entry) const;
-  /// Ends what nobody holds; the rest ends with its last handle.
-  void end(Batch& gone, std::optional<EventKind> kind);
-
-  const topo::Machine machine_;
-  engine::Engine& engine_;
-  std::optional<Placements> placements_;
-  engine::MoverPolicy mover_;  ///< Empty: the engine's.
-  const bool check_sources_;
-  const std::unique_ptr<Ledger, LetGo> ledger_;
-  /// By number.
-  std::vector<std::unique_ptr<Shelf>> shelves_;
-  /// Held from taking entries off the shelves until their moves have ended: who drops after another
-  /// returns only when what the other one took off is no longer moved either. Not taken by
-  /// access().
-  Mutex dropping_;
-};
+  placements_.emplace(machine_, std::move(options.placement), std::move(nodes));
+}
 
 Entry Cache::State::access(std::span<const std::byte> source, Hint hint) {
+  return access_one(source, hint, nullptr);
+}
+
+[[gnu::always_inline]] inline Entry Cache::State::access_one(std::span<const std::byte> source,
+                                                             Hint hint, Gather* gather) {
   check_address(source);
   Reader& reader = Reader::mine();
   Tally& tally = ledger_->tallies.of(reader.index());
@@ -204,7 +128,11 @@ Entry Cache::State::access(std::span<const std::byte> source, Hint hint) {
       return {source, slot, ledger_.get()};
     }
   }
-  return access_absent(source, hint, places, reader, tally);
+  return access_absent(source, hint, places, reader, tally, gather);
+}
+
+Entry Cache::State::access_gathering(std::span<const std::byte> source, Hint hint, Gather& gather) {
+  return access_one(source, hint, &gather);
 }
 
 Entry Cache::State::access_weak(std::span<const std::byte> source, Hint hint) {
@@ -229,7 +157,8 @@ Entry Cache::State::access_weak(std::span<const std::byte> source, Hint hint) {
 }
 
 Entry Cache::State::access_absent(std::span<const std::byte> source, Hint hint,
-                                  const Places& places, Reader& reader, Tally& tally) {
+                                  const Places& places, Reader& reader, Tally& tally,
+                                  Gather* gather) {
   const Region region = Region::of(source);
   Entry entry(source, nullptr, nullptr);
   Attempt attempt = Attempt::no_room;
@@ -243,12 +172,13 @@ Entry Cache::State::access_absent(std::span<const std::byte> source, Hint hint,
        ++i) {
     Shelf& shelf = *shelves_[places.numbers[i]];
     if (shelf.room().bytes_free() < byte_count) continue;
-    attempt = place(entry, hint, shelf, Evicting::no, reader, tally);
+    attempt = place(entry, hint, shelf, Evicting::no, reader, tally, gather);
   }
   for (std::uint32_t i = 0; i < places.count && attempt == Attempt::no_room; ++i) {
-    attempt = place(entry, hint, *shelves_[places.numbers[i]], Evicting::yes, reader, tally);
+    attempt =
+        place(entry, hint, *shelves_[places.numbers[i]], Evicting::yes, reader, tally, gather);
   }
-  if (attempt != Attempt::placed) {
+  if (attempt != Attempt::placed && attempt != Attempt::gathered) {
     tally.refused.add_one_alone();
     ledger_->tell(EventKind::refused, source, std::nullopt);
   }
@@ -256,7 +186,7 @@ Entry Cache::State::access_absent(std::span<const std::byte> source, Hint hint,
 }
 
 Cache::State::Attempt Cache::State::place(Entry& entry, Hint hint, Shelf& shelf, Evicting evicting,
-                                          Reader& reader, Tally& tally) {
+                                          Reader& reader, Tally& tally, Gather* gather) {
   const std::span<const std::byte> source = entry.source_;
   const std::uint32_t number = ledger_->pool.take(tally.stash);
   EntryState& state = ledger_->pool[number];
@@ -287,23 +217,30 @@ Cache::State::Attempt Cache::State::place(Entry& entry, Hint hint, Shelf& shelf,
   Entry placed(source, own, ledger_.get());
   Attempt attempt = Attempt::refused;
   try {
-    attempt = start_move(shelf, number, evicting);
+    attempt = start_move(shelf, number, evicting, gather);
   } catch (...) {
     // Want of memory, or a memory source or policy of the engine that throws.
     attempt = Attempt::refused;
   }
-  if (attempt == Attempt::placed) {
+  if (attempt == Attempt::gathered) {
+    entry = std::move(placed);
+  } else if (attempt == Attempt::placed) {
     entry = std::move(placed);
     tally.misses.add_one_alone();
     ledger_->tell(EventKind::miss, source, shelf.node());
   } else {
-    ledger_->free_copy(state);
-    detail::end_refused(
-        state.progress, [&] { shelf.erase(number, gone); },
-        [&] { static_cast<void>(clear_way(state.region())); });
-    end(gone, std::nullopt);  // It never was one.
+    refuse(shelf, state);
   }
   return attempt;
+}
+
+void Cache::State::refuse(Shelf& shelf, EntryState& state) {
+  Batch gone;
+  ledger_->free_copy(state);
+  detail::end_refused(
+      state.progress, [&] { shelf.erase(ledger_->pool.number_of(&state), gone); },
+      [&] { static_cast<void>(clear_way(state.region())); });
+  end(gone, std::nullopt);  // It never was one.
 }
 
 std::uint32_t Cache::State::number_of(const Entry& entry) const {
@@ -317,7 +254,7 @@ Entry Cache::State::leave_at_source(std::span<const std::byte> source, Tally& ta
 }
 
 Cache::State::Attempt Cache::State::start_move(Shelf& shelf, std::uint32_t number,
-                                               Evicting evicting) {
+                                               Evicting evicting, Gather* gather) {
   EntryState& state = ledger_->pool[number];
   const Region region = state.region();
   if (check_sources_ && !platform::is_mapped({state.source(), region.byte_count})) {
@@ -334,18 +271,29 @@ Cache::State::Attempt Cache::State::start_move(Shelf& shelf, std::uint32_t numbe
     if (allocation == Ledger::Allocation::failed) return Attempt::refused;
     if (evicting == Evicting::no || !evict(shelf, byte_count, number)) return Attempt::no_room;
   }
-  engine::SubmitOptions options;
   // On a machine of one node there is no need to ask the kernel.
-  options.source_node = shelves_.size() == 1 ? std::optional(shelf.node())
-                                             : platform::node_of_address(state.source());
-  options.target_node = shelf.node();
-  options.policy = mover_ ? &mover_ : nullptr;
+  const std::optional<NodeId> source_node = shelves_.size() == 1
+                                                ? std::optional(shelf.node())
+                                                : platform::node_of_address(state.source());
+  if (gather != nullptr && region.byte_count <= kGatheredBytesMax) {
+    return gather_move(*gather, shelf, number, source_node);
+  }
+  const engine::SubmitOptions options = options_for(shelf, source_node);
   const engine::CopyPlan plan{{state.copy, region.byte_count}, {state.source(), region.byte_count}};
   Movements::Announcement announcement(ledger_->movements, state);
   // Now that the entry can be found, and its movement, too, should it be dropped meanwhile: whoever
   // begins a change from here on waits for it.
   if (!clear_way(region)) return Attempt::refused;
   return announcement.submit(engine_, plan, options) ? Attempt::placed : Attempt::refused;
+}
+
+engine::SubmitOptions Cache::State::options_for(const Shelf& shelf,
+                                                std::optional<NodeId> source_node) const {
+  engine::SubmitOptions options;
+  options.source_node = source_node;
+  options.target_node = shelf.node();
+  options.policy = mover_ ? &mover_ : nullptr;
+  return options;
 }
 
 bool Cache::State::make_room(Shelf& shelf, std::uint64_t byte_count, std::uint32_t newcomer,
@@ -613,6 +561,11 @@ Cache::~Cache() {
 
 Entry Cache::access(std::span<const std::byte> source, Hint hint) {
   return state_->access(source, hint);
+}
+
+std::vector<Entry> Cache::access_many(std::span<const std::span<const std::byte>> sources,
+                                      Hint hint) {
+  return state_->access_many(sources, hint);
 }
 
 Entry Cache::access_weak(std::span<const std::byte> source, Hint hint) {

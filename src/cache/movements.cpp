@@ -5,7 +5,7 @@
 
 namespace headrace::cache::detail {
 
-Movements::Movement& Movements::announce(EntryState& entry) {
+Movements::Movement& Movements::announce(EntryState& entry, bool is_gathered) {
   const Lock lock(mutex_);
   if (free_ == nullptr) sweep();
   Movement* movement = free_;
@@ -24,6 +24,7 @@ Movements::Movement& Movements::announce(EntryState& entry) {
   movement->entry = &entry;
   movement->user_count = 1;
   movement->announced = true;
+  movement->is_gathered = is_gathered;
   entry.moving = movement->number;
   return *movement;
 }
@@ -37,6 +38,73 @@ bool Movements::Announcement::submit(engine::Engine& engine, const engine::CopyP
   return true;
 }
 
+void Movements::Gathering::end() noexcept {
+  for (Movement* const member : members_) movements_.end_announcement(*member);
+  members_.clear();
+}
+
+void Movements::Gathering::add(EntryState& entry) {
+  members_.push_back(nullptr);
+  try {
+    members_.back() = &movements_.announce(entry, true);
+  } catch (...) {
+    members_.pop_back();
+    throw;
+  }
+}
+
+void Movements::Gathering::remove_last() noexcept {
+  movements_.end_announcement(*members_.back());
+  members_.pop_back();
+}
+
+bool Movements::Gathering::submit(engine::Engine& engine, engine::SubmitOptions options) {
+  auto made = std::make_unique<Group>();
+  made->completions.resize(members_.size());
+  made->operations.reserve(members_.size());
+  made->members = members_;
+  for (const Movement* const member : members_) {
+    const EntryState& entry = *member->entry;
+    const std::uint64_t byte_count = entry.region().byte_count;
+    made->operations.push_back(
+        engine::Operation::copy({entry.copy, byte_count}, {entry.source(), byte_count}));
+  }
+  Movement& leader = *members_.front();
+  Group& group = *made;
+  {
+    const Lock lock(movements_.mutex_);
+    leader.group = std::move(made);
+    leader.user_count += static_cast<std::uint32_t>(members_.size() - 1);
+    for (Movement* const member : members_) {
+      if (member != &leader) member->leader = &leader;
+    }
+  }
+  options.callback = &batch_ended;
+  options.callback_context = &leader;
+  const engine::Batch batch{group.operations, group.completions};
+  bool is_accepted = false;
+  try {
+    is_accepted = engine.submit_batch(leader.job, batch, options) == engine::Submit::accepted;
+  } catch (...) {
+    movements_.disband(members_);
+    throw;
+  }
+  if (!is_accepted) {
+    movements_.disband(members_);
+    return false;
+  }
+  for (const Movement* const member : members_) member->entry->progress.announce_submission();
+  return true;
+}
+
+void Movements::disband(std::span<Movement* const> members) noexcept {
+  const Lock lock(mutex_);
+  Movement& leader = *members.front();
+  leader.user_count -= static_cast<std::uint32_t>(members.size() - 1);
+  leader.group.reset();
+  for (Movement* const member : members) member->leader = nullptr;
+}
+
 void Movements::end_announcement(Movement& movement) noexcept {
   const Lock lock(mutex_);
   movement.announced = false;
@@ -48,29 +116,33 @@ void Movements::end_announcement(Movement& movement) noexcept {
 void Movements::wait(EntryState& entry) {
   Movement* const movement = hold(entry);
   if (movement == nullptr) return;
-  movement->job.wait();
+  job_of(*movement).wait();
   let_go(*movement);
 }
 
 void Movements::poll(EntryState& entry) {
   Movement* const movement = hold(entry);
   if (movement == nullptr) return;
-  static_cast<void>(movement->job.poll());
+  static_cast<void>(job_of(*movement).poll());
   let_go(*movement);
 }
 
 void Movements::stop(EntryState& entry) {
   Movement* const movement = hold(entry);
   if (movement == nullptr) return;
-  movement->job.stop();
+  stop(*movement);
   let_go(*movement);
+}
+
+void Movements::stop(Movement& movement) {
+  if (!movement.is_gathered) movement.job.stop();
 }
 
 void Movements::finish(EntryState& entry) {
   Movement* const movement = hold(entry);
   if (movement == nullptr) return;
-  movement->job.stop();
-  movement->job.wait();
+  stop(*movement);
+  job_of(*movement).wait();
   const Lock lock(mutex_);
   // Somebody who stops it may still be using it.
   entry.moving = 0;
@@ -94,8 +166,8 @@ void Movements::stop_overlapping(const Region& region) {
       }
       ++movement->user_count;
     }
-    movement->job.stop();
-    movement->job.wait();
+    stop(*movement);
+    job_of(*movement).wait();
     let_go(*movement);
   }
 }
@@ -126,18 +198,22 @@ void Movements::let_go(Movement& movement) {
 
 bool Movements::over(const Movement& movement) {
   // The job ends after its callback, with the engine's last touch of it. An idle one was refused.
-  return movement.user_count == 0 && movement.job.state() != engine::JobState::running;
+  return movement.user_count == 0 && job_of(movement).state() != engine::JobState::running;
 }
 
 bool Movements::reads(const Movement& movement, const Region& region) {
   if (movement.entry == nullptr) return false;
-  if (!movement.announced && movement.job.state() != engine::JobState::running) return false;
+  if (!movement.announced && job_of(movement).state() != engine::JobState::running) return false;
   return movement.entry->region().overlaps(region);
 }
 
 void Movements::retire(Movement& movement) {
   if (movement.entry != nullptr) movement.entry->moving = 0;
   movement.entry = nullptr;
+  // The first of a batch is retired when it is looked at next: its neighbours may be about to be.
+  if (movement.leader != nullptr) --movement.leader->user_count;
+  movement.leader = nullptr;
+  movement.group.reset();
   (movement.previous != nullptr ? movement.previous->next : used_) = movement.next;
   if (movement.next != nullptr) movement.next->previous = movement.previous;
   movement.next = free_;
@@ -156,7 +232,20 @@ void Movements::sweep() {
 }
 
 void Movements::move_ended(void* context, const engine::Completion& completion) noexcept {
-  const Movement& movement = *static_cast<Movement*>(context);
+  end(*static_cast<Movement*>(context), completion);
+}
+
+void Movements::batch_ended(void* context, const engine::Completion& completion) noexcept {
+  const Group& group = *static_cast<Movement*>(context)->group;
+  for (std::size_t i = 0; i < group.members.size(); ++i) {
+    engine::Completion own = group.completions[i];
+    // Which of them a device that was given up may still write to is not said.
+    own.late_write_possible = own.late_write_possible || completion.late_write_possible;
+    end(*group.members[i], own);
+  }
+}
+
+void Movements::end(const Movement& movement, const engine::Completion& completion) noexcept {
   Ledger& ledger = movement.owner->ledger_;
   EntryState& entry = *movement.entry;
   bool done = completion.state == engine::JobState::done;

@@ -5,6 +5,10 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "entry.hpp"
 #include "headrace/base/mutex.hpp"
@@ -35,7 +39,7 @@ class Movements {
    public:
     /// Fails: throws std::bad_alloc; then there is no movement.
     Announcement(Movements& movements, EntryState& entry)
-        : movements_(movements), movement_(movements.announce(entry)) {}
+        : movements_(movements), movement_(movements.announce(entry, false)) {}
     Announcement(const Announcement&) = delete;
     Announcement& operator=(const Announcement&) = delete;
     ~Announcement() { movements_.end_announcement(movement_); }
@@ -50,6 +54,33 @@ class Movements {
     Movement& movement_;
   };
 
+  /// As an Announcement of several entries, whose copies are one batch of the engine: one job,
+  /// which is in the movement of the first. It is never stopped, because not all of its copies may
+  /// be unwanted; who would stop it waits for it.
+  ///
+  /// Threading: owned by the submitter.
+  class Gathering {
+   public:
+    explicit Gathering(Movements& movements) : movements_(movements) {}
+    Gathering(Gathering&& other) noexcept
+        : movements_(other.movements_), members_(std::move(other.members_)) {}
+    ~Gathering() { end(); }
+    /// Fails: throws std::bad_alloc; then there is no movement.
+    void add(EntryState& entry);
+    /// Takes the last one back.
+    void remove_last() noexcept;
+    /// Ends all announcements, submitted or not. Idempotent.
+    void end() noexcept;
+    /// Submits the copies of all entries, once. Returns whether the engine has taken the job.
+    ///
+    /// Fails: throws what the policies throw, and std::bad_alloc.
+    [[nodiscard]] bool submit(engine::Engine& engine, engine::SubmitOptions options);
+
+   private:
+    Movements& movements_;
+    std::vector<Movement*> members_;
+  };
+
   /// Waits for the job, if it is still there.
   void wait(EntryState& entry);
   /// Drives the job if its mover must be polled.
@@ -62,8 +93,19 @@ class Movements {
   void stop_overlapping(const Region& region);
 
  private:
+  /// What the engine borrows for a batch. The operations, completions and members are in one order.
+  struct Group {
+    std::vector<engine::Operation> operations;
+    std::vector<engine::Completion> completions;
+    std::vector<Movement*> members;
+  };
   struct Movement {
     engine::Job job;
+    /// Of the first of a batch.
+    std::unique_ptr<Group> group;
+    /// Of the others of a batch: the first, whose job is theirs, and of which they are users.
+    Movement* leader = nullptr;
+    bool is_gathered = false;  ///< In a batch, or about to be.
     Movements* owner = nullptr;
     /// Null if it is free, or if the entry ended while somebody was still using the movement.
     EntryState* entry = nullptr;
@@ -76,8 +118,19 @@ class Movements {
   };
 
   static void move_ended(void* context, const engine::Completion& completion) noexcept;
-  [[nodiscard]] Movement& announce(EntryState& entry);
+  static void batch_ended(void* context, const engine::Completion& completion) noexcept;
+  static void end(const Movement& movement, const engine::Completion& completion) noexcept;
+  [[nodiscard]] static engine::Job& job_of(Movement& movement) {
+    return movement.leader != nullptr ? movement.leader->job : movement.job;
+  }
+  [[nodiscard]] static const engine::Job& job_of(const Movement& movement) {
+    return movement.leader != nullptr ? movement.leader->job : movement.job;
+  }
+  [[nodiscard]] Movement& announce(EntryState& entry, bool is_gathered);
   void end_announcement(Movement& movement) noexcept;
+  /// Takes a batch back that was not submitted.
+  void disband(std::span<Movement* const> members) noexcept;
+  static void stop(Movement& movement);
   [[nodiscard]] Movement* hold(EntryState& entry);
   void let_go(Movement& movement);
   [[nodiscard]] static bool over(const Movement& movement);

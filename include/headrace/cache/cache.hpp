@@ -381,6 +381,15 @@ class HEADRACE_API Cache {
   /// their own. A mover whose queue is full refuses the access at once; the entry then points at
   /// the source, and who wants the copy slows down and asks again.
   [[nodiscard]] Entry access(std::span<const std::byte> source, Hint hint = {});
+  /// As access() of each of `sources`, in their order, except that the moves of short copies to one
+  /// node are submitted together, as one batch of the engine: a device then takes many of them by
+  /// one submission. The moves begin when all entries have been made. A batch goes to one mover;
+  /// copies above 64 KiB are submitted alone, so that they are split among movers. The move of one
+  /// entry of a batch cannot be stopped: who drops or changes it waits for the batch.
+  ///
+  /// Fails: as access(); the moves of the sources before the one that failed are started.
+  [[nodiscard]] std::vector<Entry> access_many(std::span<const std::span<const std::byte>> sources,
+                                               Hint hint = {});
   /// As access() if it is a hit, on an entry that is ready or on its way. Else starts nothing, and
   /// the entry points at the source. Takes no lock; while other threads insert or drop entries it
   /// may overlook one.

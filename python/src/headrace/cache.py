@@ -299,6 +299,30 @@ class Cache(Closing):
         self.guard(flat)  # Again, for who cleared the cache in between.
         return Entry(native, source)
 
+    def access_many(
+        self, sources: Sequence[object], *, hint: str | int | None = None
+    ) -> list[Entry]:
+        """Give the entries of several regions, in their order; as `access` of each.
+
+        Short copies (up to 64 KiB) to one node are submitted together, as one batch: a device takes
+        many of them by one submission.
+
+        Args:
+            sources: Contiguous arrays or buffers, each of at least one byte.
+            hint: As for `access`, for all of them.
+
+        Raises:
+            InvalidArgumentError: As for `access`; then nothing has begun.
+            ClosedError: The cache has been closed.
+        """
+        flat = [flat_bytes(source, "source") for source in sources]
+        for each in flat:
+            self.guard(each)
+        natives = self._native.access_many(flat, _parse_hint(hint))
+        for each in flat:
+            self.guard(each)
+        return [Entry(native, source) for native, source in zip(natives, sources, strict=True)]
+
     def change(self, source: object, *, hint: str | int | None = None) -> Change:
         """Give the right to write a region through its copy; waits for the move.
 

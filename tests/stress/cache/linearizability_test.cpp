@@ -114,6 +114,9 @@ class Client {
         case 4:
           read(true);
           break;
+        case 11:
+          read_many();
+          break;
         case 5:
         case 6:
         case 7:
@@ -158,6 +161,22 @@ class Client {
       record.seen = cells_of(entry.data());
       record.returned_at = history_.now();
       records_.push_back(std::move(record));
+    }
+  }
+  void read_many() {
+    std::vector<Record> drawn;
+    std::vector<std::span<const std::byte>> regions;
+    for (std::size_t i = 0; i < 3; ++i) {
+      drawn.push_back(draw(Kind::read, kCellCount));
+      drawn.back().called_at = history_.now();
+      regions.emplace_back(region(drawn.back()));
+    }
+    const std::vector<Entry> entries = cache_.access_many(regions);
+    for (std::size_t i = 0; i < entries.size(); ++i) {
+      entries[i].wait();
+      drawn[i].seen = cells_of(entries[i].data());
+      drawn[i].returned_at = history_.now();
+      records_.push_back(std::move(drawn[i]));
     }
   }
   void change() {

@@ -331,5 +331,102 @@ TEST(Access, ACacheWithoutCapacityIsRefusedWithTheRemedy) {
   EXPECT_NE(cache.error().message().find("capacity"), std::string::npos);
 }
 
+/// With an engine that copies.
+class AccessMany : public ::testing::Test {
+ protected:
+  AccessMany() {
+    engine::EngineOptions engine_options;
+    engine_options.threads_per_node = 1;
+    engine_ = engine::Engine::make(machine_, engine_options).value();
+    CacheOptions options;
+    options.placement = placement::on(machine_.nodes.front().id);
+    options.capacity_per_node = Bytes(80 * 4096);
+    cache_ = Cache::make(machine_, *engine_, std::move(options)).value();
+  }
+  std::vector<std::span<const std::byte>> regions(std::size_t count) const {
+    std::vector<std::span<const std::byte>> made;
+    for (std::size_t i = 0; i < count; ++i) {
+      made.push_back(std::span(source_).subspan(i * 1024, 1024));
+    }
+    return made;
+  }
+  const std::vector<std::byte> source_ = test::numbered_bytes(1 << 20);
+  const topo::Machine machine_ = topo::discover({.find_movers = false}).value();
+  std::unique_ptr<engine::Engine> engine_;
+  std::unique_ptr<Cache> cache_;
+};
+
+TEST_F(AccessMany, GivesTheEntriesInOrderByOneJob) {
+  const auto wanted = regions(64);
+  const std::vector<Entry> entries = cache_->access_many(wanted);
+  ASSERT_EQ(entries.size(), 64U);
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    entries[i].wait();
+    EXPECT_TRUE(entries[i].cached());
+    EXPECT_TRUE(test::equal(entries[i].data(), wanted[i]));
+  }
+  EXPECT_EQ(engine_->statistics().jobs_submitted, 1U);
+  EXPECT_EQ(cache_->statistics().misses, 64U);
+  EXPECT_EQ(cache_->statistics().bytes_moved, 64U * 1024);
+  for (const Entry& entry : cache_->access_many(wanted)) EXPECT_TRUE(entry.cached());
+  EXPECT_EQ(cache_->statistics().hits, 64U);
+  EXPECT_EQ(cache_->clear(), 64U);
+}
+
+TEST_F(AccessMany, TakesDuplicatesNothingAndMoreThanThereIsRoomFor) {
+  EXPECT_TRUE(cache_->access_many({}).empty());
+  auto wanted = regions(200);
+  wanted[1] = wanted[0];
+  wanted[2] = {};
+  const std::vector<Entry> entries = cache_->access_many(wanted);
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    entries[i].wait();
+    EXPECT_TRUE(test::equal(entries[i].data(), wanted[i]));
+  }
+  EXPECT_TRUE(entries[1].cached());
+  const CacheStatistics statistics = cache_->statistics();
+  EXPECT_EQ(statistics.hits, 1U);
+  EXPECT_EQ(statistics.not_placed, 1U);
+  EXPECT_EQ(statistics.misses, 80U);
+  EXPECT_EQ(statistics.refused, 118U);
+}
+
+TEST_F(AccessMany, HandlesMayGoBeforeTheirMovesHaveEnded) {
+  for (std::size_t round = 0; round < 50; ++round) {
+    std::vector<Entry> entries = cache_->access_many(regions(32));
+    entries.resize(round % 2 == 0 ? 0 : 7, entries.front());
+    EXPECT_EQ(cache_->clear(), 32U);
+  }
+  EXPECT_EQ(cache_->statistics().bytes_cached, 0U);
+}
+
+TEST_F(AccessMany, AChangeAmongItsRegionsIsSeen) {
+  std::vector<std::byte> source = source_;
+  const auto region = std::span(source).subspan(1000, 100);
+  {
+    const Change change = cache_->change(region).value();
+    std::fill(change.data().begin(), change.data().end(), std::byte{0xee});
+    const std::vector<Entry> refused =
+        cache_->access_many(std::vector<std::span<const std::byte>>{std::span(source).first(2048)});
+    EXPECT_FALSE(refused.front().cached());
+  }
+  const std::vector<Entry> entries = cache_->access_many(std::vector<std::span<const std::byte>>{
+      std::span(source).first(2048), std::span(source).subspan(4096, 100)});
+  entries[0].wait();
+  EXPECT_EQ(entries[0].data()[1050], std::byte{0xee});
+}
+
+TEST_F(AccessMany, AnEngineThatTakesNothingLeavesAllAtTheSource) {
+  engine_->stop();
+  const auto wanted = regions(2);
+  const std::vector<Entry> entries = cache_->access_many(wanted);
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_TRUE(entries[i].try_wait());
+    EXPECT_EQ(entries[i].data().data(), wanted[i].data());
+  }
+  EXPECT_EQ(cache_->statistics().refused, 2U);
+  EXPECT_EQ(cache_->statistics().bytes_cached, 0U);
+}
+
 }  // namespace
 }  // namespace headrace::cache

@@ -283,6 +283,14 @@ TEST_F(Changing, FlushWritesBackAndDrops) {
   EXPECT_EQ(stage.memory->live_count(), 0U);
 }
 
+TEST_F(Changing, FlushOfACacheWithoutChangesMovesNothing) {
+  CacheStage stage;
+  static_cast<void>(stage.cache->access(page(0)));
+  const std::size_t before = stage.mover->accepted_count();
+  EXPECT_EQ(stage.cache->flush(), 1U);
+  EXPECT_EQ(stage.mover->accepted_count(), before);
+}
+
 TEST_F(Changing, FlushLeavesWhatIsBeingChanged) {
   CacheStage stage;
   const Change change = stage.cache->change(page(0)).value();
