@@ -17,7 +17,7 @@ code                    class                       also
 ``capacity_exceeded``   `CapacityExceededError`     `RuntimeError`
 ``permission_denied``   `PermissionDeniedError`     `PermissionError`
 ``unsupported``         `UnsupportedError`          `RuntimeError`
-``job_failed``         `headrace.JobFailedError`   `RuntimeError`
+``job_failed``          `headrace.JobFailedError`   `RuntimeError`
 ======================  ==========================  =====================
 """
 
