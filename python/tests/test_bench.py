@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import Command, Here
 
-from headrace._cli.bench import engine
+from headrace._cli.bench import copy, engine
 from headrace._cli.bench._measure import (
     Figure,
     Series,
@@ -122,3 +122,7 @@ def test_the_engine_counts_its_instructions_allocates_nothing_and_locks_nothing(
         least, most = each["goal_least"], each["goal_most"]
         assert (least is None) != (most is None)
         assert each["quartile_low"] <= each["median"] <= each["quartile_high"]
+
+
+def test_copies_without_a_profile_are_chosen_by_the_same_word_as_in_run() -> None:
+    assert copy._use("none") == "copies use no profile"  # noqa: SLF001 - The rest takes minutes.

@@ -182,9 +182,9 @@ def test_references_to_objects_are_never_moved_as_bytes(
     engine: headrace.Engine, value: object
 ) -> None:
     with pytest.raises(InvalidArgumentError, match="references to Python objects"):
-        engine.copy(value, bytearray(16))
+        engine.copy(value, bytearray(16))  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match="references to Python objects"):
-        Op.fill(value, 0)
+        Op.fill(value, 0)  # type: ignore[arg-type]
 
 
 def test_a_field_named_like_a_reference_is_no_reference() -> None:

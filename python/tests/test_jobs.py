@@ -109,7 +109,7 @@ def run(script: str, **variables: str) -> str:
 def test_a_batch_keeps_its_fences_and_tells_of_each(engine: headrace.Engine, path: str) -> None:
     source, first, second = np.arange(1000), np.zeros(1000, int), np.zeros(1000, int)
     batch = [Op.copy(source, first), Op.crc(source), Op.copy(first, second).fenced()]
-    job = engine.submit_batch(batch, path=path)
+    job = engine.submit_batch(batch, path=path)  # type: ignore[arg-type]
     assert job.result().bytes_done == 3 * source.nbytes
     assert [end.state for end in job.completions] == ["done"] * 3
     assert job.completions[1].crc == engine.run(Op.crc(source)).crc
@@ -119,7 +119,7 @@ def test_a_batch_keeps_its_fences_and_tells_of_each(engine: headrace.Engine, pat
     bad_record = np.frombuffer(b"\xff\xff" + bytes(8), np.uint8)
     job = engine.submit_batch(
         [Op.fill(target[:1], 1), Op.apply_delta(target, bad_record), Op.fill(target, 2).fenced()],
-        path=path,
+        path=path,  # type: ignore[arg-type]
     )
     words = (
         "batch_failed after 8 bytes: operation 1 failed by bad_record, and 1 other failed; "
@@ -627,7 +627,7 @@ def test_memory_that_is_not_there_can_fail_by_name() -> None:
 @pytest.mark.parametrize("waiting", ["adaptive", "spin", "pause", "umwait", "sleep"])
 def test_an_engine_waits_as_it_is_told_or_says_how(waiting: str) -> None:
     source, target = bytes(range(256)) * 4096, bytearray(1 << 20)
-    with headrace.Engine(waiting=waiting) as engine:
+    with headrace.Engine(waiting=waiting) as engine:  # type: ignore[arg-type]
         assert engine.submit(source, target).result(TIME_LIMIT_S).bytes_done == len(source)
         assert target == source
         told = [note for note in engine.notes if "UMWAIT" in note]
@@ -639,7 +639,7 @@ def test_an_engine_waits_as_it_is_told_or_says_how(waiting: str) -> None:
 
 def test_options_of_a_submission_that_cannot_be_are_refused(engine: headrace.Engine) -> None:
     with pytest.raises(headrace.InvalidArgumentError, match="there is no policy 'best'"):
-        engine.submit(b"x", bytearray(1), policy="best")
+        engine.submit(b"x", bytearray(1), policy="best")  # type: ignore[call-overload]
     with pytest.raises(headrace.InvalidArgumentError, match="node of an operation"):
         engine.submit(b"x", bytearray(1), target_node=-1)
 

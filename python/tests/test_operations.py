@@ -55,11 +55,11 @@ def paged(content: Bytes) -> Bytes:
 
 
 def done(engine: headrace.Engine, operation: Op, path: str) -> headrace.Completion:
-    job = engine.submit(operation, path=path)
+    job = engine.submit(operation, path=path)  # type: ignore[call-overload]
     job.wait()
     completion = job.completion
     assert completion is not None
-    return completion
+    return completion  # type: ignore[no-any-return]
 
 
 Make = Callable[[list[Bytes]], Op]

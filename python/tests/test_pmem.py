@@ -500,3 +500,30 @@ def test_the_benchmark_has_the_figures_that_one_quotes(
     assert "\u2026" not in report
     assert report.count("best on libpmem2") == 2
     assert len(re.findall(r"\([0-9.]+ to [0-9.]+\)", report)) == 5 * 6
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["make", "{}", "--layout", "foo"], "--layout: 'foo' is not one of checksums, positions"),
+        (["make", "{}", "--capacity", "5"], "--capacity: '5' is less than 4 KiB"),
+        (["produce", "{}", "--count", "1", "--granularity", "block"], "is not one of byte, line"),
+        (["consume", "{}", "--granularity", "block"], "is not one of byte, line"),
+        (["produce", "{}", "--batch", "4"], "--batch is for --count"),
+        (["produce", "{}", "--count", "4", "--resume"], "--resume is for lines of stdin"),
+    ],
+)
+def test_wrong_options_of_a_ring_are_wrong_use_and_make_nothing(
+    here: Here, tmp_path: Path, words: list[str], said: str
+) -> None:
+    result = here("pmem", "ring", *(word.format(tmp_path / "ring") for word in words))
+    assert result.code == 2
+    assert said in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_ring_that_is_not_there_is_not_made_to_find_it_empty(here: Here, tmp_path: Path) -> None:
+    result = here("pmem", "ring", "consume", str(tmp_path / "typo"), "--no-wait")
+    assert result.code == 1
+    assert "there is no such file" in result.stderr
+    assert not list(tmp_path.iterdir())

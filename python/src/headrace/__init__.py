@@ -21,7 +21,17 @@ if TYPE_CHECKING:
     from headrace import pmem
     from headrace.cache import Cache, CacheEvent, CacheStatistics, Change, Entry
     from headrace.channel import Channel, Ticket
-    from headrace.engine import POLICIES, Coalescing, Engine, MoverInfo, Thresholds
+    from headrace.engine import (
+        POLICIES,
+        Coalescing,
+        Engine,
+        FaultPolicy,
+        MoverInfo,
+        MoverPath,
+        Policy,
+        Thresholds,
+        Waiting,
+    )
     from headrace.engine_statistics import (
         DeviceStatistics,
         EngineStatistics,
@@ -79,6 +89,7 @@ __all__ = [
     "EngineStatistics",
     "Entry",
     "Error",
+    "FaultPolicy",
     "HardwareAbsentError",
     "InvalidArgumentError",
     "IoFailedError",
@@ -86,6 +97,7 @@ __all__ = [
     "JobFailedError",
     "Machine",
     "MoverInfo",
+    "MoverPath",
     "NotFoundError",
     "Operation",
     "OperationStatistics",
@@ -93,6 +105,7 @@ __all__ = [
     "OutOfRangeError",
     "PeerLostError",
     "PermissionDeniedError",
+    "Policy",
     "Queue",
     "QueueConsumer",
     "QueueProducer",
@@ -102,6 +115,7 @@ __all__ = [
     "TypeMismatchError",
     "UnsupportedError",
     "VersionMismatchError",
+    "Waiting",
     "__version__",
     "pmem",
     "record",
@@ -114,7 +128,17 @@ __all__ = [
 _MODULES = {
     "headrace.cache": ("Cache", "CacheEvent", "CacheStatistics", "Change", "Entry"),
     "headrace.channel": ("Channel", "Ticket"),
-    "headrace.engine": ("POLICIES", "Coalescing", "Engine", "MoverInfo", "Thresholds"),
+    "headrace.engine": (
+        "POLICIES",
+        "Coalescing",
+        "Engine",
+        "FaultPolicy",
+        "MoverInfo",
+        "MoverPath",
+        "Policy",
+        "Thresholds",
+        "Waiting",
+    ),
     "headrace.engine_statistics": (
         "DeviceStatistics",
         "EngineStatistics",

@@ -102,6 +102,11 @@ def path_text(value: object, tried: str) -> str:
     return text
 
 
+def not_picklable(what: str, why: str) -> TypeMismatchError:
+    """What `pickle` and `multiprocessing` are refused with."""
+    return TypeMismatchError(f"pickle {what}", why, "make one in each process")
+
+
 def byte_count(value: object, tried: str) -> int:
     """Take a number of bytes, or a text such as "64MiB".
 

@@ -2,7 +2,7 @@
 """Every kind of memory that Python knows, as a flat NumPy array of its bytes; nothing is copied."""
 
 import re
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +10,13 @@ import numpy.typing as npt
 from headrace.errors import InvalidArgumentError
 
 ByteArray = npt.NDArray[np.uint8]
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    Memory = Buffer | npt.NDArray[Any]
+    """What has bytes: NumPy arrays and everything with the buffer protocol."""
+else:
+    Memory = object
 
 _KINDS = "pass a NumPy array, bytes, a memoryview, a pyarrow.Buffer or another buffer"
 

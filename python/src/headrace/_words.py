@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Numbers of things, as one writes them."""
 
+import html
 import re
+from collections.abc import Iterable, Sequence
 
 
 def counted(number: int, noun: str) -> str:
@@ -10,3 +12,12 @@ def counted(number: int, noun: str) -> str:
         return f"1 {noun}"
     plural = re.sub("(?<=[^aeiou])y$", "ie", re.sub("(?<=ch|sh)$", "e", noun)) + "s"
     return f"{number:,} {plural}"
+
+
+def html_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Write a table for notebooks."""
+    head = "".join(f"<th>{html.escape(title)}</th>" for title in titles)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{html.escape(str(cell))}</td>' for cell in row)}</tr>" for row in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

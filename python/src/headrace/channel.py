@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Channel: a part of a device's queue that one thread has to itself."""
 
-from typing import NewType, overload
+from typing import NewType, NoReturn, overload
 
 from headrace import _core
-from headrace._arguments import whole_number
+from headrace._arguments import not_picklable, whole_number
+from headrace._buffers import Memory
 from headrace._closing import Closing
 from headrace.operation import Completion, Operation, as_operation, checked, completion_of
 
@@ -32,8 +33,8 @@ class Channel(Closing):
     @overload
     def submit(self, operation: Operation, /) -> Ticket: ...
     @overload
-    def submit(self, source: object, target: object) -> Ticket: ...
-    def submit(self, source: object, target: object = None) -> Ticket:
+    def submit(self, source: Memory, target: Memory) -> Ticket: ...
+    def submit(self, source: Operation | Memory, target: Memory | None = None) -> Ticket:
         """Start an operation, or a copy of all of `source` to `target`, and return at once.
 
         No buffer of it may be changed until its end has been told.
@@ -76,6 +77,12 @@ class Channel(Closing):
     def queue(self) -> str:
         """The queue that it is a part of, as `Engine.movers` has it."""
         return self._native.queue()
+
+    def __repr__(self) -> str:
+        return f"<headrace.Channel: {self.queue}, {self.in_flight} of {self.depth} in flight>"
+
+    def __reduce__(self) -> NoReturn:
+        raise not_picklable("a channel", "it belongs to an engine of this process")
 
     def close(self) -> None:
         """Wait for what is in flight, and give the entries back. Idempotent."""

@@ -6,10 +6,18 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypedDict, Unpack, get_args, overload
 
 from headrace import _core
-from headrace._arguments import NODE_MAX, byte_count, instance_of, node_list, whole_number
+from headrace._arguments import (
+    NODE_MAX,
+    byte_count,
+    instance_of,
+    node_list,
+    not_picklable,
+    whole_number,
+)
+from headrace._buffers import Memory
 from headrace._closing import Closing
 from headrace.engine_statistics import DeviceStatistics, EngineStatistics, OperationStatistics
 from headrace.errors import ClosedError, InvalidArgumentError, TypeMismatchError
@@ -22,12 +30,28 @@ if TYPE_CHECKING:
 
 _DEPTH_MAX = 1 << 16
 """More entries than any queue has."""
-_PATHS = ("automatic", "hardware", "software")
-_FAULT_POLICIES = ("touch_and_resubmit", "finish_on_cpu", "block")
-_WAYS_TO_WAIT = ("adaptive", "spin", "pause", "umwait", "sleep")
+MoverPath = Literal["automatic", "hardware", "software"]
+"""What does an operation: see `Engine`."""
+Policy = Literal[
+    "near_target",
+    "near_source",
+    "all",
+    "round_robin",
+    "least_loaded",
+    "push_pull",
+    "smart_copy",
+]
+"""What chooses the movers of a job; the concepts of the engine describe each."""
+FaultPolicy = Literal["touch_and_resubmit", "finish_on_cpu", "block"]
+"""What a device does about a page that is not present: see `Engine`."""
+Waiting = Literal["adaptive", "spin", "pause", "umwait", "sleep"]
+"""How a thread waits for a job: see `Engine`."""
+_PATHS: tuple[str, ...] = get_args(MoverPath)
+_FAULT_POLICIES: tuple[str, ...] = get_args(FaultPolicy)
+_WAYS_TO_WAIT: tuple[str, ...] = get_args(Waiting)
 Then = Callable[[Completion], object]
 """Called after a job has ended."""
-POLICIES = tuple(_core.policy_names())
+POLICIES: tuple[Policy, ...] = tuple(_core.policy_names())  # type: ignore[arg-type]
 """Who may choose the movers of a job; what each does is in the concepts of the engine."""
 
 
@@ -87,8 +111,8 @@ class MoverInfo:
 class _Submission(TypedDict, total=False):
     """What the two ways to call `Engine.submit` have in common."""
 
-    path: str | None
-    policy: str | None
+    path: MoverPath | None
+    policy: Policy | None
     source_node: int | None
     target_node: int | None
     after: Iterable[Job]
@@ -109,16 +133,16 @@ class Engine(Closing):
         *,
         threads_per_node: int | None = None,
         nodes: Iterable[int] = (),
-        path: str = "automatic",
+        path: MoverPath = "automatic",
         queues: Iterable[str] | None = None,
-        policy: str | None = None,
-        page_faults: str = "touch_and_resubmit",
+        policy: Policy | None = None,
+        page_faults: FaultPolicy = "touch_and_resubmit",
         answer_ns_max: int = 5_000_000_000,
         thresholds: Thresholds | None = None,
         piece: int | str = "256KiB",
         queue_depth_max: int = 1024,
         coalescing: Coalescing | None = None,
-        waiting: str = "adaptive",
+        waiting: Waiting = "adaptive",
         check_memory: bool = False,
     ) -> None:
         """Start the workers.
@@ -188,7 +212,7 @@ class Engine(Closing):
             bool(check_memory),
         )
 
-    def copy(self, source: object, target: object) -> Completion:
+    def copy(self, source: Memory, target: Memory) -> Completion:
         """Copy all of `source` to `target` and wait; other Python threads run meanwhile.
 
         Raises:
@@ -204,8 +228,8 @@ class Engine(Closing):
         self,
         operation: Operation,
         *,
-        path: str | None = None,
-        policy: str | None = None,
+        path: MoverPath | None = None,
+        policy: Policy | None = None,
         source_node: int | None = None,
         target_node: int | None = None,
         after: Iterable[Job] = (),
@@ -230,14 +254,14 @@ class Engine(Closing):
     @overload
     def submit(self, operation: Operation, /, **options: Unpack[_Submission]) -> Job: ...
     @overload
-    def submit(self, source: object, target: object, **options: Unpack[_Submission]) -> Job: ...
+    def submit(self, source: Memory, target: Memory, **options: Unpack[_Submission]) -> Job: ...
     def submit(  # noqa: PLR0913 - Options, each by its name.
         self,
-        source: object,
-        target: object = None,
+        source: Operation | Memory,
+        target: Memory | None = None,
         *,
-        path: str | None = None,
-        policy: str | None = None,
+        path: MoverPath | None = None,
+        policy: Policy | None = None,
         source_node: int | None = None,
         target_node: int | None = None,
         after: Iterable[Job] = (),
@@ -278,8 +302,8 @@ class Engine(Closing):
         self,
         operations: Iterable[Operation],
         *,
-        path: str | None = None,
-        policy: str | None = None,
+        path: MoverPath | None = None,
+        policy: Policy | None = None,
         source_node: int | None = None,
         target_node: int | None = None,
         after: Iterable[Job] = (),
@@ -400,6 +424,12 @@ class Engine(Closing):
     def stats(self) -> EngineStatistics:
         """The same as `statistics`."""
         return self.statistics
+
+    def __repr__(self) -> str:
+        return f"<headrace.Engine: {', '.join(self.movers)}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise not_picklable("an engine", "its threads and queues belong to one process")
 
     def native(self) -> _core.Engine:
         """The engine as the extension knows it."""

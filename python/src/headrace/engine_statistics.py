@@ -3,6 +3,8 @@
 
 from dataclasses import dataclass
 
+from headrace._words import html_table
+
 
 @dataclass(frozen=True, slots=True)
 class OperationStatistics:
@@ -71,6 +73,10 @@ class EngineStatistics:
     jobs_fell_back: int
     jobs_held_back: int
     operations: dict[str, OperationStatistics]
+
+    def _repr_html_(self) -> str:
+        rows = [(name, f"{getattr(self, name):,}") for name in self.__slots__[:-1]]
+        return html_table(("statistic", "total"), rows)
 
 
 @dataclass(frozen=True, slots=True)

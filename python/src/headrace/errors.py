@@ -22,6 +22,7 @@ code                    class                       also
 """
 
 import os
+import re
 from typing import Any, ClassVar
 
 
@@ -164,4 +165,9 @@ _BY_CODE: dict[str, type[Error]] = {
 
 def from_code(code: str, tried: str, cause: str, remedy: str, os_errno: int) -> Error:
     """Make the error of a code of the library; the bindings call this."""
-    return _BY_CODE[code](tried, cause, remedy, os_errno)
+    return _BY_CODE[code](_in_python(tried), _in_python(cause), _in_python(remedy), os_errno)
+
+
+def _in_python(text: str) -> str:
+    """The names of C++ as they are called in Python: "Engine::notes" is "Engine.notes"."""
+    return re.sub(r"\b([A-Z]\w*)::(?=\w)", r"\1.", text)

@@ -5,10 +5,10 @@ import asyncio
 import weakref
 from collections import deque
 from collections.abc import Generator
-from typing import Any
+from typing import Any, NoReturn
 
 from headrace import _core
-from headrace._arguments import seconds
+from headrace._arguments import not_picklable, seconds
 from headrace.operation import Completion, checked, completion_of
 
 _TIMEOUT_S_MAX = 1e9
@@ -101,6 +101,12 @@ class Job:
         if not self._native.poll():
             return []
         return [completion_of(one) for one in self._native.completions()]
+
+    def __repr__(self) -> str:
+        return f"<headrace.Job: {self.state}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise not_picklable("a job", "it belongs to an engine of this process")
 
     def native(self) -> _core.Job:
         """The job as the extension knows it."""

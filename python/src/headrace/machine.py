@@ -4,14 +4,16 @@
 Unknown is a value too: None for a figure that neither firmware nor measurement gives.
 """
 
+import html
 import json
 import os
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from headrace import _core
-from headrace._arguments import path_text
+from headrace._arguments import not_picklable, path_text
 from headrace._files import Output
+from headrace._words import html_table
 
 _PATH_TRIED = "take the path of a record"
 
@@ -155,6 +157,17 @@ class Machine:
     def faster_nodes(self, initiator: int) -> list[int]:
         """Nodes that are faster than its own memory for processors of `initiator`, best first."""
         return self._native.faster_nodes(initiator)
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (node.id, node.tier, _core.bytes_text(node.capacity_bytes), len(node.cpus))
+            for node in self.nodes
+        ]
+        titles = ("node", "tier", "memory", "processors")
+        return f"<p>{html.escape(self.cpu_model)}</p>{html_table(titles, rows)}"
+
+    def __reduce__(self) -> NoReturn:
+        raise not_picklable("a machine", "it is a view of this process")
 
     def native(self) -> _core.Machine:
         """The machine as the extension knows it."""

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from headrace import _core
 from headrace._arguments import instance_of, whole_number
-from headrace._buffers import ByteArray, flat_bytes, require_one_order
+from headrace._buffers import ByteArray, Memory, flat_bytes, require_one_order
 from headrace._words import counted
 from headrace.errors import Error, InvalidArgumentError
 
@@ -169,39 +169,39 @@ class Operation:
         return cls("drain")
 
     @classmethod
-    def copy(cls, source: object, target: object) -> Self:
+    def copy(cls, source: Memory, target: Memory) -> Self:
         """All of `source` to `target`."""
         require_one_order(source=source, target=target)
         return cls("copy", target=_written(target), source=flat_bytes(source, "source"))
 
     @classmethod
-    def fill(cls, target: object, pattern: int) -> Self:
+    def fill(cls, target: Memory, pattern: int) -> Self:
         """Repeat the 8 bytes of `pattern`, the lowest first; the last repetition may be cut."""
         pattern = whole_number(pattern, "take the pattern of a fill", 0, _WORD_MAX)
         return cls("fill", target=_written(target), options=(pattern, pattern))
 
     @classmethod
-    def fill_16(cls, target: object, low: int, high: int) -> Self:
+    def fill_16(cls, target: Memory, low: int, high: int) -> Self:
         """Repeat 16 bytes: those of `low`, then those of `high`."""
         tried = "take the pattern of a fill"
         words = (whole_number(low, tried, 0, _WORD_MAX), whole_number(high, tried, 0, _WORD_MAX))
         return cls("fill", target=_written(target), options=words)
 
     @classmethod
-    def compare(cls, one: object, other: object) -> Self:
+    def compare(cls, one: Memory, other: Memory) -> Self:
         """Find the first difference: `different` and `difference_offset` of the completion."""
         require_one_order(source=one, other_source=other)
         second = flat_bytes(other, "other source")
         return cls("compare", source=flat_bytes(one, "source"), second=second)
 
     @classmethod
-    def compare_pattern(cls, source: object, pattern: int) -> Self:
+    def compare_pattern(cls, source: Memory, pattern: int) -> Self:
         """As `compare`, with what `fill` would have made of the pattern."""
         pattern = whole_number(pattern, "take the pattern of a comparison", 0, _WORD_MAX)
         return cls("compare_pattern", source=flat_bytes(source, "source"), options=(pattern,))
 
     @classmethod
-    def dual_copy(cls, source: object, target: object, second_target: object) -> Self:
+    def dual_copy(cls, source: Memory, target: Memory, second_target: Memory) -> Self:
         """One source to two targets, whose addresses agree in their lowest 12 bits."""
         require_one_order(source=source, target=target, second_target=second_target)
         second = flat_bytes(second_target, "second target", writable=True)
@@ -210,7 +210,7 @@ class Operation:
         )
 
     @classmethod
-    def create_delta(cls, record: object, before: object, after: object) -> Self:
+    def create_delta(cls, record: Memory, before: Memory, after: Memory) -> Self:
         """Note in `record` what has to be changed in `before` to make `after` of it.
 
         The completion says `delta_bytes`, 10 for each 8 bytes that differ, and `record_full` if
@@ -231,13 +231,13 @@ class Operation:
         )
 
     @classmethod
-    def apply_delta(cls, target: object, record: object) -> Self:
+    def apply_delta(cls, target: Memory, record: Memory) -> Self:
         """Change `target` as `record` says: the first `delta_bytes` of what was created."""
         return cls("apply_delta", target=_written(target), source=flat_bytes(record, "record"))
 
     @classmethod
     def crc(
-        cls, source: object, *, seed: int = 0, raw: bool = False, reflect_data: bool = True
+        cls, source: Memory, *, seed: int = 0, raw: bool = False, reflect_data: bool = True
     ) -> Self:
         """CRC-32C of iSCSI and ext4; the value of one as the seed of the next goes on from it.
 
@@ -253,8 +253,8 @@ class Operation:
     @classmethod
     def copy_crc(
         cls,
-        source: object,
-        target: object,
+        source: Memory,
+        target: Memory,
         *,
         seed: int = 0,
         raw: bool = False,
@@ -268,7 +268,7 @@ class Operation:
 
     @classmethod
     def dif_check(
-        cls, source: object, blocks: DifFormat | None = None, check: DifSource | None = None
+        cls, source: Memory, blocks: DifFormat | None = None, check: DifSource | None = None
     ) -> Self:
         """Check whole blocks with their fields.
 
@@ -281,8 +281,8 @@ class Operation:
     @classmethod
     def dif_insert(
         cls,
-        source: object,
-        target: object,
+        source: Memory,
+        target: Memory,
         blocks: DifFormat | None = None,
         make: DifTarget | None = None,
     ) -> Self:
@@ -294,8 +294,8 @@ class Operation:
     @classmethod
     def dif_strip(
         cls,
-        source: object,
-        target: object,
+        source: Memory,
+        target: Memory,
         blocks: DifFormat | None = None,
         check: DifSource | None = None,
     ) -> Self:
@@ -307,8 +307,8 @@ class Operation:
     @classmethod
     def dif_update(
         cls,
-        source: object,
-        target: object,
+        source: Memory,
+        target: Memory,
         blocks: DifFormat | None = None,
         check: DifSource | None = None,
         make: DifTarget | None = None,
@@ -319,7 +319,7 @@ class Operation:
         return cls("dif_update", target=_written(target), source=read, options=options)
 
     @classmethod
-    def cache_flush(cls, target: object) -> Self:
+    def cache_flush(cls, target: Memory) -> Self:
         """Write the lines of `target` back to memory and drop them from the caches."""
         return cls("cache_flush", target=_written(target))
 
@@ -376,6 +376,16 @@ class Completion:
     dif_errors: tuple[str, ...]
     source_tags: DifTags
     target_tags: DifTags
+
+    def __repr__(self) -> str:
+        """What is not zero, after the state."""
+        plain = {"state", "source_tags", "target_tags"}
+        found = [
+            f"{field.name}={value!r}"
+            for field in fields(self)
+            if field.name not in plain and (value := getattr(self, field.name)) and value != "none"
+        ]
+        return f"Completion({', '.join([repr(self.state), *found])})"
 
     @property
     def path(self) -> str:
@@ -468,7 +478,7 @@ def _cause_of(completion: Completion) -> str:
     return cause
 
 
-def as_operation(source: object, target: object) -> Operation:
+def as_operation(source: Operation | Memory, target: Any) -> Operation:  # noqa: ANN401 - Checked.
     """What is submitted: an operation alone, or a copy of `source` to `target`."""
     if not isinstance(source, Operation):
         return Operation.copy(source, target)

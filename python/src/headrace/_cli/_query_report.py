@@ -10,7 +10,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from headrace import _core
-from headrace._apps.tpch.study import DUCKDB, TIMELINE_RUN_COUNT, Study
+from headrace._apps.tpch.study import DUCKDB, Study
 from headrace._apps.tpch.timeline import timeline_lines
 from headrace._files import Output
 from headrace._words import counted
@@ -157,9 +157,10 @@ def print_report(study: Study, path: Path, plot: Output | None) -> None:
     console.print()
     for line in _findings(study, drawn=plot is not None):
         console.print(line, markup=False)
+    runs = counted(settings.timeline_run_count, "run")
     for mode, run in study.timelines.items():
         console.print()
-        console.print(f"[bold]Prefetch {mode}, fastest of {TIMELINE_RUN_COUNT} runs[/bold]")
+        console.print(f"[bold]Prefetch {mode}, fastest of {runs}[/bold]")
         console.print("pipeline, worker, when it was busy")
         for line in timeline_lines(run, max(20, min(60, console.width - 14))):
             console.print(line, markup=False)

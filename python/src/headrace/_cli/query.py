@@ -18,7 +18,6 @@ from headrace._apps.tpch.lineitem import check_memory, read_lineitem
 from headrace._apps.tpch.q6 import CHUNK_BYTES_MIN, PREFETCH_MODES
 from headrace._apps.tpch.study import (
     ENGINES,
-    TIMELINE_RUN_COUNT,
     Settings,
     Study,
     make_engine,
@@ -368,6 +367,7 @@ def _draw(plot: Output, path: Path, study: Study) -> None:
     caption = (
         f"{study.machine.cpu_model}, {counted(settings.thread_count, 'worker')}, "
         f"chunks of {_core.bytes_text(settings.chunk_bytes)}, {study.row_count:,} rows of "
-        f"{path.parent.name}/{path.name}; fastest of {TIMELINE_RUN_COUNT} runs of each mode"
+        f"{path.parent.name}/{path.name}; fastest of "
+        f"{counted(settings.timeline_run_count, 'run')} of each mode"
     )
     draw_timelines(plot, study.timelines, "TPC-H query 6: who did what when", caption)

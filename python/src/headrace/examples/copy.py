@@ -21,7 +21,7 @@ JOBS_AT_ONCE = 16
 NOTES_MAX = 3
 
 
-def copy_in_pieces(engine: headrace.Engine, size: int, count: int, path: str) -> int:
+def copy_in_pieces(engine: headrace.Engine, size: int, count: int, path: headrace.MoverPath) -> int:
     """Copy `count` pieces of `size` bytes, some at a time, and check them.
 
     Returns:

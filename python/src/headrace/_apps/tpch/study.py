@@ -27,7 +27,7 @@ from headrace._apps.tpch.baseline import Baseline
 from headrace._apps.tpch.lineitem import Columns
 from headrace._apps.tpch.q6 import Q6Run, run_q6
 from headrace.cache import Cache, Placement
-from headrace.engine import Engine, Thresholds
+from headrace.engine import Engine, MoverPath, Thresholds
 from headrace.engine_statistics import DeviceStatistics, OperationStatistics
 from headrace.errors import CorruptDataError
 from headrace.machine import Machine
@@ -37,7 +37,7 @@ MEASURE_S = 8.0
 """What the measured rounds take together, about, unless their number is given."""
 ROUNDS_MIN, ROUNDS_MAX = 5, 101
 OUR_MODES = ("off", "auto", "on")
-ENGINES = {"cpu": "software", "dsa": "hardware", "automatic": "automatic"}
+ENGINES: dict[str, MoverPath] = {"cpu": "software", "dsa": "hardware", "automatic": "automatic"}
 """Who may move the bytes, with the path of the engine that this is."""
 ORDER_SEED = 6
 TIMELINE_RUN_COUNT = 5
@@ -68,6 +68,11 @@ class Settings:
     placement: Placement | None = None
     compare: bool = True
     engine: str = "automatic"
+
+    @property
+    def timeline_run_count(self) -> int:
+        """Runs of which the fastest is shown: no more than rounds were asked for."""
+        return min(TIMELINE_RUN_COUNT, self.repeat_count or TIMELINE_RUN_COUNT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +356,10 @@ class _Rounds:
 
     def fastest_with_timeline(self, mode: str) -> Q6Run:
         """The run in which nobody else took our processors, as far as there is one."""
-        runs = (self.run_ours(mode, record_timeline=True) for _ in range(TIMELINE_RUN_COUNT))
+        runs = (
+            self.run_ours(mode, record_timeline=True)
+            for _ in range(self._settings.timeline_run_count)
+        )
         return min(runs, key=lambda run: run.time_ns)
 
     def _run_counted(self, mode: str) -> Measured:

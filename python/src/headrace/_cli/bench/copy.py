@@ -126,7 +126,7 @@ def copy(
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Profile made by 'headrace tune'; the one that copies use anyway, if not given.",
+            help="Profile made by 'headrace tune', or none; if not given, the one that is found.",
         ),
     ] = None,
     rounds: Annotated[
@@ -183,6 +183,9 @@ def _use(profile: str | None) -> str:
     if not profile:
         message = "--profile: '' is no path; give one, or leave the option out"
         raise WrongUseError(SUBCOMMAND, message)
+    if profile == "none":
+        _core.use_no_copy_profile()
+        return "copies use no profile"
     _core.use_copy_profile_file(os.fspath(profile))
     return f"copies are tuned by the profile '{profile}'"
 

@@ -20,15 +20,17 @@ from headrace._cli._app import make_app, needs_subcommand
 from headrace._cli._output import WrongUseError, complain, print_document
 from headrace._files import is_there
 from headrace._words import counted
-from headrace.errors import Error, InvalidArgumentError, IoFailedError
+from headrace.errors import Error, InvalidArgumentError, IoFailedError, NotFoundError
 from headrace.machine import topo
-from headrace.pmem import Ring, RingConsumer, RingEntry, RingProducer, RingState
+from headrace.pmem import LAYOUTS, Ring, RingConsumer, RingEntry, RingProducer, RingState
 
 SCHEMA_NAME = "headrace-pmem-ring"
 SCHEMA_VERSION = 1
 
 BATCH_MAX = 1024
 COUNT_MAX = 2**53
+CAPACITY_BYTES_MIN = 4096
+GRANULARITIES = ("byte", "line", "page")
 _PAUSE_S = 0.001
 _BLOCK_BYTES = 1 << 20
 _NUMBER_BYTES_MAX = 32
@@ -83,7 +85,9 @@ def make(
 
     Example: headrace pmem ring make ring.pmem --capacity 64MiB
     """
-    Ring.make(file, capacity=_parse_capacity("pmem ring make", capacity), layout=layout)
+    size_bytes = _parse_capacity("pmem ring make", capacity)
+    _check_choice("pmem ring make", "--layout", layout, LAYOUTS)
+    Ring.make(file, capacity=size_bytes, layout=layout)
 
 
 def produce(
@@ -96,8 +100,9 @@ def produce(
         ),
     ] = False,
     batch: Annotated[
-        str, typer.Option(metavar="N", help="Entries of --count that share a fence.")
-    ] = "1",
+        str | None,
+        typer.Option(metavar="N", help="Entries of --count that share a fence; 1 if not given."),
+    ] = None,
     capacity: CapacityOption = "1MiB",
     granularity: GranularityOption = None,
 ) -> None:
@@ -111,7 +116,12 @@ def produce(
     """
     subcommand = "pmem ring produce"
     total = _parse_count(subcommand, count)
-    batch_count = _parse_number(subcommand, "--batch", batch, BATCH_MAX)
+    if total is None and batch is not None:
+        raise WrongUseError(subcommand, "--batch is for --count; lines of stdin go one by one")
+    if total is not None and resume:
+        raise WrongUseError(subcommand, "--resume is for lines of stdin; --count always goes on")
+    batch_count = 1 if batch is None else _parse_number(subcommand, "--batch", batch, BATCH_MAX)
+    _check_choice(subcommand, "--granularity", granularity, GRANULARITIES)
     with _ring(file, capacity, subcommand).producer(granularity=granularity) as producer:
         _warn(file, producer)
         first = producer.next_ordinal
@@ -149,6 +159,13 @@ def consume(
     """
     subcommand = "pmem ring consume"
     total = _parse_count(subcommand, count)
+    _check_choice(subcommand, "--granularity", granularity, GRANULARITIES)
+    if no_wait and not is_there(Path(file), f"use the ring '{file}'"):
+        raise NotFoundError(
+            f"consume the ring '{file}'",
+            "there is no such file",
+            "check the path; without --no-wait the ring is made",
+        )
     with _ring(file, capacity, subcommand).consumer(granularity=granularity) as consumer:
         _warn(file, consumer)
         with Sink(output, consumer.recovered) as sink:
@@ -418,10 +435,20 @@ def _say(text: str) -> None:
 
 def _parse_capacity(subcommand: str, text: str) -> int:
     try:
-        return _core.parse_bytes(text)
+        size_bytes = _core.parse_bytes(text)
     except Error as error:
         message = f"--capacity: '{text}': {error.cause}; {error.remedy}"
         raise WrongUseError(subcommand, message) from error
+    if size_bytes < CAPACITY_BYTES_MIN:
+        least = _core.bytes_text(CAPACITY_BYTES_MIN)
+        raise WrongUseError(subcommand, f"--capacity: '{text}' is less than {least}")
+    return size_bytes
+
+
+def _check_choice(subcommand: str, option: str, text: str | None, known: tuple[str, ...]) -> None:
+    if text is not None and text not in known:
+        message = f"{option}: '{text}' is not one of {', '.join(known)}"
+        raise WrongUseError(subcommand, message)
 
 
 def _parse_count(subcommand: str, text: str | None) -> int | None:

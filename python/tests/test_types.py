@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What type checkers, notebooks and pickle see of the public interface."""
+
+import asyncio
+import multiprocessing
+import pickle
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+
+import headrace
+from headrace.errors import TypeMismatchError, from_code
+
+GOOD = """
+import asyncio
+import mmap
+
+import numpy as np
+
+import headrace
+
+def work(engine: headrace.Engine, path: headrace.MoverPath, policy: headrace.Policy) -> None:
+    source, target = np.zeros(4096, np.uint8), bytearray(4096)
+    end: headrace.Completion = engine.copy(source, target)
+    job: headrace.Job = engine.submit(memoryview(bytes(4096)), mmap.mmap(-1, 4096), path=path)
+    engine.submit(headrace.Operation.copy(b"abcd", target), after=[job], policy=policy)
+    print(end.bytes_done, job.result().crc)
+
+async def wait(engine: headrace.Engine) -> headrace.Completion:
+    return await engine.submit(bytes(8), bytearray(8))
+
+with headrace.Engine(waiting="sleep", page_faults="block") as engine:
+    work(engine, "software", "near_target")
+    asyncio.run(wait(engine))
+"""
+BAD = {
+    'headrace.Engine(path="hardwear")': "arg-type",
+    'headrace.Engine(policy="nope")': "arg-type",
+    'headrace.Engine(waiting="standing")': "arg-type",
+    "headrace.Engine().copy([1, 2], bytearray(2))": "arg-type",
+    "headrace.Operation.copy('text', bytearray(4))": "arg-type",
+}
+
+
+def test_every_public_name_exists_and_has_a_docstring() -> None:
+    for name in headrace.__all__:
+        value = getattr(headrace, name)
+        if isinstance(value, type) or type(value).__name__ == "function":
+            assert value.__doc__, name
+    assert set(dir(headrace)) >= set(headrace.__all__)
+
+
+def test_the_literals_are_what_the_library_takes() -> None:
+    assert get_args(headrace.Policy) == headrace.POLICIES
+    for path in get_args(headrace.MoverPath):
+        with headrace.Engine(path=path):
+            pass
+    for waiting in get_args(headrace.Waiting):
+        with headrace.Engine(waiting=waiting):
+            pass
+
+
+def test_a_script_that_is_right_checks_and_one_that_is_wrong_does_not(tmp_path: Path) -> None:
+    right, wrong = tmp_path / "right.py", tmp_path / "wrong.py"
+    names = "".join(f"print(headrace.{name})\n" for name in headrace.__all__)
+    right.write_text(GOOD + names)
+    wrong.write_text("import headrace\n" + "\n".join(BAD) + "\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "right.py", "wrong.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        env={"MYPYPATH": str(Path(headrace.__file__).parents[1]), "PATH": ""},
+    )
+    found = [line for line in done.stdout.splitlines() if "error:" in line]
+    assert len(found) == len(BAD), done.stdout + done.stderr
+    for line, (number, code) in zip(found, enumerate(BAD.values(), 2), strict=True):
+        assert line.startswith(f"wrong.py:{number}: ")
+        assert line.endswith(f"[{code}]")
+
+
+def test_what_belongs_to_a_process_says_so_when_it_is_pickled(engine: headrace.Engine) -> None:
+    job = engine.submit(bytes(8), bytearray(8))
+    for value in (engine, job, engine.machine):
+        with pytest.raises(TypeMismatchError, match="make one in each process"):
+            pickle.dumps(value)
+    job.wait()
+
+
+def test_values_survive_pickle(engine: headrace.Engine) -> None:
+    completion = engine.copy(bytes(8), bytearray(8))
+    values = [completion, engine.statistics, headrace.Thresholds(), headrace.DifTags(1, 2, 3)]
+    assert pickle.loads(pickle.dumps(values)) == values  # noqa: S301 - It is ours.
+
+
+def test_what_is_shown_is_short(engine: headrace.Engine) -> None:
+    completion = engine.copy(bytes(8), bytearray(8))
+    assert repr(completion) == "Completion('done', bytes_done=8)"
+    assert repr(engine) == f"<headrace.Engine: {', '.join(engine.movers)}>"
+    job = engine.submit(bytes(8), bytearray(8))
+    job.wait()
+    assert repr(job) == "<headrace.Job: done>"
+
+
+def test_notebooks_get_tables(engine: headrace.Engine) -> None:
+    for value in (engine.machine, engine.statistics):
+        shown = value._repr_html_()
+        assert shown.count("<table>") == shown.count("</table>") == 1
+
+
+def test_names_of_the_library_are_those_of_python() -> None:
+    error = from_code("unsupported", "try", "Engine::notes tell why", "call Engine::submit()", 0)
+    assert str(error) == "cannot try: Engine.notes tell why; call Engine.submit()"
+
+
+def _checksum(count: int) -> int:
+    with headrace.Engine(threads_per_node=1) as engine:
+        return engine.run(headrace.Operation.crc(bytes(range(count)))).crc
+
+
+def test_it_works_in_threads_in_coroutines_and_in_spawned_processes() -> None:
+    expected = _checksum(100)
+    found: list[int] = []
+    threads = [threading.Thread(target=lambda: found.append(_checksum(100))) for _ in range(4)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert found == [expected] * 4
+
+    async def work() -> int:
+        with headrace.Engine(threads_per_node=1) as engine:
+            end = await engine.submit(headrace.Operation.crc(bytes(range(100))))
+            return end.crc
+
+    assert asyncio.run(work()) == expected
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        assert pool.map(_checksum, [100] * 4) == [expected] * 4
+
+
+def test_an_array_of_the_wrong_kind_is_refused_at_run_time_too(engine: headrace.Engine) -> None:
+    with pytest.raises(headrace.InvalidArgumentError):
+        engine.copy([1, 2], np.zeros(2))  # type: ignore[arg-type]
