@@ -50,7 +50,7 @@ BROKEN = [
     ("iommu-not-on", "iommu", 1, "CONFIG_INTEL_IOMMU_DEFAULT_ON=n"),
     ("scalable-mode-off", "iommu", 1, "scalable mode of the IOMMU is not on"),
     ("iommu-without-scalable-mode", "iommu", 1, "the IOMMU has no scalable mode"),
-    ("module-not-loaded", "module", 1, "nobody asked for it"),
+    ("module-not-loaded", "module", 1, "nothing loaded it"),
     ("module-blacklisted", "module", 1, "/etc/modprobe.d/blacklist-dsa.conf"),
     ("module-not-installed", "module", 1, "not installed for kernel 6.8.0-45-generic"),
     ("held-by-vfio", "driver", 1, "0000:6a:01.0 (vfio-pci)"),
@@ -68,7 +68,7 @@ BROKEN = [
     ("threshold-zero", "settings", 1, "threshold 0"),
     ("queue-without-name", "settings", 1, "wq0.0 has no name"),
     ("queue-without-driver-name", "settings", 1, "driver_name ''"),
-    ("device-disabled", "enabled", 1, "enabled by nobody"),
+    ("device-disabled", "enabled", 1, "configured, but not enabled"),
     ("device-refuses", "enabled", 1, "more than the device has entries"),
     ("queue-disabled", "enabled", 1, "wq0.0, wq0.1 are not enabled"),
     (

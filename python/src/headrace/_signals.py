@@ -46,7 +46,7 @@ def as_we_found_them() -> None:
 
 
 def _end(number: int, _frame: FrameType | None) -> None:
-    # Nothing below waits for anybody, so nobody has to be able to cut it short.
+    # Nothing below blocks, so a second signal has nothing to interrupt.
     for each in _ENDING:
         signal.signal(each, signal.SIG_IGN)
     try:
@@ -94,7 +94,7 @@ def held() -> Iterator[None]:
     """Put signals to end off until the block has ended.
 
     For the moment between the making of something and the knowledge of it: a child process or a
-    directory that nobody would remove. Not by masking: another thread would take the signal.
+    directory that would stay behind. Not by masking: another thread would take the signal.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

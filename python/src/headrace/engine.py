@@ -282,7 +282,7 @@ class Engine(Closing):
                 stopped, this one never begins and fails with "predecessor_failed". They need not be
                 kept once this has returned.
             then: Called once with the completion after the job has ended, however, by the thread
-                that ended it: a worker's, or that of whoever polls or waits. It may submit, but not
+                that ended it: a worker's, or the one that polls or waits. It may submit, but not
                 wait for a job that runs nor close the engine, which is an InvalidArgumentError.
                 What it raises goes to sys.unraisablehook. Who waits for the job may be told of its
                 end before.

@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 
 
 class Error(Exception):
-    """Why something could not be done, for a person who has to mend it.
+    """What could not be done, why, and what to do about it.
 
     The text is one sentence: "cannot TRIED: CAUSE (ERRNO); REMEDY".
 

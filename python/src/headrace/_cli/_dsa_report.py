@@ -40,7 +40,7 @@ def _print_device(console: Console, device: Device) -> None:
         console.print("  no WQ has entries: see 'headrace dsa configure'")
     else:
         table = _table(device, shown)
-        # A terminal may cut the lines where it likes, but nobody cuts figures.
+        # A terminal may wrap the lines; figures are never cut.
         unlimited = console.options.update(width=_WIDTH_MAX)
         width = Measurement.get(console, unlimited, table).maximum
         console.print(table, width=max(width, console.width))

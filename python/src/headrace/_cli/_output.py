@@ -29,7 +29,7 @@ class WrongUseError(typer.BadParameter):
 
 def complain(problem: object) -> None:
     """Print one sentence on stderr."""
-    # Where nobody listens the exit code has to do.
+    # Without stderr the exit code is all there is.
     if sys.stderr is not None:
         with suppress(OSError):
             print(f"headrace: {problem}", file=sys.stderr)  # noqa: T201

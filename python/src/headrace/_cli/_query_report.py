@@ -145,7 +145,7 @@ def print_report(study: Study, path: Path, plot: Output | None) -> None:
         console.print(f"DuckDB's        [bold]{study.answer_baseline}[/bold]  ({verdict})")
     console.print()
     table = _table(study, narrow=console.width < _WIDE)
-    # A terminal may cut the lines where it likes, but nobody cuts figures.
+    # A terminal may wrap the lines; figures are never cut.
     unlimited = console.options.update(width=_WIDTH_MAX)
     width = Measurement.get(console, unlimited, table).maximum
     console.print(table, width=max(width, console.width))

@@ -24,7 +24,7 @@ _GAP_WIDTH = 110
 
 _MOVER_REASONS = {
     "done": "none: libaccel-config lists no DSA device",
-    "not_tried": "unknown: nobody looked for DSA devices",
+    "not_tried": "unknown: the record does not say",
     "library_absent": "unknown: libaccel-config is not installed",
     "library_failed": "unknown: libaccel-config does not work here",
 }

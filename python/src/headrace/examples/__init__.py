@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def run(main: Callable[[], object]) -> None:
-    """Run the program; whoever reads what it prints may go before the end (``| head -3``)."""
+    """Run the program; the reader of its output may exit early (``| head -3``)."""
     try:
         try:
             main()

@@ -93,7 +93,7 @@ def check_pasid(facts: Facts) -> Finding:
         finding,
         "the IOMMU is in scalable mode and yet the driver could not share addresses: ATS, PRS or "
         "PASID of the device is off, or the driver was loaded before the IOMMU was ready",
-        "enable PCIe ATS and PASID (ENQCMD) in the BIOS, load idxd anew, look at 'dmesg | grep -e "
+        "enable PCIe ATS and PASID (ENQCMD) in the BIOS, reload idxd, look at 'dmesg | grep -e "
         "idxd -e DMAR'",
     )
 
@@ -141,7 +141,7 @@ def check_errors(facts: Facts) -> Finding:
         return note(
             listed(noted),
             "the device keeps its first error until it is reset; later ones are not shown",
-            "mend the program that sent it",
+            "fix the program that sent it",
         )
     if any(device.errors is None or device.state is None for device in devices):
         return unknown("the attribute errors or state cannot be read")
@@ -204,7 +204,7 @@ def check_groups(facts: Facts) -> Finding:
                 f"{queue.name} is in no group",
                 "a WQ reaches engines only through its group",
                 f"accel-config config-wq {device.name}/{queue.name} --group-id=0 (with the device "
-                "disabled), or configure it anew: headrace dsa configure --preset shared --apply",
+                "disabled), or configure it again: headrace dsa configure --preset shared --apply",
             )
         elif device.engines is None or any(e.group_id is None for e in device.engines):
             unseen.append(queue.name)
@@ -214,7 +214,7 @@ def check_groups(facts: Facts) -> Finding:
                 f"group{index}.{queue.group_id} of {queue.name} has no engine",
                 "what is put into the WQ is never worked on",
                 f"accel-config config-engine {device.name}/engine{index}.0 "
-                f"--group-id={queue.group_id} (with the device disabled), or configure it anew",
+                f"--group-id={queue.group_id} (with the device disabled), or configure it again",
             )
     if _unseen(facts):
         return _UNSEEN
@@ -289,14 +289,14 @@ def check_enabled(facts: Facts) -> Finding:
 
 
 def _not_enabled(facts: Facts, names: list[str], device_name: str, remedy: str) -> Finding:
-    """Nobody has enabled it, or its device has refused to be."""
+    """It is not enabled, or its device refused."""
     finding = f"{are(names)} not enabled"
     device = next(each for each in facts.devices or () if each.name == device_name)
     refusal = explain_command_status(device.cmd_status)
     if refusal:
         cause = f"{device_name} refused the last command: {refusal}"
-        return failed(finding, cause, f"configure it anew: {_CONFIGURE}")
-    return failed(finding, "configured, and enabled by nobody", remedy)
+        return failed(finding, cause, f"configure it again: {_CONFIGURE}")
+    return failed(finding, "configured, but not enabled", remedy)
 
 
 def check_permissions(facts: Facts) -> Finding:

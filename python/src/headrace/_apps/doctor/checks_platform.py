@@ -282,7 +282,7 @@ def check_module(facts: Facts) -> Finding:
         )
     return failed(
         "idxd is not loaded",
-        "nobody asked for it, or it found no device that it could use",
+        "nothing loaded it, or it found no device that it could use",
         "load it by 'modprobe idxd' as root and look at 'dmesg | grep idxd'",
     )
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Query 6 measured: prefetching off, auto and on, and DuckDB, on the same columns.
 
-Method. One round runs each of them once, in an order that is shuffled anew (with a fixed seed),
+Method. One round runs each of them once, in an order that is shuffled each time (seeded),
 so that none always follows the same other. The first round warms up and is not counted; those that
 count are many where they are short, because a median is worth what it is taken of. The cache
 is cleared before each of our runs, so that each run that prefetches really moves; its memory is
@@ -355,7 +355,7 @@ class _Rounds:
         return found
 
     def fastest_with_timeline(self, mode: str) -> Q6Run:
-        """The run in which nobody else took our processors, as far as there is one."""
+        """The fastest run: the one that other programs disturbed least."""
         runs = (
             self.run_ours(mode, record_timeline=True)
             for _ in range(self._settings.timeline_run_count)

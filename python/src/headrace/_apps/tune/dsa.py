@@ -3,8 +3,8 @@
 
 Method. Programs with the preload copy buffers of growing lengths, hot and cold, with `--path dsa`
 and `--path cpu` in turns; what counts is the ratio of their times. The length looked for is the
-least from which on sharing gains in both temperatures at every longer length, too: whoever copies
-does not say which it is.
+least from which on sharing gains in both temperatures at every longer length, too: a program does
+not say which it is.
 """
 
 import json

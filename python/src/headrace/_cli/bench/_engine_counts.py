@@ -14,7 +14,7 @@ from headrace.errors import Error, NotFoundError
 
 PROGRAM = "headrace-bench-engine"
 TRIED = "count the instructions of the engine"
-REMEDY = "install the package anew"
+REMEDY = "reinstall the package"
 _TIME_LIMIT_S = 600
 # Only this function of the program is looked at; the difference leaves out what it does once.
 _COUNTED = "--toggle-collect=headrace_bench_counted"
@@ -119,7 +119,7 @@ def _run(valgrind: str, program: str, mode: str, operations: int) -> _Run:
             )
         except OSError as problem:
             raise Error(
-                TRIED, f"{valgrind} does not start", "install it anew", problem.errno or 0
+                TRIED, f"{valgrind} does not start", "reinstall it", problem.errno or 0
             ) from problem
         except subprocess.TimeoutExpired as problem:
             cause = f"{program} did not end within {_TIME_LIMIT_S} s"

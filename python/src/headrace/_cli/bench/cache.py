@@ -49,8 +49,8 @@ def cache(
     """Measure hits and misses of the cache beside the design that it came from.
 
     The first design is a map per node behind a reader-writer lock, and handles that are allocated
-    and counted. Both run the same operations in turns, over 4096 entries of 4 KiB that nobody reads
-    or copies, so that nothing is measured but the caches themselves.
+    and counted. Both run the same operations in turns, over 4096 entries of 4 KiB that are
+    not read or copied, so that nothing is measured but the caches themselves.
 
     Example: headrace bench cache --json
     """
@@ -103,7 +103,7 @@ def _figures(series: dict[str, dict[str, list[float]]]) -> dict[str, Figure]:
 
 def _measure(round_count: int) -> dict[str, Any]:
     tried = "measure the cache"
-    program = find_program("_bench", _PROGRAM, tried=tried, remedy="install the package anew")
+    program = find_program("_bench", _PROGRAM, tried=tried, remedy="reinstall the package")
     return run_program([program, str(round_count)], tried=tried, time_limit_s=_TIME_LIMIT_S)
 
 

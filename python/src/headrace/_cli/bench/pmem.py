@@ -68,7 +68,7 @@ def pmem(
     """Compare the rings: naive, clflushopt, clwb, optimised, and on libpmem2.
 
     A round enqueues and dequeues 64 MiB rings half full, each ring once for each length of entries,
-    in an order drawn anew; after three rounds the rings get other files. An entry counts as
+    in a new random order; after three rounds the rings get other files. An entry counts as
     enqueued when it is durable. On ordinary memory, as /dev/shm is, lines are flushed to DRAM: the
     instructions are the same, and durability is pretended. The rings on libpmem2 are the optimised
     one of the seed, ours put together in DRAM and copied in one go, and ours on libpmem2's
@@ -167,7 +167,7 @@ def _interleaving(lengths: dict[int, Times]) -> list[dict[str, object]]:
 
 def _measure(round_count: int, directory: str | None) -> dict[str, Any]:
     tried = "measure the rings"
-    remedy = "install the package anew, with libpmem2-dev"
+    remedy = "reinstall the package, with libpmem2-dev"
     program = find_program("_bench", _PROGRAM, tried=tried, remedy=remedy)
     parent = directory or ("/dev/shm" if os.access("/dev/shm", os.W_OK) else None)  # noqa: S108
     try:

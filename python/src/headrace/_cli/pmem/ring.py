@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace pmem ring``: make, fill, empty and look at a ring; whoever is killed goes on later."""
+"""``headrace pmem ring``: make, fill, empty and look at a ring; a killed end continues later."""
 
 import errno
 import os
@@ -206,7 +206,7 @@ def info(
         f"{counted(state.entry_count, 'entry')}, from number {state.first_ordinal:,} on\n"
         f"capacity {_core.bytes_text(state.capacity_bytes)}, entries up to "
         f"{state.entry_bytes_max:,} bytes, by {state.layout}\n"
-        f"producers so far {state.generation:,}; at work now: {', '.join(roles) or 'nobody'}"
+        f"producers so far {state.generation:,}; at work now: {', '.join(roles) or 'none'}"
     )
 
 
@@ -333,13 +333,13 @@ class Sink:
         except BrokenPipeError:
             raise
         except OSError as problem:
-            raise self._failed("it takes no more", "mend the disk", problem) from problem
+            raise self._failed("writing fails", "check the disk", problem) from problem
         try:
             os.fsync(self._descriptor)
         except OSError as problem:
             # What is no file, such as a pipe or a terminal, has no disk to wait for.
             if problem.errno not in {errno.EINVAL, errno.EROFS}:
-                remedy = "mend the disk; nothing of it was acknowledged"
+                remedy = "check the disk; nothing of it was acknowledged"
                 raise self._failed("it does not reach the disk", remedy, problem) from problem
         if done_count <= len(lines):
             self.last = None  # From here on every entry is new.
