@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "completions.hpp"
+#include "decide.hpp"
 #include "dependants.hpp"
 #include "headrace/base/check.hpp"
 #include "headrace/platform/memory.hpp"
@@ -16,7 +17,6 @@
 namespace headrace::engine {
 namespace {
 
-constexpr Batch kNoBatch;
 static_assert(sizeof(Job) <= 640 && sizeof(Request) <= 272, "callers keep many of them");
 
 /// True while this thread ends a job that it carried out in its submission. What the callback and
@@ -89,13 +89,6 @@ EngineState::EngineState(std::vector<std::unique_ptr<Mover>> movers, Settings se
 
 // --- Submission ----------------------------------------------------------------------------------
 
-EngineState::Work EngineState::work_of(const Operation& operation) const noexcept {
-  const bool coalesces = !coalescers_.empty() && coalescers_.front()->takes(operation);
-  return {operation,
-          kNoBatch,
-          {.kind = operation.kind(), .byte_count = operation.byte_count(), .coalesces = coalesces}};
-}
-
 Submit EngineState::submit_copy(Job& job, const CopyPlan& plan, const SubmitOptions& options) {
   const Operation copy = Operation::copy(plan.target, plan.source);
   const Submit valid = copy.validate();
@@ -131,7 +124,37 @@ Submit EngineState::submit_batch(Job& job, const Batch& batch, const SubmitOptio
       options);
 }
 
-Submit EngineState::start(Job& job, Work work, const SubmitOptions& options, bool counts_refusal) {
+inline void EngineState::prepare(Job& job, const Work& work, const SubmitOptions& options,
+                                 const Route& route) const {
+  job.assign(work.operation, work.batch, work.load.byte_count);
+  job.on_done_ = end_job;
+  job.coalesces_ = work.load.coalesces && route.any;
+  job.overdue_ = false;
+  job.slot_index.store_relaxed(Request::kNoSlot);  // Hints, which carry nothing.
+  job.mover_.store_relaxed(nullptr);               // As above.
+  job.submission_ = {.callback = options.callback,
+                     .callback_context = options.callback_context,
+                     .then = options.then,
+                     .then_context = options.then_context,
+                     .engine = const_cast<EngineState*>(this),  // NOLINT: it is of no constant.
+                     .fork_count = fork_count_};
+  job.waiting_ = settings_.waiting;
+  job.held_back_ = false;
+  job.fell_back_ = route.fell_back;
+  job.part_count_ = 1;
+  job.dependants_.store_relaxed(nullptr);  // Before `job-submitted`, as the others.
+  job.polled_ = false;
+  if (any_polled_ && route.by == Route::By::movers) {
+    const std::span<const std::uint32_t> chosen = route.movers.chosen();
+    job.polled_ = (route.any && chosen[0] >= facts_.processor_count) ||
+                  std::any_of(chosen.begin(), chosen.end(),
+                              [this](std::uint32_t index) { return infos_[index].polled; });
+  }
+  job.begun_ticks_ = platform::ticks();
+}
+
+Submit EngineState::start(Job& job, Work&& work, const SubmitOptions& options,
+                          bool counts_refusal) {
   const std::uint32_t word_before = job.word_.load_acquire();  // edge: job-ended (acquire)
   HEADRACE_CHECK(!detail::is_running(word_before), "a running job cannot be submitted");
   if (is_forked()) return Submit::forked;
@@ -150,7 +173,7 @@ Submit EngineState::start(Job& job, Work work, const SubmitOptions& options, boo
     find_nodes(work.operation, options, work.load);
   }
   // Before the gate: a policy may throw.
-  const Route route = is_closed() ? Route{} : engine::route(work.load, options, facts_);
+  const Route route = is_closed() ? Route{} : detail::decide(work.load, options, facts_);
   if (!enter()) {
     if (counts_refusal) statistics_.count_refused();
     return Submit::closed;
@@ -200,35 +223,6 @@ void EngineState::find_nodes(const Operation& operation, const SubmitOptions& op
   };
   work.source_node = node_of(operation.source());
   work.target_node = node_of(operation.target());
-}
-
-void EngineState::prepare(Job& job, const Work& work, const SubmitOptions& options,
-                          const Route& route) const {
-  job.assign(work.operation, work.batch, work.load.byte_count);
-  job.on_done_ = end_job;
-  job.coalesces_ = work.load.coalesces && route.any;
-  job.overdue_ = false;
-  job.slot_index.store_relaxed(Request::kNoSlot);  // Hints, which carry nothing.
-  job.mover_.store_relaxed(nullptr);               // As above.
-  job.submission_ = {.callback = options.callback,
-                     .callback_context = options.callback_context,
-                     .then = options.then,
-                     .then_context = options.then_context,
-                     .engine = const_cast<EngineState*>(this),  // NOLINT: it is of no constant.
-                     .fork_count = fork_count_};
-  job.waiting_ = settings_.waiting;
-  job.held_back_ = false;
-  job.fell_back_ = route.fell_back;
-  job.part_count_ = 1;
-  job.dependants_.store_relaxed(nullptr);  // Before `job-submitted`, as the others.
-  job.polled_ = false;
-  if (any_polled_ && route.by == Route::By::movers) {
-    const std::span<const std::uint32_t> chosen = route.movers.chosen();
-    job.polled_ = (route.any && chosen[0] >= facts_.processor_count) ||
-                  std::any_of(chosen.begin(), chosen.end(),
-                              [this](std::uint32_t index) { return infos_[index].polled; });
-  }
-  job.begun_ticks_ = platform::ticks();
 }
 
 /// Cuts `job` into parts for so many movers, if that is worth it and there is memory for them.

@@ -23,6 +23,10 @@ namespace headrace::engine {
 
 class ChannelState;
 
+namespace detail {
+inline constexpr Batch kNoBatch;
+}  // namespace detail
+
 /// Threading: shared.
 class EngineState {
  public:
@@ -93,12 +97,14 @@ class EngineState {
   };
 
   [[nodiscard]] bool enter() noexcept;
-  [[nodiscard]] Work work_of(const Operation& operation) const noexcept;
+  [[nodiscard]] inline Work work_of(const Operation& operation) const noexcept;
   /// The way of every job: route, issue. `counts_refusal`: in the statistics.
-  [[nodiscard]] Submit start(Job& job, Work work, const SubmitOptions& options,
+  [[nodiscard]] Submit start(Job& job, Work&& work, const SubmitOptions& options,
                              bool counts_refusal = true);
   void find_nodes(const Operation& operation, const SubmitOptions& options, Workload& work) const;
-  void prepare(Job& job, const Work& work, const SubmitOptions& options, const Route& route) const;
+  [[gnu::always_inline]] inline void prepare(Job& job, const Work& work,
+                                             const SubmitOptions& options,
+                                             const Route& route) const;
   void split(Job& job, std::size_t mover_count) noexcept;
   /// Gives `job`, which runs, to the movers of `route`; the last of them may end it. Refuses only
   /// while no mover has anything of it.
@@ -173,6 +179,13 @@ class EngineState {
 };
 
 // Here, since a short run() is little more than these.
+
+inline EngineState::Work EngineState::work_of(const Operation& operation) const noexcept {
+  const bool coalesces = !coalescers_.empty() && coalescers_.front()->takes(operation);
+  return {operation,
+          detail::kNoBatch,
+          {.kind = operation.kind(), .byte_count = operation.byte_count(), .coalesces = coalesces}};
+}
 
 inline bool EngineState::enter() noexcept {
   // Late callers must not keep the count of a closed gate from being 0.

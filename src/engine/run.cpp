@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Engine::run: one operation, by the calling thread or by a device that it waits for.
+#include <utility>
+
 #include "completions.hpp"
 #include "engine_state.hpp"
 #include "headrace/copy/dispatch.hpp"
@@ -82,13 +84,13 @@ Submit EngineState::run_by_device(const Operation& operation, Completion& comple
   by_device.path = Path::hardware;
   // The end of the job is seen before whoever ends it has called this: it would come too late.
   by_device.then = nullptr;
-  Work work = work_of(operation);
-  work.load.coalesces = false;  // The caller waits for it.
   Job job;
   for (int tries = 0; tries < kTriesMax; ++tries) {
     // However often it is tried, it is one call that had to wait.
     if (tries == 1) statistics_.count_retry(operation.kind());
-    const Submit answer = start(job, work, by_device, false);
+    Work work = work_of(operation);
+    work.load.coalesces = false;  // The caller waits for it.
+    const Submit answer = start(job, std::move(work), by_device, false);
     if (answer == Submit::accepted) {
       completion = job.wait();
       // From here on they may stop the engine, or end it.
