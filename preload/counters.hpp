@@ -64,7 +64,7 @@ struct Counters {
   std::uint64_t byte_count;
   Atomic<std::uint64_t> program_count;   ///< Programs that have started, each exec one.
   Atomic<std::uint64_t> tuned_count;     ///< Those of them that use the profile.
-  Atomic<std::uint64_t> note_taken;      ///< 1: somebody writes, or has written, the note.
+  Atomic<std::uint64_t> note_taken;      ///< 1: a process writes, or has written, the note.
   Atomic<std::uint64_t> device_count;    ///< Programs that use devices.
   Atomic<std::uint64_t> given_up_count;  ///< Classes that the profile lost in service.
   std::uint64_t reserved;
@@ -92,7 +92,7 @@ class CountedCall {
   ~CountedCall();
   CountedCall(const CountedCall&) = delete;
   CountedCall& operator=(const CountedCall&) = delete;
-  /// It was somebody else who did the work.
+  /// Another path did the work.
   void become(Path path) noexcept;
 
  private:

@@ -28,12 +28,11 @@ namespace {
 constexpr const char* kDirectory = "/dev/dsa";
 constexpr std::size_t kPathMax = 40;
 constexpr std::size_t kPageBytes = 4096;
-/// For as long may a device be silent, in processor time of the thread that waits, if nobody says
-/// otherwise. Longer than the engine's: what is given up here may be memory that a program uses
-/// again at once.
+/// How long a device may be silent by default, in processor time of the waiting thread. Longer than
+/// the engine's: what is given up here may be memory that a program uses again at once.
 constexpr std::uint64_t kAnswerSecondsMax = 60;
 
-/// What a child opens anew. Written by the constructor, read by children of fork.
+/// What a child opens again. Written by the constructor, read by children of fork.
 struct Found {
   std::array<std::array<char, kPathMax>, kPortalMax> paths;
   std::uint32_t count;

@@ -57,17 +57,17 @@ inline constexpr std::uint32_t kHeldSlotsMax = 2 * kPieceMax;
 ///
 /// Threading: shared.
 struct Device {
-  /// Written by whoever opens the portals, and by a thread that finds them useless.
+  /// Written by the thread that opens the portals, and by a thread that finds them useless.
   Atomic<bool> usable;
   std::uint32_t portal_count;
   std::array<std::byte*, kPortalMax> portals;
   std::uint64_t piece_bytes_max;   ///< A multiple of 64, at least kDeviceBytesMin.
   std::uint64_t pauses_max;        ///< Pauses of the processor that an answer may take ...
   std::uint64_t drain_pauses_max;  ///< ... and that of a drain, after it.
-  /// Another one in each process that has opened the portals: whoever finds it changed while it
-  /// waits is a child of fork, whose parent the answer is for.
+  /// Another one in each process that has opened the portals: a thread that finds it changed while
+  /// it waits is a child of fork, whose parent the answer is for.
   Atomic<std::uint64_t> generation;
-  Atomic<std::uint64_t> busy;   ///< Bit n: slot n is somebody's.
+  Atomic<std::uint64_t> busy;   ///< Bit n: slot n is taken.
   Atomic<std::uint32_t> share;  ///< Of kShareUnits, from kShareMin to kShareMax.
   Atomic<std::uint32_t> errors_in_row;
   /// How often each slot was taken: a holder that finds another number has lost its slot to a

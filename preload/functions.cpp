@@ -37,11 +37,11 @@ struct PortalQueues {
   Device& device;
 
   bool enqueue(std::uint32_t portal, const dsa::Descriptor& descriptor) noexcept {
-    // Slots have a door each, so that no two stores wait for each other in one buffer.
+    // Each slot has a line of the page, so that no two stores wait for each other in one buffer.
     const auto place = reinterpret_cast<std::uintptr_t>(&descriptor) / sizeof(DeviceSlot);
-    constexpr std::uintptr_t kDoors = 4096 / sizeof(dsa::Descriptor);
-    std::byte* const door = device.portals[portal] + place % kDoors * sizeof(dsa::Descriptor);
-    return platform::enqueue_command(door, &descriptor);
+    constexpr std::uintptr_t kLines = 4096 / sizeof(dsa::Descriptor);
+    std::byte* const line = device.portals[portal] + place % kLines * sizeof(dsa::Descriptor);
+    return platform::enqueue_command(line, &descriptor);
   }
 
   [[noreturn]] void end_program() noexcept {

@@ -128,7 +128,7 @@ Tuning use_tuned_copies() {
   return tuning;
 }
 
-/// Where nobody says from which length on a device pays. A descriptor and its answer take some
+/// The default length from which on a device pays. A descriptor and its answer take some
 /// microseconds, in which a processor copies about so much.
 constexpr std::size_t kDeviceBytesDefault = std::size_t{64} << 10U;
 
@@ -148,7 +148,7 @@ std::size_t use_devices(const std::optional<std::uint64_t>& profiled, std::strin
   }
   const std::size_t wanted = bytes_min_wanted();
   const std::size_t named = profiled ? *profiled : kDeviceBytesDefault;
-  // On demand the wish decides; else a length that does not pay is not tried.
+  // With path dsa the requested length decides; else a length that does not pay is not tried.
   const std::size_t bytes_min =
       path == "dsa" && wanted != 0 ? wanted : std::max<std::size_t>(named, wanted);
   note += "; copies from " + std::to_string(std::max(bytes_min, kDeviceBytesMin)) +
@@ -193,7 +193,7 @@ void begin() {
     program.counters = find_counters();
     const bool explores = platform::trusted_variable("HEADRACE_EXPLORE").value_or("0") == "1";
     program.explorer = explores ? &explorer : nullptr;
-  } catch (...) {  // No memory, or what nobody thought of: no reason to end somebody's program.
+  } catch (...) {  // No memory, or an unexpected error: no reason to end the program.
     tuning = {};
     program.device = nullptr;
   }

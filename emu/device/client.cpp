@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "emu/device/local_client.hpp"
-#include "emu/device/workshop.hpp"
+#include "emu/device/thread_pool.hpp"
 #include "emu/platform/process.hpp"
 #include "emu/platform/wait.hpp"
 
@@ -41,7 +41,7 @@ std::uint64_t this_image() {
   return kImage;
 }
 
-/// What this process held before it executed another program: nobody will finish it.
+/// What this process held before it executed another program: no engine will finish it.
 void forget_former_images(Registers& registers, std::int32_t process_id) {
   std::uint64_t started = 0;
   for (std::uint32_t index = 0; index < kClientMax; ++index) {
@@ -75,35 +75,31 @@ LocalClient::LocalClient(const OpenRegisters& opened, Owner owner, Memory& memor
                          ClientOptions options)
     : registers_(*opened.registers),
       owner_(owner),
-      surroundings_{registers_,
-                    opened.terms,
-                    owner,
-                    memory,
-                    std::move(options.trace),
-                    std::move(options.interrupt),
-                    {}},
-      chance_(opened.terms.seed) {
+      context_{registers_, opened.run_options,       owner,
+               memory,     std::move(options.trace), std::move(options.interrupt),
+               {}},
+      chance_(opened.run_options.seed) {
   const std::uint32_t device_count = count_devices(registers_);
   for (std::uint32_t d = 0; d < device_count; ++d) {
-    workshops_.push_back(std::make_unique<Workshop>(*this, d));
+    thread_pools_.push_back(std::make_unique<ThreadPool>(*this, d));
   }
 }
 
 LocalClient::~LocalClient() {
   if (forgotten_) {
-    for (auto& workshop : workshops_) workshop->forget();
+    for (auto& thread_pool : thread_pools_) thread_pool->forget();
     return;
   }
-  for (auto& workshop : workshops_) workshop->stop();
-  for (auto& workshop : workshops_) workshop->abort_all();
+  for (auto& thread_pool : thread_pools_) thread_pool->stop();
+  for (auto& thread_pool : thread_pools_) thread_pool->abort_all();
   free_place(registers_, owner_, false);
 }
 
 Result<void> LocalClient::start() {
   // Deterministic: only for programs that know nothing of steps, and then for what they write().
-  if (terms().deterministic() && !terms().run_in_submission) return {};
-  for (auto& workshop : workshops_) {
-    if (auto started = workshop->start(); !started) return started;
+  if (run_options().deterministic() && !run_options().run_in_submission) return {};
+  for (auto& thread_pool : thread_pools_) {
+    if (auto started = thread_pool->start(); !started) return started;
   }
   return {};
 }
@@ -111,7 +107,7 @@ Result<void> LocalClient::start() {
 LocalClient::Taken LocalClient::submit(std::uint32_t d, std::uint32_t q,
                                        const dsa::Descriptor& descriptor, dsa::QueueMode mode,
                                        Origin origin, MailboxRegisters* mailbox) noexcept {
-  if (d >= workshops_.size() || q >= kQueueMax) return Taken::refused;
+  if (d >= thread_pools_.size() || q >= kQueueMax) return Taken::refused;
   DeviceRegisters& device = registers_.devices[d];
   QueueRegisters& queue = device.queues[q];
   const PhaseWord phase = load_phase(queue.phase);
@@ -121,15 +117,16 @@ LocalClient::Taken LocalClient::submit(std::uint32_t d, std::uint32_t q,
   }
   // Relaxed: published by the phase.
   if (queue.mode.load_relaxed() != static_cast<std::uint32_t>(mode)) return Taken::refused;
-  if (terms().faults.rule_count != 0 &&
-      injects_queue_full(terms(), registers_, d, q, static_cast<std::uint8_t>(descriptor.opcode))) {
+  if (run_options().faults.rule_count != 0 &&
+      injects_queue_full(run_options(), registers_, d, q,
+                         static_cast<std::uint8_t>(descriptor.opcode))) {
     return Taken::full;
   }
   const std::uint32_t limit =
       std::min(mode == dsa::QueueMode::shared ? queue.threshold.load_relaxed()
                                               : queue.entry_count.load_relaxed(),
                kEntryMax);
-  Scheduler& scheduler = workshops_[d]->scheduler();
+  Scheduler& scheduler = thread_pools_[d]->scheduler();
   std::uint32_t entry = 0;
   using Claim = decltype(queue.entries)::Claim;
   const Claim claim = queue.entries.claim(
@@ -150,22 +147,22 @@ LocalClient::Taken LocalClient::submit(std::uint32_t d, std::uint32_t q,
   slot.mailbox = mailbox;
   trace(TraceKind::submitted, d, q, slot.sequence, descriptor);
   scheduler.push(q, entry, slot);
-  workshops_[d]->announce();
+  thread_pools_[d]->announce();
   return Taken::accepted;
 }
 
 void LocalClient::trace(TraceKind kind, std::uint32_t device, std::uint32_t queue,
                         std::uint64_t sequence, const dsa::Descriptor& descriptor) noexcept {
-  if (!surroundings_.trace) return;
-  surroundings_.tell({.kind = kind,
-                      .device = device,
-                      .queue = queue,
-                      .engine = 0,
-                      .sequence = sequence,
-                      .index = 0,
-                      .opcode = static_cast<std::uint8_t>(descriptor.opcode),
-                      .raw_status = 0,
-                      .byte_count = descriptor.xfer_size});
+  if (!context_.trace) return;
+  context_.tell({.kind = kind,
+                 .device = device,
+                 .queue = queue,
+                 .engine = 0,
+                 .sequence = sequence,
+                 .index = 0,
+                 .opcode = static_cast<std::uint8_t>(descriptor.opcode),
+                 .raw_status = 0,
+                 .byte_count = descriptor.xfer_size});
 }
 
 bool LocalClient::enqueue(DeviceId device, QueueId queue,
@@ -178,7 +175,7 @@ bool LocalClient::enqueue(DeviceId device, QueueId queue,
     trace(TraceKind::retried, device.value(), queue.value(), 0, descriptor);
     return false;
   }
-  if (terms().run_in_submission && terms().deterministic()) run_until_idle();
+  if (run_options().run_in_submission && run_options().deterministic()) run_until_idle();
   return true;
 }
 
@@ -192,7 +189,7 @@ void LocalClient::store(DeviceId device, QueueId queue,
     trace(TraceKind::dropped, device.value(), queue.value(), 0, descriptor);
     return;
   }
-  if (terms().run_in_submission && terms().deterministic()) run_until_idle();
+  if (run_options().run_in_submission && run_options().deterministic()) run_until_idle();
 }
 
 LocalClient::Taken LocalClient::write(std::uint32_t device, std::uint32_t queue,
@@ -219,10 +216,10 @@ LocalClient::Taken LocalClient::write(std::uint32_t device, std::uint32_t queue,
 bool LocalClient::step() {
   const Lock lock(step_mutex_);
   registers_.step_count.fetch_add_relaxed(1);  // one thread runs
-  ++surroundings_.step_count;
-  std::size_t first = static_cast<std::size_t>(chance_.below(workshops_.size()));
-  for (std::size_t i = 0; i < workshops_.size(); ++i) {
-    if (workshops_[(first + i) % workshops_.size()]->step(chance_)) return true;
+  ++context_.step_count;
+  std::size_t first = static_cast<std::size_t>(chance_.below(thread_pools_.size()));
+  for (std::size_t i = 0; i < thread_pools_.size(); ++i) {
+    if (thread_pools_[(first + i) % thread_pools_.size()]->step(chance_)) return true;
   }
   return false;
 }

@@ -65,10 +65,10 @@ bool same(const QueueConfig& a, const QueueConfig& b) {
 
 }  // namespace
 
-Control::Control(Registers& registers, const Terms& terms)
+Control::Control(Registers& registers, const RunOptions& run_options)
     : registers_(&registers),
       device_count_(count_devices(registers)),
-      deterministic_(terms.deterministic()) {}
+      deterministic_(run_options.deterministic()) {}
 
 Result<Control> Control::create(std::span<std::byte> memory, const EmulatorConfig& config) {
   const std::string tried = "lay out the registers of the emulated devices";
@@ -87,13 +87,13 @@ Result<Control> Control::create(std::span<std::byte> memory, const EmulatorConfi
   registers->version.store_relaxed(kRegistersVersion);
   registers->device_count.store_relaxed(static_cast<std::uint32_t>(config.devices.size()));
   registers->byte_count = sizeof(Registers);
-  registers->terms.schedule = config.schedule;
-  registers->terms.run_in_submission = config.run_in_submission;
-  registers->terms.seed = config.seed;
-  registers->terms.pace = config.pace;
-  registers->terms.faults = config.faults;
-  registers->terms_hash = hash_of(registers->terms);
-  Control control(*registers, registers->terms);
+  registers->run_options.schedule = config.schedule;
+  registers->run_options.run_in_submission = config.run_in_submission;
+  registers->run_options.seed = config.seed;
+  registers->run_options.pace = config.pace;
+  registers->run_options.faults = config.faults;
+  registers->options_hash = hash_of(registers->run_options);
+  Control control(*registers, registers->run_options);
   for (std::uint32_t d = 0; d < config.devices.size(); ++d) {
     if (auto done = control.configure(DeviceId(d), config.devices[d]); !done) {
       return fail(done.error().within(tried));
@@ -106,7 +106,7 @@ Result<Control> Control::create(std::span<std::byte> memory, const EmulatorConfi
 Result<Control> Control::open(std::span<std::byte> memory) {
   const auto opened = open_registers(memory);
   if (!opened) return fail(opened.error());
-  return Control(*opened->registers, opened->terms);
+  return Control(*opened->registers, opened->run_options);
 }
 
 std::uint32_t Control::device_count() const {
@@ -164,7 +164,7 @@ Result<void> Control::configure(DeviceId device, const DeviceConfig& config) {
 }
 
 void Control::set_write_retries(DeviceId device, QueueId queue, std::uint32_t count) {
-  // A number of its own: whoever writes meanwhile tries as often as it was or as it is.
+  // A number of its own: a client that writes meanwhile tries as often as it was or as it is.
   registers_->devices[device.value()].queues[queue.value()].write_retries.store_relaxed(count);
 }
 

@@ -30,14 +30,14 @@
 namespace headrace::emu {
 
 struct Registers;  // Position-independent, lock-free atomics only; valid in shared memory.
-struct Terms;
+struct RunOptions;
 
 [[nodiscard]] std::size_t registers_bytes();
 
 enum class QueuePhase : std::uint8_t { disabled, enabled, draining };
 enum class DevicePhase : std::uint8_t { disabled, enabled, halted };
 
-/// What a controller may be given by whoever knows more than the registers say.
+/// Optional parts of a controller, which the registers do not have.
 struct ControlOptions {
   /// Told of each command, of several threads at once if several control. Empty: no trace.
   TraceSink trace{};
@@ -93,7 +93,7 @@ class Control {
   void release_queue(DeviceId device, QueueId queue);
   /// Hands a descriptor to the client of `process_id`, for a submission by write(); returns when it
   /// is finished. `is_over` is asked every few milliseconds, with no lock held: true says that
-  /// nobody waits for the answer any more.
+  /// no thread waits for the answer any more.
   ///
   /// Fails: closed if that process has no Client or dies, after `wait_max`, or when it is over;
   ///        invalid_argument for a batch, and capacity_exceeded if a shared WQ is full and stays so
@@ -110,7 +110,7 @@ class Control {
   [[nodiscard]] bool portal_is_open() const;
 
  private:
-  Control(Registers& registers, const Terms& terms);
+  Control(Registers& registers, const RunOptions& run_options);
   void tell(DeviceCommand command, DeviceId device, QueueId queue = QueueId(0)) const;
 
   Registers* registers_;
@@ -150,8 +150,8 @@ class Client {
   /// Starts the engine threads (when deterministic: none, or one that looks for what was submitted
   /// by write()). Idempotent, and may be tried again after a failure. They block every signal but
   /// SIGSEGV and SIGBUS, whose handler must know guarded accesses (emu/platform/guarded.hpp). Not
-  /// for a signal handler. What was submitted before runs from now on, and submit_for finds nobody
-  /// before.
+  /// for a signal handler. What was submitted before runs from now on, and submit_for finds no
+  /// client before.
   ///
   /// Fails: capacity_exceeded if the system has no thread left: nothing runs then.
   virtual Result<void> start() = 0;
@@ -179,7 +179,7 @@ class Client {
   static void turn_away(std::span<std::byte> memory, DeviceId device, QueueId queue,
                         const dsa::Descriptor& descriptor, dsa::QueueMode mode) noexcept;
   /// After fork, in the child: forget the parent's threads and queues, keep nothing locked. The
-  /// child attaches anew.
+  /// child attaches again.
   static void forget_after_fork(std::unique_ptr<Client>&& client) noexcept;
 
  protected:

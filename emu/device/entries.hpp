@@ -4,8 +4,9 @@
 // tests/model/emu runs this very code in a model checker; what it is for is told in registers.hpp
 // and scheduler.hpp. Knows nothing of descriptors.
 //
-// Progress:   claiming and giving back are lock-free; pushing waits for nobody who was not killed.
-// Agents:     submitters, workers, the controller, reapers: see registers.hpp. Each may be killed
+// Progress:   claiming and giving back are lock-free; pushing waits only for a process that was
+// killed. Agents:     submitters, workers, the controller, reapers: see registers.hpp. Each may be
+// killed
 //             between two instructions.
 // Invariants: an entry word is kNobody or the word of the one who holds it, never of two in turn
 //             without kNobody in between; it is given back once, by its holder or, when that is
@@ -80,8 +81,8 @@ class Entries {
 
   /// Takes one of the first `limit` entries for `owner`, if the WQ is still in the phase that was
   /// `seen`. `reserve(entry)` takes what the owner keeps for it in memory of his own, and says
-  /// false if that is in use: then the entry was his all along, and somebody has written over its
-  /// word. `cancel(entry)` gives that back. Async-signal-safe if both are.
+  /// false if that is in use: then the entry was his all along, and another client has written over
+  /// its word. `cancel(entry)` gives that back. Async-signal-safe if both are.
   template <typename Reserve, typename Cancel>
   [[nodiscard]] Claim claim(Atomic<std::uint64_t>& phase, PhaseWord seen, std::uint32_t limit,
                             Owner owner, std::uint32_t& entry, Reserve reserve,
@@ -122,7 +123,7 @@ class Entries {
     return count;
   }
 
-  /// Gives back what is held by those of whom `is_orphan(owner)` says that they are nobody. Returns
+  /// Gives back what is held by owners of which `is_orphan(owner)` says that they are gone. Returns
   /// how many entries.
   template <typename IsOrphan>
   std::uint32_t give_back_orphans(IsOrphan is_orphan) noexcept {
@@ -160,7 +161,7 @@ class Entries {
 };
 
 /// A FIFO of the entries that one client holds and no worker has taken. Never full: there are as
-/// many cells as entries, and whoever pushes holds one.
+/// many cells as entries, and a thread that pushes holds one.
 ///
 /// Threading: push and has_queued are shared and async-signal-safe; front and pop are for one at a
 /// time, under a mutex that no submitter ever touches.

@@ -14,9 +14,9 @@ double chance_of(std::uint64_t seed, std::uint32_t rule, std::uint64_t match) {
   return static_cast<double>(random() >> 11U) * 0x1.0p-53;
 }
 
-bool meets(const Terms& terms, Registers& registers, std::uint32_t index, std::uint32_t device,
-           std::uint32_t queue, std::uint8_t opcode) noexcept {
-  const FaultRule& rule = terms.faults.rules[index];
+bool meets(const RunOptions& run_options, Registers& registers, std::uint32_t index,
+           std::uint32_t device, std::uint32_t queue, std::uint8_t opcode) noexcept {
+  const FaultRule& rule = run_options.faults.rules[index];
   const auto names = [](std::int32_t wanted, std::uint32_t found) {
     return wanted < 0 || static_cast<std::uint32_t>(wanted) == found;
   };
@@ -31,7 +31,7 @@ bool meets(const Terms& terms, Registers& registers, std::uint32_t index, std::u
   } else if (rule.every != 0) {
     met = match % rule.every == 0;
   } else if (rule.probability > 0) {
-    met = chance_of(terms.seed, index, match) < rule.probability;
+    met = chance_of(run_options.seed, index, match) < rule.probability;
   }
   if (met) registers.devices[device].injected_fault_count.fetch_add_relaxed(1);  // a statistic
   return met;
@@ -39,24 +39,24 @@ bool meets(const Terms& terms, Registers& registers, std::uint32_t index, std::u
 
 }  // namespace
 
-bool injects_queue_full(const Terms& terms, Registers& registers, std::uint32_t device,
+bool injects_queue_full(const RunOptions& run_options, Registers& registers, std::uint32_t device,
                         std::uint32_t queue, std::uint8_t opcode) noexcept {
   bool full = false;
-  for (std::uint32_t i = 0; i < terms.faults.rule_count; ++i) {
-    if (terms.faults.rules[i].kind == FaultKind::queue_full) {
-      full = meets(terms, registers, i, device, queue, opcode) || full;
+  for (std::uint32_t i = 0; i < run_options.faults.rule_count; ++i) {
+    if (run_options.faults.rules[i].kind == FaultKind::queue_full) {
+      full = meets(run_options, registers, i, device, queue, opcode) || full;
     }
   }
   return full;
 }
 
-Injection faults_for(const Terms& terms, Registers& registers, std::uint32_t device,
+Injection faults_for(const RunOptions& run_options, Registers& registers, std::uint32_t device,
                      std::uint32_t queue, std::uint8_t opcode) noexcept {
   Injection injection;
-  for (std::uint32_t i = 0; i < terms.faults.rule_count; ++i) {
-    const FaultRule& rule = terms.faults.rules[i];
+  for (std::uint32_t i = 0; i < run_options.faults.rule_count; ++i) {
+    const FaultRule& rule = run_options.faults.rules[i];
     if (rule.kind == FaultKind::queue_full) continue;
-    if (!meets(terms, registers, i, device, queue, opcode)) continue;
+    if (!meets(run_options, registers, i, device, queue, opcode)) continue;
     switch (rule.kind) {
       case FaultKind::queue_full:
         break;

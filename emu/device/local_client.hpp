@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// LocalClient: what a Client is made of. It takes submissions; its workshops run them.
+// LocalClient: what a Client is made of. It takes submissions; its thread pools run them.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace headrace::emu {
 
-class Workshop;
+class ThreadPool;
 
 /// Threading: shared.
 class LocalClient final : public Client {
@@ -26,17 +26,17 @@ class LocalClient final : public Client {
   void store(DeviceId device, QueueId queue, const dsa::Descriptor& descriptor) noexcept override;
   void run_until_idle() override;
   bool step() override;
-  void tell(const TraceEvent& event) override { surroundings_.tell(event); }
+  void tell(const TraceEvent& event) override { context_.tell(event); }
 
   void forget() noexcept { forgotten_ = true; }
 
-  // For the workshops.
+  // For the thread pools.
   /// Takes what the controller posted for `device`, if anything.
   void serve_mailbox(std::uint32_t device) noexcept;
-  [[nodiscard]] const Terms& terms() const { return surroundings_.terms; }
+  [[nodiscard]] const RunOptions& run_options() const { return context_.run_options; }
   [[nodiscard]] ClientRegisters& place() { return registers_.clients[client_index_of(owner_)]; }
   [[nodiscard]] Registers& registers() { return registers_; }
-  [[nodiscard]] Surroundings& surroundings() { return surroundings_; }
+  [[nodiscard]] Context& context() { return context_; }
   [[nodiscard]] Owner owner() const { return owner_; }
 
  private:
@@ -51,8 +51,8 @@ class LocalClient final : public Client {
 
   Registers& registers_;
   const Owner owner_;
-  Surroundings surroundings_;
-  std::vector<std::unique_ptr<Workshop>> workshops_;  // One per device.
+  Context context_;
+  std::vector<std::unique_ptr<ThreadPool>> thread_pools_;  // One per device.
   Mutex step_mutex_;
   Random chance_ HEADRACE_GUARDED_BY(step_mutex_);
   bool forgotten_ = false;

@@ -37,7 +37,7 @@ void LocalClient::serve_mailbox(std::uint32_t device) noexcept {
   const Taken taken = for_us ? write(device, queue, descriptor, mailbox) : Taken::refused;
   if (taken == Taken::accepted) return;
   state = MailboxRegisters::running;
-  // A store to a dedicated WQ is posted: nobody hears that there was no room.
+  // A store to a dedicated WQ is posted: its writer does not learn that the WQ was full.
   const bool posted = for_us && is_dedicated(registers_.devices[device].queues[queue]);
   const std::uint32_t then = taken != Taken::full ? MailboxRegisters::refused
                              : posted             ? MailboxRegisters::finished
@@ -107,7 +107,7 @@ Result<void> Control::submit_for(std::int32_t process_id, DeviceId device, Queue
       const std::uint64_t now = platform::now_ns();
       if (now >= limit || is_dead(*registers_, owner) || (is_over && is_over())) {
         if (posted) {
-          // Taken back if nobody has begun; what runs already is finished into nothing.
+          // Taken back if no worker has begun; what runs already is finished into nothing.
           state = MailboxRegisters::posted;
           // edge: emu-mailbox (acq_rel)
           if (!mailbox.state.compare_exchange_acq_rel(state, MailboxRegisters::free)) {

@@ -21,7 +21,7 @@ platform::Life life_of(const Registers& registers, Owner owner) noexcept {
   if (index >= kClientMax) return platform::Life::dead;
   // edge: emu-client (acquire)
   const PlaceWord place{registers.clients[index].place.load_acquire()};
-  // Free, or somebody else's by now: its former holder was reaped.
+  // Free, or another client's by now: its former holder was reaped.
   if (!place.taken() || owner_of(index, place.incarnation()) != owner) return platform::Life::dead;
   return platform::life_of(place.process_id(), place.started(), PlaceWord::kStartedBits);
 }
@@ -32,11 +32,12 @@ std::size_t registers_bytes() {
   return sizeof(Registers);
 }
 
-std::uint64_t hash_of(const Terms& terms) noexcept {
+std::uint64_t hash_of(const RunOptions& run_options) noexcept {
   // FNV-1a.
-  const auto* bytes = reinterpret_cast<const unsigned char*>(&terms);
+  const auto* bytes = reinterpret_cast<const unsigned char*>(&run_options);
   std::uint64_t hash = 0xcbf2'9ce4'8422'2325ULL;
-  for (std::size_t i = 0; i < sizeof terms; ++i) hash = (hash ^ bytes[i]) * 0x100'0000'01b3ULL;
+  for (std::size_t i = 0; i < sizeof run_options; ++i)
+    hash = (hash ^ bytes[i]) * 0x100'0000'01b3ULL;
   return hash;
 }
 
@@ -59,19 +60,19 @@ Result<OpenRegisters> open_registers(std::span<std::byte> memory) {
     return fail(Code::version_mismatch, tried, "they were laid out by another version",
                 "use the emulator and its preload of one installation");
   }
-  OpenRegisters opened{.registers = registers, .terms = {}};
+  OpenRegisters opened{.registers = registers, .run_options = {}};
   // First the copy, then the question whether it is right. Both by bytes: there may be anything.
-  std::memcpy(static_cast<void*>(&opened.terms), &registers->terms, sizeof(Terms));
-  if (hash_of(opened.terms) != registers->terms_hash) {
+  std::memcpy(static_cast<void*>(&opened.run_options), &registers->run_options, sizeof(RunOptions));
+  if (hash_of(opened.run_options) != registers->options_hash) {
     return fail(Code::corrupt_data, tried, "a program has written over them",
-                "start all of them anew, and look for the one that writes where it should not");
+                "restart all of them, and look for the one that writes where it should not");
   }
   return opened;
 }
 
-std::uint64_t trace_time(const Registers& registers, const Terms& terms) noexcept {
-  return terms.deterministic() ? registers.step_count.load_relaxed()  // one thread runs
-                               : platform::now_ns();
+std::uint64_t trace_time(const Registers& registers, const RunOptions& run_options) noexcept {
+  return run_options.deterministic() ? registers.step_count.load_relaxed()  // one thread runs
+                                     : platform::now_ns();
 }
 
 std::uint32_t count_devices(const Registers& registers) noexcept {
@@ -79,7 +80,7 @@ std::uint32_t count_devices(const Registers& registers) noexcept {
 }
 
 void ring(ClientRegisters& client, std::uint32_t device) noexcept {
-  // edge: emu-doorbell (acq_rel)
+  // edge: emu-idlebell (acq_rel)
   client.doorbells[device].fetch_add_acq_rel(1);
   platform::wake(client.doorbells[device], kEngineMax);
 }
@@ -179,7 +180,8 @@ bool free_place(Registers& registers, Owner owner, bool died) noexcept {
 
 namespace {
 
-/// Frees words that name nobody: no client of ours writes such a one, and no reaper would find it.
+/// Frees words that name no client: no client of ours writes such a one, and no reaper would find
+/// it.
 void free_orphans(Registers& registers) noexcept {
   const auto is_orphan = [&registers](Owner owner) {
     if (owner == kNobody) return false;

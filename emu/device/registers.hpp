@@ -6,7 +6,7 @@
 //
 // Progress:   submitting is lock-free; an engine is claimed by one compare-and-exchange.
 // Agents:     submitters (any thread, also in a signal handler), workers (the threads of a client
-//             that run descriptors), the controller, reapers (whoever looks after dead clients).
+//             that run descriptors), the controller, reapers (which look after dead clients).
 // Ownership:  one word says both that a WQ entry or an engine is taken and by whom, so that a
 //             reaper gives back exactly what a dead client held. Words of an earlier holder of the
 //             same client's place differ (incarnation).
@@ -153,8 +153,8 @@ struct MailboxRegisters {
 };
 
 /// Who has a client's place: process number, when it began (tells it from a later process of the
-/// same number), and which incarnation of the place this is. One word: whoever is killed right
-/// after taking a place can be told to be dead.
+/// same number), and which incarnation of the place this is. One word: a client that is killed
+/// right after taking a place can be told to be dead.
 struct PlaceWord {
   std::uint64_t bits = 0;
   static constexpr std::uint32_t kProcessBits = 22;  // The kernel's PID_MAX_LIMIT.
@@ -183,7 +183,7 @@ struct ClientRegisters {
   Atomic<std::uint64_t> place;  ///< PlaceWord.
   /// The holder of this place that was counted as lost last.
   Atomic<Owner> lost;
-  /// The holder for whom all below is set up: nobody posts before.
+  /// The holder for whom all below is set up: no controller posts before.
   Atomic<Owner> ready;
   /// Of the program that took the place: after exec the process is the same, its memory is not.
   Atomic<std::uint64_t> image;
@@ -195,8 +195,8 @@ struct ClientRegisters {
 };
 
 /// What is settled at creation. Whoever opens the registers works with a copy of his own, so that
-/// nobody's later writing can change it.
-struct Terms {
+/// no later write of a client can change it.
+struct RunOptions {
   Schedule schedule = Schedule::free_running;
   bool run_in_submission = false;
   std::uint64_t seed = 0;
@@ -213,8 +213,8 @@ struct Registers {
   Atomic<std::uint32_t> device_count;
   // Written at creation, published by `magic`.
   std::uint64_t byte_count = 0;
-  std::uint64_t terms_hash = 0;
-  Terms terms;
+  std::uint64_t options_hash = 0;
+  RunOptions run_options;
   // Shared from then on.
   std::array<Counter, kFaultRuleMax> fault_match_count;
   Counter client_count;
@@ -233,15 +233,16 @@ inline constexpr std::uint8_t kErrorQueueNotEnabled = 0x61;
 
 /// The time of an event: steps where time is steps, so that a trace of the same seed has the same
 /// bytes.
-[[nodiscard]] std::uint64_t trace_time(const Registers& registers, const Terms& terms) noexcept;
+[[nodiscard]] std::uint64_t trace_time(const Registers& registers,
+                                       const RunOptions& run_options) noexcept;
 struct OpenRegisters {
   Registers* registers = nullptr;
-  Terms terms;
+  RunOptions run_options;
 };
-/// Checks magic, version and length, and that the terms are those of the creation.
+/// Checks magic, version and length, and that the run_options are those of the creation.
 [[nodiscard]] Result<OpenRegisters> open_registers(std::span<std::byte> memory);
 /// Of the bytes that lie there, gaps included.
-[[nodiscard]] std::uint64_t hash_of(const Terms& terms) noexcept;
+[[nodiscard]] std::uint64_t hash_of(const RunOptions& run_options) noexcept;
 /// Never more than there is room for, whatever a client wrote there.
 [[nodiscard]] std::uint32_t count_devices(const Registers& registers) noexcept;
 /// Rings one client, or all of them, for `device`.
@@ -258,10 +259,10 @@ void announce_release(DeviceRegisters& device) noexcept;
 /// Gives back what `owner` holds; exact, so any number of reapers may do it at once. Returns how
 /// many entries there were.
 std::uint32_t release_all(Registers& registers, Owner owner) noexcept;
-/// release_all, and the client's place with it. False if somebody else had freed it already.
+/// release_all, and the client's place with it. False if another thread had freed it already.
 /// `died`: a client that had entries in use counts as lost.
 bool free_place(Registers& registers, Owner owner, bool died) noexcept;
-/// Frees the places of clients whose process is gone, and what is held by nobody who has a place.
+/// Frees the places of clients whose process is gone, and what is held without a place.
 /// Returns how many places.
 std::size_t reap_clients(Registers& registers) noexcept;
 /// Whether the process of `owner` is gone, or stopped.

@@ -36,11 +36,11 @@ bool is_page_fault(dsa::Status status) {
 
 }  // namespace
 
-void Surroundings::tell(TraceEvent event) {
+void Context::tell(TraceEvent event) {
   if (!trace) return;
   const Lock lock(trace_mutex);
-  event.time = trace_time(registers, terms);
-  event.in_steps = terms.deterministic();
+  event.time = trace_time(registers, run_options);
+  event.in_steps = run_options.deterministic();
   if (!event.in_steps && event.kind != TraceKind::control) {
     event.process_id = platform::this_process_id();
   }
@@ -83,7 +83,7 @@ bool Runner::must_abort() const {
 
 bool Runner::wait(std::uint64_t until, Random* chance) {
   if (chance != nullptr) {
-    return surroundings_->step_count >= until;
+    return context_->step_count >= until;
   }
   const std::uint64_t now = platform::now_ns();
   if (now >= until) return true;
@@ -120,7 +120,7 @@ bool Runner::advance_descriptor(Random* chance) {
     if (injection_.halt) return false;  // Goes on, if at all, after a reset.
   }
   if (injection_.delay_ns != 0 && !record_) {
-    held_until_ = chance != nullptr ? surroundings_->step_count + 1 +
+    held_until_ = chance != nullptr ? context_->step_count + 1 +
                                           chance->below(1 + injection_.delay_ns / kNsPerStep)
                                     : platform::now_ns() + injection_.delay_ns;
     injection_.delay_ns = 0;
@@ -131,7 +131,7 @@ bool Runner::advance_descriptor(Random* chance) {
   }
   if (!record_ && !run_slice(chance)) return false;
   if (task_.kind == TaskKind::list && record_->status == 0) return true;  // Goes on as members.
-  const Pace& pace = surroundings_->terms.pace;
+  const Pace& pace = context_->run_options.pace;
   if (!paced_ && (pace.latency_ns != 0 || pace.bytes_per_second != 0) && chance == nullptr) {
     paced_ = true;
     const std::uint64_t now = platform::now_ns();
@@ -214,7 +214,7 @@ void Runner::start_descriptor() {
   if (task_.kind == TaskKind::members) trace(TraceKind::started, 0, descriptor().xfer_size);
   if (must_abort()) {
     if (task_.kind == TaskKind::list) {
-      // Its members have records too, on which somebody may wait.
+      // Its members have records too, on which a client may wait.
       if (refuse(descriptor(), limits_, task_.slot.origin)) {
         end_with(dsa::kStatusAborted);
       } else {
@@ -225,19 +225,18 @@ void Runner::start_descriptor() {
     }
     return;
   }
-  if (surroundings_->terms.faults.rule_count != 0) {
-    injection_ =
-        faults_for(surroundings_->terms, surroundings_->registers, scheduler_->device_index(),
-                   task_.queue, static_cast<std::uint8_t>(descriptor().opcode));
+  if (context_->run_options.faults.rule_count != 0) {
+    injection_ = faults_for(context_->run_options, context_->registers, scheduler_->device_index(),
+                            task_.queue, static_cast<std::uint8_t>(descriptor().opcode));
     const std::uint32_t device = scheduler_->device_index();
     if (injection_.halt) {
-      halt_device(surroundings_->registers, device);
-      surroundings_->tell(
+      halt_device(context_->registers, device);
+      context_->tell(
           {.kind = TraceKind::control, .device = device, .command = DeviceCommand::halt});
     }
     if (injection_.reset) {
-      reset_device(surroundings_->registers, device);
-      surroundings_->tell(
+      reset_device(context_->registers, device);
+      context_->tell(
           {.kind = TraceKind::control, .device = device, .command = DeviceCommand::reset});
     }
   }
@@ -304,7 +303,7 @@ bool Runner::run_slice(Random* chance) {
   }
   stop_at(injection_.status);
   stop_at(injection_.page_fault);
-  if (!operation_->advance(surroundings_->memory, slice)) {
+  if (!operation_->advance(context_->memory, slice)) {
     done_bytes_ += slice;
     return false;
   }
@@ -328,7 +327,7 @@ void Runner::fetch_list() {
     }
   }
   const auto into = std::as_writable_bytes(batch.descriptors.first(wanted));
-  const Reach reach = surroundings_->memory.read(into, list.desc_list_addr, PageFaults::resolve);
+  const Reach reach = context_->memory.read(into, list.desc_list_addr, PageFaults::resolve);
   batch.fetched_count = static_cast<std::uint32_t>(reach.byte_count / sizeof(dsa::Descriptor));
   batch.list_fault = reach.fault ? reach.fault : injected;
   record_.emplace();  // Status 0: nothing to tell yet.
@@ -365,21 +364,21 @@ void Runner::count(const dsa::CompletionRecord& record) {
 }
 
 void Runner::trace(TraceKind kind, std::uint8_t raw_status, std::uint32_t byte_count) {
-  if (!surroundings_->trace) return;
-  surroundings_->tell({.kind = kind,
-                       .device = scheduler_->device_index(),
-                       .queue = task_.queue,
-                       .engine = task_.engine,
-                       .sequence = task_.slot.sequence,
-                       .index = task_.kind == TaskKind::members ? index_ + 1 : 0,
-                       .opcode = static_cast<std::uint8_t>(descriptor().opcode),
-                       .raw_status = raw_status,
-                       .byte_count = byte_count});
+  if (!context_->trace) return;
+  context_->tell({.kind = kind,
+                  .device = scheduler_->device_index(),
+                  .queue = task_.queue,
+                  .engine = task_.engine,
+                  .sequence = task_.slot.sequence,
+                  .index = task_.kind == TaskKind::members ? index_ + 1 : 0,
+                  .opcode = static_cast<std::uint8_t>(descriptor().opcode),
+                  .raw_status = raw_status,
+                  .byte_count = byte_count});
 }
 
 void Runner::release_entry(std::uint32_t queue, std::uint32_t entry) noexcept {
   DeviceRegisters& device = scheduler_->device();
-  device.queues[queue].entries.give_back(entry, surroundings_->owner);
+  device.queues[queue].entries.give_back(entry, context_->owner);
   if (device.waiter_count.load_relaxed() != 0) announce_release(device);  // a hint
 }
 
@@ -394,7 +393,7 @@ void Runner::write_record(const dsa::Descriptor& descriptor, const dsa::Completi
   if (wanted && aligned) {
     std::array<std::byte, 32> bytes{};
     std::memcpy(bytes.data(), &record, sizeof bytes);
-    written = !surroundings_->memory.write_record(descriptor.completion_addr, bytes).fault;
+    written = !context_->memory.write_record(descriptor.completion_addr, bytes).fault;
   }
   if (!written && (wanted || bad)) {
     // Nowhere to say it: SWERROR holds it for the driver. [S]
@@ -404,8 +403,8 @@ void Runner::write_record(const dsa::Descriptor& descriptor, const dsa::Completi
                  wanted ? unwritten : static_cast<std::uint8_t>(record.status), task_.queue,
                  static_cast<std::uint8_t>(descriptor.opcode), descriptor.completion_addr);
   }
-  if ((descriptor.flags & dsa::flag::request_interrupt) != 0 && surroundings_->interrupt) {
-    surroundings_->interrupt(descriptor.int_handle);
+  if ((descriptor.flags & dsa::flag::request_interrupt) != 0 && context_->interrupt) {
+    context_->interrupt(descriptor.int_handle);
   }
 }
 

@@ -12,9 +12,9 @@
 namespace headrace::emu {
 
 /// What the runners of a client have in common.
-struct Surroundings {
+struct Context {
   Registers& registers;
-  const Terms terms;
+  const RunOptions run_options;
   Owner owner;
   Memory& memory;
   TraceSink trace;
@@ -36,10 +36,11 @@ struct Injection {
   bool reset = false;
   bool lost_completion = false;
 };
-[[nodiscard]] Injection faults_for(const Terms& terms, Registers& registers, std::uint32_t device,
-                                   std::uint32_t queue, std::uint8_t opcode) noexcept;
+[[nodiscard]] Injection faults_for(const RunOptions& run_options, Registers& registers,
+                                   std::uint32_t device, std::uint32_t queue,
+                                   std::uint8_t opcode) noexcept;
 /// A rule of kind queue_full meets this submission. Async-signal-safe.
-[[nodiscard]] bool injects_queue_full(const Terms& terms, Registers& registers,
+[[nodiscard]] bool injects_queue_full(const RunOptions& run_options, Registers& registers,
                                       std::uint32_t device, std::uint32_t queue,
                                       std::uint8_t opcode) noexcept;
 
@@ -56,8 +57,7 @@ struct Pending {
 /// Threading: confined.
 class Runner {
  public:
-  Runner(Surroundings& surroundings, Scheduler& scheduler)
-      : surroundings_(&surroundings), scheduler_(&scheduler) {}
+  Runner(Context& context, Scheduler& scheduler) : context_(&context), scheduler_(&scheduler) {}
 
   [[nodiscard]] bool busy() const { return task_.kind != TaskKind::none; }
   [[nodiscard]] std::uint32_t engine() const { return task_.engine; }
@@ -92,7 +92,7 @@ class Runner {
   [[nodiscard]] Limits load_limits() const;
   [[nodiscard]] EngineRegisters* engine_registers() const;
 
-  Surroundings* surroundings_;
+  Context* context_;
   Scheduler* scheduler_;
   Task task_;
   Limits limits_;  ///< Of the descriptor at hand: read once, so that all see the same.

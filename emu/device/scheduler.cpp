@@ -39,12 +39,13 @@ bool is(const dsa::Descriptor& descriptor, dsa::Opcode opcode) {
 
 }  // namespace
 
-Scheduler::Scheduler(Registers& registers, const Terms& terms, std::uint32_t device, Owner owner)
+Scheduler::Scheduler(Registers& registers, const RunOptions& run_options, std::uint32_t device,
+                     Owner owner)
     : registers_(registers),
       device_(registers.devices[device]),
       device_index_(device),
       owner_(owner),
-      one_at_a_time_(terms.pace.latency_ns != 0),
+      one_at_a_time_(run_options.pace.latency_ns != 0),
       slots_(std::make_unique_for_overwrite<Slots>()),
       lists_(std::make_unique_for_overwrite<Lists>()) {
   batches_.reserve(kBatchActiveMax);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Scheduler: the descriptors that one client has on one device, and which of them runs next. Knows
 // the ordering rules (FIFO, fence, drain, priorities, limits); runs nothing itself: workers
-// (emu/device/workshop.hpp) take tasks, run them and say when they have ended.
+// (emu/device/thread_pool.hpp) take tasks, run them and say when they have ended.
 //
 // Agents:     submitters push (lock-free, also from a signal handler); workers take and finish,
 //             under a mutex that no submitter ever touches.
 // Invariants: a WQ's ring holds the numbers of its reserved slots, each once, so it is never full;
-//             a slot belongs to whoever reserved it, until a worker has taken what is in it;
-//             batch: finished_count <= taken_count <= run_count <= fetched_count.
+//             a slot belongs to the thread that reserved it, until a worker has taken what is in
+//             it; batch: finished_count <= taken_count <= run_count <= fetched_count.
 #pragma once
 
 #include <array>
@@ -85,7 +85,7 @@ struct Outcome {
 /// Threading: shared.
 class Scheduler {
  public:
-  Scheduler(Registers& registers, const Terms& terms, std::uint32_t device, Owner owner);
+  Scheduler(Registers& registers, const RunOptions& run_options, std::uint32_t device, Owner owner);
 
   /// Takes the slot of entry `entry` for a push, or before anything is pushed gives it back. False:
   /// what was pushed there last has not been taken yet, so the entry that was claimed for it is

@@ -101,7 +101,7 @@ class Object {
     }
     return objects;
   }
-  /// Fails if a field was there that nobody took.
+  /// Fails if there is a field that was not taken.
   [[nodiscard]] Result<void> check_known() const {
     for (const auto& [field, ignored] : json_.items()) {
       if (!known_.contains(field)) {

@@ -264,7 +264,7 @@ void Driver::add_group(Tree& tree, DeviceId device, std::uint32_t group) {
       const auto number = parse_number(text);
       if (!number) return EINVAL;
       if (is_device_on(device)) return EPERM;
-      // DSA 1.0 has one traffic class that works; idxd lets nobody change it.
+      // DSA 1.0 has one traffic class that works; idxd does not let it be changed.
       if (each.needs_version_2) return EPERM;
       if (*number < each.least || *number > each.most) return EINVAL;
       const DeviceConfig config = control_.config(device);

@@ -185,7 +185,7 @@ int release_file(const char*, fuse_file_info* info) {
 int read_file(const char*, char* into, std::size_t count, off_t offset, fuse_file_info* info) {
   const Node& node = *opened(info).node;
   if (node.kind == NodeKind::portal) {
-    // What a mapping shows; a device file has nothing to read, and nobody reads it.
+    // What a mapping shows; a device file has nothing to read.
     if (offset >= kPageBytes) return 0;
     const std::size_t given = std::min(count, static_cast<std::size_t>(kPageBytes - offset));
     std::memset(into, 0, given);
@@ -212,7 +212,7 @@ int write_portal(const Served& served, const OpenFile& file, std::span<const cha
     dsa::Descriptor descriptor;
     std::memcpy(&descriptor, bytes.data() + written, sizeof descriptor);
     int error = 0;
-    // A misaligned record would end in a device error that nobody sees. [S] idxd_submit_user_...
+    // A misaligned record would end in a device error that no client sees. [S] idxd_submit_user_...
     if (descriptor.opcode == DSA_OPCODE_BATCH ||
         descriptor.completion_addr % sizeof(dsa::CompletionRecord) != 0) {
       error = -EINVAL;

@@ -20,7 +20,7 @@ constexpr std::uint64_t bits_of(std::initializer_list<int> signals) {
   for (const int number : signals) bits |= std::uint64_t{1} << (number - 1);
   return bits;
 }
-/// Those that end nobody by default.
+/// Those that end no process by default.
 constexpr std::uint64_t kHarmlessSignals =
     bits_of({SIGCHLD, SIGCONT, SIGURG, SIGWINCH, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU});
 

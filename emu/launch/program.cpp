@@ -69,7 +69,7 @@ Refusal refuse(std::string sentence) {
 Refusal judge_elf(const std::string& path, std::string_view head, const std::string& whose) {
   const std::string what = fmt::format("'{}'{}", path, whose);
   if (head.size() < sizeof(Elf64_Ehdr)) {
-    return refuse(fmt::format("cannot run {}: its ELF header is cut off; get it anew", what));
+    return refuse(fmt::format("cannot run {}: its ELF header is cut off; get another copy", what));
   }
   Elf64_Ehdr header;
   std::memcpy(&header, head.data(), sizeof header);

@@ -113,7 +113,7 @@ void Reaper::run() {
       const Lock lock(mutex_);
       if (stopping_) return;
     }
-    // First watch, then reap: whoever dies in between is told of by poll.
+    // First watch, then reap: poll reports one that dies in between.
     take_in();
     static_cast<void>(control_.reap());
     strike_out();

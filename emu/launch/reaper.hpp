@@ -19,7 +19,7 @@
 
 namespace headrace::emu {
 
-/// A thread that sleeps until somebody dies; while nobody has a portal open it has no other reason
+/// A thread that sleeps until a client dies; while no portal is open it has no other reason
 /// to wake up.
 ///
 /// Threading: shared.

@@ -179,7 +179,7 @@ void on_signal(int signal, siginfo_t* info, void* ucontext) {
     former.sa_sigaction(signal, info, ucontext);
   } else if (former.sa_handler == SIG_DFL || former.sa_handler == SIG_IGN) {
     // The instruction runs again and ends the program as it would have without us; a signal that
-    // somebody sent has no instruction, so send it once more.
+    // was sent has no instruction, so send it once more.
     ::sigaction(signal, &former, nullptr);
     if (info->si_code <= 0) ::raise(signal);
   } else {

@@ -16,7 +16,7 @@ enum class Life : std::uint8_t {
 /// When a process began, in the kernel's ticks since boot; 0 if it is gone.
 [[nodiscard]] std::uint64_t start_time(std::int32_t process_id) noexcept;
 /// `started`: the low `started_bits` of what start_time said. Running, if that cannot be found out
-/// (no file descriptor left): whoever is called dead loses what it holds.
+/// (no file descriptor left): a process that is called dead loses what it holds.
 [[nodiscard]] Life life_of(std::int32_t process_id, std::uint64_t started,
                            std::uint32_t started_bits) noexcept;
 

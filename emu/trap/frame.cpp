@@ -35,7 +35,7 @@ constexpr std::size_t kHeaderOffset = 512;
 /// CPUID takes a virtual machine to its host.
 std::size_t component_offset(unsigned component) {
   static constinit Atomic<std::uint32_t> known[8];
-  // relaxed: a number that is the same whoever asks.
+  // relaxed: every thread finds the same number.
   const std::uint32_t kept = known[component].load_relaxed();
   if (kept != 0) return kept;
   unsigned bytes = 0;

@@ -76,8 +76,8 @@ void* map(Next<Map>& next, void* address, std::size_t byte_count, int protection
   return result;
 }
 
-/// Looks whether a file just opened is a portal: whoever opens one will submit, perhaps by write(),
-/// which finds the process by its connection.
+/// Looks whether a file just opened is a portal: a program that opens one will submit, perhaps by
+/// write(), which finds the process by its connection.
 int opened(int file, const char* path) noexcept {
   if (file < 0 || !emulated() || path == nullptr) return file;
   const int kept_errno = errno;
@@ -124,7 +124,7 @@ HEADRACE_HOOK void* mmap64(void* address, std::size_t byte_count, int protection
 }
 
 HEADRACE_HOOK int munmap(void* address, std::size_t byte_count) noexcept {
-  // Before: behind it, the page may be somebody else's already.
+  // Before: behind it, the page may belong to another mapping already.
   if (emulated()) forget(address, byte_count);
   return next_munmap(address, byte_count);
 }

@@ -17,7 +17,7 @@ class Next {
   /// Looked up at the first call, which is at the start of the program for all of ours
   /// (find_next_functions), never in a handler.
   Function* get() noexcept {
-    // relaxed: the same address whoever looks it up.
+    // relaxed: every thread finds the same address.
     Function* found = function_.load_relaxed();
     if (found == nullptr) {
       found = reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name_));

@@ -169,7 +169,7 @@ Place place_of(std::uint64_t address) noexcept {
   bool is_readable = false;
   look_up_in_maps(address, is_readable,
                   [&place](std::string_view line) { place = place_in_line(line); });
-  // Without /proc nobody can know: take the address for the program's own.
+  // Without /proc it cannot be known: take the address for the program's own.
   if (!is_readable) place.ground = Ground::ordinary;
   if (place.ground == Ground::ordinary) recent = {page, generation};
   if (place.ground == Ground::portal) {

@@ -102,7 +102,8 @@ void take_signals() noexcept {
     asked_actions[i].handler.store_relaxed(inherited.handler);
     install(kTaken[i], kRestart);
   }
-  // Blocked ones were blocked by whoever called exec; their deputies if that had this preload too.
+  // Blocked ones were blocked by the program that called exec; their deputies if that had this
+  // preload too.
   const SignalSet inherited = kernel::mask();
   kernel::set_mask(to_kernel(inherited) | (inherited & kDeputySet));
   taken.store_relaxed(1);  // relaxed: as above.
@@ -155,8 +156,8 @@ Onward deliver(siginfo_t& info, ucontext_t& context, bool repeats) noexcept {
   std::uint64_t flags = 0;
   SignalSet mask = 0;
   {
-    // The handler takes the signals of its own kind, and somebody may send one: it would wait here
-    // for the lock that its own thread holds.
+    // The handler takes the signals of its own kind, and another process may send one: it would
+    // wait here for the lock that its own thread holds.
     const kernel::Quiet quiet;
     const inject::Hold hold(process().action_lock);
     // relaxed: the lock orders them.

@@ -70,7 +70,7 @@ void SiteTable::count(std::uint64_t address, std::uint8_t first_byte) noexcept {
       return;
     }
     const bool possible = is_virtual() && is_fixed_code(address);
-    // The table first: whoever meets the new byte must find the old one.
+    // The table first: a thread that meets the new byte must find the old one.
     const std::uint64_t then = word_of(address, kGivenUp, possible ? first_byte : 0);
     if (!slot.compare_exchange_relaxed(found, then) || !possible) return;
     // If it fails the byte in the table is that of the code, and is not asked for.

@@ -7,8 +7,8 @@
 // and both come to our handler.
 //
 // Written through /proc/self/mem, so no page is ever writable and executable. Only in code that
-// came from a file and that the program itself cannot write to: elsewhere somebody may be about to
-// put other code there. Where it cannot be done, the instruction goes on trapping as it did.
+// came from a file and that the program itself cannot write to: elsewhere the program may be about
+// to put other code there. Where it cannot be done, the instruction goes on trapping as it did.
 #pragma once
 
 #include <cstddef>

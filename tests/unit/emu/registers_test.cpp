@@ -136,7 +136,7 @@ TEST_F(RegistersTest, what_is_held_by_nobody_is_given_back) {
 }
 
 TEST_F(RegistersTest, terms_that_were_written_over_are_not_worked_with) {
-  registers().terms.faults.rule_count = 1'000'000;
+  registers().run_options.faults.rule_count = 1'000'000;
   const auto client = Client::attach(memory(), process_memory());
   ASSERT_FALSE(client);
   EXPECT_EQ(client.error().code, Code::corrupt_data);
@@ -147,8 +147,8 @@ TEST_F(RegistersTest, a_client_does_not_look_at_terms_that_changed_under_it) {
   auto client = Client::attach(memory(), process_memory());
   ASSERT_TRUE(client);
   ASSERT_TRUE((*client)->start());
-  registers().terms.faults.rule_count = 1'000'000;
-  registers().terms.schedule = Schedule::deterministic;
+  registers().run_options.faults.rule_count = 1'000'000;
+  registers().run_options.schedule = Schedule::deterministic;
   test::Completions completions(1);
   ASSERT_TRUE((*client)->enqueue(kDevice, kQueue, completions.noop(0)));
   EXPECT_EQ(completions.await(0), 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "emu/device/workshop.hpp"
+#include "emu/device/thread_pool.hpp"
 
 #include <algorithm>
 
@@ -22,11 +22,11 @@ constexpr auto kEngineWait = 2ms;
 constexpr std::uint64_t kHolderPatienceNs = 100'000'000;
 /// A completion that is due this soon is waited for with the processor.
 constexpr std::uint64_t kSoonNs = 60'000;
-/// Tasks of more bytes than this take their worker away from the door.
+/// Tasks of more bytes than this take their worker out of the idle count.
 constexpr std::uint64_t kBriefBytes = 64 << 10;
 
 /// The word that says who is there to take what was pushed.
-namespace door {
+namespace idle {
 constexpr std::uint32_t kSleeper = 1;
 constexpr std::uint32_t kAttentive = 1U << 16U;
 constexpr std::uint32_t kToSleep = kSleeper - kAttentive;
@@ -36,7 +36,7 @@ constexpr std::uint32_t sleepers(std::uint32_t word) {
 constexpr std::uint32_t attentive(std::uint32_t word) {
   return word >> 16U;
 }
-}  // namespace door
+}  // namespace idle
 
 std::uint64_t bytes_of(const Task& task) {
   std::uint64_t count = 0;
@@ -53,35 +53,35 @@ std::uint64_t bytes_of(const Task& task) {
 
 }  // namespace
 
-Workshop::Workshop(LocalClient& client, std::uint32_t device)
+ThreadPool::ThreadPool(LocalClient& client, std::uint32_t device)
     : client_(client),
       device_(device),
-      scheduler_(client.registers(), client.terms(), device, client.owner()) {
+      scheduler_(client.registers(), client.run_options(), device, client.owner()) {
   for (Worker& worker : workers_) {
-    worker.workshop = this;
-    worker.runner.emplace(client.surroundings(), scheduler_);
+    worker.thread_pool = this;
+    worker.runner.emplace(client.context(), scheduler_);
   }
-  completer_.emplace(client.surroundings(), scheduler_);
+  completer_.emplace(client.context(), scheduler_);
 }
 
-Atomic<std::uint32_t>& Workshop::bell() {
+Atomic<std::uint32_t>& ThreadPool::bell() {
   return client_.place().doorbells[device_];
 }
 
-void Workshop::enter(void* worker) {
+void ThreadPool::enter(void* worker) {
   auto* self = static_cast<Worker*>(worker);
-  self->workshop->work(*self);
+  self->thread_pool->work(*self);
 }
 
-void Workshop::enter_completer(void* workshop) {
-  static_cast<Workshop*>(workshop)->complete_all();
+void ThreadPool::enter_completer(void* thread_pool) {
+  static_cast<ThreadPool*>(thread_pool)->complete_all();
 }
 
-Result<void> Workshop::start() {
+Result<void> ThreadPool::start() {
   if (started_.load_relaxed() != 0) return {};  // not called twice at once to any effect
   int error = 0;
   // First: without it nothing would complete.
-  if (client_.terms().pace.latency_ns != 0 && !client_.terms().deterministic()) {
+  if (client_.run_options().pace.latency_ns != 0 && !client_.run_options().deterministic()) {
     error = start_completer();
   }
   if (error == 0) error = grow();
@@ -92,17 +92,17 @@ Result<void> Workshop::start() {
       "raise the limit of processes (ulimit -u, or pids.max of the container), or end some", error);
 }
 
-int Workshop::grow() noexcept {
+int ThreadPool::grow() noexcept {
   std::uint32_t count = started_.load_relaxed();  // the exchange decides
   while (count < workers_.size()) {
     // edge: emu-workers (acq_rel)
     if (!started_.compare_exchange_acq_rel(count, count + 1)) continue;
     Worker& worker = workers_[count];
-    // edge: emu-door (acq_rel)
-    door_.fetch_add_acq_rel(door::kAttentive);
-    const int error = worker.thread.start("dsa-engine", &Workshop::enter, &worker);
+    // edge: emu-idle (acq_rel)
+    idle_.fetch_add_acq_rel(idle::kAttentive);
+    const int error = worker.thread.start("dsa-engine", &ThreadPool::enter, &worker);
     if (error != 0) {
-      door_.fetch_sub_acq_rel(door::kAttentive);  // edge: emu-door (acq_rel)
+      idle_.fetch_sub_acq_rel(idle::kAttentive);  // edge: emu-idle (acq_rel)
       // For a later try, unless one more was started meanwhile.
       std::uint32_t expected = count + 1;
       started_.compare_exchange_acq_rel(expected, count);  // edge: emu-workers (acq_rel)
@@ -112,18 +112,18 @@ int Workshop::grow() noexcept {
   return 0;
 }
 
-void Workshop::wake_one() noexcept {
-  bell().fetch_add_acq_rel(1);  // edge: emu-doorbell (acq_rel)
+void ThreadPool::wake_one() noexcept {
+  bell().fetch_add_acq_rel(1);  // edge: emu-idlebell (acq_rel)
   platform::wake(bell(), 1);
 }
 
-void Workshop::announce() noexcept {
-  // edge: emu-door (acq_rel)
-  const std::uint32_t word = door_.fetch_add_acq_rel(0);
-  if (door::attentive(word) == 0 && door::sleepers(word) != 0) wake_one();
+void ThreadPool::announce() noexcept {
+  // edge: emu-idle (acq_rel)
+  const std::uint32_t word = idle_.fetch_add_acq_rel(0);
+  if (idle::attentive(word) == 0 && idle::sleepers(word) != 0) wake_one();
 }
 
-void Workshop::stop() noexcept {
+void ThreadPool::stop() noexcept {
   scheduler_.abandon();
   ring(client_.place(), device_);
   announce_release(scheduler_.device());
@@ -132,12 +132,12 @@ void Workshop::stop() noexcept {
   completer_thread_.join();
 }
 
-void Workshop::forget() noexcept {
+void ThreadPool::forget() noexcept {
   for (Worker& worker : workers_) worker.thread.forget();
   completer_thread_.forget();
 }
 
-int Workshop::start_completer() {
+int ThreadPool::start_completer() {
   if (completer_thread_.started()) return 0;
   // Room for all that can be on its way: engines do not allocate.
   {
@@ -149,42 +149,42 @@ int Workshop::start_completer() {
     empty_rooms_.reserve(kRoomCount);
     for (std::uint32_t room = kRoomCount; room > 0; --room) empty_rooms_.push_back(room - 1);
   }
-  return completer_thread_.start("dsa-completer", &Workshop::enter_completer, this);
+  return completer_thread_.start("dsa-completer", &ThreadPool::enter_completer, this);
 }
 
-void Workshop::abort_all() {
+void ThreadPool::abort_all() {
   scheduler_.abandon();
   Random chance(0);
   while (step(chance)) {
   }
 }
 
-void Workshop::ring_completer() noexcept {
+void ThreadPool::ring_completer() noexcept {
   completer_bell_.fetch_add_acq_rel(1);  // edge: emu-completer (acq_rel)
   platform::wake(completer_bell_, 1);
 }
 
-void Workshop::help() noexcept {
-  // edge: emu-door (acq_rel)
-  const std::uint32_t word = door_.fetch_add_acq_rel(0);
-  if (door::sleepers(word) != 0) {
+void ThreadPool::help() noexcept {
+  // edge: emu-idle (acq_rel)
+  const std::uint32_t word = idle_.fetch_add_acq_rel(0);
+  if (idle::sleepers(word) != 0) {
     wake_one();
   } else {
     static_cast<void>(grow());  // Fewer do as well.
   }
 }
 
-void Workshop::run(Worker& worker, const Task& task) {
-  // A worker that will be away for long leaves another one at the door.
-  const bool away = bytes_of(task) > kBriefBytes || client_.terms().faults.rule_count != 0 ||
-                    client_.terms().paced();
+void ThreadPool::run(Worker& worker, const Task& task) {
+  // A worker that will be away for long leaves another one awake.
+  const bool away = bytes_of(task) > kBriefBytes || client_.run_options().faults.rule_count != 0 ||
+                    client_.run_options().paced();
   if (away) {
-    // edge: emu-door (acq_rel)
-    const std::uint32_t word = door_.fetch_sub_acq_rel(door::kAttentive);
-    if (door::attentive(word) == 1) {
+    // edge: emu-idle (acq_rel)
+    const std::uint32_t word = idle_.fetch_sub_acq_rel(idle::kAttentive);
+    if (idle::attentive(word) == 1) {
       if (task.more || scheduler_.has_queued()) {
         help();
-      } else if (door::sleepers(word) == 0) {
+      } else if (idle::sleepers(word) == 0) {
         static_cast<void>(grow());  // Fewer do as well.
       }
     }
@@ -193,10 +193,10 @@ void Workshop::run(Worker& worker, const Task& task) {
   while (!worker.runner->advance(nullptr)) {
   }
   if (const auto pending = worker.runner->take_pending()) postpone(*pending);
-  if (away) door_.fetch_add_acq_rel(door::kAttentive);  // edge: emu-door (acq_rel)
+  if (away) idle_.fetch_add_acq_rel(idle::kAttentive);  // edge: emu-idle (acq_rel)
 }
 
-void Workshop::postpone(const Pending& pending) {
+void ThreadPool::postpone(const Pending& pending) {
   {
     const Lock lock(pending_mutex_);
     if (empty_rooms_.empty()) {
@@ -213,7 +213,7 @@ void Workshop::postpone(const Pending& pending) {
   ring_completer();
 }
 
-void Workshop::complete(const Pending& pending) noexcept {
+void ThreadPool::complete(const Pending& pending) noexcept {
   Atomic<std::uint32_t>& completing = client_.place().completing;
   completing.fetch_add_acq_rel(1);  // edge: emu-completing (acq_rel)
   completer_->complete(pending);
@@ -222,7 +222,7 @@ void Workshop::complete(const Pending& pending) noexcept {
   announce();
 }
 
-std::optional<Pending> Workshop::take_due(std::chrono::nanoseconds& wait) {
+std::optional<Pending> ThreadPool::take_due(std::chrono::nanoseconds& wait) {
   const Lock lock(pending_mutex_);
   wait = kIdleSleep;
   if (due_.empty()) return std::nullopt;
@@ -252,7 +252,7 @@ std::optional<Pending> Workshop::take_due(std::chrono::nanoseconds& wait) {
   return pending_[room];
 }
 
-void Workshop::complete_all() {
+void ThreadPool::complete_all() {
   while (true) {
     // edge: emu-completer (acquire)
     const std::uint32_t rung = completer_bell_.load_acquire();
@@ -270,7 +270,7 @@ void Workshop::complete_all() {
   }
 }
 
-void Workshop::await_engine() {
+void ThreadPool::await_engine() {
   DeviceRegisters& device = scheduler_.device();
   // edge: emu-released (acquire)
   const std::uint32_t released = device.released.load_acquire();
@@ -279,7 +279,7 @@ void Workshop::await_engine() {
   device.waiter_count.fetch_sub_relaxed(1);  // as above
 }
 
-bool Workshop::turn_is_over(Worker& worker, std::uint32_t queue) {
+bool ThreadPool::turn_is_over(Worker& worker, std::uint32_t queue) {
   if (scheduler_.device().waiter_count.load_relaxed() == 0) return false;  // a hint
   const std::uint64_t now = platform::now_ns();
   // Its turn counts from when somebody was first seen to wait.
@@ -287,15 +287,15 @@ bool Workshop::turn_is_over(Worker& worker, std::uint32_t queue) {
   return scheduler_.should_yield(worker.engine_held, queue, now - worker.held_since_ns);
 }
 
-bool Workshop::mail_waits() noexcept {
+bool ThreadPool::mail_waits() noexcept {
   const MailboxRegisters& mailbox = client_.place().mailbox;
   // edge: emu-mailbox (acquire)
   return mailbox.state.load_acquire() == MailboxRegisters::posted &&
          mailbox.device.load_relaxed() == device_;  // published by the state
 }
 
-void Workshop::work(Worker& worker) {
-  if (client_.terms().deterministic()) {
+void ThreadPool::work(Worker& worker) {
+  if (client_.run_options().deterministic()) {
     serve_mail_only();
     return;
   }
@@ -334,34 +334,34 @@ void Workshop::work(Worker& worker) {
     while (++spins < kSpinMax && !scheduler_.has_queued() && !mail_waits()) platform::pause();
     if (spins < kSpinMax) continue;
     // To sleep: say so, then look once more.
-    const std::uint32_t rung = bell().load_acquire();  // edge: emu-doorbell (acquire)
-    door_.fetch_add_acq_rel(door::kToSleep);           // edge: emu-door (acq_rel)
+    const std::uint32_t rung = bell().load_acquire();  // edge: emu-idlebell (acquire)
+    idle_.fetch_add_acq_rel(idle::kToSleep);           // edge: emu-idle (acq_rel)
     task = scheduler_.take(worker.engine_held, engine_wanted, nullptr);
     const bool nothing = task.kind == TaskKind::none && !engine_wanted && !mail_waits();
     const bool leave = nothing && scheduler_.abandoned() && scheduler_.idle();
     if (nothing && !leave) {
       platform::sleep_on(bell(), rung, scheduler_.abandoned() ? 1ms : kIdleSleep);
     }
-    door_.fetch_sub_acq_rel(door::kToSleep);  // edge: emu-door (acq_rel)
+    idle_.fetch_sub_acq_rel(idle::kToSleep);  // edge: emu-idle (acq_rel)
     if (leave) return;
     spins = 0;
     if (task.kind != TaskKind::none) run(worker, task);
   }
 }
 
-void Workshop::serve_mail_only() {
+void ThreadPool::serve_mail_only() {
   while (!scheduler_.abandoned()) {
-    const std::uint32_t rung = bell().load_acquire();  // edge: emu-doorbell (acquire)
-    door_.fetch_add_acq_rel(door::kToSleep);           // edge: emu-door (acq_rel)
+    const std::uint32_t rung = bell().load_acquire();  // edge: emu-idlebell (acquire)
+    idle_.fetch_add_acq_rel(idle::kToSleep);           // edge: emu-idle (acq_rel)
     if (!mail_waits() && !scheduler_.abandoned()) platform::sleep_on(bell(), rung, kIdleSleep);
-    door_.fetch_sub_acq_rel(door::kToSleep);  // edge: emu-door (acq_rel)
+    idle_.fetch_sub_acq_rel(idle::kToSleep);  // edge: emu-idle (acq_rel)
     if (!mail_waits()) continue;
     client_.serve_mailbox(device_);
     client_.run_until_idle();
   }
 }
 
-bool Workshop::step(Random& chance) {
+bool ThreadPool::step(Random& chance) {
   // Either an engine that is busy goes on, or one that is not begins something: both are tried in
   // an order that chance gives.
   std::array<std::uint32_t, kEngineMax> order{0, 1, 2, 3};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Workshop: what a client has for one device: a scheduler, up to kEngineMax workers (threads that
+// ThreadPool: what a client has for one device: a scheduler, up to kEngineMax workers (threads that
 // run tasks; a worker is no engine, it claims one for each task), and a completer that gives the
 // completions which are on their way (Pace).
 #pragma once
@@ -19,9 +19,9 @@ namespace headrace::emu {
 class LocalClient;
 
 /// Threading: shared.
-class Workshop {
+class ThreadPool {
  public:
-  Workshop(LocalClient& client, std::uint32_t device);
+  ThreadPool(LocalClient& client, std::uint32_t device);
 
   [[nodiscard]] Scheduler& scheduler() { return scheduler_; }
 
@@ -41,7 +41,7 @@ class Workshop {
 
  private:
   struct Worker {
-    Workshop* workshop = nullptr;
+    ThreadPool* thread_pool = nullptr;
     std::optional<Runner> runner;
     std::uint32_t engine_held = kEngineMax;
     std::uint64_t held_since_ns = 0;
@@ -57,7 +57,7 @@ class Workshop {
 
   [[nodiscard]] Atomic<std::uint32_t>& bell();
   static void enter(void* worker);
-  static void enter_completer(void* workshop);
+  static void enter_completer(void* thread_pool);
   void complete_all();
   /// What is due soon or stale; else how long to `wait` for it.
   [[nodiscard]] std::optional<Pending> take_due(std::chrono::nanoseconds& wait);
@@ -81,7 +81,7 @@ class Workshop {
   Atomic<std::uint32_t> started_;
   /// Low half: sleeping workers; high half: workers that will look again without being woken. One
   /// word, so that no order between two is needed; ours alone, so that nobody else can clobber it.
-  Atomic<std::uint32_t> door_;
+  Atomic<std::uint32_t> idle_;
   std::array<Worker, kEngineMax> workers_;
   Mutex pending_mutex_;
   /// Completions on their way, and which of these rooms are empty.
