@@ -334,10 +334,8 @@ Submit EngineState::issue_elsewhere(Job& job, const Route& route, Submit answer,
     return Submit::accepted;
   }
   if (full || is_closed()) {
-    if (!whole) {
-      parts_.give_back(*job.parts_);
-      job.part_count_ = 1;
-    }
+    // Pollers may read how many parts there are: the next submission, or begin(), sets it again.
+    if (!whole) parts_.give_back(*job.parts_);
     return full ? Submit::full : Submit::closed;
   }
   job.fell_back_ = true;
@@ -519,8 +517,8 @@ void EngineState::poll_for(const Job& job) noexcept {
 }
 
 bool EngineState::rest_for(const Job& job) noexcept {
-  // Most jobs are not split; of several parts, any may be the next to end.
-  if (job.part_count_ != 1) return false;
+  // Of several parts, any may be the next to end; one that is held back is perhaps being split.
+  if (job.held_back_ || job.part_count_ != 1) return false;
   Mover* const mover = job.mover_.load_relaxed();  // As in poll_for.
   return mover != nullptr && mover->rest(job);
 }

@@ -145,6 +145,7 @@ bool EngineState::begin(Job& job) noexcept {
     carry_out_here(job);
     return true;
   } else {
+    job.part_count_ = 1;  // Of a job that is held back no poller reads it.
     split(job, chosen.size());
     const Route route{.any = job.any_, .or_processors = job.or_processors_, .movers = job.movers_};
     const Submit answer = issue(job, route, job.turn_);
