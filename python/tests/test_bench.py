@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import Command, Here
 
-from headrace._cli.bench import copy, engine
+from headrace._cli.bench import copy, engine, injection, message
 from headrace._cli.bench._measure import (
     Figure,
     Series,
@@ -126,3 +126,31 @@ def test_the_engine_counts_its_instructions_allocates_nothing_and_locks_nothing(
 
 def test_copies_without_a_profile_are_chosen_by_the_same_word_as_in_run() -> None:
     assert copy._use("none") == "copies use no profile"  # noqa: SLF001 - The rest takes minutes.
+
+
+def test_a_gain_is_the_share_of_the_time_that_the_cache_saves() -> None:
+    cells = [
+        {
+            "working_set_bytes": working_set,
+            "message_bytes": size,
+            "placement": placement,
+            "computation_ns": [time_ns] * 6 + [time_ns * 2],
+        }
+        for working_set in injection.WORKING_SET_BYTES
+        for size in injection.MESSAGE_BYTES
+        for placement, time_ns in (("memory", 200.0), ("cache", 150.0))
+    ]
+    gains = injection.gains_of({"cells": cells}, "computation_ns")
+    assert all(gain.median == pytest.approx(0.25) for gain in gains.values())
+    assert all(gain.interval == pytest.approx((0.25, 0.25)) for gain in gains.values())
+
+
+def test_the_better_reference_is_the_one_that_counts() -> None:
+    times = {
+        (64, 16, "headrace"): Series([10.0]),
+        (64, 16, "cached_index"): Series([12.0]),
+        (64, 16, "boost_spsc"): Series([11.0]),
+    }
+    assert message.best_reference(times, (64, 16)) == "boost_spsc"
+    del times[64, 16, "boost_spsc"]
+    assert message.best_reference(times, (64, 16)) == "cached_index"

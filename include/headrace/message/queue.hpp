@@ -236,8 +236,8 @@ class HEADRACE_API Producer {
   /// Room for one message of `byte_count` bytes in the queue itself; with fixed framing that is the
   /// length of all. A second reserve() without stage() or commit() gives the same room.
   [[nodiscard]] Outcome reserve(std::size_t byte_count, std::span<std::byte>& room) noexcept;
-  /// With fixed framing: room for up to `count` messages side by side, each rounded up to 8 bytes;
-  /// fewer at the end of the ring, or if it is nearly full.
+  /// With fixed framing: room for `count` messages side by side, each rounded up to 8 bytes; for
+  /// fewer at the end of the ring. `full` if that is more than there is room for.
   [[nodiscard]] Outcome reserve_many(std::size_t count, std::span<std::byte>& room) noexcept;
   /// Finishes the message in the room that was reserved, or the first `count` of reserve_many();
   /// not visible yet. `byte_count` may be less than was reserved, with variable framing.
@@ -391,12 +391,8 @@ inline Outcome Producer::reserve(std::size_t byte_count, std::span<std::byte>& r
 inline Outcome Producer::reserve_many(std::size_t count, std::span<std::byte>& room_span) noexcept {
   if (!geometry_.fixed || count == 0) return Outcome::too_large;
   const std::uint64_t position = cursor_.position();
-  std::uint64_t some = std::min<std::uint64_t>(count, geometry_.before_end(position));
-  Outcome outcome = room(some);
-  while (outcome == Outcome::full && some > 1) {
-    some /= 2;
-    outcome = room(some);
-  }
+  const std::uint64_t some = std::min<std::uint64_t>(count, geometry_.before_end(position));
+  const Outcome outcome = room(some);
   if (outcome == Outcome::done) room_span = {geometry_.at(position), some * geometry_.unit_bytes};
   return outcome;
 }

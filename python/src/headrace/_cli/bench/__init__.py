@@ -12,6 +12,8 @@ SUMMARIES = {
     "cache": "Measure hits and misses of the cache beside the design that it came from.",
     "emulator": "Measure the emulated DSA: descriptors per second, and copies beside memcpy.",
     "pmem": "Compare the rings: naive, clflushopt, clwb, optimised, and on libpmem2.",
+    "message": "Measure message queues between two processes, beside others and the kernel.",
+    "injection": "Measure what a message in a cache saves the computation that needs it.",
 }
 
 bench = make_app("bench", __name__, SUMMARIES)

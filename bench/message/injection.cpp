@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+// Question: does a computation gain if the message that it needs was put into a cache?
+//
+//   headrace-bench-injection ROUNDS STEP_KIB MESSAGE_BYTES,... WORKING_SET_BYTES,...
+//
+// Method. The sender, a child process pinned to one processor, plays the network interface; the
+// receiver is this process on another. A step has a communication phase, in which the receiver asks
+// for a message and waits for it, and a computation phase, in which it reads every word of the
+// message and then of its working set, in a chain of additions. The sender writes the message with
+// one of the placements of message::Producer and is idle during the computation. Both phases are
+// timed. For each pair of sizes the placements take turns in every round, for as many steps as
+// read STEP_KIB, 8 to 200; each round's value is the median of its steps.
+//
+// What the placements do is in docs/concepts/message.md. No store puts a line into the private
+// cache of the receiver, as a network interface with cache injection would; so the gain is that of
+// a line in the sender's cache, or the shared one, over one in memory. Prints one JSON document.
+#include <fmt/format.h>
+#include <linux/perf_event.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "headrace/message/queue.hpp"
+#include "headrace/platform/ticks.hpp"
+#include "pair.hpp"
+
+namespace headrace::bench {
+namespace {
+
+using message::Outcome;
+using message::Placement;
+
+/// Counts the cache misses of this thread, where that is allowed.
+class MissCounter {
+ public:
+  MissCounter() {
+    perf_event_attr attributes{};
+    attributes.size = sizeof(attributes);
+    attributes.type = PERF_TYPE_HARDWARE;
+    attributes.config = PERF_COUNT_HW_CACHE_MISSES;
+    attributes.disabled = 1;
+    attributes.exclude_kernel = 1;
+    attributes.exclude_hv = 1;
+    descriptor_ = static_cast<int>(::syscall(SYS_perf_event_open, &attributes, 0, -1, -1, 0));
+    if (descriptor_ < 0) problem_ = std::strerror(errno);
+  }
+  MissCounter(const MissCounter&) = delete;
+  MissCounter& operator=(const MissCounter&) = delete;
+  ~MissCounter() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  void start() const {
+    if (descriptor_ >= 0) ::ioctl(descriptor_, PERF_EVENT_IOC_ENABLE, 0);
+  }
+  void stop() const {
+    if (descriptor_ >= 0) ::ioctl(descriptor_, PERF_EVENT_IOC_DISABLE, 0);
+  }
+  /// Nothing where counting is not allowed.
+  [[nodiscard]] std::optional<std::uint64_t> read() const {
+    std::uint64_t value = 0;
+    if (descriptor_ < 0 || ::read(descriptor_, &value, sizeof(value)) != sizeof(value)) return {};
+    return value;
+  }
+  [[nodiscard]] const std::string& problem() const { return problem_; }
+
+ private:
+  int descriptor_ = -1;
+  std::string problem_;
+};
+
+struct Control {
+  alignas(128) Atomic<std::uint32_t> ready;
+  alignas(128) Atomic<std::uint32_t> asked;
+  alignas(128) Atomic<std::uint32_t> stop;
+};
+
+struct Step {
+  double computation_ns = 0;
+  double total_ns = 0;
+  double misses = 0;
+};
+
+struct Cell {
+  std::size_t message_bytes = 0;
+  std::size_t working_set_bytes = 0;
+  Placement placement = Placement::cache;
+  std::vector<Step> rounds = {};
+};
+
+/// On a machine with other work, each step may wait for the other end's turn.
+constexpr std::size_t kStepsMax = 200;
+
+volatile std::uint64_t g_result = 0;
+
+/// Each addition needs the one before, so that what a load takes is seen.
+std::uint64_t add_up(std::span<const std::byte> bytes, std::uint64_t sum) {
+  for (std::size_t i = 0; i + 8 <= bytes.size(); i += 8) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, &bytes[i], sizeof(word));
+    sum = (sum + word) * 3;
+  }
+  return sum;
+}
+
+double median(std::vector<double>& values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+Step measure(const Places& places, const Cell& cell, std::size_t step_bytes,
+             const MissCounter& counter) {
+  Control& control = *new (shared_memory(sizeof(Control))) Control;
+  const message::Queue queue =
+      value_of(message::Queue::make({.framing = message::Framing::fixed,
+                                     .message_bytes = cell.message_bytes,
+                                     .capacity = Bytes(4 * cell.message_bytes)}));
+  const pid_t child = run_child(places.sender, [&] {
+    message::Producer producer = value_of(queue.producer());
+    producer.place(cell.placement);
+    const std::vector<std::byte> source(cell.message_bytes, std::byte{1});
+    control.ready.store_release(1);
+    for (std::uint32_t sent = 0; control.stop.load_relaxed() == 0;) {  // A look that may be late.
+      if (control.asked.load_acquire() == sent) {
+        platform::pause();
+        continue;
+      }
+      if (producer.try_send(source) != Outcome::done) ::_exit(1);
+      ++sent;
+    }
+  });
+  message::Consumer consumer = value_of(queue.consumer());
+  std::vector<std::byte> working_set(cell.working_set_bytes, std::byte{1});
+  while (control.ready.load_acquire() == 0) platform::pause();
+  const std::size_t step_count = std::clamp<std::size_t>(
+      step_bytes / (cell.message_bytes + cell.working_set_bytes + 1), 8, kStepsMax);
+  const double ns_per_tick = 1e9 / platform::ticks_per_second();
+  std::vector<double> computation;
+  std::vector<double> total;
+  std::uint64_t misses_before = 0;
+  // The first steps make pages present and fill the caches.
+  for (std::size_t step = 0; step < step_count + 4; ++step) {
+    if (step == 4) misses_before = counter.read().value_or(0);
+    const std::uint64_t begin = platform::ticks();
+    control.asked.store_release(static_cast<std::uint32_t>(step + 1));
+    message::Message message;
+    Outcome outcome = Outcome::empty;
+    while ((outcome = consumer.peek(message)) == Outcome::empty) platform::pause();
+    if (outcome != Outcome::done) die("the queue failed");
+    counter.start();
+    const std::uint64_t arrived = platform::ticks();
+    g_result = add_up(working_set, add_up(message.bytes, 0));
+    const std::uint64_t done = platform::ticks();
+    counter.stop();
+    consumer.release();
+    if (step < 4) continue;
+    computation.push_back(static_cast<double>(done - arrived) * ns_per_tick);
+    total.push_back(static_cast<double>(done - begin) * ns_per_tick);
+  }
+  const double misses = static_cast<double>(counter.read().value_or(0) - misses_before);
+  control.stop.store_relaxed(1);  // As above.
+  wait_for_child(child);
+  ::munmap(&control, sizeof(control));
+  return {.computation_ns = median(computation),
+          .total_ns = median(total),
+          .misses = misses / static_cast<double>(step_count)};
+}
+
+std::vector<std::size_t> sizes(std::string_view text) {
+  std::vector<std::size_t> values;
+  while (!text.empty()) {
+    const std::size_t comma = std::min(text.find(','), text.size());
+    values.push_back(std::strtoull(std::string(text.substr(0, comma)).c_str(), nullptr, 10));
+    text.remove_prefix(std::min(comma + 1, text.size()));
+  }
+  return values;
+}
+
+template <typename Get>
+std::string list(const std::vector<Step>& rounds, const Get& get) {
+  std::string text;
+  for (const Step& each : rounds)
+    text += fmt::format("{}{:.2f}", text.empty() ? "" : ", ", get(each));
+  return "[" + text + "]";
+}
+
+int run(int round_count, std::size_t step_bytes, const std::vector<std::size_t>& messages,
+        const std::vector<std::size_t>& working_sets) {
+  const Places places = find_places();
+  if (places.same_cpu) die("two processors are needed and this process may use one; allow another");
+  pin(places.receiver);
+  const MissCounter counter;
+  std::vector<Cell> cells;
+  std::size_t placement_count = 0;
+  for (const std::size_t working_set : working_sets) {
+    for (const std::size_t bytes : messages) {
+      placement_count = 0;
+      for (const Placement each :
+           {Placement::memory, Placement::cache, Placement::header, Placement::demote}) {
+        if (!message::has_placement(each)) continue;
+        cells.push_back(
+            {.message_bytes = bytes, .working_set_bytes = working_set, .placement = each});
+        ++placement_count;
+      }
+    }
+  }
+  for (int round = 0; round < round_count; ++round) {
+    for (std::size_t first = 0; first < cells.size(); first += placement_count) {
+      for (std::size_t i = 0; i < placement_count; ++i) {
+        Cell& cell = cells[first + (i + static_cast<std::size_t>(round)) % placement_count];
+        cell.rounds.push_back(measure(places, cell, step_bytes, counter));
+      }
+    }
+  }
+  std::string text;
+  for (const Cell& cell : cells) {
+    text += fmt::format(
+        "{}{{\"message_bytes\": {}, \"working_set_bytes\": {}, \"placement\": \"{}\", "
+        "\"computation_ns\": {}, \"total_ns\": {}, \"misses\": {}}}",
+        text.empty() ? "" : ",\n  ", cell.message_bytes, cell.working_set_bytes,
+        message::name(cell.placement),
+        list(cell.rounds, [](const Step& each) { return each.computation_ns; }),
+        list(cell.rounds, [](const Step& each) { return each.total_ns; }),
+        counter.problem().empty() ? list(cell.rounds, [](const Step& each) { return each.misses; })
+                                  : "null");
+  }
+  fmt::print(
+      "{{\"sender_cpu\": {}, \"receiver_cpu\": {}, \"same_core\": {}, \"counters\": \"{}\",\n"
+      " \"cells\": [\n  {}]}}\n",
+      places.sender.value(), places.receiver.value(), places.same_core,
+      counter.problem().empty() ? "cache misses of the computation phase"
+                                : "not counted: " + counter.problem(),
+      text);
+  return 0;
+}
+
+}  // namespace
+}  // namespace headrace::bench
+
+int main(int argc, char** argv) {
+  using namespace headrace::bench;
+  if (argc != 5) {
+    die("usage: headrace-bench-injection ROUNDS STEP_KIB MESSAGE_BYTES,... WORKING_SET_BYTES,...");
+  }
+  const std::vector<std::size_t> messages = sizes(argv[3]);
+  const std::vector<std::size_t> working_sets = sizes(argv[4]);
+  return run(std::atoi(argv[1]), std::strtoull(argv[2], nullptr, 10) * 1024, messages,
+             working_sets);
+}

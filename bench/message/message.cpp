@@ -1,0 +1,478 @@
+// SPDX-License-Identifier: Apache-2.0
+// Question: how many messages a second, and what round trip, has a queue between two processes?
+//
+//   headrace-bench-message ROUNDS MILLISECONDS
+//
+// Method. The sender is a child process pinned to one processor, the receiver is this process on
+// another. For each length of messages every queue is measured once a round, in an order that is
+// rotated; each is made anew. Throughput: the sender copies messages from memory of its own into
+// the queue for MILLISECONDS, the receiver copies them to memory of its own and counts; the time is
+// that from the first message to the last. Queues of the same length have the same number of
+// slots, and send and receive batches of the same number; both ends look again after a PAUSE. The
+// first 8 bytes of a message are its number, which the receiver checks. Round trip: one message
+// goes to and fro between two queues; every trip is timed by itself. memcpy copies as many bytes
+// from and to as much memory on one processor. UDP may lose messages: those that arrive count.
+// Prints one JSON document.
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "headrace/lab/queues.hpp"
+#include "headrace/message/queue.hpp"
+#include "headrace/platform/ticks.hpp"
+#include "pair.hpp"
+
+namespace headrace::bench {
+namespace {
+
+using message::Consumer;
+using message::Outcome;
+using message::Producer;
+using message::Queue;
+using message::lab::CachedIndexQueue;
+using message::lab::Payload;
+
+std::chrono::milliseconds measured_time{50};
+
+/// Messages in a queue: 256 KiB of them, within bounds.
+constexpr std::size_t slots_for(std::size_t bytes) {
+  return std::clamp<std::size_t>(std::size_t{256} * 1024 / bytes, 4, 4096);
+}
+
+/// What the two ends tell each other beside the messages.
+struct Control {
+  alignas(128) Atomic<std::uint32_t> ready;
+  alignas(128) Atomic<std::uint32_t> stop;
+};
+
+/// Our queue, each end with the interface of the references.
+template <std::size_t kBytes>
+class Ours {
+ public:
+  Ours()
+      : queue_(value_of(Queue::make({.framing = message::Framing::fixed,
+                                     .message_bytes = kBytes,
+                                     .capacity = Bytes(kBytes * slots_for(kBytes))}))) {}
+  void begin_send() { producer_.emplace(value_of(queue_.producer())); }
+  void begin_receive() { consumer_.emplace(value_of(queue_.consumer())); }
+
+  std::size_t send(const Payload<kBytes>* source, std::size_t count) {
+    std::span<std::byte> room;
+    if (count == 1) {
+      if (producer_->reserve(kBytes, room) != Outcome::done) return 0;
+      std::memcpy(room.data(), source, kBytes);
+      static_cast<void>(producer_->commit(kBytes));
+      return 1;
+    }
+    if (producer_->reserve_many(count, room) != Outcome::done) return 0;
+    const std::size_t some = room.size() / kBytes;
+    auto* const target = reinterpret_cast<Payload<kBytes>*>(room.data());
+    for (std::size_t i = 0; i < some; ++i) target[i] = source[i];
+    producer_->stage_many(some);
+    static_cast<void>(producer_->publish());
+    return some;
+  }
+  std::size_t receive(Payload<kBytes>* target, std::size_t count) {
+    message::Message messages;
+    if (count == 1) {
+      if (consumer_->peek(messages) != Outcome::done) return 0;
+      std::memcpy(target, messages.bytes.data(), kBytes);
+      consumer_->release();
+      return 1;
+    }
+    if (consumer_->peek_many(count, messages) != Outcome::done) return 0;
+    const std::size_t some = messages.bytes.size() / kBytes;
+    const auto* const source = reinterpret_cast<const Payload<kBytes>*>(messages.bytes.data());
+    for (std::size_t i = 0; i < some; ++i) target[i] = source[i];
+    consumer_->release();
+    return some;
+  }
+
+ private:
+  Queue queue_;
+  std::optional<Producer> producer_;
+  std::optional<Consumer> consumer_;
+};
+
+/// A queue of the literature in shared memory.
+template <typename Inner, std::size_t kBytes>
+class InSharedMemory {
+ public:
+  InSharedMemory() : inner_(new (shared_memory(sizeof(Inner))) Inner) {}
+  InSharedMemory(const InSharedMemory&) = delete;
+  InSharedMemory& operator=(const InSharedMemory&) = delete;
+  ~InSharedMemory() { ::munmap(static_cast<void*>(inner_), sizeof(Inner)); }
+  void begin_send() {}
+  void begin_receive() {}
+  std::size_t send(const Payload<kBytes>* source, std::size_t count) {
+    return inner_->send(source, count);
+  }
+  std::size_t receive(Payload<kBytes>* target, std::size_t count) {
+    return inner_->receive(target, count);
+  }
+
+ private:
+  Inner* inner_;
+};
+
+/// Sockets: the path through the kernel, which has no batches here.
+template <std::size_t kBytes>
+class UnixStream {
+ public:
+  UnixStream() {
+    if (::socketpair(AF_UNIX, SOCK_STREAM, 0, ends_.data()) != 0) die("cannot make sockets");
+  }
+  UnixStream(const UnixStream&) = delete;
+  UnixStream& operator=(const UnixStream&) = delete;
+  ~UnixStream() {
+    for (const int each : ends_) ::close(each);
+  }
+  void begin_send() {}
+  void begin_receive() {}
+  std::size_t send(const Payload<kBytes>* source, std::size_t /*count*/) {
+    std::size_t done = 0;
+    while (done < kBytes) {
+      // A stop in the middle of a message would leave the receiver waiting for its rest.
+      const ssize_t put = ::send(ends_[0], source->data() + done, kBytes - done, MSG_NOSIGNAL);
+      if (put > 0) done += static_cast<std::size_t>(put);
+      if (put <= 0 && errno != EINTR) return 0;
+    }
+    return 1;
+  }
+  std::size_t receive(Payload<kBytes>* target, std::size_t /*count*/) {
+    std::size_t done = 0;
+    while (done < kBytes) {
+      const ssize_t got =
+          ::recv(ends_[1], target->data() + done, kBytes - done, done == 0 ? MSG_DONTWAIT : 0);
+      if (got > 0) done += static_cast<std::size_t>(got);
+      if (got <= 0 && errno == EAGAIN && done == 0) return 0;
+      if (got <= 0 && errno != EINTR && errno != EAGAIN) return 0;
+    }
+    return 1;
+  }
+
+ private:
+  std::array<int, 2> ends_{};
+};
+
+template <std::size_t kBytes>
+class Udp {
+ public:
+  Udp() {
+    for (int& each : ends_) {
+      each = ::socket(AF_INET, SOCK_DGRAM, 0);
+      sockaddr_in address{};
+      address.sin_family = AF_INET;
+      address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+      if (each < 0 || ::bind(each, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
+        die("cannot make a UDP socket on the loopback");
+      }
+    }
+    connect(ends_[0], ends_[1]);
+    connect(ends_[1], ends_[0]);
+  }
+  Udp(const Udp&) = delete;
+  Udp& operator=(const Udp&) = delete;
+  ~Udp() {
+    for (const int each : ends_) ::close(each);
+  }
+  void begin_send() {}
+  void begin_receive() {}
+  std::size_t send(const Payload<kBytes>* source, std::size_t /*count*/) {
+    return ::send(ends_[0], source, kBytes, MSG_DONTWAIT) == static_cast<ssize_t>(kBytes) ? 1 : 0;
+  }
+  std::size_t receive(Payload<kBytes>* target, std::size_t /*count*/) {
+    return ::recv(ends_[1], target, kBytes, MSG_DONTWAIT) == static_cast<ssize_t>(kBytes) ? 1 : 0;
+  }
+
+ private:
+  static void connect(int from, int to) {
+    sockaddr_in address{};
+    socklen_t length = sizeof(address);
+    if (::getsockname(to, reinterpret_cast<sockaddr*>(&address), &length) != 0 ||
+        ::connect(from, reinterpret_cast<sockaddr*>(&address), length) != 0) {
+      die("cannot connect on the loopback");
+    }
+  }
+  std::array<int, 2> ends_{};
+};
+
+std::uint64_t number_of(const std::byte* message) {
+  std::uint64_t number = 0;
+  std::memcpy(&number, message, sizeof(number));
+  return number;
+}
+
+/// ns for one message.
+template <std::size_t kBytes, typename Link>
+double measure_throughput(const Places& places, std::size_t batch, bool may_lose) {
+  Control& control = *new (shared_memory(sizeof(Control))) Control;
+  Link link;
+  const pid_t child = run_child(places.sender, [&] {
+    link.begin_send();
+    const auto source = std::make_unique<Payload<kBytes>[]>(batch);
+    control.ready.store_release(1);
+    std::uint64_t number = 0;
+    while (control.stop.load_relaxed() == 0) {  // A look that may be late.
+      for (std::size_t i = 0; i < batch; ++i) {
+        const std::uint64_t each = number + i;
+        std::memcpy(source[i].data(), &each, sizeof(each));
+      }
+      const std::size_t sent = link.send(source.get(), batch);
+      number += sent;
+      if (sent == 0) platform::pause();
+    }
+  });
+  link.begin_receive();
+  while (control.ready.load_acquire() == 0) platform::pause();
+  const auto target = std::make_unique<Payload<kBytes>[]>(batch);
+  std::uint64_t received = 0;
+  std::uint64_t next = 0;
+  const auto receive = [&] {
+    const std::size_t some = link.receive(target.get(), batch);
+    if (some == 0) {
+      platform::pause();
+      return;
+    }
+    for (std::size_t i = 0; i < some; ++i) {
+      const std::uint64_t number = number_of(target[i].data());
+      if (number < next || (number != next && !may_lose)) die("a message is wrong");
+      next = number + 1;
+    }
+    received += some;
+  };
+  while (received == 0) receive();
+  received = 0;
+  const Clock::time_point begin = Clock::now();
+  Clock::time_point now = begin;
+  while (now - begin < measured_time) {
+    for (int i = 0; i < 64; ++i) receive();
+    now = Clock::now();
+  }
+  const double ns = std::chrono::duration<double, std::nano>(now - begin).count();
+  const std::uint64_t counted = received;
+  control.stop.store_relaxed(1);  // As above.
+  // A sender in the middle of send() may wait for room.
+  while (::kill(child, 0) == 0) {
+    int status = 0;
+    if (::waitpid(child, &status, WNOHANG) == child) {
+      if (status != 0) die("the sender failed");
+      break;
+    }
+    receive();
+  }
+  ::munmap(&control, sizeof(control));
+  return ns / static_cast<double>(std::max<std::uint64_t>(counted, 1));
+}
+
+struct Trips {
+  double p50 = 0;
+  double p99 = 0;
+  double p999 = 0;
+};
+
+template <std::size_t kBytes, typename Link>
+Trips measure_round_trip(const Places& places) {
+  Control& control = *new (shared_memory(sizeof(Control))) Control;
+  Link there;
+  Link back;
+  const pid_t child = run_child(places.sender, [&] {
+    there.begin_receive();
+    back.begin_send();
+    const auto message = std::make_unique<Payload<kBytes>>();
+    control.ready.store_release(1);
+    while (control.stop.load_relaxed() == 0) {  // A look that may be late.
+      if (there.receive(message.get(), 1) == 0) {
+        platform::pause();
+        continue;
+      }
+      while (back.send(message.get(), 1) == 0) platform::pause();
+    }
+  });
+  there.begin_send();
+  back.begin_receive();
+  while (control.ready.load_acquire() == 0) platform::pause();
+  const auto message = std::make_unique<Payload<kBytes>>();
+  std::vector<std::uint64_t> ticks;
+  const Clock::time_point begin = Clock::now();
+  for (std::uint64_t number = 0; Clock::now() - begin < measured_time; ++number) {
+    std::memcpy(message->data(), &number, sizeof(number));
+    const std::uint64_t before = platform::ticks();
+    while (there.send(message.get(), 1) == 0) platform::pause();
+    while (back.receive(message.get(), 1) == 0) platform::pause();
+    ticks.push_back(platform::ticks() - before);
+    if (number_of(message->data()) != number) die("a message is wrong");
+  }
+  control.stop.store_relaxed(1);  // As above.
+  wait_for_child(child);
+  ::munmap(&control, sizeof(control));
+  std::sort(ticks.begin(), ticks.end());
+  const auto at = [&](double share) {
+    const auto index = static_cast<std::size_t>(share * static_cast<double>(ticks.size() - 1));
+    return static_cast<double>(ticks[index]) / platform::ticks_per_second() * 1e9;
+  };
+  return {.p50 = at(0.5), .p99 = at(0.99), .p999 = at(0.999)};
+}
+
+/// ns for one message of a copy on one processor.
+template <std::size_t kBytes>
+double measure_memcpy(const Places& places) {
+  pin(places.receiver);
+  constexpr std::size_t kSlots = slots_for(kBytes);
+  const auto source = std::make_unique<Payload<kBytes>>();
+  const auto target = std::make_unique<Payload<kBytes>[]>(kSlots);
+  std::uint64_t copied = 0;
+  const Clock::time_point begin = Clock::now();
+  Clock::time_point now = begin;
+  while (now - begin < measured_time) {
+    for (std::size_t i = 0; i < kSlots; ++i) {
+      std::memcpy(target[i].data(), source->data(), kBytes);
+      asm volatile("" : : "r"(target[i].data()) : "memory");
+    }
+    copied += kSlots;
+    now = Clock::now();
+  }
+  return std::chrono::duration<double, std::nano>(now - begin).count() /
+         static_cast<double>(copied);
+}
+
+struct Row {
+  std::string name;
+  std::size_t bytes = 0;
+  std::size_t batch = 0;
+  std::function<double()> measure;
+  std::vector<double> ns = {};
+};
+struct TripRow {
+  std::string name;
+  std::size_t bytes = 0;
+  std::function<Trips()> measure;
+  std::vector<Trips> trips = {};
+};
+
+template <std::size_t kBytes>
+void add_length(const Places& places, std::vector<std::vector<Row>>& rows,
+                std::vector<std::vector<TripRow>>& trips) {
+  constexpr std::size_t kSlots = slots_for(kBytes);
+  using Cached = InSharedMemory<CachedIndexQueue<kBytes, kSlots>, kBytes>;
+#if HEADRACE_HAS_BOOST
+  using Boost = InSharedMemory<message::lab::BoostQueue<kBytes, kSlots>, kBytes>;
+#endif
+  constexpr bool kHasUdp = kBytes <= 32768;
+  constexpr bool kIsShort = kBytes <= 64;
+  for (const std::size_t batch : {std::size_t{1}, std::size_t{16}}) {
+    if (batch > 1 && !kIsShort) continue;
+    std::vector<Row>& group = rows.emplace_back();
+    const auto add = [&](const char* name, auto measure) {
+      group.push_back({.name = name, .bytes = kBytes, .batch = batch, .measure = measure});
+    };
+    add("headrace", [=] { return measure_throughput<kBytes, Ours<kBytes>>(places, batch, false); });
+    add("cached_index", [=] { return measure_throughput<kBytes, Cached>(places, batch, false); });
+#if HEADRACE_HAS_BOOST
+    add("boost_spsc", [=] { return measure_throughput<kBytes, Boost>(places, batch, false); });
+#endif
+    if (batch > 1) continue;
+    add("unix_stream",
+        [=] { return measure_throughput<kBytes, UnixStream<kBytes>>(places, 1, false); });
+    if constexpr (kHasUdp) {
+      add("udp_loopback", [=] { return measure_throughput<kBytes, Udp<kBytes>>(places, 1, true); });
+    }
+    add("memcpy", [=] { return measure_memcpy<kBytes>(places); });
+  }
+  std::vector<TripRow>& group = trips.emplace_back();
+  const auto add = [&](const char* name, auto measure) {
+    group.push_back({.name = name, .bytes = kBytes, .measure = measure});
+  };
+  add("headrace", [=] { return measure_round_trip<kBytes, Ours<kBytes>>(places); });
+  add("cached_index", [=] { return measure_round_trip<kBytes, Cached>(places); });
+#if HEADRACE_HAS_BOOST
+  add("boost_spsc", [=] { return measure_round_trip<kBytes, Boost>(places); });
+#endif
+  add("unix_stream", [=] { return measure_round_trip<kBytes, UnixStream<kBytes>>(places); });
+  if constexpr (kHasUdp)
+    add("udp_loopback", [=] { return measure_round_trip<kBytes, Udp<kBytes>>(places); });
+}
+
+template <typename Values, typename Get>
+std::string list(const Values& values, const Get& get) {
+  std::string text;
+  for (const auto& each : values)
+    text += fmt::format("{}{:.3f}", text.empty() ? "" : ", ", get(each));
+  return "[" + text + "]";
+}
+
+int run(int round_count) {
+  const Places places = find_places();
+  if (places.same_cpu) die("two processors are needed and this process may use one; allow another");
+  pin(places.receiver);
+  std::vector<std::vector<Row>> rows;
+  std::vector<std::vector<TripRow>> trips;
+  add_length<8>(places, rows, trips);
+  add_length<64>(places, rows, trips);
+  add_length<512>(places, rows, trips);
+  add_length<4096>(places, rows, trips);
+  add_length<32768>(places, rows, trips);
+  add_length<262144>(places, rows, trips);
+  add_length<1048576>(places, rows, trips);
+  for (int round = 0; round < round_count; ++round) {
+    const auto turn = static_cast<std::size_t>(round);
+    for (std::vector<Row>& group : rows) {
+      for (std::size_t i = 0; i < group.size(); ++i) {
+        Row& row = group[(i + turn) % group.size()];
+        row.ns.push_back(row.measure());
+      }
+    }
+    for (std::vector<TripRow>& group : trips) {
+      for (std::size_t i = 0; i < group.size(); ++i) {
+        TripRow& row = group[(i + turn) % group.size()];
+        row.trips.push_back(row.measure());
+      }
+    }
+  }
+  std::string throughput;
+  for (const std::vector<Row>& group : rows) {
+    for (const Row& row : group) {
+      throughput += fmt::format(
+          "{}{{\"name\": \"{}\", \"message_bytes\": {}, \"batch\": {}, \"times_ns\": {}}}",
+          throughput.empty() ? "" : ",\n  ", row.name, row.bytes, row.batch,
+          list(row.ns, [](double each) { return each; }));
+    }
+  }
+  std::string round_trips;
+  for (const std::vector<TripRow>& group : trips) {
+    for (const TripRow& row : group) {
+      round_trips += fmt::format(
+          "{}{{\"name\": \"{}\", \"message_bytes\": {}, \"p50_ns\": {}, \"p99_ns\": {}, "
+          "\"p999_ns\": {}}}",
+          round_trips.empty() ? "" : ",\n  ", row.name, row.bytes,
+          list(row.trips, [](const Trips& each) { return each.p50; }),
+          list(row.trips, [](const Trips& each) { return each.p99; }),
+          list(row.trips, [](const Trips& each) { return each.p999; }));
+    }
+  }
+  fmt::print(
+      "{{\"sender_cpu\": {}, \"receiver_cpu\": {}, \"same_core\": {},\n \"throughput\": [\n  "
+      "{}],\n \"round_trips\": [\n  {}]}}\n",
+      places.sender.value(), places.receiver.value(), places.same_core, throughput, round_trips);
+  return 0;
+}
+
+}  // namespace
+}  // namespace headrace::bench
+
+int main(int argc, char** argv) {
+  if (argc != 3) headrace::bench::die("usage: headrace-bench-message ROUNDS MILLISECONDS");
+  headrace::bench::measured_time = std::chrono::milliseconds(std::atoi(argv[2]));
+  return headrace::bench::run(std::atoi(argv[1]));
+}

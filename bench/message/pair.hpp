@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two processes on two processors that measure something together: the child sends, the parent
+// receives and has the clock.
+#pragma once
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "headrace/base/atomic.hpp"
+#include "headrace/base/result.hpp"
+#include "headrace/platform/cpu.hpp"
+#include "headrace/platform/thread.hpp"
+
+namespace headrace::bench {
+
+using Clock = std::chrono::steady_clock;
+
+[[noreturn]] inline void die(const std::string& message) {
+  fmt::print(stderr, "{}\n", message);
+  std::exit(1);
+}
+
+template <typename T>
+T value_of(Result<T> result) {
+  if (!result.has_value()) die(result.error().message());
+  return std::move(*result);
+}
+
+/// The two processors, far from each other if there is a choice: the first and the last that this
+/// process may use.
+struct Places {
+  CpuId sender;
+  CpuId receiver;
+  bool same_core = false;  ///< Hardware threads of one core.
+  bool same_cpu = false;   ///< There is only one.
+};
+
+inline std::string sibling_list(CpuId cpu) {
+  std::ifstream file(
+      fmt::format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu.value()));
+  std::string text;
+  std::getline(file, text);
+  return text;
+}
+
+inline Places find_places() {
+  const std::vector<CpuId> cpus = platform::allowed_cpus();
+  Places places{.sender = cpus.back(), .receiver = cpus.front()};
+  const std::string siblings = sibling_list(places.receiver);
+  for (const CpuId each : cpus) {
+    // The last one that is on another core, if there is one.
+    if (sibling_list(each) != siblings) places.sender = each;
+  }
+  places.same_cpu = places.sender == places.receiver;
+  places.same_core = sibling_list(places.sender) == siblings;
+  return places;
+}
+
+inline void pin(CpuId cpu) {
+  const std::array cpus = {cpu};
+  static_cast<void>(value_of(platform::pin_this_thread(cpus).map([] { return 0; })));
+}
+
+/// Memory that parent and child share, zeroed and present.
+inline void* shared_memory(std::size_t byte_count) {
+  void* const mapped = ::mmap(nullptr, byte_count, PROT_READ | PROT_WRITE,
+                              MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+  if (mapped == MAP_FAILED) die("cannot get memory");
+  return mapped;
+}
+
+/// Runs `work` in a child on `cpu`, which dies with its parent.
+template <typename Work>
+pid_t run_child(CpuId cpu, const Work& work) {
+  std::fflush(stdout);
+  const pid_t child = ::fork();
+  if (child < 0) die("cannot fork");
+  if (child != 0) return child;
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  pin(cpu);
+  work();
+  ::_exit(0);
+}
+
+inline void wait_for_child(pid_t child) {
+  int status = 0;
+  if (::waitpid(child, &status, 0) != child || status != 0) die("the sender failed");
+}
+
+}  // namespace headrace::bench

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace bench message``: messages a second and round trips between two processes."""
+
+import statistics
+from typing import Any
+
+import typer
+from rich.table import Table
+
+from headrace import _core
+from headrace._cli._output import print_document, progress
+from headrace._cli._topo_report import report_console
+from headrace._cli.bench._measure import (
+    Figure,
+    JsonOption,
+    PlotOption,
+    RoundsOption,
+    Series,
+    draw_figures,
+    find_program,
+    paired_speed_ratio,
+    parse_plot,
+    parse_rounds,
+    rate_per_s,
+    run_program,
+    say_where,
+)
+from headrace.machine import topo
+
+SUBCOMMAND = "bench message"
+SCHEMA_NAME = "headrace-bench-message"
+SCHEMA_VERSION = 1
+
+_PROGRAM = "headrace-bench-message"
+_TIME_LIMIT_S = 3600
+_MILLISECONDS = 20
+_REFERENCES = ("cached_index", "boost_spsc")
+_OURS = "headrace"
+_QUOTED_BYTES = 64
+_BATCH = 16
+
+
+def register(bench: typer.Typer) -> None:
+    """Add the benchmark."""
+    bench.command("message")(message)
+
+
+def message(
+    rounds: RoundsOption = "15", plot: PlotOption = None, as_json: JsonOption = False
+) -> None:
+    """Measure message queues between two processes, beside others and the kernel.
+
+    Messages have 8 bytes to 1 MiB, and the ends are pinned to two processors. Beside ours: a ring
+    with cached indices as in the literature, boost::lockfree::spsc_queue, Unix sockets and UDP over
+    the loopback. All carry the same payload in the same batches, and take turns in every round.
+
+    Example: headrace bench message --json --plot message.svg
+    """
+    round_count = parse_rounds(SUBCOMMAND, rounds)
+    picture = parse_plot(SUBCOMMAND, plot)
+    tried = "measure message queues"
+    program = find_program("_bench", _PROGRAM, tried=tried, remedy="install the package again")
+    with progress("measuring message queues"):
+        measured = run_program(
+            [program, str(round_count), str(_MILLISECONDS)],
+            tried=tried,
+            time_limit_s=_TIME_LIMIT_S,
+        )
+    times = {
+        (row["message_bytes"], row["batch"], row["name"]): Series(row["times_ns"])
+        for row in measured["throughput"]
+    }
+    groups = list(dict.fromkeys((size, batch) for size, batch, _ in times))
+    ratios = {
+        group: paired_speed_ratio(
+            times[(*group, _OURS)], times[(*group, best_reference(times, group))]
+        )
+        for group in groups
+    }
+    trips = {(row["message_bytes"], row["name"]): row for row in measured["round_trips"]}
+    sizes = list(dict.fromkeys(size for size, _ in groups))
+    trip_ratios = {size: _trip_ratio(trips, size) for size in sizes}
+    quoted = (_QUOTED_BYTES, _BATCH)
+    last = sizes[-1]
+    summary = {
+        "messages_per_s_64b": rate_per_s(times[(*quoted, _OURS)]).median,
+        "vs_reference_64b": min(
+            figure.median for (size, _), figure in ratios.items() if size == _QUOTED_BYTES
+        ),
+        "vs_reference_8b": min(
+            figure.median for (size, _), figure in ratios.items() if size == sizes[0]
+        ),
+        "round_trip_ns": statistics.median(trips[_QUOTED_BYTES, _OURS]["p50_ns"]),
+        "round_trip_ns_p99": statistics.median(trips[_QUOTED_BYTES, _OURS]["p99_ns"]),
+        "round_trip_ns_p999": statistics.median(trips[_QUOTED_BYTES, _OURS]["p999_ns"]),
+        "round_trip_vs_reference": trip_ratios[_QUOTED_BYTES].median,
+        "bandwidth_vs_memcpy_1m": paired_speed_ratio(
+            times[last, 1, _OURS], times[last, 1, "memcpy"]
+        ).median,
+    }
+    machine = topo()
+    if picture is not None:
+        draw_figures(
+            picture,
+            "Messages between two processes",
+            f"{machine.cpu_model}; {_where(measured)}; medians of {round_count} rounds, whiskers: "
+            "quartiles",
+            {
+                "throughput by the best reference's": {
+                    _label(group): figure for group, figure in ratios.items()
+                },
+                "round trip by the best reference's": {
+                    _core.bytes_text(size): figure for size, figure in trip_ratios.items()
+                },
+            },
+        )
+    if as_json:
+        print_document(
+            SCHEMA_NAME,
+            SCHEMA_VERSION,
+            machine=machine.document,
+            results={
+                **measured,
+                "round_count": round_count,
+                "vs_reference": [
+                    {
+                        "message_bytes": group[0],
+                        "batch": group[1],
+                        "reference": best_reference(times, group),
+                        **figure.document(),
+                    }
+                    for group, figure in ratios.items()
+                ],
+                "round_trip_vs_reference": [
+                    {"message_bytes": size, **figure.document()}
+                    for size, figure in trip_ratios.items()
+                ],
+            },
+            summary=summary,
+        )
+        return
+    _print_report(times, trips, ratios, measured, round_count)
+    if picture is not None:
+        say_where(picture)
+
+
+def best_reference(times: dict[tuple[int, int, str], Series], group: tuple[int, int]) -> str:
+    """The faster of the references that are there."""
+    known = [name for name in _REFERENCES if (*group, name) in times]
+    return min(known, key=lambda name: times[(*group, name)].median_ns)
+
+
+def _trip_ratio(trips: dict[tuple[int, str], dict[str, Any]], size: int) -> Figure:
+    """Our round trip by the best reference's: above 1 is slower."""
+    known = [name for name in _REFERENCES if (size, name) in trips]
+    best = min(known, key=lambda name: statistics.median(trips[size, name]["p50_ns"]))
+    return paired_speed_ratio(
+        Series(trips[size, best]["p50_ns"]), Series(trips[size, _OURS]["p50_ns"])
+    )
+
+
+def _label(group: tuple[int, int]) -> str:
+    size, batch = group
+    return _core.bytes_text(size) + (f" x {batch}" if batch > 1 else "")
+
+
+def _where(measured: dict[str, Any]) -> str:
+    cores = "one core" if measured["same_core"] else "different cores"
+    return f"CPUs {measured['sender_cpu']} and {measured['receiver_cpu']}, {cores}"
+
+
+def _print_report(
+    times: dict[tuple[int, int, str], Series],
+    trips: dict[tuple[int, str], dict[str, Any]],
+    ratios: dict[tuple[int, int], Figure],
+    measured: dict[str, Any],
+    round_count: int,
+) -> None:
+    console = report_console()
+    names = list(dict.fromkeys(name for _, _, name in times))
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("ns a message")
+    for name in (*names, "by best"):
+        table.add_column(name, justify="right")
+    for group, figure in ratios.items():
+        cells = [
+            f"{times[(*group, name)].median_ns:,.1f}" if (*group, name) in times else ""
+            for name in names
+        ]
+        table.add_row(_label(group), *cells, f"{figure.median:.2f}")
+    console.print(table)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("round trip, ns: p50 / p99 / p99.9")
+    trip_names = list(dict.fromkeys(name for _, name in trips))
+    for name in trip_names:
+        table.add_column(name, justify="right")
+    for size in dict.fromkeys(size for size, _ in trips):
+        cells = [
+            " / ".join(
+                f"{statistics.median(trips[size, name][key]):,.0f}"
+                for key in ("p50_ns", "p99_ns", "p999_ns")
+            )
+            if (size, name) in trips
+            else ""
+            for name in trip_names
+        ]
+        table.add_row(_core.bytes_text(size), *cells)
+    console.print(table)
+    console.print(
+        f"{_where(measured)}. Medians of {round_count} rounds; 'by best': throughput by that of "
+        "the better of cached_index and boost_spsc. memcpy copies on one processor."
+    )
