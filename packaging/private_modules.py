@@ -17,8 +17,7 @@ from importlib.metadata import distribution
 from pathlib import Path
 
 ROOTS = ("typer", "rich")
-# typer loads pydantic for parameters of pydantic's types alone, and the command has none.
-LEFT_OUT = {"pydantic", "pygments"}
+LEFT_OUT = {"pygments"}
 
 
 def closure(roots: tuple[str, ...]) -> list[str]:
