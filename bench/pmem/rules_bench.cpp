@@ -17,11 +17,11 @@
 
 namespace {
 
+using headrace::kLineBytes;
 using headrace::pmem::Digest;
 using headrace::pmem::FlushInstruction;
 using headrace::pmem::Granularity;
 using headrace::pmem::kBlockBytes;
-using headrace::pmem::kLineBytes;
 using headrace::pmem::Medium;
 
 constexpr std::size_t kPoolBytes = std::size_t{64} << 20U;

@@ -3,62 +3,32 @@
 
 #include <system_error>
 
+#include "headrace/base/names.hpp"
+
 namespace headrace {
 
-std::string_view name(Code code) {
-  switch (code) {
-    case Code::invalid_argument:
-      return "invalid_argument";
-    case Code::not_found:
-      return "not_found";
-    case Code::out_of_range:
-      return "out_of_range";
-    case Code::io_failed:
-      return "io_failed";
-    case Code::corrupt_data:
-      return "corrupt_data";
-    case Code::version_mismatch:
-      return "version_mismatch";
-    case Code::type_mismatch:
-      return "type_mismatch";
-    case Code::closed:
-      return "closed";
-    case Code::hardware_absent:
-      return "hardware_absent";
-    case Code::out_of_memory:
-      return "out_of_memory";
-    case Code::capacity_exceeded:
-      return "capacity_exceeded";
-    case Code::permission_denied:
-      return "permission_denied";
-    case Code::unsupported:
-      return "unsupported";
-  }
-  return "unknown";
-}
+namespace {
 
-Scope scope(Code code) {
-  switch (code) {
-    case Code::invalid_argument:
-    case Code::not_found:
-    case Code::out_of_range:
-      return Scope::call;
-    case Code::io_failed:
-    case Code::corrupt_data:
-    case Code::version_mismatch:
-    case Code::type_mismatch:
-      return Scope::input;
-    case Code::closed:
-      return Scope::queue;
-    case Code::hardware_absent:
-    case Code::out_of_memory:
-    case Code::capacity_exceeded:
-      return Scope::device;
-    case Code::permission_denied:
-    case Code::unsupported:
-      return Scope::process;
-  }
-  return Scope::process;
+constexpr auto kCodes = make_names<Code>({
+    {Code::invalid_argument, "invalid_argument"},
+    {Code::not_found, "not_found"},
+    {Code::out_of_range, "out_of_range"},
+    {Code::io_failed, "io_failed"},
+    {Code::corrupt_data, "corrupt_data"},
+    {Code::version_mismatch, "version_mismatch"},
+    {Code::type_mismatch, "type_mismatch"},
+    {Code::closed, "closed"},
+    {Code::hardware_absent, "hardware_absent"},
+    {Code::out_of_memory, "out_of_memory"},
+    {Code::capacity_exceeded, "capacity_exceeded"},
+    {Code::permission_denied, "permission_denied"},
+    {Code::unsupported, "unsupported"},
+});
+
+}  // namespace
+
+std::string_view name(Code code) {
+  return kCodes.text(code);
 }
 
 std::string Error::message() const {

@@ -2,28 +2,27 @@
 // Names of the kernels, and which of them run here.
 #include "headrace/copy/copy.hpp"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <array>
 #include <string>
 
 #include "headrace/base/check.hpp"
+#include "headrace/base/names.hpp"
 #include "headrace/platform/cpu.hpp"
 #include "kernels/kernels.hpp"
 
 namespace headrace::copy {
 namespace {
 
-constexpr std::array<std::string_view, kKernelCount> kNames = {
-    "libc",
-    "rep_movsb",
-    "avx2_temporal",
-    "avx2_nontemporal",
-    "avx512_temporal",
-    "avx512_nontemporal",
-};
+constexpr auto kNames = make_names<Kernel>({
+    {Kernel::libc, "libc"},
+    {Kernel::rep_movsb, "rep_movsb"},
+    {Kernel::avx2_temporal, "avx2_temporal"},
+    {Kernel::avx2_nontemporal, "avx2_nontemporal"},
+    {Kernel::avx512_temporal, "avx512_temporal"},
+    {Kernel::avx512_nontemporal, "avx512_nontemporal"},
+});
+static_assert(kNames.rows().size() == kKernelCount);
 
 std::size_t index_of(Kernel kernel) {
   const auto index = static_cast<std::size_t>(kernel);
@@ -74,17 +73,11 @@ const Table& table() {
 }  // namespace
 
 std::string_view name(Kernel kernel) {
-  return kNames[index_of(kernel)];
+  return kNames.text(kernel);
 }
 
 Result<Kernel> parse_kernel(std::string_view text) {
-  const auto* const found = std::ranges::find(kNames, text);
-  if (found == kNames.end()) {
-    return fail(Code::invalid_argument, fmt::format("choose the copy kernel '{}'", text),
-                "there is no kernel of that name",
-                fmt::format("use one of {}", fmt::join(kNames, ", ")));
-  }
-  return static_cast<Kernel>(found - kNames.begin());
+  return kNames.parse(text, "copy kernel");
 }
 
 std::span<const Kernel> available_kernels() {

@@ -8,24 +8,30 @@
 #include <cstring>
 
 #include "default_kernels.hpp"
+#include "headrace/base/names.hpp"
 #include "headrace/platform/cpu.hpp"
 #include "kernels/kernels.hpp"
 
 namespace headrace::copy {
 namespace {
 
-constexpr std::array<std::string_view, kFillKernelCount> kFillNames = {
-    "rep_stosb", "ymm", "ymm_prefetch", "ymm_nontemporal", "ymm_touch", "zmm", "zmm_prefetch"};
-constexpr std::array<std::string_view, kCompareKernelCount> kCompareNames = {"ymm", "ymm_prefetch",
-                                                                             "zmm", "zmm_prefetch"};
-
-template <typename Kernel, std::size_t kCount>
-std::optional<Kernel> find(const std::array<std::string_view, kCount>& names,
-                           std::string_view name) {
-  const auto* const found = std::ranges::find(names, name);
-  if (found == names.end()) return std::nullopt;
-  return static_cast<Kernel>(found - names.begin());
-}
+constexpr auto kFillNames = make_names<FillKernel>({
+    {FillKernel::rep_stosb, "rep_stosb"},
+    {FillKernel::ymm, "ymm"},
+    {FillKernel::ymm_prefetch, "ymm_prefetch"},
+    {FillKernel::ymm_nontemporal, "ymm_nontemporal"},
+    {FillKernel::ymm_touch, "ymm_touch"},
+    {FillKernel::zmm, "zmm"},
+    {FillKernel::zmm_prefetch, "zmm_prefetch"},
+});
+constexpr auto kCompareNames = make_names<CompareKernel>({
+    {CompareKernel::ymm, "ymm"},
+    {CompareKernel::ymm_prefetch, "ymm_prefetch"},
+    {CompareKernel::zmm, "zmm"},
+    {CompareKernel::zmm_prefetch, "zmm_prefetch"},
+});
+static_assert(kFillNames.rows().size() == kFillKernelCount &&
+              kCompareNames.rows().size() == kCompareKernelCount);
 
 /// Compared at once: so much is read twice at a difference, or a fraction of it ...
 constexpr std::size_t kBlockBytes = 262144;
@@ -83,19 +89,19 @@ KernelTable<FirstDifference>& detail::default_comparisons() {
 }
 
 std::string_view name(FillKernel kernel) {
-  return kFillNames.at(static_cast<std::size_t>(kernel));
+  return kFillNames.text(kernel);
 }
 
 std::string_view name(CompareKernel kernel) {
-  return kCompareNames.at(static_cast<std::size_t>(kernel));
+  return kCompareNames.text(kernel);
 }
 
 std::optional<FillKernel> find_fill_kernel(std::string_view name) {
-  return find<FillKernel>(kFillNames, name);
+  return kFillNames.find(name);
 }
 
 std::optional<CompareKernel> find_compare_kernel(std::string_view name) {
-  return find<CompareKernel>(kCompareNames, name);
+  return kCompareNames.find(name);
 }
 
 Fill fill_of([[maybe_unused]] FillKernel kernel) {

@@ -57,7 +57,7 @@ Outcome Producer::put(std::span<const std::byte> message) {
     const std::size_t cached =
         placement_ == Placement::memory
             ? 0
-            : (placement_ == Placement::header ? std::min(message.size(), platform::kLineBytes)
+            : (placement_ == Placement::header ? std::min(message.size(), kLineBytes)
                                                : message.size());
     std::memcpy(target.data(), message.data(), cached);
     if (cached < message.size()) {

@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <span>
 
-namespace headrace::platform {
+#include "headrace/base/line.hpp"
 
-inline constexpr std::size_t kLineBytes = 64;
+namespace headrace::platform {
 
 enum class LineFlush : std::uint8_t {
   clflush,     ///< Writes back and drops the line; ordered with all stores and other clflush.

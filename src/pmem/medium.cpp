@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "headrace/base/check.hpp"
+#include "headrace/base/names.hpp"
 #include "headrace/platform/cpu.hpp"
 #include "headrace/platform/line_flush.hpp"
 #include "headrace/platform/memory.hpp"
@@ -17,9 +18,21 @@
 namespace headrace::pmem {
 namespace {
 
-constexpr std::array kInstructions{FlushInstruction::clflush, FlushInstruction::clflushopt,
-                                   FlushInstruction::clwb};
-constexpr std::array kGranularities{Granularity::byte, Granularity::line, Granularity::page};
+constexpr auto kInstructions = make_names<FlushInstruction>({
+    {FlushInstruction::clflush, "clflush"},
+    {FlushInstruction::clflushopt, "clflushopt"},
+    {FlushInstruction::clwb, "clwb"},
+});
+constexpr auto kGranularities = make_names<Granularity>({
+    {Granularity::byte, "byte"},
+    {Granularity::line, "line"},
+    {Granularity::page, "page"},
+});
+constexpr auto kFaults = make_names<Fault>({
+    {Fault::none, "none"},
+    {Fault::lost, "lost"},
+    {Fault::sync_failed, "sync_failed"},
+});
 
 platform::LineFlush of_platform(FlushInstruction instruction) {
   switch (instruction) {
@@ -60,41 +73,21 @@ std::uint64_t mixed(std::uint64_t word) {
   return word ^ (word >> 31U);
 }
 
-template <typename Value, std::size_t kCount>
-Result<Value> parse_name(std::string_view text, const char* what,
-                         const std::array<Value, kCount>& values) {
-  std::string names;
-  for (const Value value : values) {
-    if (name(value) == text) return value;
-    names += (names.empty() ? "" : ", ") + std::string(name(value));
-  }
-  return fail(Code::invalid_argument, fmt::format("take '{}' as a {}", text, what),
-              "there is none of that name", "use one of " + names);
-}
-
 }  // namespace
 
 std::string_view name(FlushInstruction instruction) {
-  switch (instruction) {
-    case FlushInstruction::clflush:
-      return "clflush";
-    case FlushInstruction::clflushopt:
-      return "clflushopt";
-    case FlushInstruction::clwb:
-      return "clwb";
-  }
-  return "unknown";
+  return kInstructions.text(instruction);
 }
 
 Result<FlushInstruction> parse_flush_instruction(std::string_view text) {
-  return parse_name(text, "flush instruction", kInstructions);
+  return kInstructions.parse(text, "flush instruction");
 }
 
 std::span<const FlushInstruction> flush_instructions() {
   static const std::vector<FlushInstruction> kAvailable = [] {
     std::vector<FlushInstruction> available;
-    for (const FlushInstruction each : kInstructions) {
-      if (platform::has_line_flush(of_platform(each))) available.push_back(each);
+    for (const auto& row : kInstructions.rows()) {
+      if (platform::has_line_flush(of_platform(row.value))) available.push_back(row.value);
     }
     return available;
   }();
@@ -102,31 +95,15 @@ std::span<const FlushInstruction> flush_instructions() {
 }
 
 std::string_view name(Granularity granularity) {
-  switch (granularity) {
-    case Granularity::byte:
-      return "byte";
-    case Granularity::line:
-      return "line";
-    case Granularity::page:
-      return "page";
-  }
-  return "unknown";
+  return kGranularities.text(granularity);
 }
 
 Result<Granularity> parse_granularity(std::string_view text) {
-  return parse_name(text, "granularity", kGranularities);
+  return kGranularities.parse(text, "granularity");
 }
 
 std::string_view name(Fault fault) {
-  switch (fault) {
-    case Fault::none:
-      return "none";
-    case Fault::lost:
-      return "lost";
-    case Fault::sync_failed:
-      return "sync_failed";
-  }
-  return "unknown";
+  return kFaults.text(fault);
 }
 
 std::uint64_t Digest::value(std::uint64_t seed) const {

@@ -12,6 +12,7 @@
 
 #include "block_ring.hpp"
 #include "headrace/base/check.hpp"
+#include "headrace/base/names.hpp"
 #include "headrace/platform/fork.hpp"
 #include "headrace/platform/memory.hpp"
 #include "headrace/platform/process.hpp"
@@ -402,27 +403,37 @@ std::unique_ptr<ConsumerEnd> make_consumer(Medium medium, const RingMemory& ring
 using detail::Chain;
 using detail::Place;
 
+namespace {
+
+constexpr auto kVariants = make_names<RingVariant>({
+    {RingVariant::naive, "naive"},
+    {RingVariant::clflushopt, "clflushopt"},
+    {RingVariant::clwb, "clwb"},
+    {RingVariant::optimised, "optimised"},
+});
+constexpr auto kEnqueues = make_names<Enqueue>({
+    {Enqueue::done, "done"},
+    {Enqueue::full, "full"},
+    {Enqueue::too_large, "too_large"},
+    {Enqueue::lost, "lost"},
+    {Enqueue::forked, "forked"},
+});
+constexpr auto kNexts = make_names<Next>({
+    {Next::entry, "entry"},
+    {Next::empty, "empty"},
+    {Next::damaged, "damaged"},
+    {Next::lost, "lost"},
+    {Next::forked, "forked"},
+});
+
+}  // namespace
+
 std::string_view name(RingVariant variant) {
-  switch (variant) {
-    case RingVariant::naive:
-      return "naive";
-    case RingVariant::clflushopt:
-      return "clflushopt";
-    case RingVariant::clwb:
-      return "clwb";
-    case RingVariant::optimised:
-      return "optimised";
-  }
-  return "unknown";
+  return kVariants.text(variant);
 }
 
 Result<RingVariant> parse_ring_variant(std::string_view text) {
-  for (const RingVariant each :
-       {RingVariant::naive, RingVariant::clflushopt, RingVariant::clwb, RingVariant::optimised}) {
-    if (name(each) == text) return each;
-  }
-  return fail(Code::invalid_argument, fmt::format("take '{}' as a variant of the ring", text),
-              "there is none of that name", "use naive, clflushopt, clwb or optimised");
+  return kVariants.parse(text, "variant of the ring");
 }
 
 RingLayout layout_of(RingVariant variant) {
@@ -430,35 +441,11 @@ RingLayout layout_of(RingVariant variant) {
 }
 
 std::string_view name(Enqueue outcome) {
-  switch (outcome) {
-    case Enqueue::done:
-      return "done";
-    case Enqueue::full:
-      return "full";
-    case Enqueue::too_large:
-      return "too_large";
-    case Enqueue::lost:
-      return "lost";
-    case Enqueue::forked:
-      return "forked";
-  }
-  return "unknown";
+  return kEnqueues.text(outcome);
 }
 
 std::string_view name(Next outcome) {
-  switch (outcome) {
-    case Next::entry:
-      return "entry";
-    case Next::empty:
-      return "empty";
-    case Next::damaged:
-      return "damaged";
-    case Next::lost:
-      return "lost";
-    case Next::forked:
-      return "forked";
-  }
-  return "unknown";
+  return kNexts.text(outcome);
 }
 
 Result<void> make_ring(const std::string& path, const RingOptions& options) {

@@ -5,8 +5,31 @@
 #include <limits>
 #include <tuple>
 
+#include "headrace/base/names.hpp"
+
 namespace headrace::topo {
 namespace {
+
+constexpr auto kTiers = make_names<Tier>({
+    {Tier::hbm, "hbm"},
+    {Tier::ddr, "ddr"},
+    {Tier::cxl, "cxl"},
+    {Tier::persistent, "persistent"},
+    {Tier::unknown, "unknown"},
+});
+constexpr auto kEvidences = make_names<Evidence>({
+    {Evidence::unknown, "unknown"},
+    {Evidence::firmware, "firmware"},
+    {Evidence::declared, "declared"},
+    {Evidence::measured, "measured"},
+    {Evidence::inferred, "inferred"},
+});
+constexpr auto kDiscoveries = make_names<MoverDiscovery>({
+    {MoverDiscovery::not_tried, "not_tried"},
+    {MoverDiscovery::library_absent, "library_absent"},
+    {MoverDiscovery::library_failed, "library_failed"},
+    {MoverDiscovery::done, "done"},
+});
 
 /// A node counts as faster from a fifth more on: two figures that are each a tenth off must not
 /// make a difference, and less would not pay for the copy.
@@ -43,49 +66,15 @@ std::tuple<std::uint32_t, bool> remoteness(const Machine& machine, const Node& i
 }  // namespace
 
 std::string_view name(Tier tier) {
-  switch (tier) {
-    case Tier::hbm:
-      return "hbm";
-    case Tier::ddr:
-      return "ddr";
-    case Tier::cxl:
-      return "cxl";
-    case Tier::persistent:
-      return "persistent";
-    case Tier::unknown:
-      return "unknown";
-  }
-  return "unknown";
+  return kTiers.text(tier);
 }
 
 std::string_view name(Evidence evidence) {
-  switch (evidence) {
-    case Evidence::unknown:
-      return "unknown";
-    case Evidence::firmware:
-      return "firmware";
-    case Evidence::declared:
-      return "declared";
-    case Evidence::measured:
-      return "measured";
-    case Evidence::inferred:
-      return "inferred";
-  }
-  return "unknown";
+  return kEvidences.text(evidence);
 }
 
 std::string_view name(MoverDiscovery discovery) {
-  switch (discovery) {
-    case MoverDiscovery::not_tried:
-      return "not_tried";
-    case MoverDiscovery::library_absent:
-      return "library_absent";
-    case MoverDiscovery::library_failed:
-      return "library_failed";
-    case MoverDiscovery::done:
-      return "done";
-  }
-  return "not_tried";
+  return kDiscoveries.text(discovery);
 }
 
 const Node* Machine::node(NodeId id) const {

@@ -50,18 +50,14 @@ Bitmap to_bitmap(const std::vector<CpuId>& cpus) {
 }
 
 std::string to_list(const std::vector<CpuId>& cpus) {
-  std::string list;
-  for (std::size_t begin = 0; begin < cpus.size();) {
-    std::size_t last = begin;
-    while (last + 1 < cpus.size() && cpus[last + 1].value() == cpus[last].value() + 1) ++last;
-    if (!list.empty()) list += ',';
-    list += std::to_string(cpus[begin].value());
-    if (last != begin) list += '-' + std::to_string(cpus[last].value());
-    begin = last + 1;
-  }
+  const Bitmap bitmap = to_bitmap(cpus);
+  std::string list(static_cast<std::size_t>(hwloc_bitmap_list_snprintf(nullptr, 0, bitmap.get())),
+                   '\0');
+  hwloc_bitmap_list_snprintf(list.data(), list.size() + 1, bitmap.get());
   return list;
 }
 
+// hwloc's own parser takes what is no list ("1x", "3-"), and allocates for the number it is given.
 std::optional<std::vector<CpuId>> parse_list(const std::string& list) {
   std::vector<CpuId> cpus;
   std::size_t at = 0;

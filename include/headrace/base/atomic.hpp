@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Atomics with the memory order in the name. Every atomic of the project goes through this alias,
-// so that the orders in use can be counted and a model checker can put its own type in its place.
+// Atomics with the memory order in the name. All code of the project uses this type, so that a
+// model checker can replace it.
 #pragma once
 
 #include <atomic>
@@ -8,8 +8,8 @@
 
 namespace headrace {
 
-/// std::atomic without default orders. An acquire or release names its edge in a comment at the
-/// call, see docs/internals/memory-order.md; relaxed gives its reason in a clause.
+/// std::atomic without default orders. A comment at each call names the edge of an acquire or
+/// release (see docs/internals/memory-order.md), or gives the reason for relaxed.
 ///
 /// Threading: shared.
 template <typename T>
@@ -25,9 +25,9 @@ class Atomic {
   void store_relaxed(T value) noexcept { value_.store(value, std::memory_order_relaxed); }
   void store_release(T value) noexcept { value_.store(value, std::memory_order_release); }
 
-  /// In the one order that all threads agree on for operations of this kind. For protocols in which
-  /// each of two threads first writes its own word and then looks at the other's: with weaker
-  /// orders both could miss the other. Who uses it says which pairs they are.
+  /// Sequentially consistent. For protocols in which each of two threads writes its own word and
+  /// then reads the other's: with weaker orders both could read the old value. The caller names the
+  /// pair.
   [[nodiscard]] T load_seq_cst() const noexcept { return value_.load(std::memory_order_seq_cst); }
   T exchange_seq_cst(T value) noexcept { return value_.exchange(value, std::memory_order_seq_cst); }
 
@@ -50,7 +50,7 @@ class Atomic {
   T fetch_and_acq_rel(T value) noexcept {
     return value_.fetch_and(value, std::memory_order_acq_rel);
   }
-  /// On failure `expected` holds what was found, read with acquire.
+  /// On failure `expected` holds the current value, read with acquire.
   bool compare_exchange_acq_rel(T& expected, T desired) noexcept {
     return value_.compare_exchange_strong(expected, desired, std::memory_order_acq_rel,
                                           std::memory_order_acquire);
@@ -64,8 +64,7 @@ class Atomic {
                                           std::memory_order_relaxed);
   }
 
-  /// Sleeps while the value equals `old`. Returns only after it was seen to differ: a notify
-  /// without a change of value wakes nobody for good.
+  /// Sleeps while the value equals `old`. A notify without a change of the value does not end it.
   void wait_acquire(T old) const noexcept { value_.wait(old, std::memory_order_acquire); }
   void notify_one() noexcept { value_.notify_one(); }
   void notify_all() noexcept { value_.notify_all(); }
@@ -74,8 +73,8 @@ class Atomic {
   std::atomic<T> value_;
 };
 
-/// Ordered access to plain storage that is shared with another agent and has a fixed layout, as a
-/// completion record has.
+/// Ordered access to plain storage with a fixed layout that a device or another process shares,
+/// such as a completion record.
 template <typename T>
 [[nodiscard]] T load_acquire(const T& place) noexcept {
   // The storage is never const: atomic_ref<const T> does not exist in C++20.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chance as a parameter: one small generator, always made from a seed that can be printed.
+// A small random number generator. It is always made from a seed, so that a run can be repeated.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@
 
 namespace headrace {
 
-/// xoshiro256** (Blackman and Vigna, 2018), seeded by splitmix64. Not for secrets.
+/// xoshiro256** (Blackman and Vigna, 2018), seeded by splitmix64. Not for cryptography.
 /// Satisfies std::uniform_random_bit_generator.
 ///
 /// Threading: confined.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Result<T>: a value, or the Error that says why there is none. The one place that names
-// tl::expected.
+// Result<T>: a value or an Error. The only header that names tl::expected.
 #pragma once
 
 #include <string>
@@ -11,13 +10,13 @@
 
 namespace headrace {
 
-/// tl::expected and not std::expected: GCC 12 has the latter only under C++23 and Clang before 19
-/// cannot see it there, so a public type would change with the consumer's flags.
+/// Not std::expected: GCC 12 has it only under C++23, and Clang before 19 cannot use GCC's. A
+/// public type would change with the flags of the program.
 template <typename T>
 using Result = tl::expected<T, Error>;
 using Failure = tl::unexpected<Error>;
 
-/// Makes the failed side of any Result.
+/// Makes a failed Result of any type.
 [[nodiscard]] inline Failure fail(Code code, std::string tried, std::string cause,
                                   std::string remedy, int os_errno = 0) {
   return Failure(Error{code, os_errno, std::move(tried), std::move(cause), std::move(remedy)});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strong types for the quantities that are easily mixed up, and their text form.
+// Types for quantities and numbers that are easily confused, and their text form.
 // Capacity is binary (KiB, MiB, GiB), rate is decimal (1 GB/s = 1e9 bytes/s).
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace headrace {
 
-/// An identifier that is a number but not a quantity: it can be compared, not added.
+/// A number that identifies something: it can be compared, not added.
 ///
 /// Threading: immutable.
 template <typename Tag, typename Rep>
@@ -31,16 +31,16 @@ class Identifier {
   Rep value_{};
 };
 
-/// NUMA node as the operating system numbers it.
+/// NUMA node, numbered by the operating system.
 using NodeId = Identifier<struct NodeIdTag, std::uint32_t>;
-/// Logical processor as the operating system numbers it.
+/// Logical processor, numbered by the operating system.
 using CpuId = Identifier<struct CpuIdTag, std::uint32_t>;
-/// DSA device as the driver numbers it (dsaN).
+/// DSA device, numbered by the driver (dsaN).
 using DeviceId = Identifier<struct DeviceIdTag, std::uint32_t>;
 /// DSA work queue of one device (wqN.M).
 using QueueId = Identifier<struct QueueIdTag, std::uint32_t>;
 
-/// Number of bytes, as capacity or length.
+/// A number of bytes.
 ///
 /// Threading: immutable.
 class Bytes {
@@ -69,7 +69,7 @@ constexpr Bytes gib(std::uint64_t count) {
   return Bytes(count << 30U);
 }
 
-/// Rate of a memory or link; decimal when written: 1 GB/s = 1e9 bytes/s.
+/// A data rate. 1 GB/s = 1e9 bytes/s.
 ///
 /// Threading: immutable.
 class BytesPerSecond {
@@ -83,7 +83,7 @@ class BytesPerSecond {
   double count_ = 0;
 };
 
-/// Text such as "512 B", "1.5 MiB", "16 GiB": the largest binary unit in which at least 1 remains.
+/// Text such as "512 B", "1.5 MiB" or "16 GiB": in the largest unit that gives at least 1.
 [[nodiscard]] HEADRACE_API std::string to_text(Bytes bytes);
 /// Text such as "70.4 GB/s".
 [[nodiscard]] HEADRACE_API std::string to_text(BytesPerSecond rate);
@@ -91,9 +91,9 @@ class BytesPerSecond {
 /// A number of things: "1 worker thread", "2 worker threads", "3 entries".
 [[nodiscard]] HEADRACE_API std::string counted(std::uint64_t count, std::string_view noun);
 
-/// Reads "4096", "64KiB", "1.5 GiB" or "64K" (K, M, G and T are binary, as is usual for capacity).
+/// Reads "4096", "64KiB", "1.5 GiB" or "64K" (K, M, G and T are binary) under every locale.
 ///
-/// Fails: invalid_argument on anything else, including fractions of a byte and more than 2^63.
+/// Fails: invalid_argument for anything else, for fractions of a byte, and from 2^63 bytes on.
 [[nodiscard]] HEADRACE_API Result<Bytes> parse_bytes(std::string_view text);
 
 }  // namespace headrace

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "headrace/base/export.hpp"
+#include "headrace/base/line.hpp"
 #include "headrace/base/result.hpp"
 
 namespace headrace::copy {
@@ -61,7 +62,6 @@ struct Variant {
   friend bool operator==(const Variant&, const Variant&) = default;
 };
 
-inline constexpr std::size_t kLineBytes = 64;
 inline constexpr std::uint8_t kPrefetchLinesMax = 16;
 /// String moves start slowly: a turn of theirs is longer.
 inline constexpr std::uint8_t kStringPrefetchLinesMax = 64;

@@ -21,12 +21,13 @@
 
 #include "headrace/base/atomic.hpp"
 #include "headrace/base/export.hpp"
+#include "headrace/base/line.hpp"
 #include "headrace/base/result.hpp"
 
 namespace headrace::pmem {
 
-inline constexpr std::size_t kLineBytes = 64;
-/// What a persistent DIMM writes at a time (ECC block); less makes it read and write the whole.
+/// The unit in which a persistent DIMM writes (its ECC block). A smaller write makes it read and
+/// write the whole block.
 inline constexpr std::size_t kBlockBytes = 256;
 
 enum class FlushInstruction : std::uint8_t { clflush, clflushopt, clwb };

@@ -16,10 +16,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "headrace/base/line.hpp"
+
 namespace headrace::copy::detail {
 namespace {
-
-constexpr std::size_t kLineBytes = 64;
 
 template <typename Word>
 struct Scalar {

@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "headrace/base/check.hpp"
+#include "headrace/base/names.hpp"
 #include "headrace/base/result.hpp"
 
 namespace headrace {
@@ -25,12 +26,22 @@ TEST(Error, ACallerAddsContextAndKeepsTheRemedy) {
       "cannot replay the machine: cannot read 'x.json': there is no such file; check the path");
 }
 
-TEST(Error, ScopeIsTheLargestThingToMakeAnew) {
-  EXPECT_EQ(scope(Code::invalid_argument), Scope::call);
-  EXPECT_EQ(scope(Code::corrupt_data), Scope::input);
-  EXPECT_EQ(scope(Code::closed), Scope::queue);
-  EXPECT_EQ(scope(Code::out_of_memory), Scope::device);
-  EXPECT_EQ(scope(Code::permission_denied), Scope::process);
+TEST(Error, EveryCodeHasAName) {
+  EXPECT_EQ(name(Code::invalid_argument), "invalid_argument");
+  EXPECT_EQ(name(Code::unsupported), "unsupported");
+  EXPECT_EQ(name(static_cast<Code>(99)), "unknown");
+}
+
+TEST(NameTable, ReadsANameAndListsAllInARefusal) {
+  enum class Colour : std::uint8_t { red, green };
+  constexpr auto kColours =
+      make_names<Colour>({{Colour::red, "red", "like a rose"}, {Colour::green, "green"}});
+  static_assert(kColours.text(Colour::green) == "green");
+  EXPECT_EQ(kColours.meaning(Colour::red), "like a rose");
+  EXPECT_EQ(kColours.parse("green", "colour").value(), Colour::green);
+  EXPECT_FALSE(kColours.find("blue").has_value());
+  EXPECT_EQ(kColours.parse("blue", "colour").error().message(),
+            "cannot parse 'blue' as a colour: unknown colour; use one of red, green");
 }
 
 TEST(CheckDeathTest, AFailedCheckPrintsTheReasonAndTheValues) {

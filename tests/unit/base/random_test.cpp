@@ -5,7 +5,6 @@
 
 #include <array>
 
-#include "headrace/base/clock.hpp"
 #include "support/seed.hpp"
 
 namespace headrace {
@@ -30,13 +29,6 @@ TEST(Random, BelowIsUniformEnough) {
   for (int i = 0; i < 70000; ++i) ++counts[random.below(counts.size())];
   // 10 standard deviations: fails once in 1e22 runs.
   for (const int count : counts) EXPECT_NEAR(count, 10000, 930);
-}
-
-TEST(Clock, AManualClockMovesOnlyWhenTold) {
-  ManualClock clock;
-  EXPECT_EQ(clock.now().count(), 0);
-  clock.advance(std::chrono::microseconds(3));
-  EXPECT_EQ(clock.now(), std::chrono::nanoseconds(3000));
 }
 
 }  // namespace

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// NameTable: the names of an enumeration, written once and used in both directions.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "headrace/base/result.hpp"
+
+namespace headrace {
+
+/// One row of a NameTable.
+template <typename Enum>
+struct Name {
+  Enum value;
+  std::string_view text;          ///< As in the source: "out_of_memory".
+  std::string_view meaning = {};  ///< A clause for messages, where the enumeration has one.
+};
+
+/// The names of an enumeration whose values are 0, 1, 2, ...: row i is that of value i, checked at
+/// compile time.
+///
+/// Threading: immutable.
+template <typename Enum, std::size_t kCount>
+class NameTable {
+ public:
+  consteval explicit NameTable(const Name<Enum> (&rows)[kCount]) : rows_(std::to_array(rows)) {
+    for (std::size_t i = 0; i < kCount; ++i) {
+      if (static_cast<std::size_t>(rows_[i].value) != i) throw "a row is missing or out of order";
+    }
+  }
+
+  /// "unknown" for a value without a row.
+  [[nodiscard]] constexpr std::string_view text(Enum value) const {
+    const auto index = static_cast<std::size_t>(value);
+    return index < kCount ? rows_[index].text : std::string_view("unknown");
+  }
+  /// Empty for a value without a row.
+  [[nodiscard]] constexpr std::string_view meaning(Enum value) const {
+    const auto index = static_cast<std::size_t>(value);
+    return index < kCount ? rows_[index].meaning : std::string_view();
+  }
+  [[nodiscard]] constexpr std::optional<Enum> find(std::string_view text) const {
+    for (const Name<Enum>& row : rows_) {
+      if (row.text == text) return row.value;
+    }
+    return std::nullopt;
+  }
+  /// All names: "clflush, clflushopt, clwb".
+  [[nodiscard]] std::string list() const {
+    std::string names;
+    for (const Name<Enum>& row : rows_) {
+      if (!names.empty()) names += ", ";
+      names += row.text;
+    }
+    return names;
+  }
+  /// `kind` is what the enumeration stands for: "granularity".
+  ///
+  /// Fails: invalid_argument, with the list of names.
+  [[nodiscard]] Result<Enum> parse(std::string_view text, std::string_view kind) const {
+    if (const std::optional<Enum> found = find(text)) return *found;
+    return fail(Code::invalid_argument,
+                "parse '" + std::string(text) + "' as a " + std::string(kind),
+                "unknown " + std::string(kind), "use one of " + list());
+  }
+  [[nodiscard]] constexpr const std::array<Name<Enum>, kCount>& rows() const { return rows_; }
+
+ private:
+  std::array<Name<Enum>, kCount> rows_;
+};
+
+/// constexpr auto kTiers = make_names<Tier>({{Tier::hbm, "hbm"}, {Tier::ddr, "ddr"}});
+template <typename Enum, std::size_t kCount>
+[[nodiscard]] consteval NameTable<Enum, kCount> make_names(const Name<Enum> (&rows)[kCount]) {
+  return NameTable<Enum, kCount>(rows);
+}
+
+}  // namespace headrace
