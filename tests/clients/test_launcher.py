@@ -639,7 +639,7 @@ def test_the_command_explains_itself(command_words: list[str]) -> None:
         [*command_words, "--help"], capture_output=True, check=True, timeout=TIME_LIMIT_S
     )
     text = result.stdout.decode()
-    assert "Example: headrace emulate --wq shared" in text
+    assert "Example:\n    headrace emulate --wq shared" in text
     for option in ("--devices", "--config", "--wq-name", "--pace", "--refuse-mmap"):
         assert option in text
     for wrong in ([], ["--frobnicate", "--", "true"], ["--devices", "x", "--", "true"]):
