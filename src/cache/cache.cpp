@@ -103,11 +103,6 @@ Cache::State::State(const topo::Machine& machine, engine::Engine& engine, CacheO
 }
 
 Entry Cache::State::access(std::span<const std::byte> source, Hint hint) {
-  return access_one(source, hint, nullptr);
-}
-
-[[gnu::always_inline]] inline Entry Cache::State::access_one(std::span<const std::byte> source,
-                                                             Hint hint, Gather* gather) {
   check_address(source);
   Reader& reader = Reader::mine();
   Tally& tally = ledger_->tallies.of(reader.index());
@@ -128,11 +123,38 @@ Entry Cache::State::access(std::span<const std::byte> source, Hint hint) {
       return {source, slot, ledger_.get()};
     }
   }
-  return access_absent(source, hint, places, reader, tally, gather);
+  return access_absent(source, hint, places, reader, tally, nullptr);
+}
+
+Cache::State::Found Cache::State::find(const Places& places, Reader& reader,
+                                       std::span<const std::byte> source, Hint hint) {
+  const Region region = Region::of(source);
+  for (std::uint32_t i = 0; i < places.count; ++i) {
+    Shelf& shelf = *shelves_[places.numbers[i]];
+    if (Slot* const slot = shelf.find(reader, region, hint); slot != nullptr) {
+      return {.slot = slot, .shelf = &shelf};
+    }
+  }
+  return {};
 }
 
 Entry Cache::State::access_gathering(std::span<const std::byte> source, Hint hint, Gather& gather) {
-  return access_one(source, hint, &gather);
+  check_address(source);
+  Reader& reader = Reader::mine();
+  Tally& tally = ledger_->tallies.of(reader.index());
+  if (source.empty()) return leave_at_source(source, tally);
+  Places asked;
+  const Places& places = placements_->of(source, asked);
+  if (places.count == 0) {
+    if (places.is_error) ledger_->policy_errors.add(1);
+    return leave_at_source(source, tally);
+  }
+  if (const Found found = find(places, reader, source, hint); found.slot != nullptr) {
+    tally.hits.add_one_alone();
+    ledger_->tell(EventKind::hit, source, found.shelf->node());
+    return {source, found.slot, ledger_.get()};
+  }
+  return access_absent(source, hint, places, reader, tally, &gather);
 }
 
 Entry Cache::State::access_weak(std::span<const std::byte> source, Hint hint) {
@@ -143,13 +165,10 @@ Entry Cache::State::access_weak(std::span<const std::byte> source, Hint hint) {
   Places asked;
   const Places& places = source.empty() ? kNowhere : placements_->of(source, asked);
   if (places.is_error) ledger_->policy_errors.add(1);
-  for (std::uint32_t i = 0; i < places.count; ++i) {
-    Shelf& shelf = *shelves_[places.numbers[i]];
-    if (Slot* const slot = shelf.find(reader, Region::of(source), hint); slot != nullptr) {
-      tally.weak_hits.add_one_alone();
-      ledger_->tell(EventKind::weak_hit, source, shelf.node());
-      return {source, slot, ledger_.get()};
-    }
+  if (const Found found = find(places, reader, source, hint); found.slot != nullptr) {
+    tally.weak_hits.add_one_alone();
+    ledger_->tell(EventKind::weak_hit, source, found.shelf->node());
+    return {source, found.slot, ledger_.get()};
   }
   tally.weak_misses.add_one_alone();
   ledger_->tell(EventKind::weak_miss, source, std::nullopt);
