@@ -221,25 +221,30 @@ def test_memory_stays_below_columns_cache_and_200_mb(command: Command) -> None:
 
 
 def test_a_capacity_far_below_the_columns_gives_the_right_answer(command: Command) -> None:
-    result = command(
-        *SMALL,
-        "--prefetch",
-        "on",
-        "--json",
-        "--placement",
-        "0",
-        "--capacity",
-        "256KiB",
-        "--chunk-bytes",
-        "32KiB",
-    )
-    assert result.returncode == 0, result.stderr
-    document = json.loads(result.stdout)
-    summary = document["summary"]
-    assert summary["answer"] == summary["answer_duckdb"]
-    assert summary["evictions"] > 0
-    column_bytes = sum(place["bytes"] for place in document["results"]["column_nodes"])
-    assert column_bytes > 6 * (256 << 10)
+    # A run on a busy machine may scan the whole table before the first copies end, and then has
+    # nothing to evict: the answer must be right in every run, evictions must be seen in one.
+    for _ in range(20):
+        result = command(
+            *SMALL,
+            "--prefetch",
+            "on",
+            "--json",
+            "--placement",
+            "0",
+            "--capacity",
+            "256KiB",
+            "--chunk-bytes",
+            "32KiB",
+        )
+        assert result.returncode == 0, result.stderr
+        document = json.loads(result.stdout)
+        summary = document["summary"]
+        assert summary["answer"] == summary["answer_duckdb"]
+        column_bytes = sum(place["bytes"] for place in document["results"]["column_nodes"])
+        assert column_bytes > 6 * (256 << 10)
+        if summary["evictions"] > 0:
+            return
+    pytest.fail("no run of 20 evicted anything")
 
 
 needs_no_device = pytest.mark.skipif(
