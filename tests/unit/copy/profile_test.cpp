@@ -12,7 +12,6 @@
 #include <filesystem>
 #include <fstream>
 #include <future>
-#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -417,20 +416,20 @@ TEST(Profile, ASecondThreadChangesNoTableBeforeTheFirstHasChangedAll) {
     return detail::default_dispatch.move_for(65536) != &std::memmove ||
            detail::default_fills().function_for(65536) != detail::default_fills().fallback();
   };
-  std::optional<Lock> first;
-  first.emplace(detail::profile_mutex());
+  Mutex& mutex = detail::profile_mutex();
+  mutex.lock();
   constexpr std::chrono::milliseconds kLong{100};
   auto second = std::async(std::launch::async, [&] { return use_profile(tuned).has_value(); });
   EXPECT_EQ(second.wait_for(kLong), std::future_status::timeout);
   EXPECT_FALSE(is_tuned());
-  first.reset();
+  mutex.unlock();
   EXPECT_TRUE(second.get());
   EXPECT_TRUE(is_tuned());
-  first.emplace(detail::profile_mutex());
+  mutex.lock();
   auto third = std::async(std::launch::async, use_no_profile);
   EXPECT_EQ(third.wait_for(kLong), std::future_status::timeout);
   EXPECT_TRUE(is_tuned());
-  first.reset();
+  mutex.unlock();
   third.get();
   EXPECT_FALSE(is_tuned());
 }
