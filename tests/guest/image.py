@@ -5,6 +5,7 @@ import gzip
 import re
 import stat
 import subprocess
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -48,9 +49,11 @@ class Image:
         """Put a program there (by default where it is here), with the libraries that it names."""
         content = program.read_bytes()
         if strip:
-            command = ["strip", "-o", "/dev/stdout", str(program)]
-            done = subprocess.run(command, capture_output=True, check=False)
-            content = done.stdout or content
+            # Into a file: strip removes a link that is its output, as root even /dev/stdout.
+            with tempfile.NamedTemporaryFile() as stripped:
+                command = ["strip", "-o", stripped.name, str(program)]
+                if subprocess.run(command, capture_output=True, check=False).returncode == 0:
+                    content = Path(stripped.name).read_bytes()
         self.add(place or str(program), content, executable=True)
         done_text = subprocess.run(["ldd", program], capture_output=True, text=True, check=False)
         for library in re.findall(r"(?:=> |^\s+)(/\S+)", done_text.stdout, re.MULTILINE):
