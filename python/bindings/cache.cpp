@@ -421,14 +421,13 @@ void CacheHandle::close() {
   const nb::gil_scoped_release released;
   // If a call in another thread has the last reference, the cache ends with that call; but what was
   // changed must be back before its memory may go.
-  if (cache) {
-    static_cast<void>(cache->clear());
-    last_statistics_ = cache->statistics();
-  }
-  cache.reset();
+  if (cache) static_cast<void>(cache->clear());
   for (Moving& each : moving) {
     each.entry.reset();  // The last handle stops the move and waits.
   }
+  // Only now: these handles held copies, which the statistics would count.
+  if (cache) last_statistics_ = cache->statistics();
+  cache.reset();
 }
 
 void bind_cache(nb::module_& module) {
