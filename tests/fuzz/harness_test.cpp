@@ -11,6 +11,7 @@
 #include "harness.hpp"
 #include "headrace/base/random.hpp"
 #include "support/seed.hpp"
+#include "support/test_data.hpp"
 
 namespace headrace::test {
 namespace {
@@ -58,7 +59,7 @@ TEST_P(Fuzz, RandomBytesBreakNoPromise) {
 }
 
 TEST_P(Fuzz, TheCorpusBreaksNoPromise) {
-  const std::filesystem::path corpus(HEADRACE_TEST_DATA "/fuzz/corpus");
+  const std::filesystem::path corpus(test::test_data() + "/fuzz/corpus");
   for (const auto& entry : std::filesystem::directory_iterator(corpus / GetParam().name)) {
     std::ifstream file(entry.path(), std::ios::binary);
     const std::vector<std::uint8_t> input{std::istreambuf_iterator<char>(file), {}};

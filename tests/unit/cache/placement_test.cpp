@@ -11,6 +11,7 @@
 #include "headrace/platform/memory.hpp"
 #include "headrace/platform/thread.hpp"
 #include "support/cache_stage.hpp"
+#include "support/test_data.hpp"
 
 namespace headrace::cache::placement {
 namespace {
@@ -38,7 +39,7 @@ TEST(Placement, FastestMovesNothingWhereThereIsNothingFaster) {
 }
 
 topo::Machine recorded(const std::string& name) {
-  return topo::replay(HEADRACE_TEST_DATA "/machines/" + name).value();
+  return topo::replay(test::test_data() + "/machines/" + name).value();
 }
 
 TEST(Placement, FastestOnARecordedXeonMaxIsTheNodeEightFurther) {

@@ -9,6 +9,7 @@
 
 #include "fixtures.hpp"
 #include "support/seed.hpp"
+#include "support/test_data.hpp"
 
 namespace headrace::engine {
 namespace {
@@ -127,8 +128,7 @@ TEST(MoverPolicy, RoundRobinTakesTurns) {
 }
 
 TEST(MoverPolicy, WhatIsChosenOnARecordedMachineOfTwoPackagesWithFourNodesEach) {
-  const auto machine =
-      topo::replay(std::string(HEADRACE_TEST_DATA) + "/machines/xeon-max-flat.json");
+  const auto machine = topo::replay(headrace::test::test_data() + "/machines/xeon-max-flat.json");
   ASSERT_TRUE(machine.has_value()) << machine.error().message();
   // As worker threads are: a mover for each node with processors, 0 to 7; 8 to 15 are memory only.
   std::vector<std::optional<NodeId>> nodes;
@@ -174,8 +174,7 @@ struct Whereabouts {
 Whereabouts whereabouts;
 
 TEST(MoverPolicy, LargeJobsAreSpreadOverTheMoversOfTheNodeWhereTheirTargetLies) {
-  const auto machine =
-      topo::replay(std::string(HEADRACE_TEST_DATA) + "/machines/xeon-max-flat.json");
+  const auto machine = topo::replay(headrace::test::test_data() + "/machines/xeon-max-flat.json");
   ASSERT_TRUE(machine.has_value()) << machine.error().message();
   // Two devices for each node with processors; 8 to 15 are memory only.
   std::vector<std::size_t> taken(16);

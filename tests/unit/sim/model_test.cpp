@@ -8,6 +8,7 @@
 #include <string>
 
 #include "headrace/platform/file.hpp"
+#include "support/test_data.hpp"
 
 namespace headrace::sim {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-const std::string kMachines = std::string(HEADRACE_TEST_DATA) + "/machines/";
+const std::string kMachines = test::test_data() + "/machines/";
 
 std::string text_of(const std::string& name) {
   return platform::load_file(kMachines + name, std::size_t{1} << 24U).value();

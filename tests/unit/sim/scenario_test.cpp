@@ -11,6 +11,7 @@
 
 #include "sim/answer.hpp"
 #include "sim/injection.hpp"
+#include "support/test_data.hpp"
 
 namespace headrace::sim {
 namespace {
@@ -19,7 +20,7 @@ using ::testing::HasSubstr;
 using Values = std::map<std::string, std::string, std::less<>>;
 
 Model machine(const std::string& name) {
-  return read_model(std::string(HEADRACE_TEST_DATA) + "/machines/" + name + ".json").value();
+  return read_model(test::test_data() + "/machines/" + name + ".json").value();
 }
 
 Outcome run(const Model& model, const std::string& scenario, const Values& values) {
@@ -205,7 +206,7 @@ TEST(Measuring, GivesRatesAndALatencyOfThisMachine) {
 }
 
 TEST(Answers, AreTheSameEveryTime) {
-  const std::string request = R"({"machine": ")" + std::string(HEADRACE_TEST_DATA) +
+  const std::string request = R"({"machine": ")" + test::test_data() +
                               R"(/machines/xeon-max-flat.json", "scenario": "ddr-to-hbm",
                               "points": [{"target": "15"}, {"policy": "smart_copy"}]})";
   const std::string first = answer(request);

@@ -13,11 +13,12 @@
 #include <string>
 
 #include "headrace/topo/machine.hpp"
+#include "support/test_data.hpp"
 
 namespace headrace::topo::test {
 
 inline std::string fixture_path(const std::string& name) {
-  return std::string(HEADRACE_TEST_DATA) + "/machines/" + name + ".json";
+  return test::test_data() + "/machines/" + name + ".json";
 }
 
 inline nlohmann::ordered_json load_fixture(const std::string& name) {
