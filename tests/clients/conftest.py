@@ -20,7 +20,7 @@ from headrace._cli.emulate import program_path
 from headrace.errors import NotFoundError
 
 # Of what ends in seconds on a machine that does nothing else.
-TIME_LIMIT_S = 300
+TIME_LIMIT_S = 200
 NOBODY = (
     shutil.which("setpriv") or "setpriv",
     "--reuid=65534",
