@@ -18,7 +18,7 @@
 namespace headrace::topo::test {
 
 inline std::string fixture_path(const std::string& name) {
-  return test::test_data() + "/machines/" + name + ".json";
+  return headrace::test::test_data() + "/machines/" + name + ".json";
 }
 
 inline nlohmann::ordered_json load_fixture(const std::string& name) {
