@@ -34,7 +34,10 @@ Here = Callable[..., Outcome]
 SCALE_FACTOR = 0.01
 TIME_LIMIT_S = 120
 
-# Who runs the tests under nohup passes on an ignored SIGHUP.
+# Tests that press Ctrl-C start processes that must not inherit an ignored SIGINT, as `nohup` or a
+# shell's `&` leave it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+# Under nohup an ignored SIGHUP is inherited, too; nothing here sets it back.
 ENDING = [
     number
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -448,8 +448,8 @@ def test_a_program_may_end_with_calls_outstanding() -> None:
 
 
 def test_advice_is_that_of_the_cause() -> None:
-    # One mover has sixteen copies of 64 MiB before it: the last one has not begun when the process forks, nor when it is
-    # stopped.
+    # One mover has sixteen copies of 64 MiB before it: the last one has not begun when the process
+    # forks, nor when it is stopped.
     script = (
         "import os, headrace, numpy\n"
         "engine = headrace.Engine(threads_per_node=1, queues=())\n"

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import TIME_LIMIT_S
 
 import headrace
 
@@ -231,7 +232,10 @@ def test_a_signal_ends_a_wait() -> None:
         assert process.stdout is not None
         process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
+        try:
+            _, errors = process.communicate(timeout=TIME_LIMIT_S)
+        finally:
+            process.kill()
     assert b"KeyboardInterrupt" in errors
 
 

@@ -19,6 +19,8 @@ import pytest
 from headrace._cli.emulate import program_path
 from headrace.errors import NotFoundError
 
+# As in python/tests: a SIGINT that is ignored would be inherited.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # Of what ends in seconds on a machine that does nothing else.
 TIME_LIMIT_S = 200
 NOBODY = (
