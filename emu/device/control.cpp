@@ -335,6 +335,13 @@ std::array<std::uint64_t, 4> Control::error_registers(DeviceId device) const {
   return words;
 }
 
+bool Control::wait_for_error(DeviceId device, nanoseconds wait_max) const {
+  const auto& has_error = registers_->devices[device.value()].has_error;
+  // Relaxed: the word alone says it.
+  if (has_error.load_relaxed() == 0) platform::sleep_on(has_error, 0, wait_max);
+  return has_error.load_relaxed() != 0;
+}
+
 void Control::clear_command_status(DeviceId device) {
   registers_->devices[device.value()].command_status.store_relaxed(0);  // for a reader only
 }

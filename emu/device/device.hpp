@@ -83,6 +83,8 @@ class Control {
   [[nodiscard]] std::uint32_t command_status(DeviceId device) const;
   [[nodiscard]] std::array<std::uint64_t, 4> error_registers(
       DeviceId device) const;  ///< SWERROR, as sysfs `errors`.
+  /// Waits until the device has recorded an error, at most `wait_max`. Whether it has.
+  [[nodiscard]] bool wait_for_error(DeviceId device, std::chrono::nanoseconds wait_max) const;
   void clear_command_status(DeviceId device);
   /// How often the driver tries again; also of a WQ that is enabled.
   void set_write_retries(DeviceId device, QueueId queue, std::uint32_t count);

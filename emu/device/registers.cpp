@@ -120,6 +120,8 @@ void report_error(DeviceRegisters& device, std::uint8_t error_code, std::uint32_
                              std::uint64_t{queue} << 16U | std::uint64_t{opcode} << 32U;
   if (device.error_registers[0].compare_exchange_relaxed(found, word)) {  // figures for a reader
     device.error_registers[2].store_relaxed(address);                     // as above
+    device.has_error.store_relaxed(1);                                    // as above
+    platform::wake(device.has_error, kClientMax);
   } else {
     device.error_registers[0].compare_exchange_relaxed(found, found | kOverflow);  // as above
   }

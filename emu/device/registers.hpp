@@ -128,6 +128,7 @@ struct DeviceRegisters {
   Atomic<std::uint32_t> read_buffer_limit;
   Atomic<std::int32_t> numa_node;
   std::array<Atomic<std::uint64_t>, 4> error_registers;
+  Atomic<std::uint32_t> has_error;  ///< Futex: 1 from the first error on.
   /// Pace: when the device has carried what it was given so far.
   alignas(64) Atomic<std::uint64_t> carried_until_ns;
   /// Workers that wait for an engine which another client holds; a dead one is counted for ever,

@@ -11,12 +11,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstdarg>
 #include <cstring>
 #include <ctime>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "emu/launch/driver.hpp"
 #include "emu/launch/process.hpp"
@@ -31,11 +34,13 @@ constexpr off_t kPageBytes = 4096;
 constexpr unsigned kThreadMax = 64;
 /// How long a write() waits for its descriptor before it gives up with EIO.
 constexpr std::chrono::seconds kWriteWaitMax{30};
+constexpr std::chrono::seconds kErrorWaitMax{60};
 
 /// What stands behind an open file.
 struct OpenFile {
   const Node* node;
   std::int32_t process_id;
+  fuse_pollhandle* poll = nullptr;  ///< Of a caller of poll() that waits; guarded by Files.
 };
 
 class Files final : public FileSystem {
@@ -46,12 +51,21 @@ class Files final : public FileSystem {
   [[nodiscard]] Reaper& reaper() const { return reaper_; }
   [[nodiscard]] const Node* find(const char* path) const { return served_.tree.find(path); }
   int append_trace(std::string_view lines);
+  /// Keeps the handle of a poll() that waits, and wakes it when the device records an error.
+  void keep(fuse_pollhandle* handle, OpenFile& file);
+  void forget(OpenFile& file);
 
  private:
+  /// A thread for each device whose portals are polled, until its first error: errors stay.
+  void wake_at_error(DeviceId device);
+
   fuse* made_ = nullptr;  ///< Never destroyed.
   const Served served_;
   Reaper& reaper_;
   Mutex trace_mutex_;  ///< Lines are whole.
+  Mutex poll_mutex_;
+  std::vector<OpenFile*> polled_ HEADRACE_GUARDED_BY(poll_mutex_);
+  std::array<bool, kDeviceMax> is_watched_ HEADRACE_GUARDED_BY(poll_mutex_){};
 };
 
 Files& files() {
@@ -175,6 +189,7 @@ int open_file(const char* path, fuse_file_info* info) {
 int release_file(const char*, fuse_file_info* info) {
   const std::unique_ptr<OpenFile> file(&opened(info));
   if (file->node->kind == NodeKind::portal) {
+    files().forget(*file);
     files().served().control.release_queue(file->node->device, file->node->queue);
     // Not a death: a dying process still runs when its files go.
     files().reaper().look();
@@ -255,15 +270,21 @@ int write_file(const char*, const char* from, std::size_t count, off_t offset,
   return -EINVAL;
 }
 
-/// idxd_cdev_poll: a WQ is readable when its device has recorded an error (SWERROR). It never
-/// signals completions. A caller that waits already is not woken.
+/// idxd_cdev_poll: a WQ is readable when its device has recorded an error (SWERROR), and a
+/// caller that waits for it is woken. It never signals completions.
 int poll_file(const char*, fuse_file_info* info, fuse_pollhandle* handle, unsigned* events) {
-  if (handle != nullptr) fuse_pollhandle_destroy(handle);
-  const Node& node = *opened(info).node;
-  constexpr std::uint64_t kValid = 1;
+  OpenFile& file = opened(info);
+  const bool is_portal = file.node->kind == NodeKind::portal;
+  if (handle != nullptr) {
+    if (is_portal) {
+      files().keep(handle, file);  // Before the look, so that no error comes in between.
+    } else {
+      fuse_pollhandle_destroy(handle);
+    }
+  }
   *events = POLLIN | POLLOUT | POLLRDNORM | POLLWRNORM;
-  if (node.kind == NodeKind::portal) {
-    const bool error = (files().served().control.error_registers(node.device)[0] & kValid) != 0;
+  if (is_portal) {
+    const bool error = files().served().control.wait_for_error(file.node->device, {});
     *events = error ? POLLIN | POLLRDNORM : 0;
   }
   return 0;
@@ -325,6 +346,34 @@ Result<void> Files::start(OwnedFile file) {
     fuse_loop_cfg_destroy(config);
   }).detach();
   return {};
+}
+
+void Files::keep(fuse_pollhandle* handle, OpenFile& file) {
+  const Lock lock(poll_mutex_);
+  if (file.poll != nullptr) {
+    fuse_pollhandle_destroy(file.poll);
+  } else {
+    polled_.push_back(&file);
+  }
+  file.poll = handle;
+  if (std::exchange(is_watched_[file.node->device.value()], true)) return;
+  std::thread([this, device = file.node->device] { wake_at_error(device); }).detach();
+}
+
+void Files::forget(OpenFile& file) {
+  const Lock lock(poll_mutex_);
+  if (file.poll == nullptr) return;
+  fuse_pollhandle_destroy(file.poll);
+  std::erase(polled_, &file);
+}
+
+void Files::wake_at_error(DeviceId device) {
+  while (!served_.control.wait_for_error(device, kErrorWaitMax)) {
+  }
+  const Lock lock(poll_mutex_);
+  for (const OpenFile* file : polled_) {
+    if (file->node->device == device) fuse_notify_poll(file->poll);
+  }
 }
 
 int Files::append_trace(std::string_view lines) {

@@ -165,3 +165,36 @@ def test_where_overlays_are_refused_every_program_is_given_the_library(
     words = [*anybody.words("--")[len(anybody.prefix) :]] * 2
     result = anybody.run("--", *words, "sh", "-c", script)
     assert result.stdout.decode().split() == [TRAP, TRAP, "wq0.0", "wq0.1"], result.stderr.decode()
+
+
+POLLER = """
+import ctypes, mmap, os, select, struct, threading
+file = os.open("/dev/dsa/wq0.1", os.O_RDWR)
+portal = mmap.mmap(file, 4096, mmap.MAP_SHARED, mmap.PROT_WRITE)
+watch = select.poll()
+watch.register(file, select.POLLIN | select.POLLOUT)
+record = mmap.mmap(-1, 4096)
+
+def submit(completion):
+    # A no-op that wants a record.
+    os.write(file, struct.pack("=IIQ40xQ", 0, 0x0C, completion, 0))
+
+good = ctypes.addressof(ctypes.c_char.from_buffer(record))
+submit(good)
+assert record[0] == 1, record[0]
+assert watch.poll(0) == [], "a completion"
+found = []
+waiting = threading.Thread(target=lambda: found.append(watch.poll(100_000)))
+waiting.start()
+while open(f"/proc/self/task/{waiting.native_id}/stat").read().rpartition(")")[2].split()[0] != "S":
+    pass
+submit(0x1000)
+waiting.join()
+assert found == [[(file, select.POLLIN)]], found
+assert watch.poll(0) == [(file, select.POLLIN)]
+"""
+
+
+def test_poll_waits_for_device_errors_alone(anybody: Emulator) -> None:
+    result = anybody.run("--", "/usr/bin/python3", "-c", POLLER)
+    assert result.returncode == 0, result.stderr.decode()
