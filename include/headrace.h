@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The engine of Headrace for C, and for languages that call C: have bytes moved, filled, compared,
  * summed and checked by a DSA where there is one, else by processors. Link with -lheadrace.
- * Not here: the cache, topologies and policies, which are C++20 (the headers under headrace/).
+ * Not here: the cache, topologies and policies, which are C++20 (the headers under headrace/). This
+ * header needs C99 or C++11.
  *
  * Conventions. A pointer may be null only where that is said; engine, job and operation that are
  * null are answered HEADRACE_NULL_ADDRESS. No function throws, allocates for an operation, or sets
@@ -17,7 +18,11 @@
 
 #ifdef __cplusplus
 extern "C" {
+#if __cplusplus >= 201703L
 #define HEADRACE_C_NOEXCEPT noexcept
+#else /* Not possible in the type of a callback. */
+#define HEADRACE_C_NOEXCEPT
+#endif
 /* Callers in C may pass any number, which in C++ may not even be looked at without this. */
 #define HEADRACE_C_ENUM : unsigned
 #else
@@ -482,7 +487,8 @@ HEADRACE_C_API enum headrace_answer headrace_submit_batch(
     headrace_completion* completions, size_t operation_count,
     const headrace_submit_options* options) HEADRACE_C_NOEXCEPT;
 /* Carries `operation` out and returns when it has ended; never HEADRACE_FULL. `completion` and
- * `options` may be null; their callback is called, here or by whoever polls, and `then` here. */
+ * `options` may be null; their callback is called, here or by the thread that polls, and `then`
+ * here. */
 HEADRACE_C_API enum headrace_answer headrace_run(
     headrace_engine* engine, const headrace_operation* operation, headrace_completion* completion,
     const headrace_submit_options* options) HEADRACE_C_NOEXCEPT;

@@ -3,6 +3,8 @@
 // Not for: a task type or a scheduler; any coroutine can await this.
 #pragma once
 
+#include "headrace/base/export.hpp"
+
 #include <coroutine>
 #include <cstdint>
 

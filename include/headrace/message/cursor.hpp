@@ -27,6 +27,7 @@
 #include <cstdint>
 
 #include "headrace/base/atomic.hpp"
+#include "headrace/base/export.hpp"
 #include "headrace/base/light_barrier.hpp"
 
 namespace headrace::message::detail {
