@@ -38,7 +38,7 @@ class NoMover final : public engine::Mover {
   return std::move(engine::Engine::make(std::move(movers)).value());
 }
 
-/// Addresses for copies that nobody writes or reads.
+/// Addresses for copies that are neither written nor read.
 ///
 /// Threading: shared.
 class NoMemory final : public cache::MemorySource {

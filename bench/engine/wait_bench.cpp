@@ -2,7 +2,7 @@
 // How late does a wait end, and what does it take of its processor, by Waiting?
 //
 // Jobs that take so many microseconds, one at a time: by a mover with a thread, as workers, or by
-// one that whoever waits polls, as a device. Engines with each way to wait take turns, twenty
+// one that the waiting thread polls, as a device. Engines with each way to wait take turns, twenty
 // jobs each. Reported of each way are `late_us`, from the end of the work until wait() has
 // returned (median and upper decile), and `cpu_us`, what the waiting thread took of a processor for
 // a job (mean). Arguments: 1 if polled, microseconds.
@@ -71,7 +71,7 @@ class TimedMover final : public Mover {
       if (request_ == nullptr || Clock::now() < due_) return;
       request = std::exchange(request_, nullptr);
     }
-    // It has ended by then, whoever looks later.
+    // It has ended by then, however late a thread looks.
     ended_ = due_;
     request->complete({});
   }

@@ -5,7 +5,7 @@
 //
 // Method. The sender is a child process pinned to one processor, the receiver is this process on
 // another. For each length of messages every queue is measured once a round, in an order that is
-// rotated; each is made anew. Throughput: the sender copies messages from memory of its own into
+// rotated; each is made again. Throughput: the sender copies messages from memory of its own into
 // the queue for MILLISECONDS, the receiver copies them to memory of its own and counts; the time is
 // that from the first message to the last. Queues of the same length have the same number of
 // slots, and send and receive batches of the same number; both ends look again after a PAUSE. The

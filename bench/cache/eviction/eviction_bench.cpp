@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Question: how often does an access hit, by eviction policy, on traces of different kinds?
 // Not a measure of time: the mover ends every share without touching it, the memory of copies is an
-// address, and so are the regions, which nobody reads.
+// address, and so are the regions, which are never read.
 //
 //   eviction_bench SEEDS ACCESSES DIRECTORY
 //

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Question: how fast is Cache beside the cache as it was first described (seed_cache.hpp)?
 // Not a measure of copying: the mover ends every share without touching it, the memory of copies is
-// an address, and the regions are addresses that nobody reads. Nor of the kernel: mapping pages,
+// an address, and the regions are addresses that are never read. Nor of the kernel: mapping pages,
 // and looking whether sources are mapped.
 //
 //   headrace-bench-cache ROUNDS ENTRIES OPERATIONS MILLION
@@ -15,7 +15,7 @@
 //   miss    accesses to regions that are not there; nothing is dropped meanwhile.
 //   mixed   by two threads: 90 % accesses whose popularity is zipfian (0.99) over ENTRIES entries,
 //           9 % to regions that are not there, 1 % invalidations of a popular entry.
-// Memory: bytes allocated for MILLION entries that nobody holds, by counting operator new.
+// Memory: bytes allocated for MILLION entries without handles, by counting operator new.
 // Prints one JSON document: nanoseconds per operation, one value per round.
 #include <fmt/format.h>
 
@@ -105,7 +105,7 @@ struct Scale {
   std::size_t million = 1'000'000;
 };
 
-/// A region that nobody reads.
+/// A region that is never read.
 std::span<const std::byte> region(std::size_t index) {
   return {reinterpret_cast<const std::byte*>((std::uintptr_t{1} << 44U) + index * kRegionBytes),
           kRegionBytes};
@@ -264,7 +264,7 @@ struct Scenario {
 
 template <typename Cache>
 double measure(const Scenario& scenario, const Scale& scale) {
-  // What the other one has left in the heap would be tidied up by whoever next allocates a large
+  // What the other one has left in the heap would be tidied up by the next allocation of a large
   // piece: the small pieces of the first design within the misses of the other.
   ::malloc_trim(0);
   Cache cache;

@@ -160,7 +160,7 @@ class PacedDevice final : public dsa::Portal {
   std::uint64_t free_at_ = 0;
 };
 
-/// The mover of a queue, whose device is looked after by whoever polls it.
+/// The mover of a queue, whose device is driven by the thread that polls it.
 ///
 /// Threading: owned.
 class PacedMover final : public Mover {

@@ -5,9 +5,9 @@
 //   headrace-bench-pmem DIRECTORY ROUNDS CAPACITY_MIB [ENTRY_BYTES...]
 //
 // Method. Each ring has a file of its own in DIRECTORY, all of whose pages are present. A round
-// runs every ring once for each length, in an order drawn anew: it enqueues as many entries as fit
+// runs every ring once for each length, in a new random order: it enqueues as many entries as fit
 // half the ring, then dequeues (with a copy to DRAM) and acknowledges them. Where the pages of a
-// file lie makes a tenth of a difference, so every few rounds all rings are made anew, and what
+// file lie makes a tenth of a difference, so every few rounds all rings are made again, and what
 // that changes is part of the spread. Each half of a round is divided by the entries; what is timed
 // is the processor time of the thread, so that what others do on this core is not counted, though
 // what they do to the memory is. Both ends are in one thread: a ring's cost is measured and not the
