@@ -19,7 +19,7 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-ENVIRONMENT = {"TYPER_USE_RICH": "0", "NO_COLOR": "1", "COLUMNS": "80", "TERM": "dumb"}
+ENVIRONMENT = {"NO_COLOR": "1", "COLUMNS": "80", "TERM": "dumb"}
 SUMMARIES = {
     "headrace": "see, use and emulate what can move memory on this machine",
     "headrace-emulator": "run a program on emulated Intel DSA devices",

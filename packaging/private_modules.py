@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Copy the Python modules that the command needs, with what they need, into a directory.
 
-The Debian package `headrace` uses it: Debian's own typer is older than what the command needs. The
+The Debian package `headrace` uses it: Debian's own click is older than what the command needs. The
 modules come from the environment that runs this script, which the tests were run in. numpy and
 pygments are the distribution's.
 
-Usage: private_modules.py DIRECTORY [NAME...], by default typer and rich.
+Usage: private_modules.py DIRECTORY [NAME...], by default click and rich.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 from importlib.metadata import distribution
 from pathlib import Path
 
-ROOTS = ("typer", "rich")
+ROOTS = ("click", "rich")
 LEFT_OUT = {"pygments"}
 
 

@@ -8,21 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from conftest import Here
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.console import Console
-from typer.testing import CliRunner
 
 from headrace._apps.doctor.diagnosis import CHECKS, Diagnosis, diagnose
 from headrace._apps.dsa import status
 from headrace._apps.dsa.configuration import changes, present
 from headrace._apps.dsa.facts import Facts, from_document, load_record, record_text, to_document
 from headrace._apps.dsa.gather import gather
-from headrace._cli import doctor
 from headrace._cli._doctor_report import print_diagnosis
 from headrace._cli._dsa_report import print_devices
+from headrace._cli._report import Report
 from headrace._samples import doctor_path
 from headrace.errors import (
     CorruptDataError,
@@ -106,14 +103,6 @@ USABLE = [
 WORDS = st.characters(categories=["L", "N", "P", "S"])
 
 
-@pytest.fixture
-def app() -> typer.Typer:
-    made = typer.Typer()
-    made.callback()(lambda: None)  # With a callback the name of the subcommand has to be given.
-    doctor.register(made)
-    return made
-
-
 def document(name: str) -> dict[str, Any]:
     read: dict[str, Any] = json.loads((MACHINES / f"{name}.json").read_text())
     return read
@@ -125,10 +114,10 @@ def diagnosis(record: dict[str, Any]) -> Diagnosis:
 
 @pytest.mark.parametrize("name, check, code, words", BROKEN)
 def test_a_broken_machine_is_told_its_root_cause(
-    app: typer.Typer, name: str, check: str, code: int, words: str
+    here: Here, name: str, check: str, code: int, words: str
 ) -> None:
-    result = CliRunner().invoke(app, ["doctor", "--replay", str(MACHINES / f"{name}.json")])
-    assert result.exit_code == code
+    result = here("doctor", "--replay", str(MACHINES / f"{name}.json"))
+    assert result.code == code
     first = result.stdout.splitlines()[0]
     assert words in first
     found = diagnosis(document(name))
@@ -141,11 +130,9 @@ def test_a_broken_machine_is_told_its_root_cause(
 
 
 @pytest.mark.parametrize("name, check, words", USABLE)
-def test_a_usable_machine_is_called_usable(
-    app: typer.Typer, name: str, check: str, words: str
-) -> None:
-    result = CliRunner().invoke(app, ["doctor", "--replay", str(MACHINES / f"{name}.json")])
-    assert result.exit_code == 0
+def test_a_usable_machine_is_called_usable(here: Here, name: str, check: str, words: str) -> None:
+    result = here("doctor", "--replay", str(MACHINES / f"{name}.json"))
+    assert result.code == 0
     assert result.stdout.startswith("The DSA can be used ")
     finding = diagnosis(document(name)).finding(check)
     assert words in f"{finding.finding}; {finding.cause}"
@@ -173,19 +160,18 @@ def test_under_the_emulator_all_is_green() -> None:
         assert found.finding(check).finding == "not needed: the device is emulated"
 
 
-def test_in_a_pipe_every_check_is_one_line(app: typer.Typer) -> None:
+def test_in_a_pipe_every_check_is_one_line(here: Here) -> None:
     path = MACHINES / "pasid-off.json"
-    lines = CliRunner().invoke(app, ["doctor", "--replay", str(path)]).stdout.splitlines()
+    lines = here("doctor", "--replay", str(path)).stdout.splitlines()
     assert lines[1].startswith("Remedy: ")
     names = [line[:15].rstrip() for line in lines[4:-2]]
     assert names == [check.name for check in CHECKS]
 
 
 def test_a_terminal_gets_lines_that_fit() -> None:
-    console = Console(file=io.StringIO(), width=80)
-    print_diagnosis(console, diagnosis(document("vtd-off")), None, 80)
-    assert isinstance(console.file, io.StringIO)
-    lines = console.file.getvalue().splitlines()[2:]
+    stream = io.StringIO()
+    print_diagnosis(Report(stream, 80), diagnosis(document("vtd-off")), None)
+    lines = stream.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
     assert len(lines) > len(CHECKS)
 
@@ -318,7 +304,7 @@ def test_any_mixture_of_missing_and_odd_facts_is_diagnosed(data: st.DataObject) 
     facts = from_document(record, "read it")[0]
     found = diagnose(facts)
     assert found.exit_code in {0, 1, 3}
-    print_devices(Console(file=io.StringIO()), facts)
+    print_devices(Report(io.StringIO()), facts)
     assert changes(present(facts), facts) is not None
     assert [finding.check for finding in found.findings] == [check.name for check in CHECKS]
 
@@ -336,30 +322,30 @@ def test_what_the_devices_say_is_put_in_words() -> None:
     assert not status.explain_errors(None)
 
 
-def test_this_machine_can_be_recorded_and_examined_again(app: typer.Typer, tmp_path: Path) -> None:
+def test_this_machine_can_be_recorded_and_examined_again(here: Here, tmp_path: Path) -> None:
     path = tmp_path / "this.json"
-    here = CliRunner().invoke(app, ["doctor", "--record", str(path)])
-    there = CliRunner().invoke(app, ["doctor", "--replay", str(path)])
-    assert here.exit_code == there.exit_code
-    assert here.stdout.splitlines()[0] == there.stdout.splitlines()[0]
+    one = here("doctor", "--record", str(path))
+    other = here("doctor", "--replay", str(path))
+    assert one.code == other.code
+    assert one.stdout.splitlines()[0] == other.stdout.splitlines()[0]
     assert load_record(str(path))[0] == from_document(json.loads(path.read_text()), "read it")[0]
     assert not [each for each in tmp_path.iterdir() if each != path]
 
 
-def test_here_the_answer_fits_the_machine(app: typer.Typer) -> None:
+def test_here_the_answer_fits_the_machine(here: Here) -> None:
     facts = gather()
-    result = CliRunner().invoke(app, ["doctor"])
+    result = here("doctor")
     if not facts.devices and facts.pci_devices == ():
-        assert result.exit_code == 3
+        assert result.code == 3
         assert result.stdout.startswith("No DSA is in this machine: ")
     assert result.stdout.isascii()
     assert "\x1b" not in result.stdout
 
 
-def test_the_json_has_the_facts_the_findings_and_the_verdict(app: typer.Typer) -> None:
+def test_the_json_has_the_facts_the_findings_and_the_verdict(here: Here) -> None:
     path = MACHINES / "pasid-off.json"
-    result = CliRunner().invoke(app, ["doctor", "--json", "--replay", str(path)])
-    assert result.exit_code == 1
+    result = here("doctor", "--json", "--replay", str(path))
+    assert result.code == 1
     read = json.loads(result.stdout)
     assert read["schema"] == {"name": "headrace-doctor", "version": 1}
     assert read["machine"]["schema"]["name"] == "headrace-dsa-record"
@@ -476,7 +462,7 @@ def test_the_command_says_it_in_its_first_line_and_by_its_exit_code(here: Here) 
     "arguments, code, words",
     [
         (["--record", "a", "--replay", "b"], 2, "give one of them"),
-        (["--record", ""], 2, "--record: '' is no path"),
+        (["--record", ""], 2, "--record: '' is not a path"),
         (["--frobnicate"], 2, "No such option"),
         (["--replay", "none.json"], 1, "cannot read the record none.json: there is no such file"),
         (["--replay", __file__], 1, "it is no JSON"),

@@ -505,10 +505,10 @@ def test_the_benchmark_has_the_figures_that_one_quotes(
 @pytest.mark.parametrize(
     "words, said",
     [
-        (["make", "{}", "--layout", "foo"], "--layout: 'foo' is not one of checksums, positions"),
-        (["make", "{}", "--capacity", "5"], "--capacity: '5' is less than 4 KiB"),
-        (["produce", "{}", "--count", "1", "--granularity", "block"], "is not one of byte, line"),
-        (["consume", "{}", "--granularity", "block"], "is not one of byte, line"),
+        (["make", "{}", "--layout", "foo"], "--layout: 'foo' is not checksums or positions"),
+        (["make", "{}", "--capacity", "5"], "--capacity: '5' is not a size from 4KiB"),
+        (["produce", "{}", "--count", "1", "--granularity", "block"], "is not byte, line or page"),
+        (["consume", "{}", "--granularity", "block"], "is not byte, line or page"),
         (["produce", "{}", "--batch", "4"], "--batch is for --count"),
         (["produce", "{}", "--count", "4", "--resume"], "--resume is for lines of stdin"),
     ],

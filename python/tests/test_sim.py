@@ -237,7 +237,7 @@ def test_advice_about_the_query_names_its_bound(command: Command) -> None:
     [
         ([], "--bytes and --query"),
         (["--bytes", "1GiB", "--query", "q6"], "--bytes and --query"),
-        (["--bytes", "1 league"], "unit"),
+        (["--bytes", "1 league"], "is not a size"),
         (["--bytes", "1GiB", "--passes", "0"], "--passes"),
         (["--query", "q7"], "q6"),
     ],

@@ -81,20 +81,21 @@ def test_tune_prints_a_table_and_says_what_it_did_not_try(command: Command, tmp_
 @pytest.mark.parametrize(
     "arguments, sentence",
     [
-        (("--search", "guess"), "use model or exhaustive"),
-        (("--seconds", "0"), "whole number from 1 to 86400"),
-        (("--bytes-min", "1"), "not from 64 B to 1 GiB"),
+        (("--search", "guess"), "--search: 'guess' is not model or exhaustive"),
+        (("--seconds", "0"), "a time from 1 s to 86400 s"),
+        (("--seconds", "1week"), "such as 90, 90s or 5min"),
+        (("--bytes-min", "1"), "not a size from 64 to 1GiB"),
         (("--bytes-min", "64KiB", "--bytes-max", "4KiB"), "more than --bytes-max"),
         (("--threads", "999999"), "whole number from 1 to"),
-        (("--plot", "x.pdf"), "use .svg or .png"),
-        (("--output", ""), "'' is no path"),
+        (("--plot", "x.pdf"), "ends in .svg or .png"),
+        (("--output", ""), "'' is not a path"),
     ],
 )
 def test_wrong_use_of_tune_is_told_in_a_sentence(
-    command: Command, arguments: tuple[str, ...], sentence: str
+    here: Here, arguments: tuple[str, ...], sentence: str
 ) -> None:
-    done = command("tune", *arguments)
-    assert done.returncode == 2
+    done = here("tune", *arguments)
+    assert done.code == 2
     assert done.stdout == ""
     assert done.stderr.startswith("headrace: ")
     assert done.stderr.count("\n") == 1

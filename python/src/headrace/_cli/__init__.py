@@ -5,17 +5,15 @@ Exit codes: 0 ok, 1 failed, 2 usage, 3 hardware absent, 128 and the number of a 
 """
 
 import os
-from typing import Annotated
 
-import typer
+import click
 
-from headrace._cli._app import make_app, unfolded
+from headrace._cli._app import Group
 from headrace._cli._output import (
     EXIT_FAILED,
     EXIT_HARDWARE_ABSENT,
     EXIT_OK,
     EXIT_USAGE,
-    WrongUseError,
     complain,
 )
 from headrace._signals import EndedBySignalError
@@ -34,31 +32,37 @@ SUMMARIES = {
     "pmem": "Use rings in persistent memory, and check that they survive a crash.",
 }
 
-app = make_app("headrace", __name__, SUMMARIES)
-
-
-@app.callback()
-def _root(
-    context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
-) -> None:
+app = Group(
+    "headrace",
     """Prefetch data into the memory where it will be used, by the mover that suits it best.
 
     Example: headrace query --scale-factor 1 --prefetch auto
-    """
+    """,
+    __name__,
+    SUMMARIES,
+)
+
+
+@click.pass_context
+def _root(context: click.Context, *, version: bool) -> None:
     if version:
         from headrace import __version__  # noqa: PLC0415 - Only this needs the extension.
 
-        typer.echo(f"headrace {__version__}")
-        raise typer.Exit
+        click.echo(f"headrace {__version__}")
+        context.exit()
     if context.invoked_subcommand is None:
         from headrace._cli._first import show  # noqa: PLC0415 - Only this needs the machine.
 
         show()
 
 
-if app.registered_callback is not None:
-    app.registered_callback.help = unfolded(_root)
+app.callback = _root
+app.params = [click.Option(["--version"], is_flag=True, help="Print the version.")]
+app.context_settings = {
+    "help_option_names": ["-h", "--help"],
+    "max_content_width": 100,
+    "show_default": True,
+}
 
 
 def run_command_line() -> int:
@@ -68,23 +72,13 @@ def run_command_line() -> int:
         The exit code.
     """
     try:
-        return _called()
-    except WrongUseError as error:
-        complain(f"{error.message}; see 'headrace {error.subcommand} --help'")
-        return EXIT_USAGE
-    except typer.TyperException as error:
-        context = getattr(error, "ctx", None)
-        command = context.command_path if context is not None else "headrace"
-        complain(f"{error.format_message().rstrip('.')}; see '{command} --help'")
+        code = app(prog_name="headrace", standalone_mode=False)
+    except click.UsageError as error:
+        complain(f"{_sentence(error)}; see '{_path(error)} --help'")
         return EXIT_USAGE
     except EndedBySignalError as ended:
         return ended.exit_code
-
-
-def _called() -> int:
-    try:
-        code = app(prog_name="headrace", standalone_mode=False)
-    except BrokenPipeError:
+    except (BrokenPipeError, click.Abort):
         return EXIT_FAILED
     except Error as error:
         complain(error)
@@ -94,3 +88,16 @@ def _called() -> int:
         complain(f"cannot use{name or ' a file'}: {os.strerror(problem.errno or 0)}")
         return EXIT_FAILED
     return code if isinstance(code, int) else EXIT_OK
+
+
+def _sentence(error: click.UsageError) -> str:
+    if isinstance(error, click.BadParameter) and not isinstance(error, click.MissingParameter):
+        name = error.param_hint
+        if name is None and error.param is not None:
+            name = error.param.opts[-1] if error.param.opts[0][0] == "-" else error.param.metavar
+        return f"{name}: {error.message}"
+    return error.format_message().rstrip(".")
+
+
+def _path(error: click.UsageError) -> str:
+    return error.ctx.command_path if error.ctx is not None else "headrace"

@@ -1,127 +1,114 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of subcommands that are imported when they are called, and help in plain text.
+"""Commands and groups of commands: imported when they are called, with help in plain text.
 
-A subcommand is a module of its group's package that has a function ``register(app)``. Its group
-names it with the first sentence of its help, so that the help of a group imports none of them.
+A command is a module of its group's package that has `command`. Its group names it with the first
+sentence of its help, so that the help of a group imports none of them.
 """
 
 import importlib
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-import typer
-import typer.core
-import typer.main
+import click
 
 from headrace._cli._output import EXIT_USAGE
 
-_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+class Command(click.Command):
+    """A command whose help is the docstring of its function."""
+
+    def __init__(
+        self,
+        name: str | None,
+        *,
+        help: str | None = None,  # noqa: A002 - As click's.
+        **others: Any,  # noqa: ANN401
+    ) -> None:
+        super().__init__(name, help=unfolded(help or ""), **others)
 
 
-def make_app(
-    name: str, package: str = "", summaries: Mapping[str, str] | None = None
-) -> typer.Typer:
-    """Make a command that has subcommands; alone it is not complete: see `needs_subcommand`.
+class Group(click.Group):
+    """Commands by name: those of a package, and those that are added to it."""
 
-    Args:
-        name: Of the command.
-        package: Where the modules of the subcommands are; empty if they are added by hand.
-        summaries: Names of the subcommands, each with the first sentence of its help.
-    """
+    command_class = Command
 
-    class Group(_Group):
-        pass
+    def __init__(
+        self,
+        name: str,
+        text: str,
+        package: str = "",
+        summaries: Mapping[str, str] | None = None,
+    ) -> None:
+        """Make a group; without a subcommand it shows its help.
 
-    Group.package = package
-    Group.summaries = summaries or {}
-    return typer.Typer(
-        name=name,
-        cls=Group,
-        invoke_without_command=True,
-        add_completion=False,
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
-        context_settings=dict(_SETTINGS),
-    )
+        Args:
+            name: What calls it.
+            text: Its help.
+            package: Where the modules of the commands are; empty if they are added by hand.
+            summaries: Names of these commands, each with the first sentence of its help.
+        """
+        super().__init__(
+            name, help=unfolded(text), invoke_without_command=True, callback=_show_help
+        )
+        self.package = package
+        self.summaries = dict(summaries or {})
 
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """As the help of the group has them."""
+        del ctx
+        return [*self.summaries, *self.commands]
 
-def needs_subcommand(context: typer.Context) -> None:
-    """Show what there is if no subcommand was named."""
-    if context.invoked_subcommand is None:
-        typer.echo(context.get_help())
-        raise typer.Exit(EXIT_USAGE)
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module of the command."""
+        if cmd_name not in self.summaries:
+            return super().get_command(ctx, cmd_name)
+        found: click.Command = importlib.import_module(f"{self.package}.{cmd_name}").command
+        return found
 
-
-class _Commands(dict[str, Any]):
-    """Commands by name; the module of one is imported when it is first asked for."""
-
-    def __init__(self, package: str, names: Mapping[str, str]) -> None:
-        super().__init__(dict.fromkeys(names))
-        self._package = package
-
-    def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401 - As that of dict.
-        if name not in self:
-            return default
-        return self[name]
-
-    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - As that of dict.
-        command = super().__getitem__(name)
-        if command is None:
-            made = typer.Typer(add_completion=False, rich_markup_mode=None)
-            importlib.import_module(f"{self._package}.{name}").register(made)
-            _unfold_help(made)
-            command = self[name] = typer.main.get_group(made).commands[name]
-        return command
-
-
-class _Group(typer.core.TyperGroup):
-    package = ""
-    summaries: Mapping[str, str] = {}
-
-    def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - As that of the class above.
-        super().__init__(**attributes)
-        if self.package:
-            self.commands = _Commands(self.package, self.summaries)
-
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002 - As the one above.
-        return list(self.commands.keys())
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - As above.
-        if not self.package:
-            super().format_commands(ctx, formatter)
-            return
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        rows = list(self.summaries.items())
+        # The first sentence of the help of those that are here.
+        rows += [(name, _first_line(each.help)) for name, each in self.commands.items()]
+        del ctx
         with formatter.section("Commands"):
-            formatter.write_dl(list(self.summaries.items()))
+            formatter.write_dl(rows)
 
 
 def walk(
-    command: Any,  # noqa: ANN401 - A group or a command.
-    path: tuple[str, ...],
-) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Give a command and all below it, each with the words that call it."""
-    yield path, command
-    for name in getattr(command, "commands", {}):
-        yield from walk(command.commands[name], (*path, name))
+    command: click.Command, path: tuple[str, ...] = ("headrace",)
+) -> Iterator[tuple[tuple[str, ...], click.Command, click.Context]]:
+    """Give a command and all below it, each with the words that call it and its context."""
+    yield from _walk(command, path, None)
 
 
-def _unfold_help(app: typer.Typer) -> None:
-    """Let every paragraph of help be folded where the terminal ends, not where its source does."""
-    infos: list[Any] = [*app.registered_commands]
-    if app.registered_callback is not None:
-        infos.append(app.registered_callback)
-    for info in infos:
-        if info.callback is not None:
-            info.help = unfolded(info.callback)
-    for group in app.registered_groups:
-        if group.typer_instance is not None:
-            _unfold_help(group.typer_instance)
+def _walk(
+    command: click.Command, path: tuple[str, ...], parent: click.Context | None
+) -> Iterator[tuple[tuple[str, ...], click.Command, click.Context]]:
+    context = click.Context(command, parent=parent, info_name=path[-1], **command.context_settings)
+    yield path, command, context
+    if isinstance(command, Group):
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            if below is not None:
+                yield from _walk(below, (*path, name), context)
 
 
-def unfolded(callback: Callable[..., Any]) -> str:
+@click.pass_context
+def _show_help(context: click.Context) -> None:
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+        context.exit(EXIT_USAGE)
+
+
+def _first_line(text: str | None) -> str:
+    return (text or "").partition("\n")[0]
+
+
+def unfolded(text: str) -> str:
     """The help of a command: paragraphs in one line each, examples as they are typed."""
-    paragraphs = (inspect.getdoc(callback) or "").split("\n\n")
-    lines = [" ".join(each.split()) for each in paragraphs]
+    lines = [" ".join(each.split()) for each in inspect.cleandoc(text).split("\n\n")]
     # Behind a \b the formatter folds nothing.
     return "\n\n".join(re.sub("^Example: ", "\b\nExample:\n  ", line) for line in lines)

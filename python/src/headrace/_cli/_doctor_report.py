@@ -1,84 +1,62 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ``headrace doctor`` says of a diagnosis: text for people, and parts of its JSON."""
 
-import textwrap
 from collections import Counter
 from typing import Any
-
-from rich.console import Console
-from rich.text import Text
 
 from headrace._apps.doctor.checks_device import user_queues, way_in
 from headrace._apps.doctor.diagnosis import Diagnosis
 from headrace._apps.doctor.finding import Finding, State
 from headrace._apps.dsa.facts import Facts
+from headrace._cli._report import Report
 from headrace._words import counted
 
 _STYLES = {
-    "ok": "green",
+    "ok": "",
     "failed": "bold red",
     "note": "yellow",
     "unknown": "cyan",
     "skipped": "dim",
 }
-_INDENT = 24
-_ROOM_MAX = 90  # Longer lines are hard to read.
 
 
-def print_diagnosis(
-    console: Console, diagnosis: Diagnosis, origin: str | None, width: int | None
-) -> None:
+def print_diagnosis(report: Report, diagnosis: Diagnosis, origin: str | None) -> None:
     """Print the true reason, then every check with its cause and remedy.
 
     Args:
-        console: Where to.
+        report: Where to.
         diagnosis: What to print.
         origin: Where the facts come from, if not from this machine.
-        width: Columns to fold the lines at; None does not fold them.
     """
-    colour = "bold green" if diagnosis.exit_code == 0 else "bold red"
-    _print(console, Text(diagnosis.headline, style=colour))
+    report.say(diagnosis.headline, "bold green" if diagnosis.exit_code == 0 else "bold red")
     root = diagnosis.root
     if root is not None and root.remedy:
-        _print(console, Text(f"Remedy: {root.remedy}.", style="bold"))
+        report.say(f"Remedy: {root.remedy}.", "bold")
     if origin is not None:
-        _print(console, Text(f"Record: {origin}"))
-    _print(console, Text())
+        report.say(f"Record: {origin}")
+    report.say()
     for finding in diagnosis.findings:
-        for line in _lines(finding, root, width):
-            _print(console, line)
+        report.say(
+            _said(finding, root),
+            _STYLES[finding.state],
+            head=f"{finding.check:<15}{finding.state:<9}",
+        )
     states = Counter(finding.state for finding in diagnosis.findings)
     names: tuple[State, ...] = ("ok", "failed", "note", "unknown", "skipped")
     totals = ", ".join(f"{states[name]} {name}" for name in names if states[name])
-    _print(console, Text())
-    _print(console, Text(f"{counted(len(diagnosis.findings), 'check')}: {totals}."))
+    report.say()
+    report.say(f"{counted(len(diagnosis.findings), 'check')}: {totals}.")
 
 
-def _print(console: Console, line: Text) -> None:
-    console.print(line, soft_wrap=True)
-
-
-def _lines(finding: Finding, root: Finding | None, width: int | None) -> list[Text]:
+def _said(finding: Finding, root: Finding | None) -> str:
     parts = [finding.finding]
     if finding.cause:
         parts.append(finding.cause)
     if finding.remedy and finding is not root:
         parts.append(f"remedy: {finding.remedy}")
     elif finding.remedy:
-        parts.append("remedy: as said above")
-    said = "; ".join(parts)
-    wrapped = [said]
-    if width is not None:
-        room = min(max(40, width - _INDENT), _ROOM_MAX)
-        wrapped = textwrap.wrap(said, room, break_long_words=False, break_on_hyphens=False)
-    head = Text(f"{finding.check:<15}")
-    head.append(f"{finding.state:<9}", style=_STYLES[finding.state])
-    lines = [head.append(wrapped[0])]
-    lines += [Text(" " * _INDENT + more) for more in wrapped[1:]]
-    if finding.state == "skipped":
-        for line in lines:
-            line.stylize("dim")
-    return lines
+        parts.append("remedy: see above")
+    return "; ".join(parts)
 
 
 def summary_of(diagnosis: Diagnosis, facts: Facts) -> dict[str, Any]:

@@ -5,49 +5,52 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from rich.console import Console
-from rich.measure import Measurement
-from rich.table import Table
-from rich.text import Text
-
 from headrace import _core
 from headrace._apps.doctor.checks_device import is_in_use, way_in
 from headrace._apps.dsa.facts import Device, Facts, Queue, number_in
 from headrace._apps.dsa.status import explain_command_status, explain_errors
+from headrace._cli._report import Column, Report, Styled, figures
 from headrace._words import counted
 
-_WIDTH_MAX = 1000
 _STYLES = {"enabled": "green", "disabled": "dim", "halted": "bold red", "locked": "yellow"}
+_COLUMNS = (
+    Column("WQ"),
+    Column("name", optional=1),
+    Column("mode"),
+    Column("state"),
+    Column("type"),
+    Column("group", right=True, optional=2),
+    *figures("size", "thresh.", "prio."),
+    Column("BOF", right=True, optional=3),
+    Column("batch", right=True, optional=5),
+    Column("transfer", right=True, optional=6),
+    Column("clients", right=True, optional=4),
+    Column("from here", folds=True),
+)
 
 
-def print_devices(console: Console, facts: Facts) -> None:
+def print_devices(report: Report, facts: Facts) -> None:
     """Print every device with its groups, engines and WQs, whatever their state."""
     for device in facts.devices or ():
-        _print_device(console, device)
+        _print_device(report, device)
 
 
-def _print_device(console: Console, device: Device) -> None:
-    title = Text(device.name, style="bold")
-    title.append(f": {', '.join(_properties(device))}", style="not bold")
-    console.print(title, soft_wrap=True)
+def _print_device(report: Report, device: Device) -> None:
+    report.say(f"{device.name}: {', '.join(_properties(device))}", "bold")
     for said in (explain_errors(device.errors), explain_command_status(device.cmd_status)):
         if said:
-            console.print(Text(f"  {said}", style="yellow"), soft_wrap=True)
+            report.say(said, "yellow", head="  ")
     for line in _groups(device):
-        console.print(Text(f"  {line}"), soft_wrap=True)
+        report.say(line, head="  ")
     shown = [queue for queue in device.queues or () if queue.size or queue.state == "enabled"]
     if not shown:
-        console.print("  no WQ has entries: see 'headrace dsa configure'")
+        report.say("no WQ has entries: see 'headrace dsa configure'", head="  ")
     else:
-        table = _table(device, shown)
-        # A terminal may wrap the lines; figures are never cut.
-        unlimited = console.options.update(width=_WIDTH_MAX)
-        width = Measurement.get(console, unlimited, table).maximum
-        console.print(table, width=max(width, console.width))
+        report.table(_COLUMNS, [_row(device, queue) for queue in shown], indent=2)
     rest = len(device.queues or ()) - len(shown)
     if shown and rest:
-        console.print(f"  {counted(rest, 'more WQ')} without entries")
-    console.print()
+        report.say(f"{counted(rest, 'more WQ')} without entries", head="  ")
+    report.say()
 
 
 def _properties(device: Device) -> Iterator[str]:
@@ -79,38 +82,28 @@ def _groups(device: Device) -> Iterator[str]:
         yield f"in no group: {', '.join(idle)}"
 
 
-def _table(device: Device, queues: list[Queue]) -> Table:
-    table = Table(box=None, pad_edge=True, header_style="bold", padding=(0, 1, 0, 1))
-    for name in ("WQ", "name", "mode", "state", "type"):
-        table.add_column(name, no_wrap=True)
-    figures = ("group", "size", "thresh.", "prio.", "BOF", "batch", "transfer", "clients")
-    for name in figures:
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("from here", no_wrap=True)
-    for queue in queues:
-        transfer = queue.max_transfer_size
-        table.add_row(
-            queue.name,
-            queue.label if queue.label is None else Text(queue.label),
-            queue.mode,
-            Text(queue.state or "?", style=_STYLES.get(queue.state or "", "")),
-            queue.type,
-            *(
-                "?" if value is None else str(value)
-                for value in (
-                    queue.group_id,
-                    queue.size,
-                    queue.threshold if queue.mode == "shared" else "",
-                    queue.priority,
-                    queue.block_on_fault,
-                    queue.max_batch_size,
-                )
-            ),
-            "?" if transfer is None else _core.bytes_text(max(0, transfer)),
-            "?" if queue.clients is None else str(queue.clients),
-            _from_here(device, queue),
-        )
-    return table
+def _row(device: Device, queue: Queue) -> list[str]:
+    def number(value: int | None) -> str:
+        return "?" if value is None else str(value)
+
+    state = queue.state or "?"
+    transfer = queue.max_transfer_size
+    return [
+        queue.name,
+        queue.label or "",
+        queue.mode or "?",
+        Styled(state, _STYLES.get(state, "")),
+        queue.type or "?",
+        number(queue.group_id),
+        number(queue.size),
+        number(queue.threshold) if queue.mode == "shared" else "",
+        number(queue.priority),
+        number(queue.block_on_fault),
+        number(queue.max_batch_size),
+        "?" if transfer is None else _core.bytes_text(max(0, transfer)),
+        number(queue.clients),
+        _from_here(device, queue),
+    ]
 
 
 def _from_here(device: Device, queue: Queue) -> str:

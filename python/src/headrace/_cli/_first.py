@@ -3,7 +3,7 @@
 
 from collections.abc import Iterator
 
-import typer
+import click
 
 from headrace import _core
 from headrace._words import counted
@@ -16,7 +16,7 @@ _COMMAND_WIDTH = 41
 def show() -> None:
     """Print ten lines."""
     for line in lines(topo(), profile_note()):
-        typer.echo(line)
+        click.echo(line)
 
 
 def profile_note() -> str:

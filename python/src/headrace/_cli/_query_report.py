@@ -5,20 +5,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.measure import Measurement
-from rich.table import Table
-
 from headrace import _core
 from headrace._apps.tpch.study import DUCKDB, Study
 from headrace._apps.tpch.timeline import timeline_lines
+from headrace._cli._report import Column, Report, Styled, figures
 from headrace._files import Output
 from headrace._words import counted
 from headrace.cache import Placement
 
-# From here on there is room for whole names and wide gaps.
-_WIDE = 76
-_WIDTH_MAX = 1000
 _NOTES_MAX = 3
 
 _NAMES = {
@@ -129,68 +123,64 @@ def results_of(study: Study, path: Path) -> dict[str, Any]:
 
 def print_report(study: Study, path: Path, plot: Output | None) -> None:
     """Print the report for people."""
-    console = Console(highlight=False, soft_wrap=True)
+    report = Report()
     settings = study.settings
-    console.print(f"TPC-H query 6 on {study.row_count:,} rows of {path}", markup=False)
-    console.print(
+    report.say(f"TPC-H query 6 on {study.row_count:,} rows of {path}")
+    report.say(
         f"{counted(settings.thread_count, 'worker')}, "
         f"chunks of {_core.bytes_text(settings.chunk_bytes)}, "
         f"cache of {_core.bytes_text(study.capacity_bytes)} per node, "
         f"placement {_text(study.placement)}"
     )
-    console.print()
-    console.print(f"answer          [bold]{study.answer}[/bold]")
+    report.say()
+    report.say(str(study.answer), "bold", head="answer          ")
     if study.answer_baseline is not None:
-        verdict = "the same" if study.agrees else "[bold red]not the same[/bold red]"
-        console.print(f"DuckDB's        [bold]{study.answer_baseline}[/bold]  ({verdict})")
-    console.print()
-    table = _table(study, narrow=console.width < _WIDE)
-    # A terminal may wrap the lines; figures are never cut.
-    unlimited = console.options.update(width=_WIDTH_MAX)
-    width = Measurement.get(console, unlimited, table).maximum
-    console.print(table, width=max(width, console.width))
-    console.print(
+        verdict = "the same" if study.agrees else "not the same"
+        style = "" if study.agrees else "bold red"
+        report.say(f"{study.answer_baseline}  ({verdict})", style, head="DuckDB's        ")
+    report.say()
+    report.table(_COLUMNS, [_row(study, mode) for mode in study.series])
+    report.say(
         f"Medians of {counted(study.chosen.round_count, 'round')}, "
         "each mode once per round in shuffled order; the cache is empty before each run, but keeps "
         "its memory."
     )
-    console.print()
+    report.say()
     for line in _findings(study, drawn=plot is not None):
-        console.print(line, markup=False)
+        report.say(line)
     runs = counted(settings.timeline_run_count, "run")
     for mode, run in study.timelines.items():
-        console.print()
-        console.print(f"[bold]Prefetch {mode}, fastest of {runs}[/bold]")
-        console.print("pipeline, worker, when it was busy")
-        for line in timeline_lines(run, max(20, min(60, console.width - 14))):
-            console.print(line, markup=False)
+        report.say()
+        report.say(f"Prefetch {mode}, fastest of {runs}", "bold")
+        report.say("pipeline, worker, when it was busy")
+        for line in timeline_lines(run, max(20, min(60, (report.width or 80) - 14))):
+            report.print(line)
     if plot is not None:
-        console.print()
-        console.print(f"The picture of it is in {plot.path}.", markup=False)
+        report.say()
+        report.say(f"The picture of it is in {plot.path}.")
 
 
-def _table(study: Study, *, narrow: bool) -> Table:
-    padding = (0, 0 if narrow else 1, 0, 1)
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=padding)
-    table.add_column("time in ms", no_wrap=True)
-    names = ("median", "min", "max", "speed\nvs off", "time vs\nDuckDB", "moved", "hit\nrate")
-    for name in names:
-        table.add_column(name, justify="right", no_wrap=True)
-    for mode, series in study.series.items():
-        ours = mode != DUCKDB
-        table.add_row(
-            (mode if narrow and ours else _NAMES[mode])
-            + (" *" if mode == study.settings.prefetch else ""),
-            f"{series.median_ns / 1e6:.2f}",
-            f"{min(series.times_ns) / 1e6:.2f}",
-            f"{max(series.times_ns) / 1e6:.2f}",
-            _times(study.time_ratio("off", mode)),
-            _times(study.time_ratio(mode, DUCKDB)),
-            _core.bytes_text(series.bytes_moved) if ours else "",
-            "" if series.hit_rate is None else f"{series.hit_rate:.0%}",
-            style="bold" if mode == study.settings.prefetch else None,
-        )
-    return table
+_COLUMNS = (
+    Column("time in ms"),
+    *figures("median", "min", "max", "speed vs off", "time vs DuckDB", "moved", "hit rate"),
+)
+
+
+def _row(study: Study, mode: str) -> list[str]:
+    series = study.series[mode]
+    ours = mode != DUCKDB
+    is_chosen = mode == study.settings.prefetch
+    cells = [
+        _NAMES[mode] + (" *" if is_chosen else ""),
+        f"{series.median_ns / 1e6:.2f}",
+        f"{min(series.times_ns) / 1e6:.2f}",
+        f"{max(series.times_ns) / 1e6:.2f}",
+        _times(study.time_ratio("off", mode)),
+        _times(study.time_ratio(mode, DUCKDB)),
+        _core.bytes_text(series.bytes_moved) if ours else "",
+        "" if series.hit_rate is None else f"{series.hit_rate:.0%}",
+    ]
+    return [Styled(cell, "bold") if is_chosen else cell for cell in cells]
 
 
 def _times(ratio: float | None) -> str:

@@ -4,20 +4,14 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
 from headrace import _core
 from headrace._apps.picture import matplotlib_settled, save_picture
 from headrace._apps.tune.kernels import KernelChoice
 from headrace._apps.tune.search import LIBC, PAIR, Choice
 from headrace._apps.tune.tuner import Settings, Tuning, measured, variants_of
+from headrace._cli._report import Column, Report, figures
 from headrace._files import Output
 from headrace.machine import Machine
-
-SUBJECT = "the tuning"
-
-_TABLE_WIDTH = 146
 
 LEFT_OUT = (
     "Not in the grid: numbers between those it has; prefetches where the loop is aligned to the"
@@ -83,31 +77,39 @@ def results_of(tuning: Tuning, settings: Settings, profile: Path | None) -> dict
 
 def print_report(tuning: Tuning, profile: Path | None) -> None:
     """Print the table: one line for each class."""
-    console = Console(highlight=False, soft_wrap=True)
-    # A file or pipe has room for whole lines; a narrow terminal folds them.
-    console.width = max(console.width, _TABLE_WIDTH)
-    console.print(f"Copies tuned to {_core.copy_machine_text()}", markup=False)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("up to", "RT", "LT", "ST", "PT", "PS", "PD", "shape"):
-        table.add_column(title, no_wrap=True, justify="right" if title == "up to" else "left")
-    for title in ("GB/s cold", "hot", "cold", "all", "sure", "best"):
-        table.add_column(title, no_wrap=True, justify="right")
-    for choice in tuning.choices:
-        for row in _rows(choice):
-            table.add_row(*row)
-    console.print(table)
-    console.print(
-        "RT register, LT and ST load and store (T temporal, NT not), PT prefetch (+w: the target"
-        " too), PS lines at once, PD lines ahead.\nhot, cold, all: speed by memmove's, medians, all"
-        " over every condition; sure: that it is faster than memmove; best: that no other of the"
-        " last few is faster. A second line of a length serves bytes that are not in the caches."
+    report = Report()
+    report.say(f"Copies tuned to {_core.copy_machine_text()}")
+    report.table(_COLUMNS, [row for choice in tuning.choices for row in _rows(choice)])
+    report.say(
+        "RT register, LT and ST load and store (T temporal, NT not), PT prefetch (+w: the target "
+        "too), PS lines at once, PD lines ahead."
+    )
+    report.say(
+        "hot, cold, all: speed by memmove's, medians, all over every condition; sure: that it is "
+        "faster than memmove; best: that no other of the last few is faster. A second line of a "
+        "length serves bytes that are not in the caches."
     )
     for sentence in [*_conditions(tuning.choices), *_findings(tuning)]:
-        console.print(sentence)
+        report.say(sentence)
     if tuning.stopped:
-        console.print("Stopped early: lengths without a line are memmove's.")
+        report.say("Stopped early: lengths without a line are memmove's.")
     if profile is not None:
-        console.print(f"The profile is in {profile}.", markup=False)
+        report.say(f"The profile is in {profile}.")
+
+
+_COLUMNS = (
+    Column("up to", right=True),
+    Column("RT"),
+    Column("LT"),
+    Column("ST"),
+    Column("PT", optional=3),
+    Column("PS", optional=3),
+    Column("PD", optional=3),
+    Column("shape", folds=True, optional=2),
+    *figures("GB/s cold", "hot", "cold", "all"),
+    Column("sure", right=True, optional=1),
+    Column("best", right=True, optional=1),
+)
 
 
 def _findings(tuning: Tuning) -> list[str]:

@@ -6,22 +6,19 @@ of this process, so that nothing stands between the caller and the command's exi
 """
 
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
-import typer
+import click
 
-from headrace._cli._output import WrongUseError
+from headrace._cli._app import Command
+from headrace._cli._options import flag, refuse
 from headrace._direct import built
 from headrace._signals import as_we_found_them
 from headrace.errors import NotFoundError
 
 PROGRAM_NAME = "headrace-emulator"
-
-
-def register(app: typer.Typer) -> None:
-    """Add the subcommand."""
-    app.command("emulate", context_settings={"allow_interspersed_args": False})(emulate)
 
 
 def program_path() -> Path:
@@ -41,86 +38,61 @@ def program_path() -> Path:
 
 
 # Every value goes on as it is: the program judges it, and says what is wrong, in one place.
-def emulate(
-    command: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="CMD", help="What to run, after '--', and its arguments.", show_default=False
+_PASSED = {
+    "--devices": ("N", "Devices, 1 to 16; if not given, 1 or as many as the file of --config has."),
+    "--config": (
+        "FILE",
+        (
+            "Devices, groups and WQs as 'accel-config save-config' writes them; "
+            "WQs of type user are enabled."
         ),
-    ],
-    devices: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N",
-            help="Devices, 1 to 16; if not given, 1 or as many as the file of --config has.",
+    ),
+    "--wq": (
+        "MODE",
+        "shared, dedicated or both: one WQ of each on every device; both if not given.",
+    ),
+    "--wq-name": (
+        "NAME",
+        (
+            "WQs are named NAME0, NAME1, ...; headrace if not given. A name that begins "
+            "with 'dpdk_' goes to dedicated WQs only: DPDK takes every WQ of that name for one."
         ),
-    ] = None,
-    config: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Devices, groups and WQs as 'accel-config save-config' writes them; "
-            "WQs of type user are enabled.",
+    ),
+    "--engines": ("N", "Engines of each device, 1 to 4; 4 if not given."),
+    "--seed": (
+        "S",
+        "Single-threaded, scheduled by seed S; without it engines are threads.",
+    ),
+    "--faults": ("FILE", "Inject the faults of this script in TOML."),
+    "--pace": (
+        "LATENCY,RATE",
+        (
+            "Completions delayed to a model, for example 2us,30GB/s; as fast as it goes if "
+            "not given. Not with --seed."
         ),
-    ] = None,
-    wq: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODE",
-            help="shared, dedicated or both: one WQ of each on every device; both if not given.",
-        ),
-    ] = None,
-    wq_name: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="WQs are named NAME0, NAME1, ...; headrace if not given. A name that begins "
-            "with 'dpdk_' goes to dedicated WQs only: DPDK takes every WQ of that name for one.",
-        ),
-    ] = None,
-    engines: Annotated[
-        str | None,
-        typer.Option(metavar="N", help="Engines of each device, 1 to 4; 4 if not given."),
-    ] = None,
-    seed: Annotated[
-        str | None,
-        typer.Option(
-            metavar="S",
-            help="One thing after the other, in an order that S decides; without it engines are "
-            "threads.",
-        ),
-    ] = None,
-    faults: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Faults on demand, a script in TOML.")
-    ] = None,
-    pace: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LATENCY,RATE",
-            help="Completions delayed to a model, for example 2us,30GB/s; as fast as it goes if "
-            "not given. Not with --seed.",
-        ),
-    ] = None,
-    stats: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Write what the devices did, as JSON, at the end."),
-    ] = None,
-    trace: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write every event, a line of JSON each.")
-    ] = None,
-    refuse_mmap: Annotated[
-        bool,
-        typer.Option("--refuse-mmap", help="Portals cannot be mapped: programs have to write()."),
-    ] = False,
-    force_access_trap: Annotated[
-        bool,
-        typer.Option(
-            "--force-access-trap",
-            help="Catch the access to the portal and not the instruction, as on processors that "
-            "have MOVDIR64B.",
-        ),
-    ] = False,
-) -> None:
+    ),
+    "--stats": ("FILE", "Write what the devices did, as JSON, at the end."),
+    "--trace": ("FILE", "Write every event, a line of JSON each."),
+}
+_FLAGS = {
+    "--refuse-mmap": "Portals cannot be mapped: programs have to write().",
+    "--force-access-trap": "Catch the access to the portal and not the instruction, as on "
+    "processors that have MOVDIR64B.",
+}
+
+
+def _options(function: Callable[..., None]) -> Callable[..., None]:
+    for name, text in reversed(_FLAGS.items()):
+        function = flag(name, help=text)(function)
+    for name, (metavar, text) in reversed(_PASSED.items()):
+        function = click.option(name, metavar=metavar, help=text)(function)
+    return function
+
+
+@click.command("emulate", cls=Command, context_settings={"allow_interspersed_args": False})
+@click.argument("words", metavar="CMD...", nargs=-1)
+@_options
+def command(words: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401 - Texts and flags.
     """Run CMD on emulated Intel DSA devices, as root or as any user, and leave nothing behind.
 
     CMD sees /dev/dsa, /sys/bus/dsa and the driver as on a machine that has the devices; its exit
@@ -130,24 +102,17 @@ def emulate(
 
     Example: headrace emulate --wq shared --stats stats.json -- accel-config list
     """
-    values = {
-        "--devices": devices,
-        "--config": config,
-        "--wq": wq,
-        "--wq-name": wq_name,
-        "--engines": engines,
-        "--seed": seed,
-        "--faults": faults,
-        "--pace": pace,
-        "--stats": stats,
-        "--trace": trace,
-    }
-    words = [str(program_path())]
-    for option, value in values.items():
+    passed = [str(program_path())]
+    for name in _PASSED:
+        value = options[_key(name)]
         if value is not None:
-            words += [option, value]
-    words += ["--refuse-mmap"] * refuse_mmap + ["--force-access-trap"] * force_access_trap
-    if not command or not command[0]:
-        raise WrongUseError("emulate", "there is no command to run; give it after '--'")
+            passed += [name, value]
+    passed += [name for name in _FLAGS if options[_key(name)]]
+    if not words or not words[0]:
+        refuse("there is no command to run; give it after '--'")
     as_we_found_them()
-    os.execv(words[0], [*words, "--", *command])  # noqa: S606 - It is our own program.
+    os.execv(passed[0], [*passed, "--", *words])  # noqa: S606 - It is our own program.
+
+
+def _key(name: str) -> str:
+    return name.removeprefix("--").replace("-", "_")

@@ -5,14 +5,12 @@ import math
 import os
 import re
 from pathlib import Path
-from typing import Annotated, NoReturn
 
-import typer
+import click
 
 from headrace import _core
 from headrace._apps.doctor.diagnosis import EXIT_USABLE, diagnose
 from headrace._apps.dsa.gather import gather
-from headrace._apps.sim import find_machine
 from headrace._apps.sim.advice import predict_query
 from headrace._apps.tpch.lineitem import check_memory, read_lineitem
 from headrace._apps.tpch.q6 import CHUNK_BYTES_MIN, PREFETCH_MODES
@@ -25,125 +23,143 @@ from headrace._apps.tpch.study import (
 )
 from headrace._apps.tpch.table import (
     ROWS_PER_SCALE_FACTOR,
-    check_scale_factor,
+    SCALE_FACTOR_MAX,
+    SCALE_FACTOR_MIN,
     default_directory,
     ensure_lineitem,
 )
 from headrace._apps.tpch.timeline import SUBJECT, draw_timelines
-from headrace._cli._output import (
-    EXIT_FAILED,
-    WrongUseError,
-    check_path,
-    complain,
-    parse_picture,
-    print_document,
-    progress,
+from headrace._cli._app import Command
+from headrace._cli._options import (
+    Choice,
+    Count,
+    FilePath,
+    Number,
+    Size,
+    Value,
+    flag,
+    json_option,
+    option,
+    plot_option,
+    refuse,
+    refuse_value,
+    threads_option,
 )
+from headrace._cli._output import EXIT_FAILED, EXIT_OK, complain, print_document, progress
 from headrace._cli._query_report import print_report, results_of, summary_of
+from headrace._cli._report import Report
+from headrace._cli.sim._machine import machine_of
 from headrace._files import Output
 from headrace._words import counted
-from headrace.errors import Error, HardwareAbsentError
+from headrace.errors import HardwareAbsentError
 from headrace.machine import Machine, topo
 
 SCHEMA_NAME = "headrace-query"
 SCHEMA_VERSION = 1
 
-PLACEMENTS = ("fastest", "local", "none")
 REPEAT_MAX = 10_000
 
 
-def register(app: typer.Typer) -> None:
-    """Add the subcommand."""
-    app.command("query")(query)
+class _Placement(Value[str | int | dict[int, list[int]]]):
+    """Where copies go."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "PLACE",
+            "fastest, local, none, the number of a node, or a map such as 0:8,1:9+8",
+        )
+
+    def read(self, text: str) -> str | int | dict[int, list[int]]:
+        """Take a word, a number, or nodes by the node of the worker."""
+        if text in {"fastest", "local", "none"}:
+            return text
+        if re.fullmatch("[0-9]{1,9}", text):
+            return int(text)
+        places: dict[int, list[int]] = {}
+        for place in text.split(","):
+            if re.fullmatch(r"[0-9]{1,9}:[0-9]{1,9}(\+[0-9]{1,9})*", place) is None:
+                raise ValueError
+            worker, _, nodes = place.partition(":")
+            if int(worker) in places:
+                raise ValueError
+            places[int(worker)] = [int(number) for number in nodes.split("+")]
+        return places
 
 
-# Every value comes as text, so that what is wrong with it is said by us, in one way.
-def query(
-    scale_factor: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N",
-            help="TPC-H scale factor of the generated table; "
-            "1 if neither --scale-factor nor --data is given.",
-        ),
-    ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Parquet file with lineitem, not a generated one."),
-    ] = None,
-    data_dir: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR",
-            help="Where generated tables are kept; else $HEADRACE_DATA, "
-            "else ~/.cache/headrace/tpch.",
-        ),
-    ] = None,
-    prefetch: Annotated[
-        str,
-        typer.Option(
-            metavar="MODE",
-            help="off, on or auto; auto prefetches if this machine has faster memory.",
-        ),
-    ] = "auto",
-    engine: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="Who moves the bytes: cpu, dsa, or automatic: a DSA where there is one and the "
-            "chunk is worth it.",
-        ),
-    ] = "automatic",
-    chunk_bytes: Annotated[
-        str,
-        typer.Option(
-            metavar="SIZE",
-            help="Rows are worked on in chunks: so many bytes of an 8-byte column.",
-        ),
-    ] = "1MiB",
-    threads: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N",
-            help="Workers; all processors that this process may use if not given.",
-        ),
-    ] = None,
-    repeat: Annotated[
-        str | None,
-        typer.Option(metavar="N", help="Measured rounds; as many as take 8 s if not given."),
-    ] = None,
-    capacity: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help="Room of the cache per node; all columns if not given."),
-    ] = None,
-    placement: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PLACE",
-            help="Where copies go: fastest, local, none, a node, or by the node of the worker, "
-            "as in 0:8,1:9+8; "
-            "fastest if not given, local where no memory is faster.",
-        ),
-    ] = None,
-    no_compare: Annotated[
-        bool, typer.Option("--no-compare", help="Do not run DuckDB beside it.")
-    ] = False,
-    plot: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Draw the timeline into this .svg or .png file."),
-    ] = None,
-    simulate: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MACHINE",
-            help="Print too what the simulator predicts for the same query on a machine of "
-            "'headrace sim list'.",
-        ),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document and nothing else.")
-    ] = False,
-) -> None:
+@click.command("query", cls=Command)
+@option(
+    "--scale-factor",
+    type=Number(SCALE_FACTOR_MIN, SCALE_FACTOR_MAX),
+    help="TPC-H scale factor of the generated table; 1 if neither --scale-factor nor --data is "
+    "given.",
+)
+@option("--data", type=FilePath(), help="Parquet file with lineitem, instead of a generated one.")
+@option(
+    "--data-dir",
+    type=FilePath("DIR"),
+    help="Where generated tables are kept; else $HEADRACE_DATA, else ~/.cache/headrace/tpch.",
+)
+@option(
+    "--prefetch",
+    type=Choice(*PREFETCH_MODES),
+    default="auto",
+    help="auto prefetches if this machine has faster memory.",
+)
+@option(
+    "--engine",
+    type=Choice(*ENGINES),
+    default="automatic",
+    help="Who moves the bytes; automatic: a DSA where there is one and the chunk is worth it.",
+)
+@option(
+    "--chunk-bytes",
+    type=Size(CHUNK_BYTES_MIN),
+    default="1MiB",
+    help="Rows are processed in chunks: so many bytes of an 8-byte column.",
+)
+@threads_option("Worker threads")
+@option(
+    "--repeat",
+    type=Count(1, REPEAT_MAX),
+    help="Measured rounds; as many as take 8 s if not given.",
+)
+@option(
+    "--capacity",
+    type=Size(1),
+    help="Capacity of the cache per node; all columns if not given.",
+)
+@option(
+    "--placement",
+    type=_Placement(),
+    help="Where copies go: fastest, local, none, a node, or by the node of the worker, as in "
+    "0:8,1:9+8; fastest if not given, local where no memory is faster.",
+)
+@flag("--no-compare", help="Do not run DuckDB beside it.")
+@plot_option(SUBJECT)
+@option(
+    "--simulate",
+    type=FilePath("MACHINE"),
+    help="Print too what the simulator predicts for the same query on a machine of "
+    "'headrace sim list'.",
+)
+@json_option
+def command(
+    scale_factor: float | None,
+    data: str | None,
+    data_dir: str | None,
+    prefetch: str,
+    engine: str,
+    chunk_bytes: int,
+    threads: int | None,
+    repeat: int | None,
+    capacity: int | None,
+    placement: str | int | dict[int, list[int]] | None,
+    plot: Output | None,
+    simulate: str | None,
+    *,
+    no_compare: bool,
+    as_json: bool,
+) -> int:
     """Run TPC-H query 6 with prefetching and compare it with DuckDB.
 
     While one pipeline scans the filter's columns, another moves the columns that the aggregate
@@ -153,33 +169,29 @@ def query(
     Example: headrace query --scale-factor 1 --prefetch auto --plot timeline.svg
     """
     settings = Settings(
-        prefetch=_parse_choice("--prefetch", prefetch, PREFETCH_MODES, "mode"),
-        chunk_bytes=_parse_size("--chunk-bytes", chunk_bytes, CHUNK_BYTES_MIN),
-        thread_count=_parse_threads(threads),
-        repeat_count=None if repeat is None else _parse_count("--repeat", repeat, REPEAT_MAX),
-        capacity_bytes=None if capacity is None else _parse_size("--capacity", capacity, 1),
-        placement=None if placement is None else _parse_placement(placement),
+        prefetch=prefetch,
+        chunk_bytes=chunk_bytes,
+        thread_count=threads or len(os.sched_getaffinity(0)),
+        repeat_count=repeat,
+        capacity_bytes=capacity,
+        placement=placement,
         compare=not no_compare,
-        engine=_parse_choice("--engine", engine, tuple(ENGINES), "engine"),
+        engine=engine,
     )
     if data is not None and scale_factor is not None:
-        _refuse("--scale-factor cannot be given with --data, which names the table")
-    data_path = _parse_path("--data", data)
-    directory = _parse_path("--data-dir", data_dir)
-    picture = None if plot is None else parse_picture("query", plot, SUBJECT)
-    factor = _parse_scale_factor("1" if scale_factor is None else scale_factor)
-    simulated_machine = _parse_simulated(simulate)
+        refuse("--scale-factor cannot be given with --data, which names the table")
+    simulated_machine = None if simulate is None else machine_of(simulate, "--simulate")
     machine = topo()
     _check_node(settings, machine)
-    _check_capacity(settings, capacity, machine)
+    _check_capacity(settings, machine)
     _check_engine(settings, machine)
-    path = data_path if data_path is not None else _generated(factor, directory)
+    path = _generated(scale_factor or 1, data_dir) if data is None else Path(data)
     with progress("reading the columns") as share:
         columns = read_lineitem(path, share)
     with progress("measuring") as share:
         study = run_study(path, columns, machine, settings, share)
-    if picture is not None:
-        _draw(picture, path, study)
+    if plot is not None:
+        _draw(plot, path, study)
     simulated = None
     if simulated_machine is not None:
         simulated = predict_query(
@@ -198,10 +210,12 @@ def query(
             summary=summary_of(study),
         )
     else:
-        print_report(study, path, picture)
+        print_report(study, path, plot)
         if simulated is not None:
-            typer.echo(
-                f"\nsimulated on {simulate}: prefetching off {simulated['off_ms']:.2f} ms, "
+            report = Report()
+            report.say()
+            report.say(
+                f"simulated on {simulate}: prefetching off {simulated['off_ms']:.2f} ms, "
                 f"advised {simulated['on_ms']:.2f} ms ({simulated['gain']:+.1%}; read from "
                 f"{simulated['tier']}, mover {simulated['mover']}; bound: {simulated['bound']})"
             )
@@ -210,100 +224,19 @@ def query(
             f"the answer {study.answer} is not DuckDB's, {study.answer_baseline}: "
             "one of them is wrong; please report it with the file"
         )
-        raise typer.Exit(EXIT_FAILED)
+        return EXIT_FAILED
+    return EXIT_OK
 
 
-def _parse_simulated(name: str | None) -> Path | None:
-    if name is None:
-        return None
-    try:
-        return find_machine(name)
-    except Error as error:
-        _refuse(f"--simulate: {error.cause}; {error.remedy}")
-
-
-def _generated(scale_factor: float, directory: Path | None) -> Path:
+def _generated(scale_factor: float, directory: str | None) -> Path:
     check_memory(
         f"run query 6 at scale factor {scale_factor:g}",
         math.ceil(scale_factor * ROWS_PER_SCALE_FACTOR),
     )
     with progress(f"generating TPC-H lineitem, scale factor {scale_factor:g}") as share:
-        return ensure_lineitem(scale_factor, directory or default_directory(), share)
-
-
-def _parse_choice(option: str, text: str, known: tuple[str, ...], noun: str) -> str:
-    if text not in known:
-        _refuse(f"{option}: there is no {noun} '{text}'; use {_either(known)}")
-    return text
-
-
-def _either(words: tuple[str, ...]) -> str:
-    *first, last = words
-    return f"{', '.join(first)} or {last}" if first else last
-
-
-def _parse_count(option: str, text: str, count_max: int, why: str = "") -> int:
-    count = int(text) if _is_number(text) else 0
-    if not 1 <= count <= count_max:
-        _refuse(f"{option}: '{text}' is not a whole number from 1 to {count_max}{why}")
-    return count
-
-
-def _is_number(text: str) -> bool:
-    # Not what int() takes: that is also "1_0", other digits than ours, and as many as one likes.
-    return re.fullmatch(r"[0-9]{1,9}", text) is not None
-
-
-def _parse_threads(text: str | None) -> int:
-    allowed = len(os.sched_getaffinity(0))
-    if text is None:
-        return allowed
-    return _parse_count("--threads", text, allowed, ", the processors allowed")
-
-
-def _parse_scale_factor(text: str) -> float:
-    try:
-        scale_factor = float(text)
-    except ValueError:
-        _refuse(f"--scale-factor: '{text}' is not a number; use 1 for six million rows")
-    try:
-        check_scale_factor(scale_factor)
-    except Error as error:
-        _refuse(f"--scale-factor: '{text}': {error.cause}; {error.remedy}")
-    return scale_factor
-
-
-def _parse_size(option: str, text: str, bytes_min: int) -> int:
-    try:
-        size_bytes = _core.parse_bytes(text)
-    except Error as error:
-        _refuse(f"{option}: '{text}': {error.cause}; {error.remedy}")
-    if size_bytes < bytes_min:
-        _refuse(f"{option}: '{text}' is too small; use at least {_core.bytes_text(bytes_min)}")
-    return size_bytes
-
-
-def _parse_path(option: str, text: str | None) -> Path | None:
-    check_path("query", option, text)
-    return None if text is None else Path(text)
-
-
-def _parse_placement(text: str) -> str | int | dict[int, list[int]]:
-    if text in PLACEMENTS:
-        return text
-    if _is_number(text):
-        return int(text)
-    places: dict[int, list[int]] = {}
-    for place in text.split(","):
-        worker, _, nodes = place.partition(":")
-        numbers = nodes.split("+")
-        if not all(map(_is_number, [worker, *numbers])) or int(worker) in places:
-            _refuse(
-                f"--placement: '{text}' is not fastest, local, none, the number of a node, "
-                "or a map such as 0:8,1:9+8"
-            )
-        places[int(worker)] = [int(number) for number in numbers]
-    return places
+        return ensure_lineitem(
+            scale_factor, Path(directory) if directory else default_directory(), share
+        )
 
 
 def _nodes_named(settings: Settings) -> list[int]:
@@ -325,15 +258,16 @@ def _check_node(settings: Settings, machine: Machine) -> None:
         )
 
 
-def _check_capacity(settings: Settings, text: str | None, machine: Machine) -> None:
+def _check_capacity(settings: Settings, machine: Machine) -> None:
     wanted = settings.capacity_bytes or 0
     named = _nodes_named(settings)
     nodes = [node for node in machine.nodes if not named or node.id in named]
     largest = max(nodes, key=lambda node: node.capacity_bytes)
     if 0 < largest.capacity_bytes < wanted:
-        _refuse(
-            f"--capacity: '{text}' is {_core.bytes_text(wanted)} and node {largest.id} has "
-            f"{_core.bytes_text(largest.capacity_bytes)}; use a smaller capacity"
+        refuse_value(
+            "--capacity",
+            f"{_core.bytes_text(wanted)} is wanted and node {largest.id} has "
+            f"{_core.bytes_text(largest.capacity_bytes)}; use a smaller capacity",
         )
 
 
@@ -356,10 +290,6 @@ def _check_engine(settings: Settings, machine: Machine) -> None:
         f"'headrace doctor' says: {headline}",
         f"{remedy}; or {instead}" if remedy else instead,
     )
-
-
-def _refuse(sentence: str) -> NoReturn:
-    raise WrongUseError("query", sentence)
 
 
 def _draw(plot: Output, path: Path, study: Study) -> None:

@@ -9,16 +9,16 @@ import fcntl
 import json
 import os
 from pathlib import Path
-from typing import Annotated, NoReturn
 
-import typer
+import click
 
 from headrace import _core
-from headrace._cli._output import WrongUseError, complain
+from headrace._cli._app import Command
+from headrace._cli._options import Choice, FilePath, Size, flag, option, profile_option, refuse
+from headrace._cli._output import complain
 from headrace._direct import built, cannot_run, environment_given, preload_variable
 from headrace._signals import as_we_found_them
 from headrace.errors import (
-    Error,
     HardwareAbsentError,
     InvalidArgumentError,
     IoFailedError,
@@ -28,13 +28,6 @@ from headrace.errors import (
 from headrace.machine import Machine, topo
 
 LIBRARY_NAME = "libheadrace-preload.so"
-PATHS = ("auto", "cpu", "dsa")
-BYTES_MAX = 1 << 60
-
-
-def register(app: typer.Typer) -> None:
-    """Add the subcommand."""
-    app.command("run", context_settings={"allow_interspersed_args": False})(run)
 
 
 def library_path() -> Path:
@@ -69,62 +62,47 @@ def has_shared_queue(machine: Machine) -> bool:
     )
 
 
-def run(
-    command: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="CMD", help="What to run, after '--', and its arguments.", show_default=False
-        ),
-    ],
-    profile: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Profile made by 'headrace tune'; the one that is looked for, if not given.",
-        ),
-    ] = None,
-    path: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOW",
-            help="Who makes long copies: cpu; dsa, together with the processor; or auto, which "
-            "takes DSA where the profile says that it pays; auto if not given.",
-        ),
-    ] = None,
-    min_bytes: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SIZE",
-            help="Shorter copies stay the C library's; if not given, those that the profile has "
-            "nothing for. With --path dsa, DSA has a part in all others, from 64KiB on if not "
-            "given.",
-        ),
-    ] = None,
-    explore: Annotated[
-        bool,
-        typer.Option(
-            "--explore",
-            help="Time a few calls of long-running programs, and give up copies of the profile "
-            "that are slower than the C library's in them.",
-        ),
-    ] = False,
-    probe: Annotated[
-        bool,
-        typer.Option(
-            "--probe",
-            help="Long copies look whether their bytes come from memory, and go past the caches "
-            "then, where the profile says so. Ends programs that forbid themselves to read the "
-            "time-stamp counter.",
-        ),
-    ] = False,
-    stats: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write what was moved, filled and compared, by whom and how fast, as JSON; "
-            "counting costs time.",
-        ),
-    ] = None,
+@click.command("run", cls=Command, context_settings={"allow_interspersed_args": False})
+@click.argument("words", metavar="CMD...", nargs=-1)
+@profile_option
+@option(
+    "--path",
+    type=Choice("auto", "cpu", "dsa"),
+    help="Who makes long copies: cpu; dsa, together with the processor; or auto, which takes DSA "
+    "where the profile says that it pays; auto if not given.",
+)
+@option(
+    "--min-bytes",
+    type=Size(),
+    help="Shorter copies stay the C library's; if not given, those that the profile has nothing "
+    "for. With --path dsa, DSA has a part in all others, from 64KiB on if not given.",
+)
+@flag(
+    "--explore",
+    help="Time a few calls of long-running programs, and give up copies of the profile that are "
+    "slower than the C library's in them.",
+)
+@flag(
+    "--probe",
+    help="Long copies look whether their bytes come from memory, and go past the caches then, "
+    "where the profile says so. Ends programs that forbid themselves to read the time-stamp "
+    "counter.",
+)
+@option(
+    "--stats",
+    type=FilePath(),
+    help="Write what was moved, filled and compared, by whom and how fast, as JSON; counting costs "
+    "time.",
+)
+def command(
+    words: tuple[str, ...],
+    profile: str | None,
+    path: str | None,
+    min_bytes: int | None,
+    stats: str | None,
+    *,
+    explore: bool,
+    probe: bool,
 ) -> int:
     """Run CMD with its copies, fills and comparisons tuned to this machine; nobody rebuilds it.
 
@@ -135,62 +113,44 @@ def run(
 
     Example: headrace run --stats stats.json -- cp big copy
     """
-    if not command or not command[0]:
-        _refuse("there is no command to run; give it after '--'")
+    if not words or not words[0]:
+        refuse("there is no command to run; give it after '--'")
     environment = environment_given()
     if path is not None:
-        environment["HEADRACE_PATH"] = _checked_path(path)
+        _check_path(path)
+        environment["HEADRACE_PATH"] = path
     environment["LD_PRELOAD"] = preload_variable(
         str(library_path()), environment.get("LD_PRELOAD", "")
     )
     if min_bytes is not None:
-        environment["HEADRACE_MIN_BYTES"] = str(_parse_size(min_bytes))
+        environment["HEADRACE_MIN_BYTES"] = str(min_bytes)
     if profile is not None:
         environment["HEADRACE_PROFILE"] = _checked_profile(profile)
     if explore:
         environment["HEADRACE_EXPLORE"] = "1"
     if probe:
         environment["HEADRACE_PROBE"] = "1"
-    words = command if stats is None else _counted_words(stats, command)
+    started = list(words) if stats is None else _counted_words(stats, words)
     as_we_found_them()
     try:
-        os.execvpe(words[0], words, environment)  # noqa: S606 - It is what the user asks for.
+        os.execvpe(started[0], started, environment)  # noqa: S606 - It is what the user asks for.
     except OSError as problem:
-        sentence, code = cannot_run(words[0], problem)
+        sentence, code = cannot_run(started[0], problem)
         complain(sentence)
         return code
 
 
-def _refuse(sentence: str) -> NoReturn:
-    raise WrongUseError("run", sentence)
-
-
-def _checked_path(text: str) -> str:
-    if text not in PATHS:
-        _refuse(f"--path: there is no path '{text}'; use {', '.join(PATHS[:-1])} or {PATHS[-1]}")
+def _check_path(text: str) -> None:
     if text == "dsa" and not has_shared_queue(topo()):
         raise HardwareAbsentError(
             "run a program with copies by DSA",
             "there is no work queue that is shared, enabled and of type user",
             "'headrace doctor' tells why; --path auto or cpu copies by the processor",
         )
-    return text
-
-
-def _parse_size(text: str) -> int:
-    try:
-        size_bytes = _core.parse_bytes(text)
-    except Error as error:
-        _refuse(f"--min-bytes: '{text}': {error.cause}; {error.remedy}")
-    if size_bytes > BYTES_MAX:
-        _refuse(f"--min-bytes: '{text}' is more than {_core.bytes_text(BYTES_MAX)}")
-    return int(size_bytes)
 
 
 def _checked_profile(text: str) -> str:
     """The path of a profile that can be used here; a bad one is told before CMD runs."""
-    if not text:
-        _refuse("--profile: '' is no path; give one, or leave the option out")
     if text == "none":
         return text
     path = str(Path(text).absolute())
@@ -199,10 +159,8 @@ def _checked_profile(text: str) -> str:
     return path
 
 
-def _counted_words(text: str, command: list[str]) -> list[str]:
+def _counted_words(text: str, words: tuple[str, ...]) -> list[str]:
     """What runs the command and writes its statistics."""
-    if not text:
-        _refuse("--stats: '' is no path; give one, or leave the option out")
     path = Path(text).absolute()
     tried = f"write the statistics '{text}'"
     if path.is_dir():
@@ -219,4 +177,4 @@ def _counted_words(text: str, command: list[str]) -> list[str]:
     record = os.memfd_create("headrace-machine")
     machine = fcntl.fcntl(record, fcntl.F_DUPFD, 3)
     os.write(machine, json.dumps(topo().document).encode())
-    return [str(program), str(path), str(machine), *command]
+    return [str(program), str(path), str(machine), *words]

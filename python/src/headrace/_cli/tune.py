@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated, NoReturn
 
-import typer
+import click
 
 from headrace import _core
 from headrace._apps.tune.dsa import ChildMeasure, find_threshold, lengths_up_to, pool_bytes
@@ -30,16 +29,21 @@ from headrace._apps.tune.tuner import (
     profile_of,
     save_profile,
 )
-from headrace._cli._output import (
-    WrongUseError,
-    check_path,
-    complain,
-    parse_picture,
-    print_document,
-    progress,
+from headrace._cli._app import Command
+from headrace._cli._options import (
+    Choice,
+    Duration,
+    FilePath,
+    Size,
+    json_option,
+    option,
+    plot_option,
     refuse_two_on_stdout,
+    refuse_value,
+    threads_option,
 )
-from headrace._cli._tune_report import SUBJECT, draw, print_report, results_of, summary_of
+from headrace._cli._output import complain, print_document, progress
+from headrace._cli._tune_report import draw, print_report, results_of, summary_of
 from headrace._cli.run import has_shared_queue, library_path
 from headrace._files import Output
 from headrace._signals import held, noticed, undone_at_signals
@@ -52,56 +56,51 @@ SCHEMA_VERSION = 1
 SECONDS_MAX = 86_400
 
 
-def register(app: typer.Typer) -> None:
-    """Add the subcommand."""
-    app.command("tune")(tune)
-
-
-# Every value comes as text, so that what is wrong with it is said by us, in one way.
-def tune(
-    output: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Where the profile goes; where it is looked for, if not given: "
-            "$HEADRACE_PROFILE, else ~/.config/headrace/copy.json.",
-        ),
-    ] = None,
-    search: Annotated[
-        str,
-        typer.Option(
-            metavar="HOW", help="model or exhaustive; the latter takes long and checks the former."
-        ),
-    ] = SEARCHES[0],
-    seconds: Annotated[
-        str,
-        typer.Option(
-            metavar="N",
-            help="Time for the search by a model, without what comes before (memory)"
-            " and after it (confirming what was chosen).",
-        ),
-    ] = f"{SECONDS:g}",
-    bytes_min: Annotated[
-        str, typer.Option(metavar="SIZE", help="The shortest copies end here.")
-    ] = "256",
-    bytes_max: Annotated[
-        str, typer.Option(metavar="SIZE", help="The longest copies end here.")
-    ] = "64MiB",
-    threads: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N",
-            help="Threads that copy at the same time, beside one alone; "
-            "all processors that this process may use if not given.",
-        ),
-    ] = None,
-    plot: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Draw the speeds into this .svg or .png file."),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document and nothing else.")
-    ] = False,
+@click.command("tune", cls=Command)
+@option(
+    "--output",
+    type=FilePath(),
+    help="Where the profile goes; where it is looked for, if not given: $HEADRACE_PROFILE, else "
+    "~/.config/headrace/copy.json.",
+)
+@option(
+    "--search",
+    type=Choice(*SEARCHES),
+    default=SEARCHES[0],
+    help="exhaustive takes long and checks the model.",
+)
+@option(
+    "--seconds",
+    type=Duration(1, SECONDS_MAX),
+    default=f"{SECONDS:g}",
+    help="Time for the search by a model, without what comes before (memory) and after it "
+    "(confirming what was chosen).",
+)
+@option(
+    "--bytes-min",
+    type=Size(BYTES_MIN, BYTES_MAX),
+    default="256",
+    help="Upper bound of the smallest size class.",
+)
+@option(
+    "--bytes-max",
+    type=Size(BYTES_MIN, BYTES_MAX),
+    default="64MiB",
+    help="Upper bound of the largest size class.",
+)
+@threads_option("Threads that copy at the same time, beside one alone")
+@plot_option("the speeds")
+@json_option
+def command(
+    output: str | None,
+    search: str,
+    seconds: float,
+    bytes_min: int,
+    bytes_max: int,
+    threads: int | None,
+    plot: Output | None,
+    *,
+    as_json: bool,
 ) -> None:
     """Find the fastest copy for each length on this machine and save it as a profile.
 
@@ -113,20 +112,17 @@ def tune(
 
     Example: headrace tune --search model --output copy.json
     """
-    if search not in SEARCHES:
-        _refuse(f"--search: there is no search '{search}'; use {' or '.join(SEARCHES)}")
     settings = Settings(
         search=search,
-        seconds=_parse_number("--seconds", seconds, SECONDS_MAX),
-        bytes_min=_parse_size("--bytes-min", bytes_min),
-        bytes_max=_parse_size("--bytes-max", bytes_max),
-        thread_count=_parse_threads(threads),
+        seconds=seconds,
+        bytes_min=bytes_min,
+        bytes_max=bytes_max,
+        thread_count=threads or len(os.sched_getaffinity(0)),
     )
-    if settings.bytes_min > settings.bytes_max:
-        _refuse("--bytes-min: it is more than --bytes-max")
-    picture = None if plot is None else parse_picture("tune", plot, SUBJECT)
+    if bytes_min > bytes_max:
+        refuse_value("--bytes-min", "it is more than --bytes-max")
     profile = _open_output(output)
-    refuse_two_on_stdout("tune", "--output", profile, as_json=as_json)
+    refuse_two_on_stdout("--output", profile, as_json=as_json)
     tuning = Tuning()
     with noticed() as noticed_signal:
 
@@ -143,8 +139,8 @@ def tune(
             return
         machine = topo()
         _save(profile, tuning, settings, machine, check_stop)
-        if picture is not None:
-            draw(picture, tuning, machine)
+        if plot is not None:
+            draw(plot, tuning, machine)
         if as_json:
             print_document(
                 SCHEMA_NAME,
@@ -201,36 +197,6 @@ def _measure_dsa(tuning: Tuning, settings: Settings, check_stop: Callable[[], No
     tuning.stopped = tuning.dsa is None
 
 
-def _refuse(sentence: str) -> NoReturn:
-    raise WrongUseError("tune", sentence)
-
-
-def _parse_number(option: str, text: str, number_max: int) -> int:
-    is_number = text.isascii() and text.isdigit() and len(text) < 9  # noqa: PLR2004
-    number = int(text) if is_number else 0
-    if not 1 <= number <= number_max:
-        _refuse(f"{option}: '{text}' is not a whole number from 1 to {number_max}")
-    return number
-
-
-def _parse_threads(text: str | None) -> int:
-    allowed = len(os.sched_getaffinity(0))
-    return allowed if text is None else _parse_number("--threads", text, allowed)
-
-
-def _parse_size(option: str, text: str) -> int:
-    try:
-        size_bytes = _core.parse_bytes(text)
-    except Error as error:
-        _refuse(f"{option}: '{text}': {error.cause}; {error.remedy}")
-    if not BYTES_MIN <= size_bytes <= BYTES_MAX:
-        _refuse(
-            f"{option}: '{text}' is not from {_core.bytes_text(BYTES_MIN)} "
-            f"to {_core.bytes_text(BYTES_MAX)}"
-        )
-    return size_bytes
-
-
 @contextmanager
 def _profile_beside(text: str) -> Iterator[Path]:
     """A profile in a file of its own, for processes that measure."""
@@ -246,8 +212,7 @@ def _profile_beside(text: str) -> Iterator[Path]:
 
 
 def _open_output(text: str | None) -> Output:
-    check_path("tune", "--output", text)
     path = default_path() if text is None else Path(text)
     if path is None:
-        _refuse("--output: there is no place for profiles here; name a file")
+        refuse_value("--output", "there is no directory for profiles here; name a file")
     return open_profile(path)

@@ -8,30 +8,15 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
-from rich.console import Console
+from typing import Any
 
 from headrace import _core
 from headrace._apps.picture import matplotlib_settled, save_picture
-from headrace._cli._output import WrongUseError, parse_picture
+from headrace._cli._report import Report
 from headrace._files import Output
 from headrace.errors import Error, NotFoundError
 
-ROUNDS_MAX = 10_000
 _OUTSIDE = 0.05
-
-JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document and nothing else.")
-]
-PlotOption = Annotated[
-    str | None,
-    typer.Option(metavar="FILE", help="Draw the figures into this .svg or .png file."),
-]
-RoundsOption = Annotated[
-    str, typer.Option(metavar="N", help=f"Measured rounds, 1 to {ROUNDS_MAX}.")
-]
 
 
 def find_program(folder: str, name: str, *, tried: str, remedy: str) -> str:
@@ -202,25 +187,10 @@ def _rounded(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.2f}"  # noqa: PLR2004
 
 
-def parse_rounds(subcommand: str, text: str) -> int:
-    """Read --rounds, or refuse it in a sentence."""
-    count = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 0  # noqa: PLR2004
-    if not 1 <= count <= ROUNDS_MAX:
-        message = f"--rounds: '{text}' is not a whole number from 1 to {ROUNDS_MAX}"
-        raise WrongUseError(subcommand, message)
-    return count
-
-
-def parse_plot(subcommand: str, text: str | None) -> Output | None:
-    """Open what --plot names, or refuse it in a sentence, before anything is measured."""
-    return None if text is None else parse_picture(subcommand, text, "the figures")
-
-
-def say_where(picture: Output) -> None:
-    """Print where the picture is."""
-    Console(highlight=False, soft_wrap=True).print(
-        f"The picture of it is in {picture.path}.", markup=False
-    )
+def say_where(report: Report, picture: Output | None) -> None:
+    """Print where the picture is, if there is one."""
+    if picture is not None:
+        report.say(f"The picture of it is in {picture.path}.")
 
 
 def draw_figures(

@@ -3,27 +3,23 @@
 
 from typing import Any
 
-import typer
-from rich.console import Console
-from rich.table import Table
+import click
 
+from headrace._cli._app import Command
+from headrace._cli._options import json_option, plot_option, rounds_option
 from headrace._cli._output import print_document, progress
+from headrace._cli._report import Column, Report
 from headrace._cli.bench._measure import (
     Figure,
-    JsonOption,
-    PlotOption,
-    RoundsOption,
     Series,
     draw_figures,
     find_program,
-    parse_plot,
-    parse_rounds,
     run_program,
     speed_ratio,
 )
+from headrace._files import Output
 from headrace.machine import topo
 
-SUBCOMMAND = "bench cache"
 SCHEMA_NAME = "headrace-bench-cache"
 SCHEMA_VERSION = 1
 
@@ -38,14 +34,11 @@ _LABELS = {
 }
 
 
-def register(bench: typer.Typer) -> None:
-    """Add the benchmark."""
-    bench.command("cache")(cache)
-
-
-def cache(
-    rounds: RoundsOption = "15", plot: PlotOption = None, as_json: JsonOption = False
-) -> None:
+@click.command("cache", cls=Command)
+@rounds_option(15)
+@plot_option("the figures")
+@json_option
+def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
     """Measure hits and misses of the cache beside the design that it came from.
 
     The first design is a map per node behind a reader-writer lock, and handles that are allocated
@@ -54,17 +47,15 @@ def cache(
 
     Example: headrace bench cache --json
     """
-    round_count = parse_rounds(SUBCOMMAND, rounds)
-    picture = parse_plot(SUBCOMMAND, plot)
     with progress("measuring the cache"):
-        measured = _measure(round_count)
+        measured = _measure(rounds)
     figures = _figures(measured["series"])
     machine = topo()
-    if picture is not None:
+    if plot is not None:
         draw_figures(
-            picture,
+            plot,
             "The cache beside its first design",
-            f"{machine.cpu_model}; medians of {round_count} rounds, whiskers: quartiles",
+            f"{machine.cpu_model}; medians of {rounds} rounds, whiskers: quartiles",
             {"ratio": {name.replace("_", "\n"): figure for name, figure in figures.items()}},
         )
     if as_json:
@@ -82,7 +73,7 @@ def cache(
             },
         )
         return
-    _print_report(figures, measured, round_count)
+    _print_report(figures, measured, rounds)
 
 
 def _figures(series: dict[str, dict[str, list[float]]]) -> dict[str, Figure]:
@@ -108,15 +99,9 @@ def _measure(round_count: int) -> dict[str, Any]:
 
 
 def _print_report(figures: dict[str, Figure], measured: dict[str, Any], round_count: int) -> None:
-    console = Console(highlight=False, soft_wrap=True)
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column("")
-    table.add_column("", justify="right", no_wrap=True)
-    for name, figure in figures.items():
-        table.add_row(_LABELS[name], figure.text)
-    table.add_row("memory of ours for an entry", f"{measured['bytes_per_entry']:.0f} bytes")
-    table.add_row("allocations for a hit", f"{measured['allocations_per_hit']:g}")
-    console.print(table)
-    console.print(
-        f"Medians of {round_count} rounds, in brackets the quartiles; the two take turns."
-    )
+    report = Report()
+    rows = [[_LABELS[name], figure.text] for name, figure in figures.items()]
+    rows.append(["memory of ours for an entry", f"{measured['bytes_per_entry']:.0f} bytes"])
+    rows.append(["allocations for a hit", f"{measured['allocations_per_hit']:g}"])
+    report.table([Column("", folds=True), Column("", right=True)], rows)
+    report.say(f"Medians of {round_count} rounds, in brackets the quartiles; the two take turns.")

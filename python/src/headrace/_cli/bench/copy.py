@@ -7,31 +7,27 @@ import os
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-from rich.console import Console
-from rich.table import Table
+import click
 
 from headrace import _core
 from headrace._apps.memory import available_bytes, pool_bytes_of
 from headrace._apps.picture import matplotlib_settled, save_picture
 from headrace._apps.tune.search import interval, typical
-from headrace._cli._output import WrongUseError, print_document, progress
+from headrace._cli._app import Command
+from headrace._cli._options import json_option, plot_option, profile_option, rounds_option
+from headrace._cli._output import print_document, progress
+from headrace._cli._report import Report, figures
 from headrace._cli.bench._measure import (
     Figure,
-    JsonOption,
-    PlotOption,
     Series,
-    parse_plot,
-    parse_rounds,
     say_where,
 )
 from headrace._files import Output
 from headrace.errors import Error
 from headrace.machine import Machine, topo
 
-SUBCOMMAND = "bench copy"
 SCHEMA_NAME = "headrace-bench-copy"
 SCHEMA_VERSION = 1
 
@@ -46,7 +42,6 @@ LONG_BYTES = 4 << 20
 """From here on a round takes so long that a third of them has to do."""
 
 _SEED = 2
-_TABLE_WIDTH = 110
 
 
 @dataclass(frozen=True)
@@ -116,28 +111,12 @@ class Point:
         }
 
 
-def register(bench: typer.Typer) -> None:
-    """Add the benchmark."""
-    bench.command("copy")(copy)
-
-
-def copy(
-    profile: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Profile made by 'headrace tune', or none; if not given, the one that is found.",
-        ),
-    ] = None,
-    rounds: Annotated[
-        str,
-        typer.Option(
-            metavar="N", help="Measured rounds, 1 to 10000; from 4 MiB on a third of them."
-        ),
-    ] = "45",
-    plot: PlotOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@click.command("copy", cls=Command)
+@profile_option
+@rounds_option(45, "; from 4 MiB on a third of them")
+@plot_option("the figures")
+@json_option
+def command(profile: str | None, rounds: int, plot: Output | None, *, as_json: bool) -> None:
     """Measure the tuned copy beside glibc's memcpy, a folly-like and a plain one.
 
     Lengths from 256 B to 64 MiB, hot and cold; each length as it is with both sides at a page
@@ -148,15 +127,13 @@ def copy(
 
     Example: headrace bench copy --profile copy.json --plot copy.svg
     """
-    round_count = parse_rounds(SUBCOMMAND, rounds)
-    picture = parse_plot(SUBCOMMAND, plot)
     note = _use(profile)
     machine = topo()
     subjects = _subjects()
     with progress("measuring copies") as share:
-        points = _measure(subjects, round_count, share)
-    if picture is not None:
-        _draw(picture, points, machine, note)
+        points = _measure(subjects, rounds, share)
+    if plot is not None:
+        _draw(plot, points, machine, note)
     if as_json:
         print_document(
             SCHEMA_NAME,
@@ -164,15 +141,14 @@ def copy(
             machine=machine.document,
             results={
                 "profile": note,
-                "round_count": round_count,
+                "round_count": rounds,
                 "points": [point.document() for point in points],
             },
             summary=summary_of(points),
         )
         return
-    _print_report(points, note, round_count)
-    if picture is not None:
-        say_where(picture)
+    _print_report(points, note, rounds)
+    say_where(Report(), plot)
 
 
 def _use(profile: str | None) -> str:
@@ -180,9 +156,6 @@ def _use(profile: str | None) -> str:
     if profile is None:
         _, _, note = _core.use_default_copy_profile()
         return str(note)
-    if not profile:
-        message = "--profile: '' is no path; give one, or leave the option out"
-        raise WrongUseError(SUBCOMMAND, message)
     if profile == "none":
         _core.use_no_copy_profile()
         return "copies use no profile"
@@ -279,37 +252,33 @@ def _geomean(values: list[float]) -> float:
 
 
 def _print_report(points: list[Point], note: str, round_count: int) -> None:
-    console = Console(highlight=False, soft_wrap=True)
-    # A file or pipe has room for whole lines; a narrow terminal folds them.
-    console.width = max(console.width, _TABLE_WIDTH)
-    table = Table(box=None, pad_edge=False, header_style="bold")
     columns = [(t, fixed) for t in ("hot", "cold") for fixed in (True, False)]
-    table.add_column("length", justify="right", no_wrap=True)
-    for temperature, fixed in columns:
-        title = f"{temperature} {'fixed' if fixed else 'random'}"
-        table.add_column(title, justify="right", no_wrap=True)
+    rows = []
     for bytes_max in sorted({point.bytes_max for point in points}):
         by_column = {(p.temperature, p.fixed): p for p in points if p.bytes_max == bytes_max}
-        table.add_row(
-            _core.bytes_text(bytes_max),
-            *(by_column[column].ratio(TUNED).text for column in columns),
+        rows.append(
+            [
+                _core.bytes_text(bytes_max),
+                *(by_column[column].ratio(TUNED).text for column in columns),
+            ]
         )
-    console.print(table)
+    titles = (f"{temperature} {'fixed' if fixed else 'random'}" for temperature, fixed in columns)
+    report = Report()
+    report.table(figures("length", *titles), rows)
     summary = summary_of(points)
-    figures = ", ".join(
+    ratios = ", ".join(
         f"{name.replace('_vs_glibc', '').replace('_', ' ')} {value:.2f}"
         for name, value in summary.items()
         if isinstance(value, float)
     )
-    console.print(f"Speed by glibc's memcpy: {figures}.")
-    console.print(
+    report.say(f"Speed by glibc's memcpy: {ratios}.")
+    report.say(
         f"Of {len(points)} points {summary['points_faster']} are faster, "
         f"{summary['points_slower']} slower; of the others it may be chance."
     )
-    console.print(
+    report.say(
         f"Means of {round_count} rounds without the lowest and highest sixth, in brackets the "
-        f"quartiles; {note}.",
-        markup=False,
+        f"quartiles; {note}."
     )
 
 

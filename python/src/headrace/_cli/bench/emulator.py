@@ -4,29 +4,25 @@
 from dataclasses import dataclass
 from typing import Any
 
-import typer
-from rich.console import Console
-from rich.table import Table
+import click
 
+from headrace._cli._app import Command
+from headrace._cli._options import json_option, plot_option, rounds_option
 from headrace._cli._output import print_document, progress
+from headrace._cli._report import Column, Report, figures
 from headrace._cli.bench._measure import (
     Figure,
-    JsonOption,
-    PlotOption,
-    RoundsOption,
     Series,
     draw_figures,
     find_program,
-    parse_plot,
-    parse_rounds,
     rate_per_s,
     run_program,
     say_where,
     speed_ratio,
 )
+from headrace._files import Output
 from headrace.machine import topo
 
-SUBCOMMAND = "bench emulator"
 SCHEMA_NAME = "headrace-bench-emulator"
 SCHEMA_VERSION = 1
 
@@ -69,14 +65,11 @@ class Door:
         }
 
 
-def register(bench: typer.Typer) -> None:
-    """Add the benchmark."""
-    bench.command("emulator")(emulator)
-
-
-def emulator(
-    rounds: RoundsOption = "15", plot: PlotOption = None, as_json: JsonOption = False
-) -> None:
+@click.command("emulator", cls=Command)
+@rounds_option(15)
+@plot_option("the figures")
+@json_option
+def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
     """Measure the emulated DSA: descriptors per second, and copies beside memcpy.
 
     The same method goes through two doors: the portal of a device in the measuring process, and a
@@ -86,9 +79,7 @@ def emulator(
 
     Example: headrace bench emulator --plot emulator.svg
     """
-    round_count = parse_rounds(SUBCOMMAND, rounds)
-    picture = parse_plot(SUBCOMMAND, plot)
-    scale = [str(round_count), str(_NOOP_COUNT), str(_COPY_BYTES)]
+    scale = [str(rounds), str(_NOOP_COUNT), str(_COPY_BYTES)]
     with progress("measuring the emulator") as share:
         inprocess = _measure([_program("headrace-emulator-inprocess"), *scale])
         share(0.5)
@@ -97,11 +88,11 @@ def emulator(
         trapped = _measure([*emulate, *client])
     machine = topo()
     doors = {"inprocess": inprocess, "trapped": trapped}
-    if picture is not None:
+    if plot is not None:
         draw_figures(
-            picture,
+            plot,
             "The emulated DSA",
-            f"{machine.cpu_model}; medians of {round_count} rounds, whiskers: quartiles",
+            f"{machine.cpu_model}; medians of {rounds} rounds, whiskers: quartiles",
             {
                 "no-ops (million/s)": {
                     f"{name}\n{how}": _millions(door.figures[f"{how}_per_s"])
@@ -119,7 +110,7 @@ def emulator(
             SCHEMA_VERSION,
             machine=machine.document,
             results={
-                "round_count": round_count,
+                "round_count": rounds,
                 "noop_count": _NOOP_COUNT,
                 "copy_bytes": _COPY_BYTES,
                 **{name: door.document() for name, door in doors.items()},
@@ -132,9 +123,8 @@ def emulator(
             },
         )
         return
-    _print_report(doors, round_count)
-    if picture is not None:
-        say_where(picture)
+    _print_report(doors, rounds)
+    say_where(Report(), plot)
 
 
 def _program(name: str) -> str:
@@ -157,21 +147,21 @@ def _measure(command: list[str]) -> Door:
 
 
 def _print_report(doors: dict[str, Door], round_count: int) -> None:
-    console = Console(highlight=False, soft_wrap=True)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("", no_wrap=True)
+    report = Report()
     names = {"inprocess": "in this process", "trapped": "trapped"}
-    for name in doors:
-        table.add_column(names[name], justify="right", no_wrap=True)
     rows = {
         "single_per_s": "no-ops/s, singly",
         "batched_per_s": "no-ops/s, by 32",
         "copy_vs_memcpy": "copies / memcpy",
     }
-    for key, label in rows.items():
-        table.add_row(label, *(door.figures[key].text for door in doors.values()))
-    console.print(table)
-    console.print(
+    report.table(
+        [Column(""), *figures(*(names[name] for name in doors))],
+        [
+            [label, *(door.figures[key].text for door in doors.values())]
+            for key, label in rows.items()
+        ],
+    )
+    report.say(
         f"Medians of {round_count} rounds, in brackets the quartiles. By 32: in batches. Copies: "
         "speed of 32 x 1 MiB by that of memcpy, taking turns."
     )

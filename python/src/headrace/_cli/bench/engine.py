@@ -5,31 +5,26 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import typer
-from rich.console import Console
-from rich.table import Table
+import click
 
 from headrace import _core
+from headrace._cli._app import Command
+from headrace._cli._options import json_option, plot_option, rounds_option
 from headrace._cli._output import print_document, progress
+from headrace._cli._report import Column, Report, figures
 from headrace._cli.bench import _engine_counts
 from headrace._cli.bench._measure import (
     Figure,
-    JsonOption,
-    PlotOption,
-    RoundsOption,
     Series,
     difference_ns,
     draw_figures,
     find_program,
     paired_speed_ratio,
-    parse_plot,
-    parse_rounds,
     run_program,
 )
 from headrace._files import Output
 from headrace.machine import topo
 
-SUBCOMMAND = "bench engine"
 SCHEMA_NAME = "headrace-bench-engine"
 SCHEMA_VERSION = 3
 
@@ -44,7 +39,7 @@ _AUTOMATIC_MIN = 1 / 1.05
 # And how those that are not met are marked.
 _VERDICTS = {"met": "", "missed": " <", "undecided": " ?"}
 
-_COUNT_LABELS = {
+COUNT_LABELS = {
     "channel_copy": "a copy by a channel",
     "channel_batch32": "... in a batch of 32",
     "job_copy": "a copy by a job",
@@ -121,14 +116,11 @@ class Line:
         }
 
 
-def register(bench: typer.Typer) -> None:
-    """Add the benchmark."""
-    bench.command("engine")(engine)
-
-
-def engine(
-    rounds: RoundsOption = "25", plot: PlotOption = None, as_json: JsonOption = False
-) -> None:
+@click.command("engine", cls=Command)
+@rounds_option(25)
+@plot_option("the figures")
+@json_option
+def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
     """Measure what engine operations cost, and compare each figure with its goal.
 
     Counted, by valgrind and by stepping through the program: instructions, allocations, locked
@@ -139,16 +131,14 @@ def engine(
 
     Example: headrace bench engine --json
     """
-    round_count = parse_rounds(SUBCOMMAND, rounds)
-    picture = parse_plot(SUBCOMMAND, plot)
     with progress("measuring the engine") as share:
         counts = _engine_counts.count(lambda part: share(part * 0.6))
-        software = _measure("headrace-bench-engine-software", round_count)
+        software = _measure("headrace-bench-engine-software", rounds)
         share(0.8)
-        published = _measure(_PATHS, round_count, _ROUND_US)
+        published = _measure(_PATHS, rounds, _ROUND_US)
         share(0.9)
         thresholds = _thresholds(published)
-        measured = _measure(_PATHS, round_count, _ROUND_US, *thresholds)
+        measured = _measure(_PATHS, rounds, _ROUND_US, *thresholds)
     lines = [
         *_count_lines(counts),
         *_software_lines(software["comparisons"]),
@@ -156,15 +146,15 @@ def engine(
         *_automatic_lines("automatic_published", published["ways"]),
     ]
     machine = topo()
-    if picture is not None:
-        _draw(picture, lines, f"{machine.cpu_model}; {round_count} rounds, whiskers: quartiles")
+    if plot is not None:
+        _draw(plot, lines, f"{machine.cpu_model}; {rounds} rounds, whiskers: quartiles")
     if as_json:
         print_document(
             SCHEMA_NAME,
             SCHEMA_VERSION,
             machine=machine.document,
             results={
-                "round_count": round_count,
+                "round_count": rounds,
                 "figures": [line.document() for line in lines],
                 "counts": counts.document,
                 **software,
@@ -174,7 +164,7 @@ def engine(
             summary=_summary(counts, lines),
         )
         return
-    _print_report(lines, round_count, thresholds)
+    _print_report(lines, rounds, thresholds)
 
 
 def _measure(name: str, *numbers: int) -> dict[str, Any]:
@@ -190,7 +180,7 @@ def _count_lines(counts: _engine_counts.Counts) -> Iterable[Line]:
             "counts", f"{kind}_{_COUNT_NAMES[mode]}", 0, Figure(value, value, value), most=most
         )
 
-    for mode, goal in ((mode, _COUNT_GOALS.get(mode)) for mode in _COUNT_LABELS):
+    for mode, goal in ((mode, _COUNT_GOALS.get(mode)) for mode in COUNT_LABELS):
         none = None if goal is None else 0.0
         yield line("instructions", mode, counts.instructions[mode], goal)
         yield line("allocations", mode, counts.allocations[mode], 0.0)
@@ -297,30 +287,34 @@ def _mark(line: Line) -> str:
 
 
 def _print_report(lines: list[Line], round_count: int, thresholds: tuple[int, ...]) -> None:
-    console = Console(highlight=False, soft_wrap=True)
+    report = Report()
     by_name = {line.name: line for line in lines if line.group == "counts"}
     kinds = ("instructions", "allocations", "locked_instructions", "mutexes")
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("counted, for 4 KiB", no_wrap=True)
-    for kind in ("instr.", "alloc.", "locked", "mutexes", "goals"):
-        table.add_column(kind, justify="right", no_wrap=True)
-    for mode, label in _COUNT_LABELS.items():
+    rows = []
+    for mode, label in COUNT_LABELS.items():
         row = [by_name[f"{kind}_{_COUNT_NAMES[mode]}"] for kind in kinds]
         goal = _COUNT_GOALS.get(mode)
         goals = "-, 0, -, -" if goal is None else f"{goal:.0f}, 0, 0, 0"
-        table.add_row(label, *(f"{each.figure.median:.4g}{_mark(each)}" for each in row), goals)
-    console.print(table)
+        rows.append([label, *(f"{each.figure.median:.4g}{_mark(each)}" for each in row), goals])
+    report.table(
+        [
+            Column("counted, for 4 KiB"),
+            *figures("instructions", "allocations", "locked", "mutexes", "goals"),
+        ],
+        rows,
+    )
     for group, title in (
         ("software", "Speed by that of ISA-L or the C library; goal: 1"),
         ("run", "run() beside memcpy: speed from 4 KiB on (goal: 0.97), ns more below (25)"),
         ("automatic", "Speed of 'automatic' by that of the better path; goal: 0.95"),
         ("automatic_published", "... with the published thresholds; goal: 0.95"),
     ):
-        console.print(title)
-        for each in _tables(group, [line for line in lines if line.group == group]):
-            console.print(each)
+        report.say()
+        report.say(title, "bold")
+        _print_group(report, group, [line for line in lines if line.group == group])
+    report.say()
     verdicts = [line.verdict for line in lines if line.verdict is not None]
-    console.print(
+    report.say(
         f"{verdicts.count('met')} of {len(verdicts)} goals are met, {verdicts.count('missed')} are "
         f"not ('<'), {verdicts.count('undecided')} lie within the interval of their figure, which "
         f"more rounds make narrower ('?'). Medians over "
@@ -331,30 +325,16 @@ def _print_report(lines: list[Line], round_count: int, thresholds: tuple[int, ..
     )
 
 
-def _tables(group: str, lines: list[Line]) -> Iterable[Table]:
-    """Sizes as columns if there are few, else names."""
+def _print_group(report: Report, group: str, lines: list[Line]) -> None:
+    """Sizes as columns, or names if there are few."""
     names = list(dict.fromkeys(line.name for line in lines))
     sizes = sorted({line.byte_count for line in lines})
     cells = {(line.name, line.byte_count): _text(line) for line in lines}
     name_labels = {name: _COLUMN_LABELS.get(group, {}).get(name, name) for name in names}
     size_labels = {size: _core.bytes_text(size) for size in sizes}
     if len(names) <= _COLUMNS_MAX:
-        table = _table(list(name_labels.values()))
-        for size, label in size_labels.items():
-            table.add_row(label, *(cells[name, size] for name in names))
-        yield table
+        rows = [[size_labels[size], *(cells[name, size] for name in names)] for size in sizes]
+        report.table([Column(""), *figures(*name_labels.values())], rows)
         return
-    half = (len(sizes) + 1) // 2
-    for some in (sizes[:half], sizes[half:]):
-        table = _table([size_labels[size] for size in some])
-        for name, label in name_labels.items():
-            table.add_row(label, *(cells[name, size] for size in some))
-        yield table
-
-
-def _table(columns: list[str]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("", no_wrap=True)
-    for column in columns:
-        table.add_column(column, justify="right", no_wrap=True)
-    return table
+    rows = [[name_labels[name], *(cells[name, size] for size in sizes)] for name in names]
+    report.table([Column(""), *figures(*size_labels.values())], rows)

@@ -3,29 +3,25 @@
 
 from typing import Any
 
-import typer
-from rich.table import Table
+import click
 
 from headrace import _core
+from headrace._cli._app import Command
+from headrace._cli._options import json_option, plot_option, rounds_option
 from headrace._cli._output import print_document, progress
-from headrace._cli._topo_report import report_console
+from headrace._cli._report import Column, Report, figures
 from headrace._cli.bench._measure import (
     Figure,
-    JsonOption,
-    PlotOption,
-    RoundsOption,
     Series,
     draw_figures,
     find_program,
     paired_speed_ratio,
-    parse_plot,
-    parse_rounds,
     run_program,
     say_where,
 )
+from headrace._files import Output
 from headrace.machine import topo
 
-SUBCOMMAND = "bench injection"
 SCHEMA_NAME = "headrace-bench-injection"
 SCHEMA_VERSION = 1
 
@@ -42,14 +38,11 @@ _NOTE = (
 )
 
 
-def register(bench: typer.Typer) -> None:
-    """Add the benchmark."""
-    bench.command("injection")(injection)
-
-
-def injection(
-    rounds: RoundsOption = "15", plot: PlotOption = None, as_json: JsonOption = False
-) -> None:
+@click.command("injection", cls=Command)
+@rounds_option(15)
+@plot_option("the figures")
+@json_option
+def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
     """Measure what a message in a cache saves the computation that needs it.
 
     A process on one processor plays the network interface and writes a message, by ordinary stores
@@ -59,11 +52,9 @@ def injection(
 
     Example: headrace bench injection --json --plot injection.svg
     """
-    round_count = parse_rounds(SUBCOMMAND, rounds)
-    picture = parse_plot(SUBCOMMAND, plot)
     tried = "measure cache injection"
     program = find_program("_bench", _PROGRAM, tried=tried, remedy="install the package again")
-    command = [program, str(round_count), str(_STEP_KIB)]
+    command = [program, str(rounds), str(_STEP_KIB)]
     command += [",".join(map(str, sizes)) for sizes in (MESSAGE_BYTES, WORKING_SET_BYTES)]
     with progress("measuring cache injection"):
         measured = run_program(command, tried=tried, time_limit_s=_TIME_LIMIT_S)
@@ -81,11 +72,11 @@ def injection(
         "peak_inside": int(0 < place < len(series) - 1),
     }
     machine = topo()
-    if picture is not None:
+    if plot is not None:
         draw_figures(
-            picture,
+            plot,
             "Cache injection by stores",
-            f"{machine.cpu_model}; {_where(measured)}; medians of {round_count} rounds, whiskers: "
+            f"{machine.cpu_model}; {_where(measured)}; medians of {rounds} rounds, whiskers: "
             f"quartiles; the seed's value, simulated: up to {_SEED_GAIN:.0%}",
             {
                 f"gain, working set {_core.bytes_text(working_set)}": {
@@ -101,7 +92,7 @@ def injection(
             machine=machine.document,
             results={
                 **measured,
-                "round_count": round_count,
+                "round_count": rounds,
                 "note": _NOTE,
                 "gains": _documents(gains),
                 "gains_with_communication": _documents(gains_of(measured, "total_ns")),
@@ -109,9 +100,8 @@ def injection(
             summary=summary,
         )
         return
-    _print_report(gains, measured, round_count)
-    if picture is not None:
-        say_where(picture)
+    _print_report(gains, measured, rounds)
+    say_where(Report(), plot)
 
 
 Gains = dict[tuple[int, int], Figure]
@@ -158,21 +148,26 @@ def _short(size: int) -> str:
 
 
 def _print_report(gains: Gains, measured: dict[str, Any], round_count: int) -> None:
-    console = report_console()
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("message")
-    for working_set in WORKING_SET_BYTES:
-        table.add_column(f"working set {_core.bytes_text(working_set)}", justify="right")
-    for size in MESSAGE_BYTES:
-        cells = [
-            "{:+.1%} ({:+.1%} to {:+.1%})".format(
-                gains[working_set, size].median, *_interval(gains[working_set, size])
-            )
-            for working_set in WORKING_SET_BYTES
-        ]
-        table.add_row(_core.bytes_text(size), *cells)
-    console.print(table)
-    console.print(
+    report = Report()
+    report.table(
+        [
+            Column("message"),
+            *figures(*(f"working set {_core.bytes_text(each)}" for each in WORKING_SET_BYTES)),
+        ],
+        [
+            [
+                _core.bytes_text(size),
+                *(
+                    "{:+.1%} ({:+.1%} to {:+.1%})".format(
+                        gains[working_set, size].median, *_interval(gains[working_set, size])
+                    )
+                    for working_set in WORKING_SET_BYTES
+                ),
+            ]
+            for size in MESSAGE_BYTES
+        ],
+    )
+    report.say(
         f"Share of the computation's time that ordinary stores of the sender save, by stores past "
         f"the caches, with the 95 % confidence interval of the median of {round_count} rounds; "
         f"{_where(measured)}. {_NOTE} Counters: {measured['counters']}. The seed's simulated value "

@@ -4,30 +4,26 @@
 import statistics
 from typing import Any
 
-import typer
-from rich.table import Table
+import click
 
 from headrace import _core
+from headrace._cli._app import Command
+from headrace._cli._options import json_option, plot_option, rounds_option
 from headrace._cli._output import print_document, progress
-from headrace._cli._topo_report import report_console
+from headrace._cli._report import Column, Report, figures
 from headrace._cli.bench._measure import (
     Figure,
-    JsonOption,
-    PlotOption,
-    RoundsOption,
     Series,
     draw_figures,
     find_program,
     paired_speed_ratio,
-    parse_plot,
-    parse_rounds,
     rate_per_s,
     run_program,
     say_where,
 )
+from headrace._files import Output
 from headrace.machine import topo
 
-SUBCOMMAND = "bench message"
 SCHEMA_NAME = "headrace-bench-message"
 SCHEMA_VERSION = 1
 
@@ -40,14 +36,11 @@ _QUOTED_BYTES = 64
 _BATCH = 16
 
 
-def register(bench: typer.Typer) -> None:
-    """Add the benchmark."""
-    bench.command("message")(message)
-
-
-def message(
-    rounds: RoundsOption = "15", plot: PlotOption = None, as_json: JsonOption = False
-) -> None:
+@click.command("message", cls=Command)
+@rounds_option(15)
+@plot_option("the figures")
+@json_option
+def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
     """Measure message queues between two processes, beside others and the kernel.
 
     Messages have 8 bytes to 1 MiB, and the ends are pinned to two processors. Beside ours: a ring
@@ -56,13 +49,11 @@ def message(
 
     Example: headrace bench message --json --plot message.svg
     """
-    round_count = parse_rounds(SUBCOMMAND, rounds)
-    picture = parse_plot(SUBCOMMAND, plot)
     tried = "measure message queues"
     program = find_program("_bench", _PROGRAM, tried=tried, remedy="install the package again")
     with progress("measuring message queues"):
         measured = run_program(
-            [program, str(round_count), str(_MILLISECONDS)],
+            [program, str(rounds), str(_MILLISECONDS)],
             tried=tried,
             time_limit_s=_TIME_LIMIT_S,
         )
@@ -99,11 +90,11 @@ def message(
         ).median,
     }
     machine = topo()
-    if picture is not None:
+    if plot is not None:
         draw_figures(
-            picture,
+            plot,
             "Messages between two processes",
-            f"{machine.cpu_model}; {_where(measured)}; medians of {round_count} rounds, whiskers: "
+            f"{machine.cpu_model}; {_where(measured)}; medians of {rounds} rounds, whiskers: "
             "quartiles",
             {
                 "throughput by the best reference's": {
@@ -121,7 +112,7 @@ def message(
             machine=machine.document,
             results={
                 **measured,
-                "round_count": round_count,
+                "round_count": rounds,
                 "vs_reference": [
                     {
                         "message_bytes": group[0],
@@ -139,9 +130,8 @@ def message(
             summary=summary,
         )
         return
-    _print_report(times, trips, ratios, measured, round_count)
-    if picture is not None:
-        say_where(picture)
+    _print_report(times, trips, ratios, measured, rounds)
+    say_where(Report(), plot)
 
 
 def best_reference(times: dict[tuple[int, int, str], Series], group: tuple[int, int]) -> str:
@@ -176,24 +166,19 @@ def _print_report(
     measured: dict[str, Any],
     round_count: int,
 ) -> None:
-    console = report_console()
+    report = Report()
     names = list(dict.fromkeys(name for _, _, name in times))
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("ns a message")
-    for name in (*names, "by best"):
-        table.add_column(name, justify="right")
+    rows = []
     for group, figure in ratios.items():
         cells = [
             f"{times[(*group, name)].median_ns:,.1f}" if (*group, name) in times else ""
             for name in names
         ]
-        table.add_row(_label(group), *cells, f"{figure.median:.2f}")
-    console.print(table)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("round trip, ns: p50 / p99 / p99.9")
+        rows.append([_label(group), *cells, f"{figure.median:.2f}"])
+    report.table([Column("ns a message"), *figures(*names, "by best")], rows)
+    report.say()
     trip_names = list(dict.fromkeys(name for _, name in trips))
-    for name in trip_names:
-        table.add_column(name, justify="right")
+    rows = []
     for size in dict.fromkeys(size for size, _ in trips):
         cells = [
             " / ".join(
@@ -204,9 +189,10 @@ def _print_report(
             else ""
             for name in trip_names
         ]
-        table.add_row(_core.bytes_text(size), *cells)
-    console.print(table)
-    console.print(
+        rows.append([_core.bytes_text(size), *cells])
+    report.say("Round trip in ns: median / 99th / 99.9th percentile")
+    report.table([Column(""), *figures(*trip_names)], rows)
+    report.say(
         f"{_where(measured)}. Medians of {round_count} rounds; 'by best': throughput by that of "
         "the better of cached_index and boost_spsc. memcpy copies on one processor."
     )

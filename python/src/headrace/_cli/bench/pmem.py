@@ -3,31 +3,33 @@
 
 import os
 import tempfile
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-from rich.table import Table
+import click
 
 from headrace import _core
-from headrace._cli._output import WrongUseError, print_document, progress
-from headrace._cli._topo_report import report_console
+from headrace._cli._app import Command
+from headrace._cli._options import (
+    FilePath,
+    json_option,
+    option,
+    plot_option,
+    refuse_value,
+    rounds_option,
+)
+from headrace._cli._output import print_document, progress
+from headrace._cli._report import Column, Report, figures
 from headrace._cli.bench._measure import (
     Figure,
-    JsonOption,
-    PlotOption,
-    RoundsOption,
     Series,
     draw_figures,
     find_program,
-    parse_plot,
-    parse_rounds,
     run_program,
     speed_ratio,
 )
-from headrace._files import file_error
+from headrace._files import Output, file_error
 from headrace.machine import topo
 
-SUBCOMMAND = "bench pmem"
 SCHEMA_NAME = "headrace-bench-pmem"
 SCHEMA_VERSION = 1
 
@@ -47,24 +49,17 @@ _INTERLEAVED = (2048, 4096)
 Times = dict[str, dict[str, list[float]]]
 
 
-def register(bench: typer.Typer) -> None:
-    """Add the benchmark."""
-    bench.command("pmem")(pmem)
-
-
-def pmem(
-    rounds: RoundsOption = "15",
-    directory: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR",
-            help="Where the files of the rings lie: on persistent memory (DAX), or, if not given, "
-            "in /dev/shm, which is not.",
-        ),
-    ] = None,
-    plot: PlotOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@click.command("pmem", cls=Command)
+@rounds_option(15)
+@option(
+    "--directory",
+    type=FilePath("DIR"),
+    help="Where the files of the rings lie: on persistent memory (DAX), or, if not given, in "
+    "/dev/shm, which is not.",
+)
+@plot_option("the figures")
+@json_option
+def command(rounds: int, directory: str | None, plot: Output | None, *, as_json: bool) -> None:
     """Compare the rings: naive, clflushopt, clwb, optimised, and on libpmem2.
 
     A round enqueues and dequeues 64 MiB rings half full, each ring once for each length of entries,
@@ -76,14 +71,10 @@ def pmem(
 
     Example: headrace bench pmem --json --plot pmem.svg
     """
-    round_count = parse_rounds(SUBCOMMAND, rounds)
-    picture = parse_plot(SUBCOMMAND, plot)
     if directory is not None and not os.path.isdir(directory):  # noqa: PTH112 - Any text.
-        raise WrongUseError(
-            SUBCOMMAND, f"--directory: '{directory}' is not a directory that this user can reach"
-        )
+        refuse_value("--directory", f"'{directory}' is not a directory that this user can reach")
     with progress("measuring the rings"):
-        measured = _measure(round_count, directory)
+        measured = _measure(rounds, directory)
     lengths: dict[int, Times] = {
         each["entry_bytes"]: each["series"] for each in measured["lengths"]
     }
@@ -96,11 +87,11 @@ def pmem(
     summary["over_libpmem_worst"] = min(each["over_libpmem"].median for each in ratios.values())
     machine = topo()
     memory = "persistent memory" if measured["persistent"] else "DRAM: durability is pretended"
-    if picture is not None:
+    if plot is not None:
         draw_figures(
-            picture,
+            plot,
             "Rings in persistent memory",
-            f"{machine.cpu_model}; {memory}; medians of {round_count} rounds, whiskers: quartiles",
+            f"{machine.cpu_model}; {memory}; medians of {rounds} rounds, whiskers: quartiles",
             {
                 "enqueue: speed by the naive ring's": {
                     _label(length): each["enqueue"] for length, each in ratios.items()
@@ -117,7 +108,7 @@ def pmem(
             machine=machine.document,
             results={
                 **measured,
-                "round_count": round_count,
+                "round_count": rounds,
                 "ratios": {
                     length: {name: figure.document() for name, figure in each.items()}
                     for length, each in ratios.items()
@@ -127,7 +118,7 @@ def pmem(
             summary=summary,
         )
         return
-    _print_report(lengths, ratios, measured, round_count)
+    _print_report(lengths, ratios, measured, rounds)
 
 
 def _ratios(times: Times) -> dict[str, Figure]:
@@ -189,42 +180,40 @@ def _print_report(
     measured: dict[str, Any],
     round_count: int,
 ) -> None:
-    console = report_console()
+    report = Report()
     if not measured["persistent"]:
-        console.print("On DRAM: lines are flushed to it, and their durability is PRETENDED.")
+        report.say("On DRAM: lines are flushed to it, and their durability is PRETENDED.")
     for what in ("enqueue", "dequeue"):
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        table.add_column(f"ns to {what}")
-        for length in lengths:
-            table.add_column(_label(length), justify="right", no_wrap=True)
-        for name in next(iter(lengths.values())):
-            medians = [Series(times[name][f"{what}_ns"]).median_ns for times in lengths.values()]
-            table.add_row(name, *(f"{median:,.0f}" for median in medians))
-        console.print(table)
-    console.print(
+        rows = [
+            [
+                name,
+                *(
+                    f"{Series(times[name][f'{what}_ns']).median_ns:,.0f}"
+                    for times in lengths.values()
+                ),
+            ]
+            for name in next(iter(lengths.values()))
+        ]
+        report.table([Column(f"ns to {what}"), *figures(*map(_label, lengths))], rows)
+        report.say()
+    report.say(
         "Speed of optimised by that of another, of enqueue if nothing else is said ('8 a fence': "
         "in batches, by single ones of naive):"
     )
-    rows = {
+    labels = {
         "enqueue": "naive",
         "enqueue_and_dequeue": "naive, both ends",
         "batch8": "naive, 8 a fence",
         "over_clflushopt": "clflushopt",
         "over_libpmem": "best on libpmem2",
     }
-    # All of them are wider than a terminal.
-    columns = list(ratios)
-    for some in (columns[:3], columns[3:]):
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        table.add_column("", no_wrap=True)
-        for length in some:
-            table.add_column(_label(length), justify="right", no_wrap=True)
-        for key, label in rows.items():
-            table.add_row(label, *(ratios[length][key].text for length in some))
-        console.print(table)
+    report.table(
+        [Column(""), *figures(*map(_label, ratios))],
+        [[label, *(each[key].text for each in ratios.values())] for key, label in labels.items()],
+    )
     rates = ", ".join(
         f"{row['ring']} {row['enqueue_gb_per_s']:.2f} GB/s by {row['entry_bytes']} bytes"
         for row in _interleaving(lengths)
     )
-    console.print(f"Interleaving (which DRAM hides): {rates}.")
-    console.print(f"Medians of {round_count} rounds, in brackets the quartiles; rings take turns.")
+    report.say(f"Interleaving (which DRAM hides): {rates}.")
+    report.say(f"Medians of {round_count} rounds, in brackets the quartiles; rings take turns.")

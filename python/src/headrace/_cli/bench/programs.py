@@ -15,33 +15,29 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
+import click
 import numpy as np
-import typer
-from rich.console import Console
-from rich.table import Table
 
 from headrace import _core
-from headrace._cli._output import WrongUseError, print_document, progress
+from headrace._cli._app import Command
+from headrace._cli._options import json_option, plot_option, profile_option, rounds_option
+from headrace._cli._output import print_document, progress
+from headrace._cli._report import Column, Report, figures
 from headrace._cli.bench._measure import (
     Figure,
-    JsonOption,
-    PlotOption,
-    RoundsOption,
     Series,
     draw_figures,
-    parse_plot,
-    parse_rounds,
     speed_ratio,
 )
 from headrace._cli.run import library_path
 from headrace._direct import environment_given
+from headrace._files import Output
 from headrace._signals import kill_child, undone_at_signals
 from headrace.errors import Error
 from headrace.machine import topo
 
-SUBCOMMAND = "bench programs"
 SCHEMA_NAME = "headrace-bench-programs"
 SCHEMA_VERSION = 1
 
@@ -123,23 +119,12 @@ class Outcome:
         }
 
 
-def register(bench: typer.Typer) -> None:
-    """Add the benchmark."""
-    bench.command("programs")(programs)
-
-
-def programs(
-    profile: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Profile made by 'headrace tune'; the one that is looked for, if not given.",
-        ),
-    ] = None,
-    rounds: RoundsOption = "9",
-    plot: PlotOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@click.command("programs", cls=Command)
+@profile_option
+@rounds_option(9)
+@plot_option("the figures")
+@json_option
+def command(profile: str | None, rounds: int, plot: Output | None, *, as_json: bool) -> None:
     """Measure whole programs with tuned copies and without.
 
     Joins of 64 KiB in Python, a file through pipes, loads of sqlite and DuckDB, redis with values
@@ -148,14 +133,12 @@ def programs(
 
     Example: headrace bench programs --profile copy.json
     """
-    round_count = parse_rounds(SUBCOMMAND, rounds)
-    picture = parse_plot(SUBCOMMAND, plot)
     given = environment_given()
     given.pop("LD_PRELOAD", None)
     preloaded = given | {"LD_PRELOAD": str(library_path())} | _profile_variable(profile)
     machine = topo()
     with _workplace() as place, progress("measuring programs") as share:
-        outcomes = _measure(list(_subjects(place)), given, preloaded, round_count, share)
+        outcomes = _measure(list(_subjects(place)), given, preloaded, rounds, share)
     whole = [outcome for outcome in outcomes if outcome.name != "start"]
     start = next(outcome for outcome in outcomes if outcome.name == "start")
     ratios = {outcome.name: outcome.ratio.median for outcome in whole}
@@ -164,11 +147,11 @@ def programs(
         "worst_vs_without": min(ratios.values()),
         "startup_ms": (min(start.within.times_ns) - min(start.without.times_ns)) * 1e-6,
     }
-    if picture is not None:
+    if plot is not None:
         draw_figures(
-            picture,
+            plot,
             "Programs with tuned copies",
-            f"{machine.cpu_model}; medians of {round_count} rounds, whiskers: quartiles",
+            f"{machine.cpu_model}; medians of {rounds} rounds, whiskers: quartiles",
             {"speed by that without": {outcome.name: outcome.ratio for outcome in whole}},
         )
     if as_json:
@@ -177,21 +160,20 @@ def programs(
             SCHEMA_VERSION,
             machine=machine.document,
             results={
-                "round_count": round_count,
+                "round_count": rounds,
                 "programs": [outcome.document() for outcome in outcomes],
             },
             summary=summary,
         )
         return
-    _print_report(whole, summary, round_count)
+    _print_report(whole, summary, rounds)
 
 
 def _profile_variable(profile: str | None) -> dict[str, str]:
     if profile is None:
         return {}
-    if not profile:
-        message = "--profile: '' is no path; give one, or leave the option out"
-        raise WrongUseError(SUBCOMMAND, message)
+    if profile == "none":
+        return {"HEADRACE_PROFILE": profile}
     path = str(Path(profile).absolute())
     _core.use_copy_profile_file(path)
     _core.use_no_copy_profile()
@@ -354,15 +336,12 @@ def _copying_share(subject: Subject, preloaded: dict[str, str]) -> float:
 
 
 def _print_report(outcomes: list[Outcome], summary: dict[str, object], round_count: int) -> None:
-    console = Console(highlight=False, soft_wrap=True)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("program", no_wrap=True)
-    for title in ("speed by that without", "time in the functions"):
-        table.add_column(title, justify="right", no_wrap=True)
-    for outcome in outcomes:
-        table.add_row(outcome.name, outcome.ratio.text, f"{outcome.share:.1%}")
-    console.print(table)
-    console.print(
+    report = Report()
+    report.table(
+        [Column("program"), *figures("speed by that without", "time in the functions")],
+        [[outcome.name, outcome.ratio.text, f"{outcome.share:.1%}"] for outcome in outcomes],
+    )
+    report.say(
         f"Ratios of the medians of {round_count} rounds, in brackets the quartiles; processor "
         f"times. The start of a program takes {summary['startup_ms']:.1f} ms longer."
     )

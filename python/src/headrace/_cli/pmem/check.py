@@ -3,56 +3,61 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-from rich.console import Console
+import click
 
 from headrace import _core
-from headrace._cli._output import EXIT_FAILED, WrongUseError, print_document, progress
+from headrace._cli._app import Command
+from headrace._cli._options import Count, FilePath, flag, json_option, option, refuse_value
+from headrace._cli._output import EXIT_FAILED, EXIT_OK, print_document, progress
+from headrace._cli._report import Column, Report
 from headrace._words import counted
 from headrace.machine import topo
 
 SCHEMA_NAME = "headrace-pmem-check"
 SCHEMA_VERSION = 1
 
-SUBCOMMAND = "pmem check"
 GALLERY = "gallery"
 SOUND = "sound"
 ENTRIES_MAX = 1000
 STATES_MAX = 10_000_000
 
 
-def register(pmem: typer.Typer) -> None:
-    """Add the subcommand."""
-    pmem.command("check")(check)
-
-
-# Numbers come as text, so that what is wrong with them is said by us, in one way.
-def check(
-    variant: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="What to check: a name of --list, 'sound' for all rings of the library, "
-            "'gallery' for all broken ones.",
-        ),
-    ] = SOUND,
-    entries: Annotated[
-        str, typer.Option(metavar="N", help="Entries to enqueue while everything is recorded.")
-    ] = "6",
-    states: Annotated[
-        str, typer.Option(metavar="N", help="States to try at one moment; all if there are fewer.")
-    ] = "1024",
-    seed: Annotated[str, typer.Option(metavar="N", help="For what is drawn.")] = "1",
-    count_all: Annotated[
-        bool, typer.Option("--all", help="Count every bad state instead of stopping at the first.")
-    ] = False,
-    list_names: Annotated[bool, typer.Option("--list", help="Print what can be checked.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document and nothing else.")
-    ] = False,
-) -> None:
+@click.command("check", cls=Command)
+@option(
+    "--variant",
+    type=FilePath("NAME"),
+    default=SOUND,
+    help="What to check: a name of --list, 'sound' for all rings of the library, 'gallery' for all "
+    "broken ones.",
+)
+@option(
+    "--entries",
+    type=Count(1, ENTRIES_MAX),
+    default="6",
+    help="Entries to enqueue while everything is recorded.",
+)
+@option(
+    "--states",
+    type=Count(1, STATES_MAX),
+    default="1024",
+    help="States to try at one moment; all if there are fewer.",
+)
+@option("--seed", type=Count(0, 2**63 - 1), default="1", help="Random seed.")
+@flag("--all", "count_all", help="Count every bad state instead of stopping at the first.")
+@flag("--list", "list_names", help="Print what can be checked.")
+@json_option
+def command(
+    variant: str,
+    entries: int,
+    states: int,
+    seed: int,
+    *,
+    count_all: bool,
+    list_names: bool,
+    as_json: bool,
+) -> int:
     """Check that a ring recovers from the states that a crash can leave.
 
     Every store, flush and fence of the ring is recorded. After each of them memory can be in many
@@ -65,25 +70,21 @@ def check(
     subjects = {name: (summary, sound) for name, summary, sound in _core.check_subjects()}
     if list_names:
         _print_list(subjects)
-        return
+        return EXIT_OK
     if variant in {SOUND, GALLERY}:
         names = [name for name, (_, sound) in subjects.items() if sound == (variant == SOUND)]
     elif variant in subjects:
         names = [variant]
     else:
-        message = f"--variant: there is nothing named '{variant}'; --list prints the names"
-        raise WrongUseError(SUBCOMMAND, message)
-    entry_count = _parse_number("--entries", entries, 1, ENTRIES_MAX)
-    state_count = _parse_number("--states", states, 1, STATES_MAX)
-    seed_number = _parse_number("--seed", seed, 0, 2**63 - 1)
+        refuse_value("--variant", f"'{variant}' is not a name that --list prints")
     reports: dict[str, dict[str, Any]] = {}
     with progress("trying crash states") as share:
         for index, name in enumerate(names):
             reports[name] = _core.check_subject(
                 name,
-                entry_count=entry_count,
-                states=state_count,
-                seed=seed_number,
+                entry_count=entries,
+                states=states,
+                seed=seed,
                 stop_at_first=not count_all,
                 progress=partial(_share_of, share, index, len(names)),
             )
@@ -96,54 +97,46 @@ def check(
             SCHEMA_NAME,
             SCHEMA_VERSION,
             machine=topo().document,
-            results={"entry_count": entry_count, "seed": seed_number, "subjects": reports},
+            results={"entry_count": entries, "seed": seed, "subjects": reports},
             summary=summary,
         )
     else:
         for name, report in reports.items():
             _print_report(name, subjects[name][0], report)
-    if summary["states_bad"]:
-        raise typer.Exit(EXIT_FAILED)
+    return EXIT_FAILED if summary["states_bad"] else EXIT_OK
 
 
 def _share_of(share: Callable[[float], None], index: int, count: int, part: float) -> None:
     share((index + part) / count)
 
 
-def _parse_number(option: str, text: str, least: int, greatest: int) -> int:
-    is_number = text.isascii() and text.isdigit() and len(text) < 20  # noqa: PLR2004
-    if not is_number or not least <= int(text) <= greatest:
-        message = f"{option}: '{text}' is not a whole number from {least} to {greatest}"
-        raise WrongUseError(SUBCOMMAND, message)
-    return int(text)
-
-
 def _print_list(subjects: dict[str, tuple[str, bool]]) -> None:
-    console = Console(highlight=False, soft_wrap=True)
-    width = max(len(name) for name in subjects)
-    for name, (summary, sound) in subjects.items():
-        console.print(f"{name:{width}}  {'sound ' if sound else 'broken'}  {summary}", markup=False)
+    Report().table(
+        [Column(""), Column(""), Column("", folds=True)],
+        [
+            [name, "sound" if sound else "broken", summary]
+            for name, (summary, sound) in subjects.items()
+        ],
+    )
 
 
 def _print_report(name: str, summary: str, report: dict[str, Any]) -> None:
-    console = Console(highlight=False, soft_wrap=True)
-
-    def say(text: str) -> None:
-        console.print(text, markup=False)
-
-    say(f"{name}: {summary}")
-    say(
-        f"  {counted(report['states_tried'], 'crash state')} tried, {report['states_bad']:,} bad; "
+    out = Report()
+    out.say(f"{name}: {summary}")
+    out.say(
+        f"{counted(report['states_tried'], 'crash state')} tried, {report['states_bad']:,} bad; "
         f"{counted(report['moments'], 'moment')} of {counted(report['runs'], 'run')}, "
         f"{report['moments_exhaustive']:,} of them with every state; "
-        f"{counted(report['second_crashes'], 'second crash')}"
+        f"{counted(report['second_crashes'], 'second crash')}",
+        head="  ",
     )
     if report["first_bad"]:
         for line in report["first_bad"].rstrip().split("\n"):
-            say(f"  {line}")
+            out.say(line, head="  ")
         return
-    say(
-        f"  waste of one run: {report['clean_flushes']} clean lines flushed, "
+    out.say(
+        f"waste of one run: {report['clean_flushes']} clean lines flushed, "
         f"{report['needless_drains']} needless fences, {report['partial_blocks']} of "
-        f"{report['blocks']} blocks written in part"
+        f"{report['blocks']} blocks written in part",
+        head="  ",
     )

@@ -10,17 +10,18 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Annotated, BinaryIO, Self
+from typing import BinaryIO, Self
 
-import typer
-from rich.console import Console
+import click
 
 from headrace import _core
-from headrace._cli._app import make_app, needs_subcommand
-from headrace._cli._output import WrongUseError, complain, print_document
+from headrace._cli._app import Group
+from headrace._cli._options import Choice, Count, FilePath, Size, flag, json_option, option, refuse
+from headrace._cli._output import complain, print_document
+from headrace._cli._report import Report
 from headrace._files import is_there
 from headrace._words import counted
-from headrace.errors import Error, InvalidArgumentError, IoFailedError, NotFoundError
+from headrace.errors import InvalidArgumentError, IoFailedError, NotFoundError
 from headrace.machine import topo
 from headrace.pmem import LAYOUTS, Ring, RingConsumer, RingEntry, RingProducer, RingState
 
@@ -30,81 +31,75 @@ SCHEMA_VERSION = 1
 BATCH_MAX = 1024
 COUNT_MAX = 2**53
 CAPACITY_BYTES_MIN = 4096
-GRANULARITIES = ("byte", "line", "page")
 _PAUSE_S = 0.001
 _BLOCK_BYTES = 1 << 20
 _NUMBER_BYTES_MAX = 32
 _ESCAPED_BYTES = 4
 
-ring_app = make_app("ring")
-
-FileArgument = Annotated[str, typer.Argument(metavar="FILE", help="The file of the ring.")]
-CapacityOption = Annotated[
-    str, typer.Option(metavar="SIZE", help="Of the ring, where it has to be made.")
-]
-GranularityOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="HOW",
-        help="byte, line or page: how finely the platform saves stores when power fails. Asked of "
-        "the platform if not given; 'line' takes any file for persistent memory.",
-    ),
-]
-CountOption = Annotated[
-    str | None,
-    typer.Option(metavar="N", help="End when so many entries in all have passed, ever."),
-]
-
-
-def register(pmem: typer.Typer) -> None:
-    """Add the subcommand."""
-    ring_app.command("make")(make)
-    ring_app.command("produce")(produce)
-    ring_app.command("consume")(consume)
-    ring_app.command("info")(info)
-    pmem.add_typer(ring_app, name="ring")
-
-
-@ring_app.callback()
-def _root(context: typer.Context) -> None:
+command = Group(
+    "ring",
     """Fill and empty a ring in a file, from two terminals; kill either and start it again.
 
     Example: headrace pmem ring produce ring.pmem --count 1000
-    """
-    needs_subcommand(context)
+    """,
+)
+
+_file_argument = click.argument("file", type=FilePath(), metavar="FILE")
+_capacity_option = option(
+    "--capacity",
+    type=Size(CAPACITY_BYTES_MIN),
+    default="1MiB",
+    help="Capacity of the ring, where it has to be made.",
+)
+_granularity_option = option(
+    "--granularity",
+    type=Choice("byte", "line", "page"),
+    help="How finely the platform saves stores when power fails. Asked of the platform if not "
+    "given; 'line' takes any file for persistent memory.",
+)
+_count_option = option(
+    "--count",
+    type=Count(1, COUNT_MAX),
+    help="Stop once N entries have been enqueued in total.",
+)
 
 
-def make(
-    file: FileArgument,
-    capacity: CapacityOption = "1MiB",
-    layout: Annotated[
-        str, typer.Option(metavar="HOW", help="checksums (optimised) or positions (the others).")
-    ] = "checksums",
-) -> None:
+@command.command("make")
+@_file_argument
+@_capacity_option
+@option(
+    "--layout",
+    type=Choice(*LAYOUTS),
+    default="checksums",
+    help="checksums (optimised) or positions (the others).",
+)
+def make(file: str, capacity: int, layout: str) -> None:
     """Make a ring in a new file, whole or not at all.
 
     Example: headrace pmem ring make ring.pmem --capacity 64MiB
     """
-    size_bytes = _parse_capacity("pmem ring make", capacity)
-    _check_choice("pmem ring make", "--layout", layout, LAYOUTS)
-    Ring.make(file, capacity=size_bytes, layout=layout)
+    Ring.make(file, capacity=capacity, layout=layout)
 
 
+@command.command("produce")
+@_file_argument
+@_count_option
+@flag("--resume", help="Skip as many lines of stdin as entries were enqueued before.")
+@option(
+    "--batch",
+    type=Count(1, BATCH_MAX),
+    help="Entries of --count that share a fence; 1 if not given.",
+)
+@_capacity_option
+@_granularity_option
 def produce(
-    file: FileArgument,
-    count: CountOption = None,
-    resume: Annotated[
-        bool,
-        typer.Option(
-            "--resume", help="Skip as many lines of stdin as entries were enqueued before."
-        ),
-    ] = False,
-    batch: Annotated[
-        str | None,
-        typer.Option(metavar="N", help="Entries of --count that share a fence; 1 if not given."),
-    ] = None,
-    capacity: CapacityOption = "1MiB",
-    granularity: GranularityOption = None,
+    file: str,
+    count: int | None,
+    batch: int | None,
+    capacity: int,
+    granularity: str | None,
+    *,
+    resume: bool,
 ) -> None:
     """Enqueue the lines of stdin, or, with --count, numbered entries until N were enqueued in all.
 
@@ -114,38 +109,40 @@ def produce(
 
     Example: headrace pmem ring produce ring.pmem --count 100000
     """
-    subcommand = "pmem ring produce"
-    total = _parse_count(subcommand, count)
-    if total is None and batch is not None:
-        raise WrongUseError(subcommand, "--batch is for --count; lines of stdin go one by one")
-    if total is not None and resume:
-        raise WrongUseError(subcommand, "--resume is for lines of stdin; --count always goes on")
-    batch_count = 1 if batch is None else _parse_number(subcommand, "--batch", batch, BATCH_MAX)
-    _check_choice(subcommand, "--granularity", granularity, GRANULARITIES)
-    with _ring(file, capacity, subcommand).producer(granularity=granularity) as producer:
+    if count is None and batch is not None:
+        refuse("--batch is for --count; lines of stdin go one by one")
+    if count is not None and resume:
+        refuse("--resume is for lines of stdin; --count always goes on")
+    with _ring(file, capacity).producer(granularity=granularity) as producer:
         _warn(file, producer)
         first = producer.next_ordinal
-        if total is not None:
-            _enqueue_numbered(producer, total, batch_count)
+        if count is not None:
+            _enqueue_numbered(producer, count, batch or 1)
         else:
             _enqueue_lines(producer, first if resume else 0)
         number = producer.next_ordinal - first
         _say(f"enqueued {counted(number, 'entry')}, {producer.next_ordinal:,} in all")
 
 
+@command.command("consume")
+@_file_argument
+@option(
+    "--output",
+    type=FilePath(),
+    help="Where the entries go, instead of stdout; appended to what is there.",
+)
+@_count_option
+@flag("--no-wait", help="End when the ring is empty.")
+@_capacity_option
+@_granularity_option
 def consume(
-    file: FileArgument,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Where the entries go, instead of stdout; appended to what is there.",
-        ),
-    ] = None,
-    count: CountOption = None,
-    no_wait: Annotated[bool, typer.Option("--no-wait", help="End when the ring is empty.")] = False,
-    capacity: CapacityOption = "1MiB",
-    granularity: GranularityOption = None,
+    file: str,
+    output: str | None,
+    count: int | None,
+    capacity: int,
+    granularity: str | None,
+    *,
+    no_wait: bool,
 ) -> None:
     """Take entries and write them out, a line each: number, tabulator, bytes.
 
@@ -157,27 +154,22 @@ def consume(
 
     Example: headrace pmem ring consume ring.pmem --output entries.txt
     """
-    subcommand = "pmem ring consume"
-    total = _parse_count(subcommand, count)
-    _check_choice(subcommand, "--granularity", granularity, GRANULARITIES)
     if no_wait and not is_there(Path(file), f"use the ring '{file}'"):
         raise NotFoundError(
             f"consume the ring '{file}'",
             "there is no such file",
             "check the path; without --no-wait the ring is made",
         )
-    with _ring(file, capacity, subcommand).consumer(granularity=granularity) as consumer:
+    with _ring(file, capacity).consumer(granularity=granularity) as consumer:
         _warn(file, consumer)
         with Sink(output, consumer.recovered) as sink:
-            _drain(consumer, sink, total, wait=not no_wait)
+            _drain(consumer, sink, count, wait=not no_wait)
 
 
-def info(
-    file: FileArgument,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document and nothing else.")
-    ] = False,
-) -> None:
+@command.command("info")
+@_file_argument
+@json_option
+def info(file: str, *, as_json: bool) -> None:
     """Look at a ring and change nothing.
 
     Example: headrace pmem ring info ring.pmem
@@ -412,8 +404,7 @@ def _until(done: Callable[[], bool]) -> None:
         time.sleep(_PAUSE_S)
 
 
-def _ring(file: str, capacity: str, subcommand: str) -> Ring:
-    size_bytes = _parse_capacity(subcommand, capacity)
+def _ring(file: str, size_bytes: int) -> Ring:
     tried = f"use the ring '{file}'"
     if not is_there(Path(file), tried):
         # The first of the two ends makes it.
@@ -430,34 +421,4 @@ def _warn(file: str, end: RingProducer | RingConsumer) -> None:
 
 
 def _say(text: str) -> None:
-    Console(highlight=False, soft_wrap=True).print(text, markup=False)
-
-
-def _parse_capacity(subcommand: str, text: str) -> int:
-    try:
-        size_bytes = _core.parse_bytes(text)
-    except Error as error:
-        message = f"--capacity: '{text}': {error.cause}; {error.remedy}"
-        raise WrongUseError(subcommand, message) from error
-    if size_bytes < CAPACITY_BYTES_MIN:
-        least = _core.bytes_text(CAPACITY_BYTES_MIN)
-        raise WrongUseError(subcommand, f"--capacity: '{text}' is less than {least}")
-    return size_bytes
-
-
-def _check_choice(subcommand: str, option: str, text: str | None, known: tuple[str, ...]) -> None:
-    if text is not None and text not in known:
-        message = f"{option}: '{text}' is not one of {', '.join(known)}"
-        raise WrongUseError(subcommand, message)
-
-
-def _parse_count(subcommand: str, text: str | None) -> int | None:
-    return None if text is None else _parse_number(subcommand, "--count", text, COUNT_MAX)
-
-
-def _parse_number(subcommand: str, option: str, text: str, greatest: int) -> int:
-    is_number = text.isascii() and text.isdigit() and len(text) < 20  # noqa: PLR2004
-    if not is_number or not 1 <= int(text) <= greatest:
-        message = f"{option}: '{text}' is not a whole number from 1 to {greatest}"
-        raise WrongUseError(subcommand, message)
-    return int(text)
+    Report().say(text)

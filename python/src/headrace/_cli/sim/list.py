@@ -1,29 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace sim list``: which scenarios and machines there are."""
 
-from typing import Annotated
-
-import typer
-from rich.table import Table
+import click
 
 from headrace._apps.sim import machines, scenarios
+from headrace._cli._app import Command
+from headrace._cli._options import json_option
 from headrace._cli._output import print_document
-from headrace._cli._topo_report import report_console
+from headrace._cli._report import Column, Report
 
 SCHEMA_NAME = "headrace-sim-list"
 SCHEMA_VERSION = 1
 
 
-def register(sim: typer.Typer) -> None:
-    """Add the subcommand."""
-    sim.command("list")(list_all)
-
-
-def list_all(
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document and nothing else.")
-    ] = False,
-) -> None:
+@click.command("list", cls=Command)
+@json_option
+def command(*, as_json: bool) -> None:
     """List the scenarios with their parameters, and the machines.
 
     Example: headrace sim list
@@ -56,11 +48,23 @@ def list_all(
             summary={"scenarios": len(scenarios()), "machines": len(machines())},
         )
         return
-    table = Table("scenario", "question", "machine", "parameters", box=None, pad_edge=False)
-    for each in scenarios():
-        names = ", ".join(one.name for one in each.parameters)
-        table.add_row(each.name, each.question, each.machine, names)
-    console = report_console()
-    console.print(table)
-    console.print()
-    console.print(f"Machines: {', '.join(machines())}, or the path of a record with a model")
+    report = Report()
+    report.table(
+        [
+            Column("scenario"),
+            Column("question", folds=True),
+            Column("machine"),
+            Column("parameters", folds=True),
+        ],
+        [
+            [
+                each.name,
+                each.question,
+                each.machine,
+                ", ".join(one.name for one in each.parameters),
+            ]
+            for each in scenarios()
+        ],
+    )
+    report.say()
+    report.say(f"Machines: {', '.join(machines())}, or the path of a record with a model")

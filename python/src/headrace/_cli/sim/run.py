@@ -2,77 +2,69 @@
 """``headrace sim run``: a scenario on a machine, as a table, JSON or a picture."""
 
 import json
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-from rich.table import Table
+import click
 
-from headrace._apps.sim import Result, find_machine, run, scenario
-from headrace._apps.sim.picture import SUBJECT, draw_results
+from headrace._apps.sim import Result, run, scenario
+from headrace._apps.sim.picture import draw_results
 from headrace._apps.sim.sweep import points_of
-from headrace._cli._output import (
-    WrongUseError,
-    parse_picture,
-    print_document,
+from headrace._cli._app import Command
+from headrace._cli._options import (
+    FilePath,
+    json_option,
+    option,
+    plot_option,
+    refuse,
     refuse_two_on_stdout,
 )
-from headrace._cli._topo_report import report_console
+from headrace._cli._output import print_document
+from headrace._cli._report import Column, Report
+from headrace._cli.sim._machine import machine_of, machine_option
+from headrace._files import Output
 from headrace.errors import InvalidArgumentError, NotFoundError
 
 SCHEMA_NAME = "headrace-sim-run"
 SCHEMA_VERSION = 1
 
 
-def register(sim: typer.Typer) -> None:
-    """Add the subcommand."""
-    sim.command("run")(run_scenario)
-
-
-def run_scenario(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A scenario of 'headrace sim list'.")],
-    machine: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MACHINE",
-            help="A machine of 'headrace sim list', or the path of a record with a model; "
-            "the scenario's own if not given.",
-        ),
-    ] = None,
-    sweep: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUES",
-            help="Values of a parameter, as in bytes=64:1MiB (which doubles) or devices=1,2,4; "
-            "can be repeated. The first value of each other parameter holds then. "
-            "Without it, all values of all parameters are combined.",
-        ),
-    ] = None,
-    plot: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Draw the figures into this .svg or .png file."),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document and nothing else.")
-    ] = False,
+@click.command("run", cls=Command)
+@click.argument("name", type=FilePath("NAME"), metavar="NAME")
+@machine_option(required=False)
+@option(
+    "--sweep",
+    type=FilePath("KEY=VALUES"),
+    multiple=True,
+    help="Values of a parameter, as in bytes=64:1MiB (which doubles) or devices=1,2,4; can be "
+    "repeated. The first value of each other parameter holds then. Without it, all values of all "
+    "parameters are combined.",
+)
+@plot_option("the figures")
+@json_option
+def command(
+    name: str,
+    machine: str | None,
+    sweep: tuple[str, ...],
+    plot: Output | None,
+    *,
+    as_json: bool,
 ) -> None:
     """Simulate a scenario. The same command gives the same figures every time.
 
     Example: headrace sim run ddr-to-hbm --machine xeon-max-9468 --plot devices.svg
     """
-    picture = None if plot is None else parse_picture("sim run", plot, SUBJECT)
-    if picture is not None:
-        refuse_two_on_stdout("sim run", "--plot", picture, as_json=as_json)
+    refuse_two_on_stdout("--plot", plot, as_json=as_json)
     try:
         asked = scenario(name)
-        path = find_machine(machine or asked.machine)
-        points = points_of(asked, sweep or [])
+        points = points_of(asked, list(sweep))
     except (InvalidArgumentError, NotFoundError) as error:
-        raise WrongUseError("sim run", str(error)) from error
+        refuse(str(error))
+    path = machine_of(machine or asked.machine)
     results = run(name, points, machine=str(path))
     model = json.loads(path.read_text(encoding="utf-8"))["model"]
     title = f"{name} on {model.get('name', path.name)} (simulated)"
-    if picture is not None:
-        draw_results(picture, title, results)
+    if plot is not None:
+        draw_results(plot, title, results)
     if as_json:
         print_document(
             SCHEMA_NAME,
@@ -90,11 +82,11 @@ def run_scenario(
             summary=_summary(name, results),
         )
         return
-    console = report_console()
-    console.print(title)
-    console.print(_table(results))
+    report = Report()
+    report.say(title)
+    _print_table(report, results)
     for note in sorted({note for each in results for note in each.notes}):
-        console.print(f"- {note}")
+        report.say(note, head="- ")
 
 
 def _summary(name: str, results: list[Result]) -> dict[str, Any]:
@@ -106,7 +98,7 @@ def _summary(name: str, results: list[Result]) -> dict[str, Any]:
     return summary
 
 
-def _table(results: list[Result]) -> Table:
+def _print_table(report: Report, results: list[Result]) -> None:
     # Parameters that are the same everywhere tell nothing of one row.
     keys = [
         key
@@ -114,14 +106,18 @@ def _table(results: list[Result]) -> Table:
         if len(results) == 1 or len({each.parameters[key] for each in results}) > 1
     ]
     figures = list(dict.fromkeys(key for each in results for key in each.figures))
-    table = Table(*keys, box=None, pad_edge=False)
-    for key in figures:
-        table.add_column(key, justify="right")
-    table.add_column("bound")
-    for each in results:
-        table.add_row(
-            *(each.parameters[key] for key in keys),
-            *(f"{each.figures[key]:.4g}" if key in each.figures else "-" for key in figures),
-            each.bound,
-        )
-    return table
+    report.table(
+        [
+            *(Column(key, key=True) for key in keys),
+            *(Column(key, right=True) for key in figures),
+            Column("bound", folds=True),
+        ],
+        [
+            [
+                *(str(each.parameters[key]) for key in keys),
+                *(f"{each.figures[key]:.4g}" if key in each.figures else "-" for key in figures),
+                each.bound,
+            ]
+            for each in results
+        ],
+    )

@@ -1,29 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace sim validate``: published figures beside simulated ones."""
 
-from typing import Annotated
-
-import typer
-from rich.table import Table
+import click
 
 from headrace._apps.sim.validation import Validation, validate
-from headrace._cli._output import EXIT_FAILED, complain, print_document
-from headrace._cli._topo_report import report_console
+from headrace._cli._app import Command
+from headrace._cli._options import json_option
+from headrace._cli._output import EXIT_FAILED, EXIT_OK, complain, print_document
+from headrace._cli._report import Column, Report, figures
 
 SCHEMA_NAME = "headrace-sim-validate"
 SCHEMA_VERSION = 1
 
 
-def register(sim: typer.Typer) -> None:
-    """Add the subcommand."""
-    sim.command("validate")(validate_all)
-
-
-def validate_all(
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document and nothing else.")
-    ] = False,
-) -> None:
+@click.command("validate", cls=Command)
+@json_option
+def command(*, as_json: bool) -> int:
     """Compare simulated figures with published ones; exit code 1 if a threshold is broken.
 
     Example: headrace sim validate
@@ -54,36 +46,44 @@ def validate_all(
         _print(validation)
     for sentence in validation.broken:
         complain(sentence)
-    if validation.broken:
-        raise typer.Exit(EXIT_FAILED)
+    return EXIT_FAILED if validation.broken else EXIT_OK
 
 
 def _print(validation: Validation) -> None:
-    table = Table("series", "use", "where", "metric", box=None, pad_edge=False)
-    for name in ("published", "simulated", "error"):
-        table.add_column(name, justify="right")
     flags: dict[str, None] = {}
+    rows = []
     for each in validation.points:
         if each.flag:
             flags[f"{each.series}: {each.flag}"] = None
-        table.add_row(
-            each.series,
-            each.use,
-            each.where,
-            each.metric,
-            f"{each.published:.4g}",
-            f"{each.simulated:.4g}",
-            f"{each.error:+.1%}",
+        rows.append(
+            [
+                each.series,
+                each.use,
+                each.where,
+                each.metric,
+                f"{each.published:.4g}",
+                f"{each.simulated:.4g}",
+                f"{each.error:+.1%}",
+            ]
         )
-    console = report_console()
-    console.print(table)
-    console.print()
+    report = Report()
+    report.table(
+        [
+            Column("series", folds=True, key=True),
+            Column("use", optional=1),
+            Column("where", folds=True, key=True),
+            Column("metric", folds=True, key=True),
+            *figures("published", "simulated", "error"),
+        ],
+        rows,
+    )
+    report.say()
     summary = validation.summary
-    console.print(
+    report.say(
         f"Held out: {summary['points']} points, median error {summary['error_median']:.1%}, "
         f"worst {summary['error_worst']:.1%}. "
         f"Fitted: {summary['fit_points']} points, median {summary['fit_error_median']:.1%}. "
         f"Flagged and not counted: {summary['flagged']}."
     )
     for flag in flags:
-        console.print(f"- {flag}")
+        report.say(flag, head="- ")

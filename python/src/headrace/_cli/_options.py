@@ -1,0 +1,323 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Types of what options take, and the options that several commands have.
+
+What is wrong with a value is said in one shape: "--threads: '0' is not a whole number from 1 to 2".
+The same words describe the value in the reference of the command.
+"""
+
+import os
+import re
+from collections.abc import Callable
+from typing import Any, Generic, NoReturn, TypeVar
+
+import click
+
+from headrace._files import Output
+from headrace.errors import Error, InvalidArgumentError
+
+T = TypeVar("T")
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+ROUNDS_MAX = 10_000
+BYTES_MAX = 1 << 60
+
+
+class Value(click.ParamType[T], Generic[T]):
+    """What an option takes: a text that becomes a value.
+
+    Attributes:
+        metavar: What stands for it in help.
+        wanted: What it must be, as in "a whole number from 1 to 16".
+    """
+
+    def __init__(self, metavar: str, wanted: str) -> None:
+        self.name = metavar.lower()
+        self.metavar = metavar
+        self.wanted = wanted
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        """As click asks for it."""
+        del param, ctx
+        return self.metavar
+
+    def convert(
+        self,
+        value: Any,  # noqa: ANN401 - As click's.
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> T:
+        """Read the text, or refuse it."""
+        if not isinstance(value, str):
+            done: T = value  # A default that needs no reading.
+            return done
+        try:
+            return self.read(value)
+        except InvalidArgumentError as error:
+            self.fail(f"'{value}': {error.cause}; {error.remedy}", param, ctx)
+        except Error:
+            raise
+        except ValueError:
+            self.fail(f"{value!r} is not {self.wanted}", param, ctx)
+
+    def read(self, text: str) -> T:
+        """Give the value.
+
+        Raises:
+            ValueError: It is none that is wanted.
+            InvalidArgumentError: It is none, for a reason worth saying.
+        """
+        raise NotImplementedError
+
+
+class Count(Value[int]):
+    """A whole number."""
+
+    def __init__(self, least: int, greatest: int, why: str = "", metavar: str = "N") -> None:
+        """Take numbers from `least` to `greatest`; `why` says where the limits come from."""
+        because = f", {why}" if why else ""
+        super().__init__(metavar, f"a whole number from {least} to {greatest}{because}")
+        self._range = range(least, greatest + 1)
+
+    def read(self, text: str) -> int:
+        """Take decimal digits; int() also takes "1_0", other digits and as many as one likes."""
+        if re.fullmatch(r"[0-9]{1,19}", text) is None or int(text) not in self._range:
+            raise ValueError
+        return int(text)
+
+
+class Threads(Count):
+    """A number of threads, as many as processors that this process may use."""
+
+    def __init__(self) -> None:
+        """Look at the processors allowed."""
+        super().__init__(1, len(os.sched_getaffinity(0)), "the processors allowed")
+
+
+class Size(Value[int]):
+    """A number of bytes: 4096, 64KiB, 2GiB."""
+
+    def __init__(self, least: int = 0, greatest: int = BYTES_MAX) -> None:
+        """Take sizes from `least` to `greatest`."""
+        low = f" from {_size_text(least)}" if least > 1 else ""
+        high = f" to {_size_text(greatest)}" if greatest < BYTES_MAX else ""
+        super().__init__("SIZE", f"a size{low}{high}, such as 64KiB")
+        self._least, self._greatest = least, greatest
+
+    def read(self, text: str) -> int:
+        """Take what the library takes."""
+        from headrace import _core  # noqa: PLC0415 - Help needs no extension.
+
+        try:
+            size_bytes = int(_core.parse_bytes(text))
+        except Error:
+            raise ValueError from None
+        if not self._least <= size_bytes <= self._greatest:
+            raise ValueError
+        return size_bytes
+
+
+def _size_text(size_bytes: int) -> str:
+    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size_bytes >= unit and size_bytes % unit == 0:
+            return f"{size_bytes // unit}{name}"
+    return str(size_bytes)
+
+
+class Number(Value[float]):
+    """A number with a fraction."""
+
+    def __init__(self, least: float, greatest: float) -> None:
+        """Take numbers from `least` to `greatest`."""
+        super().__init__("N", f"a number from {least:g} to {greatest:,.0f}")
+        self._least, self._greatest = least, greatest
+
+    def read(self, text: str) -> float:
+        """Take digits, a point and an exponent."""
+        if not self._least <= (number := float(text)) <= self._greatest:  # NaN is in no range.
+            raise ValueError
+        return number
+
+
+class Duration(Value[float]):
+    """A time in seconds: 90, 90s, 5min, 1h."""
+
+    def __init__(self, least_s: float, greatest_s: float) -> None:
+        """Take times from `least_s` to `greatest_s`."""
+        super().__init__(
+            "TIME", f"a time from {least_s:g} s to {greatest_s:g} s, such as 90, 90s or 5min"
+        )
+        self._least_s, self._greatest_s = least_s, greatest_s
+
+    def read(self, text: str) -> float:
+        """Take a number and a unit, seconds if there is none."""
+        parts = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(s|min|h|)", text)
+        if parts is None:
+            raise ValueError
+        time_s = float(parts[1]) * {"min": 60, "h": 3600}.get(parts[2], 1)
+        if not self._least_s <= time_s <= self._greatest_s:
+            raise ValueError
+        return time_s
+
+
+class Choice(Value[str]):
+    """One of some words."""
+
+    def __init__(self, *words: str, metavar: str = "") -> None:
+        """Take these words."""
+        super().__init__(metavar or "|".join(words), either(words))
+        self.words = words
+
+    def read(self, text: str) -> str:
+        """Take the word itself."""
+        if text not in self.words:
+            raise ValueError
+        return text
+
+
+class Name(Value[str]):
+    """A word that a pattern describes."""
+
+    def __init__(self, pattern: str, wanted: str, metavar: str = "NAME") -> None:
+        """Take what the regular expression matches."""
+        super().__init__(metavar, wanted)
+        self._pattern = pattern
+
+    def read(self, text: str) -> str:
+        """Take the text as it is."""
+        if re.fullmatch(self._pattern, text) is None:
+            raise ValueError
+        return text
+
+
+class FilePath(Value[str]):
+    """A path of a file or directory; nothing is opened."""
+
+    def __init__(self, metavar: str = "FILE", wanted: str = "a path") -> None:
+        """Take every path."""
+        super().__init__(metavar, wanted)
+
+    def read(self, text: str) -> str:
+        """Take what the system can open."""
+        if not text or "\0" in text:
+            raise ValueError
+        return text
+
+
+class OutputFile(Value[Output]):
+    """A file that is written; it is opened when the command line is read, before any work."""
+
+    def __init__(self, tried: str) -> None:
+        """Take what can be written.
+
+        Args:
+            tried: What is done with the file, for errors: "write the profile to '{}'".
+        """
+        super().__init__("FILE", "a path")
+        self._tried = tried
+
+    def read(self, text: str) -> Output:
+        """Open it."""
+        if not text or "\0" in text:
+            raise ValueError
+        return Output(text, self._tried.format(text))
+
+
+class Picture(Value[Output]):
+    """A file that takes a picture."""
+
+    def __init__(self, subject: str) -> None:
+        """Take what ends in .svg or .png and can be written.
+
+        Args:
+            subject: What is drawn, for errors: "the timeline".
+        """
+        super().__init__("FILE", "a path that ends in .svg or .png")
+        self._subject = subject
+
+    def read(self, text: str) -> Output:
+        """Open it."""
+        if not text.lower().endswith((".svg", ".png")) or "\0" in text:
+            raise ValueError
+        return Output(text, f"draw {self._subject} into '{text}'")
+
+
+def either(words: tuple[str, ...]) -> str:
+    """Write "off, on or auto"."""
+    *first, last = words
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def option(*names: str, type: Value[Any], help: str, **others: Any) -> Decorator:  # noqa: A002, ANN401 - As click's.
+    """An option with a value; its default is given as it would be typed."""
+    return click.option(*names, type=type, help=help, **others)
+
+
+def flag(*names: str, help: str) -> Decorator:  # noqa: A002 - As click's.
+    """An option without a value."""
+    return click.option(*names, is_flag=True, show_default=False, help=help)
+
+
+json_option = flag("--json", "as_json", help="Print one JSON document and nothing else.")
+
+
+def plot_option(subject: str) -> Decorator:
+    """--plot, which draws a picture of the subject."""
+    return option(
+        "--plot", type=Picture(subject), help=f"Draw {subject} into this .svg or .png file."
+    )
+
+
+def rounds_option(default: int, note: str = "") -> Decorator:
+    """--rounds of a benchmark."""
+    return option(
+        "--rounds", type=Count(1, ROUNDS_MAX), default=str(default), help=f"Measured rounds{note}."
+    )
+
+
+def threads_option(help: str) -> Decorator:  # noqa: A002 - As click's.
+    """--threads; all processors that this process may use if it is not given."""
+    return option(
+        "--threads",
+        type=Threads(),
+        help=f"{help}; all processors that this process may use if not given.",
+    )
+
+
+profile_option = option(
+    "--profile",
+    type=FilePath(wanted="a path, or none"),
+    help="Profile made by 'headrace tune', or 'none'; if not given, the one that is found.",
+)
+
+record_option = option(
+    "--record",
+    type=OutputFile("record the machine in '{}'"),
+    help="Write what was found into this file as well, for --replay.",
+)
+
+replay_option = option(
+    "--replay",
+    type=FilePath(),
+    help="Take the machine of this record, or a sample by its name, instead of this one.",
+)
+
+
+def refuse(sentence: str) -> NoReturn:
+    """End the command: the command line is at fault."""
+    raise click.UsageError(sentence)
+
+
+def refuse_value(parameter: str, sentence: str) -> NoReturn:
+    """End the command: the value of an option is at fault.
+
+    Args:
+        parameter: The option, as in "--placement".
+        sentence: What is wrong: "'x' is not a node".
+    """
+    raise click.BadParameter(sentence, param_hint=parameter)
+
+
+def refuse_two_on_stdout(parameter: str, output: Output | None, *, as_json: bool) -> None:
+    """Refuse a file that is stdout beside --json: what comes out would be no document."""
+    if output is not None and output.is_stdout and as_json:
+        refuse_value(parameter, f"'{output.path}' is stdout, and so is --json; name a file")

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reports for people: lines and tables that fit the terminal, and plain text in files and pipes.
+
+Words are never broken. A table that is too wide folds its titles and texts, then leaves out the
+columns that matter least and says so, then repeats its first column above the rest of the others.
+"""
+
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Self, TextIO
+
+_CODES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
+# A file or pipe has no width; the widest matrix of a two-socket machine fits into this one.
+_PLAIN_WIDTH = 160
+_Paint = Callable[[str, str], str]
+_LINE_MAX = 100  # Longer lines of prose are hard to read.
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        title: Above it; folded between words where it is wider than what is below.
+        right: Whether it holds figures.
+        folds: Whether its texts may be folded between words.
+        optional: 0: always shown; of the others the highest is left out first.
+        key: Whether it says what a row is about, and is repeated where the rest needs several
+            tables; the first column always does.
+    """
+
+    title: str
+    right: bool = False
+    folds: bool = False
+    optional: int = 0
+    key: bool = False
+
+
+def figures(*titles: str) -> list[Column]:
+    """Columns of figures."""
+    return [Column(title, right=True) for title in titles]
+
+
+class Styled(str):
+    """A text with the style that it has on a terminal: "bold", "bold red"."""
+
+    __slots__ = ("style",)
+    style: str
+
+    def __new__(cls, text: str, style: str) -> Self:
+        """Give the text a style."""
+        made = super().__new__(cls, text)
+        made.style = style
+        return made
+
+
+class Report:
+    """What a command prints for people."""
+
+    def __init__(self, stream: TextIO | None = None, width: int | None = None) -> None:
+        """Print to stdout, as wide as its terminal or $COLUMNS.
+
+        Args:
+            stream: Another place to print to.
+            width: Another width.
+        """
+        self._stream = stream or sys.stdout
+        is_terminal = self._stream.isatty()
+        if width is None and (is_terminal or "COLUMNS" in os.environ):
+            width = shutil.get_terminal_size().columns
+        self.width = width
+        """Columns; None where there is no limit."""
+        self._is_coloured = (
+            is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        )
+
+    def say(self, text: str = "", style: str = "", head: str = "") -> None:
+        """Print a paragraph, folded between words where there is a width.
+
+        Args:
+            text: The paragraph; line feeds in it stay.
+            style: As of `Styled`; of all its lines.
+            head: What its first line begins with; the others are indented by as much.
+        """
+        for line in text.split("\n"):
+            for folded in self._folded(line, len(head)):
+                self._put(head + self._painted(folded, style))
+                head = " " * len(head)
+
+    def print(self, line: Styled | str) -> None:
+        """Print a line as it is."""
+        self._put(self._painted(line, getattr(line, "style", "")))
+
+    def table(
+        self, columns: Sequence[Column], rows: Iterable[Sequence[str]], indent: int = 0
+    ) -> None:
+        """Print a table."""
+        width = (self.width or _PLAIN_WIDTH) - indent
+        for line in table_lines(columns, rows, width, self._painted):
+            self._put(" " * indent + line if line else "")
+
+    def _folded(self, line: str, indent: int) -> list[str]:
+        if self.width is None:
+            return [line]
+        room = max(20, min(self.width - indent, _LINE_MAX))
+        lead = len(line) - len(line.lstrip())
+        return textwrap.wrap(
+            line,
+            room,
+            subsequent_indent=" " * lead,
+            break_long_words=False,
+            break_on_hyphens=False,
+        ) or [""]
+
+    def _painted(self, text: str, style: str) -> str:
+        if not self._is_coloured or not style or not text:
+            return text
+        codes = ";".join(str(_CODES[word]) for word in style.split())
+        return f"\x1b[{codes}m{text}\x1b[0m"
+
+    def _put(self, line: str) -> None:
+        self._stream.write(f"{line.rstrip()}\n")
+
+
+def _plain(text: str, _style: str) -> str:
+    return text
+
+
+def table_lines(
+    columns: Sequence[Column],
+    rows: Iterable[Sequence[str]],
+    width: int,
+    painted: _Paint = _plain,
+) -> Iterator[str]:
+    """Give the lines of a table that is no wider than `width`, unless a single word is."""
+    cells = [list(row) for row in rows]
+    shown = list(range(len(columns)))
+    left_out: list[str] = []
+    while True:
+        for gap in (2, 1):
+            widths = _widths(columns, cells, shown, width, gap)
+            if widths is not None:
+                yield from _block(
+                    columns, cells, dict(zip(shown, widths, strict=True)), gap, painted
+                )
+                break
+        else:
+            least = max(shown, key=lambda index: columns[index].optional)
+            if columns[least].optional and len(shown) > 1:
+                shown.remove(least)
+                left_out.append(columns[least].title)
+                continue
+            yield from _stacked(columns, cells, shown, width, painted)
+        break
+    if left_out:
+        names = ", ".join(left_out)
+        yield from textwrap.wrap(
+            f"(not shown at {width} columns: {names})",
+            width,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+
+
+def _stacked(
+    columns: Sequence[Column],
+    cells: list[list[str]],
+    shown: list[int],
+    width: int,
+    painted: _Paint,
+) -> Iterator[str]:
+    """Several tables, one below the other, each with the first column; or a list of rows."""
+    keys = [index for index in shown if columns[index].key] or shown[:1]
+    blocks: list[list[int]] = []
+    for index in (each for each in shown if each not in keys):
+        if blocks and _widths(columns, cells, [*blocks[-1], index], width, 2) is not None:
+            blocks[-1].append(index)
+        elif _widths(columns, cells, [*keys, index], width, 2) is not None:
+            blocks.append([*keys, index])
+        else:
+            blocks = []
+            break
+    if not blocks:
+        yield from _listed(columns, cells, shown, width, painted)
+    for number, block in enumerate(blocks):
+        widths = _widths(columns, cells, block, width, 2)
+        if number:
+            yield ""
+        if widths is not None:
+            yield from _block(columns, cells, dict(zip(block, widths, strict=True)), 2, painted)
+
+
+def _listed(
+    columns: Sequence[Column],
+    cells: list[list[str]],
+    shown: list[int],
+    width: int,
+    painted: _Paint,
+) -> Iterator[str]:
+    """Every row as a paragraph of "title: text"."""
+    for number, row in enumerate(cells):
+        if number:
+            yield ""
+        for index in shown:
+            title = columns[index].title
+            text = f"{title}: {row[index]}" if title else row[index]
+            lines = textwrap.wrap(
+                text,
+                width,
+                subsequent_indent="  ",
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            yield from (painted(line, "bold" if index == shown[0] else "") for line in lines)
+
+
+def _widths(
+    columns: Sequence[Column], cells: list[list[str]], shown: list[int], width: int, gap: int
+) -> list[int] | None:
+    """Widths of the columns, or None if they cannot be so narrow."""
+    least, best = [], []
+    for index in shown:
+        column = columns[index]
+        texts = [row[index] for row in cells]
+        natural = max((len(text) for text in texts), default=0)
+        longest = max((_longest_word(text) for text in texts), default=0)
+        below = longest if column.folds else natural
+        least.append(max(below, _longest_word(column.title)))
+        best.append(max(natural, len(column.title)))
+    room = width - gap * (len(shown) - 1) - sum(least)
+    if room < 0:
+        return None
+    while room > 0:
+        # What lacks most gets more.
+        lack, place = max((b - w, -i) for i, (w, b) in enumerate(zip(least, best, strict=True)))
+        if lack <= 0:
+            break
+        least[-place] += 1
+        room -= 1
+    return least
+
+
+def _longest_word(text: str) -> int:
+    return max((len(word) for word in text.split()), default=0)
+
+
+def _block(
+    columns: Sequence[Column],
+    cells: list[list[str]],
+    widths: dict[int, int],
+    gap: int,
+    painted: _Paint,
+) -> Iterator[str]:
+    def line(texts: Sequence[str], style: str) -> Iterator[str]:
+        folded = [_fold(text, width) for text, width in zip(texts, widths.values(), strict=True)]
+        for number in range(max(map(len, folded))):
+            parts = []
+            for (index, width), text, lines in zip(widths.items(), texts, folded, strict=True):
+                part = lines[number] if number < len(lines) else ""
+                pad = " " * (width - len(part))
+                part = painted(part, " ".join(filter(None, [style, getattr(text, "style", "")])))
+                parts.append(pad + part if columns[index].right else part + pad)
+            yield (" " * gap).join(parts).rstrip()
+
+    titles = [columns[index].title for index in widths]
+    if any(titles):
+        yield from line(titles, "bold")
+    for row in cells:
+        yield from line([row[index] for index in widths], "")
+
+
+def _fold(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, max(1, width), break_long_words=False, break_on_hyphens=False) or [
+        ""
+    ]

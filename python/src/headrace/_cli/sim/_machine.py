@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The machine that a simulation is about."""
+
+from pathlib import Path
+
+from headrace._apps.sim import find_machine
+from headrace._cli._options import Decorator, FilePath, option, refuse_value
+from headrace.errors import InvalidArgumentError, NotFoundError
+
+
+def machine_option(*, required: bool) -> Decorator:
+    """--machine."""
+    own = "" if required else "; the scenario's own if not given"
+    return option(
+        "--machine",
+        type=FilePath("MACHINE"),
+        required=required,
+        help=f"A machine of 'headrace sim list', or the path of a record with a model{own}.",
+    )
+
+
+def machine_of(name: str, parameter: str = "--machine") -> Path:
+    """The file of the machine that an option names."""
+    try:
+        return find_machine(name)
+    except (InvalidArgumentError, NotFoundError) as error:
+        refuse_value(parameter, f"'{name}': {error.cause}; {error.remedy}")

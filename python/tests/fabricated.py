@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Benchmarks without measuring: what their programs would print, with figures of many digits."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headrace._apps.tune.search import PAIR, Choice
+from headrace._apps.tune.tuner import Tuning
+from headrace._cli.bench import _engine_counts, copy, injection, programs
+from headrace._cli.bench._measure import Series
+
+TIMES = [123_456.7, 98_765.4, 234_567.8, 87_654.3, 345_678.9, 111_111.1, 99_999.9]
+RINGS = (
+    "naive",
+    "clflushopt",
+    "clwb",
+    "optimised",
+    "optimised_batch8",
+    "libpmem_seed",
+    "libpmem_staged",
+    "libpmem_same",
+)
+QUEUES = ("headrace", "cached_index", "boost_spsc", "unix_socket", "udp_loopback", "memcpy")
+
+
+def scaled(factor: float) -> list[float]:
+    return [each * factor for each in TIMES]
+
+
+def answer(command: list[str], **_options: object) -> dict[str, Any]:
+    """What a program of a benchmark prints."""
+    name = next(each for each in reversed(command) if re.match("/headrace-[a-z-]*$", each))
+    answers = {
+        "cache": _cache,
+        "emulator-inprocess": _emulator,
+        "emulator-client": _emulator,
+        "message": _message,
+        "injection": _injection,
+        "pmem": _pmem,
+        "engine-software": _software,
+        "engine-paths": _paths,
+    }
+    return answers[re.sub(".*headrace-(bench-)?", "", name)]()
+
+
+def _cache() -> dict[str, Any]:
+    return {
+        "series": {
+            case: {"ours_ns": TIMES, "seed_ns": scaled(12.34)}
+            for case in ("hit_1t", "hit_2t", "mixed_2t", "miss_1t")
+        },
+        "bytes_per_entry": 143.2,
+        "allocations_per_hit": 0.0,
+    }
+
+
+def _emulator() -> dict[str, Any]:
+    kinds = ("noop", "noop_batched", "copy", "memcpy")
+    return {f"{kind}_ns": scaled(10.0**-number) for number, kind in enumerate(kinds)}
+
+
+def _pmem() -> dict[str, Any]:
+    return {
+        "persistent": False,
+        "lengths": [
+            {
+                "entry_bytes": length,
+                "series": {
+                    ring: {"enqueue_ns": scaled(length), "dequeue_ns": TIMES} for ring in RINGS
+                },
+            }
+            for length in (64, 256, 1024, 2048, 4096, 16384)
+        ],
+    }
+
+
+def _software() -> dict[str, Any]:
+    names = ("copy", "crc_generation", "dif_update", "delta_create", "run", "run_cold")
+    return {
+        "comparisons": [
+            {"name": name, "bytes": 1 << shift, "ours_ns": TIMES, "theirs_ns": scaled(1.2345)}
+            for name in names
+            for shift in (6, 9, 12, 16, 20, 24)
+        ]
+    }
+
+
+def _paths() -> dict[str, Any]:
+    paths = {"automatic": TIMES, "hardware": scaled(0.9), "software": scaled(1.1)}
+    return {
+        "thresholds": {"run": 16384, "submit": 4096, "batch": 8192},
+        "ways": {
+            way: [{"bytes": 1 << shift, "times_ns": paths} for shift in range(6, 25, 2)]
+            for way in ("run", "submit", "batch")
+        },
+    }
+
+
+def _message() -> dict[str, Any]:
+    return {
+        "sender_cpu": 12,
+        "receiver_cpu": 97,
+        "same_core": False,
+        "throughput": [
+            {"message_bytes": size, "batch": batch, "name": name, "times_ns": scaled(size / 64)}
+            for size, batch in ((8, 1), (8, 16), (64, 1), (64, 16), (4096, 1), (1 << 20, 1))
+            for name in QUEUES
+        ],
+        "round_trips": [
+            {
+                "message_bytes": size,
+                "name": name,
+                "p50_ns": TIMES,
+                "p99_ns": scaled(5),
+                "p999_ns": scaled(50),
+            }
+            for size in (8, 64, 4096, 1 << 20)
+            for name in QUEUES[:-1]
+        ],
+    }
+
+
+def _injection() -> dict[str, Any]:
+    return {
+        "sender_cpu": 12,
+        "receiver_cpu": 97,
+        "same_core": True,
+        "counters": "not permitted by perf_event_paranoid",
+        "cells": [
+            {
+                "working_set_bytes": working_set,
+                "message_bytes": size,
+                "placement": placement,
+                "computation_ns": scaled(factor),
+                "total_ns": scaled(factor * 2),
+            }
+            for working_set in injection.WORKING_SET_BYTES
+            for size in injection.MESSAGE_BYTES
+            for placement, factor in (("memory", 1.3), ("cache", 1.0), ("header", 1.1))
+        ],
+    }
+
+
+def _counts(_share: Callable[[float], None]) -> _engine_counts.Counts:
+    modes = (
+        "channel_copy",
+        "channel_batch32",
+        "job_copy",
+        "job_batch32",
+        "job_coalesced32",
+        "run_copy",
+    )
+    values = dict.fromkeys(modes, 1234.5678)
+    return _engine_counts.Counts(
+        values, dict.fromkeys(values, 0.0), values, values, {"instructions_per_operation": values}
+    )
+
+
+def _points(subjects: list[str], _rounds: int, _share: Callable[[float], None]) -> list[copy.Point]:
+    series = {subject: Series(scaled(1 + index / 10)) for index, subject in enumerate(subjects)} | {
+        copy.CONTROL: Series(scaled(1.01))
+    }
+    return [
+        copy.Point(1 << bits, temperature, fixed, series)
+        for bits in range(copy.BITS_MIN, copy.BITS_MAX + 1)
+        for temperature in ("hot", "cold")
+        for fixed in (True, False)
+    ]
+
+
+def tuning() -> Tuning:
+    """What a search would have found."""
+    warm = (
+        "ymm load=t store=t prefetch=t0:4@16+target block=8 align=source backward streams=4 "
+        "touch=source"
+    )
+    cold = "zmm load=nt store=nt prefetch=none block=16 align=target forward streams=1"
+    variants = [warm, f"{warm}{PAIR}{cold}", None]
+    cells = [f"{heat} {how}" for heat in ("hot", "cold") for how in ("random", "aligned")]
+    choices = [
+        Choice(
+            bytes_max=1 << bits,
+            variant=variants[bits % 3],
+            best=warm,
+            ratios=dict.fromkeys(cells, (1.2345, 1.1234, 1.3456)),
+            ratio=1.2345,
+            confidence=0.99,
+            confidence_best=0.54,
+            bytes_per_s=123.4e9,
+            variant_count=4321,
+            tried_count=321,
+            batch_count=12345,
+            reason="slower in one of its conditions",
+        )
+        for bits in range(8, 27)
+    ]
+    return Tuning(choices=choices, seconds=123.4, exhaustive_batch_count=10**6)
+
+
+@pytest.fixture
+def fabricated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Benchmarks whose figures come from here."""
+    for name in ("cache", "emulator", "engine", "injection", "message", "pmem"):
+        monkeypatch.setattr(f"headrace._cli.bench.{name}.run_program", answer)
+        monkeypatch.setattr(f"headrace._cli.bench.{name}.find_program", _found)
+    monkeypatch.setattr(_engine_counts, "count", _counts)
+    monkeypatch.setattr(copy, "_measure", _points)
+    monkeypatch.setattr(programs, "_measure", _outcomes)
+
+
+def _found(_folder: str, name: str, **_words: str) -> str:
+    return f"/{name}"
+
+
+def _outcomes(subjects: list[programs.Subject], *_others: object) -> list[programs.Outcome]:
+    return [
+        programs.Outcome(each.name, Series(TIMES), Series(scaled(0.9)), 0.1234) for each in subjects
+    ]
