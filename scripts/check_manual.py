@@ -20,6 +20,7 @@ from pathlib import Path
 from urllib.parse import unquote, urldefrag, urljoin
 
 from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import TimeoutError as NotFoundInTime
 
 WIDTHS = (390, 1280)
 PICTURED = ("index.html", "guide/start.html", "reference/cpp/engine.html")
@@ -130,7 +131,7 @@ def main() -> int:
                 page.goto(f"{root}search.html?q={word}", wait_until="load")
                 try:
                     page.wait_for_selector("ul.search li a", timeout=10_000)
-                except TimeoutError:
+                except NotFoundInTime:
                     found.append(f"the search does not find '{word}'")
             browser.close()
         server.shutdown()
