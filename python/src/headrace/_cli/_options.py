@@ -247,7 +247,12 @@ def either(words: tuple[str, ...]) -> str:
     return f"{', '.join(first)} or {last}" if first else last
 
 
-def option(*names: str, type: Value[Any], help: str, **others: Any) -> Decorator:  # noqa: A002, ANN401 - As click's.
+def option(
+    *names: str,
+    type: Value[Any],  # noqa: A002 - As click's.
+    help: str,  # noqa: A002
+    **others: Any,  # noqa: ANN401
+) -> Decorator:
     """An option with a value; its default is given as it would be typed."""
     return click.option(*names, type=type, help=help, **others)
 
