@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The engine of Headrace for C, and for languages that call C: have bytes moved, filled, compared,
- * summed and checked by a DSA where there is one, else by processors. Link with -lheadrace.
+ * The engine of Headrace for C, and for languages that call C. It moves, fills, compares, sums and
+ * checks bytes by a DSA if there is one, else by processors. Link with -lheadrace.
  * Not here: the cache, topologies and policies, which are C++20 (the headers under headrace/). This
  * header needs C99 or C++11.
  *
- * Conventions. A pointer may be null only where that is said; engine, job and operation that are
- * null are answered HEADRACE_NULL_ADDRESS. No function throws, allocates for an operation, or sets
- * errno. What is named "threading: shared" may be called from any thread at any time. The meaning
- * of every value is that of the same name in headrace/engine/{engine,job,operation}.hpp.
+ * Conventions. Pointers must not be null unless the comment allows it; a null engine, job or
+ * operation is answered with HEADRACE_NULL_ADDRESS. No function throws, allocates for an operation,
+ * or sets errno. A function marked "threading: shared" may be called from any thread at any time.
+ * Values mean the same as those of the same name in headrace/engine/{engine,job,operation}.hpp.
  */
 #ifndef HEADRACE_H
 #define HEADRACE_H
@@ -57,16 +57,16 @@ enum headrace_fault_policy HEADRACE_C_ENUM {
 
 /* What a thread does while it waits for a job. */
 enum headrace_waiting HEADRACE_C_ENUM {
-  HEADRACE_WAIT_ADAPTIVE, /* Looks for as long as has paid lately, then rests, at last sleeps. */
-  HEADRACE_WAIT_SPIN,     /* Looks again at once, without end. */
-  HEADRACE_WAIT_PAUSE,    /* As spin, with a PAUSE in between. */
-  HEADRACE_WAIT_UMWAIT,   /* Rests by UMWAIT; as pause where the processor has none. */
-  HEADRACE_WAIT_SLEEP     /* Sleeps at once. */
+  HEADRACE_WAIT_ADAPTIVE, /* Spins for as long as recently paid off, then rests, then sleeps. */
+  HEADRACE_WAIT_SPIN,     /* Spins until the job has ended. */
+  HEADRACE_WAIT_PAUSE,    /* Spins with PAUSE. */
+  HEADRACE_WAIT_UMWAIT,   /* Rests by UMWAIT; PAUSE if the processor lacks it. */
+  HEADRACE_WAIT_SLEEP     /* Sleeps immediately. */
 };
 
-/* Who chooses the movers of a job: headrace/engine/mover.hpp says what each does. */
+/* How the movers of a job are chosen; headrace/engine/mover.hpp describes each policy. */
 enum headrace_policy HEADRACE_C_ENUM {
-  HEADRACE_POLICY_DEFAULT, /* The engine's; of an engine near_target. */
+  HEADRACE_POLICY_DEFAULT, /* The engine's policy; for an engine near_target. */
   HEADRACE_POLICY_NEAR_TARGET,
   HEADRACE_POLICY_NEAR_SOURCE,
   HEADRACE_POLICY_ALL,
@@ -78,7 +78,7 @@ enum headrace_policy HEADRACE_C_ENUM {
 /* "near_target". */
 HEADRACE_C_API const char* headrace_policy_name(enum headrace_policy policy) HEADRACE_C_NOEXCEPT;
 
-/* Who says from how many bytes on `automatic` takes a device. */
+/* Source of the sizes from which `automatic` uses a device. */
 enum headrace_threshold_source HEADRACE_C_ENUM {
   HEADRACE_THRESHOLDS_PUBLISHED, /* The defaults. */
   HEADRACE_THRESHOLDS_PROFILE,   /* `headrace tune` measured them on this machine. */
@@ -88,35 +88,35 @@ typedef struct headrace_thresholds {
   uint64_t synchronous_bytes;            /* headrace_run(). */
   uint64_t asynchronous_bytes;           /* headrace_submit(). */
   uint64_t batched_bytes;                /* Of each operation of a batch, on average. */
-  enum headrace_threshold_source source; /* Of what an engine has; options need not say. */
+  enum headrace_threshold_source source; /* Set by the library; ignored in options. */
 } headrace_thresholds;
 
-/* All zero: the defaults. Numbers beyond their limits are refused. What its pointers name is not
- * needed any more when the engine is made. */
+/* All zero: the defaults. Numbers beyond their limits are refused. Its pointers are not used after
+ * headrace_engine_make(). */
 typedef struct headrace_engine_options {
   size_t threads_per_node; /* 0: one per two processors, at least one; at most 1024. */
-  enum headrace_path path; /* Of jobs that do not say. */
+  enum headrace_path path; /* Used when a job does not set it. */
   enum headrace_fault_policy page_faults;
-  uint64_t answer_ns_max;      /* A device silent for so long is given up; 0: 5 s; <= 1 year. */
-  bool no_devices;             /* True: no device is looked for. */
-  enum headrace_policy policy; /* Of jobs that do not say. */
-  const uint32_t* nodes;       /* Nodes that get workers, so many; none: every one. */
+  uint64_t answer_ns_max;      /* A device silent for longer is given up; 0: 5 s; <= 1 year. */
+  bool no_devices;             /* True: use no device. */
+  enum headrace_policy policy; /* Used when a job does not set it. */
+  const uint32_t* nodes;       /* Nodes that get workers; null: all. */
   size_t node_count;
-  const char* const* queues; /* Only these queues ("dsa0/wq0.0"), so many; none: every one. */
+  const char* const* queues; /* Use only these queues ("dsa0/wq0.0"); null: all. */
   size_t queue_count;
-  bool has_thresholds; /* `thresholds` counts. */
+  bool has_thresholds; /* `thresholds` is set. */
   headrace_thresholds thresholds;
-  /* A worker does so much before it looks for other work; 0: 256 KiB; at most 4 GiB. */
+  /* Bytes a worker does before it turns to other work; 0: 256 KiB; at most 4 GiB. */
   uint64_t piece_bytes;
-  size_t queue_depth_max; /* Shares that the workers of a node hold; 0: 1024; at most 2^20. */
-  /* So many small jobs for a device (32 at most), each up to coalesced_bytes_max (0: 4 KiB), wait
-   * for each other for coalesced_ns_max (0: 2 us; at most 1 s) and share a descriptor; 0: they do
-   * not. */
+  size_t queue_depth_max; /* Requests that the workers of a node hold; 0: 1024; at most 2^20. */
+  /* Up to this many small jobs for a device (32 at most), each up to coalesced_bytes_max (0: 4
+   * KiB), wait for each other for coalesced_ns_max (0: 2 us; at most 1 s) and share a descriptor;
+   * 0: no sharing. */
   size_t coalesced_max;
   uint64_t coalesced_bytes_max;
   uint64_t coalesced_ns_max;
-  /* True: processors fail by name on memory of any size that is not there or may not be accessed,
-   * as devices do, instead of ending the process; costs a system call per operand. */
+  /* True: on memory that is unmapped or may not be accessed, processors fail the job as devices do,
+   * instead of ending the process; costs a system call per operand. */
   bool check_memory;
   enum headrace_waiting waiting;
 } headrace_engine_options;
@@ -130,11 +130,10 @@ typedef struct headrace_error {
 
 /* Makes an engine of this machine's processors and devices. `options` and `error` may be null.
  *
- * Returns: null if it cannot be made, and then says why in `error`. Give it back with
- *          headrace_engine_free(). */
+ * Returns: null on failure, with the reason in `error`. Free it with headrace_engine_free(). */
 HEADRACE_C_API headrace_engine* headrace_engine_make(const headrace_engine_options* options,
                                                      headrace_error* error) HEADRACE_C_NOEXCEPT;
-/* Stops it first. Null is nothing. No call of another function with it may be in progress. */
+/* Stops it first. Null is ignored. No other call with this engine may be in progress. */
 HEADRACE_C_API void headrace_engine_free(headrace_engine* engine) HEADRACE_C_NOEXCEPT;
 /* Refuses new jobs, ends those that run as stopped or done, returns when none is left. Threading:
  * shared; not from a callback. */
@@ -143,11 +142,11 @@ HEADRACE_C_API void headrace_engine_stop(headrace_engine* engine) HEADRACE_C_NOE
  * Never blocks. Threading: shared. */
 HEADRACE_C_API void headrace_engine_poll(headrace_engine* engine) HEADRACE_C_NOEXCEPT;
 
-/* How threads wait: as the engine was told, but for an UMWAIT that this processor lacks. */
+/* How threads wait: as requested, except for an UMWAIT that this processor lacks. */
 HEADRACE_C_API enum headrace_waiting headrace_engine_waiting(const headrace_engine* engine)
     HEADRACE_C_NOEXCEPT;
 
-/* Totals since the engine was made; each is exact, together they are not one instant. */
+/* Totals since the engine was made; each is exact, but they are not from one instant. */
 typedef struct headrace_statistics {
   uint64_t jobs_submitted;
   uint64_t jobs_done;
@@ -157,13 +156,12 @@ typedef struct headrace_statistics {
   uint64_t bytes_moved;
   uint64_t bytes_by_device; /* Of bytes_moved. */
   uint64_t jobs_fell_back;
-  uint64_t jobs_held_back; /* Of jobs_submitted: they had to wait for others first. */
+  uint64_t jobs_held_back; /* Of jobs_submitted: blocked by others first. */
 } headrace_statistics;
 HEADRACE_C_API headrace_statistics headrace_engine_statistics(const headrace_engine* engine)
     HEADRACE_C_NOEXCEPT;
 
-/* Of jobs of one kind, of which `headrace_kind_name` tells the name; the last is that of batches.
- */
+/* Kinds of jobs, for statistics; the last counts batches. */
 enum headrace_kind HEADRACE_C_ENUM {
   HEADRACE_KIND_NO_OP,
   HEADRACE_KIND_DRAIN,
@@ -190,11 +188,11 @@ typedef struct headrace_kind_statistics {
   uint64_t jobs_done;
   uint64_t bytes;
   uint64_t bytes_by_device;
-  uint64_t retries;     /* Times that a full queue kept what had begun waiting. */
+  uint64_t retries;     /* Times that started work had to wait for a full queue. */
   uint64_t page_faults; /* That a device met. */
   uint64_t fallbacks;   /* Completions that say `fell_back`. */
-  /* From submission to end: class i of those that took less than headrace_latency_max_ns(i), and
-   * not less than that of i - 1. */
+  /* From submission to end: class i counts jobs that took less than headrace_latency_max_ns(i) and
+   * no less than headrace_latency_max_ns(i - 1). */
   uint64_t latency_counts[HEADRACE_LATENCY_CLASSES];
 } headrace_kind_statistics;
 /* False, and nothing is written, if there is no such kind. */
@@ -205,10 +203,10 @@ HEADRACE_C_API uint64_t headrace_latency_max_ns(size_t latency_class) HEADRACE_C
 
 typedef struct headrace_mover {
   char name[64];  /* "cpu/node0", "dsa0/wq0.0". */
-  char note[192]; /* How it is reached and why so; may be empty. */
+  char note[192]; /* How it is reached and why; may be empty. */
   int32_t node;   /* -1: none. */
   bool hardware;  /* No processor does the work. */
-  /* Of a queue: so many others of the same device come before it. Policies that choose several take
+  /* Of a queue: its rank among the queues of its device. Policies that choose several movers take
    * the first queue of each device before the second of any. */
   uint32_t queue_rank;
 } headrace_mover;
@@ -222,17 +220,17 @@ typedef struct headrace_device_statistics {
   uint64_t descriptors; /* Accepted by the queue; a batch is one. */
   uint64_t retries;     /* Times that the queue was full. */
   uint64_t page_faults;
-  uint64_t errors;       /* Records that tell of an error of the device, or of a reset. */
+  uint64_t errors;       /* Records of device errors or resets. */
   uint64_t lost;         /* Descriptors that were not answered in time. */
   uint64_t bytes_on_cpu; /* Done by a processor because of these troubles. */
 } headrace_device_statistics;
-/* As headrace_mover_info(); false also if there is no memory left. */
+/* As headrace_mover_info(); false also without memory. */
 HEADRACE_C_API bool headrace_mover_statistics(const headrace_engine* engine, size_t mover_index,
                                               headrace_device_statistics* statistics)
     HEADRACE_C_NOEXCEPT;
 
-/* Why a device, or a queue of one, is not used, and from where on `automatic` takes those that are:
- * sentences of 0 and more; null beyond the last. Valid for as long as the engine. */
+/* Why a device or queue is not used, and from which size `automatic` uses the others: one sentence
+ * for each index from 0; null beyond the last. Valid as long as the engine. */
 HEADRACE_C_API const char* headrace_note(const headrace_engine* engine,
                                          size_t note_index) HEADRACE_C_NOEXCEPT;
 HEADRACE_C_API headrace_thresholds headrace_engine_thresholds(const headrace_engine* engine)
@@ -241,9 +239,8 @@ HEADRACE_C_API headrace_thresholds headrace_engine_thresholds(const headrace_eng
 /* --- Operations --------------------------------------------------------------------------------
  */
 
-/* What is to be done, as a value: made by the functions below, copied freely, checked when it is
- * submitted. All zero it does nothing and is done. It borrows the memory that it names until its
- * job has ended. */
+/* What to do, as a value: made by the functions below, freely copied, checked when submitted. All
+ * zero is a no-op. It borrows the memory that it names until its job has ended. */
 typedef struct headrace_operation {
   uint64_t opaque[9];
 } headrace_operation;
@@ -265,8 +262,8 @@ HEADRACE_C_API headrace_operation headrace_compare_pattern(const void* source, s
 HEADRACE_C_API headrace_operation headrace_dualcast(void* target, void* second_target,
                                                     const void* source,
                                                     size_t byte_count) HEADRACE_C_NOEXCEPT;
-/* Notes in `record` (at least 80 bytes) what has to be changed in `before` to make `after` of it:
- * the completion says delta_bytes, different and record_full. Addresses and byte_count are
+/* Writes to `record` (at least 80 bytes) the changes that turn `before` into `after`; the
+ * completion has delta_bytes, different and record_full. Addresses and byte_count are
  * multiples of 8, at most 512 KiB. */
 HEADRACE_C_API headrace_operation headrace_create_delta(void* record, size_t record_bytes,
                                                         const void* before, const void* after,
@@ -275,8 +272,8 @@ HEADRACE_C_API headrace_operation headrace_apply_delta(void* target, size_t byte
                                                        const void* record,
                                                        size_t record_bytes) HEADRACE_C_NOEXCEPT;
 
-/* CRC-32C. All zero: the usual checksum of iSCSI and ext4; to go on where another ended, give its
- * value as seed. */
+/* CRC-32C. All zero: the usual checksum of iSCSI and ext4; to continue a checksum, pass its value
+ * as seed. */
 typedef struct headrace_crc_options {
   uint32_t seed;
   bool raw;         /* Seed and value as the register holds them: not inverted, not reflected. */
@@ -347,7 +344,7 @@ HEADRACE_C_API headrace_operation headrace_dif_update(
 HEADRACE_C_API headrace_operation headrace_cache_flush(void* target,
                                                        size_t byte_count) HEADRACE_C_NOEXCEPT;
 
-/* In a batch: begins after all before it; if one of those failed, neither this nor any later. */
+/* In a batch: begins after all before it; if one of those failed, it and later ones are skipped. */
 HEADRACE_C_API headrace_operation headrace_fenced(headrace_operation operation) HEADRACE_C_NOEXCEPT;
 /* What is written lies in memory when the job has ended: on persistent memory it is durable. */
 HEADRACE_C_API headrace_operation headrace_durable(headrace_operation operation)
@@ -359,11 +356,11 @@ HEADRACE_C_API headrace_operation headrace_into_cache(headrace_operation operati
 /* --- Jobs --------------------------------------------------------------------------------------
  */
 
-/* What became of a submission: nothing was started unless it is HEADRACE_ACCEPTED. */
+/* The result of a submission: nothing was started unless it is HEADRACE_ACCEPTED. */
 enum headrace_answer HEADRACE_C_ENUM {
   HEADRACE_ACCEPTED,
   HEADRACE_FULL,   /* Back-pressure, not an error: poll or wait, then try again. */
-  HEADRACE_CLOSED, /* The engine was stopped; of a channel: or its device does not answer. */
+  HEADRACE_CLOSED, /* The engine was stopped, or a channel's device does not answer. */
   HEADRACE_FORKED,
   HEADRACE_NULL_ADDRESS,
   HEADRACE_EMPTY,
@@ -375,7 +372,7 @@ enum headrace_answer HEADRACE_C_ENUM {
   HEADRACE_BAD_PREDECESSOR,
   HEADRACE_TOO_MANY_PREDECESSORS
 };
-/* "overlapping", and what it means and what to do about it. */
+/* "overlapping", and a sentence with the meaning and the remedy. */
 HEADRACE_C_API const char* headrace_answer_name(enum headrace_answer answer) HEADRACE_C_NOEXCEPT;
 HEADRACE_C_API const char* headrace_answer_text(enum headrace_answer answer) HEADRACE_C_NOEXCEPT;
 
@@ -401,7 +398,7 @@ enum headrace_cause HEADRACE_C_ENUM {
   HEADRACE_CAUSE_FENCE_BROKEN,
   HEADRACE_CAUSE_PREDECESSOR_FAILED
 };
-/* "page_fault", and what it means and what to do about it. */
+/* "page_fault", and a sentence with the meaning and the remedy. */
 HEADRACE_C_API const char* headrace_cause_name(uint8_t cause) HEADRACE_C_NOEXCEPT;
 HEADRACE_C_API const char* headrace_cause_text(uint8_t cause) HEADRACE_C_NOEXCEPT;
 
@@ -411,17 +408,17 @@ HEADRACE_C_API const char* headrace_cause_text(uint8_t cause) HEADRACE_C_NOEXCEP
 #define HEADRACE_DIF_ERROR_REFERENCE 4U
 #define HEADRACE_DIF_ERROR_ALL_ONES 8U
 
-/* How a job, or an operation of a batch, ended. What its kind does not speak of is zero. */
+/* How a job, or an operation of a batch, ended. Fields that do not apply are zero. */
 typedef struct headrace_completion {
-  uint32_t state; /* enum headrace_state */
-  uint8_t cause;  /* enum headrace_cause */
-  bool fell_back; /* Another mover, or a processor in the place of a device, did some of it. */
-  uint8_t device_status;    /* First trouble that a device told of; 0: none. */
+  uint32_t state;           /* enum headrace_state */
+  uint8_t cause;            /* enum headrace_cause */
+  bool fell_back;           /* Another mover, or a processor instead of a device, did some of it. */
+  uint8_t device_status;    /* First error status of a device; 0: none. */
   bool late_write_possible; /* A device that was given up may still write to the target. */
   size_t bytes_done;
   size_t bytes_by_device;
   uint32_t page_faults;       /* That a device met. */
-  uint32_t retries;           /* Times that a full queue kept what had begun waiting. */
+  uint32_t retries;           /* Times that started work had to wait for a full queue. */
   uintptr_t fault_address;    /* Of a page fault. */
   uint64_t difference_offset; /* If `different`: of the first difference of a comparison. */
   uint32_t crc;
@@ -433,9 +430,9 @@ typedef struct headrace_completion {
   uint8_t dif_errors; /* HEADRACE_DIF_ERROR_... */
 } headrace_completion;
 
-/* Room for one piece of asynchronous work. The caller owns it: on the stack, in an array, where it
- * likes, but it may not be moved or copied. It is idle after headrace_job_init(), may be submitted
- * again whenever it has ended, and is given back with headrace_job_end(). */
+/* Room for one piece of asynchronous work. The caller owns it, on the stack or anywhere
+ * else, and must not move or copy it. It is idle after headrace_job_init(), may be submitted again
+ * after it has ended, and is released by headrace_job_end(). */
 typedef struct headrace_job {
   uint64_t opaque[88];
 } headrace_job;
@@ -448,17 +445,17 @@ typedef void (*headrace_callback)(void* context,
  * engine. */
 typedef void (*headrace_then)(void* context) HEADRACE_C_NOEXCEPT;
 
-/* All zero, or null: those of the engine. */
+/* All zero, or null: the engine's defaults. */
 typedef struct headrace_submit_options {
   headrace_callback callback;
   void* callback_context;
   headrace_then then;
   void* then_context;
-  bool has_path; /* `path` counts. */
+  bool has_path; /* `path` is set. */
   enum headrace_path path;
-  bool has_source_node; /* `source_node` counts. */
+  bool has_source_node; /* `source_node` is set. */
   bool has_target_node;
-  uint32_t source_node; /* NUMA nodes of the operands, for who chooses the movers. */
+  uint32_t source_node; /* NUMA nodes of the operands, for the policy. */
   uint32_t target_node;
   enum headrace_policy policy;
   /* Jobs of this engine, submitted before, that have to end first: this one is accepted now and
@@ -471,74 +468,72 @@ typedef struct headrace_submit_options {
 #define HEADRACE_PREDECESSORS_MAX 8
 
 HEADRACE_C_API void headrace_job_init(headrace_job* job) HEADRACE_C_NOEXCEPT;
-/* Stops a job that runs and waits for it. Null is nothing. */
+/* Stops the job if it runs, and waits for it. Null is ignored. */
 HEADRACE_C_API void headrace_job_end(headrace_job* job) HEADRACE_C_NOEXCEPT;
 
-/* Starts `operation` and returns. `options` may be null. Threading: shared; one thread at a time
- * for one job, which must not run. */
+/* Starts `operation` and returns. `options` may be null. The job must not be running. Threading:
+ * shared, one thread at a time for one job. */
 HEADRACE_C_API enum headrace_answer headrace_submit(
     headrace_engine* engine, headrace_job* job, const headrace_operation* operation,
     const headrace_submit_options* options) HEADRACE_C_NOEXCEPT;
-/* Starts all of `operations`, in any order but for fences. Both arrays are borrowed until the job
- * has ended; `completions` may be null, else it is as long. Failed with HEADRACE_CAUSE_BATCH_FAILED
- * unless all are done. */
+/* Starts all of `operations`, in any order except at fences. Both arrays are borrowed until the job
+ * has ended; `completions` may be null, else it has the same length. The job fails with
+ * HEADRACE_CAUSE_BATCH_FAILED unless all operations are done. */
 HEADRACE_C_API enum headrace_answer headrace_submit_batch(
     headrace_engine* engine, headrace_job* job, const headrace_operation* operations,
     headrace_completion* completions, size_t operation_count,
     const headrace_submit_options* options) HEADRACE_C_NOEXCEPT;
-/* Carries `operation` out and returns when it has ended; never HEADRACE_FULL. `completion` and
- * `options` may be null; their callback is called, here or by the thread that polls, and `then`
- * here. */
+/* Executes `operation` and returns when it has ended; never HEADRACE_FULL. `completion` and
+ * `options` may be null; the callback runs here or on the thread that polls, `then` here. */
 HEADRACE_C_API enum headrace_answer headrace_run(
     headrace_engine* engine, const headrace_operation* operation, headrace_completion* completion,
     const headrace_submit_options* options) HEADRACE_C_NOEXCEPT;
 
 HEADRACE_C_API enum headrace_state headrace_job_state(const headrace_job* job) HEADRACE_C_NOEXCEPT;
-/* True once the job has ended; drives devices, never blocks. The job was submitted (checked, here
- * and for all that follow: a broken contract ends the program with a message). Threading: shared.
- */
+/* True once the job has ended; drives devices, never blocks. The job must have been submitted (here
+ * and below, a broken contract ends the program with a message). Threading: shared. */
 HEADRACE_C_API bool headrace_poll(headrace_job* job) HEADRACE_C_NOEXCEPT;
-/* Blocks until the job has ended and says how. */
+/* Blocks until the job has ended; returns how. */
 HEADRACE_C_API headrace_completion headrace_wait(headrace_job* job) HEADRACE_C_NOEXCEPT;
 /* As headrace_wait(), for at most `time_ns_max`. Returns whether the job has ended. */
 HEADRACE_C_API bool headrace_wait_for(headrace_job* job, uint64_t time_ns_max) HEADRACE_C_NOEXCEPT;
-/* How it ended; it must have. */
+/* How the job ended; it must have ended. */
 HEADRACE_C_API headrace_completion headrace_job_completion(const headrace_job* job)
     HEADRACE_C_NOEXCEPT;
-/* Asks for an early end and returns at once. */
+/* Requests an early end and returns immediately. */
 HEADRACE_C_API void headrace_stop(headrace_job* job) HEADRACE_C_NOEXCEPT;
 
 /* --- Channels ----------------------------------------------------------------------------------
  */
 
-/* Entries of a device's queue that one thread has to itself: a copy costs a fraction of what a job
- * does. What is in flight is named by a ticket until its end has been told. Threading: one thread
- * at a time. */
+/* Entries of a device's queue for the use of one thread: a copy costs a fraction of a job. A ticket
+ * names each operation in flight until poll or wait has reported its end. Threading: one thread at
+ * a time. */
 typedef struct headrace_channel headrace_channel;
 
 /* All zero: any queue, 8 operations in flight. */
 typedef struct headrace_channel_options {
   const char* queue; /* The name of its mover, "dsa0/wq0.0"; null: the one with the most room. */
   size_t depth;      /* Operations in flight; 0: 8. */
-  bool has_node;     /* `node` counts. */
+  bool has_node;     /* `node` is set. */
   uint32_t node;     /* A queue of this node, if it has one. */
-  bool latencies;    /* Each operation counts in latency_counts, which costs some time. */
+  bool latencies;    /* Count each operation in latency_counts; costs some time. */
 } headrace_channel_options;
 
 /* `options` and `error` may be null.
  *
- * Returns: null if there is no device, no such queue, or none with so many entries that are free
- *          and one more for jobs, and then says so in `error`. Give it back with
- *          headrace_channel_close(), before the engine (checked). Threading: shared. */
+ * Returns: null, with the reason in `error`, if there is no device, no such queue, or no queue with
+ *          that many free entries and one more for jobs. Close it with headrace_channel_close(),
+ *          before the engine is freed (checked). Threading: shared. */
 HEADRACE_C_API headrace_channel* headrace_channel_open(headrace_engine* engine,
                                                        const headrace_channel_options* options,
                                                        headrace_error* error) HEADRACE_C_NOEXCEPT;
-/* Waits for what is in flight. Null is nothing. */
+/* Waits for what is in flight. Null is ignored. */
 HEADRACE_C_API void headrace_channel_close(headrace_channel* channel) HEADRACE_C_NOEXCEPT;
 
-/* Starts a copy and returns. HEADRACE_FULL: as much is in flight as there may be, or the device's
- * queue is full; HEADRACE_CLOSED: the engine has been stopped or the device does not answer. The
- * bytes are borrowed until the end has been told. */
+/* Starts a copy and returns. HEADRACE_FULL: `depth` operations are in flight, or the device's queue
+ * is full; HEADRACE_CLOSED: the engine was stopped or the device does not answer. The bytes are
+ * borrowed until poll or wait has reported the end. */
 HEADRACE_C_API enum headrace_answer headrace_channel_copy(headrace_channel* channel, void* target,
                                                           const void* source, size_t byte_count,
                                                           uint32_t* ticket) HEADRACE_C_NOEXCEPT;
@@ -551,11 +546,11 @@ HEADRACE_C_API enum headrace_answer headrace_channel_submit_batch(
     headrace_channel* channel, const headrace_operation* operations,
     headrace_completion* completions, size_t operation_count, uint32_t* ticket) HEADRACE_C_NOEXCEPT;
 
-/* Whether what `ticket` names has ended. If so, `completion`, which may be null, says how, and the
- * ticket names nothing any more: another call with it is a broken contract (checked). */
+/* Whether the operation of `ticket` has ended. If so, `completion`, which may be null, is filled
+ * in, and the ticket is no longer valid: using it again is a broken contract (checked). */
 HEADRACE_C_API bool headrace_channel_poll(headrace_channel* channel, uint32_t ticket,
                                           headrace_completion* completion) HEADRACE_C_NOEXCEPT;
-/* Waits for the end, which comes: what is not answered in time is done by a processor. */
+/* Waits for the end. What is not answered in time is done by a processor. */
 HEADRACE_C_API headrace_completion headrace_channel_wait(headrace_channel* channel,
                                                          uint32_t ticket) HEADRACE_C_NOEXCEPT;
 /* Operations whose end has not been told. */
