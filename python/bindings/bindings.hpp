@@ -210,12 +210,13 @@ class CacheHandle : public std::enable_shared_from_this<CacheHandle> {
   /// As keep(), for several.
   void keep_all(std::span<const cache::Entry> entries,
                 std::span<const std::shared_ptr<Buffer>> sources);
-  /// Keeps the owner of memory at `address` until clear(), for moves whose entries nobody sees.
+  /// Keeps the owner of memory at `address` until clear(), for moves whose entries are not handed
+  /// out.
   void lend(const void* address, std::shared_ptr<const void> owner);
-  /// Lets go of the sources whose moves have ended. Every call here does; so does who has waited.
+  /// Lets go of the sources whose moves have ended. Every call does so, and so does a wait.
   void reap();
   std::size_t clear();
-  /// Stops the moves that nobody waits for and destroys the cache; entries stay valid. Idempotent.
+  /// Stops the moves without waiters and destroys the cache; entries stay valid. Idempotent.
   void close();
 
  private:

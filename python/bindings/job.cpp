@@ -75,7 +75,7 @@ void Then::call(void* context) noexcept {
     try {
       self->function(*to_tuple(self->flight->job.completion()));
     } catch (nb::python_error& error) {
-      // Nobody called who could be told: sys.unraisablehook is.
+      // There is no caller to raise it to: sys.unraisablehook gets it.
       error.restore();
       PyErr_WriteUnraisable(self->function.ptr());
     } catch (const std::exception& error) {

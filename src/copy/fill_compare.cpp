@@ -74,7 +74,7 @@ std::size_t first_difference_libc(const void* left, const void* right,
   return byte_count;
 }
 
-// Filled by the linker, not by code: they serve whoever comes before our constructors.
+// Filled by the linker, not by code: they serve callers before our constructors run.
 constinit KernelTable<Fill> fills(&std::memset);
 constinit KernelTable<FirstDifference> comparisons(&first_difference_libc);
 

@@ -493,7 +493,7 @@ class ProbeWriter : public Xbyak::CodeGenerator {
     cmp(rdx, kPage);
     jb(to_warm, T_NEAR);
     mov(r9, rdx);
-    // In the middle, where nobody writes headers or stops reading.
+    // In the middle: the ends are where headers are written and reads stop.
     mov(r8, rdx);
     shr(r8, 1);
     for (const Xbyak::Reg64& side : {rdi, rsi}) {

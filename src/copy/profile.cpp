@@ -23,9 +23,9 @@
 namespace headrace::copy {
 namespace {
 
-/// What is read: finds a member among many at once, and nobody knows how many a file has.
+/// For reading: finds a member among many at once, and a file may have any number.
 using Json = nlohmann::json;
-/// What is written: members in the order a reader wants them.
+/// For writing: members in the order a reader wants them.
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::string_view kSchemaName = "headrace-copy-profile";
@@ -43,7 +43,7 @@ constexpr const char* kFills = "fills";
 constexpr const char* kComparisons = "comparisons";
 /// Half a millisecond and more on any processor: nothing that is waited for takes so long.
 constexpr std::uint32_t kTicksMax = std::uint32_t{1} << 20U;
-constexpr const char* kRemedy = "make it anew with 'headrace tune'";
+constexpr const char* kRemedy = "make it again with 'headrace tune'";
 
 Failure corrupt(std::string cause) {
   return fail(Code::corrupt_data, "read the copy profile", std::move(cause), kRemedy);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The two instructions that hand 64 bytes to a device, and the third that must go before them. On a
-// processor without them they are undefined: whoever calls has mapped a portal, and where there is
+// processor without them they are undefined: the caller has mapped a portal, and where there is
 // a portal there is the instruction, or an emulator that stands in for it.
 //
 // What they order: nothing. Their 64 bytes are read like any load and written like a

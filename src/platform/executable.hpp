@@ -13,7 +13,7 @@ namespace headrace::platform {
 /// process, if they are no more than 1 MiB, lie where unwinders (exceptions, backtrace, debuggers)
 /// know how to go on, provided that the code leaves the stack pointer alone.
 ///
-/// Ownership: gives the pages back; nobody may execute them then.
+/// Ownership: unmaps the pages; no thread may execute them then.
 /// Threading: confined until seal(), immutable afterwards.
 class ExecutablePages {
  public:

@@ -9,7 +9,7 @@
 
 namespace headrace::platform {
 
-/// Regular files only: a pipe or a terminal would keep the caller waiting for whoever writes there.
+/// Regular files only: a pipe or a terminal would keep the caller waiting for a writer.
 ///
 /// Fails: not_found, permission_denied or io_failed; capacity_exceeded beyond `byte_count_max`.
 [[nodiscard]] Result<std::string> load_file(const std::string& path, std::size_t byte_count_max);

@@ -25,7 +25,7 @@ class Library {
   Library& operator=(const Library&) = delete;
   ~Library();
 
-  /// Finds the function `name`, of the type that the caller states: nobody can check it.
+  /// Finds the function `name`, of the type that the caller states; it cannot be checked.
   ///
   /// Returns: nullptr if the library has no such function.
   template <typename Function>

@@ -57,14 +57,14 @@ int bring_in(std::uintptr_t first, std::size_t length, bool write) noexcept {
 /// what a program would not, and reaches what bring_in() does not: memory of devices, and all
 /// memory on kernels before 5.14. Returns false if the page may not be accessed so.
 bool reach(std::uintptr_t page, bool write) noexcept {
-  // Nobody waits there; the word of the page is what the call looks at.
-  std::uint32_t nobody = 0;
+  // A word without waiters; what matters is that the call reads the word of the page.
+  std::uint32_t unused = 0;
   constexpr std::uint32_t kImpossible = 0x5bd1'e995;
   constexpr timespec kNoTime{};
   long result = 0;
   do {
     // Numbers and not pointers until the kernel has looked at them.
-    result = write ? ::syscall(SYS_futex, &nobody, FUTEX_WAKE_OP | FUTEX_PRIVATE_FLAG, 0, nullptr,
+    result = write ? ::syscall(SYS_futex, &unused, FUTEX_WAKE_OP | FUTEX_PRIVATE_FLAG, 0, nullptr,
                                page, FUTEX_OP(FUTEX_OP_OR, 0, FUTEX_OP_CMP_EQ, -1))
                    : ::syscall(SYS_futex, page, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, kImpossible,
                                &kNoTime, nullptr, 0);
@@ -246,7 +246,7 @@ Result<void> prefault_pages(std::span<std::byte> pages) {
                 os_errno);
   }
   for (std::size_t offset = 0; offset < pages.size(); offset += page_bytes()) {
-    // A volatile store: the compiler must not see that nobody reads it.
+    // A volatile store: the compiler must not drop a store that is never read.
     *static_cast<volatile std::byte*>(&pages[offset]) = std::byte{0};
   }
   return {};

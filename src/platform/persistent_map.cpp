@@ -230,7 +230,7 @@ void on_bus_error(int number, siginfo_t* info, void* context) {
       break;
     }
     std::uint32_t none = 0;
-    // Whoever asks is this thread, afterwards, or does not depend on the moment.
+    // Readers are this thread, later, or do not depend on the moment.
     slot.fault->compare_exchange_relaxed(none, slot.value);
     errno = saved_errno;
     return;

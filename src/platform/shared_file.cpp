@@ -15,7 +15,7 @@
 namespace headrace::platform {
 namespace {
 
-/// Locks lie behind all that a file can hold, so that they meet nobody else's.
+/// Locks lie beyond any file's end, so that they never conflict with other locks.
 constexpr off_t kLockOffset = off_t{1} << 62U;
 
 std::string folder_of(const std::string& path) {

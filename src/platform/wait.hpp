@@ -22,8 +22,8 @@ void replace_line_wait(const LineWait* other) noexcept;
 /// True if the processor has UMONITOR and UMWAIT (CPUID: WAITPKG, asked once).
 [[nodiscard]] bool has_line_wait() noexcept;
 
-/// Begins to watch the line of `address`. Whoever waits for it looks at it again between this and
-/// wait_for_line(), because what was written before is not noticed.
+/// Begins to watch the line of `address`. The caller must look at it again between this call and
+/// wait_for_line(), because earlier writes are not noticed.
 void watch_line(const void* address) noexcept;
 
 /// Rests until the watched line was written to, or `until_ticks` (ticks.hpp), or anything else that

@@ -165,8 +165,8 @@ class RecordReader {
 template <typename Rules>
 Result<Chain> RecordReader<Rules>::recover(const std::string& tried, bool at_rest) const {
   Chain chain;
-  // Words of eight bytes are whole, whatever happened; who else is at work changes only what is
-  // his own, and the acknowledged entry stays until the producer, that is us or nobody, goes on.
+  // Words of eight bytes are never torn. The other end changes only its own words, and the
+  // acknowledged entry stays until a producer goes on: this thread, or none.
   const std::uint64_t read = load_acquire(ring_.head->durable.read);  // edge: ring-words (acquire)
   chain.generation = load_acquire(ring_.head->durable.generation);    // edge: ring-words (acquire)
   // Every value of this word was stored after the entries before it were durable. After a crash it

@@ -261,7 +261,7 @@ class PositionConsumer {
       // edge: ring-words (acquire)
       const std::uint64_t written = load_acquire(ring_.head->durable.written);
       memory_.label("positions");
-      // Nobody may see an entry that a crash could still take back.
+      // No reader may see an entry that a crash could still undo.
       if constexpr (Rules::flushes_what_it_sees) {
         settling_.flush(&ring_.head->durable.read, 2 * sizeof(std::uint64_t));
         settling_.drain();

@@ -364,7 +364,7 @@ Result<void> make_on_device(const std::string& path, RingLayout layout) {
   if (std::ranges::any_of(bytes.first(kDataOffset),
                           [](std::byte byte) { return byte != std::byte{0}; })) {
     return fail(Code::invalid_argument, tried, "something is there already",
-                fmt::format("fill its first {} bytes with zeros if nobody needs it", kDataOffset));
+                fmt::format("fill its first {} bytes with zeros if it is not needed", kDataOffset));
   }
   const std::vector<std::byte> head = head_of(bytes.size(), layout);
   Medium medium = mapping->medium();

@@ -56,8 +56,8 @@ struct Task {
 /// others would be refused without making way for each other.
 ///
 /// Invariant: every chunk in [first, end) is not yet scanned (>= next_scan_), or in a slot, or in
-/// the hands of the worker that took it, or done. Who returns a task takes the next one, so that
-/// what a worker puts back is found by that worker if by no other: nobody has to wait.
+/// the hands of the worker that took it, or done. A worker that returns a task takes the next
+/// one, so it finds what it put back if no other worker does: no thread has to wait.
 ///
 /// Threading: shared.
 class Schedule {

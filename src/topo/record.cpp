@@ -42,7 +42,7 @@ class Field {
     if (state_->error.has_value()) return;
     state_->error = Error{code, 0, fmt::format("read the machine record '{}'", state_->path),
                           (way_.empty() ? "it" : fmt::format("field '{}'", way_)) + " " + cause,
-                          "correct it, or record it anew with 'headrace topo --record'"};
+                          "correct it, or record it again with 'headrace topo --record'"};
   }
 
   [[nodiscard]] Field operator[](const char* key) const {
@@ -258,7 +258,7 @@ Result<Record> parse_record(const std::string& text, const std::string& path) {
     }
     return fail(Code::corrupt_data, fmt::format("read the machine record '{}'", path),
                 "it is not whole, correct JSON: " + cause,
-                "record it anew with 'headrace topo --record'");
+                "record it again with 'headrace topo --record'");
   }
 
   constexpr std::array kEvidences{Evidence::firmware, Evidence::declared, Evidence::measured};

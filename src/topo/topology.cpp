@@ -114,7 +114,7 @@ Result<Topology> Topology::load_this_machine() {
 Result<Topology> Topology::load_xml(const std::string& xml) {
   const auto refuse = [] {
     return fail(Code::corrupt_data, "load the topology", "hwloc does not accept the XML",
-                "record it anew with 'headrace topo --record'");
+                "record it again with 'headrace topo --record'");
   };
   Result<Handle> topology = make_handle();
   if (!topology.has_value()) return fail(std::move(topology.error()));

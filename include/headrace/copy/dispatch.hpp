@@ -78,8 +78,8 @@ class Dispatch {
 };
 
 namespace detail {
-/// The table of this process. Filled by the linker, not by code: it serves whoever copies before
-/// our constructors run.
+/// The table of this process. Filled by the linker, not by code: it serves callers that
+/// copy before our constructors run.
 HEADRACE_API extern Dispatch default_dispatch;
 }  // namespace detail
 

@@ -76,8 +76,8 @@ class HEADRACE_API Medium {
   struct Options {
     Granularity granularity = Granularity::line;
     FlushInstruction instruction = FlushInstruction::clflush;
-    /// Set when the memory under the medium is lost or cannot be written back; may be null, and
-    /// then nobody is told.
+    /// Set when the memory under the medium is lost or cannot be written back; may be
+    /// null: the loss is not reported.
     Atomic<std::uint32_t>* fault = nullptr;
   };
   /// The instruction must be one that this processor has (checked).

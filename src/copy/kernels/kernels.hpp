@@ -13,8 +13,8 @@ namespace headrace::copy::detail {
 /// Moves `byte_count` bytes, as memmove does: any length (0 with pointers that are not null), any
 /// alignment, any overlap.
 ///
-/// Threading: shared. What a kernel stored is visible to whoever sees a later release store of this
-/// thread, non-temporal stores included.
+/// Threading: shared. A kernel's stores, non-temporal ones included, are visible to a thread that
+/// sees a later release store of this thread.
 using Move = void (*)(std::byte* target, const std::byte* source, std::size_t byte_count);
 
 void move_libc(std::byte* target, const std::byte* source, std::size_t byte_count);

@@ -179,7 +179,7 @@ inline void move_nontemporal(std::byte* target, const std::byte* source, std::si
   }
   move_small<Vector>(target + at, source + at, byte_count - at);
   // Streaming stores wait in write-combining buffers and may become visible after younger stores.
-  // The other agent is whoever sees our next release store (a completion flag, say): without
+  // The other agent is a thread that sees our next release store (a completion flag): without
   // sfence, which makes every earlier store visible before any later one, it could read old bytes.
   // It orders no loads, and says nothing of when the bytes reach memory.
   _mm_sfence();
