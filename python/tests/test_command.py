@@ -456,7 +456,7 @@ def test_chunks_make_way_where_the_capacity_is_far_below_the_columns(command: Co
         assert result.returncode == 0, result.stderr
         return int(json.loads(result.stdout)["summary"]["evictions"])
 
-    # Nobody waits for a copy: on a busy machine all may be scanned before the first is there.
+    # No worker waits for a copy: on a busy machine all may be scanned before the first is there.
     assert any(evictions() > 0 for _ in range(10))
 
 

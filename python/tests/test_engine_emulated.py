@@ -53,7 +53,7 @@ def test_the_example_is_done_by_devices(queues: str) -> None:
     assert totals is not None
     assert totals[1] == totals[2]
     assert " 0 jobs fell back" in text
-    # Of the eight queues of a device most have no entries, and nobody wants to hear of them.
+    # Most of the eight queues of a device have no entries and are not reported.
     assert "not used" not in text
     assert re.search(r"^dsa0/wq0\.0: \d+ descriptors, 0 page faults, ", text, re.MULTILINE)
 
@@ -447,7 +447,7 @@ with headrace.Engine(path="hardware") as engine:
     statistics = engine.statistics
     assert statistics.bytes_by_device == statistics.bytes_moved == 12 * len(source)
     assert sum(one.descriptors for one in engine.device_statistics.values()) >= 12
-    # Without a handle nobody polls but who asks the engine.
+    # Without a handle, only a call of the engine polls.
     engine.submit(source, target)
     while engine.statistics.jobs_done < 13:
         pass

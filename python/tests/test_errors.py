@@ -30,11 +30,11 @@ from headrace import _core, errors
 def test_every_code_has_a_class_that_is_also_a_standard_one(
     kind: type[headrace.Error], standard: type[Exception]
 ) -> None:
-    error = errors.from_code(kind.code, "do it", "it broke", "mend it", 0)
+    error = errors.from_code(kind.code, "do it", "it broke", "fix it", 0)
     assert type(error) is kind
     assert isinstance(error, headrace.Error)
     assert isinstance(error, standard)
-    assert str(error) == "cannot do it: it broke; mend it"
+    assert str(error) == "cannot do it: it broke; fix it"
     assert f"``{kind.code}``" in str(errors.__doc__)
 
 

@@ -25,7 +25,7 @@ from headrace.errors import (
     PermissionDeniedError,
 )
 
-NOBODY = 65534
+OTHER_USER = 65534
 TRIED = "write the test"
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -39,8 +39,8 @@ def as_nobody() -> Iterator[None]:
         return
     groups = os.getgroups()
     os.setgroups([])
-    os.setegid(NOBODY)
-    os.seteuid(NOBODY)
+    os.setegid(OTHER_USER)
+    os.seteuid(OTHER_USER)
     try:
         yield
     finally:
@@ -83,11 +83,11 @@ def test_a_file_keeps_its_mode_and_its_owner(tmp_path: Path) -> None:
     path.write_text("old")
     path.chmod(0o600)
     if os.geteuid() == 0:
-        os.chown(path, NOBODY, NOBODY)
+        os.chown(path, OTHER_USER, OTHER_USER)
     write_file(path, "new", TRIED)
     assert path.read_text() == "new"
     assert mode_of(path) == 0o600
-    assert path.stat().st_uid == (NOBODY if os.geteuid() == 0 else os.geteuid())
+    assert path.stat().st_uid == (OTHER_USER if os.geteuid() == 0 else os.geteuid())
 
 
 def test_opening_changes_nothing_and_leaves_nothing(tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ def test_a_job_begins_when_those_it_comes_after_have_ended(engine: headrace.Engi
         middle, last, copied = (np.zeros_like(source) for _ in range(3))
         first = engine.submit(source, middle)
         second = engine.submit(middle, last, after=[first])
-        # Of the named jobs nobody else knows; a generator will do.
+        # The named jobs have no other owner, and a generator is accepted.
         batch = [Op.copy(last, copied), Op.no_op()]
         job = engine.submit_batch(batch, after=(one for one in (first, second)))
         del first, second
@@ -300,7 +300,7 @@ def test_what_a_job_calls_is_called_once_with_its_end(engine: headrace.Engine) -
     assert sorted(end.bytes_done for end in ends) == [8, 9, 1 << 20]
     assert {end.state for end in ends} == {"done"}
     assert 0xE3069283 in [end.crc for end in ends]
-    # Nobody has to keep the job; who polls is the engine's caller then.
+    # The job need not be kept; then a caller of the engine polls.
     engine.submit(b"x", bytearray(1), then=ends.append)
 
     def called() -> bool:

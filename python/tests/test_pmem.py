@@ -308,7 +308,7 @@ def test_a_resumed_producer_skips_what_is_there(command_path: Path, tmp_path: Pa
 
 @pytest.fixture
 def filled(ring: Ring) -> Ring:
-    """A ring with three entries that nobody has acknowledged."""
+    """A ring with three unacknowledged entries."""
     with ring.producer(granularity=LINE) as producer:
         producer.enqueue_all([b"zero", b"one", b"two"])
     return ring

@@ -272,8 +272,8 @@ def test_a_setuid_program_runs_without_us(
     shutil.copy("/usr/bin/env", program)
     program.chmod(0o4755)
     path = place / "stats.json"
-    nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
-    done = run("--stats", str(path), "--", *nobody, str(program))
+    as_user = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+    done = run("--stats", str(path), "--", *as_user, str(program))
     if done.returncode == 126 or os.statvfs(place).f_flag & os.ST_NOSUID:
         pytest.skip("setuid programs are not heeded there")
     assert done.returncode == 0, done.stderr

@@ -49,7 +49,7 @@ def _can_run() -> None:
 
 @pytest.fixture(scope="module")
 def right() -> str:
-    """What the copies print where nobody has a hand in them."""
+    """What the copies print without tuned copies or devices."""
     return subprocess.run(
         [PYTHON, "-c", COPIES], capture_output=True, text=True, timeout=TIME_LIMIT_S, check=True
     ).stdout

@@ -49,7 +49,7 @@ def needs(program: str) -> str:
 def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A profile of this machine in which every class from 128 bytes on has some variant."""
     document = json.loads(_core.empty_copy_profile())
-    some = random.Random(6)  # noqa: S311 - Nobody has to be unable to guess it.
+    some = random.Random(6)  # noqa: S311 - Not for secrets.
     for bits in range(7, 27):
         grid = _core.copy_variants((1 << (bits - 1)) + 1)
         document["classes"].append(

@@ -72,7 +72,7 @@ def kept_by(path: Path) -> dict[str, int]:
 
 @dataclass
 class Emulator:
-    """The emulator's program, run as somebody."""
+    """The emulator's program, run as some user."""
 
     program: Path
     prefix: tuple[str, ...] = ()
@@ -166,13 +166,13 @@ def _usable(emulator: Emulator) -> Emulator:
 
 @pytest.fixture(scope="session")
 def emulator(program: Path) -> Emulator:
-    """The emulator as whoever runs the tests."""
+    """The emulator as the user that runs the tests."""
     return _usable(Emulator(program))
 
 
 @pytest.fixture(scope="session", params=["self", "nobody"])
 def anybody(request: pytest.FixtureRequest, program: Path) -> Emulator:
-    """The emulator as whoever runs the tests, and as an ordinary user."""
+    """The emulator as the user that runs the tests, and as an ordinary user."""
     if request.param == "self":
         return _usable(Emulator(program))
     if os.geteuid() != 0:
@@ -182,7 +182,7 @@ def anybody(request: pytest.FixtureRequest, program: Path) -> Emulator:
 
 @pytest.fixture
 def shared_path(public_directory: Path) -> Iterator[Path]:
-    """A directory that anybody may write to."""
+    """A directory that every user may write to."""
     directory = Path(tempfile.mkdtemp(dir=public_directory))
     directory.chmod(0o777)
     yield directory
@@ -243,7 +243,7 @@ def nothing_is_left() -> Iterator[None]:
 
 @pytest.fixture
 def marker() -> Iterator[str]:
-    """An argument of `sleep` by which a process is known; whoever is left at the end is ended."""
+    """An argument of `sleep` by which a process is known; what is left at the end is killed."""
     number = f"1000.{uuid.uuid4().int % 10**12:012}"
     yield number
     for process_id in processes_with(number):

@@ -69,7 +69,7 @@ class Traced:
                 number = os.WSTOPSIG(status)  # A signal on its way.
 
     def let_go(self) -> None:
-        """Let it run as if nobody had looked, if it has not been killed."""
+        """Let it run without being traced, if it has not been killed."""
         try:
             _ptrace(_DETACH, self.process_id)
         except ProcessLookupError:

@@ -16,7 +16,7 @@ from guest.kernel import GuestError, Kernel
 
 QEMU = "qemu-system-x86_64"
 # The processor is emulated, so that guests are the same on every machine. vendor: the kernel asks
-# for it before it believes in tiles. pmu, la57: nobody needs them and they take time.
+# for it before it believes in tiles. pmu, la57: not needed, and they take time.
 PROCESSOR = ["-accel", "tcg,thread=multi", "-cpu", "max,vendor=GenuineIntel,la57=off,pmu=off"]
 KERNEL_ARGUMENTS = (
     "console=ttyS0 quiet panic=-1 nokaslr mitigations=off nowatchdog random.trust_cpu=on "
