@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from headrace._cli._report import Column, Report, figures, table_lines
 from headrace._cli._tune_report import print_report
+from headrace._samples import doctor_path
 
 __all__ = ["fabricated"]
 
 MACHINES = Path(__file__).resolve().parents[2] / "tests" / "machines"
+DOCTOR_MACHINES = sorted(Path(doctor_path("healthy")).parent.glob("*.json"))
 WIDTH = 80
 
 WORDS = st.text(st.characters(codec="ascii", categories=["L", "N", "P"]), min_size=1, max_size=12)
@@ -127,8 +129,8 @@ COMMANDS = [
     *(["bench", name] for name in ("cache", "copy", "emulator", "engine", "injection")),
     *(["bench", name] for name in ("message", "pmem", "programs")),
     *(["topo", "--replay", str(path)] for path in sorted(MACHINES.glob("*.json"))),
-    *(["doctor", "--replay", path.stem] for path in sorted(MACHINES.glob("doctor/*.json"))),
-    *(["dsa", "list", "--replay", path.stem] for path in sorted(MACHINES.glob("doctor/*.json"))),
+    *(["doctor", "--replay", path.stem] for path in DOCTOR_MACHINES),
+    *(["dsa", "list", "--replay", path.stem] for path in DOCTOR_MACHINES),
 ]
 
 

@@ -28,12 +28,14 @@ class Value(click.ParamType[T], Generic[T]):
     Attributes:
         metavar: What stands for it in help.
         wanted: What it must be, as in "a whole number from 1 to 16".
+        documented: The same for every machine, for the reference; empty where help says it.
     """
 
     def __init__(self, metavar: str, wanted: str) -> None:
         self.name = metavar.lower()
         self.metavar = metavar
         self.wanted = wanted
+        self.documented = wanted
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
         """As click asks for it."""
@@ -91,6 +93,7 @@ class Threads(Count):
     def __init__(self) -> None:
         """Look at the processors allowed."""
         super().__init__(1, len(os.sched_getaffinity(0)), "the processors allowed")
+        self.documented = "a whole number up to that of the processors allowed"
 
 
 class Size(Value[int]):
@@ -166,6 +169,7 @@ class Choice(Value[str]):
         """Take these words."""
         super().__init__(metavar or "|".join(words), either(words))
         self.words = words
+        self.documented = "" if not metavar else self.documented
 
     def read(self, text: str) -> str:
         """Take the word itself."""
@@ -195,6 +199,7 @@ class FilePath(Value[str]):
     def __init__(self, metavar: str = "FILE", wanted: str = "a path") -> None:
         """Take every path."""
         super().__init__(metavar, wanted)
+        self.documented = ""
 
     def read(self, text: str) -> str:
         """Take what the system can open."""
@@ -213,6 +218,7 @@ class OutputFile(Value[Output]):
             tried: What is done with the file, for errors: "write the profile to '{}'".
         """
         super().__init__("FILE", "a path")
+        self.documented = ""
         self._tried = tried
 
     def read(self, text: str) -> Output:
@@ -232,6 +238,7 @@ class Picture(Value[Output]):
             subject: What is drawn, for errors: "the timeline".
         """
         super().__init__("FILE", "a path that ends in .svg or .png")
+        self.documented = ""
         self._subject = subject
 
     def read(self, text: str) -> Output:

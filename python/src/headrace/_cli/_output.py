@@ -5,6 +5,8 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
 
 from headrace._signals import show_cursor, undone_at_signals
 
@@ -22,9 +24,19 @@ def complain(problem: object) -> None:
             print(f"headrace: {problem}", file=sys.stderr)  # noqa: T201
 
 
+def schema_of(name: str) -> dict[str, Any]:
+    """The JSON schema of a command's document; it is installed with the package.
+
+    Args:
+        name: Of the command: "query", "bench-cache".
+    """
+    path = Path(__file__).parent.parent / "schemas" / f"{name}.json"
+    schema: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return schema
+
+
 def print_document(
     name: str,
-    version: int,
     *,
     machine: Mapping[str, object],
     results: object,
@@ -33,14 +45,14 @@ def print_document(
     """Print the document of ``--json``, the same shape for every subcommand.
 
     Args:
-        name: Schema of `results`, for example "headrace-query".
-        version: Version of that schema.
+        name: Of the command, and of its schema.
         machine: Record of the machine.
         results: Everything that was found out.
         summary: The figures one would quote, flat.
     """
+    named = schema_of(name)["properties"]["schema"]["properties"]
     document = {
-        "schema": {"name": name, "version": version},
+        "schema": {key: value["const"] for key, value in named.items()},
         "machine": machine,
         "results": results,
         "summary": summary,

@@ -20,8 +20,6 @@ from headrace._cli._report import Report
 from headrace._files import Output
 from headrace._samples import doctor_path
 
-SCHEMA_NAME = "headrace-doctor"
-SCHEMA_VERSION = 1
 HERE = "this machine"
 
 
@@ -49,8 +47,7 @@ def command(record: Output | None, replay: str | None, *, as_json: bool) -> int:
     diagnosis = diagnose(facts)
     if as_json:
         print_document(
-            SCHEMA_NAME,
-            SCHEMA_VERSION,
+            "doctor",
             machine=to_document(facts, origin),
             results=results_of(diagnosis),
             summary=summary_of(diagnosis, facts),

@@ -54,9 +54,6 @@ from headrace._words import counted
 from headrace.errors import HardwareAbsentError
 from headrace.machine import Machine, topo
 
-SCHEMA_NAME = "headrace-query"
-SCHEMA_VERSION = 1
-
 REPEAT_MAX = 10_000
 
 
@@ -202,8 +199,7 @@ def command(
         )
     if as_json:
         print_document(
-            SCHEMA_NAME,
-            SCHEMA_VERSION,
+            "query",
             machine=machine.document,
             results=results_of(study, path)
             | ({} if simulated is None else {"simulated": {"machine": simulate, **simulated}}),

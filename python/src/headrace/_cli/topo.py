@@ -24,9 +24,6 @@ from headrace._cli._topo_report import print_machine
 from headrace._files import Output
 from headrace._samples import machine_path
 
-SCHEMA_NAME = "headrace-topo"
-SCHEMA_VERSION = 1
-
 
 @click.command("topo", cls=Command)
 @record_option
@@ -61,8 +58,7 @@ def command(record: Output | None, replay: str | None, *, measure: bool, as_json
     document = machine.document
     if as_json:
         print_document(
-            SCHEMA_NAME,
-            SCHEMA_VERSION,
+            "topo",
             machine=document,
             results={"faster_nodes": document["faster_nodes"]},
             summary=_summary(document),
@@ -83,8 +79,7 @@ def _measure(record: Output | None, *, as_json: bool) -> None:
             return
     if as_json:
         print_document(
-            SCHEMA_NAME,
-            SCHEMA_VERSION,
+            "topo",
             machine=machine.document,
             results={"faster_nodes": machine.document["faster_nodes"], "model": model},
             summary=_summary(machine.document),

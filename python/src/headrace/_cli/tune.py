@@ -50,9 +50,6 @@ from headrace._signals import held, noticed, undone_at_signals
 from headrace.errors import CapacityExceededError, Error
 from headrace.machine import Machine, topo
 
-SCHEMA_NAME = "headrace-tune"
-SCHEMA_VERSION = 1
-
 SECONDS_MAX = 86_400
 
 
@@ -143,8 +140,7 @@ def command(
             draw(plot, tuning, machine)
         if as_json:
             print_document(
-                SCHEMA_NAME,
-                SCHEMA_VERSION,
+                "tune",
                 machine=machine.document,
                 results=results_of(tuning, settings, Path(profile.path)),
                 summary=summary_of(tuning),

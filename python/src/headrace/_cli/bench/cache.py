@@ -20,9 +20,6 @@ from headrace._cli.bench._measure import (
 from headrace._files import Output
 from headrace.machine import topo
 
-SCHEMA_NAME = "headrace-bench-cache"
-SCHEMA_VERSION = 1
-
 _PROGRAM = "headrace-bench-cache"
 _TIME_LIMIT_S = 600
 _LABELS = {
@@ -60,8 +57,7 @@ def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
         )
     if as_json:
         print_document(
-            SCHEMA_NAME,
-            SCHEMA_VERSION,
+            "bench-cache",
             machine=machine.document,
             results={
                 **measured,

@@ -28,9 +28,6 @@ from headrace._files import Output
 from headrace.errors import Error
 from headrace.machine import Machine, topo
 
-SCHEMA_NAME = "headrace-bench-copy"
-SCHEMA_VERSION = 1
-
 BITS_MIN, BITS_MAX = 8, 26
 GLIBC, TUNED = "libc", "tuned"
 PLAIN = "ymm load=t store=t prefetch=none block=1 align=none forward streams=1"
@@ -136,8 +133,7 @@ def command(profile: str | None, rounds: int, plot: Output | None, *, as_json: b
         _draw(plot, points, machine, note)
     if as_json:
         print_document(
-            SCHEMA_NAME,
-            SCHEMA_VERSION,
+            "bench-copy",
             machine=machine.document,
             results={
                 "profile": note,

@@ -23,9 +23,6 @@ from headrace._cli.bench._measure import (
 from headrace._files import Output
 from headrace.machine import topo
 
-SCHEMA_NAME = "headrace-bench-emulator"
-SCHEMA_VERSION = 1
-
 _TRIED = "measure the emulator"
 _NOOP_COUNT = 20_000
 _COPY_BYTES = 1 << 20
@@ -106,8 +103,7 @@ def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
         )
     if as_json:
         print_document(
-            SCHEMA_NAME,
-            SCHEMA_VERSION,
+            "bench-emulator",
             machine=machine.document,
             results={
                 "round_count": rounds,

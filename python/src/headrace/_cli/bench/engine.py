@@ -25,9 +25,6 @@ from headrace._cli.bench._measure import (
 from headrace._files import Output
 from headrace.machine import topo
 
-SCHEMA_NAME = "headrace-bench-engine"
-SCHEMA_VERSION = 3
-
 _PATHS = "headrace-bench-engine-paths"
 _TIME_LIMIT_S = 1800
 # Of one path at one size in a round.
@@ -150,8 +147,7 @@ def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
         _draw(plot, lines, f"{machine.cpu_model}; {rounds} rounds, whiskers: quartiles")
     if as_json:
         print_document(
-            SCHEMA_NAME,
-            SCHEMA_VERSION,
+            "bench-engine",
             machine=machine.document,
             results={
                 "round_count": rounds,

@@ -22,9 +22,6 @@ from headrace._cli.bench._measure import (
 from headrace._files import Output
 from headrace.machine import topo
 
-SCHEMA_NAME = "headrace-bench-injection"
-SCHEMA_VERSION = 1
-
 _PROGRAM = "headrace-bench-injection"
 _TIME_LIMIT_S = 3600
 _STEP_KIB = 4096
@@ -87,8 +84,7 @@ def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
         )
     if as_json:
         print_document(
-            SCHEMA_NAME,
-            SCHEMA_VERSION,
+            "bench-injection",
             machine=machine.document,
             results={
                 **measured,

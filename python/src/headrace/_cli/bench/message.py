@@ -24,9 +24,6 @@ from headrace._cli.bench._measure import (
 from headrace._files import Output
 from headrace.machine import topo
 
-SCHEMA_NAME = "headrace-bench-message"
-SCHEMA_VERSION = 1
-
 _PROGRAM = "headrace-bench-message"
 _TIME_LIMIT_S = 3600
 _MILLISECONDS = 20
@@ -107,8 +104,7 @@ def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
         )
     if as_json:
         print_document(
-            SCHEMA_NAME,
-            SCHEMA_VERSION,
+            "bench-message",
             machine=machine.document,
             results={
                 **measured,

@@ -30,9 +30,6 @@ from headrace._cli.bench._measure import (
 from headrace._files import Output, file_error
 from headrace.machine import topo
 
-SCHEMA_NAME = "headrace-bench-pmem"
-SCHEMA_VERSION = 1
-
 _PROGRAM = "headrace-bench-pmem"
 _TIME_LIMIT_S = 1800
 _CAPACITY_MIB = 64
@@ -103,8 +100,7 @@ def command(rounds: int, directory: str | None, plot: Output | None, *, as_json:
         )
     if as_json:
         print_document(
-            SCHEMA_NAME,
-            SCHEMA_VERSION,
+            "bench-pmem",
             machine=machine.document,
             results={
                 **measured,

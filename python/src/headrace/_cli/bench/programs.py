@@ -38,9 +38,6 @@ from headrace._signals import kill_child, undone_at_signals
 from headrace.errors import Error
 from headrace.machine import topo
 
-SCHEMA_NAME = "headrace-bench-programs"
-SCHEMA_VERSION = 1
-
 TRIED = "measure programs"
 _TIME_LIMIT_S = 120
 _FILE_BYTES = 64 << 20
@@ -156,8 +153,7 @@ def command(profile: str | None, rounds: int, plot: Output | None, *, as_json: b
         )
     if as_json:
         print_document(
-            SCHEMA_NAME,
-            SCHEMA_VERSION,
+            "bench-programs",
             machine=machine.document,
             results={
                 "round_count": rounds,

@@ -48,8 +48,6 @@ from headrace._files import Output
 from headrace._signals import undone_at_signals
 from headrace.errors import Error, InvalidArgumentError
 
-SCHEMA_NAME = "headrace-dsa-configure"
-SCHEMA_VERSION = 1
 UNDO_FILE = "headrace-dsa-undo.json"
 
 _NUMBER_MAX = 999_999_999
@@ -201,8 +199,7 @@ def command(
     lines = changes(configuration, facts)
     if as_json:
         print_document(
-            SCHEMA_NAME,
-            SCHEMA_VERSION,
+            "dsa-configure",
             machine=to_document(facts, origin),
             results=_results(configuration, lines, steps, way_back),
             summary=_summary(configuration, steps, applied=apply_it),

@@ -14,9 +14,6 @@ from headrace._cli._output import EXIT_FAILED, EXIT_OK, complain, print_document
 from headrace._cli._report import Report
 from headrace._cli.dsa import facts_of
 
-SCHEMA_NAME = "headrace-dsa-list"
-SCHEMA_VERSION = 1
-
 
 @click.command("list", cls=Command)
 @replay_option
@@ -32,8 +29,7 @@ def command(replay: str | None, *, as_json: bool) -> int:
     facts, origin = facts_of(replay)
     if as_json:
         print_document(
-            SCHEMA_NAME,
-            SCHEMA_VERSION,
+            "dsa-list",
             machine=to_document(facts, origin),
             results={"devices": [asdict(device) for device in facts.devices or ()]},
             summary=summary_of(facts),

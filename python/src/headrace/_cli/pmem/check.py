@@ -15,9 +15,6 @@ from headrace._cli._report import Column, Report
 from headrace._words import counted
 from headrace.machine import topo
 
-SCHEMA_NAME = "headrace-pmem-check"
-SCHEMA_VERSION = 1
-
 GALLERY = "gallery"
 SOUND = "sound"
 ENTRIES_MAX = 1000
@@ -94,8 +91,7 @@ def command(
     }
     if as_json:
         print_document(
-            SCHEMA_NAME,
-            SCHEMA_VERSION,
+            "pmem-check",
             machine=topo().document,
             results={"entry_count": entries, "seed": seed, "subjects": reports},
             summary=summary,

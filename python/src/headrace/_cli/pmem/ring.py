@@ -25,9 +25,6 @@ from headrace.errors import InvalidArgumentError, IoFailedError, NotFoundError
 from headrace.machine import topo
 from headrace.pmem import LAYOUTS, Ring, RingConsumer, RingEntry, RingProducer, RingState
 
-SCHEMA_NAME = "headrace-pmem-ring"
-SCHEMA_VERSION = 1
-
 BATCH_MAX = 1024
 COUNT_MAX = 2**53
 CAPACITY_BYTES_MIN = 4096
@@ -178,8 +175,7 @@ def info(file: str, *, as_json: bool) -> None:
     fields = {name: getattr(state, name) for name in state.__slots__}
     if as_json:
         print_document(
-            SCHEMA_NAME,
-            SCHEMA_VERSION,
+            "pmem-ring-info",
             machine=topo().document,
             results=fields,
             summary={

@@ -14,8 +14,6 @@ from headrace._cli._output import print_document
 from headrace._cli._report import Column, Report, figures
 from headrace._cli.sim._machine import machine_of, machine_option
 
-SCHEMA_NAME = "headrace-sim-advise"
-SCHEMA_VERSION = 1
 _PASSES_MAX = 1_000_000
 _THREADS_MAX = 4096
 
@@ -64,8 +62,7 @@ def command(
     best = ranked[0]
     if as_json:
         print_document(
-            SCHEMA_NAME,
-            SCHEMA_VERSION,
+            "sim-advise",
             machine={"name": machine},
             results=[asdict(each) for each in ranked],
             summary={"kind": "simulated", **asdict(best)},

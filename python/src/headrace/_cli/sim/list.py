@@ -9,9 +9,6 @@ from headrace._cli._options import json_option
 from headrace._cli._output import print_document
 from headrace._cli._report import Column, Report
 
-SCHEMA_NAME = "headrace-sim-list"
-SCHEMA_VERSION = 1
-
 
 @click.command("list", cls=Command)
 @json_option
@@ -22,8 +19,7 @@ def command(*, as_json: bool) -> None:
     """
     if as_json:
         print_document(
-            SCHEMA_NAME,
-            SCHEMA_VERSION,
+            "sim-list",
             machine={},
             results={
                 "scenarios": [

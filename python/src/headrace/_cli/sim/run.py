@@ -24,9 +24,6 @@ from headrace._cli.sim._machine import machine_of, machine_option
 from headrace._files import Output
 from headrace.errors import InvalidArgumentError, NotFoundError
 
-SCHEMA_NAME = "headrace-sim-run"
-SCHEMA_VERSION = 1
-
 
 @click.command("run", cls=Command)
 @click.argument("name", type=FilePath("NAME"), metavar="NAME")
@@ -67,8 +64,7 @@ def command(
         draw_results(plot, title, results)
     if as_json:
         print_document(
-            SCHEMA_NAME,
-            SCHEMA_VERSION,
+            "sim-run",
             machine={"name": model.get("name", path.name), "model": model},
             results=[
                 {

@@ -9,9 +9,6 @@ from headrace._cli._options import json_option
 from headrace._cli._output import EXIT_FAILED, EXIT_OK, complain, print_document
 from headrace._cli._report import Column, Report, figures
 
-SCHEMA_NAME = "headrace-sim-validate"
-SCHEMA_VERSION = 1
-
 
 @click.command("validate", cls=Command)
 @json_option
@@ -23,8 +20,7 @@ def command(*, as_json: bool) -> int:
     validation = validate()
     if as_json:
         print_document(
-            SCHEMA_NAME,
-            SCHEMA_VERSION,
+            "sim-validate",
             machine={},
             results=[
                 {

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every --json document validates against its schema, and the reference is what the code says."""
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import SCALE_FACTOR, Here
+from fabricated import fabricated, tuning
+from jsonschema import Draft202012Validator, ValidationError
+
+import headrace
+from headrace import _cli
+from headrace._apps.tune.tuner import Settings
+from headrace._cli._app import Group, walk
+from headrace._cli._output import schema_of
+from headrace._cli._tune_report import results_of, summary_of
+from headrace._samples import doctor_path
+from headrace.pmem import Ring
+
+__all__ = ["fabricated"]
+
+ROOT = Path(__file__).resolve().parents[2]
+SCHEMAS = ROOT / "python/src/headrace/schemas"
+QUERY = ["query", "--scale-factor", str(SCALE_FACTOR), "--repeat", "1"]
+
+COMMANDS: dict[str, list[list[str]]] = {
+    "topo": [["topo"], ["topo", "--replay", "xeon-max-flat"], ["topo", "--replay", "ddr-cxl"]],
+    "doctor": [
+        ["doctor", "--replay", path.stem]
+        for path in sorted(Path(doctor_path("healthy")).parent.glob("*.json"))
+    ],
+    "dsa-list": [
+        ["dsa", "list", "--replay", name] for name in ("healthy", "pasid-off", "threshold-zero")
+    ],
+    "dsa-configure": [
+        ["dsa", "configure", "--replay", "healthy"],
+        ["dsa", "configure", "--preset", "low-latency"],
+    ],
+    "query": [
+        QUERY,
+        [*QUERY, "--no-compare", "--placement", "0"],
+        [*QUERY, "--engine", "cpu", "--prefetch", "on", "--simulate", "xeon-max-9468"],
+    ],
+    "pmem-check": [
+        ["pmem", "check", "--variant", name, "--entries", "1", "--states", "8"]
+        for name in ("naive", "naive-missing-flush")
+    ],
+    "pmem-ring-info": [["pmem", "ring", "info", "ring.pmem"]],
+    "sim-list": [["sim", "list"]],
+    "sim-run": [["sim", "run", "submission"], ["sim", "run", "ddr-to-hbm"]],
+    "sim-validate": [["sim", "validate"]],
+    "sim-advise": [
+        ["sim", "advise", "--machine", "xeon-max-9468", "--bytes", "1GiB"],
+        ["sim", "advise", "--machine", "spr-1dsa", "--query", "q6"],
+    ],
+    "tune": [],  # Below: it takes minutes.
+    **{
+        f"bench-{name}": [["bench", name]]
+        for name in (
+            "cache",
+            "copy",
+            "emulator",
+            "engine",
+            "injection",
+            "message",
+            "pmem",
+            "programs",
+        )
+    },
+}
+
+
+def test_every_command_with_documents_has_a_schema_and_is_tested() -> None:
+    with_json = {
+        "-".join(path[1:])
+        for path, found, _ in walk(_cli.app)
+        if not isinstance(found, Group) and any(each.name == "as_json" for each in found.params)
+    }
+    assert with_json == {path.stem for path in SCHEMAS.glob("*.json")} == COMMANDS.keys()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_schema_is_one_and_describes_what_one_would_quote(name: str) -> None:
+    schema = schema_of(name)
+    Draft202012Validator.check_schema(schema)
+    for field, described in schema["properties"]["summary"]["properties"].items():
+        assert described["description"], field
+
+
+@pytest.mark.usefixtures("fabricated")
+@pytest.mark.parametrize(
+    "name, words", [(name, words) for name, lines in COMMANDS.items() for words in lines]
+)
+def test_a_document_validates(
+    name: str,
+    words: list[str],
+    here: Here,
+    monkeypatch: pytest.MonkeyPatch,
+    data_directory: Path,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("HEADRACE_DATA", str(data_directory))
+    monkeypatch.chdir(tmp_path)
+    Ring.make("ring.pmem", capacity="64KiB")
+    document = json.loads(here(*words, "--json").stdout)
+    Draft202012Validator(schema_of(name)).validate(document)
+    assert document["schema"]["name"] == f"headrace-{name}".removesuffix("-info")
+
+
+def test_the_document_of_a_tuning_validates() -> None:
+    document = {
+        "schema": {"name": "headrace-tune", "version": 1},
+        "machine": headrace.topo().document,
+        "results": results_of(tuning(), Settings(), None),
+        "summary": summary_of(tuning()),
+    }
+    Draft202012Validator(schema_of("tune")).validate(json.loads(json.dumps(document)))
+
+
+def test_a_schema_refuses_what_it_does_not_name(here: Here) -> None:
+    document = json.loads(here("topo", "--json").stdout)
+    validator = Draft202012Validator(schema_of("topo"))
+    spoils: list[dict[str, Any]] = [
+        {"summary": {**document["summary"], "odd": 1}},
+        {"summary": {}},
+        {"odd": 1},
+    ]
+    for spoil in spoils:
+        with pytest.raises(ValidationError):
+            validator.validate(document | spoil)
+
+
+def test_the_reference_of_the_command_is_what_the_generator_writes() -> None:
+    script = _script("command_reference")
+    text = script.PAGE.read_text(encoding="utf-8")
+    assert script.page(text) == text, "run: .venv/bin/python scripts/command_reference.py"
+    assert set(script.BLOCK.findall(text)) == script.commands().keys()
+
+
+def _script(name: str) -> Any:  # noqa: ANN401 - A module.
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
