@@ -184,12 +184,12 @@ submit(good)
 assert record[0] == 1, record[0]
 assert watch.poll(0) == [], "a completion"
 found = []
-waiting = threading.Thread(target=lambda: found.append(watch.poll(100_000)))
+waiting = threading.Thread(target=lambda: found.append(watch.poll()), daemon=True)
 waiting.start()
 while open(f"/proc/self/task/{waiting.native_id}/stat").read().rpartition(")")[2].split()[0] != "S":
     pass
 submit(0x1000)
-waiting.join()
+waiting.join(100)
 assert found == [[(file, select.POLLIN)]], found
 assert watch.poll(0) == [(file, select.POLLIN)]
 """
