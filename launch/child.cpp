@@ -130,7 +130,9 @@ std::optional<int> Child::wait(const std::function<bool(pid_t)>& ended) {
     const int number = ::sigwaitinfo(&all, &info);
     if (number < 0 || number == SIGCHLD) continue;
     // The terminal sends to the whole process group, the command included; so does the command.
-    if (info.si_code == SI_KERNEL || info.si_pid == process_id_) continue;
+    // When it goes away, it sends SIGHUP to the leader of the session alone.
+    const bool is_ours = number == SIGHUP && ::getsid(0) == ::getpid();
+    if ((info.si_code == SI_KERNEL && !is_ours) || info.si_pid == process_id_) continue;
     ::kill(process_id_, number);  // Not reaped yet, so the number is still its.
   }
 }

@@ -56,6 +56,25 @@ def test_on_a_terminal_control_c_reaches_the_command_once(anybody: Emulator) -> 
     assert seen.count(b"got") == 1
 
 
+def test_when_the_terminal_goes_away_nothing_is_left(anybody: Emulator, marker: str) -> None:
+    ours, theirs = pty.openpty()
+    process = anybody.start(
+        *("--", "sh", "-c", f"sleep {marker} & echo ready; exec sleep {marker}"),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        preexec_fn=take_terminal,
+    )
+    os.close(theirs)
+    seen = b""
+    while b"ready" not in seen:
+        seen += os.read(ours, 1000)
+    os.close(ours)
+    assert process.wait(TIME_LIMIT_S) == -signal.SIGHUP
+    wait_until(lambda: not processes_with(marker))
+    wait_until(lambda: not processes_with(str(anybody.program)))
+
+
 @needs("bash")
 def test_a_shell_stops_it_by_control_z_and_goes_on(anybody: Emulator, marker: str) -> None:
     ours, theirs = pty.openpty()
