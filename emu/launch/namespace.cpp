@@ -86,7 +86,7 @@ Failure explain(int error) {
   if (error == EINVAL) {
     return refused("this kernel has no user namespaces", "run as root");
   }
-  return refused("this user may not make user namespaces",
+  return refused("this user may not make user namespaces, as in a chroot",
                  "run as root, or where 'unshare -Um true' works");
 }
 

@@ -85,7 +85,7 @@ def test_it_needs_no_place_to_write_to(emulator: Emulator) -> None:
     assert result.stdout == b"started\n", result.stderr.decode()
 
 
-def test_a_temporary_directory_that_runs_nothing_will_do(emulator: Emulator) -> None:
+def test_a_temporary_directory_that_runs_nothing_or_is_full_will_do(emulator: Emulator) -> None:
     # Not under /tmp, which is hidden.
     directory = Path(tempfile.mkdtemp(prefix="headrace-", dir="/var/tmp"))
     directory.chmod(0o755)
@@ -93,10 +93,12 @@ def test_a_temporary_directory_that_runs_nothing_will_do(emulator: Emulator) -> 
         for name in (emulator.program.name, "libheadrace-dsa-trap.so"):
             shutil.copy(emulator.program.parent / name, directory)
         kept = Emulator(directory / emulator.program.name)
-        script = "mount -t tmpfs -o noexec,mode=1777 none /tmp"
-        for prefix in ((), NOBODY):
-            result = in_mounts(script, kept, *prefix)
-            assert result.stdout == b"started\n", result.stderr.decode()
+        no_execution = "mount -t tmpfs -o noexec,mode=1777 none /tmp"
+        full = "mount -t tmpfs -o size=4k,mode=1777 none /tmp; ! head -c 9999 /dev/zero >/tmp/full"
+        for script in (no_execution, full):
+            for prefix in ((), NOBODY):
+                result = in_mounts(script, kept, *prefix)
+                assert result.stdout == b"started\n", result.stderr.decode()
     finally:
         shutil.rmtree(directory)
 

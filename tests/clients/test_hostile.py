@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The hostile clients, which have a harness of their own for the preload, under the launcher."""
 
+import json
 import re
 from pathlib import Path
 
@@ -74,6 +75,22 @@ def test_all_are_borne_where_the_access_is_what_is_caught(
     result = emulator.shell(script_of(hostile, scenarios), *options)
     assert result.stdout == b"", result.stderr.decode()
     assert kept_by(stats)["operations"] > 10_000
+
+
+def test_handlers_submit_while_a_trace_is_written(
+    anybody: Emulator, hostile: Path, hostile_config: Path, shared_path: Path
+) -> None:
+    names = re.findall(r"^SCENARIO\((\w+)\)", (SOURCES / "signals.cpp").read_text(), re.MULTILINE)
+    trace = shared_path / "trace.jsonl"
+    result = anybody.shell(
+        script_of(hostile, [name for name in names if name in SCENARIOS]),
+        *("--config", hostile_config, "--trace", trace),
+    )
+    assert result.stdout == b"", result.stderr.decode()
+    events = [json.loads(line) for line in trace.read_text().splitlines()]
+    finished = [each for each in events if each["event"] == "finished"]
+    assert len(finished) > 100
+    assert all(isinstance(each["opcode"], str) and each["process"] > 1 for each in finished)
 
 
 @pytest.mark.parametrize(

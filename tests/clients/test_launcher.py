@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import TIME_LIMIT_S, Emulator, needs, processes_with, wait_until
+from .conftest import NOBODY, TIME_LIMIT_S, Emulator, needs, processes_with, wait_until
 
 PASSED_ON = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1]
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
@@ -158,6 +158,20 @@ def test_an_emulation_may_run_inside_an_emulation(emulator: Emulator) -> None:
     assert "dsa1" not in lines
     assert lines.count("/dev/dsa-emulator/libheadrace-dsa-trap.so") == 1
     assert lines[-2:] == ["/sys/bus/dsa/devices/dsa0", "/sys/bus/dsa/devices/dsa1"]
+
+
+def test_when_the_outer_of_two_launchers_is_killed_nothing_is_left(
+    anybody: Emulator, marker: str
+) -> None:
+    script = f"sleep {marker} & setsid sleep {marker} & echo ready; exec sleep {marker}"
+    inner = anybody.words("--", "sh", "-c", script)[len(anybody.prefix) :]
+    process = anybody.start("--", *inner)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    process.kill()
+    process.wait(TIME_LIMIT_S)
+    wait_until(lambda: not processes_with(marker))
+    wait_until(lambda: not processes_with(str(anybody.program)))
 
 
 @pytest.mark.parametrize("number", PASSED_ON)
@@ -514,6 +528,25 @@ def test_where_a_filter_forbids_namespaces_the_remedy_is_said(anybody: Emulator)
     assert result.stderr.count(b"\n") == 1
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change what /proc shows")
+def test_where_apparmor_forbids_namespaces_the_remedy_is_said(emulator: Emulator) -> None:
+    # What refuses them is a filter; that the rule is in force is what Ubuntu's kernel shows.
+    script = (
+        "mount -t tmpfs none /proc/sys/kernel; "
+        "echo 1 >/proc/sys/kernel/apparmor_restrict_unprivileged_userns; "
+        'exec "$@"'
+    )
+    filtered = (*NOBODY, "/usr/bin/python3", "-c", FORBID_UNSHARE)
+    prefix = ("unshare", "-m", "sh", "-euc", script, "sh", *filtered)
+    result = Emulator(emulator.program, prefix).run("--", "echo", "started")
+    assert (result.returncode, result.stdout) == (1, b"")
+    assert result.stderr.decode() == (
+        "headrace: cannot make a namespace for the emulated devices: AppArmor forbids user "
+        "namespaces to this program (Operation not permitted); allow them as root "
+        "(sysctl -w kernel.apparmor_restrict_unprivileged_userns=0), or run as root\n"
+    )
+
+
 @needs("unshare", "setpriv")
 def test_where_the_system_allows_no_user_namespaces_the_remedy_is_said(emulator: Emulator) -> None:
     script = (
@@ -587,11 +620,25 @@ def test_without_fuse_the_remedy_is_said(emulator: Emulator) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can chroot")
-def test_in_a_chroot_that_is_no_mount_point_the_remedy_is_said(
-    emulator: Emulator, shared_path: Path
+@pytest.mark.parametrize(
+    "prefix, is_mount_point, words",
+    [
+        ((), False, "the root directory is no mount point, as in a chroot"),
+        (NOBODY, False, "the root directory is no mount point, as in a chroot"),
+        (NOBODY, True, "may not make user namespaces, as in a chroot"),
+    ],
+)
+def test_in_a_chroot_the_remedy_is_said(
+    emulator: Emulator,
+    shared_path: Path,
+    prefix: tuple[str, ...],
+    is_mount_point: bool,
+    words: str,
 ) -> None:
     script = """
-    root=$1; program=$2
+    root=$1; program=$2; is_mount_point=$3
+    shift 3
+    if [ "$is_mount_point" = True ]; then mount --bind "$root" "$root"; fi
     mkdir "$root/tmp"
     for place in bin dev etc lib lib64 proc sbin sys usr; do
       if [ -L "/$place" ]; then ln -s "$(readlink "/$place")" "$root/$place"
@@ -602,19 +649,21 @@ def test_in_a_chroot_that_is_no_mount_point_the_remedy_is_said(
     done
     mkdir "$root/tmp/emulator"
     cp "$(dirname "$program")"/*emulator* "$(dirname "$program")"/*.so "$root/tmp/emulator"
-    exec chroot "$root" "/tmp/emulator/$(basename "$program")" -- /bin/true
+    exec chroot "$root" "$@" "/tmp/emulator/$(basename "$program")" -- /bin/true
     """
     root = shared_path / "root"
     root.mkdir()
+    arguments = (str(root), str(emulator.program), str(is_mount_point), *prefix)
     result = subprocess.run(
-        ["unshare", "-m", "sh", "-euc", script, "sh", str(root), str(emulator.program)],
+        ["unshare", "-m", "sh", "-euc", script, "sh", *arguments],
         capture_output=True,
         check=False,
         timeout=TIME_LIMIT_S,
         cwd="/",
     )
     assert result.returncode == 1, result.stderr
-    assert "the root directory is no mount point, as in a chroot" in result.stderr.decode()
+    assert words in result.stderr.decode()
+    assert result.stderr.count(b"\n") == 1
 
 
 def test_the_command_hands_everything_on(
