@@ -80,7 +80,6 @@ BANS = (
             "src/platform/",
             "emu/platform/",
             "emu/trap/",
-            "emu/launch/",
             "emu/meter/",
             "inject/",
             "launch/",

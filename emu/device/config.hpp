@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a device is made of and how it is set up. Plain values; JSON and sysfs are made from them in
-// emu/launch.
+// launch/emulator.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the devices did: a snapshot in plain values, per WQ and per engine, as performance counters
-// show it on hardware. Taken with Control::statistics; JSON is made of it in emu/launch.
+// show it on hardware. Taken with Control::statistics; JSON is made of it in launch/emulator.
 #pragma once
 
 #include <array>

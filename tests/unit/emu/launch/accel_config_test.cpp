@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "emu/launch/accel_config.hpp"
+#include "launch/emulator/accel_config.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The driver's files without FUSE: what reading and writing them does to the devices.
-#include "emu/launch/driver.hpp"
+#include "launch/emulator/driver.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "emu/launch/values.hpp"
+#include "launch/emulator/values.hpp"
 
 namespace headrace::emu {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The files of the emulated devices as the kernel shows them: needs FUSE, and is skipped without.
-#include "emu/launch/file_system.hpp"
+#include "launch/emulator/file_system.hpp"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 #include <thread>
 #include <vector>
 
-#include "emu/launch/driver.hpp"
+#include "launch/emulator/driver.hpp"
 #include "support/emulator.hpp"
 
 namespace headrace::emu {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "emu/launch/options.hpp"
+#include "launch/emulator/options.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // When what a client held comes back: once it is dead, whatever its files told before.
-#include "emu/launch/reaper.hpp"
+#include "launch/emulator/reaper.hpp"
 
 #include <gtest/gtest.h>
 #include <linux/audit.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "emu/launch/accel_config.hpp"
+#include "launch/emulator/accel_config.hpp"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 #include <set>
 #include <utility>
 
-#include "emu/launch/values.hpp"
+#include "launch/emulator/values.hpp"
 
 namespace headrace::emu {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <string>
 
-#include "emu/launch/process.hpp"
 #include "headrace/base/result.hpp"
+#include "launch/emulator/process.hpp"
 
 namespace headrace::emu {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "emu/launch/process.hpp"
+#include "launch/emulator/process.hpp"
 
 #include <signal.h>
 #include <unistd.h>

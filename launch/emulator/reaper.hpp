@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "emu/device/device.hpp"
-#include "emu/launch/process.hpp"
 #include "headrace/base/mutex.hpp"
 #include "headrace/base/result.hpp"
+#include "launch/emulator/process.hpp"
 
 namespace headrace::emu {
 

@@ -5,9 +5,9 @@
 
 #include <sys/types.h>
 
-#include "emu/launch/file_system.hpp"
-#include "emu/launch/process.hpp"
 #include "headrace/base/result.hpp"
+#include "launch/emulator/file_system.hpp"
+#include "launch/emulator/process.hpp"
 
 namespace headrace::emu {
 

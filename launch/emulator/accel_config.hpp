@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "emu/device/config.hpp"
-#include "emu/launch/driver.hpp"
 #include "headrace/base/result.hpp"
+#include "launch/emulator/driver.hpp"
 
 namespace headrace::emu {
 

@@ -6,11 +6,11 @@
 #include <memory>
 
 #include "emu/device/device.hpp"
-#include "emu/launch/process.hpp"
-#include "emu/launch/reaper.hpp"
-#include "emu/launch/tree.hpp"
 #include "headrace/base/atomic.hpp"
 #include "headrace/base/result.hpp"
+#include "launch/emulator/process.hpp"
+#include "launch/emulator/reaper.hpp"
+#include "launch/emulator/tree.hpp"
 
 namespace headrace::emu {
 

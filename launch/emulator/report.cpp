@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "emu/launch/report.hpp"
+#include "launch/emulator/report.hpp"
 
 #include <fmt/format.h>
 #include <sys/utsname.h>

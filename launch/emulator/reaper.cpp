@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "emu/launch/reaper.hpp"
+#include "launch/emulator/reaper.hpp"
 
 #include <poll.h>
 #include <sys/eventfd.h>

@@ -6,9 +6,9 @@
 #include <span>
 #include <string>
 
-#include "emu/launch/launch.hpp"
-#include "emu/launch/options.hpp"
 #include "launch/child.hpp"
+#include "launch/emulator/launch.hpp"
+#include "launch/emulator/options.hpp"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "emu/launch/program.hpp"
+#include "launch/emulator/program.hpp"
 
 #include <elf.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "emu/launch/options.hpp"
+#include "launch/emulator/options.hpp"
 
 #include <fmt/format.h>
 

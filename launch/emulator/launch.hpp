@@ -2,8 +2,8 @@
 // 'headrace emulate' from its options to the end of the command.
 #pragma once
 
-#include "emu/launch/options.hpp"
 #include "headrace/base/result.hpp"
+#include "launch/emulator/options.hpp"
 
 namespace headrace::emu {
 

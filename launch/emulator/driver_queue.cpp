@@ -7,8 +7,8 @@
 #include <cerrno>
 #include <utility>
 
-#include "emu/launch/driver.hpp"
-#include "emu/launch/values.hpp"
+#include "launch/emulator/driver.hpp"
+#include "launch/emulator/values.hpp"
 
 namespace headrace::emu {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "emu/launch/namespace.hpp"
+#include "launch/emulator/namespace.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-#include "emu/launch/driver.hpp"
+#include "launch/emulator/driver.hpp"
 
 namespace headrace::emu {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "emu/launch/remains.hpp"
+#include "launch/emulator/remains.hpp"
 
 #include <signal.h>
 #include <sys/stat.h>
@@ -15,7 +15,7 @@
 #include <string>
 #include <utility>
 
-#include "emu/launch/process.hpp"
+#include "launch/emulator/process.hpp"
 
 namespace headrace::emu {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "emu/launch/tree.hpp"
+#include "launch/emulator/tree.hpp"
 
 #include <utility>
 

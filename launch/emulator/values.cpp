@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "emu/launch/values.hpp"
+#include "launch/emulator/values.hpp"
 
 #include <fmt/format.h>
 

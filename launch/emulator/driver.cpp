@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "emu/launch/driver.hpp"
+#include "launch/emulator/driver.hpp"
 
 #include <fmt/format.h>
 #include <linux/idxd.h>
@@ -9,7 +9,7 @@
 #include <optional>
 #include <utility>
 
-#include "emu/launch/values.hpp"
+#include "launch/emulator/values.hpp"
 
 namespace headrace::emu {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "emu/launch/server.hpp"
+#include "launch/emulator/server.hpp"
 
 #include <fcntl.h>
 #include <sys/prctl.h>
@@ -11,8 +11,8 @@
 #include <string>
 #include <utility>
 
-#include "emu/launch/namespace.hpp"
-#include "emu/launch/remains.hpp"
+#include "launch/emulator/namespace.hpp"
+#include "launch/emulator/remains.hpp"
 
 namespace headrace::emu {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Registers by name: <linux/pci_regs.h>. The capabilities are those that DSA 1.0 has; the
 // identifiers are its. [S] Intel DSA architecture specification, configuration registers
-#include "emu/launch/pci.hpp"
+#include "launch/emulator/pci.hpp"
 
 #include <fmt/format.h>
 #include <linux/pci_regs.h>

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "emu/device/device.hpp"
-#include "emu/launch/pci.hpp"
-#include "emu/launch/tree.hpp"
 #include "headrace/base/mutex.hpp"
+#include "launch/emulator/pci.hpp"
+#include "launch/emulator/tree.hpp"
 
 namespace headrace::emu {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #define FUSE_USE_VERSION 312
-#include "emu/launch/file_system.hpp"
+#include "launch/emulator/file_system.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -21,10 +21,10 @@
 #include <utility>
 #include <vector>
 
-#include "emu/launch/driver.hpp"
-#include "emu/launch/process.hpp"
 #include "headrace/base/atomic.hpp"
 #include "headrace/base/mutex.hpp"
+#include "launch/emulator/driver.hpp"
+#include "launch/emulator/process.hpp"
 
 namespace headrace::emu {
 namespace {

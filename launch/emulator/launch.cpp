@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "emu/launch/launch.hpp"
+#include "launch/emulator/launch.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -20,16 +20,16 @@
 
 #include "emu/device/device.hpp"
 #include "emu/device/faults.hpp"
-#include "emu/launch/accel_config.hpp"
-#include "emu/launch/driver.hpp"
-#include "emu/launch/file_system.hpp"
-#include "emu/launch/namespace.hpp"
-#include "emu/launch/program.hpp"
-#include "emu/launch/remains.hpp"
-#include "emu/launch/report.hpp"
-#include "emu/launch/server.hpp"
 #include "headrace/base/units.hpp"
 #include "launch/child.hpp"
+#include "launch/emulator/accel_config.hpp"
+#include "launch/emulator/driver.hpp"
+#include "launch/emulator/file_system.hpp"
+#include "launch/emulator/namespace.hpp"
+#include "launch/emulator/program.hpp"
+#include "launch/emulator/remains.hpp"
+#include "launch/emulator/report.hpp"
+#include "launch/emulator/server.hpp"
 #include "launch/output.hpp"
 
 namespace headrace::emu {
