@@ -79,7 +79,6 @@ BANS = (
         (
             "src/platform/",
             "emu/platform/",
-            "emu/trap/",
             "emu/meter/",
             "inject/",
             "launch/",
@@ -96,7 +95,7 @@ BANS = (
             "src/query/kernels/",
             "src/pmem/kernels/",
             "emu/platform/",
-            "emu/trap/",
+            "inject/trap/",
         ),
     ),
     Ban(

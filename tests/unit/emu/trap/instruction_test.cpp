@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The forms are assembled by the assembler, so that nobody's reading of the manual is compared with
 // itself; what is random is compared with Zydis.
-#include "emu/trap/instruction.hpp"
+#include "inject/trap/instruction.hpp"
 
 #include <Zydis/Zydis.h>
 #include <gtest/gtest.h>

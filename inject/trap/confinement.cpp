@@ -7,10 +7,10 @@
 
 #include <cstdarg>
 
-#include "emu/trap/hook.hpp"
-#include "emu/trap/next.hpp"
-#include "emu/trap/sites.hpp"
 #include "inject/kernel.hpp"
+#include "inject/trap/hook.hpp"
+#include "inject/trap/next.hpp"
+#include "inject/trap/sites.hpp"
 
 namespace headrace::emu {
 namespace {

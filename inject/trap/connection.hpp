@@ -4,7 +4,7 @@
 #pragma once
 
 #include "emu/device/device.hpp"
-#include "emu/trap/portals.hpp"
+#include "inject/trap/portals.hpp"
 
 namespace headrace::emu {
 

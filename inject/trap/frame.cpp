@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "emu/trap/frame.hpp"
+#include "inject/trap/frame.hpp"
 
 #include <asm/prctl.h>
 #include <asm/sigcontext.h>

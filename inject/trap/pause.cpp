@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "emu/trap/pause.hpp"
+#include "inject/trap/pause.hpp"
 
 #include <x86intrin.h>
 

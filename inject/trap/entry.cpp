@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "emu/trap/entry.hpp"
+#include "inject/trap/entry.hpp"
 
-#include "emu/trap/process.hpp"
-#include "emu/trap/signals.hpp"
-#include "emu/trap/trap.hpp"
+#include "inject/trap/process.hpp"
+#include "inject/trap/signals.hpp"
+#include "inject/trap/trap.hpp"
 
 // Registers need no saving: the kernel's frame holds the program's, and a handler may expect
 // nothing in its own. rbx, rbp, r12-r15 survive calls.

@@ -6,10 +6,10 @@
 #include <csignal>
 #include <cstring>
 
-#include "emu/trap/connection.hpp"
-#include "emu/trap/hook.hpp"
-#include "emu/trap/next.hpp"
-#include "emu/trap/signals.hpp"
+#include "inject/trap/connection.hpp"
+#include "inject/trap/hook.hpp"
+#include "inject/trap/next.hpp"
+#include "inject/trap/signals.hpp"
 
 namespace headrace::emu {
 namespace {

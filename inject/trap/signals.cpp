@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "emu/trap/signals.hpp"
+#include "inject/trap/signals.hpp"
 
-#include "emu/trap/entry.hpp"
-#include "emu/trap/process.hpp"
 #include "headrace/base/atomic.hpp"
+#include "inject/trap/entry.hpp"
+#include "inject/trap/process.hpp"
 
 namespace headrace::emu {
 namespace {

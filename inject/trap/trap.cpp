@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // What each instruction does: its page in the Software Developer's Manual, volume 2. [S]
-#include "emu/trap/trap.hpp"
+#include "inject/trap/trap.hpp"
 
 #include <cerrno>
 #include <span>
 
 #include "emu/platform/guarded.hpp"
-#include "emu/trap/connection.hpp"
-#include "emu/trap/frame.hpp"
-#include "emu/trap/instruction.hpp"
-#include "emu/trap/lines.hpp"
-#include "emu/trap/pause.hpp"
-#include "emu/trap/portals.hpp"
-#include "emu/trap/sites.hpp"
 #include "headrace/dsa/descriptor.hpp"
 #include "inject/kernel.hpp"
+#include "inject/trap/connection.hpp"
+#include "inject/trap/frame.hpp"
+#include "inject/trap/instruction.hpp"
+#include "inject/trap/lines.hpp"
+#include "inject/trap/pause.hpp"
+#include "inject/trap/portals.hpp"
+#include "inject/trap/sites.hpp"
 
 namespace headrace::emu {
 namespace {

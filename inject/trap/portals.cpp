@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "emu/trap/portals.hpp"
+#include "inject/trap/portals.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>
 
-#include "emu/trap/process.hpp"
 #include "inject/kernel.hpp"
+#include "inject/trap/process.hpp"
 
 namespace headrace::emu {
 namespace {

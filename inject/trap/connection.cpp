@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "emu/trap/connection.hpp"
+#include "inject/trap/connection.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -13,13 +13,13 @@
 #include <utility>
 
 #include "emu/operation/memory.hpp"
-#include "emu/trap/next.hpp"
-#include "emu/trap/portals.hpp"
-#include "emu/trap/process.hpp"
-#include "emu/trap/signals.hpp"
-#include "emu/trap/sites.hpp"
-#include "emu/trap/stacks.hpp"
 #include "inject/kernel.hpp"
+#include "inject/trap/next.hpp"
+#include "inject/trap/portals.hpp"
+#include "inject/trap/process.hpp"
+#include "inject/trap/signals.hpp"
+#include "inject/trap/sites.hpp"
+#include "inject/trap/stacks.hpp"
 
 namespace headrace::emu {
 namespace {

@@ -6,9 +6,9 @@
 #include <sys/sysmacros.h>
 
 #include "emu/device/config.hpp"
-#include "emu/trap/connection.hpp"
-#include "emu/trap/hook.hpp"
-#include "emu/trap/next.hpp"
+#include "inject/trap/connection.hpp"
+#include "inject/trap/hook.hpp"
+#include "inject/trap/next.hpp"
 
 namespace headrace::emu {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "emu/trap/process.hpp"
+#include "inject/trap/process.hpp"
 
 #include <pthread.h>
 #include <sys/mman.h>

@@ -7,7 +7,7 @@
 
 #include <csignal>
 
-#include "emu/trap/signals.hpp"
+#include "inject/trap/signals.hpp"
 
 namespace headrace::emu {
 

@@ -10,10 +10,10 @@
 #include <span>
 
 #include "emu/device/device.hpp"
-#include "emu/trap/portals.hpp"
-#include "emu/trap/stacks.hpp"
 #include "headrace/base/atomic.hpp"
 #include "inject/arena.hpp"
+#include "inject/trap/portals.hpp"
+#include "inject/trap/stacks.hpp"
 
 namespace headrace::emu {
 

@@ -12,10 +12,10 @@
 #include <cstdarg>
 #include <string_view>
 
-#include "emu/trap/connection.hpp"
-#include "emu/trap/hook.hpp"
-#include "emu/trap/next.hpp"
 #include "inject/kernel.hpp"
+#include "inject/trap/connection.hpp"
+#include "inject/trap/hook.hpp"
+#include "inject/trap/next.hpp"
 
 extern char** environ;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "emu/trap/lines.hpp"
+#include "inject/trap/lines.hpp"
 
 namespace headrace::emu {
 

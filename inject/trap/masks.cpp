@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hooks of the calls that set or show a signal mask: the three signals are never blocked, their
-// deputies are (emu/trap/signals.hpp).
+// deputies are (inject/trap/signals.hpp).
 #include <poll.h>
 #include <pthread.h>
 #include <sys/epoll.h>
@@ -9,10 +9,10 @@
 #include <csignal>
 #include <cstring>
 
-#include "emu/trap/connection.hpp"
-#include "emu/trap/hook.hpp"
-#include "emu/trap/next.hpp"
-#include "emu/trap/signals.hpp"
+#include "inject/trap/connection.hpp"
+#include "inject/trap/hook.hpp"
+#include "inject/trap/next.hpp"
+#include "inject/trap/signals.hpp"
 
 namespace headrace::emu {
 namespace {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "emu/trap/sites.hpp"
+#include "inject/trap/sites.hpp"
 
 #include <cpuid.h>
 #include <fcntl.h>
 
-#include "emu/trap/portals.hpp"
 #include "inject/kernel.hpp"
+#include "inject/trap/portals.hpp"
 
 namespace headrace::emu {
 namespace {

@@ -7,12 +7,12 @@
 #include <cstdarg>
 #include <string_view>
 
-#include "emu/trap/connection.hpp"
-#include "emu/trap/hook.hpp"
-#include "emu/trap/next.hpp"
-#include "emu/trap/portals.hpp"
-#include "emu/trap/process.hpp"
 #include "inject/kernel.hpp"
+#include "inject/trap/connection.hpp"
+#include "inject/trap/hook.hpp"
+#include "inject/trap/next.hpp"
+#include "inject/trap/portals.hpp"
+#include "inject/trap/process.hpp"
 
 namespace headrace::emu {
 namespace {

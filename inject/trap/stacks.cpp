@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "emu/trap/stacks.hpp"
+#include "inject/trap/stacks.hpp"
 
 #include <sys/mman.h>
 

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <span>
 
-#include "emu/trap/instruction.hpp"
+#include "inject/trap/instruction.hpp"
 
 namespace headrace::emu {
 

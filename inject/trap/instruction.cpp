@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Encodings: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, chapters 2 and
 // the instructions' own pages. [S]
-#include "emu/trap/instruction.hpp"
+#include "inject/trap/instruction.hpp"
 
 namespace headrace::emu {
 namespace {
