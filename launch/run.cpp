@@ -21,9 +21,9 @@
 #include <string_view>
 #include <vector>
 
+#include "inject/copy/counters.hpp"
 #include "launch/child.hpp"
 #include "launch/output.hpp"
-#include "preload/counters.hpp"
 
 namespace headrace::launch {
 namespace {

@@ -57,38 +57,37 @@ BANS = (
     Ban(
         re.compile(r"std::atomic(?!_ref)|std::memory_order|#include <atomic>"),
         "use headrace/base/atomic.hpp, whose operations name their order",
-        ("src/", "emu/", "inject/", "launch/", "preload/", "include/", "tests/", "bench/"),
+        ("src/", "emu/", "inject/", "launch/", "include/", "tests/", "bench/"),
         ("include/headrace/base/atomic.hpp", "src/platform/barrier.hpp"),
     ),
     Ban(
         re.compile(r"atomic_thread_fence|__sync_synchronize"),
         "no stand-alone fences: ThreadSanitizer does not model them",
-        ("src/", "emu/", "inject/", "launch/", "preload/", "include/", "tests/", "bench/"),
+        ("src/", "emu/", "inject/", "launch/", "include/", "tests/", "bench/"),
         ("src/platform/", "tests/model/relacy/"),
     ),
     Ban(
         re.compile(r"std::(?:shared_|recursive_|timed_)?mutex\b|std::condition_variable"),
         "use headrace/base/mutex.hpp, which Clang's thread-safety analysis understands",
-        ("src/", "emu/", "inject/", "launch/", "preload/", "include/"),
+        ("src/", "emu/", "inject/", "launch/", "include/"),
         ("include/headrace/base/mutex.hpp",),
     ),
     Ban(
         re.compile(r"#include <(?:sys/|unistd\.h|fcntl\.h|sched\.h|dlfcn\.h|numa|pthread\.h)"),
         "the operating system is behind src/platform",
-        ("src/", "emu/", "inject/", "launch/", "preload/", "include/"),
+        ("src/", "emu/", "inject/", "launch/", "include/"),
         (
             "src/platform/",
             "emu/platform/",
             "emu/meter/",
             "inject/",
             "launch/",
-            "preload/",
         ),
     ),
     Ban(
         re.compile(r"^#\s*(?:if|ifdef|elif).*__(?:x86_64|aarch64|i386|AVX)"),
         "architecture #if belongs in src/platform or src/copy/kernels",
-        ("src/", "emu/", "inject/", "launch/", "preload/", "include/"),
+        ("src/", "emu/", "inject/", "launch/", "include/"),
         (
             "src/platform/",
             "src/copy/kernels/",
@@ -245,7 +244,7 @@ def check_ordered(source: Source) -> Iterator[str]:
 
 def holds_edges(source: Source) -> bool:
     """Whether the file is of the library or the emulator, and may use atomics."""
-    ours = source.path.startswith(("src/", "emu/", "inject/", "launch/", "preload/", "include/"))
+    ours = source.path.startswith(("src/", "emu/", "inject/", "launch/", "include/"))
     return ours and not source.path.endswith("atomic.hpp")
 
 

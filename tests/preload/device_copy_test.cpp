@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A copy, fill or comparison shared with a device is right whatever the device does: carries all,
 // part or none of it, refuses, fails, or never answers.
-#include "preload/device_copy.hpp"
+#include "inject/copy/device_copy.hpp"
 
 #include <gtest/gtest.h>
 

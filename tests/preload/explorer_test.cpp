@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Exploring in service: few calls are timed, it ends, and only what loses clearly is given up.
-#include "preload/explorer.hpp"
+#include "inject/copy/explorer.hpp"
 
 #include <gtest/gtest.h>
 

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "headrace/copy/profile.hpp"
-#include "preload/counters.hpp"
+#include "inject/copy/counters.hpp"
 #include "support/seed.hpp"
 
 namespace headrace::preload {

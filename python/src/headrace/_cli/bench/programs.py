@@ -41,7 +41,7 @@ from headrace.machine import topo
 TRIED = "measure programs"
 _TIME_LIMIT_S = 120
 _FILE_BYTES = 64 << 20
-# The file of HEADRACE_COUNTERS, as preload/counters.hpp has it.
+# The file of HEADRACE_COUNTERS, as inject/copy/counters.hpp has it.
 _COUNTERS_MAGIC = 0x32544E554F435248
 _COUNTERS_HEADER_BYTES = 1024
 _COUNTERS_STRIPES = 16

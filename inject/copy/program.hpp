@@ -8,9 +8,9 @@
 #include "headrace/base/atomic.hpp"
 #include "headrace/copy/dispatch.hpp"
 #include "headrace/copy/fill_compare.hpp"
-#include "preload/counters.hpp"
-#include "preload/device_copy.hpp"
-#include "preload/explorer.hpp"
+#include "inject/copy/counters.hpp"
+#include "inject/copy/device_copy.hpp"
+#include "inject/copy/explorer.hpp"
 
 namespace headrace::preload {
 

@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "headrace/base/atomic.hpp"
-#include "preload/device_copy.hpp"
+#include "inject/copy/device_copy.hpp"
 
 namespace headrace::preload {
 

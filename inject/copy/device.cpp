@@ -3,7 +3,7 @@
 // and one of ours that had become another file's would be written to. That is why queues are used
 // by their portal alone, and not by write(). And shared ones only: a dedicated queue has one
 // client.
-#include "preload/device.hpp"
+#include "inject/copy/device.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -20,7 +20,7 @@
 
 #include "headrace/platform/environment.hpp"
 #include "headrace/platform/file.hpp"
-#include "preload/program.hpp"
+#include "inject/copy/program.hpp"
 
 namespace headrace::preload {
 namespace {

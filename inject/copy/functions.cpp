@@ -9,9 +9,9 @@
 #include <string_view>
 
 #include "headrace/platform/enqueue.hpp"
-#include "preload/device.hpp"
-#include "preload/plain.hpp"
-#include "preload/program.hpp"
+#include "inject/copy/device.hpp"
+#include "inject/copy/plain.hpp"
+#include "inject/copy/program.hpp"
 
 namespace headrace::preload {
 

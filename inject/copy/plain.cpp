@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "preload/plain.hpp"
+#include "inject/copy/plain.hpp"
 
 #include <cstdint>
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "preload/device_copy.hpp"
+#include "inject/copy/device_copy.hpp"
 
 namespace headrace::preload {
 

@@ -14,8 +14,8 @@
 #include "headrace/copy/profile.hpp"
 #include "headrace/platform/environment.hpp"
 #include "inject/arena.hpp"
-#include "preload/device.hpp"
-#include "preload/program.hpp"
+#include "inject/copy/device.hpp"
+#include "inject/copy/program.hpp"
 
 namespace headrace::preload {
 namespace {

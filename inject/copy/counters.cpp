@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "preload/counters.hpp"
+#include "inject/copy/counters.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>
