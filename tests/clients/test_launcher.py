@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import NOBODY, TIME_LIMIT_S, Emulator, needs, processes_with, wait_until
+from .conftest import TIME_LIMIT_S, Emulator, needs, processes_with, wait_until
 
 PASSED_ON = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1]
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
@@ -505,62 +505,6 @@ def test_a_bad_file_keeps_the_command_from_starting(
     assert result.stderr.count(b"\n") == 1
 
 
-FORBID_UNSHARE = """
-import ctypes, os, struct, sys
-libc = ctypes.CDLL(None, use_errno=True)
-UNSHARE, EPERM = 272, 1
-filters = [(0x20, 0, 0, 0), (0x15, 0, 1, UNSHARE)]
-filters += [(6, 0, 0, 0x50000 | EPERM), (6, 0, 0, 0x7FFF0000)]
-code = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *each) for each in filters))
-program = struct.pack("=H6xQ", len(filters), ctypes.addressof(code))
-assert libc.prctl(38, 1, 0, 0, 0) == 0
-assert libc.prctl(22, 2, program, 0, 0) == 0
-os.execv(sys.argv[1], sys.argv[1:])
-"""
-
-
-def test_where_a_filter_forbids_namespaces_the_remedy_is_said(anybody: Emulator) -> None:
-    prefix = (*anybody.prefix, "/usr/bin/python3", "-c", FORBID_UNSHARE)
-    result = Emulator(anybody.program, prefix).run("--", "echo", "started")
-    assert (result.returncode, result.stdout) == (1, b"")
-    assert "a system call filter (seccomp)" in result.stderr.decode()
-    assert "--security-opt seccomp=unconfined" in result.stderr.decode()
-    assert result.stderr.count(b"\n") == 1
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change what /proc shows")
-def test_where_apparmor_forbids_namespaces_the_remedy_is_said(emulator: Emulator) -> None:
-    # What refuses them is a filter; that the rule is in force is what Ubuntu's kernel shows.
-    script = (
-        "mount -t tmpfs none /proc/sys/kernel; "
-        "echo 1 >/proc/sys/kernel/apparmor_restrict_unprivileged_userns; "
-        'exec "$@"'
-    )
-    filtered = (*NOBODY, "/usr/bin/python3", "-c", FORBID_UNSHARE)
-    prefix = ("unshare", "-m", "sh", "-euc", script, "sh", *filtered)
-    result = Emulator(emulator.program, prefix).run("--", "echo", "started")
-    assert (result.returncode, result.stdout) == (1, b"")
-    assert result.stderr.decode() == (
-        "headrace: cannot make a namespace for the emulated devices: AppArmor forbids user "
-        "namespaces to this program (Operation not permitted); allow them as root "
-        "(sysctl -w kernel.apparmor_restrict_unprivileged_userns=0), or run as root\n"
-    )
-
-
-@needs("unshare", "setpriv")
-def test_where_the_system_allows_no_user_namespaces_the_remedy_is_said(emulator: Emulator) -> None:
-    script = (
-        "echo 0 >/proc/sys/user/max_user_namespaces;"
-        'exec setpriv --bounding-set=-all --securebits=+noroot -- "$@"'
-    )
-    prefix = ("unshare", "-Ur", "sh", "-ec", script, "sh")
-    if subprocess.run([*prefix, "true"], check=False, capture_output=True).returncode != 0:
-        pytest.skip("the limit cannot be set here")
-    result = Emulator(emulator.program, prefix).run("--", "echo", "started")
-    assert (result.returncode, result.stdout) == (1, b"")
-    assert "sysctl -w user.max_user_namespaces" in result.stderr.decode()
-
-
 def test_it_needs_no_room_in_tmp_and_few_descriptors(anybody: Emulator) -> None:
     limited = (*anybody.prefix, "sh", "-c", 'ulimit -n 16; exec "$@"', "sh")
     script = "test -e /dev/dsa/wq0.0 && echo there"
@@ -606,64 +550,6 @@ def test_a_process_that_cannot_be_killed_does_not_hold_the_launcher(
     finally:
         os.close(device)
         libc.umount2(bytes(place), 2)
-
-
-EMPTY_DEV = 'mount -t tmpfs none /dev; touch /dev/null; exec "$@"'
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can take /dev/fuse away")
-def test_without_fuse_the_remedy_is_said(emulator: Emulator) -> None:
-    bare = Emulator(emulator.program, ("unshare", "-m", "sh", "-ec", EMPTY_DEV, "sh"))
-    result = bare.run("--", "true")
-    assert result.returncode == 1
-    assert "there is no /dev/fuse; load the kernel module fuse" in result.stderr.decode()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can chroot")
-@pytest.mark.parametrize(
-    "prefix, is_mount_point, words",
-    [
-        ((), False, "the root directory is no mount point, as in a chroot"),
-        (NOBODY, False, "the root directory is no mount point, as in a chroot"),
-        (NOBODY, True, "may not make user namespaces, as in a chroot"),
-    ],
-)
-def test_in_a_chroot_the_remedy_is_said(
-    emulator: Emulator,
-    shared_path: Path,
-    prefix: tuple[str, ...],
-    is_mount_point: bool,
-    words: str,
-) -> None:
-    script = """
-    root=$1; program=$2; is_mount_point=$3
-    shift 3
-    if [ "$is_mount_point" = True ]; then mount --bind "$root" "$root"; fi
-    mkdir "$root/tmp"
-    for place in bin dev etc lib lib64 proc sbin sys usr; do
-      if [ -L "/$place" ]; then ln -s "$(readlink "/$place")" "$root/$place"
-      elif [ -d "/$place" ]; then
-        mkdir -p "$root/$place"
-        mount --rbind "/$place" "$root/$place"
-      fi
-    done
-    mkdir "$root/tmp/emulator"
-    cp "$(dirname "$program")"/*emulator* "$(dirname "$program")"/*.so "$root/tmp/emulator"
-    exec chroot "$root" "$@" "/tmp/emulator/$(basename "$program")" -- /bin/true
-    """
-    root = shared_path / "root"
-    root.mkdir()
-    arguments = (str(root), str(emulator.program), str(is_mount_point), *prefix)
-    result = subprocess.run(
-        ["unshare", "-m", "sh", "-euc", script, "sh", *arguments],
-        capture_output=True,
-        check=False,
-        timeout=TIME_LIMIT_S,
-        cwd="/",
-    )
-    assert result.returncode == 1, result.stderr
-    assert words in result.stderr.decode()
-    assert result.stderr.count(b"\n") == 1
 
 
 def test_the_command_hands_everything_on(
