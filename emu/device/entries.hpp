@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Entries: who holds which entry of a WQ, whether the WQ is still what it was when the entry was
 // taken, and the way of an entry number from its submitter to a worker. The protocol alone, so that
-// tests/model/emu runs this very code in a model checker; what it is for is told in registers.hpp
+// tests/model/emu runs this very code in a model checker; registers.hpp says what it is for
 // and scheduler.hpp. Knows nothing of descriptors.
 //
 // Progress:   claiming and giving back are lock-free; pushing waits only for a process that was
@@ -96,11 +96,11 @@ class Entries {
       if (!words_[entry].compare_exchange_acq_rel(expected, owner)) continue;
       if (reserve(entry)) break;
     }
-    // A read-modify-write, not a load: either it comes before the change of phase, then whoever
-    // changed it sees our entry, or it sees the change.
+    // A read-modify-write, not a load: either it comes before the change of phase, and the thread
+    // that changed it sees our entry, or it sees the change.
     // edge: emu-phase (acq_rel)
     if (phase.fetch_add_acq_rel(0) == seen.bits) return Claim::taken;
-    cancel(entry);  // first: who claims the entry next has to find it free
+    cancel(entry);  // first: the next one to claim the entry has to find it free
     give_back(entry, owner);
     return Claim::changed;
   }

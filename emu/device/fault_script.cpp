@@ -148,7 +148,7 @@ class RuleReader {
   static constexpr std::int64_t kLargest = std::numeric_limits<std::int64_t>::max();
   static constexpr std::int64_t kLongestNs = 3'600'000'000'000;  // An hour.
 
-  /// Only the first thing that is wrong is told.
+  /// Only the first error is reported.
   void refuse(const toml::node& node, const std::string& cause, std::string remedy) {
     if (error_) return;
     std::ostringstream at;

@@ -12,7 +12,7 @@ namespace headrace::emu {
 using std::chrono::nanoseconds;
 
 namespace {
-/// Whoever waits for a write() looks this often whether that still makes sense.
+/// How often a waiting write() checks whether its client is still there.
 constexpr nanoseconds kLookEvery = std::chrono::milliseconds(50);
 
 bool is_dedicated(const QueueRegisters& queue) {

@@ -195,7 +195,7 @@ struct ClientRegisters {
   alignas(64) MailboxRegisters mailbox;
 };
 
-/// What is settled at creation. Whoever opens the registers works with a copy of his own, so that
+/// What is settled at creation. A process that opens the registers works with its own copy, so that
 /// no later write of a client can change it.
 struct RunOptions {
   Schedule schedule = Schedule::free_running;

@@ -200,7 +200,7 @@ void ThreadPool::postpone(const Pending& pending) {
   {
     const Lock lock(pending_mutex_);
     if (empty_rooms_.empty()) {
-      // More than the entries allow: somebody has written over them.
+      // More than the entries allow: a client has written over them.
       empty_rooms_.push_back(static_cast<std::uint32_t>(pending_.size()));
       pending_.emplace_back();
     }
@@ -282,7 +282,7 @@ void ThreadPool::await_engine() {
 bool ThreadPool::turn_is_over(Worker& worker, std::uint32_t queue) {
   if (scheduler_.device().waiter_count.load_relaxed() == 0) return false;  // a hint
   const std::uint64_t now = platform::now_ns();
-  // Its turn counts from when somebody was first seen to wait.
+  // Its turn counts from when a waiter was first seen.
   if (worker.held_since_ns == 0) worker.held_since_ns = now;
   return scheduler_.should_yield(worker.engine_held, queue, now - worker.held_since_ns);
 }

@@ -43,11 +43,11 @@ int main(int argc, char** argv) {
     return 1;
   }
   close(file);
-  const struct meter_door door = {portal, enqcmd};
+  const struct meter_portal queue = {portal, enqcmd};
   const struct meter_scale scale = {
       .round_count = (unsigned)strtoul(argv[2], NULL, 10),
       .noop_count = (unsigned)strtoul(argv[3], NULL, 10),
       .copy_bytes = strtoul(argv[4], NULL, 10),
   };
-  return meter_run(&door, &scale, stdout);
+  return meter_run(&queue, &scale, stdout);
 }

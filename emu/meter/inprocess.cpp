@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The meter's other door: an emulated device in this process, reached by its Portal.
+// The same measurement on an emulated device in this process, reached by its Portal.
 //
 //   headrace-emulator-inprocess ROUNDS NOOPS COPY_BYTES
 #include <cstdio>
@@ -32,9 +32,9 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%s\n", device.error().message().c_str());
     return 1;
   }
-  const meter_door door{&(*device)->portal(DeviceId{0}, QueueId{0}), submit};
+  const meter_portal portal{&(*device)->portal(DeviceId{0}, QueueId{0}), submit};
   const meter_scale scale{static_cast<unsigned>(std::strtoul(argv[1], nullptr, 10)),
                           static_cast<unsigned>(std::strtoul(argv[2], nullptr, 10)),
                           std::strtoul(argv[3], nullptr, 10)};
-  return meter_run(&door, &scale, stdout);
+  return meter_run(&portal, &scale, stdout);
 }

@@ -12,7 +12,7 @@ enum { kBatch = 32, kWindow = 8, kSpins = 2000 };
 static const double kPatienceNs = 10e9;
 
 struct meter {
-  const struct meter_door* door;
+  const struct meter_portal* portal;
   struct dsa_hw_desc* descriptors;         /* kWindow lists of kBatch. */
   struct dsa_completion_record* records;   /* One for each of them. */
   struct dsa_completion_record* summaries; /* kWindow, of the batches. */
@@ -40,7 +40,7 @@ static bool patience(unsigned* spins, double* deadline_ns) {
 static bool submit(const struct meter* meter, const struct dsa_hw_desc* descriptor) {
   unsigned spins = 0;
   double deadline_ns = 0;
-  while (!meter->door->submit(meter->door->context, descriptor)) {
+  while (!meter->portal->submit(meter->portal->context, descriptor)) {
     if (!patience(&spins, &deadline_ns)) return false;
   }
   return true;
@@ -177,10 +177,10 @@ static int measure(const struct meter* meter, const struct meter_scale* scale, d
   return 0;
 }
 
-int meter_run(const struct meter_door* door, const struct meter_scale* scale, FILE* out) {
+int meter_run(const struct meter_portal* portal, const struct meter_scale* scale, FILE* out) {
   const size_t all_bytes = kBatch * scale->copy_bytes;
   struct meter meter = {
-      .door = door,
+      .portal = portal,
       .descriptors = aligned_alloc(64, sizeof(struct dsa_hw_desc) * kWindow * kBatch),
       .records = aligned_alloc(64, sizeof(struct dsa_completion_record) * kWindow * kBatch),
       .summaries = aligned_alloc(64, sizeof(struct dsa_completion_record) * kWindow),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How fast a work queue answers, measured through whatever door leads to it: one method for the
+/* How fast a work queue answers, measured by any way that leads to it: one method for the
  * portal in this process and for the trapped instruction, so that the two can be put side by side.
  */
 #pragma once
@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-struct meter_door {
+struct meter_portal {
   void* context;
   /* False: the queue is full, try again. */
   bool (*submit)(void* context, const struct dsa_hw_desc* descriptor);
@@ -28,7 +28,7 @@ struct meter_scale {
 /* Measures and prints one JSON object with the times of every round, in ns per descriptor (no-ops)
  * or per batch (copies, and the same copies by memcpy, taking turns). Returns 0; 1 if the queue
  * does not answer or a copy is wrong, with a sentence on stderr. */
-int meter_run(const struct meter_door* door, const struct meter_scale* scale, FILE* out);
+int meter_run(const struct meter_portal* portal, const struct meter_scale* scale, FILE* out);
 
 #ifdef __cplusplus
 }

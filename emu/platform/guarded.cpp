@@ -217,8 +217,8 @@ Extent store_status(Address target, std::uint8_t value) noexcept {
   __tsan_release(reinterpret_cast<void*>(target));
 #endif
   // edge: completion-record (release)
-  // A store of x86-64 becomes visible after every earlier one but the non-temporal, and whoever
-  // makes those fences them (none here).
+  // A store of x86-64 becomes visible after every earlier one but the non-temporal, and code
+  // that makes those fences them (none here).
   asm volatile(
       "1: movb %b[value], (%%rdi)\n"
       "2: xorl %%ecx, %%ecx\n"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Access to memory that may not be there: a fault ends the access and is told, instead of ending
-// the program. Each instruction that may fault lies in a table with the place where to go on; the
-// handler of SIGSEGV and SIGBUS moves the instruction pointer there, and the registers say how far
-// the access came. No setjmp, no state of a thread, no call of the C library's string functions.
-// Not a way to ask whether an address is valid.
+// Access to memory that may not be there: a fault ends the access and is reported, instead of
+// ending the program. Each instruction that may fault lies in a table with the place where to go
+// on; the handler of SIGSEGV and SIGBUS moves the instruction pointer there, and the registers say
+// how far the access came. No setjmp, no state of a thread, no call of the C library's string
+// functions. Not a way to ask whether an address is valid.
 #pragma once
 
 #include <csignal>
@@ -51,7 +51,7 @@ bool handle(int signal, const siginfo_t* info, void* ucontext) noexcept;
 
 /// Puts a handler of SIGSEGV and SIGBUS in place that passes on what is not ours to the handler
 /// that was there before. Once is enough; a thread that uses the functions above must not block the
-/// two signals. Whoever has a handler of its own calls handle() from it instead.
+/// two signals. A program with a handler of its own calls handle() from it instead.
 void install() noexcept;
 
 }  // namespace headrace::emu::guarded

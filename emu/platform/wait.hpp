@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sleeping on a word that processes share, and the clock for it. Every wait has a limit: whoever
-// should wake us may have been killed between its store and its call.
+// Sleeping on a word that processes share, and the clock for it. Every wait has a limit: the thread
+// that should wake us may have been killed between its store and its call.
 #pragma once
 
 #include <chrono>

@@ -109,8 +109,8 @@ Client* connect() noexcept {
     say(started.error(), kConsequence);
     return nullptr;  // It gives its place back.
   }
-  // Never destroyed: the program may end in any way at any time, and its threads with it. Whoever
-  // watches over the devices notices that the process is gone.
+  // Never destroyed: the program may end in any way at any time, and its threads with it. The
+  // launcher notices that the process is gone.
   return client->release();
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Portals: which pages of this process are doors of which WQ. Learned when a portal file is mapped,
-// or from /proc/self/maps at the first trap on a page that was mapped behind the preload's back (by
-// a raw system call); forgotten when the page goes.
+// Portals: which pages of this process are portals of which WQ. Learned when a portal file is
+// mapped, or from /proc/self/maps at the first trap on a page that was mapped behind the preload's
+// back (by a raw system call); forgotten when the page goes.
 #pragma once
 
 #include <cstddef>

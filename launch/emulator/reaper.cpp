@@ -91,8 +91,8 @@ void Reaper::take_in() {
   }
 }
 
-/// Those of whom there is nothing left to give back. Whoever cannot be watched stays while it is a
-/// client: it is looked after often.
+/// Drops those that hold nothing any more. A process that cannot be watched stays while it is a
+/// client, and is looked at often.
 void Reaper::strike_out() {
   const std::vector<pid_t> clients = control_.client_processes();
   std::erase_if(watched_, [&clients](const Watched& each) {

@@ -9,7 +9,7 @@
 
 namespace headrace::emu {
 
-/// What is told beside the devices' own figures.
+/// Facts of the run beside the devices' own figures.
 struct RunFacts {
   double seconds = 0;
   int exit_code = -1;  ///< -1: ended by a signal.

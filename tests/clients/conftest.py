@@ -117,10 +117,14 @@ class Emulator:
 
 @pytest.fixture(scope="session")
 def public_directory() -> Iterator[Path]:
-    """A directory that every user may read, as the sources need not be."""
+    """A directory that every user may read, as the sources need not be.
+
+    No process that was started from it may be left when all tests have ended.
+    """
     directory = Path(tempfile.mkdtemp(prefix="headrace-clients-"))
     directory.chmod(0o755)
     yield directory
+    wait_until(lambda: not processes_with(str(directory)))
     shutil.rmtree(directory)
 
 
@@ -231,9 +235,9 @@ def left_behind() -> set[str]:
     return {*mounts, *map(str, Path("/tmp").glob("headrace-emulator*"))}
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
-    """Whatever the test starts: its directories and mounts are gone at the end."""
+    """No mount, and nothing of the emulator in /tmp, is left by a test."""
     before = left_behind()
     yield
     end_started()

@@ -10,8 +10,6 @@ import pytest
 
 from .conftest import TIME_LIMIT_S, Emulator, needs
 
-pytestmark = pytest.mark.usefixtures("nothing_is_left")
-
 ADDRESS = "d5a0:00:01.0"
 TRAP = "/dev/dsa-emulator/libheadrace-dsa-trap.so"
 JEMALLOC = Path("/usr/lib/x86_64-linux-gnu/libjemalloc.so.2")

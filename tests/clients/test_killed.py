@@ -14,7 +14,7 @@ import pytest
 from .conftest import TIME_LIMIT_S, Emulator, left_behind, processes_with, wait_until
 from .tracer import Traced, start_until_fork
 
-pytestmark = [pytest.mark.usefixtures("nothing_is_left"), pytest.mark.alone]
+pytestmark = pytest.mark.alone
 
 # More system calls than any of them makes.
 POINTS_MAX = 3000

@@ -16,7 +16,6 @@ import pytest
 from .conftest import TIME_LIMIT_S, Emulator, needs, processes_with, wait_until
 
 PASSED_ON = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1]
-pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 STATIC = Path("/sbin/ldconfig")
 

@@ -11,11 +11,7 @@ import signal
 import subprocess
 import termios
 
-import pytest
-
 from .conftest import TIME_LIMIT_S, Emulator, needs, processes_with, wait_until
-
-pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 
 def take_terminal() -> None:

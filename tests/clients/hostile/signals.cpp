@@ -272,8 +272,8 @@ SCENARIO(raw_rt_sigaction_escapes) {
   return 0;
 }
 
-// With the access trap forced: what a CPU that knows the instruction would raise, for whoever has
-// replaced our handler of it.
+// With the access trap forced: what a CPU that knows the instruction would raise, for a program
+// that has replaced our handler of it.
 SCENARIO(the_access_is_what_faults) {
   static void* portal = open_portal("wq0.0");
   expect_works(portal);

@@ -158,7 +158,7 @@ TEST_F(RegistersTest, the_highest_occupancy_is_that_of_entries_in_use_at_once) {
   auto client = Client::attach(memory(), process_memory());
   ASSERT_TRUE(client);
   const auto entries = registers().devices[0].queues[0].entries.words();
-  // Somebody had six, and gave back all but the last.
+  // A client had six, and gave back all but the last.
   for (std::size_t i = 0; i < 5; ++i) entries[i].store_relaxed(owner_of(0, 1));
   ASSERT_TRUE((*client)->enqueue(kDevice, kQueue, dsa::Descriptor{}));
   EXPECT_EQ(control().statistics().devices[0].queues[0].occupancy_max, 6U);

@@ -142,7 +142,7 @@ TEST(Reaper, who_became_a_client_by_an_inherited_portal_is_found) {
   const Holder holder(devices.memory());
   const auto reaper = Reaper::start(devices.control());
   ASSERT_TRUE(reaper) << reaper.error().message();
-  // Somebody else opened it.
+  // Another process opened it.
   ASSERT_TRUE(devices.control().open_queue(kDevice, kQueue));
   (*reaper)->watch(::getpid());
   ASSERT_TRUE(holder.attach());

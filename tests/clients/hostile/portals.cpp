@@ -40,7 +40,8 @@ SCENARIO(no_thread_for_an_engine) {
   };
   void* shared = map_silently("wq0.0");
   void* dedicated = map_silently("wq0.1");
-  // Root is above the limit. Whoever changed its user may not read its own maps, unless it says so.
+  // Root is above the limit. A process that changed its user may not read its own maps, unless it
+  // says so.
   EXPECT(::geteuid() != 0 || ::setresuid(65534, 65534, 65534) == 0);
   EXPECT(::prctl(PR_SET_DUMPABLE, 1) == 0);
   const rlimit none{0, 0};
@@ -316,7 +317,7 @@ SCENARIO(sites_that_submit_often) {
   EXPECT((hostile_enqcmd_site[0] == kHlt) == is_dear(execute_enqcmd));
   EXPECT((hostile_movdir64b_site[0] == kHlt) == is_dear(execute_movdir64b));
   EXPECT(hostile_enqcmd_site[1] == 0x0f && hostile_movdir64b_site[1] == 0x0f);
-  // A child has the code, and learns everything else anew.
+  // A child has the code, and learns everything else again.
   const pid_t child = ::fork();
   if (child == 0) {
     submit_often(open_portal("wq0.0"), nullptr);
@@ -331,7 +332,7 @@ SCENARIO(sites_that_submit_often) {
   hostile_movdir64b(&memory, &stored);
   EXPECT(memory.xfer_size == 7);
   EXPECT(!hostile_enqcmd(&memory, &stored));
-  // The fault of an operand is told at the instruction, as the processor would.
+  // The fault of an operand is reported at the instruction, as the processor would.
   static jmp_buf back;
   static void* told_at = nullptr;
   static void* stands_at = nullptr;
