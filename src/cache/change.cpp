@@ -2,15 +2,15 @@
 // Change: the handle of who changes the bytes of a region. It may outlive the cache.
 #include <utility>
 
+#include "core.hpp"
 #include "headrace/cache/cache.hpp"
-#include "ledger.hpp"
 
 namespace headrace::cache {
 
 Change::Change(Change&& other) noexcept
     : data_(other.data_),
       entry_(std::move(other.entry_)),
-      ledger_(std::exchange(other.ledger_, nullptr)),
+      core_(std::exchange(other.core_, nullptr)),
       ticket_(other.ticket_),
       range_address_(other.range_address_),
       range_byte_count_(other.range_byte_count_),
@@ -21,7 +21,7 @@ Change& Change::operator=(Change&& other) noexcept {
   end();
   data_ = other.data_;
   entry_ = std::move(other.entry_);
-  ledger_ = std::exchange(other.ledger_, nullptr);
+  core_ = std::exchange(other.core_, nullptr);
   ticket_ = other.ticket_;
   range_address_ = other.range_address_;
   range_byte_count_ = other.range_byte_count_;
@@ -34,11 +34,11 @@ Change::~Change() {
 }
 
 void Change::end() noexcept {
-  if (ledger_ == nullptr) return;
-  detail::Changes::Range range{{range_address_, range_byte_count_}, number_, ticket_};
-  if (number_ != 0) range.shelf = ledger_->pool[number_].shelf_number();
-  if (ledger_->changes.end(range)) ledger_->write_back({&range, 1});
-  std::exchange(ledger_, nullptr)->let_go();
+  if (core_ == nullptr) return;
+  detail::DirtyRanges::Range range{{range_address_, range_byte_count_}, number_, ticket_};
+  if (number_ != 0) range.shard = core_->pool[number_].shard_number();
+  if (core_->dirty.end(range)) core_->write_back({&range, 1});
+  std::exchange(core_, nullptr)->let_go();
 }
 
 }  // namespace headrace::cache

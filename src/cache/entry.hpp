@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // EntryState: one region, its copy, and how far the copy has come. All handles (Entry) on a region
 // share one. It is a line of the processor's cache and no more, because there may be millions: the
-// job that makes the copy is elsewhere (movements.hpp), and gone when the move has ended.
+// job that makes the copy is elsewhere (in_flight.hpp), and gone when the move has ended.
 #pragma once
 
 #include <array>
@@ -126,15 +126,16 @@ struct Region {
 ///   progress                see Phase.
 ///   address, byte_count     written while the entry is absent; read by anybody, believed only with
 ///                           a lease.
-///   next                    written under the shelf's mutex, read by anybody.
+///   next                    written under the shard's mutex, read by anybody.
 ///   marks                   written by readers and the eviction policy.
 ///   copy                    written by the submitter while the phase is pending; read by others
 ///                           once it is copied (edge entry-ended), and by who ends the entry (edge
 ///                           entry-released).
-///   older, newer, queue     shelf's mutex; `older` also chains what has left the shelf.
-///   moving                  mutex of Movements.
-///   shelf                   as address.
-///   flags                   pinned: under the shelf's mutex; changed: under that of Changes, by
+///   older, newer, queue     shard's mutex; `older` also chains what has left the shard.
+///   moving                  mutex of InFlightMoves.
+///   shard                   as address.
+///   flags                   pinned: under the shard's mutex; changed: under that of DirtyRanges,
+///   by
 ///                           who has a lease; kept: by who has moved the copy, before that has
 ///                           ended or been settled.
 struct alignas(64) EntryState : Tenancy {
@@ -150,29 +151,29 @@ struct alignas(64) EntryState : Tenancy {
   std::uint32_t older = 0;
   std::uint32_t newer = 0;
   std::uint32_t moving = 0;
-  Atomic<std::uint16_t> shelf{0};
+  Atomic<std::uint16_t> shard{0};
   std::uint8_t queue = 0;
   Atomic<std::uint8_t> flags{0};
 
   /// Bits of flags.
   static constexpr std::uint8_t kPinned = 1;
-  static constexpr std::uint8_t kChanged = 2;
+  static constexpr std::uint8_t kDirty = 2;
   static constexpr std::uint8_t kKept = 4;
 
   [[nodiscard]] bool is_pinned() const {
-    return (flags.load_relaxed() & kPinned) != 0;  // relaxed: under the shelf's mutex.
+    return (flags.load_relaxed() & kPinned) != 0;  // relaxed: under the shard's mutex.
   }
   /// To be sure of a flag that is set one must have found the lease gone of who set it.
-  [[nodiscard]] bool is_changed() const {
-    // edge: changes-settled (acquire)
-    return (flags.load_acquire() & kChanged) != 0;
+  [[nodiscard]] bool is_dirty() const {
+    // edge: dirty-settled (acquire)
+    return (flags.load_acquire() & kDirty) != 0;
   }
-  void begin_changes() {
-    flags.fetch_or_relaxed(kChanged);  // relaxed: the end of the caller's lease publishes it.
+  void mark_dirty() {
+    flags.fetch_or_relaxed(kDirty);  // relaxed: the end of the caller's lease publishes it.
   }
-  void end_changes() {
-    // edge: changes-settled (acq_rel)
-    flags.fetch_and_acq_rel(static_cast<std::uint8_t>(~kChanged));
+  void mark_clean() {
+    // edge: dirty-settled (acq_rel)
+    flags.fetch_and_acq_rel(static_cast<std::uint8_t>(~kDirty));
   }
 
   /// The memory of the copy is never freed, because a device that was given up may still use it.
@@ -188,9 +189,9 @@ struct alignas(64) EntryState : Tenancy {
     // relaxed: believed only once the lease has been acquired.
     return {address.load_relaxed(), byte_count.load_relaxed()};
   }
-  /// The number of the shelf, to be believed as the region.
-  [[nodiscard]] std::uint16_t shelf_number() const {
-    return shelf.load_relaxed();  // relaxed: as region().
+  /// The number of the shard, to be believed as the region.
+  [[nodiscard]] std::uint16_t shard_number() const {
+    return shard.load_relaxed();  // relaxed: as region().
   }
   [[nodiscard]] const std::byte* source() const {
     return reinterpret_cast<const std::byte*>(region().address);
@@ -200,15 +201,15 @@ struct alignas(64) EntryState : Tenancy {
 /// How many ranges are changed, for who wants to know without a lock if there are any.
 ///
 /// Threading: shared.
-class ChangeCount {
+class DirtyCount {
  public:
   /// Written under one mutex.
   void set(std::size_t count) {
-    // edge: changes-settled (release)
+    // edge: dirty-settled (release)
     count_.store_release(count);
   }
   [[nodiscard]] bool any() const {
-    // edge: changes-settled (acquire)
+    // edge: dirty-settled (acquire)
     return count_.load_acquire() != 0;
   }
 

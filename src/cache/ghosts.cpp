@@ -14,7 +14,7 @@ constexpr std::uint32_t kBucketSlotCount = 32;
 }  // namespace
 
 std::uint32_t Ghosts::fingerprint(std::uintptr_t address) {
-  // Fibonacci hashing, as the index of the shelf: neighbours go far apart.
+  // Fibonacci hashing, as the index of the shard: neighbours go far apart.
   const auto hash = static_cast<std::uint32_t>((address * 0x9e3779b97f4a7c15U) >> 32U);
   return hash != 0 ? hash : 1;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Index: finds the entries of a shelf by the bytes that they cover. Readers take no lock.
+// Index: finds the entries of a shard by the bytes that they cover. Readers take no lock.
 //
 // An entry of n bytes is of class k if 2^(k-1) < n <= 2^k. It overlaps at most two aligned blocks
 // of 2^k bytes and is filed under both (or the one). So whoever looks for a byte asks, in each
@@ -26,7 +26,7 @@
 
 namespace headrace::cache::detail {
 
-/// Threading: shared for find(); the rest under the shelf's mutex, which also keeps what for_each()
+/// Threading: shared for find(); the rest under the shard's mutex, which also keeps what for_each()
 /// visits from changing.
 class Index {
  public:

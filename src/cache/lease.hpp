@@ -9,8 +9,8 @@
 // and lets the kernel interrupt the process's other threads once.
 //
 // Agents. The *reader* that finds an entry and occupies a slot; *holders*, who have handles on the
-// slot, on any thread; the *dropper*, one at a time per shelf, under the shelf's mutex: no standing
-// that a dropper of another shelf, or an earlier one, wrote is `leaving` in its eyes.
+// slot, on any thread; the *dropper*, one at a time per shard, under the shard's mutex: no standing
+// that a dropper of another shard, or an earlier one, wrote is `leaving` in its eyes.
 //
 // | standing | set by                              | a reader that sees it       | slots with it |
 // | -------- | ----------------------------------- | --------------------------- | ------------- |
@@ -47,13 +47,13 @@
 
 namespace headrace::cache::detail {
 
-/// `leaving` and what is above it: one value for each shelf, see leaving_from().
+/// `leaving` and what is above it: one value for each shard, see leaving_from().
 enum class Standing : std::uint32_t { absent, listed, dropped, leaving };
 
 /// `leaving`, and whose dropper said so: in one word, because a dropper that read the two apart
-/// could take the shelf of one life of an entry for that of another.
-[[nodiscard]] constexpr Standing leaving_from(std::uint16_t shelf) {
-  return Standing{static_cast<std::uint32_t>(Standing::leaving) + shelf};
+/// could take the shard of one life of an entry for that of another.
+[[nodiscard]] constexpr Standing leaving_from(std::uint16_t shard) {
+  return Standing{static_cast<std::uint32_t>(Standing::leaving) + shard};
 }
 
 /// What leases need to know of an entry.
@@ -147,15 +147,15 @@ inline bool share(Slot& slot) {
 
 /// The dropper's: from now on readers leave the entry alone. Its count of holders begins at
 /// `count`.
-inline void announce_leaving(Tenancy& tenancy, std::uint16_t shelf, std::uint32_t count) {
+inline void announce_leaving(Tenancy& tenancy, std::uint16_t shard, std::uint32_t count) {
   tenancy.holder_count.store_relaxed(count);  // relaxed: no slot is marked yet.
   // seq_cst, and a barrier before the slots are read: see above.
-  tenancy.standing.exchange_seq_cst(leaving_from(shelf));
+  tenancy.standing.exchange_seq_cst(leaving_from(shard));
 }
 /// The dropper's, in a scan: whether it is this dropper that the entry is leaving.
-[[nodiscard]] inline bool is_leaving(const Tenancy& tenancy, std::uint16_t shelf) {
+[[nodiscard]] inline bool is_leaving(const Tenancy& tenancy, std::uint16_t shard) {
   // relaxed: only under the caller's mutex does this value come and go.
-  return tenancy.standing.load_relaxed() == leaving_from(shelf);
+  return tenancy.standing.load_relaxed() == leaving_from(shard);
 }
 /// The dropper's, under its mutex: the entry will end. Without it the next dropper would take it
 /// for one of its own, and mark what is only passing: the entry would end twice.

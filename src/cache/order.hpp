@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Order: in which order the entries of a shelf are given up, by a named policy and by what the
+// Order: in which order the entries of a shard are given up, by a named policy and by what the
 // accesses have said of reads to come. It knows neither lengths nor who uses an entry: it proposes,
 // and takes back what its caller cannot do without.
 #pragma once
@@ -64,7 +64,7 @@ class Marks {
 
 /// Every entry is in one of the queues or in promises_, or out of all because it has been proposed.
 ///
-/// Threading: confined: under the shelf's mutex, but for touch().
+/// Threading: confined: under the shard's mutex, but for touch().
 class Order {
  public:
   Order(Eviction policy, Pool& pool) : policy_(policy), pool_(pool) {}

@@ -31,7 +31,7 @@ struct ByNode {
 /// Fails: as Cache::make.
 [[nodiscard]] Result<void> check(const PlacementPolicy& policy, const topo::Machine& machine);
 
-/// What became of the question where to put a copy: numbers of shelves, best first.
+/// What became of the question where to put a copy: numbers of shards, best first.
 ///
 /// Threading: immutable once written.
 struct Places {
@@ -44,10 +44,10 @@ struct Places {
 /// Threading: shared.
 class Placements {
  public:
-  /// `nodes` has the nodes of the shelves by number. An empty policy is placement::fastest.
+  /// `nodes` has the nodes of the shards by number. An empty policy is placement::fastest.
   Placements(const topo::Machine& machine, PlacementPolicy policy, std::vector<NodeId> nodes);
 
-  /// The shelves for `source`. What is not known beforehand is written to `asked`.
+  /// The shards for `source`. What is not known beforehand is written to `asked`.
   [[nodiscard]] const Places& of(std::span<const std::byte> source, Places& asked) {
     switch (kind_) {
       case Kind::constant:

@@ -48,7 +48,7 @@ struct CacheSpec {
   std::uint64_t current = 0;
   std::uint64_t source = 0;
   std::optional<std::uint64_t> live = std::nullopt;  ///< What the live change writes.
-  std::set<std::uint64_t> given_up = {};             ///< Changes whose end has no effect.
+  std::set<std::uint64_t> given_up = {};             ///< DirtyRanges whose end has no effect.
 
   friend auto operator<=>(const CacheSpec&, const CacheSpec&) = default;
 

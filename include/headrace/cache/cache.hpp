@@ -271,8 +271,9 @@ class Hint {
   std::uint32_t region_count_ = 0;
 };
 
+class CacheState;
 namespace detail {
-struct Ledger;
+struct Core;
 struct Slot;
 }  // namespace detail
 
@@ -313,14 +314,15 @@ class HEADRACE_API Entry {
 
  private:
   friend class Cache;
-  Entry(std::span<const std::byte> source, detail::Slot* slot, detail::Ledger* ledger)
-      : source_(source), slot_(slot), ledger_(ledger) {}
+  friend class CacheState;
+  Entry(std::span<const std::byte> source, detail::Slot* slot, detail::Core* core)
+      : source_(source), slot_(slot), core_(core) {}
   void swap(Entry& other) noexcept;
 
   std::span<const std::byte> source_;
   /// Null if there is no entry: then data() is the source for ever.
   detail::Slot* slot_;
-  detail::Ledger* ledger_;
+  detail::Core* core_;
 };
 
 /// The right to write the bytes of a region, until it is destroyed. Nobody else has it meanwhile.
@@ -340,14 +342,14 @@ class HEADRACE_API Change {
   [[nodiscard]] const Entry& entry() const { return entry_; }
 
  private:
-  friend class Cache;
+  friend class CacheState;
   Change(std::span<std::byte> data, Entry entry) : data_(data), entry_(std::move(entry)) {}
   void end() noexcept;
 
   std::span<std::byte> data_;
   Entry entry_;
   /// Null: nothing was begun, or it has been moved from.
-  detail::Ledger* ledger_ = nullptr;
+  detail::Core* core_ = nullptr;
   std::uint64_t ticket_ = 0;
   std::uintptr_t range_address_ = 0;
   std::uint64_t range_byte_count_ = 0;
@@ -446,9 +448,8 @@ class HEADRACE_API Cache {
   [[nodiscard]] CacheStatistics statistics() const;
 
  private:
-  class State;
-  explicit Cache(std::unique_ptr<State> state);
-  std::unique_ptr<State> state_;
+  explicit Cache(std::unique_ptr<CacheState> state);
+  std::unique_ptr<CacheState> state_;
 };
 
 }  // namespace headrace::cache

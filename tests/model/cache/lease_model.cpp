@@ -32,7 +32,7 @@ struct Stage {
     }
     list_again(entry);
   }
-  /// As Ledger::end: frees the copy.
+  /// As Core::end: frees the copy.
   void end() {
     RL_ASSERT(!ended);
     ended = true;
@@ -47,7 +47,7 @@ struct Stage {
       end();
     }
   }
-  /// As Shelf::drop and Cache::State::end.
+  /// As Shard::drop and Cache::State::end.
   void drop() {
     announce_leaving(entry, 0, 1);
     registry.separate();
@@ -57,7 +57,7 @@ struct Stage {
     announce_dropped(entry);
     if (leave_to_holders(entry)) end();
   }
-  /// As Shelf::drop_unheld: leaves the entry where it is if it is held. Returns whether it went.
+  /// As Shard::drop_unheld: leaves the entry where it is if it is held. Returns whether it went.
   bool flush() {
     announce_leaving(entry, 0, 0);
     registry.separate();
@@ -73,7 +73,7 @@ struct Stage {
     if (!held && leave_to_holders(entry)) end();
     return !held;
   }
-  /// As a Shelf::drop_all that comes after, when the mutex is free and the entry not yet at its
+  /// As a Shard::drop_all that comes after, when the mutex is free and the entry not yet at its
   /// end.
   void scan_again() {
     registry.separate();
@@ -155,8 +155,8 @@ struct AHitAndAFlush : rl::test_suite<AHitAndAFlush<kBarriers>, 2>, Stage<kBarri
   bool gone = false;
 };
 
-/// A reader changes the copy (Changes::begin) while the entry is flushed: with the change in it, it
-/// stays. The flag is looked at when the leases have been, as Shelf::drop_unheld does.
+/// A reader changes the copy (DirtyRanges::begin) while the entry is flushed: with the change in
+/// it, it stays. The flag is looked at when the leases have been, as Shard::drop_unheld does.
 template <Barriers kBarriers>
 struct AChangeAndAFlush : rl::test_suite<AChangeAndAFlush<kBarriers>, 2>, Stage<kBarriers> {
   void before() { this->list(); }
@@ -253,13 +253,13 @@ struct ANewReaderAndADrop : rl::test_suite<ANewReaderAndADrop, 3>, Stage<Barrier
 struct AWriteBackAndADrop : rl::test_suite<AWriteBackAndADrop, 2> {
   void before() {
     copy($) = 1;
-    entry.begin_changes();
+    entry.mark_dirty();
   }
   void thread(unsigned index) {
-    if (index == 0) {  // Ledger::write_back, and Changes::erase.
+    if (index == 0) {  // Core::write_back, and DirtyRanges::erase.
       RL_ASSERT(copy($) == 1);
-      entry.end_changes();
-    } else if (!entry.is_changed()) {  // Shelf::evict.
+      entry.mark_clean();
+    } else if (!entry.is_dirty()) {  // Shard::evict.
       copy($) = 0;
     }
   }
@@ -274,14 +274,14 @@ struct AWriteBackAndAMove : rl::test_suite<AWriteBackAndAMove, 2> {
     count.set(1);
   }
   void thread(unsigned index) {
-    if (index == 0) {  // Ledger::write_back, and Changes::erase.
+    if (index == 0) {  // Core::write_back, and DirtyRanges::erase.
       source($) = 2;
       count.set(0);
-    } else if (!count.any()) {  // Cache::State::clear_way.
+    } else if (!count.any()) {  // Cache::State::write_back_overlapping.
       RL_ASSERT(source($) == 2);
     }
   }
-  ChangeCount count;
+  DirtyCount count;
   rl::var<int> source;
 };
 
@@ -289,10 +289,10 @@ struct AWriteBackAndAMove : rl::test_suite<AWriteBackAndAMove, 2> {
 struct AnnounceAndWait : rl::test_suite<AnnounceAndWait, 2> {
   void before() { progress.expect_submission(); }
   void thread(unsigned index) {
-    if (index == 0) {  // Movements::Announcement::submit.
+    if (index == 0) {  // InFlightMoves::Announcement::submit.
       job($) = 1;
       progress.announce_submission();
-    } else {  // Ledger::wait.
+    } else {  // Core::wait.
       while (progress.now() == Phase::pending) progress.await_submission();
       RL_ASSERT(progress.now() == Phase::moving && job($) == 1);
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A thread reads what it has changed while an entry that contains it is refused, in a model
-// checker: the code of src/cache/changes.cpp and end_refused(), in the interleavings that Search
-// names. Not for: the index, the leases (lease_model.cpp), the engine.
+// checker: the code of src/cache/dirty_ranges.cpp and end_refused(), in the interleavings that
+// Search names. Not for: the index, the leases (lease_model.cpp), the engine.
 #include <gtest/gtest.h>
 
-#include "changes.hpp"
+#include "dirty_ranges.hpp"
 #include "entry.hpp"
 #include "explore.hpp"
 #include "pool.hpp"
@@ -19,18 +19,18 @@ using test::Search;
 /// both. The *changer* ends the first and reads its bytes; the *other* ends the second.
 struct AChangerAndARefusal {
   static constexpr Region kWide{4096, 1024};
-  static constexpr Region kChanged{4096, 100};
+  static constexpr Region kDirty{4096, 100};
   static constexpr Region kOther{5000, 100};
 
   AChangerAndARefusal() {
-    own = entry_of(kChanged);
+    own = entry_of(kDirty);
     others = entry_of(kOther);
     wide = entry_of(kWide);
     source($) = 0;
     copy($) = 0;
     wide_copy($) = 0;
-    RL_ASSERT(changes.begin(kChanged, own, range) == Changes::Begin::done);
-    RL_ASSERT(changes.begin(kOther, others, other_range) == Changes::Begin::done);
+    RL_ASSERT(changes.begin(kDirty, own, range) == DirtyRanges::Begin::done);
+    RL_ASSERT(changes.begin(kOther, others, other_range) == DirtyRanges::Begin::done);
     pool[wide].progress.expect_submission();
     list_again(pool[wide]);
   }
@@ -47,17 +47,17 @@ struct AChangerAndARefusal {
     pool[number].byte_count.store_relaxed(region.byte_count);
     return number;
   }
-  /// As Cache::State::clear_way.
-  bool clear_way() {
+  /// As Cache::State::write_back_overlapping.
+  bool write_back_overlapping() {
     if (!changes.any()) return true;
     for (;;) {
-      Changes::Range claimed;
+      DirtyRanges::Range claimed;
       switch (changes.claim_overlapping(kWide, claimed)) {
-        case Changes::Claim::busy:
+        case DirtyRanges::Claim::busy:
           return false;
-        case Changes::Claim::none:
+        case DirtyRanges::Claim::none:
           return true;
-        case Changes::Claim::done:
+        case DirtyRanges::Claim::done:
           if (claimed.entry == own) source($) = static_cast<int>(copy($));
           changes.settle(claimed);
       }
@@ -66,19 +66,20 @@ struct AChangerAndARefusal {
   /// As Cache::State::start_move and place.
   void submit() {
     EntryState& entry = pool[wide];
-    if (clear_way()) {
+    if (write_back_overlapping()) {
       wide_copy($) = static_cast<int>(source($));
       entry.progress.end(Phase::copied);
     } else {
-      end_refused(entry.progress, [&] { announce_dropped(entry); }, [&] { clear_way(); });
+      end_refused(
+          entry.progress, [&] { announce_dropped(entry); }, [&] { write_back_overlapping(); });
     }
   }
   /// As Cache::State::access, wait and data.
   int read() {
     EntryState& entry = pool[wide];
-    // relaxed: as Shelf::find; no lease, because nothing is freed here.
+    // relaxed: as Shard::find; no lease, because nothing is freed here.
     if (entry.standing.load_relaxed() != Standing::listed || entry.progress.now() == Phase::left) {
-      clear_way();
+      write_back_overlapping();
       return source($);
     }
     while (!ended(entry.progress.now())) entry.progress.await_submission();
@@ -92,12 +93,12 @@ struct AChangerAndARefusal {
 
   Pool pool;
   Pool::Stash stash;
-  Changes changes{pool};
+  DirtyRanges dirty{pool};
   std::uint32_t own = 0;
   std::uint32_t others = 0;
   std::uint32_t wide = 0;
-  Changes::Range range;
-  Changes::Range other_range;
+  DirtyRanges::Range range;
+  DirtyRanges::Range other_range;
   rl::var<int> source;
   rl::var<int> copy;
   rl::var<int> wide_copy;

@@ -36,7 +36,7 @@ class Changing : public ::testing::Test {
     options.capacity_per_node = Bytes(entry_count * page_bytes_);
     return CacheStage(StagedMover::Mode::at_once, std::move(options));
   }
-  /// Changes all of `region`.
+  /// DirtyRanges all of `region`.
   static void fill(Cache& cache, std::span<std::byte> region, std::byte value = kNew) {
     const Change change = cache.change(region).value();
     std::fill(change.data().begin(), change.data().end(), value);

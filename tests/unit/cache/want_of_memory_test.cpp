@@ -104,7 +104,7 @@ struct Scene {
     return std::span(source).subspan(index * page_bytes, count * page_bytes);
   }
   static Hint hint(std::size_t index) { return index == 3 ? Hint::after(5) : Hint(); }
-  /// Changes `region` by way of the cache.
+  /// DirtyRanges `region` by way of the cache.
   void write(std::span<std::byte> region, std::byte value) {
     const Change change = cache().change(region).value();
     write(change, region, value);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Changes: which bytes are changed in their copy (or under the cache's eyes in the source), so that
-// the source or other copies of them are old. It says who may touch them; it copies nothing.
+// DirtyRanges: which bytes are changed in their copy (or under the cache's eyes in the source), so
+// that the source or other copies of them are old. It says who may touch them; it copies nothing.
 #pragma once
 
 #include <cstdint>
@@ -25,31 +25,31 @@ namespace headrace::cache::detail {
 /// | gone      | settle(), a loss, or end() of a   | new        | readers                        |
 /// |           | range of no entry                  |            |                                |
 ///
-/// An entry is *flagged* (EntryState::kChanged) while it has ranges. Flagged entries do not leave
-/// their shelf but by invalidate(), clear() and a change of the same bytes elsewhere, which deal
+/// An entry is *flagged* (EntryState::kDirty) while it has ranges. Flagged entries do not leave
+/// their shard but by invalidate(), clear() and a change of the same bytes elsewhere, which deal
 /// with their ranges before the entry ends. So a claimed range has its copy until it is settled.
 ///
 /// Why no eviction misses a flag: it is set by who has a lease, and looked at after the leases: who
 /// finds the lease gone sees the flag (edge lease-ended).
 ///
 /// Threading: shared.
-class Changes {
+class DirtyRanges {
  public:
   struct Range {
     Region region;
     /// Number of the entry whose copy has the bytes; 0: they are in the source.
     std::uint32_t entry = 0;
     std::uint64_t ticket = 0;
-    /// Number of the entry's shelf, for who tells of the range when the entry may be gone.
-    std::uint16_t shelf = 0;
+    /// Number of the entry's shard, for who tells of the range when the entry may be gone.
+    std::uint16_t shard = 0;
   };
   enum class Begin : std::uint8_t { done, busy, elsewhere };
   enum class Claim : std::uint8_t { done, busy, none };
 
-  explicit Changes(Pool& pool) : pool_(pool) {}
+  explicit DirtyRanges(Pool& pool) : pool_(pool) {}
 
   /// False if there is no range: then the sources have all that was written back. Exact for who has
-  /// announced a movement after who began a change has looked for movements.
+  /// announced a move after who began a change has looked for moves.
   [[nodiscard]] bool any() const { return count_.any(); }
   /// Begins a change of `region`, whose bytes are in the copy of `entry`, on which the caller has a
   /// lease, or in the source. What is changed already in the same copy stays changed outside
@@ -78,14 +78,13 @@ class Changes {
     std::vector<Range> claimed;
     claimed.reserve(ranges_.size());
     for (auto& [address, what] : ranges_) {
-      if (what.state == State::changed && choose(what.entry))
-        claimed.push_back(take(address, what));
+      if (what.state == State::dirty && choose(what.entry)) claimed.push_back(take(address, what));
     }
     return claimed;
   }
   /// Waits for the ranges that overlap `region` and are returning. True if one is changing.
   [[nodiscard]] bool is_changing(const Region& region);
-  /// Claims a changed range of an entry that has left its shelf, after those that are returning
+  /// Claims a changed range of an entry that has left its shard, after those that are returning
   /// have been settled; nothing if none is left. Those that are changing will be returned by who
   /// changes them. Ranges that lie in `lost` are forgotten.
   [[nodiscard]] std::optional<Range> claim_one(std::uint32_t entry,
@@ -94,14 +93,14 @@ class Changes {
   void settle(const Range& range);
 
  private:
-  enum class State : std::uint8_t { changing, changed, returning };
+  enum class State : std::uint8_t { changing, dirty, returning };
   struct What {
     std::uint64_t byte_count = 0;
     std::uint32_t entry = 0;
     std::uint64_t ticket = 0;
     State state = State::changing;
     /// Of a range that is changing: it was changed before, or its entry has been dropped.
-    bool was_changed = false;
+    bool was_dirty = false;
     bool is_orphan = false;
 
     [[nodiscard]] Region region(std::uintptr_t address) const { return {address, byte_count}; }
@@ -128,7 +127,7 @@ class Changes {
   Condition settled_;
   Ranges ranges_ HEADRACE_GUARDED_BY(mutex_);
   std::uint64_t ticket_ HEADRACE_GUARDED_BY(mutex_) = 0;
-  ChangeCount count_;
+  DirtyCount count_;
 };
 
 }  // namespace headrace::cache::detail

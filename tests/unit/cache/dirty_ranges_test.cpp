@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who returns changed bytes when their entry is dropped meanwhile; what a caller sees of it is in
 // change_test.cpp and in tests/stress/cache.
-#include "changes.hpp"
+#include "dirty_ranges.hpp"
 
 #include <gtest/gtest.h>
 
@@ -15,11 +15,11 @@ class ChangesOfADroppedEntry : public testing::Test {
     // relaxed: one thread.
     entry.address.store_relaxed(kRegion.address);
     entry.byte_count.store_relaxed(kRegion.byte_count);
-    ASSERT_EQ(changes_.begin(kRegion, number_, range_), Changes::Begin::done);
+    ASSERT_EQ(changes_.begin(kRegion, number_, range_), DirtyRanges::Begin::done);
   }
   void change_and_begin_again() {
     ASSERT_FALSE(changes_.end(range_));
-    ASSERT_EQ(changes_.begin(kRegion, number_, range_), Changes::Begin::done);
+    ASSERT_EQ(changes_.begin(kRegion, number_, range_), DirtyRanges::Begin::done);
   }
   /// What is being changed is not to be had.
   void drop() { EXPECT_FALSE(changes_.claim_one(number_)); }
@@ -28,8 +28,8 @@ class ChangesOfADroppedEntry : public testing::Test {
   Pool pool_;
   Pool::Stash stash_;
   const std::uint32_t number_ = pool_.take(stash_);
-  Changes changes_{pool_};
-  Changes::Range range_;
+  DirtyRanges changes_{pool_};
+  DirtyRanges::Range range_;
 };
 
 TEST_F(ChangesOfADroppedEntry, AreReturnedByWhoEndsTheChange) {

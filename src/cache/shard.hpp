@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shelf: the entries of one node, found by the bytes of their source. It never moves, waits or
+// Shard: the entries of one node, found by the bytes of their source. It never moves, waits or
 // frees: what it drops it hands to its caller, who ends it with no lock held.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "core.hpp"
 #include "entry.hpp"
 #include "headrace/base/mutex.hpp"
 #include "headrace/cache/cache.hpp"
 #include "index.hpp"
 #include "lease.hpp"
-#include "ledger.hpp"
 #include "order.hpp"
 
 namespace headrace::cache::detail {
 
-/// Entries that have left their shelf, chained through `older`. Each has a part in its count of
+/// Entries that have left their shard, chained through `older`. Each has a part in its count of
 /// holders that stands for the dropper.
 ///
 /// Threading: confined.
-struct Batch {
+struct EntryList {
   std::uint32_t first = 0;
   std::uint32_t count = 0;
 
@@ -44,17 +44,17 @@ struct Batch {
 /// superseded_, and from there at the first insertion after its move.
 ///
 /// Threading: shared.
-class Shelf {
+class Shard {
  public:
-  Shelf(Ledger& ledger, std::uint16_t number, Registry& registry, Eviction eviction)
-      : ledger_(ledger),
+  Shard(Core& core, std::uint16_t number, Registry& registry, Eviction eviction)
+      : core_(core),
         number_(number),
-        node_(ledger.nodes[number]),
+        node_(core.nodes[number]),
         registry_(registry),
-        index_(ledger.pool),
-        order_(eviction, ledger.pool) {}
+        index_(core.pool),
+        order_(eviction, core.pool) {}
 
-  [[nodiscard]] Room& room() { return ledger_.rooms[number_]; }
+  [[nodiscard]] Room& room() { return core_.rooms[number_]; }
   [[nodiscard]] NodeId node() const { return node_; }
 
   /// A lease of an entry that contains `region` and whose move has not failed; null if there seems
@@ -67,17 +67,17 @@ class Shelf {
   /// or whose move failed, makes way.
   ///
   /// Fails: throws std::bad_alloc; then nothing has changed.
-  [[nodiscard]] Slot* insert(Reader& reader, std::uint32_t number, Hint hint, Batch& gone);
+  [[nodiscard]] Slot* insert(Reader& reader, std::uint32_t number, Hint hint, EntryList& gone);
   /// Takes an entry off that could not be submitted.
-  void erase(std::uint32_t number, Batch& gone);
+  void erase(std::uint32_t number, EntryList& gone);
 
   /// Drops the unused entries that the policy gives up first, `byte_count` bytes of them or more;
   /// nothing if they are not enough. Unused: not held, pinned, changed or moving. Returns false if
   /// they are not enough. `newcomer` is the entry that needs the room.
-  [[nodiscard]] bool evict(std::uint64_t byte_count, std::uint32_t newcomer, Batch& gone);
-  void drop_unheld(Batch& gone);
-  void drop_overlapping(const Region& region, Batch& gone, std::uint32_t except = 0);
-  void drop_all(Batch& gone);
+  [[nodiscard]] bool evict(std::uint64_t byte_count, std::uint32_t newcomer, EntryList& gone);
+  void drop_unheld(EntryList& gone);
+  void drop_overlapping(const Region& region, EntryList& gone, std::uint32_t except = 0);
+  void drop_all(EntryList& gone);
   /// Sets whether the entries that contain `region` are pinned. Returns how many there are.
   std::size_t pin(const Region& region, bool pinned);
 
@@ -89,21 +89,21 @@ class Shelf {
   void pass_by(Slot& slot);
   /// Takes an entry that is listed off, and announces it. Visitors call it, through which Clang's
   /// analysis does not see the mutex.
-  void take_off(std::uint32_t number, Batch& leaving);
+  void take_off(std::uint32_t number, EntryList& leaving);
   /// Sets the count of holders of every leaving entry that is leased to 1.
   void look_for_holders() HEADRACE_REQUIRES(mutex_);
   /// Drops entries that have been announced with a count of 1: their holders end them.
-  void drop(Batch& leaving, Batch& gone) HEADRACE_REQUIRES(mutex_);
+  void drop(EntryList& leaving, EntryList& gone) HEADRACE_REQUIRES(mutex_);
   template <typename Condition>
-  void take_superseded(Batch& leaving, Condition condition) HEADRACE_REQUIRES(mutex_);
+  void take_superseded(EntryList& leaving, Condition condition) HEADRACE_REQUIRES(mutex_);
   /// The caller's own: `visit(slot, word, entry)` for every lease of a leaving entry.
   template <typename Visit>
   void for_each_leaving(Visit visit);
   [[nodiscard]] std::uint64_t footprint(const EntryState& entry) const {
-    return footprint_bytes(entry.region().byte_count, ledger_.granule_bytes);
+    return footprint_bytes(entry.region().byte_count, core_.granule_bytes);
   }
 
-  Ledger& ledger_;
+  Core& core_;
   const std::uint16_t number_;
   const NodeId node_;
   Registry& registry_;
@@ -112,15 +112,15 @@ class Shelf {
   /// Guarded by mutex_, but for Index::find() and Order::touch().
   alignas(64) Index index_;
   Order order_;
-  Batch superseded_ HEADRACE_GUARDED_BY(mutex_);
+  EntryList superseded_ HEADRACE_GUARDED_BY(mutex_);
 };
 
 // Here because they are the way of a hit, which is not to be made of calls.
 
-inline Slot* Shelf::lease(Reader& reader, EntryState& entry, const Region& region, Hint hint) {
+inline Slot* Shard::lease(Reader& reader, EntryState& entry, const Region& region, Hint hint) {
   Slot& slot = reader.take();
   if (occupy(slot, entry, reader.barriers()) && entry.region().contains(region) &&
-      entry.shelf_number() == number_ && entry.progress.now() != Phase::left) [[likely]] {
+      entry.shard_number() == number_ && entry.progress.now() != Phase::left) [[likely]] {
     order_.touch(entry, hint);
     return &slot;
   }
@@ -128,7 +128,7 @@ inline Slot* Shelf::lease(Reader& reader, EntryState& entry, const Region& regio
   return nullptr;
 }
 
-inline Slot* Shelf::find(Reader& reader, const Region& region, Hint hint) {
+inline Slot* Shard::find(Reader& reader, const Region& region, Hint hint) {
   Slot* found = nullptr;
   index_.find(region, Index::kStepMaxUnlocked, [&](EntryState& entry) {
     // relaxed: a first look, that of the lease decides.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ledger: what entries need that outlive their cache - their memory, their jobs, the room on each
-// node - and what is counted. It knows nothing of what lies where: that is Shelf.
+// Core: what entries need that outlive their cache - their memory, their jobs, the room on each
+// node - and what is counted. It knows nothing of what lies where: that is Shard.
 #pragma once
 
 #include <array>
@@ -10,12 +10,12 @@
 #include <memory>
 #include <vector>
 
-#include "changes.hpp"
+#include "dirty_ranges.hpp"
 #include "entry.hpp"
 #include "headrace/base/atomic.hpp"
 #include "headrace/base/units.hpp"
 #include "headrace/cache/cache.hpp"
-#include "movements.hpp"
+#include "in_flight.hpp"
 #include "pool.hpp"
 
 namespace headrace::cache::detail {
@@ -37,7 +37,7 @@ class Counter {
 /// What one thread has counted of its accesses, and keeps for the next ones.
 ///
 /// Threading: shared. Only the thread whose reader has the index writes.
-struct alignas(kApartBytes) Tally {
+struct alignas(kApartBytes) ThreadCounts {
   Counter hits;
   Counter duplicates;
   Counter misses;
@@ -49,36 +49,38 @@ struct alignas(kApartBytes) Tally {
   Pool::Stash stash;
 };
 
-/// The tallies of all threads, by the index of their reader. Segment k has 2^k times as many as the
-/// first.
+/// The counts_by_thread of all threads, by the index of their reader. Segment k has 2^k times as
+/// many as the first.
 ///
 /// Threading: shared.
-class Tallies {
+class CountsByThread {
  public:
-  Tallies() { segments_[0].store_relaxed(new Tally[kFirstCount]); }  // relaxed: nobody knows it.
-  Tallies(const Tallies&) = delete;
-  Tallies& operator=(const Tallies&) = delete;
-  ~Tallies() {
-    for (const Atomic<Tally*>& segment : segments_)
+  CountsByThread() {
+    segments_[0].store_relaxed(new ThreadCounts[kFirstCount]);
+  }  // relaxed: nobody knows it.
+  CountsByThread(const CountsByThread&) = delete;
+  CountsByThread& operator=(const CountsByThread&) = delete;
+  ~CountsByThread() {
+    for (const Atomic<ThreadCounts*>& segment : segments_)
       delete[] segment.load_relaxed();  // relaxed: alone.
   }
   /// Allocates if this is the first thread with so high an index.
   ///
   /// Fails: throws std::bad_alloc.
-  [[nodiscard]] Tally& of(std::uint32_t reader_index) {
+  [[nodiscard]] ThreadCounts& of(std::uint32_t reader_index) {
     const std::uint32_t from_first = reader_index + kFirstCount;
     const auto k = log2_floor(from_first) - kFirstBits;
-    // edge: tallies-added (acquire)
-    Tally* segment = segments_[k].load_acquire();
+    // edge: counts-added (acquire)
+    ThreadCounts* segment = segments_[k].load_acquire();
     if (segment == nullptr) [[unlikely]]
       segment = add(k);
     return segment[from_first - (kFirstCount << k)];
   }
-  [[nodiscard]] std::uint64_t total(Counter Tally::* counter) const {
+  [[nodiscard]] std::uint64_t total(Counter ThreadCounts::* counter) const {
     std::uint64_t sum = 0;
     for (std::uint32_t k = 0; k < segments_.size(); ++k) {
-      // edge: tallies-added (acquire)
-      const Tally* const segment = segments_[k].load_acquire();
+      // edge: counts-added (acquire)
+      const ThreadCounts* const segment = segments_[k].load_acquire();
       for (std::uint32_t i = 0; segment != nullptr && i < kFirstCount << k; ++i) {
         sum += (segment[i].*counter).value();
       }
@@ -90,15 +92,15 @@ class Tallies {
   static constexpr std::uint32_t kFirstBits = 4;
   static constexpr std::uint32_t kFirstCount = 1U << kFirstBits;
 
-  [[nodiscard]] Tally* add(std::uint32_t k) {
-    auto made = std::make_unique<Tally[]>(std::size_t{kFirstCount} << k);
-    Tally* present = nullptr;
-    // edge: tallies-added (acq_rel)
+  [[nodiscard]] ThreadCounts* add(std::uint32_t k) {
+    auto made = std::make_unique<ThreadCounts[]>(std::size_t{kFirstCount} << k);
+    ThreadCounts* present = nullptr;
+    // edge: counts-added (acq_rel)
     if (segments_[k].compare_exchange_acq_rel(present, made.get())) return made.release();
     return present;
   }
 
-  std::array<Atomic<Tally*>, 24> segments_{};
+  std::array<Atomic<ThreadCounts*>, 24> segments_{};
 };
 
 /// The room for copies on one node: bytes_used = sum of the reservations not yet released, and
@@ -135,11 +137,11 @@ class Room {
 
 /// Ownership: lives as long as its cache and every entry that has left the cache and is held.
 /// Threading: shared; `rooms`, `memory` and `granule_bytes` are fixed before the cache is used.
-struct Ledger {
-  /// Here so that a hit finds it in the line of its tallies.
+struct Core {
+  /// Here so that a hit finds it in the line of its counts_by_thread.
   Observer observer;
-  Tallies tallies;
-  /// Not among the tallies: what throws may do so where nothing may be allocated.
+  CountsByThread counts_by_thread;
+  /// Not among the counts_by_thread: what throws may do so where nothing may be allocated.
   Counter policy_errors;
   Counter moves_failed;
   Counter late_writes;
@@ -151,14 +153,14 @@ struct Ledger {
   Counter bytes_written_back;
   Counter waits;
   Counter waited_ns;
-  /// By the number of the shelf.
+  /// By the number of the shard.
   std::deque<Room> rooms;
   std::vector<NodeId> nodes;
   std::shared_ptr<MemorySource> memory;
   std::size_t granule_bytes = 1;
   Pool pool;
-  Movements movements{*this};
-  Changes changes{pool};
+  InFlightMoves in_flight{*this};
+  DirtyRanges dirty{pool};
 
   /// Sleeps until the move of `entry` has ended, and drives it where that is needed. Counted.
   void wait(EntryState& entry);
@@ -171,15 +173,15 @@ struct Ledger {
   /// Where bytes of an entry are, and where they belong.
   [[nodiscard]] engine::CopyPlan way_back(std::uint32_t number, const Region& region) const;
   /// Copies `region`, which lies in a claimed range, to the source, on this thread.
-  void return_bytes(const Changes::Range& claimed, const Region& region);
+  void return_bytes(const DirtyRanges::Range& claimed, const Region& region);
   /// Copies claimed ranges to the source, on this thread, and settles them.
-  void return_bytes(std::span<const Changes::Range> claimed);
+  void return_bytes(std::span<const DirtyRanges::Range> claimed);
   /// As return_bytes(), and tells: when all are settled, because whoever is told may ask for bytes
   /// of any of them.
-  void write_back(std::span<const Changes::Range> claimed);
+  void write_back(std::span<const DirtyRanges::Range> claimed);
   /// As that, for a range that somebody else has copied.
-  void settle(const Changes::Range& range);
-  void tell_written_back(std::span<const Changes::Range> settled);
+  void settle(const DirtyRanges::Range& range);
+  void tell_written_back(std::span<const DirtyRanges::Range> settled);
   /// Stops the move of an entry that nobody has a lease on or can find, waits for its end - it
   /// reads the source and writes the copy, which both may be gone afterwards - and frees
   /// everything. What a mover has begun is finished, so this takes as long as one piece.
@@ -198,14 +200,14 @@ struct Ledger {
     if (observer) [[unlikely]]
       tell_observer({kind,
                      {entry.source(), entry.region().byte_count},
-                     nodes[entry.shelf_number()],
+                     nodes[entry.shard_number()],
                      completion.cause,
                      completion.late_write_possible});
   }
 
   void keep(std::uint32_t count) { owner_count_.fetch_add_relaxed(count); }  // relaxed: has a part.
   void let_go() noexcept {
-    // edge: ledger-released (acq_rel)
+    // edge: core-released (acq_rel)
     if (owner_count_.fetch_sub_acq_rel(1) == 1) delete this;
   }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "changes.hpp"
+#include "dirty_ranges.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -8,7 +8,7 @@
 
 namespace headrace::cache::detail {
 
-Changes::Ranges::iterator Changes::first_overlapping(const Region& region) {
+DirtyRanges::Ranges::iterator DirtyRanges::first_overlapping(const Region& region) {
   auto place = ranges_.upper_bound(region.address);
   if (place != ranges_.begin()) {
     const auto before = std::prev(place);
@@ -18,17 +18,17 @@ Changes::Ranges::iterator Changes::first_overlapping(const Region& region) {
   return place;
 }
 
-Changes::Ranges::iterator Changes::find(const Range& range) {
+DirtyRanges::Ranges::iterator DirtyRanges::find(const Range& range) {
   const auto place = ranges_.find(range.region.address);
   return place != ranges_.end() && place->second.ticket == range.ticket ? place : ranges_.end();
 }
 
-Changes::Range Changes::take(std::uintptr_t address, What& what) {
+DirtyRanges::Range DirtyRanges::take(std::uintptr_t address, What& what) {
   what.state = State::returning;
-  return {what.region(address), what.entry, what.ticket, pool_[what.entry].shelf_number()};
+  return {what.region(address), what.entry, what.ticket, pool_[what.entry].shard_number()};
 }
 
-void Changes::erase(Ranges::iterator place) {
+void DirtyRanges::erase(Ranges::iterator place) {
   const std::uint32_t number = place->second.entry;
   ranges_.erase(place);
   count_.set(ranges_.size());
@@ -38,12 +38,12 @@ void Changes::erase(Ranges::iterator place) {
     const bool has_others =
         std::any_of(ranges_.lower_bound(region.address), ranges_.upper_bound(region.last()),
                     [&](const auto& other) { return other.second.entry == number; });
-    if (!has_others) entry.end_changes();
+    if (!has_others) entry.mark_clean();
   }
   settled_.notify_all();
 }
 
-void Changes::await_returned(const Region& region) {
+void DirtyRanges::await_returned(const Region& region) {
   for (auto place = first_overlapping(region);
        place != ranges_.end() && place->first <= region.last();) {
     if (place->second.state == State::returning) {
@@ -55,35 +55,33 @@ void Changes::await_returned(const Region& region) {
   }
 }
 
-Changes::Begin Changes::begin(const Region& region, std::uint32_t entry, Range& range) {
+DirtyRanges::Begin DirtyRanges::begin(const Region& region, std::uint32_t entry, Range& range) {
   const Lock lock(mutex_);
   await_returned(region);
-  bool was_changed = false;
+  bool was_dirty = false;
   const auto first = first_overlapping(region);
   for (auto place = first; place != ranges_.end() && place->first <= region.last(); ++place) {
     if (place->second.state == State::changing) return Begin::busy;
     if (place->second.entry != entry) return Begin::elsewhere;
-    was_changed = true;
+    was_dirty = true;
   }
-  const What what{.byte_count = region.byte_count,
-                  .entry = entry,
-                  .ticket = ++ticket_,
-                  .was_changed = was_changed};
+  const What what{
+      .byte_count = region.byte_count, .entry = entry, .ticket = ++ticket_, .was_dirty = was_dirty};
   // What may fail comes first: nodes for the new range and for what lies behind it.
   Ranges made;
   made.emplace(region.address, what);
-  if (was_changed) cut_out(region, first);
+  if (was_dirty) cut_out(region, first);
   ranges_.insert(made.extract(made.begin()));
   count_.set(ranges_.size());
   range = {region, entry, what.ticket};
   if (entry != 0) {
-    pool_[entry].begin_changes();
-    range.shelf = pool_[entry].shelf_number();
+    pool_[entry].mark_dirty();
+    range.shard = pool_[entry].shard_number();
   }
   return Begin::done;
 }
 
-void Changes::cut_out(const Region& region, Ranges::iterator place) {
+void DirtyRanges::cut_out(const Region& region, Ranges::iterator place) {
   const Region first = place->second.region(place->first);
   if (first.address < region.address && first.last() > region.last()) {
     What behind = place->second;
@@ -105,7 +103,7 @@ void Changes::cut_out(const Region& region, Ranges::iterator place) {
   }
 }
 
-bool Changes::end(const Range& range) {
+bool DirtyRanges::end(const Range& range) {
   const Lock lock(mutex_);
   const auto place = find(range);
   if (place == ranges_.end()) return false;
@@ -116,12 +114,12 @@ bool Changes::end(const Range& range) {
   return finish(place);
 }
 
-bool Changes::finish(Ranges::iterator place) {
+bool DirtyRanges::finish(Ranges::iterator place) {
   if (place->second.is_orphan) {
     place->second.state = State::returning;
     return true;
   }
-  place->second.state = State::changed;
+  place->second.state = State::dirty;
   if (const auto next = std::next(place); continues(place, next)) {
     place->second.byte_count += next->second.byte_count;
     ranges_.erase(next);
@@ -134,17 +132,17 @@ bool Changes::finish(Ranges::iterator place) {
   return false;
 }
 
-bool Changes::continues(Ranges::iterator place, Ranges::iterator next) {
+bool DirtyRanges::continues(Ranges::iterator place, Ranges::iterator next) {
   return next != ranges_.end() && next->first == place->first + place->second.byte_count &&
-         next->second.state == State::changed && place->second.state == State::changed &&
+         next->second.state == State::dirty && place->second.state == State::dirty &&
          next->second.entry == place->second.entry;
 }
 
-bool Changes::abandon(const Range& range) {
+bool DirtyRanges::abandon(const Range& range) {
   const Lock lock(mutex_);
   const auto place = find(range);
   if (place == ranges_.end()) return false;
-  if (!place->second.was_changed) {
+  if (!place->second.was_dirty) {
     erase(place);
     return false;
   }
@@ -152,13 +150,13 @@ bool Changes::abandon(const Range& range) {
   return finish(place);
 }
 
-Changes::Claim Changes::claim_overlapping(const Region& region, Range& claimed) {
+DirtyRanges::Claim DirtyRanges::claim_overlapping(const Region& region, Range& claimed) {
   const Lock lock(mutex_);
   await_returned(region);
   bool is_changing = false;
   for (auto place = first_overlapping(region);
        place != ranges_.end() && place->first <= region.last(); ++place) {
-    if (place->second.state == State::changed) {
+    if (place->second.state == State::dirty) {
       claimed = take(place->first, place->second);
       return Claim::done;
     }
@@ -167,7 +165,7 @@ Changes::Claim Changes::claim_overlapping(const Region& region, Range& claimed) 
   return is_changing ? Claim::busy : Claim::none;
 }
 
-bool Changes::is_changing(const Region& region) {
+bool DirtyRanges::is_changing(const Region& region) {
   const Lock lock(mutex_);
   await_returned(region);
   return std::any_of(ranges_.begin(), ranges_.end(), [&](const auto& range) {
@@ -176,8 +174,8 @@ bool Changes::is_changing(const Region& region) {
   });
 }
 
-std::optional<Changes::Range> Changes::claim_one(std::uint32_t entry,
-                                                 const std::optional<Region>& lost) {
+std::optional<DirtyRanges::Range> DirtyRanges::claim_one(std::uint32_t entry,
+                                                         const std::optional<Region>& lost) {
   const Lock lock(mutex_);
   const Region region = pool_[entry].region();
   // Its ranges lie within it, but so may those of others.
@@ -191,7 +189,7 @@ std::optional<Changes::Range> Changes::claim_one(std::uint32_t entry,
       place = ranges_.lower_bound(region.address);
     } else if (lost && lost->contains(what.region(place->first))) {
       erase(place++);
-    } else if (what.state == State::changed) {
+    } else if (what.state == State::dirty) {
       return take(place->first, what);
     } else {
       what.is_orphan = true;
@@ -201,7 +199,7 @@ std::optional<Changes::Range> Changes::claim_one(std::uint32_t entry,
   return std::nullopt;
 }
 
-void Changes::settle(const Range& range) {
+void DirtyRanges::settle(const Range& range) {
   const Lock lock(mutex_);
   const auto place = find(range);
   HEADRACE_CHECK(place != ranges_.end(), "a claimed range stays until it is settled", range.ticket);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Movements: the jobs of the entries that are moving. A job is ten times as large as an entry, so
-// it is there only while it runs, or somebody waits for it.
+// InFlightMoves: the jobs of the entries that are moving. A job is ten times as large as an entry,
+// so it is there only while it runs, or somebody waits for it.
 #pragma once
 
 #include <cstdint>
@@ -16,33 +16,33 @@
 
 namespace headrace::cache::detail {
 
-struct Ledger;
+struct Core;
 
-/// An entry has a movement from before its job is submitted until the job has ended, nobody uses it
-/// and somebody has looked. A movement in use:
+/// An entry has a move from before its job is submitted until the job has ended, nobody uses it
+/// and somebody has looked. A move in use:
 ///   user_count = the submitter, until it has submitted + threads that wait, poll or stop.
 /// Whether the entry can still be found makes no difference: it is here that who changes bytes
 /// finds everything that reads them.
 ///
 /// Threading: shared.
-class Movements {
-  struct Movement;
+class InFlightMoves {
+  struct Move;
 
  public:
-  explicit Movements(Ledger& ledger) : ledger_(ledger) {}
+  explicit InFlightMoves(Core& core) : core_(core) {}
 
-  /// The movement of an entry before its submission, which need not follow: from now on
+  /// The move of an entry before its submission, which need not follow: from now on
   /// stop_overlapping() waits for it.
   ///
   /// Threading: owned by the submitter.
   class Announcement {
    public:
-    /// Fails: throws std::bad_alloc; then there is no movement.
-    Announcement(Movements& movements, EntryState& entry)
-        : movements_(movements), movement_(movements.announce(entry, false)) {}
+    /// Fails: throws std::bad_alloc; then there is no move.
+    Announcement(InFlightMoves& moves, EntryState& entry)
+        : moves_(moves), move_(moves.announce(entry, false)) {}
     Announcement(const Announcement&) = delete;
     Announcement& operator=(const Announcement&) = delete;
-    ~Announcement() { movements_.end_announcement(movement_); }
+    ~Announcement() { moves_.end_announcement(move_); }
     /// Submits the copy of the entry, once. Returns whether the engine has taken the job.
     ///
     /// Fails: throws what the policies throw.
@@ -50,22 +50,22 @@ class Movements {
                               engine::SubmitOptions options);
 
    private:
-    Movements& movements_;
-    Movement& movement_;
+    InFlightMoves& moves_;
+    Move& move_;
   };
 
   /// As an Announcement of several entries, whose copies are one batch of the engine: one job,
-  /// which is in the movement of the first. It is never stopped, because not all of its copies may
+  /// which is in the move of the first. It is never stopped, because not all of its copies may
   /// be unwanted; who would stop it waits for it.
   ///
   /// Threading: owned by the submitter.
   class Gathering {
    public:
-    explicit Gathering(Movements& movements) : movements_(movements) {}
+    explicit Gathering(InFlightMoves& moves) : moves_(moves) {}
     Gathering(Gathering&& other) noexcept
-        : movements_(other.movements_), members_(std::move(other.members_)) {}
+        : moves_(other.moves_), members_(std::move(other.members_)) {}
     ~Gathering() { end(); }
-    /// Fails: throws std::bad_alloc; then there is no movement.
+    /// Fails: throws std::bad_alloc; then there is no move.
     void add(EntryState& entry);
     /// Takes the last one back.
     void remove_last() noexcept;
@@ -77,8 +77,8 @@ class Movements {
     [[nodiscard]] bool submit(engine::Engine& engine, engine::SubmitOptions options);
 
    private:
-    Movements& movements_;
-    std::vector<Movement*> members_;
+    InFlightMoves& moves_;
+    std::vector<Move*> members_;
   };
 
   /// Waits for the job, if it is still there.
@@ -97,57 +97,57 @@ class Movements {
   struct Group {
     std::vector<engine::Operation> operations;
     std::vector<engine::Completion> completions;
-    std::vector<Movement*> members;
+    std::vector<Move*> members;
   };
-  struct Movement {
+  struct Move {
     engine::Job job;
     /// Of the first of a batch.
     std::unique_ptr<Group> group;
     /// Of the others of a batch: the first, whose job is theirs, and of which they are users.
-    Movement* leader = nullptr;
+    Move* leader = nullptr;
     bool is_gathered = false;  ///< In a batch, or about to be.
-    Movements* owner = nullptr;
-    /// Null if it is free, or if the entry ended while somebody was still using the movement.
+    InFlightMoves* owner = nullptr;
+    /// Null if it is free, or if the entry ended while somebody was still using the move.
     EntryState* entry = nullptr;
     std::uint32_t number = 0;
     std::uint32_t user_count = 0;
     bool announced = false;  ///< The submitter has not done.
     /// Neighbours in used_, or the next one of free_.
-    Movement* next = nullptr;
-    Movement* previous = nullptr;
+    Move* next = nullptr;
+    Move* previous = nullptr;
   };
 
   static void move_ended(void* context, const engine::Completion& completion) noexcept;
   static void batch_ended(void* context, const engine::Completion& completion) noexcept;
-  static void end(const Movement& movement, const engine::Completion& completion) noexcept;
-  [[nodiscard]] static engine::Job& job_of(Movement& movement) {
-    return movement.leader != nullptr ? movement.leader->job : movement.job;
+  static void end(const Move& move, const engine::Completion& completion) noexcept;
+  [[nodiscard]] static engine::Job& job_of(Move& move) {
+    return move.leader != nullptr ? move.leader->job : move.job;
   }
-  [[nodiscard]] static const engine::Job& job_of(const Movement& movement) {
-    return movement.leader != nullptr ? movement.leader->job : movement.job;
+  [[nodiscard]] static const engine::Job& job_of(const Move& move) {
+    return move.leader != nullptr ? move.leader->job : move.job;
   }
-  [[nodiscard]] Movement& announce(EntryState& entry, bool is_gathered);
-  void end_announcement(Movement& movement) noexcept;
+  [[nodiscard]] Move& announce(EntryState& entry, bool is_gathered);
+  void end_announcement(Move& move) noexcept;
   /// Takes a batch back that was not submitted.
-  void disband(std::span<Movement* const> members) noexcept;
-  static void stop(Movement& movement);
-  [[nodiscard]] Movement* hold(EntryState& entry);
-  void let_go(Movement& movement);
-  [[nodiscard]] static bool over(const Movement& movement);
-  [[nodiscard]] static bool reads(const Movement& movement, const Region& region);
-  void retire(Movement& movement) HEADRACE_REQUIRES(mutex_);
+  void disband(std::span<Move* const> members) noexcept;
+  static void stop(Move& move);
+  [[nodiscard]] Move* hold(EntryState& entry);
+  void let_go(Move& move);
+  [[nodiscard]] static bool over(const Move& move);
+  [[nodiscard]] static bool reads(const Move& move, const Region& region);
+  void retire(Move& move) HEADRACE_REQUIRES(mutex_);
   void sweep() HEADRACE_REQUIRES(mutex_);
   /// One that reads some of `region`, or null. Retires what is over on the way.
-  [[nodiscard]] Movement* find(const Region& region) HEADRACE_REQUIRES(mutex_);
+  [[nodiscard]] Move* find(const Region& region) HEADRACE_REQUIRES(mutex_);
 
-  Ledger& ledger_;
+  Core& core_;
   Mutex mutex_;
   /// Some announcement has ended.
   Condition decided_;
-  /// By number, from 1: movements never move.
-  std::deque<Movement> movements_ HEADRACE_GUARDED_BY(mutex_);
-  Movement* free_ HEADRACE_GUARDED_BY(mutex_) = nullptr;
-  Movement* used_ HEADRACE_GUARDED_BY(mutex_) = nullptr;
+  /// By number, from 1: moves never move.
+  std::deque<Move> moves_ HEADRACE_GUARDED_BY(mutex_);
+  Move* free_ HEADRACE_GUARDED_BY(mutex_) = nullptr;
+  Move* used_ HEADRACE_GUARDED_BY(mutex_) = nullptr;
   std::uint32_t in_use_count_ HEADRACE_GUARDED_BY(mutex_) = 0;
   /// Of decided_, so that a submission without any costs nothing.
   std::uint32_t sleeper_count_ HEADRACE_GUARDED_BY(mutex_) = 0;

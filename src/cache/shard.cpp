@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "shelf.hpp"
+#include "shard.hpp"
 
 #include <algorithm>
 #include <vector>
@@ -8,17 +8,17 @@
 
 namespace headrace::cache::detail {
 
-void Shelf::pass_by(Slot& slot) {
+void Shard::pass_by(Slot& slot) {
   Tenancy* const last = vacate(slot);
-  if (last != nullptr) ledger_.end_held(static_cast<EntryState&>(*last));
+  if (last != nullptr) core_.end_held(static_cast<EntryState&>(*last));
 }
 
-Slot& Shelf::prepare(Reader& reader, std::uint32_t number, const Region& region) {
-  EntryState& entry = ledger_.pool[number];
+Slot& Shard::prepare(Reader& reader, std::uint32_t number, const Region& region) {
+  EntryState& entry = core_.pool[number];
   // relaxed: `listed` publishes them.
   entry.address.store_relaxed(region.address);
   entry.byte_count.store_relaxed(region.byte_count);
-  entry.shelf.store_relaxed(number_);
+  entry.shard.store_relaxed(number_);
   entry.flags.store_relaxed(0);
   entry.progress.expect_submission();
   Slot& slot = reader.take();
@@ -26,8 +26,8 @@ Slot& Shelf::prepare(Reader& reader, std::uint32_t number, const Region& region)
   return slot;
 }
 
-Slot* Shelf::insert(Reader& reader, std::uint32_t number, Hint hint, Batch& gone) {
-  EntryState& entry = ledger_.pool[number];
+Slot* Shard::insert(Reader& reader, std::uint32_t number, Hint hint, EntryList& gone) {
+  EntryState& entry = core_.pool[number];
   const Region region = entry.region();
   Slot* present = nullptr;
   const Lock lock(mutex_);
@@ -37,16 +37,16 @@ Slot* Shelf::insert(Reader& reader, std::uint32_t number, Hint hint, Batch& gone
     return present != nullptr;
   });
   // From here on nothing fails.
-  Batch leaving;
+  EntryList leaving;
   take_superseded(leaving, [](const EntryState& old) { return ended(old.progress.now()); });
   if (present == nullptr) {
-    Batch made_way;  // Visitors do not see the mutex.
+    EntryList made_way;  // Visitors do not see the mutex.
     const auto make_way = [&](std::uint32_t old_number) {
-      EntryState& old = ledger_.pool[old_number];
+      EntryState& old = core_.pool[old_number];
       if (old.region().address != region.address) return;
       // relaxed: under the lock.
       if (old.standing.load_relaxed() != Standing::listed) return;
-      if (old.is_changed()) return;  // It goes when its bytes have been returned.
+      if (old.is_dirty()) return;  // It goes when its bytes have been returned.
       // Who pinned the shorter one wants these bytes to stay.
       // relaxed: under the lock.
       if (old.is_pinned()) entry.flags.fetch_or_relaxed(EntryState::kPinned);
@@ -54,11 +54,11 @@ Slot* Shelf::insert(Reader& reader, std::uint32_t number, Hint hint, Batch& gone
       index_.remove(old_number);
       order_.remove(old_number);
       announce_dropped(old);
-      made_way.push(ledger_.pool, old_number);
+      made_way.push(core_.pool, old_number);
     };
     index_.for_each_overlapping({region.address, 1}, Index::class_of(region.byte_count), make_way);
-    while (const std::uint32_t old_number = made_way.pop(ledger_.pool)) {
-      superseded_.push(ledger_.pool, old_number);
+    while (const std::uint32_t old_number = made_way.pop(core_.pool)) {
+      superseded_.push(core_.pool, old_number);
     }
     // edge: entry-listed (release)
     entry.standing.store_release(Standing::listed);
@@ -69,28 +69,28 @@ Slot* Shelf::insert(Reader& reader, std::uint32_t number, Hint hint, Batch& gone
   return present;
 }
 
-void Shelf::erase(std::uint32_t number, Batch& gone) {
+void Shard::erase(std::uint32_t number, EntryList& gone) {
   const Lock lock(mutex_);
   // relaxed: under the lock. Others may have dropped it, or it may have made way, already.
-  if (ledger_.pool[number].standing.load_relaxed() != Standing::listed) return;
-  Batch leaving;
+  if (core_.pool[number].standing.load_relaxed() != Standing::listed) return;
+  EntryList leaving;
   take_off(number, leaving);
   drop(leaving, gone);
 }
 
-bool Shelf::evict(std::uint64_t byte_count, std::uint32_t newcomer, Batch& gone) {
+bool Shard::evict(std::uint64_t byte_count, std::uint32_t newcomer, EntryList& gone) {
   const Lock lock(mutex_);
-  Pool& pool = ledger_.pool;
+  Pool& pool = core_.pool;
   std::uint64_t gained = 0;
-  Batch kept;
-  Batch leaving;
+  EntryList kept;
+  EntryList leaving;
   while (gained < byte_count) {
-    Batch proposed;
+    EntryList proposed;
     for (std::uint64_t hoped = gained; hoped < byte_count;) {
       const std::uint32_t number = order_.propose(newcomer);
       if (number == 0) break;
       EntryState& entry = pool[number];
-      if (entry.is_pinned() || entry.is_changed() || !ended(entry.progress.now())) {
+      if (entry.is_pinned() || entry.is_dirty() || !ended(entry.progress.now())) {
         kept.push(pool, number);
         continue;
       }
@@ -102,7 +102,7 @@ bool Shelf::evict(std::uint64_t byte_count, std::uint32_t newcomer, Batch& gone)
     look_for_holders();
     while (const std::uint32_t number = proposed.pop(pool)) {
       // relaxed: written under the lock.
-      if (pool[number].holder_count.load_relaxed() != 0 || pool[number].is_changed()) {
+      if (pool[number].holder_count.load_relaxed() != 0 || pool[number].is_dirty()) {
         list_again(pool[number]);
         kept.push(pool, number);
       } else {
@@ -128,14 +128,14 @@ bool Shelf::evict(std::uint64_t byte_count, std::uint32_t newcomer, Batch& gone)
   return enough;
 }
 
-void Shelf::drop_unheld(Batch& gone) {
+void Shard::drop_unheld(EntryList& gone) {
   const Lock lock(mutex_);
-  Pool& pool = ledger_.pool;
+  Pool& pool = core_.pool;
   order_.for_each([&](std::uint32_t number) {
     const EntryState& entry = pool[number];
-    if (!entry.is_pinned() && !entry.is_changed()) announce_leaving(pool[number], number_, 0);
+    if (!entry.is_pinned() && !entry.is_dirty()) announce_leaving(pool[number], number_, 0);
   });
-  Batch superseded;
+  EntryList superseded;
   while (const std::uint32_t number = superseded_.pop(pool)) {
     announce_leaving(pool[number], number_, 0);
     superseded.push(pool, number);
@@ -145,7 +145,7 @@ void Shelf::drop_unheld(Batch& gone) {
     EntryState& entry = pool[number];
     if (!is_leaving(entry, number_)) return;
     // relaxed, here and below: under the lock.
-    if (entry.holder_count.load_relaxed() != 0 || entry.is_changed()) return list_again(entry);
+    if (entry.holder_count.load_relaxed() != 0 || entry.is_dirty()) return list_again(entry);
     order_.remove(number);
     index_.remove(number);
     entry.holder_count.store_relaxed(1);
@@ -164,11 +164,11 @@ void Shelf::drop_unheld(Batch& gone) {
   }
 }
 
-void Shelf::drop_overlapping(const Region& region, Batch& gone, std::uint32_t except) {
+void Shard::drop_overlapping(const Region& region, EntryList& gone, std::uint32_t except) {
   const Lock lock(mutex_);
-  Batch leaving;
+  EntryList leaving;
   const auto visit = [&](std::uint32_t number) {
-    const EntryState& entry = ledger_.pool[number];
+    const EntryState& entry = core_.pool[number];
     // relaxed: under the lock.
     if (entry.standing.load_relaxed() != Standing::listed || number == except) return;
     if (entry.region().overlaps(region)) take_off(number, leaving);
@@ -183,15 +183,15 @@ void Shelf::drop_overlapping(const Region& region, Batch& gone, std::uint32_t ex
   drop(leaving, gone);
 }
 
-void Shelf::drop_all(Batch& gone) {
+void Shard::drop_all(EntryList& gone) {
   const Lock lock(mutex_);
-  Batch leaving;
+  EntryList leaving;
   order_.for_each([&](std::uint32_t number) { take_off(number, leaving); });
   take_superseded(leaving, [](const EntryState&) { return true; });
   drop(leaving, gone);
 }
 
-std::size_t Shelf::pin(const Region& region, bool pinned) {
+std::size_t Shard::pin(const Region& region, bool pinned) {
   const Lock lock(mutex_);
   std::vector<EntryState*> found;  // Both links of an entry may be in one chain.
   index_.find(region, Index::kStepMaxLocked, [&](EntryState& entry) {
@@ -209,56 +209,56 @@ std::size_t Shelf::pin(const Region& region, bool pinned) {
   return found.size();
 }
 
-bool Shelf::is_listed(std::uint32_t number) {
+bool Shard::is_listed(std::uint32_t number) {
   const Lock lock(mutex_);
   // relaxed: under the lock.
-  return ledger_.pool[number].standing.load_relaxed() == Standing::listed;
+  return core_.pool[number].standing.load_relaxed() == Standing::listed;
 }
 
-void Shelf::look_for_holders() {
+void Shard::look_for_holders() {
   for_each_leaving([](Slot&, std::uintptr_t, EntryState& entry) {
     entry.holder_count.store_relaxed(1);  // relaxed: under the lock.
   });
 }
 
-void Shelf::drop(Batch& leaving, Batch& gone) {
+void Shard::drop(EntryList& leaving, EntryList& gone) {
   if (leaving.count == 0) return;
   for_each_leaving(
       [](Slot& slot, std::uintptr_t word, EntryState& entry) { mark(slot, word, entry); });
-  while (const std::uint32_t number = leaving.pop(ledger_.pool)) {
-    announce_dropped(ledger_.pool[number]);
-    gone.push(ledger_.pool, number);
+  while (const std::uint32_t number = leaving.pop(core_.pool)) {
+    announce_dropped(core_.pool[number]);
+    gone.push(core_.pool, number);
   }
 }
 
-void Shelf::take_off(std::uint32_t number, Batch& leaving) {
+void Shard::take_off(std::uint32_t number, EntryList& leaving) {
   index_.remove(number);
   order_.remove(number);
-  announce_leaving(ledger_.pool[number], number_, 1);
-  leaving.push(ledger_.pool, number);
+  announce_leaving(core_.pool[number], number_, 1);
+  leaving.push(core_.pool, number);
 }
 
 template <typename Condition>
-void Shelf::take_superseded(Batch& leaving, Condition condition) {
-  Batch kept;
-  while (const std::uint32_t number = superseded_.pop(ledger_.pool)) {
-    if (condition(ledger_.pool[number])) {
-      announce_leaving(ledger_.pool[number], number_, 1);
-      leaving.push(ledger_.pool, number);
+void Shard::take_superseded(EntryList& leaving, Condition condition) {
+  EntryList kept;
+  while (const std::uint32_t number = superseded_.pop(core_.pool)) {
+    if (condition(core_.pool[number])) {
+      announce_leaving(core_.pool[number], number_, 1);
+      leaving.push(core_.pool, number);
     } else {
-      kept.push(ledger_.pool, number);
+      kept.push(core_.pool, number);
     }
   }
   superseded_ = kept;
 }
 
 template <typename Visit>
-void Shelf::for_each_leaving(Visit visit) {
+void Shard::for_each_leaving(Visit visit) {
   registry_.separate();
   registry_.for_each_lease([&](Slot& slot, std::uintptr_t word) {
     auto* const entry = static_cast<EntryState*>(Slot::tenancy_of(word));
     // It may belong to another cache, and be gone.
-    if (ledger_.pool.number_of(entry) == 0) return;
+    if (core_.pool.number_of(entry) == 0) return;
     if (is_leaving(*entry, number_)) visit(slot, word, *entry);
   });
 }

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core.hpp"
+
+#include <span>
+#include <utility>
+
+#include "headrace/base/clock.hpp"
+#include "headrace/copy/copy.hpp"
+
+namespace headrace::cache::detail {
+
+void Core::wait(EntryState& entry) {
+  if (ended(entry.progress.now())) return;
+  const auto start = steady_clock().now();
+  wait_blocked(entry);
+  waits.add(1);
+  waited_ns.add(static_cast<std::uint64_t>((steady_clock().now() - start).count()));
+}
+
+void Core::wait_blocked(EntryState& entry) {
+  for (;;) {
+    switch (entry.progress.now()) {
+      case Phase::pending:
+        entry.progress.await_submission();
+        break;
+      case Phase::moving:
+        // The job's callback ends the phase before its waiters return.
+        in_flight.wait(entry);
+        break;
+      case Phase::idle:
+      case Phase::copied:
+      case Phase::left:
+        return;
+    }
+  }
+}
+
+void Core::tell_observer(const Event& event) noexcept {
+  try {
+    observer(event);
+  } catch (...) {
+    policy_errors.add(1);
+  }
+}
+
+namespace {
+
+/// Whether a copy of `byte_count` bytes may be written to `given`.
+bool is_fit(std::span<const std::byte> given, std::uint64_t byte_count) {
+  const auto address = reinterpret_cast<std::uintptr_t>(given.data());
+  return address != 0 && address % MemorySource::kAlignment == 0 && given.size() >= byte_count;
+}
+
+}  // namespace
+
+Core::Allocation Core::allocate_copy(EntryState& entry) {
+  const std::uint64_t byte_count = footprint_bytes(entry.region().byte_count, granule_bytes);
+  Room& room = rooms[entry.shard_number()];
+  try {
+    const Result<std::span<std::byte>> given =
+        memory->allocate(byte_count, nodes[entry.shard_number()]);
+    if (given.has_value()) {
+      if (is_fit(*given, byte_count)) {
+        entry.copy = given->data();
+        return Allocation::done;
+      }
+      policy_errors.add(1);
+      if (given->data() != nullptr) memory->free({given->data(), byte_count});
+      room.release(byte_count);
+      return Allocation::failed;
+    }
+    room.release(byte_count);
+    return given.error().code == Code::out_of_memory ? Allocation::node_is_full
+                                                     : Allocation::failed;
+  } catch (...) {
+    room.release(byte_count);
+    throw;
+  }
+}
+
+void Core::free_copy(EntryState& entry) noexcept {
+  if (entry.copy == nullptr) return;
+  const std::uint64_t byte_count = footprint_bytes(entry.region().byte_count, granule_bytes);
+  if (entry.is_memory_kept()) {
+    // Whoever got it next would find the bytes of a late write in it. Its room stays taken.
+    bytes_kept.add(byte_count);
+    entry.copy = nullptr;
+    return;
+  }
+  memory->free({std::exchange(entry.copy, nullptr), byte_count});
+  rooms[entry.shard_number()].release(byte_count);
+}
+
+engine::CopyPlan Core::way_back(std::uint32_t number, const Region& region) const {
+  const EntryState& entry = pool[number];
+  const std::uint64_t first = region.address - entry.region().address;
+  // Whoever began the change has shown that the source may be written.
+  auto* const source = reinterpret_cast<std::byte*>(region.address);
+  return {{source, region.byte_count}, {entry.copy + first, region.byte_count}};
+}
+
+void Core::return_bytes(const DirtyRanges::Range& claimed, const Region& region) {
+  const engine::CopyPlan plan = way_back(claimed.entry, region);
+  copy::copy_bytes(plan.target, plan.source);
+  write_backs.add(1);
+  bytes_written_back.add(region.byte_count);
+}
+
+void Core::return_bytes(std::span<const DirtyRanges::Range> claimed) {
+  for (const DirtyRanges::Range& range : claimed) {
+    return_bytes(range, range.region);
+    dirty.settle(range);
+  }
+}
+
+void Core::write_back(std::span<const DirtyRanges::Range> claimed) {
+  return_bytes(claimed);
+  tell_written_back(claimed);
+}
+
+void Core::settle(const DirtyRanges::Range& range) {
+  write_backs.add(1);
+  bytes_written_back.add(range.region.byte_count);
+  dirty.settle(range);
+}
+
+void Core::tell_written_back(std::span<const DirtyRanges::Range> settled) {
+  for (const DirtyRanges::Range& range : settled) {
+    tell(EventKind::written_back,
+         {reinterpret_cast<const std::byte*>(range.region.address), range.region.byte_count},
+         nodes[range.shard]);
+  }
+}
+
+void Core::end(EntryState& entry) noexcept {
+  // The phase ends inside the job's callback, the job itself only after it.
+  in_flight.finish(entry);
+  free_copy(entry);
+  entry.standing.store_relaxed(Standing::absent);  // relaxed: whoever sees it has no entry.
+  pool.give_back(pool.number_of(&entry));
+}
+
+void Core::end_held(EntryState& entry) noexcept {
+  end(entry);
+  let_go();
+}
+
+}  // namespace headrace::cache::detail

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "in_flight.hpp"
+
+#include "core.hpp"
+
+namespace headrace::cache::detail {
+
+InFlightMoves::Move& InFlightMoves::announce(EntryState& entry, bool is_gathered) {
+  const Lock lock(mutex_);
+  if (free_ == nullptr) sweep();
+  Move* move = free_;
+  if (move != nullptr) {
+    free_ = move->next;
+  } else {
+    move = &moves_.emplace_back();
+    move->number = static_cast<std::uint32_t>(moves_.size());
+    move->owner = this;
+  }
+  ++in_use_count_;
+  move->next = used_;
+  move->previous = nullptr;
+  if (used_ != nullptr) used_->previous = move;
+  used_ = move;
+  move->entry = &entry;
+  move->user_count = 1;
+  move->announced = true;
+  move->is_gathered = is_gathered;
+  entry.moving = move->number;
+  return *move;
+}
+
+bool InFlightMoves::Announcement::submit(engine::Engine& engine, const engine::CopyPlan& plan,
+                                         engine::SubmitOptions options) {
+  options.callback = &move_ended;
+  options.callback_context = &move_;
+  if (engine.submit_copy(move_.job, plan, options) != engine::Submit::accepted) return false;
+  move_.entry->progress.announce_submission();
+  return true;
+}
+
+void InFlightMoves::Gathering::end() noexcept {
+  for (Move* const member : members_) moves_.end_announcement(*member);
+  members_.clear();
+}
+
+void InFlightMoves::Gathering::add(EntryState& entry) {
+  members_.push_back(nullptr);
+  try {
+    members_.back() = &moves_.announce(entry, true);
+  } catch (...) {
+    members_.pop_back();
+    throw;
+  }
+}
+
+void InFlightMoves::Gathering::remove_last() noexcept {
+  moves_.end_announcement(*members_.back());
+  members_.pop_back();
+}
+
+bool InFlightMoves::Gathering::submit(engine::Engine& engine, engine::SubmitOptions options) {
+  auto made = std::make_unique<Group>();
+  made->completions.resize(members_.size());
+  made->operations.reserve(members_.size());
+  made->members = members_;
+  for (const Move* const member : members_) {
+    const EntryState& entry = *member->entry;
+    const std::uint64_t byte_count = entry.region().byte_count;
+    made->operations.push_back(
+        engine::Operation::copy({entry.copy, byte_count}, {entry.source(), byte_count}));
+  }
+  Move& leader = *members_.front();
+  Group& group = *made;
+  {
+    const Lock lock(moves_.mutex_);
+    leader.group = std::move(made);
+    leader.user_count += static_cast<std::uint32_t>(members_.size() - 1);
+    for (Move* const member : members_) {
+      if (member != &leader) member->leader = &leader;
+    }
+  }
+  options.callback = &batch_ended;
+  options.callback_context = &leader;
+  const engine::Batch batch{group.operations, group.completions};
+  bool is_accepted = false;
+  try {
+    is_accepted = engine.submit_batch(leader.job, batch, options) == engine::Submit::accepted;
+  } catch (...) {
+    moves_.disband(members_);
+    throw;
+  }
+  if (!is_accepted) {
+    moves_.disband(members_);
+    return false;
+  }
+  for (const Move* const member : members_) member->entry->progress.announce_submission();
+  return true;
+}
+
+void InFlightMoves::disband(std::span<Move* const> members) noexcept {
+  const Lock lock(mutex_);
+  Move& leader = *members.front();
+  leader.user_count -= static_cast<std::uint32_t>(members.size() - 1);
+  leader.group.reset();
+  for (Move* const member : members) member->leader = nullptr;
+}
+
+void InFlightMoves::end_announcement(Move& move) noexcept {
+  const Lock lock(mutex_);
+  move.announced = false;
+  if (sleeper_count_ != 0) decided_.notify_all();
+  --move.user_count;
+  if (over(move)) retire(move);
+}
+
+void InFlightMoves::wait(EntryState& entry) {
+  Move* const move = hold(entry);
+  if (move == nullptr) return;
+  job_of(*move).wait();
+  let_go(*move);
+}
+
+void InFlightMoves::poll(EntryState& entry) {
+  Move* const move = hold(entry);
+  if (move == nullptr) return;
+  static_cast<void>(job_of(*move).poll());
+  let_go(*move);
+}
+
+void InFlightMoves::stop(EntryState& entry) {
+  Move* const move = hold(entry);
+  if (move == nullptr) return;
+  stop(*move);
+  let_go(*move);
+}
+
+void InFlightMoves::stop(Move& move) {
+  if (!move.is_gathered) move.job.stop();
+}
+
+void InFlightMoves::finish(EntryState& entry) {
+  Move* const move = hold(entry);
+  if (move == nullptr) return;
+  stop(*move);
+  job_of(*move).wait();
+  const Lock lock(mutex_);
+  // Somebody who stops it may still be using it.
+  entry.moving = 0;
+  move->entry = nullptr;
+  --move->user_count;
+  if (over(*move)) retire(*move);
+}
+
+void InFlightMoves::stop_overlapping(const Region& region) {
+  for (;;) {
+    Move* move = nullptr;
+    {
+      const Lock lock(mutex_);
+      move = find(region);
+      if (move == nullptr) return;
+      if (move->announced) {
+        ++sleeper_count_;
+        decided_.wait(mutex_);
+        --sleeper_count_;
+        continue;
+      }
+      ++move->user_count;
+    }
+    stop(*move);
+    job_of(*move).wait();
+    let_go(*move);
+  }
+}
+
+InFlightMoves::Move* InFlightMoves::find(const Region& region) {
+  for (Move* move = used_; move != nullptr;) {
+    Move* const next = move->next;
+    if (reads(*move, region)) return move;
+    if (over(*move)) retire(*move);
+    move = next;
+  }
+  return nullptr;
+}
+
+InFlightMoves::Move* InFlightMoves::hold(EntryState& entry) {
+  const Lock lock(mutex_);
+  if (entry.moving == 0) return nullptr;
+  Move& move = moves_[entry.moving - 1];
+  ++move.user_count;
+  return &move;
+}
+
+void InFlightMoves::let_go(Move& move) {
+  const Lock lock(mutex_);
+  --move.user_count;
+  if (over(move)) retire(move);
+}
+
+bool InFlightMoves::over(const Move& move) {
+  // The job ends after its callback, with the engine's last touch of it. An idle one was refused.
+  return move.user_count == 0 && job_of(move).state() != engine::JobState::running;
+}
+
+bool InFlightMoves::reads(const Move& move, const Region& region) {
+  if (move.entry == nullptr) return false;
+  if (!move.announced && job_of(move).state() != engine::JobState::running) return false;
+  return move.entry->region().overlaps(region);
+}
+
+void InFlightMoves::retire(Move& move) {
+  if (move.entry != nullptr) move.entry->moving = 0;
+  move.entry = nullptr;
+  // The first of a batch is retired when it is looked at next: its neighbours may be about to be.
+  if (move.leader != nullptr) --move.leader->user_count;
+  move.leader = nullptr;
+  move.group.reset();
+  (move.previous != nullptr ? move.previous->next : used_) = move.next;
+  if (move.next != nullptr) move.next->previous = move.previous;
+  move.next = free_;
+  free_ = &move;
+  --in_use_count_;
+}
+
+void InFlightMoves::sweep() {
+  // As many again may be added before the next one, so that a sweep costs each a constant.
+  if (in_use_count_ < 8 || !std::has_single_bit(in_use_count_)) return;
+  for (Move* move = used_; move != nullptr;) {
+    Move* const next = move->next;
+    if (over(*move)) retire(*move);
+    move = next;
+  }
+}
+
+void InFlightMoves::move_ended(void* context, const engine::Completion& completion) noexcept {
+  end(*static_cast<Move*>(context), completion);
+}
+
+void InFlightMoves::batch_ended(void* context, const engine::Completion& completion) noexcept {
+  const Group& group = *static_cast<Move*>(context)->group;
+  for (std::size_t i = 0; i < group.members.size(); ++i) {
+    engine::Completion own = group.completions[i];
+    // Which of them a device that was given up may still write to is not said.
+    own.late_write_possible = own.late_write_possible || completion.late_write_possible;
+    end(*group.members[i], own);
+  }
+}
+
+void InFlightMoves::end(const Move& move, const engine::Completion& completion) noexcept {
+  Core& core = move.owner->core_;
+  EntryState& entry = *move.entry;
+  bool done = completion.state == engine::JobState::done;
+  if (completion.late_write_possible) {
+    // What is right now may be overwritten later, with what the source was or will be by then.
+    core.late_writes.add(1);
+    entry.keep_memory();
+    done = false;
+  }
+  // Counted first, so that who has waited finds it counted.
+  if (done) {
+    core.bytes_moved.add(entry.region().byte_count);
+  } else {
+    core.moves_failed.add(1);
+  }
+  core.tell(done ? EventKind::moved : EventKind::move_failed, entry, completion);
+  entry.progress.end(done ? Phase::copied : Phase::left);
+}
+
+}  // namespace headrace::cache::detail

@@ -1,0 +1,661 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "state.hpp"
+
+#include <algorithm>
+#include <array>
+#include <deque>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "headrace/base/check.hpp"
+#include "headrace/base/mutex.hpp"
+#include "headrace/platform/memory.hpp"
+#include "headrace/platform/thread.hpp"
+
+namespace headrace::cache {
+
+namespace {
+
+/// `policy`, except that what it throws is counted and chooses nobody, which fails the move.
+engine::MoverPolicy guarded(engine::MoverPolicy policy, Core& core) {
+  if (!policy) return {};
+  return [policy = std::move(policy), &core](const engine::MoveContext& context,
+                                             engine::MoverChoice& choice) {
+    try {
+      policy(context, choice);
+    } catch (...) {
+      core.policy_errors.add(1);
+      choice = engine::MoverChoice();
+    }
+  };
+}
+
+void check_address(std::span<const std::byte> source) {
+  HEADRACE_CHECK(source.data() != nullptr || source.empty(),
+                 "a region that is not empty has an address", source.size());
+}
+
+/// Events that happen under a lock, to be told without it.
+///
+/// Threading: owned.
+class Deferred {
+ public:
+  explicit Deferred(Core& core) : core_(core) {}
+  /// One that there is no memory for is counted as an error of the observer.
+  void add(EventKind kind, const Region& region, std::uint16_t shard) noexcept {
+    if (!core_.observer) return;
+    try {
+      events_.push_back({kind,
+                         {reinterpret_cast<const std::byte*>(region.address), region.byte_count},
+                         core_.nodes[shard]});
+    } catch (const std::bad_alloc&) {
+      core_.policy_errors.add(1);
+    }
+  }
+  void tell() noexcept {
+    for (const Event& event : events_) core_.tell(event.kind, event.region, event.node);
+  }
+
+ private:
+  Core& core_;
+  std::vector<Event> events_;
+};
+
+/// What of `region` lies before and behind `lost`.
+std::array<Region, 2> outside(const Region& region, const std::optional<Region>& lost) {
+  if (!lost || !lost->overlaps(region)) return {region, {}};
+  const std::uint64_t before =
+      lost->address > region.address ? lost->address - region.address : std::uint64_t{0};
+  const std::uint64_t behind =
+      region.last() > lost->last() ? region.last() - lost->last() : std::uint64_t{0};
+  return {Region{region.address, before}, Region{lost->last() + 1, behind}};
+}
+
+/// Several, for movers that are several; not all, because jobs are large.
+constexpr std::size_t kWriteBacksAtOnce = 16;
+
+}  // namespace
+
+CacheState::CacheState(const topo::Machine& machine, engine::Engine& engine, CacheOptions options)
+    : machine_(machine), engine_(engine), check_sources_(options.check_sources), core_(new Core) {
+  mover_ = guarded(std::move(options.mover), *core_);
+  core_->observer = std::move(options.observer);
+  core_->memory = options.memory ? std::move(options.memory) : operating_system_pages();
+  core_->granule_bytes = platform::page_bytes();
+  std::vector<NodeId> nodes;
+  for (const topo::Node& node : machine_.nodes) {
+    if (std::find(nodes.begin(), nodes.end(), node.id) != nodes.end()) continue;
+    core_->rooms.emplace_back(options.capacity_per_node.count());
+    core_->nodes.push_back(node.id);
+    const auto number = static_cast<std::uint16_t>(nodes.size());
+    shards_.push_back(
+        std::make_unique<Shard>(*core_, number, Reader::registry(), options.eviction));
+    nodes.push_back(node.id);
+  }
+  placements_.emplace(machine_, std::move(options.placement), std::move(nodes));
+}
+
+Entry CacheState::access(std::span<const std::byte> source, Hint hint) {
+  check_address(source);
+  Reader& reader = Reader::mine();
+  ThreadCounts& counts = core_->counts_by_thread.of(reader.index());
+  if (source.empty()) [[unlikely]]
+    return leave_at_source(source, counts);
+  Places asked;
+  const Places& places = placements_->of(source, asked);
+  if (places.count == 0) {
+    if (places.is_error) core_->policy_errors.add(1);
+    return leave_at_source(source, counts);
+  }
+  const Region region = Region::of(source);
+  for (std::uint32_t i = 0; i < places.count; ++i) {
+    Shard& shard = *shards_[places.numbers[i]];
+    if (Slot* const slot = shard.find(reader, region, hint); slot != nullptr) [[likely]] {
+      counts.hits.add_one_alone();
+      core_->tell(EventKind::hit, source, shard.node());
+      return {source, slot, core_.get()};
+    }
+  }
+  return access_absent(source, hint, places, reader, counts, nullptr);
+}
+
+CacheState::Found CacheState::find(const Places& places, Reader& reader,
+                                   std::span<const std::byte> source, Hint hint) {
+  const Region region = Region::of(source);
+  for (std::uint32_t i = 0; i < places.count; ++i) {
+    Shard& shard = *shards_[places.numbers[i]];
+    if (Slot* const slot = shard.find(reader, region, hint); slot != nullptr) {
+      return {.slot = slot, .shard = &shard};
+    }
+  }
+  return {};
+}
+
+Entry CacheState::access_gathering(std::span<const std::byte> source, Hint hint, Gather& gather) {
+  check_address(source);
+  Reader& reader = Reader::mine();
+  ThreadCounts& counts = core_->counts_by_thread.of(reader.index());
+  if (source.empty()) return leave_at_source(source, counts);
+  Places asked;
+  const Places& places = placements_->of(source, asked);
+  if (places.count == 0) {
+    if (places.is_error) core_->policy_errors.add(1);
+    return leave_at_source(source, counts);
+  }
+  if (const Found found = find(places, reader, source, hint); found.slot != nullptr) {
+    counts.hits.add_one_alone();
+    core_->tell(EventKind::hit, source, found.shard->node());
+    return {source, found.slot, core_.get()};
+  }
+  return access_absent(source, hint, places, reader, counts, &gather);
+}
+
+Entry CacheState::access_weak(std::span<const std::byte> source, Hint hint) {
+  check_address(source);
+  Reader& reader = Reader::mine();
+  ThreadCounts& counts = core_->counts_by_thread.of(reader.index());
+  static constexpr Places kNowhere{.numbers = {}};
+  Places asked;
+  const Places& places = source.empty() ? kNowhere : placements_->of(source, asked);
+  if (places.is_error) core_->policy_errors.add(1);
+  if (const Found found = find(places, reader, source, hint); found.slot != nullptr) {
+    counts.weak_hits.add_one_alone();
+    core_->tell(EventKind::weak_hit, source, found.shard->node());
+    return {source, found.slot, core_.get()};
+  }
+  counts.weak_misses.add_one_alone();
+  core_->tell(EventKind::weak_miss, source, std::nullopt);
+  return at_source(source);
+}
+
+Entry CacheState::access_absent(std::span<const std::byte> source, Hint hint, const Places& places,
+                                Reader& reader, ThreadCounts& counts, Gather* gather) {
+  const Region region = Region::of(source);
+  Entry entry(source, nullptr, nullptr);
+  Attempt attempt = Attempt::no_room;
+  if (!region.is_possible()) {
+    attempt = Attempt::refused;
+  }
+  const std::uint64_t byte_count = detail::footprint_bytes(region.byte_count, core_->granule_bytes);
+  // Where there is a choice, a node that has room comes before one where entries must make it.
+  for (std::uint32_t i = 0; places.count > 1 && i < places.count && attempt == Attempt::no_room;
+       ++i) {
+    Shard& shard = *shards_[places.numbers[i]];
+    if (shard.room().bytes_free() < byte_count) continue;
+    attempt = place(entry, hint, shard, Evicting::no, reader, counts, gather);
+  }
+  for (std::uint32_t i = 0; i < places.count && attempt == Attempt::no_room; ++i) {
+    attempt =
+        place(entry, hint, *shards_[places.numbers[i]], Evicting::yes, reader, counts, gather);
+  }
+  if (attempt != Attempt::placed && attempt != Attempt::gathered) {
+    counts.refused.add_one_alone();
+    core_->tell(EventKind::refused, source, std::nullopt);
+  }
+  return entry;
+}
+
+CacheState::Attempt CacheState::place(Entry& entry, Hint hint, Shard& shard, Evicting evicting,
+                                      Reader& reader, ThreadCounts& counts, Gather* gather) {
+  const std::span<const std::byte> source = entry.source_;
+  const std::uint32_t number = core_->pool.take(counts.stash);
+  EntryState& state = core_->pool[number];
+  EntryList gone;
+  Slot* own = nullptr;
+  Slot* present = nullptr;
+  try {
+    own = &shard.prepare(reader, number, Region::of(source));
+    present = shard.insert(reader, number, hint, gone);
+  } catch (...) {
+    if (own != nullptr) static_cast<void>(detail::vacate(*own));
+    core_->pool.give_back(number);
+    throw;
+  }
+  // What made way has ended: its room is free before room is asked for.
+  end(gone, EventKind::dropped);
+  if (present != nullptr) {
+    // Another thread was faster. Nobody can find ours, so it can go at once.
+    static_cast<void>(detail::vacate(*own));
+    core_->pool.give_back(number);
+    entry = Entry(source, present, core_.get());
+    counts.duplicates.add_one_alone();
+    counts.hits.add_one_alone();
+    core_->tell(EventKind::hit, source, shard.node());
+    return Attempt::placed;
+  }
+  // From here on others may find the entry and wait for it: whatever happens, its phase must end.
+  Entry placed(source, own, core_.get());
+  Attempt attempt = Attempt::refused;
+  try {
+    attempt = start_move(shard, number, evicting, gather);
+  } catch (...) {
+    // Want of memory, or a memory source or policy of the engine that throws.
+    attempt = Attempt::refused;
+  }
+  if (attempt == Attempt::gathered) {
+    entry = std::move(placed);
+  } else if (attempt == Attempt::placed) {
+    entry = std::move(placed);
+    counts.misses.add_one_alone();
+    core_->tell(EventKind::miss, source, shard.node());
+  } else {
+    refuse(shard, state);
+  }
+  return attempt;
+}
+
+void CacheState::refuse(Shard& shard, EntryState& state) {
+  EntryList gone;
+  core_->free_copy(state);
+  detail::end_refused(
+      state.progress, [&] { shard.erase(core_->pool.number_of(&state), gone); },
+      [&] { static_cast<void>(write_back_overlapping(state.region())); });
+  end(gone, std::nullopt);  // It never was one.
+}
+
+std::uint32_t CacheState::number_of(const Entry& entry) const {
+  return core_->pool.number_of(static_cast<const EntryState*>(entry.slot_->tenancy()));
+}
+
+Entry CacheState::leave_at_source(std::span<const std::byte> source, ThreadCounts& counts) {
+  counts.not_placed.add_one_alone();
+  core_->tell(EventKind::not_placed, source, std::nullopt);
+  return at_source(source);
+}
+
+CacheState::Attempt CacheState::start_move(Shard& shard, std::uint32_t number, Evicting evicting,
+                                           Gather* gather) {
+  EntryState& state = core_->pool[number];
+  const Region region = state.region();
+  if (check_sources_ && !platform::is_mapped({state.source(), region.byte_count})) {
+    core_->bad_sources.add(1);
+    return Attempt::refused;
+  }
+  const std::uint64_t byte_count = detail::footprint_bytes(region.byte_count, core_->granule_bytes);
+  for (;;) {
+    if (!make_room(shard, byte_count, number, evicting)) return Attempt::no_room;
+    const Core::Allocation allocation = core_->allocate_copy(state);
+    if (allocation == Core::Allocation::done) break;
+    // The capacity may be more than the node can give: then it is as full as it will be.
+    if (allocation == Core::Allocation::failed) return Attempt::refused;
+    if (evicting == Evicting::no || !evict(shard, byte_count, number)) return Attempt::no_room;
+  }
+  // On a machine of one node there is no need to ask the kernel.
+  const std::optional<NodeId> source_node =
+      shards_.size() == 1 ? std::optional(shard.node()) : platform::node_of_address(state.source());
+  if (gather != nullptr && region.byte_count <= kGatheredBytesMax) {
+    return gather_move(*gather, shard, number, source_node);
+  }
+  const engine::SubmitOptions options = options_for(shard, source_node);
+  const engine::CopyPlan plan{{state.copy, region.byte_count}, {state.source(), region.byte_count}};
+  InFlightMoves::Announcement announcement(core_->in_flight, state);
+  // Now that the entry can be found, and its move, too, should it be dropped meanwhile: whoever
+  // begins a change from here on waits for it.
+  if (!write_back_overlapping(region)) return Attempt::refused;
+  return announcement.submit(engine_, plan, options) ? Attempt::placed : Attempt::refused;
+}
+
+engine::SubmitOptions CacheState::options_for(const Shard& shard,
+                                              std::optional<NodeId> source_node) const {
+  engine::SubmitOptions options;
+  options.source_node = source_node;
+  options.target_node = shard.node();
+  options.policy = mover_ ? &mover_ : nullptr;
+  return options;
+}
+
+bool CacheState::make_room(Shard& shard, std::uint64_t byte_count, std::uint32_t newcomer,
+                           Evicting evicting) {
+  if (byte_count > shard.room().capacity_bytes()) return false;
+  // Another thread may take the room that an eviction made; then somebody got on, and we try again.
+  while (!shard.room().try_reserve(byte_count)) {
+    if (evicting == Evicting::no) return false;
+    const std::uint64_t free_bytes = shard.room().bytes_free();
+    if (free_bytes < byte_count && !evict(shard, byte_count - free_bytes, newcomer)) return false;
+  }
+  return true;
+}
+
+bool CacheState::evict(Shard& shard, std::uint64_t byte_count, std::uint32_t newcomer) {
+  EntryList gone;
+  std::uint64_t wanted_byte_count = byte_count;
+  while (!shard.evict(byte_count, newcomer, gone)) {
+    // Changed entries go last, because that costs another copy. On this thread: the mover might
+    // need it. As many as are enough; if some of them are held, twice as many.
+    std::uint64_t hoped_byte_count = 0;
+    std::uint32_t last_number = 0;
+    const auto claimed = core_->dirty.claim([&](std::uint32_t number) {
+      if (!is_on(number, shard.node())) return false;
+      if (number == last_number) return true;
+      if (hoped_byte_count >= wanted_byte_count) return false;
+      last_number = number;
+      hoped_byte_count +=
+          detail::footprint_bytes(core_->pool[number].region().byte_count, core_->granule_bytes);
+      return true;
+    });
+    if (claimed.empty()) return false;
+    core_->write_back(claimed);
+    wanted_byte_count *= 2;
+  }
+  core_->evictions.add(gone.count);
+  end(gone, EventKind::evicted);
+  return true;
+}
+
+bool CacheState::is_on(std::uint32_t number, std::optional<NodeId> node) const {
+  if (number == 0) return false;
+  return !node.has_value() || core_->nodes[core_->pool[number].shard_number()] == *node;
+}
+
+bool CacheState::write_back_overlapping(const Region& region) {
+  if (!core_->dirty.any()) return true;
+  for (;;) {
+    DirtyRanges::Range range;
+    switch (core_->dirty.claim_overlapping(region, range)) {
+      case DirtyRanges::Claim::busy:
+        return false;
+      case DirtyRanges::Claim::none:
+        return true;
+      case DirtyRanges::Claim::done:
+        core_->write_back({&range, 1});
+    }
+  }
+}
+
+Entry CacheState::at_source(std::span<const std::byte> source) {
+  const Region region = Region::of(source);
+  // What is being changed at this moment is the changer's.
+  if (region.is_possible()) static_cast<void>(write_back_overlapping(region));
+  return {source, nullptr, nullptr};
+}
+
+Result<Change> CacheState::change(std::span<std::byte> source, Hint hint) {
+  if (source.empty()) return Change(source, access(source, hint));
+  const Region region = Region::of(source);
+  if (!region.is_possible()) {
+    return fail(Code::invalid_argument, "change a region", "no region is that long",
+                "pass the length in bytes");
+  }
+  for (;;) {
+    Entry entry = access(source, hint);
+    entry.wait();
+    const std::uint32_t number = entry.cached() ? number_of(entry) : 0;
+    DirtyRanges::Range range;
+    switch (core_->dirty.begin(region, number, range)) {
+      case DirtyRanges::Begin::busy:
+        return fail(Code::capacity_exceeded, "change a region",
+                    "another change of some of its bytes is alive", "end that one first");
+      case DirtyRanges::Begin::elsewhere:
+        static_cast<void>(write_back_overlapping(region));
+        continue;
+      case DirtyRanges::Begin::done:
+        break;
+    }
+    if (number != 0 && !shards_[core_->pool[number].shard_number()]->is_listed(number)) {
+      if (core_->dirty.abandon(range)) core_->write_back({&range, 1});
+      continue;
+    }
+    // From here on nobody can find what will be old: accesses see the change before they move.
+    // Nor does a mover read what is about to be written.
+    drop(std::nullopt, std::nullopt, Moves::stopped, [&](Shard& shard, EntryList& gone) {
+      shard.drop_overlapping(range.region, gone, number);
+    });
+    // Others were dropped before, and are still being moved for their holders.
+    core_->in_flight.stop_overlapping(range.region);
+    std::byte* const bytes =
+        number == 0 ? source.data() : const_cast<std::byte*>(entry.data().data());
+    Change change({bytes, source.size()}, std::move(entry));
+    core_->keep(1);
+    change.core_ = core_.get();
+    change.ticket_ = range.ticket;
+    change.range_address_ = range.region.address;
+    change.range_byte_count_ = range.region.byte_count;
+    change.number_ = number;
+    return change;
+  }
+}
+
+Result<Bytes> CacheState::write_back(const Region& region) {
+  std::uint64_t byte_count = 0;
+  const auto claimed = core_->dirty.claim([&](std::uint32_t number) {
+    return number != 0 && core_->pool[number].region().overlaps(region);
+  });
+  for (const DirtyRanges::Range& range : claimed) byte_count += range.region.byte_count;
+  const std::size_t late_count = write_back_by_engine(claimed);
+  if (late_count != 0) {
+    return fail(Code::hardware_absent, "write changed bytes back",
+                "they are written, but a device that did not answer may write them once more",
+                "reset the device before these bytes change again");
+  }
+  if (core_->dirty.is_changing(region)) {
+    return fail(Code::capacity_exceeded, "write changed bytes back",
+                "some of them are being changed", "end that change, and ask again");
+  }
+  return Bytes(byte_count);
+}
+
+std::size_t CacheState::write_back_by_engine(std::span<const DirtyRanges::Range> claimed) {
+  if (claimed.empty()) return 0;
+  std::size_t late_count = 0;
+  std::array<engine::Job, kWriteBacksAtOnce> jobs;
+  std::array<bool, kWriteBacksAtOnce> taken{};
+  for (std::size_t first = 0; first < claimed.size(); first += jobs.size()) {
+    const auto some = claimed.subspan(first, std::min(jobs.size(), claimed.size() - first));
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      engine::SubmitOptions options;
+      options.source_node = core_->nodes[core_->pool[some[i].entry].shard_number()];
+      options.policy = mover_ ? &mover_ : nullptr;
+      try {
+        taken[i] = engine_.submit_copy(jobs[i], core_->way_back(some[i].entry, some[i].region),
+                                       options) == engine::Submit::accepted;
+      } catch (...) {
+        taken[i] = false;
+      }
+    }
+    for (std::size_t i = 0; i < some.size(); ++i) {
+      const bool done = taken[i] && jobs[i].wait().state == engine::JobState::done;
+      if (taken[i] && jobs[i].completion().late_write_possible) {
+        // It also reads the copy then, which must not have become another's.
+        core_->pool[some[i].entry].keep_memory();
+        core_->late_writes.add(1);
+        ++late_count;
+      }
+      if (done) {
+        core_->settle(some[i]);
+      } else {
+        core_->return_bytes({&some[i], 1});
+      }
+    }
+  }
+  core_->tell_written_back(claimed);
+  return late_count;
+}
+
+std::size_t CacheState::flush(std::optional<NodeId> node) {
+  write_back_by_engine(
+      core_->dirty.claim([&](std::uint32_t number) { return is_on(number, node); }));
+  return drop(node, std::nullopt, Moves::left_alone,
+              [](Shard& shard, EntryList& gone) { shard.drop_unheld(gone); });
+}
+
+void CacheState::end(EntryList& gone, std::optional<EventKind> kind) {
+  if (gone.count == 0) return;
+  core_->keep(gone.count);
+  while (const std::uint32_t number = gone.pop(core_->pool)) {
+    EntryState& state = core_->pool[number];
+    if (kind.has_value()) core_->tell(*kind, state);
+    if (detail::leave_to_holders(state)) core_->end_held(state);
+  }
+}
+
+std::size_t CacheState::pin(std::span<const std::byte> source, bool pinned) {
+  if (source.empty()) return 0;
+  std::size_t count = 0;
+  for (const std::unique_ptr<Shard>& shard : shards_) {
+    count += shard->pin(Region::of(source), pinned);
+  }
+  return count;
+}
+
+template <typename Choose>
+std::size_t CacheState::drop(std::optional<NodeId> node, const std::optional<Region>& lost,
+                             Moves moves, Choose choose) {
+  Deferred deferred(*core_);
+  EntryList ours;
+  std::size_t count = 0;
+  {
+    const Lock lock(dropping_);
+    EntryList gone;
+    for (const std::unique_ptr<Shard>& shard : shards_) {
+      if (!node.has_value() || shard->node() == *node) choose(*shard, gone);
+    }
+    count = gone.count;
+    core_->keep(gone.count);
+    // All are asked to stop before the first is waited for.
+    for (std::uint32_t number = gone.first; number != 0; number = core_->pool[number].older) {
+      EntryState& state = core_->pool[number];
+      // relaxed: who acts on it ends the entry, and the decrement that does acquires.
+      const bool sole = state.holder_count.load_relaxed() == 1;
+      if ((sole || moves == Moves::stopped) && !ended(state.progress.now())) {
+        core_->in_flight.stop(state);
+      }
+    }
+    while (const std::uint32_t number = gone.pop(core_->pool)) {
+      EntryState& state = core_->pool[number];
+      // The submitter, who may be another thread, does not wait for anything that we have.
+      if (moves == Moves::stopped) core_->wait_blocked(state);
+      if (state.is_dirty()) {
+        // One by one, because what has begun here must not end for want of memory.
+        while (const auto range = core_->dirty.claim_one(number, lost)) {
+          for (const Region& kept : outside(range->region, lost)) {
+            if (kept.byte_count == 0) continue;
+            core_->return_bytes(*range, kept);
+            deferred.add(EventKind::written_back, kept, range->shard);
+          }
+          core_->dirty.settle(*range);
+        }
+      }
+      deferred.add(EventKind::dropped, state.region(), state.shard_number());
+      if (!detail::leave_to_holders(state)) continue;
+      core_->in_flight.finish(state);
+      ours.push(core_->pool, number);
+    }
+  }
+  // Both may call the cache.
+  deferred.tell();
+  while (const std::uint32_t number = ours.pop(core_->pool)) {
+    core_->end_held(core_->pool[number]);
+  }
+  return count;
+}
+
+CacheState::Attempt CacheState::gather_move(Gather& gather, Shard& shard, std::uint32_t number,
+                                            std::optional<NodeId> source_node) {
+  const auto fits = [&](const Gathered& group) {
+    return group.shard == &shard && group.source_node == source_node &&
+           group.members.size() < kGatheredCountMax;
+  };
+  auto group = std::find_if(gather.groups.begin(), gather.groups.end(), fits);
+  if (group == gather.groups.end()) {
+    gather.groups.push_back({&shard, source_node, InFlightMoves::Gathering(core_->in_flight)});
+    group = std::prev(gather.groups.end());
+  }
+  group->members.push_back({number, gather.entries.size()});
+  try {
+    group->announcements.add(core_->pool[number]);
+  } catch (...) {
+    group->members.pop_back();
+    throw;
+  }
+  // As in start_move().
+  if (!write_back_overlapping(core_->pool[number].region())) {
+    group->announcements.remove_last();
+    group->members.pop_back();
+    return Attempt::refused;
+  }
+  return Attempt::gathered;
+}
+
+void CacheState::submit_gathered(Gathered& group, std::vector<Entry>& entries) {
+  ThreadCounts& counts = core_->counts_by_thread.of(Reader::mine().index());
+  const engine::SubmitOptions options = options_for(*group.shard, group.source_node);
+  bool is_accepted = false;
+  try {
+    is_accepted = group.members.empty() || group.announcements.submit(engine_, options);
+  } catch (...) {
+    is_accepted = false;  // As in place().
+  }
+  group.announcements.end();
+  for (const Gathered::Member& member : group.members) {
+    const std::span<const std::byte> source = entries[member.index].source_;
+    if (is_accepted) {
+      counts.misses.add_one_alone();
+      core_->tell(EventKind::miss, source, group.shard->node());
+    } else {
+      refuse(*group.shard, core_->pool[member.number]);
+      entries[member.index] = Entry(source, nullptr, nullptr);
+      counts.refused.add_one_alone();
+      core_->tell(EventKind::refused, source, std::nullopt);
+    }
+  }
+  group.members.clear();
+}
+
+std::vector<Entry> CacheState::access_many(std::span<const std::span<const std::byte>> sources,
+                                           Hint hint) {
+  Gather gather;
+  gather.entries.reserve(sources.size());
+  // Threads that find a gathered entry wait for its submission: it comes, whatever happens.
+  struct Submission {
+    CacheState& state;
+    Gather& gather;
+    ~Submission() {
+      for (Gathered& group : gather.groups) state.submit_gathered(group, gather.entries);
+    }
+  };
+  {
+    const Submission submission{*this, gather};
+    for (const std::span<const std::byte> source : sources) {
+      gather.entries.push_back(access_gathering(source, hint, gather));
+    }
+  }
+  return std::move(gather.entries);
+}
+
+std::size_t CacheState::invalidate(const Region& region) {
+  return drop(std::nullopt, region, Moves::left_alone,
+              [&](Shard& shard, EntryList& gone) { shard.drop_overlapping(region, gone); });
+}
+
+std::size_t CacheState::clear() {
+  return drop(std::nullopt, std::nullopt, Moves::left_alone,
+              [](Shard& shard, EntryList& gone) { shard.drop_all(gone); });
+}
+
+CacheStatistics CacheState::statistics() const {
+  const Core& core = *core_;
+  CacheStatistics totals;
+  totals.hits = core.counts_by_thread.total(&ThreadCounts::hits);
+  totals.duplicates = core.counts_by_thread.total(&ThreadCounts::duplicates);
+  totals.misses = core.counts_by_thread.total(&ThreadCounts::misses);
+  totals.not_placed = core.counts_by_thread.total(&ThreadCounts::not_placed);
+  totals.refused = core.counts_by_thread.total(&ThreadCounts::refused);
+  totals.weak_hits = core.counts_by_thread.total(&ThreadCounts::weak_hits);
+  totals.weak_misses = core.counts_by_thread.total(&ThreadCounts::weak_misses);
+  totals.policy_errors = core.policy_errors.value();
+  totals.moves_failed = core.moves_failed.value();
+  totals.late_writes = core.late_writes.value();
+  totals.bytes_kept = core.bytes_kept.value();
+  totals.evictions = core.evictions.value();
+  totals.bytes_moved = core.bytes_moved.value();
+  totals.bad_sources = core.bad_sources.value();
+  totals.write_backs = core.write_backs.value();
+  totals.bytes_written_back = core.bytes_written_back.value();
+  totals.waits = core.waits.value();
+  totals.waited_ns = core.waited_ns.value();
+  for (const detail::Room& room : core.rooms) totals.bytes_cached += room.bytes_used();
+  return totals;
+}
+
+}  // namespace headrace::cache
