@@ -26,7 +26,10 @@ Result<std::vector<std::uint32_t>> choose_devices(const Model& model, const std:
         {.name = fmt::format("dsa{}", device.id.value()), .node = device.node, .hardware = true});
   }
   std::vector<engine::NodePackage> packages;
-  for (const NodeModel& node : model.nodes) packages.push_back({NodeId(node.node), node.socket});
+  for (const NodeModel& node : model.nodes) {
+    const NodeId id(node.node);
+    packages.push_back({id, node.socket, model.machine.nearest_with_cpus(id)});
+  }
   engine::MoverChoice choice;
   found->choose({.movers = movers,
                  .source_node = NodeId(source),

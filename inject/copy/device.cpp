@@ -18,6 +18,7 @@
 #include <charconv>
 #include <string_view>
 
+#include "headrace/dsa/portal.hpp"
 #include "headrace/platform/environment.hpp"
 #include "headrace/platform/file.hpp"
 #include "inject/copy/program.hpp"
@@ -38,6 +39,7 @@ struct Found {
   std::uint32_t count;
   std::uint64_t piece_bytes_max;
   std::uint64_t pauses_max;
+  std::uint32_t write_flags;
   std::uint64_t generation;  ///< Of those that have opened the portals.
 };
 constinit Found found{};
@@ -63,6 +65,17 @@ bool is_suitable(std::string_view queue, std::uint64_t& piece_bytes_max) {
   constexpr std::uint64_t kLengthMax = std::uint64_t{1} << 31U;
   piece_bytes_max = std::min(piece_bytes_max, std::min(bytes_max, kLengthMax) & ~std::uint64_t{63});
   return true;
+}
+
+/// Whether the device of a queue can write into the cache. One that does not tell is asked to.
+bool has_cache_control(std::string_view queue) {
+  const std::size_t dot = std::min(queue.find('.'), queue.size());
+  const std::string text = attribute(fmt::format("dsa{}", queue.substr(2, dot - 2)), "gen_cap");
+  std::uint64_t capabilities = 0;
+  const std::size_t first = text.starts_with("0x") ? 2 : 0;
+  const auto [end, error] =
+      std::from_chars(text.data() + first, text.data() + text.size(), capabilities, 16);
+  return error != std::errc() || (capabilities & dsa::capability::cache_control_of_writes) != 0;
 }
 
 /// The portal behind `path`; null if this process may not map it.
@@ -143,6 +156,7 @@ void open_found(Device& device) noexcept {
   device.piece_bytes_max = found.piece_bytes_max;
   device.pauses_max = found.pauses_max;
   device.drain_pauses_max = found.pauses_max;
+  device.write_flags = found.write_flags;
   device.share.store_relaxed(kShareUnits / 2);  // Before others may use it, as is this:
   device.generation.store_relaxed(++found.generation);
   // edge: device-opened (release)
@@ -174,6 +188,8 @@ void say(std::string_view line) noexcept {
 Device* open_devices(std::string& note) {
   if (::fstat(STDERR_FILENO, &messages_at_start) != 0) messages_at_start = {};
   found.piece_bytes_max = UINT64_MAX;
+  const bool into_cache = platform::trusted_variable("HEADRACE_INTO_CACHE").value_or("0") == "1";
+  if (into_cache) found.write_flags = dsa::flag::cache_control;
   std::size_t seen = 0;
   for_each_name(kDirectory, [&](std::string_view name) {
     if (!name.starts_with("wq") || found.count == kPortalMax) return;
@@ -181,6 +197,7 @@ Device* open_devices(std::string& note) {
     const std::string path = fmt::format("{}/{}", kDirectory, name);
     if (path.size() >= kPathMax || !is_suitable(name, found.piece_bytes_max)) return;
     path.copy(found.paths[found.count++].data(), kPathMax - 1);
+    if (into_cache && !has_cache_control(name)) found.write_flags = 0;
   });
   if (found.count == 0) {
     note = seen == 0 ? "there is no DSA work queue"
@@ -207,6 +224,7 @@ Device* open_devices(std::string& note) {
   static_cast<void>(::pthread_atfork(nullptr, nullptr, &open_in_child));
   note = fmt::format("{} DSA work queue{}", device->portal_count,
                      device->portal_count == 1 ? "" : "s") +
+         (into_cache && found.write_flags == 0 ? ", which cannot write into the cache" : "") +
          answer_note;
   return device;
 }

@@ -64,6 +64,7 @@ struct Device {
   std::uint64_t piece_bytes_max;   ///< A multiple of 64, at least kDeviceBytesMin.
   std::uint64_t pauses_max;        ///< Pauses of the processor that an answer may take ...
   std::uint64_t drain_pauses_max;  ///< ... and that of a drain, after it.
+  std::uint32_t write_flags;       ///< Of descriptors that write: where the bytes go.
   /// Another one in each process that has opened the portals: a thread that finds it changed while
   /// it waits is a child of fork, whose parent the answer is for.
   Atomic<std::uint64_t> generation;
@@ -316,13 +317,13 @@ class DeviceWork {
     device_.busy.fetch_and_acq_rel(~(std::uint64_t{1} << index));
   }
 
-  static void write_descriptor(DeviceSlot& slot, dsa::Opcode opcode,
+  static void write_descriptor(DeviceSlot& slot, dsa::Opcode opcode, std::uint32_t more_flags,
                                const dsa::CompletionRecord& record, std::uint64_t source_word,
                                std::uint64_t target_word, std::uint32_t byte_count) noexcept {
-    constexpr std::uint64_t kFlags =
-        std::uint64_t{dsa::flag::record_address_valid | dsa::flag::request_record} << 32U;
+    const std::uint32_t flags =
+        dsa::flag::record_address_valid | dsa::flag::request_record | more_flags;
     const std::array<std::uint64_t, 8> words{
-        std::uint64_t{static_cast<unsigned>(opcode)} << 56U | kFlags,
+        std::uint64_t{static_cast<unsigned>(opcode)} << 56U | std::uint64_t{flags} << 32U,
         reinterpret_cast<std::uintptr_t>(&record),
         source_word,
         target_word,
@@ -344,8 +345,9 @@ class DeviceWork {
     if (index == kNoSlot) return false;
     DeviceSlot& slot = device_.slots[index];
     piece.use = device_.uses[index].load_relaxed();  // As in take_free_slot().
-    write_descriptor(slot, Task::kOpcode, slot.record, task_.source_word(piece.at),
-                     task_.target_word(piece.at), static_cast<std::uint32_t>(piece.byte_count));
+    write_descriptor(slot, Task::kOpcode, Task::kWrites ? device_.write_flags : 0, slot.record,
+                     task_.source_word(piece.at), task_.target_word(piece.at),
+                     static_cast<std::uint32_t>(piece.byte_count));
     for (std::uint32_t i = 0; i < device_.portal_count; ++i) {
       const std::uint32_t portal = (index + i) % device_.portal_count;
       if (queues_.enqueue(portal, slot.descriptor)) {
@@ -409,7 +411,7 @@ class DeviceWork {
     DeviceSlot& slot = device_.slots[piece.slot];
     // Two records are the device's now: the slot is not taken back when one is answered.
     held().bits &= ~(std::uint64_t{1} << piece.slot);
-    write_descriptor(slot, dsa::Opcode::drain, slot.drained, 0, 0, 0);
+    write_descriptor(slot, dsa::Opcode::drain, 0, slot.drained, 0, 0, 0);
     bool is_sent = queues_.enqueue(piece.portal, slot.descriptor);
     std::uint8_t status = 0;
     for (; status == 0 && drain_pauses_left_ != 0 && is_ours(); --drain_pauses_left_) {

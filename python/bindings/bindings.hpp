@@ -135,8 +135,18 @@ class PendingCalls {
   std::size_t count_ HEADRACE_GUARDED_BY(mutex_) = 0;
 };
 
-/// True on a thread that is calling a function of Python because a job has ended.
+/// True on a thread that is in a function of Python that a job, or the cache, has called.
 [[nodiscard]] bool is_in_call();
+/// Makes is_in_call() true on this thread.
+///
+/// Threading: owned.
+class InCall {
+ public:
+  InCall();
+  InCall(const InCall&) = delete;
+  InCall& operator=(const InCall&) = delete;
+  ~InCall();
+};
 
 /// An engine, and the jobs whose Python handle was dropped while they ran.
 ///
@@ -199,6 +209,9 @@ class CacheHandle : public std::enable_shared_from_this<CacheHandle> {
 
   /// The log of its events, if there is one; only cache.cpp knows what it is.
   std::shared_ptr<void> log;
+  /// Its mover policy is a function of Python. An access then needs the GIL while others may wait
+  /// for it, so nothing that waits for accesses may hold the GIL.
+  bool has_mover_function = false;
 
   [[nodiscard]] const std::shared_ptr<EngineHandle>& engine() const { return engine_; }
   /// Fails: Failed (closed).
@@ -213,6 +226,11 @@ class CacheHandle : public std::enable_shared_from_this<CacheHandle> {
   /// Keeps the owner of memory at `address` until clear(), for moves whose entries are not handed
   /// out.
   void lend(const void* address, std::shared_ptr<const void> owner);
+  /// Forgets the memory at `address`, now or, in the mover policy of an access, before the next
+  /// call.
+  void forget(std::uintptr_t address, std::size_t byte_count);
+  /// What forget() has left.
+  void forget_postponed();
   /// Lets go of the sources whose moves have ended. Every call does so, and so does a wait.
   void reap();
   std::size_t clear();
@@ -232,6 +250,7 @@ class CacheHandle : public std::enable_shared_from_this<CacheHandle> {
   cache::CacheStatistics last_statistics_;
   std::vector<Moving> moving_;
   Loans loans_;
+  std::vector<std::pair<std::uintptr_t, std::size_t>> postponed_;
 };
 
 void bind_copy(nb::module_& module);

@@ -14,8 +14,10 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <variant>
@@ -67,13 +69,74 @@ cache::PlacementPolicy parse_placement(const Placement& placement) {
 }
 
 cache::Eviction parse_eviction(const std::string& eviction) {
-  for (const cache::Eviction known : {cache::Eviction::fifo, cache::Eviction::clock,
-                                      cache::Eviction::lru, cache::Eviction::s3_fifo}) {
+  for (const cache::Eviction known : {cache::Eviction::lru, cache::Eviction::s3_fifo}) {
     if (cache::name(known) == eviction) return known;
   }
   throw Failed{Error{Code::invalid_argument, 0, "give copies up by '" + eviction + "'",
-                     "there is no such eviction", "use fifo, clock, lru or s3_fifo"}};
+                     "there is no such eviction", "use lru or s3_fifo"}};
 }
+
+/// In a mover policy of Python on this thread.
+thread_local bool in_mover_function = false;
+
+/// Fails: Failed, in a mover policy, which an access would call again.
+void refuse_in_mover_function() {
+  if (!in_mover_function) return;
+  throw Failed{Error{Code::invalid_argument, 0, "access the cache",
+                     "the mover policy of a cache may not access a cache",
+                     "let it choose movers by its context alone"}};
+}
+
+/// A function of Python that chooses movers. Takes the fields of headrace.MoveContext in their
+/// order; returns a list of indexes.
+///
+/// Threading: shared. Called and destroyed on any thread, with the GIL or without.
+class MoverFunction {
+ public:
+  explicit MoverFunction(nb::object function)
+      : function_(new nb::object(std::move(function)), [](nb::object* object) {
+          if (!nb::is_alive()) return;
+          const nb::gil_scoped_acquire acquired;
+          delete object;
+        }) {}
+
+  /// Fails: throws after it has reported the error to sys.unraisablehook.
+  void operator()(const engine::MoveContext& context, engine::MoverChoice& choice) const {
+    const nb::gil_scoped_acquire acquired;
+    const InCall in_call;
+    in_mover_function = true;
+    try {
+      for (const std::size_t index : ask(context)) choice.add(index);
+    } catch (nb::python_error& error) {
+      in_mover_function = false;
+      error.restore();
+      PyErr_WriteUnraisable(function_->ptr());
+      throw std::runtime_error("a mover policy raised an exception");
+    } catch (...) {
+      in_mover_function = false;
+      throw;
+    }
+    in_mover_function = false;
+  }
+
+ private:
+  [[nodiscard]] std::vector<std::size_t> ask(const engine::MoveContext& context) const {
+    const auto number = [](std::optional<NodeId> node) {
+      return node ? std::optional(node->value()) : std::nullopt;
+    };
+    nb::list names;
+    nb::list loads;
+    for (std::size_t i = 0; i < context.movers.size(); ++i) {
+      names.append(context.movers[i].name);
+      loads.append(context.loads(i));
+    }
+    return nb::cast<std::vector<std::size_t>>(
+        (*function_)(names, loads, number(context.source_node), number(context.target_node),
+                     number(context.caller_node), context.byte_count, context.sequence));
+  }
+
+  std::shared_ptr<nb::object> function_;
+};
 
 /// The handle that Python has on an entry.
 ///
@@ -100,7 +163,7 @@ bool try_wait(const EntryHandle& handle) {
 void refuse_in_call() {
   if (!is_in_call()) return;
   throw Failed{Error{Code::invalid_argument, 0, "wait for the cache",
-                     "a function that a job calls may not wait for it",
+                     "a function that a job or the cache calls may not wait for it",
                      "call access or pin there; wait, change, write back and drop elsewhere"}};
 }
 
@@ -193,11 +256,19 @@ std::shared_ptr<CacheHandle> make_cache(const topo::Machine& machine,
                                         std::shared_ptr<EngineHandle> engine,
                                         std::uint64_t capacity_bytes, const Placement& placement,
                                         const std::string& eviction, bool recycle, bool huge,
-                                        std::size_t event_count_max) {
+                                        std::size_t event_count_max, const nb::object& mover,
+                                        bool into_cache) {
   cache::CacheOptions options;
   options.placement = parse_placement(placement);
   options.capacity_per_node = Bytes(capacity_bytes);
   options.eviction = parse_eviction(eviction);
+  options.into_cache = into_cache;
+  const bool has_mover_function = !mover.is_none() && !nb::isinstance<nb::str>(mover);
+  if (has_mover_function) {
+    options.mover = MoverFunction(mover);
+  } else if (!mover.is_none()) {
+    options.mover = policy_of(nb::cast<std::string>(mover));
+  }
   options.memory = huge ? cache::huge_pages() : cache::operating_system_pages();
   if (recycle) options.memory = cache::recycled(std::move(options.memory));
   std::shared_ptr<EventLog> log;
@@ -208,11 +279,14 @@ std::shared_ptr<CacheHandle> make_cache(const topo::Machine& machine,
   auto made = value_of(cache::Cache::make(machine, engine->engine(), std::move(options)));
   auto handle = std::make_shared<CacheHandle>(std::move(engine), std::move(made));
   handle->log = std::move(log);
+  handle->has_mover_function = has_mover_function;
   return handle;
 }
 
 std::shared_ptr<EntryHandle> access(const std::shared_ptr<CacheHandle>& handle, nb::handle source,
                                     const ParsedHint& hint, bool weak) {
+  refuse_in_mover_function();
+  handle->forget_postponed();
   const cache::Hint known = parse_hint(hint);
   auto buffer = std::make_shared<Buffer>(source, Buffer::Use::read);
   const std::shared_ptr<cache::Cache> cache = handle->cache();
@@ -229,6 +303,8 @@ std::shared_ptr<EntryHandle> access(const std::shared_ptr<CacheHandle>& handle, 
 std::vector<std::shared_ptr<EntryHandle>> access_many(const std::shared_ptr<CacheHandle>& handle,
                                                       const std::vector<nb::object>& sources,
                                                       const ParsedHint& hint) {
+  refuse_in_mover_function();
+  handle->forget_postponed();
   const cache::Hint known = parse_hint(hint);
   std::vector<std::shared_ptr<Buffer>> buffers;
   std::vector<std::span<const std::byte>> regions;
@@ -253,6 +329,7 @@ std::vector<std::shared_ptr<EntryHandle>> access_many(const std::shared_ptr<Cach
 std::shared_ptr<ChangeHandle> change(const std::shared_ptr<CacheHandle>& handle, nb::handle source,
                                      const ParsedHint& hint) {
   refuse_in_call();
+  handle->forget_postponed();
   const cache::Hint known = parse_hint(hint);
   auto buffer = std::make_shared<Buffer>(source, Buffer::Use::write);
   const std::shared_ptr<cache::Cache> cache = handle->cache();
@@ -321,11 +398,10 @@ std::size_t invalidate(const CacheHandle& handle, nb::handle source) {
   return cache->invalidate(buffer.bytes());
 }
 
-/// For memory whose owner is just going away, also in a function that a job calls: an address and
-/// not a buffer, and the GIL stays held, so that no other thread of Python runs before the cache
-/// has let go of that memory.
-void forget(const CacheHandle& handle, std::uintptr_t address, std::size_t byte_count) {
-  handle.cache()->invalidate({reinterpret_cast<const std::byte*>(address), byte_count});
+/// For memory whose owner is being destroyed, also in a function that a job calls: an address and
+/// not a buffer.
+void forget(CacheHandle& handle, std::uintptr_t address, std::size_t byte_count) {
+  handle.forget(address, byte_count);
 }
 
 nb::dict statistics(CacheHandle& handle) {
@@ -384,6 +460,29 @@ void CacheHandle::keep_all(std::span<const cache::Entry> entries,
 
 void CacheHandle::lend(const void* address, std::shared_ptr<const void> owner) {
   loans_.insert_or_assign(address, std::move(owner));
+}
+
+void CacheHandle::forget(std::uintptr_t address, std::size_t byte_count) {
+  const std::span memory(reinterpret_cast<const std::byte*>(address), byte_count);
+  const std::shared_ptr<cache::Cache> cache = this->cache();
+  if (!has_mover_function) {
+    // With the GIL, so that no other thread of Python runs before the cache has let go.
+    cache->invalidate(memory);
+  } else if (in_mover_function) {
+    // Whoever holds the cache's locks may be waiting for the access that called the function.
+    postponed_.emplace_back(address, byte_count);
+  } else {
+    const nb::gil_scoped_release released;
+    cache->invalidate(memory);
+  }
+}
+
+void CacheHandle::forget_postponed() {
+  while (!postponed_.empty() && !in_mover_function) {
+    const auto [address, byte_count] = postponed_.back();
+    postponed_.pop_back();
+    forget(address, byte_count);
+  }
 }
 
 void CacheHandle::reap() {
@@ -450,7 +549,8 @@ void bind_cache(nb::module_& module) {
 
   nb::class_<CacheHandle>(module, "Cache")
       .def_static("make", &make_cache, "machine"_a, "engine"_a, "capacity_bytes"_a, "placement"_a,
-                  "eviction"_a, "recycle"_a, "huge"_a, "event_count_max"_a)
+                  "eviction"_a, "recycle"_a, "huge"_a, "event_count_max"_a, "mover"_a.none(),
+                  "into_cache"_a)
       .def("access", &access, "source"_a, "hint"_a.none(), "weak"_a)
       .def("access_many", &access_many, "sources"_a, "hint"_a.none())
       .def("change", &change, "source"_a, "hint"_a.none())

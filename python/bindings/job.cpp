@@ -71,7 +71,7 @@ void Then::call(void* context) noexcept {
   const std::shared_ptr<PendingCalls> calls = std::move(self->calls);
   {
     const nb::gil_scoped_acquire acquired;
-    ++calls_in_progress;
+    const InCall in_call;
     try {
       self->function(*to_tuple(self->flight->job.completion()));
     } catch (nb::python_error& error) {
@@ -83,7 +83,6 @@ void Then::call(void* context) noexcept {
       PyErr_WriteUnraisable(self->function.ptr());
     }
     delete self;  // May let go of the last of anything, also of the engine.
-    --calls_in_progress;
   }
   calls->end();
 }
@@ -299,6 +298,14 @@ void PendingCalls::end() {
 void PendingCalls::wait_for_all() {
   const Lock lock(mutex_);
   while (count_ != 0) none_left_.wait(mutex_);
+}
+
+InCall::InCall() {
+  ++calls_in_progress;
+}
+
+InCall::~InCall() {
+  --calls_in_progress;
 }
 
 bool is_in_call() {

@@ -490,6 +490,33 @@ print(engine.statistics.jobs_fell_back)
 """
 
 
+INTO_CACHE = """
+import headrace, numpy as np, sys
+engine = headrace.Engine(path="hardware")
+cache = headrace.Cache(engine, "64MiB", "local", into_cache=sys.argv[1] == "1")
+source = np.arange(100_000, dtype=np.uint32)
+entry = cache.access(source)
+entry.wait()
+assert entry.cached and (entry.view() == source).all()
+parts = [np.full(1000, i, dtype=np.uint8) for i in range(32)]
+for entry in cache.access_many(parts):
+    entry.wait()
+    assert entry.cached
+"""
+
+
+@pytest.mark.parametrize("into_cache", [False, True])
+def test_a_cache_says_whether_devices_write_into_the_processors_cache(
+    tmp_path: Path, into_cache: bool
+) -> None:
+    report = tmp_path / "report.json"
+    words = ("-c", INTO_CACHE, str(int(into_cache)))
+    assert not emulated(*words, options=("--stats", str(report)))
+    summary = json.loads(report.read_text())["summary"]
+    assert summary["operations"] >= 33, summary
+    assert (summary["into_cache"] >= 33) if into_cache else (summary["into_cache"] == 0), summary
+
+
 def test_accesses_of_one_call_are_one_batch_of_a_device(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     assert emulated("-c", MANY, options=("--stats", str(report))) == "0\n"

@@ -99,6 +99,16 @@ def test_a_program_copies_by_the_device(command_path: Path, tmp_path: Path, righ
     assert "are shared with 1 DSA work queue" in copies["results"]["profile"]
 
 
+def test_devices_write_into_the_cache_only_if_they_are_told(
+    command_path: Path, tmp_path: Path, right: str
+) -> None:
+    for options in ((), ("--into-cache",)):
+        said, devices, copies = run_counted(command_path, tmp_path, "--path", "dsa", *options)
+        assert said == right
+        assert copies["results"]["device"]["descriptors"] > 0
+        assert (devices["summary"]["into_cache"] > 0) == bool(options)
+
+
 @pytest.mark.alone
 def test_an_answer_that_never_comes_is_given_up_when_it_is_told(
     command_path: Path, tmp_path: Path, right: str

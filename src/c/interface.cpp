@@ -144,7 +144,7 @@ void CallOfC::call(void* self, const Completion& completion) noexcept {
 
 /// Those that C can name; the first is the engine's.
 std::span<const headrace::engine::MoverPolicy> policies() {
-  constexpr std::size_t kCount = HEADRACE_POLICY_SMART_COPY + 1;
+  constexpr std::size_t kCount = HEADRACE_POLICY_BY_SIZE + 1;
   static const auto kPolicies = [] {
     std::array<headrace::engine::MoverPolicy, kCount> made;
     const auto named = headrace::engine::movers::named();

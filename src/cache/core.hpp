@@ -136,7 +136,8 @@ class Room {
 };
 
 /// Ownership: lives as long as its cache and every entry that has left the cache and is held.
-/// Threading: shared; `rooms`, `memory` and `granule_bytes` are fixed before the cache is used.
+/// Threading: shared; `rooms`, `memory`, `granule_bytes` and `into_cache` are fixed before the
+/// cache is used.
 struct Core {
   /// Here so that a hit finds it in the line of its counts_by_thread.
   Observer observer;
@@ -158,6 +159,7 @@ struct Core {
   std::vector<NodeId> nodes;
   std::shared_ptr<MemorySource> memory;
   std::size_t granule_bytes = 1;
+  bool into_cache = false;
   Pool pool;
   InFlightMoves in_flight{*this};
   DirtyRanges dirty{pool};
@@ -170,6 +172,13 @@ struct Core {
   /// Allocates the copy, for which room has been reserved. On failure the room is given back.
   [[nodiscard]] Allocation allocate_copy(EntryState& entry);
   void free_copy(EntryState& entry) noexcept;
+  /// What fills the copy of an entry.
+  [[nodiscard]] engine::Operation copy_operation(const EntryState& entry) const {
+    const std::uint64_t byte_count = entry.region().byte_count;
+    const auto copy =
+        engine::Operation::copy({entry.copy, byte_count}, {entry.source(), byte_count});
+    return into_cache ? copy.into_cache() : copy;
+  }
   /// Where bytes of an entry are, and where they belong.
   [[nodiscard]] engine::CopyPlan way_back(std::uint32_t number, const Region& region) const;
   /// Copies `region`, which lies in a claimed range, to the source, on this thread.

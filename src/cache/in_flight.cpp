@@ -29,11 +29,11 @@ InFlightMoves::Move& InFlightMoves::announce(EntryState& entry, bool is_gathered
   return *move;
 }
 
-bool InFlightMoves::Announcement::submit(engine::Engine& engine, const engine::CopyPlan& plan,
-                                         engine::SubmitOptions options) {
+bool InFlightMoves::Announcement::submit(engine::Engine& engine, engine::SubmitOptions options) {
   options.callback = &move_ended;
   options.callback_context = &move_;
-  if (engine.submit_copy(move_.job, plan, options) != engine::Submit::accepted) return false;
+  const engine::Operation copy = moves_.core_.copy_operation(*move_.entry);
+  if (engine.submit(move_.job, copy, options) != engine::Submit::accepted) return false;
   move_.entry->progress.announce_submission();
   return true;
 }
@@ -64,10 +64,7 @@ bool InFlightMoves::Gathering::submit(engine::Engine& engine, engine::SubmitOpti
   made->operations.reserve(members_.size());
   made->members = members_;
   for (const Move* const member : members_) {
-    const EntryState& entry = *member->entry;
-    const std::uint64_t byte_count = entry.region().byte_count;
-    made->operations.push_back(
-        engine::Operation::copy({entry.copy, byte_count}, {entry.source(), byte_count}));
+    made->operations.push_back(moves_.core_.copy_operation(*member->entry));
   }
   Move& leader = *members_.front();
   Group& group = *made;

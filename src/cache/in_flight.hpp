@@ -46,8 +46,7 @@ class InFlightMoves {
     /// Submits the copy of the entry, once. Returns whether the engine has taken the job.
     ///
     /// Fails: throws what the policies throw.
-    [[nodiscard]] bool submit(engine::Engine& engine, const engine::CopyPlan& plan,
-                              engine::SubmitOptions options);
+    [[nodiscard]] bool submit(engine::Engine& engine, engine::SubmitOptions options);
 
    private:
     InFlightMoves& moves_;

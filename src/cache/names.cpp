@@ -1,49 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
-// What evictions and events are called.
+#include "headrace/base/names.hpp"
+
 #include "headrace/cache/cache.hpp"
 
 namespace headrace::cache {
+namespace {
+
+constexpr auto kEvictions = make_names<Eviction>({
+    {Eviction::lru, "lru"},
+    {Eviction::s3_fifo, "s3_fifo"},
+});
+constexpr auto kEventKinds = make_names<EventKind>({
+    {EventKind::hit, "hit"},
+    {EventKind::miss, "miss"},
+    {EventKind::not_placed, "not_placed"},
+    {EventKind::refused, "refused"},
+    {EventKind::weak_hit, "weak_hit"},
+    {EventKind::weak_miss, "weak_miss"},
+    {EventKind::moved, "moved"},
+    {EventKind::move_failed, "move_failed"},
+    {EventKind::evicted, "evicted"},
+    {EventKind::dropped, "dropped"},
+    {EventKind::written_back, "written_back"},
+});
+
+}  // namespace
 
 std::string_view name(Eviction eviction) {
-  switch (eviction) {
-    case Eviction::fifo:
-      return "fifo";
-    case Eviction::clock:
-      return "clock";
-    case Eviction::lru:
-      return "lru";
-    case Eviction::s3_fifo:
-      return "s3_fifo";
-  }
-  return "unknown";
+  return kEvictions.text(eviction);
 }
 
 std::string_view name(EventKind kind) {
-  switch (kind) {
-    case EventKind::hit:
-      return "hit";
-    case EventKind::miss:
-      return "miss";
-    case EventKind::not_placed:
-      return "not_placed";
-    case EventKind::refused:
-      return "refused";
-    case EventKind::weak_hit:
-      return "weak_hit";
-    case EventKind::weak_miss:
-      return "weak_miss";
-    case EventKind::moved:
-      return "moved";
-    case EventKind::move_failed:
-      return "move_failed";
-    case EventKind::evicted:
-      return "evicted";
-    case EventKind::dropped:
-      return "dropped";
-    case EventKind::written_back:
-      return "written_back";
-  }
-  return "unknown";
+  return kEventKinds.text(kind);
 }
 
 }  // namespace headrace::cache

@@ -47,8 +47,7 @@ Marks Order::marks_for(Hint hint) const {
     case Hint::Kind::once:
       return Marks::spent();
     case Hint::Kind::many:
-      // As if it had been found in the future, or often; fifo knows neither.
-      if (policy_ == Eviction::fifo) break;
+      // As if it had been found in the future, or often.
       if (policy_ != Eviction::lru) return Marks::ordinary(kUseCountMax);
       // relaxed, and without the lock: any recent number of entries will do.
       return Marks::ordinary(static_cast<std::uint32_t>(now) + recent_count_.load_relaxed() +
@@ -201,10 +200,6 @@ std::uint32_t Order::propose(std::uint32_t newcomer) {
   if (const std::uint32_t number = propose_spent(); number != 0) return number;
   std::uint32_t number = 0;
   switch (policy_) {
-    case Eviction::fifo:
-    case Eviction::clock:
-      number = propose_clock(kMain);
-      break;
     case Eviction::lru:
       number = propose_lru();
       break;

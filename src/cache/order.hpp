@@ -21,8 +21,8 @@ namespace headrace::cache::detail {
 ///
 /// | kind     | value                            | set by                                      |
 /// | -------- | -------------------------------- | ------------------------------------------- |
-/// | ordinary | uses (clock, s3_fifo), time of   | insertions and hits that say nothing, or    |
-/// |          | the last use (lru), 0 (fifo)     | Hint::many()                                |
+/// | ordinary | uses (s3_fifo), time of the last | insertions and hits that say nothing, or    |
+/// |          | use (lru)                        | Hint::many()                                |
 /// | promised | time of the next read            | Hint::after()                               |
 /// | spent    | 0                                | Hint::once()                                |
 ///
@@ -81,12 +81,6 @@ class Order {
       return;
     }
     switch (policy_) {
-      case Eviction::fifo:
-        if (!marks.is_ordinary()) entry.marks.store_relaxed(0);
-        return;
-      case Eviction::clock:
-        if (marks.word() == 0 || !marks.is_ordinary()) entry.marks.store_relaxed(1);
-        return;
       case Eviction::s3_fifo:
         if (!marks.is_ordinary()) {
           entry.marks.store_relaxed(1);

@@ -80,6 +80,8 @@ constexpr std::size_t kWriteBacksAtOnce = 16;
 CacheState::CacheState(const topo::Machine& machine, engine::Engine& engine, CacheOptions options)
     : machine_(machine), engine_(engine), check_sources_(options.check_sources), core_(new Core) {
   mover_ = guarded(std::move(options.mover), *core_);
+  if (!mover_ && !engine_.has_policy()) mover_ = engine::movers::by_size;
+  core_->into_cache = options.into_cache;
   core_->observer = std::move(options.observer);
   core_->memory = options.memory ? std::move(options.memory) : operating_system_pages();
   core_->granule_bytes = platform::page_bytes();
@@ -288,12 +290,11 @@ CacheState::Attempt CacheState::start_move(Shard& shard, std::uint32_t number, E
     return gather_move(*gather, shard, number, source_node);
   }
   const engine::SubmitOptions options = options_for(shard, source_node);
-  const engine::CopyPlan plan{{state.copy, region.byte_count}, {state.source(), region.byte_count}};
   InFlightMoves::Announcement announcement(core_->in_flight, state);
   // Now that the entry can be found, and its move, too, should it be dropped meanwhile: whoever
   // begins a change from here on waits for it.
   if (!write_back_overlapping(region)) return Attempt::refused;
-  return announcement.submit(engine_, plan, options) ? Attempt::placed : Attempt::refused;
+  return announcement.submit(engine_, options) ? Attempt::placed : Attempt::refused;
 }
 
 engine::SubmitOptions CacheState::options_for(const Shard& shard,

@@ -159,7 +159,8 @@ Thresholds thresholds_of(const EngineOptions& options, const copy::ProfileReport
 std::vector<NodePackage> packages_of(const topo::Machine& machine) {
   std::vector<NodePackage> packages;
   for (const topo::Node& node : machine.nodes) {
-    if (node.package) packages.push_back({node.id, *node.package});
+    if (!node.package) continue;
+    packages.push_back({node.id, *node.package, machine.nearest_with_cpus(node.id)});
   }
   return packages;
 }
@@ -318,6 +319,10 @@ PathThresholds Engine::thresholds() const {
 
 ThresholdSource Engine::threshold_source() const {
   return state_->settings().threshold_source;
+}
+
+bool Engine::has_policy() const {
+  return static_cast<bool>(state_->settings().policy);
 }
 
 Waiting Engine::waiting() const {

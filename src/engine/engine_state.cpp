@@ -8,6 +8,7 @@
 #include "dependants.hpp"
 #include "headrace/base/check.hpp"
 #include "headrace/platform/memory.hpp"
+#include "headrace/platform/thread.hpp"
 #include "headrace/platform/ticks.hpp"
 #include "headrace/platform/wait.hpp"
 #include "job_word.hpp"
@@ -171,6 +172,9 @@ Submit EngineState::start(Job& job, Work&& work, const SubmitOptions& options,
   work.load.deferred = held_back || ends_inline;
   if (work.load.byte_count >= kAskedForNodeBytesMin) {
     find_nodes(work.operation, options, work.load);
+  }
+  if (options.policy != nullptr || facts_.policy != nullptr) {
+    work.load.caller_node = platform::current_node();
   }
   // Before the gate: a policy may throw.
   const Route route = is_closed() ? Route{} : detail::decide(work.load, options, facts_);

@@ -51,6 +51,15 @@ void near(std::optional<NodeId> wanted, std::optional<NodeId> next_best, const M
   if (choice.chosen().empty()) take_turns(context, choice);
 }
 
+/// `node`; for a node without movers the nearest node with processors, if that is known.
+std::optional<NodeId> node_with_movers(std::optional<NodeId> node, const MoveContext& context) {
+  if (std::ranges::any_of(context.movers, is_of(node))) return node;
+  for (const NodePackage& place : context.packages) {
+    if (node && place.node == *node && place.nearest) return place.nearest;
+  }
+  return node;
+}
+
 std::optional<std::uint32_t> package_of(std::optional<NodeId> node, const MoveContext& context) {
   for (const NodePackage& place : context.packages) {
     if (node && place.node == *node) return place.package;
@@ -83,7 +92,9 @@ void least_loaded(const MoveContext& context, MoverChoice& choice) {
 }
 
 void push_pull(const MoveContext& context, MoverChoice& choice) {
-  add(context, choice, is_of(context.source_node), is_of(context.target_node));
+  const std::optional<NodeId> source = node_with_movers(context.source_node, context);
+  const std::optional<NodeId> target = node_with_movers(context.target_node, context);
+  add(context, choice, is_of(source), is_of(target));
   if (choice.chosen().empty()) take_turns(context, choice);
 }
 
@@ -97,18 +108,25 @@ void smart_copy(const MoveContext& context, MoverChoice& choice) {
   if (choice.chosen().empty()) take_turns(context, choice);
 }
 
+void by_size(const MoveContext& context, MoverChoice& choice) {
+  if (context.byte_count >= kBySizeBytes) return smart_copy(context, choice);
+  add(context, choice, is_of(context.caller_node));
+  if (choice.chosen().empty()) near_target(context, choice);
+}
+
 void round_robin(const MoveContext& context, MoverChoice& choice) {
   take_turns(context, choice);
 }
 
 std::span<const Named> named() {
-  static constexpr std::array<Named, 7> kNamed{{{"near_target", near_target},
+  static constexpr std::array<Named, 8> kNamed{{{"near_target", near_target},
                                                 {"near_source", near_source},
                                                 {"all", all},
                                                 {"round_robin", round_robin},
                                                 {"least_loaded", least_loaded},
                                                 {"push_pull", push_pull},
-                                                {"smart_copy", smart_copy}}};
+                                                {"smart_copy", smart_copy},
+                                                {"by_size", by_size}}};
   return kNamed;
 }
 

@@ -13,6 +13,7 @@ bool detail::ask_policy(const Workload& work, const SubmitOptions& options, cons
       .kind = work.kind,
       .source_node = options.source_node ? options.source_node : work.source_node,
       .target_node = options.target_node ? options.target_node : work.target_node,
+      .caller_node = work.caller_node,
       .byte_count = work.byte_count,
       .sequence = work.turn,
       .packages = facts.packages,

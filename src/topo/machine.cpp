@@ -108,6 +108,21 @@ bool Machine::has_faster_tier() const {
   return fastest > slowest;
 }
 
+std::optional<NodeId> Machine::nearest_with_cpus(NodeId target) const {
+  const Node* const memory = node(target);
+  if (memory == nullptr) return std::nullopt;
+  if (!memory->cpus.empty()) return target;
+  const Node* nearest = nullptr;
+  for (const Node& candidate : nodes) {
+    if (candidate.cpus.empty()) continue;
+    if (nearest == nullptr ||
+        remoteness(*this, candidate, *memory) < remoteness(*this, *nearest, *memory)) {
+      nearest = &candidate;
+    }
+  }
+  return nearest == nullptr ? std::nullopt : std::optional(nearest->id);
+}
+
 std::vector<NodeId> Machine::faster_nodes(NodeId initiator) const {
   const Node* own = node(initiator);
   if (own == nullptr) return {};

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -57,8 +58,9 @@ class StagedMover final : public engine::Mover {
  public:
   enum class Mode : std::uint8_t { at_once, on_poll, held };
 
-  explicit StagedMover(Mode mode) : mode_(mode) {
+  explicit StagedMover(Mode mode, std::optional<NodeId> node = std::nullopt) : mode_(mode) {
     info_.name = "staged";
+    info_.node = node;
     info_.polled = mode == Mode::on_poll;
   }
 
@@ -92,6 +94,11 @@ class StagedMover final : public engine::Mover {
     const Lock lock(mutex_);
     return accepted_count_;
   }
+  /// Copies that were to go into the processor's cache.
+  [[nodiscard]] std::size_t into_cache_count() const {
+    const Lock lock(mutex_);
+    return into_cache_count_;
+  }
 
   [[nodiscard]] const engine::MoverInfo& info() const override { return info_; }
   [[nodiscard]] engine::Submit post(engine::Request& request) noexcept override {
@@ -101,6 +108,7 @@ class StagedMover final : public engine::Mover {
       if (stopped_) return engine::Submit::closed;
       if (refuses_) return engine::Submit::full;
       ++accepted_count_;
+      if (request.operation().is_into_cache()) ++into_cache_count_;
       if (mode_ != Mode::at_once) {
         held_.push_back(&request);
         return engine::Submit::accepted;
@@ -148,6 +156,7 @@ class StagedMover final : public engine::Mover {
   mutable Mutex mutex_;
   std::vector<engine::Request*> held_ HEADRACE_GUARDED_BY(mutex_);
   std::size_t accepted_count_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  std::size_t into_cache_count_ HEADRACE_GUARDED_BY(mutex_) = 0;
   bool refuses_ HEADRACE_GUARDED_BY(mutex_) = false;
   bool stopped_ HEADRACE_GUARDED_BY(mutex_) = false;
   bool leaves_late_writes_ HEADRACE_GUARDED_BY(mutex_) = false;

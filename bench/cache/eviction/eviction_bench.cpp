@@ -46,8 +46,7 @@ using bench::Trace;
 constexpr std::size_t kRegionBytes = 4096;
 constexpr std::size_t kRegionMax = std::size_t{1} << 24U;
 constexpr std::array<std::size_t, 3> kCapacities{64, 256, 1024};
-constexpr std::array kEvictions{cache::Eviction::fifo, cache::Eviction::clock, cache::Eviction::lru,
-                                cache::Eviction::s3_fifo};
+constexpr std::array kEvictions{cache::Eviction::lru, cache::Eviction::s3_fifo};
 /// Columns: the policies, then the yardsticks.
 constexpr std::size_t kLru = kEvictions.size();
 constexpr std::size_t kMin = kLru + 1;

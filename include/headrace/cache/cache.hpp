@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cache: keeps copies of memory regions on the nodes where they will be wanted, moved there
-// asynchronously. It is not coherent: who changes a source tells the cache by invalidate(), or
-// changes it through the cache by change().
+// Cache: keeps copies of memory regions on the NUMA nodes that will read them. The engine moves the
+// bytes asynchronously. It is not coherent: after writing to a source, call invalidate(), or write
+// through the cache with change().
 #pragma once
 
 #include <algorithm>
@@ -25,25 +25,26 @@
 
 namespace headrace::cache {
 
-/// What a placement policy may look at.
+/// The input of a placement policy.
 struct PlacementContext {
   const topo::Machine& machine;
-  /// Node of the calling thread; unknown on odd machines.
+  /// Node of the calling thread, if the kernel tells.
   std::optional<NodeId> caller_node;
   std::span<const std::byte> source;
 };
 
-/// Where a copy may go: nodes, best first, or none: leave the data where it is. A copy goes to the
-/// first of them that has room; where none has, to the first where unused entries make room.
+/// Where a copy may go: nodes, best first. Without nodes the data stays where it is. A copy goes to
+/// the first node with room; if none has room, to the first where evicting unused entries makes
+/// room.
 ///
 /// Threading: confined.
 class HEADRACE_API Placement {
  public:
-  /// Of more than these the others are not tried.
+  /// Nodes after these are ignored.
   static constexpr std::size_t kNodeMax = 8;
 
   Placement() = default;
-  // Not explicit, so that policies return what they mean.
+  // Not explicit, so that a policy can return a node.
   Placement(std::nullopt_t /*nowhere*/) {}
   Placement(NodeId node) { add(node); }
   Placement(std::optional<NodeId> node) {
@@ -67,12 +68,12 @@ class HEADRACE_API Placement {
 };
 
 /// Chooses the nodes for a copy. Called on the accessing thread with no lock held, possibly by
-/// several threads at once. What it throws is counted, and the source is used.
+/// several threads at once. If it throws, policy_errors is incremented and the source is used.
 using PlacementPolicy = std::function<Placement(const PlacementContext&)>;
 
 /// Policies by name.
 namespace placement {
-/// Machine::faster_nodes for the caller; nowhere where there is no faster memory.
+/// Machine::faster_nodes for the caller; no node if there is no faster memory.
 HEADRACE_API Placement fastest(const PlacementContext& context);
 /// The caller's own node.
 HEADRACE_API Placement local(const PlacementContext& context);
@@ -80,12 +81,12 @@ HEADRACE_API Placement local(const PlacementContext& context);
 HEADRACE_API Placement none(const PlacementContext& context);
 /// Always `node`.
 [[nodiscard]] HEADRACE_API PlacementPolicy on(NodeId node);
-/// By the node of the caller: map({{NodeId(0), NodeId(8)}, {NodeId(1), NodeId(9)}}). For a caller
-/// on another node: nowhere. Cache::make refuses nodes that the machine does not have.
+/// By the node of the caller: map({{NodeId(0), NodeId(8)}, {NodeId(1), NodeId(9)}}). No node for
+/// callers elsewhere. Cache::make refuses nodes that the machine does not have.
 [[nodiscard]] HEADRACE_API PlacementPolicy map(std::vector<std::pair<NodeId, Placement>> places);
 }  // namespace placement
 
-/// Gives copies their memory. What it throws, and any error, refuses the access.
+/// Allocates the memory of copies. If it throws or returns an error, the access is refused.
 ///
 /// Threading: shared.
 class HEADRACE_API MemorySource {
@@ -96,166 +97,158 @@ class HEADRACE_API MemorySource {
   MemorySource(const MemorySource&) = delete;
   MemorySource& operator=(const MemorySource&) = delete;
   virtual ~MemorySource() = default;
-  /// Returns at least `byte_count` bytes on `node`, ready to be written: that the node is full must
-  /// show here and not at the first touch. `byte_count` is a whole number of pages. Memory that is
-  /// null, shorter or not a multiple of kAlignment refuses the access, is given back, and counts as
-  /// an error of a policy.
+  /// Returns at least `byte_count` bytes on `node` with their pages present, so that a full node
+  /// fails here and not at the first write. `byte_count` is a whole number of pages. If the memory
+  /// is null, too short or not aligned to kAlignment, it is freed, the access is refused and
+  /// policy_errors is incremented.
   [[nodiscard]] virtual Result<std::span<std::byte>> allocate(std::size_t byte_count,
                                                               NodeId node) = 0;
-  /// Takes memory back: the address that allocate() returned with the length that was asked of it,
-  /// which may be less than it gave. Called exactly once for each, with no lock held, on whatever
-  /// thread lets go last: one that drops a handle, evicts, flushes, invalidates or clears - perhaps
-  /// after the cache is gone. Not called for a copy that a device may still write to which was
-  /// given up (CacheStatistics::bytes_kept): that memory must not be used again either when the
-  /// source ends.
+  /// Frees memory: the address that allocate() returned and the length that it was asked for.
+  /// Called once for each allocation, with no lock held, on the thread that ends the last use: one
+  /// that destroys a handle, evicts, flushes, invalidates or clears, perhaps after the cache is
+  /// gone. Not called for a copy that an abandoned device may still write to
+  /// (CacheStatistics::bytes_kept); the destructor must not release that memory either.
   virtual void free(std::span<std::byte> memory) noexcept = 0;
 };
-/// Pages of the operating system on the node asked for, made present. A node without room for all
-/// of them is an error.
+/// Pages of the operating system on the requested node, made present. Fails if the node has no room
+/// for all of them.
 [[nodiscard]] HEADRACE_API std::shared_ptr<MemorySource> operating_system_pages();
-/// As operating_system_pages(), but copies that are at least as long as a huge page (2 MiB on
-/// x86-64) are aligned to it, and the kernel is asked for huge pages: fewer misses of the address
-/// translation in large copies. Where it has none free, or none at all, pages are as always.
+/// As operating_system_pages(), but copies of at least a huge page (2 MiB on x86-64) are aligned to
+/// it and madvised for huge pages: fewer TLB misses in large copies. Falls back to normal pages.
 [[nodiscard]] HEADRACE_API std::shared_ptr<MemorySource> huge_pages();
-/// As `upstream`, but what is freed is kept for the next copy of the same length on the same node,
-/// which then costs neither system calls nor the zeroing of pages. Kept memory goes back to
-/// `upstream` in favour of other lengths, so a cache never holds more than its capacity, and with
-/// the source itself: flush() and clear() do not empty the node then.
+/// As `upstream`, but freed memory is kept for the next copy of the same length on the same node,
+/// which saves the system calls and the zeroing of pages. Kept memory is returned to `upstream`
+/// when another length needs the room, so a cache never holds more than its capacity, and when the
+/// MemorySource is destroyed; flush() and clear() do not return it.
 [[nodiscard]] HEADRACE_API std::shared_ptr<MemorySource> recycled(
     std::shared_ptr<MemorySource> upstream = operating_system_pages());
 
-/// Which unused entry is given up first when a node is full.
+/// Which unused entry is evicted first when a node is full. docs/concepts/cache.md compares them.
 enum class Eviction : std::uint8_t {
-  /// The one that came first.
-  fifo,
-  /// The one that came first, but one that was found since it came, or was passed over, gets
-  /// another round.
-  clock,
-  /// Of the eight that came first or were passed over, the one that was found longest ago.
+  /// Of the eight oldest entries the one with the oldest hit.
   lru,
-  /// As S3-FIFO (SOSP 2023): new entries are on probation in a small queue, and those that were not
-  /// found twice there do not displace the others.
+  /// S3-FIFO (SOSP 2023): new entries start in a small queue, and those without two hits there do
+  /// not displace the others.
   s3_fifo,
 };
 [[nodiscard]] HEADRACE_API std::string_view name(Eviction eviction);
 
-/// What happened to a region.
 enum class EventKind : std::uint8_t {
   hit,           ///< An access found an entry.
   miss,          ///< An access started a move.
-  not_placed,    ///< An access was left at the source by the placement policy.
-  refused,       ///< An access was left at the source for want of something.
+  not_placed,    ///< The placement policy left an access at the source.
+  refused,       ///< No room, memory or mover: an access was left at the source.
   weak_hit,      ///< A weak access found an entry.
-  weak_miss,     ///< A weak access did not.
+  weak_miss,     ///< A weak access found none.
   moved,         ///< A move is done.
-  move_failed,   ///< A move has failed or was stopped.
+  move_failed,   ///< A move failed or was stopped.
   evicted,       ///< An entry was dropped to make room.
-  dropped,       ///< An entry was dropped otherwise.
-  written_back,  ///< Changed bytes are in the source.
+  dropped,       ///< An entry was dropped for another reason.
+  written_back,  ///< Changed bytes were copied to the source.
 };
 [[nodiscard]] HEADRACE_API std::string_view name(EventKind kind);
 
+/// Something that happened to a region.
 struct Event {
   EventKind kind{};
-  /// What was asked for, of accesses; else of the entry, or the changed bytes. The memory may be
-  /// gone.
+  /// Of an access: the requested region; else the region of the entry, or the changed bytes. The
+  /// memory may have been freed since.
   std::span<const std::byte> region;
-  /// Node of the entry; nothing if there is none.
+  /// Node of the entry, if there is one.
   std::optional<NodeId> node;
-  /// Of move_failed: why; none if it was stopped, or if it came to its end but for a late write.
+  /// Of move_failed: why. `none` if it was stopped, or if only late_write_possible made it fail.
   engine::Cause cause = engine::Cause::none;
-  /// Of move_failed: a device was given up that may still write to the copy, which therefore is not
-  /// used.
+  /// Of move_failed: an abandoned device may still write to the copy, so it is not used.
   bool late_write_possible = false;
 };
 
-/// Is told of every event, on the thread where it happens, with no lock held; several at once, so
-/// that the order of two threads' events is theirs to find out. It may call the cache, but for
-/// change() and Entry::wait(), which may wait for what its own thread is about to do. `moved`,
-/// `move_failed`: in the job's callback, where what must not be done there must not be done; of the
-/// cache only statistics() is to be called then. It may be called until the last entry and change
-/// are gone. What it throws, and an event that there is no memory for, is counted as an error of a
-/// policy.
+/// Receives every event on the thread where it happens, with no lock held. Several threads may call
+/// it at once. It may call the cache, except change() and Entry::wait(), which may wait for the
+/// thread that they are called on. `moved` and `move_failed` come in the job's callback: there it
+/// may only call statistics(). It may be called until the last entry and change are gone. If it
+/// throws, or an event cannot be allocated, policy_errors is incremented.
 using Observer = std::function<void(const Event&)>;
 
 struct CacheOptions {
   PlacementPolicy placement;  ///< Empty: placement::fastest.
-  /// Empty: that of the engine. What it throws is counted, and the move fails.
+  /// Empty: the policy that the engine was made with, or movers::by_size if it has none. If it
+  /// throws, policy_errors is incremented and the move fails.
   engine::MoverPolicy mover;
-  /// Bytes of copies kept per node, the same for each, counted in whole pages because that is what
-  /// they take. When full, unused entries are dropped, in the order of `eviction`; if that is not
-  /// enough, nothing is dropped, the access is refused and its entry points at the source. An entry
-  /// is unused if its move has ended, nobody holds a handle on it, and it is not pinned.
+  /// Bytes of copies per node, the same for each node, counted in whole pages. When a node is full,
+  /// unused entries are evicted in the order of `eviction`; if they are not enough, none is
+  /// evicted, the access is refused and its entry points at the source. An entry is unused if its
+  /// move has ended and it has no handle and no pin.
   Bytes capacity_per_node = Bytes(std::uint64_t{1} << 62U);
   Eviction eviction = Eviction::s3_fifo;
   /// Null: operating_system_pages(). Shared by the cache and all its entries.
   std::shared_ptr<MemorySource> memory;
-  /// Empty: nobody is told.
+  /// Empty: no events.
   Observer observer;
-  /// Ask the kernel, before a move is started, if all of the source is mapped: if not, the access
-  /// is refused and counted (bad_sources) instead of ending in a signal in some mover's thread.
-  /// Memory that was freed to an allocator which kept it is still mapped, and nobody can tell.
-  /// Costs a system call for each miss, which is little beside the pages of a copy. For who knows
-  /// that no source is unmapped under the cache it may be off.
+  /// Before a move, check with the kernel that all of the source is mapped. If not, the access is
+  /// refused (bad_sources) instead of raising a signal in a mover's thread. Memory that an
+  /// allocator keeps after free() is still mapped and not detected. One system call per miss; turn
+  /// it off if no source can be unmapped while the cache is used.
   bool check_sources = true;
+  /// Devices write copies into the last-level cache instead of memory (Operation::into_cache), for
+  /// copies that are read at once and fit. A hint: processors ignore it.
+  bool into_cache = false;
 };
 
-/// Totals since the cache was made. Each is exact; together they are not one instant.
-/// Every access is one of four: accesses = hits + misses + not_placed + refused. A weak one is one
-/// of two: weak_hits + weak_misses.
+/// Totals since the cache was made. Each is exact; together they are not one snapshot.
+/// accesses = hits + misses + not_placed + refused; weak accesses = weak_hits + weak_misses.
 struct CacheStatistics {
-  std::uint64_t hits = 0;    ///< Accesses that found an entry, ready or on its way.
+  std::uint64_t hits = 0;    ///< Accesses that found an entry, ready or moving.
   std::uint64_t misses = 0;  ///< Accesses that started a move.
-  /// Accesses left at the source by the placement policy or its failure, or empty.
+  /// Accesses left at the source because the policy named no node or failed, or the region is
+  /// empty.
   std::uint64_t not_placed = 0;
-  /// Accesses left at the source for want of room, of memory or of a mover's queue.
+  /// Accesses left at the source because there was no room, no memory or no free queue.
   std::uint64_t refused = 0;
   std::uint64_t weak_hits = 0;    ///< Weak accesses that found an entry.
   std::uint64_t weak_misses = 0;  ///< Weak accesses that were left at the source.
-  /// Hits that found the entry only when they came to insert their own: another thread was faster.
+  /// Hits on an entry that another thread inserted first.
   std::uint64_t duplicates = 0;
-  /// Moves that ended otherwise than done; their entries point at the source.
+  /// Moves that failed or were stopped; their entries point at the source.
   std::uint64_t moves_failed = 0;
-  /// Moves and write-backs after which a device that was given up may still write to their target.
+  /// Moves and write-backs whose target an abandoned device may still write to.
   std::uint64_t late_writes = 0;
-  /// Memory of dropped copies that is never freed because of that, in whole pages.
+  /// Memory of dropped copies that is never freed for that reason, in whole pages.
   std::uint64_t bytes_kept = 0;
   /// Accesses that were refused because not all of the source was mapped.
   std::uint64_t bad_sources = 0;
-  /// Policies and observers that threw, or named a node the machine does not have, and sources of
-  /// memory that gave what cannot be used.
+  /// Policies and observers that threw, policies that named a node the machine does not have, and
+  /// unusable memory from a MemorySource.
   std::uint64_t policy_errors = 0;
   std::uint64_t evictions = 0;    ///< Entries dropped to make room.
-  std::uint64_t bytes_moved = 0;  ///< By moves that were done.
-  /// Ranges of bytes that were changed in a copy and written back, and their bytes.
+  std::uint64_t bytes_moved = 0;  ///< By completed moves.
+  /// Changed ranges that were written back, and their bytes.
   std::uint64_t write_backs = 0;
   std::uint64_t bytes_written_back = 0;
-  /// Waits that had to block, and for how long, all threads together.
+  /// Waits that blocked, and for how long, summed over all threads.
   std::uint64_t waits = 0;
   std::uint64_t waited_ns = 0;
-  /// Now, all nodes together, in whole pages, entries in use and bytes_kept included.
+  /// At present, on all nodes, in whole pages; includes entries in use and bytes_kept.
   std::uint64_t bytes_cached = 0;
 };
 
-/// What the caller knows of the reads to come of the region that it asks for.
+/// What the caller knows about future reads of a region.
 ///
 /// Threading: immutable.
 class Hint {
  public:
   enum class Kind : std::uint32_t { unknown, once, many, later };
 
-  /// Nothing: the eviction policy is on its own.
+  /// Unknown: the eviction policy decides.
   constexpr Hint() = default;
-  /// The region is read through the handle that this access gives, and not again soon. Its entry is
-  /// the first to go once nobody holds it.
+  /// The region is read through the handle of this access, and not again soon. Its entry is evicted
+  /// first once it has no handle.
   [[nodiscard]] static constexpr Hint once() { return {Kind::once, 0}; }
-  /// The region is read again and again: its entry is passed over like one that was found several
-  /// times.
+  /// The region is read many times: its entry is kept like one with several hits.
   [[nodiscard]] static constexpr Hint many() { return {Kind::many, 0}; }
-  /// The region is read next when about `region_count` more regions have come to its node, as who
-  /// prefetches that many chunks ahead knows, or whose loop is that long. Until then its entry goes
-  /// only if nothing else can; of several such, what is needed last goes first, and an access that
-  /// would itself be needed last is refused.
+  /// The region is read next after about `region_count` more regions have been inserted on its
+  /// node: for a prefetcher that runs that many chunks ahead, or a loop of that length. Until then
+  /// its entry is evicted only if nothing else can be; of several such entries, the one needed last
+  /// goes first, and an access that would itself be needed last is refused.
   [[nodiscard]] static constexpr Hint after(std::uint32_t region_count) {
     return {Kind::later, region_count};
   }
@@ -277,37 +270,38 @@ struct Core;
 struct Slot;
 }  // namespace detail
 
-/// A handle on a region that was asked for. Handles on regions of one entry share its copy. Copying
+/// A handle on an accessed region. Handles on regions of one entry share its copy. Copying
 /// a handle is cheap; the memory of the copy is freed when the cache has dropped the entry and the
 /// last handle is gone.
 ///
-/// Ownership: the source must stay alive and unchanged until the entry is ready; after that, as
-/// long as data() may be the source. The last handle stops a move that still runs and waits for it,
-/// which takes as long as one piece of the mover; so no handle may be dropped in a job's callback.
-/// Threading: distinct handles: shared. One handle: confined. One that was moved from can only be
-/// assigned to and destroyed.
+/// Ownership: the source must stay alive and unchanged until the entry is ready, and alive as long
+///            as data() may return it. If the entry has been dropped, the last handle stops a
+///            running move and waits for it (one piece of the mover), so do not destroy handles in
+///            a job's callback.
+/// Threading: distinct handles: shared. One handle: confined. A moved-from handle can only be
+///            assigned to and destroyed.
 class HEADRACE_API Entry {
  public:
-  /// A copy beyond the 2^31 that one access may have points at the source.
+  /// More than 2^31 copies of the handle of one access: the rest point at the source.
   Entry(const Entry& other);
   Entry(Entry&& other) noexcept;
   Entry& operator=(const Entry& other);
   Entry& operator=(Entry&& other) noexcept;
   ~Entry();
 
-  /// Blocks until the move has ended, whoever started it.
+  /// Blocks until the move has ended.
   void wait() const;
   /// True if the move has ended. Never blocks.
   [[nodiscard]] bool try_wait() const;
-  /// Takes what is there now: the copy if the move has ended, else the source. Never blocks. (That
-  /// is a weak wait: data() itself may be the source now and the copy a moment later.)
+  /// A weak wait: returns the copy if the move has ended, else the source. Never blocks. A later
+  /// call may return the other one.
   [[nodiscard]] std::span<const std::byte> wait_weak() const;
-  /// The region that was asked for: its copy once the move is done; the source while it runs, and
-  /// if it failed or was refused. Never null for a region that was not empty.
+  /// The accessed region: its copy once the move is done; the source while it runs, and if it
+  /// failed or was refused. Not null unless the region is empty.
   [[nodiscard]] std::span<const std::byte> data() const;
   /// True if data() is a copy.
   [[nodiscard]] bool cached() const;
-  /// True if some of the entry's bytes were changed in the copy and are not in the source yet.
+  /// True if bytes of the entry were changed in the copy and have not been written back.
   [[nodiscard]] bool changed() const;
   /// Node of the copy, if data() is one.
   [[nodiscard]] std::optional<NodeId> node() const;
@@ -320,16 +314,16 @@ class HEADRACE_API Entry {
   void swap(Entry& other) noexcept;
 
   std::span<const std::byte> source_;
-  /// Null if there is no entry: then data() is the source for ever.
+  /// Null if there is no entry: then data() is always the source.
   detail::Slot* slot_;
   detail::Core* core_;
 };
 
-/// The right to write the bytes of a region, until it is destroyed. Nobody else has it meanwhile.
+/// The exclusive right to write the bytes of a region, until it is destroyed.
 ///
 /// Ownership: the source must stay alive until its bytes have been written back: see
 ///            Cache::change().
-/// Threading: confined. One that was moved from can only be assigned to and destroyed.
+/// Threading: confined. A moved-from change can only be assigned to and destroyed.
 class HEADRACE_API Change {
  public:
   Change(Change&& other) noexcept;
@@ -348,7 +342,7 @@ class HEADRACE_API Change {
 
   std::span<std::byte> data_;
   Entry entry_;
-  /// Null: nothing was begun, or it has been moved from.
+  /// Null: no change was begun, or it has been moved from.
   detail::Core* core_ = nullptr;
   std::uint64_t ticket_ = 0;
   std::uintptr_t range_address_ = 0;
@@ -358,11 +352,11 @@ class HEADRACE_API Change {
 
 /// Threading: shared, except for construction and destruction.
 /// Ownership: borrows the engine, which must outlive the cache and every entry that is not yet
-/// ready; copies the machine. Entries stay valid after the cache is gone. A child of fork() must
-/// not use or destroy what its parent has.
-/// Fails:     for want of memory access(), access_weak(), pin(), unpin(), change(), write_back()
-///            and flush() may throw std::bad_alloc, and then everything is as it was. invalidate(),
-///            clear(), and the end of the cache, of an entry and of a change need none.
+///            ready; copies the machine. Entries stay valid after the cache is gone. A child of
+///            fork() must not use or destroy caches, entries and changes of its parent.
+/// Fails:     access(), access_weak(), pin(), unpin(), change(), write_back() and flush() may throw
+///            std::bad_alloc and then change nothing. invalidate(), clear() and the destructors of
+///            caches, entries and changes allocate nothing.
 class HEADRACE_API Cache {
  public:
   /// Fails: invalid_argument for a capacity of 0, and for a placement::map that names a caller's
@@ -375,74 +369,73 @@ class HEADRACE_API Cache {
   ~Cache();
 
   /// Returns a handle on `source`. It is a hit if one of the nodes that the placement policy chose
-  /// has an entry that contains all of `source`, of several on that node one of the shortest class
-  /// (a power of two); else the move of a new entry is started. Never blocks on a move.
+  /// has an entry that contains all of `source` (if several do, one of the shortest, by power of
+  /// two); else the move of a new entry is started. Never blocks on a move.
   ///
-  /// An entry with the same address that is shorter, or whose move failed, makes way for a new one;
-  /// its holders keep theirs. Entries that overlap `source` otherwise stay, and have copies of
-  /// their own. A mover whose queue is full refuses the access at once; the entry then points at
-  /// the source, and who wants the copy slows down and asks again.
+  /// An entry with the same address that is shorter, or whose move failed, is replaced; its handles
+  /// keep their copy. Other entries that overlap `source` stay, with copies of their own. If the
+  /// mover's queue is full, the access is refused at once and the entry points at the source: slow
+  /// down and access it again.
   [[nodiscard]] Entry access(std::span<const std::byte> source, Hint hint = {});
-  /// As access() of each of `sources`, in their order, except that the moves of short copies to one
-  /// node are submitted together, as one batch of the engine: a device then takes many of them by
-  /// one submission. The moves begin when all entries have been made. A batch goes to one mover;
-  /// copies above 64 KiB are submitted alone, so that they are split among movers. The move of one
-  /// entry of a batch cannot be stopped: who drops or changes it waits for the batch.
+  /// As access() of each of `sources`, in their order, but short copies to one node are submitted
+  /// together as one batch of the engine: a device takes many of them by one submission. The moves
+  /// begin when all entries have been made. A batch goes to one mover; copies above 64 KiB are
+  /// submitted alone, so that they can be split among movers. The move of a single entry of a batch
+  /// cannot be stopped: dropping or changing the entry waits for the batch.
   ///
   /// Fails: as access(); the moves of the sources before the one that failed are started.
   [[nodiscard]] std::vector<Entry> access_many(std::span<const std::span<const std::byte>> sources,
                                                Hint hint = {});
-  /// As access() if it is a hit, on an entry that is ready or on its way. Else starts nothing, and
-  /// the entry points at the source. Takes no lock; while other threads insert or drop entries it
-  /// may overlook one.
+  /// As access() if it is a hit, on an entry that is ready or moving. Else starts nothing, and the
+  /// entry points at the source. Takes no lock; it may miss an entry while other threads insert or
+  /// drop entries.
   [[nodiscard]] Entry access_weak(std::span<const std::byte> source, Hint hint = {});
 
-  /// Keeps the entries that contain `source` from being evicted or flushed, held or not, until
-  /// unpin(), invalidate() or clear(). Their room is taken as long. Pins are not counted: one
-  /// unpin() undoes any number. A longer entry that takes the place of a pinned one is pinned.
-  /// Returns how many entries there are: 0 if `source` is to be asked for first.
+  /// Keeps the entries that contain `source` from being evicted or flushed, with or without
+  /// handles, until unpin(), invalidate() or clear(). Pins are not counted: one unpin() undoes any
+  /// number. A longer entry that replaces a pinned one is pinned. Returns the number of entries; if
+  /// it is 0, access `source` first.
   std::size_t pin(std::span<const std::byte> source);
-  /// As pin(), the other way around.
+  /// Undoes pin(). Returns the number of entries.
   std::size_t unpin(std::span<const std::byte> source);
 
-  /// Gives the right to write `source` through its copy. Accesses it, waits for its move, drops
-  /// every other entry that overlaps it, and stops every other move that reads some of it, held or
-  /// not, also of entries that were dropped before. While the
-  /// change is alive, accesses that reach over the end of the copy, or are placed on another node,
-  /// are refused. After that the bytes are *changed*: they are written back when write_back() or
-  /// flush() says so, when their entry is to be evicted, when an access that the copy does not
-  /// contain needs them, and by clear() and the end of the cache. invalidate() gives the changed
-  /// bytes of its region up: the source is what counts then. Every access that begins after the end
-  /// of a change sees it.
+  /// Gives the exclusive right to write `source` through its copy. Accesses it, waits for its move,
+  /// drops every other entry that overlaps it, and stops every other move that reads some of it,
+  /// including moves of entries that have been dropped. While the change is alive, overlapping
+  /// accesses that the copy does not contain, or that are placed on another node, are refused.
+  /// Afterwards the bytes are *changed*: they are written back by write_back() and flush(), before
+  /// their entry is evicted, by an overlapping access that the copy does not contain, and by
+  /// clear() and the destructor of the cache. invalidate() discards the changed bytes of its
+  /// region. Every access that begins after the end of a change sees it.
   ///
-  /// Ownership: `source` must stay alive until the bytes are written back, or invalidated. A change
-  ///            that is alive when its entry is cleared, or the cache ends, writes back when it
-  ///            ends.
+  /// Ownership: `source` must stay alive until the bytes are written back or invalidated. A change
+  ///            that is alive when its entry is cleared, or the cache destroyed, writes back when
+  ///            it ends.
   /// Fails: invalid_argument for a length that no region can have; capacity_exceeded while another
   ///        change overlaps `source`.
   [[nodiscard]] Result<Change> change(std::span<std::byte> source, Hint hint = {});
-  /// Copies the changed bytes of the entry's region, or of all entries, to the source, and returns
-  /// when they are there: who is told so afterwards sees them in the source. Returns how many they
-  /// were.
+  /// Copies the changed bytes of the entry's region, or of all entries, to the source. On return
+  /// they are in the source. Returns how many they were.
   ///
-  /// Fails: capacity_exceeded if some are being changed at this moment; hardware_absent if a device
-  ///        did not answer, which may write old bytes to the source as long as it is not reset.
-  ///        All others are written.
+  /// Fails: capacity_exceeded if some bytes belong to a live change; hardware_absent if a device
+  /// did
+  ///        not answer: until it is reset it may write old bytes to the source. All others are
+  ///        written.
   Result<Bytes> write_back(const Entry& entry);
   Result<Bytes> write_back();
 
-  // These stop the moves of the entries that nobody holds and wait until they have stopped.
+  // These stop the moves of dropped entries that have no handles, and wait until they have stopped.
 
-  /// Writes changed bytes back, then drops entries that nobody holds, has pinned or is changing, of
-  /// one node or of all. Returns how many.
+  /// Writes changed bytes back, then drops the entries of one node, or of all, that have no handle,
+  /// no pin and no live change. Returns how many.
   std::size_t flush(std::optional<NodeId> node = std::nullopt);
-  /// Drops every entry that overlaps `source` on every node; holders keep theirs. Bytes of `source`
-  /// that were changed and are not written back are lost; changed bytes outside of it are written
-  /// back. A live change that lies in `source` is given up; one that lies in it only in part goes
-  /// on, and writes back when it ends. Returns how many.
+  /// Drops every entry that overlaps `source`, on every node; handles keep their copies. Changed
+  /// bytes of `source` that are not written back are lost; changed bytes outside of it are written
+  /// back. A live change inside `source` is discarded; one that is only partly inside goes on, and
+  /// writes back when it ends. Returns how many.
   std::size_t invalidate(std::span<const std::byte> source);
-  /// Writes changed bytes back and drops every entry; holders keep theirs. Returns how many. A move
-  /// that somebody holds goes on, as after invalidate(); change() stops it.
+  /// Writes changed bytes back and drops every entry; handles keep their copies. Returns how many.
+  /// The move of an entry with handles goes on, as after invalidate(); change() stops it.
   std::size_t clear();
 
   [[nodiscard]] CacheStatistics statistics() const;

@@ -285,6 +285,8 @@ class HEADRACE_API Engine {
   /// From how many bytes on path `automatic` takes a device, and why from there.
   [[nodiscard]] PathThresholds thresholds() const;
   [[nodiscard]] ThresholdSource threshold_source() const;
+  /// Whether the engine was made with a policy of its own.
+  [[nodiscard]] bool has_policy() const;
   /// How threads wait: as the engine was told, but for an UMWAIT that this processor lacks.
   [[nodiscard]] Waiting waiting() const;
   /// Why devices, or some of their queues, are not among the movers, and if some are, from how many

@@ -89,6 +89,8 @@ class HEADRACE_API Mover {
 struct NodePackage {
   NodeId node;
   std::uint32_t package = 0;
+  /// Of a node without processors (HBM in flat mode, CXL): the nearest node that has some.
+  std::optional<NodeId> nearest = std::nullopt;
 };
 
 /// How much each of some movers has to do. Asked only by policies that want to know.
@@ -125,6 +127,8 @@ struct MoveContext {
   /// As the caller says or, of large operations, as the engine has found out (SubmitOptions).
   std::optional<NodeId> source_node = std::nullopt;
   std::optional<NodeId> target_node = std::nullopt;
+  /// Node of the submitting thread.
+  std::optional<NodeId> caller_node = std::nullopt;
   std::size_t byte_count = 0;
   /// Counts the submissions of the engine, for policies that take turns.
   std::uint64_t sequence = 0;
@@ -155,10 +159,16 @@ HEADRACE_API void all(const MoveContext& context, MoverChoice& choice);
 HEADRACE_API void round_robin(const MoveContext& context, MoverChoice& choice);
 /// The mover that has the least to do, of equals the next in turn.
 HEADRACE_API void least_loaded(const MoveContext& context, MoverChoice& choice);
-/// Movers of the source's node and of the target's ("push and pull").
+/// Movers of the source's node and of the target's ("push and pull"). For a node of memory only,
+/// such as HBM in flat mode, those of the nearest node with processors (NodePackage::nearest).
 HEADRACE_API void push_pull(const MoveContext& context, MoverChoice& choice);
 /// Within one processor package all movers of that package; across two, push_pull.
 HEADRACE_API void smart_copy(const MoveContext& context, MoverChoice& choice);
+/// Below kBySizeBytes the movers of the caller's node (near_target if it is unknown or has none),
+/// so that the devices of other nodes stay free; from there on smart_copy.
+HEADRACE_API void by_size(const MoveContext& context, MoverChoice& choice);
+/// A single device reaches its full bandwidth from about here on, so that several can be faster.
+inline constexpr std::size_t kBySizeBytes = std::size_t{1} << 20U;
 
 /// A policy of the library, and its name.
 struct Named {

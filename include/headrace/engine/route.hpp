@@ -27,6 +27,8 @@ struct Workload {
   /// What the engine has found out, if the options name no node.
   std::optional<NodeId> source_node = std::nullopt;
   std::optional<NodeId> target_node = std::nullopt;
+  /// Of the submitting thread, if a policy is asked.
+  std::optional<NodeId> caller_node = std::nullopt;
 };
 
 /// What an engine is. Does not change from one submission to the next.

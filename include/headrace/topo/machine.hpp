@@ -130,6 +130,9 @@ struct HEADRACE_API Machine {
   /// hbm next to ddr where no figure is known. Best first; empty on a machine with one kind of
   /// memory.
   [[nodiscard]] std::vector<NodeId> faster_nodes(NodeId initiator) const;
+  /// The node with processors that is nearest to `target`: itself if it has some. By the distance
+  /// that the firmware states, then by package; none if no node has processors.
+  [[nodiscard]] std::optional<NodeId> nearest_with_cpus(NodeId target) const;
 };
 
 struct DiscoverOptions {

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from headrace import pmem
-    from headrace.cache import Cache, CacheEvent, CacheStatistics, Change, Entry
+    from headrace.cache import Cache, CacheEvent, CacheStatistics, Change, Entry, MoveContext
     from headrace.channel import Channel, Ticket
     from headrace.engine import (
         POLICIES,
@@ -96,6 +96,7 @@ __all__ = [
     "Job",
     "JobFailedError",
     "Machine",
+    "MoveContext",
     "MoverInfo",
     "MoverPath",
     "NotFoundError",
@@ -126,7 +127,14 @@ __all__ = [
 # Loaded when first asked for: the command must be able to answer Ctrl-C before NumPy is there, and
 # the process that holds the baseline needs none of this.
 _MODULES = {
-    "headrace.cache": ("Cache", "CacheEvent", "CacheStatistics", "Change", "Entry"),
+    "headrace.cache": (
+        "Cache",
+        "CacheEvent",
+        "CacheStatistics",
+        "Change",
+        "Entry",
+        "MoveContext",
+    ),
     "headrace.channel": ("Channel", "Ticket"),
     "headrace.engine": (
         "POLICIES",

@@ -5,7 +5,7 @@ It is not coherent: who changes a source tells the cache by `Cache.invalidate`.
 """
 
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -18,14 +18,46 @@ from headrace import _core
 from headrace._arguments import NODE_MAX, byte_count, instance_of, node_list, whole_number
 from headrace._buffers import flat_bytes
 from headrace._closing import Closing
-from headrace.engine import Engine
-from headrace.errors import ClosedError, InvalidArgumentError, NotFoundError
+from headrace.engine import Engine, MoverInfo, Policy
+from headrace.errors import (
+    ClosedError,
+    InvalidArgumentError,
+    NotFoundError,
+    TypeMismatchError,
+)
 from headrace.machine import Machine, topo
 
 HINT_MAX = 2**32 - 1
 
 Placement = str | int | Mapping[int, int | Sequence[int]]
 """Where copies go: see `Cache`."""
+
+
+@dataclass(frozen=True, slots=True)
+class MoveContext:
+    """What a mover policy of a cache may look at.
+
+    Attributes:
+        movers: The candidates: all devices, or the worker threads of all nodes.
+        loads: How many requests each of them has.
+        source_node: Where the bytes are; None if that is not known.
+        target_node: Where the copy goes.
+        caller_node: Node of the thread that accesses the cache.
+        byte_count: Length of the copy, or of all copies of a batch (`Cache.access_many`).
+        sequence: Counts the submissions of the engine, to take turns.
+    """
+
+    movers: tuple[MoverInfo, ...]
+    loads: tuple[int, ...]
+    source_node: int | None
+    target_node: int | None
+    caller_node: int | None
+    byte_count: int
+    sequence: int
+
+
+Mover = Callable[[MoveContext], int | Iterable[int]]
+"""Chooses movers: returns indexes into `MoveContext.movers`, one or several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +76,8 @@ class CacheStatistics:
         late_writes: Moves and write-backs after which a device that was given up may still write.
         bytes_kept: Memory of dropped copies that is never freed because of that.
         bad_sources: Accesses that were refused because not all of the source was mapped.
-        policy_errors: Placements that named a node that the machine does not have.
+        policy_errors: Placements that named a node that the machine does not have, and mover
+            functions that raised.
         evictions: Entries dropped to make room.
         bytes_moved: Bytes of the copies that were made.
         write_backs: Ranges of bytes that were changed in a copy and written back.
@@ -223,6 +256,8 @@ class Cache(Closing):
         recycle: bool = False,
         huge_pages: bool = False,
         events: int = 0,
+        mover: Policy | Mover | None = None,
+        into_cache: bool = False,
     ) -> None:
         """Make a cache.
 
@@ -236,17 +271,25 @@ class Cache(Closing):
                 "none", a node, or for each node of callers a node or a list of them, best first:
                 {0: 8, 1: [9, 8]}.
             machine: The machine; None takes the engine's, or discovers it.
-            eviction: Which unused entries go first when a node is full: "fifo", "clock", "lru" or
-                "s3_fifo"; see the page on the cache.
+            eviction: Which unused entries go first when a node is full: "lru" or "s3_fifo"; see
+                the page on the cache.
             recycle: Keep the memory of copies that were dropped for the next ones of the same
                 length, which then need not be mapped and zeroed; at most the capacity, until the
                 cache and its entries are gone.
             huge_pages: Ask for huge pages under copies that are at least that long.
             events: How many events are kept for `take_events`; 0: none, which costs nothing.
+            mover: Which movers make a copy: the name of a policy (`headrace.POLICIES`), or a
+                function of a `MoveContext` that returns the index of a mover or several. It is
+                called by the accessing thread for every miss. It may not access or wait for a
+                cache. If it raises, `sys.unraisablehook` gets the error, the move fails, the entry
+                is the source, and `policy_errors` counts it. None: the policy of the engine, or
+                "by_size".
+            into_cache: Devices write copies into the last-level cache of the processor instead of
+                memory, for copies that are read at once. A hint: worker threads ignore it.
 
         Raises:
             InvalidArgumentError: The capacity is 0, no size, or more than any node has; or the
-                placement or eviction is unknown.
+                placement, eviction or mover is unknown.
             TypeMismatchError: An argument is of another type.
             NotFoundError: The machine does not have that node.
         """
@@ -274,6 +317,8 @@ class Cache(Closing):
             bool(recycle),
             bool(huge_pages),
             whole_number(events, "keep the events of a cache"),
+            _parse_mover(mover, self.engine),
+            bool(into_cache),
         )
 
     def access(self, source: object, *, hint: str | int | None = None, weak: bool = False) -> Entry:
@@ -475,6 +520,46 @@ def _shaped(flat: npt.NDArray[Any], like: object) -> npt.NDArray[Any]:
         return flat
     typed: npt.NDArray[Any] = flat.view(like.dtype)
     return typed.reshape(like.shape, order="C" if like.flags.c_contiguous else "F")
+
+
+def _parse_mover(mover: Policy | Mover | None, engine: Engine) -> object:
+    if mover is None or isinstance(mover, str):
+        return mover
+    if not callable(mover):
+        raise TypeMismatchError(
+            "take the mover of a cache",
+            f"it is a {type(mover).__name__}",
+            "pass the name of a policy, a function or None",
+        )
+    known = {info.name: info for info in engine.mover_infos}
+    choose = mover
+
+    def ask(
+        names: list[str],
+        loads: list[int],
+        source_node: int | None,
+        target_node: int | None,
+        caller_node: int | None,
+        byte_count: int,
+        sequence: int,
+    ) -> list[int]:
+        context = MoveContext(
+            tuple(known[name] for name in names),
+            tuple(loads),
+            source_node,
+            target_node,
+            caller_node,
+            byte_count,
+            sequence,
+        )
+        chosen = choose(context)
+        indexes = list(chosen) if isinstance(chosen, Iterable) else [chosen]
+        tried = "take the choice of a mover policy"
+        if not indexes:
+            raise InvalidArgumentError(tried, "it is empty", "return at least one index")
+        return [whole_number(index, tried, 0, len(names) - 1) for index in indexes]
+
+    return ask
 
 
 def _parse_hint(hint: str | int | None) -> str | int | None:

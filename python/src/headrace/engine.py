@@ -40,6 +40,7 @@ Policy = Literal[
     "least_loaded",
     "push_pull",
     "smart_copy",
+    "by_size",
 ]
 """What chooses the movers of a job; the concepts of the engine describe each."""
 FaultPolicy = Literal["touch_and_resubmit", "finish_on_cpu", "block"]

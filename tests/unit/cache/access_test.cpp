@@ -4,6 +4,9 @@
 #include <array>
 #include <stdexcept>
 #include <utility>
+#include <vector>
+
+#include <sched.h>
 
 #include "headrace/cache/cache.hpp"
 #include "headrace/platform/memory.hpp"
@@ -262,6 +265,54 @@ TEST(Access, AMoverPolicySeesBothNodesAndTheLength) {
   EXPECT_TRUE(stage.cache->access(source).cached());
   EXPECT_EQ(byte_count, 10000U);
   EXPECT_EQ(target_node, NodeId(8));
+}
+
+TEST(Access, CopiesGoIntoTheProcessorsCacheIfTheCacheIsToldSo) {
+  const auto source = test::numbered_bytes(10000);
+  for (const bool into_cache : {false, true}) {
+    CacheOptions options;
+    options.into_cache = into_cache;
+    CacheStage stage(StagedMover::Mode::held, std::move(options));
+    const Entry entry = stage.cache->access(source);
+    EXPECT_EQ(stage.mover->into_cache_count(), into_cache ? 1U : 0U);
+    stage.mover->release();
+  }
+}
+
+TEST(Access, MoversAreChosenBySizeUnlessTheCacheOrItsEngineHasAPolicy) {
+  // A mover on each of two nodes with processors: the caller's is neither source nor target.
+  const auto movers_used = [](engine::MoverPolicy of_engine, engine::MoverPolicy of_cache) {
+    std::vector<std::unique_ptr<engine::Mover>> movers;
+    std::array<StagedMover*, 2> staged{};
+    unsigned node = 0;
+    EXPECT_EQ(::getcpu(nullptr, &node), 0);
+    for (std::size_t i = 0; i < staged.size(); ++i) {
+      auto mover = std::make_unique<StagedMover>(StagedMover::Mode::at_once,
+                                                 NodeId(i == 0 ? node + 1 : node));
+      staged[i] = mover.get();
+      movers.push_back(std::move(mover));
+    }
+    const auto engine = engine::Engine::make(std::move(movers), std::move(of_engine)).value();
+    const topo::Machine machine = test::hand_made_machine();
+    CacheOptions options;
+    options.placement = placement::on(NodeId(8));
+    options.memory = std::make_shared<test::CountedMemory>();
+    options.mover = std::move(of_cache);
+    const auto cache = Cache::make(machine, *engine, std::move(options)).value();
+    const auto source = test::numbered_bytes(1000);
+    for (int i = 0; i < 4; ++i) {
+      cache->access(source).wait();
+      cache->clear();
+    }
+    return std::array{staged[0]->accepted_count(), staged[1]->accepted_count()};
+  };
+  using Counts = std::array<std::size_t, 2>;
+  const engine::MoverPolicy first = [](const engine::MoveContext&, engine::MoverChoice& choice) {
+    choice.add(0);
+  };
+  EXPECT_EQ(movers_used({}, {}), (Counts{0, 4}));
+  EXPECT_EQ(movers_used(first, {}), (Counts{4, 0}));
+  EXPECT_EQ(movers_used(engine::movers::by_size, first), (Counts{4, 0}));
 }
 
 TEST(Access, ASourceThatIsNotMappedOrNoLongerIsRefusedAndCounted) {

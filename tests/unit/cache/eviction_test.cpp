@@ -63,36 +63,6 @@ class Model {
   virtual std::size_t give_up(std::size_t newcomer) = 0;
 };
 
-/// Also fifo, if nothing is ever marked.
-class ClockModel : public Model {
- public:
-  explicit ClockModel(bool marks) : marks_(marks) {}
-  void found(std::size_t page) override {
-    if (marks_) marked_.insert(page);
-  }
-  void came(std::size_t page) override { queue_.push_back(page); }
-  std::size_t give_up(std::size_t newcomer) override {
-    bool has_passed_newcomer = false;
-    while (true) {
-      const std::size_t page = queue_.front();
-      queue_.pop_front();
-      if (page == newcomer) {
-        has_passed_newcomer = true;
-      } else if (marked_.erase(page) == 0) {
-        if (has_passed_newcomer) queue_.push_back(newcomer);
-        return page;
-      } else {
-        queue_.push_back(page);
-      }
-    }
-  }
-
- private:
-  const bool marks_;
-  std::deque<std::size_t> queue_;
-  std::set<std::size_t> marked_;
-};
-
 /// Its clock goes by one with each page that comes.
 class LruModel final : public Model {
  public:
@@ -160,10 +130,6 @@ class S3FifoModel final : public Model {
 
 std::unique_ptr<Model> model_of(Eviction eviction) {
   switch (eviction) {
-    case Eviction::fifo:
-      return std::make_unique<ClockModel>(false);
-    case Eviction::clock:
-      return std::make_unique<ClockModel>(true);
     case Eviction::lru:
       return std::make_unique<LruModel>();
     case Eviction::s3_fifo:
@@ -236,23 +202,8 @@ TEST_P(EveryEviction, GivesNothingUpWhileEverythingFits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Eviction, EveryEviction,
-                         ::testing::Values(Eviction::fifo, Eviction::clock, Eviction::lru,
-                                           Eviction::s3_fifo),
+                         ::testing::Values(Eviction::lru, Eviction::s3_fifo),
                          [](const auto& instance) { return std::string(name(instance.param)); });
-
-TEST(Fifo, DoesNotCareWhatIsFoundAgain) {
-  EXPECT_EQ(evicted_by_cache(Eviction::fifo, 3, {0, 1, 2, 0, 0, 0, 3, 4}), Pages({0, 1}));
-}
-
-TEST(Clock, GivesOneMoreRoundToWhatWasFoundHoweverOften) {
-  EXPECT_EQ(evicted_by_cache(Eviction::clock, 3, {0, 1, 2, 0, 0, 0, 3, 4, 5}), Pages({1, 2, 3}));
-  EXPECT_EQ(evicted_by_cache(Eviction::clock, 3, {0, 1, 2, 0, 0, 0, 3, 4, 5, 6}),
-            Pages({1, 2, 3, 0}));
-}
-
-TEST(Clock, GivesUpTheOldestWhenAllWereFound) {
-  EXPECT_EQ(evicted_by_cache(Eviction::clock, 3, {0, 1, 2, 2, 1, 0, 3}), Pages({0}));
-}
 
 TEST(Lru, GivesUpWhatWasFoundLongestAgo) {
   EXPECT_EQ(evicted_by_cache(Eviction::lru, 4, {0, 1, 2, 3, 0, 4, 2, 5, 6}), Pages({1, 3, 0}));

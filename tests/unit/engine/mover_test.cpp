@@ -7,6 +7,8 @@
 #include <string>
 #include <thread>
 
+#include <sched.h>
+
 #include "fixtures.hpp"
 #include "support/seed.hpp"
 #include "support/test_data.hpp"
@@ -135,7 +137,8 @@ TEST(MoverPolicy, WhatIsChosenOnARecordedMachineOfTwoPackagesWithFourNodesEach) 
   std::vector<NodePackage> packages;
   for (const topo::Node& node : machine->nodes) {
     if (!node.cpus.empty()) nodes.emplace_back(node.id);
-    if (node.package) packages.push_back({node.id, *node.package});
+    if (!node.package) continue;
+    packages.push_back({node.id, *node.package, machine->nearest_with_cpus(node.id)});
   }
   ASSERT_EQ(nodes.size(), 8U);
   const auto list = movers_on(nodes);
@@ -153,7 +156,10 @@ TEST(MoverPolicy, WhatIsChosenOnARecordedMachineOfTwoPackagesWithFourNodesEach) 
            Case{1, 2, {1}, {2}, {1, 2}, {0, 1, 2, 3}},
            Case{6, 1, {6}, {1}, {6, 1}, {6, 1}},
            Case{5, 13, {5}, {5}, {5}, {4, 5, 6, 7}},  // Within a package, to memory only.
-           Case{13, 2, {2}, {2}, {2}, {2}},           // From memory only to the other package.
+           // Between packages, from or to memory only: that of the nearest node has its movers.
+           Case{13, 2, {2}, {2}, {5, 2}, {5, 2}},
+           Case{0, 12, {0}, {0}, {0, 4}, {0, 4}},
+           Case{0, 15, {0}, {0}, {0, 7}, {0, 7}},
        }) {
     const MoveContext context{.movers = list,
                               .source_node = NodeId(one.source),
@@ -295,6 +301,9 @@ TEST(MoverPolicy, APolicySeesTheJob) {
     EXPECT_EQ(seen.movers.size(), 1U);
     EXPECT_EQ(seen.source_node, NodeId(3));
     EXPECT_EQ(seen.target_node, NodeId(4));
+    unsigned node = 0;
+    ASSERT_EQ(::getcpu(nullptr, &node), 0);
+    EXPECT_EQ(seen.caller_node, NodeId(node));
     EXPECT_EQ(seen.byte_count, 100U);
     EXPECT_EQ(seen.sequence, turn);
   }
@@ -663,15 +672,6 @@ TEST(Mover, ARunThatWaitsForRoomIsOneRetryAndNoRefusal) {
   EXPECT_EQ(totals.submissions_refused, 0U);
   EXPECT_EQ(totals.operations[static_cast<std::size_t>(OperationKind::copy)].retries, 1U);
   EXPECT_EQ(totals.jobs_done, 1U);
-}
-
-TEST(Policies, HaveTheNamesThatTheyAreCalledBy) {
-  std::vector<std::string_view> names;
-  for (const movers::Named& policy : movers::named()) names.push_back(policy.name);
-  EXPECT_EQ(names,
-            (std::vector<std::string_view>{"near_target", "near_source", "all", "round_robin",
-                                           "least_loaded", "push_pull", "smart_copy"}));
-  EXPECT_EQ(movers::named()[2].choose, &movers::all);
 }
 
 }  // namespace

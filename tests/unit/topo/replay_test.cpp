@@ -77,6 +77,15 @@ TEST(XeonMaxFlat, TheFasterNodesAreTheHbmOfTheOwnSocketAndTheOwnFirst) {
   EXPECT_THAT(machine.faster_nodes(NodeId(8)), IsEmpty());
 }
 
+TEST(XeonMaxFlat, TheNodeWithProcessorsNearestToHbmIsThatOfItsPartOfTheSocket) {
+  const Machine machine = replayed("xeon-max-flat");
+  for (std::uint32_t node = 0; node < 8; ++node) {
+    EXPECT_EQ(machine.nearest_with_cpus(NodeId(node)), NodeId(node));
+    EXPECT_EQ(machine.nearest_with_cpus(NodeId(node + 8)), NodeId(node));
+  }
+  EXPECT_EQ(machine.nearest_with_cpus(NodeId(99)), std::nullopt);
+}
+
 TEST(XeonMaxFlat, HasOneDsaWithOneSharedQueuePerDdrNode) {
   const Machine machine = replayed("xeon-max-flat");
   EXPECT_EQ(machine.mover_discovery, MoverDiscovery::done);

@@ -88,6 +88,11 @@ def has_shared_queue(machine: Machine) -> bool:
     "where the profile says so. Ends programs that forbid themselves to read the time-stamp "
     "counter.",
 )
+@flag(
+    "--into-cache",
+    help="DSA writes what it copies and fills into the last-level cache of the processor, for "
+    "programs that read it at once; without, into memory.",
+)
 @option(
     "--stats",
     type=FilePath(),
@@ -103,6 +108,7 @@ def command(
     *,
     explore: bool,
     probe: bool,
+    into_cache: bool,
 ) -> int:
     """Run CMD with its copies, fills and comparisons tuned to this machine; nobody rebuilds it.
 
@@ -130,6 +136,8 @@ def command(
         environment["HEADRACE_EXPLORE"] = "1"
     if probe:
         environment["HEADRACE_PROBE"] = "1"
+    if into_cache:
+        environment["HEADRACE_INTO_CACHE"] = "1"
     started = list(words) if stats is None else _counted_words(stats, words)
     as_we_found_them()
     try:
