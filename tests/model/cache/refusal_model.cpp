@@ -29,8 +29,8 @@ struct AChangerAndARefusal {
     source($) = 0;
     copy($) = 0;
     wide_copy($) = 0;
-    RL_ASSERT(changes.begin(kDirty, own, range) == DirtyRanges::Begin::done);
-    RL_ASSERT(changes.begin(kOther, others, other_range) == DirtyRanges::Begin::done);
+    RL_ASSERT(dirty.begin(kDirty, own, range) == DirtyRanges::Begin::done);
+    RL_ASSERT(dirty.begin(kOther, others, other_range) == DirtyRanges::Begin::done);
     pool[wide].progress.expect_submission();
     list_again(pool[wide]);
   }
@@ -49,17 +49,17 @@ struct AChangerAndARefusal {
   }
   /// As Cache::State::write_back_overlapping.
   bool write_back_overlapping() {
-    if (!changes.any()) return true;
+    if (!dirty.any()) return true;
     for (;;) {
       DirtyRanges::Range claimed;
-      switch (changes.claim_overlapping(kWide, claimed)) {
+      switch (dirty.claim_overlapping(kWide, claimed)) {
         case DirtyRanges::Claim::busy:
           return false;
         case DirtyRanges::Claim::none:
           return true;
         case DirtyRanges::Claim::done:
           if (claimed.entry == own) source($) = static_cast<int>(copy($));
-          changes.settle(claimed);
+          dirty.settle(claimed);
       }
     }
   }
@@ -87,7 +87,7 @@ struct AChangerAndARefusal {
   }
   void change_and_read() {
     copy($) = 1;
-    RL_ASSERT(!changes.end(range));
+    RL_ASSERT(!dirty.end(range));
     RL_ASSERT(read() == 1);
   }
 
@@ -113,7 +113,7 @@ struct Refusal : rl::test_suite<Refusal<kThreadCount>, kThreadCount> {
     } else if (index == 1) {
       stage->change_and_read();
     } else {
-      RL_ASSERT(!stage->changes.end(stage->other_range));
+      RL_ASSERT(!stage->dirty.end(stage->other_range));
     }
   }
   void after() { delete stage; }

@@ -330,7 +330,7 @@ static void engines_take_their_options(void) {
 
   uint64_t memory[64] = {0};
   const headrace_operation fill = headrace_fill(memory, sizeof memory, 7);
-  for (unsigned policy = HEADRACE_POLICY_DEFAULT; policy <= HEADRACE_POLICY_SMART_COPY; ++policy) {
+  for (unsigned policy = HEADRACE_POLICY_DEFAULT; policy <= HEADRACE_POLICY_BY_SIZE; ++policy) {
     const headrace_submit_options chosen = {.policy = (enum headrace_policy)policy};
     headrace_job job;
     headrace_job_init(&job);
@@ -338,15 +338,15 @@ static void engines_take_their_options(void) {
     EXPECT(headrace_wait(&job).state == HEADRACE_DONE);
     headrace_job_end(&job);
   }
-  const headrace_submit_options nobody = {.policy = (enum headrace_policy)8};
+  const headrace_submit_options nobody = {.policy = (enum headrace_policy)9};
   EXPECT(headrace_run(engine, &fill, NULL, &nobody) == HEADRACE_BAD_OPTION);
   EXPECT(strcmp(headrace_policy_name(HEADRACE_POLICY_NEAR_TARGET), "near_target") == 0);
-  EXPECT(strcmp(headrace_policy_name(HEADRACE_POLICY_SMART_COPY), "smart_copy") == 0);
-  EXPECT(strcmp(headrace_policy_name((enum headrace_policy)8), "unknown") == 0);
+  EXPECT(strcmp(headrace_policy_name(HEADRACE_POLICY_BY_SIZE), "by_size") == 0);
+  EXPECT(strcmp(headrace_policy_name((enum headrace_policy)9), "unknown") == 0);
   headrace_engine_free(engine);
 
   headrace_engine_options bad = options;
-  bad.policy = (enum headrace_policy)8;
+  bad.policy = (enum headrace_policy)9;
   EXPECT(headrace_engine_make(&bad, &error) == NULL && strstr(error.text, "policy") != NULL);
   const uint32_t nowhere = 4711;
   bad = options;
