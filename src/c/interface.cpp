@@ -173,7 +173,7 @@ bool is_path(enum headrace_path path) {
 
 bool is_bad(const headrace_submit_options* options) {
   return options != nullptr && ((options->has_path && !is_path(options->path)) ||
-                                options->policy > HEADRACE_POLICY_SMART_COPY);
+                                options->policy > HEADRACE_POLICY_BY_SIZE);
 }
 
 enum headrace_answer to_c(Submit answer) {
@@ -246,7 +246,7 @@ headrace::Result<std::unique_ptr<Engine>> make(const headrace_engine_options& op
   const auto machine = headrace::topo::discover({.find_movers = !options.no_devices});
   if (!machine) return headrace::fail(machine.error());
   if (!is_path(options.path) || options.page_faults > HEADRACE_FAULT_BLOCK ||
-      options.policy > HEADRACE_POLICY_SMART_COPY || options.waiting > HEADRACE_WAIT_SLEEP) {
+      options.policy > HEADRACE_POLICY_BY_SIZE || options.waiting > HEADRACE_WAIT_SLEEP) {
     return headrace::fail(headrace::Code::invalid_argument, "make an engine",
                           "its path, policy, fault policy or waiting is none of those there are",
                           "pass one of the constants of headrace.h");
