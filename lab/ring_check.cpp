@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What can be checked: the rings of the library, and the gallery, in which each ring breaks one
-// rule and the checker has to notice. A rule whose breach nobody notices would be no rule.
+// rule and the checker has to notice. A rule whose breach goes unnoticed would be no rule.
 #include "headrace/lab/ring_check.hpp"
 
 #include <fmt/format.h>
@@ -11,6 +11,7 @@ namespace headrace::pmem::lab {
 namespace {
 
 // One breach each.
+// NOLINTBEGIN(readability-identifier-naming): each is a rule, named by a sentence about the ring.
 struct MissingFlush : PositionRules {
   static constexpr bool flushes_the_entry = false;
 };
@@ -81,6 +82,7 @@ struct BlockEarlyRead : BlockRules {
 struct BelievedEnd : BlockRules {
   static constexpr bool finds_the_end = false;
 };
+// NOLINTEND(readability-identifier-naming)
 
 template <typename Rules>
 CheckReport by_positions(FlushInstruction instruction, const CheckOptions& options) {

@@ -65,7 +65,9 @@ enum class PeerNews : std::uint8_t { none, lost, replaced };
 /// Threading: confined.
 class End {
  public:
-  enum Fault : std::uint32_t { kNone = 0, kDamaged = 1, kForked = 2 };
+  static constexpr std::uint32_t kNone = 0;
+  static constexpr std::uint32_t kDamaged = 1;
+  static constexpr std::uint32_t kForked = 2;
 
   /// Takes the lock `role` of the file if it is free, and marks `state` as attached.
   ///

@@ -38,6 +38,7 @@ namespace headrace::pmem::detail {
 
 /// The rules of the protocol. lab/ring_check.cpp breaks each of them in a ring of its own, and the
 /// crash check must notice.
+// NOLINTBEGIN(readability-identifier-naming): each is a rule, named by a sentence about the ring.
 struct BlockRules {
   static constexpr bool drains_before_it_returns = true;
   static constexpr bool streams = true;  ///< Else through the caches, without a flush.
@@ -52,6 +53,7 @@ struct BlockRules {
   static constexpr bool waits_for_the_acknowledgement = true;
   static constexpr bool finds_the_end = true;  ///< Else believes the producer's word.
 };
+// NOLINTEND(readability-identifier-naming)
 
 struct RecordHeader {
   std::uint64_t checksum = 0;
@@ -240,7 +242,7 @@ class BlockProducer {
 
   /// Finds the end, and begins a new generation there.
   [[nodiscard]] Result<Chain> attach(const std::string& tried) {
-    const Result<Chain> found = reader_.recover(tried, true);
+    Result<Chain> found = reader_.recover(tried, true);
     if (!found.has_value()) return found;
     chain_ = *found;
     flush_recovered(memory_, ring_, chain_);
@@ -383,7 +385,7 @@ class BlockConsumer {
   /// Begins at the oldest entry. With a producer at work, its word says where the entries end; else
   /// (`at_rest`) the word may be older than a crash, and is corrected.
   [[nodiscard]] Result<Chain> attach(const std::string& tried, bool at_rest) {
-    const Result<Chain> found = reader_.recover(tried, at_rest);
+    Result<Chain> found = reader_.recover(tried, at_rest);
     if (!found.has_value()) return found;
     chain_ = *found;
     written_ = chain_.first.position;

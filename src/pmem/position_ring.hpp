@@ -22,6 +22,7 @@ namespace headrace::pmem::detail {
 
 /// The rules of the protocol. lab/ring_check.cpp breaks each of them in a ring of its own, and the
 /// crash check must notice.
+// NOLINTBEGIN(readability-identifier-naming): each is a rule, named by a sentence about the ring.
 struct PositionRules {
   static constexpr bool flushes_the_entry = true;
   static constexpr bool flushes_every_line = true;       ///< Else the first one.
@@ -35,6 +36,7 @@ struct PositionRules {
   static constexpr bool waits_for_the_acknowledgement = true;
   static constexpr bool flushes_what_it_sees = true;
 };
+// NOLINTEND(readability-identifier-naming)
 
 struct EntryHeader {
   std::uint64_t byte_count = 0;  ///< kSkip: nothing more before the end of the data.
@@ -148,7 +150,7 @@ class PositionProducer {
       : memory_(memory), settling_(memory, instruction), ring_(ring), reader_(ring) {}
 
   [[nodiscard]] Result<Chain> attach(const std::string& tried) {
-    const Result<Chain> found = reader_.recover(tried);
+    Result<Chain> found = reader_.recover(tried);
     if (!found.has_value()) return found;
     chain_ = *found;
     memory_.label("generation");
@@ -250,7 +252,7 @@ class PositionConsumer {
       : memory_(memory), settling_(memory, instruction), ring_(ring), reader_(ring) {}
 
   [[nodiscard]] Result<Chain> attach(const std::string& tried, bool /*at_rest*/) {
-    const Result<Chain> found = reader_.recover(tried);
+    Result<Chain> found = reader_.recover(tried);
     if (!found.has_value()) return found;
     chain_ = *found;
     return chain_;

@@ -49,6 +49,7 @@ struct VolatileMemory {
   [[nodiscard]] Fault fault() const { return Fault::none; }
 };
 struct VolatileRules : BlockRules {
+  // NOLINTNEXTLINE(readability-identifier-naming): a rule.
   static constexpr bool checks_the_checksum = false;
 };
 
