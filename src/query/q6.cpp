@@ -24,15 +24,22 @@ namespace headrace::query {
 namespace {
 
 using detail::ExactSum;
-using detail::Schedule;
-using detail::Slot;
-using detail::Task;
+
+/// What a slot of the schedule holds.
+struct Copies {
+  /// Written by the prefetching worker while submitting, read by the aggregating one.
+  std::optional<cache::Entry> discount = std::nullopt;
+  std::optional<cache::Entry> extended_price = std::nullopt;
+  /// Selection of the chunk: written by the scanning worker, read by the aggregating one.
+  std::vector<std::uint64_t> words = {};
+
+  [[nodiscard]] bool is_ready() const { return discount->try_wait() && extended_price->try_wait(); }
+};
+using Schedule = detail::Schedule<Copies>;
+using Task = Schedule::Task;
 
 constexpr Bytes kChunkMin = kib(4);
 constexpr std::size_t kPipelineCount = 3;
-/// Copies under way per worker: enough that movers always have the next one waiting, few enough to
-/// need little room in the cache.
-constexpr std::size_t kSlotsPerWorker = 3;
 
 /// The rows, cut into chunks of equal length; the last one may be shorter.
 struct Chunks {
@@ -163,16 +170,17 @@ class Run {
         return;
       case Task::Kind::prefetch: {
         const auto begin = timeline_.now();
-        task.slot->extended_price.emplace(cache_->access(std::as_bytes(columns.extended_price)));
-        task.slot->discount.emplace(cache_->access(std::as_bytes(columns.discount)));
+        task.slot->held.extended_price.emplace(
+            cache_->access(std::as_bytes(columns.extended_price)));
+        task.slot->held.discount.emplace(cache_->access(std::as_bytes(columns.discount)));
         task.slot->is_refused =
-            is_left(*task.slot->extended_price) || is_left(*task.slot->discount);
+            is_left(*task.slot->held.extended_price) || is_left(*task.slot->held.discount);
         record(Pipeline::prefetch, task, worker, begin);
         return;
       }
       case Task::Kind::scan: {
         const std::span<std::uint64_t> words =
-            std::span(task.slot != nullptr ? task.slot->words : worker.words)
+            std::span(task.slot != nullptr ? task.slot->held.words : worker.words)
                 .first(detail::words_for(columns.ship_date.size()));
         const auto begin = timeline_.now();
         detail::scan(kernel_, parameters_, columns, words);
@@ -181,11 +189,12 @@ class Run {
         return;
       }
       case Task::Kind::aggregate: {
-        aggregate(task, columns,
-                  std::span(task.slot->words).first(detail::words_for(columns.ship_date.size())),
-                  worker, tally);
-        task.slot->extended_price.reset();
-        task.slot->discount.reset();
+        aggregate(
+            task, columns,
+            std::span(task.slot->held.words).first(detail::words_for(columns.ship_date.size())),
+            worker, tally);
+        task.slot->held.extended_price.reset();
+        task.slot->held.discount.reset();
         return;
       }
     }
@@ -197,8 +206,8 @@ class Run {
     std::span<const std::int64_t> extended_price = columns.extended_price;
     std::span<const std::int64_t> discount = columns.discount;
     if (task.slot != nullptr) {
-      extended_price = locate(*task.slot->extended_price, extended_price, tally);
-      discount = locate(*task.slot->discount, discount, tally);
+      extended_price = locate(*task.slot->held.extended_price, extended_price, tally);
+      discount = locate(*task.slot->held.discount, discount, tally);
     } else {
       tally.chunks_from_source += 2;
     }
@@ -318,9 +327,10 @@ Result<Q6Result> run_checked(const topo::Machine& machine, cache::Cache* cache,
     const auto share = [&](std::uint64_t workers_until) {
       return static_cast<std::uint32_t>(chunk_count * workers_until / worker_count);
     };
-    schedules.emplace_back(share(workers_before), share(workers_before + count),
-                           result.prefetched ? kSlotsPerWorker * count : 0,
-                           detail::words_for(chunks.rows_per_chunk));
+    schedules.emplace_back(
+        share(workers_before), share(workers_before + count),
+        result.prefetched ? detail::kSlotsPerWorker * count : 0,
+        Copies{.words = std::vector<std::uint64_t>(detail::words_for(chunks.rows_per_chunk))});
     workers_before += count;
   }
 

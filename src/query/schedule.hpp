@@ -1,20 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 // Schedule: which worker does what next. Hands the three pipelines over a range of chunks to
 // whichever worker asks (morsel-driven scheduling) and keeps what passes from one to the other.
-// Not for: doing the work, or waiting: a worker that gets none is finished.
+// Not for: doing the work, or waiting: a worker that gets none is finished. A template over what a
+// slot holds, so that the simulator schedules its chunks by the same code.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
+#include "headrace/base/check.hpp"
 #include "headrace/base/mutex.hpp"
-#include "headrace/cache/cache.hpp"
 
 namespace headrace::query::detail {
 
+/// Copies under way per worker: enough that movers always have the next one waiting, few enough to
+/// need little room in the cache.
+inline constexpr std::size_t kSlotsPerWorker = 3;
+
 /// A chunk whose aggregate columns are on their way. It passes from worker to worker: the mutex of
 /// the schedule orders what one wrote before what the next one reads.
+///
+/// `Held`: has `bool is_ready() const`, whether the copies are there.
+template <typename Held>
 struct Slot {
   enum class State : std::uint8_t { free, submitting, submitted, polling, aggregating };
 
@@ -26,13 +35,11 @@ struct Slot {
   /// The cache had no copy of one of the columns, and no room or no mover for one. Written by the
   /// prefetching worker while submitting.
   bool is_refused = false;
-  /// Written by the prefetching worker while submitting, read by the aggregating one.
-  std::optional<cache::Entry> discount;
-  std::optional<cache::Entry> extended_price;
-  /// Selection of the chunk: written by the scanning worker, read by the aggregating one.
-  std::vector<std::uint64_t> words;
+  /// Belongs to the worker that has the task.
+  Held held;
 };
 
+template <typename Held>
 struct Task {
   enum class Kind : std::uint8_t {
     none,       ///< There is nothing left for this worker, now or later.
@@ -42,7 +49,7 @@ struct Task {
   };
   Kind kind = Kind::none;
   std::uint32_t chunk_index = 0;
-  Slot* slot = nullptr;
+  Slot<Held>* slot = nullptr;
 };
 
 /// A chunk goes one of two ways. Either it is prefetched before its scan begins; then it occupies a
@@ -60,11 +67,20 @@ struct Task {
 /// one, so it finds what it put back if no other worker does: no thread has to wait.
 ///
 /// Threading: shared.
+template <typename Held>
 class Schedule {
  public:
-  /// Chunks [first, end); without slots nothing is prefetched.
-  Schedule(std::uint32_t first, std::uint32_t end, std::size_t slot_count,
-           std::size_t words_per_chunk);
+  using Slot = detail::Slot<Held>;
+  using Task = detail::Task<Held>;
+
+  /// Chunks [first, end); without slots nothing is prefetched. `held` is copied into each slot.
+  Schedule(std::uint32_t first, std::uint32_t end, std::size_t slot_count, const Held& held = {})
+      : slot_count_(slot_count),
+        slots_(slot_count, Slot{.held = held}),
+        next_prefetch_(first),
+        next_scan_(first),
+        end_(end),
+        held_max_(slot_count) {}
 
   /// Reports `finished` (a default Task at first) and takes the next task. Workers of other nodes,
   /// whose copies would lie in the wrong place, do not prefetch.
@@ -77,7 +93,7 @@ class Schedule {
   void note_prefetched(const Slot& slot) HEADRACE_REQUIRES(mutex_);
   /// Slots with copies, there or on their way.
   [[nodiscard]] std::size_t held_count() HEADRACE_REQUIRES(mutex_);
-  [[nodiscard]] Slot* find(Slot::State state) HEADRACE_REQUIRES(mutex_);
+  [[nodiscard]] Slot* find(typename Slot::State state) HEADRACE_REQUIRES(mutex_);
   /// A slot whose chunk is scanned, whether its copies are there or not.
   [[nodiscard]] Slot* find_scanned() HEADRACE_REQUIRES(mutex_);
   /// Takes a slot whose chunk is scanned and whose copies are there, to be aggregated. Polls the
@@ -97,5 +113,125 @@ class Schedule {
   std::size_t given_count_ HEADRACE_GUARDED_BY(mutex_) = 0;
   bool cancelled_ HEADRACE_GUARDED_BY(mutex_) = false;
 };
+
+template <typename Held>
+auto Schedule<Held>::next(const Task& finished, bool may_prefetch) -> Task {
+  {
+    const Lock lock(mutex_);
+    settle(finished);
+  }
+  Slot* const ready = take_ready();
+  const Lock lock(mutex_);
+  if (cancelled_) return {};
+  // First what frees a slot, then what fills it, then the scan that gives the movers time.
+  Slot* slot = ready;
+  if (slot == nullptr) {
+    next_prefetch_ = std::max(next_prefetch_, next_scan_);
+    if (may_prefetch && next_prefetch_ < end_ && held_count() < held_max_) {
+      if (Slot* unused = find(Slot::State::free); unused != nullptr) {
+        unused->state = Slot::State::submitting;
+        unused->scanned = false;
+        unused->is_refused = false;
+        unused->chunk_index = next_prefetch_++;
+        return {Task::Kind::prefetch, unused->chunk_index, unused};
+      }
+    }
+    if (next_scan_ < end_) {
+      const std::uint32_t chunk_index = next_scan_++;
+      const auto holds = [&](const Slot& candidate) {
+        return candidate.state != Slot::State::free && candidate.chunk_index == chunk_index;
+      };
+      const auto found = std::find_if(slots_.begin(), slots_.end(), holds);
+      return {Task::Kind::scan, chunk_index, found == slots_.end() ? nullptr : &*found};
+    }
+    // All is scanned. What is not ready by now is read from the source: waiting cannot be faster
+    // than reading, for the mover reads the same bytes.
+    slot = find_scanned();
+  }
+  if (slot == nullptr) return {};
+  slot->state = Slot::State::aggregating;
+  return {Task::Kind::aggregate, slot->chunk_index, slot};
+}
+
+template <typename Held>
+void Schedule<Held>::cancel() {
+  const Lock lock(mutex_);
+  cancelled_ = true;
+}
+
+template <typename Held>
+void Schedule<Held>::settle(const Task& finished) {
+  switch (finished.kind) {
+    case Task::Kind::none:
+      return;
+    case Task::Kind::prefetch:
+      HEADRACE_DCHECK(finished.slot->state == Slot::State::submitting, "prefetched once");
+      finished.slot->state = Slot::State::submitted;
+      note_prefetched(*finished.slot);
+      return;
+    case Task::Kind::scan:
+      if (finished.slot != nullptr) finished.slot->scanned = true;
+      return;
+    case Task::Kind::aggregate:
+      HEADRACE_DCHECK(finished.slot->state == Slot::State::aggregating, "aggregated once");
+      finished.slot->state = Slot::State::free;
+      return;
+  }
+}
+
+template <typename Held>
+void Schedule<Held>::note_prefetched(const Slot& slot) {
+  if (slot.is_refused) {
+    held_max_ = std::clamp(held_count(), std::size_t{1}, held_max_);
+    given_count_ = 0;
+  } else if (++given_count_ >= slots_.size() && held_max_ < slots_.size()) {
+    ++held_max_;
+    given_count_ = 0;
+  }
+}
+
+template <typename Held>
+std::size_t Schedule<Held>::held_count() {
+  return static_cast<std::size_t>(std::count_if(slots_.begin(), slots_.end(), [](const Slot& slot) {
+    // Of one that is being submitted it is not known, and its worker may be writing it.
+    if (slot.state == Slot::State::submitting) return true;
+    return slot.state != Slot::State::free && !slot.is_refused;
+  }));
+}
+
+template <typename Held>
+auto Schedule<Held>::find(typename Slot::State state) -> Slot* {
+  const auto found = std::find_if(slots_.begin(), slots_.end(),
+                                  [&](const Slot& slot) { return slot.state == state; });
+  return found == slots_.end() ? nullptr : &*found;
+}
+
+template <typename Held>
+auto Schedule<Held>::find_scanned() -> Slot* {
+  const auto found = std::find_if(slots_.begin(), slots_.end(), [](const Slot& slot) {
+    return slot.state == Slot::State::submitted && slot.scanned;
+  });
+  return found == slots_.end() ? nullptr : &*found;
+}
+
+template <typename Held>
+auto Schedule<Held>::take_ready() -> Slot* {
+  // A poll may end jobs and call what the user gave to them, so no lock is held there. Each slot is
+  // asked once, by one worker at a time.
+  for (std::size_t i = 0; i < slot_count_; ++i) {
+    Slot* slot = nullptr;
+    {
+      const Lock lock(mutex_);
+      slot = &slots_[i];
+      if (slot->state != Slot::State::submitted || !slot->scanned) continue;
+      slot->state = Slot::State::polling;
+    }
+    const bool is_ready = slot->held.is_ready();
+    const Lock lock(mutex_);
+    slot->state = is_ready ? Slot::State::aggregating : Slot::State::submitted;
+    if (is_ready) return slot;
+  }
+  return nullptr;
+}
 
 }  // namespace headrace::query::detail

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -14,6 +15,12 @@
 
 namespace headrace::query::detail {
 namespace {
+
+struct Copies {
+  std::optional<cache::Entry> discount = std::nullopt;
+  std::optional<cache::Entry> extended_price = std::nullopt;
+  [[nodiscard]] bool is_ready() const { return discount->try_wait() && extended_price->try_wait(); }
+};
 
 TEST(Schedule, NoLockIsHeldWhereAnObserverIsCalled) {
   test::expect_ends([] {
@@ -24,24 +31,24 @@ TEST(Schedule, NoLockIsHeldWhereAnObserverIsCalled) {
     };
     test::CacheStage stage(test::StagedMover::Mode::on_poll, std::move(options));
     const auto source = test::numbered_bytes(8192);
-    Schedule schedule(0, 1, 1, 1);
-    Task task = schedule.next({}, true);
-    ASSERT_EQ(task.kind, Task::Kind::prefetch);
-    task.slot->discount = stage.cache->access(std::span(source).first(4096));
-    task.slot->extended_price = stage.cache->access(std::span(source).subspan(4096));
+    Schedule<Copies> schedule(0, 1, 1);
+    Schedule<Copies>::Task task = schedule.next({}, true);
+    ASSERT_EQ(task.kind, Schedule<Copies>::Task::Kind::prefetch);
+    task.slot->held.discount = stage.cache->access(std::span(source).first(4096));
+    task.slot->held.extended_price = stage.cache->access(std::span(source).subspan(4096));
     task = schedule.next(task, true);
-    ASSERT_EQ(task.kind, Task::Kind::scan);
+    ASSERT_EQ(task.kind, Schedule<Copies>::Task::Kind::scan);
     bool asked = false;
     // Another worker asks for a task while this one calls the observer.
     meanwhile = [&] {
       std::thread other([&] {
-        EXPECT_EQ(schedule.next({}, false).kind, Task::Kind::none);
+        EXPECT_EQ(schedule.next({}, false).kind, Schedule<Copies>::Task::Kind::none);
         asked = true;
       });
       other.join();
     };
     task = schedule.next(task, true);
-    EXPECT_EQ(task.kind, Task::Kind::aggregate);
+    EXPECT_EQ(task.kind, Schedule<Copies>::Task::Kind::aggregate);
     EXPECT_TRUE(asked);
   });
 }
