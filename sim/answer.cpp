@@ -81,20 +81,35 @@ std::string answer(const std::string& request) {
 
 std::string measure(const std::string& request) {
   const Json asked = Json::parse(request);
-  const auto access = asked.at("access").get<std::string>();
-  Stream stream{.access = access == "copy"   ? Access::copy
-                          : access == "fill" ? Access::fill
-                                             : Access::read,
-                .cpus = {},
-                .node = NodeId(asked.at("node").get<std::uint32_t>()),
-                .bytes = asked.at("bytes").get<std::size_t>(),
-                .rounds = asked.at("rounds").get<std::uint32_t>()};
-  for (const Json& cpu : asked.at("cpus")) stream.cpus.emplace_back(cpu.get<std::uint32_t>());
-  const auto figure =
-      access == "latency" && !stream.cpus.empty()
-          ? measure_latency(stream.cpus[0], stream.node, stream.bytes, stream.rounds)
-          : measure_stream(stream);
-  return figure ? Json{{"figure", *figure}}.dump() : error_text(figure.error());
+  const auto what = asked.at("what").get<std::string>();
+  const Effort effort{
+      .sample_count = asked.at("samples").get<std::uint32_t>(),
+      .round_time = std::chrono::microseconds(asked.at("round_us").get<std::uint32_t>()),
+      .time_max = std::chrono::milliseconds(asked.at("time_max_ms").get<std::uint32_t>())};
+  std::vector<Stream> streams;
+  for (const Json& each : asked.at("streams")) {
+    const auto access = each.at("access").get<std::string>();
+    streams.push_back({.access = access == "copy"   ? Access::copy
+                                 : access == "fill" ? Access::fill
+                                                    : Access::read,
+                       .cpu = CpuId(each.at("cpu").get<std::uint32_t>()),
+                       .node = NodeId(each.at("node").get<std::uint32_t>()),
+                       .span = each.at("span").get<std::size_t>(),
+                       .bytes = each.at("bytes").get<std::size_t>()});
+  }
+  const auto samples = [&]() -> Result<Samples> {
+    if (what == "streams") return measure_streams(streams, effort);
+    const Stream& first = streams.at(0);
+    if (what == "latency") return measure_latency(first.cpu, first.node, first.bytes, effort);
+    const CpuId second = streams.at(1).cpu;
+    if (what == "handover") return measure_handover(first.cpu, second, first.bytes, effort);
+    return measure_messages(first.cpu, second, first.bytes, what == "trips", effort);
+  }();
+  if (!samples) return error_text(samples.error());
+  return Json{{"values", samples->values},
+              {"rounds", samples->round_count},
+              {"disturbed", samples->disturbed_count}}
+      .dump();
 }
 
 }  // namespace headrace::sim

@@ -15,10 +15,12 @@ namespace headrace::sim {
 ///          fields of headrace::Error.
 [[nodiscard]] std::string answer(const std::string& request);
 
-/// Measures this machine: `{"access": "read" | "fill" | "copy" | "latency", "cpus": [...],
-/// "node": N, "bytes": N, "rounds": N}`.
+/// Measures this machine: `{"what": "streams" | "latency" | "handover" | "messages" | "trips",
+/// "streams": [{"access": "read" | "fill" | "copy", "cpu": N, "node": N, "span": N, "bytes": N}],
+/// "samples": N, "round_us": N, "time_max_ms": N}`. What takes two processors takes those of the
+/// first two streams, and the bytes of the first.
 ///
-/// Returns: {"figure": GB/s or nanoseconds}, or {"error": {...}}.
+/// Returns: {"values": [[...], ...], "rounds": N, "disturbed": N} as Samples, or {"error": {...}}.
 [[nodiscard]] std::string measure(const std::string& request);
 
 }  // namespace headrace::sim

@@ -266,14 +266,15 @@ struct Split {
 /// `count`.
 Result<Split> split_by(const Model& model, const std::string& policy, std::size_t count,
                        double bytes, const Traffic& traffic) {
-  auto chosen = choose_devices(model, policy, count, traffic.source, traffic.target);
+  auto chosen = choose_devices(model, policy, count, traffic.source, traffic.target,
+                               static_cast<std::size_t>(bytes));
   if (!chosen) return fail(std::move(chosen.error()));
   std::vector<Submitter> submitters;
-  for (const std::uint32_t device : *chosen) {
-    submitters.push_back({.device = device,
-                          .bytes = bytes / static_cast<double>(chosen->size()),
-                          .traffic = traffic});
+  const std::vector<double> parts = split(bytes, chosen->size());
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    submitters.push_back({.device = (*chosen)[i], .bytes = parts[i], .traffic = traffic});
   }
+  chosen->resize(parts.size());
   return Split{move_by_devices(model, setup_of(1), submitters), std::move(*chosen)};
 }
 
@@ -467,6 +468,26 @@ Result<Outcome> break_even(const Model& model, const Point& point) {
   return Outcome{{{"from_bytes", from}, {"gain_max", gain_max}}, "", {}};
 }
 
+/// What `automatic` chooses, beside what would have been best.
+Result<Outcome> automatic(const Model& model, const Point& point) {
+  if (const auto there = needs_devices(model, 1); !there) return fail(there.error());
+  const double bytes = point.size("bytes");
+  const bool waits = point.word("mode") == "sync";
+  const std::uint32_t batch = waits ? 1 : std::max(1U, point.count("batch"));
+  const Moved moved =
+      use_one(model, setup_of(4),
+              {.bytes = bytes, .sync = waits, .batch = batch, .submissions = 64, .traffic = {}});
+  const double device_ns = bytes / rate_of(moved, waits);
+  const double core_ns = cpu_ns(model.core, bytes);
+  const std::string_view path = path_of(bytes, batch > 1 ? batch : 0, waits);
+  const double chosen_ns = path == "device" ? device_ns : core_ns;
+  return Outcome{{{"time_us", chosen_ns / 1e3},
+                  {"over_best", chosen_ns / std::min(device_ns, core_ns)},
+                  {"by_device", path == "device" ? 1.0 : 0.0}},
+                 std::string(path),
+                 {"a processor's thread costs what the calling thread does"}};
+}
+
 }  // namespace
 
 std::vector<Scenario> device_scenarios() {
@@ -573,7 +594,12 @@ std::vector<Scenario> device_scenarios() {
        "spr-4dsa",
        {{"where", Kind::word, {"both", "source", "target"}}, kBytes},
        remote},
-      {"break-even", "from which size on a device beats one core", "spr-1dsa", {mode}, break_even}};
+      {"break-even", "from which size on a device beats one core", "spr-1dsa", {mode}, break_even},
+      {"automatic",
+       "whom the engine gives a copy to, and what another choice would have taken",
+       "spr-1dsa",
+       {kBytes, mode, one_batch},
+       automatic}};
 }
 
 }  // namespace headrace::sim::detail

@@ -3,22 +3,34 @@
 
 #include <algorithm>
 #include <barrier>
-#include <chrono>
 #include <cstring>
-#include <limits>
+#include <functional>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <random>
 #include <thread>
 
+#include "headrace/base/atomic.hpp"
+#include "headrace/message/queue.hpp"
+#include "headrace/platform/cpu.hpp"
 #include "headrace/platform/memory.hpp"
 #include "headrace/platform/thread.hpp"
+#include "headrace/platform/ticks.hpp"
 
 namespace headrace::sim {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr std::size_t kLine = 64;
+/// Bytes between two looks at the clock, so that the looks cost nothing.
+constexpr std::size_t kStep = std::size_t{256} << 10U;
+/// A thread that used less of its processor's time than this share of a round was not there.
+constexpr double kPresentShare = 0.97;
+
+double ns_between(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double, std::nano>(end - begin).count();
+}
 
 /// Pages of one thread.
 ///
@@ -31,9 +43,11 @@ class Memory {
   ~Memory() {
     if (!pages_.empty()) platform::free_pages(pages_);
   }
-  [[nodiscard]] Result<void> take(std::size_t bytes, NodeId node,
-                                  platform::Pages kind = platform::Pages::plain) {
-    auto pages = platform::allocate_pages(bytes, node, kind);
+  /// Of huge pages where they fit: what is asked about is memory, not the TLB.
+  [[nodiscard]] Result<void> take(std::size_t bytes, NodeId node) {
+    const bool fits = platform::huge_page_bytes() > 0 && bytes >= platform::huge_page_bytes();
+    auto pages = platform::allocate_pages(bytes, node,
+                                          fits ? platform::Pages::huge : platform::Pages::plain);
     if (!pages) return fail(pages.error());
     pages_ = *pages;
     return platform::prefault_pages(pages_);
@@ -44,6 +58,84 @@ class Memory {
   std::span<std::byte> pages_;
 };
 
+/// What one thread does in a round, until `deadline` or until the other one is done. Returns the
+/// value of the round.
+using Body = std::function<double(std::uint32_t round, Clock::time_point deadline)>;
+
+struct Worker {
+  CpuId cpu;
+  Body body;
+};
+
+Result<Samples> measure_rounds(const std::vector<Worker>& workers, const Effort& effort) {
+  const std::size_t count = workers.size();
+  Samples samples;
+  samples.values.resize(count);
+  std::vector<std::vector<double>> all(count);
+  std::vector<std::optional<Error>> errors(count);
+  std::vector<double> values(count);
+  struct Presence {
+    Clock::time_point begin;
+    Clock::time_point end;
+    double on_cpu_ns = 0;
+  };
+  std::vector<Presence> presences(count);
+  bool done = false;
+  const auto end = Clock::now() + effort.time_max;
+  // Runs while all threads are in the barrier.
+  const auto judge = [&]() noexcept {
+    done = std::any_of(errors.begin(), errors.end(), [](const auto& each) { return !!each; });
+    if (samples.round_count++ == 0) return;  // Nothing was measured yet.
+    // One that began late was missing, too.
+    Clock::time_point first = presences.front().begin;
+    Clock::time_point last = presences.front().end;
+    for (const Presence& each : presences) {
+      first = std::min(first, each.begin);
+      last = std::max(last, each.end);
+    }
+    const double needed_ns = kPresentShare * ns_between(first, last);
+    const bool undisturbed =
+        std::all_of(presences.begin(), presences.end(),
+                    [&](const Presence& each) { return each.on_cpu_ns >= needed_ns; });
+    if (!undisturbed) ++samples.disturbed_count;
+    for (std::size_t i = 0; i < count; ++i) {
+      all[i].push_back(values[i]);
+      if (undisturbed) samples.values[i].push_back(values[i]);
+    }
+    done = done || Clock::now() >= end || samples.values.front().size() >= effort.sample_count;
+  };
+  std::barrier barrier(static_cast<std::ptrdiff_t>(count), judge);
+  Atomic<std::uint32_t> begun{0};
+  const auto run = [&](std::size_t index) {
+    if (auto pinned = platform::pin_this_thread({&workers[index].cpu, 1}); !pinned) {
+      errors[index] = pinned.error();
+    }
+    for (std::uint32_t round = 1;; ++round) {
+      barrier.arrive_and_wait();
+      if (done) return;
+      // Sleepers wake one after the other.
+      begun.fetch_add_acq_rel(1);
+      while (begun.load_acquire() < round * count) platform::pause();
+      const auto used = platform::thread_cpu_time();
+      const auto begin = Clock::now();
+      values[index] = workers[index].body(round, begin + effort.round_time);
+      const auto round_end = Clock::now();
+      const std::chrono::duration<double, std::nano> on_cpu = platform::thread_cpu_time() - used;
+      presences[index] = {begin, round_end, on_cpu.count()};
+    }
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 0; i < count; ++i) threads.emplace_back([&run, i] { run(i); });
+  }
+  for (const auto& error : errors) {
+    if (error.has_value()) return fail(*error);
+  }
+  --samples.round_count;
+  if (samples.values.front().empty()) samples.values = std::move(all);
+  return samples;
+}
+
 /// Reads every word; the sum keeps the compiler from leaving it out.
 std::uint64_t read_all(const std::byte* first, std::size_t bytes) {
   std::uint64_t sum = 0;
@@ -52,79 +144,93 @@ std::uint64_t read_all(const std::byte* first, std::size_t bytes) {
   return sum;
 }
 
-/// One thread's part of a round.
-std::uint64_t go_through(const Stream& stream, std::byte* source, std::byte* target) {
-  if (stream.access == Access::read) return read_all(source, stream.bytes);
-  if (stream.access == Access::fill) {
-    std::memset(source, 1, stream.bytes);
-  } else {
-    std::memcpy(target, source, stream.bytes);
-  }
-  return static_cast<std::uint64_t>(source[stream.bytes / 2]);
+void keep(std::uint64_t value) {
+  asm volatile("" : : "r"(value) : "memory");
 }
+
+/// The median of single trips, so that one in which the other thread was away does not count.
+template <typename Trip>
+double median_trip_ns(Clock::time_point deadline, const Trip& trip) {
+  std::vector<std::uint64_t> ticks;
+  do {
+    const std::uint64_t before = platform::ticks();
+    trip();
+    ticks.push_back(platform::ticks() - before);
+  } while (Clock::now() < deadline);
+  const auto middle = ticks.begin() + static_cast<std::ptrdiff_t>(ticks.size() / 2);
+  std::nth_element(ticks.begin(), middle, ticks.end());
+  return static_cast<double>(*middle) / platform::ticks_per_second() * 1e9;
+}
+
+Failure refuse(const std::string& cause) {
+  return fail(Code::invalid_argument, "measure memory", cause, "give at least one");
+}
+
+/// The round that the first of two threads has ended: the second one stops then.
+class Stop {
+ public:
+  void set(std::uint32_t round) { round_.store_release(round); }
+  [[nodiscard]] bool is_set(std::uint32_t round) const { return round_.load_acquire() == round; }
+
+ private:
+  Atomic<std::uint32_t> round_{0};
+};
 
 }  // namespace
 
-Result<double> measure_stream(const Stream& stream) {
-  if (stream.cpus.empty() || stream.bytes < kLine || stream.rounds == 0) {
-    return fail(Code::invalid_argument, "measure memory",
-                "there is no processor, no round or less than a line", "give at least one");
-  }
-  const std::size_t count = stream.cpus.size();
-  std::vector<Memory> sources(count);
-  std::vector<Memory> targets(count);
-  std::vector<std::optional<Error>> errors(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    if (auto taken = sources[i].take(stream.bytes, stream.node); !taken) return fail(taken.error());
-    if (stream.access != Access::copy) continue;
-    if (auto taken = targets[i].take(stream.bytes, stream.node); !taken) return fail(taken.error());
-  }
-  // One round's begin and end of each thread: a round lasts from the first to the last.
-  std::vector<Clock::time_point> begins(count);
-  std::vector<Clock::time_point> ends(count);
-  std::vector<std::uint64_t> sums(count);
-  std::barrier barrier(static_cast<std::ptrdiff_t>(count) + 1);
-  std::vector<std::thread> threads;
-  for (std::size_t i = 0; i < count; ++i) {
-    threads.emplace_back([&, i] {
-      if (auto pinned = platform::pin_this_thread({&stream.cpus[i], 1}); !pinned) {
-        errors[i] = pinned.error();
+Result<Samples> measure_streams(const std::vector<Stream>& streams, const Effort& effort) {
+  if (streams.empty()) return refuse("there is no processor");
+  std::vector<Memory> sources(streams.size());
+  std::vector<Memory> targets(streams.size());
+  std::vector<Worker> workers;
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    const Stream& stream = streams[i];
+    if (stream.bytes < kLine || stream.bytes > stream.span) {
+      return refuse("a call moves less than a line, or more than all memory");
+    }
+    if (auto taken = sources[i].take(stream.span, stream.node); !taken) return fail(taken.error());
+    if (stream.access == Access::copy) {
+      if (auto taken = targets[i].take(stream.span, stream.node); !taken) {
+        return fail(taken.error());
       }
-      for (std::uint32_t round = 0; round < stream.rounds; ++round) {
-        barrier.arrive_and_wait();
-        begins[i] = Clock::now();
-        sums[i] += go_through(stream, sources[i].data(), targets[i].data());
-        ends[i] = Clock::now();
-        barrier.arrive_and_wait();
-      }
-    });
+    }
+    std::byte* const source = sources[i].data();
+    std::byte* const target = targets[i].data();
+    workers.push_back({stream.cpu, [&stream, source, target, at = std::size_t{0}](
+                                       std::uint32_t, Clock::time_point deadline) mutable {
+                         const auto begin = Clock::now();
+                         double moved = 0;
+                         auto now = begin;
+                         while (now < deadline) {
+                           for (std::size_t step = 0; step < kStep; step += stream.bytes) {
+                             if (stream.span - at < stream.bytes) at = 0;
+                             switch (stream.access) {
+                               case Access::read:
+                                 keep(read_all(source + at, stream.bytes));
+                                 break;
+                               case Access::fill:
+                                 std::memset(source + at, 1, stream.bytes);
+                                 break;
+                               case Access::copy:
+                                 std::memcpy(target + at, source + at, stream.bytes);
+                                 break;
+                             }
+                             at += stream.bytes;
+                             moved += static_cast<double>(stream.bytes);
+                           }
+                           now = Clock::now();
+                         }
+                         return moved / std::max(1.0, ns_between(begin, now));
+                       }});
   }
-  double best_ns = std::numeric_limits<double>::infinity();
-  for (std::uint32_t round = 0; round < stream.rounds; ++round) {
-    barrier.arrive_and_wait();
-    barrier.arrive_and_wait();
-    const auto begin = *std::min_element(begins.begin(), begins.end());
-    const auto end = *std::max_element(ends.begin(), ends.end());
-    best_ns = std::min(best_ns, std::chrono::duration<double, std::nano>(end - begin).count());
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (const auto& error : errors) {
-    if (error.has_value()) return fail(*error);
-  }
-  return static_cast<double>(stream.bytes * count) / std::max(1.0, best_ns);
+  return measure_rounds(workers, effort);
 }
 
-Result<double> measure_latency(CpuId cpu, NodeId node, std::size_t bytes, std::uint32_t rounds) {
+Result<Samples> measure_latency(CpuId cpu, NodeId node, std::size_t bytes, const Effort& effort) {
   const std::size_t count = bytes / kLine;
-  if (count < 2 || count > UINT32_MAX || rounds == 0) {
-    return fail(Code::invalid_argument, "measure the latency of memory",
-                "there is no round, or less than two lines or more than 2^32", "give some");
-  }
-  // A load that misses the TLB as well would be another latency.
-  const bool fits = bytes >= platform::huge_page_bytes() && platform::huge_page_bytes() > 0;
-  const auto kind = fits ? platform::Pages::huge : platform::Pages::plain;
+  if (count < 2 || count > UINT32_MAX) return refuse("there are less than two lines, or over 2^32");
   Memory memory;
-  if (auto taken = memory.take(count * kLine, node, kind); !taken) return fail(taken.error());
+  if (auto taken = memory.take(count * kLine, node); !taken) return fail(taken.error());
   // A cycle through all lines (Sattolo), the next one's number in each.
   std::vector<std::uint32_t> order(count);
   std::iota(order.begin(), order.end(), 0U);
@@ -136,24 +242,143 @@ Result<double> measure_latency(CpuId cpu, NodeId node, std::size_t bytes, std::u
     return reinterpret_cast<std::uint32_t*>(memory.data() + std::size_t{index} * kLine);
   };
   for (std::uint32_t i = 0; i < count; ++i) *line(i) = order[i];
-  std::optional<Error> error;
-  double best_ns = std::numeric_limits<double>::infinity();
-  std::thread([&] {
-    if (auto pinned = platform::pin_this_thread({&cpu, 1}); !pinned) error = pinned.error();
-    // A part of the cycle each: a round that is not interrupted is what is looked for.
-    const std::size_t steps = std::min<std::size_t>(count, 20'000);
-    std::uint32_t at = 0;
-    for (std::uint32_t round = 0; round < rounds; ++round) {
-      const auto begin = Clock::now();
-      for (std::size_t i = 0; i < steps; ++i) at = *line(at);
-      const auto end = Clock::now();
-      const double ns = std::chrono::duration<double, std::nano>(end - begin).count();
-      best_ns = std::min(best_ns, ns / static_cast<double>(steps));
+  const Body walk = [&, at = std::uint32_t{0}](std::uint32_t, Clock::time_point deadline) mutable {
+    const auto begin = Clock::now();
+    double steps = 0;
+    auto now = begin;
+    while (now < deadline) {
+      for (int i = 0; i < 500; ++i) at = *line(at);
+      keep(at);
+      steps += 500;
+      now = Clock::now();
     }
-    *line(at) = at;  // Keeps the loads.
-  }).join();
-  if (error.has_value()) return fail(*error);
-  return best_ns;
+    return ns_between(begin, now) / steps;
+  };
+  return measure_rounds({{cpu, walk}}, effort);
+}
+
+Result<Samples> measure_handover(CpuId first, CpuId second, std::size_t bytes,
+                                 const Effort& effort) {
+  if (bytes < sizeof(std::uint64_t)) return refuse("there is less than a word to hand over");
+  struct alignas(2 * kLine) Turn {
+    Atomic<std::uint64_t> number{0};
+  };
+  Turn turn;
+  Stop stop;
+  const auto block = std::make_unique<std::byte[]>(bytes);
+  const auto give = [&](std::uint64_t number) {
+    keep(read_all(block.get(), bytes));
+    std::memset(block.get(), static_cast<int>(number & 0xFFU), bytes);
+    turn.number.store_release(number);
+  };
+  const Body ask = [&, number = std::uint64_t{0}](std::uint32_t round,
+                                                  Clock::time_point deadline) mutable {
+    const double trip_ns = median_trip_ns(deadline, [&] {
+      give(++number);
+      while (turn.number.load_acquire() != number + 1) platform::pause();
+      ++number;
+    });
+    stop.set(round);
+    return trip_ns / 2;
+  };
+  const Body answer = [&, number = std::uint64_t{0}](std::uint32_t round,
+                                                     Clock::time_point) mutable {
+    while (!stop.is_set(round)) {
+      if (turn.number.load_acquire() != number + 1) {
+        platform::pause();
+        continue;
+      }
+      number += 2;
+      give(number);
+    }
+    return 0.0;
+  };
+  auto samples = measure_rounds({{first, ask}, {second, answer}}, effort);
+  if (samples) samples->values.resize(1);
+  return samples;
+}
+
+Result<Samples> measure_messages(CpuId first, CpuId second, std::size_t bytes, bool trips,
+                                 const Effort& effort) {
+  const message::QueueOptions options{
+      .framing = message::Framing::fixed,
+      .message_bytes = bytes,
+      .capacity = Bytes(bytes * std::clamp<std::size_t>((256U << 10U) / bytes, 4, 4096))};
+  auto there = message::Queue::make(options);
+  auto back = message::Queue::make(options);
+  if (!there) return fail(there.error());
+  if (!back) return fail(back.error());
+  auto sender = there->producer();
+  auto receiver = there->consumer();
+  auto answerer = back->producer();
+  auto reader = back->consumer();
+  const auto ours = std::make_unique<std::byte[]>(bytes);
+  const auto theirs = std::make_unique<std::byte[]>(bytes);
+  const std::span own(ours.get(), bytes);
+  const std::span other(theirs.get(), bytes);
+  Stop stop;
+  const auto send = [](message::Producer& producer, std::span<const std::byte> message) {
+    return producer.try_send(message) == message::Outcome::done;
+  };
+  const auto receive = [](message::Consumer& consumer, std::span<std::byte> target) {
+    std::size_t received = 0;
+    return consumer.try_receive(target, received) == message::Outcome::done;
+  };
+  const auto send_surely = [&](message::Producer& producer, std::span<const std::byte> message) {
+    while (!send(producer, message)) platform::pause();
+  };
+  const Body ask = [&](std::uint32_t round, Clock::time_point deadline) {
+    const double trip_ns = median_trip_ns(deadline, [&] {
+      send_surely(*sender, own);
+      while (!receive(*reader, own)) platform::pause();
+    });
+    stop.set(round);
+    return trip_ns;
+  };
+  const Body answer = [&](std::uint32_t round, Clock::time_point) {
+    while (!stop.is_set(round)) {
+      if (!receive(*receiver, other)) {
+        platform::pause();
+        continue;
+      }
+      send_surely(*answerer, other);
+    }
+    return 0.0;
+  };
+  const Body count_messages = [&](std::uint32_t round, Clock::time_point deadline) {
+    while (receive(*receiver, other)) {  // Of the round before.
+    }
+    const auto begin = Clock::now();
+    double count = 0;
+    auto now = begin;
+    while (now < deadline || count == 0) {
+      for (int i = 0; i < 16; ++i) {
+        if (receive(*receiver, other)) {
+          ++count;
+        } else {
+          platform::pause();
+        }
+      }
+      now = Clock::now();
+    }
+    stop.set(round);
+    return ns_between(begin, now) / count;
+  };
+  const Body send_messages = [&](std::uint32_t round, Clock::time_point) {
+    while (!stop.is_set(round)) {
+      if (!send(*sender, own)) platform::pause();
+    }
+    return 0.0;
+  };
+  for (const auto* const error :
+       {sender ? nullptr : &sender.error(), receiver ? nullptr : &receiver.error(),
+        answerer ? nullptr : &answerer.error(), reader ? nullptr : &reader.error()}) {
+    if (error != nullptr) return fail(*error);
+  }
+  auto samples = trips ? measure_rounds({{first, ask}, {second, answer}}, effort)
+                       : measure_rounds({{second, count_messages}, {first, send_messages}}, effort);
+  if (samples) samples->values.resize(1);
+  return samples;
 }
 
 }  // namespace headrace::sim

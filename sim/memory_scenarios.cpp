@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <iterator>
 
 #include "sim/scenario.hpp"
 #include "sim/world.hpp"
@@ -172,6 +174,131 @@ Result<Outcome> placement(const Model& model, const Point& point) {
                  {}};
 }
 
+/// What one core does with memory or a cache, and what all together do with that cache.
+struct CoreRate {
+  double gb_per_s = 0;
+  double all_gb_per_s = 0;  ///< 0: no limit.
+  bool in_memory = false;
+};
+
+/// Between two sizes of calls in a straight line over the logarithm of the size.
+double call_rate(const CoreModel& core, double bytes, bool copies) {
+  const auto rate = [&](const CallModel& call) {
+    return copies ? call.copy_gb_per_s : call.fill_gb_per_s;
+  };
+  const auto above = std::find_if(core.calls.begin(), core.calls.end(),
+                                  [&](const CallModel& call) { return call.bytes >= bytes; });
+  if (above == core.calls.begin()) return rate(core.calls.front());
+  if (above == core.calls.end()) return rate(core.calls.back());
+  const CallModel& below = *std::prev(above);
+  const double part = std::log(bytes / below.bytes) / std::log(above->bytes / below.bytes);
+  return rate(below) + part * (rate(*above) - rate(below));
+}
+
+/// A buffer lies in the first cache of which its thread's share holds nearly all of it.
+CoreRate core_rate(const Model& model, const std::string& access, double span, double bytes,
+                   double threads) {
+  constexpr double kFillMax = 0.75;
+  const CoreModel& core = model.core;
+  const double footprint = access == "copy" ? 2 * span : span;
+  const auto of = [&](double read, double fill, double copy) {
+    return access == "read" ? read : access == "fill" ? fill : copy;
+  };
+  const auto with_call = [&](double rate) { return 1 / (1 / rate + core.call_ns / bytes); };
+  for (const LevelModel& level : core.levels) {
+    const double share = level.bytes / std::min(threads, level.core_count);
+    if (footprint > kFillMax * share) continue;
+    const double all =
+        of(level.read_all_gb_per_s, level.fill_all_gb_per_s, level.copy_all_gb_per_s);
+    return {
+        .gb_per_s = with_call(of(level.read_gb_per_s, level.fill_gb_per_s, level.copy_gb_per_s)),
+        .all_gb_per_s = level.core_count > 1 ? all : 0};
+  }
+  if (!core.calls.empty() && access != "read") {
+    return {.gb_per_s = call_rate(core, bytes, access == "copy"), .in_memory = true};
+  }
+  const NodeModel& node = model.nodes.front();
+  const double read = core.outstanding_lines * kLine / node.latency_ns;
+  const double fill = core.fill_gb_per_s > 0 ? core.fill_gb_per_s : core.copy_gb_per_s;
+  return {.gb_per_s = with_call(of(read, fill, core.copy_gb_per_s)), .in_memory = true};
+}
+
+/// Threads that each go through memory of their own, beside as many that do something else.
+Result<Outcome> streams(const Model& model, const Point& point) {
+  const double bytes = point.size("bytes");
+  const double span = point.size("span");
+  if (bytes > span) return refuse("bytes", "is more than 'span'", "write no more than that");
+  const std::uint32_t threads = std::max(1U, point.count("threads"));
+  std::vector<std::string> kinds{point.word("access")};
+  if (const std::string& beside = point.word("beside"); beside != "nothing")
+    kinds.push_back(beside);
+  const double all = static_cast<double>(threads * kinds.size());
+  const NodeModel& node = model.nodes.front();
+  if (all > model.socket(node.socket).core_count) {
+    return refuse("threads",
+                  fmt::format("asks for {} cores of {}", all, model.socket(node.socket).core_count),
+                  "use no more than the socket has");
+  }
+  World world(model);
+  // Amounts are nanoseconds that a thread would take alone, so that all are slowed down alike: who
+  // has more misses under way gets more. Rates do not change before the first flow ends, and each
+  // kind is counted by a resource of its own, which bounds nothing.
+  constexpr double kAloneNs = 1e9;
+  constexpr double kAnyRate = 1e12;
+  constexpr double kWindowNs = 1e3;
+  std::vector<ResourceIndex> counters;
+  const ResourceIndex cache = world.fluid().add("cache", 1);
+  for (const std::string& kind : kinds) {
+    counters.push_back(world.fluid().add(kind, kAnyRate));
+    const CoreRate rate = core_rate(model, kind, span, bytes, all);
+    for (std::uint32_t i = 0; i < threads; ++i) {
+      std::vector<Use> uses{{counters.back(), 1}};
+      if (rate.in_memory) {
+        const Traffic traffic{.source = node.node,
+                              .target = node.node,
+                              .reads = kind == "fill" ? 0.0 : 1.0,
+                              .writes = kind == "read" ? 0.0 : 1.0};
+        for (const Use& use : world.memory_uses(traffic, node.socket, Who::core)) {
+          uses.push_back(use);
+        }
+      }
+      if (rate.all_gb_per_s > 0) uses.push_back({cache, 1 / rate.all_gb_per_s});
+      for (Use& use : uses) use.weight *= rate.gb_per_s;
+      uses.push_back({world.fluid().add(kind + " by a core", 1), 1});
+      world.fluid().carry(kAloneNs, std::move(uses), [] {});
+    }
+  }
+  Outcome outcome;
+  world.fluid().after(kWindowNs, [&] {
+    const auto rate = [&](std::size_t kind) {
+      return kind < counters.size() ? world.fluid().utilisation(counters[kind]) * kAnyRate : 0;
+    };
+    outcome = {{{"gb_per_s", rate(0)}, {"beside_gb_per_s", rate(1)}}, world.bound(), {}};
+  });
+  world.fluid().run();
+  return outcome;
+}
+
+/// A message of a queue between two cores.
+Result<Outcome> messages(const Model& model, const Point& point) {
+  const CoreModel& core = model.core;
+  if (core.handover_ns == 0 || core.handover_gb_per_s == 0) {
+    return fail(Code::unsupported, "simulate messages",
+                "the machine's record does not say how lines pass between cores",
+                "use a record of 'headrace topo --measure --record FILE'");
+  }
+  const double bytes = point.size("bytes");
+  // A handover takes two lines, that of the message and the one that announces it; a queue a third
+  // one, the position of the other end. Messages follow each other while the one before is read.
+  const double body_ns = std::max(0.0, bytes - kLine) / core.handover_gb_per_s;
+  const double message_ns = (core.handover_ns + body_ns) / 2;
+  return Outcome{{{"trip_ns", 3 * core.handover_ns + 2 * body_ns},
+                  {"message_ns", message_ns},
+                  {"gb_per_s", bytes / message_ns}},
+                 bytes <= kLine ? "latency" : "lines between cores",
+                 {}};
+}
+
 Result<Outcome> cxl(const Model& model, const Point& point) {
   const auto node = node_of(model, point, "node");
   if (!node) return fail(node.error());
@@ -268,12 +395,26 @@ std::vector<Scenario> memory_scenarios() {
        "whether to move data that is read several times",
        "xeon-max-9468",
        {{"target", Kind::count, {"8"}},
-        {"passes", Kind::count, {"1", "2", "4", "8", "16"}},
+        {"passes", Kind::count, {"1", "2", "4", "8", "16"}, {}, 1e6},
         {"devices", Kind::count, {"0", "1", "4"}},
         {"threads", Kind::count, {"12", "1"}},
         {"bytes", Kind::size, {"1GiB"}},
         {"source", Kind::count, {"0"}}},
        placement},
+      {"streams",
+       "what threads get of memory and caches that read, fill or copy beside each other",
+       "xeon-max-9462",
+       {{"access", Kind::word, {"read", "fill", "copy"}},
+        {"beside", Kind::word, {"nothing", "read", "fill", "copy"}},
+        {"threads", Kind::count, {"1", "16"}},
+        {"bytes", Kind::size, {"1MiB"}},
+        {"span", Kind::size, {"256MiB"}}},
+       streams},
+      {"messages",
+       "what a message between two cores takes",
+       "cloud-guest",
+       {{"bytes", Kind::size, {"64", "4KiB", "64KiB"}}},
+       messages},
       {"cxl",
        "how fast memory behind CXL is filled and read, by a device and by cores",
        "spr-cxl",

@@ -170,9 +170,15 @@ class Field {
   std::string way_;
 };
 
+/// 0 for what is not there.
+double optional(const Field& field, const char* key, Kind kind) {
+  const Field member = field[key];
+  return member.is_present() ? member.quantity(kind) : 0;
+}
+
 NodeModel parse_node(const Field& field) {
-  field.only({"node", "socket", "kind", "peak", "read", "mixed", "latency", "remote_latency",
-              "side_cache"});
+  field.only({"node", "socket", "kind", "peak", "read", "mixed", "write", "latency",
+              "remote_latency", "side_cache"});
   NodeModel node;
   node.node = field["node"].index();
   node.socket = field["socket"].index();
@@ -180,13 +186,10 @@ NodeModel parse_node(const Field& field) {
   node.peak_gb_per_s = field["peak"].quantity(Kind::rate);
   node.read_gb_per_s = field["read"].quantity(Kind::rate);
   node.mixed_gb_per_s = field["mixed"].quantity(Kind::rate);
+  node.write_gb_per_s = optional(field, "write", Kind::rate);
   node.latency_ns = field["latency"].quantity(Kind::time);
-  if (const Field far = field["remote_latency"]; far.is_present()) {
-    node.remote_latency_ns = far.quantity(Kind::time);
-  }
-  if (const Field cache = field["side_cache"]; cache.is_present()) {
-    node.side_cache_gb_per_s = cache.quantity(Kind::rate);
-  }
+  node.remote_latency_ns = optional(field, "remote_latency", Kind::time);
+  node.side_cache_gb_per_s = optional(field, "side_cache", Kind::rate);
   if (node.read_gb_per_s > node.peak_gb_per_s || node.mixed_gb_per_s > node.peak_gb_per_s) {
     field["peak"].refuse("is less than 'read' or 'mixed'", "write the rate of the bus");
   }
@@ -216,14 +219,57 @@ SocketModel parse_socket(const Field& field) {
   return socket;
 }
 
+/// Each of a list has more bytes than the one before.
+template <typename Each>
+void check_ascending(const std::vector<Each>& all, const Field& last) {
+  if (all.size() > 1 && all.back().bytes <= all[all.size() - 2].bytes) {
+    last["bytes"].refuse("is no more than that of the element before", "write the smallest first");
+  }
+}
+
+LevelModel parse_level(const Field& field) {
+  field.only({"bytes", "cores", "read", "fill", "copy", "read_all", "fill_all", "copy_all"});
+  return {.bytes = field["bytes"].quantity(Kind::size),
+          .core_count = field["cores"].quantity(Kind::plain),
+          .read_gb_per_s = field["read"].quantity(Kind::rate),
+          .fill_gb_per_s = field["fill"].quantity(Kind::rate),
+          .copy_gb_per_s = field["copy"].quantity(Kind::rate),
+          .read_all_gb_per_s = optional(field, "read_all", Kind::rate),
+          .fill_all_gb_per_s = optional(field, "fill_all", Kind::rate),
+          .copy_all_gb_per_s = optional(field, "copy_all", Kind::rate)};
+}
+
+CallModel parse_call(const Field& field) {
+  field.only({"bytes", "fill", "copy"});
+  return {.bytes = field["bytes"].quantity(Kind::size),
+          .fill_gb_per_s = field["fill"].quantity(Kind::rate),
+          .copy_gb_per_s = field["copy"].quantity(Kind::rate)};
+}
+
 CoreModel parse_core(const Field& field) {
-  field.only({"copy", "call", "overlapped", "exposed", "outstanding_lines", "queueing_share"});
-  return {.copy_gb_per_s = field["copy"].quantity(Kind::rate),
-          .call_ns = field["call"].quantity(Kind::time),
-          .overlapped_bytes = field["overlapped"].quantity(Kind::size),
-          .exposed_ns = field["exposed"].quantity(Kind::time),
-          .outstanding_lines = field["outstanding_lines"].quantity(Kind::plain),
-          .queueing_share = field["queueing_share"].quantity(Kind::plain, true)};
+  field.only({"copy", "call", "overlapped", "exposed", "outstanding_lines", "queueing_share",
+              "fill", "compute", "handover", "handover_rate", "levels", "calls"});
+  CoreModel core{.copy_gb_per_s = field["copy"].quantity(Kind::rate),
+                 .call_ns = field["call"].quantity(Kind::time),
+                 .overlapped_bytes = field["overlapped"].quantity(Kind::size),
+                 .exposed_ns = field["exposed"].quantity(Kind::time),
+                 .outstanding_lines = field["outstanding_lines"].quantity(Kind::plain),
+                 .queueing_share = field["queueing_share"].quantity(Kind::plain, true),
+                 .fill_gb_per_s = optional(field, "fill", Kind::rate),
+                 .compute_gb_per_s = optional(field, "compute", Kind::rate),
+                 .handover_ns = optional(field, "handover", Kind::time),
+                 .handover_gb_per_s = optional(field, "handover_rate", Kind::rate),
+                 .levels = {},
+                 .calls = {}};
+  for (const Field& level : field["levels"].elements()) {
+    core.levels.push_back(parse_level(level));
+    check_ascending(core.levels, level);
+  }
+  for (const Field& call : field["calls"].elements()) {
+    core.calls.push_back(parse_call(call));
+    check_ascending(core.calls, call);
+  }
+  return core;
 }
 
 DsaModel parse_dsa(const Field& field) {
@@ -344,7 +390,7 @@ void check(const Model& model, const Field& root) {
 double NodeModel::shared_write_gb_per_s() const {
   const double half = mixed_gb_per_s / 2;
   const double left = 1 - half / read_gb_per_s;
-  return mixed_gb_per_s <= read_gb_per_s ? half / left : 0;
+  return mixed_gb_per_s <= read_gb_per_s ? std::max(half / left, write_gb_per_s) : 0;
 }
 
 const NodeModel* Model::node(std::uint32_t number) const {

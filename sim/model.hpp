@@ -22,6 +22,7 @@ struct NodeModel {
   double peak_gb_per_s = 0;        ///< Of the bus; what devices reach.
   double read_gb_per_s = 0;        ///< Reads alone, by all cores of the socket.
   double mixed_gb_per_s = 0;       ///< Reads and writes, 1:1, both counted.
+  double write_gb_per_s = 0;       ///< Writes alone; 0: what the others say.
   double latency_ns = 0;           ///< Idle, from a core of the same socket.
   double remote_latency_ns = 0;    ///< Idle, from another socket; 0 where there is none.
   double side_cache_gb_per_s = 0;  ///< Of a memory-side cache in front; 0 for none.
@@ -49,6 +50,26 @@ struct LinkModel {
   double gb_per_s = 0;
 };
 
+/// What one core gets of a cache.
+struct LevelModel {
+  double bytes = 0;
+  double core_count = 1;  ///< That share it.
+  double read_gb_per_s = 0;
+  double fill_gb_per_s = 0;
+  double copy_gb_per_s = 0;
+  // Of all cores that share it together; 0: as many times as much.
+  double read_all_gb_per_s = 0;
+  double fill_all_gb_per_s = 0;
+  double copy_all_gb_per_s = 0;
+};
+
+/// What one core gets of its own node's memory by calls of so many bytes.
+struct CallModel {
+  double bytes = 0;
+  double fill_gb_per_s = 0;
+  double copy_gb_per_s = 0;
+};
+
 struct CoreModel {
   double copy_gb_per_s = 0;      ///< One core, long copies, own node.
   double call_ns = 0;            ///< Of a copy of no bytes.
@@ -56,6 +77,13 @@ struct CoreModel {
   double exposed_ns = 0;         ///< ... and longer ones wait for their first bytes.
   double outstanding_lines = 0;  ///< Misses of one core that are under way at a time.
   double queueing_share = 0;     ///< Latency under a load u is idle x (1 + share x u).
+  // What was not measured of a machine is 0 or empty.
+  double fill_gb_per_s = 0;     ///< One core, own node.
+  double compute_gb_per_s = 0;  ///< Query 6 on columns in a cache.
+  double handover_ns = 0;       ///< Of one line from one core to another, and its answer's half ...
+  double handover_gb_per_s = 0;    ///< ... and of more, which are read and written again.
+  std::vector<LevelModel> levels;  ///< Of caches, the smallest first.
+  std::vector<CallModel> calls;    ///< The smallest first; between two it is interpolated.
 };
 
 /// Of all DSA devices of the machine.

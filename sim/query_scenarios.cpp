@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scenario qdp: a query that filters column a and aggregates column b, with b moved by devices
-// while a is scanned. It follows the rules of query's Schedule (what frees a slot first, then what
-// fills it, then the scan; without a free slot a chunk is read from its source; in the end nobody
-// waits), whose class needs the entries of a live cache.
+// Scenario qdp: a query that filters column a and aggregates column b, with b moved by devices or
+// by cores while a is scanned. The query's own Schedule says what each worker does next, and the
+// cache's own order which copies make room.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <deque>
+#include <memory>
 #include <vector>
 
+#include "query/schedule.hpp"
+#include "sim/policies.hpp"
+#include "sim/room.hpp"
 #include "sim/scenario.hpp"
 #include "sim/world.hpp"
 
@@ -27,48 +30,80 @@ struct Plan {
   double chunk_bytes = 0;  ///< Of one column.
   double scanned = 1;      ///< Columns that the scan reads.
   double moved = 1;        ///< Columns that are prefetched and aggregated.
+  double shared = 0;       ///< Of these, columns that the scan reads as well.
   std::uint32_t chunk_count = 0;
   std::uint32_t thread_count = 0;
   double compute_gb_per_s = 0;
-  std::vector<std::uint32_t> devices;
-  std::uint32_t slot_count = 0;  ///< Chunks that are held at a time; 0: nothing is prefetched.
+  std::string policy;
+  std::size_t device_count = 0;  ///< 0: cores move.
+  double capacity_bytes = 0;     ///< 0: nothing is prefetched.
   bool is_there = false;         ///< b lies in the target from the start.
 };
 
+/// What a slot of the schedule holds.
+struct Copy {
+  struct State {
+    bool has_ended = false;
+    std::uint32_t number = 0;  ///< In the cache; 0: it was refused.
+  };
+  std::shared_ptr<State> state;
+
+  [[nodiscard]] bool is_ready() const { return state->has_ended; }
+};
+using Schedule = query::detail::Schedule<Copy>;
+using Task = Schedule::Task;
+
 class Query {
  public:
-  Query(const Model& model, const Plan& plan) : world_(model), plan_(plan) {
-    const double cores = std::min<double>(plan.thread_count, cores_of_node(model));
-    compute_ = world_.fluid().add("compute", cores * plan.compute_gb_per_s);
-    misses_ = world_.fluid().add("misses of cores", cores * model.core.outstanding_lines * 64);
+  Query(const Model& model, const Plan& plan)
+      : world_(model),
+        plan_(plan),
+        room_(plan.capacity_bytes),
+        schedule_(
+            0, plan.chunk_count,
+            plan.capacity_bytes > 0 ? query::detail::kSlotsPerWorker * plan.thread_count : 0) {
+    const double core_count = cores_of_node(model);
+    // The first of equals is named as the bound.
+    const double most = std::min<double>(plan.thread_count, core_count);
+    compute_ = world_.fluid().add("compute", most);
+    misses_ = world_.fluid().add("misses of cores", most);
+    cores_ = world_.fluid().add("cores", core_count);
     socket_ = model.node(plan.a)->socket;
-    slots_.resize(plan.slot_count);
+    for (std::uint32_t i = 0; i < plan.thread_count; ++i) {
+      workers_.push_back(world_.fluid().add(fmt::format("worker {}", i), 1));
+    }
+    // As many threads as an engine starts by itself.
+    const auto mover_count = static_cast<std::uint32_t>(std::max(1.0, core_count / 2));
+    for (std::uint32_t i = 0; plan.device_count == 0 && i < mover_count; ++i) {
+      movers_.push_back(world_.fluid().add(fmt::format("mover {}", i), 1));
+    }
   }
 
   struct End {
     double ns = 0;
     double moved_share = 0;
+    double refused_share = 0;
+    double evictions = 0;
     std::string bound;
   };
 
-  End run() {
+  Result<End> run() {
     // Workers that begin at once would stay in step and read a and b in turn.
     const double step_ns = plan_.chunk_bytes / plan_.compute_gb_per_s / plan_.thread_count;
     for (std::uint32_t i = 0; i < plan_.thread_count; ++i) {
-      world_.fluid().after(i * step_ns, [this] { work(); });
+      world_.fluid().after(i * step_ns, [this, i] { next(i, {}); });
     }
     world_.fluid().run();
-    return {world_.fluid().now_ns(), used_ / std::max(1.0, static_cast<double>(plan_.chunk_count)),
-            world_.bound()};
+    if (error_.has_value()) return fail(std::move(*error_));
+    const double chunks = std::max(1.0, static_cast<double>(plan_.chunk_count));
+    return End{.ns = world_.fluid().now_ns(),
+               .moved_share = used_ / chunks,
+               .refused_share = refused_ / chunks,
+               .evictions = static_cast<double>(room_.eviction_count()),
+               .bound = world_.bound()};
   }
 
  private:
-  struct Slot {
-    enum class State : std::uint8_t { free, moving, ready, aggregating } state = State::free;
-    bool scanned = false;
-    std::uint32_t chunk = 0;
-  };
-
   static double cores_of_node(const Model& model) {
     double nodes = 0;
     for (const NodeModel& node : model.nodes) {
@@ -77,92 +112,139 @@ class Query {
     return model.sockets.front().core_count / std::max(1.0, nodes);
   }
 
-  /// What a worker does next, until there is nothing.
-  void work() {
-    Slot* slot = find_scanned(true);
-    if (slot == nullptr) {
-      next_prefetch_ = std::max(next_prefetch_, next_scan_);
-      while (next_prefetch_ < plan_.chunk_count && prefetch()) {
-      }
-      if (next_scan_ < plan_.chunk_count) return scan(next_scan_++);
-      slot = find_scanned(false);
+  /// What a worker does when it has finished a task, until there is nothing.
+  void next(std::uint32_t worker, const Task& finished) {
+    const Task task = schedule_.next(finished, true);
+    switch (task.kind) {
+      case Task::Kind::none:
+        return;
+      case Task::Kind::prefetch:
+        return prefetch(worker, task);
+      case Task::Kind::scan:
+        return scan(worker, task);
+      case Task::Kind::aggregate:
+        return aggregate(worker, task);
     }
-    if (slot == nullptr) return;
-    const bool from_target = slot->state == Slot::State::ready;
-    slot->state = Slot::State::aggregating;
-    used_ += from_target ? 1 : 0;
-    read(from_target ? plan_.target : plan_.b, plan_.chunk_bytes * plan_.moved, [this, slot] {
-      slot->state = Slot::State::free;
-      work();
+  }
+
+  void prefetch(std::uint32_t worker, const Task& task) {
+    auto state = std::make_shared<Copy::State>();
+    const double bytes = plan_.chunk_bytes * plan_.moved;
+    state->number =
+        room_.take(task.chunk_index * static_cast<std::uint64_t>(plan_.chunk_bytes) + 1, bytes);
+    task.slot->held.state = state;
+    task.slot->is_refused = state->number == 0;
+    if (state->number == 0) {
+      ++refused_;
+      state->has_ended = true;
+      return next(worker, task);
+    }
+    const auto ended = [state] { state->has_ended = true; };
+    if (plan_.device_count == 0) {
+      waiting_.push_back({bytes, ended});
+      feed_movers();
+      return next(worker, task);
+    }
+    const auto chosen = choose_devices(world_.model(), plan_.policy, plan_.device_count, plan_.b,
+                                       plan_.target, static_cast<std::size_t>(bytes), turn_++);
+    if (!chosen) {
+      error_ = chosen.error();
+      state->has_ended = true;
+      return next(worker, task);
+    }
+    const std::uint32_t device = chosen->front();
+    const Model& model = world_.model();
+    const auto node = model.machine.dsa_devices[device].node->value();
+    const Initiator who{.socket = model.node(node)->socket, .device = device};
+    const auto uses = world_.device_uses({.source = plan_.b, .target = plan_.target}, who, 1);
+    world_.fluid().after(model.dsa.alone_ns,
+                         [this, uses, bytes, ended] { world_.fluid().carry(bytes, uses, ended); });
+    world_.fluid().after(model.dsa.shared_submit_ns, [this, worker, task] { next(worker, task); });
+  }
+
+  /// Cores that copy take their time from those that compute.
+  void feed_movers() {
+    if (movers_.empty() || waiting_.empty()) return;
+    const ResourceIndex mover = movers_.back();
+    movers_.pop_back();
+    const Waiting job = std::move(waiting_.front());
+    waiting_.pop_front();
+    auto uses = world_.memory_uses({.source = plan_.b, .target = plan_.target}, socket_, Who::core);
+    const double ns_per_byte = 1 / world_.model().core.copy_gb_per_s;
+    uses.push_back({mover, ns_per_byte});
+    uses.push_back({cores_, ns_per_byte});
+    world_.fluid().carry(job.bytes, std::move(uses), [this, mover, ended = job.ended] {
+      movers_.push_back(mover);
+      ended();
+      feed_movers();
     });
   }
 
-  bool prefetch() {
-    const auto slot = std::find_if(slots_.begin(), slots_.end(), [](const Slot& each) {
-      return each.state == Slot::State::free;
-    });
-    if (slot == slots_.end()) return false;
-    *slot = {.state = Slot::State::moving, .chunk = next_prefetch_++};
-    const std::uint32_t index = plan_.devices[turn_++ % plan_.devices.size()];
-    const Model& model = world_.model();
-    const auto node = model.machine.dsa_devices[index].node->value();
-    const Initiator who{.socket = model.node(node)->socket, .device = index};
-    Slot* const held = &*slot;
-    const std::uint32_t chunk = held->chunk;
-    const auto uses = world_.device_uses({.source = plan_.b, .target = plan_.target}, who, 1);
-    world_.fluid().after(model.dsa.alone_ns, [this, uses, held, chunk] {
-      world_.fluid().carry(plan_.chunk_bytes * plan_.moved, uses, [held, chunk] {
-        // Nobody waited for it: it was read from its source.
-        if (held->state == Slot::State::moving && held->chunk == chunk) {
-          held->state = Slot::State::ready;
-        }
+  void scan(std::uint32_t worker, const Task& task) {
+    read(worker, plan_.a, plan_.chunk_bytes * plan_.scanned, [this, worker, task] {
+      if (task.slot != nullptr) return next(worker, task);
+      used_ += plan_.is_there ? 1 : 0;
+      // What the scan has read of them is still in the core's cache.
+      compute(worker, plan_.chunk_bytes * plan_.shared, [this, worker, task] {
+        read(worker, plan_.is_there ? plan_.target : plan_.b,
+             plan_.chunk_bytes * (plan_.moved - plan_.shared),
+             [this, worker, task] { next(worker, task); });
       });
     });
-    return true;
   }
 
-  void scan(std::uint32_t chunk) {
-    read(plan_.a, plan_.chunk_bytes * plan_.scanned, [this, chunk] {
-      for (Slot& slot : slots_) {
-        if (slot.state == Slot::State::free || slot.chunk != chunk) continue;
-        slot.scanned = true;
-        return work();
-      }
-      used_ += plan_.is_there ? 1 : 0;
-      read(plan_.is_there ? plan_.target : plan_.b, plan_.chunk_bytes * plan_.moved,
-           [this] { work(); });
-    });
+  void aggregate(std::uint32_t worker, const Task& task) {
+    const std::shared_ptr<Copy::State> state = task.slot->held.state;
+    const bool from_target = state->has_ended && state->number != 0;
+    used_ += from_target ? 1 : 0;
+    read(worker, from_target ? plan_.target : plan_.b, plan_.chunk_bytes * plan_.moved,
+         [this, worker, task, state] {
+           if (state->number != 0) room_.release(state->number);
+           next(worker, task);
+         });
   }
 
-  Slot* find_scanned(bool ready) {
-    for (Slot& slot : slots_) {
-      if (!slot.scanned || slot.state == Slot::State::free ||
-          slot.state == Slot::State::aggregating) {
-        continue;
-      }
-      if (!ready || slot.state == Slot::State::ready) return &slot;
-    }
-    return nullptr;
-  }
-
-  void read(std::uint32_t node, double bytes, Fluid::Action done) {
+  /// A core that waits for memory is taken all the same.
+  void read(std::uint32_t worker, std::uint32_t node, double bytes, Fluid::Action done) {
     auto uses =
         world_.memory_uses({.source = node, .target = node, .writes = 0}, socket_, Who::core);
-    uses.push_back({compute_, 1});
-    uses.push_back({misses_, world_.latency_ns(node, socket_)});
+    const double compute_ns = 1 / plan_.compute_gb_per_s;
+    const double misses_ns = 1 / world_.core_read_gb_per_s(node, socket_);
+    const double ns_per_byte = std::max(compute_ns, misses_ns);
+    uses.push_back({compute_, compute_ns});
+    uses.push_back({misses_, misses_ns});
+    uses.push_back({workers_[worker], ns_per_byte});
+    uses.push_back({cores_, ns_per_byte});
     world_.fluid().carry(bytes, std::move(uses), std::move(done));
   }
 
+  void compute(std::uint32_t worker, double bytes, Fluid::Action done) {
+    const double ns_per_byte = 1 / plan_.compute_gb_per_s;
+    world_.fluid().carry(
+        bytes, {{compute_, ns_per_byte}, {workers_[worker], ns_per_byte}, {cores_, ns_per_byte}},
+        std::move(done));
+  }
+
+  struct Waiting {
+    double bytes = 0;
+    Fluid::Action ended;
+  };
+
   World world_;
   const Plan& plan_;
+  Room room_;
+  Schedule schedule_;
   ResourceIndex compute_ = 0;
   ResourceIndex misses_ = 0;
+  ResourceIndex cores_ = 0;
+  std::vector<ResourceIndex> workers_;
+  std::vector<ResourceIndex> movers_;  ///< Threads that have nothing to do.
+  std::deque<Waiting> waiting_;
   std::uint32_t socket_ = 0;
-  std::vector<Slot> slots_;
-  std::uint32_t next_scan_ = 0;
-  std::uint32_t next_prefetch_ = 0;
-  std::uint32_t turn_ = 0;
+  std::uint64_t turn_ = 0;
   double used_ = 0;
+  double refused_ = 0;
+  std::optional<Error> error_;
 };
 
 Result<Outcome> qdp(const Model& model, const Point& point) {
@@ -174,13 +256,13 @@ Result<Outcome> qdp(const Model& model, const Point& point) {
     *node = *found;
   }
   const std::size_t devices = point.count("devices");
-  if (!model.has_dsa || devices < 1 || devices > model.machine.dsa_devices.size()) {
-    return refuse(
-        "devices",
-        fmt::format("the machine has {}", model.has_dsa ? model.machine.dsa_devices.size() : 0),
-        "use at least one, and no more than it has");
+  const std::size_t known = model.has_dsa ? model.machine.dsa_devices.size() : 0;
+  if (devices > known) {
+    return refuse("devices", fmt::format("the machine has {}", known),
+                  "use no more than it has; 0 for cores that move");
   }
-  for (std::uint32_t i = 0; i < devices; ++i) plan.devices.push_back(i);
+  plan.device_count = devices;
+  plan.policy = point.word("policy");
   const double column = point.size("column");
   plan.chunk_bytes = point.size("chunk");
   if (plan.chunk_bytes > column) return refuse("chunk", "is more than the column", "write less");
@@ -189,32 +271,40 @@ Result<Outcome> qdp(const Model& model, const Point& point) {
   const double factor = chunks / plan.chunk_count;
   plan.scanned = point.number("scanned");
   plan.moved = point.number("moved");
+  plan.shared = point.number("shared");
+  if (plan.shared > plan.moved) {
+    return refuse("shared", "is more than 'moved'", "write how many of those are scanned as well");
+  }
   if (plan.scanned <= 0 || plan.moved <= 0) {
     return refuse("scanned", "or 'moved' is 0", "write how many columns are read");
   }
   plan.thread_count = std::max(1U, point.count("threads"));
   plan.compute_gb_per_s = std::max(0.001, point.number("compute"));
-  const auto end_of = [&](std::uint32_t slots, bool is_there) {
-    plan.slot_count = slots;
+  const double capacity = point.size("capacity");
+  const auto end_of = [&](bool prefetches, bool is_there) {
+    plan.capacity_bytes = prefetches ? capacity : 0;
     plan.is_there = is_there;
     return Query(model, plan).run();
   };
-  const double room = point.size("capacity") / (plan.chunk_bytes * plan.moved);
-  const auto slots = static_cast<std::uint32_t>(std::min<double>(room, 2.0 * plan.thread_count));
-  const auto off = end_of(0, false);
-  const auto on = end_of(slots, false);
-  const auto best = end_of(0, true);
-  std::vector<std::string> notes{fmt::format("off: {}", off.bound)};
+  const auto off = end_of(false, false);
+  if (!off) return fail(off.error());
+  const auto on = end_of(true, false);
+  if (!on) return fail(on.error());
+  const auto best = end_of(false, true);
+  if (!best) return fail(best.error());
+  std::vector<std::string> notes{fmt::format("off: {}", off->bound)};
   if (const NodeModel* b = model.node(plan.b); b->read_gb_per_s < b->peak_gb_per_s) {
     notes.push_back(fmt::format("assumed: devices read node {} at {:.1f} GB/s, cores at {:.1f}",
                                 plan.b, b->peak_gb_per_s, b->read_gb_per_s));
   }
-  return Outcome{{{"off_ms", off.ns * factor / 1e6},
-                  {"on_ms", on.ns * factor / 1e6},
-                  {"in_target_ms", best.ns * factor / 1e6},
-                  {"gain", off.ns / on.ns - 1},
-                  {"share_from_copies", on.moved_share}},
-                 on.bound,
+  return Outcome{{{"off_ms", off->ns * factor / 1e6},
+                  {"on_ms", on->ns * factor / 1e6},
+                  {"in_target_ms", best->ns * factor / 1e6},
+                  {"gain", off->ns / on->ns - 1},
+                  {"share_from_copies", on->moved_share},
+                  {"share_refused", on->refused_share},
+                  {"evictions", on->evictions * factor}},
+                 on->bound,
                  std::move(notes)};
 }
 
@@ -225,7 +315,7 @@ std::vector<Scenario> query_scenarios() {
            "when prefetching the second column of a query pays",
            "xeon-max-9468",
            {{"b", Kind::count, {"0", "1", "4"}},
-            {"threads", Kind::count, {"64", "12", "4", "1"}},
+            {"threads", Kind::count, {"64", "12", "4", "1"}, {}, 1024},
             {"a", Kind::count, {"0"}},
             {"target", Kind::count, {"8"}},
             {"column", Kind::size, {"4GiB"}},
@@ -234,6 +324,11 @@ std::vector<Scenario> query_scenarios() {
             {"capacity", Kind::size, {"4GiB"}},
             {"scanned", Kind::number, {"1"}},
             {"moved", Kind::number, {"1"}},
+            {"shared", Kind::number, {"0"}},
+            {"policy",
+             Kind::word,
+             {"round_robin"},
+             {"round_robin", "near_source", "near_target", "least_loaded", "push_pull"}},
             {"compute", Kind::number, {"16", "8"}}},
            qdp}};
 }

@@ -13,7 +13,8 @@
 namespace headrace::sim {
 namespace {
 
-constexpr double kCountMax = 1e6;
+/// Nodes, entries, threads: more would only take long.
+constexpr double kCountMax = 4096;
 constexpr double kSizeMax = 0x1p50;
 
 double to_number(const std::string& text) {
@@ -30,8 +31,11 @@ Result<void> check(const Parameter& parameter, const std::string& text) {
   if (parameter.kind == Parameter::Kind::size) {
     const auto size = parse_bytes(text);
     if (!size) return refuse("is no size: " + size.error().cause, size.error().remedy);
-    if (size->count() == 0 || static_cast<double>(size->count()) > kSizeMax) {
-      return refuse("is not from 1 B to 1024 TiB", "write a size in between");
+    const double most = parameter.most > 0 ? parameter.most : kSizeMax;
+    if (size->count() == 0 || static_cast<double>(size->count()) > most) {
+      return refuse(
+          fmt::format("is not from 1 B to {}", to_text(Bytes(static_cast<std::uint64_t>(most)))),
+          "write a size in between");
     }
     return {};
   }
@@ -44,8 +48,10 @@ Result<void> check(const Parameter& parameter, const std::string& text) {
   }
   if (parameter.kind == Parameter::Kind::text) return {};
   const double value = to_number(text);
-  if (value < 0 || value > kCountMax)
-    return refuse("is not a number from 0 to 1000000", "write one");
+  const double most = parameter.most > 0 ? parameter.most : kCountMax;
+  if (value < 0 || value > most) {
+    return refuse(fmt::format("is not a number from 0 to {:.0f}", most), "write one");
+  }
   if (parameter.kind == Parameter::Kind::count && value != std::floor(value)) {
     return refuse("is not whole", "write a whole number");
   }

@@ -24,6 +24,8 @@ struct Parameter {
   std::vector<std::string> values;
   /// Of a word: all that are allowed, if more than `values`. A text is checked by the scenario.
   std::vector<std::string> allowed = {};
+  /// The greatest count or size; 0: what any scenario can take.
+  double most = 0;
 };
 
 /// Values of all parameters of a scenario, checked.

@@ -15,6 +15,8 @@ namespace {
 
 /// A resource that was full for less of the time bounds nothing: something is waited for.
 constexpr double kBoundShare = 0.5;
+/// Of equals the first one is named.
+constexpr double kEqualShare = 1e-9;
 /// One that was full for more bounds all.
 constexpr double kFullShare = 0.9;
 
@@ -27,7 +29,10 @@ World::World(const Model& model) : model_(&model) {
     resources.bus = fluid_.add(name, 1);
     if (node.shared_write_gb_per_s() == 0) {
       resources.read = fluid_.add(name + " read by cores", node.read_gb_per_s);
-      resources.write = fluid_.add(name + " written by cores", node.mixed_gb_per_s / 2);
+      resources.write = fluid_.add(name + " written by cores",
+                                   std::max(node.mixed_gb_per_s / 2, node.write_gb_per_s));
+    } else if (node.write_gb_per_s > 0) {
+      resources.write = fluid_.add(name + " written by cores", node.write_gb_per_s);
     }
     nodes_.push_back(resources);
   }
@@ -78,12 +83,13 @@ void World::add_node(std::vector<Use>& uses, std::size_t index, double reads, do
   const double shared_write = node.shared_write_gb_per_s();
   if (who == Who::core && shared_write > 0) {
     uses.push_back({nodes_[index].bus, reads / node.read_gb_per_s + writes / shared_write});
+    if (nodes_[index].write && writes > 0) uses.push_back({*nodes_[index].write, writes});
     return;
   }
   uses.push_back({nodes_[index].bus, (reads + writes) / node.peak_gb_per_s});
   if (who == Who::core) {
     uses.push_back({nodes_[index].read, reads});
-    uses.push_back({nodes_[index].write, writes});
+    uses.push_back({*nodes_[index].write, writes});
   }
 }
 
@@ -123,6 +129,12 @@ ResourceIndex World::add_core() {
   return fluid_.add("cores", model_->core.copy_gb_per_s);
 }
 
+double World::core_read_gb_per_s(std::uint32_t node, std::uint32_t socket) const {
+  constexpr double kLine = 64;
+  const CoreModel& core = model_->core;
+  return core.outstanding_lines * kLine / latency_ns(node, socket);
+}
+
 std::vector<Use> World::core_uses(const Traffic& traffic, std::uint32_t socket,
                                   ResourceIndex core) const {
   std::vector<Use> uses = memory_uses(traffic, socket, Who::core);
@@ -144,7 +156,7 @@ std::string World::bound() const {
   double best = kBoundShare;
   std::string name = "latency";
   for (ResourceIndex i = 0; i < fluid_.resource_count(); ++i) {
-    if (const double share = fluid_.utilisation(i); share > best) {
+    if (const double share = fluid_.utilisation(i); share > best + kEqualShare) {
       best = share;
       name = fluid_.name(i);
     }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,8 @@ class World {
   [[nodiscard]] std::vector<Use> core_uses(const Traffic& traffic, std::uint32_t socket,
                                            ResourceIndex core) const;
   [[nodiscard]] ResourceIndex add_core();
+  /// What one core of `socket` reads of `node` at most, its misses under way.
+  [[nodiscard]] double core_read_gb_per_s(std::uint32_t node, std::uint32_t socket) const;
   [[nodiscard]] ResourceIndex fabric(std::uint32_t device) const { return devices_[device].fabric; }
   /// Idle latency of `node` from `socket`.
   [[nodiscard]] double latency_ns(std::uint32_t node, std::uint32_t socket) const;
@@ -60,7 +63,8 @@ class World {
     ResourceIndex bus = 0;
     /// Of cores, where reads and writes have ceilings of their own.
     ResourceIndex read = 0;
-    ResourceIndex write = 0;
+    /// Of cores, there or where it was measured.
+    std::optional<ResourceIndex> write;
   };
   struct DeviceResources {
     ResourceIndex fabric = 0;

@@ -4,15 +4,26 @@
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headrace import _core
-from headrace._apps.sim import find_machine, machines, run, scenario, scenarios
+from headrace._apps.sim import find_machine, here, machines, run, scenario, scenarios
 from headrace._apps.sim.advice import advise_data, predict_query
-from headrace._apps.sim.measured import Pair, measure, model_of
+from headrace._apps.sim.measured import (
+    Effort,
+    Figure,
+    Measurement,
+    Pair,
+    Sample,
+    Task,
+    measure,
+    measure_tasks,
+    model_of,
+)
 from headrace._apps.sim.sweep import points_of
 from headrace._apps.sim.validation import (
     ERROR_MEDIAN_MAX,
@@ -281,14 +292,31 @@ def test_the_device_of_the_benchmark_has_the_published_times() -> None:
     assert {size: published[size] for size in alone} == pytest.approx(alone)
 
 
+_LITTLE = Effort(samples=1, round_us=20, time_max_ms=20)
+
+
+@pytest.fixture
+def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure memory that is no memory: what is tested is that all is asked."""
+    for name in ("_SPAN_MIN", "_SPAN_MAX"):
+        monkeypatch.setattr(f"headrace._apps.sim.measured.{name}", 1 << 20)
+
+
+def _pair(initiator: int, target: int, threads: int, rate: float, latency: float) -> Pair:
+    return Pair(initiator, target, threads, rate, rate / 2, rate / 2, latency)
+
+
+@pytest.mark.usefixtures("little_memory")
 def test_the_model_of_this_machine_is_one_that_can_be_simulated(tmp_path: Path) -> None:
     native, text = _core.Machine.make_record()
     machine = Machine.from_native(native)
-    pairs = measure(machine, byte_count=1 << 20, rounds=2)
+    measurement = measure(machine, rounds=1, effort=_LITTLE)
+    pairs = measurement.pairs
     assert {each.threads for each in pairs} >= {1}
     assert all(min(each.read_gb_per_s, each.copy_gb_per_s, each.latency_ns) > 0 for each in pairs)
+    assert measurement.compute_gb_per_s > 0
     path = tmp_path / "here.json"
-    record = json.loads(text) | {"model": model_of(machine, pairs)}
+    record = json.loads(text) | {"model": model_of(machine, measurement)}
     path.write_text(json.dumps(record), encoding="utf-8")
     (result,) = run("memory", machine=str(path))
     assert result.figures["gb_per_s"] > 0
@@ -299,7 +327,7 @@ def test_the_model_of_this_machine_is_one_that_can_be_simulated(tmp_path: Path) 
 def test_a_model_of_two_sockets_has_links_and_remote_latencies() -> None:
     machine = replay(find_machine("spr-4dsa"))
     pairs = [
-        Pair(initiator, target, threads, rate * threads, rate * threads / 2, latency)
+        _pair(initiator, target, threads, rate * threads, latency)
         for initiator, target, rate, latency in (
             (0, 0, 10.0, 100.0),
             (0, 1, 5.0, 200.0),
@@ -308,8 +336,9 @@ def test_a_model_of_two_sockets_has_links_and_remote_latencies() -> None:
         )
         for threads in (1, 32)
     ]
-    model = model_of(machine, pairs)
+    model = model_of(machine, Measurement(pairs))
     assert model["nodes"][0]["read"]["value"] == "320 GB/s"
+    assert model["nodes"][0]["write"]["value"] == "160 GB/s"
     assert model["nodes"][0]["latency"]["value"] == "100 ns"
     assert model["nodes"][0]["remote_latency"]["value"] == "200 ns"
     assert model["links"] == [
@@ -319,3 +348,132 @@ def test_a_model_of_two_sockets_has_links_and_remote_latencies() -> None:
             "rate": {"value": "160 GB/s", "source": "measured by headrace topo"},
         }
     ]
+    assert "handover" not in model["core"]
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_calibration_and_validation_take_turns_and_measure_different_things(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    def note(
+        tasks: Iterable[Task], share: Callable[[float], None], *, rounds: int, effort: Effort
+    ) -> dict[str, Figure]:
+        def traced(task: Task) -> Task:
+            def ask(effort: Effort) -> Sample:
+                asked.append(task.key)
+                return task.ask(effort)
+
+            return Task(task.key, ask)
+
+        return measure_tasks([traced(each) for each in tasks], share, rounds=rounds, effort=effort)
+
+    monkeypatch.setattr("headrace._apps.sim.here.measure_tasks", note)
+    comparison = here.compare(rounds=2, effort=_LITTLE)
+    assert asked[: len(asked) // 2] == asked[len(asked) // 2 :]
+    validated = [each.what for each in comparison.points]
+    assert set(validated) < set(asked)
+    assert len(set(asked)) == len(asked) // 2
+    for kind in ("copy", "fill", "query 6"):
+        assert any(each.startswith(kind) for each in validated), kind
+    assert all(math.isfinite(each.simulated) and each.simulated > 0 for each in comparison.points)
+
+
+def _comparison(errors: list[float], disturbed: float) -> here.Comparison:
+    points = tuple(here.Point("a copy", "GB/s", 10, 0.01, 10 * (1 + each), "") for each in errors)
+    return here.Comparison(points, {}, disturbed, 3)
+
+
+def test_validation_of_this_machine_fails_above_its_threshold_and_says_under_which_load(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(here, "compare", lambda *_, **__: _comparison([0.05, -0.09, 0.3], 0.0))
+    code, out, err = command("validate", "--here", "--json")
+    assert (code, err) == (0, "")
+    summary = json.loads(out)["summary"]
+    assert (summary["points"], summary["error_median"], summary["error_worst"]) == (3, 0.09, 0.3)
+    assert (summary["flagged"], summary["loaded"]) == (0, False)
+    monkeypatch.setattr(here, "compare", lambda *_, **__: _comparison([0.05, -0.11, 0.3], 0.2))
+    code, out, err = command("validate", "--here")
+    assert code == 1
+    assert "11.0%, more than 10%" in err
+    assert "disturbed 20%" in err
+    assert "loaded" in out
+
+
+def test_rounds_of_validation_have_limits(command: Command) -> None:
+    code, out, err = command("validate", "--here", "--rounds", "0")
+    assert (code, out) == (2, "")
+    assert "--rounds" in err
+
+
+@pytest.mark.parametrize(
+    "change, says",
+    [
+        (lambda model: model.update(color="red"), "'model.color' is not known"),
+        (lambda model: model["core"].pop("copy"), "'model.core.copy' is missing"),
+        (
+            lambda model: model["nodes"][0]["peak"].update(value="0 GB/s"),
+            "write a value above 0",
+        ),
+        (lambda model: model["nodes"][0]["read"].update(value="1e6 GB/s"), "less than 'read'"),
+        (
+            lambda model: model["links"].append(
+                {"from": 0, "to": 7, "rate": {"value": "9 GB/s", "source": "assumed"}}
+            ),
+            "'model.links[0].to' is 7, which 'model.sockets' lacks",
+        ),
+        (lambda model: model["nodes"][0].update(node=5), "the machine has no such node"),
+        (lambda model: model["nodes"][0]["read"].pop("source"), "'assumed'"),
+        (
+            lambda model: model["core"].update(
+                levels=[
+                    {
+                        key: {"value": value, "source": "assumed"}
+                        for key, value in (
+                            ("bytes", size),
+                            ("cores", "1"),
+                            ("read", "9 GB/s"),
+                            ("fill", "9 GB/s"),
+                            ("copy", "9 GB/s"),
+                        )
+                    }
+                    for size in ("2 MiB", "1 MiB")
+                ]
+            ),
+            "write the smallest first",
+        ),
+    ],
+)
+def test_what_no_machine_can_be_names_field_line_and_remedy(
+    command: Command, tmp_path: Path, change: Callable[[dict[str, Any]], object], says: str
+) -> None:
+    record = json.loads(find_machine("spr-1dsa").read_text(encoding="utf-8"))
+    change(record["model"])
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(record, indent=2), encoding="utf-8")
+    code, out, err = command("run", "submission", "--machine", str(path))
+    assert (code, out) == (1, "")
+    assert re.search(r"line \d+: field 'model", err), err
+    assert says.replace("'assumed'", '"assumed"') in err
+
+
+def test_a_device_with_more_engines_than_there_are_is_refused(
+    command: Command, tmp_path: Path
+) -> None:
+    record = json.loads(find_machine("spr-1dsa").read_text(encoding="utf-8"))
+    record["movers"]["dsa_devices"][0]["engine_count"] = 5
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps(record, indent=2), encoding="utf-8")
+    code, _, err = command("run", "submission", "--machine", str(path))
+    assert code == 1
+    assert "5 engines" in err
+    assert "at most 4" in err
+
+
+@pytest.mark.parametrize("name", ["ddr-to-hbm", "qdp", "overtaking"])
+def test_the_same_scenario_gives_the_same_document(command: Command, name: str) -> None:
+    first = command("run", name, "--json")
+    assert first[0] == 0
+    assert command("run", name, "--json") == first

@@ -9,8 +9,12 @@
 #include <stdexcept>
 #include <string>
 
+#include "headrace/platform/thread.hpp"
 #include "sim/answer.hpp"
 #include "sim/injection.hpp"
+#include "sim/measure.hpp"
+#include "sim/policies.hpp"
+#include "sim/room.hpp"
 #include "support/test_data.hpp"
 
 namespace headrace::sim {
@@ -132,7 +136,30 @@ TEST(Qdp, WithoutRoomNothingIsMoved) {
   const Model model = machine("xeon-max-flat");
   const Outcome outcome = run(model, "qdp", {{"capacity", "64KiB"}});
   EXPECT_EQ(outcome.figure("share_from_copies"), 0);
+  EXPECT_GT(outcome.figure("share_refused"), 0);
   EXPECT_NEAR(outcome.figure("gain"), 0, 1e-9);
+}
+
+TEST(Qdp, TheScheduleHoldsBackWhenTheCacheIsSmallAndOldCopiesMakeRoom) {
+  const Model model = machine("xeon-max-flat");
+  const auto with = [&](const char* capacity) {
+    return run(model, "qdp", {{"b", "4"}, {"threads", "12"}, {"capacity", capacity}});
+  };
+  const Outcome small = with("8MiB");
+  const Outcome large = with("4GiB");
+  EXPECT_GT(small.figure("evictions"), 0);
+  EXPECT_EQ(large.figure("evictions"), 0);
+  EXPECT_EQ(large.figure("share_refused"), 0);
+  // Refused once in a while: the schedule asks for no more than the cache holds.
+  EXPECT_LT(small.figure("share_refused"), 0.2);
+  EXPECT_LT(small.figure("share_from_copies"), large.figure("share_from_copies"));
+}
+
+TEST(Qdp, CoresThatMoveAreTakenFromThoseThatCompute) {
+  const Model model = machine("xeon-max-flat");
+  const Outcome moved = run(model, "qdp", {{"devices", "0"}, {"threads", "12"}, {"compute", "2"}});
+  EXPECT_GT(moved.figure("share_from_copies"), 0.5);
+  EXPECT_LT(moved.figure("gain"), 0);
 }
 
 TEST(Injection, GainRisesWithTheMessageAndFallsWhenTheCacheIsFull) {
@@ -193,16 +220,146 @@ TEST(Points, WhatDoesNotExistIsRefusedWithWhatDoes) {
   EXPECT_THAT(message("optane", {}), HasSubstr("ddr-optane"));
 }
 
-TEST(Measuring, GivesRatesAndALatencyOfThisMachine) {
-  const auto ask = [](const std::string& access, const std::string& cpus) {
-    return measure(R"({"access": ")" + access + R"(", "cpus": )" + cpus +
-                   R"(, "node": 0, "bytes": 1048576, "rounds": 2})");
-  };
-  for (const char* const access : {"read", "fill", "copy", "latency"}) {
-    EXPECT_THAT(ask(access, "[0]"), HasSubstr("figure")) << access;
+TEST(Points, WhatWouldTakeForeverIsRefused) {
+  const Model model = machine("xeon-max-flat");
+  for (const Scenario& scenario : scenarios()) {
+    for (const Parameter& parameter : scenario.parameters) {
+      if (parameter.kind != Parameter::Kind::count) continue;
+      const auto outcome =
+          run_scenario(model, scenario.name, {{std::string(parameter.name), "999999999"}});
+      EXPECT_FALSE(outcome.has_value()) << scenario.name << ' ' << parameter.name;
+    }
   }
-  EXPECT_THAT(ask("read", "[]"), HasSubstr("no processor"));
-  EXPECT_THAT(ask("read", "[60000]"), HasSubstr("error"));
+  const auto message = [&](const std::string& scenario, const Values& values) {
+    const auto outcome = run_scenario(model, scenario, values);
+    return outcome.has_value() ? "" : outcome.error().message();
+  };
+  EXPECT_THAT(message("qdp", {{"target", "16"}}), HasSubstr("no node 16"));
+  EXPECT_THAT(message("qdp", {{"threads", "4000"}}), HasSubstr("from 0 to 1024"));
+  const Outcome most = run(machine("injection-node"), "injection", {{"bytes", "1MiB"}});
+  EXPECT_GT(most.figure("time_us"), 0);
+  const auto more = run_scenario(machine("injection-node"), "injection", {{"bytes", "1GiB"}});
+  ASSERT_FALSE(more.has_value());
+  EXPECT_THAT(more.error().message(), HasSubstr("to 64 MiB"));
+}
+
+TEST(Streams, ThreadsAddUpToTheNodeAndShareItWithOthers) {
+  Model model = machine("spr-1dsa");
+  const auto rate = [&](const Values& values, const char* figure) {
+    return run(model, "streams", values).figure(figure);
+  };
+  const double call_share = 1048576 / (1048576 + model.core.call_ns * model.core.copy_gb_per_s);
+  EXPECT_NEAR(rate({{"access", "copy"}}, "gb_per_s"), model.core.copy_gb_per_s * call_share, 0.2);
+  // 16 cores copy more than reads and writes 1:1 get of the node.
+  EXPECT_NEAR(rate({{"access", "copy"}, {"threads", "16"}}, "gb_per_s"), 186.0 / 2, 1);
+  const Values both{{"access", "copy"}, {"threads", "16"}, {"beside", "read"}};
+  EXPECT_LT(rate(both, "gb_per_s"), 186.0 / 2);
+  EXPECT_GT(rate(both, "beside_gb_per_s"), 0);
+  model.nodes.front().write_gb_per_s = 50;
+  EXPECT_NEAR(rate({{"access", "fill"}, {"threads", "16"}}, "gb_per_s"), 50, 0.5);
+}
+
+TEST(Streams, WhatFitsACacheHasItsRate) {
+  Model model = machine("spr-1dsa");
+  model.core.levels = {{.bytes = 1 << 20,
+                        .core_count = 1,
+                        .read_gb_per_s = 80,
+                        .fill_gb_per_s = 60,
+                        .copy_gb_per_s = 40}};
+  model.core.call_ns = 10;
+  const auto rate = [&](const char* access, const char* span) {
+    return run(model, "streams", {{"access", access}, {"span", span}, {"bytes", "1000"}})
+        .figure("gb_per_s");
+  };
+  // 1000 bytes take 12.5 ns and a call of 10.
+  EXPECT_NEAR(rate("read", "512KiB"), 1000 / 22.5, 0.1 * 44);
+  EXPECT_NEAR(rate("copy", "256KiB"), 1000 / 35.0, 0.1 * 28);
+  // A copy has two buffers: this one does not fit.
+  EXPECT_LT(rate("copy", "512KiB"), 1000 / 100.0);
+}
+
+TEST(Streams, CallsBetweenTwoThatWereMeasuredAreInterpolated) {
+  Model model = machine("spr-1dsa");
+  model.core.calls = {{.bytes = 1024, .fill_gb_per_s = 20, .copy_gb_per_s = 10},
+                      {.bytes = 16384, .fill_gb_per_s = 40, .copy_gb_per_s = 30}};
+  const auto rate = [&](const char* bytes) {
+    return run(model, "streams", {{"access", "copy"}, {"bytes", bytes}}).figure("gb_per_s");
+  };
+  EXPECT_NEAR(rate("64"), 10, 0.01);
+  EXPECT_NEAR(rate("4KiB"), 20, 0.01);
+  EXPECT_NEAR(rate("1MiB"), 30, 0.01);
+}
+
+TEST(Messages, TakeHandingOverThereAndBack) {
+  Model model = machine("spr-1dsa");
+  const auto refused = run_scenario(model, "messages", {});
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_THAT(refused.error().message(), HasSubstr("topo --measure"));
+  model.core.handover_ns = 100;
+  model.core.handover_gb_per_s = 4;
+  EXPECT_DOUBLE_EQ(run(model, "messages", {{"bytes", "64"}}).figure("trip_ns"), 300);
+  EXPECT_DOUBLE_EQ(run(model, "messages", {{"bytes", "4160"}}).figure("message_ns"), 562);
+}
+
+TEST(Automatic, GivesShortCopiesToTheCallingThreadAndLongOnesToTheDevice) {
+  EXPECT_EQ(path_of(64, 0, false), "calling thread");
+  EXPECT_EQ(path_of(1 << 20, 0, false), "device");
+  EXPECT_EQ(path_of(64, 0, true), "calling thread");
+  EXPECT_EQ(path_of(1 << 20, 0, true), "device");
+  // What the engine chooses by its thresholds is never far from the better one.
+  const Model model = machine("spr-1dsa");
+  for (const char* const bytes : {"64", "1KiB", "64KiB", "1MiB"}) {
+    EXPECT_LT(run(model, "automatic", {{"bytes", bytes}}).figure("over_best"), 1.5) << bytes;
+  }
+}
+
+TEST(Split, CutsAsTheEngineDoes) {
+  EXPECT_EQ(split(1 << 30, 4), std::vector<double>(4, 1 << 28));
+  // No part is shorter than 64 KiB.
+  EXPECT_EQ(split(128 << 10, 4), std::vector<double>(2, 64 << 10));
+  EXPECT_EQ(split(4096, 4), std::vector<double>{4096});
+}
+
+TEST(Room, KeepsWhatIsHeldAndGivesUpWhatIsNot) {
+  Room room(2000);
+  const std::uint32_t first = room.take(0, 1000);
+  const std::uint32_t second = room.take(1000, 1000);
+  ASSERT_NE(first, 0U);
+  ASSERT_NE(second, 0U);
+  EXPECT_EQ(room.take(2000, 1000), 0U);
+  EXPECT_EQ(room.eviction_count(), 0U);
+  room.release(second);
+  EXPECT_NE(room.take(2000, 1000), 0U);
+  EXPECT_EQ(room.eviction_count(), 1U);
+  EXPECT_EQ(room.used_bytes(), 2000);
+}
+
+TEST(Measuring, GivesRatesAndLatenciesOfThisMachine) {
+  const auto ask = [](const std::string& what, const std::string& access, unsigned cpu) {
+    const std::string stream = R"({"access": ")" + access + R"(", "cpu": )" + std::to_string(cpu) +
+                               R"(, "node": 0, "span": 1048576, "bytes": 65536})";
+    return measure(R"({"what": ")" + what + R"(", "streams": [)" + stream + ", " + stream +
+                   R"(], "samples": 1, "round_us": 50, "time_max_ms": 50})");
+  };
+  const std::vector<CpuId> cpus = platform::allowed_cpus();
+  const std::uint32_t cpu = cpus.front().value();
+  for (const char* const access : {"read", "fill", "copy"}) {
+    EXPECT_THAT(ask("streams", access, cpu), HasSubstr("values")) << access;
+  }
+  EXPECT_THAT(ask("latency", "read", cpu), HasSubstr("values"));
+  EXPECT_THAT(ask("streams", "read", 60000), HasSubstr("error"));
+  EXPECT_THAT(measure(R"({"what": "streams", "streams": [], "samples": 1, "round_us": 50,
+                          "time_max_ms": 50})"),
+              HasSubstr("no processor"));
+  if (cpus.size() < 2) return;
+  const auto pair = [&](const char* what) {
+    const auto samples = std::string(what) == "handover"
+                             ? measure_handover(cpus[0], cpus[1], 64, {.sample_count = 1})
+                             : measure_messages(cpus[0], cpus[1], 64, std::string(what) == "trips",
+                                                {.sample_count = 1});
+    return samples.has_value() && samples->values.front().front() > 0;
+  };
+  for (const char* const what : {"handover", "messages", "trips"}) EXPECT_TRUE(pair(what)) << what;
 }
 
 TEST(Answers, AreTheSameEveryTime) {

@@ -19,7 +19,7 @@ from headrace._cli._options import (
     replay_option,
 )
 from headrace._cli._output import print_document, progress
-from headrace._cli._report import Report, figures
+from headrace._cli._report import Column, Report, figures
 from headrace._cli._topo_report import print_machine
 from headrace._files import Output
 from headrace._samples import machine_path
@@ -30,8 +30,8 @@ from headrace._samples import machine_path
 @replay_option
 @flag(
     "--measure",
-    help="Measure bandwidth and latency between all nodes, and with --record keep the model that "
-    "the simulator makes of them; some seconds.",
+    help="Measure bandwidth and latency between all nodes, and of caches, and with --record keep "
+    "the model that the simulator makes of them; some seconds.",
 )
 @json_option
 def command(record: Output | None, replay: str | None, *, measure: bool, as_json: bool) -> None:
@@ -71,8 +71,8 @@ def _measure(record: Output | None, *, as_json: bool) -> None:
     native, text = _core.Machine.make_record()
     machine = machines.Machine.from_native(native)
     with progress("measuring memory") as share:
-        pairs = measured.measure(machine, share)
-    model = measured.model_of(machine, pairs)
+        measurement = measured.measure(machine, share)
+    model = measured.model_of(machine, measurement)
     if record is not None:
         record.write(json.dumps(json.loads(text) | {"model": model}, indent=2) + "\n")
         if record.is_stdout:
@@ -85,19 +85,45 @@ def _measure(record: Output | None, *, as_json: bool) -> None:
             summary=_summary(machine.document),
         )
         return
-    Report().table(
-        figures("from node", "to node", "threads", "read GB/s", "copied GB/s", "latency ns"),
+    _print_measurement(Report(), measurement)
+
+
+def _print_measurement(report: Report, measurement: measured.Measurement) -> None:
+    rates = ("read GB/s", "filled GB/s", "copied GB/s")
+    report.table(
+        figures("from node", "to node", "threads", *rates, "latency ns"),
         [
             [
                 str(each.initiator),
                 str(each.target),
                 str(each.threads),
                 f"{each.read_gb_per_s:.1f}",
+                f"{each.fill_gb_per_s:.1f}",
                 f"{each.copy_gb_per_s:.1f}",
                 f"{each.latency_ns:.0f}",
             ]
-            for each in pairs
+            for each in measurement.pairs
         ],
+    )
+    report.say()
+    report.table(
+        [Column("one core in"), *figures(*rates)],
+        [
+            [
+                f"L{each.level}",
+                f"{each.read_gb_per_s:.1f}",
+                f"{each.fill_gb_per_s:.1f}",
+                f"{each.copy_gb_per_s:.1f}",
+            ]
+            for each in measurement.levels
+        ],
+    )
+    report.say()
+    if measurement.handover_ns:
+        report.say(f"A line passes from one core to another in {measurement.handover_ns:.0f} ns.")
+    report.say(
+        f"Medians of {measured.ROUNDS} rounds. Other work disturbed {measurement.disturbed:.0%} of "
+        "the samples, which are left out."
     )
 
 

@@ -1,30 +1,141 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model of this machine, from what its memory gives to its cores here and now.
+"""The model of this machine, from what its memory and caches give to its cores here and now.
 
-Measured are bandwidth (reads, and copies) from each node with processors to each node, by one
-thread and by all of the node, and the latency of loads that depend on each other. Each figure is
-the best of several rounds, because whatever else runs only takes away. What is not measured is
-marked "assumed".
+Measured are, from each node with processors to each node, by one thread and by all of the node:
+reads, fills and copies of memory, and the latency of loads that depend on each other; what one core
+gets of each cache; how lines pass between two cores; and how fast one core computes query 6 on
+columns in a cache. What is not measured is marked "assumed".
 """
 
+import itertools
 import json
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from headrace import _simulator
-from headrace.errors import UnsupportedError, from_code
-from headrace.machine import Machine
+import numpy as np
 
-BYTES = 256 << 20
-"""Of each thread: more than any cache of today keeps."""
-ROUNDS = 12
-_LATENCY_ROUNDS = 200
+from headrace import _simulator
+from headrace._apps.tpch.lineitem import Columns
+from headrace._apps.tpch.q6 import run_q6
+from headrace.errors import UnsupportedError, from_code
+from headrace.machine import Machine, Node
+
+ROUNDS = 3
+"""Each figure is the median of so many rounds, between which all others are measured."""
+CALL_BYTES = 128 << 10
+"""Of one call of memset or memcpy through memory: neither short nor so long that the C library
+changes its way."""
+_CALLS = (2 << 10, 16 << 10, CALL_BYTES, 1 << 20, 8 << 20)
+"""Of one thread; others are interpolated."""
+_CACHE_CALL_BYTES = 32 << 10
+_SHORT_CALL_BYTES = 64
+_BLOCK_BYTES = 16 << 10
 _LINE = 64
 _QUEUEING_SHARE = 0.39
 _KINDS = {"hbm": "hbm", "cxl": "cxl", "persistent": "optane"}
 _L3_WAYS = 16
 _DDIO_WAYS = 2
+_SPAN_MIN, _SPAN_MAX = 32 << 20, 256 << 20
+_ACCESSES = ("read", "fill", "copy")
+_QUERY_CHUNK_BYTES = 64 << 10
+_QUERY_ROWS = 16 * _QUERY_CHUNK_BYTES // 8
+"""They fit a last-level cache."""
+_BYTES_PER_ROW = 28
+
+
+@dataclass(slots=True)
+class Figure:
+    """One figure over several rounds.
+
+    Attributes:
+        values: Of each round.
+        rounds: Short rounds in all.
+        disturbed: Of them, those in which a thread lost its processor; they are left out.
+    """
+
+    values: list[float] = field(default_factory=list)
+    rounds: int = 0
+    disturbed: int = 0
+
+    @property
+    def median(self) -> float:
+        """Of all rounds."""
+        return statistics.median(self.values)
+
+    @property
+    def spread(self) -> float:
+        """Distance of the quartiles over the median."""
+        if len(self.values) < 2:  # noqa: PLR2004
+            return 0.0
+        low, _, high = statistics.quantiles(self.values, n=4)
+        return (high - low) / self.median
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Something that is measured once in each round.
+
+    Attributes:
+        key: Its name.
+        ask: Measures it.
+    """
+
+    key: str
+    ask: Callable[["Effort"], "Sample"]
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How long a task may take in a round.
+
+    Attributes:
+        samples: Undisturbed short rounds that are wanted.
+        round_us: Length of a short round.
+        time_max_ms: When to give up.
+    """
+
+    samples: int = 15
+    round_us: int = 500
+    time_max_ms: int = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What a task gave in a round."""
+
+    value: float
+    rounds: int = 0
+    disturbed: int = 0
+
+
+def measure_tasks(
+    tasks: Iterable[Task],
+    share: Callable[[float], None] = lambda _: None,
+    *,
+    rounds: int = ROUNDS,
+    effort: Effort = Effort(),
+) -> dict[str, Figure]:
+    """Measure all tasks in turn, round after round."""
+    tasks = list(tasks)
+    figures = {task.key: Figure() for task in tasks}
+    for index in range(rounds):
+        for number, task in enumerate(tasks):
+            sample = task.ask(effort)
+            figure = figures[task.key]
+            figure.values.append(sample.value)
+            figure.rounds += sample.rounds
+            figure.disturbed += sample.disturbed
+            share((index * len(tasks) + number + 1) / (rounds * len(tasks)))
+    return figures
+
+
+def load_of(figures: Iterable[Figure]) -> float:
+    """Give the share of short rounds that other work disturbed."""
+    figures = list(figures)
+    return sum(each.disturbed for each in figures) / max(1, sum(each.rounds for each in figures))
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +147,7 @@ class Pair:
         target: Node of the memory.
         threads: How many processors, a thread on each.
         read_gb_per_s: Of all of them.
+        fill_gb_per_s: Of all of them.
         copy_gb_per_s: Of all of them; each byte is read and written.
         latency_ns: Of one load.
     """
@@ -44,100 +156,366 @@ class Pair:
     target: int
     threads: int
     read_gb_per_s: float
+    fill_gb_per_s: float
     copy_gb_per_s: float
     latency_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """What one core gets of a cache.
+
+    Attributes:
+        level: 2 for L2.
+        capacity_bytes: Of one instance.
+        cores: That share it.
+        read_gb_per_s: Of one core.
+        fill_gb_per_s: Of one core.
+        copy_gb_per_s: Of one core.
+        read_all_gb_per_s: Of all that share it, at the same time.
+        fill_all_gb_per_s: Of all that share it.
+        copy_all_gb_per_s: Of all that share it.
+    """
+
+    level: int
+    capacity_bytes: int
+    cores: int
+    read_gb_per_s: float
+    fill_gb_per_s: float
+    copy_gb_per_s: float
+    read_all_gb_per_s: float
+    fill_all_gb_per_s: float
+    copy_all_gb_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What one thread gets of memory by calls of a size.
+
+    Attributes:
+        byte_count: Of a call.
+        fill_gb_per_s: By memset.
+        copy_gb_per_s: By memcpy.
+    """
+
+    byte_count: int
+    fill_gb_per_s: float
+    copy_gb_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """All that is measured of a machine.
+
+    Attributes:
+        pairs: Of memory.
+        levels: Of caches, the smallest first.
+        calls: Of memory, the smallest first.
+        call_ns: Of a copy of next to no bytes.
+        handover_ns: From one core to another and half of the way back: one line; 0 with one core.
+        handover_gb_per_s: Of more lines.
+        compute_gb_per_s: Of query 6, one core.
+        disturbed: Share of short rounds that other work disturbed.
+    """
+
+    pairs: list[Pair]
+    levels: list[Level] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    call_ns: float = 5.0
+    handover_ns: float = 0.0
+    handover_gb_per_s: float = 0.0
+    compute_gb_per_s: float = 0.0
+    disturbed: float = 0.0
 
 
 def measure(
     machine: Machine,
     share: Callable[[float], None] = lambda _: None,
     *,
-    byte_count: int = BYTES,
     rounds: int = ROUNDS,
-) -> list[Pair]:
-    """Measure all pairs of nodes.
+    effort: Effort = Effort(),
+) -> Measurement:
+    """Measure what a model needs.
 
     Raises:
         Error: There is no room, or a processor may not be used.
     """
-    latencies: dict[tuple[int, int], float] = {}
-    tasks = [
-        (initiator, target, threads)
-        for initiator in machine.nodes
-        if initiator.cpus
-        for target in machine.nodes
-        for threads in sorted({1, len(initiator.cpus)})
-    ]
-    pairs = []
-    for index, (initiator, target, threads) in enumerate(tasks):
-        cpus = list(initiator.cpus[:threads])
-
-        def ask(access: str, count: int, cpus: list[int] = cpus, node: int = target.id) -> float:
-            return _ask(access, cpus, node, byte_count, count)
-
-        key = (initiator.id, target.id)
-        if key not in latencies:
-            latencies[key] = ask("latency", _LATENCY_ROUNDS)
-        pairs.append(
-            Pair(
-                initiator.id,
-                target.id,
-                threads,
-                ask("read", rounds),
-                ask("copy", rounds),
-                latencies[key],
-            )
-        )
-        share((index + 1) / len(tasks))
-    return pairs
+    tasks = calibration_tasks(machine)
+    return measurement_of(machine, measure_tasks(tasks, share, rounds=rounds, effort=effort))
 
 
-def _ask(access: str, cpus: list[int], node: int, byte_count: int, rounds: int) -> float:
-    request = {
-        "access": access,
-        "cpus": cpus,
-        "node": node,
-        "bytes": byte_count,
-        "rounds": rounds,
-    }
+def stream(access: str, cpu: int, node: int, span: int, call: int = CALL_BYTES) -> dict[str, Any]:
+    """Describe a thread that goes through memory of its own."""
+    return {"access": access, "cpu": cpu, "node": node, "span": span, "bytes": min(call, span)}
+
+
+def ask(what: str, streams: list[dict[str, Any]], effort: Effort, group: int = 0) -> Sample:
+    """Measure once.
+
+    Args:
+        what: As `_simulator.measure` has it.
+        streams: One of each thread.
+        effort: How long.
+        group: Of streams, so many first ones are added up; 0 for all.
+    """
+    if what != "streams":
+        # Of two threads that wait for each other either can be disturbed.
+        effort = replace(effort, time_max_ms=2 * effort.time_max_ms)
+    request = {"what": what, "streams": streams, **asdict(effort)}
     answer = json.loads(_simulator.measure(json.dumps(request)))
     if "error" in answer:
         raise from_code(**answer["error"])
-    return float(answer["figure"])
+    values = answer["values"][: group or None]
+    per_round = [sum(each) for each in zip(*values, strict=True)]
+    if answer["disturbed"] == answer["rounds"]:
+        best = max if what == "streams" else min
+        return Sample(best(per_round), answer["rounds"], answer["disturbed"])
+    return Sample(statistics.median(per_round), answer["rounds"], answer["disturbed"])
 
 
-def model_of(machine: Machine, pairs: list[Pair], name: str = "this machine") -> dict[str, Any]:
+def span_of(machine: Machine, threads: int) -> int:
+    """Memory of each thread: more than the caches keep, and no more than is needed."""
+    last = max((level["capacity_bytes"] for level in _levels(machine)), default=0)
+    return min(_SPAN_MAX, max(_SPAN_MIN, 4 * last // threads)) // CALL_BYTES * CALL_BYTES
+
+
+def hosts(machine: Machine) -> list[Node]:
+    """Nodes with processors.
+
+    Raises:
+        UnsupportedError: There is none.
+    """
+    found = [node for node in machine.nodes if node.cpus]
+    if not found:
+        raise UnsupportedError("describe this machine", "no node has processors", "use another")
+    return found
+
+
+def calibration_tasks(machine: Machine) -> list[Task]:
+    """List what is measured for the model."""
+    home = hosts(machine)[0]
+    tasks = [
+        *_memory_tasks(machine),
+        *_cache_tasks(machine, home),
+        *_call_tasks(machine, home),
+        Task("compute", QueryTimer().ask),
+    ]
+    if len(home.cpus) > 1:
+        for key, size in (("line", _LINE), ("block", _BLOCK_BYTES)):
+            both = [stream("copy", each, home.id, size, size) for each in home.cpus[:2]]
+            tasks.append(_task(f"handover {key}", "handover", both))
+    return tasks
+
+
+def _memory_tasks(machine: Machine) -> Iterator[Task]:
+    for initiator, target in itertools.product(hosts(machine), machine.nodes):
+        prefix = f"{initiator.id}>{target.id}"
+        first = stream("read", initiator.cpus[0], target.id, span_of(machine, 1))
+        first["bytes"] = first["span"]
+        yield _task(f"{prefix} latency", "latency", [first])
+        for threads in sorted({1, len(initiator.cpus)}):
+            span = span_of(machine, threads)
+            for access in _ACCESSES:
+                streams = [stream(access, cpu, target.id, span) for cpu in initiator.cpus[:threads]]
+                yield _task(f"{prefix} {access} {threads}", "streams", streams)
+
+
+def _cache_tasks(machine: Machine, home: Node) -> Iterator[Task]:
+    for level in _levels(machine):
+        for access in _ACCESSES:
+            for threads in sorted({1, min(level["cores"], len(home.cpus))}):
+                streams = [
+                    stream(access, cpu, home.id, level["span"], _CACHE_CALL_BYTES)
+                    for cpu in home.cpus[:threads]
+                ]
+                yield _task(f"L{level['level']} {access} {threads}", "streams", streams)
+
+
+def _call_tasks(machine: Machine, home: Node) -> Iterator[Task]:
+    cpu = home.cpus[0]
+    short = stream("copy", cpu, home.id, _CACHE_CALL_BYTES // 4, _SHORT_CALL_BYTES)
+    yield _task("call", "streams", [short])
+    for call in _CALLS:
+        for access in ("fill", "copy"):
+            streams = [stream(access, cpu, home.id, span_of(machine, 1), call)]
+            yield _task(f"call {call} {access}", "streams", streams)
+
+
+class QueryTimer:
+    """How fast one core computes query 6 on columns that lie in a cache."""
+
+    def __init__(self) -> None:
+        """Make the table."""
+        self._columns = make_columns(_QUERY_ROWS)
+
+    def ask(self, effort: Effort) -> Sample:
+        """Give the rate in GB/s, of the best run: other work only adds."""
+        times = []
+        for _ in range(effort.samples):
+            found = run_q6(
+                self._columns,
+                prefetch="off",
+                thread_count=1,
+                chunk_bytes=_QUERY_CHUNK_BYTES,
+                record_timeline=True,
+            )
+            times.append(sum(event.end_ns - event.begin_ns for event in found.timeline))
+        # Discount is read twice.
+        return Sample((_BYTES_PER_ROW + 8) * _QUERY_ROWS / max(1, min(times)))
+
+
+def make_columns(row_count: int) -> Columns:
+    """Make a table for query 6 that filters about as TPC-H's does."""
+    random = np.random.default_rng(1)
+    return Columns(
+        ship_date=random.integers(8036, 10562, row_count, np.int32),
+        discount=random.integers(0, 11, row_count, np.int64),
+        quantity=random.integers(1, 51, row_count, np.int64) * 100,
+        extended_price=random.integers(90_000, 10_500_000, row_count, np.int64),
+    )
+
+
+def measurement_of(machine: Machine, figures: dict[str, Figure]) -> Measurement:
+    """Gather what calibration_tasks() gave."""
+
+    def of(key: str) -> float:
+        return figures[key].median
+
+    pairs = [
+        Pair(
+            initiator.id,
+            target.id,
+            threads,
+            of(f"{initiator.id}>{target.id} read {threads}"),
+            of(f"{initiator.id}>{target.id} fill {threads}"),
+            of(f"{initiator.id}>{target.id} copy {threads}"),
+            of(f"{initiator.id}>{target.id} latency"),
+        )
+        for initiator in hosts(machine)
+        for target in machine.nodes
+        for threads in sorted({1, len(initiator.cpus)})
+    ]
+    levels = [
+        Level(
+            level["level"],
+            level["capacity_bytes"],
+            level["cores"],
+            *(
+                of(f"L{level['level']} {access} {threads}")
+                for threads in (1, min(level["cores"], len(hosts(machine)[0].cpus)))
+                for access in _ACCESSES
+            ),
+        )
+        for level in _levels(machine)
+    ]
+    line, block = (
+        (of("handover line"), of("handover block")) if "handover line" in figures else (0.0, 0.0)
+    )
+    more = max(block - line, block / 10)  # Noise must not make it nothing.
+    return Measurement(
+        pairs,
+        levels,
+        [Call(each, of(f"call {each} fill"), of(f"call {each} copy")) for each in _CALLS],
+        _SHORT_CALL_BYTES / of("call"),
+        line,
+        (_BLOCK_BYTES - _LINE) / more if more > 0 else 0.0,
+        of("compute"),
+        load_of(figures.values()),
+    )
+
+
+def _task(key: str, what: str, streams: list[dict[str, Any]]) -> Task:
+    return Task(key, lambda effort: ask(what, streams, effort))
+
+
+def _levels(machine: Machine) -> list[dict[str, int]]:
+    """Caches that are measured, with the span that lies in each."""
+    found = []
+    below = 0
+    cpus = sum(len(node.cpus) for node in machine.nodes)
+    for each in sorted(machine.document["cpu_caches"], key=lambda cache: int(cache["level"])):
+        capacity, cores = each["capacity_bytes"], max(1, cpus // max(1, each["instance_count"]))
+        span = capacity // (8 if cores > 1 else 4)
+        # Of a copy the source alone must not fit the level below.
+        if each["level"] > 1 and span > 2 * below:
+            found.append(
+                {
+                    "level": each["level"],
+                    "capacity_bytes": capacity,
+                    "cores": cores,
+                    "span": span // _CACHE_CALL_BYTES * _CACHE_CALL_BYTES or _CACHE_CALL_BYTES,
+                }
+            )
+        below = capacity
+    return found
+
+
+def model_of(
+    machine: Machine, measurement: Measurement, name: str = "this machine"
+) -> dict[str, Any]:
     """Make the field `model` of the machine's record.
 
     Raises:
         UnsupportedError: The machine has no node whose memory its own processors use.
     """
+    pairs = measurement.pairs
     of = {(each.initiator, each.target, each.threads): each for each in pairs}
     sockets = {node.id: node.package or 0 for node in machine.nodes}
-    hosts = [node for node in machine.nodes if node.cpus]
-    if not hosts:
-        raise UnsupportedError("describe this machine", "no node has processors", "use another")
+    home = hosts(machine)[0].id
     nodes = [_node(machine, node.id, sockets, of) for node in machine.nodes]
-    first = of[hosts[0].id, hosts[0].id, 1]
+    first = of[home, home, 1]
     lines = first.read_gb_per_s * first.latency_ns / _LINE
-    model: dict[str, Any] = {
+    core = {
+        "copy": _measured(first.copy_gb_per_s, "GB/s"),
+        "fill": _measured(first.fill_gb_per_s, "GB/s"),
+        "call": _measured(measurement.call_ns, "ns"),
+        "overlapped": _assumed("512 B"),
+        "exposed": _assumed("90 ns"),
+        "outstanding_lines": _measured(lines, ""),
+        "queueing_share": _assumed(str(_QUEUEING_SHARE)),
+        "levels": [
+            {
+                "bytes": {"value": f"{each.capacity_bytes} B", "source": "discovered"},
+                "cores": {"value": str(each.cores), "source": "discovered"},
+                "read": _measured(each.read_gb_per_s, "GB/s"),
+                "fill": _measured(each.fill_gb_per_s, "GB/s"),
+                "copy": _measured(each.copy_gb_per_s, "GB/s"),
+                "read_all": _measured(each.read_all_gb_per_s, "GB/s"),
+                "fill_all": _measured(each.fill_all_gb_per_s, "GB/s"),
+                "copy_all": _measured(each.copy_all_gb_per_s, "GB/s"),
+            }
+            for each in measurement.levels
+        ],
+        "calls": [
+            {
+                "bytes": {"value": f"{each.byte_count} B", "source": "chosen"},
+                "fill": _measured(each.fill_gb_per_s, "GB/s"),
+                "copy": _measured(each.copy_gb_per_s, "GB/s"),
+            }
+            for each in measurement.calls
+        ],
+    }
+    for key, value, unit in (
+        ("compute", measurement.compute_gb_per_s, "GB/s"),
+        ("handover", measurement.handover_ns, "ns"),
+        ("handover_rate", measurement.handover_gb_per_s, "GB/s"),
+    ):
+        if value > 0:
+            core[key] = _measured(value, unit)
+    return {
         "name": name,
         "nodes": nodes,
         "sockets": [
             _socket(machine, socket, nodes, sockets) for socket in sorted(set(sockets.values()))
         ],
         "links": _links(sockets, pairs),
-        "core": {
-            "copy": _measured(first.copy_gb_per_s, "GB/s"),
-            "call": _assumed("5 ns"),
-            "overlapped": _assumed("512 B"),
-            "exposed": _assumed("90 ns"),
-            "outstanding_lines": _measured(max(1.0, lines), ""),
-            "queueing_share": _assumed(str(_QUEUEING_SHARE)),
+        "core": core,
+        "measured": {
+            "date": time.strftime("%Y-%m-%d", time.gmtime()),
+            "disturbed": round(measurement.disturbed, 3),
+            "pairs": [asdict(each) for each in pairs],
         },
-        "measured": [asdict(each) for each in pairs],
     }
-    return model
 
 
 def _measured(value: float, unit: str) -> dict[str, str]:
@@ -160,14 +538,16 @@ def _node(
     read = max(each.read_gb_per_s for each in own)
     # A copied byte is read and written. The model wants it between half of and twice the reads.
     mixed = min(2 * read, max(read / 2, *(2 * each.copy_gb_per_s for each in own)))
+    write = max(each.fill_gb_per_s for each in own)
     far = [each.latency_ns for each in all_of if sockets[each.initiator] != sockets[node]]
     described = {
         "node": node,
         "socket": sockets[node],
         "kind": _KINDS.get(found.tier, "ddr"),
-        "peak": _measured(max(read, mixed) * 1.001, "GB/s"),
+        "peak": _measured(max(read, mixed, write) * 1.001, "GB/s"),
         "read": _measured(read, "GB/s"),
         "mixed": _measured(mixed, "GB/s"),
+        "write": _measured(write, "GB/s"),
         "latency": _measured(min(each.latency_ns for each in own), "ns"),
     }
     if far:
