@@ -13,6 +13,8 @@ from headrace._cli.bench._measure import (
     Figure,
     Series,
     difference_ns,
+    find_program,
+    measure_scaling,
     median_interval,
     paired_speed_ratio,
     rate_per_s,
@@ -45,6 +47,29 @@ def test_rounds_that_are_none_are_refused(here: Here, rounds: str) -> None:
     assert result.code == 2
     assert "--rounds" in result.stderr
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize("name", ["cache", "engine"])
+@pytest.mark.parametrize("threads", ["0", "-1", "two", "100000", ""])
+def test_threads_that_this_process_does_not_have_are_refused(
+    here: Here, name: str, threads: str
+) -> None:
+    result = here("bench", name, "--threads", threads)
+    assert result.code == 2
+    assert "--threads" in result.stderr
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize("program", ["headrace-bench-cache", "headrace-bench-engine"])
+def test_scaling_is_the_throughput_by_that_of_one_thread(program: str) -> None:
+    path = find_program("_bench", program, tried="test", remedy="reinstall")
+    scaling = measure_scaling(path, 2, 1, tried="test")
+    assert set(scaling.ratios)
+    for name, by_threads in scaling.ratios.items():
+        times = scaling.measured["series_ns"][name]
+        assert list(by_threads) == [1, 2]
+        assert by_threads[1].median == pytest.approx(1)
+        assert by_threads[2].median == pytest.approx(times["1"][0] / times["2"][0])
 
 
 def test_a_picture_of_no_known_kind_is_refused_before_anything_is_measured(

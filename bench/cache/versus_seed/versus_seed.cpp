@@ -5,6 +5,13 @@
 // and looking whether sources are mapped.
 //
 //   headrace-bench-cache ROUNDS ENTRIES OPERATIONS MILLION
+//   headrace-bench-cache scaling THREADS ROUNDS ENTRIES OPERATIONS
+//   headrace-bench-cache count MODE COUNT
+//
+// `scaling`: ours alone, with 1 to THREADS threads, the same operations for each thread. `count`:
+// for valgrind, which counts the instructions of headrace_bench_counted; the difference of two
+// counts is that of so many operations. MODE: hit, miss (a new region each), miss_many (by
+// access_many of 32), submit (what the engine alone needs for the move of a miss).
 //
 // Method. A round runs each of the two once per scenario, in an order that changes from round to
 // round, over the same operations. Time is divided by the operations of all threads together: with
@@ -20,6 +27,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <chrono>
 #include <cmath>
@@ -34,18 +42,16 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include <malloc.h>
-#include <pthread.h>
-#include <sched.h>
 #include <time.h>
 
 #include "headrace/cache/cache.hpp"
 #include "headrace/engine/engine.hpp"
 #include "no_copies.hpp"
 #include "seed_cache.hpp"
+#include "threads.hpp"
 
 namespace {
 
@@ -91,6 +97,14 @@ void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
   uncounted(memory);
 }
 
+/// Calls `work`. Valgrind counts what happens in here, by this name: it is exported, so it outlasts
+/// the stripping of an installed program.
+extern "C" [[gnu::visibility("default"), gnu::noinline]] void headrace_bench_counted(
+    void (*work)(const void*), const void* what) {
+  work(what);
+  asm volatile("" ::: "memory");  // The call is no jump: this function is left when it has ended.
+}
+
 namespace {
 
 using namespace headrace;
@@ -128,6 +142,8 @@ class Ours {
   }
   void invalidate(std::size_t index) { cache_->invalidate(region(index)); }
   void clear() { cache_->clear(); }
+  [[nodiscard]] cache::Cache& cache() { return *cache_; }
+  [[nodiscard]] engine::Engine& engine() { return *engine_; }
 
  private:
   std::unique_ptr<engine::Engine> engine_ = bench::engine_that_moves_nothing();
@@ -196,13 +212,6 @@ Operations mixed(const Scale& scale, std::size_t thread_index) {
   return operations;
 }
 
-void pin(std::size_t cpu) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CPU_SET(cpu % std::max(1U, std::thread::hardware_concurrency()), &set);
-  ::pthread_setaffinity_np(::pthread_self(), sizeof(set), &set);
-}
-
 double thread_time_ns() {
   timespec now{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -211,42 +220,29 @@ double thread_time_ns() {
 
 /// Runs each thread's operations; returns nanoseconds per operation of all together.
 template <typename Cache>
-double run(Cache& cache, const std::vector<Operations>& per_thread) {
-  Atomic<std::size_t> ready{0};
-  Atomic<bool> go{false};
-  std::vector<std::chrono::steady_clock::time_point> ends(per_thread.size());
+double run(Cache& cache, const std::vector<Operations>& per_thread, bool by_wall = false) {
   double thread_ns = 0;
-  std::vector<std::thread> threads;
   std::size_t count = 0;
-  for (std::size_t t = 0; t < per_thread.size(); ++t) {
-    count += per_thread[t].size();
-    threads.emplace_back([&, t] {
-      pin(t);
-      // The first access of a thread may set something up.
-      std::uintptr_t sum = reinterpret_cast<std::uintptr_t>(cache.access(0));
-      ready.fetch_add_relaxed(1);
-      while (!go.load_relaxed()) {
+  for (const Operations& operations : per_thread) count += operations.size();
+  const auto work = [&](std::size_t t, const std::function<void()>& wait_for_start) {
+    // The first access of a thread may set something up.
+    std::uintptr_t sum = reinterpret_cast<std::uintptr_t>(cache.access(0));
+    wait_for_start();
+    const double begin_ns = thread_time_ns();
+    for (const std::uint32_t operation : per_thread[t]) {
+      if (static_cast<std::int32_t>(operation) < 0) {
+        cache.invalidate(~operation);
+      } else {
+        sum += reinterpret_cast<std::uintptr_t>(cache.access(operation));
       }
-      const double begin_ns = thread_time_ns();
-      for (const std::uint32_t operation : per_thread[t]) {
-        if (static_cast<std::int32_t>(operation) < 0) {
-          cache.invalidate(~operation);
-        } else {
-          sum += reinterpret_cast<std::uintptr_t>(cache.access(operation));
-        }
-      }
-      ends[t] = std::chrono::steady_clock::now();
-      if (t == 0) thread_ns = thread_time_ns() - begin_ns;
-      if (sum == 1) std::fputs("", stderr);  // The sum is used.
-    });
-  }
-  while (ready.load_relaxed() != per_thread.size()) std::this_thread::yield();
-  const auto begin = std::chrono::steady_clock::now();
-  go.store_relaxed(true);
-  for (std::thread& thread : threads) thread.join();
-  if (per_thread.size() == 1) return thread_ns / static_cast<double>(count);
-  const auto end = *std::max_element(ends.begin(), ends.end());
-  return std::chrono::duration<double, std::nano>(end - begin).count() / static_cast<double>(count);
+    }
+    if (t == 0) thread_ns = thread_time_ns() - begin_ns;
+    if (sum == 1) std::fputs("", stderr);  // The sum is used.
+  };
+  const std::chrono::duration<double, std::nano> wall =
+      bench::run_together(per_thread.size(), work);
+  const bool is_one = per_thread.size() == 1 && !by_wall;
+  return (is_one ? thread_ns : wall.count()) / static_cast<double>(count);
 }
 
 template <typename Cache>
@@ -263,13 +259,13 @@ struct Scenario {
 };
 
 template <typename Cache>
-double measure(const Scenario& scenario, const Scale& scale) {
+double measure(const Scenario& scenario, const Scale& scale, bool by_wall = false) {
   // What the other one has left in the heap would be tidied up by the next allocation of a large
   // piece: the small pieces of the first design within the misses of the other.
   ::malloc_trim(0);
   Cache cache;
   fill(cache, scale.entry_count);
-  return run(cache, scenario.per_thread);
+  return run(cache, scenario.per_thread, by_wall);
 }
 
 template <typename Cache>
@@ -309,19 +305,126 @@ bool parse(std::string_view text, std::size_t& value) {
   return error == std::errc() && end == text.data() + text.size() && value > 0;
 }
 
+bool parse_all(std::span<char*> words, std::span<std::size_t* const> fields) {
+  if (words.size() > fields.size()) return false;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (!parse(words[i], *fields[i])) return false;
+  }
+  return true;
+}
+
+int scale_up(std::size_t thread_count_max, const Scale& scale) {
+  struct Kind {
+    const char* name;
+    Operations (*operations)(const Scale& scale, std::size_t thread_index);
+  };
+  constexpr std::array<Kind, 3> kKinds{
+      {{"hit", [](const Scale& each, std::size_t thread) { return hits(each, thread); }},
+       {"miss", misses},
+       {"mixed", mixed}}};
+  std::string series;
+  for (const Kind& kind : kKinds) {
+    std::vector<Scenario> scenarios(thread_count_max);
+    std::vector<Operations> per_thread;
+    for (Scenario& scenario : scenarios) {
+      per_thread.push_back(kind.operations(scale, per_thread.size()));
+      scenario.per_thread = per_thread;
+    }
+    for (std::size_t round = 0; round < scale.round_count; ++round) {
+      for (std::size_t turn = 0; turn < thread_count_max; ++turn) {
+        Scenario& scenario = scenarios[(round + turn) % thread_count_max];
+        scenario.ours_ns.push_back(measure<Ours>(scenario, scale, true));
+      }
+    }
+    std::string times;
+    for (const Scenario& scenario : scenarios) {
+      times += fmt::format("{}\"{}\": {}", times.empty() ? "" : ", ", scenario.per_thread.size(),
+                           list(scenario.ours_ns));
+    }
+    series += fmt::format("{}\"{}\": {{{}}}", series.empty() ? "" : ", ", kind.name, times);
+  }
+  fmt::print("{{\"threads\": {}, \"processors\": {}, \"series_ns\": {{{}}}}}\n", thread_count_max,
+             bench::allowed_processors().size(), series);
+  return 0;
+}
+
+constexpr std::size_t kMany = 32;
+
+void miss_many(cache::Cache& cache, std::size_t first, std::size_t count) {
+  std::vector<std::span<const std::byte>> regions(kMany);
+  for (std::size_t i = 0; i < count; i += kMany) {
+    for (std::size_t k = 0; k < kMany; ++k) regions[k] = region(first + i + k);
+    static_cast<void>(cache.access_many(regions));
+  }
+}
+
+void submit(engine::Engine& engine, std::size_t count) {
+  // As the cache submits a move.
+  const engine::MoverPolicy policy = engine::movers::by_size;
+  const auto target =
+      std::span(reinterpret_cast<std::byte*>(std::uintptr_t{1} << 45U), kRegionBytes);
+  const engine::SubmitOptions options{
+      .source_node = NodeId(0), .target_node = NodeId(0), .policy = &policy};
+  engine::Job job;
+  for (std::size_t i = 0; i < count; ++i) {
+    static_cast<void>(engine.submit(job, engine::Operation::copy(target, region(i)), options));
+  }
+}
+
+/// Returns false if there is no such mode.
+bool count(std::string_view mode, std::size_t count) {
+  Ours ours;
+  constexpr std::size_t kEntries = 4096;
+  fill(ours, kEntries);
+  const std::function<void()> work = [&]() -> std::function<void()> {
+    if (mode == "hit") {
+      return [&] {
+        for (std::size_t i = 0; i < count; ++i) ours.access(i * 31 % kEntries);
+      };
+    }
+    if (mode == "miss") {
+      return [&] {
+        for (std::size_t i = 0; i < count; ++i) ours.access(2 * kEntries + i);
+      };
+    }
+    if (mode == "miss_many") return [&] { miss_many(ours.cache(), 2 * kEntries, count); };
+    if (mode == "submit") return [&] { submit(ours.engine(), count); };
+    return {};
+  }();
+  if (!work) return false;
+  headrace_bench_counted(
+      [](const void* what) { (*static_cast<const std::function<void()>*>(what))(); }, &work);
+  fmt::print("{{\"operations\": {}}}\n", count);
+  return true;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   Scale scale;
-  const std::span<char*> words(argv, static_cast<std::size_t>(argc));
+  const auto words = std::span(argv, static_cast<std::size_t>(argc)).subspan(1);
+  const std::string_view mode = words.empty() ? "" : words[0];
+  std::size_t number = 1;
+  const auto fail = [] {
+    std::fputs(
+        "usage: headrace-bench-cache [ROUNDS [ENTRIES [OPERATIONS [MILLION]]]]\n"
+        "       headrace-bench-cache scaling THREADS [ROUNDS [ENTRIES [OPERATIONS]]]\n"
+        "       headrace-bench-cache count hit|miss|miss_many|submit COUNT\n",
+        stderr);
+    return 2;
+  };
+  if (mode == "count") {
+    const bool is_right = words.size() == 3 && parse(words[2], number);
+    return is_right && count(words[1], number) ? 0 : fail();
+  }
+  if (mode == "scaling") {
+    std::size_t* const fields[] = {&number, &scale.round_count, &scale.entry_count,
+                                   &scale.operation_count};
+    return parse_all(words.subspan(1), fields) ? scale_up(number, scale) : fail();
+  }
   std::size_t* const fields[] = {&scale.round_count, &scale.entry_count, &scale.operation_count,
                                  &scale.million};
-  for (std::size_t i = 1; i < words.size(); ++i) {
-    if (i > std::size(fields) || !parse(words[i], *fields[i - 1])) {
-      std::fputs("usage: headrace-bench-cache [ROUNDS [ENTRIES [OPERATIONS [MILLION]]]]\n", stderr);
-      return 2;
-    }
-  }
+  if (!parse_all(words, fields)) return fail();
   std::vector<Scenario> scenarios{
       {"hit_1t", {hits(scale, 1)}, {}, {}},
       {"hit_2t", {hits(scale, 1), hits(scale, 2)}, {}, {}},

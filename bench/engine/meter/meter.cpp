@@ -9,9 +9,13 @@
 // JSON object with the allocations that were made on the way.
 //
 //   headrace-bench-engine MODE COUNT [step]
+//   headrace-bench-engine scaling THREADS ROUNDS [COUNT]
 //
 // With `step` the thread steps through its own instructions, and counts those that are locked (a
 // prefix LOCK, or XCHG with memory) and the calls that lock a mutex; the device has none.
+//
+// `scaling`: 1 to THREADS threads share one engine, each with a job of its own; the device ends
+// what it takes at once. Nanoseconds per operation of all threads together, one value per round.
 //
 // MODE: channel_copy, channel_batch32, job_copy, job_batch32, job_coalesced32, run_copy (of 64 B,
 // on a processor), device, device_batch32.
@@ -21,6 +25,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <new>
 #include <string>
@@ -31,6 +36,7 @@
 #include "headrace/base/atomic.hpp"
 #include "headrace/engine/engine.hpp"
 #include "stepper.hpp"
+#include "threads.hpp"
 
 namespace {
 
@@ -272,10 +278,114 @@ int measure(std::string_view mode, std::uint64_t count, bool steps) {
   return 0;
 }
 
+/// Ends everything as it is submitted.
+///
+/// Threading: shared.
+class InstantDevice final : public dsa::Portal {
+ public:
+  [[nodiscard]] const dsa::QueueInfo& info() const override { return info_; }
+  [[nodiscard]] bool submit(const dsa::Descriptor& descriptor) noexcept override {
+    if (descriptor.opcode == static_cast<std::uint8_t>(dsa::Opcode::batch)) {
+      const auto* const list = reinterpret_cast<const dsa::Descriptor*>(descriptor.desc_list_addr);
+      for (std::uint32_t i = 0; i < descriptor.desc_count; ++i) end(list[i].completion_addr);
+    }
+    end(descriptor.completion_addr);
+    return true;
+  }
+
+ private:
+  static void end(std::uint64_t record) noexcept {
+    auto* const status = reinterpret_cast<std::uint8_t*>(record);
+    // The thread that submits is the one that looks.
+    headrace::store_relaxed(*status, std::uint8_t{DSA_COMP_SUCCESS});
+  }
+
+  dsa::QueueInfo info_{.name = "instant",
+                       .entry_count = 64,
+                       .batch_max = kBatch,
+                       .transfer_bytes_max = 2U << 20U,
+                       .block_on_fault = true};
+};
+
+void copies_by_job(Engine& engine, Memory& memory, std::uint64_t count) {
+  Job job;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    if (engine.submit(job, memory.operations[i % kBatch]) != Submit::accepted) {
+      stop_with("a copy was refused");
+    }
+    job.wait();
+  }
+}
+
+void batches_by_job(Engine& engine, Memory& memory, std::uint64_t count) {
+  Job job;
+  for (std::uint64_t i = 0; i < count; i += kBatch) {
+    if (engine.submit_batch(job, memory.batch()) != Submit::accepted) {
+      stop_with("a batch was refused");
+    }
+    job.wait();
+  }
+}
+
+int scale_up(std::size_t thread_count_max, std::size_t round_count, std::uint64_t count) {
+  std::vector<std::unique_ptr<Mover>> movers;
+  auto mover = DsaQueue::make(std::make_unique<InstantDevice>(), {});
+  if (!mover) stop_with(mover.error().message().c_str());
+  movers.push_back(std::move(*mover));
+  auto engine = Engine::make(std::move(movers), {});
+  if (!engine) stop_with(engine.error().message().c_str());
+  struct Kind {
+    const char* name;
+    void (*work)(Engine& engine, Memory& memory, std::uint64_t count);
+  };
+  constexpr std::array<Kind, 3> kKinds{
+      {{"job_copy", copies_by_job}, {"job_batch32", batches_by_job}, {"run_copy", run_copy}}};
+  std::string series;
+  for (const Kind& kind : kKinds) {
+    std::vector<std::vector<double>> times(thread_count_max);
+    for (std::size_t round = 0; round < round_count; ++round) {
+      for (std::size_t turn = 0; turn < thread_count_max; ++turn) {
+        const std::size_t threads = (round + turn) % thread_count_max + 1;
+        const auto work = [&](std::size_t, const std::function<void()>& wait_for_start) {
+          Memory memory;
+          kind.work(**engine, memory, kBatch);
+          wait_for_start();
+          kind.work(**engine, memory, count);
+        };
+        const std::chrono::duration<double, std::nano> wall =
+            headrace::bench::run_together(threads, work);
+        times[threads - 1].push_back(wall.count() / static_cast<double>(threads * count));
+      }
+    }
+    series += fmt::format(R"({}"{}": {{)", series.empty() ? "" : ", ", kind.name);
+    for (std::size_t i = 0; i < thread_count_max; ++i) {
+      series +=
+          fmt::format(R"({}"{}": [{:.2f}])", i == 0 ? "" : ", ", i + 1, fmt::join(times[i], ", "));
+    }
+    series += "}";
+  }
+  fmt::print(R"({{"threads": {}, "processors": {}, "series_ns": {{{}}}}})"
+             "\n",
+             thread_count_max, headrace::bench::allowed_processors().size(), series);
+  return 0;
+}
+
 }  // namespace
 
 int main(int argument_count, char** arguments) {
+  const auto number = [&](int index) { return std::strtoull(arguments[index], nullptr, 10); };
+  if (argument_count >= 4 && std::string_view(arguments[1]) == "scaling") {
+    const std::uint64_t count = argument_count == 5 ? number(4) : 64'000;
+    if (number(2) == 0 || number(3) == 0 || count == 0 || argument_count > 5) {
+      stop_with("usage: headrace-bench-engine scaling THREADS ROUNDS [COUNT]");
+    }
+    return scale_up(number(2), number(3), count);
+  }
   const bool steps = argument_count == 4 && std::string_view(arguments[3]) == "step";
-  if (argument_count != 3 && !steps) stop_with("usage: headrace-bench-engine MODE COUNT [step]");
-  return measure(arguments[1], std::strtoull(arguments[2], nullptr, 10), steps);
+  if (argument_count != 3 && !steps) {
+    stop_with(
+        "usage: headrace-bench-engine MODE COUNT [step]\n"
+        "       headrace-bench-engine scaling THREADS ROUNDS [COUNT]");
+  }
+  return measure(arguments[1], number(2), steps);
 }

@@ -105,13 +105,18 @@ def count(share: Callable[[float], None]) -> Counts:
     )
 
 
-def _run(valgrind: str, program: str, mode: str, operations: int) -> _Run:
+def count_instructions(valgrind: str, command: list[str], *, tried: str) -> tuple[int, str]:
+    """Count what `headrace_bench_counted` of a program of ours takes; give that and its output.
+
+    Raises:
+        Error: Valgrind or the program fails.
+    """
     with tempfile.TemporaryDirectory(prefix="headrace-") as directory:
         out = f"--callgrind-out-file={directory}/out"
         try:
             # Our own program, with arguments of our own.
             done = subprocess.run(  # noqa: S603
-                [valgrind, "--tool=callgrind", out, _COUNTED, program, mode, str(operations)],
+                [valgrind, "--tool=callgrind", out, _COUNTED, *command],
                 capture_output=True,
                 text=True,
                 timeout=_TIME_LIMIT_S,
@@ -119,18 +124,24 @@ def _run(valgrind: str, program: str, mode: str, operations: int) -> _Run:
             )
         except OSError as problem:
             raise Error(
-                TRIED, f"{valgrind} does not start", "reinstall it", problem.errno or 0
+                tried, f"{valgrind} does not start", "reinstall it", problem.errno or 0
             ) from problem
         except subprocess.TimeoutExpired as problem:
-            cause = f"{program} did not end within {_TIME_LIMIT_S} s"
-            raise Error(TRIED, cause, "try again when the machine has less to do") from problem
+            cause = f"{command[0]} did not end within {_TIME_LIMIT_S} s"
+            raise Error(tried, cause, "try again when the machine has less to do") from problem
     counted = re.search(r"Collected *: *(\d+)", done.stderr)
     if done.returncode != 0 or counted is None:
         last = done.stderr.strip().rpartition("\n")[2] or f"exit code {done.returncode}"
-        raise Error(TRIED, f"valgrind failed: {last}")
+        raise Error(tried, f"valgrind failed: {last}")
     if int(counted[1]) == 0:
-        raise Error(TRIED, f"valgrind does not see the counted part of {program}", REMEDY)
-    return _Run(int(counted[1]), json.loads(done.stdout)["allocations"])
+        raise Error(tried, f"valgrind does not see the counted part of {command[0]}", REMEDY)
+    return int(counted[1]), done.stdout
+
+
+def _run(valgrind: str, program: str, mode: str, operations: int) -> _Run:
+    command = [program, mode, str(operations)]
+    instructions, output = count_instructions(valgrind, command, tried=TRIED)
+    return _Run(instructions, json.loads(output)["allocations"])
 
 
 def _per_operation(less: _Run, more: _Run) -> float:

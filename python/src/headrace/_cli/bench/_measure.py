@@ -12,11 +12,21 @@ from typing import Any
 
 from headrace import _core
 from headrace._apps.picture import matplotlib_settled, save_picture
-from headrace._cli._report import Report
+from headrace._cli._options import Decorator, Threads, option
+from headrace._cli._report import Column, Report, figures
 from headrace._files import Output
 from headrace.errors import Error, NotFoundError
 
 _OUTSIDE = 0.05
+
+
+def scaling_option() -> Decorator:
+    """--threads of a benchmark that measures how it scales."""
+    return option(
+        "--threads",
+        type=Threads(),
+        help="Also measure with 1, 2, ... N threads at once, each on a processor of its own.",
+    )
 
 
 def find_program(folder: str, name: str, *, tried: str, remedy: str) -> str:
@@ -185,6 +195,58 @@ def _quartiles(values: Sequence[float]) -> tuple[float, float]:
 
 def _rounded(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.2f}"  # noqa: PLR2004
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """The same work by 1, 2, ... threads at once.
+
+    Attributes:
+        ratios: Throughput of so many threads by that of one; by name, then by threads.
+        measured: What the program printed.
+    """
+
+    ratios: dict[str, dict[int, Figure]]
+    measured: dict[str, Any]
+
+    def document(self) -> dict[str, object]:
+        """As part of the JSON document."""
+        return {
+            **self.measured,
+            "ratio_to_one_thread": {
+                name: {str(count): figure.document() for count, figure in by_threads.items()}
+                for name, by_threads in self.ratios.items()
+            },
+        }
+
+    def print(self, report: Report) -> None:
+        """For a person."""
+        counts = list(next(iter(self.ratios.values())))
+        rows = [
+            [name, *(by_threads[count].text for count in counts)]
+            for name, by_threads in self.ratios.items()
+        ]
+        titles = [f"{count} thread{'s' * (count > 1)}" for count in counts]
+        report.table([Column("throughput by that of one thread"), *figures(*titles)], rows)
+
+
+def measure_scaling(program: str, threads: int, rounds: int, *, tried: str) -> Scaling:
+    """Run the mode `scaling` of a program of ours.
+
+    Raises:
+        Error: As run_program().
+    """
+    measured = run_program(
+        [program, "scaling", str(threads), str(rounds)], tried=tried, time_limit_s=1800
+    )
+    ratios = {
+        name: {
+            int(count): speed_ratio(Series(times), Series(by_threads["1"]))
+            for count, times in by_threads.items()
+        }
+        for name, by_threads in measured["series_ns"].items()
+    }
+    return Scaling(ratios, measured)
 
 
 def say_where(report: Report, picture: Output | None) -> None:

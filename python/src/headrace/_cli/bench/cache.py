@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace bench cache``: the cache beside the design that it came from."""
 
+import shutil
 from typing import Any
 
 import click
@@ -9,18 +10,30 @@ from headrace._cli._app import Command
 from headrace._cli._options import json_option, plot_option, rounds_option
 from headrace._cli._output import print_document, progress
 from headrace._cli._report import Column, Report
+from headrace._cli.bench._engine_counts import count_instructions
 from headrace._cli.bench._measure import (
     Figure,
+    Scaling,
     Series,
     draw_figures,
     find_program,
+    measure_scaling,
     run_program,
+    scaling_option,
     speed_ratio,
 )
 from headrace._files import Output
 from headrace.machine import topo
 
 _PROGRAM = "headrace-bench-cache"
+_TRIED = "measure the cache"
+_COUNT_LESS, _COUNT_MORE = 640, 3_200
+_COUNT_LABELS = {
+    "hit": "instructions of a hit",
+    "miss": "instructions of a miss without the copy",
+    "miss_many": "... by access_many() of 32",
+    "submit": "... of which the engine's, for one move",
+}
 _TIME_LIMIT_S = 600
 _LABELS = {
     "hit_speedup_1t": "hits, one thread: speed by the first design's",
@@ -33,19 +46,26 @@ _LABELS = {
 
 @click.command("cache", cls=Command)
 @rounds_option(15)
+@scaling_option()
 @plot_option("the figures")
 @json_option
-def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
+def command(rounds: int, threads: int | None, plot: Output | None, *, as_json: bool) -> None:
     """Measure hits and misses of the cache beside the design that it came from.
 
     The first design is a map per node behind a reader-writer lock, and handles that are allocated
     and counted. Both run the same operations in turns, over 4096 entries of 4 KiB that are
-    not read or copied, so that nothing is measured but the caches themselves.
+    not read or copied, so that nothing is measured but the caches themselves. If valgrind is
+    installed, the instructions of a hit and a miss are counted as well.
 
     Example: headrace bench cache --json
     """
     with progress("measuring the cache"):
-        measured = _measure(rounds)
+        program = find_program("_bench", _PROGRAM, tried=_TRIED, remedy="reinstall the package")
+        measured = run_program([program, str(rounds)], tried=_TRIED, time_limit_s=_TIME_LIMIT_S)
+        instructions = _count(program)
+        scaling = None
+        if threads is not None:
+            scaling = measure_scaling(program, threads, rounds, tried=_TRIED)
     figures = _figures(measured["series"])
     machine = topo()
     if plot is not None:
@@ -62,14 +82,16 @@ def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
             results={
                 **measured,
                 "figures": {name: figure.document() for name, figure in figures.items()},
+                **({} if scaling is None else {"scaling": scaling.document()}),
             },
             summary={
                 **{name: figure.median for name, figure in figures.items()},
                 "bytes_per_entry": measured["bytes_per_entry"],
+                **{f"instructions_{mode}": count for mode, count in instructions.items()},
             },
         )
         return
-    _print_report(figures, measured, rounds)
+    _print_report(figures, measured, instructions, scaling, rounds)
 
 
 def _figures(series: dict[str, dict[str, list[float]]]) -> dict[str, Figure]:
@@ -88,16 +110,35 @@ def _figures(series: dict[str, dict[str, list[float]]]) -> dict[str, Figure]:
     }
 
 
-def _measure(round_count: int) -> dict[str, Any]:
-    tried = "measure the cache"
-    program = find_program("_bench", _PROGRAM, tried=tried, remedy="reinstall the package")
-    return run_program([program, str(round_count)], tried=tried, time_limit_s=_TIME_LIMIT_S)
+def _count(program: str) -> dict[str, float]:
+    """Instructions of one operation, by mode; empty without valgrind."""
+    valgrind = shutil.which("valgrind")
+    if valgrind is None:
+        return {}
+    counts = {}
+    for mode in _COUNT_LABELS:
+        less, more = (
+            count_instructions(valgrind, [program, "count", mode, str(each)], tried=_TRIED)[0]
+            for each in (_COUNT_LESS, _COUNT_MORE)
+        )
+        counts[mode] = (more - less) / (_COUNT_MORE - _COUNT_LESS)
+    return counts
 
 
-def _print_report(figures: dict[str, Figure], measured: dict[str, Any], round_count: int) -> None:
+def _print_report(
+    figures: dict[str, Figure],
+    measured: dict[str, Any],
+    instructions: dict[str, float],
+    scaling: Scaling | None,
+    round_count: int,
+) -> None:
     report = Report()
     rows = [[_LABELS[name], figure.text] for name, figure in figures.items()]
     rows.append(["memory of ours for an entry", f"{measured['bytes_per_entry']:.0f} bytes"])
     rows.append(["allocations for a hit", f"{measured['allocations_per_hit']:g}"])
+    rows += [[_COUNT_LABELS[mode], f"{count:.0f}"] for mode, count in instructions.items()]
     report.table([Column("", folds=True), Column("", right=True)], rows)
+    if scaling is not None:
+        report.say()
+        scaling.print(report)
     report.say(f"Medians of {round_count} rounds, in brackets the quartiles; the two take turns.")

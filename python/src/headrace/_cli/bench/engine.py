@@ -15,16 +15,20 @@ from headrace._cli._report import Column, Report, figures
 from headrace._cli.bench import _engine_counts
 from headrace._cli.bench._measure import (
     Figure,
+    Scaling,
     Series,
     difference_ns,
     draw_figures,
     find_program,
+    measure_scaling,
     paired_speed_ratio,
     run_program,
+    scaling_option,
 )
 from headrace._files import Output
 from headrace.machine import topo
 
+_TRIED = "measure the engine"
 _PATHS = "headrace-bench-engine-paths"
 _TIME_LIMIT_S = 1800
 # Of one path at one size in a round.
@@ -115,9 +119,10 @@ class Line:
 
 @click.command("engine", cls=Command)
 @rounds_option(25)
+@scaling_option()
 @plot_option("the figures")
 @json_option
-def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
+def command(rounds: int, threads: int | None, plot: Output | None, *, as_json: bool) -> None:
     """Measure what engine operations cost, and compare each figure with its goal.
 
     Counted, by valgrind and by stepping through the program: instructions, allocations, locked
@@ -136,6 +141,12 @@ def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
         share(0.9)
         thresholds = _thresholds(published)
         measured = _measure(_PATHS, rounds, _ROUND_US, *thresholds)
+        scaling = None
+        if threads is not None:
+            program = find_program(
+                "_bench", _engine_counts.PROGRAM, tried=_TRIED, remedy=_engine_counts.REMEDY
+            )
+            scaling = measure_scaling(program, threads, rounds, tried=_TRIED)
     lines = [
         *_count_lines(counts),
         *_software_lines(software["comparisons"]),
@@ -156,18 +167,18 @@ def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
                 **software,
                 "paths": measured,
                 "paths_published": published,
+                **({} if scaling is None else {"scaling": scaling.document()}),
             },
             summary=_summary(counts, lines),
         )
         return
-    _print_report(lines, rounds, thresholds)
+    _print_report(lines, rounds, thresholds, scaling)
 
 
 def _measure(name: str, *numbers: int) -> dict[str, Any]:
-    tried = "measure the engine"
-    program = find_program("_bench", name, tried=tried, remedy=_engine_counts.REMEDY)
+    program = find_program("_bench", name, tried=_TRIED, remedy=_engine_counts.REMEDY)
     command = [program, *(str(number) for number in numbers)]
-    return run_program(command, tried=tried, time_limit_s=_TIME_LIMIT_S)
+    return run_program(command, tried=_TRIED, time_limit_s=_TIME_LIMIT_S)
 
 
 def _count_lines(counts: _engine_counts.Counts) -> Iterable[Line]:
@@ -282,7 +293,9 @@ def _mark(line: Line) -> str:
     return _VERDICTS.get(line.verdict or "met", "")
 
 
-def _print_report(lines: list[Line], round_count: int, thresholds: tuple[int, ...]) -> None:
+def _print_report(
+    lines: list[Line], round_count: int, thresholds: tuple[int, ...], scaling: Scaling | None
+) -> None:
     report = Report()
     by_name = {line.name: line for line in lines if line.group == "counts"}
     kinds = ("instructions", "allocations", "locked_instructions", "mutexes")
@@ -308,6 +321,9 @@ def _print_report(lines: list[Line], round_count: int, thresholds: tuple[int, ..
         report.say()
         report.say(title, "bold")
         _print_group(report, group, [line for line in lines if line.group == group])
+    if scaling is not None:
+        report.say()
+        scaling.print(report)
     report.say()
     verdicts = [line.verdict for line in lines if line.verdict is not None]
     report.say(

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Threads of a benchmark: pinned, started together, timed until the last one has ended.
+#pragma once
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "headrace/base/atomic.hpp"
+
+namespace headrace::bench {
+
+/// Processors that this process may use.
+[[nodiscard]] inline std::vector<int> allowed_processors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  ::sched_getaffinity(0, sizeof(set), &set);
+  std::vector<int> processors;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) processors.push_back(cpu);
+  }
+  return processors;
+}
+
+inline void pin(int cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(cpu, &set);
+  ::pthread_setaffinity_np(::pthread_self(), sizeof(set), &set);
+}
+
+/// Runs `work(index, wait_for_start)` on `count` threads, each pinned to a processor of its own as
+/// long as there are enough. Each prepares itself, calls wait_for_start(), and works. Returns the
+/// time from the common start until the last has returned.
+inline std::chrono::nanoseconds run_together(
+    std::size_t count, const std::function<void(std::size_t, const std::function<void()>&)>& work) {
+  using Clock = std::chrono::steady_clock;
+  const std::vector<int> processors = allowed_processors();
+  // relaxed throughout: starting shots without data; joining publishes the times.
+  Atomic<std::size_t> ready{0};
+  Atomic<bool> go{false};
+  std::vector<Clock::time_point> ends(count);
+  std::vector<std::thread> threads;
+  for (std::size_t index = 0; index < count; ++index) {
+    threads.emplace_back([&, index] {
+      pin(processors[index % processors.size()]);
+      work(index, [&] {
+        ready.fetch_add_relaxed(1);
+        while (!go.load_relaxed()) {
+        }
+      });
+      ends[index] = Clock::now();
+    });
+  }
+  while (ready.load_relaxed() != count) std::this_thread::yield();
+  const Clock::time_point begin = Clock::now();
+  go.store_relaxed(true);
+  for (std::thread& thread : threads) thread.join();
+  return *std::max_element(ends.begin(), ends.end()) - begin;
+}
+
+}  // namespace headrace::bench
