@@ -24,7 +24,8 @@ Consumer::Consumer(detail::EndPointer end) : end_(std::move(end)) {
     if (tail - head > segment.head.unit_count) static_cast<void>(end_->refuse_damaged());
     lanes_[i] = {.cursor = detail::ConsumerCursor(words, segment.head.unit_count, head),
                  .geometry = segment.geometry(i),
-                 .prod_sleeps = &words.prod_sleeps};
+                 .prod_sleeps = &words.prod_sleeps,
+                 .number = i};
     end_->watch({.state = &words.prod_state, .lock = detail::kFirstLaneLock + i});
   }
   lane_ = lanes_.get();
@@ -84,7 +85,7 @@ Outcome Consumer::lend_variable(Message& message) noexcept {
     const std::uint64_t units = detail::variable_units(length);
     if (units > lane.cursor.count() || units > before_end) return refuse_damaged();
     message.bytes = {unit + detail::kVariableUnitBytes, static_cast<std::size_t>(length)};
-    message.producer = static_cast<std::uint32_t>(lane_ - lanes_.get());
+    message.producer = lane.number;
     lane.cursor.lend(units);
     return Outcome::done;
   }

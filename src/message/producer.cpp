@@ -22,6 +22,7 @@ Producer::Producer(detail::EndPointer end) : end_(std::move(end)) {
   if (tail - head > segment.head.unit_count) static_cast<void>(end_->refuse_damaged());
   cursor_ = detail::ProducerCursor(words, segment.head.unit_count, head, tail);
   geometry_ = segment.geometry(number_);
+  ahead_ = geometry_.unit_bytes < kLineBytes ? detail::kAheadBytes / geometry_.unit_bytes : 1;
   fault_ = &end_->fault();
   cons_sleeps_ = &segment.control().cons_sleeps;
   any_closed_ = &segment.control().any_closed;

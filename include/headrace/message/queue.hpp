@@ -34,6 +34,8 @@
 #include "headrace/base/atomic.hpp"
 #include "headrace/base/check.hpp"
 #include "headrace/base/export.hpp"
+#include "headrace/base/line.hpp"
+#include "headrace/base/prefetch_write.hpp"
 #include "headrace/base/result.hpp"
 #include "headrace/base/units.hpp"
 #include "headrace/message/cursor.hpp"
@@ -111,6 +113,9 @@ inline constexpr std::uint64_t kVariableUnitBytes = 8;
 inline constexpr std::uint64_t kVariableBytesMax = 0xFFFF'FFF0U;
 /// In the place of a length: the rest of the ring is skipped.
 inline constexpr std::uint64_t kSkip = ~std::uint64_t{0};
+/// How far before its stores a producer asks for lines: of short messages, and of a batch.
+inline constexpr std::uint64_t kAheadBytes = 256;
+inline constexpr std::size_t kPrefetchBytesMax = 4096;
 
 /// A private copy of what a ring looks like; nothing of it is read from shared memory again.
 struct Geometry {
@@ -246,15 +251,10 @@ class HEADRACE_API Producer {
   /// Makes all that is staged visible at once, and wakes a consumer that sleeps.
   Outcome publish() noexcept {
     if (fault_->load_relaxed() != 0) return fault_outcome();  // This end's own word.
-    cursor_.publish();
-    if (detail::must_wake(*cons_sleeps_)) wake_consumer();
-    return Outcome::done;
+    return publish_and(0);
   }
   /// stage() and publish().
-  Outcome commit(std::size_t byte_count) noexcept {
-    stage(byte_count);
-    return publish();
-  }
+  Outcome commit(std::size_t byte_count) noexcept;
 
   /// Copies a message into the queue if there is room; without waiting.
   [[nodiscard]] Outcome try_send(std::span<const std::byte> message);
@@ -282,6 +282,7 @@ class HEADRACE_API Producer {
   friend class Queue;
   explicit Producer(detail::EndPointer end);
   Outcome room(std::uint64_t unit_count) noexcept;
+  Outcome publish_and(std::uint64_t unit_count) noexcept;
   Outcome reserve_variable(std::size_t byte_count, std::span<std::byte>& room) noexcept;
   void skip_to_start() noexcept;
   Outcome put(std::span<const std::byte> message);
@@ -294,8 +295,9 @@ class HEADRACE_API Producer {
   Atomic<std::uint32_t>* fault_ = nullptr;
   Atomic<std::uint32_t>* cons_sleeps_ = nullptr;
   Atomic<std::uint32_t>* any_closed_ = nullptr;
-  std::uint64_t reserved_ = 0;  ///< Units that stage() may take.
+  std::uint64_t reserved_ = 0;  ///< Variable framing: units that stage() may take.
   std::uint64_t skip_ = 0;      ///< Units at the end of the ring that stage() skips first.
+  std::uint64_t ahead_ = 1;     ///< How many units before its store a line is asked for.
   std::uint32_t number_ = 0;
   Placement placement_ = Placement::cache;
   Carry carry_;
@@ -340,6 +342,7 @@ class HEADRACE_API Consumer {
     detail::ConsumerCursor cursor;
     detail::Geometry geometry;
     Atomic<std::uint32_t>* prod_sleeps = nullptr;
+    std::uint32_t number = 0;
   };
   explicit Consumer(detail::EndPointer end);
   [[nodiscard]] Outcome find_lane() noexcept;
@@ -370,7 +373,6 @@ inline Outcome Producer::room(std::uint64_t unit_count) noexcept {
   if (any_closed_->load_relaxed() != 0) return Outcome::closed;  // Publishes nothing.
   switch (cursor_.room_for(unit_count)) {
     case detail::Look::ready:
-      reserved_ = unit_count;
       return Outcome::done;
     case detail::Look::not_yet:
       return Outcome::full;
@@ -381,7 +383,13 @@ inline Outcome Producer::room(std::uint64_t unit_count) noexcept {
 }
 
 inline Outcome Producer::reserve(std::size_t byte_count, std::span<std::byte>& room_span) noexcept {
-  if (!geometry_.fixed) return reserve_variable(byte_count, room_span);
+  if (!geometry_.fixed) {
+    // Apart, so that the caller's can stay in registers.
+    std::span<std::byte> found;
+    const Outcome outcome = reserve_variable(byte_count, found);
+    if (outcome == Outcome::done) room_span = found;
+    return outcome;
+  }
   if (byte_count != geometry_.message_bytes_max) return Outcome::too_large;
   const Outcome outcome = room(1);
   if (outcome == Outcome::done) room_span = {geometry_.at(cursor_.position()), byte_count};
@@ -393,7 +401,14 @@ inline Outcome Producer::reserve_many(std::size_t count, std::span<std::byte>& r
   const std::uint64_t position = cursor_.position();
   const std::uint64_t some = std::min<std::uint64_t>(count, geometry_.before_end(position));
   const Outcome outcome = room(some);
-  if (outcome == Outcome::done) room_span = {geometry_.at(position), some * geometry_.unit_bytes};
+  if (outcome != Outcome::done) return outcome;
+  room_span = {geometry_.at(position), some * geometry_.unit_bytes};
+  // All at once: left to the stores, a line would be asked for when the one before it has come.
+  for (const std::byte* line = room_span.data();
+       line < room_span.data() + std::min(room_span.size(), detail::kPrefetchBytesMax);
+       line += kLineBytes) {
+    prefetch_for_write(line);
+  }
   return outcome;
 }
 
@@ -409,9 +424,28 @@ inline void Producer::stage(std::size_t byte_count) noexcept {
 }
 
 inline void Producer::stage_many(std::size_t count) noexcept {
-  HEADRACE_CHECK(count <= reserved_, "no more is staged than was reserved", count, reserved_);
-  reserved_ = 0;
+  HEADRACE_CHECK(cursor_.has_room(count), "no more is staged than there is room for", count);
   cursor_.stage(count);
+}
+
+inline Outcome Producer::publish_and(std::uint64_t unit_count) noexcept {
+  cursor_.publish(unit_count);
+  if (detail::must_wake(*cons_sleeps_)) wake_consumer();
+  return Outcome::done;
+}
+
+inline Outcome Producer::commit(std::size_t byte_count) noexcept {
+  if (!geometry_.fixed) {
+    stage(byte_count);
+    return publish();
+  }
+  HEADRACE_CHECK(cursor_.has_room(1), "no more is staged than there is room for", byte_count);
+  if (fault_->load_relaxed() != 0) return fault_outcome();  // This end's own word.
+  // Only what the consumer has given back: a line that it still reads would have to come again.
+  if (cursor_.has_room(1 + ahead_)) {
+    prefetch_for_write(geometry_.at(cursor_.position() + 1 + ahead_));
+  }
+  return publish_and(1);
 }
 
 inline Outcome Consumer::find_lane() noexcept {
@@ -435,9 +469,15 @@ inline Outcome Consumer::peek(Message& message) noexcept {
 
 inline Outcome Consumer::lend_next(Message& message) noexcept {
   Lane& lane = *lane_;
-  if (!lane.geometry.fixed) return lend_variable(message);
+  if (!lane.geometry.fixed) {
+    // Apart, so that the caller's can stay in registers.
+    Message found;
+    const Outcome outcome = lend_variable(found);
+    if (outcome == Outcome::done) message = found;
+    return outcome;
+  }
   message.bytes = {lane.geometry.at(lane.cursor.position()), lane.geometry.message_bytes_max};
-  message.producer = static_cast<std::uint32_t>(lane_ - lanes_.get());
+  message.producer = lane.number;
   lane.cursor.lend(1);
   return Outcome::done;
 }
@@ -451,7 +491,7 @@ inline Outcome Consumer::peek_many(std::size_t count, Message& messages) noexcep
   const std::uint64_t some =
       std::min<std::uint64_t>({count, lane.cursor.count(), lane.geometry.before_end(position)});
   messages.bytes = {lane.geometry.at(position), some * lane.geometry.unit_bytes};
-  messages.producer = static_cast<std::uint32_t>(lane_ - lanes_.get());
+  messages.producer = lane.number;
   lane.cursor.lend(some);
   return Outcome::done;
 }

@@ -170,11 +170,24 @@ TEST(Queues, AListOfMessagesIsSentAsFarAsItFits) {
   EXPECT_EQ(sent, 4U);
 }
 
-TEST(Queues, MoreIsNotStagedThanWasReserved) {
+TEST(Queues, MoreIsNotStagedThanThereIsRoomFor) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  const Queue queue = must(Queue::make({.framing = Framing::fixed, .message_bytes = 8}));
-  Producer producer = must(queue.producer());
+  const Queue variable = must(Queue::make());
+  Producer producer = must(variable.producer());
   EXPECT_DEATH(producer.stage(8), "no more is staged than was reserved");
+  const Queue fixed =
+      must(Queue::make({.framing = Framing::fixed, .message_bytes = 8, .capacity = Bytes(16)}));
+  Producer other = must(fixed.producer());
+  std::span<std::byte> room;
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_EQ(other.reserve(8, room), Outcome::done);
+    other.stage(8);
+  }
+  EXPECT_DEATH(other.stage(8), "no more is staged than there is room for");
+  EXPECT_DEATH(other.commit(8), "no more is staged than there is room for");
+  EXPECT_EQ(other.position(), 0U);
+  EXPECT_EQ(other.publish(), Outcome::done);
+  EXPECT_EQ(other.position(), 2U);
 }
 
 TEST(Queues, EachProducersMessagesComeInItsOrder) {
