@@ -21,7 +21,7 @@ class AttachLock {
     std::int32_t found = 0;
     // edge: emu-attach (acq_rel)
     while (!holder_.compare_exchange_acq_rel(found, own_)) {
-      if (found != own_) continue;  // Nobody's, or the parent's: the exchange takes it.
+      if (found != own_) continue;  // Free, or the parent's: the exchange takes it.
       platform::yield();
       found = 0;
     }

@@ -60,7 +60,7 @@ template <typename Idle>
 bool await(Registers& registers, DeviceRegisters& device, bool deterministic,
            const std::function<bool()>& step, nanoseconds wait_max, Idle idle) {
   if (deterministic) {
-    // Nobody works while we wait: time goes by in the steps that we take. What is left ends as
+    // No engine works while we wait: time goes by in the steps that we take. What is left ends as
     // aborted in those to come.
     for (nanoseconds::rep left = wait_max / kStep; left > 0 && step && !idle(); --left) {
       if (!step()) break;

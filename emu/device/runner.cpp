@@ -425,7 +425,7 @@ void Runner::end_descriptor() {
     std::uint32_t expected = MailboxRegisters::running;
     // edge: emu-mailbox (acq_rel)
     if (!state.compare_exchange_acq_rel(expected, MailboxRegisters::finished)) {
-      // Nobody waits for it any more.
+      // No thread waits for it any more.
       expected = MailboxRegisters::left;
       state.compare_exchange_acq_rel(expected, MailboxRegisters::free);
     }

@@ -80,7 +80,8 @@ class ThreadPool {
   Scheduler scheduler_;
   Atomic<std::uint32_t> started_;
   /// Low half: sleeping workers; high half: workers that will look again without being woken. One
-  /// word, so that no order between two is needed; ours alone, so that nobody else can clobber it.
+  /// word, so that no order between two is needed; in this process alone, so that no client can
+  /// overwrite it.
   Atomic<std::uint32_t> idle_;
   std::array<Worker, kEngineMax> workers_;
   Mutex pending_mutex_;

@@ -125,7 +125,7 @@ static double memcpy_ns(const struct meter* meter, size_t copy_bytes) {
   const double start_ns = now_ns();
   for (unsigned i = 0; i < kBatch; ++i) {
     memcpy(meter->target + i * copy_bytes, meter->source + i * copy_bytes, copy_bytes);
-    /* The compiler shall not see that nobody reads it. */
+    /* The compiler must not see that it is never read. */
     __asm__ volatile("" : : "r"(meter->target) : "memory");
   }
   return now_ns() - start_ns;

@@ -218,7 +218,7 @@ inline constexpr std::uint32_t kDifBlockBytesMax = 4104;
 inline constexpr unsigned kDifInvertSeed = 1U << 2;
 inline constexpr unsigned kDifInvertResult = 1U << 3;
 inline constexpr unsigned kDifFlagsReserved = 0xf0;
-// Flags of the source. [S] DML dmldefs.h. A field of all ones marks a block that nobody has
+// Flags of the source. [S] DML dmldefs.h. A field of all ones marks a block that is not
 // written: it is not checked, or is an error of its own.
 inline constexpr unsigned kDifAllOnesIsError = 1U << 0;
 inline constexpr unsigned kDifDetectAllOnes = 1U << 1;
