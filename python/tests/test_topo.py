@@ -109,3 +109,14 @@ def test_records_that_are_missing_or_damaged_are_errors_of_ours(tmp_path: Path) 
     damaged.write_text("{")
     with pytest.raises(CorruptDataError, match="damaged"):
         replay(damaged)
+
+
+def test_work_queues_that_are_not_set_up_are_counted() -> None:
+    document = replay(MACHINES / "xeon-max-flat.json").document
+    queues = document["dsa_devices"][0]["queues"]
+    empty = queues[0] | {"entry_count": 0, "state": "disabled"}
+    queues += [empty | {"device_name": f"wq0.{number}"} for number in (1, 2)]
+    stream = io.StringIO()
+    print_machine(Report(stream, 160), document)
+    assert "up to 2 GiB; 2 more WQs without entries" in " ".join(stream.getvalue().split())
+    assert "wq0.1" not in stream.getvalue()

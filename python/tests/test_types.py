@@ -94,6 +94,22 @@ def test_what_belongs_to_a_process_says_so_when_it_is_pickled(engine: headrace.E
     job.wait()
 
 
+def test_a_cache_and_its_entries_are_not_pickled(engine: headrace.Engine) -> None:
+    with headrace.Cache(engine) as cache:
+        for value in (cache, cache.access(bytearray(8192))):
+            with pytest.raises(TypeMismatchError, match="make one in each process"):
+                pickle.dumps(value)
+
+
+def test_a_cache_and_its_entries_are_shown_in_short(engine: headrace.Engine) -> None:
+    with headrace.Cache(engine, placement=engine.machine.nodes[0].id) as cache:
+        assert repr(cache) == f"<headrace.Cache: 0 B in copies, by {engine!r}>"
+        entry = cache.access(bytearray(8192))
+        entry.wait()
+        assert repr(entry) == f"<headrace.Entry: a copy on node {entry.node}>"
+        assert repr(cache.access(bytearray(4096), weak=True)) == "<headrace.Entry: the source>"
+
+
 def test_values_survive_pickle(engine: headrace.Engine) -> None:
     completion = engine.copy(bytes(8), bytearray(8))
     values = [completion, engine.statistics, headrace.Thresholds(), headrace.DifTags(1, 2, 3)]
@@ -110,7 +126,10 @@ def test_what_is_shown_is_short(engine: headrace.Engine) -> None:
 
 
 def test_notebooks_get_tables(engine: headrace.Engine) -> None:
-    for value in (engine.machine, engine.statistics):
+    with headrace.Cache(engine) as cache:
+        totals = cache.statistics
+    completion = engine.copy(bytes(8), bytearray(8))
+    for value in (engine.machine, engine.statistics, totals, completion):
         shown = value._repr_html_()
         assert shown.count("<table>") == shown.count("</table>") == 1
 

@@ -4,6 +4,8 @@
 import html
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from typing import Any, cast
 
 
 def counted(number: int, noun: str) -> str:
@@ -12,6 +14,14 @@ def counted(number: int, noun: str) -> str:
         return f"1 {noun}"
     plural = re.sub("(?<=[^aeiou])y$", "ie", re.sub("(?<=ch|sh)$", "e", noun)) + "s"
     return f"{number:,} {plural}"
+
+
+def html_totals(totals: object) -> str:
+    """Write the numbers of a dataclass for notebooks."""
+    names = [field.name for field in fields(cast("Any", totals))]
+    numbers = {name: getattr(totals, name) for name in names}
+    rows = [(name, f"{value:,}") for name, value in numbers.items() if isinstance(value, int)]
+    return html_table(("statistic", "total"), rows)
 
 
 def html_table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -9,15 +9,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from headrace import _core
-from headrace._arguments import NODE_MAX, byte_count, instance_of, node_list, whole_number
+from headrace._arguments import (
+    NODE_MAX,
+    byte_count,
+    instance_of,
+    node_list,
+    not_picklable,
+    whole_number,
+)
 from headrace._buffers import flat_bytes
 from headrace._closing import Closing
+from headrace._words import html_totals
 from headrace.engine import Engine, MoverInfo, Policy
 from headrace.errors import (
     ClosedError,
@@ -107,6 +115,9 @@ class CacheStatistics:
     waited_ns: int
     bytes_cached: int
 
+    def _repr_html_(self) -> str:
+        return html_totals(self)
+
     def table(self) -> str:
         """The totals as lines of name and number, aligned."""
         rows = [(name, f"{getattr(self, name):,}") for name in self.__slots__]
@@ -151,6 +162,14 @@ class Entry:
     def __init__(self, native: _core.Entry, like: object) -> None:
         self._native = native
         self._like = like
+
+    def __repr__(self) -> str:
+        if not self.cached:
+            return "<headrace.Entry: the source>"
+        return f"<headrace.Entry: a copy on node {self.node}{', changed' * self.changed}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise not_picklable("an entry", "it is a handle on memory of this process")
 
     def wait(self) -> None:
         """Block until the move has ended, whoever started it; other Python threads run."""
@@ -470,6 +489,13 @@ class Cache(Closing):
     def statistics(self) -> CacheStatistics:
         """Totals since the cache was made, also after it was closed."""
         return CacheStatistics(**self._native.statistics())
+
+    def __repr__(self) -> str:
+        copies = _core.bytes_text(self.statistics.bytes_cached)
+        return f"<headrace.Cache: {copies} in copies, by {self.engine!r}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise not_picklable("a cache", "its copies are memory of this process")
 
     def native(self) -> _core.Cache:
         """The cache as the extension knows it."""

@@ -3,7 +3,7 @@
 
 from dataclasses import dataclass
 
-from headrace._words import html_table
+from headrace._words import html_totals
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,7 @@ class EngineStatistics:
     operations: dict[str, OperationStatistics]
 
     def _repr_html_(self) -> str:
-        rows = [(name, f"{getattr(self, name):,}") for name in self.__slots__[:-1]]
-        return html_table(("statistic", "total"), rows)
+        return html_totals(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +97,6 @@ class DeviceStatistics:
     errors: int
     lost: int
     bytes_on_cpu: int
+
+    def _repr_html_(self) -> str:
+        return html_totals(self)

@@ -8,7 +8,7 @@ from typing import Any, Self
 from headrace import _core
 from headrace._arguments import instance_of, whole_number
 from headrace._buffers import ByteArray, Memory, flat_bytes, require_one_order
-from headrace._words import counted
+from headrace._words import counted, html_table
 from headrace.errors import Error, InvalidArgumentError
 
 _WORD_MAX = (1 << 64) - 1
@@ -379,13 +379,21 @@ class Completion:
 
     def __repr__(self) -> str:
         """What is not zero, after the state."""
+        found = [f"{name}={value!r}" for name, value in self._told()]
+        return f"Completion({', '.join([repr(self.state), *found])})"
+
+    def _told(self) -> list[tuple[str, object]]:
+        """What is not zero, without the state."""
         plain = {"state", "source_tags", "target_tags"}
-        found = [
-            f"{field.name}={value!r}"
+        return [
+            (field.name, value)
             for field in fields(self)
             if field.name not in plain and (value := getattr(self, field.name)) and value != "none"
         ]
-        return f"Completion({', '.join([repr(self.state), *found])})"
+
+    def _repr_html_(self) -> str:
+        rows = [("state", self.state), *self._told()]
+        return html_table(("completion", "value"), rows)
 
     @property
     def path(self) -> str:

@@ -194,8 +194,19 @@ def _sentences(machine: _Document) -> Iterator[tuple[str, str]]:
         yield (
             f"DSA {device['device']}",
             f"{place}, {device['state']}, {counted(device['engine_count'], 'engine')}"
-            + "".join(f"; {_queue(queue)}" for queue in device["queues"]),
+            + "".join(f"; {_queue(queue)}" for queue in device["queues"] if _is_used(queue))
+            + _unused(device["queues"]),
         )
+
+
+def _is_used(queue: _Document) -> bool:
+    """As in `headrace dsa list`: it has entries, or is enabled without."""
+    return bool(queue["entry_count"]) or queue["state"] == "enabled"
+
+
+def _unused(queues: Iterable[_Document]) -> str:
+    number = sum(not _is_used(queue) for queue in queues)
+    return f"; {counted(number, 'more WQ')} without entries" if number else ""
 
 
 def _queue(queue: _Document) -> str:
