@@ -37,7 +37,7 @@ def test_shared_memory_cannot_be_closed_while_a_job_may_use_it(
 ) -> None:
     array: np.ndarray[Any, Any] = np.ndarray(BYTES, np.uint8, buffer=shared.buf)
     target = np.zeros(BYTES, np.uint8)
-    job = engine.submit(array, target)
+    job = engine.submit(source=array, target=target)
     with pytest.raises(BufferError):
         shared.close()
     assert job.wait()
@@ -64,7 +64,7 @@ def test_shared_memory_cannot_be_closed_while_a_cache_may_find_it(
 def test_an_array_over_a_bytearray_keeps_it_from_being_resized() -> None:
     owner = bytearray(BYTES)
     array: np.ndarray[Any, Any] = np.ndarray(BYTES, np.uint8, buffer=owner)
-    operation = Op.copy(array[16:32], bytearray(16))
+    operation = Op.copy(source=array[16:32], target=bytearray(16))
     with pytest.raises(BufferError):
         owner.extend(b"more")
     del operation
@@ -91,7 +91,7 @@ def closed_mapping() -> np.ndarray[Any, Any]:
 
 def test_an_array_whose_memory_was_closed_is_refused(engine: headrace.Engine) -> None:
     with pytest.raises(InvalidArgumentError, match="its memory has been closed"):
-        engine.copy(closed_mapping(), bytearray(BYTES))
+        engine.copy(source=closed_mapping(), target=bytearray(BYTES))
 
 
 def interfaced() -> np.ndarray[Any, Any]:
@@ -137,11 +137,11 @@ RECORD = np.zeros(200, np.uint8)
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: Op.copy(FORTRAN, PLAIN),
-        lambda: Op.copy(PLAIN, FORTRAN),
+        lambda: Op.copy(source=FORTRAN, target=PLAIN),
+        lambda: Op.copy(source=PLAIN, target=FORTRAN),
         lambda: Op.compare(FORTRAN, PLAIN),
-        lambda: Op.copy_crc(FORTRAN, PLAIN),
-        lambda: Op.dual_copy(PLAIN, PLAIN, FORTRAN),
+        lambda: Op.copy_crc(source=FORTRAN, target=PLAIN),
+        lambda: Op.dual_copy(source=PLAIN, target=PLAIN, second_target=FORTRAN),
         lambda: Op.create_delta(RECORD, FORTRAN, PLAIN),
     ],
 )
@@ -152,13 +152,13 @@ def test_arrays_of_two_orders_are_refused(make: Callable[[], Op]) -> None:
 
 def test_arrays_of_one_order_and_bytes_are_copied_as_they_lie(engine: headrace.Engine) -> None:
     target = np.zeros((4, 4), order="F")
-    engine.copy(FORTRAN, target)
+    engine.copy(source=FORTRAN, target=target)
     assert (target == FORTRAN).all()
     flat = np.zeros(16)
-    engine.copy(FORTRAN, flat)
+    engine.copy(source=FORTRAN, target=flat)
     assert (flat == FORTRAN.ravel(order="K")).all()
     column = np.asfortranarray(np.arange(4.0).reshape(4, 1))
-    engine.copy(column, np.zeros((1, 4)))
+    engine.copy(source=column, target=np.zeros((1, 4)))
 
 
 class Named(ctypes.Structure):
@@ -182,7 +182,7 @@ def test_references_to_objects_are_never_moved_as_bytes(
     engine: headrace.Engine, value: object
 ) -> None:
     with pytest.raises(InvalidArgumentError, match="references to Python objects"):
-        engine.copy(value, bytearray(16))  # type: ignore[arg-type]
+        engine.copy(source=value, target=bytearray(16))  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match="references to Python objects"):
         Op.fill(value, 0)  # type: ignore[arg-type]
 

@@ -355,7 +355,7 @@ def test_a_cache_makes_an_engine_of_its_own_and_closes_it() -> None:
     with headrace.Cache(capacity=ENTRY_BYTES, placement="local") as cache:
         assert ready(cache, np.ones(1000)).cached
     with pytest.raises(headrace.ClosedError):
-        cache.engine.copy(b"x", bytearray(1))
+        cache.engine.copy(source=b"x", target=bytearray(1))
 
 
 def test_a_closed_cache_refuses(cache: headrace.Cache) -> None:
@@ -579,7 +579,7 @@ def test_a_function_that_a_job_calls_may_not_wait_for_the_cache(name: str) -> No
                 refusals.append(str(error))
             ended.set()
 
-        job = engine.submit(source, target, path="software", then=then)
+        job = engine.submit(source=source, target=target, path="software", then=then)
         assert ended.wait(TIME_LIMIT_S)
         job.wait()
         made.close()

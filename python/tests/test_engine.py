@@ -41,7 +41,7 @@ def no_thread_switches() -> Iterator[None]:
 @given(st.binary(min_size=1, max_size=100_000))
 def test_a_copy_has_the_bytes_of_its_source(content: bytes) -> None:
     target = bytearray(len(content))
-    completion = _shared_engine().copy(content, target)
+    completion = _shared_engine().copy(source=content, target=target)
     assert bytes(target) == content
     assert completion.state == "done"
     assert completion.bytes_done == len(content)
@@ -68,7 +68,7 @@ def _close_shared_engine() -> Iterator[None]:
 def test_a_job_has_the_bytes_of_its_source_when_it_is_done(engine: headrace.Engine) -> None:
     source = np.arange(1 << 20)
     target = np.zeros_like(source)
-    job = engine.submit(source, target)
+    job = engine.submit(source=source, target=target)
     assert job.result().state == "done"
     assert job.poll()
     job.wait()
@@ -83,7 +83,7 @@ def test_statistics_are_kept_by_kind_of_operation(engine: headrace.Engine) -> No
     assert before["batch"].latencies == {}
     assert before["copy"].latency_ns_max(0.99) is None
     for _ in range(10):
-        engine.run(headrace.Operation.copy(source, np.zeros_like(source)))
+        engine.run(headrace.Operation.copy(source=source, target=np.zeros_like(source)))
     engine.run(headrace.Operation.crc(source))
     totals = engine.statistics.operations
     assert totals["copy"].jobs_done == 10
@@ -124,7 +124,7 @@ def test_any_buffer_can_be_a_source(engine: headrace.Engine) -> None:
     ]
     for source in sources:
         target = bytearray(len(content))
-        engine.copy(source, target)  # type: ignore[arg-type]
+        engine.copy(source=source, target=target)  # type: ignore[arg-type]
         assert bytes(target) == content or isinstance(source, np.ndarray)
 
 
@@ -132,7 +132,7 @@ def test_any_writable_buffer_can_be_a_target(engine: headrace.Engine) -> None:
     content = bytes(range(64))
     targets: list[Any] = [bytearray(64), memoryview(bytearray(64)), np.zeros(8), np.zeros((4, 2))]
     for target in targets:
-        engine.copy(content, target)
+        engine.copy(source=content, target=target)
         assert bytes(memoryview(target).cast("B")) == content
 
 
@@ -161,7 +161,7 @@ def test_a_buffer_that_cannot_be_used_is_refused_in_one_sentence(
 ) -> None:
     for call in (engine.copy, engine.submit):
         with pytest.raises(headrace.InvalidArgumentError) as caught:
-            call(source, target)  # type: ignore[arg-type, call-overload]
+            call(source=source, target=target)  # type: ignore[arg-type, call-overload]
         assert words in str(caught.value)
         assert "\n" not in str(caught.value)
     assert engine.statistics.jobs_submitted == 0
@@ -171,18 +171,18 @@ def test_a_read_only_array_is_no_target(engine: headrace.Engine) -> None:
     target = np.zeros(8)
     target.flags.writeable = False
     with pytest.raises(ValueError, match="read-only"):
-        engine.copy(bytes(64), target)
+        engine.copy(source=bytes(64), target=target)
 
 
 def test_buffers_may_be_equal_but_not_overlap(engine: headrace.Engine) -> None:
     memory = np.arange(100, dtype=np.uint8)
-    engine.copy(memory, memory)
+    engine.copy(source=memory, target=memory)
     np.testing.assert_array_equal(memory, np.arange(100))
     with pytest.raises(headrace.InvalidArgumentError, match="overlap"):
-        engine.copy(memory[:60], memory[40:])
+        engine.copy(source=memory[:60], target=memory[40:])
     with pytest.raises(headrace.InvalidArgumentError, match="overlap"):
-        engine.submit(memory[40:], memory[:60])
-    engine.copy(memory[:50], memory[50:])
+        engine.submit(source=memory[40:], target=memory[:60])
+    engine.copy(source=memory[:50], target=memory[50:])
     np.testing.assert_array_equal(memory[50:], np.arange(50))
 
 
@@ -190,9 +190,9 @@ def test_an_engine_that_is_closed_refuses(engine: headrace.Engine) -> None:
     engine.close()
     engine.close()
     with pytest.raises(headrace.ClosedError, match="has been closed"):
-        engine.copy(b"x", bytearray(1))
+        engine.copy(source=b"x", target=bytearray(1))
     with pytest.raises(headrace.ClosedError, match="has been closed"):
-        engine.submit(b"x", bytearray(1))
+        engine.submit(source=b"x", target=bytearray(1))
 
 
 def test_nodes_and_threads_that_do_not_exist_are_refused() -> None:
@@ -219,7 +219,7 @@ def test_every_operation_does_what_it_says(engine: headrace.Engine, how: str) ->
 
     source = np.random.default_rng(1).integers(0, 256, 100_001, np.uint8)
     target = np.zeros_like(source)
-    assert done(headrace.Operation.copy(source, target)).bytes_done == source.size
+    assert done(headrace.Operation.copy(source=source, target=target)).bytes_done == source.size
     assert not done(headrace.Operation.compare(source, target)).different
     target[77_777] ^= 1
     found = done(headrace.Operation.compare(source, target))
@@ -229,9 +229,11 @@ def test_every_operation_does_what_it_says(engine: headrace.Engine, how: str) ->
     half = done(headrace.Operation.crc(b"1234")).crc
     assert done(headrace.Operation.crc(b"56789", seed=half)).crc == 0xE3069283
     copied = bytearray(9)
-    assert done(headrace.Operation.copy_crc(b"123456789", copied)).crc == 0xE3069283
+    assert done(headrace.Operation.copy_crc(source=b"123456789", target=copied)).crc == 0xE3069283
     copied[:] = bytes(9)
-    assert done(headrace.Operation.copy(b"123456789", copied).durable()).bytes_done == 9
+    assert (
+        done(headrace.Operation.copy(source=b"123456789", target=copied).durable()).bytes_done == 9
+    )
     assert copied == b"123456789"
 
     filled = bytearray(11)
@@ -248,15 +250,15 @@ def test_operations_that_cannot_be_are_refused(engine: headrace.Engine) -> None:
     with pytest.raises(headrace.InvalidArgumentError, match="different lengths"):
         engine.run(headrace.Operation.compare(memory, memory[1:]))
     with pytest.raises(headrace.InvalidArgumentError, match="overlap"):
-        engine.submit(headrace.Operation.copy_crc(memory, memory))
+        engine.submit(headrace.Operation.copy_crc(source=memory, target=memory))
     with pytest.raises(headrace.InvalidArgumentError, match="read-only"):
         headrace.Operation.fill(b"bytes", 0)
     with pytest.raises(headrace.InvalidArgumentError, match=r"pattern of a fill.*-1 was given"):
         headrace.Operation.fill(memory, -1)
     with pytest.raises(headrace.InvalidArgumentError, match="seed of a checksum"):
         headrace.Operation.crc(memory, seed=1 << 32)
-    with pytest.raises(headrace.InvalidArgumentError, match="has its own target"):
-        engine.submit(headrace.Operation.crc(memory), memory)  # type: ignore[call-overload]
+    with pytest.raises(headrace.InvalidArgumentError, match="has its own buffers"):
+        engine.submit(headrace.Operation.crc(memory), target=memory)  # type: ignore[call-overload]
     with pytest.raises(headrace.InvalidArgumentError, match="is no operation"):
         engine.run(headrace.Operation("juggle", memory))
 
@@ -277,7 +279,7 @@ def test_an_operation_without_a_device_falls_back_and_says_so() -> None:
         if any(mover.hardware for mover in made.mover_infos):
             pytest.skip("this machine has a device")
         assert made.run(headrace.Operation.crc(b"x")).fell_back
-        assert made.submit(b"x", bytearray(1)).result().fell_back
+        assert made.submit(source=b"x", target=bytearray(1)).result().fell_back
         assert made.statistics.jobs_fell_back == 2
         assert made.statistics.bytes_by_device == 0
 
@@ -313,7 +315,9 @@ def test_an_example_whose_reader_goes_ends_quietly(name: str) -> None:
 
 
 def stopped_while_waiting(engine: headrace.Engine) -> bool:
-    job = engine.submit(np.zeros(LARGE_BYTES, np.uint8), np.empty(LARGE_BYTES, np.uint8))
+    job = engine.submit(
+        source=np.zeros(LARGE_BYTES, np.uint8), target=np.empty(LARGE_BYTES, np.uint8)
+    )
     begin = threading.Event()
 
     def stop() -> None:
@@ -356,14 +360,14 @@ def test_copying_lets_other_threads_run(engine: headrace.Engine) -> None:
         # Its turn may come late on a busy machine; if copying kept the lock, it would never.
         while not ran.is_set():
             assert time.monotonic() < end
-            engine.copy(source, target)
+            engine.copy(source=source, target=target)
     thread.join(TIME_LIMIT_S)
 
 
 def test_a_job_keeps_its_buffers_alive_and_lets_go_of_them(engine: headrace.Engine) -> None:
     source, target = np.ones(1 << 24, np.uint8), np.zeros(1 << 24, np.uint8)
     references = weakref.ref(source), weakref.ref(target)
-    job = engine.submit(source, target)
+    job = engine.submit(source=source, target=target)
     del source, target
     gc.collect()
     assert all(reference() is not None for reference in references)
@@ -376,18 +380,18 @@ def test_a_job_keeps_its_buffers_alive_and_lets_go_of_them(engine: headrace.Engi
 def test_a_dropped_job_is_done_all_the_same(engine: headrace.Engine) -> None:
     source, target = np.ones(1 << 26, np.uint8), np.zeros(1 << 26, np.uint8)
     reference = weakref.ref(source)
-    engine.submit(source, target)
+    engine.submit(source=source, target=target)
     del source
     wait_until(lambda: engine.statistics.jobs_done == 1)
     assert target.all()
-    engine.copy(b"x", bytearray(1))
+    engine.copy(source=b"x", target=bytearray(1))
     gc.collect()
     assert reference() is None
 
 
 def test_a_target_cannot_be_resized_while_the_job_has_it(engine: headrace.Engine) -> None:
     target = bytearray(1 << 20)
-    job = engine.submit(bytes(1 << 20), target)
+    job = engine.submit(source=bytes(1 << 20), target=target)
     with pytest.raises(BufferError):
         target.append(0)
     job.wait()
@@ -398,14 +402,14 @@ def test_a_target_cannot_be_resized_while_the_job_has_it(engine: headrace.Engine
 def test_closing_an_engine_ends_its_jobs() -> None:
     engine = headrace.Engine(threads_per_node=1)
     target = np.empty(LARGE_BYTES, np.uint8)
-    jobs = [engine.submit(np.zeros(LARGE_BYTES, np.uint8), target) for _ in range(2)]
+    jobs = [engine.submit(source=np.zeros(LARGE_BYTES, np.uint8), target=target) for _ in range(2)]
     engine.close()
     assert all(job.poll() for job in jobs)
 
 
 def test_an_engine_may_go_before_its_jobs() -> None:
     source, target = np.ones(1 << 24, np.uint8), np.zeros(1 << 24, np.uint8)
-    job = headrace.Engine().submit(source, target)
+    job = headrace.Engine().submit(source=source, target=target)
     gc.collect()
     assert job.result().state == "done"
     assert target.all()
@@ -419,7 +423,7 @@ def test_many_threads_may_use_one_engine(engine: headrace.Engine) -> None:
         barrier.wait(TIME_LIMIT_S)
         for length in range(1, 200):
             target = bytearray(length)
-            engine.copy(bytes([value]) * length, target)
+            engine.copy(source=bytes([value]) * length, target=target)
             if bytes(target) != bytes([value]) * length:
                 failures.append(f"{value} {length}")
 
@@ -436,21 +440,21 @@ def test_what_runs_when_a_buffer_goes_may_use_the_engine(engine: headrace.Engine
 
     def again() -> None:
         calls.append(None)
-        engine.copy(b"x" * 10, bytearray(10))
+        engine.copy(source=b"x" * 10, target=bytearray(10))
 
     deadline = time.monotonic() + 60
     for _ in range(8):
         source, target = np.ones(1 << 22, np.uint8), np.zeros(1 << 22, np.uint8)
         weakref.finalize(source, again)
-        engine.submit(source, target)
+        engine.submit(source=source, target=target)
         del source, target
     while len(calls) < 8:
-        engine.copy(b"x", bytearray(1))
+        engine.copy(source=b"x", target=bytearray(1))
         assert time.monotonic() < deadline
 
 
 def test_a_forked_child_ends_although_it_has_no_workers(engine: headrace.Engine) -> None:
-    engine.copy(b"x", bytearray(1))
+    engine.copy(source=b"x", target=bytearray(1))
     script = (
         "import os, sys, headrace\n"
         "engine = headrace.Engine()\n"

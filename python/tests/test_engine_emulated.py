@@ -69,7 +69,7 @@ with headrace.Engine(path="hardware") as engine:
     told = []
 
     def then(completion):
-        jobs = [engine.submit(one, other) for _ in range(2)]
+        jobs = [engine.submit(source=one, target=other) for _ in range(2)]
         # A device has no thread that would end them, however long ago it has done its work.
         time.sleep(0.05)
         for wait in (jobs[0].wait, jobs[1].result):
@@ -79,7 +79,7 @@ with headrace.Engine(path="hardware") as engine:
                 told.append(error.cause)
         told.append(completion.path)
 
-    job = engine.submit(one, other, then=then)
+    job = engine.submit(source=one, target=other, then=then)
     job.wait()
     for _ in range(6000):
         if len(told) == 3:
@@ -106,7 +106,7 @@ with headrace.Engine(answer_ns_max=50_000_000) as engine:
     with engine.open_channel(depth=2) as channel:
         try:
             while True:
-                channel.wait(channel.submit(source, target))
+                channel.wait(channel.submit(source=source, target=target))
         except headrace.ClosedError as error:
             print(error)
     print(target == source, engine.run(headrace.Operation.crc(source), path="software").state)
@@ -163,7 +163,7 @@ import headrace
 
 source, target = b"x" * (8 << 20), bytearray(8 << 20)
 with headrace.Engine(policy="all", path="hardware") as engine:
-    engine.submit(source, target).result()
+    engine.submit(source=source, target=target).result()
     used = [name for name, one in engine.device_statistics.items() if one.descriptors]
     assert len(engine.device_statistics) == 16, engine.device_statistics
     assert used == [f"dsa{i}/wq{i}.0" for i in range(8)], used
@@ -187,7 +187,7 @@ with headrace.Engine(path="hardware") as engine:
     source = numpy.arange(1 << 18, dtype=numpy.uint8)
     target = numpy.zeros_like(source)
     for _ in range(20):
-        assert engine.run(headrace.Operation.copy(source, target)).state == "done"
+        assert engine.run(headrace.Operation.copy(source=source, target=target)).state == "done"
     engine.run(headrace.Operation.crc(source))
     totals = engine.statistics
     copies, sums = totals.operations["copy"], totals.operations["crc"]
@@ -219,7 +219,8 @@ import dataclasses, headrace, json
 
 O = headrace.Operation
 source, target = bytes(range(256)) * 256, bytearray(1 << 16)
-operations = {"copy": O.copy(source, target), "crc": O.crc(source), "fill": O.fill(target, 1)}
+copy = O.copy(source=source, target=target)
+operations = {"copy": copy, "crc": O.crc(source), "fill": O.fill(target, 1)}
 told = ("retries", "page_faults", "fallbacks", "bytes", "bytes_by_device", "jobs_done")
 with headrace.Engine(path="hardware") as engine:
     for kind, operation in operations.items():
@@ -259,10 +260,10 @@ source = numpy.arange(1 << 16, dtype=numpy.uint32)
 targets = [numpy.zeros_like(source) for _ in range(4)]
 with engine.open_channel("dsa0/wq0.1", depth=4, latencies=True) as channel:
     assert channel.queue == "dsa0/wq0.1" and channel.depth == 4
-    tickets = [channel.submit(source, target) for target in targets]
+    tickets = [channel.submit(source=source, target=target) for target in targets]
     assert channel.in_flight == 4
     try:
-        channel.submit(source, targets[0])
+        channel.submit(source=source, target=targets[0])
         raise SystemExit("a fifth was taken")
     except headrace.CapacityExceededError:
         pass
@@ -282,7 +283,7 @@ with engine.open_channel("dsa0/wq0.1", depth=4, latencies=True) as channel:
     # Buffers are held until the end has been told.
     kept = numpy.ones(1 << 20, numpy.uint8)
     alive = weakref.ref(kept)
-    ticket = channel.submit(kept, numpy.empty_like(kept))
+    ticket = channel.submit(source=kept, target=numpy.empty_like(kept))
     del kept
     gc.collect()
     assert alive() is not None
@@ -296,17 +297,19 @@ with engine.open_channel("dsa0/wq0.1", depth=4, latencies=True) as channel:
         except headrace.InvalidArgumentError:
             pass
     # A child has no part of it; the parent's goes on.
-    ticket = channel.submit(source, targets[0])
+    ticket = channel.submit(source=source, target=targets[0])
     child = os.fork()
     if child == 0:
         try:
-            channel.submit(source, targets[1])
+            channel.submit(source=source, target=targets[1])
         except headrace.ClosedError:
             os._exit(0)
         os._exit(1)
     assert os.waitpid(child, 0)[1] == 0
     channel.wait(ticket)
-for call in (lambda: channel.submit(source, targets[0]), lambda: channel.poll(ticket)):
+for call in (
+    lambda: channel.submit(source=source, target=targets[0]), lambda: channel.poll(ticket)
+):
     try:
         call()
         raise SystemExit("it is not closed")
@@ -316,10 +319,10 @@ copies = engine.statistics.operations["copy"]
 assert copies.jobs_done == 6 == sum(copies.latencies.values()), copies
 # Neither an order of ends nor a handle that is dropped does harm.
 other = engine.open_channel()
-other.submit(source, targets[0])
+other.submit(source=source, target=targets[0])
 engine.close()
 try:
-    other.submit(source, targets[1])
+    other.submit(source=source, target=targets[1])
     raise SystemExit("the engine is not closed")
 except headrace.ClosedError:
     pass
@@ -342,7 +345,7 @@ with headrace.Engine() as engine, engine.open_channel() as channel:
     source = numpy.arange(1 << 20, dtype=numpy.uint8)
     refused = False
     while not refused:
-        ticket = channel.submit(source, numpy.empty_like(source))
+        ticket = channel.submit(source=source, target=numpy.empty_like(source))
         waiter = threading.Thread(target=channel.wait, args=(ticket,))
         waiter.start()
         while waiter.is_alive() and not refused:
@@ -438,8 +441,8 @@ O = headrace.Operation
 source, target = bytes(range(256)) * 64, bytearray(1 << 14)
 with headrace.Engine(path="hardware") as engine:
     for operation in (
-        O.copy(source, target), O.compare(source, target), O.crc(source),
-        O.copy_crc(source, target), O.fill(target, 7), O.compare_pattern(target, 7),
+        O.copy(source=source, target=target), O.compare(source, target), O.crc(source),
+        O.copy_crc(source=source, target=target), O.fill(target, 7), O.compare_pattern(target, 7),
     ):
         for end in (engine.run(operation), engine.submit(operation).result()):
             assert end.bytes_by_device == len(source), end
@@ -448,7 +451,7 @@ with headrace.Engine(path="hardware") as engine:
     assert statistics.bytes_by_device == statistics.bytes_moved == 12 * len(source)
     assert sum(one.descriptors for one in engine.device_statistics.values()) >= 12
     # Without a handle, only a call of the engine polls.
-    engine.submit(source, target)
+    engine.submit(source=source, target=target)
     while engine.statistics.jobs_done < 13:
         pass
     assert target == source

@@ -36,7 +36,7 @@ def test_a_wait_with_a_limit_says_whether_the_job_has_ended(engine: headrace.Eng
     source, target = np.zeros(LARGE_BYTES, np.uint8), np.empty(LARGE_BYTES, np.uint8)
 
     def has_outlasted_a_wait() -> bool:
-        job = engine.submit(source, target)
+        job = engine.submit(source=source, target=target)
         ended = job.wait(timeout=0)
         if not ended:
             with pytest.raises(TimeoutError, match="has not ended after 0 s"):
@@ -58,14 +58,14 @@ SECONDS = [
 
 @pytest.mark.parametrize("timeout", NO_SECONDS)
 def test_what_is_no_number_of_seconds_is_no_limit(engine: headrace.Engine, timeout: float) -> None:
-    job = engine.submit(b"x", bytearray(1))
+    job = engine.submit(source=b"x", target=bytearray(1))
     with pytest.raises((headrace.InvalidArgumentError, headrace.TypeMismatchError), match="second"):
         job.wait(timeout)
 
 
 @pytest.mark.parametrize("timeout", SECONDS)
 def test_any_number_of_seconds_is_a_limit(engine: headrace.Engine, timeout: float) -> None:
-    job = engine.submit(b"x", bytearray(1))
+    job = engine.submit(source=b"x", target=bytearray(1))
     assert job.wait(timeout)
     assert job.result(timeout).bytes_done == 1
 
@@ -79,8 +79,8 @@ def test_ctrl_c_ends_a_wait() -> None:
         "done = threading.Event()\n"
         "def block(end): done.wait(60)\n"
         # The only worker calls what blocks it, so the next job cannot begin.
-        "engine.submit(source, target, then=block)\n"
-        "job = engine.submit(source, target)\n"
+        "engine.submit(source=source, target=target, then=block)\n"
+        "job = engine.submit(source=source, target=target)\n"
         "try:\n"
         "    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
         "    job.wait()\n"
@@ -108,7 +108,11 @@ def run(script: str, **variables: str) -> str:
 @pytest.mark.parametrize("path", ["hardware", "software"])
 def test_a_batch_keeps_its_fences_and_tells_of_each(engine: headrace.Engine, path: str) -> None:
     source, first, second = np.arange(1000), np.zeros(1000, int), np.zeros(1000, int)
-    batch = [Op.copy(source, first), Op.crc(source), Op.copy(first, second).fenced()]
+    batch = [
+        Op.copy(source=source, target=first),
+        Op.crc(source),
+        Op.copy(source=first, target=second).fenced(),
+    ]
     job = engine.submit_batch(batch, path=path)  # type: ignore[arg-type]
     assert job.result().bytes_done == 3 * source.nbytes
     assert [end.state for end in job.completions] == ["done"] * 3
@@ -138,7 +142,7 @@ def test_a_batch_keeps_its_fences_and_tells_of_each(engine: headrace.Engine, pat
 def test_a_batch_may_not_be_empty(engine: headrace.Engine) -> None:
     with pytest.raises(headrace.InvalidArgumentError, match="empty"):
         engine.submit_batch([])
-    job = engine.submit(b"x", bytearray(1))
+    job = engine.submit(source=b"x", target=bytearray(1))
     job.wait()
     assert job.completions == []
 
@@ -149,7 +153,7 @@ def test_a_batch_keeps_its_buffers_alive(engine: headrace.Engine) -> None:
     alive = [weakref.ref(source) for source in sources]
     parts = target.reshape(8, -1)
     job = engine.submit_batch(
-        [Op.copy(source, part) for source, part in zip(sources, parts, strict=True)]
+        [Op.copy(source=source, target=part) for source, part in zip(sources, parts, strict=True)]
     )
     del sources
     gc.collect()
@@ -167,10 +171,10 @@ def test_a_job_begins_when_those_it_comes_after_have_ended(engine: headrace.Engi
     def has_waited() -> bool:
         held_before = engine.statistics.jobs_held_back
         middle, last, copied = (np.zeros_like(source) for _ in range(3))
-        first = engine.submit(source, middle)
-        second = engine.submit(middle, last, after=[first])
+        first = engine.submit(source=source, target=middle)
+        second = engine.submit(source=middle, target=last, after=[first])
         # The named jobs have no other owner, and a generator is accepted.
-        batch = [Op.copy(last, copied), Op.no_op()]
+        batch = [Op.copy(source=last, target=copied), Op.no_op()]
         job = engine.submit_batch(batch, after=(one for one in (first, second)))
         del first, second
         assert job.result(TIME_LIMIT_S).bytes_done == source.size
@@ -191,7 +195,7 @@ def held_up() -> Iterator[tuple[headrace.Engine, threading.Event]]:
             begun.set()
             free.wait(TIME_LIMIT_S)
 
-        engine.submit(b"x" * (1 << 20), bytearray(1 << 20), then=block)
+        engine.submit(source=b"x" * (1 << 20), target=bytearray(1 << 20), then=block)
         assert begun.wait(TIME_LIMIT_S)
         try:
             yield engine, free
@@ -202,9 +206,9 @@ def held_up() -> Iterator[tuple[headrace.Engine, threading.Event]]:
 def test_what_a_failed_job_leaves_undone_says_why() -> None:
     source, target = bytes(1 << 20), bytearray(b"x" * (1 << 20))
     with held_up() as (engine, free):
-        first = engine.submit(source, bytearray(1 << 20))
-        second = engine.submit(source, target, after=[first])
-        third = engine.submit(source, target, after=[second])
+        first = engine.submit(source=source, target=bytearray(1 << 20))
+        second = engine.submit(source=source, target=target, after=[first])
+        third = engine.submit(source=source, target=target, after=[second])
         first.stop()
         free.set()
         for job in (second, third):
@@ -218,9 +222,9 @@ def test_what_a_failed_job_leaves_undone_says_why() -> None:
 def test_what_is_run_after_jobs_begins_when_they_have_ended(engine: headrace.Engine) -> None:
     source = np.random.default_rng(2).integers(0, 256, 1 << 24, np.uint8)
     middle, last = np.zeros_like(source), np.zeros_like(source)
-    first = engine.submit(source, middle)
+    first = engine.submit(source=source, target=middle)
     second = engine.submit(Op.crc(source))
-    end = engine.run(Op.copy(middle, last), after=(one for one in (first, second)))
+    end = engine.run(Op.copy(source=middle, target=last), after=(one for one in (first, second)))
     assert (end.state, first.state, second.state) == ("done",) * 3
     assert np.array_equal(last, source)
     with pytest.raises(headrace.JobFailedError, match="predecessor_failed"):
@@ -235,9 +239,9 @@ def test_who_runs_after_jobs_lets_others_run_and_is_ended_by_ctrl_c() -> None:
         "begun, free = threading.Event(), threading.Event()\n"
         "def block(end): begun.set(); free.wait(60)\n"
         "source, target = bytes(1 << 20), bytearray(b'x' * 8)\n"
-        "engine.submit(source, bytearray(1 << 20), then=block)\n"
+        "engine.submit(source=source, target=bytearray(1 << 20), then=block)\n"
         "begun.wait(60)\n"
-        "first = engine.submit(source, bytearray(1 << 20))\n"
+        "first = engine.submit(source=source, target=bytearray(1 << 20))\n"
         "try:\n"
         "    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
         "    engine.run(headrace.Operation.fill(target, 1), after=[first])\n"
@@ -250,8 +254,8 @@ def test_who_runs_after_jobs_lets_others_run_and_is_ended_by_ctrl_c() -> None:
 def test_a_job_that_has_to_wait_holds_its_buffers() -> None:
     target = bytearray(1 << 20)
     with held_up() as (engine, free):
-        first = engine.submit(b"x" * (1 << 20), bytearray(1 << 20))
-        second = engine.submit(b"y" * (1 << 20), target, after=[first])
+        first = engine.submit(source=b"x" * (1 << 20), target=bytearray(1 << 20))
+        second = engine.submit(source=b"y" * (1 << 20), target=target, after=[first])
         del first, second
         gc.collect()
         assert engine.statistics.jobs_held_back == 1
@@ -263,14 +267,14 @@ def test_a_job_that_has_to_wait_holds_its_buffers() -> None:
 
 
 def test_what_a_job_cannot_come_after_is_refused(engine: headrace.Engine) -> None:
-    job = engine.submit(b"x", bytearray(1))
+    job = engine.submit(source=b"x", target=bytearray(1))
     with (
         headrace.Engine(threads_per_node=1, queues=()) as other,
         held_up() as (held, _),
     ):
         with pytest.raises(headrace.InvalidArgumentError, match="bad_predecessor"):
-            other.submit(b"x", bytearray(1), after=[job])
-        running = held.submit(b"x" * 100, bytearray(100))
+            other.submit(source=b"x", target=bytearray(1), after=[job])
+        running = held.submit(source=b"x" * 100, target=bytearray(100))
         with pytest.raises(headrace.InvalidArgumentError, match="bad_predecessor"):
             other.run(Op.no_op(), after=[running])
     fill = Op.fill(bytearray(1), 1)
@@ -290,7 +294,7 @@ def test_what_a_job_calls_is_called_once_with_its_end(engine: headrace.Engine) -
     ends: list[headrace.Completion] = []
     target = np.zeros(1 << 20, np.uint8)
     jobs = [
-        engine.submit(np.ones(1 << 20, np.uint8), target, then=ends.append),
+        engine.submit(source=np.ones(1 << 20, np.uint8), target=target, then=ends.append),
         engine.submit(Op.crc(b"123456789"), then=ends.append),
         engine.submit_batch([Op.fill(bytearray(8), 1)], then=ends.append),
     ]
@@ -301,7 +305,7 @@ def test_what_a_job_calls_is_called_once_with_its_end(engine: headrace.Engine) -
     assert {end.state for end in ends} == {"done"}
     assert 0xE3069283 in [end.crc for end in ends]
     # The job need not be kept; then a caller of the engine polls.
-    engine.submit(b"x", bytearray(1), then=ends.append)
+    engine.submit(source=b"x", target=bytearray(1), then=ends.append)
 
     def called() -> bool:
         engine.poll()
@@ -318,7 +322,7 @@ def test_a_function_lives_until_it_was_called(engine: headrace.Engine) -> None:
     ends: list[headrace.Completion] = []
     listener = Listener()
     alive = weakref.ref(listener)
-    job = engine.submit(b"x", bytearray(1), then=listener)
+    job = engine.submit(source=b"x", target=bytearray(1), then=listener)
     del listener
     job.wait()
     wait_until(lambda: bool(ends) and alive() is None)
@@ -335,10 +339,10 @@ def test_what_a_function_raises_is_unraisable(
     def fail(end: headrace.Completion) -> None:
         raise ValueError(end.state)
 
-    assert engine.submit(b"x", bytearray(1), then=fail).result().state == "done"
+    assert engine.submit(source=b"x", target=bytearray(1), then=fail).result().state == "done"
     wait_until(lambda: bool(seen))
     assert seen == [(ValueError, "done")]
-    assert engine.copy(b"x", bytearray(1)).state == "done"
+    assert engine.copy(source=b"x", target=bytearray(1)).state == "done"
 
 
 def test_a_function_may_submit_but_not_wait_nor_close(engine: headrace.Engine) -> None:
@@ -347,10 +351,12 @@ def test_a_function_may_submit_but_not_wait_nor_close(engine: headrace.Engine) -
 
     def first(_: headrace.Completion) -> None:
         for call in (
-            lambda: engine.submit(np.ones(LARGE_BYTES, np.uint8), big).wait(),
-            lambda: asyncio.run(_ended(engine.submit(np.ones(LARGE_BYTES, np.uint8), big))),
+            lambda: engine.submit(source=np.ones(LARGE_BYTES, np.uint8), target=big).wait(),
+            lambda: asyncio.run(
+                _ended(engine.submit(source=np.ones(LARGE_BYTES, np.uint8), target=big))
+            ),
             lambda: engine.run(
-                Op.no_op(), after=[engine.submit(np.ones(LARGE_BYTES, np.uint8), big)]
+                Op.no_op(), after=[engine.submit(source=np.ones(LARGE_BYTES, np.uint8), target=big)]
             ),
             engine.close,
         ):
@@ -359,11 +365,11 @@ def test_a_function_may_submit_but_not_wait_nor_close(engine: headrace.Engine) -
                 told.append("no refusal")
             except headrace.InvalidArgumentError as error:
                 told.append(error.cause)
-        told.append(engine.copy(b"x", bytearray(1)).state)
-        engine.submit(b"x", bytearray(1), then=lambda _: ended.set())
+        told.append(engine.copy(source=b"x", target=bytearray(1)).state)
+        engine.submit(source=b"x", target=bytearray(1), then=lambda _: ended.set())
 
     big = np.zeros(LARGE_BYTES, np.uint8)
-    engine.submit(b"x", bytearray(1), then=first)
+    engine.submit(source=b"x", target=bytearray(1), then=first)
 
     def has_ended() -> bool:
         engine.poll()
@@ -379,14 +385,14 @@ def test_a_function_may_submit_but_not_wait_nor_close(engine: headrace.Engine) -
 
 def test_nothing_is_called_for_a_job_that_was_refused(engine: headrace.Engine) -> None:
     with pytest.raises(headrace.TypeMismatchError, match="pass a function"):
-        engine.submit(b"x", bytearray(1), then=7)  # type: ignore[call-overload]
+        engine.submit(source=b"x", target=bytearray(1), then=7)  # type: ignore[call-overload]
     ends: list[headrace.Completion] = []
     memory = bytearray(10)
     with pytest.raises(headrace.InvalidArgumentError):
-        engine.submit(Op.copy_crc(memory, memory), then=ends.append)
+        engine.submit(Op.copy_crc(source=memory, target=memory), then=ends.append)
     engine.close()
     with pytest.raises(headrace.ClosedError):
-        engine.submit(b"x", memory[:1], then=ends.append)
+        engine.submit(source=b"x", target=memory[:1], then=ends.append)
     assert not ends
 
 
@@ -396,7 +402,7 @@ def test_a_closed_engine_has_called_what_it_had_to() -> None:
         with headrace.Engine(threads_per_node=1) as engine:
             target = np.empty(1 << 20, np.uint8)
             for _ in range(10):
-                engine.submit(np.zeros(1 << 20, np.uint8), target, then=ends.append)
+                engine.submit(source=np.zeros(1 << 20, np.uint8), target=target, then=ends.append)
         assert len(ends) == 10
         assert {end.state for end in ends} <= {"done", "stopped"}
 
@@ -415,7 +421,7 @@ def test_an_engine_may_go_inside_a_call_of_its_own() -> None:
         "def then(end, owner=owner):\n"
         "    deleted.wait(60)\n"
         "    ended.set()\n"
-        "owner.engine.submit(b'x', bytearray(1), then=then)\n"
+        "owner.engine.submit(source=b'x', target=bytearray(1), then=then)\n"
         "del owner, then\n"
         "deleted.set()\n"
         "ended.wait(60)\n"
@@ -435,14 +441,14 @@ def test_a_program_may_end_with_calls_outstanding() -> None:
         "    count += 1\n"
         "def at_the_very_end():\n"
         "    print(count)\n"
-        "    try: headrace.Engine().submit(source, target, then=then)\n"
+        "    try: headrace.Engine().submit(source=source, target=target, then=then)\n"
         "    except headrace.ClosedError: print('well')\n"
         "atexit.register(at_the_very_end)\n"
         "import headrace, numpy\n"
         "engine = headrace.Engine()\n"
         "source = numpy.zeros(1 << 22, numpy.uint8)\n"
         "target = numpy.empty_like(source)\n"
-        "for _ in range(20): engine.submit(source, target, then=then)\n"
+        "for _ in range(20): engine.submit(source=source, target=target, then=then)\n"
     )
     assert run(script) == "20\nwell\n"
 
@@ -455,7 +461,7 @@ def test_advice_is_that_of_the_cause() -> None:
         "engine = headrace.Engine(threads_per_node=1, queues=())\n"
         "source = numpy.zeros(1 << 26, numpy.uint8)\n"
         "target = numpy.empty_like(source)\n"
-        "jobs = [engine.submit(source, target) for _ in range(16)]\n"
+        "jobs = [engine.submit(source=source, target=target) for _ in range(16)]\n"
         "child = os.fork()\n"
         "if child == 0:\n"
         "    try:\n"
@@ -483,7 +489,7 @@ def test_a_child_calls_nothing() -> None:
         "engine = headrace.Engine(threads_per_node=1)\n"
         "source = numpy.zeros(1 << 26, numpy.uint8)\n"
         "ends = []\n"
-        "job = engine.submit(source, numpy.empty_like(source), then=ends.append)\n"
+        "job = engine.submit(source=source, target=numpy.empty_like(source), then=ends.append)\n"
         "child = os.fork()\n"
         "if child == 0:\n"
         "    ended = job.wait(10)\n"
@@ -511,7 +517,7 @@ def test_a_coroutine_awaits_jobs_while_others_run(engine: headrace.Engine) -> No
 
         ticking = asyncio.create_task(tick())
         source, target = np.ones(1 << 24, np.uint8), np.zeros(1 << 24, np.uint8)
-        completion = await engine.submit(source, target)
+        completion = await engine.submit(source=source, target=target)
         assert (completion.state, completion.bytes_done) == ("done", source.size)
         assert target.all()
         many = [engine.submit(Op.crc(bytes([i]) * 5000)) for i in range(50)]
@@ -530,7 +536,7 @@ def test_a_coroutine_is_told_of_failures_and_stops(engine: headrace.Engine) -> N
         with pytest.raises(headrace.JobFailedError, match="integrity_error"):
             await engine.submit(Op.dif_check(bytes(range(256)) * 2 + bytes(8)))
         big = np.empty(LARGE_BYTES, np.uint8)
-        job = engine.submit(np.zeros(LARGE_BYTES, np.uint8), big)
+        job = engine.submit(source=np.zeros(LARGE_BYTES, np.uint8), target=big)
         # Who stops waiting does not stop the job.
         task = asyncio.create_task(_ended(job))
         await asyncio.sleep(0)
@@ -569,7 +575,9 @@ def test_an_engine_takes_its_options(engine: headrace.Engine) -> None:
         assert made.thresholds == wanted
         assert made.thresholds.source == "caller"
         for policy in headrace.POLICIES:
-            job = made.submit(b"abc", bytearray(3), policy=policy, source_node=0, target_node=0)
+            job = made.submit(
+                source=b"abc", target=bytearray(3), policy=policy, source_node=0, target_node=0
+            )
             assert job.result().bytes_done == 3
             end = made.run(Op.crc(b"abc"), policy=policy, path="software")
             assert end.path == "software"
@@ -628,7 +636,9 @@ def test_memory_that_is_not_there_can_fail_by_name() -> None:
 def test_an_engine_waits_as_it_is_told_or_says_how(waiting: str) -> None:
     source, target = bytes(range(256)) * 4096, bytearray(1 << 20)
     with headrace.Engine(waiting=waiting) as engine:  # type: ignore[arg-type]
-        assert engine.submit(source, target).result(TIME_LIMIT_S).bytes_done == len(source)
+        assert engine.submit(source=source, target=target).result(TIME_LIMIT_S).bytes_done == len(
+            source
+        )
         assert target == source
         told = [note for note in engine.notes if "UMWAIT" in note]
         if waiting == "umwait" and told:
@@ -639,9 +649,9 @@ def test_an_engine_waits_as_it_is_told_or_says_how(waiting: str) -> None:
 
 def test_options_of_a_submission_that_cannot_be_are_refused(engine: headrace.Engine) -> None:
     with pytest.raises(headrace.InvalidArgumentError, match="there is no policy 'best'"):
-        engine.submit(b"x", bytearray(1), policy="best")  # type: ignore[call-overload]
+        engine.submit(source=b"x", target=bytearray(1), policy="best")  # type: ignore[call-overload]
     with pytest.raises(headrace.InvalidArgumentError, match="node of an operation"):
-        engine.submit(b"x", bytearray(1), target_node=-1)
+        engine.submit(source=b"x", target=bytearray(1), target_node=-1)
 
 
 class _CancelsWhenAsked:

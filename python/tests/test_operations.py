@@ -108,11 +108,11 @@ def cases(draw: st.DrawFn) -> tuple[list[Bytes], Make]:  # noqa: C901, PLR0911 -
         seed = draw(st.integers(0, (1 << 32) - 1))
         raw, reflect = draw(st.booleans()), draw(st.booleans())
         if kind == "copy":
-            return memory, lambda m: Op.copy(m[0], m[1]).into_cache()
+            return memory, lambda m: Op.copy(source=m[0], target=m[1]).into_cache()
         if kind == "crc":
             return memory, lambda m: Op.crc(m[0], seed=seed, raw=raw, reflect_data=reflect)
         return memory, lambda m: Op.copy_crc(
-            m[0], m[1], seed=seed, raw=raw, reflect_data=reflect
+            source=m[0], target=m[1], seed=seed, raw=raw, reflect_data=reflect
         ).durable()
     if kind in ("fill", "fill_16", "compare_pattern"):
         low, high = draw(words()), draw(words())
@@ -127,7 +127,7 @@ def cases(draw: st.DrawFn) -> tuple[list[Bytes], Make]:  # noqa: C901, PLR0911 -
         return [content, nearly(content)], lambda m: Op.compare(m[0], m[1])
     if kind == "dual_copy":
         memory = [fresh(size), fresh(size), fresh(size)]
-        return memory, lambda m: Op.dual_copy(m[0], m[1], m[2])
+        return memory, lambda m: Op.dual_copy(source=m[0], target=m[1], second_target=m[2])
     if kind == "create_delta":
         content = fresh(eights)
         memory = [np.zeros(draw(st.sampled_from([80, 160])), np.uint8), content, nearly(content)]
@@ -223,7 +223,10 @@ def test_a_device_and_a_processor_do_the_same(
 def test_operations_do_what_they_say(both: headrace.Engine) -> None:
     source = paged(np.random.default_rng(1).integers(0, 256, 100_001, np.uint8))
     one, other = paged(np.zeros_like(source)), paged(np.zeros_like(source))
-    assert both.run(Op.dual_copy(source, one, other)).bytes_done == source.size
+    assert (
+        both.run(Op.dual_copy(source=source, target=one, second_target=other)).bytes_done
+        == source.size
+    )
     np.testing.assert_array_equal(source, one)
     np.testing.assert_array_equal(source, other)
 
@@ -284,7 +287,9 @@ def test_checksums_are_those_of_the_specification(
     for path in ("hardware", "software"):
         for operation in (
             Op.crc(content, seed=0x12345678, raw=raw, reflect_data=reflect_data),
-            Op.copy_crc(content, target, seed=0x12345678, raw=raw, reflect_data=reflect_data),
+            Op.copy_crc(
+                source=content, target=target, seed=0x12345678, raw=raw, reflect_data=reflect_data
+            ),
         ):
             assert both.run(operation, path=path).crc == wanted
     assert target == content
@@ -293,14 +298,20 @@ def test_checksums_are_those_of_the_specification(
 @pytest.mark.parametrize(
     "make, words",
     [
-        (lambda m: Op.copy(m[8:72], m[:64]), "copy is overlapping .source of 64 bytes at 0x"),
-        (lambda m: Op.copy(m[:64], m[:32]), "the source has 64 bytes, the target 32"),
+        (
+            lambda m: Op.copy(source=m[8:72], target=m[:64]),
+            "copy is overlapping .source of 64 bytes at 0x",
+        ),
+        (lambda m: Op.copy(source=m[:64], target=m[:32]), "the source has 64 bytes, the target 32"),
         (lambda m: Op.compare(m[:64], m[:32]), "the source has 64 bytes, the other source 32"),
         (lambda m: Op.dif_check(m[:100]), "dif_check is misaligned .source of 100 bytes at 0x"),
         (lambda m: Op.dif_strip(m[:520], m[520:1000]), "source has 520 bytes, the target 480"),
         (lambda m: Op.create_delta(m[:80], m[81:89], m[96:104]), "create_delta is misaligned"),
         (lambda m: Op.apply_delta(m[:64], m[100:111]), "apply_delta is misaligned"),
-        (lambda m: Op.dual_copy(m[:64], m[64:128], m[128:192]), "dualcast is misaligned"),
+        (
+            lambda m: Op.dual_copy(source=m[:64], target=m[64:128], second_target=m[128:192]),
+            "dualcast is misaligned",
+        ),
     ],
 )
 def test_what_does_not_fit_together_is_refused_with_its_figures(
@@ -319,7 +330,10 @@ def test_what_does_not_fit_together_is_refused_with_its_figures(
     [
         (lambda: Op.create_delta(bytearray(79), b"12345678", b"12345678"), "79 bytes.*at least 80"),
         (lambda: Op.create_delta(bytes(80), b"12345678", b"12345678"), "record: it is read-only"),
-        (lambda: Op.dual_copy(b"x", bytearray(1), b"y"), "second target: it is read-only"),
+        (
+            lambda: Op.dual_copy(source=b"x", target=bytearray(1), second_target=b"y"),
+            "second target: it is read-only",
+        ),
         (lambda: Op.cache_flush(b"x"), "target: it is read-only"),
         (lambda: Op.fill_16(bytearray(1), 0, 1 << 64), "pattern of a fill"),
         (lambda: DifFormat(513), "blocks of 513 bytes"),

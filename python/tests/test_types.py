@@ -26,13 +26,15 @@ import headrace
 
 def work(engine: headrace.Engine, path: headrace.MoverPath, policy: headrace.Policy) -> None:
     source, target = np.zeros(4096, np.uint8), bytearray(4096)
-    end: headrace.Completion = engine.copy(source, target)
-    job: headrace.Job = engine.submit(memoryview(bytes(4096)), mmap.mmap(-1, 4096), path=path)
-    engine.submit(headrace.Operation.copy(b"abcd", target), after=[job], policy=policy)
+    end: headrace.Completion = engine.copy(source=source, target=target)
+    far = memoryview(bytes(4096))
+    job: headrace.Job = engine.submit(source=far, target=mmap.mmap(-1, 4096), path=path)
+    copy = headrace.Operation.copy(source=b"abcd", target=target)
+    engine.submit(copy, after=[job], policy=policy)
     print(end.bytes_done, job.result().crc)
 
 async def wait(engine: headrace.Engine) -> headrace.Completion:
-    return await engine.submit(bytes(8), bytearray(8))
+    return await engine.submit(source=bytes(8), target=bytearray(8))
 
 with headrace.Engine(waiting="sleep", page_faults="block") as engine:
     work(engine, "software", "near_target")
@@ -42,8 +44,8 @@ BAD = {
     'headrace.Engine(path="hardwear")': "arg-type",
     'headrace.Engine(policy="nope")': "arg-type",
     'headrace.Engine(waiting="standing")': "arg-type",
-    "headrace.Engine().copy([1, 2], bytearray(2))": "arg-type",
-    "headrace.Operation.copy('text', bytearray(4))": "arg-type",
+    "headrace.Engine().copy(source=[1, 2], target=bytearray(2))": "arg-type",
+    "headrace.Operation.copy(source='text', target=bytearray(4))": "arg-type",
 }
 
 
@@ -86,8 +88,17 @@ def test_a_script_that_is_right_checks_and_one_that_is_wrong_does_not(tmp_path: 
         assert line.endswith(f"[{code}]")
 
 
+def test_a_copy_names_its_source_and_target(engine: headrace.Engine) -> None:
+    here, there = bytes(8), bytearray(8)
+    for call in (engine.copy, engine.submit, headrace.Operation.copy):
+        with pytest.raises(TypeError):
+            call(here, there)  # type: ignore[call-arg, call-overload]
+    with pytest.raises(TypeMismatchError, match="pass source= and target="):
+        engine.submit(here)  # type: ignore[call-overload]
+
+
 def test_what_belongs_to_a_process_says_so_when_it_is_pickled(engine: headrace.Engine) -> None:
-    job = engine.submit(bytes(8), bytearray(8))
+    job = engine.submit(source=bytes(8), target=bytearray(8))
     for value in (engine, job, engine.machine):
         with pytest.raises(TypeMismatchError, match="make one in each process"):
             pickle.dumps(value)
@@ -111,16 +122,16 @@ def test_a_cache_and_its_entries_are_shown_in_short(engine: headrace.Engine) -> 
 
 
 def test_values_survive_pickle(engine: headrace.Engine) -> None:
-    completion = engine.copy(bytes(8), bytearray(8))
+    completion = engine.copy(source=bytes(8), target=bytearray(8))
     values = [completion, engine.statistics, headrace.Thresholds(), headrace.DifTags(1, 2, 3)]
     assert pickle.loads(pickle.dumps(values)) == values  # noqa: S301 - It is ours.
 
 
 def test_what_is_shown_is_short(engine: headrace.Engine) -> None:
-    completion = engine.copy(bytes(8), bytearray(8))
+    completion = engine.copy(source=bytes(8), target=bytearray(8))
     assert repr(completion) == "Completion('done', bytes_done=8)"
     assert repr(engine) == f"<headrace.Engine: {', '.join(engine.movers)}>"
-    job = engine.submit(bytes(8), bytearray(8))
+    job = engine.submit(source=bytes(8), target=bytearray(8))
     job.wait()
     assert repr(job) == "<headrace.Job: done>"
 
@@ -128,7 +139,7 @@ def test_what_is_shown_is_short(engine: headrace.Engine) -> None:
 def test_notebooks_get_tables(engine: headrace.Engine) -> None:
     with headrace.Cache(engine) as cache:
         totals = cache.statistics
-    completion = engine.copy(bytes(8), bytearray(8))
+    completion = engine.copy(source=bytes(8), target=bytearray(8))
     for value in (engine.machine, engine.statistics, totals, completion):
         shown = value._repr_html_()
         assert shown.count("<table>") == shown.count("</table>") == 1
@@ -166,4 +177,4 @@ def test_it_works_in_threads_in_coroutines_and_in_spawned_processes() -> None:
 
 def test_an_array_of_the_wrong_kind_is_refused_at_run_time_too(engine: headrace.Engine) -> None:
     with pytest.raises(headrace.InvalidArgumentError):
-        engine.copy([1, 2], np.zeros(2))  # type: ignore[arg-type]
+        engine.copy(source=[1, 2], target=np.zeros(2))  # type: ignore[arg-type]

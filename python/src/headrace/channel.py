@@ -33,8 +33,14 @@ class Channel(Closing):
     @overload
     def submit(self, operation: Operation, /) -> Ticket: ...
     @overload
-    def submit(self, source: Memory, target: Memory) -> Ticket: ...
-    def submit(self, source: Operation | Memory, target: Memory | None = None) -> Ticket:
+    def submit(self, *, source: Memory, target: Memory) -> Ticket: ...
+    def submit(
+        self,
+        operation: Operation | None = None,
+        *,
+        source: Memory | None = None,
+        target: Memory | None = None,
+    ) -> Ticket:
         """Start an operation, or a copy of all of `source` to `target`, and return at once.
 
         No buffer of it may be changed until its end has been told.
@@ -45,7 +51,7 @@ class Channel(Closing):
                 full; ask for an end and submit again.
             ClosedError: The channel or the engine has been closed, or the device does not answer.
         """
-        what = as_operation(source, target)
+        what = as_operation(operation, source, target)
         return Ticket(self._native.submit(what.native()))
 
     def poll(self, ticket: Ticket) -> Completion | None:

@@ -213,7 +213,7 @@ class Engine(Closing):
             bool(check_memory),
         )
 
-    def copy(self, source: Memory, target: Memory) -> Completion:
+    def copy(self, *, source: Memory, target: Memory) -> Completion:
         """Copy all of `source` to `target` and wait; other Python threads run meanwhile.
 
         Raises:
@@ -222,7 +222,7 @@ class Engine(Closing):
             ClosedError: The engine has been closed.
             JobFailedError: The copy failed.
         """
-        native = self._native.copy(Operation.copy(source, target).native())
+        native = self._native.copy(Operation.copy(source=source, target=target).native())
         return checked(completion_of(native))
 
     def run(
@@ -255,12 +255,13 @@ class Engine(Closing):
     @overload
     def submit(self, operation: Operation, /, **options: Unpack[_Submission]) -> Job: ...
     @overload
-    def submit(self, source: Memory, target: Memory, **options: Unpack[_Submission]) -> Job: ...
+    def submit(self, *, source: Memory, target: Memory, **options: Unpack[_Submission]) -> Job: ...
     def submit(  # noqa: PLR0913 - Options, each by its name.
         self,
-        source: Operation | Memory,
-        target: Memory | None = None,
+        operation: Operation | None = None,
         *,
+        source: Memory | None = None,
+        target: Memory | None = None,
         path: MoverPath | None = None,
         policy: Policy | None = None,
         source_node: int | None = None,
@@ -273,7 +274,8 @@ class Engine(Closing):
         No buffer of it may be changed until the job has ended.
 
         Args:
-            source: The operation, or what is copied.
+            operation: What to do; None for a copy.
+            source: Of a copy.
             target: Of a copy.
             path: Who does it: "hardware", "software", "automatic"; None is the engine's.
             policy: Who chooses the movers, one of `headrace.POLICIES`; None is the engine's.
@@ -295,7 +297,7 @@ class Engine(Closing):
                 job that has to wait for others.
             ClosedError: The engine has been closed.
         """
-        what = as_operation(source, target).native()
+        what = as_operation(operation, source, target).native()
         options = _submit_options(path, policy, source_node, target_node)
         return Job(self._native.submit(what, options, _natives_of(after), self._then(then)))
 

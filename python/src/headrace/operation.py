@@ -169,7 +169,7 @@ class Operation:
         return cls("drain")
 
     @classmethod
-    def copy(cls, source: Memory, target: Memory) -> Self:
+    def copy(cls, *, source: Memory, target: Memory) -> Self:
         """All of `source` to `target`."""
         require_one_order(source=source, target=target)
         return cls("copy", target=_written(target), source=flat_bytes(source, "source"))
@@ -201,7 +201,7 @@ class Operation:
         return cls("compare_pattern", source=flat_bytes(source, "source"), options=(pattern,))
 
     @classmethod
-    def dual_copy(cls, source: Memory, target: Memory, second_target: Memory) -> Self:
+    def dual_copy(cls, *, source: Memory, target: Memory, second_target: Memory) -> Self:
         """One source to two targets, whose addresses agree in their lowest 12 bits."""
         require_one_order(source=source, target=target, second_target=second_target)
         second = flat_bytes(second_target, "second target", writable=True)
@@ -253,9 +253,9 @@ class Operation:
     @classmethod
     def copy_crc(
         cls,
+        *,
         source: Memory,
         target: Memory,
-        *,
         seed: int = 0,
         raw: bool = False,
         reflect_data: bool = True,
@@ -486,15 +486,20 @@ def _cause_of(completion: Completion) -> str:
     return cause
 
 
-def as_operation(source: Operation | Memory, target: Any) -> Operation:  # noqa: ANN401 - Checked.
+def as_operation(
+    operation: Operation | None,
+    source: Any,  # noqa: ANN401 - Checked.
+    target: Any,  # noqa: ANN401
+) -> Operation:
     """What is submitted: an operation alone, or a copy of `source` to `target`."""
-    if not isinstance(source, Operation):
-        return Operation.copy(source, target)
-    if target is not None:
+    if operation is None:
+        return Operation.copy(source=source, target=target)
+    if source is not None or target is not None:
         raise InvalidArgumentError(
-            "submit an operation", "it has its own target", "pass the operation alone"
+            "submit an operation", "it has its own buffers", "pass the operation alone"
         )
-    return source
+    tried = "submit an operation (of a copy, pass source= and target=)"
+    return instance_of(operation, Operation, tried)
 
 
 def _written(target: object) -> ByteArray:

@@ -35,7 +35,9 @@ def copy_in_pieces(engine: headrace.Engine, size: int, count: int, path: headrac
             slice(at * size, (at + 1) * size)
             for at in range(first, min(first + JOBS_AT_ONCE, count))
         ]
-        jobs = [engine.submit(source[piece], target[piece], path=path) for piece in pieces]
+        jobs = [
+            engine.submit(source=source[piece], target=target[piece], path=path) for piece in pieces
+        ]
         by_device += sum(job.result().bytes_by_device for job in jobs)
     checksum = engine.run(headrace.Operation.crc(source), path=path).crc
     if engine.run(headrace.Operation.crc(target), path=path).crc != checksum:

@@ -25,9 +25,9 @@ def main() -> None:
         # Many operations in one job; what is fenced begins after all before it.
         job = engine.submit_batch(
             [
-                Operation.copy(source, target),
+                Operation.copy(source=source, target=target),
                 Operation.crc(source),
-                Operation.copy_crc(target, second).fenced(),
+                Operation.copy_crc(source=target, target=second).fenced(),
             ]
         )
         while not job.wait(timeout=0.1):
