@@ -283,16 +283,30 @@ def test_a_setuid_program_runs_without_us(
 
 
 @pytest.mark.parametrize(
+    "arguments, sentence",
+    [
+        ((), "there is no command to run"),
+        (("--", ""), "there is no command to run"),
+        (("--path", "gpu", "--", "true"), "--path: 'gpu' is not auto, cpu or dsa"),
+        (("--min-bytes", "many", "--", "true"), "--min-bytes: 'many'"),
+        (("--min-bytes", "2000000TiB", "--", "true"), "'2000000TiB' is not a size"),
+        (("--profile", "", "--", "true"), "'' is not a path"),
+        (("--stats", "", "--", "true"), "'' is not a path"),
+    ],
+)
+def test_wrong_use_is_told_in_a_sentence(
+    here: Here, arguments: tuple[str, ...], sentence: str
+) -> None:
+    done = here("run", *arguments)
+    assert done.code == 2
+    assert sentence in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
     "arguments, code, sentence",
     [
-        ((), 2, "there is no command to run"),
-        (("--", ""), 2, "there is no command to run"),
-        (("--path", "gpu", "--", "true"), 2, "--path: 'gpu' is not auto, cpu or dsa"),
-        (("--min-bytes", "many", "--", "true"), 2, "--min-bytes: 'many'"),
-        (("--min-bytes", "2000000TiB", "--", "true"), 2, "'2000000TiB' is not a size"),
-        (("--profile", "", "--", "true"), 2, "'' is not a path"),
         (("--profile", "/proc/nonexistent", "--", "true"), 1, "no such file"),
-        (("--stats", "", "--", "true"), 2, "'' is not a path"),
         (("--stats", "/", "--", "true"), 1, "it is a directory"),
         (("--stats", "/proc/nonexistent/s.json", "--", "true"), 1, "it cannot be written"),
         (("--", "/proc/nonexistent"), 127, "there is no such program"),
