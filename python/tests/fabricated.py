@@ -159,6 +159,10 @@ def _counts(_share: Callable[[float], None]) -> _engine_counts.Counts:
     )
 
 
+def _instructions(_valgrind: str, command: list[str], **_options: str) -> tuple[int, str]:
+    return 321 * int(command[-1]), ""
+
+
 def _points(subjects: list[str], _rounds: int, _share: Callable[[float], None]) -> list[copy.Point]:
     series = {subject: Series(scaled(1 + index / 10)) for index, subject in enumerate(subjects)} | {
         copy.CONTROL: Series(scaled(1.01))
@@ -207,6 +211,7 @@ def fabricated(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"headrace._cli.bench.{name}.run_program", answer)
         monkeypatch.setattr(f"headrace._cli.bench.{name}.find_program", _found)
     monkeypatch.setattr(_engine_counts, "count", _counts)
+    monkeypatch.setattr("headrace._cli.bench.cache.count_instructions", _instructions)
     monkeypatch.setattr(copy, "_measure", _points)
     monkeypatch.setattr(programs, "_measure", _outcomes)
 
@@ -215,7 +220,8 @@ def _found(_folder: str, name: str, **_words: str) -> str:
     return f"/{name}"
 
 
-def _outcomes(subjects: list[programs.Subject], *_others: object) -> list[programs.Outcome]:
+def _outcomes(subjects: list[programs.Subject], *_others: object) -> list[programs.Measured]:
     return [
-        programs.Outcome(each.name, Series(TIMES), Series(scaled(0.9)), 0.1234) for each in subjects
+        programs.Measured(each.name, Series(TIMES), Series(scaled(0.9)), 0.1234)
+        for each in subjects
     ]

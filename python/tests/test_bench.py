@@ -3,11 +3,14 @@
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from conftest import Command, Here
+from fabricated import fabricated
 
+from headrace._cli import bench
 from headrace._cli.bench import copy, engine, injection, message
 from headrace._cli.bench._measure import (
     Figure,
@@ -16,10 +19,44 @@ from headrace._cli.bench._measure import (
     find_program,
     measure_scaling,
     median_interval,
-    paired_speed_ratio,
     rate_per_s,
     speed_ratio,
 )
+
+__all__ = ["fabricated"]
+
+
+@pytest.mark.usefixtures("fabricated")
+@pytest.mark.parametrize("name", bench.command.summaries)
+def test_every_benchmark_takes_rounds_and_draws_a_picture(
+    here: Here, name: str, tmp_path: Path
+) -> None:
+    picture = tmp_path / "figures.svg"
+    result = here("bench", name, "--rounds", "3", "--plot", str(picture))
+    assert result.code == 0, result.stderr
+    assert result.stdout.endswith(f"The picture of it is in {picture}.\n")
+    assert "<svg" in picture.read_text()
+
+
+@pytest.mark.usefixtures("fabricated")
+@pytest.mark.parametrize("name", ["cache", "emulator", "injection", "message", "pmem"])
+def test_every_figure_has_its_confidence_interval(here: Here, name: str) -> None:
+    document = json.loads(here("bench", name, "--json").stdout)
+    found = list(figures_in(document["results"]))
+    assert found
+    for each in found:
+        assert each["interval_low"] <= each["median"] <= each["interval_high"]
+
+
+def figures_in(value: object) -> Iterator[dict[str, float]]:
+    if isinstance(value, dict):
+        if "median" in value:
+            yield value
+        for below in value.values():
+            yield from figures_in(below)
+    elif isinstance(value, list):
+        for below in value:
+            yield from figures_in(below)
 
 
 def test_a_rate_is_that_of_the_median_and_its_spread_that_of_the_quartiles() -> None:
@@ -82,7 +119,7 @@ def test_a_picture_of_no_known_kind_is_refused_before_anything_is_measured(
 
 def test_a_ratio_of_pairs_is_not_moved_by_rounds_that_were_disturbed() -> None:
     ours, theirs = Series([100.0, 900.0, 100.0]), Series([90.0, 810.0, 180.0])
-    assert paired_speed_ratio(ours, theirs).median == pytest.approx(0.9)
+    assert speed_ratio(ours, theirs).median == pytest.approx(0.9)
     assert difference_ns(ours, theirs).median == pytest.approx(10.0)
 
 

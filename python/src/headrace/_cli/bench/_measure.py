@@ -5,17 +5,29 @@ import functools
 import json
 import statistics
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
+
 from headrace import _core
 from headrace._apps.picture import matplotlib_settled, save_picture
-from headrace._cli._options import Decorator, Threads, option
+from headrace._cli._app import Command
+from headrace._cli._options import (
+    Decorator,
+    Threads,
+    json_option,
+    option,
+    plot_option,
+    rounds_option,
+)
+from headrace._cli._output import print_document
 from headrace._cli._report import Column, Report, figures
 from headrace._files import Output
 from headrace.errors import Error, NotFoundError
+from headrace.machine import Machine, topo
 
 _OUTSIDE = 0.05
 
@@ -103,8 +115,7 @@ class Figure:
     """A figure with its spread: median, lower and upper quartile over the rounds.
 
     Attributes:
-        interval: Between what the median would lie in 95 of 100 cases, had the rounds been others;
-            None where that is not known.
+        interval: The 95 % confidence interval of the median; None of what is counted.
     """
 
     median: float
@@ -127,24 +138,13 @@ class Figure:
 
 def rate_per_s(series: Series) -> Figure:
     """How often per second: from times in ns for one."""
-    low_ns, high_ns = _quartiles(series.times_ns)
-    return Figure(1e9 / series.median_ns, 1e9 / high_ns, 1e9 / low_ns)
+    return _figure([1e9 / time_ns for time_ns in series.times_ns])
 
 
 def speed_ratio(subject: Series, baseline: Series) -> Figure:
-    """Speed of the subject by that of the baseline: the ratio of the medians.
-
-    The spread is that of the ratios of single rounds, in which the two took turns.
-    """
-    pairs = zip(baseline.times_ns, subject.times_ns, strict=True)
-    low, high = _quartiles([theirs / ours for theirs, ours in pairs])
-    return Figure(baseline.median_ns / subject.median_ns, low, high)
-
-
-def paired_speed_ratio(subject: Series, baseline: Series) -> Figure:
     """Speed of the subject by that of the baseline: the median of the ratios of single rounds.
 
-    For what lasts so short that a machine with other things to do disturbs whole rounds.
+    Not the ratio of medians: what disturbs a round disturbs both, and cancels.
     """
     pairs = zip(baseline.times_ns, subject.times_ns, strict=True)
     return _figure([theirs / ours for theirs, ours in pairs])
@@ -162,7 +162,7 @@ def _figure(values: Sequence[float]) -> Figure:
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Give what holds the median of what the values are drawn from in 95 of 100 cases.
+    """The 95 % confidence interval of the median of what the values are drawn from.
 
     Whatever its distribution is: the closest pair of values, as many from below as from above, with
     the median between them so often. All values, of less than six.
@@ -249,10 +249,84 @@ def measure_scaling(program: str, threads: int, rounds: int, *, tried: str) -> S
     return Scaling(ratios, measured)
 
 
-def say_where(report: Report, picture: Output | None) -> None:
-    """Print where the picture is, if there is one."""
-    if picture is not None:
-        report.say(f"The picture of it is in {picture.path}.")
+def benchmark(
+    name: str, rounds: int, note: str = "", *options: Decorator
+) -> Callable[[Callable[..., None]], click.Command]:
+    """A benchmark's command: --rounds, its own options, --plot and --json.
+
+    Args:
+        name: What calls it.
+        rounds: Measured rounds if --rounds is not given.
+        note: On the rounds, for help.
+        options: Its own.
+    """
+
+    def made(function: Callable[..., None]) -> click.Command:
+        for each in (json_option, plot_option("the figures"), *reversed(options)):
+            function = each(function)
+        function = rounds_option(rounds, note)(function)
+        return click.command(name, cls=Command)(function)
+
+    return made
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a benchmark found out.
+
+    Attributes:
+        name: Of the benchmark.
+        rounds: Measured rounds.
+        results: Everything, for the JSON document.
+        summary: The figures one would quote.
+        show: Prints the report for people.
+        draw: Draws the picture, with the machine in its caption.
+    """
+
+    name: str
+    rounds: int
+    results: Mapping[str, object]
+    summary: Mapping[str, object]
+    show: Callable[[Report], None]
+    draw: Callable[[Output, Machine], None]
+
+
+def publish(outcome: Outcome, plot: Output | None, *, as_json: bool) -> None:
+    """Draw the picture, and print the document or the report."""
+    machine = topo()
+    if plot is not None:
+        outcome.draw(plot, machine)
+    if as_json:
+        print_document(
+            f"bench-{outcome.name}",
+            machine=machine.document,
+            results={**outcome.results, "round_count": outcome.rounds},
+            summary=outcome.summary,
+        )
+        return
+    report = Report()
+    outcome.show(report)
+    if plot is not None:
+        report.say(f"The picture of it is in {plot.path}.")
+
+
+def bars(
+    title: str, rounds: int, panels: Mapping[str, Mapping[str, Figure]], note: str = ""
+) -> Callable[[Output, Machine], None]:
+    """Draw the figures of a benchmark as bars.
+
+    Args:
+        title: Above the picture.
+        rounds: Measured rounds.
+        panels: As for `draw_figures`.
+        note: On the conditions.
+    """
+
+    def draw(plot: Output, machine: Machine) -> None:
+        known = [machine.cpu_model, note, f"medians of {rounds} rounds, whiskers: quartiles"]
+        draw_figures(plot, title, "; ".join(filter(None, known)), panels)
+
+    return draw
 
 
 def draw_figures(

@@ -4,26 +4,24 @@
 import shutil
 from typing import Any
 
-import click
-
-from headrace._cli._app import Command
-from headrace._cli._options import json_option, plot_option, rounds_option
-from headrace._cli._output import print_document, progress
+from headrace._cli._output import progress
 from headrace._cli._report import Column, Report
 from headrace._cli.bench._engine_counts import count_instructions
 from headrace._cli.bench._measure import (
     Figure,
+    Outcome,
     Scaling,
     Series,
-    draw_figures,
+    bars,
+    benchmark,
     find_program,
     measure_scaling,
+    publish,
     run_program,
     scaling_option,
     speed_ratio,
 )
 from headrace._files import Output
-from headrace.machine import topo
 
 _PROGRAM = "headrace-bench-cache"
 _TRIED = "measure the cache"
@@ -44,11 +42,7 @@ _LABELS = {
 }
 
 
-@click.command("cache", cls=Command)
-@rounds_option(15)
-@scaling_option()
-@plot_option("the figures")
-@json_option
+@benchmark("cache", 15, "", scaling_option())
 def command(rounds: int, threads: int | None, plot: Output | None, *, as_json: bool) -> None:
     """Measure hits and misses of the cache beside the design that it came from.
 
@@ -67,31 +61,27 @@ def command(rounds: int, threads: int | None, plot: Output | None, *, as_json: b
         if threads is not None:
             scaling = measure_scaling(program, threads, rounds, tried=_TRIED)
     figures = _figures(measured["series"])
-    machine = topo()
-    if plot is not None:
-        draw_figures(
-            plot,
+    outcome = Outcome(
+        "cache",
+        rounds,
+        results={
+            **measured,
+            "figures": {name: figure.document() for name, figure in figures.items()},
+            **({} if scaling is None else {"scaling": scaling.document()}),
+        },
+        summary={
+            **{name: figure.median for name, figure in figures.items()},
+            "bytes_per_entry": measured["bytes_per_entry"],
+            **{f"instructions_{mode}": count for mode, count in instructions.items()},
+        },
+        show=lambda report: _print_report(report, figures, measured, instructions, scaling, rounds),
+        draw=bars(
             "The cache beside its first design",
-            f"{machine.cpu_model}; medians of {rounds} rounds, whiskers: quartiles",
-            {"ratio": {name.replace("_", "\n"): figure for name, figure in figures.items()}},
-        )
-    if as_json:
-        print_document(
-            "bench-cache",
-            machine=machine.document,
-            results={
-                **measured,
-                "figures": {name: figure.document() for name, figure in figures.items()},
-                **({} if scaling is None else {"scaling": scaling.document()}),
-            },
-            summary={
-                **{name: figure.median for name, figure in figures.items()},
-                "bytes_per_entry": measured["bytes_per_entry"],
-                **{f"instructions_{mode}": count for mode, count in instructions.items()},
-            },
-        )
-        return
-    _print_report(figures, measured, instructions, scaling, rounds)
+            rounds,
+            {"ratio": {name.replace("_", "\n"): each for name, each in figures.items()}},
+        ),
+    )
+    publish(outcome, plot, as_json=as_json)
 
 
 def _figures(series: dict[str, dict[str, list[float]]]) -> dict[str, Figure]:
@@ -126,13 +116,13 @@ def _count(program: str) -> dict[str, float]:
 
 
 def _print_report(
+    report: Report,
     figures: dict[str, Figure],
     measured: dict[str, Any],
     instructions: dict[str, float],
     scaling: Scaling | None,
     round_count: int,
 ) -> None:
-    report = Report()
     rows = [[_LABELS[name], figure.text] for name, figure in figures.items()]
     rows.append(["memory of ours for an entry", f"{measured['bytes_per_entry']:.0f} bytes"])
     rows.append(["allocations for a hit", f"{measured['allocations_per_hit']:g}"])

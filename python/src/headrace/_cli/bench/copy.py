@@ -9,24 +9,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import click
-
 from headrace import _core
 from headrace._apps.memory import available_bytes, pool_bytes_of
 from headrace._apps.picture import matplotlib_settled, save_picture
 from headrace._apps.tune.search import interval, typical
-from headrace._cli._app import Command
-from headrace._cli._options import json_option, plot_option, profile_option, rounds_option
-from headrace._cli._output import print_document, progress
+from headrace._cli._options import profile_option
+from headrace._cli._output import progress
 from headrace._cli._report import Report, figures
 from headrace._cli.bench._measure import (
     Figure,
+    Outcome,
     Series,
-    say_where,
+    benchmark,
+    publish,
 )
 from headrace._files import Output
 from headrace.errors import Error
-from headrace.machine import Machine, topo
+from headrace.machine import Machine
 
 BITS_MIN, BITS_MAX = 8, 26
 GLIBC, TUNED = "libc", "tuned"
@@ -108,11 +107,7 @@ class Point:
         }
 
 
-@click.command("copy", cls=Command)
-@profile_option
-@rounds_option(45, "; from 4 MiB on a third of them")
-@plot_option("the figures")
-@json_option
+@benchmark("copy", 45, "; from 4 MiB on a third of them", profile_option)
 def command(profile: str | None, rounds: int, plot: Output | None, *, as_json: bool) -> None:
     """Measure the tuned copy beside glibc's memcpy, a folly-like and a plain one.
 
@@ -125,26 +120,18 @@ def command(profile: str | None, rounds: int, plot: Output | None, *, as_json: b
     Example: headrace bench copy --profile copy.json --plot copy.svg
     """
     note = _use(profile)
-    machine = topo()
     subjects = _subjects()
     with progress("measuring copies") as share:
         points = _measure(subjects, rounds, share)
-    if plot is not None:
-        _draw(plot, points, machine, note)
-    if as_json:
-        print_document(
-            "bench-copy",
-            machine=machine.document,
-            results={
-                "profile": note,
-                "round_count": rounds,
-                "points": [point.document() for point in points],
-            },
-            summary=summary_of(points),
-        )
-        return
-    _print_report(points, note, rounds)
-    say_where(Report(), plot)
+    outcome = Outcome(
+        "copy",
+        rounds,
+        results={"profile": note, "points": [point.document() for point in points]},
+        summary=summary_of(points),
+        show=lambda report: _print_report(report, points, note, rounds),
+        draw=lambda picture, machine: _draw(picture, points, machine, note),
+    )
+    publish(outcome, plot, as_json=as_json)
 
 
 def _use(profile: str | None) -> str:
@@ -247,7 +234,7 @@ def _geomean(values: list[float]) -> float:
     return math.exp(sum(math.log(value) for value in values) / len(values))
 
 
-def _print_report(points: list[Point], note: str, round_count: int) -> None:
+def _print_report(report: Report, points: list[Point], note: str, round_count: int) -> None:
     columns = [(t, fixed) for t in ("hot", "cold") for fixed in (True, False)]
     rows = []
     for bytes_max in sorted({point.bytes_max for point in points}):
@@ -259,7 +246,6 @@ def _print_report(points: list[Point], note: str, round_count: int) -> None:
             ]
         )
     titles = (f"{temperature} {'fixed' if fixed else 'random'}" for temperature, fixed in columns)
-    report = Report()
     report.table(figures("length", *titles), rows)
     summary = summary_of(points)
     ratios = ", ".join(

@@ -4,24 +4,21 @@
 from dataclasses import dataclass
 from typing import Any
 
-import click
-
-from headrace._cli._app import Command
-from headrace._cli._options import json_option, plot_option, rounds_option
-from headrace._cli._output import print_document, progress
+from headrace._cli._output import progress
 from headrace._cli._report import Column, Report, figures
 from headrace._cli.bench._measure import (
     Figure,
+    Outcome,
     Series,
-    draw_figures,
+    bars,
+    benchmark,
     find_program,
+    publish,
     rate_per_s,
     run_program,
-    say_where,
     speed_ratio,
 )
 from headrace._files import Output
-from headrace.machine import topo
 
 _TRIED = "measure the emulator"
 _NOOP_COUNT = 20_000
@@ -62,10 +59,7 @@ class Door:
         }
 
 
-@click.command("emulator", cls=Command)
-@rounds_option(15)
-@plot_option("the figures")
-@json_option
+@benchmark("emulator", 15)
 def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
     """Measure the emulated DSA: descriptors per second, and copies beside memcpy.
 
@@ -83,44 +77,35 @@ def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
         emulate = [_program("headrace-emulator"), "--wq", "shared", "--engines", "1", "--"]
         client = [_program("headrace-emulator-client"), _QUEUE_FILE, *scale]
         trapped = _measure([*emulate, *client])
-    machine = topo()
     doors = {"inprocess": inprocess, "trapped": trapped}
-    if plot is not None:
-        draw_figures(
-            plot,
-            "The emulated DSA",
-            f"{machine.cpu_model}; medians of {rounds} rounds, whiskers: quartiles",
-            {
-                "no-ops (million/s)": {
-                    f"{name}\n{how}": _millions(door.figures[f"{how}_per_s"])
-                    for name, door in doors.items()
-                    for how in ("single", "batched")
-                },
-                "copies of 1 MiB (speed by memcpy's)": {
-                    name: door.figures["copy_vs_memcpy"] for name, door in doors.items()
-                },
-            },
-        )
-    if as_json:
-        print_document(
-            "bench-emulator",
-            machine=machine.document,
-            results={
-                "round_count": rounds,
-                "noop_count": _NOOP_COUNT,
-                "copy_bytes": _COPY_BYTES,
-                **{name: door.document() for name, door in doors.items()},
-            },
-            summary={
-                "inprocess_noop_per_s": inprocess.figures["batched_per_s"].median,
-                "inprocess_copy_vs_memcpy": inprocess.figures["copy_vs_memcpy"].median,
-                "trapped_per_s": trapped.figures["single_per_s"].median,
-                "trapped_copy_vs_memcpy": trapped.figures["copy_vs_memcpy"].median,
-            },
-        )
-        return
-    _print_report(doors, rounds)
-    say_where(Report(), plot)
+    panels = {
+        "no-ops (million/s)": {
+            f"{name}\n{how}": _millions(door.figures[f"{how}_per_s"])
+            for name, door in doors.items()
+            for how in ("single", "batched")
+        },
+        "copies of 1 MiB (speed by memcpy's)": {
+            name: door.figures["copy_vs_memcpy"] for name, door in doors.items()
+        },
+    }
+    outcome = Outcome(
+        "emulator",
+        rounds,
+        results={
+            "noop_count": _NOOP_COUNT,
+            "copy_bytes": _COPY_BYTES,
+            **{name: door.document() for name, door in doors.items()},
+        },
+        summary={
+            "inprocess_noop_per_s": inprocess.figures["batched_per_s"].median,
+            "inprocess_copy_vs_memcpy": inprocess.figures["copy_vs_memcpy"].median,
+            "trapped_per_s": trapped.figures["single_per_s"].median,
+            "trapped_copy_vs_memcpy": trapped.figures["copy_vs_memcpy"].median,
+        },
+        show=lambda report: _print_report(report, doors, rounds),
+        draw=bars("The emulated DSA", rounds, panels),
+    )
+    publish(outcome, plot, as_json=as_json)
 
 
 def _program(name: str) -> str:
@@ -142,8 +127,7 @@ def _measure(command: list[str]) -> Door:
     )
 
 
-def _print_report(doors: dict[str, Door], round_count: int) -> None:
-    report = Report()
+def _print_report(report: Report, doors: dict[str, Door], round_count: int) -> None:
     names = {"inprocess": "in this process", "trapped": "trapped"}
     rows = {
         "single_per_s": "no-ops/s, singly",

@@ -1,32 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace bench engine``: what the engine costs, beside what it is compared with, and goals."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import click
-
 from headrace import _core
-from headrace._cli._app import Command
-from headrace._cli._options import json_option, plot_option, rounds_option
-from headrace._cli._output import print_document, progress
+from headrace._cli._output import progress
 from headrace._cli._report import Column, Report, figures
 from headrace._cli.bench import _engine_counts
 from headrace._cli.bench._measure import (
     Figure,
+    Outcome,
     Scaling,
     Series,
+    bars,
+    benchmark,
     difference_ns,
-    draw_figures,
     find_program,
     measure_scaling,
-    paired_speed_ratio,
+    publish,
     run_program,
     scaling_option,
+    speed_ratio,
 )
 from headrace._files import Output
-from headrace.machine import topo
+from headrace.machine import Machine
 
 _TRIED = "measure the engine"
 _PATHS = "headrace-bench-engine-paths"
@@ -117,11 +116,7 @@ class Line:
         }
 
 
-@click.command("engine", cls=Command)
-@rounds_option(25)
-@scaling_option()
-@plot_option("the figures")
-@json_option
+@benchmark("engine", 25, "", scaling_option())
 def command(rounds: int, threads: int | None, plot: Output | None, *, as_json: bool) -> None:
     """Measure what engine operations cost, and compare each figure with its goal.
 
@@ -153,26 +148,22 @@ def command(rounds: int, threads: int | None, plot: Output | None, *, as_json: b
         *_automatic_lines("automatic", measured["ways"]),
         *_automatic_lines("automatic_published", published["ways"]),
     ]
-    machine = topo()
-    if plot is not None:
-        _draw(plot, lines, f"{machine.cpu_model}; {rounds} rounds, whiskers: quartiles")
-    if as_json:
-        print_document(
-            "bench-engine",
-            machine=machine.document,
-            results={
-                "round_count": rounds,
-                "figures": [line.document() for line in lines],
-                "counts": counts.document,
-                **software,
-                "paths": measured,
-                "paths_published": published,
-                **({} if scaling is None else {"scaling": scaling.document()}),
-            },
-            summary=_summary(counts, lines),
-        )
-        return
-    _print_report(lines, rounds, thresholds, scaling)
+    outcome = Outcome(
+        "engine",
+        rounds,
+        results={
+            "figures": [line.document() for line in lines],
+            "counts": counts.document,
+            **software,
+            "paths": measured,
+            "paths_published": published,
+            **({} if scaling is None else {"scaling": scaling.document()}),
+        },
+        summary=_summary(counts, lines),
+        show=lambda report: _print_report(report, lines, rounds, thresholds, scaling),
+        draw=_picture(lines, rounds),
+    )
+    publish(outcome, plot, as_json=as_json)
 
 
 def _measure(name: str, *numbers: int) -> dict[str, Any]:
@@ -199,7 +190,7 @@ def _software_lines(comparisons: list[dict[str, Any]]) -> Iterable[Line]:
     for each in comparisons:
         ours, theirs = Series(each["ours_ns"]), Series(each["theirs_ns"])
         name, byte_count = each["name"], each["bytes"]
-        ratio = paired_speed_ratio(ours, theirs)
+        ratio = speed_ratio(ours, theirs)
         if not name.startswith("run"):
             yield Line("software", name, byte_count, ratio, least=1.0)
         elif byte_count >= _PLAIN_FROM:
@@ -229,7 +220,7 @@ def _automatic_lines(group: str, ways: dict[str, list[dict[str, Any]]]) -> Itera
         for size in sizes:
             times = {path: Series(values) for path, values in size["times_ns"].items()}
             better = min(times["hardware"], times["software"], key=lambda one: one.median_ns)
-            ratio = paired_speed_ratio(times["automatic"], better)
+            ratio = speed_ratio(times["automatic"], better)
             yield Line(group, way, size["bytes"], ratio, least=_AUTOMATIC_MIN)
 
 
@@ -263,7 +254,7 @@ def _summary(counts: _engine_counts.Counts, lines: list[Line]) -> dict[str, floa
     }
 
 
-def _draw(picture: Output, lines: list[Line], caption: str) -> None:
+def _picture(lines: list[Line], rounds: int) -> Callable[[Output, Machine], None]:
     counted = {
         line.name.removeprefix("instructions_").replace("_", "\n"): line.figure
         for line in lines
@@ -278,7 +269,7 @@ def _draw(picture: Output, lines: list[Line], caption: str) -> None:
         "instructions": counted,
         "run: speed of 'automatic' by that of the better path": waited,
     }
-    draw_figures(picture, "What the engine costs", caption, panels)
+    return bars("What the engine costs", rounds, panels)
 
 
 def _text(line: Line) -> str:
@@ -294,9 +285,12 @@ def _mark(line: Line) -> str:
 
 
 def _print_report(
-    lines: list[Line], round_count: int, thresholds: tuple[int, ...], scaling: Scaling | None
+    report: Report,
+    lines: list[Line],
+    round_count: int,
+    thresholds: tuple[int, ...],
+    scaling: Scaling | None,
 ) -> None:
-    report = Report()
     by_name = {line.name: line for line in lines if line.group == "counts"}
     kinds = ("instructions", "allocations", "locked_instructions", "mutexes")
     rows = []

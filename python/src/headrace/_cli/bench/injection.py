@@ -3,24 +3,21 @@
 
 from typing import Any
 
-import click
-
 from headrace import _core
-from headrace._cli._app import Command
-from headrace._cli._options import json_option, plot_option, rounds_option
-from headrace._cli._output import print_document, progress
+from headrace._cli._output import progress
 from headrace._cli._report import Column, Report, figures
 from headrace._cli.bench._measure import (
     Figure,
+    Outcome,
     Series,
-    draw_figures,
+    bars,
+    benchmark,
     find_program,
-    paired_speed_ratio,
+    publish,
     run_program,
-    say_where,
+    speed_ratio,
 )
 from headrace._files import Output
-from headrace.machine import topo
 
 _PROGRAM = "headrace-bench-injection"
 _TIME_LIMIT_S = 3600
@@ -35,10 +32,7 @@ _NOTE = (
 )
 
 
-@click.command("injection", cls=Command)
-@rounds_option(15)
-@plot_option("the figures")
-@json_option
+@benchmark("injection", 15)
 def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
     """Measure what a message in a cache saves the computation that needs it.
 
@@ -68,36 +62,27 @@ def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
         "gain_worst": min(figure.median for figure in gains.values()),
         "peak_inside": int(0 < place < len(series) - 1),
     }
-    machine = topo()
-    if plot is not None:
-        draw_figures(
-            plot,
-            "Cache injection by stores",
-            f"{machine.cpu_model}; {_where(measured)}; medians of {rounds} rounds, whiskers: "
-            f"quartiles; the seed's value, simulated: up to {_SEED_GAIN:.0%}",
-            {
-                f"gain, working set {_core.bytes_text(working_set)}": {
-                    _short(size): gains[working_set, size] for size in MESSAGE_BYTES
-                }
-                for working_set in WORKING_SET_BYTES
-            },
-        )
-    if as_json:
-        print_document(
-            "bench-injection",
-            machine=machine.document,
-            results={
-                **measured,
-                "round_count": rounds,
-                "note": _NOTE,
-                "gains": _documents(gains),
-                "gains_with_communication": _documents(gains_of(measured, "total_ns")),
-            },
-            summary=summary,
-        )
-        return
-    _print_report(gains, measured, rounds)
-    say_where(Report(), plot)
+    panels = {
+        f"gain, working set {_core.bytes_text(working_set)}": {
+            _short(size): gains[working_set, size] for size in MESSAGE_BYTES
+        }
+        for working_set in WORKING_SET_BYTES
+    }
+    note = f"{_where(measured)}; the seed's value, simulated: up to {_SEED_GAIN:.0%}"
+    outcome = Outcome(
+        "injection",
+        rounds,
+        results={
+            **measured,
+            "note": _NOTE,
+            "gains": _documents(gains),
+            "gains_with_communication": _documents(gains_of(measured, "total_ns")),
+        },
+        summary=summary,
+        show=lambda report: _print_report(report, gains, measured, rounds),
+        draw=bars("Cache injection by stores", rounds, panels, note),
+    )
+    publish(outcome, plot, as_json=as_json)
 
 
 Gains = dict[tuple[int, int], Figure]
@@ -113,7 +98,7 @@ def gains_of(measured: dict[str, Any], what: str) -> Gains:
     for working_set in WORKING_SET_BYTES:
         for size in MESSAGE_BYTES:
             # The time with `cache` as a share of that with `memory`.
-            share = paired_speed_ratio(
+            share = speed_ratio(
                 times[working_set, size, "memory"], times[working_set, size, "cache"]
             )
             low, high = _interval(share)
@@ -143,8 +128,7 @@ def _short(size: int) -> str:
     return _core.bytes_text(size).replace(" KiB", "K").replace(" MiB", "M").replace(" bytes", "")
 
 
-def _print_report(gains: Gains, measured: dict[str, Any], round_count: int) -> None:
-    report = Report()
+def _print_report(report: Report, gains: Gains, measured: dict[str, Any], round_count: int) -> None:
     report.table(
         [
             Column("message"),

@@ -4,25 +4,22 @@
 import statistics
 from typing import Any
 
-import click
-
 from headrace import _core
-from headrace._cli._app import Command
-from headrace._cli._options import json_option, plot_option, rounds_option
-from headrace._cli._output import print_document, progress
+from headrace._cli._output import progress
 from headrace._cli._report import Column, Report, figures
 from headrace._cli.bench._measure import (
     Figure,
+    Outcome,
     Series,
-    draw_figures,
+    bars,
+    benchmark,
     find_program,
-    paired_speed_ratio,
+    publish,
     rate_per_s,
     run_program,
-    say_where,
+    speed_ratio,
 )
 from headrace._files import Output
-from headrace.machine import topo
 
 _PROGRAM = "headrace-bench-message"
 _TIME_LIMIT_S = 3600
@@ -33,10 +30,7 @@ _QUOTED_BYTES = 64
 _BATCH = 16
 
 
-@click.command("message", cls=Command)
-@rounds_option(15)
-@plot_option("the figures")
-@json_option
+@benchmark("message", 15)
 def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
     """Measure message queues between two processes, beside others and the kernel.
 
@@ -60,9 +54,7 @@ def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
     }
     groups = list(dict.fromkeys((size, batch) for size, batch, _ in times))
     ratios = {
-        group: paired_speed_ratio(
-            times[(*group, _OURS)], times[(*group, best_reference(times, group))]
-        )
+        group: speed_ratio(times[(*group, _OURS)], times[(*group, best_reference(times, group))])
         for group in groups
     }
     trips = {(row["message_bytes"], row["name"]): row for row in measured["round_trips"]}
@@ -82,52 +74,41 @@ def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
         "round_trip_ns_p99": statistics.median(trips[_QUOTED_BYTES, _OURS]["p99_ns"]),
         "round_trip_ns_p999": statistics.median(trips[_QUOTED_BYTES, _OURS]["p999_ns"]),
         "round_trip_vs_reference": trip_ratios[_QUOTED_BYTES].median,
-        "bandwidth_vs_memcpy_1m": paired_speed_ratio(
+        "bandwidth_vs_memcpy_1m": speed_ratio(
             times[last, 1, _OURS], times[last, 1, "memcpy"]
         ).median,
     }
-    machine = topo()
-    if plot is not None:
-        draw_figures(
-            plot,
-            "Messages between two processes",
-            f"{machine.cpu_model}; {_where(measured)}; medians of {rounds} rounds, whiskers: "
-            "quartiles",
-            {
-                "throughput by the best reference's": {
-                    _label(group): figure for group, figure in ratios.items()
-                },
-                "round trip by the best reference's": {
-                    _core.bytes_text(size): figure for size, figure in trip_ratios.items()
-                },
-            },
-        )
-    if as_json:
-        print_document(
-            "bench-message",
-            machine=machine.document,
-            results={
-                **measured,
-                "round_count": rounds,
-                "vs_reference": [
-                    {
-                        "message_bytes": group[0],
-                        "batch": group[1],
-                        "reference": best_reference(times, group),
-                        **figure.document(),
-                    }
-                    for group, figure in ratios.items()
-                ],
-                "round_trip_vs_reference": [
-                    {"message_bytes": size, **figure.document()}
-                    for size, figure in trip_ratios.items()
-                ],
-            },
-            summary=summary,
-        )
-        return
-    _print_report(times, trips, ratios, measured, rounds)
-    say_where(Report(), plot)
+    panels = {
+        "throughput by the best reference's": {
+            _label(group): figure for group, figure in ratios.items()
+        },
+        "round trip by the best reference's": {
+            _core.bytes_text(size): figure for size, figure in trip_ratios.items()
+        },
+    }
+    outcome = Outcome(
+        "message",
+        rounds,
+        results={
+            **measured,
+            "vs_reference": [
+                {
+                    "message_bytes": group[0],
+                    "batch": group[1],
+                    "reference": best_reference(times, group),
+                    **figure.document(),
+                }
+                for group, figure in ratios.items()
+            ],
+            "round_trip_vs_reference": [
+                {"message_bytes": size, **figure.document()} for size, figure in trip_ratios.items()
+            ],
+        },
+        summary=summary,
+        show=lambda report: _print_report(report, times, trips, ratios, measured, rounds),
+        draw=bars("Messages between two processes", rounds, panels, _where(measured)),
+    )
+    publish(outcome, plot, as_json=as_json)
 
 
 def best_reference(times: dict[tuple[int, int, str], Series], group: tuple[int, int]) -> str:
@@ -140,9 +121,7 @@ def _trip_ratio(trips: dict[tuple[int, str], dict[str, Any]], size: int) -> Figu
     """Our round trip by the best reference's: above 1 is slower."""
     known = [name for name in _REFERENCES if (size, name) in trips]
     best = min(known, key=lambda name: statistics.median(trips[size, name]["p50_ns"]))
-    return paired_speed_ratio(
-        Series(trips[size, best]["p50_ns"]), Series(trips[size, _OURS]["p50_ns"])
-    )
+    return speed_ratio(Series(trips[size, best]["p50_ns"]), Series(trips[size, _OURS]["p50_ns"]))
 
 
 def _label(group: tuple[int, int]) -> str:
@@ -156,13 +135,13 @@ def _where(measured: dict[str, Any]) -> str:
 
 
 def _print_report(
+    report: Report,
     times: dict[tuple[int, int, str], Series],
     trips: dict[tuple[int, str], dict[str, Any]],
     ratios: dict[tuple[int, int], Figure],
     measured: dict[str, Any],
     round_count: int,
 ) -> None:
-    report = Report()
     names = list(dict.fromkeys(name for _, _, name in times))
     rows = []
     for group, figure in ratios.items():

@@ -5,30 +5,22 @@ import os
 import tempfile
 from typing import Any
 
-import click
-
 from headrace import _core
-from headrace._cli._app import Command
-from headrace._cli._options import (
-    FilePath,
-    json_option,
-    option,
-    plot_option,
-    refuse_value,
-    rounds_option,
-)
-from headrace._cli._output import print_document, progress
+from headrace._cli._options import FilePath, option, refuse_value
+from headrace._cli._output import progress
 from headrace._cli._report import Column, Report, figures
 from headrace._cli.bench._measure import (
     Figure,
+    Outcome,
     Series,
-    draw_figures,
+    bars,
+    benchmark,
     find_program,
+    publish,
     run_program,
     speed_ratio,
 )
 from headrace._files import Output, file_error
-from headrace.machine import topo
 
 _PROGRAM = "headrace-bench-pmem"
 _TIME_LIMIT_S = 1800
@@ -46,16 +38,15 @@ _INTERLEAVED = (2048, 4096)
 Times = dict[str, dict[str, list[float]]]
 
 
-@click.command("pmem", cls=Command)
-@rounds_option(15)
-@option(
+_directory_option = option(
     "--directory",
     type=FilePath("DIR"),
     help="Where the files of the rings lie: on persistent memory (DAX), or, if not given, in "
     "/dev/shm, which is not.",
 )
-@plot_option("the figures")
-@json_option
+
+
+@benchmark("pmem", 15, "", _directory_option)
 def command(rounds: int, directory: str | None, plot: Output | None, *, as_json: bool) -> None:
     """Compare the rings: naive, clflushopt, clwb, optimised, and on libpmem2.
 
@@ -82,39 +73,31 @@ def command(rounds: int, directory: str | None, plot: Output | None, *, as_json:
         if length in ratios
     }
     summary["over_libpmem_worst"] = min(each["over_libpmem"].median for each in ratios.values())
-    machine = topo()
     memory = "persistent memory" if measured["persistent"] else "DRAM: durability is pretended"
-    if plot is not None:
-        draw_figures(
-            plot,
-            "Rings in persistent memory",
-            f"{machine.cpu_model}; {memory}; medians of {rounds} rounds, whiskers: quartiles",
-            {
-                "enqueue: speed by the naive ring's": {
-                    _label(length): each["enqueue"] for length, each in ratios.items()
-                },
-                "enqueue: speed by the best on libpmem2": {
-                    _label(length): each["over_libpmem"] for length, each in ratios.items()
-                },
+    panels = {
+        "enqueue: speed by the naive ring's": {
+            _label(length): each["enqueue"] for length, each in ratios.items()
+        },
+        "enqueue: speed by the best on libpmem2": {
+            _label(length): each["over_libpmem"] for length, each in ratios.items()
+        },
+    }
+    outcome = Outcome(
+        "pmem",
+        rounds,
+        results={
+            **measured,
+            "ratios": {
+                length: {name: figure.document() for name, figure in each.items()}
+                for length, each in ratios.items()
             },
-        )
-    if as_json:
-        print_document(
-            "bench-pmem",
-            machine=machine.document,
-            results={
-                **measured,
-                "round_count": rounds,
-                "ratios": {
-                    length: {name: figure.document() for name, figure in each.items()}
-                    for length, each in ratios.items()
-                },
-                "interleaving": _interleaving(lengths),
-            },
-            summary=summary,
-        )
-        return
-    _print_report(lengths, ratios, measured, rounds)
+            "interleaving": _interleaving(lengths),
+        },
+        summary=summary,
+        show=lambda report: _print_report(report, lengths, ratios, measured, rounds),
+        draw=bars("Rings in persistent memory", rounds, panels, memory),
+    )
+    publish(outcome, plot, as_json=as_json)
 
 
 def _ratios(times: Times) -> dict[str, Figure]:
@@ -171,12 +154,12 @@ def _label(length: int) -> str:
 
 
 def _print_report(
+    report: Report,
     lengths: dict[int, Times],
     ratios: dict[int, dict[str, Figure]],
     measured: dict[str, Any],
     round_count: int,
 ) -> None:
-    report = Report()
     if not measured["persistent"]:
         report.say("On DRAM: lines are flushed to it, and their durability is PRETENDED.")
     for what in ("enqueue", "dequeue"):

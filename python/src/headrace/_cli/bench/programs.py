@@ -17,18 +17,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import click
 import numpy as np
 
 from headrace import _core
-from headrace._cli._app import Command
-from headrace._cli._options import json_option, plot_option, profile_option, rounds_option
-from headrace._cli._output import print_document, progress
+from headrace._cli._options import profile_option
+from headrace._cli._output import progress
 from headrace._cli._report import Column, Report, figures
 from headrace._cli.bench._measure import (
     Figure,
+    Outcome,
     Series,
-    draw_figures,
+    bars,
+    benchmark,
+    publish,
     speed_ratio,
 )
 from headrace._cli.run import library_path
@@ -36,7 +37,6 @@ from headrace._direct import environment_given
 from headrace._files import Output
 from headrace._signals import kill_child, undone_at_signals
 from headrace.errors import Error
-from headrace.machine import topo
 
 TRIED = "measure programs"
 _TIME_LIMIT_S = 120
@@ -85,7 +85,7 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Measured:
     """What was measured of one program.
 
     Attributes:
@@ -116,11 +116,7 @@ class Outcome:
         }
 
 
-@click.command("programs", cls=Command)
-@profile_option
-@rounds_option(9)
-@plot_option("the figures")
-@json_option
+@benchmark("programs", 9, "", profile_option)
 def command(profile: str | None, rounds: int, plot: Output | None, *, as_json: bool) -> None:
     """Measure whole programs with tuned copies and without.
 
@@ -133,7 +129,6 @@ def command(profile: str | None, rounds: int, plot: Output | None, *, as_json: b
     given = environment_given()
     given.pop("LD_PRELOAD", None)
     preloaded = given | {"LD_PRELOAD": str(library_path())} | _profile_variable(profile)
-    machine = topo()
     with _workplace() as place, progress("measuring programs") as share:
         outcomes = _measure(list(_subjects(place)), given, preloaded, rounds, share)
     whole = [outcome for outcome in outcomes if outcome.name != "start"]
@@ -144,25 +139,19 @@ def command(profile: str | None, rounds: int, plot: Output | None, *, as_json: b
         "worst_vs_without": min(ratios.values()),
         "startup_ms": (min(start.within.times_ns) - min(start.without.times_ns)) * 1e-6,
     }
-    if plot is not None:
-        draw_figures(
-            plot,
+    found = Outcome(
+        "programs",
+        rounds,
+        results={"programs": [outcome.document() for outcome in outcomes]},
+        summary=summary,
+        show=lambda report: _print_report(report, whole, summary, rounds),
+        draw=bars(
             "Programs with tuned copies",
-            f"{machine.cpu_model}; medians of {rounds} rounds, whiskers: quartiles",
-            {"speed by that without": {outcome.name: outcome.ratio for outcome in whole}},
-        )
-    if as_json:
-        print_document(
-            "bench-programs",
-            machine=machine.document,
-            results={
-                "round_count": rounds,
-                "programs": [outcome.document() for outcome in outcomes],
-            },
-            summary=summary,
-        )
-        return
-    _print_report(whole, summary, rounds)
+            rounds,
+            {"speed by that without": {each.name: each.ratio for each in whole}},
+        ),
+    )
+    publish(found, plot, as_json=as_json)
 
 
 def _profile_variable(profile: str | None) -> dict[str, str]:
@@ -288,7 +277,7 @@ def _measure(
     preloaded: dict[str, str],
     round_count: int,
     share: Callable[[float], None],
-) -> list[Outcome]:
+) -> list[Measured]:
     shuffled = random.Random(1)  # noqa: S311 - Nothing is secret here.
     outcomes = []
     for index, subject in enumerate(subjects):
@@ -302,7 +291,7 @@ def _measure(
                 if round_index:
                     times[way].append(time_ns)
         outcomes.append(
-            Outcome(
+            Measured(
                 subject.name,
                 Series(times[False]),
                 Series(times[True]),
@@ -331,13 +320,15 @@ def _copying_share(subject: Subject, preloaded: dict[str, str]) -> float:
     return min(1.0, float((timed_ns / timed * calls).sum()) / time_ns)
 
 
-def _print_report(outcomes: list[Outcome], summary: dict[str, object], round_count: int) -> None:
-    report = Report()
+def _print_report(
+    report: Report, outcomes: list[Measured], summary: dict[str, object], round_count: int
+) -> None:
     report.table(
         [Column("program"), *figures("speed by that without", "time in the functions")],
         [[outcome.name, outcome.ratio.text, f"{outcome.share:.1%}"] for outcome in outcomes],
     )
     report.say(
-        f"Ratios of the medians of {round_count} rounds, in brackets the quartiles; processor "
-        f"times. The start of a program takes {summary['startup_ms']:.1f} ms longer."
+        f"Medians over {round_count} rounds of the ratios within a round, in brackets the "
+        "quartiles; processor times. The start of a program takes "
+        f"{summary['startup_ms']:.1f} ms longer."
     )
