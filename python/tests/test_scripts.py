@@ -31,6 +31,25 @@ def test_check_names_its_parts() -> None:
     assert "no part 'asam': there are test run asan" in result.stderr
 
 
+def test_check_tells_a_part_that_cannot_run_from_one_that_fails(tmp_path: Path) -> None:
+    scripts = tmp_path / "scripts"
+    scripts.mkdir()
+    script = Path(shutil.copy(ROOT / "scripts" / "check", scripts))
+    codes = {"bootstrap": 0, "setup": 0, "package": 0, "test_package": 77, "docs": 1, "fuzz": 0}
+    for name, code in codes.items():
+        (scripts / name).write_text(f"#!/bin/sh\nexit {code}\n")
+        (scripts / name).chmod(0o755)
+    author = ("-c", "user.name=a", "-c", "user.email=a@b")
+    git = ("git", "-C", tmp_path, *author)
+    run(*git, "init", "-q")
+    assert run(*git, "commit", "-q", "--allow-empty", "-m", "a").returncode == 0
+    result = run(script, "package", "docs", "fuzz")
+    assert result.returncode == 1
+    states = [line.split()[:2] for line in result.stdout.splitlines()[-3:]]
+    assert states == [["package", "skipped"], ["docs", "FAILED"], ["fuzz", "passed"]]
+    assert run(script, "package").returncode == 0
+
+
 def test_a_build_directory_copied_with_its_checkout_is_made_again(tmp_path: Path) -> None:
     (tmp_path / "scripts").mkdir()
     script = Path(shutil.copy(ROOT / "scripts" / "configure", tmp_path / "scripts"))
