@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headrace import _core
-from headrace._apps.sim import find_machine, here, machines, run, scenario, scenarios
+from headrace._apps.sim import find_machine, here, machines, pace_of, run, scenario, scenarios
 from headrace._apps.sim.advice import advise_data, predict_query
 from headrace._apps.sim.measured import (
     Effort,
@@ -33,6 +33,7 @@ from headrace._apps.sim.validation import (
     validate,
 )
 from headrace._cli import run_command_line
+from headrace._cli.bench.engine import paced_device
 from headrace.errors import Error, NotFoundError
 from headrace.machine import Machine, replay
 
@@ -50,6 +51,13 @@ def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str])
         return code, out, err
 
     return call
+
+
+@pytest.fixture
+def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure memory that is no memory: what is tested is that all is asked."""
+    for name in ("_SPAN_MIN", "_SPAN_MAX"):
+        monkeypatch.setattr(f"headrace._apps.sim.measured.{name}", 1 << 20)
 
 
 @pytest.fixture(scope="module")
@@ -275,31 +283,45 @@ def test_the_prediction_for_the_query_is_the_advised_one() -> None:
     assert stays["on_ms"] == stays["off_ms"]
 
 
-def test_the_device_of_the_benchmark_has_the_published_times() -> None:
-    """The benchmark's device is paced by the figures that the model is fitted to."""
-    source = Path(__file__).parents[2] / "bench" / "engine" / "meter" / "paths.cpp"
-    rows = re.findall(
-        r"\{\(?([0-9]+)(?: << ([0-9]+)\)?)?, ([0-9']+), ([0-9'.]+)\}",
-        source.read_text(encoding="utf-8"),
-    )
+def test_the_device_of_the_benchmark_is_that_of_the_machine_file() -> None:
     alone = {
-        int(size) << int(shift or 0): float(time.replace("'", "")) / 1e3
-        for size, shift, time, _ in rows
+        int(size): float(time_ns) / 1e3
+        for size, time_ns, _ in (each.split(":") for each in paced_device().split(","))
     }
     series = {each["name"]: dict(each["points"]) for each in published_series() if "key" in each}
     published = series["lightdsa-sync"]
     assert len(alone) >= 10
-    assert {size: published[size] for size in alone} == pytest.approx(alone)
+    # As near as the model is to what it is fitted to.
+    for size, time_us in published.items():
+        assert alone[size] == pytest.approx(time_us, rel=0.15), size
+
+
+def test_the_pace_of_an_emulated_device_is_that_of_the_machine_file() -> None:
+    latency, rate = pace_of("spr-1dsa").split(",")
+    assert 1000 < float(latency.removesuffix("ns")) < 1300
+    assert float(rate.removesuffix("GB/s")) == pytest.approx(31.4, rel=0.01)
+    with pytest.raises(Error, match="no DSA"):
+        pace_of("ddr-optane")
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_advice_about_this_machine_is_to_leave_what_has_nowhere_to_go(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace._apps.sim.measured.ROUNDS", 1)
+    native, _ = _core.Machine.make_record()
+    if len(Machine.from_native(native).nodes) > 1:
+        pytest.skip("this machine has several nodes")
+    for question in (["--query", "q6"], ["--bytes", "1GiB", "--threads", "1"]):
+        code, out, err = command("advise", "--here", *question, "--json")
+        assert (code, err) == (0, "")
+        assert json.loads(out)["summary"]["mover"] == "none"
+    code, _, err = command("advise", "--here", "--machine", "spr-1dsa", "--query", "q6")
+    assert code == 2
+    assert "--machine and --here" in err
 
 
 _LITTLE = Effort(samples=1, round_us=20, time_max_ms=20)
-
-
-@pytest.fixture
-def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Measure memory that is no memory: what is tested is that all is asked."""
-    for name in ("_SPAN_MIN", "_SPAN_MAX"):
-        monkeypatch.setattr(f"headrace._apps.sim.measured.{name}", 1 << 20)
 
 
 def _pair(initiator: int, target: int, threads: int, rate: float, latency: float) -> Pair:

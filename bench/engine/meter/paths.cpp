@@ -6,8 +6,8 @@
 // round. Memory is in no cache, as for the published figures: source and target walk through 64 MiB
 // each.
 //
-// The device is a model that carries no bytes. What it takes are the published measurements of a
-// 4th generation Xeon's, kModel below: a descriptor occupies the device for as long as one does in
+// The device is a model that carries no bytes. What it takes is given on the
+// command line: a descriptor occupies the device for as long as one does in
 // batches of 32, and its end is seen as late as that of one alone; the processor is held by each
 // ENQCMD. The clock is that of the machine. What is due is written when the engine looks, by the
 // thread that looks, so that the device takes no processor's time but that of two looks at the
@@ -15,9 +15,11 @@
 //
 // Prints one JSON object.
 //
-//   headrace-bench-engine-paths ROUNDS ROUND_US [SYNCHRONOUS ASYNCHRONOUS BATCHED]
+//   headrace-bench-engine-paths ROUNDS ROUND_US MODEL [SYNCHRONOUS ASYNCHRONOUS BATCHED]
 //
-// ROUND_US: of one path at one size. The last three are thresholds of `automatic` in bytes, else
+// ROUND_US: of one path at one size. MODEL: BYTES:ALONE_NS:BATCHED_NS of at least two sizes,
+// ascending, separated by ','; 'headrace bench engine' gives what the simulator says of the machine
+// spr-1dsa. The last three are thresholds of `automatic` in bytes, else
 // the published ones.
 #include <fmt/format.h>
 
@@ -68,18 +70,7 @@ struct ModelPoint {
   double alone_ns;
   double batched_ns;
 };
-constexpr std::array<ModelPoint, 12> kModel{{{64, 1150, 44.6},
-                                             {512, 1140, 42},
-                                             {1 << 10, 1140, 42},
-                                             {4 << 10, 1230, 136.8},
-                                             {8 << 10, 1430, 265.5},
-                                             {16 << 10, 2110, 524.4},
-                                             {32 << 10, 2720, 1046},
-                                             {64 << 10, 3830, 2091},
-                                             {128 << 10, 6030, 4180},
-                                             {256 << 10, 10'180, 8360},
-                                             {512 << 10, 18'570, 16'720},
-                                             {1 << 20, 35'290, 33'427}}};
+std::vector<ModelPoint> model_points;
 
 [[noreturn]] void stop_with(const char* text) {
   fmt::print(stderr, "headrace-bench-engine-paths: {}\n", text);
@@ -89,9 +80,9 @@ constexpr std::array<ModelPoint, 12> kModel{{{64, 1150, 44.6},
 /// Between the points of the model in a straight line, and beyond the last one as it ends.
 ModelPoint model(double byte_count) {
   std::size_t i = 1;
-  while (i + 1 < kModel.size() && kModel[i].byte_count < byte_count) ++i;
-  const ModelPoint& from = kModel[i - 1];
-  const ModelPoint& to = kModel[i];
+  while (i + 1 < model_points.size() && model_points[i].byte_count < byte_count) ++i;
+  const ModelPoint& from = model_points[i - 1];
+  const ModelPoint& to = model_points[i];
   const double part =
       std::max(0.0, (byte_count - from.byte_count) / (to.byte_count - from.byte_count));
   return {byte_count, from.alone_ns + part * (to.alone_ns - from.alone_ns),
@@ -324,6 +315,25 @@ int measure_all(std::size_t round_count, double round_us, const PathThresholds& 
   return 0;
 }
 
+std::vector<ModelPoint> parse_model(const char* text) {
+  std::vector<ModelPoint> points;
+  while (*text != 0) {
+    char* end = nullptr;
+    ModelPoint point{};
+    for (double* const part : {&point.byte_count, &point.alone_ns, &point.batched_ns}) {
+      *part = std::strtod(text, &end);
+      if (end == text || *part <= 0) stop_with("MODEL is not BYTES:ALONE_NS:BATCHED_NS,...");
+      text = *end == ':' || *end == ',' ? end + 1 : end;
+    }
+    if (!points.empty() && points.back().byte_count >= point.byte_count) {
+      stop_with("the sizes of MODEL do not ascend");
+    }
+    points.push_back(point);
+  }
+  if (points.size() < 2) stop_with("MODEL has less than two sizes");
+  return points;
+}
+
 std::size_t number(const char* text) {
   return std::strtoull(text, nullptr, 10);
 }
@@ -331,15 +341,17 @@ std::size_t number(const char* text) {
 }  // namespace
 
 int main(int argument_count, char** arguments) {
-  if (argument_count != 3 && argument_count != 6) {
+  if (argument_count != 4 && argument_count != 7) {
     stop_with(
-        "usage: headrace-bench-engine-paths ROUNDS ROUND_US [SYNCHRONOUS ASYNCHRONOUS BATCHED]");
+        "usage: headrace-bench-engine-paths ROUNDS ROUND_US MODEL [SYNCHRONOUS ASYNCHRONOUS "
+        "BATCHED]");
   }
+  model_points = parse_model(arguments[3]);
   PathThresholds thresholds;
-  if (argument_count == 6) {
-    thresholds = {.synchronous = headrace::Bytes(number(arguments[3])),
-                  .asynchronous = headrace::Bytes(number(arguments[4])),
-                  .batched = headrace::Bytes(number(arguments[5]))};
+  if (argument_count == 7) {
+    thresholds = {.synchronous = headrace::Bytes(number(arguments[4])),
+                  .asynchronous = headrace::Bytes(number(arguments[5])),
+                  .batched = headrace::Bytes(number(arguments[6]))};
   }
   return measure_all(number(arguments[1]), static_cast<double>(number(arguments[2])), thresholds);
 }

@@ -67,8 +67,8 @@ _PASSED = {
     "--pace": (
         "LATENCY,RATE",
         (
-            "Completions delayed to a model, for example 2us,30GB/s; as fast as it goes if "
-            "not given. Not with --seed."
+            "Completions delayed to a model, for example 2us,30GB/s, or a machine of "
+            "'headrace sim list'; as fast as it goes if not given. Not with --seed."
         ),
     ),
     "--stats": ("FILE", "Write what the devices did, as JSON, at the end."),
@@ -106,12 +106,19 @@ def command(words: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401 - T
     for name in _PASSED:
         value = options[_key(name)]
         if value is not None:
-            passed += [name, value]
+            passed += [name, _pace(value) if name == "--pace" else value]
     passed += [name for name in _FLAGS if options[_key(name)]]
     if not words or not words[0]:
         refuse("there is no command to run; give it after '--'")
     as_we_found_them()
     os.execv(passed[0], [*passed, "--", *words])  # noqa: S606 - It is our own program.
+
+
+def _pace(text: str) -> str:
+    """Give what the emulator takes; what is no machine it judges itself."""
+    from headrace._apps.sim import machines, pace_of  # noqa: PLC0415 - Few runs need it.
+
+    return pace_of(text) if "," not in text and text in machines() else text
 
 
 def _key(name: str) -> str:

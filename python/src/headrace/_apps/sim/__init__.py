@@ -12,9 +12,18 @@ from functools import cache
 from pathlib import Path
 
 from headrace import _simulator
-from headrace.errors import NotFoundError, from_code
+from headrace.errors import NotFoundError, UnsupportedError, from_code
 
-__all__ = ["Parameter", "Result", "Scenario", "find_machine", "machines", "run", "scenarios"]
+__all__ = [
+    "Parameter",
+    "Result",
+    "Scenario",
+    "find_machine",
+    "machines",
+    "pace_of",
+    "run",
+    "scenarios",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,3 +165,23 @@ def run(
         Result(each["parameters"], each["figures"], each["bound"], tuple(each["notes"]))
         for each in answer["results"]
     ]
+
+
+def pace_of(machine: str) -> str:
+    """Give latency and rate of a machine's DSA devices as 'headrace emulate --pace' takes them.
+
+    Raises:
+        NotFoundError: There is no such machine.
+        UnsupportedError: It has no DSA.
+    """
+    model = json.loads(find_machine(machine).read_text(encoding="utf-8")).get("model", {})
+    if "dsa" not in model:
+        raise UnsupportedError(
+            f"pace devices as those of '{machine}'",
+            "its record describes no DSA",
+            "use spr-1dsa, or write LATENCY,RATE",
+        )
+    (result,) = run("submission", [{"bytes": 1, "mode": "sync"}], machine=machine)
+    (longest,) = run("submission", [{"bytes": 1 << 20, "mode": "async"}], machine=machine)
+    latency_ns = result.figures["time_us"] * 1e3
+    return f"{latency_ns:.0f}ns,{longest.figures['gb_per_s']:.4g}GB/s"

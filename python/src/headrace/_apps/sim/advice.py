@@ -18,6 +18,8 @@ SCANNED_COLUMNS = 2.5
 """Of query 6, in columns of 8 bytes: ship date (4 bytes), discount and quantity."""
 MOVED_COLUMNS = 2
 """Extended price and discount."""
+SHARED_COLUMNS = 1
+"""Discount, which the scan reads as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ def advise_query(machine: Path, column_bytes: int, *, threads: int) -> list[Advi
     model = _model(machine)
     found = [_leave(model, "")]
     for node in _other_nodes(model):
-        for devices in (count for count in _device_counts(machine) if count > 0):
+        for devices in _device_counts(machine):
             point = {
                 "b": 0,
                 "target": node["node"],
@@ -85,6 +87,8 @@ def advise_query(machine: Path, column_bytes: int, *, threads: int) -> list[Advi
                 "column": column_bytes,
                 "scanned": SCANNED_COLUMNS,
                 "moved": MOVED_COLUMNS,
+                "shared": SHARED_COLUMNS,
+                **_compute_of(model),
                 "chunk": min(column_bytes, 1 << 20),
             }
             (result,) = run("qdp", [point], machine=str(machine))
@@ -109,11 +113,13 @@ def predict_query(
         "a": own,
         "target": best.node,
         "threads": threads,
-        "devices": max(1, best.devices),
+        "devices": best.devices,
         "column": column_bytes,
         "chunk": min(column_bytes, chunk_bytes),
         "scanned": SCANNED_COLUMNS,
         "moved": MOVED_COLUMNS,
+        "shared": SHARED_COLUMNS,
+        **_compute_of(_model(machine)),
     }
     (result,) = run("qdp", [point], machine=str(machine))
     moves = best.mover != "none"
@@ -132,6 +138,12 @@ def predict_query(
 def column_bytes_of(scale_factor: float) -> int:
     """Size of a column of TPC-H lineitem."""
     return max(_COLUMN_BYTES, round(scale_factor * 6_001_215) * _COLUMN_BYTES)
+
+
+def _compute_of(model: dict[str, Any]) -> dict[str, float]:
+    """Give how fast a core computes the query, where that was measured."""
+    measured = model["core"].get("compute")
+    return {} if measured is None else {"compute": float(measured["value"].split()[0])}
 
 
 def _model(machine: Path) -> dict[str, Any]:

@@ -7,9 +7,7 @@ The model is made from the medians of the first, and its predictions are compare
 of the second; no measurement serves both.
 """
 
-import json
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -33,6 +31,7 @@ from headrace._apps.sim.measured import (
     measure_tasks,
     measurement_of,
     model_of,
+    record_of,
     span_of,
     stream,
 )
@@ -165,9 +164,7 @@ def compare(
         )
     measurement = measurement_of(machine, {task.key: figures[task.key] for task in calibration})
     model = model_of(machine, measurement)
-    with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
-        path = Path(folder) / "here.json"
-        path.write_text(json.dumps(json.loads(text) | {"model": model}), encoding="utf-8")
+    with record_of(text, model) as path:
         points = [
             _point(each, figures[each.task.key], path, measurement.compute_gb_per_s)
             for each in questions

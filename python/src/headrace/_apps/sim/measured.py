@@ -10,14 +10,17 @@ columns in a cache. What is not measured is marked "assumed".
 import itertools
 import json
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from headrace import _simulator
+from headrace import _core, _simulator
 from headrace._apps.tpch.lineitem import Columns
 from headrace._apps.tpch.q6 import run_q6
 from headrace.errors import UnsupportedError, from_code
@@ -242,6 +245,28 @@ def measure(
     """
     tasks = calibration_tasks(machine)
     return measurement_of(machine, measure_tasks(tasks, share, rounds=rounds, effort=effort))
+
+
+@contextmanager
+def record_of(text: str, model: dict[str, Any]) -> Iterator[Path]:
+    """Keep the record of a machine with its model in a file, as long as the block runs."""
+    with tempfile.TemporaryDirectory(prefix="headrace-") as folder:
+        path = Path(folder) / "here.json"
+        path.write_text(json.dumps(json.loads(text) | {"model": model}), encoding="utf-8")
+        yield path
+
+
+@contextmanager
+def measured_record(share: Callable[[float], None] = lambda _: None) -> Iterator[Path]:
+    """Measure this machine, and keep its record in a file as long as the block runs.
+
+    Raises:
+        Error: There is no room, or a processor may not be used.
+    """
+    native, text = _core.Machine.make_record()
+    machine = Machine.from_native(native)
+    with record_of(text, model_of(machine, measure(machine, share))) as path:
+        yield path
 
 
 def stream(access: str, cpu: int, node: int, span: int, call: int = CALL_BYTES) -> dict[str, Any]:

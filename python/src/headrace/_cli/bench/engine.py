@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace import _core
+from headrace._apps.sim import run
 from headrace._cli._output import progress
 from headrace._cli._report import Column, Report, figures
 from headrace._cli.bench import _engine_counts
@@ -132,10 +133,11 @@ def command(rounds: int, threads: int | None, plot: Output | None, *, as_json: b
         counts = _engine_counts.count(lambda part: share(part * 0.6))
         software = _measure("headrace-bench-engine-software", rounds)
         share(0.8)
-        published = _measure(_PATHS, rounds, _ROUND_US)
+        device = paced_device()
+        published = _measure(_PATHS, rounds, _ROUND_US, device)
         share(0.9)
         thresholds = _thresholds(published)
-        measured = _measure(_PATHS, rounds, _ROUND_US, *thresholds)
+        measured = _measure(_PATHS, rounds, _ROUND_US, device, *thresholds)
         scaling = None
         if threads is not None:
             program = find_program(
@@ -166,7 +168,18 @@ def command(rounds: int, threads: int | None, plot: Output | None, *, as_json: b
     publish(outcome, plot, as_json=as_json)
 
 
-def _measure(name: str, *numbers: int) -> dict[str, Any]:
+def paced_device() -> str:
+    """Give times of copies by a DSA, alone and in batches of 32, as the simulator has them."""
+    points = [{"bytes": 1 << shift, "engines": 4, "batch": 32} for shift in range(6, 21)]
+    alone = run("submission", [{**point, "mode": "sync", "batch": 1} for point in points])
+    batched = run("submission", [{**point, "mode": "async"} for point in points])
+    return ",".join(
+        f"{point['bytes']}:{one.figures['time_us'] * 1e3:.1f}:{many.figures['time_us'] * 1e3:.1f}"
+        for point, one, many in zip(points, alone, batched, strict=True)
+    )
+
+
+def _measure(name: str, *numbers: int | str) -> dict[str, Any]:
     program = find_program("_bench", name, tried=_TRIED, remedy=_engine_counts.REMEDY)
     command = [program, *(str(number) for number in numbers)]
     return run_program(command, tried=_TRIED, time_limit_s=_TIME_LIMIT_S)

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace sim advise``: where data should lie, who moves it, and what that brings."""
 
+from contextlib import ExitStack
 from dataclasses import asdict
 
 import click
 
 from headrace import _core
 from headrace._apps.sim.advice import GAIN_MIN, Advice, advise_data, advise_query, column_bytes_of
+from headrace._apps.sim.measured import measured_record
 from headrace._apps.tpch.table import SCALE_FACTOR_MAX, SCALE_FACTOR_MIN
 from headrace._cli._app import Command
-from headrace._cli._options import Choice, Count, Number, Size, json_option, option, refuse
-from headrace._cli._output import print_document
+from headrace._cli._options import Choice, Count, Number, Size, flag, json_option, option, refuse
+from headrace._cli._output import print_document, progress
 from headrace._cli._report import Column, Report, figures
 from headrace._cli.sim._machine import machine_of, machine_option
 
@@ -19,7 +21,8 @@ _THREADS_MAX = 4096
 
 
 @click.command("advise", cls=Command)
-@machine_option(required=True)
+@machine_option(required=False)
+@flag("--here", "on_this_machine", help="About this machine, which is measured first.")
 @option("--bytes", "size", type=Size(1), help="So much data of node 0 is read.")
 @option(
     "--passes",
@@ -37,13 +40,14 @@ _THREADS_MAX = 4096
 @option("--threads", type=Count(1, _THREADS_MAX), default="12", help="Cores of node 0 that read.")
 @json_option
 def command(
-    machine: str,
+    machine: str | None,
     size: int | None,
     passes: int,
     query: str | None,
     scale_factor: float,
     threads: int,
     *,
+    on_this_machine: bool,
     as_json: bool,
 ) -> None:
     """Say which memory to read from, who moves the data there, and the gain to expect.
@@ -54,16 +58,23 @@ def command(
     """
     if (size is None) == (query is None):
         refuse("give one of --bytes and --query")
-    path = machine_of(machine)
-    if size is not None:
-        ranked = advise_data(path, size, passes=passes, threads=threads)
-    else:
-        ranked = advise_query(path, column_bytes_of(scale_factor), threads=threads)
+    if (machine is None) != on_this_machine:
+        refuse("give one of --machine and --here")
+    with ExitStack() as stack:
+        if machine is not None:
+            path = machine_of(machine)
+        else:
+            share = stack.enter_context(progress("measuring this machine"))
+            path = stack.enter_context(measured_record(share))
+        if size is not None:
+            ranked = advise_data(path, size, passes=passes, threads=threads)
+        else:
+            ranked = advise_query(path, column_bytes_of(scale_factor), threads=threads)
     best = ranked[0]
     if as_json:
         print_document(
             "sim-advise",
-            machine={"name": machine},
+            machine={"name": machine or "this machine"},
             results=[asdict(each) for each in ranked],
             summary={"kind": "simulated", **asdict(best)},
         )
