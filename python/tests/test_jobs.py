@@ -27,7 +27,6 @@ from conftest import TIME_LIMIT_S, wait_until
 
 import headrace
 from headrace import Operation as Op
-from headrace.job import _asker
 
 LARGE_BYTES = 1 << 28
 
@@ -648,61 +647,8 @@ def test_an_engine_waits_as_it_is_told_or_says_how(waiting: str) -> None:
 
 
 def test_options_of_a_submission_that_cannot_be_are_refused(engine: headrace.Engine) -> None:
+    unknown: Any = "best"
     with pytest.raises(headrace.InvalidArgumentError, match="there is no policy 'best'"):
-        engine.submit(source=b"x", target=bytearray(1), policy="best")  # type: ignore[call-overload]
+        engine.submit(source=b"x", target=bytearray(1), policy=unknown)
     with pytest.raises(headrace.InvalidArgumentError, match="node of an operation"):
         engine.submit(source=b"x", target=bytearray(1), target_node=-1)
-
-
-class _CancelsWhenAsked:
-    """A job whose poll cancels the one who awaits it, as a function that it calls may."""
-
-    def __init__(self) -> None:
-        self.awaiting: asyncio.Future[None] | None = None
-
-    def poll(self) -> bool:
-        if self.awaiting is not None:
-            self.awaiting.cancel()
-        return True
-
-
-class _Ends:
-    def __init__(self, poll_count: int) -> None:
-        self._left = poll_count
-
-    def poll(self) -> bool:
-        self._left -= 1
-        return self._left <= 0
-
-
-def test_a_job_that_cancels_its_awaiter_does_not_stop_the_others() -> None:
-    async def work() -> None:
-        asker = _asker()
-        cancels: Any = _CancelsWhenAsked()
-        ends: Any = _Ends(3)
-        cancels.awaiting = asker.ended(cancels)
-        other = asker.ended(ends)
-        await asyncio.wait_for(other, 10)
-        assert cancels.awaiting.cancelled()
-        again: Any = _Ends(2)
-        await asyncio.wait_for(asker.ended(again), 10)
-
-    asyncio.run(work())
-
-
-def test_a_poll_that_raises_does_not_stop_the_others() -> None:
-    class Raises:
-        def poll(self) -> bool:
-            raise RuntimeError("this job cannot be asked")
-
-    async def work() -> None:
-        asker = _asker()
-        raises: Any = Raises()
-        ends: Any = _Ends(2)
-        broken = asker.ended(raises)
-        other = asker.ended(ends)
-        await asyncio.wait_for(other, 10)
-        with pytest.raises(RuntimeError, match="cannot be asked"):
-            await broken
-
-    asyncio.run(work())
