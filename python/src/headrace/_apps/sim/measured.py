@@ -16,15 +16,16 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headrace import _core, _simulator
-from headrace._apps.tpch.lineitem import Columns
-from headrace._apps.tpch.q6 import run_q6
 from headrace.errors import UnsupportedError, from_code
 from headrace.machine import Machine, Node
+
+if TYPE_CHECKING:
+    from headrace._apps.tpch.lineitem import Columns
 
 ROUNDS = 3
 """Each figure is the median of so many rounds, between which all others are measured."""
@@ -375,6 +376,9 @@ class QueryTimer:
 
     def ask(self, effort: Effort) -> Sample:
         """Give the rate in GB/s, of the best run: other work only adds."""
+        # pyarrow takes longer to load than all that 'headrace topo' does without --measure.
+        from headrace._apps.tpch.q6 import run_q6  # noqa: PLC0415
+
         times = []
         for _ in range(effort.samples):
             found = run_q6(
@@ -389,8 +393,10 @@ class QueryTimer:
         return Sample((_BYTES_PER_ROW + 8) * _QUERY_ROWS / max(1, min(times)))
 
 
-def make_columns(row_count: int) -> Columns:
+def make_columns(row_count: int) -> "Columns":
     """Make a table for query 6 that filters about as TPC-H's does."""
+    from headrace._apps.tpch.lineitem import Columns  # noqa: PLC0415 - As above.
+
     random = np.random.default_rng(1)
     return Columns(
         ship_date=random.integers(8036, 10562, row_count, np.int32),
