@@ -76,7 +76,7 @@ class CacheStatistics:
         hits: Accesses that found an entry, ready or on its way.
         misses: Accesses that started a move.
         not_placed: Accesses that the placement left at the source.
-        refused: Accesses left at the source for want of room, memory or a mover.
+        refused: Accesses left at the source because there was no room, memory or mover.
         weak_hits: Weak accesses that found an entry.
         weak_misses: Weak accesses that were left at the source.
         duplicates: Hits that found the entry only when they came to insert their own.
@@ -208,7 +208,7 @@ class Entry:
 
 
 class Change:
-    """The right to write a region, in a `with` block; nobody else has it meanwhile.
+    """The right to write a region, in a `with` block, exclusively.
 
     Threading: confined.
     """
@@ -449,7 +449,7 @@ class Cache(Closing):
         return [CacheEvent(*event) for event in events], lost_count
 
     def flush(self, node: int | None = None) -> int:
-        """Write changes back, and drop what nobody holds or has pinned; tell how many entries.
+        """Write changes back, and drop what is neither held nor pinned; tell how many entries.
 
         Raises:
             NotFoundError: The machine has no such node.

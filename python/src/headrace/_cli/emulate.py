@@ -97,8 +97,8 @@ def command(words: tuple[str, ...], **options: Any) -> None:  # noqa: ANN401 - T
 
     CMD sees /dev/dsa, /sys/bus/dsa and the driver as on a machine that has the devices; its exit
     code, signals, stdin and stdout pass through. The emulation ends with CMD: what CMD left running
-    is ended, too. CMD must be dynamically linked. What this machine lacks for it is said before CMD
-    starts.
+    is ended, too. CMD must be dynamically linked. If something is missing on this machine, the
+    command says so before CMD starts.
 
     Example: headrace emulate --wq shared --stats stats.json -- accel-config list
     """

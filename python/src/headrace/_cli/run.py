@@ -74,8 +74,8 @@ def has_shared_queue(machine: Machine) -> bool:
 @option(
     "--min-bytes",
     type=Size(),
-    help="Shorter copies stay the C library's; if not given, those that the profile has nothing "
-    "for. With --path dsa, DSA has a part in all others, from 64KiB on if not given.",
+    help="Leave shorter copies to the C library; if not given, those that the profile has nothing "
+    "for. With --path dsa, DSA takes part in all others, from 64KiB on if not given.",
 )
 @flag(
     "--explore",
@@ -84,9 +84,8 @@ def has_shared_queue(machine: Machine) -> bool:
 )
 @flag(
     "--probe",
-    help="Long copies look whether their bytes come from memory, and go past the caches then, "
-    "where the profile says so. Ends programs that forbid themselves to read the time-stamp "
-    "counter.",
+    help="Let long copies detect whether their bytes come from memory, and bypass the caches then, "
+    "where the profile says so. Kills programs that disable the time-stamp counter.",
 )
 @flag(
     "--into-cache",
@@ -110,12 +109,12 @@ def command(
     probe: bool,
     into_cache: bool,
 ) -> int:
-    """Run CMD with its copies, fills and comparisons tuned to this machine; nobody rebuilds it.
+    """Run CMD with its copies, fills and comparisons tuned to this machine, without rebuilding it.
 
     Long ones go to DSA where there is one and --path says so.
 
     The exit code, signals, stdin, stdout and stderr are CMD's own, and so are those of all that it
-    starts. What cannot be tuned is the C library's, silently; --stats says why.
+    starts. What cannot be tuned is left to the C library without a message; --stats says why.
 
     Example: headrace run --stats stats.json -- cp big copy
     """

@@ -103,8 +103,8 @@ def command(
 
     For each length, copies of many kinds take turns with the C library's memmove: hot and cold,
     aligned and not, with one thread and all. What is faster on the whole and slower nowhere is
-    chosen; else memmove stays. So it is with what fills and compares. Where there is a DSA, it is
-    found out from which length on it helps.
+    chosen; else memmove stays. Fills and comparisons are tuned the same way. Where there is a DSA,
+    the length from which it helps is measured too.
     Ctrl-C ends the search and keeps what is known.
 
     Example: headrace tune --search model --output copy.json

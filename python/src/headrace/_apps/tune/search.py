@@ -252,7 +252,7 @@ def typical(logs: Sequence[float] | NDArray[np.float64]) -> float:
 
 
 def interval(logs: Sequence[float]) -> tuple[float, float]:
-    """Between what `typical` would lie in 95 of 100 cases, had the rounds been others."""
+    """The 95 % confidence interval of `typical`, by resampling the rounds."""
     low, high = np.quantile(drawn(logs), (0.025, 0.975))
     return float(low), float(high)
 
@@ -631,7 +631,7 @@ def _objection(bench: Bench, variant: str, cells: Sequence[Cell], confidence: fl
 
 
 def _resampled(bench: Bench, variant: str, cells: Sequence[Cell]) -> NDArray[np.float64]:
-    """Its score, had the rounds been others: drawn from those there were, with replacement."""
+    """Its score for resampled rounds: drawn with replacement."""
     total = sum(cell.weight for cell in cells)
     scores = np.full(RESAMPLE_COUNT, -bench.handicap(variant))
     for number, cell in enumerate(cells):
@@ -640,7 +640,7 @@ def _resampled(bench: Bench, variant: str, cells: Sequence[Cell]) -> NDArray[np.
 
 
 def drawn(logs: Sequence[float], seed: int = 0) -> NDArray[np.float64]:
-    """Figures of one cell, had the rounds been others."""
+    """Figures of one cell for resampled rounds."""
     # The same draws for every variant, which were measured in the same rounds.
     generator = np.random.default_rng(seed)
     values = np.array(logs)

@@ -104,7 +104,7 @@ class Duel:
         bytes_max: The class.
         cells: Logarithm of the ratio of their speeds in each cell, above 0 where the model's is
             faster, and its interval.
-        resampled: The same on the whole, had the rounds been others.
+        resampled: The same on the whole, for resampled rounds.
     """
 
     bytes_max: int
@@ -176,14 +176,14 @@ class Tuning:
 
     @property
     def model_vs_exhaustive_interval(self) -> tuple[float, float] | None:
-        """Between what it would lie in 95 of 100 cases, had the rounds been others."""
+        """Its 95 % confidence interval, by resampling the rounds."""
         if not self.duels:
             return None
         low, high = np.quantile(self._drawn_duels(), (0.025, 0.975))
         return float(low), float(high)
 
     def _drawn_duels(self) -> NDArray[np.float64]:
-        """Means over the classes, had the rounds been others."""
+        """Means over the classes, for resampled rounds."""
         return np.asarray(np.mean([np.exp(duel.resampled) for duel in self.duels], axis=0))
 
 

@@ -63,7 +63,7 @@ class Point:
         return Figure(math.exp(typical(logs)), math.exp(low), math.exp(high))
 
     def interval(self, subject: str) -> tuple[float, float]:
-        """Between what the ratio would lie in 95 of 100 cases, had the rounds been others."""
+        """The 95 % confidence interval of the ratio."""
         low, high = interval(self._logs(subject))
         return math.exp(low), math.exp(high)
 
@@ -114,8 +114,8 @@ def command(profile: str | None, rounds: int, plot: Output | None, *, as_json: b
     Lengths from 256 B to 64 MiB, hot and cold; each length as it is with both sides at a page
     (fixed), and lengths between it and its half, anywhere (random). In a round all four, and
     glibc's once more, take turns in random order; times are processor times. A ratio is the
-    geometric mean of those of the rounds, without the lowest and highest sixth; what would lie
-    on the same side of 1 in 95 of 100 cases, had the rounds been others, is faster or slower.
+    geometric mean of those of the rounds, without the lowest and highest sixth; a point is called
+    faster or slower if the 95 % confidence interval of its ratio does not contain 1.
 
     Example: headrace bench copy --profile copy.json --plot copy.svg
     """
