@@ -207,6 +207,47 @@ def test_a_gain_is_the_share_of_the_time_that_the_cache_saves() -> None:
     assert all(gain.interval == pytest.approx((0.25, 0.25)) for gain in gains.values())
 
 
+def test_injection_is_drawn_beside_what_the_simulator_predicts(
+    here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    placements = (("memory", 200.0), ("cache", 150.0))
+    measured = {
+        "sender_cpu": 1,
+        "receiver_cpu": 0,
+        "same_core": False,
+        "counters": "not counted",
+        "cells": [
+            {
+                "working_set_bytes": working_set,
+                "message_bytes": size,
+                "placement": placement,
+                "computation_ns": [time_ns] * 7,
+                "total_ns": [time_ns] * 7,
+            }
+            for working_set in injection.WORKING_SET_BYTES
+            for size in injection.MESSAGE_BYTES
+            for placement, time_ns in placements
+        ],
+    }
+    monkeypatch.setattr(injection, "run_program", lambda *_, **__: measured)
+    picture = tmp_path / "i.svg"
+    result = here("bench", "injection", "--json", "--plot", str(picture))
+    assert result.code == 0, result.stderr
+    document = json.loads(result.stdout)
+    summary = document["summary"]
+    assert summary["gain_best"] == pytest.approx(0.25)
+    assert {"gain_best_bytes", "gain_worst", "peak_inside", "gain_best_low"} <= summary.keys()
+    curve = [
+        each["gain"] for each in document["results"]["simulated"] if each["where"] == "receiver-l2"
+    ]
+    assert summary["gain_best_simulated"] == max(curve)
+    # Small messages save little, large ones are pushed out before they are read.
+    assert max(curve) > max(curve[0], curve[-1])
+    assert max(curve) > 0
+    assert "simulated, injected into receiver-l2" in picture.read_text()
+    assert "the seed's value, 30%" in picture.read_text()
+
+
 def test_the_better_reference_is_the_one_that_counts() -> None:
     times = {
         (64, 16, "headrace"): Series([10.0]),
