@@ -11,12 +11,12 @@ struct Room::State {
   explicit State(double capacity) : capacity_bytes(capacity) {}
 
   /// As the cache does: what is in use stays, and if the rest is too little all of it stays.
-  bool make_room(double bytes, std::uint32_t newcomer) {
+  bool make_room(double bytes) {
     std::vector<std::uint32_t> kept;
     std::vector<std::uint32_t> leaving;
     double gained = 0;
     while (used_bytes - gained + bytes > capacity_bytes) {
-      const std::uint32_t number = order.propose(newcomer);
+      const std::uint32_t number = order.propose({});
       if (number == 0) break;
       if (held[number]) {
         kept.push_back(number);
@@ -55,6 +55,7 @@ Room::Room(double capacity_bytes) : state_(std::make_unique<State>(capacity_byte
 Room::~Room() = default;
 
 std::uint32_t Room::take(std::uint64_t address, double bytes) {
+  if (!state_->make_room(bytes)) return 0;
   const std::uint32_t number = state_->pool.take(state_->stash);
   if (state_->sizes.size() <= number) {
     state_->sizes.resize(number + 1);
@@ -65,12 +66,7 @@ std::uint32_t Room::take(std::uint64_t address, double bytes) {
   entry.byte_count.store_relaxed(static_cast<std::uint64_t>(bytes));
   state_->sizes[number] = bytes;
   state_->held[number] = true;
-  state_->order.add(number, {});
-  if (!state_->make_room(bytes, number)) {
-    state_->order.remove(number);
-    state_->pool.give_back(number);
-    return 0;
-  }
+  state_->order.add(number, entry, {});
   state_->used_bytes += bytes;
   return number;
 }

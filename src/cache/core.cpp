@@ -53,15 +53,14 @@ bool is_fit(std::span<const std::byte> given, std::uint64_t byte_count) {
 
 }  // namespace
 
-Core::Allocation Core::allocate_copy(EntryState& entry) {
-  const std::uint64_t byte_count = footprint_bytes(entry.region().byte_count, granule_bytes);
-  Room& room = rooms[entry.shard_number()];
+Core::Allocation Core::allocate_copy(std::uint16_t shard, std::uint64_t byte_count,
+                                     std::byte*& copy) {
+  Room& room = rooms[shard];
   try {
-    const Result<std::span<std::byte>> given =
-        memory->allocate(byte_count, nodes[entry.shard_number()]);
-    if (given.has_value()) {
-      if (is_fit(*given, byte_count)) {
-        entry.copy = given->data();
+    const Result<std::span<std::byte>> given = memory->allocate(byte_count, nodes[shard]);
+    if (given.has_value()) [[likely]] {
+      if (is_fit(*given, byte_count)) [[likely]] {
+        copy = given->data();
         return Allocation::done;
       }
       policy_errors.add(1);

@@ -169,8 +169,10 @@ struct Core {
   /// As that, not counted.
   void wait_blocked(EntryState& entry);
   enum class Allocation : std::uint8_t { done, node_is_full, failed };
-  /// Allocates the copy, for which room has been reserved. On failure the room is given back.
-  [[nodiscard]] Allocation allocate_copy(EntryState& entry);
+  /// Allocates a copy of `byte_count` bytes, which is a footprint, for which room has been
+  /// reserved. On failure the room is given back.
+  [[nodiscard]] Allocation allocate_copy(std::uint16_t shard, std::uint64_t byte_count,
+                                         std::byte*& copy);
   void free_copy(EntryState& entry) noexcept;
   /// What fills the copy of an entry.
   [[nodiscard]] engine::Operation copy_operation(const EntryState& entry) const {
@@ -224,6 +226,38 @@ struct Core {
   void tell_observer(const Event& event) noexcept;
 
   Atomic<std::uint32_t> owner_count_{1};
+};
+
+/// The memory of a copy, and its room, before an entry has them.
+///
+/// Threading: owned.
+class Reservation {
+ public:
+  Reservation(Core& core, std::uint16_t shard, std::uint64_t byte_count)
+      : core_(core), byte_count_(byte_count), shard_(shard) {}
+  Reservation(const Reservation&) = delete;
+  Reservation& operator=(const Reservation&) = delete;
+  ~Reservation() {
+    if (copy_ == nullptr) return;
+    core_.memory->free({copy_, byte_count_});
+    core_.rooms[shard_].release(byte_count_);
+  }
+  /// Once room has been reserved.
+  [[nodiscard]] Core::Allocation allocate() {
+    return core_.allocate_copy(shard_, byte_count_, copy_);
+  }
+  [[nodiscard]] std::byte* copy() const { return copy_; }
+  /// An entry has it now.
+  void hand_over() { copy_ = nullptr; }
+
+  /// An entry that was pinned has made way for this one.
+  bool is_pinned = false;
+
+ private:
+  Core& core_;
+  const std::uint64_t byte_count_;
+  std::byte* copy_ = nullptr;
+  const std::uint16_t shard_;
 };
 
 }  // namespace headrace::cache::detail

@@ -14,15 +14,16 @@ std::uint64_t Index::block_count(const Region& region) const {
   return count;
 }
 
-void Index::add(std::uint32_t number) {
+void Index::add(std::uint32_t number, EntryState& entry) {
   reserve_one();
-  const std::uint32_t k = class_of(pool_[number].region().byte_count);
-  link(*tables_.back(), number);
+  const std::uint32_t k = class_of(entry.region().byte_count);
+  link(*tables_.back(), number, entry);
   ++count_;
   if (class_counts_[k]++ == 0) {
     // relaxed: written under the lock, read as advice.
     classes_.store_relaxed(classes_.load_relaxed() | std::uint64_t{1} << k);
   }
+  change_version();
 }
 
 void Index::remove(std::uint32_t number) {
@@ -39,8 +40,7 @@ void Index::remove(std::uint32_t number) {
   }
 }
 
-void Index::link(const Table& table, std::uint32_t number) {
-  EntryState& entry = pool_[number];
+void Index::link(const Table& table, std::uint32_t number, EntryState& entry) {
   const Region region = entry.region();
   const std::uint32_t k = class_of(region.byte_count);
   const std::uint64_t first = region.address >> k;
@@ -86,7 +86,8 @@ void Index::grow() {
         at = pool_[at >> 1U].next[at & 1U].load_relaxed();
       }
     }
-    for (const std::uint32_t number : numbers) link(*table, number);
+    for (const std::uint32_t number : numbers) link(*table, number, pool_[number]);
+    change_version();
   }
   // edge: table-grown (release)
   table_.store_release(table.get());

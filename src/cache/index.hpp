@@ -37,11 +37,31 @@ class Index {
 
   [[nodiscard]] std::uint32_t count() const { return count_; }
 
+  /// Changes with every addition. A lookup without the lock that began at the same version as an
+  /// insertion under it, and was complete, has missed nothing.
+  [[nodiscard]] std::uint64_t version() const {
+    // edge: entry-listed (acquire)
+    return version_.load_acquire();
+  }
+  /// Under the lock: an entry can be found that could not be found before.
+  void change_version() {
+    // edge: entry-listed (release)
+    version_.store_release(version_.load_relaxed() + 1);  // relaxed: under the lock.
+  }
+
+  /// What a lookup that found nothing has seen.
+  struct Missed {
+    /// There may be an entry all the same.
+    bool is_incomplete = false;
+    /// There may be entries with the same address.
+    bool is_replaceable = false;
+  };
   /// Calls `accept(entry)` for entries that contain `region`, the shortest class first, until it
   /// returns true. Returns whether it did. Gives a chain up after `step_max` entries: without the
   /// lock it might lead in circles.
   template <typename Accept>
-  bool find(const Region& region, int step_max, Accept accept) const {
+  [[gnu::always_inline]] bool find(const Region& region, int step_max, Missed& missed,
+                                   Accept accept) const {
     // There is no class for a length that no region can have.
     if (region.byte_count > Region::kByteCountMax) [[unlikely]]
       return false;
@@ -49,8 +69,8 @@ class Index {
     const Table& table = *table_.load_acquire();
     const std::uint32_t own = class_of(region.byte_count);
     // relaxed: who misses a class that is just coming into use looks again under the lock.
-    for (std::uint64_t classes = classes_.load_relaxed() >> own << own; classes != 0;
-         classes &= classes - 1) {
+    const std::uint64_t all = classes_.load_relaxed();
+    for (std::uint64_t classes = all >> own << own; classes != 0; classes &= classes - 1) {
       const auto k = static_cast<std::uint32_t>(std::countr_zero(classes));
       const std::uint64_t byte_count_max = std::uint64_t{1} << k;
       // edge: entry-listed (acquire)
@@ -62,10 +82,13 @@ class Index {
         if (whole.byte_count <= byte_count_max && whole.contains(region) && accept(entry)) {
           return true;
         }
+        if (whole.address == region.address) missed.is_replaceable = true;
         // edge: entry-listed (acquire)
         reference = entry.next[reference & 1U].load_acquire();
       }
+      if (reference != 0) missed.is_incomplete = true;
     }
+    if ((all & ((std::uint64_t{1} << own) - 1)) != 0) missed.is_replaceable = true;
     return false;
   }
 
@@ -91,7 +114,7 @@ class Index {
     // One bucket for an entry, or more, keeps chains at two links.
     if (count_ >= std::uint64_t{1} << bits_) grow();
   }
-  void add(std::uint32_t number);
+  void add(std::uint32_t number, EntryState& entry);
   void remove(std::uint32_t number);
 
   /// Class of a length that is not 0.
@@ -152,7 +175,7 @@ class Index {
       }
     }
   }
-  void link(const Table& table, std::uint32_t number);
+  static void link(const Table& table, std::uint32_t number, EntryState& entry);
   void unlink(std::uint32_t k, std::uint64_t block, std::uint32_t reference);
   void grow();
 
@@ -160,6 +183,7 @@ class Index {
   Atomic<const Table*> table_{nullptr};
   /// Bit k: there may be entries of class k.
   Atomic<std::uint64_t> classes_{0};
+  Atomic<std::uint64_t> version_{0};
   /// From here on what only insertions and drops need, in lines that hits do not read.
   alignas(64) std::uint32_t count_ = 0;
   std::uint32_t bits_ = kFirstBits - kGrowthBits;

@@ -59,9 +59,8 @@ Marks Order::marks_for(Hint hint) const {
   return Marks::ordinary(policy_ == Eviction::lru ? static_cast<std::uint32_t>(now) : 0);
 }
 
-void Order::push(std::uint8_t queue, std::uint32_t number) {
+void Order::push(std::uint8_t queue, std::uint32_t number, EntryState& entry) {
   Queue& place = queues_[queue];
-  EntryState& entry = pool_[number];
   entry.queue = queue;
   entry.older = place.newest;
   entry.newer = 0;
@@ -108,17 +107,17 @@ void Order::remove(std::uint32_t number) {
   entry.newer = 0;
 }
 
-void Order::add(std::uint32_t number, Hint hint) {
-  EntryState& entry = pool_[number];
+void Order::add(std::uint32_t number, EntryState& entry, Hint hint) {
   // relaxed: only additions write them, under the lock.
   now_.store_relaxed(now_.load_relaxed() + 1);
-  recent_count_.store_relaxed(count() + 1);
+  if (policy_ == Eviction::lru) recent_count_.store_relaxed(count() + 1);
   set_marks(entry, marks_for(hint));
   entry.queue = kMain;
   if (hint.kind() == Hint::Kind::later) return put_back(number);
-  if (hint.kind() == Hint::Kind::once) return push(kSpent, number);
-  if (policy_ != Eviction::s3_fifo || hint.kind() == Hint::Kind::many) return push(kMain, number);
-  push(ghosts_.take(entry.region().address) ? kMain : kSmall, number);
+  if (hint.kind() == Hint::Kind::once) return push(kSpent, number, entry);
+  const bool is_new = policy_ == Eviction::s3_fifo && hint.kind() != Hint::Kind::many &&
+                      !ghosts_.take(entry.region().address);
+  push(is_new ? kSmall : kMain, number, entry);
 }
 
 void Order::put_back(std::uint32_t number) {
@@ -195,7 +194,7 @@ void Order::settle_promises() {
   }
 }
 
-std::uint32_t Order::propose(std::uint32_t newcomer) {
+std::uint32_t Order::propose(Hint newcomer) {
   settle_promises();
   if (const std::uint32_t number = propose_spent(); number != 0) return number;
   std::uint32_t number = 0;
@@ -204,7 +203,7 @@ std::uint32_t Order::propose(std::uint32_t newcomer) {
       number = propose_lru();
       break;
     case Eviction::s3_fifo:
-      number = propose_s3_fifo();
+      number = propose_s3_fifo(newcomer);
       break;
   }
   return number != 0 ? number : propose_promised(newcomer);
@@ -267,10 +266,12 @@ std::uint32_t Order::propose_lru() {
   return sample[found];
 }
 
-std::uint32_t Order::propose_s3_fifo() {
+std::uint32_t Order::propose_s3_fifo(Hint newcomer) {
   const Queue& small = queues_[kSmall];
-  const std::uint32_t total = small.count + queues_[kMain].count;
-  while (small.oldest != 0 && (small.count * kSmallShare > total || queues_[kMain].oldest == 0)) {
+  const std::uint32_t more = newcomer.kind() == Hint::Kind::unknown ? 1 : 0;
+  const std::uint32_t total = small.count + queues_[kMain].count + more;
+  while (small.oldest != 0 &&
+         ((small.count + more) * kSmallShare > total || queues_[kMain].oldest == 0)) {
     std::uint32_t number = 0;
     if (!take_oldest(kSmall, number)) continue;
     EntryState& entry = pool_[number];
@@ -283,13 +284,17 @@ std::uint32_t Order::propose_s3_fifo() {
   return number != 0 ? number : propose_clock(kSmall);
 }
 
-std::uint32_t Order::propose_promised(std::uint32_t newcomer) {
+std::uint32_t Order::propose_promised(Hint newcomer) {
+  const bool is_promised_itself = newcomer.kind() == Hint::Kind::later;
+  // relaxed: under the lock.
+  const std::uint64_t time_of_newcomer =
+      now_.load_relaxed() + 1 + std::min(newcomer.region_count(), kPromiseMax);
   while (!promises_.empty()) {
     const auto [time, number] = *promises_.rbegin();
     const Marks marks = marks_of(pool_[number]);
     const bool is_promised = marks.kind() == Marks::Kind::promised;
     const bool holds = is_promised && time_near_now(marks) == time;
-    if (holds && number == newcomer) return 0;
+    if (holds && is_promised_itself && time <= time_of_newcomer) return 0;
     remove(number);
     if (holds || !is_promised || is_overdue(marks)) return number;
     put_back(number);  // A hit has promised another time since.

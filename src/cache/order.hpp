@@ -95,11 +95,12 @@ class Order {
       }
     }
   }
-  void add(std::uint32_t number, Hint hint);
+  void add(std::uint32_t number, EntryState& entry, Hint hint);
   void remove(std::uint32_t number);
-  /// Takes out the entry to be given up next, or 0. `newcomer`, which is in the order, is what room
-  /// is made for: nothing goes that is promised for an earlier time than it is itself.
-  [[nodiscard]] std::uint32_t propose(std::uint32_t newcomer);
+  /// Takes out the entry to be given up next, or 0. `newcomer` is the hint of what room is made
+  /// for, which is not in the order yet: nothing goes that is promised for an earlier time than it
+  /// is.
+  [[nodiscard]] std::uint32_t propose(Hint newcomer);
   /// Puts an entry back that was proposed and stays.
   void put_back(std::uint32_t number);
   /// Tells that an entry that was proposed is gone.
@@ -139,7 +140,8 @@ class Order {
 
   [[nodiscard]] Marks marks_for(Hint hint) const;
   [[nodiscard]] std::uint32_t count() const;
-  void push(std::uint8_t queue, std::uint32_t number);
+  void push(std::uint8_t queue, std::uint32_t number) { push(queue, number, pool_[number]); }
+  void push(std::uint8_t queue, std::uint32_t number, EntryState& entry);
   void push_oldest(std::uint8_t queue, std::uint32_t number);
   void promise(std::uint32_t number, std::uint64_t time);
   /// Takes the oldest of `queue` out, which has one. True if it is to be judged by the policy: else
@@ -153,9 +155,9 @@ class Order {
   void settle_promises();
   [[nodiscard]] std::uint32_t propose_clock(std::uint8_t queue);
   [[nodiscard]] std::uint32_t propose_lru();
-  [[nodiscard]] std::uint32_t propose_s3_fifo();
+  [[nodiscard]] std::uint32_t propose_s3_fifo(Hint newcomer);
   [[nodiscard]] std::uint32_t propose_spent();
-  [[nodiscard]] std::uint32_t propose_promised(std::uint32_t newcomer);
+  [[nodiscard]] std::uint32_t propose_promised(Hint newcomer);
 
   const Eviction policy_;
   Pool& pool_;

@@ -13,60 +13,86 @@ void Shard::pass_by(Slot& slot) {
   if (last != nullptr) core_.end_held(static_cast<EntryState&>(*last));
 }
 
-Slot& Shard::prepare(Reader& reader, std::uint32_t number, const Region& region) {
-  EntryState& entry = core_.pool[number];
+Slot& Shard::prepare(Reader& reader, EntryState& entry, const Region& region, bool is_pinned) {
   // relaxed: `listed` publishes them.
   entry.address.store_relaxed(region.address);
   entry.byte_count.store_relaxed(region.byte_count);
   entry.shard.store_relaxed(number_);
-  entry.flags.store_relaxed(0);
+  entry.flags.store_relaxed(is_pinned ? EntryState::kPinned : std::uint8_t{0});
   entry.progress.expect_submission();
   Slot& slot = reader.take();
   static_cast<void>(occupy(slot, entry, reader.barriers()));
   return slot;
 }
 
-Slot* Shard::insert(Reader& reader, std::uint32_t number, Hint hint, EntryList& gone) {
-  EntryState& entry = core_.pool[number];
+Slot* Shard::find_locked(Reader& reader, const Region& region, Hint hint) {
+  Slot* found = nullptr;
+  Index::Missed missed;
+  index_.find(region, Index::kStepMaxLocked, missed, [&](EntryState& entry) {
+    found = lease(reader, entry, region, hint);
+    return found != nullptr;
+  });
+  return found;
+}
+
+bool Shard::replace(const Region& region, EntryList& leaving) {
+  if (superseded_.count != 0) {
+    take_superseded(leaving, [](const EntryState& old) { return ended(old.progress.now()); });
+  }
+  bool is_pinned = false;
+  EntryList made_way;  // Visitors do not see the mutex.
+  const auto make_way = [&](std::uint32_t old_number) {
+    EntryState& old = core_.pool[old_number];
+    if (old.region().address != region.address) return;
+    // relaxed: under the lock.
+    if (old.standing.load_relaxed() != Standing::listed) return;
+    if (old.is_dirty()) return;  // It goes when its bytes have been written back.
+    // A pin of the shorter one means that these bytes are to stay.
+    is_pinned = is_pinned || old.is_pinned();
+    if (ended(old.progress.now())) return take_off(old_number, leaving);
+    index_.remove(old_number);
+    order_.remove(old_number);
+    announce_dropped(old);
+    made_way.push(core_.pool, old_number);
+  };
+  index_.for_each_overlapping({region.address, 1}, Index::class_of(region.byte_count), make_way);
+  while (const std::uint32_t old_number = made_way.pop(core_.pool)) {
+    superseded_.push(core_.pool, old_number);
+  }
+  return is_pinned;
+}
+
+Slot* Shard::publish(Reader& reader, std::uint32_t number, EntryState& entry, Hint hint,
+                     const Sight& sight, EntryList& gone) {
   const Region region = entry.region();
-  Slot* present = nullptr;
   const Lock lock(mutex_);
   index_.reserve_one();
-  index_.find(region, Index::kStepMaxLocked, [&](EntryState& other) {
-    present = lease(reader, other, region, hint);
-    return present != nullptr;
-  });
+  const bool is_as_seen = !sight.missed.is_incomplete && sight.version == index_.version();
+  if (!is_as_seen) {
+    if (Slot* const present = find_locked(reader, region, hint)) return present;
+  }
   // From here on nothing fails.
   EntryList leaving;
-  take_superseded(leaving, [](const EntryState& old) { return ended(old.progress.now()); });
-  if (present == nullptr) {
-    EntryList made_way;  // Visitors do not see the mutex.
-    const auto make_way = [&](std::uint32_t old_number) {
-      EntryState& old = core_.pool[old_number];
-      if (old.region().address != region.address) return;
-      // relaxed: under the lock.
-      if (old.standing.load_relaxed() != Standing::listed) return;
-      if (old.is_dirty()) return;  // It goes when its bytes have been returned.
-      // Who pinned the shorter one wants these bytes to stay.
-      // relaxed: under the lock.
-      if (old.is_pinned()) entry.flags.fetch_or_relaxed(EntryState::kPinned);
-      if (ended(old.progress.now())) return take_off(old_number, leaving);
-      index_.remove(old_number);
-      order_.remove(old_number);
-      announce_dropped(old);
-      made_way.push(core_.pool, old_number);
-    };
-    index_.for_each_overlapping({region.address, 1}, Index::class_of(region.byte_count), make_way);
-    while (const std::uint32_t old_number = made_way.pop(core_.pool)) {
-      superseded_.push(core_.pool, old_number);
-    }
-    // edge: entry-listed (release)
-    entry.standing.store_release(Standing::listed);
-    index_.add(number);
-    order_.add(number, hint);
+  if (!is_as_seen || sight.missed.is_replaceable || superseded_.count != 0) {
+    // relaxed: under the lock.
+    if (replace(region, leaving)) entry.flags.fetch_or_relaxed(EntryState::kPinned);
   }
+  // edge: entry-listed (release)
+  entry.standing.store_release(Standing::listed);
+  index_.add(number, entry);
+  order_.add(number, entry, hint);
   drop(leaving, gone);
-  return present;
+  return nullptr;
+}
+
+Slot* Shard::make_way(Reader& reader, const Region& region, Hint hint, bool& is_pinned,
+                      EntryList& gone) {
+  const Lock lock(mutex_);
+  if (Slot* const present = find_locked(reader, region, hint)) return present;
+  EntryList leaving;
+  is_pinned = replace(region, leaving) || is_pinned;
+  drop(leaving, gone);
+  return nullptr;
 }
 
 void Shard::erase(std::uint32_t number, EntryList& gone) {
@@ -78,7 +104,7 @@ void Shard::erase(std::uint32_t number, EntryList& gone) {
   drop(leaving, gone);
 }
 
-bool Shard::evict(std::uint64_t byte_count, std::uint32_t newcomer, EntryList& gone) {
+bool Shard::evict(std::uint64_t byte_count, Hint newcomer, EntryList& gone) {
   const Lock lock(mutex_);
   Pool& pool = core_.pool;
   std::uint64_t gained = 0;
@@ -125,6 +151,7 @@ bool Shard::evict(std::uint64_t byte_count, std::uint32_t newcomer, EntryList& g
     }
   }
   while (const std::uint32_t number = kept.pop(pool)) order_.put_back(number);
+  index_.change_version();  // What is listed again could not be found meanwhile.
   return enough;
 }
 
@@ -162,6 +189,7 @@ void Shard::drop_unheld(EntryList& gone) {
       gone.push(pool, number);
     }
   }
+  index_.change_version();  // As in evict().
 }
 
 void Shard::drop_overlapping(const Region& region, EntryList& gone, std::uint32_t except) {
@@ -194,7 +222,8 @@ void Shard::drop_all(EntryList& gone) {
 std::size_t Shard::pin(const Region& region, bool pinned) {
   const Lock lock(mutex_);
   std::vector<EntryState*> found;  // Both links of an entry may be in one chain.
-  index_.find(region, Index::kStepMaxLocked, [&](EntryState& entry) {
+  Index::Missed missed;
+  index_.find(region, Index::kStepMaxLocked, missed, [&](EntryState& entry) {
     if (std::find(found.begin(), found.end(), &entry) == found.end()) found.push_back(&entry);
     return false;
   });

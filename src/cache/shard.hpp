@@ -39,6 +39,14 @@ struct EntryList {
   }
 };
 
+/// What a lookup without the lock has seen: see Index::version().
+///
+/// Threading: confined.
+struct Sight {
+  std::uint64_t version = 0;
+  Index::Missed missed = {.is_incomplete = true};
+};
+
 /// index_ and order_ have the same entries, which are listed. An entry that makes way for a longer
 /// one while its move runs cannot end at once, because that might mean to wait: it goes to
 /// superseded_, and from there at the first insertion after its move.
@@ -56,25 +64,33 @@ class Shard {
 
   [[nodiscard]] Room& room() { return core_.rooms[number_]; }
   [[nodiscard]] NodeId node() const { return node_; }
+  [[nodiscard]] std::uint16_t number() const { return number_; }
 
   /// A lease of an entry that contains `region` and whose move has not failed; null if there seems
   /// to be none. Takes no lock.
-  [[nodiscard]] Slot* find(Reader& reader, const Region& region, Hint hint);
-  /// Prepares an absent entry, on which the caller gets a lease.
-  [[nodiscard]] Slot& prepare(Reader& reader, std::uint32_t number, const Region& region);
+  [[nodiscard]] Slot* find(Reader& reader, const Region& region, Hint hint, Sight& sight);
+  /// Prepares an absent entry, which has its memory. The caller gets a lease.
+  [[nodiscard]] Slot& prepare(Reader& reader, EntryState& entry, const Region& region,
+                              bool is_pinned);
   /// Lists a prepared entry, which then expects its submission, unless there is another one that
-  /// contains its region: then returns a lease of that. An entry with this address that is shorter,
-  /// or whose move failed, makes way.
+  /// contains its region: then returns a lease of that. Looks for one only if entries have been
+  /// added since `sight`. What it replaces goes as in make_way().
   ///
   /// Fails: throws std::bad_alloc; then nothing has changed.
-  [[nodiscard]] Slot* insert(Reader& reader, std::uint32_t number, Hint hint, EntryList& gone);
+  [[nodiscard]] Slot* publish(Reader& reader, std::uint32_t number, EntryState& entry, Hint hint,
+                              const Sight& sight, EntryList& gone);
+  /// Drops what an entry of `region` replaces: entries with its address that are shorter, or whose
+  /// move failed. Sets `is_pinned` if one of them is. If an entry contains `region`, drops nothing
+  /// and returns a lease of it.
+  [[nodiscard]] Slot* make_way(Reader& reader, const Region& region, Hint hint, bool& is_pinned,
+                               EntryList& gone);
   /// Takes an entry off that could not be submitted.
   void erase(std::uint32_t number, EntryList& gone);
 
   /// Drops the unused entries that the policy gives up first, `byte_count` bytes of them or more;
   /// nothing if they are not enough. Unused: not held, pinned, changed or moving. Returns false if
-  /// they are not enough. `newcomer` is the entry that needs the room.
-  [[nodiscard]] bool evict(std::uint64_t byte_count, std::uint32_t newcomer, EntryList& gone);
+  /// they are not enough. `newcomer` is the hint of what needs the room.
+  [[nodiscard]] bool evict(std::uint64_t byte_count, Hint newcomer, EntryList& gone);
   void drop_unheld(EntryList& gone);
   void drop_overlapping(const Region& region, EntryList& gone, std::uint32_t except = 0);
   void drop_all(EntryList& gone);
@@ -85,7 +101,12 @@ class Shard {
 
  private:
   [[nodiscard]] Slot* lease(Reader& reader, EntryState& entry, const Region& region, Hint hint);
-  /// Empties a slot whose entry was not to be had.
+  /// A lease of an entry that contains `region`, of all that are listed.
+  [[nodiscard]] Slot* find_locked(Reader& reader, const Region& region, Hint hint)
+      HEADRACE_REQUIRES(mutex_);
+  /// Takes off what an entry of `region` replaces. Returns whether one of them is pinned.
+  bool replace(const Region& region, EntryList& leaving) HEADRACE_REQUIRES(mutex_);
+  /// Empties a slot whose entry was not available.
   void pass_by(Slot& slot);
   /// Takes an entry that is listed off, and announces it. Visitors call it, through which Clang's
   /// analysis does not see the mutex.
@@ -128,14 +149,18 @@ inline Slot* Shard::lease(Reader& reader, EntryState& entry, const Region& regio
   return nullptr;
 }
 
-inline Slot* Shard::find(Reader& reader, const Region& region, Hint hint) {
+[[gnu::always_inline]] inline Slot* Shard::find(Reader& reader, const Region& region, Hint hint,
+                                                Sight& sight) {
   Slot* found = nullptr;
-  index_.find(region, Index::kStepMaxUnlocked, [&](EntryState& entry) {
+  const std::uint64_t version = index_.version();
+  Index::Missed missed;
+  index_.find(region, Index::kStepMaxUnlocked, missed, [&](EntryState& entry) {
     // relaxed: a first look, that of the lease decides.
     if (entry.standing.load_relaxed() != Standing::listed) return false;
     found = lease(reader, entry, region, hint);
     return found != nullptr;
   });
+  if (found == nullptr) sight = {.version = version, .missed = missed};
   return found;
 }
 

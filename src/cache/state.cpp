@@ -31,9 +31,10 @@ engine::MoverPolicy guarded(engine::MoverPolicy policy, Core& core) {
   };
 }
 
+/// Of a source that is not empty.
 void check_address(std::span<const std::byte> source) {
-  HEADRACE_CHECK(source.data() != nullptr || source.empty(),
-                 "a region that is not empty has an address", source.size());
+  HEADRACE_CHECK(source.data() != nullptr, "a region that is not empty has an address",
+                 source.size());
 }
 
 /// Events that happen under a lock, to be told without it.
@@ -80,7 +81,12 @@ constexpr std::size_t kWriteBacksAtOnce = 16;
 CacheState::CacheState(const topo::Machine& machine, engine::Engine& engine, CacheOptions options)
     : machine_(machine), engine_(engine), check_sources_(options.check_sources), core_(new Core) {
   mover_ = guarded(std::move(options.mover), *core_);
-  if (!mover_ && !engine_.has_policy()) mover_ = engine::movers::by_size;
+  if (!mover_ && !engine_.has_policy()) {
+    const auto movers = engine_.movers();
+    const auto device_count = std::ranges::count_if(movers, &engine::MoverInfo::hardware);
+    has_choice_ = device_count > 1 || std::ssize(movers) - device_count > 1;
+    if (has_choice_) mover_ = engine::movers::by_size;
+  }
   core_->into_cache = options.into_cache;
   core_->observer = std::move(options.observer);
   core_->memory = options.memory ? std::move(options.memory) : operating_system_pages();
@@ -99,11 +105,11 @@ CacheState::CacheState(const topo::Machine& machine, engine::Engine& engine, Cac
 }
 
 Entry CacheState::access(std::span<const std::byte> source, Hint hint) {
-  check_address(source);
   Reader& reader = Reader::mine();
   ThreadCounts& counts = core_->counts_by_thread.of(reader.index());
   if (source.empty()) [[unlikely]]
     return leave_at_source(source, counts);
+  check_address(source);
   Places asked;
   const Places& places = placements_->of(source, asked);
   if (places.count == 0) {
@@ -111,15 +117,23 @@ Entry CacheState::access(std::span<const std::byte> source, Hint hint) {
     return leave_at_source(source, counts);
   }
   const Region region = Region::of(source);
-  for (std::uint32_t i = 0; i < places.count; ++i) {
+  Sight sight;
+  std::uint32_t i = 0;
+  do {
     Shard& shard = *shards_[places.numbers[i]];
-    if (Slot* const slot = shard.find(reader, region, hint); slot != nullptr) [[likely]] {
+    if (Slot* const slot = shard.find(reader, region, hint, sight); slot != nullptr) [[likely]] {
       counts.hits.add_one_alone();
       core_->tell(EventKind::hit, source, shard.node());
       return {source, slot, core_.get()};
     }
-  }
-  return access_absent(source, hint, places, reader, counts, nullptr);
+  } while (++i < places.count);
+  Miss miss{.source = source,
+            .region = region,
+            .hint = hint,
+            .reader = reader,
+            .counts = counts,
+            .sight = sight};
+  return access_absent(miss, places);
 }
 
 CacheState::Found CacheState::find(const Places& places, Reader& reader,
@@ -127,7 +141,8 @@ CacheState::Found CacheState::find(const Places& places, Reader& reader,
   const Region region = Region::of(source);
   for (std::uint32_t i = 0; i < places.count; ++i) {
     Shard& shard = *shards_[places.numbers[i]];
-    if (Slot* const slot = shard.find(reader, region, hint); slot != nullptr) {
+    Sight sight;
+    if (Slot* const slot = shard.find(reader, region, hint, sight); slot != nullptr) {
       return {.slot = slot, .shard = &shard};
     }
   }
@@ -135,10 +150,10 @@ CacheState::Found CacheState::find(const Places& places, Reader& reader,
 }
 
 Entry CacheState::access_gathering(std::span<const std::byte> source, Hint hint, Gather& gather) {
-  check_address(source);
   Reader& reader = Reader::mine();
   ThreadCounts& counts = core_->counts_by_thread.of(reader.index());
   if (source.empty()) return leave_at_source(source, counts);
+  check_address(source);
   Places asked;
   const Places& places = placements_->of(source, asked);
   if (places.count == 0) {
@@ -150,11 +165,17 @@ Entry CacheState::access_gathering(std::span<const std::byte> source, Hint hint,
     core_->tell(EventKind::hit, source, found.shard->node());
     return {source, found.slot, core_.get()};
   }
-  return access_absent(source, hint, places, reader, counts, &gather);
+  Miss miss{.source = source,
+            .region = Region::of(source),
+            .hint = hint,
+            .reader = reader,
+            .counts = counts,
+            .gather = &gather};
+  return access_absent(miss, places);
 }
 
 Entry CacheState::access_weak(std::span<const std::byte> source, Hint hint) {
-  check_address(source);
+  if (!source.empty()) check_address(source);
   Reader& reader = Reader::mine();
   ThreadCounts& counts = core_->counts_by_thread.of(reader.index());
   static constexpr Places kNowhere{.numbers = {}};
@@ -171,87 +192,158 @@ Entry CacheState::access_weak(std::span<const std::byte> source, Hint hint) {
   return at_source(source);
 }
 
-Entry CacheState::access_absent(std::span<const std::byte> source, Hint hint, const Places& places,
-                                Reader& reader, ThreadCounts& counts, Gather* gather) {
-  const Region region = Region::of(source);
-  Entry entry(source, nullptr, nullptr);
+Entry CacheState::access_absent(Miss& miss, const Places& places) {
   Attempt attempt = Attempt::no_room;
-  if (!region.is_possible()) {
+  Slot* slot = nullptr;
+  if (!miss.region.is_possible()) {
+    attempt = Attempt::refused;
+  } else if (check_sources_ && !platform::is_mapped(miss.source)) {
+    core_->bad_sources.add(1);
     attempt = Attempt::refused;
   }
-  const std::uint64_t byte_count = detail::footprint_bytes(region.byte_count, core_->granule_bytes);
-  // Where there is a choice, a node that has room comes before one where entries must make it.
-  for (std::uint32_t i = 0; places.count > 1 && i < places.count && attempt == Attempt::no_room;
-       ++i) {
-    Shard& shard = *shards_[places.numbers[i]];
-    if (shard.room().bytes_free() < byte_count) continue;
-    attempt = place(entry, hint, shard, Evicting::no, reader, counts, gather);
+  miss.footprint_bytes = detail::footprint_bytes(miss.region.byte_count, core_->granule_bytes);
+  std::uint32_t i = 0;
+  if (places.count > 1) {
+    miss.sight = {};  // It is that of one of them.
+    // Where there is a choice, a node that has room comes before one where entries must make it.
+    for (; i < places.count && attempt == Attempt::no_room; ++i) {
+      Shard& shard = *shards_[places.numbers[i]];
+      if (shard.room().bytes_free() < miss.footprint_bytes) continue;
+      attempt = place(miss, shard, Evicting::no, slot);
+    }
+    if (attempt == Attempt::no_room) i = 0;
   }
-  for (std::uint32_t i = 0; i < places.count && attempt == Attempt::no_room; ++i) {
-    attempt =
-        place(entry, hint, *shards_[places.numbers[i]], Evicting::yes, reader, counts, gather);
+  for (; i < places.count && attempt == Attempt::no_room; ++i) {
+    attempt = place(miss, *shards_[places.numbers[i]], Evicting::yes, slot);
   }
-  if (attempt != Attempt::placed && attempt != Attempt::gathered) {
-    counts.refused.add_one_alone();
-    core_->tell(EventKind::refused, source, std::nullopt);
+  const auto node = [&] { return shards_[places.numbers[i - 1]]->node(); };
+  switch (attempt) {
+    case Attempt::placed:
+      miss.counts.misses.add_one_alone();
+      core_->tell(EventKind::miss, miss.source, node());
+      break;
+    case Attempt::found:
+      miss.counts.duplicates.add_one_alone();
+      miss.counts.hits.add_one_alone();
+      core_->tell(EventKind::hit, miss.source, node());
+      break;
+    case Attempt::gathered:
+    case Attempt::reserved:
+      break;
+    case Attempt::no_room:
+    case Attempt::refused:
+      miss.counts.refused.add_one_alone();
+      core_->tell(EventKind::refused, miss.source, std::nullopt);
+      return at_source(miss.source);
   }
-  return entry;
+  return {miss.source, slot, core_.get()};
 }
 
-CacheState::Attempt CacheState::place(Entry& entry, Hint hint, Shard& shard, Evicting evicting,
-                                      Reader& reader, ThreadCounts& counts, Gather* gather) {
-  const std::span<const std::byte> source = entry.source_;
-  const std::uint32_t number = core_->pool.take(counts.stash);
+CacheState::Attempt CacheState::place(const Miss& miss, Shard& shard, Evicting evicting,
+                                      Slot*& slot) {
+  Reservation memory(*core_, shard.number(), miss.footprint_bytes);
+  Attempt attempt = reserve(miss, shard, evicting, memory, slot);
+  if (attempt != Attempt::reserved) return attempt;
+
+  const std::uint32_t number = core_->pool.take(miss.counts.stash);
   EntryState& state = core_->pool[number];
+  state.copy = memory.copy();
   EntryList gone;
   Slot* own = nullptr;
-  Slot* present = nullptr;
   try {
-    own = &shard.prepare(reader, number, Region::of(source));
-    present = shard.insert(reader, number, hint, gone);
+    own = &shard.prepare(miss.reader, state, miss.region, memory.is_pinned);
+    slot = shard.publish(miss.reader, number, state, miss.hint, miss.sight, gone);
   } catch (...) {
     if (own != nullptr) static_cast<void>(detail::vacate(*own));
     core_->pool.give_back(number);
     throw;
   }
-  // What made way has ended: its room is free before room is asked for.
-  end(gone, EventKind::dropped);
-  if (present != nullptr) {
-    // Another thread was faster. Nobody can find ours, so it can go at once.
+  if (slot != nullptr) {
+    // Another thread was faster. No thread can find ours, so it can go at once.
     static_cast<void>(detail::vacate(*own));
     core_->pool.give_back(number);
-    entry = Entry(source, present, core_.get());
-    counts.duplicates.add_one_alone();
-    counts.hits.add_one_alone();
-    core_->tell(EventKind::hit, source, shard.node());
-    return Attempt::placed;
+    return Attempt::found;
   }
+  memory.hand_over();
+  if (gone.count != 0) end(gone, EventKind::dropped);
   // From here on others may find the entry and wait for it: whatever happens, its phase must end.
-  Entry placed(source, own, core_.get());
-  Attempt attempt = Attempt::refused;
   try {
-    attempt = start_move(shard, number, evicting, gather);
+    attempt = submit(miss, shard, number, state);
   } catch (...) {
-    // Want of memory, or a memory source or policy of the engine that throws.
+    // No memory, or a policy of the engine that throws.
     attempt = Attempt::refused;
   }
-  if (attempt == Attempt::gathered) {
-    entry = std::move(placed);
-  } else if (attempt == Attempt::placed) {
-    entry = std::move(placed);
-    counts.misses.add_one_alone();
-    core_->tell(EventKind::miss, source, shard.node());
+  if (attempt != Attempt::refused) {
+    slot = own;
   } else {
-    refuse(shard, state);
+    refuse(shard, number, state);
+    const Entry ended(miss.source, own, core_.get());
   }
   return attempt;
 }
 
-void CacheState::refuse(Shard& shard, EntryState& state) {
+CacheState::Attempt CacheState::reserve(const Miss& miss, Shard& shard, Evicting evicting,
+                                        Reservation& memory, Slot*& slot) {
+  const std::uint64_t byte_count = miss.footprint_bytes;
+  detail::Room& room = shard.room();
+  if (byte_count > room.capacity_bytes()) return Attempt::no_room;
+  try {
+    bool has_made_way = false;
+    for (;;) {
+      while (!room.try_reserve(byte_count)) {
+        if (evicting == Evicting::no) return Attempt::no_room;
+        if (!std::exchange(has_made_way, true)) {
+          // What the entry will replace is the first to go.
+          EntryList gone;
+          slot = shard.make_way(miss.reader, miss.region, miss.hint, memory.is_pinned, gone);
+          end(gone, EventKind::dropped);
+          if (slot != nullptr) return Attempt::found;
+          continue;
+        }
+        // Another thread may take the room that an eviction made; then that one got on.
+        const std::uint64_t free_bytes = room.bytes_free();
+        if (free_bytes < byte_count && !evict(shard, byte_count - free_bytes, miss.hint)) {
+          return Attempt::no_room;
+        }
+      }
+      switch (memory.allocate()) {
+        case Core::Allocation::done:
+          return Attempt::reserved;
+        case Core::Allocation::failed:
+          return Attempt::refused;
+        case Core::Allocation::node_is_full:
+          // The capacity may be more than the node can give: then it is as full as it will be.
+          if (evicting == Evicting::no || !evict(shard, byte_count, miss.hint)) {
+            return Attempt::no_room;
+          }
+      }
+    }
+  } catch (...) {
+    return Attempt::refused;  // No memory, or a memory source that throws.
+  }
+}
+
+CacheState::Attempt CacheState::submit(const Miss& miss, Shard& shard, std::uint32_t number,
+                                       EntryState& state) {
+  // The kernel is asked only where there is a choice.
+  std::optional<NodeId> source_node;
+  if (shards_.size() > 1) source_node = platform::node_of_address(miss.source.data());
+  if (miss.gather != nullptr && miss.region.byte_count <= kGatheredBytesMax) {
+    return gather_move(*miss.gather, shard, number, source_node);
+  }
+  const engine::SubmitOptions options = options_for(shard, source_node);
+  InFlightMoves::Announcement announcement(core_->in_flight, state);
+  // Now that the entry can be found, and its move, too, should it be dropped meanwhile: a change
+  // that begins from here on waits for it.
+  if (!write_back_overlapping(miss.region)) return Attempt::refused;
+  return announcement.submit(engine_, options) ? Attempt::placed : Attempt::refused;
+}
+
+void CacheState::refuse(Shard& shard, std::uint32_t number, EntryState& state) {
   EntryList gone;
   core_->free_copy(state);
   detail::end_refused(
-      state.progress, [&] { shard.erase(core_->pool.number_of(&state), gone); },
+      state.progress, [&] { shard.erase(number, gone); },
       [&] { static_cast<void>(write_back_overlapping(state.region())); });
   end(gone, std::nullopt);  // It never was one.
 }
@@ -266,59 +358,17 @@ Entry CacheState::leave_at_source(std::span<const std::byte> source, ThreadCount
   return at_source(source);
 }
 
-CacheState::Attempt CacheState::start_move(Shard& shard, std::uint32_t number, Evicting evicting,
-                                           Gather* gather) {
-  EntryState& state = core_->pool[number];
-  const Region region = state.region();
-  if (check_sources_ && !platform::is_mapped({state.source(), region.byte_count})) {
-    core_->bad_sources.add(1);
-    return Attempt::refused;
-  }
-  const std::uint64_t byte_count = detail::footprint_bytes(region.byte_count, core_->granule_bytes);
-  for (;;) {
-    if (!make_room(shard, byte_count, number, evicting)) return Attempt::no_room;
-    const Core::Allocation allocation = core_->allocate_copy(state);
-    if (allocation == Core::Allocation::done) break;
-    // The capacity may be more than the node can give: then it is as full as it will be.
-    if (allocation == Core::Allocation::failed) return Attempt::refused;
-    if (evicting == Evicting::no || !evict(shard, byte_count, number)) return Attempt::no_room;
-  }
-  // On a machine of one node there is no need to ask the kernel.
-  const std::optional<NodeId> source_node =
-      shards_.size() == 1 ? std::optional(shard.node()) : platform::node_of_address(state.source());
-  if (gather != nullptr && region.byte_count <= kGatheredBytesMax) {
-    return gather_move(*gather, shard, number, source_node);
-  }
-  const engine::SubmitOptions options = options_for(shard, source_node);
-  InFlightMoves::Announcement announcement(core_->in_flight, state);
-  // Now that the entry can be found, and its move, too, should it be dropped meanwhile: whoever
-  // begins a change from here on waits for it.
-  if (!write_back_overlapping(region)) return Attempt::refused;
-  return announcement.submit(engine_, options) ? Attempt::placed : Attempt::refused;
-}
-
 engine::SubmitOptions CacheState::options_for(const Shard& shard,
                                               std::optional<NodeId> source_node) const {
   engine::SubmitOptions options;
-  options.source_node = source_node;
+  if (!has_choice_) return options;
+  options.source_node = shards_.size() > 1 ? source_node : shard.node();
   options.target_node = shard.node();
   options.policy = mover_ ? &mover_ : nullptr;
   return options;
 }
 
-bool CacheState::make_room(Shard& shard, std::uint64_t byte_count, std::uint32_t newcomer,
-                           Evicting evicting) {
-  if (byte_count > shard.room().capacity_bytes()) return false;
-  // Another thread may take the room that an eviction made; then somebody got on, and we try again.
-  while (!shard.room().try_reserve(byte_count)) {
-    if (evicting == Evicting::no) return false;
-    const std::uint64_t free_bytes = shard.room().bytes_free();
-    if (free_bytes < byte_count && !evict(shard, byte_count - free_bytes, newcomer)) return false;
-  }
-  return true;
-}
-
-bool CacheState::evict(Shard& shard, std::uint64_t byte_count, std::uint32_t newcomer) {
+bool CacheState::evict(Shard& shard, std::uint64_t byte_count, Hint newcomer) {
   EntryList gone;
   std::uint64_t wanted_byte_count = byte_count;
   while (!shard.evict(byte_count, newcomer, gone)) {
@@ -549,79 +599,6 @@ std::size_t CacheState::drop(std::optional<NodeId> node, const std::optional<Reg
     core_->end_held(core_->pool[number]);
   }
   return count;
-}
-
-CacheState::Attempt CacheState::gather_move(Gather& gather, Shard& shard, std::uint32_t number,
-                                            std::optional<NodeId> source_node) {
-  const auto fits = [&](const Gathered& group) {
-    return group.shard == &shard && group.source_node == source_node &&
-           group.members.size() < kGatheredCountMax;
-  };
-  auto group = std::find_if(gather.groups.begin(), gather.groups.end(), fits);
-  if (group == gather.groups.end()) {
-    gather.groups.push_back({&shard, source_node, InFlightMoves::Gathering(core_->in_flight)});
-    group = std::prev(gather.groups.end());
-  }
-  group->members.push_back({number, gather.entries.size()});
-  try {
-    group->announcements.add(core_->pool[number]);
-  } catch (...) {
-    group->members.pop_back();
-    throw;
-  }
-  // As in start_move().
-  if (!write_back_overlapping(core_->pool[number].region())) {
-    group->announcements.remove_last();
-    group->members.pop_back();
-    return Attempt::refused;
-  }
-  return Attempt::gathered;
-}
-
-void CacheState::submit_gathered(Gathered& group, std::vector<Entry>& entries) {
-  ThreadCounts& counts = core_->counts_by_thread.of(Reader::mine().index());
-  const engine::SubmitOptions options = options_for(*group.shard, group.source_node);
-  bool is_accepted = false;
-  try {
-    is_accepted = group.members.empty() || group.announcements.submit(engine_, options);
-  } catch (...) {
-    is_accepted = false;  // As in place().
-  }
-  group.announcements.end();
-  for (const Gathered::Member& member : group.members) {
-    const std::span<const std::byte> source = entries[member.index].source_;
-    if (is_accepted) {
-      counts.misses.add_one_alone();
-      core_->tell(EventKind::miss, source, group.shard->node());
-    } else {
-      refuse(*group.shard, core_->pool[member.number]);
-      entries[member.index] = Entry(source, nullptr, nullptr);
-      counts.refused.add_one_alone();
-      core_->tell(EventKind::refused, source, std::nullopt);
-    }
-  }
-  group.members.clear();
-}
-
-std::vector<Entry> CacheState::access_many(std::span<const std::span<const std::byte>> sources,
-                                           Hint hint) {
-  Gather gather;
-  gather.entries.reserve(sources.size());
-  // Threads that find a gathered entry wait for its submission: it comes, whatever happens.
-  struct Submission {
-    CacheState& state;
-    Gather& gather;
-    ~Submission() {
-      for (Gathered& group : gather.groups) state.submit_gathered(group, gather.entries);
-    }
-  };
-  {
-    const Submission submission{*this, gather};
-    for (const std::span<const std::byte> source : sources) {
-      gather.entries.push_back(access_gathering(source, hint, gather));
-    }
-  }
-  return std::move(gather.entries);
 }
 
 std::size_t CacheState::invalidate(const Region& region) {

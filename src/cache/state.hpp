@@ -30,7 +30,9 @@ using detail::Placements;
 using detail::Places;
 using detail::Reader;
 using detail::Region;
+using detail::Reservation;
 using detail::Shard;
+using detail::Sight;
 using detail::Slot;
 using detail::ThreadCounts;
 
@@ -61,8 +63,8 @@ class CacheState {
   /// So many copies of access_many() are one batch at most, so that a queue can take it.
   static constexpr std::size_t kGatheredCountMax = 1024;
 
-  /// What became of the attempt to place an entry on a node.
-  enum class Attempt : std::uint8_t { placed, gathered, no_room, refused };
+  /// What became of the attempt to place an entry on a node. found: another thread has placed one.
+  enum class Attempt : std::uint8_t { reserved, placed, gathered, found, no_room, refused };
   /// Whether unused entries make room for others.
   enum class Evicting : std::uint8_t { no, yes };
 
@@ -90,6 +92,17 @@ class CacheState {
   template <typename Choose>
   std::size_t drop(std::optional<NodeId> node, const std::optional<Region>& lost, Moves moves,
                    Choose choose);
+  /// An access that found no entry.
+  struct Miss {
+    std::span<const std::byte> source;
+    Region region;
+    Hint hint;
+    Reader& reader;
+    ThreadCounts& counts;
+    Gather* gather = nullptr;
+    Sight sight = {};
+    std::uint64_t footprint_bytes = 0;
+  };
   [[nodiscard]] Entry leave_at_source(std::span<const std::byte> source, ThreadCounts& counts);
   struct Found {
     Slot* slot = nullptr;
@@ -102,26 +115,26 @@ class CacheState {
   /// As access(), but the move may be left to submit_gathered().
   [[nodiscard]] Entry access_gathering(std::span<const std::byte> source, Hint hint,
                                        Gather& gather);
-  [[nodiscard]] Entry access_absent(std::span<const std::byte> source, Hint hint,
-                                    const Places& places, Reader& reader, ThreadCounts& counts,
-                                    Gather* gather);
-  /// `entry` is the one that is placed, or was there already.
-  [[nodiscard]] Attempt place(Entry& entry, Hint hint, Shard& shard, Evicting evicting,
-                              Reader& reader, ThreadCounts& counts, Gather* gather);
-  [[nodiscard]] Attempt start_move(Shard& shard, std::uint32_t number, Evicting evicting,
-                                   Gather* gather);
+  [[nodiscard]] Entry access_absent(Miss& miss, const Places& places);
+  /// A miss is reserve() -> Shard::publish() -> submit(): an entry has its memory before others can
+  /// find it. `slot` is that of the entry which is placed, or was found.
+  [[nodiscard]] Attempt place(const Miss& miss, Shard& shard, Evicting evicting, Slot*& slot);
+  /// Room and memory for the copy, if need be of entries that the new one replaces, or evicts.
+  [[nodiscard]] Attempt reserve(const Miss& miss, Shard& shard, Evicting evicting,
+                                Reservation& memory, Slot*& slot);
+  /// Starts the move of an entry that others can find.
+  [[nodiscard]] Attempt submit(const Miss& miss, Shard& shard, std::uint32_t number,
+                               EntryState& state);
   /// Announces a move that is submitted with others.
   [[nodiscard]] Attempt gather_move(Gather& gather, Shard& shard, std::uint32_t number,
                                     std::optional<NodeId> source_node);
   /// Submits the moves of a group together.
   void submit_gathered(Gathered& group, std::vector<Entry>& entries);
   /// Ends an entry whose move is refused.
-  void refuse(Shard& shard, EntryState& state);
+  void refuse(Shard& shard, std::uint32_t number, EntryState& state);
   [[nodiscard]] engine::SubmitOptions options_for(const Shard& shard,
                                                   std::optional<NodeId> source_node) const;
-  [[nodiscard]] bool make_room(Shard& shard, std::uint64_t byte_count, std::uint32_t newcomer,
-                               Evicting evicting);
-  [[nodiscard]] bool evict(Shard& shard, std::uint64_t byte_count, std::uint32_t newcomer);
+  [[nodiscard]] bool evict(Shard& shard, std::uint64_t byte_count, Hint newcomer);
   [[nodiscard]] bool is_on(std::uint32_t number, std::optional<NodeId> node) const;
   /// Writes back what is changed in `region`. False if some of it is being changed.
   [[nodiscard]] bool write_back_overlapping(const Region& region);
@@ -138,6 +151,8 @@ class CacheState {
   engine::Engine& engine_;
   std::optional<Placements> placements_;
   engine::MoverPolicy mover_;  ///< Empty: the engine's.
+  /// Movers are chosen by the nodes of a copy. False if there is one mover of each kind at most.
+  bool has_choice_ = true;
   const bool check_sources_;
   const std::unique_ptr<Core, LetGo> core_;
   /// By number.

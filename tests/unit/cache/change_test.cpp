@@ -225,7 +225,7 @@ TEST_F(Changing, StopsAndAwaitsTheMovesOfWhatWasDroppedBeforeAndIsHeld) {
   });
 }
 
-/// Memory that lets something happen between the look for an entry and its submission.
+/// Memory that lets something happen between the lookup of an entry and its submission.
 ///
 /// Threading: shared, but for `meanwhile`.
 class MemoryWithAMeanwhile final : public MemorySource {
@@ -245,7 +245,7 @@ class MemoryWithAMeanwhile final : public MemorySource {
   const std::shared_ptr<MemorySource> upstream_ = operating_system_pages();
 };
 
-TEST_F(Changing, AMoveThatWasClearedBeforeItsSubmissionDoesNotReadWhatIsChanged) {
+TEST_F(Changing, AMissDoesNotReadWhatIsChangedBeforeItsSubmission) {
   test::expect_ends([this] {
     const topo::Machine machine = test::hand_made_machine();
     auto mover = std::make_unique<StagedMover>(StagedMover::Mode::at_once);
@@ -260,7 +260,7 @@ TEST_F(Changing, AMoveThatWasClearedBeforeItsSubmissionDoesNotReadWhatIsChanged)
     const auto cache = Cache::make(machine, *engine, std::move(options)).value();
     std::optional<Change> change;
     memory->meanwhile = [&] {
-      EXPECT_EQ(cache->invalidate(page(0)), 1U);
+      EXPECT_EQ(cache->invalidate(page(0)), 0U) << "it cannot be found before it has its memory";
       change = cache->change(page(0)).value();
     };
     const Entry late = cache->access(page(0));

@@ -53,14 +53,13 @@ Pages evicted_by_cache(Eviction eviction, std::size_t capacity, const Pages& tra
   return evicted;
 }
 
-/// A policy as it is described. The page that room is made for is in its order already, and stays
-/// where it is to go when it would be its turn.
+/// A policy as it is described. The page that room is made for comes after what it displaces.
 class Model {
  public:
   virtual ~Model() = default;
   virtual void found(std::size_t page) = 0;
   virtual void came(std::size_t page) = 0;
-  virtual std::size_t give_up(std::size_t newcomer) = 0;
+  virtual std::size_t give_up() = 0;
 };
 
 /// Its clock goes by one with each page that comes.
@@ -71,7 +70,7 @@ class LruModel final : public Model {
     times_[page] = ++now_;
     queue_.push_back(page);
   }
-  std::size_t give_up(std::size_t /*newcomer*/) override {
+  std::size_t give_up() override {
     const auto end = queue_.begin() + std::min<std::ptrdiff_t>(8, std::ssize(queue_));
     const auto oldest = std::min_element(queue_.begin(), end, [this](std::size_t a, std::size_t b) {
       return times_[a] < times_[b];
@@ -97,29 +96,26 @@ class S3FifoModel final : public Model {
     uses_[page] = 0;
     (ghosts_.erase(page) != 0 ? main_ : small_).push_back(page);
   }
-  std::size_t give_up(std::size_t newcomer) override {
-    std::deque<std::size_t>* home = nullptr;
+  std::size_t give_up() override {
     while (true) {
       auto& queue = is_small_due() ? small_ : main_;
       const std::size_t page = queue.front();
       queue.pop_front();
-      if (page == newcomer) {
-        home = &queue;
-      } else if (uses_[page] < (&queue == &small_ ? 2 : 1)) {
+      if (uses_[page] < (&queue == &small_ ? 2 : 1)) {
         if (&queue == &small_) ghosts_.insert(page);
-        if (home != nullptr) home->push_back(newcomer);
         return page;
-      } else {
-        uses_[page] = &queue == &small_ ? 0 : uses_[page] - 1;
-        main_.push_back(page);
       }
+      uses_[page] = &queue == &small_ ? 0 : uses_[page] - 1;
+      main_.push_back(page);
     }
   }
 
  private:
   [[nodiscard]] bool is_small_due() const {
     if (main_.empty()) return true;
-    return !small_.empty() && small_.size() * 10 > small_.size() + main_.size();
+    // With the page that is about to come.
+    const std::size_t count = small_.size() + 1;
+    return !small_.empty() && count * 10 > count + main_.size();
   }
 
   std::deque<std::size_t> small_;
@@ -147,10 +143,11 @@ Pages evicted_by_model(Eviction eviction, std::size_t capacity, const Pages& tra
       model->found(page);
       continue;
     }
+    if (present.size() > capacity) {
+      evicted.push_back(model->give_up());
+      present.erase(evicted.back());
+    }
     model->came(page);
-    if (present.size() <= capacity) continue;
-    evicted.push_back(model->give_up(page));
-    present.erase(evicted.back());
   }
   return evicted;
 }

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// CacheState, the accesses of one call: their moves are gathered by node and submitted as batches.
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "state.hpp"
+
+namespace headrace::cache {
+
+CacheState::Attempt CacheState::gather_move(Gather& gather, Shard& shard, std::uint32_t number,
+                                            std::optional<NodeId> source_node) {
+  const auto fits = [&](const Gathered& group) {
+    return group.shard == &shard && group.source_node == source_node &&
+           group.members.size() < kGatheredCountMax;
+  };
+  auto group = std::find_if(gather.groups.begin(), gather.groups.end(), fits);
+  if (group == gather.groups.end()) {
+    gather.groups.push_back({&shard, source_node, InFlightMoves::Gathering(core_->in_flight)});
+    group = std::prev(gather.groups.end());
+  }
+  group->members.push_back({number, gather.entries.size()});
+  try {
+    group->announcements.add(core_->pool[number]);
+  } catch (...) {
+    group->members.pop_back();
+    throw;
+  }
+  // As in start_move().
+  if (!write_back_overlapping(core_->pool[number].region())) {
+    group->announcements.remove_last();
+    group->members.pop_back();
+    return Attempt::refused;
+  }
+  return Attempt::gathered;
+}
+
+void CacheState::submit_gathered(Gathered& group, std::vector<Entry>& entries) {
+  ThreadCounts& counts = core_->counts_by_thread.of(Reader::mine().index());
+  const engine::SubmitOptions options = options_for(*group.shard, group.source_node);
+  bool is_accepted = false;
+  try {
+    is_accepted = group.members.empty() || group.announcements.submit(engine_, options);
+  } catch (...) {
+    is_accepted = false;  // As in place().
+  }
+  group.announcements.end();
+  for (const Gathered::Member& member : group.members) {
+    const std::span<const std::byte> source = entries[member.index].source_;
+    if (is_accepted) {
+      counts.misses.add_one_alone();
+      core_->tell(EventKind::miss, source, group.shard->node());
+    } else {
+      refuse(*group.shard, member.number, core_->pool[member.number]);
+      entries[member.index] = Entry(source, nullptr, nullptr);
+      counts.refused.add_one_alone();
+      core_->tell(EventKind::refused, source, std::nullopt);
+    }
+  }
+  group.members.clear();
+}
+
+std::vector<Entry> CacheState::access_many(std::span<const std::span<const std::byte>> sources,
+                                           Hint hint) {
+  Gather gather;
+  gather.entries.reserve(sources.size());
+  // Threads that find a gathered entry wait for its submission: it comes, whatever happens.
+  struct Submission {
+    CacheState& state;
+    Gather& gather;
+    ~Submission() {
+      for (Gathered& group : gather.groups) state.submit_gathered(group, gather.entries);
+    }
+  };
+  {
+    const Submission submission{*this, gather};
+    for (const std::span<const std::byte> source : sources) {
+      gather.entries.push_back(access_gathering(source, hint, gather));
+    }
+  }
+  return std::move(gather.entries);
+}
+
+}  // namespace headrace::cache
