@@ -70,7 +70,7 @@ class Query {
     cores_ = world_.fluid().add("cores", core_count);
     socket_ = model.node(plan.a)->socket;
     for (std::uint32_t i = 0; i < plan.thread_count; ++i) {
-      workers_.push_back(world_.fluid().add(fmt::format("worker {}", i), 1));
+      workers_.push_back(world_.fluid().add("a worker's time", 1));
     }
     // As many threads as an engine starts by itself.
     const auto mover_count = static_cast<std::uint32_t>(std::max(1.0, core_count / 2));

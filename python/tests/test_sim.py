@@ -5,6 +5,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -308,7 +309,8 @@ def test_the_pace_of_an_emulated_device_is_that_of_the_machine_file() -> None:
 def test_advice_about_this_machine_is_to_leave_what_has_nowhere_to_go(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace._apps.sim.measured.ROUNDS", 1)
+    little = partial(measure, rounds=1, effort=_LITTLE)
+    monkeypatch.setattr("headrace._apps.sim.measured.measure", little)
     native, _ = _core.Machine.make_record()
     if len(Machine.from_native(native).nodes) > 1:
         pytest.skip("this machine has several nodes")
