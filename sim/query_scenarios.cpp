@@ -297,10 +297,10 @@ Result<Outcome> qdp(const Model& model, const Point& point) {
     notes.push_back(fmt::format("assumed: devices read node {} at {:.1f} GB/s, cores at {:.1f}",
                                 plan.b, b->peak_gb_per_s, b->read_gb_per_s));
   }
-  return Outcome{{{"off_ms", off->ns * factor / 1e6},
+  return Outcome{{{"gain", off->ns / on->ns - 1},
+                  {"off_ms", off->ns * factor / 1e6},
                   {"on_ms", on->ns * factor / 1e6},
                   {"in_target_ms", best->ns * factor / 1e6},
-                  {"gain", off->ns / on->ns - 1},
                   {"share_from_copies", on->moved_share},
                   {"share_refused", on->refused_share},
                   {"evictions", on->evictions * factor}},
