@@ -57,7 +57,7 @@ class CountsByThread {
  public:
   CountsByThread() {
     segments_[0].store_relaxed(new ThreadCounts[kFirstCount]);
-  }  // relaxed: nobody knows it.
+  }  // relaxed: not shared yet.
   CountsByThread(const CountsByThread&) = delete;
   CountsByThread& operator=(const CountsByThread&) = delete;
   ~CountsByThread() {
@@ -187,13 +187,13 @@ struct Core {
   void return_bytes(const DirtyRanges::Range& claimed, const Region& region);
   /// Copies claimed ranges to the source, on this thread, and settles them.
   void return_bytes(std::span<const DirtyRanges::Range> claimed);
-  /// As return_bytes(), and tells: when all are settled, because whoever is told may ask for bytes
+  /// As return_bytes(), and tells: when all are settled, because the observer may ask for bytes
   /// of any of them.
   void write_back(std::span<const DirtyRanges::Range> claimed);
-  /// As that, for a range that somebody else has copied.
+  /// As that, for a range that another thread has copied.
   void settle(const DirtyRanges::Range& range);
   void tell_written_back(std::span<const DirtyRanges::Range> settled);
-  /// Stops the move of an entry that nobody has a lease on or can find, waits for its end - it
+  /// Stops the move of an entry that has no lease and cannot be found, waits for its end - it
   /// reads the source and writes the copy, which both may be gone afterwards - and frees
   /// everything. What a mover has begun is finished, so this takes as long as one piece.
   void end(EntryState& entry) noexcept;

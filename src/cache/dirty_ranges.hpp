@@ -19,7 +19,7 @@ namespace headrace::cache::detail {
 ///
 /// | state     | from                               | the source | who may touch the copy         |
 /// | --------- | ---------------------------------- | ---------- | ------------------------------ |
-/// | changing  | begin()                            | old        | whoever began                  |
+/// | changing  | begin()                            | old        | the thread that began          |
 /// | changed   | end(), if it is of an entry        | old        | readers                        |
 /// | returning | claim...()                         | is written | readers, and who claimed it    |
 /// | gone      | settle(), a loss, or end() of a   | new        | readers                        |
@@ -60,7 +60,7 @@ class DirtyRanges {
   /// Fails:   throws std::bad_alloc; then nothing has changed.
   [[nodiscard]] Begin begin(const Region& region, std::uint32_t entry, Range& range);
   /// Ends the change. Returns true if the caller is to copy the range to the source and to settle
-  /// it, because nobody else will: its entry has been dropped.
+  /// it: its entry has been dropped.
   [[nodiscard]] bool end(const Range& range);
   /// Takes the change back before anything was changed. Returns as end().
   [[nodiscard]] bool abandon(const Range& range);

@@ -26,16 +26,16 @@ namespace headrace::cache::detail {
 ///
 /// | phase   | entered by                             | data() | wait()                    |
 /// | ------- | -------------------------------------- | ------ | ------------------------- |
-/// | idle    | constructor: nobody else knows it      | source | returns                   |
+/// | idle    | constructor: not shared yet            | source | returns                   |
 /// | pending | access(), before others can find it    | source | sleeps until the next one |
 /// | moving  | access(), once the engine has the job  | source | waits for the job         |
 /// | copied  | the job's callback                     | copy   | returns                   |
 /// | left    | the job's callback, or access() if the | source | returns                   |
 /// |         | move cannot even be submitted          |        |                           |
 ///
-/// idle is apart from pending so that an entry that nobody will ever submit - one that lost the
+/// idle is apart from pending so that an entry that will never be submitted - one that lost the
 /// race into the cache - can end at once. moving is apart from pending so that every waiter can
-/// drive the job, not only the thread that submitted it: some movers advance only while somebody
+/// drive the job, not only the thread that submitted it: some movers advance only while a thread
 /// waits for them. The step pending -> copied | left happens when the job ends before the submitter
 /// comes to announce it.
 enum class Phase : std::uint32_t { idle, pending, moving, copied, left };
@@ -61,7 +61,8 @@ class Progress {
     // edge: entry-ended (acquire)
     phase_.wait_acquire(Phase::pending);
   }
-  /// idle -> pending, and the beginning of another life. Only while nobody else can find the entry.
+  /// idle -> pending, and the beginning of another life. Only while no other thread can find the
+  /// entry.
   void expect_submission() {
     phase_.store_relaxed(Phase::pending);  // relaxed: `listed` publishes the entry.
   }

@@ -38,7 +38,7 @@ void Ghosts::resize(std::uint32_t count_max) {
   const std::vector<std::uint32_t> old =
       std::exchange(slots_, std::vector<std::uint32_t>(std::size_t{bucket_count} * slot_count));
   bucket_slot_count_ = slot_count;
-  // From the back, so that in each bucket the newest comes last. What is divided anew keeps its
+  // From the back, so that in each bucket the newest comes last. What is divided again keeps its
   // order only within an old bucket: good enough, and rare.
   for (auto place = old.rbegin(); place != old.rend(); ++place) {
     if (*place != 0) remember(*place);

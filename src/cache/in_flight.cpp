@@ -141,7 +141,7 @@ void InFlightMoves::finish(EntryState& entry) {
   stop(*move);
   job_of(*move).wait();
   const Lock lock(mutex_);
-  // Somebody who stops it may still be using it.
+  // A thread that stops it may still be using it.
   entry.moving = 0;
   move->entry = nullptr;
   --move->user_count;

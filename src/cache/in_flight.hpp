@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // InFlightMoves: the jobs of the entries that are moving. A job is ten times as large as an entry,
-// so it is there only while it runs, or somebody waits for it.
+// so it is there only while it runs, or a thread waits for it.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ namespace headrace::cache::detail {
 
 struct Core;
 
-/// An entry has a move from before its job is submitted until the job has ended, nobody uses it
-/// and somebody has looked. A move in use:
+/// An entry has a move from before its job is submitted until the job has ended, no thread uses it
+/// and a later look has found that out. A move in use:
 ///   user_count = the submitter, until it has submitted + threads that wait, poll or stop.
 /// Whether the entry can still be found makes no difference: it is here that who changes bytes
 /// finds everything that reads them.
@@ -106,7 +106,7 @@ class InFlightMoves {
     Move* leader = nullptr;
     bool is_gathered = false;  ///< In a batch, or about to be.
     InFlightMoves* owner = nullptr;
-    /// Null if it is free, or if the entry ended while somebody was still using the move.
+    /// Null if it is free, or if the entry ended while a thread was still using the move.
     EntryState* entry = nullptr;
     std::uint32_t number = 0;
     std::uint32_t user_count = 0;

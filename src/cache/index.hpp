@@ -2,7 +2,7 @@
 // Index: finds the entries of a shard by the bytes that they cover. Readers take no lock.
 //
 // An entry of n bytes is of class k if 2^(k-1) < n <= 2^k. It overlaps at most two aligned blocks
-// of 2^k bytes and is filed under both (or the one). So whoever looks for a byte asks, in each
+// of 2^k bytes and is filed under both (or the one). So a lookup of a byte asks, in each
 // class that is in use, for the block of that byte: one look where all regions have about one
 // length.
 //
@@ -124,8 +124,8 @@ class Index {
 
  private:
   static constexpr std::uint32_t kFirstBits = 4;
-  /// A table is four times as large as the one before: to follow chains anew waits for memory at
-  /// each step, and so does a miss that meets others' entries, of which there are fewer then.
+  /// A table is four times as large as the one before: following all chains again waits for memory
+  /// at each step, and so does a miss that meets others' entries, of which there are fewer then.
   static constexpr std::uint32_t kGrowthBits = 2;
 
   /// A power of two of buckets, which lie right behind it: one look less.

@@ -102,7 +102,7 @@ Slot& Reader::search() {
     Slot& slot = chunk->slots[slot_index_];
     // edge: lease-ended (acquire)
     if (slot.word.load_acquire() != 0) continue;
-    // relaxed: nobody else writes it.
+    // relaxed: only this thread writes it.
     if (chunk->used_count.load_relaxed() <= slot_index_) {
       // seq_cst, as the occupation that follows: a dropper that reads the old count is seen by it.
       chunk->used_count.exchange_seq_cst(slot_index_ + 1);

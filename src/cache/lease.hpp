@@ -2,8 +2,8 @@
 // Leases: how an entry is known to be in use, without a count that all its users write.
 //
 // Purpose. A hit must not write what a hit on another processor writes, not even for the same
-// entry. So whoever uses an entry says so in a slot of its own thread, and who wants to drop the
-// entry looks through all slots: hits are many and drops are few.
+// entry. So a thread that uses an entry notes it in a slot of its own, and a thread that drops
+// the entry looks through all slots: hits are many and drops are few.
 //
 // Progress. occupy() and vacate() are wait-free, a scan is wait-free for a given number of slots
 // and lets the kernel interrupt the process's other threads once.
@@ -61,8 +61,8 @@ enum class Standing : std::uint32_t { absent, listed, dropped, leaving };
 /// Threading: shared.
 struct Tenancy {
   Atomic<Standing> standing{Standing::absent};
-  /// While it is dropped: marked slots, and one more until the dropper has done. Whoever takes the
-  /// last one away ends the entry.
+  /// While it is dropped: marked slots, and one more until the dropper has done. The thread that
+  /// takes the last one away ends the entry.
   Atomic<std::uint32_t> holder_count{0};
 };
 
@@ -97,7 +97,7 @@ enum class Barriers : std::uint8_t { equal, unequal };
 /// not, the caller vacates.
 [[nodiscard]] inline bool occupy(Slot& slot, Tenancy& tenancy, Barriers barriers) {
   const auto word = reinterpret_cast<std::uintptr_t>(&tenancy);
-  slot.share_count.store_relaxed(1);  // relaxed: nobody else knows the lease yet.
+  slot.share_count.store_relaxed(1);  // relaxed: no other thread knows the lease yet.
   if (barriers == Barriers::unequal) [[likely]] {
     // edge: lease-ended (release)
     slot.word.store_release(word);
@@ -136,7 +136,7 @@ inline bool share(Slot& slot) {
 
 /// Takes a handle away. Returns as vacate().
 [[nodiscard]] inline Tenancy* give_back(Slot& slot) {
-  // The only share needs no subtraction: nobody else could copy it.
+  // The only share needs no subtraction: no other thread can copy it.
   // edge: lease-shared (acquire)
   if (slot.share_count.load_acquire() != 1) {
     // edge: lease-shared (acq_rel)

@@ -32,7 +32,7 @@ class Pool {
   Pool& operator=(const Pool&) = delete;
   ~Pool() {
     for (const Atomic<EntryState*>& segment : segments_) {
-      // relaxed: nobody else is left. Entries have nothing to destroy.
+      // relaxed: no other thread is left. Entries have nothing to destroy.
       ::operator delete(segment.load_relaxed(), std::align_val_t{alignof(EntryState)});
     }
   }

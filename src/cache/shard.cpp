@@ -142,7 +142,7 @@ bool Shard::evict(std::uint64_t byte_count, Hint newcomer, EntryList& gone) {
     if (enough) {
       index_.remove(number);
       order_.gone(number);
-      pool[number].holder_count.store_relaxed(1);  // relaxed: nobody else has a part.
+      pool[number].holder_count.store_relaxed(1);  // relaxed: it has no holders.
       announce_dropped(pool[number]);
       gone.push(pool, number);
     } else {

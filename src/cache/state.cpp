@@ -17,7 +17,7 @@ namespace headrace::cache {
 
 namespace {
 
-/// `policy`, except that what it throws is counted and chooses nobody, which fails the move.
+/// `policy`, except that an exception is counted and chooses no mover, which fails the move.
 engine::MoverPolicy guarded(engine::MoverPolicy policy, Core& core) {
   if (!policy) return {};
   return [policy = std::move(policy), &core](const engine::MoveContext& context,
@@ -447,7 +447,7 @@ Result<Change> CacheState::change(std::span<std::byte> source, Hint hint) {
       if (core_->dirty.abandon(range)) core_->write_back({&range, 1});
       continue;
     }
-    // From here on nobody can find what will be old: accesses see the change before they move.
+    // From here on no thread can find what will be old: accesses see the change before they move.
     // Nor does a mover read what is about to be written.
     drop(std::nullopt, std::nullopt, Moves::stopped, [&](Shard& shard, EntryList& gone) {
       shard.drop_overlapping(range.region, gone, number);
@@ -577,7 +577,7 @@ std::size_t CacheState::drop(std::optional<NodeId> node, const std::optional<Reg
       // The submitter, who may be another thread, does not wait for anything that we have.
       if (moves == Moves::stopped) core_->wait_blocked(state);
       if (state.is_dirty()) {
-        // One by one, because what has begun here must not end for want of memory.
+        // One by one, because what has begun here must not fail because there is no memory.
         while (const auto range = core_->dirty.claim_one(number, lost)) {
           for (const Region& kept : outside(range->region, lost)) {
             if (kept.byte_count == 0) continue;

@@ -144,7 +144,7 @@ class CacheState {
   std::size_t write_back_by_engine(std::span<const DirtyRanges::Range> claimed);
   /// Of the entry that a handle of this cache is on.
   [[nodiscard]] std::uint32_t number_of(const Entry& entry) const;
-  /// Ends what nobody holds; the rest ends with its last handle.
+  /// Ends entries without handles; the others end with their last handle.
   void end(EntryList& gone, std::optional<EventKind> kind);
 
   const topo::Machine machine_;
