@@ -2,13 +2,12 @@
 """``headrace topo``: what memory, processors and movers a machine has."""
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from headrace import _core
 from headrace import machine as machines
-from headrace._apps.sim import measured
 from headrace._cli._app import Command
 from headrace._cli._options import (
     flag,
@@ -23,6 +22,9 @@ from headrace._cli._report import Column, Report, figures
 from headrace._cli._topo_report import print_machine
 from headrace._files import Output
 from headrace._samples import machine_path
+
+if TYPE_CHECKING:
+    from headrace._apps.sim.measured import Measurement
 
 
 @click.command("topo", cls=Command)
@@ -68,6 +70,9 @@ def command(record: Output | None, replay: str | None, *, measure: bool, as_json
 
 
 def _measure(record: Output | None, *, as_json: bool) -> None:
+    # It loads numpy, which takes as long as all the rest.
+    from headrace._apps.sim import measured  # noqa: PLC0415
+
     native, text = _core.Machine.make_record()
     machine = machines.Machine.from_native(native)
     with progress("measuring memory") as share:
@@ -85,10 +90,10 @@ def _measure(record: Output | None, *, as_json: bool) -> None:
             summary=_summary(machine.document),
         )
         return
-    _print_measurement(Report(), measurement)
+    _print_measurement(Report(), measurement, measured.ROUNDS)
 
 
-def _print_measurement(report: Report, measurement: measured.Measurement) -> None:
+def _print_measurement(report: Report, measurement: "Measurement", rounds: int) -> None:
     rates = ("read GB/s", "filled GB/s", "copied GB/s")
     report.table(
         figures("from node", "to node", "threads", *rates, "latency ns"),
@@ -122,7 +127,7 @@ def _print_measurement(report: Report, measurement: measured.Measurement) -> Non
     if measurement.handover_ns:
         report.say(f"A line passes from one core to another in {measurement.handover_ns:.0f} ns.")
     report.say(
-        f"Medians of {measured.ROUNDS} rounds. Other work disturbed {measurement.disturbed:.0%} of "
+        f"Medians of {rounds} rounds. Other work disturbed {measurement.disturbed:.0%} of "
         "the samples, which are left out."
     )
 
