@@ -110,12 +110,6 @@ typedef struct headrace_engine_options {
   /* Bytes a worker does before it turns to other work; 0: 256 KiB; at most 4 GiB. */
   uint64_t piece_bytes;
   size_t queue_depth_max; /* Requests that the workers of a node hold; 0: 1024; at most 2^20. */
-  /* Up to this many small jobs for a device (32 at most), each up to coalesced_bytes_max (0: 4
-   * KiB), wait for each other for coalesced_ns_max (0: 2 us; at most 1 s) and share a descriptor;
-   * 0: no sharing. */
-  size_t coalesced_max;
-  uint64_t coalesced_bytes_max;
-  uint64_t coalesced_ns_max;
   /* True: on memory that is unmapped or may not be accessed, processors fail the job as devices do,
    * instead of ending the process; costs a system call per operand. */
   bool check_memory;

@@ -129,8 +129,6 @@ engine::Waiting waiting_of(std::string_view text) {
 
 /// Bytes from which on a device is taken: synchronous, asynchronous, batched.
 using ThresholdsTuple = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>;
-/// operations_max, bytes_max, wait_ns_max.
-using CoalescingTuple = std::tuple<std::size_t, std::uint64_t, std::int64_t>;
 
 std::shared_ptr<EngineHandle> make_engine(
     const topo::Machine& machine, std::size_t threads_per_node,
@@ -138,8 +136,7 @@ std::shared_ptr<EngineHandle> make_engine(
     const std::optional<std::vector<std::string>>& queues, const std::optional<std::string>& policy,
     const std::string& page_faults, std::int64_t answer_ns_max,
     const std::optional<ThresholdsTuple>& thresholds, std::uint64_t piece_bytes,
-    std::size_t queue_depth_max, const std::optional<CoalescingTuple>& coalescing,
-    const std::string& waiting, bool check_memory) {
+    std::size_t queue_depth_max, const std::string& waiting, bool check_memory) {
   engine::EngineOptions options;
   options.path = path_of(path);
   options.threads_per_node = threads_per_node;
@@ -161,12 +158,6 @@ std::shared_ptr<EngineHandle> make_engine(
   }
   options.piece = Bytes(piece_bytes);
   options.queue_depth_max = queue_depth_max;
-  if (coalescing) {
-    const auto& [operations_max, bytes_max, wait_ns_max] = *coalescing;
-    options.coalescing = {.operations_max = operations_max,
-                          .bytes_max = Bytes(bytes_max),
-                          .wait_max = std::chrono::nanoseconds(wait_ns_max)};
-  }
   options.waiting = waiting_of(waiting);
   options.check_memory = check_memory;
   return std::make_shared<EngineHandle>(value_of(engine::Engine::make(machine, options)));
@@ -236,8 +227,7 @@ void bind_engine(nb::module_& module) {
   type.def_static("make", &make_engine, "machine"_a, "threads_per_node"_a, "nodes"_a, "path"_a,
                   "queues"_a.none(), "policy"_a.none(), "page_faults"_a, "answer_ns_max"_a,
                   "thresholds"_a.none(), "piece_bytes"_a, "queue_depth_max"_a,
-                  "coalescing"_a.none(), "waiting"_a, "check_memory"_a,
-                  nb::call_guard<nb::gil_scoped_release>())
+                  "waiting"_a, "check_memory"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("close", &EngineHandle::close)
       .def("poll",
            [](EngineHandle& engine) {

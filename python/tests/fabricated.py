@@ -150,7 +150,6 @@ def _counts(_share: Callable[[float], None]) -> _engine_counts.Counts:
         "channel_batch32",
         "job_copy",
         "job_batch32",
-        "job_coalesced32",
         "run_copy",
     )
     values = dict.fromkeys(modes, 1234.5678)

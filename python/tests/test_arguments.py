@@ -151,7 +151,6 @@ def test_operations_and_jobs_take_numbers_of_numpy(kind: Callable[[int], Any]) -
     with headrace.Engine(
         answer_ns_max=np.int64(10**9),  # type: ignore[arg-type]
         thresholds=headrace.Thresholds(one, one, one),
-        coalescing=headrace.Coalescing(np.int8(2), one, one),  # type: ignore[arg-type]
         piece=np.int64(4096),  # type: ignore[arg-type]
         queue_depth_max=one,
         threads_per_node=one,

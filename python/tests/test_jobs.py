@@ -569,7 +569,6 @@ def test_an_engine_takes_its_options(engine: headrace.Engine) -> None:
         thresholds=wanted,
         piece="64KiB",
         queue_depth_max=2,
-        coalescing=headrace.Coalescing(operations_max=4),
     ) as made:
         assert made.thresholds == wanted
         assert made.thresholds.source == "caller"
@@ -595,11 +594,6 @@ def test_an_engine_takes_its_options(engine: headrace.Engine) -> None:
         ({"queue_depth_max": 0}, "queue depth"),
         ({"thresholds": headrace.Thresholds(-1)}, "thresholds of an engine"),
         ({"waiting": "patiently"}, "there is no way to wait 'patiently'"),
-        ({"coalescing": headrace.Coalescing(33)}, "from 2 to 32"),
-        ({"coalescing": headrace.Coalescing(1)}, "from 2 to 32"),
-        ({"coalescing": headrace.Coalescing(bytes_max=0)}, "from 1 to"),
-        ({"coalescing": headrace.Coalescing(wait_ns_max=10**10)}, "from 0 to 1000000000"),
-        ({"coalescing": headrace.Coalescing(wait_ns_max=-1)}, "from 0 to 1000000000"),
         ({"threads_per_node": 1025}, "1025 threads per node are more than 1024"),
         ({"threads_per_node": -1}, "threads per node"),
         ({"answer_ns_max": 10**18}, "at most a year"),

@@ -289,13 +289,6 @@ headrace::Result<std::unique_ptr<Engine>> make(const headrace_engine_options& op
   }
   if (options.piece_bytes != 0) made.piece = headrace::Bytes(options.piece_bytes);
   if (options.queue_depth_max != 0) made.queue_depth_max = options.queue_depth_max;
-  made.coalescing.operations_max = options.coalesced_max;
-  if (options.coalesced_bytes_max != 0) {
-    made.coalescing.bytes_max = headrace::Bytes(options.coalesced_bytes_max);
-  }
-  if (options.coalesced_ns_max != 0) {
-    made.coalescing.wait_max = duration(options.coalesced_ns_max);
-  }
   return Engine::make(*machine, std::move(made));
 }
 

@@ -15,8 +15,7 @@ namespace headrace::engine::detail {
         __builtin_mul_overflow(thresholds.batched.count(), work.operation_count, &sum);
     return beyond ? ~std::size_t{0} : sum;
   }
-  // Coalesced jobs cost what those of a batch do.
-  return (work.coalesces ? thresholds.batched : thresholds.asynchronous).count();
+  return thresholds.asynchronous.count();
 }
 
 /// The next mover in turn that can do it.

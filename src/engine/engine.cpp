@@ -22,24 +22,6 @@ Result<void> refuse(std::string cause, std::string remedy) {
   return fail(Code::invalid_argument, kTried, std::move(cause), std::move(remedy));
 }
 
-Result<void> check(const CoalescingOptions& options) {
-  if (options.operations_max > CoalescingOptions::kOperationsMax) {
-    return refuse(fmt::format("{} operations in a descriptor are more than {}",
-                              options.operations_max, CoalescingOptions::kOperationsMax),
-                  "0 gathers nothing");
-  }
-  if (options.operations_max > 1 && options.bytes_max == Bytes(0)) {
-    return refuse("jobs that share a descriptor have more than 0 bytes",
-                  "the default is 4 KiB; an operations_max of 0 gathers nothing");
-  }
-  if (options.wait_max < std::chrono::nanoseconds(0) ||
-      options.wait_max > CoalescingOptions::kWaitMax) {
-    return refuse("a job cannot wait so long for others",
-                  "a few microseconds are enough; a second is the most");
-  }
-  return {};
-}
-
 Result<void> check(const DeviceOptions& options) {
   if (options.answer_max <= std::chrono::nanoseconds(0) ||
       options.answer_max > DeviceOptions::kAnswerMax) {
@@ -89,8 +71,7 @@ Result<void> check(const EngineOptions& options) {
     return refuse("there is no such path", "take one of Path");
   }
   if (const Result<void> valid = check(options.waiting); !valid) return valid;
-  if (const Result<void> valid = check(options.devices); !valid) return valid;
-  return check(options.coalescing);
+  return check(options.devices);
 }
 
 /// The nodes that get workers, with their processors.
@@ -197,7 +178,6 @@ Result<std::unique_ptr<Engine>> Engine::make(const topo::Machine& machine, Engin
                                  .thresholds = thresholds.values,
                                  .packages = packages_of(machine),
                                  .notes = std::move(devices->notes),
-                                 .coalescing = options.coalescing,
                                  .threshold_source = thresholds.source,
                                  .check_memory = options.check_memory,
                                  .waiting = options.waiting};
@@ -207,7 +187,6 @@ Result<std::unique_ptr<Engine>> Engine::make(const topo::Machine& machine, Engin
 
 Result<std::unique_ptr<Engine>> Engine::make(std::vector<std::unique_ptr<Mover>> movers,
                                              MoverPolicy policy, const EngineSettings& chosen) {
-  if (const Result<void> valid = check(chosen.coalescing); !valid) return fail(valid.error());
   if (const Result<void> valid = check(chosen.waiting); !valid) return fail(valid.error());
   if (movers.empty()) {
     return fail(Code::invalid_argument, kTried, "it has no mover", "give at least one");
@@ -219,7 +198,6 @@ Result<std::unique_ptr<Engine>> Engine::make(std::vector<std::unique_ptr<Mover>>
   return std::unique_ptr<Engine>(new Engine(std::make_unique<EngineState>(
       std::move(movers), EngineState::Settings{.policy = std::move(policy),
                                                .thresholds = chosen.thresholds,
-                                               .coalescing = chosen.coalescing,
                                                .threshold_source = ThresholdSource::caller,
                                                .node_of = chosen.node_of,
                                                .check_memory = chosen.check_memory,

@@ -60,14 +60,7 @@ EngineState::EngineState(std::vector<std::unique_ptr<Mover>> movers, Settings se
   const auto first_device = std::stable_partition(
       movers_.begin(), movers_.end(),
       [](const std::unique_ptr<Mover>& mover) { return !mover->info().hardware; });
-  for (const std::unique_ptr<Mover>& mover : movers_) {
-    infos_.push_back(mover->info());
-    coalescer_of_.push_back(nullptr);
-    if (settings_.coalescing.operations_max < 2) continue;
-    if (!mover->info().hardware || !mover->info().batches) continue;
-    coalescers_.push_back(std::make_unique<Coalescer>(*mover, settings_.coalescing));
-    coalescer_of_.back() = coalescers_.back().get();
-  }
+  for (const std::unique_ptr<Mover>& mover : movers_) infos_.push_back(mover->info());
   facts_ = {.movers = infos_,
             .processor_count = static_cast<std::size_t>(first_device - movers_.begin()),
             .packages = settings_.packages,
@@ -129,7 +122,6 @@ inline void EngineState::prepare(Job& job, const Work& work, const SubmitOptions
                                  const Route& route) const {
   job.assign(work.operation, work.batch, work.load.byte_count);
   job.on_done_ = end_job;
-  job.coalesces_ = work.load.coalesces && route.any;
   job.overdue_ = false;
   job.slot_index.store_relaxed(Request::kNoSlot);  // Hints, which carry nothing.
   job.mover_.store_relaxed(nullptr);               // As above.
@@ -244,7 +236,6 @@ void EngineState::split(Job& job, std::size_t mover_count) noexcept {
     part.whole_ = &job;
     part.offset_bytes = begin;
     part.on_done_ = end_part;
-    part.coalesces_ = false;
     part.overdue_ = job.overdue_;
     part.slot_index.store_relaxed(Request::kNoSlot);  // Hints, which carry nothing.
     part.mover_.store_relaxed(nullptr);               // As above.
@@ -259,12 +250,9 @@ void EngineState::split(Job& job, std::size_t mover_count) noexcept {
 // --- Issue ---------------------------------------------------------------------------------------
 
 Submit EngineState::post(Request& request, std::uint32_t mover_index) noexcept {
-  Mover* taker = movers_[mover_index].get();
-  if (request.coalesces_ && coalescer_of_[mover_index] != nullptr) {
-    taker = coalescer_of_[mover_index];
-  }
-  request.mover_.store_relaxed(taker);  // A hint for pollers.
-  return taker->post(request);
+  Mover& mover = *movers_[mover_index];
+  request.mover_.store_relaxed(&mover);  // A hint for pollers.
+  return mover.post(request);
 }
 
 Submit EngineState::post_to_any(Request& request, std::span<const std::uint32_t> chosen,
@@ -488,7 +476,6 @@ void EngineState::stop() {
   while ((gate & kClosed) == 0) {
     // edge: engine-gate (acq_rel)
     if (!gate_.compare_exchange_acq_rel(gate, gate | kClosed)) continue;
-    for (const std::unique_ptr<Coalescer>& coalescer : coalescers_) coalescer->stop();
     for (const std::unique_ptr<Mover>& mover : movers_) mover->stop();
     begin_due();  // They end as stopped.
     break;
@@ -503,7 +490,6 @@ void EngineState::stop() {
 void EngineState::poll() noexcept {
   // What runs is the parent's: here it would be done, and reported, a second time.
   if (is_forked()) return;
-  for (const std::unique_ptr<Coalescer>& coalescer : coalescers_) coalescer->reap();
   for (const std::unique_ptr<Mover>& mover : movers_) mover->reap();
   begin_due();
 }

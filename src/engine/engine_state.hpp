@@ -10,7 +10,6 @@
 #include <span>
 #include <vector>
 
-#include "coalescer.hpp"
 #include "headrace/base/mutex.hpp"
 #include "headrace/engine/route.hpp"
 #include "headrace/platform/fork.hpp"
@@ -37,7 +36,6 @@ class EngineState {
     PathThresholds thresholds = {};
     std::vector<NodePackage> packages = {};
     std::vector<std::string> notes = {};
-    CoalescingOptions coalescing = {};
     ThresholdSource threshold_source = ThresholdSource::published;
     std::optional<NodeId> (*node_of)(const void* address) = nullptr;
     bool check_memory = false;
@@ -153,9 +151,6 @@ class EngineState {
   Settings settings_;
   RouteFacts facts_;
   bool any_polled_ = false;  ///< A mover has no thread.
-  std::vector<std::unique_ptr<Coalescer>> coalescers_;
-  /// What takes small jobs in the place of a mover, by its index; null: nothing does.
-  std::vector<Coalescer*> coalescer_of_;
   PartPool parts_;
   std::uint32_t fork_count_ = 0;
 
@@ -181,10 +176,9 @@ class EngineState {
 // Here, since a short run() is little more than these.
 
 inline EngineState::Work EngineState::work_of(const Operation& operation) const noexcept {
-  const bool coalesces = !coalescers_.empty() && coalescers_.front()->takes(operation);
   return {operation,
           detail::kNoBatch,
-          {.kind = operation.kind(), .byte_count = operation.byte_count(), .coalesces = coalesces}};
+          {.kind = operation.kind(), .byte_count = operation.byte_count()}};
 }
 
 inline bool EngineState::enter() noexcept {

@@ -88,9 +88,7 @@ Submit EngineState::run_by_device(const Operation& operation, Completion& comple
   for (int tries = 0; tries < kTriesMax; ++tries) {
     // However often it is tried, it is one call that had to wait.
     if (tries == 1) statistics_.count_retry(operation.kind());
-    Work work = work_of(operation);
-    work.load.coalesces = false;  // The caller waits for it.
-    const Submit answer = start(job, std::move(work), by_device, false);
+    const Submit answer = start(job, work_of(operation), by_device, false);
     if (answer == Submit::accepted) {
       completion = job.wait();
       // From here on they may stop the engine, or end it.

@@ -17,8 +17,8 @@
 // `scaling`: 1 to THREADS threads share one engine, each with a job of its own; the device ends
 // what it takes at once. Nanoseconds per operation of all threads together, one value per round.
 //
-// MODE: channel_copy, channel_batch32, job_copy, job_batch32, job_coalesced32, run_copy (of 64 B,
-// on a processor), device, device_batch32.
+// MODE: channel_copy, channel_batch32, job_copy, job_batch32, run_copy (of 64 B, on a processor),
+// device, device_batch32.
 #include <fmt/format.h>
 
 #include <array>
@@ -175,21 +175,6 @@ void job_batch32(Engine& engine, IdleDevice& device, Memory& memory, std::uint64
   }
 }
 
-void job_coalesced32(Engine& engine, IdleDevice& device, Memory& memory, std::uint64_t count) {
-  std::array<Job, kBatch> jobs;
-  for (std::uint64_t i = 0; i < count; i += kBatch) {
-    for (std::size_t k = 0; k < kBatch; ++k) {
-      if (engine.submit(jobs[k], memory.operations[k]) != Submit::accepted) {
-        stop_with("a copy was refused");
-      }
-    }
-    device.complete();
-    for (Job& job : jobs) {
-      if (!job.poll()) stop_with("a copy did not end");
-    }
-  }
-}
-
 /// By the calling thread, and of so little that hardly anything of it is the copy.
 void run_copy(Engine& engine, Memory& memory, std::uint64_t count) {
   const Operation copy =
@@ -229,14 +214,12 @@ void carry_out(std::string_view mode, Engine& engine, Channel& channel, IdleDevi
   if (mode == "channel_batch32") return channel_batch32(channel, device, memory, count);
   if (mode == "job_copy") return job_copy(engine, device, memory, count);
   if (mode == "job_batch32") return job_batch32(engine, device, memory, count);
-  if (mode == "job_coalesced32") return job_coalesced32(engine, device, memory, count);
   if (mode == "run_copy") return run_copy(engine, memory, count);
   if (mode == "device") return device_alone(device, count, false);
   if (mode == "device_batch32") return device_alone(device, count, true);
   stop_with(
-      "the mode is channel_copy, channel_batch32, job_copy, job_batch32, job_coalesced32, "
-      "run_copy, "
-      "device or device_batch32");
+      "the mode is channel_copy, channel_batch32, job_copy, job_batch32, run_copy, device or "
+      "device_batch32");
 }
 
 /// Calls `work` where it is counted.
@@ -252,11 +235,7 @@ int measure(std::string_view mode, std::uint64_t count, bool steps) {
   auto mover = DsaQueue::make(std::move(portal), {});
   if (!mover) stop_with(mover.error().message().c_str());
   movers.push_back(std::move(*mover));
-  headrace::engine::EngineSettings settings;
-  if (mode == "job_coalesced32") {
-    settings.coalescing = {.operations_max = kBatch, .wait_max = std::chrono::seconds(1)};
-  }
-  auto engine = Engine::make(std::move(movers), {}, settings);
+  auto engine = Engine::make(std::move(movers));
   if (!engine) stop_with(engine.error().message().c_str());
   auto channel = (*engine)->open_channel();
   if (!channel) stop_with(channel.error().message().c_str());

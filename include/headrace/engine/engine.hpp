@@ -50,21 +50,6 @@ enum class ThresholdSource : std::uint8_t {
 };
 [[nodiscard]] HEADRACE_API std::string_view name(ThresholdSource source);
 
-/// Small jobs for a device may wait for each other, so that many share one descriptor: less work
-/// for each, at the price of latency. Of jobs by submit() whose device the engine chooses; they may
-/// be done in any order, as always.
-struct CoalescingOptions {
-  static constexpr std::size_t kOperationsMax = 32;
-  static constexpr std::chrono::nanoseconds kWaitMax = std::chrono::seconds(1);
-  /// So many share a descriptor at most. Less than 2: none do.
-  std::size_t operations_max = 0;
-  /// Larger ones go alone. 0 would gather nothing, and is refused where something is gathered.
-  Bytes bytes_max = kib(4);
-  /// A job waits no longer for others. Whoever polls then sends it: Job::poll, Job::wait and
-  /// Engine::poll do.
-  std::chrono::nanoseconds wait_max = std::chrono::microseconds(2);
-};
-
 /// What a device does about a page that is not present.
 enum class FaultPolicy : std::uint8_t {
   touch_and_resubmit,  ///< The page is brought in and the device goes on where it stopped.
@@ -108,7 +93,6 @@ struct EngineOptions {
   Path path = Path::automatic;
   /// Nothing: those of the profile of this user, or the published ones if it has none.
   std::optional<PathThresholds> thresholds = std::nullopt;
-  CoalescingOptions coalescing = {};
   DeviceOptions devices = {};
   /// True: before a processor is sent to memory, the system is asked about every page, so that what
   /// is not mapped, may not be read or written, or lies behind the end of its file fails the job by
@@ -122,7 +106,6 @@ struct EngineOptions {
 /// As EngineOptions, for an engine with movers of the caller's own.
 struct EngineSettings {
   PathThresholds thresholds = {};
-  CoalescingOptions coalescing = {};
   /// Tells on which node a byte lies; null: the system is asked. Any thread calls it.
   std::optional<NodeId> (*node_of)(const void* address) = nullptr;
   bool check_memory = false;
@@ -213,8 +196,7 @@ class HEADRACE_API Engine {
                                                             EngineOptions options = {});
   /// Makes an engine with movers of the caller's own.
   ///
-  /// Fails: invalid_argument if there is none, or one is null, or jobs cannot be coalesced or
-  ///        waited for so.
+  /// Fails: invalid_argument if there is none, or one is null, or jobs cannot be waited for so.
   [[nodiscard]] static Result<std::unique_ptr<Engine>> make(
       std::vector<std::unique_ptr<Mover>> movers, MoverPolicy policy = {},
       const EngineSettings& chosen = {});

@@ -134,12 +134,10 @@ class HEADRACE_API Request {
   Atomic<std::uint32_t> slot_index{kNoSlot};  ///< Of a device: where to look first; a hint.
 
  private:
-  friend class Coalescer;
   friend class EngineState;
   friend class Job;
 
   bool overdue_ = false;
-  bool coalesces_ = false;  ///< It may share a descriptor with others.
   /// Of a job: a JobState, flags and a count (src/engine/job_word.hpp). Else 0.
   Atomic<std::uint32_t> word_{static_cast<std::uint32_t>(JobState::idle)};
   Operation operation_;

@@ -19,7 +19,6 @@ struct Workload {
   OperationSet kinds = {};                    ///< Of a batch, all of them.
   std::size_t byte_count = 0;                 ///< Of a batch, the sum.
   std::size_t operation_count = 0;            ///< 0: it is no batch.
-  bool coalesces = false;                     ///< It may share a descriptor with other jobs.
   /// It is not begun by its submission: it waits for others, or comes from the callback of a job
   /// that the calling thread carries out itself.
   bool deferred = false;

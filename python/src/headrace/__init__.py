@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from headrace.channel import Channel, Ticket
     from headrace.engine import (
         POLICIES,
-        Coalescing,
         Engine,
         FaultPolicy,
         MoverInfo,
@@ -77,7 +76,6 @@ __all__ = [
     "Change",
     "Channel",
     "ClosedError",
-    "Coalescing",
     "Completion",
     "CorruptDataError",
     "DeviceStatistics",
@@ -138,7 +136,6 @@ _MODULES = {
     "headrace.channel": ("Channel", "Ticket"),
     "headrace.engine": (
         "POLICIES",
-        "Coalescing",
         "Engine",
         "FaultPolicy",
         "MoverInfo",

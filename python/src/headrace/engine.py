@@ -75,21 +75,6 @@ class Thresholds:
 
 
 @dataclass(frozen=True, slots=True)
-class Coalescing:
-    """Small jobs for a device wait for each other, so that many share one descriptor.
-
-    Attributes:
-        operations_max: So many share a descriptor at most, from 2 to 32.
-        bytes_max: Larger ones go alone.
-        wait_ns_max: A job waits no longer for others, at most a second.
-    """
-
-    operations_max: int = 32
-    bytes_max: int = 4 << 10
-    wait_ns_max: int = 2000
-
-
-@dataclass(frozen=True, slots=True)
 class MoverInfo:
     """What moves bytes: the worker threads of a node, or the queue of a device.
 
@@ -142,7 +127,6 @@ class Engine(Closing):
         thresholds: Thresholds | None = None,
         piece: int | str = "256KiB",
         queue_depth_max: int = 1024,
-        coalescing: Coalescing | None = None,
         waiting: Waiting = "adaptive",
         check_memory: bool = False,
     ) -> None:
@@ -169,7 +153,6 @@ class Engine(Closing):
             piece: A worker does so many bytes before it looks for other work; a number or a text
                 such as "256KiB".
             queue_depth_max: What the workers of a node hold before they refuse.
-            coalescing: Let small jobs share descriptors; None does not.
             waiting: What threads do that wait for a job: "adaptive", look for as long as has paid
                 lately, then rest, at last sleep; "spin"; "pause", spin with a PAUSE in between;
                 "umwait", rest on the line that will change, by UMWAIT; "sleep", at once.
@@ -208,7 +191,6 @@ class Engine(Closing):
             _threshold_numbers(thresholds),
             byte_count(piece, "take the piece of an engine"),
             whole_number(queue_depth_max, "take the queue depth of an engine", 1),
-            _coalescing_numbers(coalescing),
             waiting,
             bool(check_memory),
         )
@@ -499,18 +481,6 @@ def _threshold_numbers(thresholds: Thresholds | None) -> tuple[int, int, int] | 
         whole_number(given.synchronous_bytes, tried),
         whole_number(given.asynchronous_bytes, tried),
         whole_number(given.batched_bytes, tried),
-    )
-
-
-def _coalescing_numbers(coalescing: Coalescing | None) -> tuple[int, int, int] | None:
-    if coalescing is None:
-        return None
-    tried = "take the coalescing of an engine"
-    given = instance_of(coalescing, Coalescing, tried)
-    return (
-        whole_number(given.operations_max, tried, 2, 32),
-        whole_number(given.bytes_max, tried, 1),
-        whole_number(given.wait_ns_max, tried, 0, 1_000_000_000),
     )
 
 

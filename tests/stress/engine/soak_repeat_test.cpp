@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The small soak: one thread, and devices whose every step comes from the seed, so that
 // HEADRACE_SEED repeats all of it, from the order in which engines take descriptors to the last
-// byte of memory. What hangs on the clock is not in it: descriptors that are given up, waits that
-// come to an end, coalescing.
+// byte of memory. What hangs on the clock is not in it: descriptors that are given up, and
+// waits that come to an end.
 #include <gtest/gtest.h>
 
 #include <array>

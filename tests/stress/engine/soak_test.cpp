@@ -531,8 +531,7 @@ TEST(Soak, EveryByteIsRightAndEveryJobEndsOnceWhateverTheDevicesDo) {
          .entry_count = kEntryCount,
          .device = {.answer_max = kAnswerMax},
          .faults = troubles(),
-         .policy = movers::round_robin,
-         .coalescing = {.operations_max = 8, .wait_max = std::chrono::microseconds(20)}});
+         .policy = movers::round_robin});
     Stage stage(*machine.engine, retired_arenas);
     for (std::size_t i = 0; i < kThreadCount * kWindow; ++i) {
       stage.places.push_back(std::make_unique<Place>(stage.chances.at(i / kWindow), stage.retired));

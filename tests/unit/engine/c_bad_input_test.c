@@ -144,8 +144,6 @@ static void options_beyond_their_limits_are_refused(void) {
       {{.piece_bytes = UINT64_MAX}, "larger than 4 GiB"},
       {{.queue_depth_max = SIZE_MAX}, "more than 1048576"},
       {{.answer_ns_max = UINT64_MAX}, "at most a year"},
-      {{.coalesced_max = 33}, "more than 32"},
-      {{.coalesced_max = 8, .coalesced_ns_max = UINT64_MAX}, "a second is the most"},
       {{.path = (enum headrace_path)3}, "none of those there are"},
       {{.page_faults = (enum headrace_fault_policy)3}, "none of those there are"},
       {{.policy = (enum headrace_policy)8}, "none of those there are"},

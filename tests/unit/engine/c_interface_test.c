@@ -313,10 +313,7 @@ static void engines_take_their_options(void) {
                                                           .asynchronous_bytes = 2 << 20,
                                                           .batched_bytes = 1 << 20},
                                            .piece_bytes = 4096,
-                                           .queue_depth_max = 2,
-                                           .coalesced_max = 4,
-                                           .coalesced_bytes_max = 1024,
-                                           .coalesced_ns_max = 1000};
+                                           .queue_depth_max = 2};
   headrace_engine* const engine = headrace_engine_make(&options, &error);
   EXPECT(engine != NULL);
   if (engine == NULL) return;
@@ -352,9 +349,6 @@ static void engines_take_their_options(void) {
   bad = options;
   bad.nodes = &nowhere;
   EXPECT(headrace_engine_make(&bad, &error) == NULL && strstr(error.text, "4711") != NULL);
-  bad = options;
-  bad.coalesced_max = 33;
-  EXPECT(headrace_engine_make(&bad, &error) == NULL && strstr(error.text, "33") != NULL);
   const char* const queue = "dsa9/wq9.9";
   bad = options;
   bad.no_devices = false;

@@ -280,7 +280,7 @@ TEST(Dependency, WithPathAutomaticProcessorsTakeWhatFindsDevicesFull) {
   movers.push_back(device.make());
   movers.push_back(processors.make());
   const auto made = Engine::make(std::move(movers), {},
-                                 {.thresholds = {Bytes(0), Bytes(0), Bytes(0)}, .coalescing = {}});
+                                 {.thresholds = {Bytes(0), Bytes(0), Bytes(0)}});
   Engine& engine = **made;
   Jobs all(2);
   ASSERT_EQ(all.submit(engine, 0, {}), Submit::accepted);

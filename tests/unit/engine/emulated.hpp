@@ -38,7 +38,6 @@ struct EmulatedOptions {
   emu::Pace pace = {};
   MoverPolicy policy = {};
   bool workers = false;  ///< Worker threads besides the devices.
-  CoalescingOptions coalescing = {};
   /// As in emu::DeviceOptions.
   emu::Schedule schedule = emu::Schedule::free_running;
   std::uint64_t seed = 0;
@@ -87,8 +86,7 @@ inline Emulated make_emulated(EmulatedOptions options) {
       movers.push_back(std::move(*mover));
     }
   }
-  auto engine = Engine::make(std::move(movers), std::move(options.policy),
-                             {.coalescing = options.coalescing});
+  auto engine = Engine::make(std::move(movers), std::move(options.policy));
   EXPECT_TRUE(engine.has_value()) << engine.error().message();
   made.engine = std::move(*engine);
   return made;

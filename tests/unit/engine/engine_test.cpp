@@ -54,11 +54,6 @@ TEST(Engine, OptionsBeyondTheirLimitsAreRefusedWithTheLimit) {
       {{.queue_depth_max = EngineOptions::kQueueDepthMax + 1}, "1048577 is more than 1048576"},
       {{.queue_depth_max = kHuge}, "is more than 1048576"},
       {{.path = static_cast<Path>(3)}, "no such path"},
-      {{.coalescing = {.operations_max = 33}}, "33 operations in a descriptor are more than 32"},
-      {{.coalescing = {.operations_max = kHuge}}, "more than 32"},
-      {{.coalescing = {.operations_max = 2, .bytes_max = Bytes(0)}}, "more than 0 bytes"},
-      {{.coalescing = {.operations_max = 8, .wait_max = nanoseconds(-1)}}, "a second is the most"},
-      {{.coalescing = {.operations_max = 8, .wait_max = kNever}}, "a second is the most"},
       {{.devices = {.use = false, .queues = {"dsa0/wq0.0"}}}, "'dsa0/wq0.0' is named, and no"},
       {{.devices = {.page_faults = static_cast<FaultPolicy>(3)}}, "no such fault policy"},
       {{.devices = {.answer_max = nanoseconds(0)}}, "after 0 ns of silence"},
@@ -85,9 +80,6 @@ TEST(Engine, OptionsAtTheirLimitsAreTaken) {
       // Of every size by a device, or none.
       {.thresholds = PathThresholds{Bytes(0), Bytes(0), Bytes(0)}},
       {.thresholds = PathThresholds{Bytes(UINT64_MAX), Bytes(UINT64_MAX), Bytes(UINT64_MAX)}},
-      // Of one operation, or without a limit of its size.
-      {.coalescing = {.operations_max = 1, .bytes_max = Bytes(0)}},
-      {.coalescing = {.operations_max = 32, .bytes_max = Bytes(UINT64_MAX), .wait_max = {}}},
       {.devices = {.answer_max = std::chrono::nanoseconds(1)}},
       {.devices = {.answer_max = DeviceOptions::kAnswerMax}},
   };

@@ -27,7 +27,6 @@ _DEVICE_OF: dict[str, str | None] = {
     "channel_batch32": "device_batch32",
     "job_copy": "device",
     "job_batch32": "device_batch32",
-    "job_coalesced32": "device_batch32",
     "run_copy": None,
 }
 

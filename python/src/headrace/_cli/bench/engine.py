@@ -45,7 +45,6 @@ COUNT_LABELS = {
     "channel_batch32": "... in a batch of 32",
     "job_copy": "a copy by a job",
     "job_batch32": "... in a batch of 32",
-    "job_coalesced32": "... alone, 32 coalesced",
     "run_copy": "64 B by run(), software",
 }
 _COUNT_GOALS = {"channel_copy": 150.0, "channel_batch32": 40.0}
@@ -54,7 +53,6 @@ _COUNT_NAMES = {
     "channel_batch32": "per_op_batch32",
     "job_copy": "submit_copy_job",
     "job_batch32": "per_op_batch32_job",
-    "job_coalesced32": "per_op_coalesced32",
     "run_copy": "run_copy",
 }
 _WAY_LABELS = {"run": "waited for", "submit": "32 in flight", "batch": "batches of 32"}
