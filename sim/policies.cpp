@@ -36,12 +36,9 @@ Result<std::vector<std::uint32_t>> choose_devices(const Model& model, const std:
   }
   const engine::MoverPolicy chosen_policy = found->choose;
   const engine::Route route =
-      engine::route({.kind = engine::OperationKind::copy,
-                     .byte_count = bytes,
-                     .turn = turn,
-                     .source_node = NodeId(source),
-                     .target_node = NodeId(target)},
-                    {}, {.movers = movers, .packages = packages, .policy = &chosen_policy});
+      engine::route({.kind = engine::OperationKind::copy, .byte_count = bytes, .turn = turn},
+                    {.source_node = NodeId(source), .target_node = NodeId(target)},
+                    {.movers = movers, .packages = packages, .policy = &chosen_policy});
   if (route.by != engine::Route::By::movers) {
     return fail(Code::unsupported, fmt::format("choose devices by '{}'", policy),
                 fmt::format("the engine gives {} bytes to no device", bytes), "move more bytes");

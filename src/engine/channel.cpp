@@ -19,20 +19,6 @@ using detail::status_of;
 
 namespace {
 
-/// True only of copies that Operation::validate() accepts and one descriptor takes; by fewer
-/// instructions, because it need not tell why not.
-[[gnu::always_inline]] inline bool is_simple_copy(const void* target, const void* source,
-                                                  std::size_t byte_count,
-                                                  std::size_t byte_count_max) noexcept {
-  const auto to = reinterpret_cast<std::uintptr_t>(target);
-  const auto from = reinterpret_cast<std::uintptr_t>(source);
-  // Neither is null, and both are in the lower half, so that nothing passes the end of all memory.
-  const bool ordinary = static_cast<std::intptr_t>((to - 1) | (from - 1)) >= 0;
-  // The distance, in either direction, is at least the length.
-  const bool apart = to - from + (byte_count - 1) > 2 * (byte_count - 1);
-  return byte_count - 1 < byte_count_max && ordinary && apart;
-}
-
 [[gnu::always_inline]] inline void set_done(Completion& completion,
                                             std::size_t byte_count) noexcept {
   completion = {.state = JobState::done, .bytes_done = byte_count, .bytes_by_device = byte_count};
@@ -87,6 +73,19 @@ ChannelCounts ChannelState::Tally::read() const noexcept {
 
 // --- Submission ----------------------------------------------------------------------------------
 
+/// Since when it is in flight is found out at the first vain look at it: whoever never looks in
+/// vain needs no clock.
+inline void ChannelState::begin(Place& place, DsaQueue::Slot& slot,
+                                std::size_t byte_count) noexcept {
+  place.byte_count = byte_count;
+  set_status(slot.record, 0);
+  slot.posted_ticks.store_relaxed(0);  // Nobody else reads it.
+}
+
+inline bool ChannelState::is_ready() const noexcept {
+  return free_ != 0 && !engine_.is_forked() && !engine_.is_closed() && !queue_.is_silent();
+}
+
 Submit ChannelState::obstacle() const noexcept {
   if (engine_.is_forked()) return Submit::forked;
   if (queue_.is_silent()) queue_.probe(free_ != 0);
@@ -101,61 +100,54 @@ Submit ChannelState::note_refusal(Submit answer) noexcept {
 }
 
 Submit ChannelState::submit_copy(const CopyPlan& plan, Ticket& ticket) {
-  const std::size_t byte_count = plan.source.size();
-  const void* const source = plan.source.data();
-  const void* const target = plan.target.data();
-  const std::uint64_t free = free_;
-  const bool simple = plan.target.size() == byte_count &&
-                      is_simple_copy(target, source, byte_count,
-                                     queue_.short_copy_bytes_max_.load_relaxed());  // A hint.
-  if (!simple || free == 0 || engine_.is_forked() || engine_.is_closed() || queue_.is_silent())
-      [[unlikely]] {
-    return submit(Operation::copy(plan.target, plan.source), ticket);
-  }
-  const std::uint64_t bit = free & (~free + 1);
-  const auto index = static_cast<std::uint32_t>(std::countr_zero(bit));
+  if (!is_simple(plan) || !is_ready()) [[unlikely]]
+    return submit_odd_copy(plan, ticket);
+  const auto index = static_cast<std::size_t>(std::countr_zero(free_));
+  if (places_[index].way != Way::copy) [[unlikely]]
+    return submit_odd_copy(plan, ticket);
+  return send_copy(plan, index, ticket);
+}
+
+inline bool ChannelState::is_simple(const CopyPlan& plan) const noexcept {
+  return plan.target.size() == plan.source.size() &&
+         Operation::is_simple_copy(plan.target.data(), plan.source.data(), plan.source.size(),
+                                   queue_.short_copy_bytes_max_.load_relaxed());  // A hint.
+}
+
+/// By the place `index`, whose descriptor lacks only the operands.
+inline Submit ChannelState::send_copy(const CopyPlan& plan, std::size_t index,
+                                      Ticket& ticket) noexcept {
   Place& place = places_[index];
   DsaQueue::Slot& slot = *place.slot;
   // What is written before the device has taken it means nothing if it does not.
-  if (place.way != Way::copy) [[unlikely]]
-    prepare_copy(place);
-  begin(place, byte_count);
+  begin(place, slot, plan.source.size());
   ticket = static_cast<Ticket>(index);
-  detail::write_operands(source, target, byte_count, slot.descriptor);
+  detail::write_operands(plan.source.data(), plan.target.data(), plan.source.size(),
+                         slot.descriptor);
   if (!queue_.portal_.submit(slot.descriptor)) [[unlikely]]
     return refuse();
   queue_.note_taken();
-  free_ ^= bit;
+  free_ ^= std::uint64_t{1} << index;
   add(copies_.submitted, 1);
   return Submit::accepted;
+}
+
+/// A copy that is not simple, that cannot be sent now, or whose place was used for something else.
+Submit ChannelState::submit_odd_copy(const CopyPlan& plan, Ticket& ticket) {
+  if (!is_simple(plan) || obstacle() != Submit::accepted) {
+    return submit(Operation::copy(plan.target, plan.source), ticket);
+  }
+  const auto index = static_cast<std::size_t>(std::countr_zero(free_));
+  prepare_copy(places_[index]);
+  return send_copy(plan, index, ticket);
 }
 
 /// All of the descriptor of a copy but its operands. It stays so from one copy to the next, but for
 /// a channel that counts latencies, whose copies are prepared each time.
 void ChannelState::prepare_copy(Place& place) noexcept {
-  DsaQueue::Slot& slot = *place.slot;
-  const std::uint64_t head = detail::head_word(dsa::Opcode::move, queue_.copy_flags_);
-  detail::write_descriptor(head, slot.record, nullptr, nullptr, 0, slot.descriptor);
+  queue_.prepare_copy(*place.slot, 0);
   place.way = latencies_ ? Way::timed_copy : Way::copy;
   if (latencies_) place.begun_ticks = platform::ticks();
-}
-
-/// As prepare_copy(), for the first `count` descriptors of a list.
-void ChannelState::prepare_list(Place& place, std::size_t count) noexcept {
-  const detail::BatchRoom& room = place.slot->room;
-  const std::uint64_t head = detail::head_word(dsa::Opcode::move, queue_.copy_flags_);
-  for (std::size_t i = 0; i < count; ++i) {
-    detail::write_descriptor(head, room.records[i], nullptr, nullptr, 0, room.descriptors[i]);
-  }
-  place.list_count = count;
-}
-
-/// Since when it is in flight is found out at the first vain look at it: whoever never looks in
-/// vain needs no clock.
-void ChannelState::begin(Place& place, std::size_t byte_count) noexcept {
-  place.byte_count = byte_count;
-  set_status(place.slot->record, 0);
-  place.slot->posted_ticks.store_relaxed(0);  // Nobody else reads it.
 }
 
 Submit ChannelState::refuse() noexcept {
@@ -193,7 +185,22 @@ void ChannelState::accept(std::uint32_t index, Way way, Ticket& ticket) noexcept
   places_[index].way = way;
   free_ &= ~(std::uint64_t{1} << index);
   ticket = static_cast<Ticket>(index);
-  engine_.statistics().count_submitted();
+  engine_.counts().count_submitted();
+}
+
+/// Makes a list of `batch` in the slot of `place`, unless it has anything but simple copies.
+inline bool ChannelState::write_list(const Batch& batch, Place& place) noexcept {
+  const std::size_t count = batch.operations.size();
+  std::size_t byte_count = 0;
+  if (count < 2 || count > queue_.batch_max_ ||
+      queue_.write_copies<false>(*place.slot, batch.operations, byte_count) != count) {
+    return false;
+  }
+  place.way = Way::list;
+  if (latencies_) place.begun_ticks = platform::ticks();
+  begin(place, *place.slot, byte_count);
+  queue_.write_list(*place.slot, count);
+  return true;
 }
 
 Submit ChannelState::submit_batch(const Batch& batch, Ticket& ticket) {
@@ -201,13 +208,13 @@ Submit ChannelState::submit_batch(const Batch& batch, Ticket& ticket) {
   if (!batch.completions.empty() && batch.completions.size() != batch.operations.size()) {
     return Submit::length_differs;
   }
-  const Submit why_not = obstacle();
   const auto index = static_cast<std::uint32_t>(std::countr_zero(free_));
-  if (why_not == Submit::accepted && write_list(batch, places_[index])) {
+  if (is_ready() && write_list(batch, places_[index])) [[likely]] {
     Place& place = places_[index];
-    if (!queue_.portal_.submit(place.slot->descriptor)) return refuse();
+    if (!queue_.portal_.submit(place.slot->descriptor)) [[unlikely]]
+      return refuse();
     queue_.note_taken();
-    place.request.assign({}, batch, place.byte_count);
+    place.request.assign_batch(batch, place.byte_count);
     free_ &= ~(std::uint64_t{1} << index);
     ticket = static_cast<Ticket>(index);
     add(lists_.submitted, 1);
@@ -217,6 +224,7 @@ Submit ChannelState::submit_batch(const Batch& batch, Ticket& ticket) {
     const Submit valid = operation.validate();
     if (valid != Submit::accepted) return valid;
   }
+  const Submit why_not = obstacle();
   if (why_not != Submit::accepted) return note_refusal(why_not);
   Place& place = places_[index];
   place.begun_ticks = platform::ticks();
@@ -227,47 +235,16 @@ Submit ChannelState::submit_batch(const Batch& batch, Ticket& ticket) {
   return Submit::accepted;
 }
 
-/// Makes a list of `batch` in the slot of `place`, unless it has anything but simple copies.
-bool ChannelState::write_list(const Batch& batch, Place& place) noexcept {
-  const std::size_t count = batch.operations.size();
-  if (count < 2 || count > queue_.batch_max_) return false;
-  DsaQueue::Slot& slot = *place.slot;
-  dsa::Descriptor* descriptor = slot.room.descriptors.get();
-  dsa::CompletionRecord* record = slot.room.records.get();
-  const std::size_t byte_count_max = queue_.short_copy_bytes_max_.load_relaxed();  // A hint.
-  if (place.list_count < count) prepare_list(place, count);
-  std::size_t total = 0;
-  for (const Operation& operation : batch.operations) {
-    const std::size_t byte_count = operation.source().size();
-    const std::byte* const target = operation.target().data();
-    const std::byte* const source = operation.source().data();
-    if (!operation.is_plain_copy() || operation.target().size() != byte_count ||
-        !is_simple_copy(target, source, byte_count, byte_count_max)) {
-      return false;
-    }
-    set_status(*record, 0);
-    detail::write_operands(source, target, byte_count, *descriptor);
-    total += byte_count;
-    ++descriptor;
-    ++record;
-  }
-  place.way = Way::list;
-  if (latencies_) place.begun_ticks = platform::ticks();
-  begin(place, total);
-  detail::write_descriptor(detail::head_word(dsa::Opcode::batch, detail::kRecordFlags), slot.record,
-                           slot.room.descriptors.get(), nullptr, count, slot.descriptor);
-  return true;
-}
-
 void ChannelState::begin_lane(Place& place, const Operation& operation, const Batch& batch) {
   // The descriptor is about to be another: if the queue refuses it, no copy finds its own there.
   place.way = Way::ended;
-  place.request.assign(operation, batch, operation.byte_count());
+  std::size_t byte_count = operation.byte_count();
+  for (const Operation& one : batch.operations) byte_count += one.byte_count();
+  place.request.assign(operation, batch, byte_count);
   const bool is_batch = place.request.is_batch();
   DsaQueue::begin_lane(*place.slot, place.request, 0,
                        is_batch ? batch.operations.size() : operation.byte_count());
   place.slot->batch = is_batch;
-  if (is_batch) place.list_count = 0;  // Its room is about to be used otherwise.
   place.slot->outcome = {};
 }
 
@@ -276,8 +253,7 @@ void ChannelState::begin_lane(Place& place, const Operation& operation, const Ba
 bool ChannelState::poll(Ticket ticket, Completion& completion) {
   const auto index = static_cast<std::uint32_t>(ticket);
   const std::uint64_t bit = std::uint64_t{1} << (index & 63U);
-  HEADRACE_CHECK(index < 64 && (owned_ & ~free_ & bit) != 0, "a ticket is of what is in flight",
-                 index);
+  HEADRACE_CHECK(index < 64 && (owned_ & ~free_ & bit) != 0, "a ticket is of what is in flight");
   const Place& place = places_[index];
   if (place.way != Way::copy || status_of(place.slot->record) != DSA_COMP_SUCCESS) [[unlikely]] {
     return poll_other(index, completion);
@@ -338,7 +314,7 @@ bool ChannelState::poll_other(std::uint32_t index, Completion& completion) {
   DsaQueue::settle(slot);
   completion = detail::ended(slot.outcome);
   const bool is_batch = slot.batch;
-  engine_.statistics().count(
+  engine_.counts().count(
       is_batch ? kOperationKindCount : static_cast<std::size_t>(place.request.operation().kind()),
       completion, place.begun_ticks);
   const std::uint64_t bit = std::uint64_t{1} << index;
@@ -371,13 +347,13 @@ void ChannelState::convert(Place& place, std::uint64_t now) {
   }
   place.way = Way::lane;
   add(converted_, 1);
-  engine_.statistics().count_submitted();
+  engine_.counts().count_submitted();
 }
 
 Completion ChannelState::wait(Ticket ticket) {
   Completion completion;
   if (poll(ticket, completion)) return completion;
-  Waiter waiter(engine_.settings().waiting, true, wait_history_, platform::ticks());
+  Waiter waiter(engine_.waiting(), true, wait_history_, platform::ticks());
   const auto& record = places_[static_cast<std::uint32_t>(ticket)].slot->record;
   while (true) {
     const std::uint64_t now = platform::ticks();

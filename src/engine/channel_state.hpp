@@ -66,8 +66,7 @@ class ChannelState {
     DsaQueue::Slot* slot = nullptr;
     std::size_t byte_count = 0;
     std::uint32_t slot_index = 0;
-    Way way = Way::ended;        ///< Of the last one, if nothing is in flight.
-    std::size_t list_count = 0;  ///< Descriptors of the slot's room that lack only operands.
+    Way way = Way::ended;  ///< Of the last one, if nothing is in flight.
     std::uint64_t begun_ticks = 0;
     Request request;  ///< Of a lane, and the batch of a list.
   };
@@ -80,15 +79,23 @@ class ChannelState {
     std::array<Atomic<std::uint64_t>, OperationStatistics::kLatencyClassCount> latency_counts;
     [[nodiscard]] ChannelCounts read() const noexcept;
   };
+  // Apart, so that the way of most copies keeps few values.
+  [[nodiscard, gnu::noinline]] Submit submit_odd_copy(const CopyPlan& plan, Ticket& ticket);
   /// Why nothing may be submitted now; accepted if it may.
   [[nodiscard]] Submit obstacle() const noexcept;
   Submit note_refusal(Submit answer) noexcept;
   [[nodiscard]] Submit submit_lane(const Operation& operation, Ticket& ticket);
-  [[nodiscard]] bool write_list(const Batch& batch, Place& place) noexcept;
+  [[gnu::always_inline, nodiscard]] inline bool write_list(const Batch& batch,
+                                                           Place& place) noexcept;
+  /// True if obstacle() is `accepted`; by fewer instructions, because it need not tell why not.
+  [[gnu::always_inline, nodiscard]] inline bool is_ready() const noexcept;
   [[nodiscard, gnu::noinline]] Submit refuse() noexcept;
-  static void begin(Place& place, std::size_t byte_count) noexcept;
+  [[gnu::always_inline]] static inline void begin(Place& place, DsaQueue::Slot& slot,
+                                                  std::size_t byte_count) noexcept;
+  [[gnu::always_inline, nodiscard]] inline bool is_simple(const CopyPlan& plan) const noexcept;
+  [[gnu::always_inline, nodiscard]] inline Submit send_copy(const CopyPlan& plan, std::size_t index,
+                                                            Ticket& ticket) noexcept;
   [[gnu::noinline]] void prepare_copy(Place& place) noexcept;
-  [[gnu::noinline]] void prepare_list(Place& place, std::size_t count) noexcept;
   void convert(Place& place, std::uint64_t now);
   void accept(std::uint32_t index, Way way, Ticket& ticket) noexcept;
   [[nodiscard, gnu::noinline]] bool poll_other(std::uint32_t index, Completion& completion);

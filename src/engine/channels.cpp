@@ -86,7 +86,7 @@ void EngineState::forget_channel(const ChannelState& channel) {
   std::erase(channels_, &channel);
 }
 
-EngineStatistics EngineState::totals() const {
+EngineStatistics EngineState::statistics() const {
   // In a child another thread of the parent may hold the lock for ever; the channels are the
   // parent's.
   if (is_forked()) return statistics_.read();
@@ -100,8 +100,10 @@ EngineStatistics EngineState::totals() const {
   return totals;
 }
 
-void EngineState::add_channels(std::vector<DeviceStatistics>& totals) const {
-  if (is_forked()) return;  // As in totals().
+std::vector<DeviceStatistics> EngineState::device_statistics() const {
+  std::vector<DeviceStatistics> totals;
+  for (const std::unique_ptr<Mover>& mover : movers_) totals.push_back(mover->statistics());
+  if (is_forked()) return totals;  // As in statistics().
   const Lock lock(channels_mutex_);
   for (const ChannelState* const channel : channels_) {
     for (std::size_t i = 0; i < movers_.size(); ++i) {
@@ -110,6 +112,7 @@ void EngineState::add_channels(std::vector<DeviceStatistics>& totals) const {
       }
     }
   }
+  return totals;
 }
 
 }  // namespace headrace::engine

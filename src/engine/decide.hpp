@@ -27,56 +27,57 @@ inline void take_turn(const Workload& work, const RouteFacts& facts, std::size_t
   }
 }
 
-/// As a policy wishes. Returns false if it chose nobody, or a mover that does not exist.
-[[nodiscard]] bool ask_policy(const Workload& work, const SubmitOptions& options,
-                              const RouteFacts& facts, std::size_t first, std::size_t count,
-                              MoverChoice& choice);
+/// As the policy chooses. Returns false if it chose no mover, or one that does not exist.
+[[nodiscard]] bool ask_policy(Workload work, const SubmitOptions& options, const RouteFacts& facts,
+                              std::size_t first, std::size_t count, MoverChoice& choice);
 
-/// As route().
-[[gnu::always_inline, nodiscard]] inline Route decide(const Workload& work,
-                                                      const SubmitOptions& options,
-                                                      const RouteFacts& facts) {
-  Route made;
+/// As route(), into `made`.
+[[gnu::always_inline]] inline void decide(const Workload& work, const SubmitOptions& options,
+                                          const RouteFacts& facts, Route& made) {
+  made.by = Route::By::movers;
+  made.fell_back = false;
+  made.any = false;
+  made.or_processors = false;
+  made.movers.clear();
   const std::size_t device_count = facts.movers.size() - facts.processor_count;
   const Path path = options.path ? *options.path : facts.path;
-  const bool is_small = work.byte_count < bytes_for_device(work, facts.thresholds);
-  const bool has_both = device_count != 0 && facts.processor_count != 0;
-
-  // Nothing to do at all; or so little that to hand it to a mover takes longer.
-  const bool nothing = work.byte_count == 0 && work.kind == OperationKind::copy;
-  const bool little = has_both && is_small && path == Path::automatic && work.byte_count != 0 &&
-                      work.byte_count <= kInlineBytesMax && !work.kinds.has(OperationKind::drain);
-  if (nothing || (little && !work.deferred)) {
-    made.by = Route::By::calling_thread;
-    return made;
+  bool by_device = device_count != 0;
+  if (work.byte_count < bytes_for_device(work, facts.thresholds) && path == Path::automatic) {
+    // Nothing to do at all; or so little that to hand it to a mover takes longer.
+    const bool has_both = by_device && facts.processor_count != 0;
+    const bool little = has_both && !work.deferred && work.byte_count != 0 &&
+                        work.byte_count <= kInlineBytesMax && !work.kinds.has(OperationKind::drain);
+    if (little) {
+      made.by = Route::By::calling_thread;
+      return;
+    }
+    by_device = by_device && facts.processor_count == 0;
+  } else if (path == Path::software) {
+    by_device = false;
+  } else if (path == Path::hardware) {
+    made.fell_back = !by_device;
   }
-
-  const bool prefers_device = path == Path::hardware || (path == Path::automatic && !is_small);
-  const bool only_devices = path != Path::software && facts.processor_count == 0;
-  const bool by_device = device_count != 0 && (prefers_device || only_devices);
-  made.fell_back = path == Path::hardware && device_count == 0;
-  made.or_processors = path == Path::automatic && by_device && facts.processor_count != 0;
   const std::size_t first = by_device ? facts.processor_count : 0;
   const std::size_t count = by_device ? device_count : facts.processor_count;
-  if (count == 0) {
+  if (count == 0 || (work.byte_count == 0 && work.kind == OperationKind::copy)) [[unlikely]] {
     made.by = Route::By::calling_thread;
-    return made;
+    made.fell_back = made.fell_back && work.byte_count != 0;
+    return;
   }
+  made.or_processors = path == Path::automatic && by_device && facts.processor_count != 0;
   const bool own_policy = options.policy != nullptr && *options.policy;
-  const bool knows_nodes =
-      options.source_node || options.target_node || work.source_node || work.target_node;
-  if (!own_policy && facts.policy == nullptr && !knows_nodes) {
+  if (!own_policy && facts.policy == nullptr && !options.source_node && !options.target_node)
+      [[likely]] {
     made.any = true;
     take_turn(work, facts, first, count, made.movers);
   } else if (!ask_policy(work, options, facts, first, count, made.movers)) {
-    made.by = Route::By::nobody;
-    return made;
+    made.by = Route::By::none;
+    return;
   }
-  if (made.movers.chosen().empty()) {
+  if (made.movers.chosen().empty()) [[unlikely]] {
     made.by = Route::By::calling_thread;
     made.fell_back = true;
   }
-  return made;
 }
 
 }  // namespace headrace::engine::detail

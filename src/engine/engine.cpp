@@ -181,8 +181,7 @@ Result<std::unique_ptr<Engine>> Engine::make(const topo::Machine& machine, Engin
                                  .threshold_source = thresholds.source,
                                  .check_memory = options.check_memory,
                                  .waiting = options.waiting};
-  return std::unique_ptr<Engine>(
-      new Engine(std::make_unique<EngineState>(std::move(movers), std::move(settings))));
+  return std::make_unique<EngineState>(std::move(movers), std::move(settings));
 }
 
 Result<std::unique_ptr<Engine>> Engine::make(std::vector<std::unique_ptr<Mover>> movers,
@@ -195,13 +194,13 @@ Result<std::unique_ptr<Engine>> Engine::make(std::vector<std::unique_ptr<Mover>>
     return fail(Code::invalid_argument, kTried, "one of its movers is null",
                 "give movers that exist");
   }
-  return std::unique_ptr<Engine>(new Engine(std::make_unique<EngineState>(
+  return std::make_unique<EngineState>(
       std::move(movers), EngineState::Settings{.policy = std::move(policy),
                                                .thresholds = chosen.thresholds,
                                                .threshold_source = ThresholdSource::caller,
                                                .node_of = chosen.node_of,
                                                .check_memory = chosen.check_memory,
-                                               .waiting = chosen.waiting})));
+                                               .waiting = chosen.waiting});
 }
 
 std::string_view name(Path path) {
@@ -240,86 +239,6 @@ std::string_view name(FaultPolicy policy) {
   return "unknown";
 }
 
-Engine::Engine(std::unique_ptr<EngineState> state) : state_(std::move(state)) {}
-
-Engine::~Engine() {
-  if (state_->is_forked()) {
-    // Its threads are the parent's: nobody could be joined here. The child loses some memory.
-    // NOLINTNEXTLINE(bugprone-unused-return-value)
-    static_cast<void>(state_.release());
-    return;
-  }
-  stop();
-}
-
-Submit Engine::submit_copy(Job& job, const CopyPlan& plan, const SubmitOptions& options) {
-  return state_->submit_copy(job, plan, options);
-}
-
-Submit Engine::submit(Job& job, const Operation& operation, const SubmitOptions& options) {
-  return state_->submit(job, operation, options);
-}
-
-Submit Engine::submit_batch(Job& job, const Batch& batch, const SubmitOptions& options) {
-  return state_->submit_batch(job, batch, options);
-}
-
-Submit Engine::run(const Operation& operation, Completion& completion,
-                   const SubmitOptions& options) {
-  return state_->run(operation, completion, options);
-}
-
-Result<Channel> Engine::open_channel(const ChannelOptions& options) {
-  return state_->open_channel(options);
-}
-
-void Engine::stop() {
-  if (!state_->is_forked()) state_->stop();
-}
-
-void Engine::poll() {
-  state_->poll();
-}
-
-std::vector<MoverInfo> Engine::movers() const {
-  const std::span<const MoverInfo> infos = state_->infos();
-  return {infos.begin(), infos.end()};
-}
-
-const MoverInfo* Engine::mover(std::size_t mover_index) const noexcept {
-  const std::span<const MoverInfo> infos = state_->infos();
-  return mover_index < infos.size() ? &infos[mover_index] : nullptr;
-}
-
-PathThresholds Engine::thresholds() const {
-  return state_->settings().thresholds;
-}
-
-ThresholdSource Engine::threshold_source() const {
-  return state_->settings().threshold_source;
-}
-
-bool Engine::has_policy() const {
-  return static_cast<bool>(state_->settings().policy);
-}
-
-Waiting Engine::waiting() const {
-  return state_->settings().waiting;
-}
-
-const std::vector<std::string>& Engine::notes() const {
-  return state_->settings().notes;
-}
-
-std::vector<DeviceStatistics> Engine::device_statistics() const {
-  std::vector<DeviceStatistics> all;
-  for (const std::unique_ptr<Mover>& mover : state_->movers()) all.push_back(mover->statistics());
-  state_->add_channels(all);
-  return all;
-}
-
-EngineStatistics Engine::statistics() const {
-  return state_->totals();
-}
+Engine::~Engine() = default;
 
 }  // namespace headrace::engine

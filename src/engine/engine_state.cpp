@@ -39,18 +39,17 @@ bool compares(OperationKind kind) {
 
 }  // namespace
 
-/// What a submission overwrites in a job and a caller can see, for one that is refused.
+/// What a submission overwrites in a job and a caller can see, for one that is refused. Its
+/// callback and `then` cannot be seen: they are those of the next submission that is accepted.
 struct EngineState::Before {
-  explicit Before(const Job& job)
-      : operation(job.operation_),
-        batch(job.batch_),
-        byte_count(job.byte_count_),
-        submission(job.submission_) {}
+  explicit Before(const Job& job) : operation(job.operation_), engine(job.engine_) {
+    if (job.is_batch()) [[unlikely]]
+      batch = job.batch_;
+  }
 
   Operation operation;
-  Batch batch;
-  std::size_t byte_count;
-  Job::Submission submission;
+  EngineState* engine;
+  std::optional<Batch> batch;
 };
 
 EngineState::EngineState(std::vector<std::unique_ptr<Mover>> movers, Settings settings)
@@ -81,19 +80,42 @@ EngineState::EngineState(std::vector<std::unique_ptr<Mover>> movers, Settings se
   fork_count_ = platform::fork_count();
 }
 
+EngineState::~EngineState() {
+  if (!is_forked()) {
+    stop();
+    return;
+  }
+  // The threads of the movers are the parent's and cannot be joined here: the child loses their
+  // memory.
+  for (std::unique_ptr<Mover>& mover : movers_) static_cast<void>(mover.release());  // NOLINT
+}
+
 // --- Submission ----------------------------------------------------------------------------------
 
 Submit EngineState::submit_copy(Job& job, const CopyPlan& plan, const SubmitOptions& options) {
+  const std::size_t byte_count = plan.source.size();
+  if (plan.target.size() == byte_count &&
+      Operation::is_simple_copy(plan.target.data(), plan.source.data(), byte_count,
+                                kAskedForNodeBytesMin - 1) &&
+      options.after.empty()) [[likely]] {
+    return start_now(
+        job, [&] { new (&job.operation_) Operation(Operation::copy(plan.target, plan.source)); },
+        {.kind = OperationKind::copy, .byte_count = byte_count}, options, true);
+  }
+  return submit_odd_copy(job, plan, options);
+}
+
+/// A copy that is large, empty, in place, or wrong, or that names other jobs.
+Submit EngineState::submit_odd_copy(Job& job, const CopyPlan& plan, const SubmitOptions& options) {
   const Operation copy = Operation::copy(plan.target, plan.source);
   const Submit valid = copy.validate();
   if (valid != Submit::accepted && valid != Submit::empty) return valid;
-  return start(job, work_of(copy), options);
+  return start_one(job, copy, options, true);
 }
 
 Submit EngineState::submit(Job& job, const Operation& operation, const SubmitOptions& options) {
   const Submit valid = operation.validate();
-  if (valid != Submit::accepted) return valid;
-  return start(job, work_of(operation), options);
+  return valid == Submit::accepted ? start_one(job, operation, options, true) : valid;
 }
 
 Submit EngineState::submit_batch(Job& job, const Batch& batch, const SubmitOptions& options) {
@@ -104,127 +126,163 @@ Submit EngineState::submit_batch(Job& job, const Batch& batch, const SubmitOptio
   std::size_t byte_count = 0;
   OperationSet kinds;
   for (const Operation& operation : batch.operations) {
+    if (operation.is_simple_copy(Operation::kSimpleBytesMax)) [[likely]] {
+      byte_count += operation.source().size();
+      kinds = kinds.with(OperationKind::copy);
+      continue;
+    }
     const Submit valid = operation.validate();
     if (valid != Submit::accepted) return valid;
     byte_count += operation.byte_count();
     kinds = kinds.with(operation.kind());
   }
-  const Operation none;
   return start(
       job,
-      {none,
-       batch,
-       {.kinds = kinds, .byte_count = byte_count, .operation_count = batch.operations.size()}},
-      options);
+      [&] {
+        job.operation_ = {};
+        job.batch_ = batch;
+      },
+      {.kinds = kinds, .byte_count = byte_count, .operation_count = batch.operations.size()},
+      options, true);
 }
 
-inline void EngineState::prepare(Job& job, const Work& work, const SubmitOptions& options,
-                                 const Route& route) const {
-  job.assign(work.operation, work.batch, work.load.byte_count);
-  job.on_done_ = end_job;
-  job.overdue_ = false;
-  job.slot_index.store_relaxed(Request::kNoSlot);  // Hints, which carry nothing.
-  job.mover_.store_relaxed(nullptr);               // As above.
-  job.submission_ = {.callback = options.callback,
-                     .callback_context = options.callback_context,
-                     .then = options.then,
-                     .then_context = options.then_context,
-                     .engine = const_cast<EngineState*>(this),  // NOLINT: it is of no constant.
-                     .fork_count = fork_count_};
-  job.waiting_ = settings_.waiting;
-  job.held_back_ = false;
-  job.fell_back_ = route.fell_back;
-  job.part_count_ = 1;
-  job.dependants_.store_relaxed(nullptr);  // Before `job-submitted`, as the others.
-  job.polled_ = false;
-  if (any_polled_ && route.by == Route::By::movers) {
-    const std::span<const std::uint32_t> chosen = route.movers.chosen();
-    job.polled_ = (route.any && chosen[0] >= facts_.processor_count) ||
-                  std::any_of(chosen.begin(), chosen.end(),
-                              [this](std::uint32_t index) { return infos_[index].polled; });
+Submit EngineState::start_one(Job& job, const Operation& operation, const SubmitOptions& options,
+                              bool counts_refusal) {
+  const std::size_t byte_count = operation.byte_count();
+  if (byte_count >= kAskedForNodeBytesMin) {
+    return start_large(job, operation, options, counts_refusal);
   }
-  job.begun_ticks_ = platform::ticks();
+  return start(
+      job, [&] { job.operation_ = operation; },
+      {.kind = operation.kind(), .byte_count = byte_count}, options, counts_refusal);
 }
 
-Submit EngineState::start(Job& job, Work&& work, const SubmitOptions& options,
-                          bool counts_refusal) {
-  const std::uint32_t word_before = job.word_.load_acquire();  // edge: job-ended (acquire)
-  HEADRACE_CHECK(!detail::is_running(word_before), "a running job cannot be submitted");
-  if (is_forked()) return Submit::forked;
-  bool held_back = false;
-  if (!options.after.empty()) [[unlikely]] {
-    const Submit valid = check(job, options.after);
-    if (valid != Submit::accepted) return valid;
-    held_back =
-        !std::all_of(options.after.begin(), options.after.end(), [](const Job* predecessor) {
-          return predecessor->state() == JobState::done;  // edge: job-ended (acquire), inside.
-        });
-  }
-  work.load.turn = sequence_.fetch_add_relaxed(1);  // Any order of turns will do.
-  work.load.deferred = held_back || ends_inline;
-  if (work.load.byte_count >= kAskedForNodeBytesMin) {
-    find_nodes(work.operation, options, work.load);
-  }
-  if (options.policy != nullptr || facts_.policy != nullptr) {
-    work.load.caller_node = platform::current_node();
-  }
-  // Before the gate: a policy may throw.
-  const Route route = is_closed() ? Route{} : detail::decide(work.load, options, facts_);
-  if (!enter()) {
-    if (counts_refusal) statistics_.count_refused();
-    return Submit::closed;
-  }
-
-  const Before before(job);
-  prepare(job, work, options, route);
-  if (held_back) [[unlikely]] {
-    hold_back(job, route, work.load.turn, options.after);
-    return Submit::accepted;
-  }
-  if (route.by == Route::By::movers && route.movers.chosen().size() > 1) {
-    split(job, route.movers.chosen().size());
-  }
-  statistics_.count_submitted();                                // Undone if it was not.
-  job.word_.store_release(detail::word_of(JobState::running));  // edge: job-submitted (release)
-  if (route.by == Route::By::movers) [[likely]] {
-    const Submit answer = issue(job, route, work.load.turn);
-    if (answer == Submit::accepted) [[likely]]
-      return answer;  // The job and the engine may be gone.
-    statistics_.uncount_submitted();
-    if (counts_refusal) statistics_.count_refused();
-    take_back(job, before, word_before);
-    return answer;
-  }
-  if (route.by == Route::By::nobody) {
-    job.outcome = {.state = JobState::failed, .cause = Cause::mover_refused};
-    end_job(job);
-    return Submit::accepted;
-  }
-  const bool outer = std::exchange(ends_inline, true);
-  carry_out_here(job);
-  ends_inline = outer;
-  return Submit::accepted;
-}
-
-/// Of a large operation whose caller says nothing of nodes.
-void EngineState::find_nodes(const Operation& operation, const SubmitOptions& options,
-                             Workload& work) const {
-  const bool chooses =
-      std::max(facts_.processor_count, movers_.size() - facts_.processor_count) > 1;
-  if (work.operation_count != 0 || !chooses || options.source_node || options.target_node) return;
+/// Finds out the nodes of a large operation whose caller says nothing of nodes.
+Submit EngineState::start_large(Job& job, const Operation& operation, const SubmitOptions& options,
+                                bool counts_refusal) {
   const auto node_of = [this](std::span<const std::byte> bytes) -> std::optional<NodeId> {
     if (bytes.empty()) return std::nullopt;
     return settings_.node_of != nullptr ? settings_.node_of(bytes.data())
                                         : platform::node_of_address(bytes.data());
   };
-  work.source_node = node_of(operation.source());
-  work.target_node = node_of(operation.target());
+  const std::size_t devices = movers_.size() - facts_.processor_count;
+  SubmitOptions known = options;
+  if (std::max(facts_.processor_count, devices) > 1 && !options.source_node &&
+      !options.target_node) {
+    known.source_node = node_of(operation.source());
+    known.target_node = node_of(operation.target());
+  }
+  return start(
+      job, [&] { job.operation_ = operation; },
+      {.kind = operation.kind(), .byte_count = operation.byte_count()}, known, counts_refusal);
+}
+
+/// Whether whoever waits for a job of `route` has to poll.
+inline bool EngineState::polls(const Route& route) const noexcept {
+  const std::span<const std::uint32_t> chosen = route.movers.chosen();
+  if (chosen.size() != 1) {
+    return std::any_of(chosen.begin(), chosen.end(),
+                       [this](std::uint32_t index) { return infos_[index].polled; });
+  }
+  return infos_[chosen[0]].polled ||
+         (route.any && any_polled_ && chosen[0] >= facts_.processor_count);
+}
+
+/// `assign` writes the operation of the job, or its batch.
+template <typename Assign>
+inline Submit EngineState::start(Job& job, const Assign& assign, Workload work,
+                                 const SubmitOptions& options, bool counts_refusal) {
+  if (!options.after.empty() && !is_forked()) [[unlikely]] {
+    const Submit valid = check(job, options.after);
+    if (valid != Submit::accepted) return valid;
+    work.deferred =
+        !std::all_of(options.after.begin(), options.after.end(), [](const Job* predecessor) {
+          return predecessor->state() == JobState::done;  // edge: job-ended (acquire), inside.
+        });
+  }
+  return start_now(job, assign, work, options, counts_refusal);
+}
+
+/// As start(). A job whose `work` is deferred is held back until others have ended.
+template <typename Assign>
+inline Submit EngineState::start_now(Job& job, const Assign& assign, Workload work,
+                                     const SubmitOptions& options, bool counts_refusal) {
+  if (is_forked()) [[unlikely]]
+    return Submit::forked;
+  const std::uint32_t word_before = job.word_.load_acquire();  // edge: job-ended (acquire)
+  HEADRACE_CHECK(!detail::is_running(word_before), "a running job cannot be submitted");
+  work.turn = sequence_.fetch_add_relaxed(1);  // Any order of turns will do.
+  if (options.policy != nullptr || facts_.policy != nullptr) [[unlikely]]
+    work.caller_node = platform::current_node();
+  // Before the gate: a policy may throw.
+  detail::decide(work, options, facts_, job.route_);
+  if (job.route_.by == Route::By::calling_thread && ends_inline) [[unlikely]] {
+    Workload deferred = work;
+    deferred.deferred = true;
+    job.route_ = route(deferred, options, facts_);
+  }
+  if (!enter()) [[unlikely]] {
+    if (counts_refusal) statistics_.count_refused();
+    return Submit::closed;
+  }
+
+  const Before before(job);
+  if (before.batch) [[unlikely]]
+    job.batch_ = {};
+  assign();
+  job.byte_count_ = work.byte_count;
+  job.on_done_ = end_job;
+  job.overdue_ = false;
+  job.mover_.store_relaxed(nullptr);  // A hint, which carries nothing.
+  job.callback_ = options.callback;
+  job.callback_context_ = options.callback_context;
+  job.then_ = options.then;
+  job.then_context_ = options.then_context;
+  job.engine_ = this;
+  job.fork_count_ = fork_count_;
+  job.turn_ = static_cast<std::uint32_t>(work.turn);
+  job.waiting_ = settings_.waiting;
+  job.held_back_ = false;
+  job.part_count_ = 1;
+  job.dependants_.store_relaxed(nullptr);  // Before `job-submitted`, as the others.
+  job.begun_ticks_ = platform::ticks();
+  job.polled_ = polls(job.route_);
+  if (work.deferred) [[unlikely]] {
+    hold_back(job, options.after);
+    return Submit::accepted;
+  }
+  if (job.route_.movers.chosen().size() > 1) [[unlikely]]
+    split(job);
+  statistics_.count_submitted();                                // Undone if it was not.
+  job.word_.store_release(detail::word_of(JobState::running));  // edge: job-submitted (release)
+  if (job.route_.by != Route::By::movers) [[unlikely]] {
+    end_inline(job);
+    return Submit::accepted;
+  }
+  const Submit answer = issue(job);
+  if (answer == Submit::accepted) [[likely]]
+    return answer;  // The job and the engine may be gone.
+  statistics_.uncount_submitted();
+  if (counts_refusal) statistics_.count_refused();
+  take_back(job, before, word_before);
+  return answer;
+}
+
+/// What no mover takes: the calling thread carries it out, or its policy refused it.
+void EngineState::end_inline(Job& job) noexcept {
+  if (job.route_.by == Route::By::none) {
+    job.outcome = {.state = JobState::failed, .cause = Cause::mover_refused};
+    return end_job(job, false);
+  }
+  const bool outer = std::exchange(ends_inline, true);
+  carry_out_here(job);
+  ends_inline = outer;
 }
 
 /// Cuts `job` into parts for so many movers, if that is worth it and there is memory for them.
-void EngineState::split(Job& job, std::size_t mover_count) noexcept {
+void EngineState::split(Job& job) noexcept {
   if (job.is_batch() || !job.operation_.has_independent_parts()) return;
-  const std::size_t count = detail::part_count(job.byte_count_, mover_count);
+  const std::size_t count = detail::part_count(job.byte_count_, job.route_.movers.chosen().size());
   PartBlock* const block = count == 1 ? nullptr : parts_.take();
   if (block == nullptr) return;
   std::size_t begin = 0;
@@ -237,8 +295,7 @@ void EngineState::split(Job& job, std::size_t mover_count) noexcept {
     part.offset_bytes = begin;
     part.on_done_ = end_part;
     part.overdue_ = job.overdue_;
-    part.slot_index.store_relaxed(Request::kNoSlot);  // Hints, which carry nothing.
-    part.mover_.store_relaxed(nullptr);               // As above.
+    part.mover_.store_relaxed(nullptr);  // A hint, which carries nothing.
     begin = end;
   }
   job.parts_ = block;
@@ -248,12 +305,6 @@ void EngineState::split(Job& job, std::size_t mover_count) noexcept {
 }
 
 // --- Issue ---------------------------------------------------------------------------------------
-
-Submit EngineState::post(Request& request, std::uint32_t mover_index) noexcept {
-  Mover& mover = *movers_[mover_index];
-  request.mover_.store_relaxed(&mover);  // A hint for pollers.
-  return mover.post(request);
-}
 
 Submit EngineState::post_to_any(Request& request, std::span<const std::uint32_t> chosen,
                                 std::uint64_t turn) noexcept {
@@ -266,24 +317,11 @@ Submit EngineState::post_to_any(Request& request, std::span<const std::uint32_t>
   return answer;
 }
 
-Submit EngineState::issue(Job& job, const Route& route, std::uint64_t turn) noexcept {
-  const std::span<const std::uint32_t> chosen = route.movers.chosen();
-  // Turns, so that small jobs do not all go to the mover that was chosen first.
-  const std::size_t first = chosen.size() == 1 ? 0 : turn % chosen.size();
-  Request& request = job.part_count_ == 1 ? static_cast<Request&>(job) : job.parts_->parts[0];
-  const bool whole = job.part_count_ == 1;
-  const Submit answer = post(request, chosen[first]);
-  if (answer == Submit::accepted && whole) [[likely]]
-    return answer;
-  if (answer != Submit::accepted) return issue_elsewhere(job, route, answer, turn);
-  issue_parts(job, chosen, turn);
-  return Submit::accepted;
-}
-
 /// The first mover refused `job`, or its first part, with `answer`.
-Submit EngineState::issue_elsewhere(Job& job, const Route& route, Submit answer,
-                                    std::uint64_t turn) noexcept {
+Submit EngineState::issue_elsewhere(Job& job, Submit answer) noexcept {
+  const Route& route = job.route_;
   const std::span<const std::uint32_t> chosen = route.movers.chosen();
+  const std::uint64_t turn = job.turn_;
   const bool whole = job.part_count_ == 1;
   Request& request = whole ? static_cast<Request&>(job) : job.parts_->parts[0];
   bool full = answer == Submit::full;
@@ -304,7 +342,7 @@ Submit EngineState::issue_elsewhere(Job& job, const Route& route, Submit answer,
   bool taken = false;
   if (!is_closed()) {
     // As long as no mover has anything, whose turn it was means nothing.
-    job.fell_back_ = job.fell_back_ || (!full && !route.any);
+    job.route_.fell_back = job.route_.fell_back || (!full && !route.any);
     if (chosen.size() > 1) {
       std::array<std::uint32_t, MoverChoice::kMoverMax> others{};
       std::size_t count = 0;
@@ -322,7 +360,7 @@ Submit EngineState::issue_elsewhere(Job& job, const Route& route, Submit answer,
     if (!taken && full && whole && route.or_processors) taken = offer_all(0, processors, turn);
   }
   if (taken) {
-    if (!whole) issue_parts(job, chosen, turn);
+    if (!whole) issue_parts(job);
     return Submit::accepted;
   }
   if (full || is_closed()) {
@@ -330,23 +368,24 @@ Submit EngineState::issue_elsewhere(Job& job, const Route& route, Submit answer,
     if (!whole) parts_.give_back(*job.parts_);
     return full ? Submit::full : Submit::closed;
   }
-  job.fell_back_ = true;
+  job.route_.fell_back = true;
   PartBlock* const block = whole ? nullptr : job.parts_;
   carry_out_here(request);
-  if (block != nullptr) issue_parts(job, chosen, turn);
+  if (block != nullptr) issue_parts(job);
   return Submit::accepted;
 }
 
 /// All but the first, which has been taken. A part that is still here keeps the job alive; after
 /// the last one the job may be gone.
-void EngineState::issue_parts(Job& job, std::span<const std::uint32_t> chosen,
-                              std::uint64_t turn) noexcept {
+void EngineState::issue_parts(Job& job) noexcept {
+  const std::span<const std::uint32_t> chosen = job.route_.movers.chosen();
+  const std::uint64_t turn = job.turn_;
   const std::size_t count = job.part_count_;
   PartBlock& block = *job.parts_;
   for (std::size_t i = 1; i < count; ++i) {
     Part& part = block.parts[i];
     if (post(part, chosen[(turn + i) % chosen.size()]) == Submit::accepted) continue;
-    job.fell_back_ = true;
+    job.route_.fell_back = true;
     if (post_to_any(part, chosen, turn + i + 1) != Submit::accepted) carry_out_here(part);
   }
 }
@@ -372,8 +411,9 @@ void EngineState::carry_out_here(Request& request) const noexcept {
 }
 
 void EngineState::take_back(Job& job, const Before& before, std::uint32_t word_before) noexcept {
-  job.assign(before.operation, before.batch, before.byte_count);
-  job.submission_ = before.submission;
+  job.operation_ = before.operation;
+  job.batch_ = before.batch.value_or(Batch());
+  job.engine_ = before.engine;
   const bool was_stopped = (word_before & detail::kStopFlag) != 0;
   if (was_stopped) static_cast<void>(detail::set_flag(job.word_, detail::kStopFlag));
   // Nobody may name a job whose submission has not returned.
@@ -387,7 +427,7 @@ void EngineState::take_back(Job& job, const Before& before, std::uint32_t word_b
 
 // --- The end -------------------------------------------------------------------------------------
 
-void EngineState::end_part(Request& request) noexcept {
+void EngineState::end_part(Request& request, bool /*plain*/) noexcept {
   Job& job = *static_cast<Part&>(request).job;
   // edge: part-ended (acq_rel)
   if (job.parts_left_.fetch_sub_acq_rel(1) != 1) return;
@@ -397,8 +437,8 @@ void EngineState::end_part(Request& request) noexcept {
     detail::append(whole, block.parts[i].outcome, block.parts[i].offset_bytes);
   }
   job.outcome = detail::ended(whole);
-  job.submission_.engine->parts_.give_back(block);
-  end_job(job);
+  job.engine_->parts_.give_back(block);
+  end_job(job, false);
 }
 
 /// A call of a user's function for a job that ends, on the stack of this thread.
@@ -426,38 +466,57 @@ class EngineState::Call {
 };
 constinit thread_local const EngineState::Call* EngineState::Call::innermost_ = nullptr;
 
-void EngineState::end_job(Request& request) noexcept {
+void EngineState::end_job(Request& request, bool plain) noexcept {
   auto& job = static_cast<Job&>(request);
-  // The gate counts this job, so the engine lives until leave().
-  EngineState& engine = *job.submission_.engine;
-  const auto then = job.submission_.then;
-  void* const then_context = job.submission_.then_context;
+  if (!plain || job.callback_ != nullptr || job.then_ != nullptr) [[unlikely]]
+    return end_and_call(job);
+  finish(job, true);
+}
+
+/// Counts `job` and ends it, after which it may be gone. The gate counts it, so the engine lives
+/// until leave().
+inline void EngineState::finish(Job& job, bool plain) noexcept {
+  EngineState& engine = *job.engine_;
   Completion& end = job.outcome;
-  end.fell_back = end.fell_back || job.fell_back_;
+  if (plain && !job.route_.fell_back) [[likely]] {
+    engine.statistics_.count_plain(static_cast<std::size_t>(job.operation_.kind()), job.byte_count_,
+                                   job.begun_ticks_);
+  } else {
+    end.fell_back = end.fell_back || job.route_.fell_back;
+    engine.statistics_.count(
+        job.is_batch() ? kOperationKindCount : static_cast<std::size_t>(job.operation_.kind()), end,
+        job.begun_ticks_);
+  }
+  if (job.callback_ != nullptr) [[unlikely]]
+    call_back(job);
+  std::uint32_t seen = 0;
+  // The last touch of the job: whoever sees the new state may destroy it or submit it again.
+  const void* const address = &job;
+  if (!detail::end_word(job.word_, plain ? JobState::done : end.state, seen)) [[unlikely]]
+    return engine.end_with_dependants(job);
+  if ((seen & detail::kSleeperFlag) != 0) [[unlikely]]
+    detail::unpark_all(address);
+  if (detail::visitor_count(seen) == 0) engine.leave();
+}
+
+/// As finish(), of what is not plain, or where a function of the user is called.
+void EngineState::end_and_call(Job& job) noexcept {
+  const EngineState& engine = *job.engine_;
+  const auto then = job.then_;
+  void* const then_context = job.then_context_;
+  Completion& end = job.outcome;
   if (end.result.different && end.state == JobState::done && compares(job.operation_.kind())) {
     // What was compared behind it at the same time does not count.
     end.bytes_done = end.result.difference_offset;
     end.bytes_by_device = std::min(end.bytes_by_device, end.bytes_done);
   }
-  engine.statistics_.count(
-      job.is_batch() ? kOperationKindCount : static_cast<std::size_t>(job.operation_.kind()), end,
-      job.begun_ticks_);
-  if (job.submission_.callback != nullptr) call_back(job);
-  std::uint32_t seen = 0;
-  // The last touch of the job: whoever sees the new state may destroy it or submit it again.
-  const void* const address = &job;
-  if (!detail::end_word(job.word_, end.state, seen)) [[unlikely]] {
-    engine.end_with_dependants(job);
-  } else {
-    if ((seen & detail::kSleeperFlag) != 0) detail::unpark_all(address);
-    if (detail::visitor_count(seen) == 0) engine.leave();
-  }
+  finish(job, false);
   if (then != nullptr) call_then(engine, then, then_context);
 }
 
 void EngineState::call_back(const Job& job) noexcept {
-  const Call call(*job.submission_.engine);
-  job.submission_.callback(job.submission_.callback_context, job.outcome);
+  const Call call(*job.engine_);
+  job.callback_(job.callback_context_, job.outcome);
 }
 
 /// `engine` may be gone.
@@ -468,6 +527,7 @@ void EngineState::call_then(const EngineState& engine, void (*then)(void* contex
 }
 
 void EngineState::stop() {
+  if (is_forked()) return;
   HEADRACE_CHECK(!Call::is_within(*this),
                  "a callback or `then` may not stop or end the engine whose job it is of, which "
                  "would wait for that very call: leave it to another thread, or to this one when "
@@ -494,16 +554,14 @@ void EngineState::poll() noexcept {
   begin_due();
 }
 
-void EngineState::poll_for(const Job& job) noexcept {
+/// What moves a job of several parts, or one that was held back.
+void EngineState::poll_all_of(const Job& job) noexcept {
   if (job.held_back_) return poll();  // It may wait for any other.
   // The job is visited, so its parts are those of its submission, or were.
-  const auto reap = [](const Request& request) {
-    // Relaxed: a hint; a mover that is seen too early has nothing of the job yet.
-    if (Mover* const mover = request.mover_.load_relaxed()) mover->reap(request);
-  };
-  if (job.part_count_ == 1) [[likely]]
-    return reap(job);
-  for (std::uint32_t i = 0; i < job.part_count_; ++i) reap(job.parts_->parts[i]);
+  for (std::uint32_t i = 0; i < job.part_count_; ++i) {
+    Part& part = job.parts_->parts[i];
+    if (Mover* const mover = part.mover_.load_relaxed()) mover->reap(part);  // As in poll_for().
+  }
 }
 
 bool EngineState::rest_for(const Job& job) noexcept {

@@ -22,12 +22,8 @@ namespace headrace::engine {
 
 class ChannelState;
 
-namespace detail {
-inline constexpr Batch kNoBatch;
-}  // namespace detail
-
 /// Threading: shared.
-class EngineState {
+class EngineState final : public Engine {
  public:
   /// The options of the engine, besides its movers.
   struct Settings {
@@ -43,34 +39,50 @@ class EngineState {
   };
   EngineState(std::vector<std::unique_ptr<Mover>> movers, Settings settings);
 
-  [[nodiscard]] Submit submit_copy(Job& job, const CopyPlan& plan, const SubmitOptions& options);
-  [[nodiscard]] Submit submit(Job& job, const Operation& operation, const SubmitOptions& options);
-  [[nodiscard]] Submit submit_batch(Job& job, const Batch& batch, const SubmitOptions& options);
+  ~EngineState() override;
+
+  [[nodiscard]] Submit submit_copy(Job& job, const CopyPlan& plan,
+                                   const SubmitOptions& options) override;
+  [[nodiscard]] Submit submit(Job& job, const Operation& operation,
+                              const SubmitOptions& options) override;
+  [[nodiscard]] Submit submit_batch(Job& job, const Batch& batch,
+                                    const SubmitOptions& options) override;
   [[nodiscard]] Submit run(const Operation& operation, Completion& completion,
-                           const SubmitOptions& options);
-  void stop();
-  void poll() noexcept;
+                           const SubmitOptions& options) override;
+  [[nodiscard]] Result<Channel> open_channel(const ChannelOptions& options) override;
+  void stop() override;
+  void poll() noexcept override;
+  [[nodiscard]] std::vector<MoverInfo> movers() const override { return infos_; }
+  [[nodiscard]] const MoverInfo* mover(std::size_t mover_index) const noexcept override {
+    return mover_index < infos_.size() ? &infos_[mover_index] : nullptr;
+  }
+  [[nodiscard]] PathThresholds thresholds() const override { return settings_.thresholds; }
+  [[nodiscard]] ThresholdSource threshold_source() const override {
+    return settings_.threshold_source;
+  }
+  [[nodiscard]] bool has_policy() const override { return static_cast<bool>(settings_.policy); }
+  [[nodiscard]] Waiting waiting() const override { return settings_.waiting; }
+  [[nodiscard]] const std::vector<std::string>& notes() const override { return settings_.notes; }
+  [[nodiscard]] EngineStatistics statistics() const override;
+  [[nodiscard]] std::vector<DeviceStatistics> device_statistics() const override;
+
   /// Polls what moves `job`, which runs or has just ended.
-  void poll_for(const Job& job) noexcept;
+  void poll_for(const Job& job) noexcept {
+    if (job.held_back_ || job.part_count_ != 1) [[unlikely]]
+      return poll_all_of(job);
+    // Relaxed: a hint; a mover that is seen too early has nothing of the job yet.
+    if (Mover* const mover = job.mover_.load_relaxed()) mover->reap(job);
+  }
   /// Begins the jobs that were held back and whose time has come, until movers are full.
   void begin_due() noexcept;
   /// Rests as Mover::rest. False if no mover can.
   [[nodiscard]] bool rest_for(const Job& job) noexcept;
 
-  [[nodiscard]] std::span<const std::unique_ptr<Mover>> movers() const { return movers_; }
-  [[nodiscard]] std::span<const MoverInfo> infos() const { return infos_; }
-  [[nodiscard]] const Settings& settings() const { return settings_; }
   [[nodiscard]] WaitHistory& wait_history() { return wait_history_; }
-  [[nodiscard]] Statistics& statistics() { return statistics_; }
-  /// The totals, with those of channels.
-  [[nodiscard]] EngineStatistics totals() const;
+  [[nodiscard]] Statistics& counts() { return statistics_; }
 
-  [[nodiscard]] Result<Channel> open_channel(const ChannelOptions& options);
   /// `channel` is about to go; what it has counted stays.
   void forget_channel(const ChannelState& channel);
-  /// Adds what channels have counted to the totals of movers(), one for each.
-  void add_channels(std::vector<DeviceStatistics>& totals) const;
-
   [[nodiscard]] bool is_closed() const noexcept {
     return (gate_.load_relaxed() & kClosed) != 0;  // A hint; enter() decides.
   }
@@ -87,39 +99,46 @@ class EngineState {
   class Call;
   struct Before;
 
-  /// What is submitted: one operation, or a batch.
-  struct Work {
-    const Operation& operation;
-    const Batch& batch;
-    Workload load;
-  };
-
   [[nodiscard]] bool enter() noexcept;
-  [[nodiscard]] inline Work work_of(const Operation& operation) const noexcept;
-  /// The way of every job: route, issue. `counts_refusal`: in the statistics.
-  [[nodiscard]] Submit start(Job& job, Work&& work, const SubmitOptions& options,
-                             bool counts_refusal = true);
-  void find_nodes(const Operation& operation, const SubmitOptions& options, Workload& work) const;
-  [[gnu::always_inline]] inline void prepare(Job& job, const Work& work,
-                                             const SubmitOptions& options,
-                                             const Route& route) const;
-  void split(Job& job, std::size_t mover_count) noexcept;
-  /// Gives `job`, which runs, to the movers of `route`; the last of them may end it. Refuses only
+  [[gnu::noinline]] void poll_all_of(const Job& job) noexcept;
+  /// The way of every job: route, issue. `counts_refusal`: false while run() asks again and again.
+  template <typename Assign>
+  [[gnu::always_inline, nodiscard]] inline Submit start(Job& job, const Assign& assign,
+                                                        Workload work, const SubmitOptions& options,
+                                                        bool counts_refusal);
+  [[nodiscard, gnu::noinline]] Submit submit_odd_copy(Job& job, const CopyPlan& plan,
+                                                      const SubmitOptions& options);
+  template <typename Assign>
+  [[gnu::always_inline, nodiscard]] inline Submit start_now(Job& job, const Assign& assign,
+                                                            Workload work,
+                                                            const SubmitOptions& options,
+                                                            bool counts_refusal);
+  /// As start(), of a valid operation.
+  [[nodiscard]] Submit start_one(Job& job, const Operation& operation, const SubmitOptions& options,
+                                 bool counts_refusal);
+  [[nodiscard, gnu::noinline]] Submit start_large(Job& job, const Operation& operation,
+                                                  const SubmitOptions& options,
+                                                  bool counts_refusal);
+  [[nodiscard]] inline bool polls(const Route& route) const noexcept;
+  [[gnu::noinline]] void split(Job& job) noexcept;
+  /// Gives `job`, which runs, to the movers of its route; the last of them may end it. Refuses only
   /// while no mover has anything of it.
-  [[nodiscard]] Submit issue(Job& job, const Route& route, std::uint64_t turn) noexcept;
+  [[nodiscard]] Submit issue(Job& job) noexcept;
   // Apart, so that the way of most jobs keeps few values.
-  [[nodiscard, gnu::noinline]] Submit issue_elsewhere(Job& job, const Route& route, Submit answer,
-                                                      std::uint64_t turn) noexcept;
-  void issue_parts(Job& job, std::span<const std::uint32_t> chosen, std::uint64_t turn) noexcept;
+  [[nodiscard, gnu::noinline]] Submit issue_elsewhere(Job& job, Submit answer) noexcept;
+  [[gnu::noinline]] void issue_parts(Job& job) noexcept;
   [[nodiscard]] Submit post(Request& request, std::uint32_t mover_index) noexcept;
   /// post() to `chosen` in turn, `turn` first. `full` if any of those that refused was.
   [[nodiscard]] Submit post_to_any(Request& request, std::span<const std::uint32_t> chosen,
                                    std::uint64_t turn) noexcept;
   void carry_out_here(Request& request) const noexcept;
   [[nodiscard]] Workload workload_of(const Job& job) const noexcept;
-  static void end_job(Request& request) noexcept;
-  static void end_part(Request& request) noexcept;
+  static void end_job(Request& request, bool plain) noexcept;
+  [[gnu::always_inline]] static inline void finish(Job& job, bool plain) noexcept;
+  [[gnu::noinline]] static void end_and_call(Job& job) noexcept;
+  static void end_part(Request& request, bool plain) noexcept;
   // Apart, so that jobs without do not pay for them.
+  [[gnu::noinline]] void end_inline(Job& job) noexcept;
   [[gnu::noinline]] static void call_back(const Job& job) noexcept;
   [[gnu::noinline]] static void call_then(const EngineState& engine,
                                           void (*then)(void* context) noexcept,
@@ -136,8 +155,7 @@ class EngineState {
 
   // Jobs that come after others: graph.cpp.
   [[nodiscard]] Submit check(const Job& job, std::span<Job* const> after) const;
-  void hold_back(Job& job, const Route& route, std::uint64_t turn,
-                 std::span<Job* const> after) noexcept;
+  void hold_back(Job& job, std::span<Job* const> after) noexcept;
   /// The end of end_job(), if another job waits for `job`.
   void end_with_dependants(Job& job) noexcept;
   /// Returns: false if its movers are full: nothing was started.
@@ -173,13 +191,7 @@ class EngineState {
   std::vector<const ChannelState*> channels_ HEADRACE_GUARDED_BY(channels_mutex_);
 };
 
-// Here, since a short run() is little more than these.
-
-inline EngineState::Work EngineState::work_of(const Operation& operation) const noexcept {
-  return {operation,
-          detail::kNoBatch,
-          {.kind = operation.kind(), .byte_count = operation.byte_count()}};
-}
+// Here, since a short run() and a job that is not split are little more than these.
 
 inline bool EngineState::enter() noexcept {
   // Late callers must not keep the count of a closed gate from being 0.
@@ -195,6 +207,24 @@ inline void EngineState::leave() noexcept {
   // The last touch of the engine, which stop() may give back to its owner at once.
   // edge: engine-gate (acq_rel)
   if (gate_.fetch_sub_acq_rel(1) == kClosed + 1) detail::unpark_all(address);
+}
+
+inline Submit EngineState::post(Request& request, std::uint32_t mover_index) noexcept {
+  Mover& mover = *movers_[mover_index];
+  request.mover_.store_relaxed(&mover);  // A hint for pollers.
+  return mover.post(request);
+}
+
+inline Submit EngineState::issue(Job& job) noexcept {
+  const std::span<const std::uint32_t> chosen = job.route_.movers.chosen();
+  // Turns, so that small jobs do not all go to the mover that was chosen first.
+  const std::uint32_t first = chosen.size() == 1 ? chosen[0] : chosen[job.turn_ % chosen.size()];
+  const bool whole = job.part_count_ == 1;
+  const Submit answer = post(whole ? static_cast<Request&>(job) : job.parts_->parts[0], first);
+  if (answer != Submit::accepted) [[unlikely]]
+    return issue_elsewhere(job, answer);
+  if (!whole) issue_parts(job);
+  return answer;
 }
 
 }  // namespace headrace::engine

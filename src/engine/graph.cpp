@@ -25,20 +25,13 @@ Submit EngineState::check(const Job& job, std::span<Job* const> after) const {
   for (const Job* const predecessor : after) {
     if (predecessor == nullptr) return Submit::null_address;
     const bool idle = predecessor->state() == JobState::idle;
-    if (predecessor == &job || idle || predecessor->submission_.engine != this)
-      return Submit::bad_predecessor;
+    if (predecessor == &job || idle || predecessor->engine_ != this) return Submit::bad_predecessor;
   }
   return Submit::accepted;
 }
 
-void EngineState::hold_back(Job& job, const Route& route, std::uint64_t turn,
-                            std::span<Job* const> after) noexcept {
+void EngineState::hold_back(Job& job, std::span<Job* const> after) noexcept {
   for (DependantLink& link : job.links_) link.job = &job;
-  job.movers_ = route.movers;
-  job.turn_ = static_cast<std::uint32_t>(turn);
-  job.refused_ = route.by == Route::By::nobody;
-  job.any_ = route.any;
-  job.or_processors_ = route.or_processors;
   job.held_back_ = true;
   job.overdue_ = true;
   job.polled_ = any_polled_;
@@ -134,35 +127,33 @@ Job* EngineState::pop_due() noexcept {
 bool EngineState::begin(Job& job) noexcept {
   const bool failed =
       (job.predecessors_left_.load_relaxed() & detail::kPredecessorFailed) != 0;  // Ours by now.
-  const std::span<const std::uint32_t> chosen = job.movers_.chosen();
+  const std::span<const std::uint32_t> chosen = job.route_.movers.chosen();
   if (is_closed() || job.stop_requested()) {
     job.outcome = {.state = JobState::stopped};
   } else if (failed) {
     job.outcome = {.state = JobState::failed, .cause = Cause::predecessor_failed};
-  } else if (job.refused_) {
+  } else if (job.route_.by == Route::By::none) {
     job.outcome = {.state = JobState::failed, .cause = Cause::mover_refused};
   } else if (chosen.empty()) {
     carry_out_here(job);
     return true;
   } else {
     job.part_count_ = 1;  // Of a job that is held back no poller reads it.
-    split(job, chosen.size());
-    const Route route{.any = job.any_, .or_processors = job.or_processors_, .movers = job.movers_};
-    const Submit answer = issue(job, route, job.turn_);
-    if (answer == Submit::accepted) return true;  // From here on the job may be gone.
+    split(job);
+    if (issue(job) == Submit::accepted) return true;  // From here on the job may be gone.
     if (!is_closed()) {
       // A mover with a thread does not say when it has room again.
       if (std::any_of(chosen.begin(), chosen.end(),
                       [this](std::uint32_t index) { return infos_[index].polled; })) {
         return false;
       }
-      job.fell_back_ = true;
+      job.route_.fell_back = true;
       carry_out_here(job);
       return true;
     }
     job.outcome = {.state = JobState::stopped};
   }
-  end_job(job);
+  end_job(job, false);
   return true;
 }
 

@@ -123,22 +123,28 @@ std::string_view name(Waiting waiting) {
 /// Threading: owned.
 class Job::Visit {
  public:
-  explicit Visit(Job& job) : job_(job) {
-    std::uint32_t seen = job.word_.load_relaxed();  // The exchange below decides.
+  /// `seen` is what the word was when it was looked at last: the exchange below decides.
+  Visit(Job& job, std::uint32_t seen) : job_(job) {
     while (detail::is_running(seen)) {
       // edge: job-submitted (acq_rel)
       if (!job.word_.compare_exchange_acq_rel(seen, seen + detail::kVisitor)) continue;
-      engine_ = job.submission_.engine;
+      engine_ = job.engine_;
       return;
     }
   }
   Visit(const Visit&) = delete;
   Visit& operator=(const Visit&) = delete;
   ~Visit() {
-    if (engine_ == nullptr) return;
+    if (engine_ != nullptr) static_cast<void>(end());
+  }
+  /// Ends the visit of a job that ran. Returns whether it has ended.
+  [[nodiscard]] bool end() {
     // edge: job-visited (acq_rel)
     const std::uint32_t before = job_.word_.fetch_sub_acq_rel(detail::kVisitor);
-    if (!detail::is_running(before) && detail::visitor_count(before) == 1) engine_->leave();
+    const bool ended = !detail::is_running(before);
+    if (ended && detail::visitor_count(before) == 1) engine_->leave();
+    engine_ = nullptr;
+    return ended;
   }
   /// Nothing if the job has ended.
   [[nodiscard]] EngineState* engine() const { return engine_; }
@@ -161,15 +167,17 @@ bool Job::poll() {
   // edge: job-ended (acquire)
   // edge: job-submitted (acquire)
   const std::uint32_t word = word_.load_acquire();
-  HEADRACE_CHECK(detail::state_of(word) != JobState::idle, "only a submitted job can end");
-  if (!detail::is_running(word)) return true;
-  if (is_forked()) return abandon_in_child();
-  if (!polled_) return false;
-  {
-    const Visit visit(*this);
-    if (visit.engine() != nullptr) visit.engine()->poll_for(*this);
+  if (!detail::is_running(word)) [[unlikely]] {
+    HEADRACE_CHECK(detail::state_of(word) != JobState::idle, "only a submitted job can end");
+    return true;
   }
-  return state() != JobState::running;
+  if (is_forked()) [[unlikely]]
+    return abandon_in_child();
+  if (!polled_) return false;
+  Visit visit(*this, word);
+  if (visit.engine() == nullptr) return true;
+  visit.engine()->poll_for(*this);
+  return visit.end();
 }
 
 const Completion& Job::wait() {
@@ -192,7 +200,7 @@ bool Job::wait_for(std::chrono::nanoseconds time_max) {
 }
 
 bool Job::is_forked() const {
-  return platform::fork_count() != submission_.fork_count;
+  return platform::fork_count() != fork_count_;
 }
 
 bool Job::abandon_in_child() {
@@ -203,7 +211,7 @@ bool Job::abandon_in_child() {
 }
 
 void Job::wait_until(std::chrono::nanoseconds until) {
-  const Visit visit(*this);
+  const Visit visit(*this, word_.load_relaxed());  // Looked at again.
   EngineState* const engine = visit.engine();
   if (engine == nullptr) return;
   Waiter waiter(waiting_, polled_, engine->wait_history(), platform::ticks());

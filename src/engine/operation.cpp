@@ -302,12 +302,19 @@ DifTarget Operation::dif_target() const {
           .keep_reference = (flags & kTargetKeepReference) != 0};
 }
 
-Submit Operation::validate_other() const {
+Submit Operation::find_fault() const {
   if (is_durable() && !platform::has_line_flush(platform::LineFlush::clflush)) {
     return Submit::bad_option;
   }
   if (kind_ == OperationKind::no_op || kind_ == OperationKind::drain) return Submit::accepted;
-  if (kind_ == OperationKind::copy) return validate_copy();
+  if (kind_ == OperationKind::copy) {
+    if (target_bytes_ != source_bytes_) return Submit::length_differs;
+    if (source_bytes_ == 0) return Submit::empty;
+    if (target_ == nullptr || source_ == nullptr) return Submit::null_address;
+    if (wraps(target()) || wraps(source())) return Submit::too_large;
+    return overlap(target(), source()) && target_ != source_ ? Submit::overlapping
+                                                             : Submit::accepted;
+  }
   if (is_null(target()) || is_null(source()) || is_null(second_source())) {
     return Submit::null_address;
   }

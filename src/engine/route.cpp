@@ -5,19 +5,17 @@
 
 namespace headrace::engine {
 
-/// As a policy wishes. Returns false if it chose nobody, or a mover that does not exist.
-bool detail::ask_policy(const Workload& work, const SubmitOptions& options, const RouteFacts& facts,
+bool detail::ask_policy(Workload work, const SubmitOptions& options, const RouteFacts& facts,
                         std::size_t first, std::size_t count, MoverChoice& choice) {
-  const MoveContext context{
-      .movers = facts.movers.subspan(first, count),
-      .kind = work.kind,
-      .source_node = options.source_node ? options.source_node : work.source_node,
-      .target_node = options.target_node ? options.target_node : work.target_node,
-      .caller_node = work.caller_node,
-      .byte_count = work.byte_count,
-      .sequence = work.turn,
-      .packages = facts.packages,
-      .loads = facts.loads.from(first)};
+  const MoveContext context{.movers = facts.movers.subspan(first, count),
+                            .kind = work.kind,
+                            .source_node = options.source_node,
+                            .target_node = options.target_node,
+                            .caller_node = work.caller_node,
+                            .byte_count = work.byte_count,
+                            .sequence = work.turn,
+                            .packages = facts.packages,
+                            .loads = facts.loads.from(first)};
   MoverChoice wanted;
   if (options.policy != nullptr && *options.policy) {
     (*options.policy)(context, wanted);
@@ -34,7 +32,9 @@ bool detail::ask_policy(const Workload& work, const SubmitOptions& options, cons
 }
 
 Route route(const Workload& work, const SubmitOptions& options, const RouteFacts& facts) {
-  return detail::decide(work, options, facts);
+  Route made;
+  detail::decide(work, options, facts, made);
+  return made;
 }
 
 }  // namespace headrace::engine

@@ -52,6 +52,15 @@ class Statistics {
     // As said above.
     kinds_[kind_index].latencies[latency_class(begun_ticks)].fetch_add_relaxed(1);
   }
+  /// As count(), of what a device has done whole.
+  void count_plain(std::size_t kind_index, std::size_t byte_count,
+                   std::uint64_t begun_ticks) noexcept {
+    // As said above.
+    count_time(kind_index, begun_ticks);
+    kinds_[kind_index].bytes.fetch_add_relaxed(byte_count);
+    kinds_[kind_index].bytes_by_device.fetch_add_relaxed(byte_count);
+    kinds_[kind_index].jobs_done.fetch_add_relaxed(1);
+  }
   void count_end(std::size_t kind_index, const Completion& completion) noexcept {
     // As said above.
     KindCounts& counts = kinds_[kind_index];

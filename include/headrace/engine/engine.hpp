@@ -175,8 +175,8 @@ struct HEADRACE_API EngineStatistics {
   [[nodiscard]] static std::chrono::nanoseconds latency_max(std::size_t latency_class);
 };
 
-class EngineState;
-
+/// An interface: Engine::make returns the one implementation.
+///
 /// Threading: shared, except for destruction.
 /// Ownership: owns its movers and threads. Destruction stops it: jobs that run end as stopped or
 /// done first.
@@ -203,7 +203,7 @@ class HEADRACE_API Engine {
 
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
-  ~Engine();
+  virtual ~Engine();
 
   /// Starts `plan` and returns. An empty plan is accepted and done at once.
   ///
@@ -218,14 +218,14 @@ class HEADRACE_API Engine {
   /// Cost:      no allocation; see bench/engine/submit_bench.cpp. Blocks only if some movers took
   ///            their shares and no other takes the rest: that is then moved by the calling thread,
   ///            and the completion says `fell_back`.
-  [[nodiscard]] Submit submit_copy(Job& job, const CopyPlan& plan,
-                                   const SubmitOptions& options = {});
+  [[nodiscard]] virtual Submit submit_copy(Job& job, const CopyPlan& plan,
+                                           const SubmitOptions& options = {}) = 0;
   /// Starts `operation` and returns.
   ///
   /// Ownership, Threading, Completes, Cost: as submit_copy.
   /// Returns:   as submit_copy; what validate() says if that is not `accepted`.
-  [[nodiscard]] Submit submit(Job& job, const Operation& operation,
-                              const SubmitOptions& options = {});
+  [[nodiscard]] virtual Submit submit(Job& job, const Operation& operation,
+                                      const SubmitOptions& options = {}) = 0;
   /// Starts all operations of `batch` and returns. They run in any order, but for fences. One that
   /// is larger than the largest transfer of a device's queue comes after those before it.
   ///
@@ -235,8 +235,8 @@ class HEADRACE_API Engine {
   ///            with the first such.
   /// Completes: as submit_copy: done if all are done, else failed with Cause::batch_failed, after
   ///            all have ended; bytes_done is the sum.
-  [[nodiscard]] Submit submit_batch(Job& job, const Batch& batch,
-                                    const SubmitOptions& options = {});
+  [[nodiscard]] virtual Submit submit_batch(Job& job, const Batch& batch,
+                                            const SubmitOptions& options = {}) = 0;
   /// Carries out `operation` and returns when it has ended. On a processor that is the calling
   /// thread, which then also calls `callback`; where queues are full it waits, and falls back if
   /// that lasts. `then` is called here, before this returns, whoever did it. The policy of the
@@ -244,8 +244,8 @@ class HEADRACE_API Engine {
   ///
   /// Threading: shared.
   /// Returns:   as submit, but never `full`; `completion` is written if it is accepted.
-  [[nodiscard]] Submit run(const Operation& operation, Completion& completion,
-                           const SubmitOptions& options = {});
+  [[nodiscard]] virtual Submit run(const Operation& operation, Completion& completion,
+                                   const SubmitOptions& options = {}) = 0;
 
   /// Reserves a part of a device's queue for one thread, whose operations then cost a fraction.
   ///
@@ -254,33 +254,32 @@ class HEADRACE_API Engine {
   /// Fails: hardware_absent if there is no device or none of that name; invalid_argument for a
   ///        depth of 0; capacity_exceeded if the queue has not so many entries that are free and
   ///        one more, which is for jobs; closed after stop() and in a child of the process.
-  [[nodiscard]] Result<Channel> open_channel(const ChannelOptions& options = {});
+  [[nodiscard]] virtual Result<Channel> open_channel(const ChannelOptions& options = {}) = 0;
   /// Refuses new jobs, ends those that run as stopped or done, returns when none is left.
   /// Idempotent. Not from a callback or `then`, whose job it would wait for: that ends the process.
-  void stop();
+  virtual void stop() = 0;
   /// Drives movers that have no thread, for all jobs; Job::poll and Job::wait do it for theirs.
   /// Never blocks.
-  void poll();
-  [[nodiscard]] std::vector<MoverInfo> movers() const;
+  virtual void poll() = 0;
+  [[nodiscard]] virtual std::vector<MoverInfo> movers() const = 0;
   /// One of movers(), for as long as the engine lives; null beyond the last.
-  [[nodiscard]] const MoverInfo* mover(std::size_t mover_index) const noexcept;
+  [[nodiscard]] virtual const MoverInfo* mover(std::size_t mover_index) const noexcept = 0;
   /// From how many bytes on path `automatic` takes a device, and why from there.
-  [[nodiscard]] PathThresholds thresholds() const;
-  [[nodiscard]] ThresholdSource threshold_source() const;
+  [[nodiscard]] virtual PathThresholds thresholds() const = 0;
+  [[nodiscard]] virtual ThresholdSource threshold_source() const = 0;
   /// Whether the engine was made with a policy of its own.
-  [[nodiscard]] bool has_policy() const;
+  [[nodiscard]] virtual bool has_policy() const = 0;
   /// How threads wait: as the engine was told, but for an UMWAIT that this processor lacks.
-  [[nodiscard]] Waiting waiting() const;
+  [[nodiscard]] virtual Waiting waiting() const = 0;
   /// Why devices, or some of their queues, are not among the movers, and if some are, from how many
   /// bytes on `automatic` takes them; one sentence each.
-  [[nodiscard]] const std::vector<std::string>& notes() const;
-  [[nodiscard]] EngineStatistics statistics() const;
+  [[nodiscard]] virtual const std::vector<std::string>& notes() const = 0;
+  [[nodiscard]] virtual EngineStatistics statistics() const = 0;
   /// One for each of movers(), in the same order.
-  [[nodiscard]] std::vector<DeviceStatistics> device_statistics() const;
+  [[nodiscard]] virtual std::vector<DeviceStatistics> device_statistics() const = 0;
 
- private:
-  explicit Engine(std::unique_ptr<EngineState> state);
-  std::unique_ptr<EngineState> state_;
+ protected:
+  Engine() = default;
 };
 
 }  // namespace headrace::engine

@@ -54,10 +54,29 @@ class MoverChoice {
     if (count_ < kMoverMax) chosen_[count_++] = static_cast<std::uint32_t>(mover_index);
   }
   [[nodiscard]] std::span<const std::uint32_t> chosen() const { return {chosen_.data(), count_}; }
+  void clear() { count_ = 0; }
 
  private:
-  std::array<std::uint32_t, kMoverMax> chosen_{};
   std::uint32_t count_ = 0;
+  std::array<std::uint32_t, kMoverMax> chosen_{};
+};
+
+/// Who carries out a submission: route() decides it.
+struct Route {
+  enum class By : std::uint8_t {
+    movers,
+    calling_thread,  ///< Before the submission returns.
+    none,            ///< The policy chose no mover, or one that does not exist.
+  };
+  By by = By::movers;
+  /// Another mover, or the calling thread, does it than was asked for.
+  bool fell_back = false;
+  /// Nothing said which of its kind: any other device, or processor, will do if this one is full.
+  bool any = false;
+  /// Processors will do if the devices are full.
+  bool or_processors = false;
+  /// Indexes into RouteFacts::movers.
+  MoverChoice movers = {};
 };
 
 /// A job's place in the list of those that begin when another has ended. It lies in the job that
@@ -130,19 +149,16 @@ class HEADRACE_API Job final : private Request {
   /// Rests on the word, or says that the processor cannot.
   [[nodiscard]] bool rest();
 
-  // What a submission says and a refusal gives back. Written by the submitter while the job does
-  // not run; published by the edges `job-submitted` and those of the movers.
-  struct Submission {
-    Callback callback = nullptr;
-    void* callback_context = nullptr;
-    /// Called after the last touch of the job.
-    void (*then)(void* context) noexcept = nullptr;
-    void* then_context = nullptr;
-    EngineState* engine = nullptr;
-    /// The engine's: forks of the process until it was made.
-    std::uint32_t fork_count = 0;
-  };
-  Submission submission_;
+  // What a submission says. Written by the submitter while the job does not run; published by the
+  // edges `job-submitted` and those of the movers.
+  Callback callback_ = nullptr;
+  void* callback_context_ = nullptr;
+  /// Called after the last touch of the job.
+  void (*then_)(void* context) noexcept = nullptr;
+  void* then_context_ = nullptr;
+  EngineState* engine_ = nullptr;
+  /// The engine's: forks of the process until it was made.
+  std::uint32_t fork_count_ = 0;
   std::uint64_t begun_ticks_ = 0;
   Waiting waiting_ = Waiting::adaptive;
   /// True if a mover of the job has no thread: whoever waits polls instead of sleeping. Of a job
@@ -150,12 +166,9 @@ class HEADRACE_API Job final : private Request {
   bool polled_ = false;
   /// It was accepted before it could begin: whoever waits drives all that it may wait for.
   bool held_back_ = false;
-  // Of a job that is held back, as in Route: its policy refused it; whose room will do as well.
-  bool refused_ = false;
-  bool any_ = false;
-  bool or_processors_ = false;
-  /// Written while a part is still in the submitter's hands.
-  bool fell_back_ = false;
+  /// Its `fell_back` is written while a part is still in the submitter's hands.
+  Route route_;
+  std::uint32_t turn_ = 0;
 
   /// Parts of a job that is split; 1 if it is not.
   std::uint32_t part_count_ = 1;
@@ -169,9 +182,6 @@ class HEADRACE_API Job final : private Request {
   Atomic<std::uint32_t> predecessors_left_{0};
   /// Its places in their lists; then the first in that of the jobs that can begin.
   std::array<DependantLink, kPredecessorMax> links_;
-  /// The movers that were chosen, and whose turn it is.
-  MoverChoice movers_;
-  std::uint32_t turn_ = 0;
   /// Those that wait for this job. Empty unless it runs.
   Atomic<DependantLink*> dependants_{nullptr};
 };

@@ -82,8 +82,9 @@ class Mover;
 /// Threading: confined, but for stop_requested().
 class HEADRACE_API Request {
  public:
-  /// Called by complete(), once: the last touch of the request by its mover.
-  using OnDone = void (*)(Request& request) noexcept;
+  /// Called by complete(), once: the last touch of the request by its mover. `plain`: by
+  /// complete_by_device().
+  using OnDone = void (*)(Request& request, bool plain) noexcept;
   static constexpr std::uint32_t kNoSlot = ~0U;
 
   Request() = default;
@@ -112,6 +113,12 @@ class HEADRACE_API Request {
     byte_count_ = byte_count;
   }
 
+  /// As assign(), of a batch; operation() is not changed.
+  void assign_batch(const Batch& batch, std::size_t byte_count) noexcept {
+    batch_ = batch;
+    byte_count_ = byte_count;
+  }
+
   /// Ends the request, which may be gone when this returns; hold no lock. The state of `end` is
   /// `stopped` if the rest was left because of a stop; what else it says does not matter, because
   /// it follows from the cause. Fewer bytes than there are without a stop, a cause or a difference
@@ -120,7 +127,7 @@ class HEADRACE_API Request {
   /// As complete(), if a device has done all of it and nothing was found out.
   void complete_by_device() noexcept {
     outcome = {.state = JobState::done, .bytes_done = byte_count_, .bytes_by_device = byte_count_};
-    std::exchange(on_done_, nullptr)(*this);
+    std::exchange(on_done_, nullptr)(*this, true);
   }
 
   // Room for the notes of the mover that has the request, under whatever lock it has. A mover that

@@ -23,9 +23,6 @@ struct Workload {
   /// that the calling thread carries out itself.
   bool deferred = false;
   std::uint64_t turn = 0;  ///< Counts submissions.
-  /// What the engine has found out, if the options name no node.
-  std::optional<NodeId> source_node = std::nullopt;
-  std::optional<NodeId> target_node = std::nullopt;
   /// Of the submitting thread, if a policy is asked.
   std::optional<NodeId> caller_node = std::nullopt;
 };
@@ -41,23 +38,6 @@ struct RouteFacts {
   Path path = Path::automatic;
   const MoverPolicy* policy = nullptr;  ///< Null: movers::near_target.
   Loads loads = {};                     ///< Of `movers`.
-};
-
-struct Route {
-  enum class By : std::uint8_t {
-    movers,
-    calling_thread,  ///< Before the submission returns.
-    nobody,          ///< The policy chose no mover, or one that does not exist.
-  };
-  By by = By::movers;
-  /// Somebody else does it than was asked for.
-  bool fell_back = false;
-  /// Nothing said which of its kind: any other device, or processor, will do if this one is full.
-  bool any = false;
-  /// Processors will do if the devices are full.
-  bool or_processors = false;
-  /// Indexes into RouteFacts::movers.
-  MoverChoice movers = {};
 };
 
 /// More than this no submission carries out by itself: some microseconds.

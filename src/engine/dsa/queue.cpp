@@ -30,19 +30,6 @@ namespace {
 constexpr std::uint32_t kSilentMax = 3;
 constexpr std::size_t kPageBytes = 4096;
 
-/// True if an operation of `kind` that has succeeded has nothing more to say.
-bool is_quiet(OperationKind kind) noexcept {
-  constexpr auto kQuiet = OperationSet()
-                              .with(OperationKind::no_op)
-                              .with(OperationKind::drain)
-                              .with(OperationKind::copy)
-                              .with(OperationKind::fill)
-                              .with(OperationKind::apply_delta)
-                              .with(OperationKind::dualcast)
-                              .with(OperationKind::cache_flush);
-  return kQuiet.has(kind);
-}
-
 }  // namespace
 
 Result<std::unique_ptr<DsaQueue>> DsaQueue::make(std::unique_ptr<dsa::Portal> portal,
@@ -149,21 +136,29 @@ bool DsaQueue::is_due(const Slot& slot, std::uint64_t now) const noexcept {
   return now > posted && now - posted > answer_ticks_;
 }
 
-void DsaQueue::look_at(std::uint32_t index, std::uint64_t now) noexcept {
+inline void DsaQueue::look_at(std::uint32_t index) noexcept {
   Slot& slot = slots_[index];
-  const auto is_ready = [&] { return status_of(slot.record) != 0 || is_due(slot, now); };
+  std::uint8_t status = 0;
+  const auto is_ready = [&] {
+    status = status_of(slot.record);
+    return status != 0 || is_due(slot, platform::ticks());
+  };
   if (!words_.claim(index, is_ready)) return;
-  const std::uint8_t status = status_of(slot.record);
-  if (status == DSA_COMP_SUCCESS && slot.fresh && slot.piece == slot.end && slot.quiet) {
-    // All of it, and nothing found out: the way of most.
+  if (status != DSA_COMP_SUCCESS || !slot.simple) return take(index, status);
+  Request& request = *slot.request;
+  words_.free(index);
+  note_answer();
+  request.complete_by_device();
+}
+
+/// What does not simply end.
+void DsaQueue::take(std::uint32_t index, std::uint8_t status) noexcept {
+  Slot& slot = slots_[index];
+  if (slot.simple) {
     Request& request = *slot.request;
-    words_.free(index);
-    note_answer();
-    return request.complete_by_device();
-  }
-  if (slot.fresh) {
+    begin_lane(slot, request, 0, request.byte_count());
+    slot.piece = slot.end;
     slot.outcome = {};
-    slot.fresh = false;
   }
   Next next = Next::posted;
   if (status != 0) {
@@ -181,12 +176,8 @@ void DsaQueue::look_at(std::uint32_t index, std::uint64_t now) noexcept {
 
 void DsaQueue::reap() noexcept {
   // Relaxed: a slot that is posted meanwhile is the next poll's.
-  std::uint64_t posted = words_.posted();
-  if (posted != 0) {
-    const std::uint64_t now = platform::ticks();
-    for (; posted != 0; posted &= posted - 1) {
-      look_at(static_cast<std::uint32_t>(std::countr_zero(posted)), now);
-    }
+  for (std::uint64_t posted = words_.posted(); posted != 0; posted &= posted - 1) {
+    look_at(static_cast<std::uint32_t>(std::countr_zero(posted)));
   }
   if (const std::uint64_t lost = words_.lost(); lost != 0) look_at_lost(lost);
 }
@@ -194,7 +185,7 @@ void DsaQueue::reap() noexcept {
 void DsaQueue::reap(const Request& request) noexcept {
   const std::uint32_t index = request.slot_index.load_relaxed();  // A hint.
   if (index >= slot_count_) return reap();
-  if ((words_.posted() >> index & 1U) != 0) look_at(index, platform::ticks());
+  if ((words_.posted() >> index & 1U) != 0) look_at(index);
 }
 
 bool DsaQueue::rest(const Request& request) noexcept {
@@ -211,68 +202,103 @@ bool DsaQueue::rest_at(const dsa::CompletionRecord& record) const noexcept {
 
 // --- Submission ----------------------------------------------------------------------------------
 
+/// All of the descriptor of a copy but its operands.
+void DsaQueue::prepare_copy(Slot& slot, std::uint32_t hint) noexcept {
+  detail::write_descriptor(detail::head_word(dsa::Opcode::move, copy_flags_ | hint), slot.record,
+                           nullptr, nullptr, 0, slot.descriptor);
+  slot.prepared = hint == 0;
+}
+
 Submit DsaQueue::post(Request& request) noexcept {
   // Another mover takes the request, or the processor.
-  if (is_silent()) {
+  if (is_silent()) [[unlikely]] {
     probe();
     return Submit::closed;
   }
-  const std::uint32_t first = words_.take();
+  const std::uint32_t index = words_.take();
   // Who waits for a slot of those that are lost may wait for ever, also where the queue has
   // answered since: somebody else takes the request.
-  if (first == SlotWords::kNoSlot) {
+  if (index == SlotWords::kNoSlot) [[unlikely]] {
     return words_.is_closed() || words_.is_all_lost() ? Submit::closed : Submit::full;
   }
+  const Operation& copy = request.operation();
+  const bool fits = copy.source().size() <= short_copy_bytes_max_.load_relaxed();  // A hint.
+  if (copy.kind() != OperationKind::copy || !fits || copy.is_durable()) [[unlikely]] {
+    return post_lane(request, index);
+  }
+  Slot& slot = slots_[std::size_t{index}];
+  const std::uint32_t hint = copy.is_into_cache() ? cache_flag_ : 0U;
+  if (!slot.prepared || hint != 0) [[unlikely]]
+    prepare_copy(slot, hint);
+  slot.request = &request;
+  slot.simple = true;
+  detail::write_operands(copy.source().data(), copy.target().data(), copy.source().size(),
+                         slot.descriptor);
+  set_status(slot.record, 0);
+  if (!hand_over(slot)) [[unlikely]] {
+    words_.free(index);
+    return refuse();
+  }
+  request.slot_index.store_relaxed(index);  // A hint for pollers.
+  words_.post(index);                       // From here on the request may be gone.
+  return Submit::accepted;
+}
+
+/// What is no copy of one descriptor, in the slot `index`.
+Submit DsaQueue::post_lane(Request& request, std::uint32_t index) noexcept {
   const Operation& operation = request.operation();
   const bool batch = request.is_batch();
-  // (A copy can be cut anywhere.)
-  const bool copies = operation.kind() == OperationKind::copy && !refuses_copies();
-  if (!batch && !copies && is_beyond(operation)) {
-    words_.free(first);
+  if (!batch && is_beyond(operation)) {
+    words_.free(index);
     return Submit::closed;
   }
-  const std::size_t lane_end = batch ? request.batch().operations.size() : request.byte_count();
-  if (batch || lane_end <= piece_bytes_max_ || !operation.has_independent_parts()) {
-    Slot& slot = slots_[first];
-    begin_lane(slot, request, 0, lane_end);
-    slot.batch = batch;
-    slot.quiet = !batch && is_quiet(operation.kind()) && !operation.is_durable();
-    if (batch) {
-      slot.outcome = {};
-    } else {
-      slot.fresh = true;
-    }
-    const Next next = batch ? issue_batch(slot) : (send(slot) ? Next::posted : Next::ended);
-    if (batch ? is_refused(slot) : next == Next::ended) {
-      words_.free(first);
-      return refuse();
-    }
-    request.slot_index.store_relaxed(first);  // A hint for pollers.
-    // From here on the request may be gone.
-    if (next == Next::posted) {
-      words_.post(first);
-    } else {
-      end_lane(first);
-    }
-    return Submit::accepted;
+  const std::size_t end = batch ? request.batch().operations.size() : request.byte_count();
+  if (!batch && end > piece_bytes_max_ && operation.has_independent_parts()) {
+    return post_lanes(request, index);
   }
+  Slot& slot = slots_[index];
+  begin_lane(slot, request, 0, end);
+  slot.outcome = {};
+  Next next = Next::posted;
+  if (batch) {
+    slot.batch = true;
+    next = issue_batch(slot);
+  } else {
+    next = send(slot) ? Next::posted : Next::ended;
+  }
+  if (batch ? is_refused(slot) : next == Next::ended) {
+    words_.free(index);
+    return refuse();
+  }
+  request.slot_index.store_relaxed(index);  // A hint for pollers.
+  // From here on the request may be gone.
+  if (next == Next::posted) {
+    words_.post(index);
+  } else {
+    end_lane(index);
+  }
+  return Submit::accepted;
+}
 
-  // As many lanes as there is work and room for, each with the next part of the request.
+/// As many lanes as there is work and room for, each with the next part of the request.
+Submit DsaQueue::post_lanes(Request& request, std::uint32_t first) noexcept {
+  const std::size_t byte_count = request.byte_count();
   std::array<std::uint32_t, kLaneMax> lanes{first};
   std::size_t lane_count = 1;
-  const std::size_t wanted = std::min(kLaneMax, lane_end / piece_bytes_max_);
+  const std::size_t wanted = std::min(kLaneMax, byte_count / piece_bytes_max_);
   while (lane_count < wanted) {
     const std::uint32_t index = words_.take();
     if (index == SlotWords::kNoSlot) break;
     lanes[lane_count++] = index;
   }
   request.lanes_left = static_cast<std::uint32_t>(lane_count);
+  request.slot_index.store_relaxed(Request::kNoSlot);  // A hint for pollers.
   // A lane is at least as long as a piece, so none is empty.
-  const std::size_t unit = std::min(kPageBytes, piece_bytes(operation.cut_bytes()));
+  const std::size_t unit = std::min(kPageBytes, piece_bytes(request.operation().cut_bytes()));
   std::size_t begin = 0;
   for (std::size_t i = 0; i < lane_count; ++i) {
-    const std::size_t even = lane_end / lane_count * (i + 1) / unit * unit;
-    const std::size_t end = i + 1 == lane_count ? lane_end : even;
+    const std::size_t even = byte_count / lane_count * (i + 1) / unit * unit;
+    const std::size_t end = i + 1 == lane_count ? byte_count : even;
     Slot& slot = slots_[lanes[i]];
     begin_lane(slot, request, begin, end);
     slot.outcome = {};
@@ -326,9 +352,10 @@ void DsaQueue::begin_lane(Slot& slot, Request& request, std::size_t begin,
   slot.single = true;
   slot.batch = false;
   slot.large = false;
-  slot.quiet = false;
+  slot.simple = false;
+  slot.copies = false;
+  slot.durable = false;
   slot.lost = false;
-  slot.fresh = false;
 }
 
 DsaQueue::Next DsaQueue::issue(Slot& slot) noexcept {
@@ -346,35 +373,15 @@ bool DsaQueue::send(Slot& slot) noexcept {
   const Operation& whole = slot.whole();
   slot.piece = slot.end - slot.at;
   if (slot.piece > piece_bytes_max_) slot.piece = piece_bytes(whole.cut_bytes());
-  dsa::Descriptor& descriptor = slot.descriptor;
+  const Operation part = slot.part(slot.at, slot.piece);
+  slot.durable = slot.durable || whole.is_durable();
+  slot.prepared = false;
+  detail::to_descriptor(part, slot.descriptor);
+  add_flags(slot.descriptor, detail::hints(whole, portal_.info(), device_.page_faults));
+  slot.descriptor.completion_addr = reinterpret_cast<std::uintptr_t>(&slot.record);
   set_status(slot.record, 0);
-  if (slot.piece == whole.byte_count()) {
-    if (whole.kind() == OperationKind::copy) {
-      const std::uint32_t hint = whole.is_into_cache() ? cache_flag_ : 0U;
-      detail::write_descriptor(detail::head_word(dsa::Opcode::move, copy_flags_ | hint),
-                               slot.record, whole.source().data(), whole.target().data(),
-                               slot.piece, descriptor);
-      return hand_over(slot);
-    }
-    detail::to_descriptor(whole, descriptor);
-  } else {
-    detail::to_descriptor(slot.part(slot.at, slot.piece), descriptor);
-  }
-  add_flags(descriptor, detail::hints(whole, portal_.info(), device_.page_faults));
-  descriptor.completion_addr = reinterpret_cast<std::uintptr_t>(&slot.record);
-  return hand_over(slot);
-}
-
-bool DsaQueue::hand_over(Slot& slot) noexcept {
-  const std::uint64_t now = platform::ticks();
-  slot.posted_ticks.store_relaxed(now);  // Looked at again after a claim.
-  if (!portal_.submit(slot.descriptor)) {
-    note_refused(now);
-    return false;
-  }
-  note_taken();
+  if (!hand_over(slot)) return false;
   slot.full_ticks = 0;
-  descriptors_.fetch_add_relaxed(1);  // A count of its own.
   return true;
 }
 
@@ -402,6 +409,7 @@ DsaQueue::Next DsaQueue::take_record(Slot& slot) noexcept {
 /// devices go is a matter of the platform. What a processor did in its place is brought to memory
 /// twice, which is rare and harmless.
 void DsaQueue::settle(const Slot& slot) noexcept {
+  if (!slot.durable) return;
   const Request& request = *slot.request;
   for (const Operation& operation : request.batch().operations) {
     if (operation.is_durable()) detail::make_durable(operation);

@@ -31,6 +31,10 @@
 
 namespace headrace::engine {
 
+namespace detail {
+struct BatchRoom;
+}  // namespace detail
+
 struct DsaQueueOptions {
   /// What is known besides the portal's own info: the node, and how the portal is reached.
   std::optional<NodeId> node = std::nullopt;
@@ -81,22 +85,24 @@ class DsaQueue final : public Mover {
   /// Page faults of one piece without progress, and aborted submissions of it, before a processor
   /// takes over.
   static constexpr std::uint8_t kTriesMax = 8;
-  /// Refusals further apart than this part of DeviceOptions::answer_max are not one refusing: a
-  /// queue that is full now and then is healthy.
-  static constexpr std::uint64_t kAskedInARow = 8;
   /// Lanes of one request: two for each engine of a device.
   static constexpr std::size_t kLaneMax = 8;
 
   DsaQueue(dsa::Portal& portal, std::unique_ptr<dsa::Portal> owned, const DsaQueueOptions& options);
 
   // Slots.
-  void look_at(std::uint32_t index, std::uint64_t now) noexcept;
+  [[gnu::always_inline]] inline void look_at(std::uint32_t index) noexcept;
+  void take(std::uint32_t index, std::uint8_t status) noexcept;
   [[nodiscard]] bool is_due(const Slot& slot, std::uint64_t now) const noexcept;
+
+  [[nodiscard]] Submit post_lane(Request& request, std::uint32_t index) noexcept;
+  [[nodiscard]] Submit post_lanes(Request& request, std::uint32_t first) noexcept;
 
   // The life of a lane. Whoever calls owns its slot; `ended` means that the lane has.
   [[nodiscard]] Next issue(Slot& slot) noexcept;
   [[nodiscard]] bool send(Slot& slot) noexcept;
-  [[nodiscard]] bool hand_over(Slot& slot) noexcept;
+  [[gnu::noinline]] void prepare_copy(Slot& slot, std::uint32_t hint) noexcept;
+  [[gnu::always_inline, nodiscard]] inline bool hand_over(Slot& slot) noexcept;
   [[nodiscard]] Submit refuse() const noexcept;
   [[nodiscard]] bool rest_at(const dsa::CompletionRecord& record) const noexcept;
   [[nodiscard]] Next take_record(Slot& slot) noexcept;
@@ -106,9 +112,6 @@ class DsaQueue final : public Mover {
   [[nodiscard]] Next carry_on(Slot& slot) noexcept;
   void note_error(const Operation& operation, std::uint8_t status) noexcept;
   void refuse_kind(OperationKind kind) noexcept;
-  [[nodiscard]] bool refuses_copies() const noexcept {
-    return short_copy_bytes_max_.load_relaxed() == 0;  // A hint.
-  }
   [[nodiscard]] bool is_beyond(const Operation& operation) const noexcept;
   [[nodiscard]] std::size_t piece_bytes(std::size_t cut) const noexcept;
   static void begin_lane(Slot& slot, Request& request, std::size_t begin, std::size_t end) noexcept;
@@ -134,9 +137,10 @@ class DsaQueue final : public Mover {
   }
   void note_refused(std::uint64_t now) noexcept {
     retries_.fetch_add_relaxed(1);  // A count.
-    // Hints. What nobody asked for a while may have had room meanwhile.
+    // Hints. A queue that was not asked for so long may have had room meanwhile: one that is full
+    // now and then is healthy.
     const std::uint64_t last = refused_ticks_.load_relaxed();
-    const bool in_a_row = now - last <= answer_ticks_ / kAskedInARow || last > now;
+    const bool in_a_row = now - last <= answer_ticks_ || last > now;
     if (refusing_ticks_.load_relaxed() == 0 || !in_a_row) refusing_ticks_.store_relaxed(now);
     refused_ticks_.store_relaxed(now);
   }
@@ -148,7 +152,14 @@ class DsaQueue final : public Mover {
   static void begin_large(Slot& slot) noexcept;
   static Completion leave_large(Slot& slot) noexcept;
   [[nodiscard]] Next end_large(Slot& slot) noexcept;
+  template <bool kValid>
+  [[gnu::noinline, nodiscard]] std::size_t write_copies(Slot& slot,
+                                                        std::span<const Operation> operations,
+                                                        std::size_t& byte_count) noexcept;
+  [[gnu::noinline]] void prepare_list(detail::BatchRoom& room, std::size_t count) const noexcept;
+  void write_list(Slot& slot, std::size_t count) noexcept;
   [[nodiscard]] bool send_batch(Slot& slot) noexcept;
+  void write_any(Slot& slot) noexcept;
   void take_batch(Slot& slot, std::uint8_t status) noexcept;
   [[nodiscard]] bool take_answer(Slot& slot, std::size_t index,
                                  const dsa::CompletionRecord& record) noexcept;
@@ -183,8 +194,8 @@ class DsaQueue final : public Mover {
   alignas(64) SlotWords words_;
   /// Slots given up since the last answer.
   Atomic<std::uint32_t> silent_count_{0};
-  /// Since when the queue has refused every descriptor, asked often enough to tell; 0 if it took
-  /// the last one.
+  /// Since when the queue has refused every descriptor, asked at least every answer_max; 0 if it
+  /// took the last one.
   Atomic<std::uint64_t> refusing_ticks_{0};
   /// When it refused the last one.
   Atomic<std::uint64_t> refused_ticks_{0};

@@ -256,28 +256,44 @@ DsaQueue::Next DsaQueue::end_large(Slot& slot) noexcept {
   return slot.at == slot.end ? Next::ended : issue(slot);
 }
 
+/// The first `count` descriptors of the list: those of copies, but for their operands.
+void DsaQueue::prepare_list(detail::BatchRoom& room, std::size_t count) const noexcept {
+  const std::uint64_t head = detail::head_word(dsa::Opcode::move, copy_flags_);
+  for (std::size_t i = 0; i < count; ++i) {
+    detail::write_descriptor(head, room.records[i], nullptr, nullptr, 0, room.descriptors[i]);
+  }
+  room.prepared_count = count;
+}
+
 bool DsaQueue::send_batch(Slot& slot) noexcept {
+  // Nothing but copies, which most batches are.
+  const std::span<const Operation> operations =
+      slot.request->batch().operations.subspan(slot.at, std::min(slot.end - slot.at, batch_max_));
+  std::size_t byte_count = 0;
+  slot.copies = slot.done == 0 && operations.size() > 1 &&
+                write_copies<true>(slot, operations, byte_count) == operations.size();
+  if (slot.copies) {
+    slot.piece = operations.size();
+    write_list(slot, slot.piece);
+  } else {
+    write_any(slot);
+  }
+  if (!hand_over(slot)) return false;
+  slot.full_ticks = 0;
+  return true;
+}
+
+/// Writes the next list of operations of every kind, or the descriptor of a single one.
+void DsaQueue::write_any(Slot& slot) noexcept {
   const std::span<const Operation> operations = slot.request->batch().operations;
   const std::size_t window = std::min(slot.end - slot.at, kBatchMax);
   const std::size_t count_max = std::min(window, batch_max_);
-  const std::size_t copy_bytes_max = short_copy_bytes_max_.load_relaxed();  // A hint.
   dsa::Descriptor* const list = slot.room.descriptors.get();
+  slot.room.prepared_count = 0;
   std::size_t count = 0;
-  slot.quiet = true;
   for (std::size_t i = 0; i < window && count < count_max; ++i) {
     if ((slot.done >> i & 1U) != 0) continue;
     const Operation& operation = operations[slot.at + i];
-    if (operation.is_plain_copy() && count_max > 1 && operation.byte_count() <= copy_bytes_max) {
-      // What most batches are made of.
-      dsa::CompletionRecord& record = slot.room.records[count];
-      detail::write_descriptor(detail::head_word(dsa::Opcode::move, copy_flags_), record,
-                               operation.source().data(), operation.target().data(),
-                               operation.byte_count(), list[count]);
-      set_status(record, 0);
-      ++count;
-      continue;
-    }
-    slot.quiet = false;
     const bool alone = operation.kind() == OperationKind::drain;  // Not allowed in a list.
     // The device does not know what failed before this list.
     const bool broken = is_broken(slot, slot.at + i);
@@ -285,6 +301,7 @@ bool DsaQueue::send_batch(Slot& slot) noexcept {
         (alone || broken || operation.byte_count() > piece_bytes_max_ || is_beyond(operation))) {
       break;
     }
+    slot.durable = slot.durable || operation.is_durable();
     // The first of a list comes after all before the list anyway.
     dsa::Descriptor& descriptor = count_max == 1 || alone ? slot.descriptor : list[count];
     dsa::CompletionRecord& record =
@@ -298,18 +315,13 @@ bool DsaQueue::send_batch(Slot& slot) noexcept {
     if (alone) break;
   }
   slot.piece = count;
-  if (count > 1) {
-    slot.descriptor = {};
-    slot.descriptor.opcode = static_cast<std::uint8_t>(dsa::Opcode::batch);
-    slot.descriptor.desc_list_addr = reinterpret_cast<std::uintptr_t>(list);
-    slot.descriptor.desc_count = static_cast<std::uint32_t>(count);
-    slot.descriptor.flags = kRecordFlags;
-  } else if (count_max > 1 && operations[slot.at].kind() != OperationKind::drain) {
+  if (count > 1) return write_list(slot, count);
+  slot.prepared = false;
+  if (count_max > 1 && operations[slot.at].kind() != OperationKind::drain) {
     slot.descriptor = list[0];
   }
   slot.descriptor.completion_addr = reinterpret_cast<std::uintptr_t>(&slot.record);
   set_status(slot.record, 0);
-  return hand_over(slot);
 }
 
 void DsaQueue::take_batch(Slot& slot, std::uint8_t status) noexcept {
@@ -322,12 +334,16 @@ void DsaQueue::take_batch(Slot& slot, std::uint8_t status) noexcept {
                        status == dsa::kStatusAborted;
     if (!usual) slot.tries = kTriesMax;
   }
-  if (list && slot.quiet && slot.done == 0 && status == DSA_COMP_SUCCESS &&
-      batch.completions.empty()) {
-    // Of all of them, which are copies.
-    std::size_t byte_count = 0;
-    const std::size_t end = slot.at + slot.piece;
-    for (; slot.at < end; ++slot.at) byte_count += batch.operations[slot.at].byte_count();
+  if (slot.copies && slot.done == 0 && status == DSA_COMP_SUCCESS && batch.completions.empty()) {
+    // Of all of them.
+    std::size_t byte_count = slot.request->byte_count();
+    if (slot.piece != batch.operations.size()) {
+      byte_count = 0;
+      for (std::size_t i = 0; i < slot.piece; ++i) {
+        byte_count += batch.operations[slot.at + i].byte_count();
+      }
+    }
+    slot.at += slot.piece;
     slot.outcome.bytes_done += byte_count;
     slot.outcome.bytes_by_device += byte_count;
     return;

@@ -3,9 +3,12 @@
 // device reads and writes there. Not for: whose a slot is (queue.hpp).
 #pragma once
 
+#include <algorithm>
 #include <memory>
 
+#include "codec.hpp"
 #include "headrace/dsa/descriptor.hpp"
+#include "headrace/platform/ticks.hpp"
 #include "queue.hpp"
 
 namespace headrace::engine {
@@ -46,6 +49,8 @@ struct BatchPlace {
 struct BatchRoom {
   std::unique_ptr<dsa::Descriptor[]> descriptors;
   std::unique_ptr<dsa::CompletionRecord[]> records;
+  /// So many descriptors, from the first on, are those of copies and lack only their operands.
+  std::size_t prepared_count = 0;
 };
 
 }  // namespace detail
@@ -73,10 +78,14 @@ struct alignas(64) DsaQueue::Slot {
   /// Of a batch: operation batch_place.at is larger than the queue's largest transfer. begin, end,
   /// at, piece, tries and outcome are those of this one alone.
   bool large = false;
-  bool quiet = false;  ///< Success is all that its record may tell.
+  /// The request is a copy of one descriptor: the rest of the lane is not written until its record
+  /// tells anything but success.
+  bool simple = false;
+  /// The descriptor is that of a plain copy and lacks only the operands.
+  bool prepared = false;
+  bool copies = false;   ///< Of a batch: what is in flight are plain copies.
+  bool durable = false;  ///< Something of it has to leave the caches.
   bool lost = false;
-  /// Nothing of the lane has ended yet, and outcome is that of another one.
-  bool fresh = false;
   Completion outcome;
   detail::BatchPlace batch_place;
   detail::BatchRoom room;
@@ -92,5 +101,59 @@ struct alignas(64) DsaQueue::Slot {
   /// Of the first slot of an array that outlives its mover: the one that was kept before.
   Slot* kept_before = nullptr;
 };
+
+/// Sends the descriptor of `slot`. Returns false if the queue is full.
+inline bool DsaQueue::hand_over(Slot& slot) noexcept {
+  slot.posted_ticks.store_relaxed(platform::ticks());  // Looked at again after a claim.
+  if (!portal_.submit(slot.descriptor)) [[unlikely]] {
+    note_refused(platform::ticks());
+    return false;
+  }
+  note_taken();
+  descriptors_.fetch_add_relaxed(1);  // A count of its own.
+  return true;
+}
+
+/// Writes descriptors and records of the simple copies that `operations` begins with, at most
+/// batch_max_. `kValid`: all of them have been validated.
+///
+/// Returns: how many; `byte_count` is their sum.
+template <bool kValid>
+std::size_t DsaQueue::write_copies(Slot& slot, std::span<const Operation> operations,
+                                   std::size_t& byte_count) noexcept {
+  const std::size_t count = std::min(operations.size(), batch_max_);
+  if (slot.room.prepared_count < count) [[unlikely]]
+    prepare_list(slot.room, count);
+  const std::size_t bytes_max = short_copy_bytes_max_.load_relaxed();  // A hint.
+  dsa::Descriptor* descriptor = slot.room.descriptors.get();
+  dsa::CompletionRecord* record = slot.room.records.get();
+  std::size_t total = 0;
+  const Operation* copy = operations.data();
+  for (const Operation* const end = copy + count; copy != end; ++copy) {
+    const std::size_t bytes = copy->source().size();
+    const void* const source = copy->source().data();
+    const void* const target = copy->target().data();
+    if (!copy->is_plain_copy()) break;
+    if constexpr (kValid) {
+      if (bytes > bytes_max) break;
+    } else {
+      if (copy->target().size() != bytes) break;
+      if (!Operation::is_simple_copy(target, source, bytes, bytes_max)) break;
+    }
+    detail::set_status(*record++, 0);
+    detail::write_operands(source, target, bytes, *descriptor++);
+    total += bytes;
+  }
+  byte_count = total;
+  return static_cast<std::size_t>(copy - operations.data());
+}
+
+/// The descriptor of the first `count` of the list, and its record.
+inline void DsaQueue::write_list(Slot& slot, std::size_t count) noexcept {
+  detail::write_descriptor(detail::head_word(dsa::Opcode::batch, detail::kRecordFlags), slot.record,
+                           slot.room.descriptors.get(), nullptr, count, slot.descriptor);
+  detail::set_status(slot.record, 0);
+  slot.prepared = false;
+}
 
 }  // namespace headrace::engine

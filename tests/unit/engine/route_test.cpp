@@ -61,6 +61,7 @@ struct Row {
   bool fell_back = false;
   bool any = false;
   bool or_processors = false;
+  SubmitOptions options = {};
 };
 
 Workload copy(std::size_t byte_count) {
@@ -177,35 +178,31 @@ TEST(Route, IsThisTable) {
        true},
       {"near the target",
        kBoth,
-       changed(copy(1 << 20),
-               [](Workload& w) {
-                 w.source_node = NodeId(0);
-                 w.target_node = NodeId(1);
-               }),
+       copy(1 << 20),
        kAny,
        By::movers,
        {2},
        false,
        false,
-       true},
+       true,
+       {.source_node = NodeId(0), .target_node = NodeId(1)}},
       {"near the source, where nothing is near the target",
        kBoth,
-       changed(copy(1 << 20),
-               [](Workload& w) {
-                 w.source_node = NodeId(1);
-                 w.target_node = NodeId(7);
-               }),
+       copy(1 << 20),
        kAny,
        By::movers,
        {2},
        false,
        false,
-       true},
+       true,
+       {.source_node = NodeId(1), .target_node = NodeId(7)}},
   };
   for (const Row& row : rows) {
     SCOPED_TRACE(row.what);
     const Facts facts(row.machine);
-    const Route made = route(row.work, {.path = row.path}, facts.facts);
+    SubmitOptions options = row.options;
+    options.path = row.path;
+    const Route made = route(row.work, options, facts.facts);
     EXPECT_EQ(made.by, row.by);
     const auto chosen = made.movers.chosen();
     EXPECT_EQ(std::vector<std::uint32_t>(chosen.begin(), chosen.end()), row.movers);
@@ -222,9 +219,9 @@ TEST(Route, APolicyThatChoosesNobodyOrAMoverThatDoesNotExistIsRefused) {
     choice.add(context.movers.size());
   };
   for (const MoverPolicy* const policy : {&nobody, &absent}) {
-    EXPECT_EQ(route(copy(1 << 20), {.policy = policy}, facts.facts).by, By::nobody);
+    EXPECT_EQ(route(copy(1 << 20), {.policy = policy}, facts.facts).by, By::none);
     facts.facts.policy = policy;
-    EXPECT_EQ(route(copy(1 << 20), {}, facts.facts).by, By::nobody);
+    EXPECT_EQ(route(copy(1 << 20), {}, facts.facts).by, By::none);
     facts.facts.policy = nullptr;
   }
 }
