@@ -9,6 +9,7 @@
 #include "cpu/mover.hpp"
 #include "dsa/open.hpp"
 #include "engine_state.hpp"
+#include "headrace/base/names.hpp"
 #include "headrace/copy/profile.hpp"
 
 namespace headrace::engine {
@@ -115,7 +116,7 @@ struct Thresholds {
   [[nodiscard]] std::string note() const {
     constexpr std::array<std::string_view, 3> kSources{
         "published figures, since the profile of this user has none ('headrace tune' measures)",
-        "of the profile of this user, measured by 'headrace tune'", "of whoever made the engine"};
+        "of the profile of this user, measured by 'headrace tune'", "set by the program"};
     return fmt::format(
         "the path 'automatic' takes a device from {} on where the caller waits, {} where not, {} "
         "in "
@@ -145,6 +146,24 @@ std::vector<NodePackage> packages_of(const topo::Machine& machine) {
   }
   return packages;
 }
+
+constexpr auto kPaths = make_names<Path>({
+    {Path::automatic, "automatic"},
+    {Path::hardware, "hardware"},
+    {Path::software, "software"},
+});
+
+constexpr auto kSources = make_names<ThresholdSource>({
+    {ThresholdSource::published, "published"},
+    {ThresholdSource::profile, "profile"},
+    {ThresholdSource::caller, "caller"},
+});
+
+constexpr auto kFaultPolicies = make_names<FaultPolicy>({
+    {FaultPolicy::touch_and_resubmit, "touch_and_resubmit"},
+    {FaultPolicy::finish_on_cpu, "finish_on_cpu"},
+    {FaultPolicy::block, "block"},
+});
 
 }  // namespace
 
@@ -204,39 +223,15 @@ Result<std::unique_ptr<Engine>> Engine::make(std::vector<std::unique_ptr<Mover>>
 }
 
 std::string_view name(Path path) {
-  switch (path) {
-    case Path::automatic:
-      return "automatic";
-    case Path::hardware:
-      return "hardware";
-    case Path::software:
-      return "software";
-  }
-  return "unknown";
+  return kPaths.text(path);
 }
 
 std::string_view name(ThresholdSource source) {
-  switch (source) {
-    case ThresholdSource::published:
-      return "published";
-    case ThresholdSource::profile:
-      return "profile";
-    case ThresholdSource::caller:
-      return "caller";
-  }
-  return "unknown";
+  return kSources.text(source);
 }
 
 std::string_view name(FaultPolicy policy) {
-  switch (policy) {
-    case FaultPolicy::touch_and_resubmit:
-      return "touch_and_resubmit";
-    case FaultPolicy::finish_on_cpu:
-      return "finish_on_cpu";
-    case FaultPolicy::block:
-      return "block";
-  }
-  return "unknown";
+  return kFaultPolicies.text(policy);
 }
 
 Engine::~Engine() = default;

@@ -6,6 +6,7 @@
 #include "engine_state.hpp"
 #include "headrace/base/check.hpp"
 #include "headrace/base/clock.hpp"
+#include "headrace/base/names.hpp"
 #include "headrace/platform/fork.hpp"
 #include "headrace/platform/ticks.hpp"
 #include "headrace/platform/wait.hpp"
@@ -17,104 +18,72 @@ namespace headrace::engine {
 namespace {
 
 constexpr std::chrono::nanoseconds kForever = std::chrono::nanoseconds::max();
-/// A line is watched for so long at most: whoever waits looks at the time in between.
+/// Longest rest on a line: a waiting thread looks at the time in between.
 constexpr std::chrono::nanoseconds kRestMax = std::chrono::microseconds(20);
+
+constexpr auto kStates = make_names<JobState>({
+    {JobState::idle, "idle"},
+    {JobState::running, "running"},
+    {JobState::done, "done"},
+    {JobState::failed, "failed"},
+    {JobState::stopped, "stopped"},
+});
+
+constexpr auto kCauses = make_names<Cause>({
+    {Cause::none, "none", "Nothing failed."},
+    {Cause::page_fault, "page_fault",
+     "Memory at the address is not there or may not be accessed: pass memory that is mapped, "
+     "writable where it is a target, and within its file."},
+    {Cause::device_error, "device_error",
+     "A device refused it: its status byte says why, and path software does without one."},
+    {Cause::device_dead, "device_dead",
+     "A device did not answer in time and may still write to the target: leave that memory alone "
+     "until the device has been reset, and use path software or another queue."},
+    {Cause::mover_refused, "mover_refused",
+     "The policy chose no mover that exists and can do it: choose by another one, or none."},
+    {Cause::integrity_error, "integrity_error",
+     "An integrity field is wrong, so the data, the tags or the format that was asked for is: read "
+     "the data again, or pass the format that it was written with."},
+    {Cause::bad_record, "bad_record",
+     "The delta record is not one of such a target: make it again by create_delta."},
+    {Cause::batch_failed, "batch_failed",
+     "An operation of the batch failed: the completion of each says which and why."},
+    {Cause::forked, "forked",
+     "The job belongs to the parent of this process and goes on there: wait for it in the parent, "
+     "or make an engine in the child."},
+    {Cause::fence_broken, "fence_broken",
+     "An operation before its fence failed, so it never began: fix that one and submit both "
+     "again."},
+    {Cause::predecessor_failed, "predecessor_failed",
+     "A job that it had to come after failed or was stopped, so it never began: fix that one and "
+     "submit both again."},
+});
+
+constexpr auto kWaitings = make_names<Waiting>({
+    {Waiting::adaptive, "adaptive"},
+    {Waiting::spin, "spin"},
+    {Waiting::pause, "pause"},
+    {Waiting::umwait, "umwait"},
+    {Waiting::sleep, "sleep"},
+});
 
 }  // namespace
 
 std::string_view name(JobState state) {
-  switch (state) {
-    case JobState::idle:
-      return "idle";
-    case JobState::running:
-      return "running";
-    case JobState::done:
-      return "done";
-    case JobState::failed:
-      return "failed";
-    case JobState::stopped:
-      return "stopped";
-  }
-  return "unknown";
+  return kStates.text(state);
 }
 
 std::string_view name(Cause cause) {
-  switch (cause) {
-    case Cause::none:
-      return "none";
-    case Cause::page_fault:
-      return "page_fault";
-    case Cause::device_error:
-      return "device_error";
-    case Cause::device_dead:
-      return "device_dead";
-    case Cause::mover_refused:
-      return "mover_refused";
-    case Cause::integrity_error:
-      return "integrity_error";
-    case Cause::bad_record:
-      return "bad_record";
-    case Cause::batch_failed:
-      return "batch_failed";
-    case Cause::forked:
-      return "forked";
-    case Cause::fence_broken:
-      return "fence_broken";
-    case Cause::predecessor_failed:
-      return "predecessor_failed";
-  }
-  return "unknown";
+  return kCauses.text(cause);
 }
 
 std::string_view explain(Cause cause) {
-  switch (cause) {
-    case Cause::none:
-      return "Nothing failed.";
-    case Cause::page_fault:
-      return "Memory at the address is not there or may not be accessed: pass memory that is "
-             "mapped, writable where it is a target, and within its file.";
-    case Cause::device_error:
-      return "A device refused it: its status byte says why, and path software does without one.";
-    case Cause::device_dead:
-      return "A device did not answer in time and may still write to the target: leave that memory "
-             "alone until the device has been reset, and use path software or another queue.";
-    case Cause::mover_refused:
-      return "The policy chose no mover that there is and that can do it: choose by another one, "
-             "or none.";
-    case Cause::integrity_error:
-      return "An integrity field is wrong, so the data, the tags or the format that was asked for "
-             "is: read the data anew, or pass the format that it was written with.";
-    case Cause::bad_record:
-      return "The delta record is not one of such a target: make it anew by create_delta.";
-    case Cause::batch_failed:
-      return "An operation of the batch failed: the completion of each says which and why.";
-    case Cause::forked:
-      return "The job belongs to the parent of this process and goes on there: wait for it in the "
-             "parent, or make an engine in the child.";
-    case Cause::fence_broken:
-      return "An operation before its fence failed, so it never began: mend that one and submit "
-             "both again.";
-    case Cause::predecessor_failed:
-      return "A job that it had to come after failed or was stopped, so it never began: mend that "
-             "one and submit both again.";
-  }
-  return "A cause that has no name.";
+  const std::string_view text = kCauses.meaning(cause);
+  return text.empty() ? "A cause that has no name." : text;
 }
 
 std::string_view name(Waiting waiting) {
-  switch (waiting) {
-    case Waiting::adaptive:
-      return "adaptive";
-    case Waiting::spin:
-      return "spin";
-    case Waiting::pause:
-      return "pause";
-    case Waiting::umwait:
-      return "umwait";
-    case Waiting::sleep:
-      return "sleep";
-  }
-  return "unknown";
+  return kWaitings.text(waiting);
 }
 
 /// One call that drives the engine of a running job. While the job runs, its presence in the gate
@@ -254,7 +223,7 @@ void Job::park(std::chrono::nanoseconds until) {
 bool Job::rest() {
   if (!platform::has_line_wait()) return false;
   platform::watch_line(&word_);
-  // What was written before the line was watched wakes nobody.
+  // A write before the line was watched wakes no thread.
   if (state() == JobState::running) {
     platform::wait_for_line(platform::ticks() + platform::to_ticks(kRestMax));
   }

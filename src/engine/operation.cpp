@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "headrace/base/check.hpp"
+#include "headrace/base/names.hpp"
 #include "headrace/platform/line_flush.hpp"
 
 namespace headrace::engine {
@@ -60,90 +61,72 @@ bool is_multiple(const void* address, std::size_t of) {
   return reinterpret_cast<std::uintptr_t>(address) % of == 0;
 }
 
+constexpr auto kAnswers = make_names<Submit>({
+    {Submit::accepted, "accepted", "The job has begun."},
+    {Submit::full, "full", "The queues are full: wait for a job, or poll, and submit again."},
+    {Submit::closed, "closed",
+     "The engine has been stopped: make a new one. Or, where a channel says so of an engine that "
+     "has not, its device does not answer: submit jobs, which others do then."},
+    {Submit::forked, "forked",
+     "The engine was made before this process was forked: make one in the child."},
+    {Submit::null_address, "null_address",
+     "A span that is not empty has no address: pass memory that exists."},
+    {Submit::empty, "empty",
+     "The operation has 0 bytes: there is nothing to do, do not submit it."},
+    {Submit::too_large, "too_large",
+     "The operation is larger than its kind allows: cut it into several (a delta takes at most 512 "
+     "KiB; no span may pass the end of the address space)."},
+    {Submit::length_differs, "length_differs",
+     "Spans that belong together have different lengths: pass equal lengths (with integrity "
+     "fields, 8 bytes more for each block)."},
+    {Submit::overlapping, "overlapping",
+     "A target overlaps another span: use separate buffers (a copy may have its source as target, "
+     "nothing else may)."},
+    {Submit::misaligned, "misaligned",
+     "An address or length is not a multiple of what the operation demands: 8 for a delta, 10 for "
+     "its record, whole blocks for integrity fields, and the targets of a dualcast agree in the "
+     "lowest 12 bits."},
+    {Submit::bad_option, "bad_option",
+     "An option has a value that it cannot have: the documentation of the operation lists those "
+     "that it can."},
+    {Submit::bad_predecessor, "bad_predecessor",
+     "A job that this one shall come after was never submitted, belongs to another engine or is "
+     "this one: name jobs that this engine has accepted."},
+    {Submit::too_many_predecessors, "too_many_predecessors",
+     "A job can come after eight others: gather more of them by jobs that do nothing (no_op)."},
+});
+
+constexpr auto kKinds =
+    make_names<OperationKind>({{OperationKind::no_op, "no_op"},
+                               {OperationKind::drain, "drain"},
+                               {OperationKind::copy, "copy"},
+                               {OperationKind::fill, "fill"},
+                               {OperationKind::compare, "compare"},
+                               {OperationKind::compare_pattern, "compare_pattern"},
+                               {OperationKind::create_delta, "create_delta"},
+                               {OperationKind::apply_delta, "apply_delta"},
+                               {OperationKind::dualcast, "dualcast"},
+                               {OperationKind::crc, "crc"},
+                               {OperationKind::copy_crc, "copy_crc"},
+                               {OperationKind::dif_check, "dif_check"},
+                               {OperationKind::dif_insert, "dif_insert"},
+                               {OperationKind::dif_strip, "dif_strip"},
+                               {OperationKind::dif_update, "dif_update"},
+                               {OperationKind::cache_flush, "cache_flush"}});
+
 }  // namespace
 
 std::string_view name(Submit submit) {
-  switch (submit) {
-    case Submit::accepted:
-      return "accepted";
-    case Submit::full:
-      return "full";
-    case Submit::closed:
-      return "closed";
-    case Submit::forked:
-      return "forked";
-    case Submit::null_address:
-      return "null_address";
-    case Submit::empty:
-      return "empty";
-    case Submit::too_large:
-      return "too_large";
-    case Submit::length_differs:
-      return "length_differs";
-    case Submit::overlapping:
-      return "overlapping";
-    case Submit::misaligned:
-      return "misaligned";
-    case Submit::bad_option:
-      return "bad_option";
-    case Submit::bad_predecessor:
-      return "bad_predecessor";
-    case Submit::too_many_predecessors:
-      return "too_many_predecessors";
-  }
-  return "unknown";
+  return kAnswers.text(submit);
 }
 
 std::string_view explain(Submit submit) {
-  switch (submit) {
-    case Submit::accepted:
-      return "The job has begun.";
-    case Submit::full:
-      return "The queues are full: wait for a job, or poll, and submit again.";
-    case Submit::closed:
-      return "The engine has been stopped: make a new one. Or, where a channel says so of an "
-             "engine that has not, its device does not answer: submit jobs, which others do then.";
-    case Submit::forked:
-      return "The engine was made before this process was forked: make one in the child.";
-    case Submit::null_address:
-      return "A span that is not empty has no address: pass memory that exists.";
-    case Submit::empty:
-      return "The operation has 0 bytes: there is nothing to do, do not submit it.";
-    case Submit::too_large:
-      return "The operation is larger than its kind allows: cut it into several (a delta takes at "
-             "most 512 KiB; no span may pass the end of the address space).";
-    case Submit::length_differs:
-      return "Spans that belong together have different lengths: pass equal lengths (with "
-             "integrity "
-             "fields, 8 bytes more for each block).";
-    case Submit::overlapping:
-      return "A target overlaps another span: use separate buffers (a copy may have its source as "
-             "target, nothing else may).";
-    case Submit::misaligned:
-      return "An address or length is not a multiple of what the operation demands: 8 for a delta, "
-             "10 for its record, whole blocks for integrity fields, and the targets of a dualcast "
-             "agree in the lowest 12 bits.";
-    case Submit::bad_option:
-      return "An option has a value that it cannot have: the documentation of the operation lists "
-             "those that it can.";
-    case Submit::bad_predecessor:
-      return "A job that this one shall come after was never submitted, belongs to another engine "
-             "or "
-             "is this one: name jobs that this engine has accepted.";
-    case Submit::too_many_predecessors:
-      return "A job can come after eight others: gather more of them by jobs that do nothing "
-             "(no_op).";
-  }
-  return "An answer that has no name.";
+  const std::string_view text = kAnswers.meaning(submit);
+  return text.empty() ? "An answer that has no name." : text;
 }
 
 std::string_view name(OperationKind kind) {
-  constexpr std::array<std::string_view, kOperationKindCount> kNames{
-      "no_op",        "drain",       "copy",       "fill",       "compare",  "compare_pattern",
-      "create_delta", "apply_delta", "dualcast",   "crc",        "copy_crc", "dif_check",
-      "dif_insert",   "dif_strip",   "dif_update", "cache_flush"};
-  const auto index = static_cast<std::size_t>(kind);
-  return index < kNames.size() ? kNames[index] : "unknown";
+  return kKinds.text(kind);
 }
 
 Operation Operation::compare(std::span<const std::byte> one, std::span<const std::byte> other) {
