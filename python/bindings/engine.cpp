@@ -226,8 +226,8 @@ void bind_engine(nb::module_& module) {
   bind_job(module, type);
   type.def_static("make", &make_engine, "machine"_a, "threads_per_node"_a, "nodes"_a, "path"_a,
                   "queues"_a.none(), "policy"_a.none(), "page_faults"_a, "answer_ns_max"_a,
-                  "thresholds"_a.none(), "piece_bytes"_a, "queue_depth_max"_a,
-                  "waiting"_a, "check_memory"_a, nb::call_guard<nb::gil_scoped_release>())
+                  "thresholds"_a.none(), "piece_bytes"_a, "queue_depth_max"_a, "waiting"_a,
+                  "check_memory"_a, nb::call_guard<nb::gil_scoped_release>())
       .def("close", &EngineHandle::close)
       .def("poll",
            [](EngineHandle& engine) {

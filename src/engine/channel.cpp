@@ -73,13 +73,13 @@ ChannelCounts ChannelState::Tally::read() const noexcept {
 
 // --- Submission ----------------------------------------------------------------------------------
 
-/// Since when it is in flight is found out at the first vain look at it: whoever never looks in
-/// vain needs no clock.
+/// When it went into flight is noted by the first poll that finds no answer: a submission
+/// reads no clock.
 inline void ChannelState::begin(Place& place, DsaQueue::Slot& slot,
                                 std::size_t byte_count) noexcept {
   place.byte_count = byte_count;
   set_status(slot.record, 0);
-  slot.posted_ticks.store_relaxed(0);  // Nobody else reads it.
+  slot.posted_ticks.store_relaxed(0);  // No other thread reads it.
 }
 
 inline bool ChannelState::is_ready() const noexcept {

@@ -10,8 +10,8 @@
 //   finisher:  ends the job by exchanging a word without the flag. Where there is one it takes all
 //              links and closes the list first.
 //
-// So a job for which nobody waits ends by one exchange, as if there were no lists, and of one for
-// which somebody waits each link is taken once: a submitter that came too late for the word or the
+// So a job without dependants ends by one exchange, as if there were no lists, and of one that has
+// some each link is taken once: a submitter that came too late for the word or the
 // list knows that the job has ended, and from its completion how. Wait-free for the finisher but
 // for changes of the word by others; links are only added one by one and taken all at once, so no
 // address can be mistaken for an older one (ABA).
@@ -47,7 +47,7 @@ inline DependantLink closed_list;
 }
 
 /// Ends the job of `word`, which runs. The last touch of it. Returns false, and has changed
-/// nothing, if somebody waits for it; else `seen` is what the word was.
+/// nothing, if a job waits for it; else `seen` is the previous word.
 [[nodiscard]] inline bool end_word(Atomic<std::uint32_t>& word, JobState state,
                                    std::uint32_t& seen) {
   const std::uint32_t change = word_of(state) - word_of(JobState::running);
@@ -60,7 +60,7 @@ inline DependantLink closed_list;
   return false;
 }
 
-/// As end_word(), of a job for which somebody waits: takes them from `list`, the last one first.
+/// As end_word(), for a job with dependants: takes them from `list`, the last one first.
 [[nodiscard]] inline DependantLink* end_word_and_list(Atomic<std::uint32_t>& word,
                                                       Atomic<DependantLink*>& list, JobState state,
                                                       std::uint32_t& seen) {

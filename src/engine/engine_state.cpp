@@ -177,7 +177,7 @@ Submit EngineState::start_large(Job& job, const Operation& operation, const Subm
       {.kind = operation.kind(), .byte_count = operation.byte_count()}, known, counts_refusal);
 }
 
-/// Whether whoever waits for a job of `route` has to poll.
+/// Whether a thread that waits for a job of `route` has to poll.
 inline bool EngineState::polls(const Route& route) const noexcept {
   const std::span<const std::uint32_t> chosen = route.movers.chosen();
   if (chosen.size() != 1) {
@@ -416,7 +416,7 @@ void EngineState::take_back(Job& job, const Before& before, std::uint32_t word_b
   job.engine_ = before.engine;
   const bool was_stopped = (word_before & detail::kStopFlag) != 0;
   if (was_stopped) static_cast<void>(detail::set_flag(job.word_, detail::kStopFlag));
-  // Nobody may name a job whose submission has not returned.
+  // No submission may name a job whose own has not returned.
   std::uint32_t seen = 0;
   const void* const address = &job;
   HEADRACE_CHECK(detail::end_word(job.word_, detail::state_of(word_before), seen),
@@ -490,7 +490,7 @@ inline void EngineState::finish(Job& job, bool plain) noexcept {
   if (job.callback_ != nullptr) [[unlikely]]
     call_back(job);
   std::uint32_t seen = 0;
-  // The last touch of the job: whoever sees the new state may destroy it or submit it again.
+  // The last touch of the job: a thread that sees the new state may destroy or submit it again.
   const void* const address = &job;
   if (!detail::end_word(job.word_, plain ? JobState::done : end.state, seen)) [[unlikely]]
     return engine.end_with_dependants(job);

@@ -6,7 +6,7 @@
 // predecessors has ended it is *due*. The thread that ended that one begins it; where that happens
 // while the same thread is beginning another (whose mover did it at once), the outer one goes on
 // with it, so that a chain of jobs needs no stack. What finds the queues of devices full stays due
-// until somebody polls, as everybody does who waits for it.
+// until a thread polls, as every thread that waits for it does.
 #include <algorithm>
 
 #include "dependants.hpp"
@@ -70,7 +70,7 @@ void EngineState::end_with_dependants(Job& job) noexcept {
     if (!visited) leave();
     return;
   }
-  // Each of them is counted until it has ended, and then perhaps nobody: so this call, too, in the
+  // Each of them is counted until it has ended, then perhaps no job is: so count this call, in the
   // place of the job unless a visitor leaves for that.
   // edge: engine-gate (acq_rel)
   if (visited) static_cast<void>(gate_.fetch_add_acq_rel(1));
@@ -85,7 +85,7 @@ void EngineState::end_with_dependants(Job& job) noexcept {
     DependantLink* const link = in_order;
     in_order = link->next;
     Job& dependant = *link->job;
-    // Unless it was the last, the job and its link are somebody else's from here on.
+    // Unless it was the last, the job and its link belong to another thread from here on.
     if (detail::note_ended(dependant.predecessors_left_, 1, done)) push_due(dependant);
   }
   if (beginning != this) begin_due();

@@ -8,13 +8,13 @@
 //                                                           nothing was taken
 //              the thread that ends the job                 running -> done | failed | stopped
 //   sleeper    set by a waiter under its bucket             while running
-//   stop       set by whoever stops                         while running
+//   stop       set by Job::stop()                           while running
 //   dependants set by a submission that names the job       while running
 //   visitors   each visitor adds itself                     while running
 //              each visitor takes itself away               at any time
 //
-// A submission clears the flags; nobody visits then, because the contract of Job asks that the
-// calls upon it have returned. What flags an ended job has means nothing.
+// A submission clears the flags; there is no visitor then, because the contract of Job asks that
+// the calls of it have returned. Flags of an ended job mean nothing.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,11 @@
 namespace headrace::engine::detail {
 
 inline constexpr std::uint32_t kStateMask = 0xff;
-/// Somebody sleeps in, or polls from, the parking bucket of this job.
+/// A thread sleeps in the parking bucket of this job.
 inline constexpr std::uint32_t kSleeperFlag = 1U << 8U;
 /// stop() was called since the submission.
 inline constexpr std::uint32_t kStopFlag = 1U << 9U;
-/// Somebody waits for the end of the job to begin: see dependants.hpp.
+/// A job begins when this one has ended: see dependants.hpp.
 inline constexpr std::uint32_t kDependantFlag = 1U << 10U;
 /// Visitors are counted from this bit on.
 inline constexpr std::uint32_t kVisitor = 1U << 16U;

@@ -34,7 +34,7 @@ enum class Touched : std::uint8_t {
 /// has to be; nothing if a processor can carry it out. Brings all pages in.
 [[nodiscard]] std::optional<std::uintptr_t> untouchable(const Operation& operation) noexcept;
 
-/// Brings what `operation` has written to memory, whoever wrote it: on persistent memory it is
+/// Writes the target of `operation` back to memory, whatever wrote it: on persistent memory it is
 /// durable when this returns. The caller has seen that it ended.
 void make_durable(const Operation& operation) noexcept;
 

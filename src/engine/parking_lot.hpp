@@ -16,7 +16,7 @@
 
 namespace headrace::engine::detail {
 
-/// Sleepers of several addresses may share a bucket: whoever wakes looks again at its own word.
+/// Sleepers of several addresses may share a bucket: a thread that wakes checks its own word.
 ///
 /// Threading: shared.
 struct alignas(64) ParkingBucket {

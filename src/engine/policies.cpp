@@ -39,7 +39,7 @@ auto is_of(std::optional<NodeId> node) {
   return [node](const MoverInfo& info) { return node && info.node == node; };
 }
 
-/// Nobody is nearer than others, or it is not known: the work is spread.
+/// No mover is nearer than the others, or the nodes are unknown: spreads the work.
 void take_turns(const MoveContext& context, MoverChoice& choice) {
   choice.add(context.sequence % context.movers.size());
 }

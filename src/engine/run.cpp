@@ -82,7 +82,7 @@ Submit EngineState::run_by_device(const Operation& operation, Completion& comple
                                   const SubmitOptions& options) {
   SubmitOptions by_device = options;
   by_device.path = Path::hardware;
-  // The end of the job is seen before whoever ends it has called this: it would come too late.
+  // wait() returns before the thread that ends the job has called this: it would come too late.
   by_device.then = nullptr;
   Job job;
   for (int tries = 0; tries < kTriesMax; ++tries) {

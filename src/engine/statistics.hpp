@@ -25,7 +25,7 @@ struct ChannelCounts {
   std::array<std::uint64_t, OperationStatistics::kLatencyClassCount> latency_counts{};
 };
 
-/// Each count is one of its own, so that all orders are relaxed; exact for whoever saw the job end,
+/// Each count stands alone, so all orders are relaxed; exact for a thread that saw the job end,
 /// by the edge `job-ended`.
 ///
 /// Threading: shared.

@@ -56,13 +56,13 @@ class Waiter {
     look,   ///< Again, at once.
     pause,  ///< PAUSE first.
     rest,   ///< On the line that will change where the processor can; else offer it to others.
-    sleep,  ///< Until somebody wakes this thread; for sleep_time() if nobody will.
+    sleep,  ///< Until another thread wakes this one; for sleep_time() if none will.
   };
   static constexpr std::chrono::nanoseconds kRestMax = std::chrono::milliseconds(1);
   static constexpr std::chrono::nanoseconds kSleepMin = std::chrono::microseconds(50);
   static constexpr std::chrono::nanoseconds kSleepMax = std::chrono::milliseconds(1);
 
-  /// `polled`: nobody wakes a sleeper.
+  /// `polled`: no thread wakes a sleeper.
   Waiter(Waiting how, bool polled, WaitHistory& history, std::uint64_t now_ticks) noexcept
       : how_(how), polled_(polled), history_(history), begun_ticks_(now_ticks) {
     if (how == Waiting::adaptive) look_ticks_ = history.begin();
@@ -89,7 +89,7 @@ class Waiter {
     return rests ? Step::rest : Step::sleep;
   }
   /// Does what next() says. `rest` does so for some microseconds on the line that will change, or
-  /// returns false; `sleep` is told for how long if nobody wakes it.
+  /// returns false; `sleep` gets the longest time.
   template <typename Rest, typename Sleep>
   void pass(std::uint64_t now_ticks, const Rest& rest, const Sleep& sleep) {
     switch (next(now_ticks)) {

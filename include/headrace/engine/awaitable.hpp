@@ -113,7 +113,7 @@ class [[nodiscard]] Awaitable final : public detail::AwaitableBase {
   Job job_;
 };
 
-/// As Awaitable, with a job of somebody who wants to stop it.
+/// As Awaitable, with a job of the caller, who can stop it.
 ///
 /// Ownership: borrows the job.
 /// Threading: confined.
@@ -138,7 +138,7 @@ class [[nodiscard]] AwaitableJob final : public detail::AwaitableBase {
 ///            on. The coroutine must not be destroyed before.
 /// Returns:   a refusal, with which the coroutine goes on at once (`full`: try again later), or the
 ///            completion.
-/// Completes: exactly once, on the thread that ended the job: a worker, whoever polls a mover
+/// Completes: exactly once, on the thread that ended the job: a worker, a thread that polls a mover
 ///            without a thread, or the awaiting thread itself if the job ended while it was being
 ///            submitted. No lock is held: the coroutine may start others, but as long as it keeps a
 ///            worker or poller, that does nothing else.

@@ -123,8 +123,8 @@ struct SubmitOptions {
   void* callback_context = nullptr;
   /// Called once after the job has ended, when it may be destroyed or submitted again, by the
   /// thread that ended it and without any lock held. It may do either, and submit others; destroy
-  /// it only if nobody is inside wait() or poll() of it. That may be this thread: a job that a
-  /// device does is ended by whoever polls it. So give such jobs to Engine::poll() alone. It may
+  /// it only if no thread is inside wait() or poll() of it. That may be this thread: a job that a
+  /// device does is ended by a thread that polls it. Give such jobs to Engine::poll() alone. It may
   /// not stop or end the engine, which would wait for the call that it is in: the process ends
   /// then, and says so.
   void (*then)(void* context) noexcept = nullptr;
@@ -212,7 +212,7 @@ class HEADRACE_API Engine {
   /// Returns:   unless accepted, nothing was started and `job` is as before: the queues are full,
   ///            the engine is closed or belongs to the parent of this process, or the plan is wrong
   ///            (null_address, length_differs, overlapping).
-  /// Completes: exactly once, on a mover's thread or that of whoever polls: done, failed with its
+  /// Completes: exactly once, on a mover's thread or one that polls: done, failed with its
   ///            cause (after which the target is undefined beyond what `bytes_done` says), or
   ///            stopped. Where several shares fail, the cause is that of the first in the plan.
   /// Cost:      no allocation; see bench/engine/submit_bench.cpp. Blocks only if some movers took
@@ -239,7 +239,7 @@ class HEADRACE_API Engine {
                                             const SubmitOptions& options = {}) = 0;
   /// Carries out `operation` and returns when it has ended. On a processor that is the calling
   /// thread, which then also calls `callback`; where queues are full it waits, and falls back if
-  /// that lasts. `then` is called here, before this returns, whoever did it. The policy of the
+  /// that lasts. `then` is called here, before this returns, on every path. The policy of the
   /// options is for devices only.
   ///
   /// Threading: shared.

@@ -161,10 +161,10 @@ class HEADRACE_API Job final : private Request {
   std::uint32_t fork_count_ = 0;
   std::uint64_t begun_ticks_ = 0;
   Waiting waiting_ = Waiting::adaptive;
-  /// True if a mover of the job has no thread: whoever waits polls instead of sleeping. Of a job
+  /// True if a mover of the job has no thread: a waiting thread polls instead of sleeping. Of a job
   /// that was held back, if any mover of the engine has none.
   bool polled_ = false;
-  /// It was accepted before it could begin: whoever waits drives all that it may wait for.
+  /// It was accepted before it could begin: a waiting thread polls all movers.
   bool held_back_ = false;
   /// Its `fell_back` is written while a part is still in the submitter's hands.
   Route route_;

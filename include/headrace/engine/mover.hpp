@@ -140,7 +140,7 @@ struct MoveContext {
 
 /// Chooses who moves a job: indexes into MoveContext::movers. The job is split evenly among them,
 /// or goes to the next in turn if it is too small for that. Called on the submitting thread,
-/// without any lock held. Choosing nobody, or an index that does not exist, fails the job with
+/// without any lock held. Choosing none, or an index that does not exist, fails the job with
 /// Cause::mover_refused.
 using MoverPolicy = std::function<void(const MoveContext&, MoverChoice&)>;
 

@@ -114,7 +114,7 @@ void CpuMover::work() {
       account_for(piece, outcome);
     }
     if (request.queued || request.bytes_finished < request.bytes_taken) continue;
-    // Room for another request before the job ends: whoever waited for it may submit at once.
+    // Room for another request before the job ends: a waiting thread may submit at once.
     held_count_.store_relaxed(held_count_.load_relaxed() - 1);  // The lock orders the writers.
     Completion outcome = request.outcome;
     mutex_.unlock();

@@ -88,7 +88,7 @@ bool is_wanted(const std::string& name, const DeviceOptions& options) {
          std::find(options.queues.begin(), options.queues.end(), name) != options.queues.end();
 }
 
-/// Whoever names a queue wants no other in its place.
+/// A queue that is named is not replaced by another.
 Result<void> check_named(const DsaQueues& found, const DeviceOptions& options) {
   for (const std::string& name : options.queues) {
     const bool there = std::any_of(
@@ -135,7 +135,7 @@ Result<DsaQueues> open_dsa_queues(const topo::Machine& machine, const DeviceOpti
       const dsa::QueueInfo info = queue_info(device, queue);
       if (!is_wanted(info.name, options)) continue;
       // A device has eight queues whether they are configured or not; those without entries are
-      // nobody's plan, unless they are named.
+      // not intended, unless they are named.
       if (info.entry_count == 0 && options.queues.empty()) continue;
       if (queue.state != "enabled" || queue.type != "user") {
         found.notes.push_back(fmt::format("{} is not used: it is {} and of type {}.", info.name,

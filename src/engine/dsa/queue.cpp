@@ -109,7 +109,7 @@ DsaQueue::DsaQueue(dsa::Portal& portal, std::unique_ptr<dsa::Portal> owned,
 DsaQueue::~DsaQueue() {
   HEADRACE_CHECK(!words_.has_reserved(), "a channel ends before its engine");
   stop();
-  // Nobody else is here.
+  // No other thread is here.
   if (words_.lost() == 0 && probe_ticks_.load_relaxed() == 0) return;
   // The device may still write to these records.
   keep_for_ever(std::move(slots_));
@@ -217,7 +217,7 @@ Submit DsaQueue::post(Request& request) noexcept {
   }
   const std::uint32_t index = words_.take();
   // Who waits for a slot of those that are lost may wait for ever, also where the queue has
-  // answered since: somebody else takes the request.
+  // answered since: another mover takes the request.
   if (index == SlotWords::kNoSlot) [[unlikely]] {
     return words_.is_closed() || words_.is_all_lost() ? Submit::closed : Submit::full;
   }
@@ -427,7 +427,7 @@ void DsaQueue::end_lane(std::uint32_t index) noexcept {
   const Completion outcome = slot.outcome;
   const std::size_t begin = slot.begin;
   const bool single = slot.single;
-  // Room for another request before the job ends: whoever waited for it may submit at once.
+  // Room for another request before the job ends: a thread that waited for it may submit at once.
   if (slot.lost) {
     words_.lose(index);
   } else {

@@ -15,8 +15,8 @@
 // far as what the device may yet do does no harm), and the slot is lost: descriptors and records in
 // it are never used for anything else while the device may still write to them. When several slots
 // are lost and nothing comes back in between, the queue is given up: it takes no more requests
-// until an answer shows that it lives. That may be a late one, or that of a no-op which whoever
-// would have submitted sends now and then (probe()).
+// until an answer shows that it lives: a late one, or that of a no-op, which submissions that are
+// refused send now and then (probe()).
 #pragma once
 
 #include <chrono>
@@ -98,7 +98,7 @@ class DsaQueue final : public Mover {
   [[nodiscard]] Submit post_lane(Request& request, std::uint32_t index) noexcept;
   [[nodiscard]] Submit post_lanes(Request& request, std::uint32_t first) noexcept;
 
-  // The life of a lane. Whoever calls owns its slot; `ended` means that the lane has.
+  // The life of a lane. The caller owns its slot; `ended` means that the lane has ended.
   [[nodiscard]] Next issue(Slot& slot) noexcept;
   [[nodiscard]] bool send(Slot& slot) noexcept;
   [[gnu::noinline]] void prepare_copy(Slot& slot, std::uint32_t hint) noexcept;
@@ -188,7 +188,7 @@ class DsaQueue final : public Mover {
   std::uint64_t rest_ticks_;
   std::uint32_t copy_flags_;
   std::uint32_t cache_flag_;  ///< Of what is wanted in the cache; 0: the device has no such flag.
-  /// slot_count_ of them, and one more for probes, which is nobody's.
+  /// slot_count_ of them, and one more for probes, which no request gets.
   std::unique_ptr<Slot[]> slots_;
 
   alignas(64) SlotWords words_;

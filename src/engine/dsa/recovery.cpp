@@ -158,8 +158,8 @@ void DsaQueue::look_at_lost(std::uint64_t lost) noexcept {
 
 /// Of a device that has been given up: sends it a no-op, unless one is on its way that may still be
 /// answered, and looks for the answer. What was lost may never be answered: a device that was reset
-/// or mended meanwhile would be left alone for ever. `has_room`: the caller has an entry of the
-/// queue that is free, which nobody sees in words_.
+/// or repaired meanwhile would never be used again. `has_room`: the caller has an entry of the
+/// queue that is free, which words_ does not show.
 void DsaQueue::probe(bool has_room) noexcept {
   Slot& slot = slots_[slot_count_];
   std::uint64_t sent = probe_ticks_.load_relaxed();  // The exchange below decides.
@@ -371,7 +371,7 @@ void DsaQueue::note_done(Slot& slot, std::uint64_t more) noexcept {
   for (; slot.at < slot.end && (slot.done & 1U) != 0; slot.done >>= 1U) ++slot.at;
 }
 
-/// True if `record` tells of something that another submission may mend: a page that was not there
+/// True if `record` tells of something that another submission may cure: a page that was not there
 /// and is now, a reset, or that the device did not come to the operation, because of a fence or of
 /// what happened to another.
 bool DsaQueue::may_be_sent_again(const Slot& slot, const Operation& operation,

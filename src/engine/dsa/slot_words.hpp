@@ -9,7 +9,7 @@
 // States of a slot. Everything in it belongs to one thread at a time:
 //
 //   busy  posted   whose                                       next
-//   0     0        nobody's                                    a submitter sets busy: its own
+//   0     0        free                                        a submitter sets busy: its own
 //   1     0        the thread that took it, or claimed it      it sets posted, or clears busy
 //   1     1        the device's, until its record has a        a poller clears posted: its own
 //                  status; pollers read only the status
@@ -82,7 +82,7 @@ class SlotWords {
     return false;
   }
 
-  /// Of its owner: the device may still write to the slot, which is nobody's until it has.
+  /// Called by its owner: the device may still write to the slot, which is unused until it has.
   void lose(std::uint32_t index) noexcept {
     // edge: slot-lost (acq_rel)
     lost_.fetch_or_acq_rel(bit(index));
@@ -95,7 +95,7 @@ class SlotWords {
   /// has may be its own for ever.
   [[nodiscard]] bool is_all_lost() const noexcept {
     const std::uint64_t all_lost = lost();
-    // Perhaps not of the same instant: a hint, which makes somebody go elsewhere.
+    // Perhaps not of the same instant: a hint that sends a request to another mover.
     return all_lost != 0 && ((all_lost | reserved_.load_relaxed()) & mask_) == mask_;
   }
   /// Of a slot that was lost and that the device is done with: true if the caller is the one who
@@ -117,21 +117,21 @@ class SlotWords {
       for (std::size_t i = 0; i < count; ++i, free &= free - 1) taken |= free & (~free + 1);
       // edge: slot-freed (acq_rel)
       if (!busy_.compare_exchange_acq_rel(busy, busy | taken)) continue;
-      // Nobody else has these bits. Until they are seen, await_idle() waits for the slots.
+      // No other thread changes these bits. Until they are seen, is_idle() waits for the slots.
       reserved_.fetch_or_relaxed(taken);
       return taken;
     }
   }
   /// Slots that reserve() gave.
   void give_back(std::uint64_t slots) noexcept {
-    // Before a job may have them. Nobody else has these bits.
+    // Before a job may have them. No other thread changes these bits.
     reserved_.fetch_and_relaxed(~slots);
     // edge: slot-freed (acq_rel)
     busy_.fetch_and_acq_rel(~slots);
   }
   /// As lose(), of a slot that reserve() gave.
   void lose_reserved(std::uint32_t index) noexcept {
-    // Before it can be found: then it may be another channel's. Nobody else has this bit.
+    // Before it can be found: then it may be another channel's. No other thread changes this bit.
     reserved_.fetch_and_relaxed(~bit(index));
     lose(index);
   }
@@ -139,14 +139,14 @@ class SlotWords {
     return reserved_.load_relaxed() != 0;  // For one who is alone.
   }
 
-  /// Nobody takes a slot any more.
+  /// From now on no slot is given out.
   void close() noexcept {
     // edge: slot-freed (acq_rel)
     busy_.fetch_or_acq_rel(kClosed);
   }
   /// A hint; take() decides.
   [[nodiscard]] bool is_closed() const noexcept { return (busy_.load_relaxed() & kClosed) != 0; }
-  /// After close(): true once nobody has a slot but the device and channels.
+  /// After close(): true once only the device and channels have slots.
   [[nodiscard]] bool is_idle() const noexcept {
     // edge: slot-freed (acquire)
     const std::uint64_t busy = busy_.load_acquire();

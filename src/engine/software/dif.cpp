@@ -94,7 +94,7 @@ Completion carry_out(const Operation& operation) noexcept {
   const DifFormat format = operation.dif_format();
   const DifSource expected = kHasField ? operation.dif_source() : DifSource{};
   const DifTarget made = kMakesField ? operation.dif_target() : DifTarget{};
-  // Apart from the options, which nobody writes, so that they can be in registers.
+  // Apart from the options, which are only read, so that they can be in registers.
   // NOLINTBEGIN(misc-const-correctness): each is written by some of the kinds.
   DifTags expected_tags = expected.tags;
   DifTags made_tags = made.tags;
