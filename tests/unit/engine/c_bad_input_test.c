@@ -146,7 +146,7 @@ static void options_beyond_their_limits_are_refused(void) {
       {{.answer_ns_max = UINT64_MAX}, "at most a year"},
       {{.path = (enum headrace_path)3}, "none of those there are"},
       {{.page_faults = (enum headrace_fault_policy)3}, "none of those there are"},
-      {{.policy = (enum headrace_policy)8}, "none of those there are"},
+      {{.policy = (enum headrace_policy)9}, "none of those there are"},
       {{.waiting = (enum headrace_waiting) - 1}, "none of those there are"},
       {{.no_devices = true, .queues = (const char* const[]){"dsa0/wq0.0"}, .queue_count = 1},
        "'dsa0/wq0.0' is named"},
