@@ -523,15 +523,14 @@ TEST(Soak, EveryByteIsRightAndEveryJobEndsOnceWhateverTheDevicesDo) {
   const std::ptrdiff_t files_before = open_files();
   {
     Retired retired_arenas;
-    const test::Emulated machine = test::make_emulated(
-        {.device_count = kDeviceCount,
-         .dedicated_count = 1,
-         .engine_count = 2,
-         .transfer_bytes_max = 16U << 10U,
-         .entry_count = kEntryCount,
-         .device = {.answer_max = kAnswerMax},
-         .faults = troubles(),
-         .policy = movers::round_robin});
+    const test::Emulated machine = test::make_emulated({.device_count = kDeviceCount,
+                                                        .dedicated_count = 1,
+                                                        .engine_count = 2,
+                                                        .transfer_bytes_max = 16U << 10U,
+                                                        .entry_count = kEntryCount,
+                                                        .device = {.answer_max = kAnswerMax},
+                                                        .faults = troubles(),
+                                                        .policy = movers::round_robin});
     Stage stage(*machine.engine, retired_arenas);
     for (std::size_t i = 0; i < kThreadCount * kWindow; ++i) {
       stage.places.push_back(std::make_unique<Place>(stage.chances.at(i / kWindow), stage.retired));

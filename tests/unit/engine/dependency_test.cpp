@@ -279,8 +279,8 @@ TEST(Dependency, WithPathAutomaticProcessorsTakeWhatFindsDevicesFull) {
   std::vector<std::unique_ptr<Mover>> movers;
   movers.push_back(device.make());
   movers.push_back(processors.make());
-  const auto made = Engine::make(std::move(movers), {},
-                                 {.thresholds = {Bytes(0), Bytes(0), Bytes(0)}});
+  const auto made =
+      Engine::make(std::move(movers), {}, {.thresholds = {Bytes(0), Bytes(0), Bytes(0)}});
   Engine& engine = **made;
   Jobs all(2);
   ASSERT_EQ(all.submit(engine, 0, {}), Submit::accepted);
