@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 LAYERS = (
     "base",
     "platform",
+    "telemetry",
     "topo",
     "copy",
     "dsa",

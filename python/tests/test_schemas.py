@@ -56,6 +56,7 @@ COMMANDS: dict[str, list[list[str]]] = {
         ["sim", "advise", "--machine", "xeon-max-9468", "--bytes", "1GiB"],
         ["sim", "advise", "--machine", "spr-1dsa", "--query", "q6"],
     ],
+    "top": [["top", "--once", "--interval", "10"]],
     "tune": [],  # Below: it takes minutes.
     **{
         f"bench-{name}": [["bench", name]]

@@ -4,12 +4,36 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "headrace/telemetry/telemetry.hpp"
 #include "state.hpp"
 
 namespace headrace::cache {
+namespace {
+
+telemetry::Row row_of(const CacheStatistics& all, std::uint64_t number) {
+  return {.kind = "cache",
+          .name = "cache" + std::to_string(number),
+          .values = {{"hits", all.hits},
+                     {"misses", all.misses},
+                     {"not_placed", all.not_placed},
+                     {"refused", all.refused},
+                     {"weak_hits", all.weak_hits},
+                     {"weak_misses", all.weak_misses},
+                     {"moves_failed", all.moves_failed},
+                     {"evictions", all.evictions},
+                     {"bytes_moved", all.bytes_moved},
+                     {"write_backs", all.write_backs},
+                     {"bytes_written_back", all.bytes_written_back},
+                     {"waits", all.waits},
+                     {"waited_ns", all.waited_ns},
+                     {"bytes_cached", all.bytes_cached}}};
+}
+
+}  // namespace
 
 Result<std::unique_ptr<Cache>> Cache::make(const topo::Machine& machine, engine::Engine& engine,
                                            CacheOptions options) {
@@ -24,7 +48,11 @@ Result<std::unique_ptr<Cache>> Cache::make(const topo::Machine& machine, engine:
       new Cache(std::make_unique<CacheState>(machine, engine, std::move(options))));
 }
 
-Cache::Cache(std::unique_ptr<CacheState> state) : state_(std::move(state)) {}
+Cache::Cache(std::unique_ptr<CacheState> state)
+    : state_(std::move(state)),
+      telemetry_(std::make_unique<telemetry::Source>("cache", [this](std::uint64_t number) {
+        return std::vector<telemetry::Row>{row_of(statistics(), number)};
+      })) {}
 
 Cache::~Cache() {
   clear();

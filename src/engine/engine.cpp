@@ -165,6 +165,12 @@ constexpr auto kFaultPolicies = make_names<FaultPolicy>({
     {FaultPolicy::block, "block"},
 });
 
+/// Only now: the publisher calls the engine from a thread of its own, at once.
+std::unique_ptr<Engine> published(std::unique_ptr<EngineState> engine) {
+  engine->publish_statistics();
+  return engine;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::make(const topo::Machine& machine, EngineOptions options) {
@@ -200,7 +206,7 @@ Result<std::unique_ptr<Engine>> Engine::make(const topo::Machine& machine, Engin
                                  .threshold_source = thresholds.source,
                                  .check_memory = options.check_memory,
                                  .waiting = options.waiting};
-  return std::make_unique<EngineState>(std::move(movers), std::move(settings));
+  return published(std::make_unique<EngineState>(std::move(movers), std::move(settings)));
 }
 
 Result<std::unique_ptr<Engine>> Engine::make(std::vector<std::unique_ptr<Mover>> movers,
@@ -213,13 +219,13 @@ Result<std::unique_ptr<Engine>> Engine::make(std::vector<std::unique_ptr<Mover>>
     return fail(Code::invalid_argument, kTried, "one of its movers is null",
                 "give movers that exist");
   }
-  return std::make_unique<EngineState>(
+  return published(std::make_unique<EngineState>(
       std::move(movers), EngineState::Settings{.policy = std::move(policy),
                                                .thresholds = chosen.thresholds,
                                                .threshold_source = ThresholdSource::caller,
                                                .node_of = chosen.node_of,
                                                .check_memory = chosen.check_memory,
-                                               .waiting = chosen.waiting});
+                                               .waiting = chosen.waiting}));
 }
 
 std::string_view name(Path path) {

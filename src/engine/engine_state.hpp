@@ -13,6 +13,7 @@
 #include "headrace/base/mutex.hpp"
 #include "headrace/engine/route.hpp"
 #include "headrace/platform/fork.hpp"
+#include "headrace/telemetry/telemetry.hpp"
 #include "parking_lot.hpp"
 #include "parts.hpp"
 #include "statistics.hpp"
@@ -81,6 +82,9 @@ class EngineState final : public Engine {
   [[nodiscard]] WaitHistory& wait_history() { return wait_history_; }
   [[nodiscard]] Statistics& counts() { return statistics_; }
 
+  /// Lets `headrace top` see what statistics() and device_statistics() say, if the process
+  /// publishes anything.
+  void publish_statistics();
   /// `channel` is about to go; what it has counted stays.
   void forget_channel(const ChannelState& channel);
   [[nodiscard]] bool is_closed() const noexcept {
@@ -189,6 +193,7 @@ class EngineState final : public Engine {
   /// Held where a channel's counts become the engine's, so that none is missed or counted twice.
   mutable Mutex channels_mutex_;
   std::vector<const ChannelState*> channels_ HEADRACE_GUARDED_BY(channels_mutex_);
+  std::unique_ptr<telemetry::Source> telemetry_;  ///< Ends before all that it reads.
 };
 
 // Here, since a short run() and a job that is not split are little more than these.

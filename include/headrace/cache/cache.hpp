@@ -23,6 +23,10 @@
 #include "headrace/engine/engine.hpp"
 #include "headrace/topo/machine.hpp"
 
+namespace headrace::telemetry {
+class Source;
+}
+
 namespace headrace::cache {
 
 /// The input of a placement policy.
@@ -443,6 +447,7 @@ class HEADRACE_API Cache {
  private:
   explicit Cache(std::unique_ptr<CacheState> state);
   std::unique_ptr<CacheState> state_;
+  std::unique_ptr<telemetry::Source> telemetry_;  ///< Ends before the state that it reads.
 };
 
 }  // namespace headrace::cache

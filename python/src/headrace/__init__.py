@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         Operation,
     )
     from headrace.queue import PeerLostError, Queue, QueueConsumer, QueueProducer, QueueState
+    from headrace.telemetry import publish_statistics, stop_publishing
 
     __version__: str
 
@@ -117,8 +118,10 @@ __all__ = [
     "Waiting",
     "__version__",
     "pmem",
+    "publish_statistics",
     "record",
     "replay",
+    "stop_publishing",
     "topo",
 ]
 
@@ -161,6 +164,7 @@ _MODULES = {
         "Operation",
     ),
     "headrace.queue": ("PeerLostError", "Queue", "QueueConsumer", "QueueProducer", "QueueState"),
+    "headrace.telemetry": ("publish_statistics", "stop_publishing"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from headrace._signals import show_cursor, undone_at_signals
 
@@ -59,6 +59,14 @@ def print_document(
     }
     json.dump(document, sys.stdout, indent=2, allow_nan=False)
     sys.stdout.write("\n")
+
+
+def live_stdout() -> TextIO:
+    """Give what a command writes to that goes on until it is ended.
+
+    `sys.stdout` may collect what is written until the end, which such a command does not reach.
+    """
+    return sys.__stdout__ or sys.stdout
 
 
 @contextmanager

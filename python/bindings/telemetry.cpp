@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Statistics of processes: published, and read.
+#include "headrace/telemetry/telemetry.hpp"
+
+#include <nanobind/stl/string.h>
+
+#include "bindings.hpp"
+
+namespace headrace::python {
+namespace {
+
+nb::dict dict_of(const telemetry::Row& row) {
+  nb::dict values;
+  for (const telemetry::Value& each : row.values) {
+    values[nb::str(each.name.data(), each.name.size())] = each.value;
+  }
+  nb::dict result;
+  result["kind"] = row.kind;
+  result["name"] = row.name;
+  result["values"] = values;
+  return result;
+}
+
+nb::dict dict_of(const telemetry::Process& process) {
+  nb::list rows;
+  for (const telemetry::Row& row : process.rows) rows.append(dict_of(row));
+  nb::dict result;
+  result["process"] = process.number;
+  result["program"] = process.program;
+  result["began_ns"] = process.began.count();
+  result["written_ns"] = process.written.count();
+  result["interval_ns"] = process.interval.count();
+  result["publications"] = process.publications;
+  result["rows_left_out"] = process.rows_left_out;
+  result["rows"] = rows;
+  return result;
+}
+
+nb::dict read_telemetry(const std::string& directory) {
+  telemetry::Everything everything;
+  {
+    const nb::gil_scoped_release released;
+    everything = value_of(telemetry::read_all(directory));
+  }
+  nb::list processes;
+  for (const telemetry::Process& each : everything.processes) processes.append(dict_of(each));
+  nb::list unreadable;
+  for (const telemetry::Unreadable& each : everything.unreadable) {
+    nb::dict one;
+    one["path"] = each.path;
+    one["error"] = each.error.message();
+    unreadable.append(one);
+  }
+  nb::dict result;
+  result["processes"] = processes;
+  result["unreadable"] = unreadable;
+  return result;
+}
+
+}  // namespace
+
+void bind_telemetry(nb::module_& module) {
+  module.attr("TELEMETRY_DIRECTORY") = telemetry::kDirectory;
+  module.def("read_telemetry", &read_telemetry, "directory"_a,
+             nb::sig("def read_telemetry(directory: str) -> dict[str, typing.Any]"));
+  module.def(
+      "start_telemetry",
+      [](std::uint64_t interval_ns, const std::string& directory) {
+        const nb::gil_scoped_release released;
+        value_of(telemetry::start(std::chrono::nanoseconds(interval_ns), directory));
+      },
+      "interval_ns"_a, "directory"_a);
+  module.def("stop_telemetry", &telemetry::stop, nb::call_guard<nb::gil_scoped_release>());
+}
+
+}  // namespace headrace::python

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What running processes publish: totals, rates between two looks, and lines for scrapers."""
+
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace import _core
+
+HISTORY = 30
+"""Looks that a sparkline shows."""
+_BARS = "▁▂▃▄▅▆▇█"
+_GAUGES = ("bytes_cached", "engine")
+"""Values that are no totals."""
+
+Key = tuple[int, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One engine, device or cache of a process at one look.
+
+    Attributes:
+        process: Number of the process.
+        program: Its name.
+        kind: "engine", "device" or "cache".
+        name: Of the engine, device or cache.
+        values: Totals since it was made, by name.
+        rates: What was added per second since the look before; empty at the first.
+    """
+
+    process: int
+    program: str
+    kind: str
+    name: str
+    values: Mapping[str, int]
+    rates: Mapping[str, float]
+
+    @property
+    def key(self) -> Key:
+        """What says that the lines of two looks are the same thing's."""
+        return (self.process, self.kind, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Everything that was published at one moment.
+
+    Attributes:
+        time_ns: When it was read, since 1970.
+        processes: As the extension gives them, without their rows.
+        lines: Of all processes.
+        unreadable: Files that could not be read, each with the sentence why.
+    """
+
+    time_ns: int
+    processes: list[dict[str, Any]]
+    lines: list[Line]
+    unreadable: list[dict[str, str]]
+
+
+@dataclass
+class Watch:
+    """Looks one after the other, and what is needed to make rates of them."""
+
+    directory: str
+    history: dict[Key, deque[float]] = field(default_factory=dict)
+    """The last rates of bytes, or of what the kind counts instead."""
+    _before: dict[Key, tuple[int, Mapping[str, int]]] = field(default_factory=dict)
+
+    def look(self) -> Look:
+        """Read what is published now.
+
+        Raises:
+            NotFoundError, PermissionDeniedError, IoFailedError: The directory cannot be read.
+        """
+        found = _core.read_telemetry(self.directory)
+        lines = []
+        processes = []
+        for process in found["processes"]:
+            rows = process.pop("rows")
+            processes.append(process)
+            lines += [self._line(process, row) for row in rows]
+        here = {line.key for line in lines}
+        for key in [key for key in self._before if key not in here]:
+            del self._before[key]
+            self.history.pop(key, None)
+        return Look(time.time_ns(), processes, lines, found["unreadable"])
+
+    def _line(self, process: Mapping[str, Any], row: Mapping[str, Any]) -> Line:
+        key = (process["process"], row["kind"], row["name"])
+        values, written_ns = row["values"], process["written_ns"]
+        rates: dict[str, float] = {}
+        before = self._before.get(key)
+        if before is not None and written_ns > before[0]:
+            seconds = (written_ns - before[0]) / 1e9
+            rates = {
+                name: max(0, value - before[1].get(name, 0)) / seconds
+                for name, value in values.items()
+                if name not in _GAUGES
+            }
+        self._before[key] = (written_ns, values)
+        line = Line(process["process"], process["program"], row["kind"], row["name"], values, rates)
+        if rates:
+            self.history.setdefault(key, deque(maxlen=HISTORY)).append(rates[activity_of(line)])
+        return line
+
+
+def activity_of(line: Line) -> str:
+    """Name the value whose rate tells how busy it is."""
+    return {"engine": "bytes_moved", "cache": "hits"}.get(line.kind, "descriptors")
+
+
+def sparkline(rates: Iterable[float]) -> str:
+    """Draw rates as bars; the highest is full."""
+    shown = list(rates)
+    top = max(shown, default=0.0)
+    if top <= 0:
+        return _BARS[0] * len(shown)
+    return "".join(_BARS[min(len(_BARS) - 1, int(rate / top * len(_BARS)))] for rate in shown)
+
+
+def hit_rate(line: Line) -> float | None:
+    """Share of the accesses to a cache that were hits; of the last interval if there is one."""
+    for numbers in (line.rates, line.values):
+        hits, misses = numbers.get("hits", 0), numbers.get("misses", 0)
+        if hits + misses > 0:
+            return hits / (hits + misses)
+    return None
+
+
+def prometheus_text(look: Look) -> str:
+    """Write the totals in the text format that Prometheus scrapes (version 0.0.4)."""
+    metrics: dict[str, list[str]] = {}
+    for line in look.lines:
+        labels = ",".join(
+            f'{name}="{_escaped(value)}"'
+            for name, value in (
+                ("process", str(line.process)),
+                ("program", line.program),
+                ("name", line.name),
+            )
+        )
+        for name, value in line.values.items():
+            if name == "engine":
+                continue
+            suffix = "" if name in _GAUGES else "_total"
+            metric = f"headrace_{line.kind}_{name}{suffix}"
+            metrics.setdefault(metric, []).append(f"{metric}{{{labels}}} {value}")
+    metrics["headrace_processes"] = [f"headrace_processes {len(look.processes)}"]
+    text = []
+    for metric, samples in sorted(metrics.items()):
+        kind = "counter" if metric.endswith("_total") else "gauge"
+        text += [f"# TYPE {metric} {kind}", *samples]
+    return "\n".join(text) + "\n"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
