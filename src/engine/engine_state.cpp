@@ -66,7 +66,8 @@ EngineState::EngineState(std::vector<std::unique_ptr<Mover>> movers, Settings se
             .thresholds = settings_.thresholds,
             .path = settings_.path,
             .policy = settings_.policy ? &settings_.policy : nullptr,
-            .loads = Loads(load_of, &movers_)};
+            .loads = Loads(load_of, &movers_),
+            .caller_node = platform::current_node};
   any_polled_ = any_polled(infos_);
   if (settings_.waiting == Waiting::umwait && !platform::has_line_wait()) {
     settings_.waiting = Waiting::pause;
@@ -212,8 +213,6 @@ inline Submit EngineState::start_now(Job& job, const Assign& assign, Workload wo
   const std::uint32_t word_before = job.word_.load_acquire();  // edge: job-ended (acquire)
   HEADRACE_CHECK(!detail::is_running(word_before), "a running job cannot be submitted");
   work.turn = sequence_.fetch_add_relaxed(1);  // Any order of turns will do.
-  if (options.policy != nullptr || facts_.policy != nullptr) [[unlikely]]
-    work.caller_node = platform::current_node();
   // Before the gate: a policy may throw.
   detail::decide(work, options, facts_, job.route_);
   if (job.route_.by == Route::By::calling_thread && ends_inline) [[unlikely]] {

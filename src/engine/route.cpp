@@ -7,15 +7,16 @@ namespace headrace::engine {
 
 bool detail::ask_policy(Workload work, const SubmitOptions& options, const RouteFacts& facts,
                         std::size_t first, std::size_t count, MoverChoice& choice) {
-  const MoveContext context{.movers = facts.movers.subspan(first, count),
-                            .kind = work.kind,
-                            .source_node = options.source_node,
-                            .target_node = options.target_node,
-                            .caller_node = work.caller_node,
-                            .byte_count = work.byte_count,
-                            .sequence = work.turn,
-                            .packages = facts.packages,
-                            .loads = facts.loads.from(first)};
+  const MoveContext context{
+      .movers = facts.movers.subspan(first, count),
+      .kind = work.kind,
+      .source_node = options.source_node,
+      .target_node = options.target_node,
+      .caller_node = facts.caller_node != nullptr ? facts.caller_node() : std::nullopt,
+      .byte_count = work.byte_count,
+      .sequence = work.turn,
+      .packages = facts.packages,
+      .loads = facts.loads.from(first)};
   MoverChoice wanted;
   if (options.policy != nullptr && *options.policy) {
     (*options.policy)(context, wanted);

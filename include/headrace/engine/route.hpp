@@ -23,8 +23,6 @@ struct Workload {
   /// that the calling thread carries out itself.
   bool deferred = false;
   std::uint64_t turn = 0;  ///< Counts submissions.
-  /// Of the submitting thread, if a policy is asked.
-  std::optional<NodeId> caller_node = std::nullopt;
 };
 
 /// What an engine is. Does not change from one submission to the next.
@@ -38,6 +36,8 @@ struct RouteFacts {
   Path path = Path::automatic;
   const MoverPolicy* policy = nullptr;  ///< Null: movers::near_target.
   Loads loads = {};                     ///< Of `movers`.
+  /// Node of the calling thread. Called only for a policy that is asked. Null: not known.
+  std::optional<NodeId> (*caller_node)() = nullptr;
 };
 
 /// More than this no submission carries out by itself: some microseconds.
