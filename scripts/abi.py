@@ -44,10 +44,10 @@ def exported(library: Path) -> list[str]:
 def main() -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("library", nargs="?", type=Path, default=LIBRARY, metavar="LIBRARY")
+    parser.add_argument("shared_object", nargs="?", type=Path, default=LIBRARY, metavar="LIBRARY")
     parser.add_argument("--write", action="store_true", help="write tests/abi/exports.txt")
     arguments = parser.parse_args()
-    names = exported(arguments.library)
+    names = exported(arguments.shared_object)
     strangers = [name for name in names if not OURS.search(name) or LAB.search(name)]
     if strangers:
         sys.stderr.write("libheadrace.so exports what is no part of the product:\n  ")
@@ -61,12 +61,16 @@ def main() -> int:
     if text == listed:
         return 0
     difference = difflib.unified_diff(
-        listed.splitlines(), names, str(LIST.relative_to(ROOT)), str(arguments.library), "", "", 0
+        listed.splitlines(),
+        names,
+        str(LIST.relative_to(ROOT)),
+        str(arguments.shared_object),
+        n=0,
     )
     sys.stderr.write("\n".join(line for line in difference if line[:2] != "@@") + "\n")
     sys.stderr.write(
         "The exported symbols of libheadrace.so differ from tests/abi/exports.txt. If that is "
-        f"intended, run: scripts/abi.py --write {arguments.library}\n"
+        f"intended, run: scripts/abi.py --write {arguments.shared_object}\n"
     )
     return 1
 

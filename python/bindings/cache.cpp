@@ -469,7 +469,7 @@ void CacheHandle::forget(std::uintptr_t address, std::size_t byte_count) {
     // With the GIL, so that no other thread of Python runs before the cache has let go.
     cache->invalidate(memory);
   } else if (in_mover_function) {
-    // Whoever holds the cache's locks may be waiting for the access that called the function.
+    // The thread that holds the cache's locks may wait for the access that called the function.
     postponed_.emplace_back(address, byte_count);
   } else {
     const nb::gil_scoped_release released;

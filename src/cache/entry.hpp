@@ -85,10 +85,10 @@ class Progress {
   Atomic<Phase> phase_{Phase::idle};
 };
 
-/// Ends an entry that will not be moved, in the only order that is right. Whoever found it reads
-/// the source once its phase has ended, and must find every change there that ended before it
-/// looked. So first `erase()`: from then on nobody finds it; then `write_back()`: what was changed
-/// before, whatever else is being changed; and only then the phase ends.
+/// Ends an entry that will not be moved, in the only order that is right. A thread that found it
+/// reads the source once its phase has ended, and must find every change there that ended before it
+/// looked. So first `erase()`: from then on no thread finds it; then `write_back()`: what was
+/// changed before, whatever else is being changed; and only then the phase ends.
 template <typename Erase, typename WriteBack>
 void end_refused(Progress& progress, Erase erase, WriteBack write_back) {
   erase();

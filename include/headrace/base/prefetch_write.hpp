@@ -6,7 +6,7 @@ namespace headrace {
 
 /// Asks for the line of `address` to be brought into this core's cache and taken from all others
 /// (PREFETCHW). Processors that lack it take it for a no-op; does nothing elsewhere. The compiler's
-/// own builtin asks for a shared line unless it is told that the processor has the instruction.
+/// own builtin asks for a shared line unless it compiles for processors that have the instruction.
 inline void prefetch_for_write(const void* address) noexcept {
 #if defined(__x86_64__)
   asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(address)));

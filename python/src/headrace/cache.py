@@ -172,7 +172,7 @@ class Entry:
         raise not_picklable("an entry", "it is a handle on memory of this process")
 
     def wait(self) -> None:
-        """Block until the move has ended, whoever started it; other Python threads run."""
+        """Block until the move has ended, whichever thread started it; other Python threads run."""
         self._native.wait()
 
     def try_wait(self) -> bool:

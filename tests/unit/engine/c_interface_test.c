@@ -335,8 +335,8 @@ static void engines_take_their_options(void) {
     EXPECT(headrace_wait(&job).state == HEADRACE_DONE);
     headrace_job_end(&job);
   }
-  const headrace_submit_options nobody = {.policy = (enum headrace_policy)9};
-  EXPECT(headrace_run(engine, &fill, NULL, &nobody) == HEADRACE_BAD_OPTION);
+  const headrace_submit_options unknown_policy = {.policy = (enum headrace_policy)9};
+  EXPECT(headrace_run(engine, &fill, NULL, &unknown_policy) == HEADRACE_BAD_OPTION);
   EXPECT(strcmp(headrace_policy_name(HEADRACE_POLICY_NEAR_TARGET), "near_target") == 0);
   EXPECT(strcmp(headrace_policy_name(HEADRACE_POLICY_BY_SIZE), "by_size") == 0);
   EXPECT(strcmp(headrace_policy_name((enum headrace_policy)9), "unknown") == 0);
