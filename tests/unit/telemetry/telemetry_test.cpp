@@ -12,6 +12,7 @@
 #include <fstream>
 #include <functional>
 
+#include "headrace/base/atomic.hpp"
 #include "headrace/platform/wait.hpp"
 #include "layout.hpp"
 
@@ -108,15 +109,15 @@ TEST_F(Telemetry, RowsOfTwoPublicationsAreNeverMixed) {
 
 TEST_F(Telemetry, ASourceThatHasEndedIsNotAskedAgain) {
   ASSERT_TRUE(start(1ms, folder_).has_value());
+  Atomic<std::uint32_t> has_ended{0};
   {
-    bool alive = true;
     const Source source("engine", [&](std::uint64_t) {
-      EXPECT_TRUE(alive);
+      EXPECT_EQ(has_ended.load_relaxed(), 0U);  // The destructor orders it.
       return std::vector<Row>{row_of(1)};
     });
     ASSERT_TRUE(wait_until([&] { return read().processes.at(0).rows.size() == 1; }));
-    alive = true;
   }
+  has_ended.store_relaxed(1);
   EXPECT_TRUE(wait_until([&] { return read().processes.at(0).rows.empty(); }));
 }
 
