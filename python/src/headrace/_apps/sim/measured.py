@@ -567,8 +567,9 @@ def _node(
     all_of = [each for each in of.values() if each.target == node]
     own = [each for each in all_of if sockets[each.initiator] == sockets[node]] or all_of
     read = max(each.read_gb_per_s for each in own)
-    # A copied byte is read and written. The model wants it between half of and twice the reads.
-    mixed = min(2 * read, max(read / 2, *(2 * each.copy_gb_per_s for each in own)))
+    # A copied byte is read and written. The model wants it between half of and twice the reads,
+    # also after both were rounded to four digits.
+    mixed = min(1.998 * read, max(0.501 * read, *(2 * each.copy_gb_per_s for each in own)))
     write = max(each.fill_gb_per_s for each in own)
     far = [each.latency_ns for each in all_of if sockets[each.initiator] != sockets[node]]
     described = {
