@@ -28,7 +28,7 @@ def test_fuzz_takes_only_a_number_of_seconds() -> None:
 def test_check_names_its_parts() -> None:
     result = run(ROOT / "scripts" / "check", "asam")
     assert result.returncode == 2
-    assert "no part 'asam': there are test run asan" in result.stderr
+    assert "no part 'asam': there are test types run asan" in result.stderr
 
 
 def test_check_tells_a_part_that_cannot_run_from_one_that_fails(tmp_path: Path) -> None:
@@ -48,6 +48,30 @@ def test_check_tells_a_part_that_cannot_run_from_one_that_fails(tmp_path: Path) 
     states = [line.split()[:2] for line in result.stdout.splitlines()[-3:]]
     assert states == [["package", "skipped"], ["docs", "FAILED"], ["fuzz", "passed"]]
     assert run(script, "package").returncode == 0
+
+
+def test_an_environment_copied_with_its_checkout_is_made_again(tmp_path: Path) -> None:
+    (tmp_path / "scripts").mkdir()
+    for name in ("bootstrap", "requirements.py"):
+        shutil.copy(ROOT / "scripts" / name, tmp_path / "scripts")
+    # With nothing to install.
+    tables = "[project]\ndependencies = []\noptional-dependencies = {dev = []}\n"
+    (tmp_path / "pyproject.toml").write_text(tables + "[build-system]\nrequires = []\n")
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    for name in ("scripts", "pyproject.toml"):
+        (tmp_path / name).rename(first / name)
+    words = ("env", "HEADRACE_PACKAGES=skip", "PIP_NO_INDEX=1")
+    assert "making the Python environment" in run(*words, first / "scripts" / "bootstrap").stdout
+    assert "is up to date" in run(*words, first / "scripts" / "bootstrap").stdout
+    shutil.copytree(first, second, symlinks=True)
+    result = run(*words, second / "scripts" / "bootstrap")
+    assert ".venv was made for another directory" in result.stdout, result.stderr
+    python = second / ".venv" / "bin" / "python"
+    assert run(python, "-c", "import sys; print(sys.prefix)").stdout.strip() == str(
+        second / ".venv"
+    )
+    assert (first / ".venv" / "bin" / "python").exists()
 
 
 def test_a_build_directory_copied_with_its_checkout_is_made_again(tmp_path: Path) -> None:

@@ -2,11 +2,14 @@
 """What type checkers, notebooks and pickle see of the public interface."""
 
 import asyncio
+import json
 import multiprocessing
 import pickle
+import re
 import subprocess
 import sys
 import threading
+from importlib.util import find_spec
 from pathlib import Path
 from typing import get_args
 
@@ -16,6 +19,7 @@ import pytest
 import headrace
 from headrace.errors import TypeMismatchError, from_code
 
+SOURCES = str(Path(headrace.__file__).parents[1])
 GOOD = """
 import asyncio
 import mmap
@@ -40,13 +44,20 @@ with headrace.Engine(waiting="sleep", page_faults="block") as engine:
     work(engine, "software", "near_target")
     asyncio.run(wait(engine))
 """
-BAD = {
-    'headrace.Engine(path="hardwear")': "arg-type",
-    'headrace.Engine(policy="nope")': "arg-type",
-    'headrace.Engine(waiting="standing")': "arg-type",
-    "headrace.Engine().copy(source=[1, 2], target=bytearray(2))": "arg-type",
-    "headrace.Operation.copy(source='text', target=bytearray(4))": "arg-type",
-}
+BAD = (
+    'headrace.Engine(path="hardwear")',
+    'headrace.Engine(policy="nope")',
+    'headrace.Engine(waiting="standing")',
+    "headrace.Engine().copy(source=[1, 2], target=bytearray(2))",
+    "headrace.Operation.copy(source='text', target=bytearray(4))",
+)
+MYPY = ("-m", "mypy", "--strict", "--no-error-summary")
+# Of the group 'check' of scripts/bootstrap: it brings a JavaScript engine of 300 MB.
+PYRIGHT = ("-m", "basedpyright")
+PYRIGHT_CONFIG = {"typeCheckingMode": "strict", "extraPaths": [SOURCES], "pythonVersion": "3.11"}
+CHECKERS = [(MYPY, "arg-type")] + [(PYRIGHT, "reportArgumentType")] * (
+    find_spec("basedpyright") is not None
+)
 
 
 def test_every_public_name_exists_and_has_a_docstring() -> None:
@@ -67,25 +78,34 @@ def test_the_literals_are_what_the_library_takes() -> None:
             pass
 
 
-def test_a_script_that_is_right_checks_and_one_that_is_wrong_does_not(tmp_path: Path) -> None:
-    right, wrong = tmp_path / "right.py", tmp_path / "wrong.py"
-    names = "".join(f"print(headrace.{name})\n" for name in headrace.__all__)
-    right.write_text(GOOD + names)
-    wrong.write_text("import headrace\n" + "\n".join(BAD) + "\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "right.py", "wrong.py"],
-        cwd=tmp_path,
+def check(*words: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    (directory / "pyrightconfig.json").write_text(json.dumps(PYRIGHT_CONFIG))
+    return subprocess.run(
+        [sys.executable, *words],
+        cwd=directory,
         capture_output=True,
         text=True,
         check=False,
         timeout=300,
-        env={"MYPYPATH": str(Path(headrace.__file__).parents[1]), "PATH": ""},
+        env={"MYPYPATH": SOURCES, "PYTHONPATH": SOURCES, "PATH": str(Path(sys.executable).parent)},
     )
-    found = [line for line in done.stdout.splitlines() if "error:" in line]
-    assert len(found) == len(BAD), done.stdout + done.stderr
-    for line, (number, code) in zip(found, enumerate(BAD.values(), 2), strict=True):
-        assert line.startswith(f"wrong.py:{number}: ")
-        assert line.endswith(f"[{code}]")
+
+
+@pytest.mark.parametrize("checker,code", CHECKERS, ids=["mypy", "pyright"][: len(CHECKERS)])
+def test_a_script_that_is_right_checks_and_one_that_is_wrong_does_not(
+    checker: tuple[str, ...], code: str, tmp_path: Path
+) -> None:
+    right, wrong = tmp_path / "right.py", tmp_path / "wrong.py"
+    names = "".join(f"print(headrace.{name})\n" for name in headrace.__all__)
+    right.write_text(GOOD + names)
+    wrong.write_text("import headrace\n" + "\n".join(BAD) + "\n")
+    done = check(*checker, "right.py", "wrong.py", directory=tmp_path)
+    found = re.findall(r"(\w+\.py):(\d+):.* error: ", done.stdout)
+    assert found == [("wrong.py", str(2 + at)) for at in range(len(BAD))], done.stdout + done.stderr
+    assert len(re.findall(rf"[\[(]{code}[\])]$", done.stdout, re.MULTILINE)) == len(BAD)
+    if checker is PYRIGHT:  # It also says whether each public name has one type, and no other.
+        done = check(*PYRIGHT, "--verifytypes", "headrace", "--ignoreexternal", directory=tmp_path)
+        assert "Type completeness score: 100%" in done.stdout, done.stdout + done.stderr
 
 
 def test_a_copy_names_its_source_and_target(engine: headrace.Engine) -> None:
@@ -105,9 +125,23 @@ def test_what_belongs_to_a_process_says_so_when_it_is_pickled(engine: headrace.E
     job.wait()
 
 
-def test_a_cache_and_its_entries_are_not_pickled(engine: headrace.Engine) -> None:
-    with headrace.Cache(engine) as cache:
-        for value in (cache, cache.access(bytearray(8192))):
+def test_what_works_on_memory_of_a_process_is_not_pickled(
+    engine: headrace.Engine, tmp_path: Path
+) -> None:
+    operation = headrace.Operation.copy(source=bytes(8), target=bytearray(8))
+    ring = headrace.pmem.Ring.make(tmp_path / "ring", capacity=1 << 20)
+    with (
+        headrace.Cache(engine) as cache,
+        headrace.Queue() as queue,
+        queue.producer() as sender,
+        queue.consumer() as receiver,
+        ring.producer() as producer,
+        ring.consumer() as consumer,
+    ):
+        change = cache.change(bytearray(8192))
+        entry = cache.access(bytearray(8192))
+        ends = (sender, receiver, producer, consumer)
+        for value in (operation, cache, entry, change, *ends):
             with pytest.raises(TypeMismatchError, match="make one in each process"):
                 pickle.dumps(value)
 

@@ -51,10 +51,10 @@ class Output:
             IoFailedError: It cannot be written.
             PermissionDeniedError: This user may not write it.
         """
-        self.path = os.fspath(path)
+        self.path: str = os.fspath(path)
         self._tried = tried
         self._stream: int | None = None
-        self.is_stdout = self.path == STDOUT
+        self.is_stdout: bool = self.path == STDOUT
         self._target = ""
         if self.is_stdout:
             return

@@ -238,6 +238,9 @@ class Change:
         self._view.flags.writeable = False
         self._native.end()
 
+    def __reduce__(self) -> NoReturn:
+        raise not_picklable("a change", "it writes memory of this process")
+
     def __enter__(self) -> npt.NDArray[Any]:
         return self._view
 
@@ -319,9 +322,9 @@ class Cache(Closing):
         instance_of(machine, Machine, "take the machine of a cache")
         places = _parse_placement(placement)
         self.machine = machine
-        self.capacity_bytes = _parse_capacity(capacity, places, machine)
+        self.capacity_bytes: int = _parse_capacity(capacity, places, machine)
         self._owns_engine = engine is None
-        self.engine = Engine(machine) if engine is None else engine
+        self.engine: Engine = Engine(machine) if engine is None else engine
         self._never_moves = placement == "none" or (
             placement == "fastest" and not machine.has_faster_node()
         )

@@ -173,7 +173,7 @@ class Engine(Closing):
             tried = "take the threads per node of an engine"
             threads_per_node = whole_number(threads_per_node, tried, 1)
         ids = node_list(nodes, "take the nodes of an engine")
-        self.machine = machine if machine is not None else topo()
+        self.machine: Machine = machine if machine is not None else topo()
         _check_path(path)
         names = None if queues is None else _queue_names(queues)
         _one_of(policy, POLICIES, "policy")

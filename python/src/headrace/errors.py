@@ -62,7 +62,7 @@ class _SystemError(Error, OSError):
 
     def __init__(self, tried: str, cause: str, remedy: str = "", os_errno: int = 0) -> None:
         super().__init__(tried, cause, remedy, os_errno)
-        self.errno = os_errno or None
+        self.errno: int | None = os_errno or None
 
 
 class InvalidArgumentError(Error, ValueError):

@@ -3,10 +3,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from headrace import _core
-from headrace._arguments import instance_of, whole_number
+from headrace._arguments import instance_of, not_picklable, whole_number
 from headrace._buffers import ByteArray, Memory, flat_bytes, require_one_order
 from headrace._words import counted, html_table
 from headrace.errors import Error, InvalidArgumentError
@@ -322,6 +322,9 @@ class Operation:
     def cache_flush(cls, target: Memory) -> Self:
         """Write the lines of `target` back to memory and drop them from the caches."""
         return cls("cache_flush", target=_written(target))
+
+    def __reduce__(self) -> NoReturn:
+        raise not_picklable("an operation", "it works on memory of this process")
 
     def native(self) -> NativeOperation:
         """The operation as the extension knows it."""

@@ -4,10 +4,10 @@
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Generic, Self, TypeVar
+from typing import Generic, NoReturn, Self, TypeVar
 
 from headrace import _core
-from headrace._arguments import byte_count, path_text
+from headrace._arguments import byte_count, not_picklable, path_text
 from headrace._buffers import ByteArray, flat_bytes
 from headrace._closing import Closing
 from headrace.errors import CorruptDataError, InvalidArgumentError, IoFailedError
@@ -103,7 +103,7 @@ class Ring:
             TypeMismatchError: The path is neither a str nor a pathlib.Path.
             InvalidArgumentError: It is empty, or has a zero byte in it.
         """
-        self.path = path_text(path, "take the path of a ring")
+        self.path: str = path_text(path, "take the path of a ring")
 
     @classmethod
     def make(
@@ -247,6 +247,9 @@ class _RingEnd(Closing, Generic[_Native]):
     def recovered(self) -> RingState:
         """The state that recovery found when this end attached."""
         return RingState(**self._native.recovered())
+
+    def __reduce__(self) -> NoReturn:
+        raise not_picklable("an end of a ring", "its role belongs to this process")
 
     def close(self) -> None:
         """Release the role. Idempotent."""

@@ -7,10 +7,10 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from multiprocessing.reduction import DupFd
-from typing import Any, Never, Self
+from typing import Any, Never, NoReturn, Self
 
 from headrace import _core
-from headrace._arguments import byte_count
+from headrace._arguments import byte_count, not_picklable
 from headrace._buffers import ByteArray, flat_bytes
 from headrace._closing import Closing
 from headrace.errors import (
@@ -217,6 +217,9 @@ class QueueProducer(Closing):
     def __init__(self, native: _core.MessageProducer) -> None:
         self._native = native
 
+    def __reduce__(self) -> NoReturn:
+        raise not_picklable("a producer", "its place in the queue belongs to this process")
+
     def put(self, message: object, timeout: float | None = None) -> None:
         """Send a message; waits for room.
 
@@ -279,6 +282,9 @@ class QueueConsumer(Closing):
 
     def __init__(self, native: _core.MessageConsumer) -> None:
         self._native = native
+
+    def __reduce__(self) -> NoReturn:
+        raise not_picklable("a consumer", "its place in the queue belongs to this process")
 
     def get(self, timeout: float | None = None) -> bytes:
         """Receive a message; waits for one.
