@@ -126,7 +126,7 @@ Outcome Consumer::receive(std::span<std::byte> target, std::size_t& received,
 
 Outcome Consumer::wait_for_message(const Wait& wait) noexcept {
   Atomic<std::uint32_t>& word = end_->segment().control().cons_sleeps;
-  const void* const line = &end_->segment().lane(0).prod_tail;
+  const void* const line = lane_count_ == 1 ? &end_->segment().lane(0).prod_tail : nullptr;
   return detail::wait_for(*end_, word, line, wait, Outcome::empty, [&] { return find_lane(); });
 }
 

@@ -30,9 +30,10 @@ constexpr nanoseconds kSliceMin = std::chrono::milliseconds(1);
 constexpr nanoseconds kSliceMax = std::chrono::seconds(1);
 constexpr nanoseconds kPollPeersEvery = std::chrono::milliseconds(10);
 
-/// Between two looks.
+/// Between two looks. `line` is null if what is waited for may come in several lines: UMWAIT
+/// watches one.
 void pass(const void* line) {
-  if (platform::has_line_wait()) {
+  if (line != nullptr && platform::has_line_wait()) {
     platform::wait_for_line(platform::ticks() + platform::to_ticks(kRestMax));
     platform::watch_line(line);
     return;

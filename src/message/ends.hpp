@@ -103,7 +103,7 @@ class End {
 };
 
 /// Waits until `look` returns something else than `nothing`. Sleeps on `word`, which the other end
-/// sets to 0.
+/// sets to 0. `line` is where the other end writes, or null if there are several such places.
 Outcome wait_for(End& end, Atomic<std::uint32_t>& word, const void* line, const Wait& wait,
                  Outcome nothing, const std::function<Outcome()>& look);
 

@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "headrace/base/random.hpp"
+#include "headrace/platform/cpu.hpp"
 #include "headrace/platform/thread.hpp"
+#include "headrace/platform/wait.hpp"
 #include "support/queue.hpp"
 #include "support/seed.hpp"
 
@@ -285,9 +287,28 @@ TEST(Queues, AnIdleEndTakesNoProcessor) {
   const Queue queue = must(Queue::make());
   Producer producer = must(queue.producer());
   Consumer consumer = must(queue.consumer());
+  const auto begin = std::chrono::steady_clock::now();
   const auto before = platform::thread_cpu_time();
-  EXPECT_EQ(consumer.wait_for_message({.time_max = std::chrono::seconds(2)}), Outcome::timed_out);
-  EXPECT_LT(platform::thread_cpu_time() - before, milliseconds(10));
+  EXPECT_EQ(consumer.wait_for_message({.time_max = std::chrono::seconds(1)}), Outcome::timed_out);
+  const auto used = platform::thread_cpu_time() - before;
+  EXPECT_LT(20 * used, std::chrono::steady_clock::now() - begin);
+}
+
+std::uint64_t g_watched = 0;
+
+TEST(Queues, AConsumerOfSeveralProducersWatchesNotTheLineOfOne) {
+  constexpr platform::LineWait kCounting{[](const void*) noexcept { ++g_watched; },
+                                         [](std::uint64_t) noexcept { platform::pause(); }};
+  platform::replace_line_wait(&kCounting);
+  for (const std::uint32_t producers : {1U, 2U}) {
+    const Queue queue = must(Queue::make({.producers_max = producers}));
+    Consumer consumer = must(queue.consumer());
+    g_watched = 0;
+    EXPECT_EQ(consumer.wait_for_message({.how = Waiting::poll, .time_max = milliseconds(1)}),
+              Outcome::timed_out);
+    EXPECT_EQ(g_watched != 0, producers == 1);
+  }
+  platform::replace_line_wait(nullptr);
 }
 
 TEST(Queues, ASleeperIsWokenByAMessageAndByRoom) {
