@@ -2,6 +2,8 @@
 """The figures of the benchmarks, and what their command line refuses."""
 
 import json
+import math
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -245,6 +247,34 @@ def test_injection_is_drawn_beside_what_the_simulator_predicts(
     assert max(curve) > 0
     assert "simulated, injected into receiver-l2" in picture.read_text()
     assert "the seed's value, 30%" in picture.read_text()
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two processors are needed")  # noqa: PLR2004
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("message", {"messages_per_s_64b", "vs_reference_64b", "round_trip_ns"}),
+        (
+            "injection",
+            {
+                *("gain_best", "gain_best_low", "gain_best_high", "gain_best_bytes"),
+                *("gain_worst", "gain_worst_low", "gain_worst_high", "peak_inside"),
+            },
+        ),
+    ],
+)
+def test_two_processes_are_measured_and_the_figures_named(
+    here: Here, name: str, keys: set[str]
+) -> None:
+    result = here("bench", name, "--rounds", "1", "--json")
+    assert result.code == 0, result.stderr
+    summary = json.loads(result.stdout)["summary"]
+    assert keys <= summary.keys()
+    assert all(math.isfinite(summary[key]) for key in keys)
+    if name == "message":
+        assert summary["messages_per_s_64b"] > 0
+    else:
+        assert summary["gain_worst"] <= summary["gain_best"] < 1
 
 
 def test_the_better_reference_is_the_one_that_counts() -> None:

@@ -146,6 +146,8 @@ def test_a_picture_says_that_it_is_simulated_and_is_the_same_twice(
         assert (code, err) == (0, "")
         texts.append((tmp_path / name).read_text(encoding="utf-8"))
     assert "(simulated)" in texts[0]
+    # A ceiling that a line reaches is a band on both sides of it.
+    assert texts[0].count("stroke-opacity: 0.25") == len((1, 2, 4, 8))
     assert [each for each in texts[0].split("\n") if "dc:date" not in each] == [
         each for each in texts[1].split("\n") if "dc:date" not in each
     ]

@@ -13,6 +13,9 @@ SUBJECT = "the simulated figures"
 """What messages call the picture."""
 _CEILING = "ceiling_gb_per_s"
 _LINES_MAX = 12
+_WIDER = 4.0
+_BAND = 9.0
+"""Points: wide enough to show on both sides of a line that reaches its ceiling."""
 
 
 def draw_results(picture: Output, title: str, results: Sequence[Result]) -> None:
@@ -44,19 +47,31 @@ def draw_results(picture: Output, title: str, results: Sequence[Result]) -> None
         with mpl.rc_context({"svg.hashsalt": "headrace"}):
             figure = Figure(figsize=(9, 5), layout="constrained")
             axes = figure.add_subplot()
-            for label, members in list(lines.items())[:_LINES_MAX]:
+            drawn = list(lines.items())[:_LINES_MAX]
+            for index, (label, members) in enumerate(drawn):
                 at = [ticks.index(each.parameters.get(across, "")) for each in members]
                 values = [each.figures[figure_name] for each in members]
-                axes.plot(at, values, marker="o", label=label or figure_name)
+                color = f"C{index}"
+                # Lines that coincide are common: the later ones are thinner, so that all show.
+                wider = (len(drawn) - 1 - index) * _WIDER / max(1, len(drawn) - 1)
+                axes.plot(
+                    at,
+                    values,
+                    marker="o",
+                    color=color,
+                    linewidth=1.5 + wider,
+                    markersize=6 + wider,
+                    label=label or figure_name,
+                )
                 if _CEILING in members[0].figures:
-                    color = axes.lines[-1].get_color()
                     ceilings = [each.figures[_CEILING] for each in members]
-                    axes.plot(at, ceilings, linestyle=":", color=color)
+                    band = _BAND + 2 * wider
+                    axes.plot(at, ceilings, color=color, linewidth=band, alpha=0.25, zorder=1)
             axes.set_xticks(range(len(ticks)), [_tick(tick) for tick in ticks])
             axes.set_xlabel(across)
             axes.set_ylabel(figure_name)
             if _CEILING in results[0].figures:
-                title += "; dotted: ceilings"
+                title += "; bands: ceilings"
             axes.set_title(title)
             axes.grid(visible=True, alpha=0.3)
             if len(lines) > 1:

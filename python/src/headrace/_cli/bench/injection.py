@@ -63,6 +63,7 @@ def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
     simulated = simulated_gains()
     expected = simulated[PLACES[0]]
     best = max(gains, key=lambda key: gains[key].median)
+    worst = min(gains.values(), key=lambda figure: figure.median)
     series = [gains[best[0], size].median for size in MESSAGE_BYTES]
     place = series.index(max(series))
     summary = {
@@ -71,7 +72,9 @@ def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
         "gain_best_high": _interval(gains[best])[1],
         "gain_best_bytes": best[1],
         "gain_best_working_set_bytes": best[0],
-        "gain_worst": min(figure.median for figure in gains.values()),
+        "gain_worst": worst.median,
+        "gain_worst_low": _interval(worst)[0],
+        "gain_worst_high": _interval(worst)[1],
         "peak_inside": int(0 < place < len(series) - 1),
         "gain_best_simulated": max(expected.values()),
         "gain_best_simulated_bytes": max(expected, key=lambda size: expected[size]),
