@@ -249,9 +249,9 @@ def test_injection_is_drawn_beside_what_the_simulator_predicts(
     assert "the seed's value, 30%" in picture.read_text()
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two processors are needed")  # noqa: PLR2004
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two processors are needed")
 @pytest.mark.parametrize(
-    ("name", "keys"),
+    "name, keys",
     [
         ("message", {"messages_per_s_64b", "vs_reference_64b", "round_trip_ns"}),
         (

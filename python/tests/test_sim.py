@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from headrace import _core
@@ -348,6 +349,32 @@ def test_the_model_of_this_machine_is_one_that_can_be_simulated(tmp_path: Path) 
     assert result.figures["gb_per_s"] > 0
     # Nothing faster is there on most machines, but the question can be asked of all.
     assert advise_data(path, 1 << 30, passes=1, threads=1)
+
+
+def test_rates_stay_within_their_limits_when_they_are_rounded(tmp_path: Path) -> None:
+    machine = replay(find_machine("spr-1dsa"))
+    random = np.random.default_rng(18)
+
+    def limits_hold(read: float, fill: float, copy: float) -> dict[str, Any]:
+        model = model_of(machine, Measurement([Pair(0, 0, 1, read, fill, copy, 100.0)]))
+        node = model["nodes"][0]
+        peak, reads, mixed = (
+            float(node[key]["value"].split()[0]) for key in ("peak", "read", "mixed")
+        )
+        assert reads / 2 <= mixed <= 2 * reads, (read, copy)
+        assert max(reads, mixed) <= peak, (read, copy)
+        return model
+
+    for _ in range(500):
+        read = 10 ** random.uniform(-1, 3)
+        # Also copies that no machine can do, and next to none: noise must not make a record that
+        # cannot be read.
+        limits_hold(read, read * random.uniform(0.1, 3), read * random.choice([0.01, 1, 1.0001, 5]))
+    path = tmp_path / "here.json"
+    record = json.loads(find_machine("spr-1dsa").read_text())
+    for read, copy in ((12.3456, 12.3456), (12.3454, 0.1)):
+        path.write_text(json.dumps(record | {"model": limits_hold(read, read, copy)}))
+        assert run("memory", machine=str(path))
 
 
 def test_a_model_of_two_sockets_has_links_and_remote_latencies() -> None:
