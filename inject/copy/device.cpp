@@ -28,7 +28,6 @@ namespace {
 
 constexpr const char* kDirectory = "/dev/dsa";
 constexpr std::size_t kPathMax = 40;
-constexpr std::size_t kPageBytes = 4096;
 /// How long a device may be silent by default, in processor time of the waiting thread. Longer than
 /// the engine's: what is given up here may be memory that a program uses again at once.
 constexpr std::uint64_t kAnswerSecondsMax = 60;

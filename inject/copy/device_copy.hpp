@@ -4,6 +4,11 @@
 // calls nothing, allocates nothing and takes no lock, so it may run in a signal handler, also in
 // one that has interrupted it. Not for: finding and opening devices (device.hpp).
 //
+// A device stops at a page that is not in memory. After the first such page fault the thread copies
+// nothing but one byte of each page, which brings both pages in, and the device does all the rest.
+// Not by madvise(MADV_POPULATE_WRITE): a program may have forbidden system calls. Not by block on
+// fault: the device would wait for the kernel page by page, and other programs behind it.
+//
 // Agents: threads, their signal handlers, and the device. A slot - descriptor and record - is a
 // thread's from taking until freeing; between submission and a status that is not zero its record
 // is the device's. Progress: wait-free but for the wait for the device, which is bounded. What it
@@ -18,6 +23,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
 #include "headrace/base/atomic.hpp"
 #include "headrace/dsa/descriptor.hpp"
@@ -37,6 +43,14 @@ inline constexpr std::size_t kDeviceBytesMin = 4096;
 inline constexpr std::uint32_t kShareUnits = 64;
 inline constexpr std::uint32_t kShareMin = 8;
 inline constexpr std::uint32_t kShareMax = 56;
+/// What may come before the first page fault is known.
+inline constexpr std::size_t kFirstRoundBytes = std::size_t{1} << 20U;
+/// One piece at most is brought in before the device has anything to do.
+inline constexpr std::size_t kTouchedPieceBytesMax = std::size_t{1} << 20U;
+/// After a page fault so many calls touch pages from their first one on; the next one finds out
+/// whether that is still needed.
+inline constexpr std::uint32_t kTouchedCalls = 16;
+inline constexpr std::size_t kPageBytes = 4096;
 /// Errors in a row, without a success between, after which the devices are left alone.
 inline constexpr std::uint32_t kErrorsMax = 16;
 
@@ -71,6 +85,7 @@ struct Device {
   Atomic<std::uint64_t> busy;   ///< Bit n: slot n is taken.
   Atomic<std::uint32_t> share;  ///< Of kShareUnits, from kShareMin to kShareMax.
   Atomic<std::uint32_t> errors_in_row;
+  Atomic<std::uint32_t> touched_calls_left;  ///< From kTouchedCalls down; a hint.
   /// How often each slot was taken: a holder that finds another number has lost its slot to a
   /// handler of its own thread.
   std::array<Atomic<std::uint32_t>, kSlotCount> uses;
@@ -213,12 +228,13 @@ class DeviceWork {
   /// Returns: what the devices did. No device works on it any more, unless the program should have
   ///          ended or the task writes nothing.
   DeviceTotals run(std::size_t byte_count) noexcept {
-    std::size_t at = 0;
-    while (byte_count - at >= kDeviceBytesMin && !task_.is_settled() &&
-           device_.usable.load_relaxed()) {  // Advice.
-      at += do_round(at, byte_count - at);
+    if (const std::uint32_t left = device_.touched_calls_left.load_relaxed(); left != 0) {
+      touches_ = true;
+      device_.touched_calls_left.store_relaxed(left - 1);  // A hint, as above.
     }
-    work(at, byte_count - at);
+    const std::size_t first_bytes = touches_ ? 0 : std::min(byte_count, kFirstRoundBytes);
+    do_range(0, first_bytes);
+    do_range(first_bytes, byte_count - first_bytes);
     return totals_;
   }
 
@@ -233,41 +249,69 @@ class DeviceWork {
     std::uint32_t portal;
     std::size_t at;
     std::size_t byte_count;
+    bool is_touched;
   };
 
   void work(std::size_t at, std::size_t byte_count) noexcept {
     if (byte_count != 0) task_.work(at, byte_count);
   }
 
+  void do_range(std::size_t at, std::size_t byte_count) noexcept {
+    while (byte_count >= kDeviceBytesMin && !task_.is_settled() &&
+           device_.usable.load_relaxed()) {  // Advice.
+      const std::size_t done = do_round(at, byte_count);
+      at += done;
+      byte_count -= done;
+    }
+    work(at, byte_count);
+  }
+
+  /// Brings the pages of a part in. Its ends and every page's length between them: then no page of
+  /// either side is left out, however the two lie in their pages.
+  void touch(std::size_t at, std::size_t byte_count) noexcept {
+    for (std::size_t i = 0; i < byte_count; i += kPageBytes) work(at + i, 1);
+    work(at + byte_count - 1, 1);
+  }
+
   /// As much as a few descriptors can carry, with the thread's part to it. Returns how much.
   std::size_t do_round(std::size_t begin, std::size_t byte_count) noexcept {
-    const std::uint32_t share = device_.share.load_relaxed();  // A hint: any value is right.
-    const std::size_t most = kPieceMax * device_.piece_bytes_max / share * kShareUnits;
+    const bool touches = touches_;
+    // A hint: any value is right.
+    const std::uint32_t share = touches ? kShareUnits : device_.share.load_relaxed();
+    const std::uint64_t piece_bytes_max =
+        touches ? std::min<std::uint64_t>(device_.piece_bytes_max, kTouchedPieceBytesMax)
+                : device_.piece_bytes_max;
+    const std::size_t most = kPieceMax * piece_bytes_max / share * kShareUnits;
     const std::size_t round_bytes = std::min(byte_count, most);
     const std::size_t device_bytes = round_bytes / kShareUnits * share;
     const std::size_t wanted = std::clamp<std::size_t>(device_bytes / kPieceBytesMin, 1, kPieceMax);
     const std::size_t even = (device_bytes / wanted + 63) & ~std::size_t{63};
-    const std::size_t piece_bytes = std::min<std::size_t>(even, device_.piece_bytes_max);
+    const std::size_t piece_bytes = std::min<std::size_t>(even, piece_bytes_max);
 
     std::array<Piece, kPieceMax> pieces;
     std::size_t piece_count = 0;
     std::size_t sent_bytes = 0;
     while (piece_count < kPieceMax && sent_bytes < device_bytes) {
       Piece& piece = pieces[piece_count];
-      piece = {kNoSlot, 0, 0, begin + sent_bytes, std::min(piece_bytes, device_bytes - sent_bytes)};
+      const std::size_t bytes = std::min(piece_bytes, device_bytes - sent_bytes);
+      piece = {kNoSlot, 0, 0, begin + sent_bytes, bytes, touches};
+      if (touches) touch(piece.at, bytes);
       if (!send(piece)) break;
-      sent_bytes += piece.byte_count;
+      sent_bytes += bytes;
       ++piece_count;
     }
     work(begin + sent_bytes, round_bytes - sent_bytes);
 
     bool waited = false;
     for (std::size_t i = 0; i < piece_count; ++i) waited = finish(pieces[i]) || waited;
+    if (touches) return round_bytes;
     if (piece_count != 0) {
       const std::uint32_t next = waited ? share - 1 : share + 1;
       // A hint: threads that overwrite each other's are as good.
       device_.share.store_relaxed(std::clamp(next, kShareMin, kShareMax));
     }
+    // What page faults have left. With no piece in flight, so that these need no more slots.
+    for (std::size_t i = 0; i < piece_count; ++i) do_range(pieces[i].at, pieces[i].byte_count);
     return round_bytes;
   }
 
@@ -367,8 +411,9 @@ class DeviceWork {
     return headrace::load_acquire(const_cast<const std::uint8_t&>(record.status));
   }
 
-  /// Waits for a piece and does what the device left over. True if there was something to wait for.
-  bool finish(const Piece& piece) noexcept {
+  /// Waits for a piece and does what the device left over, unless that was for a page fault and the
+  /// pages can be touched: then the piece is what is left. True if there was something to wait for.
+  bool finish(Piece& piece) noexcept {
     const dsa::CompletionRecord& record = device_.slots[piece.slot].record;
     std::uint8_t status = status_of(record);
     const bool waited = status == 0;
@@ -387,12 +432,12 @@ class DeviceWork {
     // A signal handler has forked, and this is the child: its record is as all slots of its parent
     // are here, zero, and nothing of it is the child's.
     if (!is_ours()) {
-      work(piece.at, piece.byte_count);
+      work(piece.at, std::exchange(piece.byte_count, 0));
       return waited;
     }
     const dsa::CompletionRecord answer = record;
     if (!holds(piece)) {
-      work(piece.at, piece.byte_count);
+      work(piece.at, std::exchange(piece.byte_count, 0));
       return waited;
     }
     const std::size_t done = take_record(piece, answer, status);
@@ -402,7 +447,10 @@ class DeviceWork {
     } else if (Task::kWrites) {
       queues_.end_program();
     }
-    work(piece.at + done, piece.byte_count - done);
+    piece.at += done;
+    piece.byte_count -= done;
+    if (is_page_fault(status) && !piece.is_touched) return waited;
+    work(piece.at, std::exchange(piece.byte_count, 0));
     return waited;
   }
 
@@ -436,6 +484,12 @@ class DeviceWork {
     return device_.generation.load_relaxed() == generation_;  // Of this very thread.
   }
 
+  [[nodiscard]] static bool is_page_fault(std::uint8_t status) noexcept {
+    const dsa::Status kind = dsa::status_of(status);
+    return status != dsa::kStatusAborted &&
+           (kind == dsa::Status::page_fault || kind == dsa::Status::page_fault_refused);
+  }
+
   /// How many bytes of a piece are done.
   std::size_t take_record(const Piece& piece, const dsa::CompletionRecord& record,
                           std::uint8_t status) noexcept {
@@ -450,10 +504,10 @@ class DeviceWork {
       task_.learn(piece.at, record);
       return piece.byte_count;
     }
-    const dsa::Status kind = dsa::status_of(status);
-    if (status != dsa::kStatusAborted &&
-        (kind == dsa::Status::page_fault || kind == dsa::Status::page_fault_refused)) {
+    if (is_page_fault(status)) {
       ++totals_.page_faults;
+      touches_ = true;
+      if (!piece.is_touched) device_.touched_calls_left.store_relaxed(kTouchedCalls);  // A hint.
       return std::min<std::size_t>(record.bytes_completed, piece.byte_count);
     }
     ++totals_.errors;
@@ -467,6 +521,7 @@ class DeviceWork {
   Queues& queues_;
   Task& task_;
   std::uint64_t generation_;
+  bool touches_ = false;  ///< Pages are brought in ahead of the device.
   std::uint64_t pauses_left_;
   std::uint64_t drain_pauses_left_;
   DeviceTotals totals_;

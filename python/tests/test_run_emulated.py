@@ -61,6 +61,7 @@ def run_counted(
     *options: str,
     queues: str = "shared",
     faults: str = "",
+    program: str = COPIES,
     **variables: str,
 ) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """What the copies print, the statistics of the devices, and those of the copies."""
@@ -70,7 +71,7 @@ def run_counted(
         (place / "faults.toml").write_text(faults)
         words += ["--faults", place / "faults.toml"]
     words.append("--")
-    words += [command_path, "run", *options, "--stats", copies, "--", PYTHON, "-c", COPIES]
+    words += [command_path, "run", *options, "--stats", copies, "--", PYTHON, "-c", program]
     done = subprocess.run(
         words,
         capture_output=True,
@@ -97,6 +98,20 @@ def test_a_program_copies_by_the_device(command_path: Path, tmp_path: Path, righ
     assert shared["bytes"] > device["bytes"]
     assert all(lengths["bytes_max"] > 65536 // 2 for lengths in shared["lengths"])
     assert "are shared with 1 DSA work queue" in copies["results"]["profile"]
+
+
+def test_memory_that_was_never_touched_is_the_devices_after_one_page_fault(
+    command_path: Path, tmp_path: Path
+) -> None:
+    # bytes(n) is zeroed memory of mmap, whose pages are not there yet; so is each copy's target.
+    program = "source = bytes(12_000_000)\nfor i in range(4): assert bytearray(source) == source"
+    said, _, copies = run_counted(command_path, tmp_path, "--path", "dsa", program=program)
+    assert said == ""
+    long = copies["results"]["functions"]["memcpy"]["dsa"]["bytes"]
+    assert long >= 48_000_000
+    assert copies["summary"]["bytes_by_device"] >= 0.9 * long
+    # Of one process; the interpreter may start others.
+    assert 1 <= copies["results"]["device"]["page_faults"] <= 8
 
 
 def test_devices_write_into_the_cache_only_if_they_are_told(

@@ -229,6 +229,63 @@ TEST(DeviceCopy, WhatAPageFaultLeavesTheThreadCopies) {
   EXPECT_TRUE(stage.device().usable.load_relaxed());
 }
 
+TEST(DeviceCopy, AfterAPageFaultTheDeviceCopiesAll) {
+  Stage stage({.faults = {{.kind = emu::FaultKind::page_fault, .nth = 1, .at_byte = 5000}}});
+  Random random(test::seed());
+  Bytes bytes((std::size_t{20} << 20U) + 77, random);
+  const DeviceTotals first = stage.copy(bytes.target(), bytes.source(), bytes.size());
+  bytes.expect_copied();
+  EXPECT_EQ(first.page_faults, 1U);
+  EXPECT_GE(first.bytes, bytes.size() - kFirstRoundBytes / kShareUnits * kShareMax);
+  for (std::uint32_t i = 0; i < kTouchedCalls; ++i) {
+    const DeviceTotals totals = stage.copy(bytes.target(), bytes.source(), bytes.size());
+    EXPECT_GE(totals.bytes, bytes.size() - kDeviceBytesMin) << i;
+  }
+  bytes.expect_copied();
+  // And then it is found out whether that is still needed.
+  EXPECT_LT(stage.copy(bytes.target(), bytes.source(), bytes.size()).bytes, bytes.size() - 4096);
+}
+
+/// The queues of a stage, before which each page of a descriptor must have been touched.
+struct TouchedQueues {
+  Stage& stage;
+  const std::vector<const std::byte*>& touched;
+  std::uint64_t pages = 0;
+
+  bool enqueue(std::uint32_t portal, const dsa::Descriptor& descriptor) noexcept {
+    for (const std::uint64_t begin :
+         {std::uint64_t{descriptor.src_addr}, std::uint64_t{descriptor.dst_addr}}) {
+      const std::uint64_t end = begin + descriptor.xfer_size;
+      for (std::uint64_t page = begin / kPageBytes; page * kPageBytes < end; ++page, ++pages) {
+        EXPECT_TRUE(std::ranges::any_of(touched, [page](const std::byte* at) {
+          return reinterpret_cast<std::uintptr_t>(at) / kPageBytes == page;
+        }));
+      }
+    }
+    return stage.enqueue(portal, descriptor);
+  }
+  static void end_program() noexcept { ADD_FAILURE(); }
+};
+
+TEST(DeviceCopy, EveryPageOfBothSidesIsTouchedAheadOfTheDevice) {
+  Stage stage;
+  Random random(test::seed());
+  for (int i = 0; i < 20; ++i) {
+    stage.device().touched_calls_left.store_relaxed(1);
+    Bytes bytes(kDeviceBytesMin + random.below(300'000), random);
+    std::vector<const std::byte*> touched;
+    const auto move = [&touched](std::byte* to, const std::byte* from, std::size_t count) noexcept {
+      touched.insert(touched.end(), {to, from});
+      std::memmove(to, from, count);
+    };
+    CopyTask task{bytes.target(), bytes.source(), move};
+    TouchedQueues queues{stage, touched};
+    DeviceWork(stage.device(), queues, task).run(bytes.size());
+    bytes.expect_copied();
+    EXPECT_GE(queues.pages, 2 * bytes.size() / kPageBytes);
+  }
+}
+
 TEST(DeviceCopy, WhatNoQueueTakesTheThreadCopies) {
   Stage some({.faults = {{.kind = emu::FaultKind::queue_full, .every = 3}}});
   const DeviceTotals totals = copy_some(some, 50);
