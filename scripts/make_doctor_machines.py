@@ -49,6 +49,7 @@ HEALTHY: dict[str, Any] = {
         "machine_vendor": "Intel Corporation",
         "container": "",
         "emulated": False,
+        "physical_address_bits": 52,
     },
     "kernel": {
         "release": "6.8.0-45-generic",
@@ -115,6 +116,15 @@ HEALTHY: dict[str, Any] = {
     ],
     "accel_config": {"found": True, "version": "4.1.6", "program": "/usr/bin/accel-config"},
     "huge_pages": [{"page_bytes": 2097152, "total_count": 512, "free_count": 512}],
+    "memory_nodes": [
+        {
+            "name": "node0",
+            "cpu_count": 56,
+            "package": 0,
+            "memory_bytes": 256 << 30,
+            "side_cache_bytes": 0,
+        }
+    ],
     "process": {"user": "ada", "nodes": [0], "raw_io": False},
 }
 
@@ -165,24 +175,66 @@ VIRTUAL: Changes = {
 }
 
 
-def second(changes: Changes) -> dict[str, Any]:
-    """A second device: the first as changed, with names of its own."""
+def another(number: int, bus: str, changes: Changes) -> dict[str, Any]:
+    """Another device: the first as changed, with names of its own."""
     text = json.dumps(changed(HEALTHY, changes)["devices"][0])
-    for old, new in (
-        ("dsa0", "dsa2"),
-        ("0000:6a", "0000:e7"),
-        ("wq0.", "wq2."),
-        ("group0.", "group2."),
-        ("engine0.", "engine2."),
-    ):
-        text = text.replace(old, new)
-    device: dict[str, Any] = json.loads(text)
+    for old in ("dsa0", "wq0.", "group0.", "engine0."):
+        text = text.replace(old, old.replace("0", str(number)))
+    device: dict[str, Any] = json.loads(text.replace("0000:6a", f"0000:{bus}"))
     return device
+
+
+def second(changes: Changes) -> dict[str, Any]:
+    """A second device, as changed."""
+    return another(2, "e7", changes)
 
 
 SECOND_PCI = {"address": "0000:e7:01.0", "device": "0b25", "driver": "idxd", "node": 1}
 SECOND_DISABLED = [HEALTHY["devices"][0], second(DEVICE_OFF)]
 SECOND_BLANK = [HEALTHY["devices"][0], second(BLANK)]
+
+# Two sockets of a Xeon Max in SNC4, configured as the prefetching cache's measurements were. The
+# driver numbers DSA and IAA in one row.
+BUSES = ("6a", "6f", "74", "79", "e7", "ec", "f1", "f6")
+ONE_QUEUE: Changes = {
+    "devices.0.queues": [
+        changed(HEALTHY, {"devices.0.queues.0.size": 128, "devices.0.queues.0.threshold": 128})[
+            "devices"
+        ][0]["queues"][0]
+    ]
+}
+XEON_MAX_NODES = [
+    {
+        "name": f"node{node}",
+        "cpu_count": 12,
+        "package": node // 4,
+        "memory_bytes": 64 << 30,
+        "side_cache_bytes": 0,
+    }
+    for node in range(8)
+]
+XEON_MAX: Changes = {
+    "platform.cpu_model": "Intel(R) Xeon(R) CPU Max 9468",
+    "pci_devices": [
+        {"address": f"0000:{bus}:01.0", "device": "0b25", "driver": "idxd", "node": node}
+        for node, bus in enumerate(BUSES)
+    ],
+    "devices": [
+        another(2 * node, bus, ONE_QUEUE | {"devices.0.node": node})
+        for node, bus in enumerate(BUSES)
+    ],
+    "memory_nodes": XEON_MAX_NODES
+    + [
+        {
+            "name": f"node{node}",
+            "cpu_count": 0,
+            "memory_bytes": 16 << 30,
+            "side_cache_bytes": 0,
+        }
+        for node in range(8, 16)
+    ],
+    "process.nodes": list(range(8)),
+}
 
 # Name, what it is, what is changed in the healthy machine.
 MACHINES: tuple[tuple[str, str, Changes], ...] = (
@@ -495,6 +547,27 @@ MACHINES: tuple[tuple[str, str, Changes], ...] = (
         "device-without-node",
         "the firmware does not say where the device is",
         {"devices.0.node": -1, "pci_devices.0.node": -1},
+    ),
+    ("xeon-max-flat", "two Xeon Max 9468 in SNC4, HBM in flat mode, 8 devices", XEON_MAX),
+    (
+        "xeon-max-cache",
+        "the same with HBM as a cache",
+        XEON_MAX
+        | {"memory_nodes": [node | {"side_cache_bytes": 16 << 30} for node in XEON_MAX_NODES]},
+    ),
+    (
+        "fewer-devices-than-nodes",
+        "the same with one device on each socket",
+        XEON_MAX
+        | {
+            "pci_devices": [XEON_MAX["pci_devices"][node] for node in (0, 4)],
+            "devices": [XEON_MAX["devices"][node] for node in (0, 4)],
+        },
+    ),
+    (
+        "addresses-of-46-bits",
+        "the BIOS limits physical addresses to 46 bits",
+        {"platform.physical_address_bits": 46},
     ),
     (
         "second-device-disabled",

@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 from headrace._apps.doctor.diagnosis import CHECKS, Diagnosis, diagnose
 from headrace._apps.dsa import status
 from headrace._apps.dsa.configuration import changes, present
-from headrace._apps.dsa.facts import Facts, from_document, load_record, record_text, to_document
+from headrace._apps.dsa.facts import (
+    Facts,
+    MemoryNode,
+    from_document,
+    load_record,
+    record_text,
+    to_document,
+)
 from headrace._apps.dsa.gather import gather
 from headrace._cli._doctor_report import print_diagnosis
 from headrace._cli._dsa_report import print_devices
@@ -96,6 +103,10 @@ USABLE = [
     ("unused-device", "configured", "2 WQs of type user; dsa2 has none"),
     ("far-device", "numa", "Intel DML takes only the caller's node"),
     ("device-without-node", "numa", "numa_node of dsa0 is -1"),
+    ("xeon-max-flat", "hbm", "flat mode: 8 nodes of HBM of 16 GiB each"),
+    ("xeon-max-cache", "hbm", "cache mode: a memory-side cache of 16 GiB each"),
+    ("fewer-devices-than-nodes", "clustering", "(SNC4), 2 devices for 8 nodes"),
+    ("addresses-of-46-bits", "address width", "'Limit CPU PA to 46 bits' is on"),
     ("emulated", "cpu", "the device is emulated"),
 ]
 
@@ -145,6 +156,7 @@ def test_every_declared_machine_has_its_expectation() -> None:
 
 def test_every_check_but_those_that_only_tell_can_be_the_root_cause() -> None:
     telling = {"modes", "limits", "page faults", "numa", "huge pages", "surroundings"}
+    telling |= {"hbm", "clustering", "address width"}
     assert {check.name for check in CHECKS} - telling == {row[1] for row in BROKEN}
 
 
@@ -483,7 +495,8 @@ def test_wrong_use_and_wrong_records_are_one_sentence(
 def small_system(tmp_path: Path) -> Path:
     """A folder that looks like a system with one device, odd in many ways."""
     files = {
-        "proc/cpuinfo": "processor\t: 0\nmodel name\t: Test\nflags\t\t: fpu enqcmd movdir64b\n\n",
+        "proc/cpuinfo": "processor\t: 0\nmodel name\t: Test\nflags\t\t: fpu enqcmd movdir64b\n"
+        "address sizes\t: 46 bits physical, 57 bits virtual\n\n",
         "proc/cmdline": "quiet intel_iommu=on,sm_on secret=1 module_blacklist=a,idxd",
         "proc/sys/kernel/osrelease": "6.8.0-test",
         "proc/self/status": "Name:\tx\nCapEff:\t0000000000020000\n",
@@ -512,6 +525,11 @@ def small_system(tmp_path: Path) -> Path:
         "sys/bus/dsa/devices/dsa0/wq0.1/mode": "dedicated",
         "sys/bus/dsa/devices/dsa0/wq0.1/clients": "1",
         "sys/bus/dsa/devices/iax1/state": "enabled",
+        "sys/devices/system/node/node0/cpu0/online": "1",
+        "sys/devices/system/node/node0/meminfo": "Node 0 MemTotal:       64 kB\n",
+        "sys/devices/system/node/node0/memory_side_cache/index1/size": "4096",
+        "sys/devices/system/node/node1/meminfo": "Node 1 MemTotal: many kB\n",
+        "sys/devices/system/cpu/cpu0/topology/physical_package_id": "3",
         "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages": "4",
         "sys/module/idxd/refcnt": "0",
         "dev/dsa/wq0.0": "",
@@ -529,6 +547,11 @@ def test_a_system_is_read_and_what_is_odd_in_it_is_unknown(small_system: Path) -
     facts = gather(str(small_system))
     assert facts.platform.cpu_flags == ("enqcmd", "movdir64b")
     assert facts.platform.emulated is False
+    assert facts.platform.physical_address_bits == 46
+    assert facts.memory_nodes == (
+        MemoryNode("node0", 1, 3, 64 << 10, 4096),
+        MemoryNode("node1", 0, None, None, 0),
+    )
     kernel = facts.kernel
     assert kernel.parameters == ("intel_iommu=on,sm_on", "module_blacklist=a,idxd")
     assert kernel.config is not None
@@ -573,7 +596,8 @@ def tables_of_causes() -> list[str]:
     Three columns: with more they are wider than a page.
     """
     rows: dict[str, list[str]] = {}
-    telling = [(row[0], row[1]) for row in USABLE if row[0] not in {"healthy", "emulated"}]
+    fine = {"healthy", "emulated", "xeon-max-flat"}
+    telling = [(row[0], row[1]) for row in USABLE if row[0] not in fine]
     for name, check in [(row[0], row[1]) for row in BROKEN] + telling:
         found = diagnosis(document(name)).finding(check)
         cells = (f"{found.finding} (`{name}`)", found.cause, found.remedy)

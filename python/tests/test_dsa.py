@@ -71,6 +71,13 @@ def test_8n1d1e1w_is_what_its_name_says() -> None:
         }
 
 
+def test_the_devices_have_the_names_that_the_machine_gives_them() -> None:
+    configuration = configure(PRESETS["8n1d1e1w"], machine("xeon-max-flat"))
+    assert [device["dev"] for device in configuration] == [f"dsa{2 * i}" for i in range(8)]
+    assert [queue["dev"] for queue in queues(configuration)] == [f"wq{2 * i}.0" for i in range(8)]
+    assert engines_in(configuration[7]) == {"engine14.0": 0}
+
+
 def test_shared_is_one_shared_queue_and_four_engines_on_every_device() -> None:
     configuration = configure(PRESETS["shared"], machine("healthy"))
     (queue,) = queues(configuration)

@@ -16,6 +16,14 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {plural}"
 
 
+def byte_count_text(count: int) -> str:
+    """Write a number of bytes in the largest unit that divides it: "2 MiB", "100 B"."""
+    for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if count >= 1 << shift and count % (1 << shift) == 0:
+            return f"{count >> shift} {unit}"
+    return f"{count} B"
+
+
 def html_totals(totals: object) -> str:
     """Write the numbers of a dataclass for notebooks."""
     names = [field.name for field in fields(cast("Any", totals))]

@@ -10,7 +10,7 @@ from headrace._apps.doctor.checks_platform import NOT_NEEDED, five_levels_refuse
 from headrace._apps.doctor.finding import Finding, are, failed, have, listed, note, ok, unknown
 from headrace._apps.dsa.facts import CharacterDevice, Device, Facts, Queue
 from headrace._apps.dsa.status import explain_command_status, explain_errors
-from headrace._words import counted
+from headrace._words import byte_count_text, counted
 
 _CONFIGURE = "see 'headrace dsa configure --preset shared', and apply it as root with --apply"
 
@@ -432,7 +432,9 @@ def check_limits(facts: Facts) -> Finding:
     ]
     transfer = min(queue.max_transfer_size or 0 for _, queue in queues)
     batch = min(queue.max_batch_size or 0 for _, queue in queues)
-    finding = f"transfers up to {_bytes(transfer)}, batches up to {counted(batch, 'descriptor')}"
+    finding = (
+        f"transfers up to {byte_count_text(transfer)}, batches up to {counted(batch, 'descriptor')}"
+    )
     if small:
         return note(
             f"{finding} on {listed(small)}",
@@ -442,13 +444,6 @@ def check_limits(facts: Facts) -> Finding:
             "--max-transfer-size=2147483648",
         )
     return ok(finding)
-
-
-def _bytes(count: int) -> str:
-    for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
-        if count >= 1 << shift and count % (1 << shift) == 0:
-            return f"{count >> shift} {unit}"
-    return f"{count} B"
 
 
 def check_page_faults(facts: Facts) -> Finding:
@@ -504,7 +499,7 @@ def check_huge_pages(facts: Facts) -> Finding:
         return unknown("/sys/kernel/mm/hugepages cannot be read")
     there = [
         f"{pool.free_count if pool.free_count is not None else '?'} of {pool.total_count} of "
-        f"{_bytes(pool.page_bytes)} free"
+        f"{byte_count_text(pool.page_bytes)} free"
         for pool in pools
         if pool.total_count
     ]

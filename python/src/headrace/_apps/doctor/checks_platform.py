@@ -189,7 +189,7 @@ def check_iommu(facts: Facts) -> Finding:
     kernel = facts.kernel
     if pasid_works(facts):
         return ok("on, in scalable mode")
-    registers = _registers(facts)
+    registers = registers_of(facts)
     if registers and not any(ecap & _ECAP_SCALABLE for _, ecap in registers):
         return failed(
             "the IOMMU has no scalable mode",
@@ -243,7 +243,7 @@ def _scalable(facts: Facts, values: set[str], said: str) -> Finding | None:
     return None
 
 
-def _registers(facts: Facts) -> list[tuple[int, int]]:
+def registers_of(facts: Facts) -> list[tuple[int, int]]:
     """(cap, ecap) of each IOMMU unit, those that can be read."""
     pairs = [pair for pair in facts.kernel.iommu_capabilities or () if len(pair) == _PAIR]
     numbers = [
@@ -255,7 +255,7 @@ def _registers(facts: Facts) -> list[tuple[int, int]]:
 
 def five_levels_refused(facts: Facts) -> bool:
     """Whether the kernel's page tables have five levels and the IOMMU walks four."""
-    registers = _registers(facts)
+    registers = registers_of(facts)
     used = facts.platform.cpu_flags is not None and "la57" in facts.platform.cpu_flags
     return used and any(not cap & _CAP_FIVE_LEVELS for cap, _ in registers)
 

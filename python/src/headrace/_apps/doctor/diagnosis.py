@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from headrace._apps.doctor import checks_device as device
+from headrace._apps.doctor import checks_memory as memory
 from headrace._apps.doctor import checks_platform as platform
 from headrace._apps.doctor.finding import Finding, State
 from headrace._apps.dsa.facts import Facts
@@ -64,6 +65,9 @@ CHECKS = (
     Check("limits", device.check_limits, ("configured",)),
     Check("page faults", device.check_page_faults, ("configured",)),
     Check("numa", device.check_numa, ("configured",)),
+    Check("hbm", memory.check_hbm),
+    Check("clustering", memory.check_clustering),
+    Check("address width", memory.check_address_width),
     Check("huge pages", device.check_huge_pages),
     Check("surroundings", device.check_surroundings),
 )

@@ -148,6 +148,7 @@ class Platform:
         machine_vendor: What the firmware names itself, such as "QEMU Standard PC".
         container: What kind of container this process is in, "" if it is in none.
         emulated: Whether the devices are those of `headrace emulate`.
+        physical_address_bits: Width of a physical address.
     """
 
     architecture: str | None = None
@@ -157,6 +158,7 @@ class Platform:
     machine_vendor: str | None = None
     container: str | None = None
     emulated: bool | None = None
+    physical_address_bits: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +213,25 @@ class HugePages:
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryNode:
+    """A NUMA node.
+
+    Attributes:
+        name: Such as "node0".
+        cpu_count: Its processors.
+        package: Number of their socket.
+        memory_bytes: Its memory.
+        side_cache_bytes: The memory-side cache in front of it, 0 if it has none.
+    """
+
+    name: str
+    cpu_count: int | None = None
+    package: int | None = None
+    memory_bytes: int | None = None
+    side_cache_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Process:
     """Who asks.
 
@@ -238,6 +259,7 @@ class Facts:
     devices: tuple[Device, ...] | None = None
     accel_config: AccelConfig = AccelConfig()
     huge_pages: tuple[HugePages, ...] | None = None
+    memory_nodes: tuple[MemoryNode, ...] | None = None
     process: Process = Process()
 
 

@@ -29,6 +29,7 @@ from headrace._apps.dsa.facts import (
     Group,
     HugePages,
     Kernel,
+    MemoryNode,
     PciDevice,
     Platform,
     Process,
@@ -77,6 +78,7 @@ def gather(root: str = "/") -> Facts:
         devices=_devices(here),
         accel_config=_accel_config(here),
         huge_pages=_huge_pages(here),
+        memory_nodes=_memory_nodes(here),
         process=_process(here),
     )
 
@@ -162,7 +164,13 @@ def _platform(root: Path, cpu: dict[str, str] | None) -> Platform:
         machine_vendor=" ".join(word for word in words if word) or None,
         container=_container(root),
         emulated=_is_there(root / _EMULATOR_REGISTERS),
+        physical_address_bits=_address_bits(cpu),
     )
+
+
+def _address_bits(cpu: dict[str, str] | None) -> int | None:
+    found = re.match(r"(\d{1,3}) bits physical", (cpu or {}).get("address sizes", ""))
+    return int(found[1]) if found else None
 
 
 def _container(root: Path) -> str:
@@ -462,6 +470,27 @@ def _library_version(root: Path) -> str | None:
             elif ours and line.startswith("Version:"):
                 return line.partition(":")[2].strip().partition("-")[0]
     return None
+
+
+def _memory_nodes(root: Path) -> tuple[MemoryNode, ...] | None:
+    folder = root / "sys/devices/system/node"
+    names = [name for name in _names(folder) or () if re.fullmatch(r"node\d{1,9}", name)]
+    return tuple(_memory_node(root, folder / name) for name in names) or None
+
+
+def _memory_node(root: Path, folder: Path) -> MemoryNode:
+    cpus = [name for name in _names(folder) or () if re.fullmatch(r"cpu\d{1,9}", name)]
+    package = "topology/physical_package_id"
+    total = re.search(r"MemTotal:\s*(\d{1,15}) kB", _text(folder / "meminfo") or "")
+    caches = _names(folder / "memory_side_cache") or ()
+    sizes = [_integer(folder / "memory_side_cache" / name / "size") for name in caches]
+    return MemoryNode(
+        folder.name,
+        len(cpus),
+        _integer(root / "sys/devices/system/cpu" / cpus[0] / package) if cpus else None,
+        int(total[1]) << 10 if total else None,
+        sum(size or 0 for size in sizes),
+    )
 
 
 def _huge_pages(root: Path) -> tuple[HugePages, ...] | None:
