@@ -6,6 +6,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -14,7 +15,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -46,6 +46,23 @@ T value_of(Result<T> result) {
   }
 }
 
+/// The name of a field as an object of Python, which is made once.
+template <std::size_t size>
+struct Name {
+  char text[size];
+  consteval Name(const char (&from)[size]) { std::copy_n(from, size, text); }  // NOLINT
+};
+template <Name name>
+nb::handle interned() {
+  static PyObject* const made = PyUnicode_InternFromString(name.text);
+  return made;
+}
+/// A field of one of Python's dataclasses.
+template <typename T, Name name>
+T field(nb::handle structure) {
+  return nb::cast<T>(nb::getattr(structure, interned<name>()));
+}
+
 /// A held Py_buffer: its exporter can neither free nor resize the bytes while this lives.
 ///
 /// Threading: made and destroyed with the GIL held; the bytes may be used without it.
@@ -65,19 +82,14 @@ class Buffer {
   Py_buffer view_{};
 };
 
-/// Of headrace.Operation: kind, target, source, second operand (None where the kind has none), the
-/// options of the kind as numbers, and its flags. The order of the options is that of
-/// headrace/operation.py.
-using OperationTuple = std::tuple<std::string, nb::object, nb::object, nb::object,
-                                  std::vector<std::uint64_t>, unsigned>;
-
-/// An operation with the buffers that must stay alive until it has ended.
+/// An operation, made of a headrace.Operation, whose fields are read by their names, with the
+/// buffers that must stay alive until it has ended.
 ///
 /// Threading: made and destroyed with the GIL held; nothing changes.
 class Operation {
  public:
   /// Fails: Failed (invalid_argument) if a buffer cannot be used so, or the kind is none.
-  explicit Operation(const OperationTuple& described);
+  explicit Operation(nb::handle described);
   [[nodiscard]] const engine::Operation& what() const { return what_; }
 
  private:
@@ -178,9 +190,10 @@ class EngineHandle {
   std::shared_ptr<PendingCalls> calls_ = std::make_shared<PendingCalls>();
 };
 
-/// The fields of headrace.Completion, in their order.
-using CompletionTuple = nb::typed<nb::tuple, nb::any, nb::ellipsis>;
-CompletionTuple to_tuple(const engine::Completion& completion);
+/// Fields by their names, of which Python makes one of its dataclasses.
+using Fields = nb::typed<nb::dict, nb::str, nb::any>;
+/// Of headrace.Completion.
+Fields fields_of(const engine::Completion& completion);
 /// Fails: Failed, always: what was not accepted, of these operations.
 [[noreturn]] void refuse_answer(engine::Submit answer,
                                 std::span<const std::unique_ptr<Operation>> operations);

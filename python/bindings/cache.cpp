@@ -7,6 +7,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
@@ -373,10 +374,13 @@ nb::tuple take_events(const CacheHandle& handle) {
     auto [taken, lost] = std::static_pointer_cast<EventLog>(handle.log)->take();
     lost_count = lost;
     for (const cache::Event& event : taken) {
-      events.append(nb::make_tuple(
-          std::string(cache::name(event.kind)),
-          reinterpret_cast<std::uintptr_t>(event.region.data()), event.region.size(),
-          event.node ? std::optional(event.node->value()) : std::nullopt, cause_of(event)));
+      nb::dict made;
+      made["kind"] = cache::name(event.kind);
+      made["address"] = reinterpret_cast<std::uintptr_t>(event.region.data());
+      made["byte_count"] = event.region.size();
+      made["node"] = event.node ? std::optional(event.node->value()) : std::nullopt;
+      made["cause"] = cause_of(event);
+      events.append(made);
     }
   }
   return nb::make_tuple(events, lost_count);
@@ -548,17 +552,17 @@ void bind_cache(nb::module_& module) {
       .def("view", &view_of_change);
 
   nb::class_<CacheHandle>(module, "Cache")
-      .def_static("make", &make_cache, "machine"_a, "engine"_a, "capacity_bytes"_a, "placement"_a,
-                  "eviction"_a, "recycle"_a, "huge"_a, "event_count_max"_a, "mover"_a.none(),
-                  "into_cache"_a)
+      .def_static("make", &make_cache, "machine"_a, "engine"_a, nb::kw_only(), "capacity_bytes"_a,
+                  "placement"_a, "eviction"_a, "recycle"_a, "huge_pages"_a, "event_count_max"_a,
+                  "mover"_a.none(), "into_cache"_a)
       .def("access", &access, "source"_a, "hint"_a.none(), "weak"_a)
       .def("access_many", &access_many, "sources"_a, "hint"_a.none())
       .def("change", &change, "source"_a, "hint"_a.none())
       .def("write_back", &write_back, "entry"_a.none())
       .def("pin", &pin, "source"_a, "pinned"_a)
       .def("take_events", &take_events,
-           nb::sig("def take_events(self) -> tuple[list[tuple[str, int, int, int | None, str | "
-                   "None]], int]"))
+           nb::sig("def take_events(self) -> tuple[list[dict[str, typing.Any]], int]"),
+           "Of headrace.CacheEvent, and how many were lost.")
       .def("flush", &flush, "node"_a.none())
       .def("invalidate", &invalidate, "source"_a)
       .def("forget", &forget, "address"_a, "byte_count"_a)

@@ -36,7 +36,7 @@ class ChannelHandle {
   ChannelHandle& operator=(const ChannelHandle&) = delete;
   ~ChannelHandle() { end(); }
 
-  std::uint64_t submit(const OperationTuple& described) {
+  std::uint64_t submit(nb::handle described) {
     auto operation = std::make_unique<Operation>(described);
     engine::Ticket ticket{};
     // To hold the buffers may have run other Python code: only now is it looked who is there.
@@ -52,7 +52,7 @@ class ChannelHandle {
     return last_number_;
   }
   /// Nothing: it has not ended.
-  std::optional<CompletionTuple> poll(std::uint64_t number) {
+  std::optional<Fields> poll(std::uint64_t number) {
     engine::Channel& channel = open();
     const auto flight = find(number);
     engine::Completion end;
@@ -61,7 +61,7 @@ class ChannelHandle {
     }
     return told(flight, end);
   }
-  CompletionTuple wait(std::uint64_t number) {
+  Fields wait(std::uint64_t number) {
     engine::Channel& channel = open();
     const auto flight = find(number);
     engine::Completion end;
@@ -108,11 +108,11 @@ class ChannelHandle {
     }
     return flight;
   }
-  CompletionTuple told(Flights::iterator flight, const engine::Completion& end) {
+  Fields told(Flights::iterator flight, const engine::Completion& end) {
     // Letting go of a buffer may run any Python code: what is let go of has left the table before.
     const Flight gone = std::move(flight->second);
     flights_.erase(flight);
-    return to_tuple(end);
+    return fields_of(end);
   }
   void end() {
     std::optional<engine::Channel> last;

@@ -5,7 +5,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
 #include <unistd.h>
@@ -53,11 +53,10 @@ nb::dict to_dict(const engine::OperationStatistics& totals) {
   return result;
 }
 
-/// Totals, and the same of each kind.
-nb::tuple statistics(EngineHandle& engine) {
+Fields statistics(EngineHandle& engine) {
   engine.reap();
   const engine::EngineStatistics totals = engine.engine().statistics();
-  nb::dict result;
+  Fields result;
   result["jobs_submitted"] = totals.jobs_submitted;
   result["jobs_done"] = totals.jobs_done;
   result["jobs_failed"] = totals.jobs_failed;
@@ -74,21 +73,20 @@ nb::tuple statistics(EngineHandle& engine) {
                                 : std::string(name(static_cast<OperationKind>(kind)));
     operations[key.c_str()] = to_dict(totals.operations[kind]);
   }
-  return nb::make_tuple(result, operations);
+  result["operations"] = operations;
+  return result;
 }
 
-/// Name, node, whether it is a device, rank among the queues of its device, note.
-using MoverTuple =
-    std::tuple<std::string, std::optional<std::uint32_t>, bool, std::uint32_t, std::string>;
-
-std::vector<MoverTuple> movers(const EngineHandle& engine) {
-  std::vector<MoverTuple> result;
+/// Of headrace.MoverInfo.
+std::vector<Fields> movers(const EngineHandle& engine) {
+  std::vector<Fields> result;
   for (const engine::MoverInfo& mover : engine.engine().movers()) {
-    std::optional<std::uint32_t> node;
-    if (mover.node) {
-      node = mover.node->value();
-    }
-    result.emplace_back(mover.name, node, mover.hardware, mover.queue_rank, mover.note);
+    Fields& made = result.emplace_back();
+    made["name"] = mover.name;
+    made["node"] = mover.node ? std::optional(mover.node->value()) : std::nullopt;
+    made["hardware"] = mover.hardware;
+    made["queue_rank"] = mover.queue_rank;
+    made["note"] = mover.note;
   }
   return result;
 }
@@ -127,16 +125,13 @@ engine::Waiting waiting_of(std::string_view text) {
          "take 'adaptive', 'spin', 'pause', 'umwait' or 'sleep'");
 }
 
-/// Bytes from which on a device is taken: synchronous, asynchronous, batched.
-using ThresholdsTuple = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>;
-
 std::shared_ptr<EngineHandle> make_engine(
     const topo::Machine& machine, std::size_t threads_per_node,
     const std::vector<std::uint32_t>& nodes, const std::string& path,
     const std::optional<std::vector<std::string>>& queues, const std::optional<std::string>& policy,
-    const std::string& page_faults, std::int64_t answer_ns_max,
-    const std::optional<ThresholdsTuple>& thresholds, std::uint64_t piece_bytes,
-    std::size_t queue_depth_max, const std::string& waiting, bool check_memory) {
+    const std::string& page_faults, std::int64_t answer_ns_max, const nb::object& thresholds,
+    std::uint64_t piece_bytes, std::size_t queue_depth_max, const std::string& waiting,
+    bool check_memory) {
   engine::EngineOptions options;
   options.path = path_of(path);
   options.threads_per_node = threads_per_node;
@@ -150,25 +145,29 @@ std::shared_ptr<EngineHandle> make_engine(
   if (policy) options.policy = policy_of(*policy);
   options.devices.page_faults = fault_policy_of(page_faults);
   options.devices.answer_max = std::chrono::nanoseconds(answer_ns_max);
-  if (thresholds) {
-    const auto& [synchronous, asynchronous, batched] = *thresholds;
-    options.thresholds = engine::PathThresholds{.synchronous = Bytes(synchronous),
-                                                .asynchronous = Bytes(asynchronous),
-                                                .batched = Bytes(batched)};
+  if (!thresholds.is_none()) {
+    options.thresholds = engine::PathThresholds{
+        .synchronous = Bytes(field<std::uint64_t, "synchronous_bytes">(thresholds)),
+        .asynchronous = Bytes(field<std::uint64_t, "asynchronous_bytes">(thresholds)),
+        .batched = Bytes(field<std::uint64_t, "batched_bytes">(thresholds))};
   }
   options.piece = Bytes(piece_bytes);
   options.queue_depth_max = queue_depth_max;
   options.waiting = waiting_of(waiting);
   options.check_memory = check_memory;
+  const nb::gil_scoped_release released;
   return std::make_shared<EngineHandle>(value_of(engine::Engine::make(machine, options)));
 }
 
-/// Those of make_engine(), and who said so.
-std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, std::string> thresholds(
-    const EngineHandle& handle) {
+/// Of headrace.Thresholds.
+Fields thresholds(const EngineHandle& handle) {
   const engine::PathThresholds values = handle.engine().thresholds();
-  return {values.synchronous.count(), values.asynchronous.count(), values.batched.count(),
-          std::string(name(handle.engine().threshold_source()))};
+  Fields made;
+  made["synchronous_bytes"] = values.synchronous.count();
+  made["asynchronous_bytes"] = values.asynchronous.count();
+  made["batched_bytes"] = values.batched.count();
+  made["source"] = name(handle.engine().threshold_source());
+  return made;
 }
 
 std::vector<std::string> policy_names() {
@@ -224,24 +223,23 @@ void bind_engine(nb::module_& module) {
       "name"_a, "What a cause means and what to do about it; empty if there is no such.");
   nb::class_<EngineHandle> type(module, "Engine");
   bind_job(module, type);
-  type.def_static("make", &make_engine, "machine"_a, "threads_per_node"_a, "nodes"_a, "path"_a,
-                  "queues"_a.none(), "policy"_a.none(), "page_faults"_a, "answer_ns_max"_a,
-                  "thresholds"_a.none(), "piece_bytes"_a, "queue_depth_max"_a, "waiting"_a,
-                  "check_memory"_a, nb::call_guard<nb::gil_scoped_release>())
+  type.def_static("make", &make_engine, "machine"_a, nb::kw_only(), "threads_per_node"_a, "nodes"_a,
+                  "path"_a, "queues"_a.none(), "policy"_a.none(), "page_faults"_a,
+                  "answer_ns_max"_a, "thresholds"_a.none(), "piece_bytes"_a, "queue_depth_max"_a,
+                  "waiting"_a, "check_memory"_a)
       .def("close", &EngineHandle::close)
       .def("poll",
            [](EngineHandle& engine) {
              engine.engine().poll();
              engine.reap();
            })
-      .def("movers", &movers, "Name, node, whether it is a device, queue rank and note of each.")
+      .def("movers", &movers, "Of headrace.MoverInfo.")
       .def("notes", [](const EngineHandle& engine) { return engine.engine().notes(); })
       .def("waiting",
            [](const EngineHandle& engine) { return std::string(name(engine.engine().waiting())); })
-      .def("thresholds", &thresholds, "Synchronous, asynchronous, batched, and who said so.")
+      .def("thresholds", &thresholds, "Of headrace.Thresholds.")
       .def("statistics", &statistics,
-           nb::sig("def statistics(self) -> tuple[dict[str, int], dict[str, dict[str, Any]]]"),
-           "Totals, and those of each kind of operation.")
+           "Of headrace.EngineStatistics; operations: of headrace.OperationStatistics, by kind.")
       .def("device_statistics", &device_statistics,
            nb::sig("def device_statistics(self) -> list[dict[str, int]]"),
            "One for each of movers().");

@@ -5,7 +5,6 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
@@ -28,28 +27,32 @@ constexpr nanoseconds kLookForSignals = std::chrono::milliseconds(200);
 
 thread_local int calls_in_progress = 0;
 
-/// What any operation is told beside what is to be done: path, policy, nodes of source and target.
-using SubmitTuple = std::tuple<std::optional<std::string>, std::optional<std::string>,
-                               std::optional<std::uint32_t>, std::optional<std::uint32_t>>;
-
 /// Threading: confined. In one place: the options point to the policy.
 class Options {
  public:
-  explicit Options(const SubmitTuple& said) {
-    const auto& [path, policy, source_node, target_node] = said;
-    if (path) made_.path = path_of(*path);
-    if (policy) {
+  /// `said`: None, or the options of Engine.submit of these names.
+  explicit Options(nb::handle said) {
+    if (said.is_none()) return;
+    if (const auto path = field<std::optional<std::string>, "path">(said)) {
+      made_.path = path_of(*path);
+    }
+    if (const auto policy = field<std::optional<std::string>, "policy">(said)) {
       policy_ = policy_of(*policy);
       made_.policy = &policy_;
     }
-    if (source_node) made_.source_node = NodeId(*source_node);
-    if (target_node) made_.target_node = NodeId(*target_node);
+    made_.source_node = node_of(field<Node, "source_node">(said));
+    made_.target_node = node_of(field<Node, "target_node">(said));
   }
   Options(const Options&) = delete;
   Options& operator=(const Options&) = delete;
   [[nodiscard]] engine::SubmitOptions& made() { return made_; }
 
  private:
+  using Node = std::optional<std::uint32_t>;
+  static std::optional<NodeId> node_of(Node node) {
+    return node ? std::optional(NodeId(*node)) : std::nullopt;
+  }
+
   engine::MoverPolicy policy_;
   engine::SubmitOptions made_;
 };
@@ -73,7 +76,7 @@ void Then::call(void* context) noexcept {
     const nb::gil_scoped_acquire acquired;
     const InCall in_call;
     try {
-      self->function(*to_tuple(self->flight->job.completion()));
+      self->function(fields_of(self->flight->job.completion()));
     } catch (nb::python_error& error) {
       // There is no caller to raise it to: sys.unraisablehook gets it.
       error.restore();
@@ -137,9 +140,9 @@ class JobHandle {
 /// What a submission comes after. The caller keeps the handles until it has been made.
 using After = std::vector<const JobHandle*>;
 
-std::shared_ptr<Flight> prepare(const std::vector<OperationTuple>& operations) {
+std::shared_ptr<Flight> prepare(std::span<const nb::object> operations) {
   auto flight = std::make_shared<Flight>();
-  for (const OperationTuple& described : operations) {
+  for (const nb::object& described : operations) {
     flight->operations.push_back(std::make_unique<Operation>(described));
   }
   return flight;
@@ -177,10 +180,10 @@ std::shared_ptr<JobHandle> launch(const std::shared_ptr<EngineHandle>& engine,
 }
 
 std::shared_ptr<JobHandle> submit(const std::shared_ptr<EngineHandle>& engine,
-                                  const OperationTuple& operation, const SubmitTuple& said,
+                                  const nb::object& operation, const nb::object& said,
                                   const After& after, const nb::object& then) {
   engine->reap();
-  const std::shared_ptr<Flight> flight = prepare({operation});
+  const std::shared_ptr<Flight> flight = prepare({&operation, 1});
   Options options(said);
   return launch(engine, flight, options, after, then, [&](const engine::SubmitOptions& made) {
     return engine->engine().submit(flight->job, flight->operations[0]->what(), made);
@@ -188,8 +191,8 @@ std::shared_ptr<JobHandle> submit(const std::shared_ptr<EngineHandle>& engine,
 }
 
 std::shared_ptr<JobHandle> submit_batch(const std::shared_ptr<EngineHandle>& engine,
-                                        const std::vector<OperationTuple>& operations,
-                                        const SubmitTuple& said, const After& after,
+                                        const std::vector<nb::object>& operations,
+                                        const nb::object& said, const After& after,
                                         const nb::object& then) {
   engine->reap();
   const std::shared_ptr<Flight> flight = prepare(operations);
@@ -203,10 +206,10 @@ std::shared_ptr<JobHandle> submit_batch(const std::shared_ptr<EngineHandle>& eng
   });
 }
 
-CompletionTuple run(EngineHandle& engine, const OperationTuple& described, const SubmitTuple& said,
-                    const After& after) {
+Fields run(EngineHandle& engine, const nb::object& described, const nb::object& said,
+           const After& after) {
   engine.reap();
-  const std::shared_ptr<Flight> flight = prepare({described});
+  const std::shared_ptr<Flight> flight = prepare({&described, 1});
   Options options(said);
   const std::vector<engine::Job*> named = jobs_of(after);
   options.made().after = named;
@@ -225,14 +228,14 @@ CompletionTuple run(EngineHandle& engine, const OperationTuple& described, const
   if (answer != Submit::accepted) {
     refuse_answer(answer, flight->operations);
   }
-  return to_tuple(completion);
+  return fields_of(completion);
 }
 
 /// As run(), but by worker threads, if not in one of them.
-CompletionTuple copy(EngineHandle& engine, const OperationTuple& described) {
-  if (is_in_call()) return run(engine, described, {}, {});
+Fields copy(EngineHandle& engine, const nb::object& described) {
+  if (is_in_call()) return run(engine, described, nb::none(), {});
   engine.reap();
-  const std::shared_ptr<Flight> flight = prepare({described});
+  const std::shared_ptr<Flight> flight = prepare({&described, 1});
   Submit answer = Submit::full;
   {
     const nb::gil_scoped_release released;
@@ -250,13 +253,13 @@ CompletionTuple copy(EngineHandle& engine, const OperationTuple& described) {
   if (answer != Submit::accepted) {
     refuse_answer(answer, flight->operations);
   }
-  return to_tuple(flight->job.completion());
+  return fields_of(flight->job.completion());
 }
 
-std::vector<CompletionTuple> completions(const JobHandle& handle) {
-  std::vector<CompletionTuple> result;
+std::vector<Fields> completions(const JobHandle& handle) {
+  std::vector<Fields> result;
   for (const engine::Completion& one : handle.flight().completions) {
-    result.push_back(to_tuple(one));
+    result.push_back(fields_of(one));
   }
   return result;
 }
@@ -366,7 +369,8 @@ void bind_job(nb::module_& module, nb::class_<EngineHandle>& engine) {
       .def("stop", [](const JobHandle& handle) { handle.job().stop(); })
       .def("state", [](const JobHandle& handle) { return std::string(name(handle.job().state())); })
       .def(
-          "completion", [](const JobHandle& handle) { return to_tuple(handle.job().completion()); },
+          "completion",
+          [](const JobHandle& handle) { return fields_of(handle.job().completion()); },
           "Fields of headrace.Completion, of a job that has ended.")
       .def("completions", &completions, "The same of each operation of a batch that has ended.");
 

@@ -2,6 +2,8 @@
 // What Python says of an operation becomes one of the engine, and how it ended becomes what Python
 // is told. That numbers are in their ranges is seen to by headrace/operation.py.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 
 #include <fmt/format.h>
 
@@ -20,10 +22,6 @@ namespace {
 using engine::OperationKind;
 using engine::Submit;
 
-constexpr unsigned kFenced = 1;
-constexpr unsigned kDurable = 2;
-constexpr unsigned kIntoCache = 4;
-
 [[noreturn]] void refuse(Code code, std::string cause, std::string remedy) {
   throw Failed{Error{code, 0, "submit an operation", std::move(cause), std::move(remedy)}};
 }
@@ -36,51 +34,62 @@ OperationKind kind_of(std::string_view text) {
   refuse_operation(quoted(text) + " is no operation", "make one with headrace.Operation");
 }
 
-/// Takes the options of a kind one after the other; what is missing is 0.
+engine::DifTags tags_of(nb::handle check) {
+  const nb::object tags = check.attr("tags");
+  return {.reference = field<std::uint32_t, "reference">(tags),
+          .application = field<std::uint16_t, "application">(tags),
+          .application_mask = field<std::uint16_t, "application_mask">(tags)};
+}
+
+/// The options of a kind: numbers, and headrace.DifFormat, DifSource and DifTarget.
 ///
 /// Threading: confined.
 class Options {
  public:
-  explicit Options(const std::vector<std::uint64_t>& numbers) : numbers_(numbers) {}
-  std::uint64_t number() { return at_ < numbers_.size() ? numbers_[at_++] : 0; }
-  bool flag() { return number() != 0; }
-  // Braces take their numbers from left to right.
-  engine::CrcOptions crc() {
-    return {.seed = static_cast<std::uint32_t>(number()), .raw = flag(), .reflect_data = flag()};
+  explicit Options(const nb::dict& options) : options_(options) {}
+  [[nodiscard]] std::uint64_t number(const char* name) const {
+    return nb::cast<std::uint64_t>(options_[name]);
   }
-  engine::DifFormat format() {
-    return {.block = static_cast<engine::DifBlock>(number() & 3U),
-            .invert_seed = flag(),
-            .invert_guard = flag()};
+  [[nodiscard]] engine::CrcOptions crc() const {
+    return {.seed = nb::cast<std::uint32_t>(options_["seed"]),
+            .raw = nb::cast<bool>(options_["raw"]),
+            .reflect_data = nb::cast<bool>(options_["reflect_data"])};
   }
-  engine::DifTags tags() {
-    return {.reference = static_cast<std::uint32_t>(number()),
-            .application = static_cast<std::uint16_t>(number()),
-            .application_mask = static_cast<std::uint16_t>(number())};
+  [[nodiscard]] engine::DifFormat format() const {
+    const nb::object said = options_["blocks"];
+    engine::DifFormat made{.invert_seed = field<bool, "invert_seed">(said),
+                           .invert_guard = field<bool, "invert_guard">(said)};
+    const auto wanted = field<std::size_t, "block_bytes">(said);
+    for (const auto block : {engine::DifBlock::bytes_512, engine::DifBlock::bytes_520,
+                             engine::DifBlock::bytes_4096, engine::DifBlock::bytes_4104}) {
+      if (engine::block_bytes(block) == wanted) made.block = block;
+    }
+    return made;
   }
-  engine::DifSource check() {
-    return {.tags = tags(),
-            .check_guard = flag(),
-            .check_reference = flag(),
-            .fixed_reference = flag(),
-            .increment_application = flag(),
-            .skip_ones_in_application = flag(),
-            .skip_ones_in_tags = flag(),
-            .skip_ones_in_field = flag(),
-            .ones_in_field_are_an_error = flag()};
+  [[nodiscard]] engine::DifSource check() const {
+    const nb::object said = options_["check"];
+    return {.tags = tags_of(said),
+            .check_guard = field<bool, "check_guard">(said),
+            .check_reference = field<bool, "check_reference">(said),
+            .fixed_reference = field<bool, "fixed_reference">(said),
+            .increment_application = field<bool, "increment_application">(said),
+            .skip_ones_in_application = field<bool, "skip_ones_in_application">(said),
+            .skip_ones_in_tags = field<bool, "skip_ones_in_tags">(said),
+            .skip_ones_in_field = field<bool, "skip_ones_in_field">(said),
+            .ones_in_field_are_an_error = field<bool, "ones_in_field_are_an_error">(said)};
   }
-  engine::DifTarget make() {
-    return {.tags = tags(),
-            .fixed_reference = flag(),
-            .increment_application = flag(),
-            .keep_guard = flag(),
-            .keep_application = flag(),
-            .keep_reference = flag()};
+  [[nodiscard]] engine::DifTarget make() const {
+    const nb::object said = options_["make"];
+    return {.tags = tags_of(said),
+            .fixed_reference = field<bool, "fixed_reference">(said),
+            .increment_application = field<bool, "increment_application">(said),
+            .keep_guard = field<bool, "keep_guard">(said),
+            .keep_application = field<bool, "keep_application">(said),
+            .keep_reference = field<bool, "keep_reference">(said)};
   }
 
  private:
-  const std::vector<std::uint64_t>& numbers_;
-  std::size_t at_ = 0;
+  const nb::dict& options_;
 };
 
 std::span<const std::byte> bytes_of(const std::optional<Buffer>& buffer) {
@@ -93,7 +102,7 @@ std::span<std::byte> writable_bytes_of(const std::optional<Buffer>& buffer) {
 
 engine::Operation make(OperationKind kind, std::span<std::byte> target,
                        std::span<const std::byte> source, const std::optional<Buffer>& second,
-                       Options options) {
+                       const Options& options) {
   using engine::Operation;
   switch (kind) {
     case OperationKind::no_op:
@@ -102,14 +111,12 @@ engine::Operation make(OperationKind kind, std::span<std::byte> target,
       return Operation::drain();
     case OperationKind::copy:
       return Operation::copy(target, source);
-    case OperationKind::fill: {
-      const std::uint64_t low = options.number();
-      return Operation::fill(target, low, options.number());
-    }
+    case OperationKind::fill:
+      return Operation::fill(target, options.number("low"), options.number("high"));
     case OperationKind::compare:
       return Operation::compare(source, bytes_of(second));
     case OperationKind::compare_pattern:
-      return Operation::compare_pattern(source, options.number());
+      return Operation::compare_pattern(source, options.number("pattern"));
     case OperationKind::create_delta:
       return Operation::create_delta(target, source, bytes_of(second));
     case OperationKind::apply_delta:
@@ -120,23 +127,15 @@ engine::Operation make(OperationKind kind, std::span<std::byte> target,
       return Operation::crc(source, options.crc());
     case OperationKind::copy_crc:
       return Operation::copy_crc(target, source, options.crc());
-    case OperationKind::dif_check: {
-      const engine::DifFormat format = options.format();
-      return Operation::dif_check(source, format, options.check());
-    }
-    case OperationKind::dif_insert: {
-      const engine::DifFormat format = options.format();
-      return Operation::dif_insert(target, source, format, options.make());
-    }
-    case OperationKind::dif_strip: {
-      const engine::DifFormat format = options.format();
-      return Operation::dif_strip(target, source, format, options.check());
-    }
-    case OperationKind::dif_update: {
-      const engine::DifFormat format = options.format();
-      const engine::DifSource check = options.check();
-      return Operation::dif_update(target, source, format, check, options.make());
-    }
+    case OperationKind::dif_check:
+      return Operation::dif_check(source, options.format(), options.check());
+    case OperationKind::dif_insert:
+      return Operation::dif_insert(target, source, options.format(), options.make());
+    case OperationKind::dif_strip:
+      return Operation::dif_strip(target, source, options.format(), options.check());
+    case OperationKind::dif_update:
+      return Operation::dif_update(target, source, options.format(), options.check(),
+                                   options.make());
     case OperationKind::cache_flush:
       return Operation::cache_flush(target);
   }
@@ -208,37 +207,57 @@ void refuse_answer(Submit answer, std::span<const std::unique_ptr<Operation>> op
   refuse(Code::invalid_argument, place + cause_of(answer, (*wrong)->what()), remedy);
 }
 
-Operation::Operation(const OperationTuple& described) {
-  const auto& [kind_name, target, source, second, numbers, flags] = described;
-  const OperationKind kind = kind_of(kind_name);
-  if (!target.is_none()) {
-    target_.emplace(target, Buffer::Use::write);
-  }
-  if (!source.is_none()) {
-    source_.emplace(source, Buffer::Use::read);
-  }
-  if (!second.is_none()) {
-    const bool is_written = kind == OperationKind::dualcast;
-    second_.emplace(second, is_written ? Buffer::Use::write : Buffer::Use::read);
-  }
-  what_ = make(kind, writable_bytes_of(target_), bytes_of(source_), second_, Options(numbers));
-  if ((flags & kFenced) != 0) what_ = what_.fenced();
-  if ((flags & kDurable) != 0) what_ = what_.durable();
-  if ((flags & kIntoCache) != 0) what_ = what_.into_cache();
+Operation::Operation(nb::handle described) {
+  const OperationKind kind = kind_of(field<std::string, "kind">(described));
+  const auto hold = [&](std::optional<Buffer>& held, nb::handle name, Buffer::Use use) {
+    if (const nb::object object = nb::getattr(described, name); !object.is_none())
+      held.emplace(object, use);
+  };
+  hold(target_, interned<"target">(), Buffer::Use::write);
+  hold(source_, interned<"source">(), Buffer::Use::read);
+  hold(second_, interned<"second">(),
+       kind == OperationKind::dualcast ? Buffer::Use::write : Buffer::Use::read);
+  const auto options = field<nb::dict, "options">(described);
+  what_ = make(kind, writable_bytes_of(target_), bytes_of(source_), second_, Options(options));
+  if (field<bool, "is_fenced">(described)) what_ = what_.fenced();
+  if (field<bool, "is_durable">(described)) what_ = what_.durable();
+  if (field<bool, "is_into_cache">(described)) what_ = what_.into_cache();
 }
 
-CompletionTuple to_tuple(const engine::Completion& completion) {
-  const auto text = [](std::string_view from) { return nb::str(from.data(), from.size()); };
-  const auto tags = [](const engine::DifTags& from) {
-    return nb::make_tuple(from.reference, from.application, from.application_mask);
+Fields fields_of(const engine::Completion& completion) {
+  const auto fields_of_tags = [](const engine::DifTags& from) {
+    nb::dict tags;
+    tags["reference"] = from.reference;
+    tags["application"] = from.application;
+    tags["application_mask"] = from.application_mask;
+    return tags;
   };
   const engine::OperationResult& found = completion.result;
-  return nb::borrow<CompletionTuple>(nb::make_tuple(
-      text(name(completion.state)), text(name(completion.cause)), completion.fell_back,
-      completion.late_write_possible, completion.bytes_done, completion.bytes_by_device,
-      completion.device_status, completion.fault_address, found.different, found.difference_offset,
-      found.crc, completion.page_faults, completion.retries, found.delta_bytes, found.record_full,
-      found.dif_errors, tags(found.source_tags), tags(found.target_tags)));
+  nb::dict fields;
+  fields[interned<"state">()] = name(completion.state);
+  fields[interned<"cause">()] = name(completion.cause);
+  fields[interned<"fell_back">()] = completion.fell_back;
+  fields[interned<"late_write_possible">()] = completion.late_write_possible;
+  fields[interned<"bytes_done">()] = completion.bytes_done;
+  fields[interned<"bytes_by_device">()] = completion.bytes_by_device;
+  fields[interned<"device_status">()] = completion.device_status;
+  fields[interned<"fault_address">()] = completion.fault_address;
+  fields[interned<"different">()] = found.different;
+  fields[interned<"difference_offset">()] = found.difference_offset;
+  fields[interned<"crc">()] = found.crc;
+  fields[interned<"page_faults">()] = completion.page_faults;
+  fields[interned<"retries">()] = completion.retries;
+  fields[interned<"delta_bytes">()] = found.delta_bytes;
+  fields[interned<"record_full">()] = found.record_full;
+  // Most operations have nothing to do with integrity fields, and 0 is what Python takes then.
+  if (found.dif_errors != 0) fields[interned<"dif_errors">()] = found.dif_errors;
+  if (found.source_tags != engine::DifTags{}) {
+    fields[interned<"source_tags">()] = fields_of_tags(found.source_tags);
+  }
+  if (found.target_tags != engine::DifTags{}) {
+    fields[interned<"target_tags">()] = fields_of_tags(found.target_tags);
+  }
+  return nb::borrow<Fields>(fields);
 }
 
 }  // namespace headrace::python

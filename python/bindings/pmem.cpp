@@ -283,12 +283,18 @@ void bind_pmem(nb::module_& module) {
         }
         nb::list list;
         for (const auto& [ordinal, data] : entries) {
-          list.append(nb::make_tuple(ordinal, nb::bytes(data.data(), data.size())));
+          nb::dict entry;
+          entry["ordinal"] = ordinal;
+          entry["data"] = nb::bytes(data.data(), data.size());
+          list.append(entry);
         }
-        return nb::make_tuple(list, found.acknowledged_count, found.missing_count);
+        Fields result;
+        result["entries"] = list;
+        result["acknowledged_count"] = found.acknowledged_count;
+        result["missing_count"] = found.missing_count;
+        return result;
       },
-      "path"_a, "Entries, how many of them are acknowledged, how many are missing.",
-      nb::sig("def salvage_ring(path: str) -> tuple[list[tuple[int, bytes]], int, int]"));
+      "path"_a, "Of headrace.pmem.Salvage.");
   module.def("check_subjects", [] {
     std::vector<std::tuple<std::string, std::string, bool>> subjects;
     for (const pmem::lab::CheckSubject& subject : pmem::lab::check_subjects()) {

@@ -3,13 +3,10 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
-#include <nanobind/stl/vector.h>
+#include <nanobind/stl/string_view.h>
 
 #include <optional>
 #include <string>
-#include <tuple>
-#include <vector>
 
 #include "bindings.hpp"
 #include "headrace/platform/memory.hpp"
@@ -20,8 +17,6 @@ namespace {
 
 template <typename T>
 using Column = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-/// Pipeline, worker, chunk, begin and end in nanoseconds since the start of the query.
-using Event = std::tuple<std::string, std::uint32_t, std::uint32_t, std::int64_t, std::int64_t>;
 
 template <typename T>
 std::span<const T> span_of(const Column<T>& column) {
@@ -64,11 +59,15 @@ nb::dict run_q6(const topo::Machine& machine, CacheHandle* cache_handle,
     return query::run_q6(machine, cache.get(), columns, query::Q6Parameters{}, options);
   }());
 
-  std::vector<Event> timeline;
-  timeline.reserve(answer.timeline.size());
+  nb::list timeline;
   for (const query::Q6Event& event : answer.timeline) {
-    timeline.emplace_back(std::string(query::name(event.pipeline)), event.worker_index,
-                          event.chunk_index, event.begin.count(), event.end.count());
+    nb::dict made;
+    made["pipeline"] = query::name(event.pipeline);
+    made["worker_index"] = event.worker_index;
+    made["chunk_index"] = event.chunk_index;
+    made["begin_ns"] = event.begin.count();
+    made["end_ns"] = event.end.count();
+    timeline.append(made);
   }
   nb::dict result;
   result["revenue"] = answer.revenue;

@@ -97,33 +97,35 @@ def explain_cause(name: str) -> str:
     """What a cause means and what to do about it; empty if there is no such."""
 
 class Engine:
-    def submit(self, operation: tuple[str, object, object, object, Sequence[int], int], options: tuple[str | None, str | None, int | None, int | None], after: Sequence[Job], then: object | None) -> Job: ...
+    def submit(self, operation: object, options: object, after: Sequence[Job], then: object | None) -> Job: ...
 
-    def submit_batch(self, operations: Sequence[tuple[str, object, object, object, Sequence[int], int]], options: tuple[str | None, str | None, int | None, int | None], after: Sequence[Job], then: object | None) -> Job: ...
+    def submit_batch(self, operations: Sequence[object], options: object, after: Sequence[Job], then: object | None) -> Job: ...
 
-    def run(self, operation: tuple[str, object, object, object, Sequence[int], int], options: tuple[str | None, str | None, int | None, int | None], after: Sequence[Job]) -> tuple[Any, ...]: ...
+    def run(self, operation: object, options: object, after: Sequence[Job]) -> dict[str, Any]: ...
 
-    def copy(self, operation: tuple[str, object, object, object, Sequence[int], int]) -> tuple[Any, ...]: ...
+    def copy(self, operation: object) -> dict[str, Any]: ...
 
     @staticmethod
-    def make(machine: Machine, threads_per_node: int, nodes: Sequence[int], path: str, queues: Sequence[str] | None, policy: str | None, page_faults: str, answer_ns_max: int, thresholds: tuple[int, int, int] | None, piece_bytes: int, queue_depth_max: int, waiting: str, check_memory: bool) -> Engine: ...
+    def make(machine: Machine, *, threads_per_node: int, nodes: Sequence[int], path: str, queues: Sequence[str] | None, policy: str | None, page_faults: str, answer_ns_max: int, thresholds: object | None, piece_bytes: int, queue_depth_max: int, waiting: str, check_memory: bool) -> Engine: ...
 
     def close(self) -> None: ...
 
     def poll(self) -> None: ...
 
-    def movers(self) -> list[tuple[str, int | None, bool, int, str]]:
-        """Name, node, whether it is a device, queue rank and note of each."""
+    def movers(self) -> list[dict[str, Any]]:
+        """Of headrace.MoverInfo."""
 
     def notes(self) -> list[str]: ...
 
     def waiting(self) -> str: ...
 
-    def thresholds(self) -> tuple[int, int, int, str]:
-        """Synchronous, asynchronous, batched, and who said so."""
+    def thresholds(self) -> dict[str, Any]:
+        """Of headrace.Thresholds."""
 
-    def statistics(self) -> tuple[dict[str, int], dict[str, dict[str, Any]]]:
-        """Totals, and those of each kind of operation."""
+    def statistics(self) -> dict[str, Any]:
+        """
+        Of headrace.EngineStatistics; operations: of headrace.OperationStatistics, by kind.
+        """
 
     def device_statistics(self) -> list[dict[str, int]]:
         """One for each of movers()."""
@@ -137,22 +139,22 @@ class Job:
 
     def state(self) -> str: ...
 
-    def completion(self) -> tuple[Any, ...]:
+    def completion(self) -> dict[str, Any]:
         """Fields of headrace.Completion, of a job that has ended."""
 
-    def completions(self) -> list[tuple[Any, ...]]:
+    def completions(self) -> list[dict[str, Any]]:
         """The same of each operation of a batch that has ended."""
 
 class Channel:
     @staticmethod
     def open(engine: Engine, queue: str, node: int | None, depth: int, latencies: bool) -> Channel: ...
 
-    def submit(self, operation: tuple[str, object, object, object, Sequence[int], int]) -> int:
+    def submit(self, operation: object) -> int:
         """The number of a ticket."""
 
-    def poll(self, number: int) -> tuple[Any, ...] | None: ...
+    def poll(self, number: int) -> dict[str, Any] | None: ...
 
-    def wait(self, number: int) -> tuple[Any, ...]: ...
+    def wait(self, number: int) -> dict[str, Any]: ...
 
     def close(self) -> None: ...
 
@@ -184,7 +186,7 @@ class Change:
 
 class Cache:
     @staticmethod
-    def make(machine: Machine, engine: Engine, capacity_bytes: int, placement: int | str | Mapping[int, Sequence[int]], eviction: str, recycle: bool, huge: bool, event_count_max: int, mover: object | None, into_cache: bool) -> Cache: ...
+    def make(machine: Machine, engine: Engine, *, capacity_bytes: int, placement: int | str | Mapping[int, Sequence[int]], eviction: str, recycle: bool, huge_pages: bool, event_count_max: int, mover: object | None, into_cache: bool) -> Cache: ...
 
     def access(self, source: object, hint: int | str | None, weak: bool) -> Entry: ...
 
@@ -196,7 +198,8 @@ class Cache:
 
     def pin(self, source: object, pinned: bool) -> int: ...
 
-    def take_events(self) -> tuple[list[tuple[str, int, int, int | None, str | None]], int]: ...
+    def take_events(self) -> tuple[list[dict[str, Any]], int]:
+        """Of headrace.CacheEvent, and how many were lost."""
 
     def flush(self, node: int | None) -> int: ...
 
@@ -250,8 +253,8 @@ def make_ring(path: str, capacity_bytes: int, checksums: bool) -> None: ...
 
 def inspect_ring(path: str) -> dict[str, Any]: ...
 
-def salvage_ring(path: str) -> tuple[list[tuple[int, bytes]], int, int]:
-    """Entries, how many of them are acknowledged, how many are missing."""
+def salvage_ring(path: str) -> dict[str, Any]:
+    """Of headrace.pmem.Salvage."""
 
 def check_subjects() -> list[tuple[str, str, bool]]: ...
 

@@ -333,14 +333,14 @@ class Cache(Closing):
         self._native = _core.Cache.make(
             machine.native(),
             self.engine.native(),
-            self.capacity_bytes,
-            places,
-            eviction,
-            bool(recycle),
-            bool(huge_pages),
-            whole_number(events, "keep the events of a cache"),
-            _parse_mover(mover, self.engine),
-            bool(into_cache),
+            capacity_bytes=self.capacity_bytes,
+            placement=places,
+            eviction=eviction,
+            recycle=bool(recycle),
+            huge_pages=bool(huge_pages),
+            event_count_max=whole_number(events, "keep the events of a cache"),
+            mover=_parse_mover(mover, self.engine),
+            into_cache=bool(into_cache),
         )
 
     def access(self, source: object, *, hint: str | int | None = None, weak: bool = False) -> Entry:
@@ -449,7 +449,7 @@ class Cache(Closing):
         cache was closed, too.
         """
         events, lost_count = self._native.take_events()
-        return [CacheEvent(*event) for event in events], lost_count
+        return [CacheEvent(**event) for event in events], lost_count
 
     def flush(self, node: int | None = None) -> int:
         """Write changes back, and drop what is neither held nor pinned; tell how many entries.

@@ -52,7 +52,7 @@ class Channel(Closing):
             ClosedError: The channel or the engine has been closed, or the device does not answer.
         """
         what = as_operation(operation, source, target)
-        return Ticket(self._native.submit(what.native()))
+        return Ticket(self._native.submit(what))
 
     def poll(self, ticket: Ticket) -> Completion | None:
         """Tell how it ended, once; None if it has not.

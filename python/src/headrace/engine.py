@@ -181,18 +181,18 @@ class Engine(Closing):
         _one_of(waiting, _WAYS_TO_WAIT, "way to wait")
         self._native = _core.Engine.make(
             self.machine.native(),
-            threads_per_node or 0,
-            ids,
-            path,
-            names,
-            policy,
-            page_faults,
-            whole_number(answer_ns_max, "take the answer time of an engine", 1),
-            _threshold_numbers(thresholds),
-            byte_count(piece, "take the piece of an engine"),
-            whole_number(queue_depth_max, "take the queue depth of an engine", 1),
-            waiting,
-            bool(check_memory),
+            threads_per_node=threads_per_node or 0,
+            nodes=ids,
+            path=path,
+            queues=names,
+            policy=policy,
+            page_faults=page_faults,
+            answer_ns_max=whole_number(answer_ns_max, "take the answer time of an engine", 1),
+            thresholds=_checked_thresholds(thresholds),
+            piece_bytes=byte_count(piece, "take the piece of an engine"),
+            queue_depth_max=whole_number(queue_depth_max, "take the queue depth of an engine", 1),
+            waiting=waiting,
+            check_memory=bool(check_memory),
         )
 
     def copy(self, *, source: Memory, target: Memory) -> Completion:
@@ -204,7 +204,7 @@ class Engine(Closing):
             ClosedError: The engine has been closed.
             JobFailedError: The copy failed.
         """
-        native = self._native.copy(Operation.copy(source=source, target=target).native())
+        native = self._native.copy(Operation.copy(source=source, target=target))
         return checked(completion_of(native))
 
     def run(
@@ -231,7 +231,7 @@ class Engine(Closing):
         """
         instance_of(operation, Operation, "take an operation")
         options = _submit_options(path, policy, source_node, target_node)
-        native = self._native.run(operation.native(), options, _natives_of(after))
+        native = self._native.run(operation, options, _natives_of(after))
         return checked(completion_of(native))
 
     @overload
@@ -279,7 +279,7 @@ class Engine(Closing):
                 job that has to wait for others.
             ClosedError: The engine has been closed.
         """
-        what = as_operation(operation, source, target).native()
+        what = as_operation(operation, source, target)
         options = _submit_options(path, policy, source_node, target_node)
         return Job(self._native.submit(what, options, _natives_of(after), self._then(then)))
 
@@ -305,13 +305,13 @@ class Engine(Closing):
             CapacityExceededError: The queues are full; wait for a job and submit again.
             ClosedError: The engine has been closed.
         """
-        natives = [
-            instance_of(operation, Operation, "take a batch of operations").native()
+        checked_operations = [
+            instance_of(operation, Operation, "take a batch of operations")
             for operation in operations
         ]
         options = _submit_options(path, policy, source_node, target_node)
         named = _natives_of(after)
-        return Job(self._native.submit_batch(natives, options, named, self._then(then)))
+        return Job(self._native.submit_batch(checked_operations, options, named, self._then(then)))
 
     def _then(self, then: Then | None) -> Callable[..., None] | None:
         if then is None:
@@ -325,7 +325,7 @@ class Engine(Closing):
             raise ClosedError("call a function after a job", "the program is ending", "wait for it")
         function: Then = then
 
-        def call(*native: Any) -> None:  # noqa: ANN401 - The fields of a completion.
+        def call(native: dict[str, Any]) -> None:
             function(completion_of(native))
 
         return call
@@ -375,7 +375,7 @@ class Engine(Closing):
     @property
     def mover_infos(self) -> list[MoverInfo]:
         """What moves the bytes: worker threads and the queues of devices; also after the end."""
-        return [MoverInfo(*mover) for mover in self._native.movers()]
+        return [MoverInfo(**mover) for mover in self._native.movers()]
 
     @property
     def notes(self) -> list[str]:
@@ -390,8 +390,7 @@ class Engine(Closing):
     @property
     def thresholds(self) -> Thresholds:
         """From how many bytes on the path "automatic" takes a device, and who said so."""
-        *values, source = self._native.thresholds()
-        return Thresholds(*values, source=source)
+        return Thresholds(**self._native.thresholds())
 
     @property
     def device_statistics(self) -> dict[str, DeviceStatistics]:
@@ -402,9 +401,9 @@ class Engine(Closing):
     @property
     def statistics(self) -> EngineStatistics:
         """Totals since the engine was made; also after it was closed."""
-        totals, operations = self._native.statistics()
-        kinds = {name: OperationStatistics(**one) for name, one in operations.items()}
-        return EngineStatistics(**totals, operations=kinds)
+        totals = self._native.statistics()
+        kinds = {name: OperationStatistics(**one) for name, one in totals["operations"].items()}
+        return EngineStatistics(**totals | {"operations": kinds})
 
     def stats(self) -> EngineStatistics:
         """The same as `statistics`."""
@@ -440,7 +439,14 @@ def _end_calls() -> None:
         engine.close()
 
 
-_SubmitOptions = tuple[str | None, str | None, int | None, int | None]
+@dataclass(frozen=True, slots=True)
+class _SubmitOptions:
+    """The options of a submission, by the names that the extension reads."""
+
+    path: str | None
+    policy: str | None
+    source_node: int | None
+    target_node: int | None
 
 
 def _submit_options(
@@ -449,7 +455,7 @@ def _submit_options(
     if path is not None:
         _check_path(path)
     _one_of(policy, POLICIES, "policy")
-    return path, policy, _node(source_node), _node(target_node)
+    return _SubmitOptions(path, policy, _node(source_node), _node(target_node))
 
 
 def _node(node: int | None) -> int | None:
@@ -472,16 +478,14 @@ def _one_of(name: object, names: tuple[str, ...], what: str) -> None:
         )
 
 
-def _threshold_numbers(thresholds: Thresholds | None) -> tuple[int, int, int] | None:
+def _checked_thresholds(thresholds: Thresholds | None) -> Thresholds | None:
     if thresholds is None:
         return None
     tried = "take the thresholds of an engine"
     given = instance_of(thresholds, Thresholds, tried)
-    return (
-        whole_number(given.synchronous_bytes, tried),
-        whole_number(given.asynchronous_bytes, tried),
-        whole_number(given.batched_bytes, tried),
-    )
+    for count in (given.synchronous_bytes, given.asynchronous_bytes, given.batched_bytes):
+        whole_number(count, tried)
+    return given
 
 
 def _queue_names(queues: Iterable[str]) -> list[str]:

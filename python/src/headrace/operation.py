@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operations: what is to be done with bytes, as values; and how one ended."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NoReturn, Self
 
@@ -13,12 +13,9 @@ from headrace.errors import Error, InvalidArgumentError
 
 _WORD_MAX = (1 << 64) - 1
 _SEED_MAX = (1 << 32) - 1
-_FENCED, _DURABLE, _INTO_CACHE = 1, 2, 4
 _DIF_BLOCKS = (512, 520, 4096, 4104)
 _DIF_ERRORS = ("guard", "application", "reference", "all_ones")
 _DELTA_ROOM_MIN = 80
-
-NativeOperation = tuple[str, object, object, object, list[int], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +60,9 @@ class DifTags:
         whole_number(self.reference, tried, 0, (1 << 32) - 1)
         whole_number(self.application, tried, 0, (1 << 16) - 1)
         whole_number(self.application_mask, tried, 0, (1 << 16) - 1)
+
+
+_NO_TAGS = DifTags()
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class Operation:
     target: ByteArray | None = None
     source: ByteArray | None = None
     second: ByteArray | None = None
-    options: tuple[int, ...] = ()
+    options: Mapping[str, object] = field(default_factory=dict)
     is_fenced: bool = False
     is_durable: bool = False
     is_into_cache: bool = False
@@ -178,14 +178,15 @@ class Operation:
     def fill(cls, target: Memory, pattern: int) -> Self:
         """Repeat the 8 bytes of `pattern`, the lowest first; the last repetition may be cut."""
         pattern = whole_number(pattern, "take the pattern of a fill", 0, _WORD_MAX)
-        return cls("fill", target=_written(target), options=(pattern, pattern))
+        return cls("fill", target=_written(target), options={"low": pattern, "high": pattern})
 
     @classmethod
     def fill_16(cls, target: Memory, low: int, high: int) -> Self:
         """Repeat 16 bytes: those of `low`, then those of `high`."""
         tried = "take the pattern of a fill"
-        words = (whole_number(low, tried, 0, _WORD_MAX), whole_number(high, tried, 0, _WORD_MAX))
-        return cls("fill", target=_written(target), options=words)
+        for word in (low, high):
+            whole_number(word, tried, 0, _WORD_MAX)
+        return cls("fill", target=_written(target), options={"low": low, "high": high})
 
     @classmethod
     def compare(cls, one: Memory, other: Memory) -> Self:
@@ -198,7 +199,8 @@ class Operation:
     def compare_pattern(cls, source: Memory, pattern: int) -> Self:
         """As `compare`, with what `fill` would have made of the pattern."""
         pattern = whole_number(pattern, "take the pattern of a comparison", 0, _WORD_MAX)
-        return cls("compare_pattern", source=flat_bytes(source, "source"), options=(pattern,))
+        options = {"pattern": pattern}
+        return cls("compare_pattern", source=flat_bytes(source, "source"), options=options)
 
     @classmethod
     def dual_copy(cls, *, source: Memory, target: Memory, second_target: Memory) -> Self:
@@ -275,7 +277,7 @@ class Operation:
         A bad one ends the job as failed with the cause "integrity_error": `dif_errors` of its
         completion says what is wrong with it, `bytes_done` where it is.
         """
-        options = _dif(blocks, check, None)
+        options = _blocks(blocks) | _check(check)
         return cls("dif_check", source=flat_bytes(source, "source"), options=options)
 
     @classmethod
@@ -287,7 +289,7 @@ class Operation:
         make: DifTarget | None = None,
     ) -> Self:
         """Copy blocks and put a field behind each; `target` has 8 bytes more for every one."""
-        options = _dif(blocks, None, make or DifTarget())
+        options = _blocks(blocks) | _make(make)
         read = flat_bytes(source, "source")
         return cls("dif_insert", target=_written(target), source=read, options=options)
 
@@ -300,7 +302,7 @@ class Operation:
         check: DifSource | None = None,
     ) -> Self:
         """Check blocks as `dif_check` does and copy them without their fields."""
-        options = _dif(blocks, check, None)
+        options = _blocks(blocks) | _check(check)
         read = flat_bytes(source, "source")
         return cls("dif_strip", target=_written(target), source=read, options=options)
 
@@ -314,7 +316,7 @@ class Operation:
         make: DifTarget | None = None,
     ) -> Self:
         """Check blocks as `dif_check` does and copy them with new fields."""
-        options = _dif(blocks, check or DifSource(), make or DifTarget())
+        options = _blocks(blocks) | _check(check) | _make(make)
         read = flat_bytes(source, "source")
         return cls("dif_update", target=_written(target), source=read, options=options)
 
@@ -325,13 +327,6 @@ class Operation:
 
     def __reduce__(self) -> NoReturn:
         raise not_picklable("an operation", "it works on memory of this process")
-
-    def native(self) -> NativeOperation:
-        """The operation as the extension knows it."""
-        flags = (
-            _FENCED * self.is_fenced | _DURABLE * self.is_durable | _INTO_CACHE * self.is_into_cache
-        )
-        return (self.kind, self.target, self.source, self.second, list(self.options), flags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,9 +371,9 @@ class Completion:
     retries: int
     delta_bytes: int
     record_full: bool
-    dif_errors: tuple[str, ...]
-    source_tags: DifTags
-    target_tags: DifTags
+    dif_errors: tuple[str, ...] = ()
+    source_tags: DifTags = _NO_TAGS
+    target_tags: DifTags = _NO_TAGS
 
     def __repr__(self) -> str:
         """What is not zero, after the state."""
@@ -447,12 +442,15 @@ class JobFailedError(Error, RuntimeError):
         return type(self), (self.tried, self.cause, self.remedy, self.os_errno, self.completion)
 
 
-def completion_of(native: tuple[Any, ...]) -> Completion:
-    """What the extension tells of an end."""
-    *plain, errors, source_tags, target_tags = native
-    names = tuple(name for bit, name in enumerate(_DIF_ERRORS) if errors >> bit & 1)
-    found = (names, DifTags(*source_tags), DifTags(*target_tags))
-    return Completion(*(*plain, *found))
+def completion_of(native: dict[str, Any]) -> Completion:
+    """Make one of what the extension tells of an end."""
+    if errors := native.get("dif_errors"):
+        names = tuple(name for bit, name in enumerate(_DIF_ERRORS) if errors >> bit & 1)
+        native["dif_errors"] = names
+    for tags in ("source_tags", "target_tags"):
+        if tags in native:
+            native[tags] = DifTags(**native[tags])
+    return Completion(**native)
 
 
 def checked(completion: Completion, parts: Sequence[Completion] = ()) -> Completion:
@@ -509,26 +507,21 @@ def _written(target: object) -> ByteArray:
     return flat_bytes(target, "target", writable=True)
 
 
-def _crc(seed: int, *, raw: bool, reflect_data: bool) -> tuple[int, ...]:
+def _crc(seed: int, *, raw: bool, reflect_data: bool) -> dict[str, object]:
     seed = whole_number(seed, "take the seed of a checksum", 0, _SEED_MAX)
-    return seed, int(raw), int(reflect_data)
+    return {"seed": seed, "raw": bool(raw), "reflect_data": bool(reflect_data)}
 
 
-def _dif(
-    blocks: DifFormat | None, check: DifSource | None, make: DifTarget | None
-) -> tuple[int, ...]:
-    """The numbers of these, in the order of their fields: bindings/operation.cpp reads them so."""
-    given = instance_of(blocks or DifFormat(), DifFormat, "take the format of integrity fields")
-    flat = [_DIF_BLOCKS.index(given.block_bytes), int(given.invert_seed), int(given.invert_guard)]
-    if make is None and check is None:
-        check = DifSource()
-    if check is not None:
-        instance_of(check, DifSource, "take the check of integrity fields")
-    if make is not None:
-        instance_of(make, DifTarget, "take the making of integrity fields")
-    for one in (check, make):
-        if one is None:
-            continue
-        flat += [one.tags.reference, one.tags.application, one.tags.application_mask]
-        flat += [int(getattr(one, flag.name)) for flag in fields(one)[1:]]
-    return tuple(flat)
+def _blocks(blocks: DifFormat | None) -> dict[str, object]:
+    tried = "take the format of integrity fields"
+    return {"blocks": instance_of(blocks or DifFormat(), DifFormat, tried)}
+
+
+def _check(check: DifSource | None) -> dict[str, object]:
+    tried = "take the check of integrity fields"
+    return {"check": instance_of(check or DifSource(), DifSource, tried)}
+
+
+def _make(make: DifTarget | None) -> dict[str, object]:
+    tried = "take the making of integrity fields"
+    return {"make": instance_of(make or DifTarget(), DifTarget, tried)}

@@ -161,12 +161,9 @@ class Ring:
             VersionMismatchError: The ring has another version or byte order.
             NotFoundError: The file does not exist.
         """
-        entries, acknowledged_count, missing_count = _core.salvage_ring(self.path)
-        return Salvage(
-            [RingEntry(ordinal, data) for ordinal, data in entries],
-            acknowledged_count,
-            missing_count,
-        )
+        found = _core.salvage_ring(self.path)
+        entries = [RingEntry(**entry) for entry in found["entries"]]
+        return Salvage(**found | {"entries": entries})
 
     def producer(
         self,

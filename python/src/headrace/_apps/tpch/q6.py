@@ -127,7 +127,7 @@ def run_q6(
         thread_count=thread_count or 0,
         record_timeline=bool(record_timeline),
     )
-    found["timeline"] = tuple(Event(*event) for event in found["timeline"])
+    found["timeline"] = tuple(Event(**event) for event in found["timeline"])
     return Q6Run(**found)
 
 
