@@ -201,6 +201,7 @@ typedef struct headrace_mover {
   char note[192]; /* How it is reached and why; may be empty. */
   int32_t node;   /* -1: none. */
   bool hardware;  /* No processor does the work. */
+  bool emulated;  /* A device of 'headrace emulate': its figures say nothing of a real one. */
   /* Of a queue: its rank among the queues of its device. Policies that choose several movers take
    * the first queue of each device before the second of any. */
   uint32_t queue_rank;

@@ -85,6 +85,7 @@ std::vector<Fields> movers(const EngineHandle& engine) {
     made["name"] = mover.name;
     made["node"] = mover.node ? std::optional(mover.node->value()) : std::nullopt;
     made["hardware"] = mover.hardware;
+    made["emulated"] = mover.emulated;
     made["queue_rank"] = mover.queue_rank;
     made["note"] = mover.note;
   }

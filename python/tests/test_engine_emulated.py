@@ -169,6 +169,7 @@ with headrace.Engine(policy="all", path="hardware") as engine:
     assert used == [f"dsa{i}/wq{i}.0" for i in range(8)], used
     ranks = [mover.queue_rank for mover in engine.mover_infos if mover.hardware]
     assert ranks == [0, 1] * 8, ranks
+    assert all(mover.emulated == mover.hardware for mover in engine.mover_infos)
 assert source == target
 print("well")
 """,

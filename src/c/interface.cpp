@@ -418,6 +418,7 @@ bool headrace_mover_info(const headrace_engine* engine, size_t mover_index,
   store(mover->note, info->note);
   mover->node = info->node ? static_cast<std::int32_t>(info->node->value()) : -1;
   mover->hardware = info->hardware;
+  mover->emulated = info->emulated;
   mover->queue_rank = info->queue_rank;
   return true;
 }

@@ -32,10 +32,11 @@ telemetry::Row row_of(const EngineStatistics& all, std::uint64_t number) {
                      {"page_faults", page_faults}}};
 }
 
-telemetry::Row row_of(const DeviceStatistics& all, const std::string& name, std::uint64_t engine) {
+telemetry::Row row_of(const DeviceStatistics& all, const MoverInfo& info, std::uint64_t engine) {
   return {.kind = "device",
-          .name = name,
+          .name = info.name,
           .values = {{"engine", engine},
+                     {"emulated", info.emulated ? 1U : 0U},
                      {"descriptors", all.descriptors},
                      {"retries", all.retries},
                      {"page_faults", all.page_faults},
@@ -51,7 +52,7 @@ void EngineState::publish_statistics() {
     std::vector<telemetry::Row> rows{row_of(statistics(), number)};
     const std::vector<DeviceStatistics> devices = device_statistics();
     for (std::size_t i = 0; i < devices.size(); ++i) {
-      if (infos_[i].hardware) rows.push_back(row_of(devices[i], infos_[i].name, number));
+      if (infos_[i].hardware) rows.push_back(row_of(devices[i], infos_[i], number));
     }
     return rows;
   });

@@ -47,6 +47,11 @@ Result<std::string> load_file(const std::string& path, std::size_t byte_count_ma
   }
 }
 
+bool is_file(const std::string& path) noexcept {
+  struct stat status{};
+  return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
+}
+
 /// The file that a path names, also where a link leads to one that is not there yet.
 static std::string behind_links(const std::string& path) {
   constexpr int kLinksMax = 40;  // As the kernel's.

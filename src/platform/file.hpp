@@ -14,6 +14,9 @@ namespace headrace::platform {
 /// Fails: not_found, permission_denied or io_failed; capacity_exceeded beyond `byte_count_max`.
 [[nodiscard]] Result<std::string> load_file(const std::string& path, std::size_t byte_count_max);
 
+/// Whether there is a regular file that this process can see.
+[[nodiscard]] bool is_file(const std::string& path) noexcept;
+
 /// Writes a temporary file beside `path` and renames it: a reader sees the old file or the new one.
 /// A symbolic link is followed; the mode of a file that is there is kept.
 ///

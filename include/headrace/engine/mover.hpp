@@ -25,6 +25,8 @@ struct MoverInfo {
   std::string name;                           ///< "cpu/node0", "dsa0/wq0.0".
   std::optional<NodeId> node = std::nullopt;  ///< The node it belongs to, if any.
   bool hardware = false;                      ///< True if no processor does the copying.
+  /// True of a device of `headrace emulate`: its figures say nothing of a real one.
+  bool emulated = false;
   bool polled = false;  ///< True if it has no thread: it makes progress only inside Mover::reap.
   /// What it can do; other operations never reach it. Of a batch, every one has to be among them.
   OperationSet operations = OperationSet().with(OperationKind::copy);

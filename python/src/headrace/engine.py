@@ -85,6 +85,7 @@ class MoverInfo:
         queue_rank: So many other queues of the same device come before it; policies that choose
             several take the first queue of each device before the second of any.
         note: How a device is reached, and why in this way.
+        emulated: It is a device of ``headrace emulate``: its figures say nothing of a real one.
     """
 
     name: str
@@ -92,6 +93,7 @@ class MoverInfo:
     hardware: bool
     queue_rank: int
     note: str
+    emulated: bool = False
 
 
 class _Submission(TypedDict, total=False):

@@ -129,6 +129,8 @@ Result<DsaQueues> open_dsa_queues(const topo::Machine& machine, const DeviceOpti
     found.notes.emplace_back("Devices are not used because the options say so.");
     return found;
   }
+  // Inside the emulator's namespace there are no other devices than its own.
+  const bool emulated = platform::is_file("/dev/dsa-emulator/registers");
   for (const topo::DsaDevice& device : machine.dsa_devices) {
     std::uint32_t rank = 0;  // Of those that can be used.
     for (const topo::DsaQueue& queue : device.queues) {
@@ -153,6 +155,7 @@ Result<DsaQueues> open_dsa_queues(const topo::Machine& machine, const DeviceOpti
       auto mover = DsaQueue::make(std::move(portal->portal), {.node = device.node,
                                                               .note = portal->access.note,
                                                               .queue_rank = rank,
+                                                              .emulated = emulated,
                                                               .device = options,
                                                               .batches = portal->access.mapped});
       if (!mover) {

@@ -40,6 +40,7 @@ struct DsaQueueOptions {
   std::optional<NodeId> node = std::nullopt;
   std::string note = {};
   std::uint32_t queue_rank = 0;  ///< As in MoverInfo.
+  bool emulated = false;         ///< As well.
   DeviceOptions device = {};
   /// False where a batch cannot be submitted: by write() to devices of version 1.
   bool batches = true;

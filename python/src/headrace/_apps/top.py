@@ -12,7 +12,7 @@ from headrace import _core
 HISTORY = 30
 """Looks that a sparkline shows."""
 _BARS = "▁▂▃▄▅▆▇█"
-_GAUGES = ("bytes_cached", "engine")
+_GAUGES = ("bytes_cached", "emulated", "engine")
 """Values that are no totals."""
 
 Key = tuple[int, str, str]
