@@ -148,6 +148,27 @@ SCENARIO(submission_in_a_handler_on_8_kib) {
   return 0;
 }
 
+SCENARIO(handlers_interrupt_submissions_anywhere) {
+  shared_portal = open_portal("wq0.0");
+  struct sigaction action{};
+  action.sa_handler = submit_in_handler;
+  EXPECT(::sigaction(SIGUSR1, &action, nullptr) == 0);
+  const pthread_t target = ::pthread_self();
+  volatile bool over = false;
+  std::thread sender([target, &over] {
+    for (int i = 0; i < 500; ++i) {
+      const int before = counted;
+      EXPECT(::pthread_kill(target, SIGUSR1) == 0);
+      const double limit = seconds() + kWaitSeconds;
+      for (; counted == before; ::sched_yield()) EXPECT(seconds() < limit);
+    }
+    over = true;
+  });
+  while (!over) expect_works(shared_portal);
+  sender.join();
+  return 0;
+}
+
 void jump_out(int, siginfo_t* info, void*) {
   static_cast<void>(info);
   siglongjmp(jump, 1);
