@@ -31,10 +31,11 @@ struct Group {
 };
 
 /// A closed system: each core keeps its misses under way, so that lines / rate is the latency
-/// (Little's law). Every group carries as much.
-Stream stream(const Model& model, const std::vector<Group>& groups, double writes) {
+/// (Little's law). Every group carries as much. `outstanding_lines` are those of one core.
+Stream stream(const Model& model, const std::vector<Group>& groups, double writes,
+              double outstanding_lines) {
   World world(model);
-  const double per_core = model.core.outstanding_lines * kLine;
+  const double per_core = outstanding_lines * kLine;
   constexpr double kBytes = 1e9;
   double slowest_ns = 0;
   double latency = 0;
@@ -94,7 +95,7 @@ Result<Outcome> memory(const Model& model, const Point& point) {
     return refuse("pattern", fmt::format("the machine has no memory for '{}'", pattern),
                   "use node, or another machine");
   }
-  const Stream full = stream(model, groups, writes);
+  const Stream full = stream(model, groups, writes, model.core.outstanding_lines);
   Stream result = full;
   if (load != "full") {
     double wanted = 0;
@@ -119,7 +120,8 @@ Result<Outcome> memory(const Model& model, const Point& point) {
     outcome.figures.emplace_back("latency_ns", result.latency_ns);
     const auto ddr = of_kind("ddr", socket.socket);
     if (!ddr.empty()) {
-      const Stream own = stream(model, {{ddr.front(), socket.socket, socket.core_count}}, 0);
+      const Stream own = stream(model, {{ddr.front(), socket.socket, socket.core_count}}, 0,
+                                model.core.outstanding_lines);
       outcome.figures.emplace_back("over_ddr", result.gb_per_s / own.gb_per_s);
     }
   } else {
@@ -139,8 +141,15 @@ Result<Outcome> placement(const Model& model, const Point& point) {
   const double bytes = point.size("bytes");
   const double passes = std::max(1U, point.count("passes"));
   const std::uint32_t threads = std::max(1U, point.count("threads"));
-  const Stream stay = stream(model, {{*source, socket, static_cast<double>(threads)}}, 0);
-  const Stream there = stream(model, {{*target, socket, static_cast<double>(threads)}}, 0);
+  const std::string& pattern = point.word("pattern");
+  // A core that follows pointers has one miss under way.
+  const double lines = pattern == "chase" ? 1 : model.core.outstanding_lines;
+  const double writes = pattern == "update" ? 1 : 0;
+  const auto pass_at = [&](std::uint32_t node) {
+    return stream(model, {{node, socket, static_cast<double>(threads)}}, writes, lines);
+  };
+  const Stream stay = pass_at(*source);
+  const Stream there = pass_at(*target);
   const Traffic traffic{.source = *source, .target = *target};
   const std::size_t devices = point.count("devices");
   Moved moved;
@@ -158,8 +167,8 @@ Result<Outcome> placement(const Model& model, const Point& point) {
     }
     moved = move_by_devices(model, {}, submitters);
   }
-  const double stay_ns = passes * bytes / stay.gb_per_s;
-  const double pass_ns = bytes / there.gb_per_s;
+  const double stay_ns = passes * bytes / stay.read_gb_per_s;
+  const double pass_ns = bytes / there.read_gb_per_s;
   // Cores that move do not read meanwhile.
   const double first_ns =
       devices == 0 ? moved.elapsed_ns + pass_ns : std::max(moved.elapsed_ns, pass_ns);
@@ -168,10 +177,12 @@ Result<Outcome> placement(const Model& model, const Point& point) {
                   {"stay_ms", stay_ns / 1e6},
                   {"moved_ms", moved_ns / 1e6},
                   {"move_gb_per_s", bytes / moved.elapsed_ns},
-                  {"read_gb_per_s", there.gb_per_s}},
+                  {"read_gb_per_s", there.read_gb_per_s}},
                  devices != 0 && moved.elapsed_ns > pass_ns * passes ? "move: " + moved.bound
                                                                      : "read: " + there.bound,
-                 {}};
+                 pattern == "update"
+                     ? std::vector<std::string>{"not counted: moving what was changed back"}
+                     : std::vector<std::string>{}};
 }
 
 /// What one core does with memory or a cache, and what all together do with that cache.
@@ -399,7 +410,8 @@ std::vector<Scenario> memory_scenarios() {
         {"devices", Kind::count, {"0", "1", "4"}},
         {"threads", Kind::count, {"12", "1"}},
         {"bytes", Kind::size, {"1GiB"}},
-        {"source", Kind::count, {"0"}}},
+        {"source", Kind::count, {"0"}},
+        {"pattern", Kind::word, {"scan"}, {"scan", "update", "chase"}}},
        placement},
       {"streams",
        "what threads get of memory and caches that read, fill or copy beside each other",

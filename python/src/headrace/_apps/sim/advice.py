@@ -2,12 +2,13 @@
 """Advice: where data should lie on a machine, who should move it, and what that brings."""
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from headrace._apps.sim import Result, run
+from headrace._apps.sim.plan import Scan
 from headrace.errors import UnsupportedError
 
 GAIN_MIN = 0.02
@@ -47,8 +48,18 @@ class Advice:
     notes: tuple[str, ...] = ()
 
 
-def advise_data(machine: Path, byte_count: int, *, passes: int, threads: int) -> list[Advice]:
+def advise_data(
+    machine: Path, byte_count: int, *, passes: int, threads: int, pattern: str = "scan"
+) -> list[Advice]:
     """Compare places for data of node 0 that is read `passes` times by `threads` cores.
+
+    Args:
+        machine: Path of the record.
+        byte_count: Of the data.
+        passes: How often all of it is read.
+        threads: Cores that read.
+        pattern: "scan", "update" (each line is read and written) or "chase" (each load needs the
+            one before).
 
     Returns:
         The best first; leaving it is among them.
@@ -63,10 +74,28 @@ def advise_data(machine: Path, byte_count: int, *, passes: int, threads: int) ->
                 "threads": threads,
                 "devices": devices,
                 "bytes": byte_count,
+                "pattern": pattern,
             }
             (result,) = run("placement", [point], machine=str(machine))
             found.append(_advice(node, devices, result, machine))
     return _ranked(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """What a query reads of one table, in columns of 8 bytes.
+
+    Attributes:
+        column_bytes: Of one.
+        scanned: Read by the filter.
+        moved: Read of the rows that pass; they can be prefetched.
+        shared: Of these, columns that the filter reads as well.
+    """
+
+    column_bytes: int
+    scanned: float
+    moved: float
+    shared: float
 
 
 def advise_query(machine: Path, column_bytes: int, *, threads: int) -> list[Advice]:
@@ -75,24 +104,61 @@ def advise_query(machine: Path, column_bytes: int, *, threads: int) -> list[Advi
     Returns:
         The best first; leaving it is among them.
     """
+    table = Columns(column_bytes, SCANNED_COLUMNS, MOVED_COLUMNS, SHARED_COLUMNS)
+    return advise_tables(machine, [table], threads=threads)
+
+
+def advise_scans(machine: Path, scans: Iterable[Scan], *, threads: int) -> list[Advice]:
+    """Compare targets for prefetching what a SQL query reads of its tables, all on node 0.
+
+    Returns:
+        The best first; leaving it is among them.
+    """
+    return advise_tables(machine, [_columns_of(scan) for scan in scans], threads=threads)
+
+
+def _columns_of(scan: Scan) -> Columns:
+    filters, others = dict(scan.filters), dict(scan.others)
+    if not filters:
+        # All of it is read once: the first column counts as read ahead of the rest.
+        name = next(iter(others))
+        filters[name] = others[name] if len(others) == 1 else others.pop(name)
+    shared = sum(width for name, width in others.items() if name in filters)
+    widths = [sum(filters.values()), sum(others.values()), shared]
+    return Columns(_COLUMN_BYTES * scan.rows, *(each / _COLUMN_BYTES for each in widths))
+
+
+def advise_tables(machine: Path, tables: list[Columns], *, threads: int) -> list[Advice]:
+    """Compare targets for prefetching columns of tables that are read one after the other.
+
+    Returns:
+        The best first; leaving it is among them. The bound is that of the table that takes longest.
+    """
     model = _model(machine)
     found = [_leave(model, "")]
+    # What passes a filter and is read of no column cannot be prefetched, and takes no time here.
+    tables = [each for each in tables if each.moved > 0]
     for node in _other_nodes(model):
-        for devices in _device_counts(machine):
-            point = {
-                "b": 0,
-                "target": node["node"],
-                "threads": threads,
-                "devices": devices,
-                "column": column_bytes,
-                "scanned": SCANNED_COLUMNS,
-                "moved": MOVED_COLUMNS,
-                "shared": SHARED_COLUMNS,
-                **_compute_of(model),
-                "chunk": min(column_bytes, 1 << 20),
-            }
-            (result,) = run("qdp", [point], machine=str(machine))
-            found.append(_advice(node, devices, result, machine))
+        for devices in _device_counts(machine) if tables else []:
+            results = []
+            for table in tables:
+                point = {
+                    "b": 0,
+                    "target": node["node"],
+                    "threads": threads,
+                    "devices": devices,
+                    "column": table.column_bytes,
+                    "scanned": table.scanned,
+                    "moved": table.moved,
+                    "shared": table.shared,
+                    **_compute_of(model),
+                    "chunk": min(table.column_bytes, 1 << 20),
+                }
+                results += run("qdp", [point], machine=str(machine))
+            longest = max(results, key=lambda each: each.figures["on_ms"])
+            off, on = (sum(each.figures[key] for each in results) for key in ("off_ms", "on_ms"))
+            total = replace(longest, figures={"gain": off / on - 1})
+            found.append(_advice(node, devices, total, machine))
     return _ranked(found)
 
 

@@ -3,21 +3,42 @@
 
 from contextlib import ExitStack
 from dataclasses import asdict
+from pathlib import Path
 
 import click
 
 from headrace import _core
-from headrace._apps.sim.advice import GAIN_MIN, Advice, advise_data, advise_query, column_bytes_of
+from headrace._apps.sim.advice import (
+    GAIN_MIN,
+    Advice,
+    advise_data,
+    advise_query,
+    advise_scans,
+    column_bytes_of,
+)
 from headrace._apps.sim.measured import measured_record
+from headrace._apps.sim.plan import STRING_NOTE, Scan, scans_of
 from headrace._apps.tpch.table import SCALE_FACTOR_MAX, SCALE_FACTOR_MIN
 from headrace._cli._app import Command
-from headrace._cli._options import Choice, Count, Number, Size, flag, json_option, option, refuse
+from headrace._cli._options import (
+    Choice,
+    Count,
+    FilePath,
+    Number,
+    Size,
+    flag,
+    json_option,
+    option,
+    refuse,
+)
 from headrace._cli._output import print_document, progress
 from headrace._cli._report import Column, Report, figures
 from headrace._cli.sim._machine import machine_of, machine_option
+from headrace._files import read_file
 
 _PASSES_MAX = 1_000_000
 _THREADS_MAX = 4096
+_SQL_BYTES_MAX = 1 << 20
 
 
 @click.command("advise", cls=Command)
@@ -30,7 +51,19 @@ _THREADS_MAX = 4096
     default="1",
     help="With --bytes: it is read so many times.",
 )
+@option(
+    "--pattern",
+    type=Choice("scan", "update", "chase"),
+    default="scan",
+    help="With --bytes: in order, in order and written back, or each load needs the one before.",
+)
 @option("--query", type=Choice("q6"), help="The query's columns, each read once.")
+@option(
+    "--sql",
+    type=FilePath(),
+    help="A SQL query over the Parquet files of --tables: the columns that DuckDB's plan reads.",
+)
+@option("--tables", type=FilePath("DIR"), help="With --sql: the folder of NAME.parquet.")
 @option(
     "--scale-factor",
     type=Number(SCALE_FACTOR_MIN, SCALE_FACTOR_MAX),
@@ -43,7 +76,10 @@ def command(
     machine: str | None,
     size: int | None,
     passes: int,
+    pattern: str,
     query: str | None,
+    sql: str | None,
+    tables: str | None,
     scale_factor: float,
     threads: int,
     *,
@@ -52,14 +88,18 @@ def command(
 ) -> None:
     """Say which memory to read from, who moves the data there, and the gain to expect.
 
-    The gain is simulated. What would gain less than 2 % is left where it is.
+    The gain is simulated. What would gain less than 2 % is left where it is. Give one of --bytes,
+    --query and --sql.
 
     Example: headrace sim advise --machine xeon-max-9468 --bytes 1GiB --passes 4
     """
-    if (size is None) == (query is None):
-        refuse("give one of --bytes and --query")
+    if sum(each is not None for each in (size, query, sql)) != 1:
+        refuse("give one of --bytes, --query and --sql")
+    if (sql is None) != (tables is None):
+        refuse("--sql and --tables belong together")
     if (machine is None) != on_this_machine:
         refuse("give one of --machine and --here")
+    scans = [] if sql is None or tables is None else scans_of(_text_of(sql), Path(tables))
     with ExitStack() as stack:
         if machine is not None:
             path = machine_of(machine)
@@ -67,7 +107,9 @@ def command(
             share = stack.enter_context(progress("measuring this machine"))
             path = stack.enter_context(measured_record(share))
         if size is not None:
-            ranked = advise_data(path, size, passes=passes, threads=threads)
+            ranked = advise_data(path, size, passes=passes, threads=threads, pattern=pattern)
+        elif scans:
+            ranked = advise_scans(path, scans, threads=threads)
         else:
             ranked = advise_query(path, column_bytes_of(scale_factor), threads=threads)
     best = ranked[0]
@@ -76,15 +118,46 @@ def command(
             "sim-advise",
             machine={"name": machine or "this machine"},
             results=[asdict(each) for each in ranked],
-            summary={"kind": "simulated", **asdict(best)},
+            summary={"kind": "simulated", **asdict(best), **_totals(scans)},
         )
         return
-    _print(ranked)
+    _print(ranked, scans)
 
 
-def _print(ranked: list[Advice]) -> None:
+def _text_of(path: str) -> str:
+    text = read_file(path, f"read the query '{path}'", _SQL_BYTES_MAX)
+    return text.decode(errors="replace")
+
+
+def _totals(scans: list[Scan]) -> dict[str, int]:
+    columns = sum(len(each.filters | each.others) for each in scans)
+    return {"columns": columns, "bytes": sum(each.byte_count for each in scans)} if scans else {}
+
+
+def _print(ranked: list[Advice], scans: list[Scan]) -> None:
     best = ranked[0]
     report = Report()
+    if scans:
+        report.table(
+            [
+                Column("table", key=True),
+                Column("filters", folds=True),
+                Column("other columns", folds=True),
+                *figures("rows", "read"),
+            ],
+            [
+                [
+                    each.table,
+                    ", ".join(each.filters),
+                    ", ".join(name for name in each.others if name not in each.filters),
+                    f"{each.rows:,}",
+                    _core.bytes_text(each.byte_count),
+                ]
+                for each in scans
+            ],
+        )
+        report.say(f"By DuckDB's plan; {STRING_NOTE}")
+        report.say()
     report.table(
         [
             Column("read from"),
