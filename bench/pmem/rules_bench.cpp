@@ -109,6 +109,28 @@ void block_flushed(benchmark::State& state) {
   }
 }
 
+/// Rule: store past the caches, for a value: as memset, or with its lines flushed.
+void fill_streamed(benchmark::State& state) {
+  Pool pool;
+  Medium medium = best();
+  const auto byte_count = static_cast<std::size_t>(state.range(0));
+  for (auto _ : state) {
+    medium.fill(pool.take(byte_count), std::byte{1}, byte_count);
+    medium.drain();
+  }
+}
+
+void fill_flushed(benchmark::State& state) {
+  Pool pool;
+  Medium medium = best();
+  const auto byte_count = static_cast<std::size_t>(state.range(0));
+  for (auto _ : state) {
+    std::byte* const place = pool.take(byte_count);
+    std::memset(place, 1, byte_count);
+    medium.persist(place, byte_count);
+  }
+}
+
 /// Rule: leave no line in part. 200 bytes as they are, or padded to a block.
 void line_in_part(benchmark::State& state) {
   Pool pool;
@@ -213,6 +235,10 @@ int main(int argc, char** argv) {
     for (const int byte_count : {64, 128, 192, 256, 1024, 4096}) {
       benchmark::RegisterBenchmark("block/streamed", block_streamed)->Arg(byte_count);
       benchmark::RegisterBenchmark("block/stored_and_flushed", block_flushed)->Arg(byte_count);
+    }
+    for (const int byte_count : {256, 4096, 1 << 20}) {
+      benchmark::RegisterBenchmark("fill/streamed", fill_streamed)->Arg(byte_count);
+      benchmark::RegisterBenchmark("fill/stored_and_flushed", fill_flushed)->Arg(byte_count);
     }
     benchmark::RegisterBenchmark("line/in_part", line_in_part);
     benchmark::RegisterBenchmark("line/padded", line_padded);

@@ -14,6 +14,7 @@
 #include "headrace/platform/line_flush.hpp"
 #include "headrace/platform/memory.hpp"
 #include "kernels/kernels.hpp"
+#include "ranges.hpp"
 
 namespace headrace::pmem {
 namespace {
@@ -149,22 +150,11 @@ void Medium::stream(std::byte* target, std::span<const std::byte> lines, Digest*
 }
 
 void Medium::copy(std::byte* target, std::span<const std::byte> source) {
-  const std::size_t before =
-      (kLineBytes - reinterpret_cast<std::uintptr_t>(target) % kLineBytes) % kLineBytes;
-  // A line that is written in part is better written where it is: in the cache.
-  const auto partial = [&](std::size_t offset, std::size_t byte_count) {
-    if (byte_count == 0) return;
-    store(target + offset, source.subspan(offset, byte_count));
-    flush(target + offset, byte_count);
-  };
-  if (source.size() < before + kLineBytes) {
-    partial(0, source.size());
-    return;
-  }
-  const std::size_t whole = (source.size() - before) / kLineBytes * kLineBytes;
-  partial(0, before);
-  stream(target + before, source.subspan(before, whole));
-  partial(before + whole, source.size() - before - whole);
+  detail::copy_range(*this, target, source);
+}
+
+void Medium::fill(std::byte* target, std::byte value, std::size_t byte_count) {
+  detail::fill_range(*this, target, value, byte_count);
 }
 
 void Medium::flush(const void* begin, std::size_t byte_count) {

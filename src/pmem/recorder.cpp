@@ -12,6 +12,7 @@
 
 #include "headrace/base/check.hpp"
 #include "headrace/base/units.hpp"
+#include "ranges.hpp"
 
 namespace headrace::pmem {
 namespace {
@@ -89,6 +90,14 @@ void Recorder::stream(std::byte* target, std::span<const std::byte> lines, Diges
   std::memcpy(target, lines.data(), lines.size());
   if (digest != nullptr) digest_lines(lines, *digest);
   add({.kind = Event::Kind::stream, .offset = offset, .byte_count = lines.size()}, lines);
+}
+
+void Recorder::copy(std::byte* target, std::span<const std::byte> source) {
+  detail::copy_range(*this, target, source);
+}
+
+void Recorder::fill(std::byte* target, std::byte value, std::size_t byte_count) {
+  detail::fill_range(*this, target, value, byte_count);
 }
 
 void Recorder::flush_with(FlushInstruction instruction, const void* begin, std::size_t byte_count) {

@@ -97,6 +97,8 @@ class HEADRACE_API Medium {
   /// Copies any range: whole lines past the caches, the partial ones at its ends through them,
   /// flushed. Durable after drain(). Ranges may not overlap.
   void copy(std::byte* target, std::span<const std::byte> source);
+  /// Sets every byte of a range to `value`, by the same stores as copy(). Durable after drain().
+  void fill(std::byte* target, std::byte value, std::size_t byte_count);
   /// Starts writing back every line that holds a byte of the range.
   void flush(const void* begin, std::size_t byte_count);
   /// The same with clflush, whatever the medium's own instruction is.

@@ -55,6 +55,8 @@ class HEADRACE_API Recorder {
   void store(std::byte* target, std::span<const std::byte> source);
   void store_word(std::uint64_t& target, std::uint64_t value);
   void stream(std::byte* target, std::span<const std::byte> lines, Digest* digest = nullptr);
+  void copy(std::byte* target, std::span<const std::byte> source);
+  void fill(std::byte* target, std::byte value, std::size_t byte_count);
   void flush(const void* begin, std::size_t byte_count) {
     flush_with(instruction_, begin, byte_count);
   }

@@ -149,6 +149,23 @@ TEST(Medium, CopiesEveryLengthToEveryPlaceInALineAndNothingElse) {
   }
 }
 
+TEST(Medium, FillsEveryLengthAtEveryPlaceInALineAndNothingElse) {
+  for (const Granularity granularity : {Granularity::byte, Granularity::line}) {
+    if (granularity == Granularity::line && flush_instructions().empty()) continue;
+    Medium medium = medium_of(granularity);
+    for (std::size_t start = 0; start < 65; ++start) {
+      for (std::size_t byte_count = 0; byte_count < 1900; byte_count += 1 + byte_count / 20) {
+        Pool target;
+        Pool expected;
+        medium.fill(target.bytes.data() + start, std::byte{0xa5}, byte_count);
+        medium.drain();
+        std::memset(expected.bytes.data() + start, 0xa5, byte_count);
+        ASSERT_EQ(target.bytes, expected.bytes) << start << " " << byte_count;
+      }
+    }
+  }
+}
+
 TEST(Medium, FlushesWithEveryInstructionThatTheProcessorHas) {
   for (const FlushInstruction instruction : flush_instructions()) {
     Medium medium({.granularity = Granularity::line, .instruction = instruction});

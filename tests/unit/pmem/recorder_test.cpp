@@ -217,6 +217,44 @@ TEST(Explore, AStrongerPromiseIsAskedOfTheSameStates) {
   EXPECT_EQ(result.states_bad, 1U);
 }
 
+constexpr std::byte kValue{0xa5};
+
+/// Every state of a crash before and after the mark: the bytes outside of the range never change,
+/// and with the mark all inside are durable.
+Exploration explore_range(const Recorder& recorder, std::size_t start, std::size_t byte_count) {
+  return explore(recorder, [=](std::span<std::byte> memory, std::uint64_t mark) -> std::string {
+    for (std::size_t i = 0; i < memory.size(); ++i) {
+      const bool inside = i >= start && i < start + byte_count;
+      if (memory[i] == (inside ? kValue : std::byte{0})) continue;
+      if (!inside || mark == 1 || memory[i] != std::byte{0}) return "wrong";
+    }
+    return "";
+  });
+}
+
+TEST(Recorder, CopiesAndFillsAreDurableAfterADrainAndNotBefore) {
+  const std::vector<std::byte> source(kBytes, kValue);
+  for (const std::size_t start : {std::size_t{0}, std::size_t{60}, std::size_t{64}}) {
+    for (const std::size_t byte_count : {std::size_t{1}, std::size_t{70}, std::size_t{200}}) {
+      for (const bool fills : {false, true}) {
+        for (const bool drains : {false, true}) {
+          Recorder recorder{std::vector<std::byte>(kBytes)};
+          std::byte* const target = recorder.memory().data() + start;
+          if (fills) {
+            recorder.fill(target, kValue, byte_count);
+          } else {
+            recorder.copy(target, std::span(source).first(byte_count));
+          }
+          if (drains) recorder.drain();
+          recorder.mark(1);
+          EXPECT_EQ(explore_range(recorder, start, byte_count).states_bad == 0, drains)
+              << start << ' ' << byte_count << ' ' << fills;
+        }
+      }
+    }
+  }
+}
+
 TEST(Recorder, LetsAnotherThreadTakeAStepAfterAnyEvent) {
   Stage stage;
   std::vector<std::size_t> seen;
