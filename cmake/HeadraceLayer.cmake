@@ -3,7 +3,7 @@
 # of the layers it depends on, nothing else: an include against the direction does not compile.
 
 # A layer may depend only on layers to its left.
-set(HEADRACE_LAYER_ORDER base platform telemetry topo copy dsa engine c cache query pmem message)
+set(HEADRACE_LAYER_ORDER base platform telemetry topo copy dsa engine c cache query pmem message store)
 
 # headrace_layer(NAME [DEPENDS layer...] SOURCES file... [LIBRARIES private-library...])
 function(headrace_layer name)

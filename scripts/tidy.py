@@ -32,6 +32,7 @@ LAYERS = (
     "query",
     "pmem",
     "message",
+    "store",
 )
 CPP = (".cpp", ".hpp", ".h")
 LINES_MAX = 700

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// Block: one version of what a key has, and where its copies lie. Index: the blocks by key.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "headrace/store/store.hpp"
+
+namespace headrace::store::detail {
+
+/// Slots are numbered from 1; 0 is none.
+using SlotNumber = std::uint32_t;
+
+/// Its life: made by a put, which fills a slot; live, in the index, from the end of the put until
+/// it is replaced, removed or dropped; then, if a transfer reads it, until that has ended.
+///
+/// Invariant: uses = reads of users in flight + moves in flight. A block with uses is not evicted,
+/// and its slots are not given to others.
+///
+/// Threading: confined: under the mutex of the store.
+struct Block {
+  std::string key;
+  std::uint64_t hash = 0;
+  Block* next = nullptr;       ///< In its bucket, or among the free ones.
+  std::uint64_t sequence = 0;  ///< Of its entries in files; 0: it has none yet.
+  std::uint32_t byte_count = 0;
+  std::uint32_t crc = 0;
+  std::uint32_t uses = 0;
+  std::uint32_t pins = 0;
+  std::uint32_t reads = 0;  ///< From other tiers than the first, since the last promotion.
+  std::uint32_t failed_moves = 0;
+  bool has_crc = false;
+  bool live = false;
+  bool moving = false;  ///< At most one move at a time, to move_slot of move_to.
+  bool move_is_published = false;
+  std::uint8_t move_to = 0;
+  SlotNumber move_slot = 0;
+  std::array<SlotNumber, kTiersMax> slots{};
+
+  /// The first tier with a copy; kTiersMax if there is none.
+  [[nodiscard]] std::size_t fastest() const {
+    std::size_t tier = 0;
+    while (tier < kTiersMax && slots[tier] == 0) ++tier;
+    return tier;
+  }
+  [[nodiscard]] bool is_below(std::size_t tier) const {
+    for (std::size_t i = tier + 1; i < kTiersMax; ++i) {
+      if (slots[i] != 0) return true;
+    }
+    return false;
+  }
+};
+
+/// A hash table of live blocks, and the memory of all.
+///
+/// Threading: confined: under the mutex of the store.
+class Index {
+ public:
+  Index() : buckets_(64) {}
+
+  [[nodiscard]] static std::uint64_t hash_of(std::string_view key) {
+    return std::hash<std::string_view>()(key);
+  }
+  /// Null if there is none.
+  [[nodiscard]] Block* find(std::string_view key) const { return find(key, hash_of(key)); }
+  [[nodiscard]] Block* find(std::string_view key, std::uint64_t hash) const {
+    Block* block = bucket(hash);
+    while (block != nullptr && (block->hash != hash || block->key != key)) block = block->next;
+    return block;
+  }
+  /// A block that is not live.
+  [[nodiscard]] Block& make(std::string_view key, std::uint64_t hash) {
+    if (free_ == nullptr) free_ = &blocks_.emplace_back();
+    Block& block = *free_;
+    block.key = key;
+    block.hash = hash;
+    free_ = block.next;
+    block.next = nullptr;
+    return block;
+  }
+  /// The key must have none.
+  void insert(Block& block) {
+    if (count_ == buckets_.size()) grow();
+    block.next = bucket(block.hash);
+    bucket(block.hash) = &block;
+    block.live = true;
+    ++count_;
+  }
+  void erase(Block& block) {
+    Block** place = &bucket(block.hash);
+    while (*place != &block) place = &(*place)->next;
+    *place = block.next;
+    block.next = nullptr;
+    block.live = false;
+    --count_;
+  }
+  /// Of a block that is not live and has no slots.
+  void give_back(Block& block) {
+    std::string key = std::move(block.key);
+    block = Block{};
+    block.key = std::move(key);  // Its memory is for the next one.
+    block.next = free_;
+    free_ = &block;
+  }
+  [[nodiscard]] std::size_t count() const { return count_; }
+  /// `visit` may erase what it visits.
+  template <typename Visit>
+  void for_each(const Visit& visit) const {
+    for (Block* first : buckets_) {
+      for (Block* block = first; block != nullptr;) {
+        Block* const next = block->next;
+        visit(*block);
+        block = next;
+      }
+    }
+  }
+
+ private:
+  [[nodiscard]] Block*& bucket(std::uint64_t hash) {
+    return buckets_[hash & (buckets_.size() - 1)];
+  }
+  [[nodiscard]] Block* bucket(std::uint64_t hash) const {
+    return buckets_[hash & (buckets_.size() - 1)];
+  }
+  void grow() {
+    std::vector<Block*> before(2 * buckets_.size());
+    before.swap(buckets_);
+    for (Block* first : before) {
+      while (first != nullptr) {
+        Block* const block = first;
+        first = block->next;
+        block->next = bucket(block->hash);
+        bucket(block->hash) = block;
+      }
+    }
+  }
+
+  std::deque<Block> blocks_;
+  Block* free_ = nullptr;
+  std::vector<Block*> buckets_;
+  std::size_t count_ = 0;
+};
+
+}  // namespace headrace::store::detail

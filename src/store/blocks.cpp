@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// Blocks and slots: recovery, eviction, moves between tiers.
+#include "state.hpp"
+
+namespace headrace::store {
+
+using detail::Kind;
+using detail::SlotHeader;
+using detail::SlotState;
+using detail::TierFile;
+
+void StoreState::recover(std::size_t tier) {
+  Tier& here = *tiers_[tier];
+  if (here.file == nullptr) {
+    for (SlotNumber slot = here.slot_count; slot != 0; --slot) here.free_slot(slot);
+    return;
+  }
+  for (SlotNumber slot = here.slot_count; slot != 0; --slot) {
+    SlotHeader header;
+    const SlotState state =
+        detail::read_slot(here.file->header(slot), slot, options_.block_bytes.count(), header);
+    if (state == SlotState::empty) {
+      here.free_slot(slot);
+      continue;
+    }
+    Block* block = state == SlotState::whole ? index_.find(header.key_text()) : nullptr;
+    // Of two, the newer one; and of one block, a tier has one copy.
+    const bool is_new = state == SlotState::whole &&
+                        (block == nullptr || header.sequence > block->sequence ||
+                         (header.sequence == block->sequence && block->slots[tier] == 0));
+    if (!is_new) {
+      if (state == SlotState::torn) ++here.statistics.dropped_torn;
+      release(tier, slot);
+      continue;
+    }
+    if (block != nullptr && header.sequence > block->sequence) {
+      retire(*block);
+      block = nullptr;
+    }
+    if (block == nullptr) {
+      const std::string_view key = header.key_text();
+      block = &index_.make(key, detail::Index::hash_of(key));
+      block->sequence = header.sequence;
+      block->byte_count = header.byte_count;
+      block->crc = header.crc;
+      block->has_crc = header.has_crc != 0;
+      index_.insert(*block);
+    }
+    block->slots[tier] = slot;
+    here.add(slot, *block);
+    sequence_ = std::max(sequence_, header.sequence);
+  }
+  here.statistics.recovered = here.statistics.blocks;
+}
+
+void StoreState::commit(Block& block, std::size_t tier, SlotNumber slot) {
+  if (Block* const before = index_.find(block.key, block.hash); before != nullptr) {
+    block.pins = before->pins;
+    retire(*before);
+  }
+  index_.insert(block);
+  block.slots[tier] = slot;
+  tiers_[tier]->add(slot, block);
+}
+
+void StoreState::retire(Block& block) {
+  index_.erase(block);
+  block.pins = 0;  // They are the key's.
+  // Now, and not when the last use ends: the process may end first, and the block be back.
+  for (std::size_t tier = 0; tier < tiers_.size(); ++tier) {
+    Tier& here = *tiers_[tier];
+    if (here.file == nullptr) continue;
+    pmem::Medium medium = here.file->mapping.medium();
+    if (block.slots[tier] != 0) {
+      detail::invalidate(medium, here.file->header(block.slots[tier]));
+    }
+    if (block.moving && block.move_to == tier && block.move_is_published) {
+      detail::invalidate(medium, here.file->header(block.move_slot));
+    }
+  }
+  end_if_unused(block);
+}
+
+void StoreState::end_if_unused(Block& block) {
+  if (block.live || block.uses != 0) return;
+  for (std::size_t tier = 0; tier < tiers_.size(); ++tier) {
+    if (block.slots[tier] != 0) drop_copy(block, tier);
+  }
+  index_.give_back(block);
+}
+
+void StoreState::drop_copy(Block& block, std::size_t tier) {
+  const SlotNumber slot = block.slots[tier];
+  tiers_[tier]->remove(slot);
+  block.slots[tier] = 0;
+  release(tier, slot);
+}
+
+void StoreState::release(std::size_t tier, SlotNumber slot) {
+  Tier& here = *tiers_[tier];
+  if (here.file == nullptr) return here.free_slot(slot);
+  pmem::Medium medium = here.file->mapping.medium();
+  detail::invalidate(medium, here.file->header(slot));
+  here.given_up.push_back(slot);
+  wake_keeper();
+}
+
+StoreState::SlotNumber StoreState::take(std::size_t tier, Work& work, bool& may_wait) {
+  Tier& here = *tiers_[tier];
+  // Where a slot is not free at once, eviction begins before the last one is taken.
+  if (here.free.size() < here.low_water) {
+    may_wait = make_room(tier, work);
+    if (here.free.empty()) return 0;
+  }
+  const SlotNumber slot = here.free.back();
+  here.free.pop_back();
+  ++here.filling;
+  return slot;
+}
+
+bool StoreState::make_room(std::size_t tier, Work& work) {
+  Tier& here = *tiers_[tier];
+  const auto coming = [&] { return here.given_up.size() + here.settling + here.leaving; };
+  bool may_wait = false;
+  std::vector<SlotNumber> kept;
+  while (here.free.size() + coming() < here.low_water) {
+    const SlotNumber slot = here.propose();
+    if (slot == 0) break;
+    // Several that wait for the same room below gain nothing by being asked.
+    bool is_waiting = false;
+    Block& block = *here.owner[slot];
+    if (evict(block, tier, work, is_waiting)) continue;
+    may_wait = may_wait || is_waiting;
+    kept.push_back(slot);
+    if (is_waiting && block.uses == 0) break;
+  }
+  for (const SlotNumber slot : kept) here.put_back(slot);
+  return may_wait || coming() != 0 || here.filling != 0;
+}
+
+bool StoreState::evict(Block& block, std::size_t tier, Work& work, bool& may_wait) {
+  if (block.pins != 0) return false;
+  if (block.uses != 0) {
+    may_wait = true;
+    return false;
+  }
+  Tier& here = *tiers_[tier];
+  const std::size_t below = tier + 1;
+  const bool goes_down = below < tiers_.size() && !block.is_below(tier) &&
+                         !tiers_[below]->is_broken() && block.failed_moves < kFailedMovesMax;
+  if (goes_down) {
+    if (const SlotNumber slot = take(below, work, may_wait); slot != 0) {
+      ++here.leaving;
+      move(block, tier, below, slot, work);
+      return true;
+    }
+    if (may_wait) return false;
+    // All below are pinned.
+  }
+  ++here.statistics.evictions;
+  drop_copy(block, tier);
+  if (block.fastest() != kTiersMax) return true;
+  ++statistics_.dropped;
+  retire(block);
+  return true;
+}
+
+void StoreState::move(Block& block, std::size_t from, std::size_t to, SlotNumber slot, Work& work) {
+  ++block.uses;
+  block.moving = true;
+  block.move_to = static_cast<std::uint8_t>(to);
+  block.move_slot = slot;
+  block.move_is_published = false;
+  const std::span<std::byte> target = tiers_[to]->data(slot, block.byte_count);
+  engine::Operation copy =
+      engine::Operation::copy(target, tiers_[from]->data(block.slots[from], block.byte_count));
+  if (tiers_[to]->copies_durably()) copy = copy.durable();
+  add_step(Kind::move, nullptr,
+           {.block = &block,
+            .slot = slot,
+            .from = static_cast<std::uint8_t>(from),
+            .to = static_cast<std::uint8_t>(to)},
+           copy, work);
+}
+
+void StoreState::promote(Block& block, std::size_t from, Work& work) {
+  if (block.slots[0] != 0 || options_.promote_after == 0 || !block.live || block.moving) return;
+  if (++block.reads < options_.promote_after) return;
+  bool may_wait = false;
+  // Without a free slot, one is being made for the next read.
+  const SlotNumber slot = take(0, work, may_wait);
+  if (slot == 0) return;
+  block.reads = 0;
+  move(block, from, 0, slot, work);
+}
+
+void StoreState::settle_move(Block& block, std::size_t from, std::size_t to, SlotNumber slot,
+                             bool done, bool is_lost) {
+  Tier& source = *tiers_[from];
+  Tier& target = *tiers_[to];
+  const bool is_demotion = to > from;
+  --block.uses;
+  --target.filling;
+  block.moving = false;
+  if (is_demotion) --source.leaving;
+  if (done && block.live) {
+    block.slots[to] = slot;
+    block.failed_moves = 0;
+    target.add(slot, block);
+    ++(is_demotion ? target.statistics.demotions : target.statistics.promotions);
+  } else if (is_lost) {
+    ++target.statistics.blocks_lost;
+  } else if (block.move_is_published) {
+    release(to, slot);
+  } else {
+    target.free_slot(slot);
+  }
+  if (!done) ++block.failed_moves;
+  if (!block.live) return end_if_unused(block);
+  // A file keeps what was acknowledged; a copy in memory would take room for nothing.
+  const bool leaves =
+      done && block.uses == 0 && block.pins == 0 && (is_demotion || source.file == nullptr);
+  if (leaves) {
+    if (is_demotion) ++source.statistics.evictions;
+    drop_copy(block, from);
+  } else if (is_demotion) {
+    source.put_back(block.slots[from]);
+  }
+}
+
+void StoreState::serve_waiting(Work& work) {
+  for (std::size_t tier = 0; tier < tiers_.size(); ++tier) {
+    std::deque<detail::WaitingPut>& waiting = tiers_[tier]->waiting;
+    while (!waiting.empty()) {
+      bool may_wait = false;
+      const SlotNumber slot = take(tier, work, may_wait);
+      if (slot == 0 && may_wait) break;
+      const detail::WaitingPut put = std::move(waiting.front());
+      waiting.pop_front();
+      if (slot != 0) {
+        start_put(put, tier, slot, work);
+      } else {
+        index_.give_back(*put.block);
+        end(put.flight, put.index, Outcome::full, 0, work);
+      }
+    }
+  }
+}
+
+}  // namespace headrace::store

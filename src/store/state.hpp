@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// StoreState: what a store is inside. One mutex guards all but the bytes of blocks; no engine call
+// and no callback is made while it is held. docs/internals/store.md has the way of a block.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "block.hpp"
+#include "headrace/base/atomic.hpp"
+#include "headrace/base/mutex.hpp"
+#include "headrace/platform/event_descriptor.hpp"
+#include "headrace/store/store.hpp"
+#include "tier.hpp"
+
+namespace headrace::store {
+namespace detail {
+
+/// What a transfer and the store share of a batch.
+struct Flight {
+  static constexpr std::uint32_t kRunning = 0;
+  static constexpr std::uint32_t kSlept = 1;  ///< It runs, and a thread sleeps until it ends.
+  static constexpr std::uint32_t kEnded = 2;
+
+  std::vector<BlockEnd> ends;  ///< Under the mutex of the store until it has ended.
+  std::size_t left = 0;        ///< As ends.
+  TransferOptions options;
+  Atomic<std::uint32_t> word{kRunning};
+};
+
+/// One block in a chunk.
+struct Step {
+  Block* block = nullptr;
+  std::uint32_t index = 0;  ///< In the batch, of put and get.
+  SlotNumber slot = 0;      ///< That is written, of put and move.
+  std::uint8_t from = 0;    ///< Tier, of get and move.
+  std::uint8_t to = 0;      ///< Tier, of put and move.
+};
+
+enum class Kind : std::uint8_t { put, get, move };
+
+/// One job of the engine: several copies for one flight, or moves between tiers.
+struct Chunk {
+  StoreState* store = nullptr;
+  Kind kind = Kind::put;
+  std::size_t byte_count = 0;
+  std::shared_ptr<Flight> flight;
+  std::vector<engine::Operation> operations;
+  std::vector<engine::Completion> completions;
+  std::vector<Step> steps;
+  std::optional<NodeId> source_node;
+  std::optional<NodeId> target_node;
+  engine::Job job;
+};
+
+/// What is left to be done once the mutex is released.
+struct Work {
+  std::vector<Chunk*> chunks;
+  std::array<Chunk*, 3> open{};  ///< By Kind: the one that takes more steps.
+  std::vector<std::shared_ptr<Flight>> ended;
+};
+
+}  // namespace detail
+
+/// Threading: shared.
+class StoreState {
+ public:
+  /// Fails: as Store::make.
+  [[nodiscard]] static Result<std::unique_ptr<StoreState>> make(engine::Engine& engine,
+                                                                const StoreOptions& options);
+  StoreState(const StoreState&) = delete;
+  StoreState& operator=(const StoreState&) = delete;
+  ~StoreState();
+
+  [[nodiscard]] Transfer put(std::span<const PutBlock> blocks, std::size_t tier,
+                             const TransferOptions& options);
+  [[nodiscard]] Transfer get(std::span<const GetBlock> blocks, const TransferOptions& options);
+  [[nodiscard]] std::optional<std::size_t> length(std::string_view key);
+  [[nodiscard]] bool pin(std::string_view key);
+  bool unpin(std::string_view key);
+  bool remove(std::string_view key);
+  std::size_t clear();
+  [[nodiscard]] std::vector<std::string> keys();
+  [[nodiscard]] StoreStatistics statistics();
+  [[nodiscard]] Result<int> event_descriptor();
+  [[nodiscard]] bool is_forked() const;
+
+ private:
+  using Block = detail::Block;
+  using Chunk = detail::Chunk;
+  using FlightPointer = std::shared_ptr<detail::Flight>;
+  using Publication = detail::Publication;
+  using SlotNumber = detail::SlotNumber;
+  using Step = detail::Step;
+  using Tier = detail::Tier;
+  using Work = detail::Work;
+
+  /// Of one job: so long one of several workers is kept, and so soon the first blocks end.
+  static constexpr std::size_t kChunkBytes = std::size_t{4} << 20U;
+  static constexpr std::size_t kChunkSteps = 256;
+  /// Moves of a block that failed before it is dropped.
+  static constexpr std::uint32_t kFailedMovesMax = 3;
+
+  StoreState(engine::Engine& engine, const StoreOptions& options);
+
+  // Blocks and slots: blocks.cpp.
+  void recover(std::size_t tier) HEADRACE_REQUIRES(mutex_);
+  /// The block becomes what its key has.
+  void commit(Block& block, std::size_t tier, SlotNumber slot) HEADRACE_REQUIRES(mutex_);
+  /// Takes a live block out of the index; it ends when no transfer uses it.
+  void retire(Block& block) HEADRACE_REQUIRES(mutex_);
+  void end_if_unused(Block& block) HEADRACE_REQUIRES(mutex_);
+  void drop_copy(Block& block, std::size_t tier) HEADRACE_REQUIRES(mutex_);
+  void release(std::size_t tier, SlotNumber slot) HEADRACE_REQUIRES(mutex_);
+  /// A free slot of the tier, or 0; `may_wait` says whether one may come.
+  [[nodiscard]] SlotNumber take(std::size_t tier, Work& work, bool& may_wait)
+      HEADRACE_REQUIRES(mutex_);
+  /// Evicts until as many slots as the low water are free or about to be. Returns whether one is,
+  /// or whether a block that could go is in use.
+  bool make_room(std::size_t tier, Work& work) HEADRACE_REQUIRES(mutex_);
+  /// False if the block cannot go at present. `may_wait`: it could later.
+  bool evict(Block& block, std::size_t tier, Work& work, bool& may_wait) HEADRACE_REQUIRES(mutex_);
+  void move(Block& block, std::size_t from, std::size_t to, SlotNumber slot, Work& work)
+      HEADRACE_REQUIRES(mutex_);
+  void promote(Block& block, std::size_t from, Work& work) HEADRACE_REQUIRES(mutex_);
+  void settle_move(Block& block, std::size_t from, std::size_t to, SlotNumber slot, bool done,
+                   bool is_lost) HEADRACE_REQUIRES(mutex_);
+  void serve_waiting(Work& work) HEADRACE_REQUIRES(mutex_);
+
+  // Transfers: transfers.cpp.
+  [[nodiscard]] FlightPointer begin(std::size_t block_count, const TransferOptions& options);
+  void add_step(detail::Kind kind, const FlightPointer& flight, const Step& step,
+                const engine::Operation& operation, Work& work) HEADRACE_REQUIRES(mutex_);
+  void start_put(const detail::WaitingPut& put, std::size_t tier, SlotNumber slot, Work& work)
+      HEADRACE_REQUIRES(mutex_);
+  void end(const FlightPointer& flight, std::uint32_t index, Outcome outcome,
+           std::size_t byte_count, Work& work) HEADRACE_REQUIRES(mutex_);
+  void end_put(const FlightPointer& flight, const Step& step, Outcome outcome,
+               const engine::Completion& completion, Work& work) HEADRACE_REQUIRES(mutex_);
+  void end_get(const FlightPointer& flight, const Step& step, Outcome outcome,
+               const engine::Completion& completion, Work& work) HEADRACE_REQUIRES(mutex_);
+  void end_move(const Step& step, Outcome outcome) HEADRACE_REQUIRES(mutex_);
+  /// Submits and announces what `work` holds.
+  void finish(Work& work);
+  void send(Chunk& chunk);
+  void announce(detail::Flight& flight);
+  /// The job of `chunk` has ended, or was refused with `refused`.
+  void conclude(Chunk& chunk, Outcome refused);
+  void wake_keeper() HEADRACE_REQUIRES(mutex_);
+
+  // The keeper: keeper.cpp.
+  void keep();
+  [[nodiscard]] bool has_settling() const HEADRACE_REQUIRES(mutex_);
+  [[nodiscard]] bool is_idle() const HEADRACE_REQUIRES(mutex_);
+  /// Makes durable what tiers have, and frees what they have given up.
+  void settle(std::size_t tier);
+
+  engine::Engine& engine_;
+  const StoreOptions options_;
+  const std::uint32_t fork_count_;
+  bool is_polled_ = false;  ///< Some mover has no thread: the keeper polls.
+
+  Mutex mutex_;
+  Condition keeper_wake_;
+  std::vector<std::unique_ptr<Tier>> tiers_ HEADRACE_GUARDED_BY(mutex_);
+  detail::Index index_ HEADRACE_GUARDED_BY(mutex_);
+  std::uint64_t sequence_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  StoreStatistics statistics_ HEADRACE_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<Chunk>> chunks_ HEADRACE_GUARDED_BY(mutex_);
+  std::vector<Chunk*> free_chunks_ HEADRACE_GUARDED_BY(mutex_);
+  /// The engine was full.
+  std::deque<Chunk*> unsent_ HEADRACE_GUARDED_BY(mutex_);
+  /// Chunks that were begun and whose conclusion has not returned.
+  std::size_t running_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  bool keeper_sleeps_ HEADRACE_GUARDED_BY(mutex_) = false;
+  bool is_ending_ HEADRACE_GUARDED_BY(mutex_) = false;
+  std::optional<platform::EventDescriptor> event_ HEADRACE_GUARDED_BY(mutex_);
+  /// The descriptor of event_, or -1: for threads without the mutex.
+  Atomic<const platform::EventDescriptor*> signalled_{nullptr};
+  std::thread keeper_;  ///< Last: it uses everything.
+};
+
+}  // namespace headrace::store

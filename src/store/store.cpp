@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+// The public face: options, names, waiting.
+#include "headrace/store/store.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <system_error>
+#include <utility>
+
+#include "headrace/base/check.hpp"
+#include "headrace/base/clock.hpp"
+#include "headrace/base/names.hpp"
+#include "headrace/platform/fork.hpp"
+#include "headrace/platform/futex.hpp"
+#include "state.hpp"
+
+namespace headrace::store {
+namespace {
+
+using detail::Flight;
+
+constexpr std::chrono::nanoseconds kForever = std::chrono::hours(24 * 365 * 100);
+
+constexpr auto kDurabilities = make_names<Durability>({
+    {Durability::power, "power"},
+    {Durability::process, "process"},
+});
+
+constexpr auto kOutcomes = make_names<Outcome>({
+    {Outcome::running, "running", "It has not ended."},
+    {Outcome::done, "done", "Nothing failed."},
+    {Outcome::unknown_key, "unknown_key",
+     "No block has the key: it was never put, or removed, or dropped for room."},
+    {Outcome::bad_key, "bad_key", "The key is empty or longer than 192 bytes: use another key."},
+    {Outcome::wrong_length, "wrong_length",
+     "A put is empty or longer than block_bytes, or the target of a get is shorter than the block: "
+     "ask for its length first."},
+    {Outcome::no_such_tier, "no_such_tier",
+     "The store has fewer tiers: name one of those it was made with."},
+    {Outcome::full, "full",
+     "Every block of the tier is pinned: unpin or remove some, or make the tier larger."},
+    {Outcome::corrupt, "corrupt",
+     "The block differs from its checksum and has been removed: put it again, and check the "
+     "memory or disk that it lay on."},
+    {Outcome::failed, "failed",
+     "The engine could not copy it: pass memory that is mapped, and see the engine's statistics."},
+    {Outcome::late_write, "late_write",
+     "A device did not answer in time and may still write to the target: leave that memory alone "
+     "until the device has been reset."},
+    {Outcome::io_failed, "io_failed",
+     "The file of the tier lost pages, or could not be written back: check the disk, and open the "
+     "store again."},
+    {Outcome::closed, "closed",
+     "The engine was stopped, or the store belongs to the parent of this process: make another."},
+});
+
+Result<void> check(const StoreOptions& options) {
+  const auto refuse = [](std::string cause, std::string remedy) {
+    return fail(Code::invalid_argument, "make a store", std::move(cause), std::move(remedy));
+  };
+  if (options.block_bytes == Bytes(0) || options.block_bytes > kBlockBytesMax) {
+    return refuse(fmt::format("blocks have {} bytes", options.block_bytes.count()),
+                  "ask for 1 byte to 1 GiB");
+  }
+  if (options.tiers.empty() || options.tiers.size() > kTiersMax) {
+    return refuse(fmt::format("it has {} tiers", options.tiers.size()),
+                  fmt::format("ask for 1 to {}", kTiersMax));
+  }
+  for (auto tier = options.tiers.begin(); tier != options.tiers.end(); ++tier) {
+    if (tier->path.empty()) continue;
+    if (tier->node) {
+      return refuse(fmt::format("the tier '{}' has a path and a node", tier->path),
+                    "name one of them: a file lies where its device is");
+    }
+  }
+  return {};
+}
+
+/// Sleeps until the flight has ended, or `time_max` has passed. Returns whether it has.
+bool wait_for(Flight& flight, std::chrono::nanoseconds time_max) {
+  const bool for_ever = time_max >= kForever / 2;
+  const std::chrono::nanoseconds until = for_ever ? kForever : steady_clock().now() + time_max;
+  // edge: transfer-ended (acquire)
+  std::uint32_t seen = flight.word.load_acquire();
+  while (seen != Flight::kEnded) {
+    const std::chrono::nanoseconds left =
+        for_ever ? std::chrono::hours(1) : until - steady_clock().now();
+    if (left <= std::chrono::nanoseconds(0)) return false;
+    // edge: transfer-ended (acq_rel)
+    if (seen == Flight::kRunning && !flight.word.compare_exchange_acq_rel(seen, Flight::kSlept)) {
+      continue;
+    }
+    platform::sleep_on_word(flight.word, Flight::kSlept, left);
+    // edge: transfer-ended (acquire)
+    seen = flight.word.load_acquire();
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string_view name(Durability durability) {
+  return kDurabilities.text(durability);
+}
+
+std::string_view name(Outcome outcome) {
+  return kOutcomes.text(outcome);
+}
+
+std::string_view explain(Outcome outcome) {
+  const std::string_view text = kOutcomes.meaning(outcome);
+  return text.empty() ? "An outcome that has no name." : text;
+}
+
+// --- Transfer ------------------------------------------------------------------------------------
+
+Transfer::Transfer(Transfer&& other) noexcept = default;
+
+Transfer& Transfer::operator=(Transfer&& other) noexcept {
+  if (this != &other) {
+    wait();
+    flight_ = std::move(other.flight_);
+  }
+  return *this;
+}
+
+Transfer::~Transfer() {
+  wait();
+}
+
+bool Transfer::poll() const {
+  // edge: transfer-ended (acquire)
+  return flight_ == nullptr || flight_->word.load_acquire() == Flight::kEnded;
+}
+
+void Transfer::wait() const {
+  static_cast<void>(wait_for(kForever));
+}
+
+bool Transfer::wait_for(std::chrono::nanoseconds time_max) const {
+  return flight_ == nullptr || store::wait_for(*flight_, time_max);
+}
+
+std::span<const BlockEnd> Transfer::ends() const {
+  if (flight_ == nullptr) return {};
+  HEADRACE_CHECK(poll(), "the transfer has ended");
+  return flight_->ends;
+}
+
+bool Transfer::all_done() const {
+  return poll() && std::ranges::all_of(
+                       ends(), [](const BlockEnd& end) { return end.outcome == Outcome::done; });
+}
+
+// --- StoreState: making and ending ---------------------------------------------------------------
+
+StoreState::StoreState(engine::Engine& engine, const StoreOptions& options)
+    : engine_(engine),
+      options_(options),
+      fork_count_((platform::watch_forks(), platform::fork_count())) {
+  for (const engine::MoverInfo& mover : engine.movers()) is_polled_ = is_polled_ || mover.polled;
+}
+
+Result<std::unique_ptr<StoreState>> StoreState::make(engine::Engine& engine,
+                                                     const StoreOptions& options) {
+  const Result<void> valid = check(options);
+  if (!valid) return fail(valid.error());
+  std::unique_ptr<StoreState> state(new StoreState(engine, options));
+  {
+    const Lock lock(state->mutex_);
+    for (const TierOptions& tier : options.tiers) {
+      const bool is_last = &tier == &options.tiers.back();
+      Result<std::unique_ptr<Tier>> made = Tier::make(tier, options.block_bytes.count(), is_last);
+      if (!made) return fail(made.error());
+      state->tiers_.push_back(std::move(*made));
+    }
+    for (std::size_t tier = 0; tier < options.tiers.size(); ++tier) state->recover(tier);
+  }
+  try {
+    state->keeper_ = std::thread(&StoreState::keep, state.get());
+  } catch (const std::system_error& error) {
+    return fail(Code::unsupported, "make the thread of a store", "the system makes no more threads",
+                "use fewer threads, or raise the limit", error.code().value());
+  }
+  return state;
+}
+
+StoreState::~StoreState() {
+  if (!keeper_.joinable()) return;
+  {
+    const Lock lock(mutex_);
+    is_ending_ = true;
+    wake_keeper();
+  }
+  keeper_.join();
+}
+
+bool StoreState::is_forked() const {
+  return platform::fork_count() != fork_count_;
+}
+
+void StoreState::announce(Flight& flight) {
+  // Before the transfer ends: what waits for it may then end the store.
+  const TransferOptions options = flight.options;
+  // edge: event-made (acquire)
+  const platform::EventDescriptor* const event = signalled_.load_acquire();
+  if (options.on_done != nullptr) options.on_done(options.context, flight.ends);
+  // edge: transfer-ended (acq_rel)
+  const std::uint32_t before = flight.word.exchange_acq_rel(Flight::kEnded);
+  if (before == Flight::kSlept) platform::wake_sleepers(flight.word);
+  if (event != nullptr) event->signal();
+}
+
+// --- StoreState: what takes effect at once -------------------------------------------------------
+
+std::optional<std::size_t> StoreState::length(std::string_view key) {
+  if (is_forked()) return std::nullopt;
+  const Lock lock(mutex_);
+  const Block* const block = index_.find(key);
+  return block == nullptr ? std::nullopt : std::optional<std::size_t>(block->byte_count);
+}
+
+bool StoreState::pin(std::string_view key) {
+  if (is_forked()) return false;
+  const Lock lock(mutex_);
+  Block* const block = index_.find(key);
+  if (block != nullptr) ++block->pins;
+  return block != nullptr;
+}
+
+bool StoreState::unpin(std::string_view key) {
+  if (is_forked()) return false;
+  const Lock lock(mutex_);
+  Block* const block = index_.find(key);
+  if (block == nullptr || block->pins == 0) return false;
+  --block->pins;
+  return true;
+}
+
+bool StoreState::remove(std::string_view key) {
+  if (is_forked()) return false;
+  Work work;
+  {
+    const Lock lock(mutex_);
+    Block* const block = index_.find(key);
+    if (block == nullptr) return false;
+    retire(*block);
+    serve_waiting(work);
+  }
+  finish(work);
+  return true;
+}
+
+std::size_t StoreState::clear() {
+  if (is_forked()) return 0;
+  Work work;
+  std::size_t count = 0;
+  {
+    const Lock lock(mutex_);
+    count = index_.count();
+    index_.for_each([this](Block& block) HEADRACE_REQUIRES(mutex_) { retire(block); });
+    serve_waiting(work);
+  }
+  finish(work);
+  return count;
+}
+
+std::vector<std::string> StoreState::keys() {
+  std::vector<std::string> keys;
+  if (is_forked()) return keys;
+  const Lock lock(mutex_);
+  keys.reserve(index_.count());
+  index_.for_each([&](const Block& block) { keys.push_back(block.key); });
+  return keys;
+}
+
+StoreStatistics StoreState::statistics() {
+  if (is_forked()) return {};
+  const Lock lock(mutex_);
+  StoreStatistics statistics = statistics_;
+  statistics.blocks = index_.count();
+  for (const std::unique_ptr<Tier>& tier : tiers_) statistics.tiers.push_back(tier->statistics);
+  return statistics;
+}
+
+Result<int> StoreState::event_descriptor() {
+  const Lock lock(mutex_);
+  if (!event_) {
+    Result<platform::EventDescriptor> made = platform::EventDescriptor::make();
+    if (!made) return fail(made.error());
+    event_.emplace(std::move(*made));
+    // edge: event-made (release)
+    signalled_.store_release(&*event_);
+  }
+  return event_->descriptor();
+}
+
+// --- Store ---------------------------------------------------------------------------------------
+
+Result<std::unique_ptr<Store>> Store::make(engine::Engine& engine, StoreOptions options) {
+  Result<std::unique_ptr<StoreState>> state = StoreState::make(engine, options);
+  if (!state) return fail(state.error());
+  return std::unique_ptr<Store>(new Store(std::move(*state)));
+}
+
+Store::Store(std::unique_ptr<StoreState> state) : state_(std::move(state)) {}
+
+Store::~Store() {
+  // The thread is the parent's and cannot be joined here: the child loses the memory.
+  if (state_->is_forked()) static_cast<void>(state_.release());  // NOLINT
+}
+
+Transfer Store::put(std::span<const PutBlock> blocks, std::size_t tier,
+                    const TransferOptions& options) {
+  return state_->put(blocks, tier, options);
+}
+
+Transfer Store::get(std::span<const GetBlock> blocks, const TransferOptions& options) {
+  return state_->get(blocks, options);
+}
+
+BlockEnd Store::put(std::string_view key, std::span<const std::byte> source, std::size_t tier) {
+  const PutBlock block{.key = key, .source = source};
+  const Transfer transfer = state_->put({&block, 1}, tier, {});
+  transfer.wait();
+  return transfer.ends().front();
+}
+
+BlockEnd Store::get(std::string_view key, std::span<std::byte> target) {
+  const GetBlock block{.key = key, .target = target};
+  const Transfer transfer = state_->get({&block, 1}, {});
+  transfer.wait();
+  return transfer.ends().front();
+}
+
+std::optional<std::size_t> Store::length(std::string_view key) const {
+  return state_->length(key);
+}
+bool Store::pin(std::string_view key) {
+  return state_->pin(key);
+}
+bool Store::unpin(std::string_view key) {
+  return state_->unpin(key);
+}
+bool Store::remove(std::string_view key) {
+  return state_->remove(key);
+}
+std::size_t Store::clear() {
+  return state_->clear();
+}
+std::vector<std::string> Store::keys() const {
+  return state_->keys();
+}
+StoreStatistics Store::statistics() const {
+  return state_->statistics();
+}
+Result<int> Store::event_descriptor() {
+  return state_->event_descriptor();
+}
+
+}  // namespace headrace::store

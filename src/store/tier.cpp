@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tier.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "headrace/base/check.hpp"
+#include "headrace/platform/memory.hpp"
+
+namespace headrace::store::detail {
+namespace {
+
+constexpr std::size_t kLineBytes = 64;
+constexpr std::size_t kLowWaterMax = 64;
+constexpr std::size_t kSlotsMax = cache::detail::Pool::kCountMax - 64;
+
+/// A device of zeros, which is what a new one has, becomes a store.
+Result<Head> format_device(platform::SharedFile& file, const Head& asked,
+                           const std::string& tried) {
+  Result<pmem::Mapping> mapping = pmem::Mapping::map(file.path());
+  if (!mapping) return fail(mapping.error().within(tried));
+  const std::span<std::byte> bytes = mapping->bytes();
+  if (bytes.size() < asked.file_bytes) {
+    return fail(
+        Code::capacity_exceeded, tried,
+        fmt::format("the device has {} bytes, and {} are needed", bytes.size(), asked.file_bytes),
+        "ask for a smaller capacity");
+  }
+  const std::span<std::byte> table = bytes.first(asked.data_offset);
+  if (std::ranges::any_of(table.first(kHeadBytes), [](std::byte b) { return b != std::byte{0}; })) {
+    return read_head(table, 0, tried);
+  }
+  pmem::Medium medium = mapping->medium();
+  std::ranges::fill(table, std::byte{0});
+  medium.persist(table.data(), table.size());
+  medium.store(table.data(), std::as_bytes(std::span(&asked, 1)));
+  medium.persist(table.data(), sizeof(Head));
+  return asked;
+}
+
+Result<std::unique_ptr<TierFile>> open_file(const TierOptions& options, std::size_t block_bytes,
+                                            std::size_t slot_count) {
+  const std::string tried = fmt::format("open the store '{}'", options.path);
+  Result<Head> asked = head_of(block_bytes, std::max<std::size_t>(slot_count, 1), tried);
+  if (!asked) return fail(asked.error());
+  if (!platform::SharedFile::identity_at(options.path)) {
+    if (slot_count == 0) {
+      return fail(Code::not_found, tried, "it is not there, and no capacity is named",
+                  "name a capacity of at least one block");
+    }
+    const Result<void> made = platform::make_file(options.path, asked->file_bytes,
+                                                  std::as_bytes(std::span(&*asked, 1)), 0600);
+    // Another process may have made it in between: then it decides what the file is.
+    if (!made && !platform::SharedFile::identity_at(options.path)) return fail(made.error());
+  }
+  Result<platform::SharedFile> file = platform::SharedFile::open(options.path, true);
+  if (!file) return fail(file.error().within(tried));
+  const Result<bool> locked = file->try_lock(kOwnerLock);
+  if (!locked) return fail(locked.error().within(tried));
+  if (!*locked) {
+    return fail(Code::capacity_exceeded, tried, "another process, or another store, has it open",
+                "end that one first, or name another file");
+  }
+  Result<Head> head = Head{};
+  if (file->is_device()) {
+    head = format_device(*file, *asked, tried);
+  } else {
+    std::vector<std::byte> first(sizeof(Head));
+    const Result<std::size_t> read = file->read_first(first);
+    if (!read) return fail(read.error().within(tried));
+    head = read_head(std::span(first).first(*read), file->byte_count().value_or(0), tried);
+  }
+  if (!head) return fail(head.error());
+  if (head->block_bytes != block_bytes || (slot_count != 0 && head->slot_count != slot_count)) {
+    return fail(
+        Code::invalid_argument, tried,
+        fmt::format("it was made for {} of {} bytes, and {} of {} are asked for",
+                    counted(head->slot_count, "block"), head->block_bytes, slot_count, block_bytes),
+        "ask for what it has (a capacity of 0 takes that of the file), or name another");
+  }
+  // The file that is locked, whatever has the name now.
+  Result<pmem::Mapping> mapping = pmem::Mapping::map(
+      file->is_device() ? options.path : fmt::format("/proc/self/fd/{}", file->descriptor()),
+      options.durability == Durability::process
+          ? pmem::MapOptions{.granularity = pmem::Granularity::byte}
+          : pmem::MapOptions{});
+  if (!mapping) return fail(mapping.error().within(tried));
+  return std::make_unique<TierFile>(std::move(*file), std::move(*mapping), *head);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Tier>> Tier::make(const TierOptions& options, std::size_t block_bytes,
+                                         bool is_last) {
+  const std::size_t count = options.capacity.count() / block_bytes;
+  const bool is_file = !options.path.empty();
+  if (count > kSlotsMax || (count == 0 && (!is_file || options.capacity.count() != 0))) {
+    return fail(Code::invalid_argument, "make a tier of a store",
+                fmt::format("{} bytes are {} of {} bytes", options.capacity.count(),
+                            counted(count, "block"), block_bytes),
+                fmt::format("ask for room for 1 to {} blocks", kSlotsMax));
+  }
+  std::unique_ptr<Tier> tier(new Tier(options));
+  if (is_file) {
+    Result<std::unique_ptr<TierFile>> file = open_file(options, block_bytes, count);
+    if (!file) return fail(file.error());
+    tier->file = std::move(*file);
+    const Head& head = tier->file->head;
+    tier->start(tier->file->mapping.bytes().data() + head.data_offset, head.stride_bytes,
+                head.slot_count);
+  } else {
+    const std::size_t stride = (block_bytes + kLineBytes - 1) / kLineBytes * kLineBytes;
+    const std::size_t byte_count = count * stride;
+    const bool huge = byte_count >= platform::huge_page_bytes() && platform::huge_page_bytes() != 0;
+    Result<std::span<std::byte>> pages = platform::allocate_pages(
+        byte_count, options.node, huge ? platform::Pages::huge : platform::Pages::plain);
+    if (!pages) return fail(pages.error());
+    tier->pages_ = *pages;
+    const Result<void> present = platform::prefault_pages(*pages);
+    if (!present) return fail(present.error());
+    tier->start(pages->data(), stride, count);
+  }
+  const bool frees_at_once = !is_file && is_last;
+  if (!frees_at_once) {
+    tier->low_water = std::clamp<std::size_t>(tier->slot_count / 8, 1, kLowWaterMax);
+  }
+  return tier;
+}
+
+Tier::~Tier() {
+  if (!pages_.empty()) platform::free_pages(pages_);
+}
+
+void Tier::start(std::byte* first, std::size_t stride_bytes, std::size_t count) {
+  first_ = first;
+  stride_bytes_ = stride_bytes;
+  slot_count = static_cast<std::uint32_t>(count);
+  owner.resize(count + 1);
+  in_order_.resize(count + 1);
+  cache::detail::Pool::Stash stash;
+  for (SlotNumber slot = 1; slot <= slot_count; ++slot) {
+    HEADRACE_CHECK(pool_.take(stash) == slot, "a new pool numbers its entries in order", slot);
+  }
+  statistics.capacity_blocks = count;
+}
+
+void Tier::add(SlotNumber slot, Block& block) {
+  owner[slot] = &block;
+  cache::detail::EntryState& entry = pool_[slot];
+  // relaxed: under the mutex of the store. What the order remembers of a block that left.
+  entry.address.store_relaxed(block.hash);
+  order_.add(slot, entry, {});
+  in_order_[slot] = 1;
+  ++statistics.blocks;
+}
+
+void Tier::remove(SlotNumber slot) {
+  if (in_order_[slot] != 0) {
+    order_.remove(slot);
+    in_order_[slot] = 0;
+  } else {
+    order_.gone(slot);
+  }
+  owner[slot] = nullptr;
+  --statistics.blocks;
+}
+
+SlotNumber Tier::propose() {
+  const SlotNumber slot = order_.propose({});
+  if (slot != 0) in_order_[slot] = 0;
+  return slot;
+}
+
+void Tier::put_back(SlotNumber slot) {
+  order_.put_back(slot);
+  in_order_[slot] = 1;
+}
+
+}  // namespace headrace::store::detail

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transfers: batches of puts and gets as jobs of the engine, from submission to announcement.
+#include <algorithm>
+
+#include "headrace/platform/fork.hpp"
+#include "state.hpp"
+
+namespace headrace::store {
+
+using detail::Flight;
+using detail::Kind;
+
+namespace {
+
+bool is_key(std::string_view key) {
+  return !key.empty() && key.size() <= kKeyBytesMax;
+}
+
+void refuse_all(Flight& flight, Outcome outcome) {
+  for (BlockEnd& end : flight.ends) end.outcome = outcome;
+}
+
+/// How the step of a completion ended.
+Outcome outcome_of(const engine::Completion& completion) {
+  // Even if a processor has done all of it.
+  if (completion.late_write_possible) return Outcome::late_write;
+  switch (completion.state) {
+    case engine::JobState::done:
+      return Outcome::done;
+    case engine::JobState::stopped:
+      return Outcome::closed;
+    case engine::JobState::idle:
+    case engine::JobState::running:
+    case engine::JobState::failed:
+      break;
+  }
+  return Outcome::failed;
+}
+
+}  // namespace
+
+StoreState::FlightPointer StoreState::begin(std::size_t block_count,
+                                            const TransferOptions& options) {
+  auto flight = std::make_shared<Flight>();
+  flight->ends.resize(block_count);
+  flight->left = block_count;
+  flight->options = options;
+  return flight;
+}
+
+Transfer StoreState::put(std::span<const PutBlock> blocks, std::size_t tier,
+                         const TransferOptions& options) {
+  const FlightPointer flight = begin(blocks.size(), options);
+  Work work;
+  if (is_forked() || tier >= options_.tiers.size()) {
+    refuse_all(*flight, is_forked() ? Outcome::closed : Outcome::no_such_tier);
+    work.ended.push_back(flight);
+  } else if (blocks.empty()) {
+    work.ended.push_back(flight);
+  } else {
+    const Lock lock(mutex_);
+    Tier& here = *tiers_[tier];
+    for (std::uint32_t i = 0; i < blocks.size(); ++i) {
+      const PutBlock& asked = blocks[i];
+      const bool fits =
+          !asked.source.empty() && asked.source.size() <= options_.block_bytes.count();
+      if (!is_key(asked.key) || !fits || here.is_broken()) {
+        const Outcome outcome = !is_key(asked.key) ? Outcome::bad_key
+                                : !fits            ? Outcome::wrong_length
+                                                   : Outcome::io_failed;
+        end(flight, i, outcome, 0, work);
+        continue;
+      }
+      Block& block = index_.make(asked.key, detail::Index::hash_of(asked.key));
+      block.byte_count = static_cast<std::uint32_t>(asked.source.size());
+      detail::WaitingPut put{.block = &block, .source = asked.source, .flight = flight, .index = i};
+      bool may_wait = true;
+      // Puts that wait already come first.
+      const SlotNumber slot = here.waiting.empty() ? take(tier, work, may_wait) : 0;
+      if (slot != 0) {
+        start_put(put, tier, slot, work);
+      } else if (may_wait) {
+        here.waiting.push_back(std::move(put));
+      } else {
+        index_.give_back(block);
+        end(flight, i, Outcome::full, 0, work);
+      }
+    }
+  }
+  finish(work);
+  return Transfer(flight);
+}
+
+void StoreState::start_put(const detail::WaitingPut& put, std::size_t tier, SlotNumber slot,
+                           Work& work) {
+  Tier& here = *tiers_[tier];
+  const std::span<std::byte> target = here.data(slot, put.source.size());
+  engine::Operation copy = options_.checksums ? engine::Operation::copy_crc(target, put.source)
+                                              : engine::Operation::copy(target, put.source);
+  if (here.copies_durably()) copy = copy.durable();
+  add_step(
+      Kind::put, put.flight,
+      {.block = put.block, .index = put.index, .slot = slot, .to = static_cast<std::uint8_t>(tier)},
+      copy, work);
+}
+
+Transfer StoreState::get(std::span<const GetBlock> blocks, const TransferOptions& options) {
+  const FlightPointer flight = begin(blocks.size(), options);
+  Work work;
+  if (is_forked() || blocks.empty()) {
+    refuse_all(*flight, Outcome::closed);
+    work.ended.push_back(flight);
+  } else {
+    const Lock lock(mutex_);
+    for (std::uint32_t i = 0; i < blocks.size(); ++i) {
+      const GetBlock& asked = blocks[i];
+      Block* const block = index_.find(asked.key);
+      if (block == nullptr || asked.target.size() < block->byte_count) {
+        if (block == nullptr) ++statistics_.misses;
+        end(flight, i, block == nullptr ? Outcome::unknown_key : Outcome::wrong_length, 0, work);
+        continue;
+      }
+      const std::size_t tier = block->fastest();
+      Tier& here = *tiers_[tier];
+      here.touch(block->slots[tier]);
+      ++block->uses;
+      const std::span<std::byte> target = asked.target.first(block->byte_count);
+      const std::span<const std::byte> source = here.data(block->slots[tier], block->byte_count);
+      const bool checks = options_.checksums && block->has_crc;
+      add_step(Kind::get, flight,
+               {.block = block, .index = i, .from = static_cast<std::uint8_t>(tier)},
+               checks ? engine::Operation::copy_crc(target, source)
+                      : engine::Operation::copy(target, source),
+               work);
+    }
+  }
+  finish(work);
+  return Transfer(flight);
+}
+
+void StoreState::add_step(Kind kind, const FlightPointer& flight, const Step& step,
+                          const engine::Operation& operation, Work& work) {
+  Chunk*& open = work.open[static_cast<std::size_t>(kind)];
+  const std::size_t byte_count = operation.byte_count();
+  const std::optional<NodeId> source_node =
+      kind == Kind::put ? std::nullopt : tiers_[step.from]->node;
+  const std::optional<NodeId> target_node =
+      kind == Kind::get ? std::nullopt : tiers_[step.to]->node;
+  if (open == nullptr || open->flight != flight || open->byte_count + byte_count > kChunkBytes ||
+      open->steps.size() == kChunkSteps || open->source_node != source_node ||
+      open->target_node != target_node) {
+    if (free_chunks_.empty()) {
+      chunks_.push_back(std::make_unique<Chunk>());
+      free_chunks_.push_back(chunks_.back().get());
+    }
+    open = free_chunks_.back();
+    free_chunks_.pop_back();
+    open->store = this;
+    open->kind = kind;
+    open->flight = flight;
+    open->source_node = source_node;
+    open->target_node = target_node;
+    work.chunks.push_back(open);
+    ++running_;
+    if (is_polled_) wake_keeper();
+  }
+  open->byte_count += byte_count;
+  open->operations.push_back(operation);
+  open->steps.push_back(step);
+}
+
+void StoreState::end(const FlightPointer& flight, std::uint32_t index, Outcome outcome,
+                     std::size_t byte_count, Work& work) {
+  flight->ends[index] = {.outcome = outcome, .byte_count = static_cast<std::uint32_t>(byte_count)};
+  const bool is_failure =
+      outcome == Outcome::failed || outcome == Outcome::late_write || outcome == Outcome::io_failed;
+  if (is_failure) ++statistics_.failed;
+  if (--flight->left == 0) work.ended.push_back(flight);
+}
+
+void StoreState::finish(Work& work) {
+  for (Chunk* const chunk : work.chunks) send(*chunk);
+  for (const FlightPointer& flight : work.ended) announce(*flight);
+}
+
+void StoreState::send(Chunk& chunk) {
+  engine::SubmitOptions options;
+  options.source_node = chunk.source_node;
+  options.target_node = chunk.target_node;
+  options.then = [](void* context) noexcept {
+    auto& ended = *static_cast<Chunk*>(context);
+    ended.store->conclude(ended, Outcome::running);
+  };
+  options.then_context = &chunk;
+  engine::Submit answer = engine::Submit::accepted;
+  if (chunk.operations.size() == 1) {
+    answer = engine_.submit(chunk.job, chunk.operations.front(), options);
+  } else {
+    chunk.completions.resize(chunk.operations.size());
+    answer = engine_.submit_batch(chunk.job, {chunk.operations, chunk.completions}, options);
+  }
+  if (answer == engine::Submit::accepted) return;  // The chunk may be another one by now.
+  if (answer == engine::Submit::full) {
+    const Lock lock(mutex_);
+    unsent_.push_back(&chunk);
+    return wake_keeper();
+  }
+  const bool is_closed = answer == engine::Submit::closed || answer == engine::Submit::forked;
+  conclude(chunk, is_closed ? Outcome::closed : Outcome::failed);
+}
+
+void StoreState::conclude(Chunk& chunk, Outcome refused) {
+  Work work;
+  {
+    const Lock lock(mutex_);
+    for (std::size_t i = 0; i < chunk.steps.size(); ++i) {
+      const Step& step = chunk.steps[i];
+      const engine::Completion& completion =
+          refused == Outcome::running && chunk.completions.empty() ? chunk.job.completion()
+          : refused == Outcome::running                            ? chunk.completions[i]
+                                                                   : engine::Completion{};
+      const Outcome outcome = refused == Outcome::running ? outcome_of(completion) : refused;
+      switch (chunk.kind) {
+        case Kind::put:
+          end_put(chunk.flight, step, outcome, completion, work);
+          break;
+        case Kind::get:
+          end_get(chunk.flight, step, outcome, completion, work);
+          break;
+        case Kind::move:
+          end_move(step, outcome);
+          break;
+      }
+    }
+    chunk.byte_count = 0;
+    chunk.flight.reset();
+    chunk.operations.clear();
+    chunk.completions.clear();
+    chunk.steps.clear();
+    free_chunks_.push_back(&chunk);
+    serve_waiting(work);
+    if (!unsent_.empty()) {
+      work.chunks.push_back(unsent_.front());
+      unsent_.pop_front();
+    }
+  }
+  finish(work);
+  const Lock lock(mutex_);
+  --running_;
+  if (is_ending_) wake_keeper();
+}
+
+void StoreState::end_put(const FlightPointer& flight, const Step& step, Outcome outcome,
+                         const engine::Completion& completion, Work& work) {
+  Block& block = *step.block;
+  Tier& here = *tiers_[step.to];
+  if (outcome == Outcome::done) {
+    block.has_crc = options_.checksums;
+    block.crc = completion.result.crc;
+    if (here.file != nullptr) {
+      here.fresh.push_back(
+          {.block = &block, .slot = step.slot, .flight = flight, .index = step.index});
+      return wake_keeper();
+    }
+    commit(block, step.to, step.slot);
+    ++here.statistics.puts;
+    statistics_.bytes_in += block.byte_count;
+    end(flight, step.index, outcome, block.byte_count, work);
+  } else {
+    if (outcome == Outcome::late_write) {
+      ++here.statistics.blocks_lost;
+    } else {
+      here.free_slot(step.slot);
+    }
+    index_.give_back(block);
+    end(flight, step.index, outcome, 0, work);
+  }
+  --here.filling;
+}
+
+void StoreState::end_get(const FlightPointer& flight, const Step& step, Outcome outcome,
+                         const engine::Completion& completion, Work& work) {
+  Block& block = *step.block;
+  Tier& here = *tiers_[step.from];
+  if (here.is_broken()) {
+    outcome = Outcome::io_failed;
+  } else if (outcome == Outcome::done && options_.checksums && block.has_crc &&
+             completion.result.crc != block.crc) {
+    outcome = Outcome::corrupt;
+    ++statistics_.corrupt;
+  }
+  const std::size_t byte_count = block.byte_count;
+  end(flight, step.index, outcome, outcome == Outcome::done ? byte_count : 0, work);
+  if (outcome == Outcome::done) {
+    ++here.statistics.hits;
+    statistics_.bytes_out += byte_count;
+    promote(block, step.from, work);  // In use, so that it does not make room for itself.
+  } else if (outcome == Outcome::corrupt && block.live) {
+    retire(block);
+  }
+  --block.uses;
+  end_if_unused(block);
+}
+
+void StoreState::end_move(const Step& step, Outcome outcome) {
+  Tier& target = *tiers_[step.to];
+  if (outcome == Outcome::done && target.file != nullptr) {
+    detail::Publication move;
+    move.block = step.block;
+    move.slot = step.slot;
+    move.from = step.from;
+    target.fresh.push_back(std::move(move));
+    return wake_keeper();
+  }
+  settle_move(*step.block, step.from, step.to, step.slot, outcome == Outcome::done,
+              outcome == Outcome::late_write);
+}
+
+}  // namespace headrace::store

@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tiers in files: what is there again, what is refused, and that no loss of power brings a torn
+// block back.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+
+#include "headrace/pmem/recorder.hpp"
+#include "store/layout.hpp"
+#include "support/seed.hpp"
+#include "support/store_stage.hpp"
+
+namespace headrace::store {
+namespace {
+
+using test::block_bytes;
+using test::version_of;
+using ::testing::HasSubstr;
+
+constexpr std::size_t kBlockBytes = 4096;
+constexpr std::size_t kBlocks = 16;
+
+class InFile : public ::testing::Test {
+ protected:
+  [[nodiscard]] StoreOptions options() const {
+    return {.block_bytes = Bytes(kBlockBytes),
+            .tiers = {{.capacity = Bytes(kBlocks * kBlockBytes), .path = path_}},
+            .checksums = true};
+  }
+  void open() {
+    store_ = test::make_store(*engine_, options());
+    ASSERT_NE(store_, nullptr);
+  }
+  void put_some() {
+    open();
+    for (std::uint64_t i = 0; i < 5; ++i) {
+      ASSERT_EQ(store_->put(std::to_string(i), block_bytes(i, i + 1, kBlockBytes)).outcome,
+                Outcome::done);
+    }
+  }
+  void overwrite(std::size_t offset, const std::string& text) const {
+    std::fstream file(path_, std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(static_cast<std::streamoff>(offset));
+    file.write(text.data(), static_cast<std::streamsize>(text.size()));
+  }
+  void expect_refused(const StoreOptions& asked, Code code, const std::string& cause) {
+    const auto made = Store::make(*engine_, asked);
+    ASSERT_FALSE(made.has_value());
+    EXPECT_EQ(name(made.error().code), name(code)) << made.error().message();
+    EXPECT_THAT(made.error().message(), HasSubstr(cause));
+  }
+
+  test::Folder folder_;
+  const std::string path_ = folder_.file("blocks");
+  std::unique_ptr<engine::Engine> engine_ = test::worker_engine();
+  std::unique_ptr<Store> store_;
+};
+
+TEST_F(InFile, BlocksAreThereAgain) {
+  put_some();
+  EXPECT_TRUE(store_->remove("3"));
+  EXPECT_EQ(store_->put("4", block_bytes(4, 9, 100)).outcome, Outcome::done);
+  store_.reset();
+  open();
+  EXPECT_EQ(store_->keys().size(), 4U);
+  EXPECT_EQ(store_->statistics().tiers[0].recovered, 4U);
+  EXPECT_EQ(store_->statistics().tiers[0].dropped_torn, 0U);
+  std::vector<std::byte> bytes(kBlockBytes);
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    ASSERT_EQ(store_->get(std::to_string(i), bytes).outcome, Outcome::done);
+    EXPECT_EQ(version_of(i, bytes), i + 1);
+  }
+  EXPECT_EQ(store_->get("4", bytes).byte_count, 100U);
+  EXPECT_EQ(version_of(4, std::span(bytes).first(100)), 9U);
+  EXPECT_EQ(store_->get("3", bytes).outcome, Outcome::unknown_key);
+}
+
+TEST_F(InFile, ACapacityOfNothingTakesThatOfTheFile) {
+  put_some();
+  store_.reset();
+  StoreOptions asked = options();
+  asked.tiers[0].capacity = {};
+  const auto store = test::make_store(*engine_, asked);
+  ASSERT_NE(store, nullptr);
+  EXPECT_EQ(store->statistics().tiers[0].capacity_blocks, kBlocks);
+  EXPECT_EQ(store->keys().size(), 5U);
+}
+
+TEST_F(InFile, TheNewestOfTwoTiersCounts) {
+  StoreOptions both = options();
+  both.tiers.push_back({.capacity = Bytes(kBlocks * kBlockBytes), .path = folder_.file("second")});
+  store_ = test::make_store(*engine_, both);
+  ASSERT_EQ(store_->put("a", block_bytes(1, 1, kBlockBytes), 0).outcome, Outcome::done);
+  ASSERT_EQ(store_->put("a", block_bytes(1, 2, kBlockBytes), 1).outcome, Outcome::done);
+  store_.reset();
+  store_ = test::make_store(*engine_, both);
+  std::vector<std::byte> bytes(kBlockBytes);
+  ASSERT_EQ(store_->get("a", bytes).outcome, Outcome::done);
+  EXPECT_EQ(version_of(1, bytes), 2U);
+  EXPECT_EQ(store_->keys().size(), 1U);
+}
+
+TEST_F(InFile, ASecondStoreOnTheFileIsRefused) {
+  open();
+  expect_refused(options(), Code::capacity_exceeded, "has it open");
+  StoreOptions twice = options();
+  twice.tiers[0].path = folder_.file("other");
+  twice.tiers.push_back(twice.tiers[0]);
+  expect_refused(twice, Code::capacity_exceeded, "has it open");
+}
+
+TEST_F(InFile, WhatIsNoStoreIsRefused) {
+  put_some();
+  store_.reset();
+  StoreOptions other = options();
+  other.block_bytes = Bytes(2 * kBlockBytes);
+  other.tiers[0].capacity = Bytes(2 * kBlocks * kBlockBytes);
+  expect_refused(other, Code::invalid_argument, "it was made for 16 blocks of 4096 bytes");
+  other = options();
+  other.tiers[0].capacity = Bytes(2 * kBlocks * kBlockBytes);
+  expect_refused(other, Code::invalid_argument, "it was made for");
+
+  const std::uintmax_t whole = std::filesystem::file_size(path_);
+  std::filesystem::resize_file(path_, whole - 1);
+  expect_refused(options(), Code::corrupt_data, "was made with");
+  std::filesystem::resize_file(path_, 10);
+  expect_refused(options(), Code::corrupt_data, "too short");
+  std::filesystem::resize_file(path_, whole);
+  expect_refused(options(), Code::corrupt_data, "its head is damaged");
+  overwrite(0, "not a store");
+  expect_refused(options(), Code::corrupt_data, "no store");
+  other = options();
+  other.tiers[0].path = folder_.file("");
+  expect_refused(other, Code::invalid_argument, "folder");
+  other.tiers[0].path = folder_.file("absent/file");
+  expect_refused(other, Code::not_found, "absent");
+  other.tiers[0] = {.path = folder_.file("absent")};
+  expect_refused(other, Code::not_found, "no capacity");
+}
+
+TEST_F(InFile, AnotherVersionIsRefused) {
+  put_some();
+  store_.reset();
+  overwrite(8, std::string("\x02\0\0\0", 4));
+  expect_refused(options(), Code::version_mismatch, "of version 2");
+}
+
+TEST_F(InFile, ADiskWithoutRoomIsRefused) {
+  StoreOptions asked = options();
+  asked.block_bytes = mib(1);
+  asked.tiers[0].capacity = Bytes(std::uint64_t{1} << 49U);
+  expect_refused(asked, Code::capacity_exceeded, "blocks");
+  EXPECT_FALSE(std::filesystem::exists(path_));
+}
+
+TEST_F(InFile, ATornEntryIsDropped) {
+  put_some();
+  store_.reset();
+  // The slots are taken from the first on.
+  overwrite(detail::kHeadBytes + 256 + 40, "\xff");
+  open();
+  EXPECT_EQ(store_->statistics().tiers[0].dropped_torn, 1U);
+  EXPECT_EQ(store_->keys().size(), 4U);
+}
+
+TEST_F(InFile, AFlippedByteIsFoundByTheChecksum) {
+  put_some();
+  store_.reset();
+  const std::size_t data = detail::head_of(kBlockBytes, kBlocks, "").value().data_offset;
+  overwrite(data + kBlockBytes + 1000, "\xff\xff\xff");
+  open();
+  std::size_t corrupt = 0;
+  std::vector<std::byte> bytes(kBlockBytes);
+  for (int i = 0; i < 5; ++i) {
+    const Outcome outcome = store_->get(std::to_string(i), bytes).outcome;
+    if (outcome == Outcome::corrupt) ++corrupt;
+    EXPECT_TRUE(outcome == Outcome::done || outcome == Outcome::corrupt);
+  }
+  EXPECT_EQ(corrupt, 1U);
+  EXPECT_EQ(store_->statistics().corrupt, 1U);
+  EXPECT_EQ(store_->keys().size(), 4U);
+}
+
+TEST_F(InFile, ATruncatedFileEndsTransfersByName) {
+  put_some();
+  std::filesystem::resize_file(path_, 4096);
+  std::vector<std::byte> bytes(kBlockBytes);
+  EXPECT_EQ(store_->get("1", bytes).outcome, Outcome::io_failed);
+  EXPECT_EQ(store_->put("new", bytes).outcome, Outcome::io_failed);
+  EXPECT_GE(store_->statistics().failed, 2U);
+}
+
+TEST_F(InFile, AFullFileMakesRoomInTheBackground) {
+  open();
+  for (std::uint64_t i = 0; i < 200; ++i) {
+    ASSERT_EQ(store_->put(std::to_string(i), block_bytes(i, 1, kBlockBytes)).outcome,
+              Outcome::done);
+  }
+  const std::size_t count = store_->keys().size();
+  EXPECT_LE(count, kBlocks);
+  EXPECT_GE(count, kBlocks - 4);
+}
+
+// --- The commit protocol at every loss of power --------------------------------------------------
+
+constexpr std::size_t kSlots = 3;
+constexpr std::size_t kKeys = 3;
+constexpr std::size_t kDataBytes = 128;
+
+/// What a broken protocol leaves out.
+enum class Broken : std::uint8_t { nothing, settles_no_data, settles_no_header, frees_too_soon };
+
+/// The steps of the keeper on memory that a recorder has: rounds of puts, each of which replaces
+/// or evicts.
+class Protocol {
+ public:
+  explicit Protocol(pmem::Granularity granularity, Broken broken)
+      : recorder_(std::vector<std::byte>(kSlots * (detail::kSlotHeaderBytes + kDataBytes)),
+                  granularity),
+        broken_(broken) {
+    promised_.emplace_back();
+  }
+
+  [[nodiscard]] pmem::Exploration run(std::uint64_t seed, std::size_t rounds) {
+    Random random(seed);
+    std::vector<std::size_t> free = {0, 1, 2};
+    std::vector<std::size_t> given_up;
+    std::map<std::uint64_t, std::pair<std::size_t, std::uint64_t>> held;  // Key: slot, version.
+    for (std::size_t i = 0; i < rounds; ++i) {
+      if (free.empty()) {
+        // Evicts one; the put comes in a later round, when the slot is free.
+        auto victim = held.begin();
+        std::advance(victim, static_cast<std::ptrdiff_t>(random.below(held.size())));
+        promise_no_more(victim->first);
+        give_up(victim->second.first, given_up, free);
+        held.erase(victim);
+      }
+      std::vector<std::span<const std::byte>> data;
+      const std::uint64_t key = random.below(kKeys);
+      const bool puts = !free.empty();
+      std::size_t slot = 0;
+      std::uint64_t version = 0;
+      if (puts) {
+        slot = free.back();
+        free.pop_back();
+        version = ++version_;
+        const std::span<std::byte> place = data_of(recorder_.memory(), slot);
+        recorder_.store(place.data(), block_bytes(key, version, kDataBytes));
+        recorder_.flush(place.data(), place.size());  // The engine's durable copy.
+        if (broken_ != Broken::settles_no_data) data.push_back(place);
+      }
+      std::vector<std::byte*> headers;
+      for (const std::size_t each : given_up) headers.push_back(header_of(each));
+      if (broken_ == Broken::settles_no_header) headers.clear();
+      detail::settle(recorder_, headers, data);
+      free.insert(free.end(), given_up.begin(), given_up.end());
+      given_up.clear();
+      if (!puts) continue;
+      detail::publish(recorder_, header_of(slot),
+                      detail::slot_header(slot, std::to_string(key), kDataBytes, version, {}));
+      recorder_.drain();
+      promised_.push_back(promised_.back());
+      promised_.back()[key] = version;
+      recorder_.mark(promised_.size() - 1);
+      if (const auto before = held.find(key); before != held.end()) {
+        give_up(before->second.first, given_up, free);
+      }
+      held[key] = {slot, version};
+    }
+    return pmem::explore(
+        recorder_,
+        [this](std::span<std::byte> memory, std::uint64_t mark) { return verify(memory, mark); },
+        {.seed = seed});
+  }
+
+ private:
+  [[nodiscard]] std::byte* header_of(std::size_t slot) {
+    return recorder_.memory().data() + slot * detail::kSlotHeaderBytes;
+  }
+  static std::span<std::byte> data_of(std::span<std::byte> memory, std::size_t slot) {
+    return memory.subspan(kSlots * detail::kSlotHeaderBytes + slot * kDataBytes, kDataBytes);
+  }
+  void give_up(std::size_t slot, std::vector<std::size_t>& given_up,
+               std::vector<std::size_t>& free) {
+    detail::invalidate(recorder_, header_of(slot));
+    (broken_ == Broken::frees_too_soon ? free : given_up).push_back(slot);
+  }
+  void promise_no_more(std::uint64_t key) {
+    promised_.push_back(promised_.back());
+    promised_.back().erase(key);
+    recorder_.mark(promised_.size() - 1);
+  }
+  [[nodiscard]] std::string verify(std::span<std::byte> memory, std::uint64_t mark) const {
+    std::map<std::string, std::uint64_t> found;
+    for (std::size_t slot = 0; slot < kSlots; ++slot) {
+      detail::SlotHeader header;
+      if (detail::read_slot(memory.data() + slot * detail::kSlotHeaderBytes, slot, kDataBytes,
+                            header) != detail::SlotState::whole) {
+        continue;
+      }
+      const std::string key(header.key_text());
+      const auto version = version_of(std::stoull(key), data_of(memory, slot));
+      if (version != header.sequence) return "slot " + std::to_string(slot) + " is torn";
+      found[key] = std::max(found[key], header.sequence);
+    }
+    for (const auto& [key, version] : promised_[mark]) {
+      const auto known = found.find(std::to_string(key));
+      if (known == found.end()) return "key " + std::to_string(key) + " is lost";
+      if (known->second < version) return "key " + std::to_string(key) + " is old";
+    }
+    return {};
+  }
+
+  pmem::Recorder recorder_;
+  const Broken broken_;
+  std::uint64_t version_ = 0;
+  std::vector<std::map<std::uint64_t, std::uint64_t>> promised_;  ///< By mark: version of each key.
+};
+
+class Commit : public ::testing::TestWithParam<pmem::Granularity> {};
+
+TEST_P(Commit, NoLossOfPowerBringsATornBlockOrLosesAnAcknowledgedOne) {
+  std::uint64_t states = 0;
+  for (std::uint64_t round = 0; round < 5; ++round) {
+    const pmem::Exploration explored =
+        Protocol(GetParam(), Broken::nothing).run(test::seed() + round, 12);
+    EXPECT_EQ(explored.states_bad, 0U) << explored.first_bad->report();
+    states += explored.states_tried;
+  }
+  EXPECT_GT(states, 100U);
+}
+
+TEST(BrokenCommit, IsFound) {
+  for (const Broken broken :
+       {Broken::settles_no_data, Broken::settles_no_header, Broken::frees_too_soon}) {
+    std::uint64_t bad = 0;
+    for (std::uint64_t round = 0; round < 10 && bad == 0; ++round) {
+      bad = Protocol(pmem::Granularity::line, broken).run(test::seed() + round, 12).states_bad;
+    }
+    EXPECT_GT(bad, 0U) << static_cast<int>(broken);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Granularities, Commit,
+                         ::testing::Values(pmem::Granularity::line, pmem::Granularity::byte),
+                         [](const auto& tested) { return std::string(name(tested.param)); });
+
+}  // namespace
+}  // namespace headrace::store
