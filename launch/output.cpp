@@ -44,6 +44,7 @@ bool is_same_file(int one, int other) {
 }  // namespace
 
 Result<void> check_writable(const std::string& option, const std::string& path) {
+  if (path == kStdout) return {};
   const std::string tried = fmt::format("write '{}' ({})", path, option);
   struct stat status{};
   if (::stat(path.c_str(), &status) == 0) {
@@ -71,6 +72,10 @@ Result<void> write_whole(const std::string& path, const std::string& text) {
   const auto failed = [&](int error) {
     return fail(Code::io_failed, tried, "the system refused it", "name another file", error);
   };
+  if (path == kStdout) {
+    if (!write_all(STDOUT_FILENO, text)) return failed(errno);
+    return {};
+  }
   struct stat status{};
   if (::lstat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
     // A device, a pipe or a link stays what it is: what it leads to is written. Through a link like

@@ -140,10 +140,6 @@ Result<Plan> make_plan(const Options& options) {
     plan.config.run_in_submission = true;
     plan.config.seed = *options.seed;
   }
-  if (options.statistics_path && options.statistics_path == options.trace_path) {
-    return fail(Code::invalid_argument, fmt::format("write '{}'", *options.trace_path),
-                "--stats and --trace name the same file", "give each its own");
-  }
   if (options.statistics_path) {
     if (auto good = check_writable("--stats", *options.statistics_path); !good) {
       return fail(good.error());
@@ -231,8 +227,11 @@ Result<void> enable_all(Driver& driver, const EmulatorConfig& config) {
 
 Result<int> open_trace(const Options& options) {
   if (!options.trace_path) return -1;
-  const int file = ::open(options.trace_path->c_str(),
-                          O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOCTTY, 0666);
+  const int file =
+      *options.trace_path == launch::kStdout
+          ? ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0)
+          : ::open(options.trace_path->c_str(),
+                   O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOCTTY, 0666);
   if (file < 0) {
     return fail(Code::io_failed, fmt::format("write '{}' (--trace)", *options.trace_path),
                 "the system refused it", "name another file", errno);

@@ -203,6 +203,11 @@ Result<Options> parse_options(std::span<char* const> arguments) {
     return wrong_use(
         "--pace has no effect with --seed, whose clock counts steps; leave one of them out");
   }
+  if (options.statistics_path && options.statistics_path == options.trace_path) {
+    return wrong_use(
+        fmt::format("--stats and --trace: both name '{}'; give each a file of its own",
+                    *options.trace_path));
+  }
   if (parser.options.command.empty()) {
     return wrong_use("there is no command to run; give it after '--'");
   }
@@ -226,8 +231,8 @@ Runs CMD on emulated Intel DSA devices; see 'headrace emulate', its front.
   --faults FILE        faults on demand, in TOML
   --pace LATENCY,RATE  completions delayed to a model, for example 2us,30GB/s;
                        not with --seed
-  --stats FILE         what the devices did, as JSON, at the end
-  --trace FILE         every event, a line of JSON each
+  --stats FILE         what the devices did, as JSON, at the end; - is stdout
+  --trace FILE         every event, a line of JSON each; - is stdout
   --refuse-mmap        portals cannot be mapped: programs have to use write()
   --force-access-trap  catch the access to the portal, not the instruction
   --preload FILE       libheadrace-dsa-trap.so, if not beside this program

@@ -294,6 +294,7 @@ OUTPUTS = [
     ("bench", "copy", "--plot", "{}.png"),
     ("bench", "emulator", "--plot", "{}.svg"),
     ("bench", "pmem", "--directory", "{}"),
+    ("run", "--stats", "{}", "--", "true"),
     ("pmem", "ring", "produce", "{}", "--count", "1"),
     ("pmem", "ring", "consume", "{}", "--no-wait"),
 ]
@@ -322,6 +323,7 @@ def test_what_may_not_be_used_is_one_sentence(
     assert not result.stdout
     assert result.stderr.startswith("headrace: ")
     assert result.stderr.count("\n") == 1
+    assert "; " in result.stderr, "what to do about it"
     assert not names_in(tmp_path)
 
 

@@ -111,6 +111,14 @@ def test_input_output_and_environment_pass_through(
     assert extra <= {b"LD_PRELOAD", b"HEADRACE_COUNTERS"}
 
 
+def test_a_dash_is_stdout(run: Run) -> None:
+    done = run("--stats", "-", "--", "sh", "-c", "echo done; ls -A ./-")
+    first, _, rest = done.stdout.partition("\n")
+    assert first == "done"
+    assert json.loads(rest)["schema"] == {"name": "headrace-run", "version": 1}
+    assert "cannot access" in done.stderr
+
+
 def test_statistics_say_who_moved_what(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "stats.json"
     done = run("--stats", str(path), "--", PYTHON, "-S", "-c", COPY)

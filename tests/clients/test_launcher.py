@@ -475,9 +475,20 @@ def test_a_file_that_may_not_be_read_is_not_called_absent(
 def test_one_file_cannot_hold_statistics_and_trace(emulator: Emulator, shared_path: Path) -> None:
     path = shared_path / "both"
     result = emulator.run("--stats", path, "--trace", path, "--", "echo", "started")
-    assert (result.returncode, result.stdout) == (1, b"")
+    assert (result.returncode, result.stdout) == (2, b"")
     assert b"--stats and --trace" in result.stderr
     assert not path.exists()
+
+
+def test_a_dash_is_stdout(emulator: Emulator, shared_path: Path) -> None:
+    result = emulator.run("--stats", "-", "--", "echo", "started")
+    first, _, rest = result.stdout.decode().partition("\n")
+    assert first == "started"
+    assert json.loads(rest)["schema"]["name"] == "headrace-emulate-statistics"
+    result = emulator.run("--trace", "-", "--stats", shared_path / "s", "--", "true")
+    assert result.returncode == 0
+    assert all(json.loads(line)["event"] for line in result.stdout.splitlines())
+    assert not Path("-").exists()
 
 
 @pytest.mark.parametrize(

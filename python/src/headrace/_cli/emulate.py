@@ -71,8 +71,8 @@ _PASSED = {
             "'headrace sim list'; as fast as it goes if not given. Not with --seed."
         ),
     ),
-    "--stats": ("FILE", "Write what the devices did, as JSON, at the end."),
-    "--trace": ("FILE", "Write every event, a line of JSON each."),
+    "--stats": ("FILE", "Write what the devices did, as JSON, at the end; - is stdout."),
+    "--trace": ("FILE", "Write every event, a line of JSON each; - is stdout."),
 }
 _FLAGS = {
     "--refuse-mmap": "Portals cannot be mapped: programs have to write().",

@@ -17,6 +17,7 @@ from headrace._cli._app import Command
 from headrace._cli._options import Choice, FilePath, Size, flag, option, profile_option, refuse
 from headrace._cli._output import complain
 from headrace._direct import built, cannot_run, environment_given, preload_variable
+from headrace._files import STDOUT
 from headrace._signals import as_we_found_them
 from headrace.errors import (
     HardwareAbsentError,
@@ -95,8 +96,8 @@ def has_shared_queue(machine: Machine) -> bool:
 @option(
     "--stats",
     type=FilePath(),
-    help="Write what was moved, filled and compared, by whom and how fast, as JSON; counting costs "
-    "time.",
+    help="Write what was moved, filled and compared, by whom and how fast, as JSON; - is stdout. "
+    "Counting costs time.",
 )
 def command(
     words: tuple[str, ...],
@@ -168,13 +169,17 @@ def _checked_profile(text: str) -> str:
 
 def _counted_words(text: str, words: tuple[str, ...]) -> list[str]:
     """What runs the command and writes its statistics."""
-    path = Path(text).absolute()
     tried = f"write the statistics '{text}'"
-    if path.is_dir():
-        raise InvalidArgumentError(tried, "it is a directory", "name a file by --stats")
-    target = path if path.exists() and not path.is_file() else Path(os.path.realpath(path)).parent
-    if not os.access(target, os.W_OK):
-        raise IoFailedError(tried, "it cannot be written", "name another file by --stats")
+    path = text
+    if text != STDOUT:
+        # Not by Path, whose questions raise where a directory may not be searched.
+        path = os.path.abspath(text)  # noqa: PTH100
+        if os.path.isdir(path):  # noqa: PTH112
+            raise InvalidArgumentError(tried, "it is a directory", "name a file by --stats")
+        is_special = os.path.exists(path) and not os.path.isfile(path)  # noqa: PTH110, PTH113
+        target = path if is_special else os.path.dirname(os.path.realpath(path))  # noqa: PTH120
+        if not os.access(target, os.W_OK, effective_ids=True):
+            raise IoFailedError(tried, "it cannot be written", "name another file by --stats")
     program = built("headrace-run")
     if program is None:
         raise NotFoundError(
@@ -184,4 +189,4 @@ def _counted_words(text: str, words: tuple[str, ...]) -> list[str]:
     record = os.memfd_create("headrace-machine")
     machine = fcntl.fcntl(record, fcntl.F_DUPFD, 3)
     os.write(machine, json.dumps(topo().document).encode())
-    return [str(program), str(path), str(machine), *words]
+    return [str(program), path, str(machine), *words]
