@@ -35,13 +35,15 @@ inline void pin(int cpu) {
   ::pthread_setaffinity_np(::pthread_self(), sizeof(set), &set);
 }
 
-/// Runs `work(index, wait_for_start)` on `count` threads, each pinned to a processor of its own as
-/// long as there are enough. Each prepares itself, calls wait_for_start(), and works. Returns the
-/// time from the common start until the last has returned.
+/// Runs `work(index, wait_for_start)` on `count` threads, thread i pinned to processor i of those
+/// that are given, in turn: each has one of its own as long as there are enough. Without any, they
+/// stay where the system puts them. Each prepares
+/// itself, calls wait_for_start(), and works. Returns the time from the common start until the last
+/// has returned.
 inline std::chrono::nanoseconds run_together(
-    std::size_t count, const std::function<void(std::size_t, const std::function<void()>&)>& work) {
+    std::size_t count, const std::function<void(std::size_t, const std::function<void()>&)>& work,
+    const std::vector<int>& processors = allowed_processors()) {
   using Clock = std::chrono::steady_clock;
-  const std::vector<int> processors = allowed_processors();
   // relaxed throughout: starting shots without data; joining publishes the times.
   Atomic<std::size_t> ready{0};
   Atomic<bool> go{false};
@@ -49,7 +51,7 @@ inline std::chrono::nanoseconds run_together(
   std::vector<std::thread> threads;
   for (std::size_t index = 0; index < count; ++index) {
     threads.emplace_back([&, index] {
-      pin(processors[index % processors.size()]);
+      if (!processors.empty()) pin(processors[index % processors.size()]);
       work(index, [&] {
         ready.fetch_add_relaxed(1);
         while (!go.load_relaxed()) {

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace import _cli
+from headrace._apps.families import FAMILIES
 from headrace._cli._app import Group, walk
 from headrace._cli._options import Value
 from headrace._cli._output import schema_of
@@ -28,9 +29,9 @@ BLOCK = re.compile(r"<!-- generated: ([^\n]*) -->\n.*?<!-- end -->\n", re.DOTALL
 
 
 def commands() -> dict[str, tuple[click.Command, click.Context]]:
-    """Every command that is no group, by the words that call it."""
+    """Every command that is no group, by the words that call it; families share one block."""
     return {
-        " ".join(path): (found, context)
+        " ".join((*path[:-1], "FAMILY") if path[-1] in FAMILIES else path): (found, context)
         for path, found, context in walk(_cli.app)
         if not isinstance(found, Group)
     }
@@ -64,7 +65,10 @@ def field_rows(schema: dict[str, Any]) -> Iterator[str]:
 
 def generated(name: str, command: click.Command, context: click.Context) -> str:
     """What stands in the block of a command."""
-    lines = ["```", command.get_usage(context).removeprefix("Usage: "), "```"]
+    usage = command.get_usage(context).removeprefix("Usage: ")
+    if name.endswith("FAMILY"):
+        usage = usage.replace(str(context.info_name), "FAMILY")
+    lines = ["```", usage, "```"]
     options = [
         each
         for each in command.get_params(context)
@@ -74,7 +78,7 @@ def generated(name: str, command: click.Command, context: click.Context) -> str:
         lines += ["", "| option | meaning |", "| --- | --- |"]
         lines += [option_row(each, context) for each in options]
     if any(each.name == "as_json" for each in options):
-        file = name.removeprefix("headrace ").replace(" ", "-")
+        file = name.removeprefix("headrace ").replace(" ", "-").lower()
         lines += ["", f"Schema of `--json`: `headrace/schemas/{file}.json`."]
         lines += ["", "| `summary` | meaning |", "| --- | --- |", *field_rows(schema_of(file))]
     return "\n".join(lines) + "\n"

@@ -2,11 +2,13 @@
 """Benchmarks without measuring: what their programs would print, with figures of many digits."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from headrace._apps.families.facts import Facts, MemoryNode, Queue
+from headrace._apps.families.points import Point as MoverPoint
 from headrace._apps.tune.search import PAIR, Choice
 from headrace._apps.tune.tuner import Tuning
 from headrace._cli.bench import _engine_counts, copy, injection, programs
@@ -22,6 +24,37 @@ RINGS = (
     "libpmem_seed",
     "libpmem_staged",
     "libpmem_same",
+)
+FACTS = Facts(
+    queues=tuple(
+        Queue(
+            name=f"dsa{device}/wq{device}.{number}",
+            device=f"dsa{device}",
+            mode=("shared", "dedicated")[number],
+            node=device % 2,
+            depth_max=62,
+            batch_max=1024,
+            block_on_fault=True,
+            priority=10 - number,
+            engines=4,
+            group=0,
+            emulated=False,
+        )
+        for device in range(8)
+        for number in range(2)
+    ),
+    no_queue="",
+    nodes=(
+        MemoryNode(0, "ddr", tuple(range(8))),
+        MemoryNode(1, "ddr", tuple(range(8, 16))),
+        MemoryNode(2, "hbm", ()),
+    ),
+    available_bytes=256 << 30,
+    cpus=16,
+    last_cache_bytes=105 << 20,
+    dax_folders=("/mnt/pmem0",),
+    perf_allowed=True,
+    monitors_cache=True,
 )
 QUEUES = ("headrace", "cached_index", "boost_spsc", "unix_socket", "udp_loopback", "memcpy")
 
@@ -174,6 +207,28 @@ def _points(subjects: list[str], _rounds: int, _share: Callable[[float], None]) 
     ]
 
 
+def records(
+    points: list[MoverPoint], _program: str, rounds: int, *_others: object
+) -> Iterator[dict[str, Any]]:
+    """What headrace-bench-movement prints."""
+    metrics = ("prepare_ns", "submit_ns", "wait_ns", "processor_ns", "cycles", "cache_bytes")
+    for turn in range(rounds):
+        for number in range(len(points)):
+            time_ns = TIMES[turn % len(TIMES)]
+            yield {
+                "point": number,
+                "round": turn,
+                "time_ns": time_ns,
+                "operations": 12,
+                "bytes": 1 << 20,
+                "by_processor": 0,
+                "each_ns": [time_ns, time_ns / 2],
+                "read_ns_per_line": 1.234,
+                "beside_gb_per_s": 12.34,
+                **dict.fromkeys(metrics, 123_456.7),
+            }
+
+
 def tuning() -> Tuning:
     """What a search would have found."""
     warm = (
@@ -209,6 +264,10 @@ def fabricated(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("cache", "emulator", "engine", "injection", "message", "pmem"):
         monkeypatch.setattr(f"headrace._cli.bench.{name}.run_program", answer)
         monkeypatch.setattr(f"headrace._cli.bench.{name}.find_program", _found)
+    monkeypatch.setattr("headrace._apps.families.measure._records", records)
+    for module in ("headrace._cli.bench._family",):
+        monkeypatch.setattr(f"{module}.find_measuring_program", lambda: "/headrace-bench-movement")
+        monkeypatch.setattr(f"{module}.gather_facts", lambda: FACTS)
     monkeypatch.setattr(_engine_counts, "count", _counts)
     monkeypatch.setattr("headrace._cli.bench.cache.count_instructions", _instructions)
     monkeypatch.setattr(copy, "_measure", _points)

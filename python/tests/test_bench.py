@@ -12,15 +12,14 @@ import pytest
 from conftest import Command, Here
 from fabricated import fabricated
 
+from headrace._apps.figures import Figure, median_interval
 from headrace._cli import bench
 from headrace._cli.bench import copy, engine, injection, message
 from headrace._cli.bench._measure import (
-    Figure,
     Series,
     difference_ns,
     find_program,
     measure_scaling,
-    median_interval,
     rate_per_s,
     speed_ratio,
 )

@@ -13,6 +13,7 @@ from jsonschema import Draft202012Validator, ValidationError
 
 import headrace
 from headrace import _cli
+from headrace._apps.families import FAMILIES
 from headrace._apps.tune.tuner import Settings
 from headrace._cli._app import Group, walk
 from headrace._cli._output import schema_of
@@ -58,6 +59,7 @@ COMMANDS: dict[str, list[list[str]]] = {
     ],
     "top": [["top", "--once", "--interval", "10"]],
     "tune": [],  # Below: it takes minutes.
+    "bench-family": [["bench", name] for name in FAMILIES],
     **{
         f"bench-{name}": [["bench", name]]
         for name in (
@@ -76,7 +78,7 @@ COMMANDS: dict[str, list[list[str]]] = {
 
 def test_every_command_with_documents_has_a_schema_and_is_tested() -> None:
     with_json = {
-        "-".join(path[1:])
+        "bench-family" if path[-1] in FAMILIES else "-".join(path[1:])
         for path, found, _ in walk(_cli.app)
         if not isinstance(found, Group) and any(each.name == "as_json" for each in found.params)
     }

@@ -29,7 +29,7 @@ SUMMARIES = {
     "tune": "Find the fastest copy for each length on this machine and save it as a profile.",
     "sim": "Predict times on machines described in a file, and compare with published figures.",
     "top": "Show what engines, DSA queues and caches of running processes do.",
-    "bench": "Measure how fast the parts of Headrace are on this machine.",
+    "bench": "Measure this machine's movers, and how fast the parts of Headrace are on it.",
     "pmem": "Use rings in persistent memory, and check that they survive a crash.",
 }
 

@@ -14,6 +14,7 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_HARDWARE_ABSENT = 3
+EXIT_INTERRUPTED = 130
 
 
 def complain(problem: object) -> None:

@@ -1,13 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``headrace bench``: the microbenchmarks. What they share is in ``_measure``."""
+"""``headrace bench``: the microbenchmarks. What they share is in ``_measure``.
 
+Parts of Headrace have a module each, families of points of movers share one.
+"""
+
+import importlib
+
+import click
+
+from headrace._apps.families import FAMILIES
 from headrace._cli._app import Group
 
-command = Group(
-    "bench",
-    """Measure how fast the parts of Headrace are on this machine.
 
-    Example: headrace bench emulator --json
+class _Benchmarks(Group):
+    """A family's command is made when it is called."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module of the command, or that of families."""
+        if cmd_name not in FAMILIES:
+            return super().get_command(ctx, cmd_name)
+        families = importlib.import_module(f"{self.package}._family")
+        found: click.Command = families.family_command(cmd_name)
+        return found
+
+
+command = _Benchmarks(
+    "bench",
+    """Measure this machine's movers, and how fast the parts of Headrace are on it.
+
+    Example: headrace bench submission --json
     """,
     __name__,
     {
@@ -19,5 +40,6 @@ command = Group(
         "pmem": "Compare the rings: naive, clflushopt, clwb, optimised, and on libpmem2.",
         "message": "Measure message queues between two processes, beside others and the kernel.",
         "injection": "Measure what a message in a cache saves the computation that needs it.",
+        **{name: family.summary for name, family in FAMILIES.items()},
     },
 )

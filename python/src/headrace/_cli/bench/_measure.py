@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every benchmark does alike: series of times, ratios, options, a picture."""
 
-import functools
 import json
 import statistics
 import subprocess
@@ -13,6 +12,7 @@ from typing import Any
 import click
 
 from headrace import _core
+from headrace._apps.figures import Figure, figure_of
 from headrace._apps.picture import matplotlib_settled, save_picture
 from headrace._cli._app import Command
 from headrace._cli._options import (
@@ -28,8 +28,6 @@ from headrace._cli._report import Column, Report, figures
 from headrace._files import Output
 from headrace.errors import Error, NotFoundError
 from headrace.machine import Machine, topo
-
-_OUTSIDE = 0.05
 
 
 def scaling_option() -> Decorator:
@@ -110,35 +108,9 @@ class Series:
         }
 
 
-@dataclass(frozen=True)
-class Figure:
-    """A figure with its spread: median, lower and upper quartile over the rounds.
-
-    Attributes:
-        interval: The 95 % confidence interval of the median; None of what is counted.
-    """
-
-    median: float
-    low: float
-    high: float
-    interval: tuple[float, float] | None = None
-
-    @property
-    def text(self) -> str:
-        """For people."""
-        return f"{_rounded(self.median)} ({_rounded(self.low)} to {_rounded(self.high)})"
-
-    def document(self) -> dict[str, float]:
-        """As part of the JSON document."""
-        known = {"median": self.median, "quartile_low": self.low, "quartile_high": self.high}
-        if self.interval is None:
-            return known
-        return {**known, "interval_low": self.interval[0], "interval_high": self.interval[1]}
-
-
 def rate_per_s(series: Series) -> Figure:
     """How often per second: from times in ns for one."""
-    return _figure([1e9 / time_ns for time_ns in series.times_ns])
+    return figure_of([1e9 / time_ns for time_ns in series.times_ns])
 
 
 def speed_ratio(subject: Series, baseline: Series) -> Figure:
@@ -147,54 +119,13 @@ def speed_ratio(subject: Series, baseline: Series) -> Figure:
     Not the ratio of medians: what disturbs a round disturbs both, and cancels.
     """
     pairs = zip(baseline.times_ns, subject.times_ns, strict=True)
-    return _figure([theirs / ours for theirs, ours in pairs])
+    return figure_of([theirs / ours for theirs, ours in pairs])
 
 
 def difference_ns(subject: Series, baseline: Series) -> Figure:
     """What the subject takes more than the baseline in a round, in ns."""
     pairs = zip(baseline.times_ns, subject.times_ns, strict=True)
-    return _figure([ours - theirs for theirs, ours in pairs])
-
-
-def _figure(values: Sequence[float]) -> Figure:
-    low, high = _quartiles(values)
-    return Figure(statistics.median(values), low, high, median_interval(values))
-
-
-def median_interval(values: Sequence[float]) -> tuple[float, float]:
-    """The 95 % confidence interval of the median of what the values are drawn from.
-
-    Whatever its distribution is: the closest pair of values, as many from below as from above, with
-    the median between them so often. All values, of less than six.
-    """
-    rank = _outer_rank(len(values))
-    ordered = sorted(values)
-    return ordered[rank], ordered[-1 - rank]
-
-
-@functools.cache
-def _outer_rank(count: int) -> int:
-    # The median is below the value of a rank as often as so many coins show no more heads than it.
-    most = int(_OUTSIDE / 2 * 2**53) * 2**count >> 53
-    rank, cases = 0, 1
-    cases_or_fewer = 1
-    while True:
-        cases = cases * (count - rank) // (rank + 1)
-        cases_or_fewer += cases
-        if cases_or_fewer > most:
-            return rank
-        rank += 1
-
-
-def _quartiles(values: Sequence[float]) -> tuple[float, float]:
-    if len(values) == 1:
-        return values[0], values[0]
-    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
-    return low, high
-
-
-def _rounded(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.2f}"  # noqa: PLR2004
+    return figure_of([ours - theirs for theirs, ours in pairs])
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +182,7 @@ def measure_scaling(program: str, threads: int, rounds: int, *, tried: str) -> S
 
 def benchmark(
     name: str, rounds: int, note: str = "", *options: Decorator
-) -> Callable[[Callable[..., None]], click.Command]:
+) -> Callable[[Callable[..., object]], click.Command]:
     """A benchmark's command: --rounds, its own options, --plot and --json.
 
     Args:
@@ -261,7 +192,7 @@ def benchmark(
         options: Its own.
     """
 
-    def made(function: Callable[..., None]) -> click.Command:
+    def made(function: Callable[..., object]) -> click.Command:
         for each in (json_option, plot_option("the figures"), *reversed(options)):
             function = each(function)
         function = rounds_option(rounds, note)(function)

@@ -4,11 +4,11 @@
 import shutil
 from typing import Any
 
+from headrace._apps.figures import Figure
 from headrace._cli._output import progress
 from headrace._cli._report import Column, Report
 from headrace._cli.bench._engine_counts import count_instructions
 from headrace._cli.bench._measure import (
-    Figure,
     Outcome,
     Scaling,
     Series,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace import _core
+from headrace._apps.figures import Figure
 from headrace._apps.memory import available_bytes, pool_bytes_of
 from headrace._apps.picture import matplotlib_settled, save_picture
 from headrace._apps.tune.search import interval, typical
@@ -17,7 +18,6 @@ from headrace._cli._options import profile_option
 from headrace._cli._output import progress
 from headrace._cli._report import Report, figures
 from headrace._cli.bench._measure import (
-    Figure,
     Outcome,
     Series,
     benchmark,

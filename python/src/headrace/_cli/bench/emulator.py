@@ -4,10 +4,10 @@
 from dataclasses import dataclass
 from typing import Any
 
+from headrace._apps.figures import Figure
 from headrace._cli._output import progress
 from headrace._cli._report import Column, Report, figures
 from headrace._cli.bench._measure import (
-    Figure,
     Outcome,
     Series,
     bars,

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace import _core
+from headrace._apps.figures import Figure
 from headrace._apps.sim import run
 from headrace._cli._output import progress
 from headrace._cli._report import Column, Report, figures
 from headrace._cli.bench import _engine_counts
 from headrace._cli.bench._measure import (
-    Figure,
     Outcome,
     Scaling,
     Series,

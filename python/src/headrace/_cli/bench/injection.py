@@ -4,12 +4,12 @@
 from typing import Any
 
 from headrace import _core
+from headrace._apps.figures import Figure
 from headrace._apps.picture import matplotlib_settled, save_picture
 from headrace._apps.sim import run as simulate
 from headrace._cli._output import progress
 from headrace._cli._report import Column, Report, figures
 from headrace._cli.bench._measure import (
-    Figure,
     Outcome,
     Series,
     benchmark,

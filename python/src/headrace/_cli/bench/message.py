@@ -5,10 +5,10 @@ import statistics
 from typing import Any
 
 from headrace import _core
+from headrace._apps.figures import Figure
 from headrace._cli._output import progress
 from headrace._cli._report import Column, Report, figures
 from headrace._cli.bench._measure import (
-    Figure,
     Outcome,
     Series,
     bars,

@@ -6,11 +6,11 @@ import tempfile
 from typing import Any
 
 from headrace import _core
+from headrace._apps.figures import Figure
 from headrace._cli._options import FilePath, option, refuse_value
 from headrace._cli._output import progress
 from headrace._cli._report import Column, Report, figures
 from headrace._cli.bench._measure import (
-    Figure,
     Outcome,
     Series,
     bars,

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 
 from headrace import _core
+from headrace._apps.figures import Figure
 from headrace._cli._options import profile_option
 from headrace._cli._output import progress
 from headrace._cli._report import Column, Report, figures
 from headrace._cli.bench._measure import (
-    Figure,
     Outcome,
     Series,
     bars,

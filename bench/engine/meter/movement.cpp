@@ -1,0 +1,666 @@
+// SPDX-License-Identifier: Apache-2.0
+// How fast are operations, by who does them and how they are submitted?
+//
+//   headrace-bench-movement ROUNDS ROUND_MS <POINTS
+//
+// POINTS: one a line, words KEY=VALUE (struct Point below). Prints a line of JSON for each point
+// and round, as soon as it is measured, so that a run that is ended early has given what it
+// measured. The families of 'headrace bench' are lists of such points.
+//
+// Method, that of the papers: memory is written before the clock starts (but where page faults are
+// what is measured), threads are pinned, each has memory of its own and walks through it; they wait
+// at a barrier, and the time is that from the barrier to the end of the slowest. A first round that
+// is not reported finds out how many operations take ROUND_MS. Points take turns within a round.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <linux/perf_event.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "headrace/engine/engine.hpp"
+#include "headrace/platform/cpu.hpp"
+#include "headrace/platform/memory.hpp"
+#include "headrace/platform/thread.hpp"
+#include "headrace/platform/ticks.hpp"
+#include "point.hpp"
+#include "pool.hpp"
+#include "threads.hpp"
+
+namespace headrace::bench {
+namespace {
+
+using engine::Batch;
+using engine::Channel;
+using engine::Completion;
+using engine::Engine;
+using engine::Job;
+using engine::JobState;
+using engine::Operation;
+using engine::OperationKind;
+using engine::Submit;
+using engine::Ticket;
+
+constexpr std::uint64_t kPattern = 0x5a5a'5a5a'5a5a'5a5aU;
+/// Source and target of all threads together, unless an operation needs more: more than caches
+/// keep.
+constexpr std::size_t kPoolBytes = std::size_t{64} << 20U;
+constexpr std::size_t kLineBytes = 64;
+
+/// As it stands in a string of JSON.
+std::string json_text(std::string_view text) {
+  std::string made;
+  for (const char each : text) {
+    if (each == '"' || each == '\\') made += '\\';
+    made += static_cast<unsigned char>(each) < ' ' ? ' ' : each;
+  }
+  return made;
+}
+
+/// What operations of one thread work on.
+struct Buffers {
+  std::span<std::byte> source;
+  std::span<std::byte> target;
+  std::span<std::byte> second;  ///< Second target, record, or data with integrity fields.
+};
+
+constexpr engine::DifFormat kFormat{};
+constexpr std::size_t kBlockBytes = 512;
+
+std::size_t with_fields(std::size_t bytes) {
+  return bytes + bytes / kBlockBytes * engine::kDifFieldBytes;
+}
+
+bool is_dif(std::string_view operation) {
+  return operation.starts_with("dif_");
+}
+
+/// The operation at one place of the buffers.
+///
+/// Throws Unmeasurable where the length is none that the operation takes.
+Operation operation_at(const Point& point, const Buffers& buffers, std::size_t index) {
+  const std::size_t bytes = point.bytes;
+  const std::string& name = point.operation;
+  // Each operation begins with a line of its own, and within pages as many lines as fit.
+  const std::size_t step = std::max(kLineBytes, (bytes + kLineBytes - 1) / kLineBytes * kLineBytes);
+  const std::size_t places = std::max<std::size_t>(1, buffers.target.size() / step);
+  const std::size_t at = index % places * step;
+  const auto source = buffers.source.subspan(at, bytes);
+  const auto target = buffers.target.subspan(at, bytes);
+  if (name == "copy") return Operation::copy(target, source);
+  if (name == "fill") return Operation::fill(target, kPattern);
+  if (name == "compare") return Operation::compare(source, target);
+  if (name == "compare_pattern") return Operation::compare_pattern(source, kPattern);
+  if (name == "crc") return Operation::crc(source);
+  if (name == "copy_crc") return Operation::copy_crc(target, source);
+  if (name == "cache_flush") return Operation::cache_flush(target);
+  if (name == "no_op") return Operation::no_op();
+  if (name == "dualcast")
+    return Operation::dualcast(target, buffers.second.subspan(at, bytes), source);
+  if (name == "create_delta") {
+    return Operation::create_delta(buffers.second.first(engine::kDeltaRoomMin), source, target);
+  }
+  if (name == "apply_delta") {
+    // One word of ten is changed.
+    return Operation::apply_delta(
+        target,
+        buffers.second.first(std::max<std::size_t>(1, bytes / 80) * engine::kDeltaEntryBytes));
+  }
+  if (is_dif(name)) {
+    const auto fields = buffers.second.first(with_fields(bytes));
+    const auto to = buffers.target.subspan(0, with_fields(bytes));
+    if (name == "dif_insert") return Operation::dif_insert(to, source, kFormat, {});
+    if (name == "dif_check") return Operation::dif_check(fields, kFormat, {});
+    if (name == "dif_strip") return Operation::dif_strip(target, fields, kFormat, {});
+    if (name == "dif_update") return Operation::dif_update(to, fields, kFormat, {}, {});
+  }
+  throw Unmeasurable{fmt::format("'{}' is no operation", name)};
+}
+
+/// Prepares what the operation reads beside its source.
+void prepare_second(Engine& engine, const Point& point, const Buffers& buffers) {
+  if (point.operation == "apply_delta") {
+    for (std::size_t entry = 0; entry < std::max<std::size_t>(1, point.bytes / 80); ++entry) {
+      const auto offset = static_cast<std::uint16_t>(entry * 10);
+      std::byte* const place = buffers.second.data() + entry * engine::kDeltaEntryBytes;
+      std::memcpy(place, &offset, sizeof(offset));
+      std::memcpy(place + sizeof(offset), &kPattern, sizeof(kPattern));
+    }
+  } else if (is_dif(point.operation)) {
+    // By the first bytes of the source, with a processor's own operation.
+    Completion completion;
+    const Operation insert = Operation::dif_insert(buffers.second.first(with_fields(point.bytes)),
+                                                   buffers.source.first(point.bytes), kFormat, {});
+    if (engine.run(insert, completion, {.path = engine::Path::software}) != Submit::accepted ||
+        completion.state != JobState::done) {
+      throw Unmeasurable{"the length is not a multiple of 512 bytes"};
+    }
+  }
+}
+
+/// Cycles of the calling thread, in user mode and in the kernel if that is permitted.
+class Cycles {
+ public:
+  Cycles() {
+    perf_event_attr attributes{};
+    attributes.size = sizeof(attributes);
+    attributes.type = PERF_TYPE_HARDWARE;
+    attributes.config = PERF_COUNT_HW_CPU_CYCLES;
+    attributes.exclude_hv = 1;
+    descriptor_ = open(attributes);
+    if (descriptor_ < 0) {
+      attributes.exclude_kernel = 1;
+      descriptor_ = open(attributes);
+    }
+  }
+  Cycles(const Cycles&) = delete;
+  Cycles& operator=(const Cycles&) = delete;
+  ~Cycles() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  [[nodiscard]] std::optional<std::uint64_t> read() const {
+    std::uint64_t count = 0;
+    if (descriptor_ < 0 || ::read(descriptor_, &count, sizeof(count)) != sizeof(count)) return {};
+    return count;
+  }
+
+ private:
+  static int open(perf_event_attr& attributes) {
+    return static_cast<int>(::syscall(SYS_perf_event_open, &attributes, 0, -1, -1, 0));
+  }
+  int descriptor_ = -1;
+};
+
+/// What a thread measured of itself, in ns but for the counts.
+struct Sample {
+  std::uint64_t operations = 0;
+  std::uint64_t on_cpu = 0;  ///< Submissions that a processor did in place of the device.
+  std::uint64_t page_faults = 0;
+  double prepare = 0;
+  double submit = 0;
+  double wait = 0;
+  double processor = 0;  ///< Time on a processor.
+  std::optional<double> cycles = 0.0;
+  std::chrono::steady_clock::time_point begin;
+  std::chrono::steady_clock::time_point end;
+  std::string error;
+};
+
+void take_end(const Completion& end, Sample& sample) {
+  if (end.state != JobState::done && sample.error.empty()) {
+    sample.error = fmt::format("an operation ended as {}: {}", name(end.state), explain(end.cause));
+  }
+  sample.page_faults += end.page_faults;
+  if (end.fell_back) ++sample.on_cpu;
+}
+
+/// A submission in flight: its operations, their ends, and what names it.
+struct InFlight {
+  std::vector<Operation> operations;
+  std::vector<Completion> ends;
+  Ticket ticket{};
+  Job job;
+};
+
+/// Ways to submit and to wait, with one interface.
+class ByChannel {
+ public:
+  ByChannel(Engine& engine, const Point& point, std::size_t thread)
+      : channel_(value_of(engine.open_channel(
+            {.queue = point.queues.empty() ? "" : point.queues[thread % point.queues.size()],
+             .depth = point.depth}))) {}
+  Submit submit(InFlight& one) {
+    if (one.operations.size() > 1)
+      return channel_.submit_batch({one.operations, one.ends}, one.ticket);
+    return channel_.submit(one.operations.front(), one.ticket);
+  }
+  void wait(InFlight& one, Sample& sample) { take_end(channel_.wait(one.ticket), sample); }
+
+ private:
+  Channel channel_;
+};
+
+class ByJob {
+ public:
+  ByJob(Engine& engine, const Point& point, std::size_t /*thread*/) : engine_(engine) {
+    options_.path = point.path == "software" ? engine::Path::software : engine::Path::hardware;
+    options_.source_node = point.source;
+    options_.target_node = point.target;
+    if (point.policy.empty()) return;
+    for (const engine::movers::Named& each : engine::movers::named()) {
+      if (each.name == point.policy) policy_ = each.choose;
+    }
+    if (!policy_) throw Unmeasurable{fmt::format("'{}' is no policy", point.policy)};
+    options_.policy = &policy_;
+  }
+  Submit submit(InFlight& one) {
+    if (one.operations.size() > 1) {
+      return engine_.submit_batch(one.job, {one.operations, one.ends}, options_);
+    }
+    return engine_.submit(one.job, one.operations.front(), options_);
+  }
+  void wait(InFlight& one, Sample& sample) { take_end(one.job.wait(), sample); }
+
+ private:
+  Engine& engine_;
+  engine::SubmitOptions options_;
+  engine::MoverPolicy policy_;
+};
+
+class ByProcessor {
+ public:
+  ByProcessor(Engine& engine, const Point& /*point*/, std::size_t /*thread*/) : engine_(engine) {}
+  Submit submit(InFlight& one) {
+    for (std::size_t i = 0; i < one.operations.size(); ++i) {
+      const Submit answer =
+          engine_.run(one.operations[i], one.ends[i], {.path = engine::Path::software});
+      if (answer != Submit::accepted) return answer;
+    }
+    return Submit::accepted;
+  }
+  static void wait(InFlight& one, Sample& sample) {
+    for (const Completion& end : one.ends) {
+      if (end.state != JobState::done) take_end(end, sample);
+    }
+  }
+
+ private:
+  Engine& engine_;
+};
+
+double ns_of(std::uint64_t ticks) {
+  return static_cast<double>(ticks) / platform::ticks_per_second() * 1e9;
+}
+
+/// Submits `count` operations, and waits for them. Waits for the start in between.
+template <typename By>
+void drive(By& by, const Point& point, const Buffers& buffers, std::size_t count, Sample& sample,
+           const std::function<void()>& wait_for_start) {
+  const std::size_t batch = point.batch;
+  std::vector<InFlight> ring(point.depth);
+  for (InFlight& one : ring) {
+    one.operations.resize(batch);
+    one.ends.resize(batch);
+  }
+  std::uint64_t prepare = 0;
+  std::uint64_t submit = 0;
+  std::uint64_t wait = 0;
+  const Cycles cycles;
+  wait_for_start();
+  const std::optional<std::uint64_t> cycles_before = cycles.read();
+  const std::chrono::nanoseconds time_before = platform::thread_cpu_time();
+  sample.begin = std::chrono::steady_clock::now();
+  if (point.faults == "touch") {
+    for (std::size_t at = 0; at < buffers.target.size(); at += platform::page_bytes()) {
+      buffers.target[at] = std::byte{1};
+    }
+  }
+  std::size_t begun = 0;
+  std::size_t ended = 0;
+  const std::size_t submissions = (count + batch - 1) / batch;
+  const auto end_one = [&] {
+    const std::uint64_t before = point.split ? platform::ticks() : 0;
+    by.wait(ring[ended % ring.size()], sample);
+    if (point.split) wait += platform::ticks() - before;
+    ++ended;
+  };
+  while (begun < submissions) {
+    if (begun - ended == ring.size()) end_one();
+    InFlight& one = ring[begun % ring.size()];
+    const std::uint64_t t0 = point.split ? platform::ticks() : 0;
+    for (std::size_t i = 0; i < batch; ++i) {
+      Operation made = operation_at(point, buffers, begun * batch + i);
+      if (point.cache) made = made.into_cache();
+      one.operations[i] = point.durable ? made.durable() : made;
+    }
+    const std::uint64_t t1 = point.split ? platform::ticks() : 0;
+    Submit answer = by.submit(one);
+    while (answer == Submit::full) {
+      if (ended < begun) {
+        end_one();
+      } else {
+        platform::pause();
+      }
+      answer = by.submit(one);
+    }
+    if (point.split) {
+      prepare += t1 - t0;
+      submit += platform::ticks() - t1;
+    }
+    if (answer != Submit::accepted) {
+      sample.error = explain(answer);
+      break;
+    }
+    ++begun;
+  }
+  while (ended < begun) end_one();
+  sample.end = std::chrono::steady_clock::now();
+  sample.processor = static_cast<double>((platform::thread_cpu_time() - time_before).count());
+  const std::optional<std::uint64_t> cycles_after = cycles.read();
+  sample.cycles = std::nullopt;
+  if (cycles_before && cycles_after) {
+    sample.cycles = static_cast<double>(*cycles_after - *cycles_before);
+  }
+  sample.operations = begun * batch;
+  sample.prepare = ns_of(prepare);
+  sample.submit = ns_of(submit);
+  sample.wait = ns_of(wait);
+}
+
+/// Reads memory, a word of each line, until it is told to end; gives the bytes a second.
+double read_again_and_again(std::span<const std::byte> memory, const Atomic<bool>& end) {
+  const auto begun = std::chrono::steady_clock::now();
+  std::uint64_t lines = 0;
+  unsigned sum = 0;
+  while (!end.load_relaxed()) {  // It carries no data.
+    for (std::size_t at = 0; at < memory.size(); at += kLineBytes) {
+      sum += std::to_integer<unsigned>(memory[at]);
+    }
+    lines += memory.size() / kLineBytes;
+    asm volatile("" : : "r"(sum));
+  }
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun;
+  return static_cast<double>(lines * kLineBytes) / took.count();
+}
+
+/// Everything that is kept from point to point.
+class Bench {
+ public:
+  Bench() : machine_(value_of(topo::discover())) {}
+
+  /// Measures once: a line of JSON without its braces. `count` operations, or as many as take
+  /// `wanted`, which is then written there.
+  std::string measure(const Point& point, std::size_t& count, std::chrono::nanoseconds wanted) {
+    if (point.bytes == 0 || point.batch == 0 || point.depth == 0 || point.threads == 0) {
+      throw Unmeasurable{"a number is 0"};
+    }
+    Engine& engine = engine_for(point);
+    const bool misses = point.faults != "none";
+    if (count == 0) {
+      count = point.count;
+      const std::size_t least = point.batch * point.depth * point.threads;
+      if (misses) count = std::max<std::size_t>(1, kFaultBytes / point.bytes) * point.threads;
+      for (std::size_t tried = least; count == 0;) {
+        // The better of two: other work only adds.
+        const std::chrono::nanoseconds took = std::min(once(engine, point, tried, nullptr).took,
+                                                       once(engine, point, tried, nullptr).took);
+        if (took >= wanted / 4 || tried > (std::size_t{1} << 24U)) {
+          const double share = static_cast<double>(wanted.count()) /
+                               static_cast<double>(std::max<std::int64_t>(1, took.count()));
+          count = std::max(least, static_cast<std::size_t>(static_cast<double>(tried) * share));
+        }
+        tried *= 4;
+      }
+    }
+    std::string more;
+    const Run run = once(engine, point, count, &more);
+    const auto operations = static_cast<double>(std::max<std::uint64_t>(1, run.sum.operations));
+    std::string text = fmt::format(
+        "\"time_ns\": {}, \"operations\": {}, \"bytes\": {}, \"by_processor\": {}, "
+        "\"page_faults\": {}, \"processor_ns\": {:.1f}",
+        run.took.count(), run.sum.operations, run.sum.operations * point.bytes, run.sum.on_cpu,
+        run.sum.page_faults, run.sum.processor / operations);
+    if (point.threads > 1) {
+      text += fmt::format(", \"each_ns\": [{}]", fmt::join(run.each_ns, ", "));
+    }
+    if (run.sum.cycles) text += fmt::format(", \"cycles\": {:.1f}", *run.sum.cycles / operations);
+    if (point.split) {
+      text += fmt::format(", \"prepare_ns\": {:.1f}, \"submit_ns\": {:.1f}, \"wait_ns\": {:.1f}",
+                          run.sum.prepare / operations, run.sum.submit / operations,
+                          run.sum.wait / operations);
+    }
+    return text + more;
+  }
+
+ private:
+  static constexpr std::size_t kFaultBytes = std::size_t{1} << 20U;
+  struct Run {
+    std::chrono::nanoseconds took{};
+    Sample sum;
+    std::vector<std::int64_t> each_ns;  ///< Of each thread.
+  };
+
+  Engine& engine_for(const Point& point) {
+    const std::string key = point.faults + ' ' + point.waiting;
+    std::unique_ptr<Engine>& made = engines_[key];
+    if (made) return *made;
+    engine::EngineOptions options;
+    using engine::FaultPolicy;
+    for (const FaultPolicy each :
+         {FaultPolicy::touch_and_resubmit, FaultPolicy::finish_on_cpu, FaultPolicy::block}) {
+      if (name(each) == point.faults) options.devices.page_faults = each;
+    }
+    using engine::Waiting;
+    for (const Waiting each :
+         {Waiting::adaptive, Waiting::spin, Waiting::pause, Waiting::umwait, Waiting::sleep}) {
+      if (name(each) == point.waiting) options.waiting = each;
+    }
+    made = value_of(Engine::make(machine_, options));
+    return *made;
+  }
+
+  Pool& pool(const char* role, std::optional<NodeId> node, bool huge = false,
+             const std::string& folder = "") {
+    const std::string key =
+        fmt::format("{} {} {} {}", role, node ? static_cast<int>(node->value()) : -1, huge, folder);
+    std::unique_ptr<Pool>& found = pools_[key];
+    if (!found) found = std::make_unique<Pool>(node, huge, folder);
+    return *found;
+  }
+
+  /// The processor of a thread: of the node of its queue, else of the source.
+  std::vector<int> processors_for(Engine& engine, const Point& point) const {
+    std::vector<int> chosen;
+    if (!point.pinned) return chosen;
+    const std::vector<int> allowed = allowed_processors();
+    std::map<std::uint32_t, std::size_t> used;
+    for (std::size_t i = 0; i < point.threads; ++i) {
+      std::optional<NodeId> node = point.source;
+      if (!point.queues.empty()) {
+        for (const engine::MoverInfo& each : engine.movers()) {
+          if (each.name == point.queues[i % point.queues.size()] && each.node) node = each.node;
+        }
+      }
+      const topo::Node* const found = node ? machine_.node(*node) : nullptr;
+      if (found == nullptr || found->cpus.empty()) {
+        chosen.push_back(allowed[i % allowed.size()]);
+      } else {
+        const std::size_t turn = used[node->value()]++;
+        chosen.push_back(static_cast<int>(found->cpus[turn % found->cpus.size()].value()));
+      }
+    }
+    return chosen;
+  }
+
+  Run once(Engine& engine, const Point& point, std::size_t count, std::string* more) {
+    const bool misses = point.faults != "none";
+    const std::size_t room = is_dif(point.operation) ? with_fields(point.bytes) : point.bytes;
+    const std::size_t wanted = misses ? kFaultBytes : kPoolBytes / point.threads;
+    const std::size_t step = (std::max(room, wanted) + kAlignment - 1) / kAlignment * kAlignment;
+    // What some operations leave in a target would change what others find there.
+    const char* const role = misses ? "fresh" : is_dif(point.operation) ? "fields" : "target";
+    Pool& targets = pool(role, point.target, point.huge, point.file);
+    const std::span<std::byte> source =
+        pool("source", point.source, point.huge).get(step * point.threads);
+    const std::span<std::byte> target = targets.get(step * point.threads);
+    std::span<std::byte> second;
+    if (point.operation != "copy" && point.operation != "fill") {
+      second = pool("second", point.target, point.huge).get(step * point.threads);
+    }
+    const auto buffers_of = [&](std::size_t thread) {
+      const auto part = [&](std::span<std::byte> whole) {
+        return whole.empty() ? whole : whole.subspan(thread * step, step);
+      };
+      return Buffers{part(source), part(target), part(second)};
+    };
+    for (std::size_t i = 0; i < point.threads; ++i) prepare_second(engine, point, buffers_of(i));
+    static_cast<void>(operation_at(point, buffers_of(0), 0));
+    if (misses) targets.drop();
+
+    Atomic<bool> end{false};
+    double beside_rate = 0;
+    std::thread beside;
+    std::vector<int> processors = processors_for(engine, point);
+    if (point.beside) {
+      const std::span<std::byte> set = pool("beside", point.source).get(*point.beside);
+      beside = std::thread([&, set] {
+        pin(allowed_processors().back());
+        beside_rate = read_again_and_again(set, end);
+      });
+    }
+    std::vector<Sample> samples(point.threads);
+    const std::size_t each = std::max<std::size_t>(1, count / point.threads);
+    run_together(
+        point.threads,
+        [&](std::size_t thread, const std::function<void()>& wait_for_start) {
+          bool started = false;
+          const auto start = [&] {
+            started = true;
+            wait_for_start();
+          };
+          const auto go = [&](auto by) {
+            drive(by, point, buffers_of(thread), each, samples[thread], start);
+          };
+          try {
+            if (point.by == "channel")
+              go(ByChannel(engine, point, thread));
+            else if (point.by == "engine")
+              go(ByJob(engine, point, thread));
+            else if (point.by == "cpu")
+              go(ByProcessor(engine, point, thread));
+            else if (point.by == "none")
+              start(), ::usleep(kAloneUs);
+            else
+              throw Unmeasurable{fmt::format("'{}' does no operation", point.by)};
+          } catch (const Unmeasurable& reason) {
+            samples[thread].error = reason.why;
+            if (!started) wait_for_start();
+          }
+        },
+        processors);
+    end.store_relaxed(true);  // It carries no data.
+    if (beside.joinable()) beside.join();
+    Run run;
+    auto begin = std::chrono::steady_clock::time_point::max();
+    auto last = std::chrono::steady_clock::time_point::min();
+    for (const Sample& one : samples) {
+      if (!one.error.empty()) throw Unmeasurable{one.error};
+      begin = std::min(begin, one.begin);
+      last = std::max(last, one.end);
+      run.each_ns.push_back(std::chrono::nanoseconds(one.end - one.begin).count());
+      run.sum.operations += one.operations;
+      run.sum.on_cpu += one.on_cpu;
+      run.sum.page_faults += one.page_faults;
+      run.sum.prepare += one.prepare;
+      run.sum.submit += one.submit;
+      run.sum.wait += one.wait;
+      run.sum.processor += one.processor;
+      if (run.sum.cycles && one.cycles)
+        *run.sum.cycles += *one.cycles;
+      else
+        run.sum.cycles = std::nullopt;
+    }
+    run.took = last - begin;
+    if (more == nullptr) return run;
+    if (point.beside) *more += fmt::format(", \"beside_gb_per_s\": {:.4f}", beside_rate / 1e9);
+    if (const auto occupied = occupied_bytes()) {
+      *more += fmt::format(", \"cache_bytes\": {}", *occupied);
+    }
+    if (point.read)
+      *more += fmt::format(", \"read_ns_per_line\": {:.3f}", read_after(point, target));
+    return run;
+  }
+
+  /// What a processor takes to read the last target: less where it is in the cache.
+  static double read_after(const Point& point, std::span<const std::byte> target) {
+    const std::span<const std::byte> read = target.first(std::min(point.bytes, target.size()));
+    unsigned sum = 0;
+    const std::uint64_t before = platform::ticks();
+    for (std::size_t at = 0; at < read.size(); at += kLineBytes) {
+      sum += std::to_integer<unsigned>(read[at]);
+    }
+    asm volatile("" : : "r"(sum));
+    const double ns = ns_of(platform::ticks() - before);
+    return ns / static_cast<double>((read.size() + kLineBytes - 1) / kLineBytes);
+  }
+
+  /// What the kernel says that lies in last-level caches, where resctrl monitors them.
+  static std::optional<std::uint64_t> occupied_bytes() {
+    std::optional<std::uint64_t> sum;
+    std::error_code none;
+    for (const auto& each : std::filesystem::directory_iterator("/sys/fs/resctrl/mon_data", none)) {
+      std::ifstream file(each.path() / "llc_occupancy");
+      if (std::uint64_t bytes = 0; file >> bytes) sum = sum.value_or(0) + bytes;
+    }
+    return sum;
+  }
+
+  static constexpr std::size_t kAlignment = std::size_t{2} << 20U;
+  static constexpr unsigned kAloneUs = 2000;
+
+  topo::Machine machine_;
+  std::map<std::string, std::unique_ptr<Pool>> pools_;
+  std::map<std::string, std::unique_ptr<Engine>> engines_;
+};
+
+int run(int round_count, std::chrono::milliseconds wanted) {
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(std::cin, line);) lines.push_back(line);
+  struct State {
+    std::size_t count = 0;
+    bool failed = false;
+  };
+  std::vector<State> states(lines.size());
+  try {
+    Bench bench;
+    for (int round = 0; round < round_count; ++round) {
+      for (std::size_t i = 0; i < lines.size(); ++i) {
+        const std::size_t index = (i + static_cast<std::size_t>(round)) % lines.size();
+        State& state = states[index];
+        if (state.failed) continue;
+        std::string text;
+        try {
+          text = bench.measure(parse(lines[index]), state.count, wanted);
+        } catch (const Unmeasurable& reason) {
+          state.failed = true;
+          text = fmt::format("\"error\": \"{}\"", json_text(reason.why));
+        }
+        fmt::print("{{\"point\": {}, \"round\": {}, {}}}\n", index, round, text);
+        std::fflush(stdout);
+      }
+    }
+  } catch (const Unmeasurable& reason) {
+    fmt::print(stderr, "headrace: {}\n", reason.why);
+    return 1;
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace headrace::bench
+
+int main(int argc, char** argv) {
+  if (argc != 3) {
+    fmt::print(stderr, "usage: headrace-bench-movement ROUNDS ROUND_MS <POINTS\n");
+    return 2;
+  }
+  return headrace::bench::run(std::atoi(argv[1]), std::chrono::milliseconds(std::atoi(argv[2])));
+}

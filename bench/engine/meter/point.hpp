@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// A point of headrace-bench-movement: what is measured, as a line of words.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "headrace/base/result.hpp"
+#include "headrace/base/units.hpp"
+
+namespace headrace::bench {
+
+/// A point that cannot be measured here; the message says why.
+struct Unmeasurable {
+  std::string why;
+};
+
+template <typename T>
+T value_of(Result<T> result) {
+  if (!result.has_value()) throw Unmeasurable{result.error().message()};
+  return std::move(*result);
+}
+
+/// What is measured.
+struct Point {
+  std::string by = "channel";  ///< channel, engine (jobs), cpu (the calling threads) or none.
+  std::string operation = "copy";
+  std::size_t bytes = 4096;  ///< Of an operation.
+  std::size_t batch = 1;     ///< Operations of a submission.
+  std::size_t depth = 1;     ///< Submissions in flight; 1: each is waited for.
+  std::size_t threads = 1;
+  std::size_t count = 0;  ///< Operations of a round, of all threads; 0: as long as wanted.
+  std::vector<std::string> queues;  ///< Of channels: thread i has queue i, in turn.
+  std::string policy;               ///< Of jobs.
+  std::string path = "hardware";    ///< Of jobs.
+  std::optional<NodeId> source;
+  std::optional<NodeId> target;
+  bool huge = false;                    ///< Pages of 2 MiB.
+  std::string faults = "none";          ///< Else what is done about pages that are not there.
+  bool cache = false;                   ///< Targets go into the cache.
+  std::string waiting = "adaptive";     ///< As engine::Waiting.
+  bool durable = false;                 ///< Targets are durable when an operation has ended.
+  std::string file{};                   ///< A folder: the target is a file there.
+  bool pinned = true;                   ///< Threads stay on the processors of the node.
+  bool split = false;                   ///< Also what preparing, submitting and waiting take.
+  bool read = false;                    ///< Also what reading the target takes afterwards.
+  std::optional<std::size_t> beside{};  ///< A thread reads so much memory again and again.
+};
+
+inline std::size_t size_of(std::string_view text) {
+  std::size_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    throw Unmeasurable{fmt::format("'{}' is no number", text)};
+  }
+  return number;
+}
+
+inline NodeId node_of(std::string_view text) {
+  return NodeId(static_cast<std::uint32_t>(size_of(text)));
+}
+
+inline std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  std::istringstream stream(text);
+  for (std::string part; std::getline(stream, part, separator);) parts.push_back(part);
+  return parts;
+}
+
+/// The words of a point.
+inline const std::map<std::string_view, void (*)(Point&, const std::string&)> kWords{
+    {"by", [](Point& to, const std::string& value) { to.by = value; }},
+    {"operation", [](Point& to, const std::string& value) { to.operation = value; }},
+    {"bytes", [](Point& to, const std::string& value) { to.bytes = size_of(value); }},
+    {"batch", [](Point& to, const std::string& value) { to.batch = size_of(value); }},
+    {"depth", [](Point& to, const std::string& value) { to.depth = size_of(value); }},
+    {"threads", [](Point& to, const std::string& value) { to.threads = size_of(value); }},
+    {"count", [](Point& to, const std::string& value) { to.count = size_of(value); }},
+    {"queues", [](Point& to, const std::string& value) { to.queues = split(value, ','); }},
+    {"policy", [](Point& to, const std::string& value) { to.policy = value; }},
+    {"path", [](Point& to, const std::string& value) { to.path = value; }},
+    {"source", [](Point& to, const std::string& value) { to.source = node_of(value); }},
+    {"target", [](Point& to, const std::string& value) { to.target = node_of(value); }},
+    {"huge", [](Point& to, const std::string& value) { to.huge = value == "1"; }},
+    {"faults", [](Point& to, const std::string& value) { to.faults = value; }},
+    {"cache", [](Point& to, const std::string& value) { to.cache = value == "1"; }},
+    {"waiting", [](Point& to, const std::string& value) { to.waiting = value; }},
+    {"durable", [](Point& to, const std::string& value) { to.durable = value == "1"; }},
+    {"file", [](Point& to, const std::string& value) { to.file = value; }},
+    {"pinned", [](Point& to, const std::string& value) { to.pinned = value == "1"; }},
+    {"split", [](Point& to, const std::string& value) { to.split = value == "1"; }},
+    {"read", [](Point& to, const std::string& value) { to.read = value == "1"; }},
+    {"beside", [](Point& to, const std::string& value) { to.beside = size_of(value); }},
+};
+
+inline Point parse(const std::string& line) {
+  Point point;
+  for (const std::string& word : split(line, ' ')) {
+    const std::size_t at = std::min(word.find('='), word.size());
+    const auto known = kWords.find(std::string_view(word).substr(0, at));
+    if (known == kWords.end()) throw Unmeasurable{fmt::format("'{}' is no word of a point", word)};
+    known->second(point, word.substr(std::min(at + 1, word.size())));
+  }
+  return point;
+}
+
+}  // namespace headrace::bench

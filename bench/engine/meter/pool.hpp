@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of headrace-bench-movement: on a node or in a file, written before it is used.
+#pragma once
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "headrace/platform/memory.hpp"
+#include "point.hpp"
+
+namespace headrace::bench {
+
+inline constexpr std::byte kContent{0x5a};
+
+/// Memory of one node, written before it is given out. Grows, and is kept for other points.
+class Pool {
+ public:
+  Pool(std::optional<NodeId> node, bool huge, std::string folder)
+      : node_(node), huge_(huge), folder_(std::move(folder)) {}
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+  ~Pool() { give_back(); }
+
+  std::span<std::byte> get(std::size_t byte_count) {
+    if (pages_.size() < byte_count) {
+      give_back();
+      const auto pages = huge_ ? platform::Pages::huge : platform::Pages::plain;
+      pages_ = folder_.empty() ? value_of(platform::allocate_pages(byte_count, node_, pages))
+                               : map_file(byte_count);
+      // What is not written here is missing later, and is found out now and not by a signal.
+      if (Result<void> written = platform::prefault_pages(pages_); !written) {
+        give_back();
+        throw Unmeasurable{written.error().message()};
+      }
+      std::memset(pages_.data(), static_cast<int>(kContent), pages_.size());
+    }
+    return pages_.first(byte_count);
+  }
+  /// Gives the pages back to the system: the next access to each is a page fault.
+  void drop() const noexcept { ::madvise(pages_.data(), pages_.size(), MADV_DONTNEED); }
+
+ private:
+  void give_back() noexcept {
+    const std::span<std::byte> pages = std::exchange(pages_, {});
+    if (folder_.empty()) {
+      platform::free_pages(pages);
+    } else if (!pages.empty()) {
+      ::munmap(pages.data(), pages.size());
+    }
+  }
+
+  /// A file that has no name: nothing is left of it, however this process ends.
+  [[nodiscard]] std::span<std::byte> map_file(std::size_t byte_count) const {
+    const int file = ::open(folder_.c_str(), O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
+    void* mapped = MAP_FAILED;
+    if (file >= 0 && ::posix_fallocate(file, 0, static_cast<off_t>(byte_count)) == 0) {
+      mapped = ::mmap(nullptr, byte_count, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    }
+    if (file >= 0) ::close(file);
+    if (mapped == MAP_FAILED) {
+      throw Unmeasurable{
+          fmt::format("no file of {} bytes can be made in '{}'", byte_count, folder_)};
+    }
+    return {static_cast<std::byte*>(mapped), byte_count};
+  }
+
+  std::optional<NodeId> node_;
+  bool huge_;
+  std::string folder_;
+  std::span<std::byte> pages_;
+};
+
+}  // namespace headrace::bench

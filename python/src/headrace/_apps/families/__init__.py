@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one list of what can be measured of a machine and simulated of another.
+
+A family is a subcommand of ``headrace bench``; a scenario is a question to ``headrace sim``. What
+is measured and simulated alike is found in both by this list. The points of each family are in
+`points`; this module imports nothing, so that listing commands costs nothing.
+"""
+
+from dataclasses import dataclass
+
+__all__ = ["FAMILIES", "MEASURED_ELSEWHERE", "ONLY_SIMULATED", "Family"]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """What is measured of movers, by points that differ in few things.
+
+    Attributes:
+        name: Of the subcommand of ``headrace bench``.
+        summary: One sentence for its help.
+        scenarios: That simulate the same thing.
+    """
+
+    name: str
+    summary: str
+    scenarios: tuple[str, ...] = ()
+
+
+FAMILIES = {
+    each.name: each
+    for each in (
+        Family(
+            "submission",
+            "Measure copies by size and way of submission: alone, in flight, in batches.",
+            ("submission", "break-even", "alignment"),
+        ),
+        Family("threads", "Measure several threads that share one queue.", ("threads",)),
+        Family(
+            "movement",
+            "Measure copies between nodes, by who carries them out.",
+            ("ddr-to-hbm", "remote", "cxl", "memory", "streams"),
+        ),
+        Family("devices", "Measure 1, 2, 4 and 8 devices at once.", ("leaky-ddio",)),
+        Family("device-engines", "Measure groups by their engines.", ("engines-per-group",)),
+        Family(
+            "queues",
+            "Measure what entries, batches and priorities of queues bring.",
+            ("wq-size", "batch-size", "priorities"),
+        ),
+        Family("operations", "Measure every operation, by device and processor.", ("operations",)),
+        Family("latency", "Measure what preparing, submitting and waiting take."),
+        Family(
+            "faults", "Measure what page faults cost, by what is done about them.", ("page-faults",)
+        ),
+        Family("pages", "Measure pages of 4 KiB and of 2 MiB.", ("huge-pages",)),
+        Family("destination", "Measure targets in the cache and in memory.", ("cache-control",)),
+        Family("pollution", "Measure a thread that reads its working set beside copies."),
+        Family("cycles", "Measure the processor time that devices save."),
+        Family(
+            "interleaving",
+            "Measure durable copies of 2 and 4 KiB to persistent memory.",
+            ("optane",),
+        ),
+        Family("dax", "Measure persistent memory with and without pinned threads.", ("optane",)),
+    )
+}
+
+MEASURED_ELSEWHERE = {
+    "automatic": "bench engine",
+    "injection": "bench injection",
+    "messages": "bench message",
+    "qdp": "query",
+}
+"""Scenarios that another command measures, by the words of that command."""
+
+ONLY_SIMULATED = ("hbm-cache-mode", "overtaking", "placement")
+"""Scenarios that nothing measures."""

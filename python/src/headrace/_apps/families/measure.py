@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures the points of a family, by the program headrace-bench-movement."""
+
+import json
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from types import FrameType
+from typing import Any
+
+from headrace import _core
+from headrace._apps.families.facts import Facts
+from headrace._apps.families.points import LeftOut, Place, Point, plan_of
+from headrace._apps.figures import Figure, figure_of
+from headrace._signals import held, kill_child, undone_at_signals
+from headrace.errors import Error
+
+PROGRAM = "headrace-bench-movement"
+ROUND_MS = 4
+TRIED = "measure movers"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A figure of a point at one place.
+
+    Attributes:
+        place: Panel, line and where on the axis.
+        emulated: Whether an emulated device did the work: it says nothing of a real one.
+        values: One of each round.
+    """
+
+    place: Place
+    emulated: bool
+    values: tuple[float, ...]
+
+    @property
+    def figure(self) -> Figure:
+        """Of all rounds."""
+        return figure_of(self.values)
+
+    @property
+    def line(self) -> str:
+        """The line's name, which says so if its device is emulated."""
+        return f"{self.place.line} (emulated)" if self.emulated else self.place.line
+
+    def document(self) -> dict[str, object]:
+        """As part of a JSON document."""
+        return {
+            "panel": self.place.panel,
+            "line": self.place.line,
+            "x": self.place.x,
+            "metric": self.place.metric,
+            "emulated": self.emulated,
+            **self.figure.document(),
+            "values": list(self.values),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What was measured of a family.
+
+    Attributes:
+        family: Its name.
+        shown: All figures, in the order of the points.
+        left_out: What was not measured, and why.
+        partial: Whether it was ended early: some points have fewer rounds, or none.
+    """
+
+    family: str
+    shown: tuple[Shown, ...]
+    left_out: tuple[LeftOut, ...]
+    partial: bool
+
+    @property
+    def emulated(self) -> bool:
+        """Whether some figures are those of emulated devices."""
+        return any(each.emulated for each in self.shown)
+
+    def document(self) -> dict[str, object]:
+        """As part of a JSON document."""
+        return {
+            "family": self.family,
+            "emulated": self.emulated,
+            "partial": self.partial,
+            "figures": [each.document() for each in self.shown],
+            "left_out": [{"what": each.what, "why": each.why} for each in self.left_out],
+        }
+
+
+@dataclass(slots=True)
+class Stop:
+    """Whether the user has asked to end, and what that ends."""
+
+    asked: bool = False
+    _child: subprocess.Popen[str] | None = field(default=None)
+
+    def ask(self, _number: int = 0, _frame: FrameType | None = None) -> None:
+        """End what runs; what was measured stays."""
+        self.asked = True
+        if self._child is not None:
+            self._child.kill()
+
+    @contextmanager
+    def over(self, child: "subprocess.Popen[str]") -> Iterator[None]:
+        """Let asking end a child as long as the block runs."""
+        self._child = child
+        try:
+            yield
+        finally:
+            self._child = None
+
+
+@contextmanager
+def interruptible() -> Iterator[Stop]:
+    """Let Ctrl-C end what is measured, and not the command, as long as the block runs."""
+    stop = Stop()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    before = signal.signal(signal.SIGINT, stop.ask)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def measure_family(
+    family: str,
+    facts: Facts,
+    program: str,
+    rounds: int,
+    stop: Stop,
+    share: Callable[[float], None] = lambda _: None,
+) -> Outcome:
+    """Measure all points of a family in turn, round after round.
+
+    Args:
+        family: Its name.
+        facts: Of this machine.
+        program: Path of the program that measures.
+        rounds: Of each point.
+        stop: Asked whether to end early.
+        share: Told the share that is done.
+
+    Raises:
+        Error: The program fails.
+    """
+    plan = plan_of(family, facts)
+    records: list[list[dict[str, Any]]] = [[] for _ in plan.points]
+    wanted = max(1, rounds * len(plan.points))
+    if plan.points and not stop.asked:
+        for number, record in enumerate(_records(plan.points, program, rounds, stop)):
+            records[record["point"]].append(record)
+            share((number + 1) / wanted)
+    shown: list[Shown] = []
+    left_out = list(plan.left_out)
+    for point, found in zip(plan.points, records, strict=True):
+        trouble = _trouble(point, found)
+        if trouble:
+            place = point.places[0]
+            left_out.append(LeftOut(f"{place.panel}: {place.line} at {place.x}", trouble))
+            continue
+        for place in point.places:
+            values = [value for each in found if (value := _value(each, place.metric)) is not None]
+            if values:
+                shown.append(Shown(place, point.emulated, tuple(values)))
+    return Outcome(family, tuple(shown), tuple(left_out), stop.asked)
+
+
+def _records(
+    points: list[Point], program: str, rounds: int, stop: Stop
+) -> Iterator[dict[str, Any]]:
+    requests = "\n".join(point.request for point in points) + "\n"
+    with tempfile.TemporaryFile("w+") as input_file, tempfile.TemporaryFile("w+") as complaints:
+        input_file.write(requests)
+        input_file.seek(0)
+        try:
+            with held():
+                child = subprocess.Popen(  # noqa: S603 - Our own program.
+                    [program, str(rounds), str(ROUND_MS)],
+                    stdin=input_file,
+                    stdout=subprocess.PIPE,
+                    stderr=complaints,
+                    text=True,
+                )
+        except OSError as problem:
+            raise Error(
+                TRIED, f"{program} does not start", "run make setup", problem.errno or 0
+            ) from problem
+        with child, undone_at_signals(partial(kill_child, child.pid)), stop.over(child):
+            for line in child.stdout or ():
+                # The last line of a program that was killed may be cut.
+                if line.endswith("}\n"):
+                    yield json.loads(line)
+        if child.returncode != 0 and not stop.asked:
+            complaints.seek(0)
+            last = complaints.read().strip().rpartition("\n")[2]
+            raise Error(TRIED, last.removeprefix("headrace: ") or f"exit code {child.returncode}")
+
+
+def _trouble(point: Point, records: list[dict[str, Any]]) -> str:
+    """Say why a point has no figures of its own."""
+    for record in records:
+        if "error" in record:
+            return str(record["error"])
+        by_processor = record["by_processor"]
+        is_device = point.words["by"] != "cpu" and point.words.get("path") != "software"
+        if is_device and by_processor and "faults" not in point.words:
+            return (
+                f"a processor did {by_processor} of {record['operations']} operations, which the "
+                "device cannot do or refused"
+            )
+    return ""
+
+
+def _value(record: dict[str, Any], metric: str) -> float | None:
+    if metric == "gb_per_s":
+        return float(record["bytes"] / record["time_ns"])
+    if metric == "time_us":
+        return float(record["time_ns"] / record["operations"] / 1e3)
+    if metric == "first_over_second":
+        first, second = record["each_ns"]
+        return float(second / first)
+    value = record.get(metric)
+    return None if value is None else float(value)
+
+
+def value_text(value: float, metric: str) -> str:
+    """Write a figure for people, with its unit."""
+    if metric == "cache_bytes":
+        return str(_core.bytes_text(int(value)))
+    digits = max(0, 2 - len(str(int(abs(value)))) + 1)
+    return f"{value:,.{digits}f}"
+
+
+UNITS = {
+    "gb_per_s": "GB/s",
+    "time_us": "µs",
+    "prepare_ns": "ns",
+    "submit_ns": "ns",
+    "wait_ns": "ns",
+    "processor_ns": "ns",
+    "cycles": "cycles",
+    "read_ns_per_line": "ns per line",
+    "beside_gb_per_s": "GB/s",
+    "cache_bytes": "bytes",
+    "first_over_second": "ratio",
+}
+"""By metric."""

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is quoted of several rounds: the median, its quartiles, and how certain it is."""
+
+import functools
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_OUTSIDE = 0.05
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure with its spread: median, lower and upper quartile over the rounds.
+
+    Attributes:
+        interval: The 95 % confidence interval of the median; None of what is counted.
+    """
+
+    median: float
+    low: float
+    high: float
+    interval: tuple[float, float] | None = None
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        return f"{_rounded(self.median)} ({_rounded(self.low)} to {_rounded(self.high)})"
+
+    def document(self) -> dict[str, float]:
+        """As part of the JSON document."""
+        known = {"median": self.median, "quartile_low": self.low, "quartile_high": self.high}
+        if self.interval is None:
+            return known
+        return {**known, "interval_low": self.interval[0], "interval_high": self.interval[1]}
+
+
+def figure_of(values: Sequence[float]) -> Figure:
+    """Median, quartiles and interval of some values."""
+    low, high = _quartiles(values)
+    return Figure(statistics.median(values), low, high, median_interval(values))
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float]:
+    """The 95 % confidence interval of the median of what the values are drawn from.
+
+    Whatever its distribution is: the closest pair of values, as many from below as from above, with
+    the median between them so often. All values, of less than six.
+    """
+    rank = _outer_rank(len(values))
+    ordered = sorted(values)
+    return ordered[rank], ordered[-1 - rank]
+
+
+@functools.cache
+def _outer_rank(count: int) -> int:
+    # The median is below the value of a rank as often as so many coins show no more heads than it.
+    most = int(_OUTSIDE / 2 * 2**53) * 2**count >> 53
+    rank, cases = 0, 1
+    cases_or_fewer = 1
+    while True:
+        cases = cases * (count - rank) // (rank + 1)
+        cases_or_fewer += cases
+        if cases_or_fewer > most:
+            return rank
+        rank += 1
+
+
+def _quartiles(values: Sequence[float]) -> tuple[float, float]:
+    if len(values) == 1:
+        return values[0], values[0]
+    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, high
+
+
+def _rounded(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.2f}"  # noqa: PLR2004

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands of the families: each is a list of points for one program."""
+
+from collections.abc import Iterable, Mapping
+
+import click
+
+from headrace._apps.families import FAMILIES
+from headrace._apps.families.facts import gather_facts
+from headrace._apps.families.measure import (
+    PROGRAM,
+    TRIED,
+    UNITS,
+    Outcome,
+    Shown,
+    interruptible,
+    measure_family,
+    value_text,
+)
+from headrace._apps.families.picture import draw_panels, panels_of
+from headrace._apps.picture import matplotlib_settled, save_picture
+from headrace._cli._output import EXIT_INTERRUPTED, EXIT_OK, print_document, progress
+from headrace._cli._report import Column, Report, figures
+from headrace._cli.bench._measure import benchmark, find_program
+from headrace._files import Output
+from headrace.machine import Machine, topo
+
+ROUNDS = 7
+_METHOD = """Memory is written before the clock starts, threads are pinned and begin together, and
+    the time is that of the slowest. Points take turns in every round. What this machine lacks is
+    left out and named; figures of devices of 'headrace emulate' are marked."""
+
+
+def family_command(name: str) -> click.Command:
+    """Make the command of a family."""
+
+    def command(rounds: int, plot: Output | None, *, as_json: bool) -> int:
+        with progress(f"measuring {name}") as share, interruptible() as stop:
+            program = find_measuring_program()
+            outcome = measure_family(name, gather_facts(), program, rounds, stop, share)
+        return _publish(outcome, rounds, plot, as_json=as_json)
+
+    example = f"Example: headrace bench {name} --json"
+    command.__doc__ = f"{FAMILIES[name].summary}\n\n    {_METHOD}\n\n    {example}\n    "
+    return benchmark(name, ROUNDS)(command)
+
+
+def find_measuring_program() -> str:
+    """Give the path of the program.
+
+    Raises:
+        NotFoundError: It is not there.
+    """
+    return find_program("_bench", PROGRAM, tried=TRIED, remedy="reinstall the package")
+
+
+def _publish(outcome: Outcome, rounds: int, plot: Output | None, *, as_json: bool) -> int:
+    machine = topo()
+    if plot is not None:
+        _draw(outcome, machine, plot)
+    if as_json:
+        print_document(
+            "bench-family",
+            machine=machine.document,
+            results={**outcome.document(), "round_count": rounds},
+            summary=summary_of(outcome),
+        )
+    else:
+        report = Report()
+        _print(report, outcome, rounds)
+        if plot is not None:
+            report.say(f"The picture of it is in {plot.path}.")
+    return EXIT_INTERRUPTED if outcome.partial else EXIT_OK
+
+
+def summary_of(outcome: Outcome) -> Mapping[str, object]:
+    """Give the figures one would quote."""
+
+    def best(shown: Iterable[Shown]) -> float | None:
+        return max((each.figure.median for each in shown), default=None)
+
+    rates = [each for each in outcome.shown if each.place.metric == "gb_per_s"]
+    by_processor = [each for each in rates if "processor" in each.place.line]
+    return {
+        "figures": len(outcome.shown),
+        "left_out": len(outcome.left_out),
+        "emulated": outcome.emulated,
+        "partial": outcome.partial,
+        "device_gb_per_s_best": best(each for each in rates if each not in by_processor),
+        "processor_gb_per_s_best": best(by_processor),
+    }
+
+
+def _draw(outcome: Outcome, machine: Machine, plot: Output) -> None:
+    with matplotlib_settled():
+        emulated = " (devices are emulated)" if outcome.emulated else ""
+        picture = draw_panels(
+            panels_of(outcome.shown),
+            f"headrace bench {outcome.family}{emulated}",
+            f"{machine.cpu_model}; medians, whiskers: quartiles",
+        )
+        save_picture(picture, plot)
+
+
+def _print(report: Report, outcome: Outcome, rounds: int) -> None:
+    if outcome.emulated:
+        report.say("The devices are emulated: their figures say nothing of real ones.", "bold")
+    groups: dict[tuple[str, str], list[Shown]] = {}
+    for each in outcome.shown:
+        groups.setdefault((each.place.panel, UNITS[each.place.metric]), []).append(each)
+    for (panel, unit), members in groups.items():
+        report.say()
+        report.say(f"{unit}, {panel}", "bold")
+        cells = {(each.line, each.place.x): _text(each) for each in members}
+        lines = list(dict.fromkeys(line for line, _ in cells))
+        ticks = list(dict.fromkeys(x for _, x in cells))
+        rows = [[x, *(cells.get((line, x), "-") for line in lines)] for x in ticks]
+        report.table([Column(""), *figures(*lines)], rows)
+    if outcome.left_out:
+        report.say()
+        report.say("Left out", "bold")
+        for absent in outcome.left_out:
+            report.say(f"{absent.what}: {absent.why}", head="- ")
+    report.say()
+    partial = " It was ended early: not every point has all of them." if outcome.partial else ""
+    report.say(f"Medians of {rounds} rounds, in brackets quartiles.{partial}")
+
+
+def _text(shown: Shown) -> str:
+    figure, metric = shown.figure, shown.place.metric
+    low, high = value_text(figure.low, metric), value_text(figure.high, metric)
+    return f"{value_text(figure.median, metric)} ({low}-{high})"
