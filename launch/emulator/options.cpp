@@ -204,9 +204,8 @@ Result<Options> parse_options(std::span<char* const> arguments) {
         "--pace has no effect with --seed, whose clock counts steps; leave one of them out");
   }
   if (options.statistics_path && options.statistics_path == options.trace_path) {
-    return wrong_use(
-        fmt::format("--stats and --trace: both name '{}'; give each a file of its own",
-                    *options.trace_path));
+    return wrong_use(fmt::format("--stats and --trace: both name '{}'; give each a file of its own",
+                                 *options.trace_path));
   }
   if (parser.options.command.empty()) {
     return wrong_use("there is no command to run; give it after '--'");
