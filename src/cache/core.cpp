@@ -25,7 +25,7 @@ void Core::wait_blocked(EntryState& entry) {
         break;
       case Phase::moving:
         // The job's callback ends the phase before its waiters return.
-        in_flight.wait(entry);
+        moves_of(entry).wait(entry);
         break;
       case Phase::idle:
       case Phase::copied:
@@ -43,38 +43,15 @@ void Core::tell_observer(const Event& event) noexcept {
   }
 }
 
-namespace {
-
-/// Whether a copy of `byte_count` bytes may be written to `given`.
-bool is_fit(std::span<const std::byte> given, std::uint64_t byte_count) {
-  const auto address = reinterpret_cast<std::uintptr_t>(given.data());
-  return address != 0 && address % MemorySource::kAlignment == 0 && given.size() >= byte_count;
-}
-
-}  // namespace
-
-Core::Allocation Core::allocate_copy(std::uint16_t shard, std::uint64_t byte_count,
-                                     std::byte*& copy) {
-  Room& room = rooms[shard];
-  try {
-    const Result<std::span<std::byte>> given = memory->allocate(byte_count, nodes[shard]);
-    if (given.has_value()) [[likely]] {
-      if (is_fit(*given, byte_count)) [[likely]] {
-        copy = given->data();
-        return Allocation::done;
-      }
-      policy_errors.add(1);
-      if (given->data() != nullptr) memory->free({given->data(), byte_count});
-      room.release(byte_count);
-      return Allocation::failed;
-    }
-    room.release(byte_count);
-    return given.error().code == Code::out_of_memory ? Allocation::node_is_full
-                                                     : Allocation::failed;
-  } catch (...) {
-    room.release(byte_count);
-    throw;
+Core::Allocation Reservation::refuse(const Result<std::span<std::byte>>& given) {
+  give_room_back();
+  if (!given.has_value()) {
+    return given.error().code == Code::out_of_memory ? Core::Allocation::node_is_full
+                                                     : Core::Allocation::failed;
   }
+  core_.policy_errors.add(1);
+  if (given->data() != nullptr) core_.memory->free({given->data(), byte_count_});
+  return Core::Allocation::failed;
 }
 
 void Core::free_copy(EntryState& entry) noexcept {
@@ -133,7 +110,7 @@ void Core::tell_written_back(std::span<const DirtyRanges::Range> settled) {
 
 void Core::end(EntryState& entry) noexcept {
   // The phase ends inside the job's callback, the job itself only after it.
-  in_flight.finish(entry);
+  moves_of(entry).finish(entry);
   free_copy(entry);
   entry.standing.store_relaxed(Standing::absent);  // relaxed: a reader that sees it has no entry.
   pool.give_back(pool.number_of(&entry));

@@ -161,7 +161,8 @@ struct Core {
   std::size_t granule_bytes = 1;
   bool into_cache = false;
   Pool pool;
-  InFlightMoves in_flight{*this};
+  /// By the number of the shard.
+  std::deque<InFlightMoves> in_flight;
   DirtyRanges dirty{pool};
 
   /// Sleeps until the move of `entry` has ended, and drives it where that is needed. Counted.
@@ -169,17 +170,25 @@ struct Core {
   /// As that, not counted.
   void wait_blocked(EntryState& entry);
   enum class Allocation : std::uint8_t { done, node_is_full, failed };
-  /// Allocates a copy of `byte_count` bytes, which is a footprint, for which room has been
-  /// reserved. On failure the room is given back.
-  [[nodiscard]] Allocation allocate_copy(std::uint16_t shard, std::uint64_t byte_count,
-                                         std::byte*& copy);
   void free_copy(EntryState& entry) noexcept;
+  [[nodiscard]] InFlightMoves& moves_of(const EntryState& entry) {
+    return in_flight[entry.shard_number()];
+  }
   /// What fills the copy of an entry.
   [[nodiscard]] engine::Operation copy_operation(const EntryState& entry) const {
     const std::uint64_t byte_count = entry.region().byte_count;
     const auto copy =
         engine::Operation::copy({entry.copy, byte_count}, {entry.source(), byte_count});
     return into_cache ? copy.into_cache() : copy;
+  }
+  /// Submits it.
+  [[nodiscard]] engine::Submit submit_copy(engine::Engine& engine, engine::Job& job,
+                                           const EntryState& entry,
+                                           const engine::SubmitOptions& options) const {
+    if (into_cache) return engine.submit(job, copy_operation(entry), options);
+    const std::uint64_t byte_count = entry.region().byte_count;
+    return engine.submit_copy(job, {{entry.copy, byte_count}, {entry.source(), byte_count}},
+                              options);
   }
   /// Where bytes of an entry are, and where they belong.
   [[nodiscard]] engine::CopyPlan way_back(std::uint32_t number, const Region& region) const;
@@ -228,36 +237,57 @@ struct Core {
   Atomic<std::uint32_t> owner_count_{1};
 };
 
-/// The memory of a copy, and its room, before an entry has them.
+/// The room and the memory of a copy, of `byte_count` bytes, which is a footprint, before an entry
+/// has them.
 ///
 /// Threading: owned.
 class Reservation {
  public:
-  Reservation(Core& core, std::uint16_t shard, std::uint64_t byte_count)
-      : core_(core), byte_count_(byte_count), shard_(shard) {}
+  Reservation(Core& core, Room& room, NodeId node, std::uint64_t byte_count)
+      : core_(core), room_(room), node_(node), byte_count_(byte_count) {}
   Reservation(const Reservation&) = delete;
   Reservation& operator=(const Reservation&) = delete;
   ~Reservation() {
-    if (copy_ == nullptr) return;
-    core_.memory->free({copy_, byte_count_});
-    core_.rooms[shard_].release(byte_count_);
+    if (copy_ != nullptr) core_.memory->free({copy_, byte_count_});
+    if (has_room_) give_room_back();
   }
-  /// Once room has been reserved.
+  [[nodiscard]] bool try_reserve() { return has_room_ = room_.try_reserve(byte_count_); }
+  /// Once room has been reserved, which is given back if there is no memory.
+  ///
+  /// Fails: throws what the memory source throws.
   [[nodiscard]] Core::Allocation allocate() {
-    return core_.allocate_copy(shard_, byte_count_, copy_);
+    const Result<std::span<std::byte>> given = core_.memory->allocate(byte_count_, node_);
+    if (!given.has_value() || given->data() == nullptr ||
+        reinterpret_cast<std::uintptr_t>(given->data()) % MemorySource::kAlignment != 0 ||
+        given->size() < byte_count_) [[unlikely]] {
+      return refuse(given);
+    }
+    copy_ = given->data();
+    return Core::Allocation::done;
   }
   [[nodiscard]] std::byte* copy() const { return copy_; }
-  /// An entry has it now.
-  void hand_over() { copy_ = nullptr; }
+  /// An entry has both now.
+  void hand_over() {
+    has_room_ = false;
+    copy_ = nullptr;
+  }
 
   /// An entry that was pinned has made way for this one.
   bool is_pinned = false;
 
  private:
+  [[nodiscard]] Core::Allocation refuse(const Result<std::span<std::byte>>& given);
+  void give_room_back() {
+    room_.release(byte_count_);
+    has_room_ = false;
+  }
+
   Core& core_;
+  Room& room_;
+  const NodeId node_;
+  bool has_room_ = false;
   const std::uint64_t byte_count_;
   std::byte* copy_ = nullptr;
-  const std::uint16_t shard_;
 };
 
 }  // namespace headrace::cache::detail

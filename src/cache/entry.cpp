@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "entry.hpp"
 
-#include <limits>
 #include <utility>
 
 #include "core.hpp"
@@ -13,13 +12,6 @@ namespace detail {
 // One line: a hit on an entry touches none that belongs to another. Not in the header, because the
 // model checker's atomics are larger.
 static_assert(sizeof(EntryState) == 64);
-
-std::uint64_t footprint_bytes(std::size_t byte_count, std::size_t granule_bytes) {
-  const std::uint64_t mask = granule_bytes - 1;
-  constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
-  // A length that no region can have must not wrap around to a small one.
-  return byte_count > kMax - mask ? kMax : (std::uint64_t{byte_count} + mask) & ~mask;
-}
 
 }  // namespace detail
 
@@ -73,7 +65,7 @@ bool Entry::try_wait() const {
   if (slot_ == nullptr) return true;
   EntryState& state = state_of(*slot_);
   // Some movers advance only when they are polled.
-  if (state.progress.now() == Phase::moving) core_->in_flight.poll(state);
+  if (state.progress.now() == Phase::moving) core_->moves_of(state).poll(state);
   return ended(state.progress.now());
 }
 

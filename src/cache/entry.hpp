@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include "headrace/base/atomic.hpp"
@@ -219,6 +220,12 @@ class DirtyCount {
 };
 
 /// Bytes of memory that a copy of `byte_count` bytes takes.
-[[nodiscard]] std::uint64_t footprint_bytes(std::size_t byte_count, std::size_t granule_bytes);
+[[nodiscard]] inline std::uint64_t footprint_bytes(std::size_t byte_count,
+                                                   std::size_t granule_bytes) {
+  const std::uint64_t mask = granule_bytes - 1;
+  constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
+  // A length that no region can have must not wrap around to a small one.
+  return byte_count > kMax - mask ? kMax : (std::uint64_t{byte_count} + mask) & ~mask;
+}
 
 }  // namespace headrace::cache::detail

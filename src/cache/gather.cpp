@@ -11,31 +11,26 @@
 
 namespace headrace::cache {
 
-CacheState::Attempt CacheState::gather_move(Gather& gather, Shard& shard, std::uint32_t number,
-                                            std::optional<NodeId> source_node) {
+void CacheState::gather_move(Gather& gather, Shard& shard, std::uint32_t number,
+                             std::optional<NodeId> source_node,
+                             InFlightMoves::Announcement& announcement) {
   const auto fits = [&](const Gathered& group) {
     return group.shard == &shard && group.source_node == source_node &&
            group.members.size() < kGatheredCountMax;
   };
   auto group = std::find_if(gather.groups.begin(), gather.groups.end(), fits);
   if (group == gather.groups.end()) {
-    gather.groups.push_back({&shard, source_node, InFlightMoves::Gathering(core_->in_flight)});
+    gather.groups.push_back(
+        {&shard, source_node, InFlightMoves::Gathering(core_->in_flight[shard.number()])});
     group = std::prev(gather.groups.end());
   }
   group->members.push_back({number, gather.entries.size()});
   try {
-    group->announcements.add(core_->pool[number]);
+    group->announcements.add(announcement);
   } catch (...) {
     group->members.pop_back();
     throw;
   }
-  // As in start_move().
-  if (!write_back_overlapping(core_->pool[number].region())) {
-    group->announcements.remove_last();
-    group->members.pop_back();
-    return Attempt::refused;
-  }
-  return Attempt::gathered;
 }
 
 void CacheState::submit_gathered(Gathered& group, std::vector<Entry>& entries) {

@@ -5,57 +5,82 @@
 
 namespace headrace::cache::detail {
 
-InFlightMoves::Move& InFlightMoves::announce(EntryState& entry, bool is_gathered) {
-  const Lock lock(mutex_);
-  if (free_ == nullptr) sweep();
-  Move* move = free_;
-  if (move != nullptr) {
-    free_ = move->next;
-  } else {
-    move = &moves_.emplace_back();
-    move->number = static_cast<std::uint32_t>(moves_.size());
-    move->owner = this;
-  }
-  ++in_use_count_;
-  move->next = used_;
-  move->previous = nullptr;
-  if (used_ != nullptr) used_->previous = move;
-  used_ = move;
-  move->entry = &entry;
-  move->user_count = 1;
-  move->announced = true;
-  move->is_gathered = is_gathered;
-  entry.moving = move->number;
-  return *move;
+inline bool InFlightMoves::over(const Move& move) {
+  // The job ends after its callback, with the engine's last touch of it. An idle one was refused.
+  // edge: move-decided (acquire)
+  return move.user_count == 0 && move.undecided.load_acquire() == 0 &&
+         job_of(move).state() != engine::JobState::running;
 }
 
-bool InFlightMoves::Announcement::submit(engine::Engine& engine, engine::SubmitOptions options) {
+inline void InFlightMoves::retire(Move& move) {
+  if (move.entry != nullptr) move.entry->moving = 0;
+  move.entry = nullptr;
+  if (move.is_gathered) {
+    // The first of a batch is retired when it is looked at next: its neighbours may be about to be.
+    if (move.leader != nullptr) --move.leader->user_count;
+    move.leader = nullptr;
+    move.group.reset();
+  }
+  (move.previous != nullptr ? move.previous->next : used_) = move.next;
+  (move.next != nullptr ? move.next->previous : oldest_) = move.previous;
+  move.next = free_;
+  free_ = &move;
+  --in_use_count_;
+}
+
+void InFlightMoves::reserve_one() {
+  if (free_ != nullptr) return;
+  // Moves mostly end in the order in which they began.
+  if (oldest_ != nullptr && over(*oldest_)) return retire(*oldest_);
+  sweep();
+  if (free_ != nullptr) return;
+  Move& move = moves_.emplace_back();
+  move.number = static_cast<std::uint32_t>(moves_.size());
+  move.owner = this;
+  free_ = &move;
+}
+
+InFlightMoves::Move& InFlightMoves::announce(EntryState& entry, bool is_gathered) {
+  Move& move = *free_;
+  free_ = move.next;
+  ++in_use_count_;
+  move.next = used_;
+  move.previous = nullptr;
+  (used_ != nullptr ? used_->previous : oldest_) = &move;
+  used_ = &move;
+  move.entry = &entry;
+  move.undecided.store_relaxed(1);  // relaxed: the mutex publishes it.
+  move.is_gathered = is_gathered;
+  entry.moving = move.number;
+  return move;
+}
+
+void InFlightMoves::decide(Move& move) noexcept {
+  // edge: move-decided (release)
+  move.undecided.store_release(0);
+  move.undecided.notify_all();
+}
+
+bool InFlightMoves::Announcement::submit(engine::Engine& engine, engine::SubmitOptions& options) {
   options.callback = &move_ended;
-  options.callback_context = &move_;
-  const engine::Operation copy = moves_.core_.copy_operation(*move_.entry);
-  if (engine.submit(move_.job, copy, options) != engine::Submit::accepted) return false;
-  move_.entry->progress.announce_submission();
+  options.callback_context = move_;
+  EntryState& entry = *move_->entry;
+  if (move_->owner->core_.submit_copy(engine, move_->job, entry, options) !=
+      engine::Submit::accepted) {
+    return false;
+  }
+  entry.progress.announce_submission();
   return true;
 }
 
 void InFlightMoves::Gathering::end() noexcept {
-  for (Move* const member : members_) moves_.end_announcement(*member);
+  for (Move* const member : members_) decide(*member);
   members_.clear();
 }
 
-void InFlightMoves::Gathering::add(EntryState& entry) {
-  members_.push_back(nullptr);
-  try {
-    members_.back() = &moves_.announce(entry, true);
-  } catch (...) {
-    members_.pop_back();
-    throw;
-  }
-}
-
-void InFlightMoves::Gathering::remove_last() noexcept {
-  moves_.end_announcement(*members_.back());
-  members_.pop_back();
+void InFlightMoves::Gathering::add(Announcement& announcement) {
+  members_.push_back(announcement.move_);
+  announcement.move_ = nullptr;
 }
 
 bool InFlightMoves::Gathering::submit(engine::Engine& engine, engine::SubmitOptions options) {
@@ -69,7 +94,7 @@ bool InFlightMoves::Gathering::submit(engine::Engine& engine, engine::SubmitOpti
   Move& leader = *members_.front();
   Group& group = *made;
   {
-    const Lock lock(moves_.mutex_);
+    const Lock lock(moves_.mutex);
     leader.group = std::move(made);
     leader.user_count += static_cast<std::uint32_t>(members_.size() - 1);
     for (Move* const member : members_) {
@@ -95,19 +120,11 @@ bool InFlightMoves::Gathering::submit(engine::Engine& engine, engine::SubmitOpti
 }
 
 void InFlightMoves::disband(std::span<Move* const> members) noexcept {
-  const Lock lock(mutex_);
+  const Lock lock(mutex);
   Move& leader = *members.front();
   leader.user_count -= static_cast<std::uint32_t>(members.size() - 1);
   leader.group.reset();
   for (Move* const member : members) member->leader = nullptr;
-}
-
-void InFlightMoves::end_announcement(Move& move) noexcept {
-  const Lock lock(mutex_);
-  move.announced = false;
-  if (sleeper_count_ != 0) decided_.notify_all();
-  --move.user_count;
-  if (over(move)) retire(move);
 }
 
 void InFlightMoves::wait(EntryState& entry) {
@@ -136,11 +153,17 @@ void InFlightMoves::stop(Move& move) {
 }
 
 void InFlightMoves::finish(EntryState& entry) {
-  Move* const move = hold(entry);
-  if (move == nullptr) return;
+  Move* move = nullptr;
+  {
+    const Lock lock(mutex);
+    if (entry.moving == 0) return;
+    move = &moves_[entry.moving - 1];
+    if (over(*move)) return retire(*move);
+    ++move->user_count;
+  }
   stop(*move);
   job_of(*move).wait();
-  const Lock lock(mutex_);
+  const Lock lock(mutex);
   // A thread that stops it may still be using it.
   entry.moving = 0;
   move->entry = nullptr;
@@ -152,19 +175,19 @@ void InFlightMoves::stop_overlapping(const Region& region) {
   for (;;) {
     Move* move = nullptr;
     {
-      const Lock lock(mutex_);
+      const Lock lock(mutex);
       move = find(region);
       if (move == nullptr) return;
-      if (move->announced) {
-        ++sleeper_count_;
-        decided_.wait(mutex_);
-        --sleeper_count_;
-        continue;
-      }
       ++move->user_count;
     }
-    stop(*move);
-    job_of(*move).wait();
+    // edge: move-decided (acquire)
+    if (move->undecided.load_acquire() != 0) {
+      // edge: move-decided (acquire)
+      move->undecided.wait_acquire(1);
+    } else {
+      stop(*move);
+      job_of(*move).wait();
+    }
     let_go(*move);
   }
 }
@@ -180,7 +203,7 @@ InFlightMoves::Move* InFlightMoves::find(const Region& region) {
 }
 
 InFlightMoves::Move* InFlightMoves::hold(EntryState& entry) {
-  const Lock lock(mutex_);
+  const Lock lock(mutex);
   if (entry.moving == 0) return nullptr;
   Move& move = moves_[entry.moving - 1];
   ++move.user_count;
@@ -188,34 +211,18 @@ InFlightMoves::Move* InFlightMoves::hold(EntryState& entry) {
 }
 
 void InFlightMoves::let_go(Move& move) {
-  const Lock lock(mutex_);
+  const Lock lock(mutex);
   --move.user_count;
   if (over(move)) retire(move);
 }
 
-bool InFlightMoves::over(const Move& move) {
-  // The job ends after its callback, with the engine's last touch of it. An idle one was refused.
-  return move.user_count == 0 && job_of(move).state() != engine::JobState::running;
-}
-
 bool InFlightMoves::reads(const Move& move, const Region& region) {
   if (move.entry == nullptr) return false;
-  if (!move.announced && job_of(move).state() != engine::JobState::running) return false;
+  // edge: move-decided (acquire)
+  if (move.undecided.load_acquire() == 0 && job_of(move).state() != engine::JobState::running) {
+    return false;
+  }
   return move.entry->region().overlaps(region);
-}
-
-void InFlightMoves::retire(Move& move) {
-  if (move.entry != nullptr) move.entry->moving = 0;
-  move.entry = nullptr;
-  // The first of a batch is retired when it is looked at next: its neighbours may be about to be.
-  if (move.leader != nullptr) --move.leader->user_count;
-  move.leader = nullptr;
-  move.group.reset();
-  (move.previous != nullptr ? move.previous->next : used_) = move.next;
-  if (move.next != nullptr) move.next->previous = move.previous;
-  move.next = free_;
-  free_ = &move;
-  --in_use_count_;
 }
 
 void InFlightMoves::sweep() {

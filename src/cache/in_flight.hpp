@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// InFlightMoves: the jobs of the entries that are moving. A job is ten times as large as an entry,
-// so it is there only while it runs, or a thread waits for it.
+// InFlightMoves: the jobs of the entries of one shard that are moving. A job is ten times as large
+// as an entry, so an entry has one only while it runs, or a thread waits for it.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "entry.hpp"
+#include "headrace/base/atomic.hpp"
 #include "headrace/base/mutex.hpp"
 #include "headrace/engine/engine.hpp"
 
@@ -18,39 +19,52 @@ namespace headrace::cache::detail {
 
 struct Core;
 
-/// An entry has a move from before its job is submitted until the job has ended, no thread uses it
-/// and a later look has found that out. A move in use:
-///   user_count = the submitter, until it has submitted + threads that wait, poll or stop.
-/// Whether the entry can still be found makes no difference: it is here that who changes bytes
-/// finds everything that reads them.
+/// An entry has a move from when it is listed until the job has ended, no thread uses it and a
+/// later look has found that out. A move in use:
+///   undecided  = 1 until the submitter has submitted, or will not;
+///   user_count = threads that wait, poll or stop.
+/// Whether the entry can still be found makes no difference: a thread that changes bytes finds here
+/// everything that reads them.
 ///
 /// Threading: shared.
 class InFlightMoves {
-  struct Move;
-
  public:
+  struct Move;
+  class Gathering;
+
   explicit InFlightMoves(Core& core) : core_(core) {}
 
-  /// The move of an entry before its submission, which need not follow: from now on
-  /// stop_overlapping() waits for it.
+  /// The shard's, too: an entry is listed and its move announced in one section. Here because moves
+  /// outlive the shard. Lines apart: hits read what is next to it, misses write it.
+  alignas(64) Mutex mutex;
+
+  /// Makes sure that announce() has a move to give.
+  ///
+  /// Fails: throws std::bad_alloc.
+  void reserve_one() HEADRACE_REQUIRES(mutex);
+  /// The move of an entry whose submission may follow: from now on stop_overlapping() waits for it,
+  /// and so the caller must make an Announcement of it.
+  [[nodiscard]] Move& announce(EntryState& entry, bool is_gathered) HEADRACE_REQUIRES(mutex);
+
+  /// An announced move, until it is decided whether it is submitted.
   ///
   /// Threading: owned by the submitter.
   class Announcement {
    public:
-    /// Fails: throws std::bad_alloc; then there is no move.
-    Announcement(InFlightMoves& moves, EntryState& entry)
-        : moves_(moves), move_(moves.announce(entry, false)) {}
+    explicit Announcement(Move& move) : move_(&move) {}
     Announcement(const Announcement&) = delete;
     Announcement& operator=(const Announcement&) = delete;
-    ~Announcement() { moves_.end_announcement(move_); }
+    ~Announcement() {
+      if (move_ != nullptr) decide(*move_);
+    }
     /// Submits the copy of the entry, once. Returns whether the engine has taken the job.
     ///
     /// Fails: throws what the policies throw.
-    [[nodiscard]] bool submit(engine::Engine& engine, engine::SubmitOptions options);
+    [[nodiscard]] bool submit(engine::Engine& engine, engine::SubmitOptions& options);
 
    private:
-    InFlightMoves& moves_;
-    Move& move_;
+    friend class Gathering;
+    Move* move_;
   };
 
   /// As an Announcement of several entries, whose copies are one batch of the engine: one job,
@@ -64,10 +78,10 @@ class InFlightMoves {
     Gathering(Gathering&& other) noexcept
         : moves_(other.moves_), members_(std::move(other.members_)) {}
     ~Gathering() { end(); }
-    /// Fails: throws std::bad_alloc; then there is no move.
-    void add(EntryState& entry);
-    /// Takes the last one back.
-    void remove_last() noexcept;
+    /// Takes an announcement over, of an entry that was announced as gathered.
+    ///
+    /// Fails: throws std::bad_alloc; then it is still the caller's.
+    void add(Announcement& announcement);
     /// Ends all announcements, submitted or not. Idempotent.
     void end() noexcept;
     /// Submits the copies of all entries, once. Returns whether the engine has taken the job.
@@ -98,58 +112,61 @@ class InFlightMoves {
     std::vector<engine::Completion> completions;
     std::vector<Move*> members;
   };
-  struct Move {
-    engine::Job job;
-    /// Of the first of a batch.
-    std::unique_ptr<Group> group;
-    /// Of the others of a batch: the first, whose job is theirs, and of which they are users.
-    Move* leader = nullptr;
-    bool is_gathered = false;  ///< In a batch, or about to be.
-    InFlightMoves* owner = nullptr;
-    /// Null if it is free, or if the entry ended while a thread was still using the move.
-    EntryState* entry = nullptr;
-    std::uint32_t number = 0;
-    std::uint32_t user_count = 0;
-    bool announced = false;  ///< The submitter has not done.
-    /// Neighbours in used_, or the next one of free_.
-    Move* next = nullptr;
-    Move* previous = nullptr;
-  };
-
   static void move_ended(void* context, const engine::Completion& completion) noexcept;
   static void batch_ended(void* context, const engine::Completion& completion) noexcept;
   static void end(const Move& move, const engine::Completion& completion) noexcept;
-  [[nodiscard]] static engine::Job& job_of(Move& move) {
-    return move.leader != nullptr ? move.leader->job : move.job;
-  }
-  [[nodiscard]] static const engine::Job& job_of(const Move& move) {
-    return move.leader != nullptr ? move.leader->job : move.job;
-  }
-  [[nodiscard]] Move& announce(EntryState& entry, bool is_gathered);
-  void end_announcement(Move& move) noexcept;
+  [[nodiscard]] static inline engine::Job& job_of(Move& move);
+  [[nodiscard]] static inline const engine::Job& job_of(const Move& move);
+  /// The submitter has submitted, or will not. The last touch of the move by it.
+  static void decide(Move& move) noexcept;
   /// Takes a batch back that was not submitted.
   void disband(std::span<Move* const> members) noexcept;
   static void stop(Move& move);
   [[nodiscard]] Move* hold(EntryState& entry);
   void let_go(Move& move);
-  [[nodiscard]] static bool over(const Move& move);
+  [[nodiscard]] static inline bool over(const Move& move);
   [[nodiscard]] static bool reads(const Move& move, const Region& region);
-  void retire(Move& move) HEADRACE_REQUIRES(mutex_);
-  void sweep() HEADRACE_REQUIRES(mutex_);
+  inline void retire(Move& move) HEADRACE_REQUIRES(mutex);
+  void sweep() HEADRACE_REQUIRES(mutex);
   /// One that reads some of `region`, or null. Retires what is over on the way.
-  [[nodiscard]] Move* find(const Region& region) HEADRACE_REQUIRES(mutex_);
+  [[nodiscard]] Move* find(const Region& region) HEADRACE_REQUIRES(mutex);
 
   Core& core_;
-  Mutex mutex_;
-  /// Some announcement has ended.
-  Condition decided_;
   /// By number, from 1: moves never move.
-  std::deque<Move> moves_ HEADRACE_GUARDED_BY(mutex_);
-  Move* free_ HEADRACE_GUARDED_BY(mutex_) = nullptr;
-  Move* used_ HEADRACE_GUARDED_BY(mutex_) = nullptr;
-  std::uint32_t in_use_count_ HEADRACE_GUARDED_BY(mutex_) = 0;
-  /// Of decided_, so that a submission without any costs nothing.
-  std::uint32_t sleeper_count_ HEADRACE_GUARDED_BY(mutex_) = 0;
+  std::deque<Move> moves_ HEADRACE_GUARDED_BY(mutex);
+  Move* free_ HEADRACE_GUARDED_BY(mutex) = nullptr;
+  Move* used_ HEADRACE_GUARDED_BY(mutex) = nullptr;  ///< The newest.
+  Move* oldest_ HEADRACE_GUARDED_BY(mutex) = nullptr;
+  std::uint32_t in_use_count_ HEADRACE_GUARDED_BY(mutex) = 0;
 };
+
+/// Threading: shared, per field:
+///   undecided  written by the submitter, read under the mutex.
+///   leader, group, entry, user_count and the neighbours: under the mutex.
+///   the rest   written while the move is free.
+struct InFlightMoves::Move {
+  engine::Job job;
+  /// Of the first of a batch.
+  std::unique_ptr<Group> group;
+  /// Of the others of a batch: the first, whose job is theirs, and of which they are users.
+  Move* leader = nullptr;
+  bool is_gathered = false;  ///< In a batch, or about to be.
+  InFlightMoves* owner = nullptr;
+  /// Null if it is free, or if the entry ended while a thread was still using the move.
+  EntryState* entry = nullptr;
+  std::uint32_t number = 0;
+  std::uint32_t user_count = 0;
+  Atomic<std::uint32_t> undecided{0};
+  /// Neighbours in used_, or the next one of free_.
+  Move* next = nullptr;
+  Move* previous = nullptr;
+};
+
+inline engine::Job& InFlightMoves::job_of(Move& move) {
+  return move.leader != nullptr ? move.leader->job : move.job;
+}
+inline const engine::Job& InFlightMoves::job_of(const Move& move) {
+  return move.leader != nullptr ? move.leader->job : move.job;
+}
 
 }  // namespace headrace::cache::detail

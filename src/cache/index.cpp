@@ -14,18 +14,6 @@ std::uint64_t Index::block_count(const Region& region) const {
   return count;
 }
 
-void Index::add(std::uint32_t number, EntryState& entry) {
-  reserve_one();
-  const std::uint32_t k = class_of(entry.region().byte_count);
-  link(*tables_.back(), number, entry);
-  ++count_;
-  if (class_counts_[k]++ == 0) {
-    // relaxed: written under the lock, read as advice.
-    classes_.store_relaxed(classes_.load_relaxed() | std::uint64_t{1} << k);
-  }
-  change_version();
-}
-
 void Index::remove(std::uint32_t number) {
   const Region region = pool_[number].region();
   const std::uint32_t k = class_of(region.byte_count);
@@ -37,21 +25,6 @@ void Index::remove(std::uint32_t number) {
   if (--class_counts_[k] == 0) {
     // relaxed: written under the lock, read as advice.
     classes_.store_relaxed(classes_.load_relaxed() & ~(std::uint64_t{1} << k));
-  }
-}
-
-void Index::link(const Table& table, std::uint32_t number, EntryState& entry) {
-  const Region region = entry.region();
-  const std::uint32_t k = class_of(region.byte_count);
-  const std::uint64_t first = region.address >> k;
-  const std::uint64_t last = region.last() >> k;
-  for (std::uint32_t which = 0; which <= (last != first ? 1U : 0U); ++which) {
-    Atomic<std::uint32_t>& head = table.bucket(k, which == 0 ? first : last);
-    // A reader that was led here by its past believes nothing that it has not acquired.
-    // edge: entry-listed (release)
-    entry.next[which].store_release(head.load_relaxed());  // relaxed: under the lock.
-    // edge: entry-listed (release)
-    head.store_release(number << 1U | which);
   }
 }
 
@@ -86,7 +59,10 @@ void Index::grow() {
         at = pool_[at >> 1U].next[at & 1U].load_relaxed();
       }
     }
-    for (const std::uint32_t number : numbers) link(*table, number, pool_[number]);
+    for (const std::uint32_t number : numbers) {
+      EntryState& entry = pool_[number];
+      link(*table, number, entry, entry.region(), class_of(entry.region().byte_count));
+    }
     change_version();
   }
   // edge: table-grown (release)

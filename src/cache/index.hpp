@@ -109,7 +109,7 @@ class Index {
   /// How many blocks for_each_overlapping() would look into.
   [[nodiscard]] std::uint64_t block_count(const Region& region) const;
 
-  /// Makes sure that add() cannot fail.
+  /// Before add(), which cannot fail then.
   void reserve_one() {
     // One bucket for an entry, or more, keeps chains at two links.
     if (count_ >= std::uint64_t{1} << bits_) grow();
@@ -175,7 +175,8 @@ class Index {
       }
     }
   }
-  static void link(const Table& table, std::uint32_t number, EntryState& entry);
+  static inline void link(const Table& table, std::uint32_t number, EntryState& entry,
+                          const Region& region, std::uint32_t k);
   void unlink(std::uint32_t k, std::uint64_t block, std::uint32_t reference);
   void grow();
 
@@ -191,5 +192,33 @@ class Index {
   /// The last one is in use. Readers may still be in the others, which together are a third of it.
   std::vector<Table::Owner> tables_;
 };
+
+// Here because a miss, too, is not to be made of calls.
+
+inline void Index::link(const Table& table, std::uint32_t number, EntryState& entry,
+                        const Region& region, std::uint32_t k) {
+  const std::uint64_t first = region.address >> k;
+  const std::uint64_t last = region.last() >> k;
+  for (std::uint32_t which = 0; which <= (last != first ? 1U : 0U); ++which) {
+    Atomic<std::uint32_t>& head = table.bucket(k, which == 0 ? first : last);
+    // A reader that was led here by its past believes nothing that it has not acquired.
+    // edge: entry-listed (release)
+    entry.next[which].store_release(head.load_relaxed());  // relaxed: under the lock.
+    // edge: entry-listed (release)
+    head.store_release(number << 1U | which);
+  }
+}
+
+inline void Index::add(std::uint32_t number, EntryState& entry) {
+  const Region region = entry.region();
+  const std::uint32_t k = class_of(region.byte_count);
+  link(*tables_.back(), number, entry, region, k);
+  ++count_;
+  if (class_counts_[k]++ == 0) {
+    // relaxed: written under the lock, read as advice.
+    classes_.store_relaxed(classes_.load_relaxed() | std::uint64_t{1} << k);
+  }
+  change_version();
+}
 
 }  // namespace headrace::cache::detail

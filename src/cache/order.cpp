@@ -59,16 +59,6 @@ Marks Order::marks_for(Hint hint) const {
   return Marks::ordinary(policy_ == Eviction::lru ? static_cast<std::uint32_t>(now) : 0);
 }
 
-void Order::push(std::uint8_t queue, std::uint32_t number, EntryState& entry) {
-  Queue& place = queues_[queue];
-  entry.queue = queue;
-  entry.older = place.newest;
-  entry.newer = 0;
-  (place.newest != 0 ? pool_[place.newest].newer : place.oldest) = number;
-  place.newest = number;
-  ++place.count;
-}
-
 void Order::push_oldest(std::uint8_t queue, std::uint32_t number) {
   Queue& place = queues_[queue];
   EntryState& entry = pool_[number];
@@ -107,17 +97,12 @@ void Order::remove(std::uint32_t number) {
   entry.newer = 0;
 }
 
-void Order::add(std::uint32_t number, EntryState& entry, Hint hint) {
-  // relaxed: only additions write them, under the lock.
-  now_.store_relaxed(now_.load_relaxed() + 1);
-  if (policy_ == Eviction::lru) recent_count_.store_relaxed(count() + 1);
+void Order::add_by_hint(std::uint32_t number, EntryState& entry, Hint hint) {
+  if (policy_ == Eviction::lru) recent_count_.store_relaxed(count() + 1);  // relaxed: as add().
   set_marks(entry, marks_for(hint));
   entry.queue = kMain;
   if (hint.kind() == Hint::Kind::later) return put_back(number);
-  if (hint.kind() == Hint::Kind::once) return push(kSpent, number, entry);
-  const bool is_new = policy_ == Eviction::s3_fifo && hint.kind() != Hint::Kind::many &&
-                      !ghosts_.take(entry.region().address);
-  push(is_new ? kSmall : kMain, number, entry);
+  push(hint.kind() == Hint::Kind::once ? kSpent : kMain, number, entry);
 }
 
 void Order::put_back(std::uint32_t number) {

@@ -95,7 +95,15 @@ class Order {
       }
     }
   }
-  void add(std::uint32_t number, EntryState& entry, Hint hint);
+  void add(std::uint32_t number, EntryState& entry, Hint hint) {
+    // relaxed: only additions write it, under the lock.
+    now_.store_relaxed(now_.load_relaxed() + 1);
+    if (policy_ != Eviction::s3_fifo || hint.kind() != Hint::Kind::unknown) [[unlikely]] {
+      return add_by_hint(number, entry, hint);
+    }
+    entry.marks.store_relaxed(0);  // relaxed: advice.
+    push(ghosts_.take(entry.region().address) ? kMain : kSmall, number, entry);
+  }
   void remove(std::uint32_t number);
   /// Takes out the entry to be given up next, or 0. `newcomer` is the hint of what room is made
   /// for, which is not in the order yet: nothing goes that is promised for an earlier time than it
@@ -138,10 +146,19 @@ class Order {
   static constexpr std::uint8_t kSpent = 2;
   static constexpr std::uint8_t kPromises = 3;
 
+  void add_by_hint(std::uint32_t number, EntryState& entry, Hint hint);
   [[nodiscard]] Marks marks_for(Hint hint) const;
   [[nodiscard]] std::uint32_t count() const;
   void push(std::uint8_t queue, std::uint32_t number) { push(queue, number, pool_[number]); }
-  void push(std::uint8_t queue, std::uint32_t number, EntryState& entry);
+  void push(std::uint8_t queue, std::uint32_t number, EntryState& entry) {
+    Queue& place = queues_[queue];
+    entry.queue = queue;
+    entry.older = place.newest;
+    entry.newer = 0;
+    (place.newest != 0 ? pool_[place.newest].newer : place.oldest) = number;
+    place.newest = number;
+    ++place.count;
+  }
   void push_oldest(std::uint8_t queue, std::uint32_t number);
   void promise(std::uint32_t number, std::uint64_t time);
   /// Takes the oldest of `queue` out, which has one. True if it is to be judged by the policy: else

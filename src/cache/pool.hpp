@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <new>
+#include <utility>
 
 #include "entry.hpp"
 #include "headrace/base/check.hpp"
@@ -62,16 +63,22 @@ class Pool {
     std::uint32_t first = 0;  ///< Chained through `older`.
   };
 
+  struct Taken {
+    std::uint32_t number;
+    EntryState* entry;
+  };
   /// An absent entry, from `stash` if it has one. Else the stash is filled first, so that one miss
   /// in kStashCount takes the mutex.
   ///
   /// Fails: throws std::bad_alloc.
-  [[nodiscard]] std::uint32_t take(Stash& stash) {
+  [[nodiscard]] Taken take_entry(Stash& stash) {
     if (stash.first == 0) fill(stash);
     const std::uint32_t number = stash.first;
-    stash.first = (*this)[number].older;
-    return number;
+    EntryState& entry = (*this)[number];
+    stash.first = entry.older;
+    return {number, &entry};
   }
+  [[nodiscard]] std::uint32_t take(Stash& stash) { return take_entry(stash).number; }
   void give_back(std::uint32_t number) noexcept {
     const Lock lock(mutex_);
     (*this)[number].older = free_;
@@ -87,17 +94,20 @@ class Pool {
 
   void fill(Stash& stash) {
     const Lock lock(mutex_);
-    if (free_ == 0) make();
-    stash.first = free_;
-    std::uint32_t last = free_;
-    for (std::uint32_t count = 1; count < kStashCount && (*this)[last].older != 0; ++count) {
-      last = (*this)[last].older;
+    if (free_ == 0) {
+      stash.first = make();
+      return;
     }
-    free_ = (*this)[last].older;
-    (*this)[last].older = 0;
+    stash.first = free_;
+    EntryState* last = &(*this)[free_];
+    for (std::uint32_t count = 1; count < kStashCount && last->older != 0; ++count) {
+      last = &(*this)[last->older];
+    }
+    free_ = std::exchange(last->older, 0);
   }
-  /// Makes kStashCount entries, of a segment of their own if the last one is full.
-  void make() HEADRACE_REQUIRES(mutex_) {
+  /// Makes kStashCount entries, of a segment of their own if the last one is full. Returns the
+  /// first of the chain that they are.
+  [[nodiscard]] std::uint32_t make() HEADRACE_REQUIRES(mutex_) {
     if (kCountMax - made_count_ < kStashCount) throw std::bad_alloc();
     const std::uint32_t from_first = made_count_ + kFirstCount;
     const auto segment = log2_floor(from_first) - kFirstBits;
@@ -109,12 +119,14 @@ class Pool {
     }
     // Chained in ascending order, because that is how new memory is best touched; and only now, so
     // that it is touched as it is needed.
-    for (std::uint32_t number = made_count_ + kStashCount; number > made_count_; --number) {
-      ::new (&(*this)[number]) EntryState;
-      (*this)[number].older = free_;
-      free_ = number;
+    const std::uint32_t first = made_count_ + 1;
+    EntryState* const entries = &(*this)[first];
+    for (std::uint32_t i = 0; i < kStashCount; ++i) {
+      ::new (entries + i) EntryState;
+      entries[i].older = i + 1 < kStashCount ? first + i + 1 : 0;
     }
     made_count_ += kStashCount;
+    return first;
   }
 
   std::array<Atomic<EntryState*>, kSegmentMax> segments_{};

@@ -13,18 +13,6 @@ void Shard::pass_by(Slot& slot) {
   if (last != nullptr) core_.end_held(static_cast<EntryState&>(*last));
 }
 
-Slot& Shard::prepare(Reader& reader, EntryState& entry, const Region& region, bool is_pinned) {
-  // relaxed: `listed` publishes them.
-  entry.address.store_relaxed(region.address);
-  entry.byte_count.store_relaxed(region.byte_count);
-  entry.shard.store_relaxed(number_);
-  entry.flags.store_relaxed(is_pinned ? EntryState::kPinned : std::uint8_t{0});
-  entry.progress.expect_submission();
-  Slot& slot = reader.take();
-  static_cast<void>(occupy(slot, entry, reader.barriers()));
-  return slot;
-}
-
 Slot* Shard::find_locked(Reader& reader, const Region& region, Hint hint) {
   Slot* found = nullptr;
   Index::Missed missed;
@@ -62,32 +50,34 @@ bool Shard::replace(const Region& region, EntryList& leaving) {
   return is_pinned;
 }
 
-Slot* Shard::publish(Reader& reader, std::uint32_t number, EntryState& entry, Hint hint,
-                     const Sight& sight, EntryList& gone) {
-  const Region region = entry.region();
-  const Lock lock(mutex_);
+Shard::Published Shard::publish(Reader& reader, std::uint32_t number, EntryState& entry,
+                                const Newcomer& newcomer, EntryList& gone) {
+  const Lock lock(moves_.mutex);
   index_.reserve_one();
+  moves_.reserve_one();
+  const Sight& sight = newcomer.sight;
   const bool is_as_seen = !sight.missed.is_incomplete && sight.version == index_.version();
-  if (!is_as_seen) {
-    if (Slot* const present = find_locked(reader, region, hint)) return present;
+  if (!is_as_seen) [[unlikely]] {
+    Slot* const present = find_locked(reader, entry.region(), newcomer.hint);
+    if (present != nullptr) return {.present = present};
   }
   // From here on nothing fails.
-  EntryList leaving;
-  if (!is_as_seen || sight.missed.is_replaceable || superseded_.count != 0) {
+  if (!is_as_seen || sight.missed.is_replaceable || superseded_.count != 0) [[unlikely]] {
+    EntryList leaving;
     // relaxed: under the lock.
-    if (replace(region, leaving)) entry.flags.fetch_or_relaxed(EntryState::kPinned);
+    if (replace(entry.region(), leaving)) entry.flags.fetch_or_relaxed(EntryState::kPinned);
+    drop(leaving, gone);
   }
   // edge: entry-listed (release)
   entry.standing.store_release(Standing::listed);
   index_.add(number, entry);
-  order_.add(number, entry, hint);
-  drop(leaving, gone);
-  return nullptr;
+  order_.add(number, entry, newcomer.hint);
+  return {.move = &moves_.announce(entry, newcomer.is_gathered)};
 }
 
 Slot* Shard::make_way(Reader& reader, const Region& region, Hint hint, bool& is_pinned,
                       EntryList& gone) {
-  const Lock lock(mutex_);
+  const Lock lock(moves_.mutex);
   if (Slot* const present = find_locked(reader, region, hint)) return present;
   EntryList leaving;
   is_pinned = replace(region, leaving) || is_pinned;
@@ -96,7 +86,7 @@ Slot* Shard::make_way(Reader& reader, const Region& region, Hint hint, bool& is_
 }
 
 void Shard::erase(std::uint32_t number, EntryList& gone) {
-  const Lock lock(mutex_);
+  const Lock lock(moves_.mutex);
   // relaxed: under the lock. Others may have dropped it, or it may have made way, already.
   if (core_.pool[number].standing.load_relaxed() != Standing::listed) return;
   EntryList leaving;
@@ -105,7 +95,7 @@ void Shard::erase(std::uint32_t number, EntryList& gone) {
 }
 
 bool Shard::evict(std::uint64_t byte_count, Hint newcomer, EntryList& gone) {
-  const Lock lock(mutex_);
+  const Lock lock(moves_.mutex);
   Pool& pool = core_.pool;
   std::uint64_t gained = 0;
   EntryList kept;
@@ -156,7 +146,7 @@ bool Shard::evict(std::uint64_t byte_count, Hint newcomer, EntryList& gone) {
 }
 
 void Shard::drop_unheld(EntryList& gone) {
-  const Lock lock(mutex_);
+  const Lock lock(moves_.mutex);
   Pool& pool = core_.pool;
   order_.for_each([&](std::uint32_t number) {
     const EntryState& entry = pool[number];
@@ -193,7 +183,7 @@ void Shard::drop_unheld(EntryList& gone) {
 }
 
 void Shard::drop_overlapping(const Region& region, EntryList& gone, std::uint32_t except) {
-  const Lock lock(mutex_);
+  const Lock lock(moves_.mutex);
   EntryList leaving;
   const auto visit = [&](std::uint32_t number) {
     const EntryState& entry = core_.pool[number];
@@ -212,7 +202,7 @@ void Shard::drop_overlapping(const Region& region, EntryList& gone, std::uint32_
 }
 
 void Shard::drop_all(EntryList& gone) {
-  const Lock lock(mutex_);
+  const Lock lock(moves_.mutex);
   EntryList leaving;
   order_.for_each([&](std::uint32_t number) { take_off(number, leaving); });
   take_superseded(leaving, [](const EntryState&) { return true; });
@@ -220,7 +210,7 @@ void Shard::drop_all(EntryList& gone) {
 }
 
 std::size_t Shard::pin(const Region& region, bool pinned) {
-  const Lock lock(mutex_);
+  const Lock lock(moves_.mutex);
   std::vector<EntryState*> found;  // Both links of an entry may be in one chain.
   Index::Missed missed;
   index_.find(region, Index::kStepMaxLocked, missed, [&](EntryState& entry) {
@@ -239,7 +229,7 @@ std::size_t Shard::pin(const Region& region, bool pinned) {
 }
 
 bool Shard::is_listed(std::uint32_t number) {
-  const Lock lock(mutex_);
+  const Lock lock(moves_.mutex);
   // relaxed: under the lock.
   return core_.pool[number].standing.load_relaxed() == Standing::listed;
 }

@@ -47,6 +47,15 @@ struct Sight {
   Index::Missed missed = {.is_incomplete = true};
 };
 
+/// What is said of an entry when it is published.
+///
+/// Threading: confined.
+struct Newcomer {
+  Hint hint;
+  Sight sight = {};
+  bool is_gathered = false;  ///< Its move is submitted with others.
+};
+
 /// index_ and order_ have the same entries, which are listed. An entry that makes way for a longer
 /// one while its move runs cannot end at once, because that might mean to wait: it goes to
 /// superseded_, and from there at the first insertion after its move.
@@ -58,11 +67,13 @@ class Shard {
       : core_(core),
         number_(number),
         node_(core.nodes[number]),
+        room_(core.rooms[number]),
+        moves_(core.in_flight[number]),
         registry_(registry),
         index_(core.pool),
         order_(eviction, core.pool) {}
 
-  [[nodiscard]] Room& room() { return core_.rooms[number_]; }
+  [[nodiscard]] Room& room() { return room_; }
   [[nodiscard]] NodeId node() const { return node_; }
   [[nodiscard]] std::uint16_t number() const { return number_; }
 
@@ -72,13 +83,17 @@ class Shard {
   /// Prepares an absent entry, which has its memory. The caller gets a lease.
   [[nodiscard]] Slot& prepare(Reader& reader, EntryState& entry, const Region& region,
                               bool is_pinned);
-  /// Lists a prepared entry, which then expects its submission, unless there is another one that
-  /// contains its region: then returns a lease of that. Looks for one only if entries have been
-  /// added since `sight`. What it replaces goes as in make_way().
+  struct Published {
+    Slot* present = nullptr;              ///< A lease of another entry, or
+    InFlightMoves::Move* move = nullptr;  ///< the announced move of this one.
+  };
+  /// Lists a prepared entry and announces its move, unless there is another entry that contains its
+  /// region. Looks for one only if entries have been added since `newcomer.sight`. What it replaces
+  /// goes as in make_way().
   ///
   /// Fails: throws std::bad_alloc; then nothing has changed.
-  [[nodiscard]] Slot* publish(Reader& reader, std::uint32_t number, EntryState& entry, Hint hint,
-                              const Sight& sight, EntryList& gone);
+  [[nodiscard]] Published publish(Reader& reader, std::uint32_t number, EntryState& entry,
+                                  const Newcomer& newcomer, EntryList& gone);
   /// Drops what an entry of `region` replaces: entries with its address that are shorter, or whose
   /// move failed. Sets `is_pinned` if one of them is. If an entry contains `region`, drops nothing
   /// and returns a lease of it.
@@ -103,20 +118,20 @@ class Shard {
   [[nodiscard]] Slot* lease(Reader& reader, EntryState& entry, const Region& region, Hint hint);
   /// A lease of an entry that contains `region`, of all that are listed.
   [[nodiscard]] Slot* find_locked(Reader& reader, const Region& region, Hint hint)
-      HEADRACE_REQUIRES(mutex_);
+      HEADRACE_REQUIRES(moves_.mutex);
   /// Takes off what an entry of `region` replaces. Returns whether one of them is pinned.
-  bool replace(const Region& region, EntryList& leaving) HEADRACE_REQUIRES(mutex_);
+  bool replace(const Region& region, EntryList& leaving) HEADRACE_REQUIRES(moves_.mutex);
   /// Empties a slot whose entry was not available.
   void pass_by(Slot& slot);
   /// Takes an entry that is listed off, and announces it. Visitors call it, through which Clang's
   /// analysis does not see the mutex.
   void take_off(std::uint32_t number, EntryList& leaving);
   /// Sets the count of holders of every leaving entry that is leased to 1.
-  void look_for_holders() HEADRACE_REQUIRES(mutex_);
+  void look_for_holders() HEADRACE_REQUIRES(moves_.mutex);
   /// Drops entries that have been announced with a count of 1: their holders end them.
-  void drop(EntryList& leaving, EntryList& gone) HEADRACE_REQUIRES(mutex_);
+  void drop(EntryList& leaving, EntryList& gone) HEADRACE_REQUIRES(moves_.mutex);
   template <typename Condition>
-  void take_superseded(EntryList& leaving, Condition condition) HEADRACE_REQUIRES(mutex_);
+  void take_superseded(EntryList& leaving, Condition condition) HEADRACE_REQUIRES(moves_.mutex);
   /// The caller's own: `visit(slot, word, entry)` for every lease of a leaving entry.
   template <typename Visit>
   void for_each_leaving(Visit visit);
@@ -127,16 +142,17 @@ class Shard {
   Core& core_;
   const std::uint16_t number_;
   const NodeId node_;
+  Room& room_;
+  /// With the mutex of the shard.
+  InFlightMoves& moves_;
   Registry& registry_;
-  /// Lines apart: hits read what is before and behind it, misses write it.
-  alignas(64) Mutex mutex_;
-  /// Guarded by mutex_, but for Index::find() and Order::touch().
+  /// Guarded by the mutex, but for Index::find() and Order::touch().
   alignas(64) Index index_;
   Order order_;
-  EntryList superseded_ HEADRACE_GUARDED_BY(mutex_);
+  EntryList superseded_ HEADRACE_GUARDED_BY(moves_.mutex);
 };
 
-// Here because they are the way of a hit, which is not to be made of calls.
+// Here because they are the way of a hit and a miss, which are not to be made of calls.
 
 inline Slot* Shard::lease(Reader& reader, EntryState& entry, const Region& region, Hint hint) {
   Slot& slot = reader.take();
@@ -147,6 +163,19 @@ inline Slot* Shard::lease(Reader& reader, EntryState& entry, const Region& regio
   }
   pass_by(slot);
   return nullptr;
+}
+
+inline Slot& Shard::prepare(Reader& reader, EntryState& entry, const Region& region,
+                            bool is_pinned) {
+  // relaxed: `listed` publishes them.
+  entry.address.store_relaxed(region.address);
+  entry.byte_count.store_relaxed(region.byte_count);
+  entry.shard.store_relaxed(number_);
+  entry.flags.store_relaxed(is_pinned ? EntryState::kPinned : std::uint8_t{0});
+  entry.progress.expect_submission();
+  Slot& slot = reader.take();
+  static_cast<void>(occupy(slot, entry, reader.barriers()));
+  return slot;
 }
 
 [[gnu::always_inline]] inline Slot* Shard::find(Reader& reader, const Region& region, Hint hint,

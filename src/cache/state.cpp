@@ -95,6 +95,7 @@ CacheState::CacheState(const topo::Machine& machine, engine::Engine& engine, Cac
   for (const topo::Node& node : machine_.nodes) {
     if (std::find(nodes.begin(), nodes.end(), node.id) != nodes.end()) continue;
     core_->rooms.emplace_back(options.capacity_per_node.count());
+    core_->in_flight.emplace_back(*core_);
     core_->nodes.push_back(node.id);
     const auto number = static_cast<std::uint16_t>(nodes.size());
     shards_.push_back(
@@ -129,10 +130,9 @@ Entry CacheState::access(std::span<const std::byte> source, Hint hint) {
   } while (++i < places.count);
   Miss miss{.source = source,
             .region = region,
-            .hint = hint,
+            .newcomer = {.hint = hint, .sight = sight},
             .reader = reader,
-            .counts = counts,
-            .sight = sight};
+            .counts = counts};
   return access_absent(miss, places);
 }
 
@@ -167,7 +167,7 @@ Entry CacheState::access_gathering(std::span<const std::byte> source, Hint hint,
   }
   Miss miss{.source = source,
             .region = Region::of(source),
-            .hint = hint,
+            .newcomer = {.hint = hint, .is_gathered = source.size() <= kGatheredBytesMax},
             .reader = reader,
             .counts = counts,
             .gather = &gather};
@@ -195,37 +195,39 @@ Entry CacheState::access_weak(std::span<const std::byte> source, Hint hint) {
 Entry CacheState::access_absent(Miss& miss, const Places& places) {
   Attempt attempt = Attempt::no_room;
   Slot* slot = nullptr;
-  if (!miss.region.is_possible()) {
+  if (!miss.region.is_possible()) [[unlikely]] {
     attempt = Attempt::refused;
-  } else if (check_sources_ && !platform::is_mapped(miss.source)) {
+  } else if (check_sources_ && !platform::is_mapped(miss.source)) [[unlikely]] {
     core_->bad_sources.add(1);
     attempt = Attempt::refused;
   }
   miss.footprint_bytes = detail::footprint_bytes(miss.region.byte_count, core_->granule_bytes);
-  std::uint32_t i = 0;
+  // Where there is a choice, a node that has room comes before one where entries must make it.
+  Evicting evicting = Evicting::yes;
   if (places.count > 1) {
-    miss.sight = {};  // It is that of one of them.
-    // Where there is a choice, a node that has room comes before one where entries must make it.
-    for (; i < places.count && attempt == Attempt::no_room; ++i) {
-      Shard& shard = *shards_[places.numbers[i]];
-      if (shard.room().bytes_free() < miss.footprint_bytes) continue;
-      attempt = place(miss, shard, Evicting::no, slot);
+    evicting = Evicting::no;
+    miss.newcomer.sight = {};  // It is that of one of them.
+  }
+  Shard* shard = nullptr;
+  for (std::uint32_t i = 0; attempt == Attempt::no_room; ++i) {
+    if (i == places.count) {
+      if (evicting == Evicting::yes) break;
+      evicting = Evicting::yes;
+      i = 0;
     }
-    if (attempt == Attempt::no_room) i = 0;
+    shard = shards_[places.numbers[i]].get();
+    if (evicting == Evicting::no && shard->room().bytes_free() < miss.footprint_bytes) continue;
+    attempt = place(miss, *shard, evicting, slot);
   }
-  for (; i < places.count && attempt == Attempt::no_room; ++i) {
-    attempt = place(miss, *shards_[places.numbers[i]], Evicting::yes, slot);
-  }
-  const auto node = [&] { return shards_[places.numbers[i - 1]]->node(); };
   switch (attempt) {
     case Attempt::placed:
       miss.counts.misses.add_one_alone();
-      core_->tell(EventKind::miss, miss.source, node());
+      core_->tell(EventKind::miss, miss.source, shard->node());
       break;
     case Attempt::found:
       miss.counts.duplicates.add_one_alone();
       miss.counts.hits.add_one_alone();
-      core_->tell(EventKind::hit, miss.source, node());
+      core_->tell(EventKind::hit, miss.source, shard->node());
       break;
     case Attempt::gathered:
     case Attempt::reserved:
@@ -239,72 +241,60 @@ Entry CacheState::access_absent(Miss& miss, const Places& places) {
   return {miss.source, slot, core_.get()};
 }
 
-CacheState::Attempt CacheState::place(const Miss& miss, Shard& shard, Evicting evicting,
-                                      Slot*& slot) {
-  Reservation memory(*core_, shard.number(), miss.footprint_bytes);
+inline CacheState::Attempt CacheState::place(const Miss& miss, Shard& shard, Evicting evicting,
+                                             Slot*& slot) {
+  Reservation memory(*core_, shard.room(), shard.node(), miss.footprint_bytes);
   Attempt attempt = reserve(miss, shard, evicting, memory, slot);
   if (attempt != Attempt::reserved) return attempt;
 
-  const std::uint32_t number = core_->pool.take(miss.counts.stash);
-  EntryState& state = core_->pool[number];
+  const auto [number, entry] = core_->pool.take_entry(miss.counts.stash);
+  EntryState& state = *entry;
   state.copy = memory.copy();
   EntryList gone;
   Slot* own = nullptr;
+  Shard::Published published;
   try {
     own = &shard.prepare(miss.reader, state, miss.region, memory.is_pinned);
-    slot = shard.publish(miss.reader, number, state, miss.hint, miss.sight, gone);
+    published = shard.publish(miss.reader, number, state, miss.newcomer, gone);
   } catch (...) {
     if (own != nullptr) static_cast<void>(detail::vacate(*own));
     core_->pool.give_back(number);
     throw;
   }
-  if (slot != nullptr) {
+  if (published.present != nullptr) [[unlikely]] {
     // Another thread was faster. No thread can find ours, so it can go at once.
     static_cast<void>(detail::vacate(*own));
     core_->pool.give_back(number);
+    slot = published.present;
     return Attempt::found;
   }
   memory.hand_over();
-  if (gone.count != 0) end(gone, EventKind::dropped);
   // From here on others may find the entry and wait for it: whatever happens, its phase must end.
   try {
-    attempt = submit(miss, shard, number, state);
+    attempt = submit(miss, shard, number, *published.move);
   } catch (...) {
     // No memory, or a policy of the engine that throws.
     attempt = Attempt::refused;
   }
-  if (attempt != Attempt::refused) {
+  if (attempt != Attempt::refused) [[likely]] {
     slot = own;
   } else {
     refuse(shard, number, state);
     const Entry ended(miss.source, own, core_.get());
   }
+  if (gone.count != 0) [[unlikely]]
+    end(gone, EventKind::dropped);
   return attempt;
 }
 
-CacheState::Attempt CacheState::reserve(const Miss& miss, Shard& shard, Evicting evicting,
-                                        Reservation& memory, Slot*& slot) {
-  const std::uint64_t byte_count = miss.footprint_bytes;
-  detail::Room& room = shard.room();
-  if (byte_count > room.capacity_bytes()) return Attempt::no_room;
+inline CacheState::Attempt CacheState::reserve(const Miss& miss, Shard& shard, Evicting evicting,
+                                               Reservation& memory, Slot*& slot) {
   try {
-    bool has_made_way = false;
-    for (;;) {
-      while (!room.try_reserve(byte_count)) {
-        if (evicting == Evicting::no) return Attempt::no_room;
-        if (!std::exchange(has_made_way, true)) {
-          // What the entry will replace is the first to go.
-          EntryList gone;
-          slot = shard.make_way(miss.reader, miss.region, miss.hint, memory.is_pinned, gone);
-          end(gone, EventKind::dropped);
-          if (slot != nullptr) return Attempt::found;
-          continue;
-        }
-        // Another thread may take the room that an eviction made; then that one got on.
-        const std::uint64_t free_bytes = room.bytes_free();
-        if (free_bytes < byte_count && !evict(shard, byte_count - free_bytes, miss.hint)) {
-          return Attempt::no_room;
-        }
+    for (bool has_made_way = false;;) {
+      if (!memory.try_reserve()) [[unlikely]] {
+        if (!make_room(miss, shard, evicting, has_made_way, memory, slot)) return Attempt::no_room;
+        if (slot != nullptr) return Attempt::found;
+        continue;
       }
       switch (memory.allocate()) {
         case Core::Allocation::done:
@@ -313,7 +303,7 @@ CacheState::Attempt CacheState::reserve(const Miss& miss, Shard& shard, Evicting
           return Attempt::refused;
         case Core::Allocation::node_is_full:
           // The capacity may be more than the node can give: then it is as full as it will be.
-          if (evicting == Evicting::no || !evict(shard, byte_count, miss.hint)) {
+          if (evicting == Evicting::no || !evict(shard, miss.footprint_bytes, miss.newcomer.hint)) {
             return Attempt::no_room;
           }
       }
@@ -323,19 +313,36 @@ CacheState::Attempt CacheState::reserve(const Miss& miss, Shard& shard, Evicting
   }
 }
 
-CacheState::Attempt CacheState::submit(const Miss& miss, Shard& shard, std::uint32_t number,
-                                       EntryState& state) {
+bool CacheState::make_room(const Miss& miss, Shard& shard, Evicting evicting, bool& has_made_way,
+                           Reservation& memory, Slot*& slot) {
+  const detail::Room& room = shard.room();
+  if (evicting == Evicting::no || miss.footprint_bytes > room.capacity_bytes()) return false;
+  if (!std::exchange(has_made_way, true)) {
+    // What the entry will replace is the first to go.
+    EntryList gone;
+    slot = shard.make_way(miss.reader, miss.region, miss.newcomer.hint, memory.is_pinned, gone);
+    end(gone, EventKind::dropped);
+    return true;
+  }
+  // Another thread may take the room that an eviction made; then that one got on.
+  const std::uint64_t free_bytes = room.bytes_free();
+  return free_bytes >= miss.footprint_bytes ||
+         evict(shard, miss.footprint_bytes - free_bytes, miss.newcomer.hint);
+}
+
+inline CacheState::Attempt CacheState::submit(const Miss& miss, Shard& shard, std::uint32_t number,
+                                              InFlightMoves::Move& move) {
+  // The move can be found: a change that begins from here on waits for it.
+  InFlightMoves::Announcement announcement(move);
+  if (!write_back_overlapping(miss.region)) return Attempt::refused;
   // The kernel is asked only where there is a choice.
   std::optional<NodeId> source_node;
   if (shards_.size() > 1) source_node = platform::node_of_address(miss.source.data());
-  if (miss.gather != nullptr && miss.region.byte_count <= kGatheredBytesMax) {
-    return gather_move(*miss.gather, shard, number, source_node);
+  if (miss.newcomer.is_gathered) {
+    gather_move(*miss.gather, shard, number, source_node, announcement);
+    return Attempt::gathered;
   }
-  const engine::SubmitOptions options = options_for(shard, source_node);
-  InFlightMoves::Announcement announcement(core_->in_flight, state);
-  // Now that the entry can be found, and its move, too, should it be dropped meanwhile: a change
-  // that begins from here on waits for it.
-  if (!write_back_overlapping(miss.region)) return Attempt::refused;
+  engine::SubmitOptions options = options_for(shard, source_node);
   return announcement.submit(engine_, options) ? Attempt::placed : Attempt::refused;
 }
 
@@ -453,7 +460,7 @@ Result<Change> CacheState::change(std::span<std::byte> source, Hint hint) {
       shard.drop_overlapping(range.region, gone, number);
     });
     // Others were dropped before, and are still being moved for their holders.
-    core_->in_flight.stop_overlapping(range.region);
+    for (InFlightMoves& moves : core_->in_flight) moves.stop_overlapping(range.region);
     std::byte* const bytes =
         number == 0 ? source.data() : const_cast<std::byte*>(entry.data().data());
     Change change({bytes, source.size()}, std::move(entry));
@@ -569,7 +576,7 @@ std::size_t CacheState::drop(std::optional<NodeId> node, const std::optional<Reg
       // relaxed: who acts on it ends the entry, and the decrement that does acquires.
       const bool sole = state.holder_count.load_relaxed() == 1;
       if ((sole || moves == Moves::stopped) && !ended(state.progress.now())) {
-        core_->in_flight.stop(state);
+        core_->moves_of(state).stop(state);
       }
     }
     while (const std::uint32_t number = gone.pop(core_->pool)) {
@@ -589,7 +596,7 @@ std::size_t CacheState::drop(std::optional<NodeId> node, const std::optional<Reg
       }
       deferred.add(EventKind::dropped, state.region(), state.shard_number());
       if (!detail::leave_to_holders(state)) continue;
-      core_->in_flight.finish(state);
+      core_->moves_of(state).finish(state);
       ours.push(core_->pool, number);
     }
   }

@@ -25,6 +25,7 @@ using detail::DirtyRanges;
 using detail::EntryList;
 using detail::EntryState;
 using detail::InFlightMoves;
+using detail::Newcomer;
 using detail::Phase;
 using detail::Placements;
 using detail::Places;
@@ -96,11 +97,10 @@ class CacheState {
   struct Miss {
     std::span<const std::byte> source;
     Region region;
-    Hint hint;
+    Newcomer newcomer;
     Reader& reader;
     ThreadCounts& counts;
     Gather* gather = nullptr;
-    Sight sight = {};
     std::uint64_t footprint_bytes = 0;
   };
   [[nodiscard]] Entry leave_at_source(std::span<const std::byte> source, ThreadCounts& counts);
@@ -118,16 +118,23 @@ class CacheState {
   [[nodiscard]] Entry access_absent(Miss& miss, const Places& places);
   /// A miss is reserve() -> Shard::publish() -> submit(): an entry has its memory before others can
   /// find it. `slot` is that of the entry which is placed, or was found.
-  [[nodiscard]] Attempt place(const Miss& miss, Shard& shard, Evicting evicting, Slot*& slot);
+  [[gnu::always_inline, nodiscard]] inline Attempt place(const Miss& miss, Shard& shard,
+                                                         Evicting evicting, Slot*& slot);
   /// Room and memory for the copy, if need be of entries that the new one replaces, or evicts.
-  [[nodiscard]] Attempt reserve(const Miss& miss, Shard& shard, Evicting evicting,
-                                Reservation& memory, Slot*& slot);
+  [[gnu::always_inline, nodiscard]] inline Attempt reserve(const Miss& miss, Shard& shard,
+                                                           Evicting evicting, Reservation& memory,
+                                                           Slot*& slot);
+  /// A full node: drops what the entry will replace, and the next time evicts. False if neither is
+  /// possible. `slot` is that of another thread's entry, if there is one.
+  [[nodiscard]] bool make_room(const Miss& miss, Shard& shard, Evicting evicting,
+                               bool& has_made_way, Reservation& memory, Slot*& slot);
   /// Starts the move of an entry that others can find.
-  [[nodiscard]] Attempt submit(const Miss& miss, Shard& shard, std::uint32_t number,
-                               EntryState& state);
-  /// Announces a move that is submitted with others.
-  [[nodiscard]] Attempt gather_move(Gather& gather, Shard& shard, std::uint32_t number,
-                                    std::optional<NodeId> source_node);
+  [[gnu::always_inline, nodiscard]] inline Attempt submit(const Miss& miss, Shard& shard,
+                                                          std::uint32_t number,
+                                                          InFlightMoves::Move& move);
+  /// Takes over an announced move that is submitted with others.
+  void gather_move(Gather& gather, Shard& shard, std::uint32_t number,
+                   std::optional<NodeId> source_node, InFlightMoves::Announcement& announcement);
   /// Submits the moves of a group together.
   void submit_gathered(Gathered& group, std::vector<Entry>& entries);
   /// Ends an entry whose move is refused.

@@ -16,13 +16,16 @@ inline constexpr Completion kStopped{.state = JobState::stopped};
   return part.state == JobState::stopped;
 }
 
-/// With the state that follows from the cause.
-[[nodiscard]] inline Completion ended(Completion whole) noexcept {
+/// Sets the state that follows from the cause.
+inline void settle(Completion& whole) noexcept {
   if (whole.cause != Cause::none) {
     whole.state = JobState::failed;
   } else if (whole.state != JobState::stopped) {
     whole.state = JobState::done;
   }
+}
+[[nodiscard]] inline Completion ended(Completion whole) noexcept {
+  settle(whole);
   return whole;
 }
 

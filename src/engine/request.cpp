@@ -22,7 +22,8 @@ void Request::complete(const Completion& end) noexcept {
                      end.cause != Cause::none || end.result.different || is_batch(),
                  "a request that was done in part was stopped, failed or found what it looked for",
                  end.bytes_done, byte_count_);
-  outcome = detail::ended(end);
+  outcome = end;
+  detail::settle(outcome);
   std::exchange(on_done_, nullptr)(*this, false);
 }
 
