@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <string>
@@ -24,9 +25,13 @@ namespace {
 
 using engine::OperationKind;
 
-[[noreturn]] void refuse(std::string cause, std::string remedy) {
-  throw Failed{
-      Error{Code::invalid_argument, 0, "make an engine", std::move(cause), std::move(remedy)}};
+/// The value of this name. That there is one has been seen to by headrace/engine.py.
+template <typename Enum>
+Enum of_name(std::string_view text, std::initializer_list<Enum> values) {
+  for (const Enum value : values) {
+    if (name(value) == text) return value;
+  }
+  throw nb::value_error("no such name");
 }
 
 nb::dict to_dict(const engine::OperationStatistics& totals) {
@@ -106,26 +111,6 @@ std::vector<nb::dict> device_statistics(const EngineHandle& engine) {
   return result;
 }
 
-engine::FaultPolicy fault_policy_of(std::string_view text) {
-  using engine::FaultPolicy;
-  for (const FaultPolicy policy :
-       {FaultPolicy::touch_and_resubmit, FaultPolicy::finish_on_cpu, FaultPolicy::block}) {
-    if (name(policy) == text) return policy;
-  }
-  refuse("there is no fault policy " + quoted(text),
-         "take 'touch_and_resubmit', 'finish_on_cpu' or 'block'");
-}
-
-engine::Waiting waiting_of(std::string_view text) {
-  using engine::Waiting;
-  for (const Waiting waiting :
-       {Waiting::adaptive, Waiting::spin, Waiting::pause, Waiting::umwait, Waiting::sleep}) {
-    if (name(waiting) == text) return waiting;
-  }
-  refuse("there is no way to wait " + quoted(text),
-         "take 'adaptive', 'spin', 'pause', 'umwait' or 'sleep'");
-}
-
 std::shared_ptr<EngineHandle> make_engine(
     const topo::Machine& machine, std::size_t threads_per_node,
     const std::vector<std::uint32_t>& nodes, const std::string& path,
@@ -133,6 +118,8 @@ std::shared_ptr<EngineHandle> make_engine(
     const std::string& page_faults, std::int64_t answer_ns_max, const nb::object& thresholds,
     std::uint64_t piece_bytes, std::size_t queue_depth_max, const std::string& waiting,
     bool check_memory) {
+  using engine::FaultPolicy;
+  using engine::Waiting;
   engine::EngineOptions options;
   options.path = path_of(path);
   options.threads_per_node = threads_per_node;
@@ -144,7 +131,9 @@ std::shared_ptr<EngineHandle> make_engine(
     options.devices.queues = *queues;
   }
   if (policy) options.policy = policy_of(*policy);
-  options.devices.page_faults = fault_policy_of(page_faults);
+  options.devices.page_faults =
+      of_name(page_faults,
+              {FaultPolicy::touch_and_resubmit, FaultPolicy::finish_on_cpu, FaultPolicy::block});
   options.devices.answer_max = std::chrono::nanoseconds(answer_ns_max);
   if (!thresholds.is_none()) {
     options.thresholds = engine::PathThresholds{
@@ -154,7 +143,8 @@ std::shared_ptr<EngineHandle> make_engine(
   }
   options.piece = Bytes(piece_bytes);
   options.queue_depth_max = queue_depth_max;
-  options.waiting = waiting_of(waiting);
+  options.waiting = of_name(
+      waiting, {Waiting::adaptive, Waiting::spin, Waiting::pause, Waiting::umwait, Waiting::sleep});
   options.check_memory = check_memory;
   const nb::gil_scoped_release released;
   return std::make_shared<EngineHandle>(value_of(engine::Engine::make(machine, options)));
@@ -182,19 +172,15 @@ std::vector<std::string> policy_names() {
 }  // namespace
 
 engine::Path path_of(std::string_view text) {
-  for (const engine::Path path :
-       {engine::Path::automatic, engine::Path::hardware, engine::Path::software}) {
-    if (name(path) == text) return path;
-  }
-  refuse_operation("there is no path " + quoted(text),
-                   "take 'automatic', 'hardware' or 'software'");
+  using enum engine::Path;
+  return of_name(text, {automatic, hardware, software});
 }
 
 engine::MoverPolicy policy_of(std::string_view text) {
   for (const engine::movers::Named& policy : engine::movers::named()) {
     if (policy.name == text) return policy.choose;
   }
-  refuse("there is no policy " + quoted(text), "take one of headrace.POLICIES");
+  throw nb::value_error("no such policy");
 }
 
 bool Origin::is_elsewhere() const {

@@ -102,6 +102,15 @@ def path_text(value: object, tried: str) -> str:
     return text
 
 
+def one_of(name: _T, names: tuple[str, ...], what: str) -> _T:
+    """Give back a name that an engine knows, or None."""
+    if name is not None and name not in names:
+        raise InvalidArgumentError(
+            f"take the {what} of an engine", f"there is no {what} {name!r}", f"take one of {names}"
+        )
+    return name
+
+
 def not_picklable(what: str, why: str) -> TypeMismatchError:
     """What `pickle` and `multiprocessing` are refused with."""
     return TypeMismatchError(f"pickle {what}", why, "make one in each process")

@@ -21,12 +21,13 @@ from headrace._arguments import (
     instance_of,
     node_list,
     not_picklable,
+    one_of,
     whole_number,
 )
 from headrace._buffers import flat_bytes
 from headrace._closing import Closing
 from headrace._words import html_totals
-from headrace.engine import Engine, MoverInfo, Policy
+from headrace.engine import POLICIES, Engine, MoverInfo, Policy
 from headrace.errors import (
     ClosedError,
     InvalidArgumentError,
@@ -553,7 +554,7 @@ def _shaped(flat: npt.NDArray[Any], like: object) -> npt.NDArray[Any]:
 
 def _parse_mover(mover: Policy | Mover | None, engine: Engine) -> object:
     if mover is None or isinstance(mover, str):
-        return mover
+        return one_of(mover, POLICIES, "policy")
     if not callable(mover):
         raise TypeMismatchError(
             "take the mover of a cache",

@@ -15,6 +15,7 @@ from headrace._arguments import (
     instance_of,
     node_list,
     not_picklable,
+    one_of,
     whole_number,
 )
 from headrace._buffers import Memory
@@ -178,9 +179,9 @@ class Engine(Closing):
         self.machine: Machine = machine if machine is not None else topo()
         _check_path(path)
         names = None if queues is None else _queue_names(queues)
-        _one_of(policy, POLICIES, "policy")
-        _one_of(page_faults, _FAULT_POLICIES, "fault policy")
-        _one_of(waiting, _WAYS_TO_WAIT, "way to wait")
+        one_of(policy, POLICIES, "policy")
+        one_of(page_faults, _FAULT_POLICIES, "fault policy")
+        one_of(waiting, _WAYS_TO_WAIT, "way to wait")
         self._native = _core.Engine.make(
             self.machine.native(),
             threads_per_node=threads_per_node or 0,
@@ -456,7 +457,7 @@ def _submit_options(
 ) -> _SubmitOptions:
     if path is not None:
         _check_path(path)
-    _one_of(policy, POLICIES, "policy")
+    one_of(policy, POLICIES, "policy")
     return _SubmitOptions(path, policy, _node(source_node), _node(target_node))
 
 
@@ -471,13 +472,6 @@ def _natives_of(after: Iterable[Job]) -> tuple[_core.Job, ...]:
     if isinstance(after, Job) or not isinstance(after, Iterable):
         raise TypeMismatchError(tried, f"{after!r} is no list of jobs", "pass jobs, as in [job]")
     return tuple(instance_of(job, Job, tried).native() for job in after)
-
-
-def _one_of(name: object, names: tuple[str, ...], what: str) -> None:
-    if name is not None and name not in names:
-        raise InvalidArgumentError(
-            f"take the {what} of an engine", f"there is no {what} {name!r}", f"take one of {names}"
-        )
 
 
 def _checked_thresholds(thresholds: Thresholds | None) -> Thresholds | None:
