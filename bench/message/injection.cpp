@@ -111,11 +111,6 @@ std::uint64_t add_up(std::span<const std::byte> bytes, std::uint64_t sum) {
   return sum;
 }
 
-double median(std::vector<double>& values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 Step measure(const Places& places, const Cell& cell, std::size_t step_bytes,
              const MissCounter& counter) {
   Control& control = *new (shared_memory(sizeof(Control))) Control;

@@ -11,8 +11,9 @@
 // slots, and send and receive batches of the same number; both ends look again after a PAUSE. The
 // first 8 bytes of a message are its number, which the receiver checks. Round trip: one message
 // goes to and fro between two queues; every trip is timed by itself. memcpy copies as many bytes
-// from and to as much memory on one processor. UDP may lose messages: those that arrive count.
-// Prints one JSON document.
+// from and to as much memory on one processor; copy_across is the slower of the two copies of a
+// queue, each alone: what the path between the processors allows. UDP may lose messages: those that
+// arrive count. Prints one JSON document.
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -57,18 +58,24 @@ struct Control {
 };
 
 /// Our queue, each end with the interface of the references.
-template <std::size_t kBytes>
+template <std::size_t kBytes, message::Placement kPlacement = message::Placement::cache>
 class Ours {
  public:
   Ours()
       : queue_(value_of(Queue::make({.framing = message::Framing::fixed,
                                      .message_bytes = kBytes,
                                      .capacity = Bytes(kBytes * slots_for(kBytes))}))) {}
-  void begin_send() { producer_.emplace(value_of(queue_.producer())); }
+  void begin_send() {
+    producer_.emplace(value_of(queue_.producer()));
+    producer_->place(kPlacement);
+  }
   void begin_receive() { consumer_.emplace(value_of(queue_.consumer())); }
 
   std::size_t send(const Payload<kBytes>* source, std::size_t count) {
     std::span<std::byte> room;
+    if (kPlacement != message::Placement::cache) {
+      return producer_->try_send(std::span(*source)) == Outcome::done ? 1 : 0;
+    }
     if (count == 1) {
       if (producer_->reserve(kBytes, room) != Outcome::done) return 0;
       std::memcpy(room.data(), source, kBytes);
@@ -347,6 +354,47 @@ double measure_memcpy(const Places& places) {
          static_cast<double>(copied);
 }
 
+/// ns for one message of the slower of two copies that take turns: into slots that the other
+/// processor read last, and of slots that the other processor wrote last. A queue whose ends copy
+/// at the same time can reach it and no more.
+template <std::size_t kBytes>
+double measure_copy_across(const Places& places) {
+  constexpr std::size_t kSlots = slots_for(kBytes);
+  struct Shared {
+    alignas(128) Atomic<std::uint32_t> turn;
+    alignas(128) Atomic<std::uint32_t> stop;
+    alignas(128) double sender_ns;
+    std::array<Payload<kBytes>, kSlots> slots;
+  };
+  Shared& shared = *new (shared_memory(sizeof(Shared))) Shared;
+  const auto own = std::make_unique<Payload<kBytes>>();
+  const auto copy_slots = [&](std::uint32_t turn) {
+    while (shared.turn.load_acquire() != turn) platform::pause();
+    const std::uint64_t before = platform::ticks();
+    for (Payload<kBytes>& slot : shared.slots) {
+      std::memcpy((turn == 0 ? slot : *own).data(), (turn == 0 ? *own : slot).data(), kBytes);
+      asm volatile("" : : "r"(own.get()) : "memory");
+    }
+    const std::uint64_t ticks = platform::ticks() - before;
+    shared.turn.store_release(1 - turn);
+    return static_cast<double>(ticks) / kSlots / platform::ticks_per_second() * 1e9;
+  };
+  const pid_t child = run_child(places.sender, [&] {
+    std::vector<double> times;
+    while (shared.stop.load_relaxed() == 0) times.push_back(copy_slots(0));  // May be late.
+    shared.sender_ns = median(times);
+  });
+  std::vector<double> times;
+  const Clock::time_point begin = Clock::now();
+  while (Clock::now() - begin < measured_time) times.push_back(copy_slots(1));
+  shared.stop.store_relaxed(1);  // Ordered by the turn.
+  shared.turn.store_release(0);  // The sender may have looked at `stop` too early.
+  wait_for_child(child);
+  const double slower = std::max(shared.sender_ns, median(times));
+  ::munmap(&shared, sizeof(shared));
+  return slower;
+}
+
 struct Row {
   std::string name;
   std::size_t bytes = 0;
@@ -383,12 +431,18 @@ void add_length(const Places& places, std::vector<std::vector<Row>>& rows,
     add("boost_spsc", [=] { return measure_throughput<kBytes, Boost>(places, batch, false); });
 #endif
     if (batch > 1) continue;
+    if constexpr (kBytes >= 32768) {
+      using Placed = Ours<kBytes, message::Placement::memory>;
+      add("headrace_memory",
+          [=] { return measure_throughput<kBytes, Placed>(places, batch, false); });
+    }
     add("unix_stream",
         [=] { return measure_throughput<kBytes, UnixStream<kBytes>>(places, 1, false); });
     if constexpr (kHasUdp) {
       add("udp_loopback", [=] { return measure_throughput<kBytes, Udp<kBytes>>(places, 1, true); });
     }
     add("memcpy", [=] { return measure_memcpy<kBytes>(places); });
+    add("copy_across", [=] { return measure_copy_across<kBytes>(places); });
   }
   std::vector<TripRow>& group = trips.emplace_back();
   const auto add = [&](const char* name, auto measure) {

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <csignal>
@@ -93,6 +94,11 @@ pid_t run_child(CpuId cpu, const Work& work) {
   pin(cpu);
   work();
   ::_exit(0);
+}
+
+inline double median(std::vector<double>& values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
 }
 
 inline void wait_for_child(pid_t child) {

@@ -56,7 +56,15 @@ FACTS = Facts(
     perf_allowed=True,
     monitors_cache=True,
 )
-QUEUES = ("headrace", "cached_index", "boost_spsc", "unix_socket", "udp_loopback", "memcpy")
+QUEUES = (
+    "headrace",
+    "cached_index",
+    "boost_spsc",
+    "unix_socket",
+    "udp_loopback",
+    "memcpy",
+    "copy_across",
+)
 
 
 def scaled(factor: float) -> list[float]:
@@ -151,7 +159,7 @@ def _message() -> dict[str, Any]:
                 "p999_ns": scaled(50),
             }
             for size in (8, 64, 4096, 1 << 20)
-            for name in QUEUES[:-1]
+            for name in QUEUES[:-2]
         ],
     }
 

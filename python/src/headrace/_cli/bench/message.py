@@ -77,6 +77,9 @@ def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
         "bandwidth_vs_memcpy_1m": speed_ratio(
             times[last, 1, _OURS], times[last, 1, "memcpy"]
         ).median,
+        "bandwidth_vs_copy_across_1m": speed_ratio(
+            times[last, 1, _OURS], times[last, 1, "copy_across"]
+        ).median,
     }
     panels = {
         "throughput by the best reference's": {
@@ -169,5 +172,6 @@ def _print_report(
     report.table([Column(""), *figures(*trip_names)], rows)
     report.say(
         f"{_where(measured)}. Medians of {round_count} rounds; 'by best': throughput by that of "
-        "the better of cached_index and boost_spsc. memcpy copies on one processor."
+        "the better of cached_index and boost_spsc. headrace_memory stores past the caches. memcpy "
+        "copies on one processor; copy_across is the slower of a queue's two copies, each alone."
     )
