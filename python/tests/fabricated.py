@@ -24,6 +24,8 @@ RINGS = (
     "libpmem_seed",
     "libpmem_staged",
     "libpmem_same",
+    "store_stream",
+    "store_stream_fenced",
 )
 FACTS = Facts(
     queues=tuple(
@@ -106,6 +108,7 @@ def _emulator() -> dict[str, Any]:
 def _pmem() -> dict[str, Any]:
     return {
         "persistent": False,
+        "flush_ns": {"clflush": TIMES, "clwb": scaled(0.25)},
         "lengths": [
             {
                 "entry_bytes": length,

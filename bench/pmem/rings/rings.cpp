@@ -16,6 +16,12 @@
 // DIRECTORY is on ordinary memory (/dev/shm) unless it is on persistent memory: lines are flushed
 // to DRAM then, durability is pretended, and the document says so ("persistent"). Prints one JSON
 // document: nanoseconds per entry, one value per round.
+//
+// "store_stream" is no ring: the bytes of the optimised ring's records as one stream of
+// non-temporal stores, without a fence. That is the store bandwidth of the machine to
+// one stream, which no ring can pass; "store_stream_fenced" has a fence behind
+// each record, as what is durable when a call returns must. "flush_ns" is what a line costs that is
+// stored and flushed, sixteen to a fence, by each instruction.
 #include <fmt/format.h>
 #include <time.h>
 #include <unistd.h>
@@ -34,6 +40,7 @@
 #include <vector>
 
 #include "headrace/base/random.hpp"
+#include "headrace/pmem/mapping.hpp"
 #include "headrace/pmem/ring.hpp"
 #include "libpmem_ring.hpp"
 #include "mapping_state.hpp"
@@ -207,6 +214,33 @@ void add_libpmem(Arena& arena, std::vector<Subject>& subjects, std::size_t entry
   });
 }
 
+/// Writes the records of entries one behind the other, round and round.
+void add_stream(Arena& arena, std::vector<Subject>& subjects, const char* name, bool fences,
+                std::size_t entry_bytes) {
+  pmem::MapOptions options{.granularity = pmem::Granularity::line};
+  options.prefault = true;
+  auto mapping = std::make_shared<pmem::Mapping>(
+      value_of(pmem::Mapping::map(arena.make_file(RingVariant::optimised), options)));
+  const std::size_t record_bytes = pmem::detail::record_bytes(entry_bytes);
+  const auto next = [mapping, record_bytes](std::size_t& at) {
+    if (at + record_bytes > mapping->bytes().size()) at = 0;
+    return mapping->bytes().data() + std::exchange(at, at + record_bytes);
+  };
+  subjects.push_back({.name = name,
+                      .enqueue =
+                          [next, fences, medium = mapping->medium(), at = std::size_t{0},
+                           source = std::vector<std::byte>(record_bytes, std::byte{1})]() mutable {
+                            medium.stream(next(at), source);
+                            if (fences) medium.drain();
+                            return true;
+                          },
+                      .dequeue =
+                          [next, &arena, entry_bytes, at = std::size_t{0}]() mutable {
+                            std::memcpy(arena.target.data(), next(at), entry_bytes);
+                            return true;
+                          }});
+}
+
 std::vector<Subject> subjects_for(Arena& arena, std::size_t entry_bytes) {
   std::vector<Subject> subjects;
   for (const pmem::FlushInstruction each : pmem::flush_instructions()) {
@@ -222,6 +256,8 @@ std::vector<Subject> subjects_for(Arena& arena, std::size_t entry_bytes) {
   add_ours(arena, subjects, "optimised_batch8", RingVariant::optimised, Acknowledgement::lazy,
            entry_bytes, 8);
   add_libpmem(arena, subjects, entry_bytes);
+  add_stream(arena, subjects, "store_stream", false, entry_bytes);
+  add_stream(arena, subjects, "store_stream_fenced", true, entry_bytes);
   return subjects;
 }
 
@@ -281,6 +317,41 @@ std::string list_of(const std::vector<double>& values) {
   return "[" + text + "]";
 }
 
+/// Nanoseconds per line, a value per round for each instruction.
+std::string measure_flushes(Arena& arena, std::uint64_t round_count) {
+  constexpr std::size_t kLines = 16;
+  constexpr std::size_t kStepBytes = kLines * kLineBytes;
+  pmem::MapOptions options{.granularity = pmem::Granularity::line};
+  options.prefault = true;
+  const pmem::Mapping mapping =
+      value_of(pmem::Mapping::map(arena.make_file(RingVariant::optimised), options));
+  pmem::Medium medium = mapping.medium();
+  const std::vector<std::byte> source(kStepBytes, std::byte{1});
+  const std::size_t step_count = mapping.bytes().size() / kStepBytes / 8;
+  const std::span<const pmem::FlushInstruction> instructions = pmem::flush_instructions();
+  std::vector<std::vector<double>> times(instructions.size());
+  std::size_t at = 0;
+  for (std::uint64_t round = 0; round < round_count; ++round) {
+    for (std::size_t i = 0; i < instructions.size(); ++i) {
+      const auto step = [&] {
+        if (at + kStepBytes > mapping.bytes().size()) at = 0;
+        std::byte* const place = mapping.bytes().data() + std::exchange(at, at + kStepBytes);
+        medium.store(place, source);
+        medium.flush_with(instructions[i], place, kStepBytes);
+        medium.drain();
+        return true;
+      };
+      times[i].push_back(measure(step, step_count, step_count * kLines));
+    }
+  }
+  std::string text;
+  for (std::size_t i = 0; i < instructions.size(); ++i) {
+    fmt::format_to(std::back_inserter(text), "{}\"{}\": {}", i == 0 ? "" : ", ",
+                   name(instructions[i]), list_of(times[i]));
+  }
+  return text;
+}
+
 std::uint64_t parse_number(std::string_view text) {
   std::uint64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -330,9 +401,16 @@ int main_of(const std::vector<std::string>& arguments) {
                    "{}\n  {{\"entry_bytes\": {}, \"entry_count\": {}, \"series\": {{{}}}}}",
                    results.empty() ? "" : ",", entry_bytes, entry_count, series);
   }
+  const std::uint64_t capacity_bytes = parse_number(arguments[3]) << 20U;
+  Arena arena{.directory = arguments[1],
+              .capacity_bytes = capacity_bytes,
+              .source = {},
+              .target = {},
+              .note = {}};
   fmt::print(
-      "{{\"persistent\": {}, \"note\": \"{}\", \"capacity_bytes\": {}, \"lengths\": [{}\n]}}\n",
-      persistent, note, parse_number(arguments[3]) << 20U, results);
+      "{{\"persistent\": {}, \"note\": \"{}\", \"capacity_bytes\": {}, \"flush_ns\": {{{}}}, "
+      "\"lengths\": [{}\n]}}\n",
+      persistent, note, capacity_bytes, measure_flushes(arena, round_count), results);
   return 0;
 }
 

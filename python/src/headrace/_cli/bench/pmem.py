@@ -3,9 +3,11 @@
 
 import os
 import tempfile
+from dataclasses import asdict
 from typing import Any
 
 from headrace import _core
+from headrace._apps.doctor.finding import Finding
 from headrace._apps.figures import Figure
 from headrace._cli._options import FilePath, option, refuse_value
 from headrace._cli._output import progress
@@ -20,6 +22,7 @@ from headrace._cli.bench._measure import (
     run_program,
     speed_ratio,
 )
+from headrace._cli.bench._pmem_rules import check_rules
 from headrace._files import Output, file_error
 
 _PROGRAM = "headrace-bench-pmem"
@@ -34,6 +37,8 @@ _QUOTED = {
     "optimised_over_naive_4k": (4096, "enqueue"),
 }
 _INTERLEAVED = (2048, 4096)
+# From here on the stores bound an enqueue, and not its fence.
+_BANDWIDTH_BYTES_MIN = 2048
 
 Times = dict[str, dict[str, list[float]]]
 
@@ -55,14 +60,18 @@ def command(rounds: int, directory: str | None, plot: Output | None, *, as_json:
     enqueued when it is durable. On ordinary memory, as /dev/shm is, lines are flushed to DRAM: the
     instructions are the same, and durability is pretended. The rings on libpmem2 are the optimised
     one of the seed, ours put together in DRAM and copied in one go, and ours on libpmem2's
-    primitives; the best of them is the rival.
+    primitives; the best of them is the rival. A stream of the same stores, with and without a fence
+    for each record, is the bound. Before it begins, the rules for measuring are looked at.
 
     Example: headrace bench pmem --json --plot pmem.svg
     """
     if directory is not None and not os.path.isdir(directory):  # noqa: PTH112 - Any text.
         refuse_value("--directory", f"'{directory}' is not a directory that this user can reach")
+    shared = "/dev/shm"  # noqa: S108 - The files there have names that are made up.
+    parent = directory or (shared if os.access(shared, os.W_OK) else tempfile.gettempdir())
+    rules = check_rules(parent)
     with progress("measuring the rings"):
-        measured = _measure(rounds, directory)
+        measured = _measure(rounds, parent)
     lengths: dict[int, Times] = {
         each["entry_bytes"]: each["series"] for each in measured["lengths"]
     }
@@ -73,6 +82,15 @@ def command(rounds: int, directory: str | None, plot: Output | None, *, as_json:
         if length in ratios
     }
     summary["over_libpmem_worst"] = min(each["over_libpmem"].median for each in ratios.values())
+    for name, ratio in (("store_bandwidth_share", "stream"), ("fenced_bandwidth_share", "fenced")):
+        summary[name] = min(
+            each[f"over_{ratio}"].median
+            for length, each in ratios.items()
+            if length >= _BANDWIDTH_BYTES_MIN
+        )
+    flushes = {name: Series(times) for name, times in measured["flush_ns"].items()}
+    if flushes.keys() >= {"clflush", "clwb"}:
+        summary["clflush_over_clwb"] = flushes["clflush"].median_ns / flushes["clwb"].median_ns
     memory = "persistent memory" if measured["persistent"] else "DRAM: durability is pretended"
     panels = {
         "enqueue: speed by the naive ring's": {
@@ -92,9 +110,10 @@ def command(rounds: int, directory: str | None, plot: Output | None, *, as_json:
                 for length, each in ratios.items()
             },
             "interleaving": _interleaving(lengths),
+            "rules": [asdict(rule) for rule in rules],
         },
         summary=summary,
-        show=lambda report: _print_report(report, lengths, ratios, measured, rounds),
+        show=lambda report: _print_report(report, lengths, ratios, measured, rounds, rules),
         draw=bars("Rings in persistent memory", rounds, panels, memory),
     )
     publish(outcome, plot, as_json=as_json)
@@ -115,6 +134,8 @@ def _ratios(times: Times) -> dict[str, Figure]:
         "over_clflushopt": speed_ratio(enqueue("optimised"), enqueue("clflushopt")),
         "batch8": speed_ratio(enqueue("optimised_batch8"), enqueue("naive")),
         "over_libpmem": speed_ratio(enqueue("optimised"), enqueue(rival)),
+        "over_stream": speed_ratio(enqueue("optimised"), enqueue("store_stream")),
+        "over_fenced": speed_ratio(enqueue("optimised"), enqueue("store_stream_fenced")),
     }
 
 
@@ -135,11 +156,10 @@ def _interleaving(lengths: dict[int, Times]) -> list[dict[str, object]]:
     ]
 
 
-def _measure(round_count: int, directory: str | None) -> dict[str, Any]:
+def _measure(round_count: int, parent: str) -> dict[str, Any]:
     tried = "measure the rings"
     remedy = "reinstall the package, with libpmem2-dev"
     program = find_program("_bench", _PROGRAM, tried=tried, remedy=remedy)
-    parent = directory or ("/dev/shm" if os.access("/dev/shm", os.W_OK) else None)  # noqa: S108
     try:
         place = tempfile.TemporaryDirectory(prefix="headrace-bench-", dir=parent)
     except OSError as problem:
@@ -159,7 +179,13 @@ def _print_report(
     ratios: dict[int, dict[str, Figure]],
     measured: dict[str, Any],
     round_count: int,
+    rules: list[Finding],
 ) -> None:
+    for rule in rules:
+        said = "; ".join(each for each in (rule.finding, rule.cause) if each)
+        remedy = f"; remedy: {rule.remedy}" if rule.remedy else ""
+        report.say(f"{said}{remedy}", head=f"{rule.check:<13}{rule.state:<8}")
+    report.say()
     if not measured["persistent"]:
         report.say("On DRAM: lines are flushed to it, and their durability is PRETENDED.")
     for what in ("enqueue", "dequeue"):
@@ -185,6 +211,8 @@ def _print_report(
         "batch8": "naive, 8 a fence",
         "over_clflushopt": "clflushopt",
         "over_libpmem": "best on libpmem2",
+        "over_stream": "a stream of stores",
+        "over_fenced": "and a fence for each",
     }
     report.table(
         [Column(""), *figures(*map(_label, ratios))],
@@ -194,5 +222,9 @@ def _print_report(
         f"{row['ring']} {row['enqueue_gb_per_s']:.2f} GB/s by {row['entry_bytes']} bytes"
         for row in _interleaving(lengths)
     )
+    costs = ", ".join(
+        f"{name} {Series(times).median_ns:.1f} ns" for name, times in measured["flush_ns"].items()
+    )
+    report.say(f"A line stored and flushed, 16 to a fence: {costs}.")
     report.say(f"Interleaving (which DRAM hides): {rates}.")
     report.say(f"Medians of {round_count} rounds, in brackets the quartiles; rings take turns.")
