@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Portal: the door of one work queue (WQ), as a client sees it. The real one is a page mapped from
-// /dev/dsa/wqD.Q; the emulated device has one in this process. What lies behind it is not known
+// Portal: how a client reaches one work queue (WQ). The real one is a page mapped from
+// /dev/dsa/wqD.Q; the emulated device has one in this process. What is behind it is not known
 // here.
 #pragma once
 

@@ -28,7 +28,7 @@ _QUEUE_FILE = "/dev/dsa/wq0.0"
 
 
 @dataclass(frozen=True)
-class Door:
+class Way:
     """What was measured through one of the two ways to the device."""
 
     single: Series
@@ -63,10 +63,10 @@ class Door:
 def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
     """Measure the emulated DSA: descriptors per second, and copies beside memcpy.
 
-    The same method goes through two doors: the portal of a device in the measuring process, and a
-    plain C client under 'headrace emulate', whose ENQCMD instructions are trapped. A round is
-    20,000 no-ops one at a time (8 on their way), as many in batches of 32, and a batch of 32 copies
-    of 1 MiB taking turns with the same copies by memcpy.
+    The same method is used in two ways: by the portal of a device in the measuring process, and by
+    a plain C client under 'headrace emulate', whose ENQCMD instructions are trapped. A round is
+    20,000 no-ops one at a time (8 in flight), as many in batches of 32, and a batch of 32 copies of
+    1 MiB taking turns with the same copies by memcpy.
 
     Example: headrace bench emulator --plot emulator.svg
     """
@@ -77,15 +77,15 @@ def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
         emulate = [_program("headrace-emulator"), "--wq", "shared", "--engines", "1", "--"]
         client = [_program("headrace-emulator-client"), _QUEUE_FILE, *scale]
         trapped = _measure([*emulate, *client])
-    doors = {"inprocess": inprocess, "trapped": trapped}
+    ways = {"inprocess": inprocess, "trapped": trapped}
     panels = {
         "no-ops (million/s)": {
-            f"{name}\n{how}": _millions(door.figures[f"{how}_per_s"])
-            for name, door in doors.items()
+            f"{name}\n{how}": _millions(way.figures[f"{how}_per_s"])
+            for name, way in ways.items()
             for how in ("single", "batched")
         },
         "copies of 1 MiB (speed by memcpy's)": {
-            name: door.figures["copy_vs_memcpy"] for name, door in doors.items()
+            name: way.figures["copy_vs_memcpy"] for name, way in ways.items()
         },
     }
     outcome = Outcome(
@@ -94,7 +94,7 @@ def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
         results={
             "noop_count": _NOOP_COUNT,
             "copy_bytes": _COPY_BYTES,
-            **{name: door.document() for name, door in doors.items()},
+            **{name: way.document() for name, way in ways.items()},
         },
         summary={
             "inprocess_noop_per_s": inprocess.figures["batched_per_s"].median,
@@ -102,7 +102,7 @@ def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
             "trapped_per_s": trapped.figures["single_per_s"].median,
             "trapped_copy_vs_memcpy": trapped.figures["copy_vs_memcpy"].median,
         },
-        show=lambda report: _print_report(report, doors, rounds),
+        show=lambda report: _print_report(report, ways, rounds),
         draw=bars("The emulated DSA", rounds, panels),
     )
     publish(outcome, plot, as_json=as_json)
@@ -117,9 +117,9 @@ def _millions(figure: Figure) -> Figure:
     return Figure(figure.median / 1e6, figure.low / 1e6, figure.high / 1e6)
 
 
-def _measure(command: list[str]) -> Door:
+def _measure(command: list[str]) -> Way:
     times = run_program(command, tried=_TRIED, time_limit_s=_TIME_LIMIT_S, late="please report it")
-    return Door(
+    return Way(
         single=Series(times["noop_ns"]),
         batched=Series(times["noop_batched_ns"]),
         copy=Series(times["copy_ns"]),
@@ -127,7 +127,7 @@ def _measure(command: list[str]) -> Door:
     )
 
 
-def _print_report(report: Report, doors: dict[str, Door], round_count: int) -> None:
+def _print_report(report: Report, ways: dict[str, Way], round_count: int) -> None:
     names = {"inprocess": "in this process", "trapped": "trapped"}
     rows = {
         "single_per_s": "no-ops/s, singly",
@@ -135,11 +135,8 @@ def _print_report(report: Report, doors: dict[str, Door], round_count: int) -> N
         "copy_vs_memcpy": "copies / memcpy",
     }
     report.table(
-        [Column(""), *figures(*(names[name] for name in doors))],
-        [
-            [label, *(door.figures[key].text for door in doors.values())]
-            for key, label in rows.items()
-        ],
+        [Column(""), *figures(*(names[name] for name in ways))],
+        [[label, *(way.figures[key].text for way in ways.values())] for key, label in rows.items()],
     )
     report.say(
         f"Medians of {round_count} rounds, in brackets the quartiles. By 32: in batches. Copies: "
