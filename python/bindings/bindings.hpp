@@ -239,6 +239,8 @@ class CacheHandle : public std::enable_shared_from_this<CacheHandle> {
   /// Keeps the owner of memory at `address` until clear(), for moves whose entries are not handed
   /// out.
   void lend(const void* address, std::shared_ptr<const void> owner);
+  /// Ends a loan, after the cache has dropped the entries of that memory.
+  void repay(const void* address) { const auto repaid = loans_.extract(address); }
   /// Forgets the memory at `address`, now or, in the mover policy of an access, before the next
   /// call.
   void forget(std::uintptr_t address, std::size_t byte_count);

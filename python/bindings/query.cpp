@@ -1,16 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// TPC-H query 6 on NumPy arrays, which are read where they lie.
+// TPC-H query 6 on NumPy arrays, which are read where they lie; tables of Arrow columns and their
+// prefetcher.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
 
 #include <optional>
 #include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "bindings.hpp"
 #include "headrace/platform/memory.hpp"
+#include "headrace/query/prefetcher.hpp"
 #include "headrace/query/q6.hpp"
+#include "headrace/query/table.hpp"
 
 namespace headrace::python {
 namespace {
@@ -80,9 +90,195 @@ nb::dict run_q6(const topo::Machine& machine, CacheHandle* cache_handle,
   return result;
 }
 
+constexpr const char* kStreamCapsule = "arrow_array_stream";
+
+/// A capsule of the Arrow PyCapsule interface. `open` writes the stream.
+template <typename Open>
+nb::object stream_capsule(const Open& open) {
+  auto stream = std::make_unique<ArrowArrayStream>();
+  value_of(open(stream.get()));
+  const auto free = [](PyObject* capsule) {
+    const std::unique_ptr<ArrowArrayStream> held(
+        static_cast<ArrowArrayStream*>(PyCapsule_GetPointer(capsule, kStreamCapsule)));
+    if (held != nullptr && held->release != nullptr) held->release(held.get());
+  };
+  nb::object capsule = nb::steal(PyCapsule_New(stream.get(), kStreamCapsule, free));
+  if (!capsule.is_valid()) {
+    stream->release(stream.get());
+    nb::raise_python_error();
+  }
+  static_cast<void>(stream.release());  // The capsule has it.
+  return capsule;
+}
+
+using TablePointer = std::shared_ptr<query::Table>;
+
+/// A Python handle: nanobind holds no pointers to constant objects.
+TablePointer import_table(const nb::handle& capsule, std::uint32_t rows_per_chunk) {
+  auto* const stream =
+      static_cast<ArrowArrayStream*>(PyCapsule_GetPointer(capsule.ptr(), kStreamCapsule));
+  if (stream == nullptr) nb::raise_python_error();
+  const nb::gil_scoped_release released;
+  return std::const_pointer_cast<query::Table>(
+      value_of(query::Table::import_stream(stream, rows_per_chunk)));
+}
+
+/// Table, filter columns, other columns, excluded chunks.
+using ScanTuple = std::tuple<TablePointer, std::vector<std::uint32_t>, std::vector<std::uint32_t>,
+                             std::vector<bool>>;
+
+/// A prefetcher, and the tables whose copies its cache may hold afterwards.
+///
+/// Threading: shared.
+class PrefetcherHandle {
+ public:
+  PrefetcherHandle(std::shared_ptr<CacheHandle> cache, const std::vector<ScanTuple>& scans,
+                   bool wait)
+      : cache_(std::move(cache)) {
+    query::Plan plan;
+    plan.reserve(scans.size());
+    for (const auto& [table, filter_columns, other_columns, excluded_chunks] : scans) {
+      plan.push_back({table, filter_columns, other_columns, excluded_chunks});
+      tables_.push_back(table);
+    }
+    lend();
+    const std::shared_ptr<cache::Cache> held = cache_->cache();
+    const nb::gil_scoped_release released;
+    prefetcher_ = value_of(query::Prefetcher::start(held, std::move(plan), {.wait = wait}));
+  }
+  PrefetcherHandle(const PrefetcherHandle&) = delete;
+  PrefetcherHandle& operator=(const PrefetcherHandle&) = delete;
+  ~PrefetcherHandle() { stop(); }
+
+  [[nodiscard]] query::Prefetcher& prefetcher() const { return *prefetcher_; }
+  void stop() {
+    {
+      const nb::gil_scoped_release released;
+      prefetcher_->stop();
+    }
+    // Again: the cache may have been cleared, and filled since.
+    lend();
+    tables_.clear();
+  }
+
+ private:
+  void lend() {
+    for (const TablePointer& table : tables_) cache_->lend(table.get(), table);
+  }
+
+  std::shared_ptr<CacheHandle> cache_;
+  std::vector<TablePointer> tables_;
+  std::unique_ptr<query::Prefetcher> prefetcher_;
+};
+
+nb::dict dict_of(const query::ColumnStatistics& column) {
+  nb::dict result;
+  result["bytes_from_copies"] = column.bytes_from_copies;
+  result["bytes_from_source"] = column.bytes_from_source;
+  result["chunks_ahead"] = column.chunks_ahead;
+  result["lead_ns"] = column.lead.count();
+  return result;
+}
+
+nb::dict statistics_of(const query::Prefetcher& prefetcher) {
+  const query::PrefetchStatistics statistics = prefetcher.statistics();
+  nb::list scans;
+  for (const query::ScanStatistics& scan : statistics.scans) {
+    nb::list columns;
+    for (const query::ColumnStatistics& column : scan.columns) columns.append(dict_of(column));
+    nb::dict described;
+    described["chunks_submitted"] = scan.chunks_submitted;
+    described["chunks_given_up"] = scan.chunks_given_up;
+    described["chunks_read"] = scan.chunks_read;
+    described["columns"] = columns;
+    scans.append(described);
+  }
+  nb::dict result;
+  result["scans"] = scans;
+  result["unplanned"] = dict_of(statistics.unplanned);
+  return result;
+}
+
+void bind_table(nb::module_& module) {
+  nb::class_<query::Table>(module, "Table")
+      .def_static("import_stream", &import_table, "capsule"_a, "rows_per_chunk"_a)
+      .def("row_count", &query::Table::row_count)
+      .def("chunk_count", &query::Table::chunk_count)
+      .def("chunk_rows", &query::Table::chunk_rows, "chunk_index"_a)
+      .def(
+          "movable_bytes",
+          [](const query::Table& table, std::uint32_t column) {
+            return table.movable(column).count();
+          },
+          "column"_a)
+      .def("is_movable", &query::Table::is_movable, "column"_a)
+      .def(
+          "addresses",
+          [](const query::Table& table, std::uint32_t column) {
+            std::vector<std::pair<std::uintptr_t, std::size_t>> found;
+            for (std::uint32_t chunk = 0; chunk < table.chunk_count(); ++chunk) {
+              for (const query::Region& region : table.regions(chunk, column)) {
+                found.emplace_back(reinterpret_cast<std::uintptr_t>(region.bytes.data()),
+                                   region.bytes.size());
+              }
+            }
+            return found;
+          },
+          "column"_a, "Address and length of each region.")
+      .def(
+          "stream",
+          [](const query::Table& table, const std::vector<std::uint32_t>& columns) {
+            return stream_capsule(
+                [&](ArrowArrayStream* out) { return table.open_stream(columns, nullptr, out); });
+          },
+          "columns"_a, "A capsule of an Arrow stream over the source.")
+      .def(
+          "leave",
+          [](const TablePointer& table, CacheHandle& cache_handle) {
+            const std::shared_ptr<cache::Cache> cache = cache_handle.cache();
+            {
+              const nb::gil_scoped_release released;
+              table->invalidate(*cache);
+            }
+            cache_handle.repay(table.get());
+          },
+          "cache"_a, "Drops the copies of the table, so that it can be freed.");
+
+  nb::class_<PrefetcherHandle>(module, "Prefetcher")
+      .def(nb::init<std::shared_ptr<CacheHandle>, const std::vector<ScanTuple>&, bool>(), "cache"_a,
+           "scans"_a, "wait"_a)
+      .def(
+          "stream",
+          [](const PrefetcherHandle& handle, const TablePointer& table,
+             const std::vector<std::uint32_t>& columns) {
+            return stream_capsule([&](ArrowArrayStream* out) {
+              return handle.prefetcher().open_stream(table, columns, out);
+            });
+          },
+          "table"_a, "columns"_a, "A capsule of an Arrow stream over the copies that are there.")
+      .def(
+          "expects",
+          [](const PrefetcherHandle& handle, const query::Table& table,
+             const std::vector<std::uint32_t>& columns) {
+            return handle.prefetcher().expects(table, columns);
+          },
+          "table"_a, "columns"_a)
+      .def("finish",
+           [](const PrefetcherHandle& handle) {
+             const nb::gil_scoped_release released;
+             handle.prefetcher().finish();
+           })
+      .def("stop", &PrefetcherHandle::stop)
+      .def(
+          "statistics",
+          [](const PrefetcherHandle& handle) { return statistics_of(handle.prefetcher()); },
+          nb::sig("def statistics(self) -> dict[str, typing.Any]"));
+}
+
 }  // namespace
 
 void bind_query(nb::module_& module) {
+  bind_table(module);
   module.def("run_q6", &run_q6, "machine"_a, "cache"_a.none(), "ship_date"_a.noconvert(),
              "discount"_a.noconvert(), "quantity"_a.noconvert(), "extended_price"_a.noconvert(),
              nb::kw_only(), "prefetch"_a, "chunk_bytes"_a, "thread_count"_a, "record_timeline"_a,

@@ -143,7 +143,7 @@ def test_the_reference_of_the_command_is_what_the_generator_writes() -> None:
     assert set(script.BLOCK.findall(text)) == script.commands().keys()
 
 
-def _script(name: str) -> Any:  # noqa: ANN401 - A module.
+def _script(name: str) -> Any:
     spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None

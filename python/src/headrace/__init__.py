@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         Operation,
     )
     from headrace.queue import PeerLostError, Queue, QueueConsumer, QueueProducer, QueueState
+    from headrace.table import Table
     from headrace.telemetry import publish_statistics, stop_publishing
 
     __version__: str
@@ -110,6 +111,7 @@ __all__ = [
     "QueueConsumer",
     "QueueProducer",
     "QueueState",
+    "Table",
     "Thresholds",
     "Ticket",
     "TypeMismatchError",
@@ -164,6 +166,7 @@ _MODULES = {
         "Operation",
     ),
     "headrace.queue": ("PeerLostError", "Queue", "QueueConsumer", "QueueProducer", "QueueState"),
+    "headrace.table": ("Table",),
     "headrace.telemetry": ("publish_statistics", "stop_publishing"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a plan of DuckDB says about the columns that a query will read, in the order it does."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.table import Table
+
+_SCAN = "PYTHON_ARROW_SCAN"
+_BUILD_FIRST = re.compile("JOIN|CROSS_PRODUCT")
+"""Operators that read their second input to its end before they read the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedScan:
+    """One pass of a query over a registered table.
+
+    Attributes:
+        table: Name that it is registered under.
+        filter_columns: Columns that its filter tests; they are moved first.
+        other_columns: The others that the query reads.
+        movable_bytes: Bytes of these columns that can be moved.
+    """
+
+    table: str
+    filter_columns: tuple[str, ...]
+    other_columns: tuple[str, ...]
+    movable_bytes: int
+
+
+class UnreadablePlanError(ValueError):
+    """The text is not a plan as this module knows them."""
+
+
+def read_plan(text: str, tables: Mapping[str, Table], query: str) -> list[PlannedScan]:
+    """Read the output of ``EXPLAIN (FORMAT JSON)``.
+
+    Raises:
+        UnreadablePlanError: It has another form.
+    """
+    scans: list[PlannedScan] = []
+    try:
+        for node in json.loads(text):
+            _walk(node, "", tables, query, scans)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+        raise UnreadablePlanError(str(problem)) from problem
+    return scans
+
+
+def _walk(
+    node: dict[str, Any],
+    filters: str,
+    tables: Mapping[str, Table],
+    query: str,
+    scans: list[PlannedScan],
+) -> None:
+    name, details = node["name"], node["extra_info"]
+    if name == _SCAN:
+        scan = _scan(details, filters, tables, query)
+        if scan is not None:
+            scans.append(scan)
+        return
+    below = str(details.get("Expression", "")) if name == "FILTER" else ""
+    children = node["children"]
+    for child in reversed(children) if _BUILD_FIRST.search(name) else children:
+        _walk(child, below, tables, query, scans)
+
+
+def _scan(
+    details: dict[str, Any], filters: str, tables: Mapping[str, Table], query: str
+) -> PlannedScan | None:
+    listed = details.get("Projections", [])
+    columns = [listed] if isinstance(listed, str) else list(listed)
+    if not columns:
+        return None
+    # The plan does not name the table. Columns and number of rows do, unless two tables agree in
+    # both; a wrong guess costs moves in vain, not a wrong answer.
+    rows = int(details.get("Estimated Cardinality", "-1"))
+    candidates = [
+        name
+        for name, table in tables.items()
+        if table.num_rows in {rows, 0} and set(columns) <= set(table.column_names)
+    ]
+    if not candidates:
+        return None
+    named = [
+        name for name in candidates if re.search(rf"\b{re.escape(name)}\b", query, re.IGNORECASE)
+    ]
+    name = (named or candidates)[0]
+    tested = tuple(each for each in columns if re.search(rf"\b{re.escape(each)}\b", filters))
+    return PlannedScan(
+        table=name,
+        filter_columns=tested,
+        other_columns=tuple(each for each in columns if each not in tested),
+        movable_bytes=tables[name].movable_bytes(columns),
+    )

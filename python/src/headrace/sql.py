@@ -1,0 +1,608 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DuckDB with prefetching: the columns that a query will read are moved ahead of it.
+
+Example:
+    >>> import headrace.sql, pyarrow
+    >>> with headrace.sql.connect(prefetch="on") as connection:
+    ...     _ = connection.register("numbers", pyarrow.table({"n": range(100_000)}))
+    ...     connection.execute("SELECT sum(n) FROM numbers WHERE n > 10").fetchone()
+    (4999949945,)
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from headrace import _core
+from headrace._arrow_source import ArrowSource
+from headrace._closing import Closing
+from headrace._plan import PlannedScan, UnreadablePlanError, read_plan
+from headrace.cache import Cache
+from headrace.errors import InvalidArgumentError
+from headrace.machine import Machine, topo
+from headrace.table import CHUNK_ROWS, Table
+
+__all__ = ["ColumnRead", "Connection", "PlannedScan", "Prefetched", "ScanRead", "connect", "wrap"]
+
+MODES = ("off", "auto", "on")
+Statement = str | duckdb.Statement
+
+_PLANNED_TYPES = {"SELECT", "INSERT", "UPDATE", "DELETE", "CREATE"}
+"""Statements that may read tables and that EXPLAIN takes."""
+_PLANS_MAX = 256
+_PLAN_SHARE = 10
+"""`auto` asks for a plan if moving the bytes takes so many times as long as planning."""
+_PLAN_NS_EXPECTED = 5_000_000
+_BANDWIDTH_EXPECTED = 10e9
+_READS = frozenset(
+    {
+        "arrow",
+        "create",
+        "df",
+        "execute",
+        "fetch_arrow_reader",
+        "fetch_arrow_table",
+        "fetch_df_chunk",
+        "fetch_record_batch",
+        "fetchall",
+        "fetchdf",
+        "fetchmany",
+        "fetchnumpy",
+        "fetchone",
+        "insert_into",
+        "pl",
+        "show",
+        "tf",
+        "to_arrow_reader",
+        "to_arrow_table",
+        "to_csv",
+        "to_df",
+        "to_parquet",
+        "to_table",
+        "torch",
+        "write_csv",
+        "write_parquet",
+        "__arrow_c_stream__",
+    }
+)
+"""Methods of a relation that run it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRead:
+    """What a query read of one column.
+
+    Attributes:
+        name: The column.
+        bytes_from_copies: Read from copies that were there in time.
+        bytes_from_source: Read where the table lies.
+        lead_ns: How long before the query its chunks were submitted, on average; None if none was.
+    """
+
+    name: str
+    bytes_from_copies: int
+    bytes_from_source: int
+    lead_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ScanRead:
+    """What became of one planned pass over a table.
+
+    Attributes:
+        table: Name that it is registered under.
+        chunks: Chunks of the table.
+        chunks_submitted: Chunks whose moves were started, or that had copies.
+        chunks_given_up: Chunks that the query came to first, or that found no room.
+        chunks_read: Chunks that the query read.
+        columns: By column.
+    """
+
+    table: str
+    chunks: int
+    chunks_submitted: int
+    chunks_given_up: int
+    chunks_read: int
+    columns: tuple[ColumnRead, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Prefetched:
+    """What was done for one statement.
+
+    Attributes:
+        plan_ns: Time to get and read its plan; 0 if it was known.
+        scans: By pass over a table, in the order of the plan.
+    """
+
+    plan_ns: int
+    scans: tuple[ScanRead, ...]
+
+    @property
+    def bytes_from_copies(self) -> int:
+        """Bytes of all columns that were read from copies."""
+        return sum(column.bytes_from_copies for scan in self.scans for column in scan.columns)
+
+    @property
+    def bytes_from_source(self) -> int:
+        """Bytes of all columns that were read where the table lies."""
+        return sum(column.bytes_from_source for scan in self.scans for column in scan.columns)
+
+
+def connect(
+    database: str = ":memory:",
+    *,
+    prefetch: str = "auto",
+    cache: Cache | None = None,
+    wait: bool = False,
+    chunk_rows: int = CHUNK_ROWS,
+    **options: Any,
+) -> "Connection":
+    """Open a DuckDB database whose queries prefetch; see `Connection`."""
+    return wrap(
+        duckdb.connect(database, **options),
+        prefetch=prefetch,
+        cache=cache,
+        wait=wait,
+        chunk_rows=chunk_rows,
+    )
+
+
+def wrap(
+    connection: duckdb.DuckDBPyConnection,
+    *,
+    prefetch: str = "auto",
+    cache: Cache | None = None,
+    wait: bool = False,
+    chunk_rows: int = CHUNK_ROWS,
+) -> "Connection":
+    """Let the queries of an open DuckDB connection prefetch; see `Connection`."""
+    return Connection(
+        connection, _Shared(prefetch, cache, wait=wait, chunk_rows=chunk_rows), owner=True
+    )
+
+
+class Connection(Closing):
+    """A DuckDB connection whose queries prefetch the registered Arrow tables that they read.
+
+    It has all methods of `duckdb.DuckDBPyConnection`. Before a statement runs, DuckDB is asked for
+    its plan, and a thread copies the columns in the plan's order. DuckDB reads a chunk from its
+    copy if that is there, else from the table, so answers do not depend on prefetching. Queries
+    that the wrapper does not see, such as those on a relation made from the connection that was
+    wrapped, run without it. If a plan cannot be read, the statement runs without prefetching and
+    `notes` says so.
+
+    Prefetching is "on", "off" or "auto": on if the machine has memory that is faster than a
+    processor's own and the tables are worth a plan. Where no memory is faster, auto gives
+    DuckDB the tables themselves.
+
+    A registered table must not change while it is registered.
+
+    Threading: as DuckDB's: one thread at a time; `cursor` gives another thread its own.
+    """
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, shared: "_Shared", *, owner: bool
+    ) -> None:
+        self._inner = connection
+        self._shared = shared
+        self._owner = owner
+        self._current: _Running | None = None
+        # DuckDB looks for variables in the frame that calls it, which is one of ours now.
+        with suppress(duckdb.Error):
+            connection.execute("SET python_scan_all_frames = true")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    @property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """The DuckDB connection itself."""
+        return self._inner
+
+    @property
+    def machine(self) -> Machine:
+        """The machine that decides what "auto" does."""
+        return self._shared.machine
+
+    @property
+    def prefetch(self) -> str:
+        """The mode: "off", "auto" or "on"."""
+        return self._shared.mode
+
+    @property
+    def notes(self) -> list[str]:
+        """Why something was not prefetched, each reason once."""
+        return list(self._shared.notes)
+
+    @property
+    def prefetched(self) -> Prefetched | None:
+        """What was done for the last statement so far; None if nothing was prefetched for it."""
+        return None if self._current is None else self._current.report()
+
+    def register(self, name: str, data: object) -> "Connection":
+        """Make a table readable under a name; an Arrow table or a `headrace.Table` is prefetched.
+
+        Other objects, and readers, which can be read only once, are registered as DuckDB does it.
+        """
+        if isinstance(data, (pa.Table, pa.RecordBatch, Table)):
+            self.unregister(name)
+            self._inner.register(name, self._shared.add(name, data))
+        else:
+            self._inner.register(name, data)
+        return self
+
+    def unregister(self, name: str) -> "Connection":
+        """Forget a registered table and drop its copies."""
+        self._inner.unregister(name)
+        self._end()
+        self._shared.remove(name)
+        return self
+
+    def execute(self, query: Statement, *args: Any, **kwargs: Any) -> "Connection":
+        """Run a statement; read its result with the `fetch` methods."""
+        failed = self._begin(query, *args, **kwargs)
+        try:
+            self._inner.execute(query, *args, **kwargs)
+        except duckdb.Error as problem:
+            self._end()
+            if failed is not None and "transaction is aborted" in str(problem):
+                # By the EXPLAIN, which failed as the statement would have.
+                raise failed from None
+            raise
+        return self
+
+    def executemany(self, query: Statement, *args: Any, **kwargs: Any) -> "Connection":
+        """Run a statement for each set of parameters, without prefetching."""
+        self._end()
+        self._inner.executemany(query, *args, **kwargs)
+        return self
+
+    def sql(self, query: Statement, *args: Any, **kwargs: Any) -> Any:
+        """Make a relation of a query; it prefetches when it is read."""
+        return self._relation(self._inner.sql(query, *args, **kwargs))
+
+    def query(self, query: str, *args: Any, **kwargs: Any) -> Any:
+        """As `sql`."""
+        return self._relation(self._inner.query(query, *args, **kwargs))
+
+    def table(self, name: str) -> Any:
+        """Make a relation of a table or a registered name."""
+        return self._relation(self._inner.table(name))
+
+    def view(self, name: str) -> Any:
+        """Make a relation of a view."""
+        return self._relation(self._inner.view(name))
+
+    def cursor(self) -> "Connection":
+        """Open another connection to the same database, with the same tables and cache."""
+        opened = Connection(self._inner.cursor(), self._shared, owner=False)
+        for name, source in self._shared.sources.items():
+            opened.connection.register(name, source)
+        return opened
+
+    def plan(self, query: Statement, *args: Any, **kwargs: Any) -> list[PlannedScan]:
+        """Tell what would be prefetched for a statement, in that order; runs nothing.
+
+        Raises:
+            duckdb.Error: The statement is wrong.
+        """
+        statement = self._statement(query)
+        return [] if statement is None else self._ask(statement, *args, **kwargs)[0]
+
+    def close(self) -> None:
+        """End prefetching and close the connection. Idempotent."""
+        self._end()
+        self._inner.close()
+        if self._owner:
+            self._shared.close()
+
+    def wait_for_prefetch(self) -> None:
+        """Wait until the moves of the last statement have ended, as far as there is room."""
+        if self._current is not None:
+            self._current.native.finish()
+
+    def begin_prefetch(self, query: Statement) -> None:
+        """Start to move what a query will read, before it is executed.
+
+        `execute` and relations do so themselves; it ends with the next statement, but copies stay.
+        """
+        self._begin(query)
+
+    def _relation(self, inner: object) -> Any:
+        return Relation(inner, self) if isinstance(inner, duckdb.DuckDBPyRelation) else inner
+
+    def _statement(self, query: Statement) -> str | None:
+        """The text of the one statement that can be planned; None if there is no such."""
+        statements = (
+            [query]
+            if isinstance(query, duckdb.Statement)
+            else self._inner.extract_statements(query)
+        )
+        if len(statements) > 1:
+            self._shared.note("several statements at once run without prefetching")
+        if len(statements) != 1 or statements[0].type.name not in _PLANNED_TYPES:
+            return None
+        return str(statements[0].query)
+
+    def _ask(self, statement: str, *args: Any, **kwargs: Any) -> tuple[list[PlannedScan], int]:
+        begin_ns = time.perf_counter_ns()
+        answer = self._inner.execute(f"EXPLAIN (FORMAT JSON) {statement}", *args, **kwargs)
+        try:
+            text = answer.fetchall()[0][1]
+        except IndexError as problem:
+            raise UnreadablePlanError("EXPLAIN gave nothing") from problem
+        scans = read_plan(text, self._shared.tables, statement)
+        return scans, time.perf_counter_ns() - begin_ns
+
+    def _begin(self, query: Statement, *args: Any, **kwargs: Any) -> duckdb.Error | None:
+        """Start the prefetcher of a statement. Returns the error of its plan, if there was one."""
+        self._end()
+        shared = self._shared
+        if not shared.is_prefetching():
+            return None
+        try:
+            statement = self._statement(query)
+            if statement is None:
+                shared.plans.clear()  # It may have changed what names mean.
+                return None
+            if not shared.is_worth_a_plan(statement):
+                return None
+            plan_ns = 0
+            scans = shared.plans.get(statement)
+            if scans is None:
+                scans, plan_ns = self._ask(statement, *args, **kwargs)
+                shared.keep_plan(statement, scans, plan_ns)
+        except duckdb.Error as problem:
+            return problem  # The statement itself will say so.
+        except UnreadablePlanError as problem:
+            shared.note(f"the plan of DuckDB {duckdb.__version__} cannot be read: {problem}")
+            return None
+        if any(scan.movable_bytes for scan in scans):
+            self._current = shared.start(scans, plan_ns)
+        return None
+
+    def _end(self) -> None:
+        if self._current is not None:
+            self._shared.end(self._current)
+            self._current = None
+
+
+class Relation:
+    """A DuckDB relation that prefetches when it is read; see `Connection.sql`."""
+
+    def __init__(self, relation: Any, connection: Connection) -> None:
+        self.relation = relation
+        """The DuckDB relation itself."""
+        self._connection = connection
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.relation, name)
+        if not callable(found):
+            return found
+        return _Method(found, self._connection, self.relation if name in _READS else None)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.__getattr__("__arrow_c_stream__")(requested_schema)
+
+    def __repr__(self) -> str:
+        return repr(self.relation)
+
+    def __len__(self) -> int:
+        return len(self.relation)
+
+
+class _Method:
+    """A method of a relation: begins to prefetch before it reads, and wraps what it returns."""
+
+    def __init__(
+        self,
+        method: Callable[..., Any],
+        connection: Connection,
+        read: Any,
+    ) -> None:
+        self._method = method
+        self._connection = connection
+        self._read = read
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._read is not None:
+            with suppress(duckdb.Error):  # Not every relation has a text.
+                self._connection.begin_prefetch(self._read.sql_query())
+        plain = [each.relation if isinstance(each, Relation) else each for each in args]
+        result = self._method(*plain, **kwargs)
+        if isinstance(result, duckdb.DuckDBPyRelation):
+            return Relation(result, self._connection)
+        return result
+
+
+@dataclass(eq=False, slots=True)
+class _Running:
+    """The prefetcher of a statement that runs."""
+
+    native: _core.Prefetcher
+    scans: Sequence[PlannedScan]
+    tables: dict[str, Table]
+    plan_ns: int
+
+    def report(self) -> Prefetched:
+        found = self.native.statistics()["scans"]
+        return Prefetched(
+            self.plan_ns,
+            tuple(self._scan(*each) for each in zip(self.scans, found, strict=True)),
+        )
+
+    def _scan(self, scan: PlannedScan, found: dict[str, Any]) -> ScanRead:
+        table = self.tables[scan.table]
+        columns = []
+        for name in (*scan.filter_columns, *scan.other_columns):
+            column = found["columns"][table.indexes([name])[0]]
+            ahead = column["chunks_ahead"]
+            columns.append(
+                ColumnRead(
+                    name,
+                    column["bytes_from_copies"],
+                    column["bytes_from_source"],
+                    column["lead_ns"] // ahead if ahead else None,
+                )
+            )
+        return ScanRead(
+            scan.table,
+            table.native().chunk_count(),
+            found["chunks_submitted"],
+            found["chunks_given_up"],
+            found["chunks_read"],
+            tuple(columns),
+        )
+
+
+class _Shared:
+    """What the cursors of a connection share.
+
+    Threading: shared. `running` and `plans` are guarded by `lock`.
+    """
+
+    def __init__(self, mode: str, cache: Cache | None, *, wait: bool, chunk_rows: int) -> None:
+        if mode not in MODES:
+            raise InvalidArgumentError(
+                f"prefetch {mode!r}", "there is no such mode", "use off, auto or on"
+            )
+        self.mode = mode
+        self.wait = wait
+        self.chunk_rows = chunk_rows
+        self.machine: Machine = cache.machine if cache is not None else topo()
+        has_faster = self.machine.has_faster_node()
+        self.is_bypassed = mode == "auto" and not has_faster
+        self._own_cache: Cache | None = None
+        if cache is None and mode != "off" and not self.is_bypassed:
+            cache = self._own_cache = Cache(
+                placement="fastest" if has_faster else "local", machine=self.machine, recycle=True
+            )
+        self.cache = cache
+        self.tables: dict[str, Table] = {}
+        self.sources: dict[str, object] = {}
+        self.notes: dict[str, None] = {}
+        self.plans: dict[str, list[PlannedScan]] = {}
+        self.running: list[_Running] = []
+        self.lock = threading.Lock()
+        self.plan_ns = _PLAN_NS_EXPECTED
+        self.bandwidth = max(
+            (each.bandwidth_bytes_per_s or 0 for each in self.machine.accesses), default=0
+        )
+        if not _is_known_duckdb():
+            self.note(
+                f"DuckDB {duckdb.__version__} is not known: its tables are not prefetched; "
+                "use version 2"
+            )
+            self.is_bypassed = True
+
+    def is_prefetching(self) -> bool:
+        return (
+            self.mode != "off"
+            and not self.is_bypassed
+            and self.cache is not None
+            and bool(self.tables)
+        )
+
+    def is_worth_a_plan(self, statement: str) -> bool:
+        if self.mode == "on" or statement in self.plans:
+            return True
+        text = statement.lower()
+        byte_count = sum(
+            table.movable_bytes() for name, table in self.tables.items() if name.lower() in text
+        )
+        move_ns = byte_count / (self.bandwidth or _BANDWIDTH_EXPECTED) * 1e9
+        return move_ns > _PLAN_SHARE * self.plan_ns
+
+    def keep_plan(self, statement: str, scans: list[PlannedScan], plan_ns: int) -> None:
+        with self.lock:
+            self.plan_ns = (3 * self.plan_ns + plan_ns) // 4
+            if len(self.plans) >= _PLANS_MAX:
+                self.plans.pop(next(iter(self.plans)))
+            self.plans[statement] = scans
+
+    def note(self, text: str) -> None:
+        self.notes[text] = None
+
+    def add(self, name: str, data: object) -> object:
+        table = data if isinstance(data, Table) else Table(data, chunk_rows=self.chunk_rows)
+        self.plans.clear()
+        nested = [each for each in table.column_names if not table.is_movable(each)]
+        if nested and self.mode != "off":
+            self.note(f"columns of '{name}' are not prefetched: {', '.join(nested)}")
+        if self.is_bypassed:
+            source: object = table.arrow
+        else:
+            self.tables[name] = table
+            source = ArrowSource(table, self)
+        self.sources[name] = source
+        return source
+
+    def remove(self, name: str) -> None:
+        self.plans.clear()
+        self.sources.pop(name, None)
+        table = self.tables.pop(name, None)
+        with self.lock:
+            running = list(self.running)
+        for each in running:  # It might make a copy again.
+            if table in each.tables.values():
+                each.native.stop()
+        if table is not None and self.cache is not None and table not in self.tables.values():
+            table.native().leave(self.cache.native())
+
+    def start(self, scans: list[PlannedScan], plan_ns: int) -> _Running | None:
+        if self.cache is None:
+            return None
+        tables = dict(self.tables)
+        native: list[tuple[_core.Table, list[int], list[int], list[bool]]] = [
+            (
+                tables[scan.table].native(),
+                tables[scan.table].indexes(scan.filter_columns),
+                tables[scan.table].indexes(scan.other_columns),
+                [],
+            )
+            for scan in scans
+        ]
+        started = _core.Prefetcher(self.cache.native(), native, self.wait)
+        running = _Running(started, scans, tables, plan_ns)
+        with self.lock:
+            self.running.append(running)
+        return running
+
+    def end(self, running: _Running) -> None:
+        with self.lock, suppress(ValueError):
+            self.running.remove(running)
+        running.native.stop()
+
+    def stream(self, table: Table, columns: list[int]) -> object:
+        """A stream of `columns` of the statement that waits for it."""
+        with self.lock:
+            running = list(self.running)
+        for each in running:
+            if each.native.expects(table.native(), columns):
+                return each.native.stream(table.native(), columns)
+        if running:  # A scan that the plan did not show; copies may be there all the same.
+            return running[-1].native.stream(table.native(), columns)
+        return table.native().stream(columns)
+
+    def close(self) -> None:
+        for running in list(self.running):
+            self.end(running)
+        if self._own_cache is not None:
+            self._own_cache.close()
+            self._own_cache = None
+        elif self.cache is not None:
+            for name in list(self.tables):
+                self.remove(name)
+        self.cache = None
+
+
+def _is_known_duckdb() -> bool:
+    """Whether DuckDB reads a table by `select` and knows its number of rows."""
+    return duckdb.__version__.partition(".")[0] == "2"

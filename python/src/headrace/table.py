@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Table: Arrow columns in chunks, of which a query's prefetcher moves copies."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from headrace import _core
+from headrace._arguments import whole_number
+from headrace.errors import InvalidArgumentError, TypeMismatchError
+
+CHUNK_ROWS = 131_072
+"""1 MiB of a column of 8 bytes, and as many rows as an engine takes for one thread at a time."""
+
+_TRIED = "make a table"
+
+
+class Table:
+    """Columns that a query engine reads where they lie, or from copies that are nearer.
+
+    It holds the memory of the Arrow data that it is made of and copies nothing itself. Columns of
+    fixed width, strings, binary data, booleans and dictionaries can be prefetched; nested columns
+    are read where they lie.
+
+    Threading: immutable.
+    """
+
+    def __init__(self, data: object, *, chunk_rows: int = CHUNK_ROWS) -> None:
+        """Take the columns of a pyarrow table, or of anything that exports an Arrow stream.
+
+        Args:
+            data: A `pyarrow.Table`, a record batch, or an object with ``__arrow_c_stream__``. A
+                reader is read to its end.
+            chunk_rows: Rows that are moved and read at a time.
+
+        Raises:
+            TypeMismatchError: `data` is no Arrow data.
+            InvalidArgumentError: A chunk has no rows, or two columns have the same name.
+        """
+        rows = whole_number(chunk_rows, _TRIED, 1, 2**31)
+        self.arrow = _arrow_table(data)
+        """The same columns as a `pyarrow.Table`."""
+        names = self.arrow.column_names
+        if len(set(names)) != len(names):
+            raise InvalidArgumentError(
+                _TRIED, "two of its columns have the same name", "rename one of them"
+            )
+        self._native = _core.Table.import_stream(self.arrow.__arrow_c_stream__(), rows)
+        self._indexes = {name: index for index, name in enumerate(names)}
+
+    def __repr__(self) -> str:
+        return (
+            f"<headrace.Table: {self.num_rows:,} rows, {len(self._indexes)} columns, "
+            f"{self._native.chunk_count()} chunks>"
+        )
+
+    def __len__(self) -> int:
+        return self.num_rows
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        return int(self.arrow.num_rows)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema."""
+        return self.arrow.schema
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of the columns."""
+        return list(self._indexes)
+
+    def native(self) -> _core.Table:
+        """The table as the extension knows it."""
+        return self._native
+
+    def indexes(self, names: Sequence[str]) -> list[int]:
+        """Indexes of columns."""
+        return [self._indexes[name] for name in names]
+
+    def is_movable(self, name: str) -> bool:
+        """Whether a column can be prefetched; nested columns cannot."""
+        return self._native.is_movable(self._indexes[name])
+
+    def movable_bytes(self, names: Sequence[str] | None = None) -> int:
+        """Bytes of these columns, or of all, that a prefetcher would move."""
+        chosen = self._indexes if names is None else names
+        return sum(self._native.movable_bytes(self._indexes[name]) for name in chosen)
+
+    def where(self) -> dict[str, dict[int | None, int]]:
+        """Tell where the bytes of each column lie: bytes by node; None is a node not known.
+
+        Each region of a chunk counts for the node of its first page.
+        """
+        found: dict[str, dict[int | None, int]] = {}
+        for name, index in self._indexes.items():
+            nodes: dict[int | None, int] = {}
+            for address, byte_count in self._native.addresses(index):
+                node = _core.node_of_address(address)
+                nodes[node] = nodes.get(node, 0) + byte_count
+            found[name] = nodes
+        return found
+
+    def __arrow_c_schema__(self) -> object:
+        return self.schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Export the columns where they lie."""
+        del requested_schema  # May be ignored by the protocol.
+        return self._native.stream(list(range(len(self._indexes))))
+
+
+def _arrow_table(data: object) -> Any:
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if hasattr(data, "__arrow_c_stream__"):
+        return pa.table(data)
+    raise TypeMismatchError(
+        _TRIED,
+        f"an object of type {type(data).__name__} is no Arrow data",
+        "pass a pyarrow table, or what exports an Arrow stream",
+    )

@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DuckDB with prefetching: the same answers, from copies."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+import headrace
+import headrace.sql
+from headrace._plan import UnreadablePlanError, read_plan
+
+ROWS = 300_000
+
+FACTS = pa.table(
+    {
+        "id": pa.array(range(ROWS), pa.int64()),
+        "kind": pa.array([row % 7 for row in range(ROWS)], pa.int32()),
+        "word": pa.array([f"the word of row {row % 1000}" for row in range(ROWS)]),
+        "price": pa.array([row % 100 for row in range(ROWS)], pa.decimal128(15, 2)),
+    }
+)
+KINDS = pa.table({"kind": pa.array(range(7), pa.int32()), "name": [f"kind {i}" for i in range(7)]})
+
+QUERIES = {
+    "aggregate": "SELECT kind, sum(price), count(*) FROM facts GROUP BY kind ORDER BY kind",
+    "filter": "SELECT sum(id) FROM facts WHERE kind = 3 AND word LIKE '%9' AND price < 50",
+    "join": "SELECT name, sum(price) FROM facts JOIN kinds USING (kind) GROUP BY name ORDER BY 1",
+    "self-join": "SELECT count(*) FROM facts a JOIN facts b ON a.id = b.id + 1 AND a.kind = b.kind",
+    "subquery": "SELECT max(id) FROM facts WHERE price = (SELECT max(price) FROM facts)",
+    "cte": "WITH t AS (SELECT kind, max(id) m FROM facts GROUP BY kind) "
+    "SELECT sum(m) FROM t WHERE kind IN (SELECT kind FROM kinds WHERE name < 'kind 4')",
+    "view": "SELECT sum(price) FROM expensive",
+    "union": "SELECT sum(x) FROM (SELECT id x FROM facts UNION ALL SELECT kind FROM kinds)",
+    "count": "SELECT count(*) FROM facts",
+    "limit": "SELECT id, word FROM facts ORDER BY id DESC LIMIT 5",
+}
+
+
+def prepare(connection: Any) -> Any:
+    connection.register("facts", FACTS)
+    connection.register("kinds", KINDS)
+    connection.execute("CREATE TEMP VIEW expensive AS SELECT * FROM facts WHERE price > 90")
+    return connection
+
+
+@pytest.fixture(scope="module")
+def expected() -> dict[str, list[Any]]:
+    with duckdb.connect() as connection:
+        prepare(connection)
+        return {name: connection.execute(query).fetchall() for name, query in QUERIES.items()}
+
+
+@pytest.fixture(scope="module")
+def cache() -> Iterator[headrace.Cache]:
+    with headrace.Cache(capacity="256MiB", placement="local") as made:
+        yield made
+
+
+@pytest.fixture
+def connection(cache: headrace.Cache) -> Iterator[headrace.sql.Connection]:
+    with headrace.sql.connect(prefetch="on", cache=cache) as opened:
+        yield prepare(opened)
+
+
+@pytest.mark.parametrize("mode", ["off", "auto", "on"])
+def test_answers_do_not_depend_on_prefetching(mode: str, expected: dict[str, list[Any]]) -> None:
+    with headrace.sql.connect(prefetch=mode) as connection:
+        prepare(connection)
+        for _ in range(2):
+            found = {name: connection.execute(each).fetchall() for name, each in QUERIES.items()}
+            assert found == expected
+        assert connection.notes == []
+
+
+@pytest.mark.parametrize("name", [name for name in QUERIES if name != "count"])
+def test_what_was_moved_before_is_read_from_copies_alone(
+    connection: headrace.sql.Connection, name: str
+) -> None:
+    connection.begin_prefetch(QUERIES[name])
+    connection.wait_for_prefetch()
+    connection.execute(QUERIES[name]).fetchall()
+    prefetched = connection.prefetched
+    assert prefetched is not None
+    assert prefetched.plan_ns == 0  # It was kept.
+    assert prefetched.bytes_from_copies > 0
+    assert prefetched.bytes_from_source == 0
+
+
+def test_a_plan_puts_filter_columns_and_build_sides_first(
+    connection: headrace.sql.Connection,
+) -> None:
+    scans = connection.plan(
+        "SELECT name, sum(price) FROM facts JOIN kinds USING (kind) WHERE word > 'a' GROUP BY name"
+    )
+    assert [scan.table for scan in scans] == ["kinds", "facts"]
+    assert scans[1].filter_columns == ("word",)
+    assert set(scans[1].other_columns) == {"kind", "price"}
+    assert connection.prefetched is None
+
+
+def test_relations_prefetch_when_they_are_read(
+    connection: headrace.sql.Connection, expected: dict[str, list[Any]]
+) -> None:
+    relation = connection.sql(QUERIES["aggregate"])
+    assert connection.prefetched is None
+    assert relation.fetchall() == expected["aggregate"]
+    assert connection.prefetched is not None
+    derived = connection.table("facts").filter("kind = 2").aggregate("sum(id)")
+    assert (
+        derived.fetchall()
+        == connection.execute("SELECT sum(id) FROM facts WHERE kind = 2").fetchall()
+    )
+    assert pa.table(connection.query("SELECT id FROM facts LIMIT 3")).num_rows == 3
+    joined = connection.table("facts").join(connection.table("kinds"), "kind")
+    assert joined.aggregate("count(*)").fetchall() == [(ROWS,)]
+
+
+def test_parameters_reach_the_plan_and_the_query(connection: headrace.sql.Connection) -> None:
+    found = connection.execute("SELECT count(*) FROM facts WHERE id < ?", [10]).fetchall()
+    assert found == [(10,)]
+    assert connection.prefetched is not None
+
+
+def test_other_tables_can_be_written_from_prefetched_ones(
+    connection: headrace.sql.Connection,
+) -> None:
+    connection.execute("CREATE TABLE kept AS SELECT * FROM facts WHERE kind = 1")
+    assert connection.prefetched is not None
+    connection.execute("INSERT INTO kept SELECT * FROM facts WHERE kind = 2")
+    connection.execute(
+        "UPDATE kept SET price = 0 WHERE id IN (SELECT id FROM facts WHERE kind = 2)"
+    )
+    found = connection.execute("SELECT kind, sum(price) > 0 FROM kept GROUP BY kind ORDER BY kind")
+    assert found.fetchall() == [(1, True), (2, False)]
+
+
+def test_errors_are_those_of_the_statement(connection: headrace.sql.Connection) -> None:
+    with pytest.raises(duckdb.BinderException, match="missing"):
+        connection.execute("SELECT missing FROM facts")
+    with pytest.raises(duckdb.ParserException):
+        connection.execute("SELEC 1")
+    connection.execute("BEGIN")
+    with pytest.raises(duckdb.BinderException, match="missing"):
+        connection.execute("SELECT missing FROM facts")
+    connection.execute("ROLLBACK")
+    with pytest.raises(duckdb.ConversionException):
+        connection.execute("SELECT sum(word::INTEGER) FROM facts").fetchall()
+    assert connection.execute("SELECT count(*) FROM facts").fetchall() == [(ROWS,)]
+
+
+def test_several_statements_run_without_prefetching_and_a_note_says_so(
+    connection: headrace.sql.Connection,
+) -> None:
+    assert connection.execute("SELECT 1; SELECT sum(kind) FROM kinds").fetchall() == [(21,)]
+    assert connection.prefetched is None
+    assert connection.notes == ["several statements at once run without prefetching"]
+
+
+def test_a_plan_that_cannot_be_read_is_a_note(
+    connection: headrace.sql.Connection,
+    expected: dict[str, list[Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: object) -> None:
+        message = "it is in a new form"
+        raise UnreadablePlanError(message)
+
+    monkeypatch.setattr(headrace.sql, "read_plan", refuse)
+    assert connection.execute(QUERIES["join"]).fetchall() == expected["join"]
+    assert connection.prefetched is None
+    assert len(connection.notes) == 1
+    assert "cannot be read: it is in a new form" in connection.notes[0]
+
+
+@pytest.mark.parametrize("text", ["", "no json", "[1]", '[{"name": "X"}]', '{"name": 3}', "[[]]"])
+def test_what_is_no_plan_is_unreadable(text: str) -> None:
+    with pytest.raises(UnreadablePlanError):
+        read_plan(text, {}, "")
+
+
+def test_cursors_in_threads_share_the_tables(
+    connection: headrace.sql.Connection, expected: dict[str, list[Any]]
+) -> None:
+    found: list[bool] = []
+
+    def run(cursor: headrace.sql.Connection) -> None:
+        with cursor:
+            found.extend(
+                cursor.execute(QUERIES[name]).fetchall() == expected[name]
+                for name in ("aggregate", "filter", "join", "self-join")
+            )
+
+    threads = [threading.Thread(target=run, args=(connection.cursor(),)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [True] * 12
+
+
+def test_an_interrupted_query_leaves_the_connection_usable(
+    connection: headrace.sql.Connection,
+) -> None:
+    slow = "SELECT count(*) FROM facts a, facts b WHERE a.id * b.id % 7 = 1"
+    timer = threading.Timer(0.3, connection.interrupt)
+    timer.start()
+    with pytest.raises(duckdb.InterruptException):
+        connection.execute(slow).fetchall()
+    timer.join()
+    assert connection.execute("SELECT count(*) FROM facts").fetchall() == [(ROWS,)]
+
+
+def test_a_result_that_is_not_read_to_its_end_holds_nothing_up(
+    connection: headrace.sql.Connection,
+) -> None:
+    for _ in range(3):
+        assert connection.execute("SELECT id, word FROM facts").fetchone() is not None
+
+
+@pytest.mark.parametrize("capacity", ["8KiB", "2MiB"])
+def test_a_cache_that_is_too_small_changes_no_answer(
+    capacity: str, expected: dict[str, list[Any]]
+) -> None:
+    with (
+        headrace.Cache(capacity=capacity, placement="local") as small,
+        headrace.sql.connect(prefetch="on", cache=small) as connection,
+    ):
+        prepare(connection)
+        for name, query in QUERIES.items():
+            assert connection.execute(query).fetchall() == expected[name]
+
+
+def test_a_table_may_be_replaced_under_its_name(connection: headrace.sql.Connection) -> None:
+    for value in range(3):
+        connection.register("numbers", pa.table({"n": pa.array([value] * 10_000)}))
+        for _ in range(2):
+            found = connection.execute("SELECT sum(n) FROM numbers").fetchall()
+            assert found == [(value * 10_000,)]
+    connection.unregister("numbers")
+    with pytest.raises(duckdb.CatalogException):
+        connection.execute("SELECT sum(n) FROM numbers")
+
+
+def test_copies_go_with_their_table() -> None:
+    with (
+        headrace.Cache(capacity="64MiB", placement="local") as cache,
+        headrace.sql.connect(prefetch="on", cache=cache) as connection,
+    ):
+        prepare(connection)
+        connection.begin_prefetch(QUERIES["aggregate"])
+        connection.wait_for_prefetch()
+        assert cache.statistics.bytes_cached > 0
+        connection.unregister("facts")
+        assert cache.statistics.bytes_cached == 0
+
+
+def test_wrapping_keeps_what_the_connection_has(tmp_path: Path) -> None:
+    inner = duckdb.connect(tmp_path / "kept.duckdb")
+    inner.execute("CREATE TABLE own AS SELECT range AS r FROM range(100)")
+    with headrace.sql.wrap(inner, prefetch="on") as connection:
+        connection.register("facts", FACTS)
+        query = "SELECT count(*) FROM own JOIN facts ON r = id"
+        assert connection.execute(query).fetchall() == [(100,)]
+        frame = pa.table({"x": [1, 2, 3]})
+        assert connection.execute("SELECT sum(x) FROM frame").fetchall() == [(6,)]
+        assert frame.num_rows == 3
+
+
+def test_nested_columns_are_noted_once(connection: headrace.sql.Connection) -> None:
+    nested = pa.table({"a": [[1, 2]] * 5000, "b": range(5000)})
+    connection.register("nested", nested)
+    for _ in range(2):
+        found = connection.execute("SELECT sum(len(a)), sum(b) FROM nested").fetchall()
+        assert found == [(10_000, sum(range(5000)))]
+    assert connection.notes == ["columns of 'nested' are not prefetched: a"]
+
+
+def test_auto_gives_duckdb_the_tables_where_no_memory_is_faster() -> None:
+    with headrace.sql.connect(prefetch="auto") as connection:
+        if connection.machine.has_faster_node():
+            pytest.skip("this machine has faster memory")
+        prepare(connection)
+        connection.execute(QUERIES["aggregate"]).fetchall()
+        assert connection.prefetched is None
+
+
+def test_an_unknown_mode_is_refused() -> None:
+    with pytest.raises(headrace.InvalidArgumentError, match="off, auto or on"):
+        headrace.sql.connect(prefetch="sometimes")

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables: what is read through a stream is what was put in, from copies or not."""
+
+import datetime as dt
+import decimal
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import headrace
+from headrace import _core
+
+ROWS = 20_001
+
+
+class Stream:
+    def __init__(self, capsule: object) -> None:
+        self.capsule = capsule
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        del requested_schema
+        return self.capsule
+
+
+def read(capsule: object) -> Any:
+    table = pa.RecordBatchReader.from_stream(Stream(capsule)).read_all()
+    table.validate(full=True)
+    return table
+
+
+INTEGERS = list(range(100))
+TEXTS = ["", "a", "twelve bytes", "a string that is longer than twelve bytes", "\u00e9" * 30]
+BYTES = [bytes(range(value)) for value in range(40)]
+CENTS = [decimal.Decimal(cents) / 100 for cents in range(1000)]
+
+VALUES: dict[Any, list[Any]] = {
+    pa.int8(): INTEGERS,
+    pa.uint16(): INTEGERS,
+    pa.int32(): INTEGERS,
+    pa.float64(): INTEGERS,
+    pa.bool_(): [True, False, True],
+    pa.date32(): [dt.date(1994, 1, day + 1) for day in range(28)],
+    pa.date64(): [dt.date(1994, 1, day + 1) for day in range(28)],
+    pa.timestamp("us", tz="UTC"): INTEGERS,
+    pa.decimal128(15, 2): CENTS,
+    pa.decimal256(40, 2): CENTS,
+    pa.binary(5): [bytes([value] * 5) for value in range(200)],
+    pa.string(): TEXTS,
+    pa.large_string(): TEXTS,
+    pa.binary(): BYTES,
+    pa.large_binary(): BYTES,
+    pa.string_view(): TEXTS,
+    pa.binary_view(): BYTES,
+    pa.list_(pa.int64()): [[value, value + 1] for value in range(50)],
+    pa.struct([("x", pa.int32())]): [{"x": value} for value in range(50)],
+    pa.null(): [None],
+}
+
+
+def column(kind: Any, row_count: int, *, nulls: bool) -> Any:
+    values = VALUES[kind]
+    repeated = [values[row * 7 % len(values)] for row in range(row_count)]
+    if nulls:
+        repeated = [None if row % 5 == 3 else value for row, value in enumerate(repeated)]
+    return pa.array(repeated, type=kind)
+
+
+def table_of_all_kinds(row_count: int) -> Any:
+    columns = {
+        f"{kind} {nulls}": column(kind, row_count, nulls=nulls)
+        for kind in VALUES
+        for nulls in (False, True)
+    }
+    columns["dictionary"] = column(pa.string(), row_count, nulls=True).dictionary_encode()
+    return pa.table(columns)
+
+
+@pytest.fixture(scope="module")
+def everything() -> Any:
+    return table_of_all_kinds(ROWS)
+
+
+def prefetched(
+    table: headrace.Table, columns: Sequence[int], capacity: str = "256MiB", *, finish: bool = True
+) -> tuple[Any, dict[str, Any]]:
+    with headrace.Cache(capacity=capacity, placement="local") as cache:
+        prefetcher = _core.Prefetcher(
+            cache.native(), [(table.native(), list(columns[:1]), list(columns[1:]), [])], False
+        )
+        if finish:
+            prefetcher.finish()
+        found = read(prefetcher.stream(table.native(), list(columns)))
+        found = (
+            pa.table(
+                {name: pa.concat_arrays(found[name].chunks) for name in found.column_names},
+                schema=found.schema,
+            )
+            if found.num_rows
+            else found
+        )
+        prefetcher.stop()
+        return found, prefetcher.statistics()
+
+
+@pytest.mark.parametrize("chunk_rows", [1, 5, 1000, 100_000])
+@pytest.mark.parametrize("first", [0, 3, 8])
+def test_a_stream_gives_the_columns_as_they_are(
+    everything: Any, chunk_rows: int, first: int
+) -> None:
+    sliced = everything.slice(first, 101 if chunk_rows < 1000 else ROWS)
+    table = headrace.Table(sliced, chunk_rows=chunk_rows)
+    names = sliced.column_names
+    assert read(table.__arrow_c_stream__()).equals(sliced)
+    chosen = [3, 0, len(names) - 1]
+    found = read(table.native().stream(chosen))
+    assert found.equals(sliced.select(chosen))
+    assert found.schema.equals(sliced.select(chosen).schema, check_metadata=True)
+
+
+@pytest.mark.parametrize("first", [0, 3, 8])
+def test_copies_are_what_they_are_copies_of(everything: Any, first: int) -> None:
+    sliced = everything.slice(first)
+    table = headrace.Table(sliced, chunk_rows=5000)
+    found, statistics = prefetched(table, range(sliced.num_columns))
+    assert found.equals(sliced)
+    columns = statistics["scans"][0]["columns"]
+    copied = sum(each["bytes_from_copies"] for each in columns)
+    assert copied == table.movable_bytes() > 0
+    assert sum(each["bytes_from_source"] for each in columns) == 0
+
+
+def test_nested_columns_are_read_where_they_lie(everything: Any) -> None:
+    table = headrace.Table(everything)
+    nested = [name for name in table.column_names if name.startswith(("list", "struct"))]
+    assert len(nested) == 4
+    assert not any(table.is_movable(name) for name in nested)
+    assert table.is_movable("dictionary")
+
+
+@pytest.mark.parametrize("capacity", ["4KiB", "64KiB", "256KiB", "1MiB"])
+def test_a_small_cache_gives_the_same_and_is_never_waited_for(
+    everything: Any, capacity: str
+) -> None:
+    table = headrace.Table(everything, chunk_rows=2000)
+    found, _ = prefetched(table, range(everything.num_columns), capacity)
+    assert found.equals(everything)
+
+
+def test_a_query_that_is_faster_than_the_prefetcher_is_not_followed(everything: Any) -> None:
+    table = headrace.Table(everything, chunk_rows=500)
+    found, statistics = prefetched(table, range(everything.num_columns), finish=False)
+    assert found.equals(everything)
+    scan = statistics["scans"][0]
+    assert scan["chunks_read"] == 41
+    assert scan["chunks_submitted"] + scan["chunks_given_up"] <= 41
+
+
+def test_excluded_chunks_are_not_moved(everything: Any) -> None:
+    table = headrace.Table(everything.select(["int32 False"]), chunk_rows=10_000)
+    with headrace.Cache(capacity="16MiB", placement="local") as cache:
+        prefetcher = _core.Prefetcher(
+            cache.native(), [(table.native(), [], [0], [True, False, False])], False
+        )
+        prefetcher.finish()
+        assert cache.statistics.misses == 1  # The third chunk is too short.
+        prefetcher.stop()
+
+
+def test_a_stopped_prefetcher_leaves_its_streams_at_the_source(everything: Any) -> None:
+    table = headrace.Table(everything, chunk_rows=1000)
+    with headrace.Cache(capacity="64MiB", placement="local") as cache:
+        prefetcher = _core.Prefetcher(cache.native(), [(table.native(), [0], [1], [])], False)
+        reader = pa.RecordBatchReader.from_stream(Stream(prefetcher.stream(table.native(), [0, 1])))
+        first = reader.read_next_batch()
+        prefetcher.stop()
+    rest = pa.Table.from_batches([first, *reader])
+    assert rest.equals(everything.select([0, 1]))
+
+
+def test_a_table_without_rows_or_columns_is_a_table() -> None:
+    for empty in (pa.table({"a": pa.array([], pa.int64())}), pa.table({})):
+        table = headrace.Table(empty)
+        assert table.num_rows == 0
+        assert read(table.__arrow_c_stream__()).equals(empty)
+
+
+def test_where_tells_the_node_of_every_byte(everything: Any) -> None:
+    table = headrace.Table(everything)
+    found = table.where()
+    assert found.keys() == set(table.column_names)
+    assert sum(found["int32 False"].values()) == 4 * ROWS
+
+
+def test_what_is_no_table_is_refused() -> None:
+    with pytest.raises(headrace.TypeMismatchError, match="int is no Arrow data"):
+        headrace.Table(3)
+    with pytest.raises(headrace.InvalidArgumentError):
+        headrace.Table(pa.table({"a": [1]}), chunk_rows=0)
+    with pytest.raises(headrace.InvalidArgumentError, match="same name"):
+        headrace.Table(pa.table([[1], [2]], names=["a", "a"]))
+    with pytest.raises(headrace.OutOfRangeError, match="no column 1"):
+        headrace.Table(pa.table({"a": [1]})).native().stream([1])

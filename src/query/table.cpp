@@ -1,0 +1,529 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "headrace/query/table.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <limits>
+#include <new>
+#include <optional>
+#include <utility>
+
+namespace headrace::query {
+namespace {
+
+/// Regions and chunks start at multiples of this, so that bitmaps start at whole bytes.
+constexpr std::int64_t kRowAlignment = 8;
+constexpr std::int64_t kViewBytes = 16;
+/// Longer strings are in a variadic buffer; shorter ones in the view itself.
+constexpr std::int32_t kInlineMax = 12;
+constexpr std::string_view kTried = "import an Arrow table";
+
+/// How the buffers of a column are cut into chunks.
+enum class Layout : std::uint8_t { fixed, bits, offsets_32, offsets_64, views, whole };
+
+struct Type {
+  Layout layout = Layout::whole;
+  std::int64_t width = 0;  ///< Bytes of a value, of the layout `fixed`.
+};
+
+std::int64_t number_after(std::string_view text, std::size_t at) {
+  std::int64_t value = 0;
+  std::from_chars(text.data() + at, text.data() + text.size(), value);
+  return value;
+}
+
+/// By the format string of the Arrow C data interface. What is not known is served as it is.
+Type type_of(std::string_view format) {
+  const auto fixed = [](std::int64_t width) { return Type{Layout::fixed, width}; };
+  if (format == "b") return {Layout::bits};
+  if (format == "z" || format == "u") return {Layout::offsets_32};
+  if (format == "Z" || format == "U") return {Layout::offsets_64};
+  if (format == "vz" || format == "vu") return {Layout::views};
+  if (format == "c" || format == "C") return fixed(1);
+  if (format == "s" || format == "S" || format == "e") return fixed(2);
+  if (format == "i" || format == "I" || format == "f") return fixed(4);
+  if (format == "l" || format == "L" || format == "g") return fixed(8);
+  if (format == "tdD" || format == "tts" || format == "ttm" || format == "tiM") return fixed(4);
+  if (format == "tdm" || format == "ttu" || format == "ttn" || format == "tiD") return fixed(8);
+  if (format.starts_with("ts") || format.starts_with("tD")) return fixed(8);
+  if (format == "tin") return fixed(16);
+  if (format.starts_with("w:")) {
+    const std::int64_t width = number_after(format, 2);
+    return width > 0 ? fixed(width) : Type{};
+  }
+  if (format.starts_with("d:")) {
+    // d:precision,scale[,bits]
+    const std::size_t comma = format.find(',');
+    const std::size_t second =
+        comma == std::string_view::npos ? comma : format.find(',', comma + 1);
+    return fixed(second == std::string_view::npos ? 16 : number_after(format, second + 1) / 8);
+  }
+  return {};
+}
+
+/// Buffers that the layout needs.
+std::int64_t buffers_of(Layout layout) {
+  switch (layout) {
+    case Layout::fixed:
+    case Layout::bits:
+      return 2;
+    case Layout::offsets_32:
+    case Layout::offsets_64:
+    case Layout::views:
+      return 3;
+    case Layout::whole:
+      return 0;
+  }
+  return 0;
+}
+
+/// One chunk of one column.
+struct Piece {
+  const ArrowArray* source = nullptr;
+  std::int64_t offset = 0;  ///< Of the array that is given out.
+  std::vector<Region> regions;
+};
+
+struct Chunk {
+  std::uint32_t row_count = 0;
+  std::vector<Piece> pieces;  ///< By column.
+};
+
+const std::byte* buffer_of(const ArrowArray& array, std::int64_t index) {
+  return static_cast<const std::byte*>(array.buffers[index]);
+}
+
+void add_region(Piece& piece, std::int64_t buffer_index, std::int64_t begin, std::int64_t end,
+                std::int64_t skipped) {
+  const std::byte* const buffer = buffer_of(*piece.source, buffer_index);
+  if (buffer == nullptr || begin >= end) return;
+  piece.regions.push_back({{buffer + begin, static_cast<std::size_t>(end - begin)},
+                           static_cast<std::uint32_t>(buffer_index),
+                           static_cast<std::uintptr_t>(skipped)});
+}
+
+template <typename Offset>
+void add_strings(Piece& piece, std::int64_t aligned, std::int64_t first, std::int64_t end) {
+  const std::byte* const offsets = buffer_of(*piece.source, 1);
+  if (offsets == nullptr) return;
+  add_region(piece, 1, aligned * std::int64_t{sizeof(Offset)},
+             (end + 1) * std::int64_t{sizeof(Offset)}, 0);
+  const auto offset_at = [&](std::int64_t index) {
+    Offset value{};
+    std::memcpy(&value, offsets + index * std::int64_t{sizeof(Offset)}, sizeof value);
+    return static_cast<std::int64_t>(value);
+  };
+  // The offsets stay as they are: they count from the start of the source's buffer.
+  add_region(piece, 2, offset_at(first), offset_at(end), offset_at(first));
+}
+
+struct Range {
+  std::int64_t begin = std::numeric_limits<std::int64_t>::max();
+  std::int64_t end = 0;
+};
+
+void add_views(Piece& piece, std::int64_t aligned, std::int64_t first, std::int64_t end) {
+  const std::byte* const views = buffer_of(*piece.source, 1);
+  if (views == nullptr) return;
+  add_region(piece, 1, aligned * kViewBytes, end * kViewBytes, 0);
+  // A view is length, prefix, buffer and offset, of 4 bytes each. The last buffer holds lengths.
+  std::vector<Range> ranges(static_cast<std::size_t>(piece.source->n_buffers - 3));
+  const std::byte* const valid = buffer_of(*piece.source, 0);
+  for (std::int64_t row = first; row < end; ++row) {
+    std::array<std::int32_t, 4> view{};
+    std::memcpy(view.data(), views + row * kViewBytes, sizeof view);
+    const auto [length, prefix, buffer, offset] = view;
+    if (length <= kInlineMax || buffer < 0 || static_cast<std::size_t>(buffer) >= ranges.size()) {
+      continue;
+    }
+    // Of a null anything may be in the view.
+    if (valid != nullptr && (std::to_integer<unsigned>(valid[row / 8]) >> (row % 8) & 1U) == 0) {
+      continue;
+    }
+    Range& range = ranges[static_cast<std::size_t>(buffer)];
+    range.begin = std::min<std::int64_t>(range.begin, offset);
+    range.end = std::max<std::int64_t>(range.end, std::int64_t{offset} + length);
+  }
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    add_region(piece, static_cast<std::int64_t>(i) + 2, ranges[i].begin, ranges[i].end,
+               ranges[i].begin);
+  }
+}
+
+/// Rows [first, first + count) of the column's buffers.
+Piece cut(const ArrowArray& source, Type type, std::int64_t first, std::int64_t count) {
+  Piece piece{.source = &source, .offset = first, .regions = {}};
+  if (type.layout == Layout::whole) return piece;
+  const std::int64_t aligned = first - first % kRowAlignment;
+  const std::int64_t end = first + count;
+  const auto bytes_of_bits = [](std::int64_t bits) { return (bits + 7) / 8; };
+  piece.offset = first - aligned;
+  if (source.null_count != 0) add_region(piece, 0, aligned / 8, bytes_of_bits(end), 0);
+  switch (type.layout) {
+    case Layout::fixed:
+      add_region(piece, 1, aligned * type.width, end * type.width, 0);
+      break;
+    case Layout::bits:
+      add_region(piece, 1, aligned / 8, bytes_of_bits(end), 0);
+      break;
+    case Layout::offsets_32:
+      add_strings<std::int32_t>(piece, aligned, first, end);
+      break;
+    case Layout::offsets_64:
+      add_strings<std::int64_t>(piece, aligned, first, end);
+      break;
+    case Layout::views:
+      add_views(piece, aligned, first, end);
+      break;
+    case Layout::whole:
+      break;
+  }
+  return piece;
+}
+
+}  // namespace
+
+struct TableContent {
+  TableContent() = default;
+  TableContent(const TableContent&) = delete;
+  TableContent& operator=(const TableContent&) = delete;
+  ~TableContent() {
+    for (const std::unique_ptr<ArrowArray>& batch : batches) batch->release(batch.get());
+    if (schema.release != nullptr) schema.release(&schema);
+  }
+
+  [[nodiscard]] const ArrowSchema& column(std::uint32_t index) const {
+    return *schema.children[index];
+  }
+  [[nodiscard]] Result<void> add(const ArrowArray& batch, std::uint32_t rows_per_chunk);
+
+  ArrowSchema schema{};
+  std::vector<Type> types;
+  std::vector<std::unique_ptr<ArrowArray>> batches;  ///< Pieces point into them.
+  std::vector<Chunk> chunks;
+  std::uint64_t row_count = 0;
+};
+
+Result<void> TableContent::add(const ArrowArray& batch, std::uint32_t rows_per_chunk) {
+  const auto refuse = [](std::string cause) {
+    return fail(Code::corrupt_data, std::string(kTried), std::move(cause),
+                "make the table with another library, or report it to its authors");
+  };
+  if (batch.n_children != schema.n_children) {
+    return refuse(fmt::format("a batch has {} columns and the schema {}", batch.n_children,
+                              schema.n_children));
+  }
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    const ArrowArray& array = *batch.children[i];
+    if (array.n_buffers < buffers_of(types[i].layout) ||
+        array.length < batch.offset + batch.length) {
+      return refuse(fmt::format("a batch of {} rows has too little of the column '{}'",
+                                batch.length, schema.children[i]->name));
+    }
+  }
+  for (std::int64_t row = 0; row < batch.length; row += rows_per_chunk) {
+    if (chunks.size() == std::numeric_limits<std::uint32_t>::max()) {
+      return fail(Code::out_of_range, std::string(kTried), "it has more than 2^32 - 1 chunks",
+                  "use larger chunks");
+    }
+    const std::int64_t count = std::min<std::int64_t>(rows_per_chunk, batch.length - row);
+    Chunk chunk{static_cast<std::uint32_t>(count), {}};
+    chunk.pieces.reserve(types.size());
+    for (std::size_t i = 0; i < types.size(); ++i) {
+      const ArrowArray& array = *batch.children[i];
+      chunk.pieces.push_back(cut(array, types[i], array.offset + batch.offset + row, count));
+    }
+    chunks.push_back(std::move(chunk));
+  }
+  row_count += static_cast<std::uint64_t>(batch.length);
+  return {};
+}
+
+/// A schema or a part of it, which keeps its table.
+struct ExportedSchema {
+  std::shared_ptr<const Table> owner;
+  std::vector<std::unique_ptr<ArrowSchema>> parts;
+  std::vector<ArrowSchema*> children;
+
+  /// Parts have release functions of their own, because a consumer may move them out.
+  static void write(const std::shared_ptr<const Table>& owner, const ArrowSchema& source,
+                    std::span<ArrowSchema* const> children, ArrowSchema& out) {
+    auto exported = std::make_unique<ExportedSchema>();
+    exported->owner = owner;
+    const auto add = [&](const ArrowSchema& part) {
+      auto& copy = exported->parts.emplace_back(std::make_unique<ArrowSchema>());
+      write(owner, part, {part.children, static_cast<std::size_t>(part.n_children)}, *copy);
+      return copy.get();
+    };
+    for (const ArrowSchema* child : children) exported->children.push_back(add(*child));
+    out = source;
+    out.n_children = static_cast<std::int64_t>(children.size());
+    out.children = exported->children.data();
+    out.dictionary = source.dictionary == nullptr ? nullptr : add(*source.dictionary);
+    out.release = &release;
+    out.private_data = exported.release();
+  }
+
+  static void release(ArrowSchema* schema) {
+    const std::unique_ptr<ExportedSchema> exported(
+        static_cast<ExportedSchema*>(schema->private_data));
+    for (const std::unique_ptr<ArrowSchema>& part : exported->parts) {
+      if (part->release != nullptr) part->release(part.get());
+    }
+    schema->release = nullptr;
+  }
+};
+
+/// An array or a part of it, which keeps its table and its copies.
+struct ExportedArray {
+  std::shared_ptr<const Table> owner;
+  std::vector<cache::Entry> copies;
+  std::vector<const void*> buffers;
+  std::vector<std::unique_ptr<ArrowArray>> parts;
+  std::vector<ArrowArray*> children;
+
+  /// A part; like those of schemas it can be moved out.
+  ArrowArray& add_part() { return *parts.emplace_back(std::make_unique<ArrowArray>()); }
+
+  static void finish(std::unique_ptr<ExportedArray> exported, ArrowArray& out) {
+    out.n_buffers = static_cast<std::int64_t>(exported->buffers.size());
+    out.buffers = exported->buffers.data();
+    out.n_children = static_cast<std::int64_t>(exported->children.size());
+    out.children = exported->children.data();
+    out.release = &release;
+    out.private_data = exported.release();
+  }
+
+  static void write_source(const std::shared_ptr<const Table>& owner, const ArrowArray& source,
+                           ArrowArray& out) {
+    auto exported = std::make_unique<ExportedArray>();
+    exported->owner = owner;
+    exported->buffers.assign(source.buffers, source.buffers + source.n_buffers);
+    add_parts(source, *exported);
+    out = source;
+    if (source.dictionary != nullptr) {
+      write_source(owner, *source.dictionary, *(out.dictionary = &exported->add_part()));
+    }
+    finish(std::move(exported), out);
+  }
+
+  static void add_parts(const ArrowArray& source, ExportedArray& exported) {
+    for (std::int64_t i = 0; i < source.n_children; ++i) {
+      ArrowArray& child = exported.add_part();
+      write_source(exported.owner, *source.children[i], child);
+      exported.children.push_back(&child);
+    }
+  }
+
+  static void write_piece(const std::shared_ptr<const Table>& owner, const Piece& piece,
+                          std::uint32_t row_count, std::vector<cache::Entry> copies,
+                          ArrowArray& out) {
+    const ArrowArray& source = *piece.source;
+    auto exported = std::make_unique<ExportedArray>();
+    exported->owner = owner;
+    exported->buffers.assign(source.buffers, source.buffers + source.n_buffers);
+    for (std::size_t i = 0; i < piece.regions.size(); ++i) {
+      const Region& region = piece.regions[i];
+      const std::byte* const data = copies.empty() ? region.bytes.data() : copies[i].data().data();
+      // Arithmetic of addresses, not of pointers: the result may lie before the copy.
+      exported->buffers[region.buffer_index] = reinterpret_cast<const void*>(
+          reinterpret_cast<std::uintptr_t>(data) - region.skipped_bytes);
+    }
+    exported->copies = std::move(copies);
+    add_parts(source, *exported);
+    out = {};
+    out.length = row_count;
+    out.null_count = source.null_count == 0 ? 0 : -1;
+    out.offset = piece.offset;
+    if (source.dictionary != nullptr) {
+      write_source(owner, *source.dictionary, *(out.dictionary = &exported->add_part()));
+    }
+    finish(std::move(exported), out);
+  }
+
+  static void release(ArrowArray* array) {
+    const std::unique_ptr<ExportedArray> exported(static_cast<ExportedArray*>(array->private_data));
+    for (const std::unique_ptr<ArrowArray>& part : exported->parts) {
+      if (part->release != nullptr) part->release(part.get());
+    }
+    array->release = nullptr;
+  }
+};
+
+/// What an ArrowArrayStream of a table is at.
+struct TableStream {
+  std::shared_ptr<const Table> table;
+  std::vector<std::uint32_t> columns;
+  std::shared_ptr<ChunkReader> reader;
+  std::uint32_t next_chunk = 0;
+
+  static TableStream& of(ArrowArrayStream* stream) {
+    return *static_cast<TableStream*>(stream->private_data);
+  }
+
+  static int get_schema(ArrowArrayStream* stream, ArrowSchema* out) {
+    const TableStream& self = of(stream);
+    try {
+      const ArrowSchema& whole = self.table->content_->schema;
+      std::vector<ArrowSchema*> chosen;
+      chosen.reserve(self.columns.size());
+      for (const std::uint32_t column : self.columns) chosen.push_back(whole.children[column]);
+      ExportedSchema::write(self.table, whole, chosen, *out);
+      return 0;
+    } catch (const std::bad_alloc&) {
+      return ENOMEM;
+    }
+  }
+
+  static int get_next(ArrowArrayStream* stream, ArrowArray* out) {
+    TableStream& self = of(stream);
+    *out = {};
+    const std::vector<Chunk>& chunks = self.table->content_->chunks;
+    if (self.next_chunk == chunks.size()) return 0;
+    try {
+      const std::uint32_t chunk_index = self.next_chunk++;
+      const Chunk& chunk = chunks[chunk_index];
+      if (self.reader != nullptr) self.reader->begin_chunk(chunk_index);
+      auto exported = std::make_unique<ExportedArray>();
+      exported->owner = self.table;
+      exported->buffers.push_back(nullptr);
+      for (const std::uint32_t column : self.columns) {
+        const Piece& piece = chunk.pieces[column];
+        std::vector<cache::Entry> copies;
+        if (self.reader != nullptr) {
+          copies = self.reader->locate(chunk_index, column, piece.regions);
+        }
+        ArrowArray& part = exported->add_part();
+        ExportedArray::write_piece(self.table, piece, chunk.row_count, std::move(copies), part);
+        exported->children.push_back(&part);
+      }
+      out->length = chunk.row_count;
+      ExportedArray::finish(std::move(exported), *out);
+      return 0;
+    } catch (const std::bad_alloc&) {
+      return ENOMEM;
+    }
+  }
+
+  static const char* get_last_error(ArrowArrayStream* /*stream*/) {
+    return "there is no memory left; use smaller chunks";
+  }
+
+  static void release(ArrowArrayStream* stream) {
+    delete static_cast<TableStream*>(stream->private_data);
+    stream->release = nullptr;
+  }
+};
+
+Table::Table(std::unique_ptr<TableContent> content) : content_(std::move(content)) {}
+Table::~Table() = default;
+
+Result<std::shared_ptr<const Table>> Table::import_stream(ArrowArrayStream* stream,
+                                                          std::uint32_t rows_per_chunk) {
+  if (stream == nullptr || stream->release == nullptr) {
+    return fail(Code::invalid_argument, std::string(kTried), "its stream has been read already",
+                "pass a stream that has not been read");
+  }
+  const auto release = [](ArrowArrayStream* held) { held->release(held); };
+  const std::unique_ptr<ArrowArrayStream, decltype(release)> held(stream);
+  if (rows_per_chunk == 0) {
+    return fail(Code::invalid_argument, std::string(kTried), "a chunk of 0 rows holds nothing",
+                "use chunks of at least one row");
+  }
+  const auto failed = [&](int code) {
+    const char* const said = stream->get_last_error(stream);
+    return fail(Code::io_failed, std::string(kTried), said != nullptr ? said : "its stream failed",
+                "check the source of the table", code);
+  };
+  auto content = std::make_unique<TableContent>();
+  if (const int code = stream->get_schema(stream, &content->schema); code != 0) {
+    return failed(code);
+  }
+  if (std::string_view(content->schema.format) != "+s") {
+    return fail(Code::invalid_argument, std::string(kTried), "it is not made of columns",
+                "pass a table or batches, not a single array");
+  }
+  for (std::int64_t i = 0; i < content->schema.n_children; ++i) {
+    content->types.push_back(type_of(content->schema.children[i]->format));
+  }
+  // A multiple of the alignment keeps all chunks of a batch that starts at one aligned.
+  const std::uint32_t rows =
+      rows_per_chunk < kRowAlignment ? rows_per_chunk : rows_per_chunk - rows_per_chunk % 8;
+  while (true) {
+    auto batch = std::make_unique<ArrowArray>();
+    if (const int code = stream->get_next(stream, batch.get()); code != 0) return failed(code);
+    if (batch->release == nullptr) break;
+    const ArrowArray& added = *content->batches.emplace_back(std::move(batch));
+    if (Result<void> ok = content->add(added, rows); !ok.has_value()) {
+      return fail(std::move(ok).error());
+    }
+  }
+  return std::shared_ptr<const Table>(new Table(std::move(content)));
+}
+
+std::uint64_t Table::row_count() const {
+  return content_->row_count;
+}
+std::uint32_t Table::chunk_count() const {
+  return static_cast<std::uint32_t>(content_->chunks.size());
+}
+std::uint32_t Table::chunk_rows(std::uint32_t chunk_index) const {
+  return content_->chunks[chunk_index].row_count;
+}
+std::uint32_t Table::column_count() const {
+  return static_cast<std::uint32_t>(content_->types.size());
+}
+std::string_view Table::column_name(std::uint32_t column) const {
+  const char* const name = content_->column(column).name;
+  return name != nullptr ? name : "";
+}
+bool Table::is_movable(std::uint32_t column) const {
+  return content_->types[column].layout != Layout::whole;
+}
+
+Bytes Table::movable(std::uint32_t column) const {
+  std::uint64_t total = 0;
+  for (const Chunk& chunk : content_->chunks) {
+    for (const Region& region : chunk.pieces[column].regions) {
+      if (region.bytes.size() >= kRegionMin.count()) total += region.bytes.size();
+    }
+  }
+  return Bytes(total);
+}
+
+std::span<const Region> Table::regions(std::uint32_t chunk_index, std::uint32_t column) const {
+  return content_->chunks[chunk_index].pieces[column].regions;
+}
+
+Result<void> Table::open_stream(std::vector<std::uint32_t> columns,
+                                std::shared_ptr<ChunkReader> reader, ArrowArrayStream* out) const {
+  for (const std::uint32_t column : columns) {
+    if (column >= column_count()) {
+      return fail(Code::out_of_range, "read a table",
+                  fmt::format("there is no column {}: it has {}", column, column_count()),
+                  "use an index below that");
+    }
+  }
+  auto stream = std::make_unique<TableStream>(
+      TableStream{shared_from_this(), std::move(columns), std::move(reader)});
+  *out = {&TableStream::get_schema, &TableStream::get_next, &TableStream::get_last_error,
+          &TableStream::release, stream.release()};
+  return {};
+}
+
+void Table::invalidate(cache::Cache& cache) const {
+  for (const Chunk& chunk : content_->chunks) {
+    for (const Piece& piece : chunk.pieces) {
+      for (const Region& region : piece.regions) {
+        if (region.bytes.size() >= kRegionMin.count()) cache.invalidate(region.bytes);
+      }
+    }
+  }
+}
+
+}  // namespace headrace::query

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tables and their prefetcher: what is refused, who keeps the memory, and how far a prefetcher is
+// ahead. Types of columns: python/tests/test_table.py, against another implementation of Arrow.
+#include "headrace/query/table.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <numeric>
+#include <thread>
+
+#include "headrace/query/prefetcher.hpp"
+#include "support/machines.hpp"
+
+namespace headrace::query {
+namespace {
+
+constexpr std::size_t kChunkRows = 8192;
+constexpr std::size_t kChunkBytes = kChunkRows * sizeof(std::int64_t);
+
+/// A stream of one column of 64-bit integers, and the count of batches that are alive.
+struct Numbers {
+  explicit Numbers(std::size_t row_count) : values(row_count) {
+    std::iota(values.begin(), values.end(), 1000);
+  }
+
+  ArrowArrayStream stream() {
+    return {[](ArrowArrayStream* self, ArrowSchema* out) { return of(self).write_schema(*out); },
+            [](ArrowArrayStream* self, ArrowArray* out) { return of(self).write_batch(*out); },
+            [](ArrowArrayStream*) { return "the source is gone"; },
+            [](ArrowArrayStream* self) { self->release = nullptr; }, this};
+  }
+  static Numbers& of(ArrowArrayStream* self) { return *static_cast<Numbers*>(self->private_data); }
+
+  int write_schema(ArrowSchema& out) {
+    column_schema = {"l", "n", nullptr, 0, 0, nullptr, nullptr, nullptr, nullptr};
+    schema_children = {&column_schema};
+    out = {"+s",    "",
+           nullptr, 0,
+           1,       schema_children.data(),
+           nullptr, [](ArrowSchema* self) { self->release = nullptr; },
+           nullptr};
+    return 0;
+  }
+  int write_batch(ArrowArray& out) {
+    out = {};
+    if (is_failing) return EIO;
+    if (is_read) return 0;
+    is_read = true;
+    ++alive;
+    const auto length = static_cast<std::int64_t>(values.size());
+    column = {length, 0, 0, 2, 0, buffers.data(), nullptr, nullptr, nullptr, nullptr};
+    children = {&column};
+    out = {length,
+           0,
+           0,
+           1,
+           column_count,
+           no_buffers.data(),
+           children.data(),
+           nullptr,
+           [](ArrowArray* self) {
+             --static_cast<Numbers*>(self->private_data)->alive;
+             self->release = nullptr;
+           },
+           this};
+    return 0;
+  }
+
+  std::vector<std::int64_t> values;
+  bool is_failing = false;
+  std::int64_t column_count = 1;
+  int alive = 0;
+
+ private:
+  bool is_read = false;
+  ArrowSchema column_schema{};
+  std::array<ArrowSchema*, 1> schema_children{};
+  ArrowArray column{};
+  std::array<ArrowArray*, 1> children{};
+  std::array<const void*, 1> no_buffers{};
+  std::array<const void*, 2> buffers{nullptr, values.data()};
+};
+
+std::shared_ptr<const Table> import_numbers(Numbers& numbers) {
+  ArrowArrayStream stream = numbers.stream();
+  return *Table::import_stream(&stream, kChunkRows);
+}
+
+/// What is read of the next chunk; released at the end.
+class Batch {
+ public:
+  explicit Batch(ArrowArrayStream& stream) { EXPECT_EQ(stream.get_next(&stream, &array_), 0); }
+  Batch(const Batch&) = delete;
+  Batch& operator=(const Batch&) = delete;
+  ~Batch() {
+    if (array_.release != nullptr) array_.release(&array_);
+  }
+  [[nodiscard]] std::span<const std::int64_t> values() const {
+    if (array_.release == nullptr) return {};
+    return {static_cast<const std::int64_t*>(array_.children[0]->buffers[1]),
+            static_cast<std::size_t>(array_.length)};
+  }
+  [[nodiscard]] ArrowArray take_column() {
+    ArrowArray taken = *array_.children[0];
+    array_.children[0]->release = nullptr;
+    return taken;
+  }
+
+ private:
+  ArrowArray array_{};
+};
+
+bool equal(std::span<const std::int64_t> a, std::span<const std::int64_t> b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end());
+}
+
+struct Stage {
+  explicit Stage(std::size_t capacity_bytes) {
+    cache::CacheOptions options;
+    options.placement = cache::placement::on(NodeId(0));
+    options.capacity_per_node = Bytes(capacity_bytes);
+    cache = *cache::Cache::make(machine, *engine, std::move(options));
+  }
+  topo::Machine machine = test::one_node_machine();
+  std::unique_ptr<engine::Engine> engine = *engine::Engine::make(machine, {});
+  std::shared_ptr<cache::Cache> cache;
+};
+
+TEST(Table, CutsABatchIntoChunks) {
+  Numbers numbers(2 * kChunkRows + 5);
+  const std::shared_ptr<const Table> table = import_numbers(numbers);
+  EXPECT_EQ(table->row_count(), 2 * kChunkRows + 5);
+  EXPECT_EQ(table->chunk_count(), 3U);
+  EXPECT_EQ(table->chunk_rows(2), 5U);
+  EXPECT_EQ(table->column_name(0), "n");
+  // Of the last chunk there is too little to be moved.
+  EXPECT_EQ(table->movable(0).count(), 2 * kChunkBytes);
+}
+
+TEST(Table, RefusesStreamsThatItCannotRead) {
+  Numbers numbers(10);
+  ArrowArrayStream stream = numbers.stream();
+  EXPECT_EQ(Table::import_stream(&stream, 0).error().code, Code::invalid_argument);
+  EXPECT_EQ(Table::import_stream(&stream, 1).error().code, Code::invalid_argument)
+      << "it was released";
+  EXPECT_EQ(Table::import_stream(nullptr, 1).error().code, Code::invalid_argument);
+  numbers.is_failing = true;
+  stream = numbers.stream();
+  const Error error = Table::import_stream(&stream, 1).error();
+  EXPECT_EQ(error.code, Code::io_failed);
+  EXPECT_EQ(error.os_errno, EIO);
+  EXPECT_EQ(error.cause, "the source is gone");
+  numbers.is_failing = false;
+  numbers.column_count = 0;
+  stream = numbers.stream();
+  EXPECT_EQ(Table::import_stream(&stream, 1).error().code, Code::corrupt_data);
+  EXPECT_EQ(numbers.alive, 0);
+}
+
+TEST(Table, IsKeptByEachPartOfWhatItsStreamsGave) {
+  Numbers numbers(kChunkRows);
+  ArrowArray column{};
+  {
+    ArrowArrayStream stream{};
+    ASSERT_TRUE(import_numbers(numbers)->open_stream({0}, nullptr, &stream).has_value());
+    Batch batch(stream);
+    stream.release(&stream);
+    EXPECT_TRUE(equal(batch.values(), numbers.values));
+    column = batch.take_column();
+  }
+  EXPECT_EQ(numbers.alive, 1);
+  column.release(&column);
+  EXPECT_EQ(numbers.alive, 0);
+}
+
+TEST(Table, RefusesAStreamOfAColumnThatItDoesNotHave) {
+  Numbers numbers(1);
+  ArrowArrayStream stream{};
+  EXPECT_EQ(import_numbers(numbers)->open_stream({1}, nullptr, &stream).error().code,
+            Code::out_of_range);
+}
+
+TEST(Prefetcher, IsAsFarAheadAsTheCacheHolds) {
+  Numbers numbers(6 * kChunkRows);
+  const std::shared_ptr<const Table> table = import_numbers(numbers);
+  Stage stage(3 * kChunkBytes);
+  const auto prefetcher = *Prefetcher::start(stage.cache, {{table, {}, {0}, {}}});
+  prefetcher->finish();
+  EXPECT_EQ(prefetcher->statistics().scans[0].chunks_submitted, 3U);
+  ArrowArrayStream stream{};
+  ASSERT_TRUE(prefetcher->open_stream(table, {0}, &stream).has_value());
+  for (std::size_t chunk = 0; chunk < 6; ++chunk) {
+    const Batch batch(stream);
+    EXPECT_TRUE(
+        equal(batch.values(), std::span(numbers.values).subspan(chunk * kChunkRows, kChunkRows)));
+    EXPECT_NE(batch.values().data(), numbers.values.data() + chunk * kChunkRows) << "a copy";
+    // The query is slow: the prefetcher uses what the chunk before has left.
+    prefetcher->finish();
+  }
+  EXPECT_TRUE(Batch(stream).values().empty());
+  stream.release(&stream);
+  prefetcher->stop();
+  const ScanStatistics scan = prefetcher->statistics().scans[0];
+  EXPECT_EQ(scan.chunks_read, 6U);
+  EXPECT_EQ(scan.chunks_submitted, 6U);
+  EXPECT_EQ(scan.columns[0].bytes_from_copies, 6 * kChunkBytes);
+  EXPECT_EQ(scan.columns[0].bytes_from_source, 0U);
+  EXPECT_EQ(scan.columns[0].chunks_ahead, 6U);
+  EXPECT_GT(scan.columns[0].lead.count(), 0);
+}
+
+TEST(Prefetcher, LeavesWhatNeverFitsAtTheSource) {
+  Numbers numbers(2 * kChunkRows);
+  const std::shared_ptr<const Table> table = import_numbers(numbers);
+  Stage stage(kChunkBytes / 2);
+  const auto prefetcher = *Prefetcher::start(stage.cache, {{table, {0}, {}, {}}});
+  prefetcher->finish();
+  EXPECT_EQ(prefetcher->statistics().scans[0].chunks_given_up, 2U);
+  ArrowArrayStream stream{};
+  ASSERT_TRUE(prefetcher->open_stream(table, {0}, &stream).has_value());
+  EXPECT_EQ(Batch(stream).values().data(), numbers.values.data());
+  stream.release(&stream);
+}
+
+TEST(Prefetcher, GivesEachStreamOfATableAScanOfItsOwn) {
+  Numbers numbers(2 * kChunkRows);
+  const std::shared_ptr<const Table> table = import_numbers(numbers);
+  Stage stage(8 * kChunkBytes);
+  const auto prefetcher =
+      *Prefetcher::start(stage.cache, {{table, {}, {0}, {}}, {table, {0}, {}, {}}});
+  prefetcher->finish();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(prefetcher->expects(*table, {0}), i < 2);
+    ArrowArrayStream stream{};
+    ASSERT_TRUE(prefetcher->open_stream(table, {0}, &stream).has_value());
+    while (!Batch(stream).values().empty()) {
+    }
+    stream.release(&stream);
+  }
+  const PrefetchStatistics statistics = prefetcher->statistics();
+  for (const ScanStatistics& scan : statistics.scans) EXPECT_EQ(scan.chunks_read, 2U);
+  EXPECT_EQ(statistics.unplanned.bytes_from_copies, 2 * kChunkBytes);
+}
+
+TEST(Prefetcher, MayStopWhileAnotherThreadReads) {
+  Numbers numbers(64 * kChunkRows);
+  const std::shared_ptr<const Table> table = import_numbers(numbers);
+  for (const bool wait : {false, true}) {
+    Stage stage(8 * kChunkBytes);
+    const auto prefetcher = *Prefetcher::start(stage.cache, {{table, {}, {0}, {}}}, {.wait = wait});
+    ArrowArrayStream stream{};
+    ASSERT_TRUE(prefetcher->open_stream(table, {0}, &stream).has_value());
+    std::jthread reader([&] {
+      for (std::size_t chunk = 0; chunk < 64; ++chunk) {
+        EXPECT_TRUE(equal(Batch(stream).values(),
+                          std::span(numbers.values).subspan(chunk * kChunkRows, kChunkRows)));
+      }
+    });
+    prefetcher->stop();
+    stage.cache.reset();
+    stage.engine.reset();
+    reader.join();
+    stream.release(&stream);
+  }
+}
+
+TEST(Prefetcher, RefusesAColumnThatATableDoesNotHave) {
+  Numbers numbers(1);
+  Stage stage(1 * kChunkBytes);
+  EXPECT_EQ(Prefetcher::start(stage.cache, {{import_numbers(numbers), {1}, {}, {}}}).error().code,
+            Code::out_of_range);
+}
+
+}  // namespace
+}  // namespace headrace::query
