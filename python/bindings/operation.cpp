@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <string>
 #include <string_view>
 
@@ -155,25 +156,33 @@ std::array<Operand, 3> operands_of(const engine::Operation& what) {
            {is_written ? "second target" : "other source", what.second_source()}}};
 }
 
-/// What is wrong, with the figures that matter.
-std::string cause_of(Submit answer, const engine::Operation& what) {
+/// The figures that matter.
+std::string details_of(Submit answer, const engine::Operation& what) {
   std::string told;
   for (const Operand& operand : operands_of(what)) {
     if (operand.bytes.empty()) continue;
-    if (answer == Submit::length_differs) {
-      told += told.empty() ? fmt::format("the {} has {}", operand.role,
-                                         counted(operand.bytes.size(), "byte"))
-                           : fmt::format(", the {} {}", operand.role, operand.bytes.size());
-    } else {
-      told += fmt::format("{} of {} at {:#x}",
-                          told.empty() ? operand.role : fmt::format(", {}", operand.role),
-                          counted(operand.bytes.size(), "byte"),
-                          reinterpret_cast<std::uintptr_t>(operand.bytes.data()));
+    told += fmt::format("{}{} of {}", told.empty() ? "" : ", ", operand.role,
+                        counted(operand.bytes.size(), "byte"));
+    if (answer != Submit::length_differs) {
+      told += fmt::format(" at {:#x}", reinterpret_cast<std::uintptr_t>(operand.bytes.data()));
     }
   }
-  if (answer == Submit::length_differs) return told;
-  return fmt::format("{} is {}{}", name(what.kind()), name(answer),
-                     told.empty() ? told : " (" + told + ")");
+  return told.empty() ? std::string(name(what.kind()))
+                      : fmt::format("{}: {}", name(what.kind()), told);
+}
+
+/// explain() has "Cause: remedy."; an error has both in the middle of a sentence.
+struct Halves {
+  std::string cause;
+  std::string remedy;
+};
+Halves halves_of(Submit answer) {
+  const std::string_view text = explain(answer);
+  const std::size_t colon = text.find(": ");
+  Halves halves{.cause = std::string(text.substr(0, colon)),
+                .remedy = std::string(text.substr(colon + 2, text.size() - colon - 3))};
+  halves.cause.front() = static_cast<char>(std::tolower(halves.cause.front()));
+  return halves;
 }
 
 }  // namespace
@@ -187,24 +196,21 @@ void refuse_operation(std::string cause, std::string remedy) {
 }
 
 void refuse_answer(Submit answer, std::span<const std::unique_ptr<Operation>> operations) {
-  if (answer == Submit::full) {
-    refuse(Code::capacity_exceeded, "the queues of the engine are full",
-           "wait for a job and submit again");
-  }
-  if (answer == Submit::closed) {
-    refuse(Code::closed, "the engine has been closed", "make a new engine");
-  }
-  const std::string remedy(explain(answer));
-  if (answer == Submit::forked) refuse(Code::closed, std::string(name(answer)), remedy);
+  auto [cause, remedy] = halves_of(answer);
+  if (answer == Submit::full) refuse(Code::capacity_exceeded, cause, remedy);
+  if (answer == Submit::closed)
+    refuse(Code::closed, "the engine has been closed", "make a new one");
+  if (answer == Submit::forked) refuse(Code::closed, cause, remedy);
   const auto wrong = std::find_if(operations.begin(), operations.end(), [&](const auto& one) {
     return one->what().validate() == answer;
   });
-  if (wrong == operations.end()) {
-    refuse(Code::invalid_argument, std::string(name(answer)), remedy);
+  if (wrong != operations.end()) {
+    cause += fmt::format(" ({})", details_of(answer, (*wrong)->what()));
+    if (operations.size() > 1) {
+      cause = fmt::format("operation {}: {}", wrong - operations.begin(), cause);
+    }
   }
-  const std::string place =
-      operations.size() == 1 ? "" : fmt::format("operation {}: ", wrong - operations.begin());
-  refuse(Code::invalid_argument, place + cause_of(answer, (*wrong)->what()), remedy);
+  refuse(Code::invalid_argument, cause, remedy);
 }
 
 Operation::Operation(nb::handle described) {

@@ -147,7 +147,7 @@ def test_any_writable_buffer_can_be_a_target(engine: headrace.Engine) -> None:
         ("text", bytearray(4), "a str has no buffer"),
         (pa.array([1]), bytearray(8), "has no buffer"),
         (b"x", b"y", "the target: it is read-only"),
-        (b"xy", bytearray(1), "the source has 2 bytes, the target 1"),
+        (b"xy", bytearray(1), "copy: source of 2 bytes, target of 1 byte"),
         (np.arange(10)[::2], bytearray(40), "the source: it is not contiguous"),
         (memoryview(b"abcd")[::2], bytearray(2), "the source: it is not contiguous"),
         (np.zeros((4, 4))[:, :2], bytearray(64), "the source: it is not contiguous"),

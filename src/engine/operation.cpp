@@ -72,7 +72,8 @@ constexpr auto kAnswers = make_names<Submit>({
     {Submit::null_address, "null_address",
      "A span that is not empty has no address: pass memory that exists."},
     {Submit::empty, "empty",
-     "The operation has 0 bytes: there is nothing to do, do not submit it."},
+     "The operation has 0 bytes, or the batch no operation: there is nothing to do, do not submit "
+     "it."},
     {Submit::too_large, "too_large",
      "The operation is larger than its kind allows: cut it into several (a delta takes at most 512 "
      "KiB; no span may pass the end of the address space)."},
@@ -83,12 +84,13 @@ constexpr auto kAnswers = make_names<Submit>({
      "A target overlaps another span: use separate buffers (a copy may have its source as target, "
      "nothing else may)."},
     {Submit::misaligned, "misaligned",
-     "An address or length is not a multiple of what the operation demands: 8 for a delta, 10 for "
-     "its record, whole blocks for integrity fields, and the targets of a dualcast agree in the "
-     "lowest 12 bits."},
+     "An address or length is not a multiple of what the operation demands: take multiples of 8 "
+     "for "
+     "a delta and of 10 for its record, whole blocks for integrity fields, and for a dualcast "
+     "targets that agree in the lowest 12 bits."},
     {Submit::bad_option, "bad_option",
-     "An option has a value that it cannot have: the documentation of the operation lists those "
-     "that it can."},
+     "An option has a value that it cannot have: take one that the documentation of the operation "
+     "lists."},
     {Submit::bad_predecessor, "bad_predecessor",
      "A job that this one shall come after was never submitted, belongs to another engine or is "
      "this one: name jobs that this engine has accepted."},
