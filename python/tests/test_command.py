@@ -29,6 +29,7 @@ from conftest import (
 
 import headrace
 from headrace import _cli
+from headrace._apps.sim import find_machine
 from headrace._apps.tpch.baseline import Baseline, BaselineRun
 from headrace._cli import _first
 from headrace._cli._app import Group, walk
@@ -296,6 +297,29 @@ def test_a_file_can_be_given(command: Command, lineitem: Path) -> None:
     result = command("query", "--data", str(lineitem), "--repeat", "1", "--json")
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["results"]["file"] == str(lineitem)
+
+
+def test_measured_bandwidths_are_taken_of_this_machine_alone(
+    here: Here, lineitem: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "mine.json"
+    assert here("topo", "--record", str(path)).code == 0
+    record = json.loads(path.read_text())
+    pair = {"initiator": record["nodes"][0]["node"], "read_gb_per_s": 5.5, "latency_ns": 99.5}
+    pair["target"] = pair["initiator"]
+    path.write_text(json.dumps(record | {"model": {"measured": {"pairs": [pair]}}}))
+    asked = ("query", "--data", str(lineitem), "--repeat", "1", "--no-compare", "--json")
+    result = here(*asked, "--measured", str(path))
+    assert result.code == 0, result.stderr
+    (access,) = (
+        each
+        for each in json.loads(result.stdout)["machine"]["accesses"]
+        if each["evidence"] == "measured"
+    )
+    assert access["bandwidth_bytes_per_s"] == pytest.approx(5.5e9)
+    result = here(*asked, "--measured", str(find_machine("xeon-max-9468")))
+    assert result.code == 1
+    assert "are not those of this machine" in result.stderr
 
 
 @pytest.mark.parametrize(

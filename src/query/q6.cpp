@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "automatic.hpp"
 #include "exact_sum.hpp"
 #include "headrace/base/clock.hpp"
 #include "headrace/base/units.hpp"
@@ -250,18 +251,29 @@ std::vector<CpuId> worker_cpus(const topo::Machine& machine) {
   return cpus;
 }
 
-/// What `automatic` decides: to prefetch if for some worker there is memory faster than its own,
-/// and the data do not lie in such memory already.
-bool has_faster_memory(const topo::Machine& machine, const Q6Columns& columns,
-                       std::span<const std::optional<NodeId>> worker_nodes) {
-  const std::optional<NodeId> home = platform::node_of_address(columns.extended_price.data());
-  return std::any_of(worker_nodes.begin(), worker_nodes.end(), [&](std::optional<NodeId> node) {
-    if (!node.has_value()) return false;
-    const std::vector<NodeId> faster = machine.faster_nodes(*node);
-    const bool is_there =
-        home.has_value() && std::find(faster.begin(), faster.end(), *home) != faster.end();
-    return !faster.empty() && !is_there;
-  });
+/// What `automatic` decides for the workers of one node: what the bandwidths say, where they are
+/// known; else to prefetch if there is memory faster than the node's own, and the data do not lie
+/// in such memory already.
+bool is_worth_prefetching(const topo::Machine& machine, const Q6Columns& columns, NodeId workers,
+                          std::size_t worker_count) {
+  const std::vector<NodeId> faster = machine.faster_nodes(workers);
+  if (faster.empty()) return false;
+  const auto home = [&](const auto& column) {
+    return platform::node_of_address(column.data()).value_or(workers);
+  };
+  const NodeId price = home(columns.extended_price);
+  if (std::find(faster.begin(), faster.end(), price) != faster.end()) return false;
+  const auto column = [&](const auto& values, bool is_scanned, bool is_moved) {
+    return detail::ColumnReads{.home = home(values),
+                               .bytes = sizeof(values[0]),
+                               .is_scanned = is_scanned,
+                               .is_moved = is_moved};
+  };
+  const std::array reads = {
+      column(columns.ship_date, true, false), column(columns.quantity, true, false),
+      column(columns.discount, true, true), column(columns.extended_price, false, true)};
+  const auto gain = detail::prefetch_gain(machine, reads, workers, worker_count, faster.front());
+  return !gain.has_value() || *gain >= detail::kGainMin;
 }
 
 Result<void> validate(const cache::Cache* cache, const Q6Columns& columns,
@@ -317,10 +329,14 @@ Result<Q6Result> run_checked(const topo::Machine& machine, cache::Cache* cache,
     ++workers_per_node[worker.schedule_index];
   }
 
+  bool pays = false;
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    pays = pays || (nodes[i].has_value() &&
+                    is_worth_prefetching(machine, columns, *nodes[i], workers_per_node[i]));
+  }
   Q6Result result;
   result.prefetched = options.prefetch == Prefetch::on ||
-                      (options.prefetch == Prefetch::automatic && cache != nullptr &&
-                       has_faster_memory(machine, columns, nodes));
+                      (options.prefetch == Prefetch::automatic && cache != nullptr && pays);
   std::deque<Schedule> schedules;
   std::uint64_t workers_before = 0;
   for (const std::size_t count : workers_per_node) {

@@ -162,7 +162,7 @@ std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> distances(
 
 void add_accesses(Machine& machine, const Topology& topology,
                   const std::vector<hwloc_obj_t>& objects,
-                  const std::map<std::uint32_t, Bitmap>& owned, Evidence evidence) {
+                  const std::map<std::uint32_t, Bitmap>& owned, const Facts& facts) {
   const auto slit = distances(topology);
   std::size_t absurd_count = 0;
   bool any_figure = false;
@@ -186,9 +186,14 @@ void add_accesses(Machine& machine, const Topology& topology,
         access.latency = std::chrono::nanoseconds(latency_ns);
       }
       if (access.bandwidth.has_value() || access.latency.has_value()) {
-        access.evidence = evidence;
-        any_figure = true;
+        access.evidence = facts.evidence;
       }
+      for (const Access& measured : facts.measured) {
+        if (measured.initiator == access.initiator && measured.target == access.target) {
+          access = measured;
+        }
+      }
+      any_figure = any_figure || access.evidence != Evidence::unknown;
       const auto distance = slit.find({access.initiator.value(), access.target.value()});
       if (distance != slit.end()) access.distance = distance->second;
       if (access.evidence != Evidence::unknown || access.distance != 0) {
@@ -314,7 +319,7 @@ Result<Machine> describe(const Topology& topology, const Facts& facts) {
     machine.nodes.push_back(std::move(node));
   }
   check_memory(machine, topology, facts);
-  add_accesses(machine, topology, objects, owned, facts.evidence);
+  add_accesses(machine, topology, objects, owned, facts);
   set_tiers(machine, hints, facts.evidence);
   restrict_cpus(machine, topology, facts);
   machine.cpu_caches = cpu_caches(topology);

@@ -36,6 +36,9 @@ struct Facts {
   /// Processors that the process may run on; nothing: all.
   std::optional<std::vector<CpuId>> usable_cpus;
   std::vector<NodeFacts> nodes;
+  /// Bandwidths and latencies that 'headrace topo --measure' found; they replace those of the
+  /// topology.
+  std::vector<Access> measured;
   Movers movers;
   std::vector<std::string> notes;
 };

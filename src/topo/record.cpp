@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <map>
 #include <set>
 
 #include "facts.hpp"
@@ -20,6 +21,9 @@ constexpr std::size_t kNodeCountMax = 4096;
 constexpr std::size_t kDeviceCountMax = 1024;
 constexpr std::size_t kQueueCountMax = 1024;
 constexpr std::size_t kPoolCountMax = 64;
+constexpr std::size_t kPairCountMax = 65536;
+constexpr double kGbPerSMax = 1e6;
+constexpr double kLatencyNsMax = 1e9;
 constexpr std::uint64_t kBytesMax = std::uint64_t{1} << 60U;
 constexpr std::uint64_t kCountMax = std::numeric_limits<std::uint32_t>::max();
 constexpr std::uint64_t kDefaultPageBytes = 4096;
@@ -98,6 +102,13 @@ class Field {
     }
     return value;
   }
+  /// A number above 0, up to `most`.
+  [[nodiscard]] double figure(double most) const {
+    const double value = is_present() && json_->is_number() ? json_->get<double>() : 0;
+    if (value > 0 && value <= most) return value;
+    refuse(fmt::format("is not a number above 0 and up to {}", most));
+    return 1;
+  }
   [[nodiscard]] std::uint32_t index() const {
     return static_cast<std::uint32_t>(number(kCountMax));
   }
@@ -130,6 +141,27 @@ class Field {
   const Json* json_;
   std::string way_;
 };
+
+/// What 'headrace topo --measure' keeps beside the model that it makes of it.
+std::vector<Access> parse_measured(const Field& root) {
+  std::map<std::pair<NodeId, NodeId>, Access> found;
+  if (!root["model"].is_present() || !root["model"]["measured"].is_present()) return {};
+  for (const Field& field : root["model"]["measured"]["pairs"].elements(kPairCountMax)) {
+    Access access;
+    access.initiator = NodeId(field["initiator"].index());
+    access.target = NodeId(field["target"].index());
+    access.bandwidth = BytesPerSecond(field["read_gb_per_s"].figure(kGbPerSMax) * 1e9);
+    access.latency = std::chrono::nanoseconds(
+        static_cast<std::int64_t>(field["latency_ns"].figure(kLatencyNsMax)));
+    access.evidence = Evidence::measured;
+    // By one processor and by all of the node: the most counts.
+    Access& most = found[{access.initiator, access.target}];
+    if (!most.bandwidth.has_value() || *most.bandwidth < *access.bandwidth) most = access;
+  }
+  std::vector<Access> accesses;
+  for (const auto& [pair, access] : found) accesses.push_back(access);
+  return accesses;
+}
 
 NodeFacts parse_node(const Field& field) {
   NodeFacts node;
@@ -282,6 +314,7 @@ Result<Record> parse_record(const std::string& text, const std::string& path) {
     if (!seen.insert(facts.nodes.back().id).second) field["node"].refuse("appears twice");
   }
   facts.movers = parse_movers(root["movers"]);
+  facts.measured = parse_measured(root);
   record.hwloc_xml = parse_xml(root);
   if (state.error.has_value()) return fail(std::move(*state.error));
   return record;

@@ -7,6 +7,7 @@
 #include <map>
 #include <utility>
 
+#include "automatic.hpp"
 #include "headrace/base/mutex.hpp"
 #include "headrace/platform/memory.hpp"
 #include "headrace/query/q6.hpp"
@@ -242,10 +243,12 @@ TEST_F(PrefetchTest, AutomaticMovesNothingOnAMachineWithOneKindOfMemory) {
   EXPECT_EQ(cache->statistics().misses, 0U);
 }
 
-TEST_F(PrefetchTest, AutomaticMovesDataOutOfTheSlowerTierAndLeavesThatInTheFasterOne) {
+TEST_F(PrefetchTest,
+       AutomaticWithoutFiguresMovesDataOutOfTheSlowerTierAndLeavesThatInTheFasterOne) {
   const auto engine = make_engine(TestMover::Manner::instant);
   const auto cache = make_cache(*engine);
-  const auto decide = [&](const topo::Machine& machine) {
+  const auto decide = [&](topo::Machine machine) {
+    machine.accesses.clear();
     return run_q6(machine, cache.get(), table_.columns(), {}, with(Prefetch::automatic))
         .value()
         .prefetched;
@@ -255,6 +258,60 @@ TEST_F(PrefetchTest, AutomaticMovesDataOutOfTheSlowerTierAndLeavesThatInTheFaste
   // Where the kernel does not tell where data lie, they count as not there.
   const bool told = platform::node_of_address(table_.columns().extended_price.data()).has_value();
   EXPECT_EQ(decide(test::two_tier_machine(NodeId(1000), NodeId(0))), !told);
+}
+
+TEST_F(PrefetchTest, AutomaticMovesNothingWhoseMoveReadsTheSameBytesOfTheSameNode) {
+  const auto engine = make_engine(TestMover::Manner::instant);
+  const auto cache = make_cache(*engine);
+  const topo::Machine machine = test::two_tier_machine(NodeId(0), NodeId(1000));
+  EXPECT_FALSE(run_q6(machine, cache.get(), table_.columns(), {}, with(Prefetch::automatic))
+                   .value()
+                   .prefetched);
+}
+
+/// Query 6 on DDR, but for the price, which lies on slow memory far away; copies go to HBM.
+class Gain : public ::testing::Test {
+ protected:
+  Gain() {
+    machine_.nodes.push_back(test::declared_node(kFar, topo::Tier::cxl));
+    add(kDdr, 70, 110);
+    add(kHbm, 400, 135);
+  }
+  void add(NodeId target, double gb_per_s, int latency_ns) {
+    topo::Access access = test::declared_access(kDdr, target, BytesPerSecond(gb_per_s * 1e9));
+    access.latency = std::chrono::nanoseconds(latency_ns);
+    machine_.accesses.push_back(access);
+  }
+  [[nodiscard]] std::optional<double> gain(std::size_t workers, NodeId price = kFar) const {
+    const std::array columns = {detail::ColumnReads{.home = kDdr, .bytes = 20, .is_scanned = true},
+                                detail::ColumnReads{.home = price, .bytes = 8, .is_moved = true}};
+    return detail::prefetch_gain(machine_, columns, kDdr, workers, kHbm);
+  }
+
+  static constexpr NodeId kDdr{0};
+  static constexpr NodeId kHbm{1};
+  static constexpr NodeId kFar{2};
+  topo::Machine machine_ = [] {
+    topo::Machine machine = test::two_tier_machine(kDdr, kHbm);
+    machine.accesses.clear();
+    return machine;
+  }();
+};
+
+TEST_F(Gain, IsThatOfWaitingLessWhereWorkersWait) {
+  add(kFar, 17.7, 1000);
+  // A row waits (20 * 110 + 8 * 1000) / 2048 ns for its lines; with copies, 135 instead of 1000.
+  EXPECT_NEAR(gain(1).value(), 10200.0 / 3280 - 1, 1e-9);
+}
+
+TEST_F(Gain, IsNoneWhereTheSlowNodeIsBusyEitherWay) {
+  add(kFar, 17.7, 1000);
+  EXPECT_NEAR(gain(64).value(), 0, 1e-9);
+  EXPECT_LE(gain(64, kDdr).value(), 0);
+}
+
+TEST_F(Gain, IsNotKnownWithoutABandwidth) {
+  EXPECT_FALSE(gain(1).has_value());
 }
 
 TEST_F(PrefetchTest, TheTimelineHasEachChunkOncePerPipelineAndInOrder) {

@@ -91,6 +91,16 @@ TEST(Record, EachWrongFieldIsNamed) {
       {"movers.discovery", [](Json& json) { json["movers"]["discovery"] = "maybe"; }},
       {"movers.dsa_devices[0].device",
        [](Json& json) { json["movers"]["dsa_devices"].push_back(Json::object()); }},
+      {"model.measured.pairs[0].read_gb_per_s",
+       [](Json& json) {
+         json["model"]["measured"]["pairs"] = {
+             {{"initiator", 0}, {"target", 0}, {"read_gb_per_s", 0.0}, {"latency_ns", 90.5}}};
+       }},
+      {"model.measured.pairs[0].latency_ns",
+       [](Json& json) {
+         json["model"]["measured"]["pairs"] = {
+             {{"initiator", 0}, {"target", 0}, {"read_gb_per_s", 1}, {"latency_ns", "90 ns"}}};
+       }},
       {"hwloc_xml", [](Json& json) { json.erase("hwloc_xml"); }},
       {"hwloc_xml_fnv1a64", [](Json& json) { json.erase("hwloc_xml_fnv1a64"); }},
       {"hwloc_xml_fnv1a64",

@@ -51,8 +51,8 @@ from headrace._cli._report import Report
 from headrace._cli.sim._machine import machine_of
 from headrace._files import Output
 from headrace._words import counted
-from headrace.errors import HardwareAbsentError
-from headrace.machine import Machine, topo
+from headrace.errors import HardwareAbsentError, InvalidArgumentError
+from headrace.machine import Machine, replay, topo
 
 REPEAT_MAX = 10_000
 
@@ -100,7 +100,14 @@ class _Placement(Value[str | int | dict[int, list[int]]]):
     "--prefetch",
     type=Choice(*PREFETCH_MODES),
     default="auto",
-    help="auto prefetches if this machine has faster memory.",
+    help="auto prefetches where the bandwidths of memory predict a gain; where they are not known, "
+    "if there is faster memory.",
+)
+@option(
+    "--measured",
+    type=FilePath(),
+    help="What 'headrace topo --measure --record FILE' found: bandwidths for auto to go by, where "
+    "the firmware states none.",
 )
 @option(
     "--engine",
@@ -145,6 +152,7 @@ def command(
     data: str | None,
     data_dir: str | None,
     prefetch: str,
+    measured: str | None,
     engine: str,
     chunk_bytes: int,
     threads: int | None,
@@ -178,7 +186,7 @@ def command(
     if data is not None and scale_factor is not None:
         refuse("--scale-factor cannot be given with --data, which names the table")
     simulated_machine = None if simulate is None else machine_of(simulate, "--simulate")
-    machine = topo()
+    machine = topo() if measured is None else _measured(measured)
     _check_node(settings, machine)
     _check_capacity(settings, machine)
     _check_engine(settings, machine)
@@ -222,6 +230,19 @@ def command(
         )
         return EXIT_FAILED
     return EXIT_OK
+
+
+def _measured(path: str) -> Machine:
+    machine, here = replay(path), topo()
+    if [(each.id, each.cpus) for each in machine.nodes] != [
+        (each.id, each.cpus) for each in here.nodes
+    ]:
+        raise InvalidArgumentError(
+            f"use the record '{path}'",
+            "its nodes and processors are not those of this machine",
+            "record this one by 'headrace topo --measure --record FILE'",
+        )
+    return machine
 
 
 def _generated(scale_factor: float, directory: str | None) -> Path:

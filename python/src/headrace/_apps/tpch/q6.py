@@ -84,7 +84,7 @@ def run_q6(
         cache: Where prefetched chunks go; needed if `prefetch` is "on".
         machine: The machine; None takes the cache's, or discovers it.
         prefetch: "off", "on", or "auto": on if this machine has memory that is faster than that
-            of the workers.
+            of the workers, and its bandwidths, where they are known, predict a gain.
         chunk_bytes: Bytes of one 8-byte column per chunk.
         thread_count: Workers; None is one per processor that this process may use.
         record_timeline: Record what was done when.
