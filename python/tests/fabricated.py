@@ -276,7 +276,8 @@ def fabricated(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"headrace._cli.bench.{name}.run_program", answer)
         monkeypatch.setattr(f"headrace._cli.bench.{name}.find_program", _found)
     monkeypatch.setattr("headrace._apps.families.measure._records", records)
-    for module in ("headrace._cli.bench._family",):
+    monkeypatch.setattr("headrace._cli.report.measure_rings", lambda *_: _pmem())
+    for module in ("headrace._cli.bench._family", "headrace._cli.report"):
         monkeypatch.setattr(f"{module}.find_measuring_program", lambda: "/headrace-bench-movement")
         monkeypatch.setattr(f"{module}.gather_facts", lambda: FACTS)
     monkeypatch.setattr(_engine_counts, "count", _counts)

@@ -57,6 +57,7 @@ COMMANDS: dict[str, list[list[str]]] = {
         ["sim", "advise", "--machine", "xeon-max-9468", "--bytes", "1GiB"],
         ["sim", "advise", "--machine", "spr-1dsa", "--query", "q6"],
     ],
+    "report": [["report", "--rounds", "1", "--out", "report.html"]],
     "top": [["top", "--once", "--interval", "10"]],
     "tune": [],  # Below: it takes minutes.
     "bench-family": [["bench", name] for name in FAMILIES],

@@ -367,14 +367,16 @@ void drive(By& by, const Point& point, const Buffers& buffers, std::size_t count
 
 /// Reads memory, a word of each line, until it is told to end; gives the bytes a second.
 double read_again_and_again(std::span<const std::byte> memory, const Atomic<bool>& end) {
+  constexpr std::size_t kLookBytes = std::size_t{64} << 10U;
   const auto begun = std::chrono::steady_clock::now();
   std::uint64_t lines = 0;
   unsigned sum = 0;
   while (!end.load_relaxed()) {  // It carries no data.
     for (std::size_t at = 0; at < memory.size(); at += kLineBytes) {
       sum += std::to_integer<unsigned>(memory[at]);
+      ++lines;
+      if (at % kLookBytes == 0 && end.load_relaxed()) break;  // As above.
     }
-    lines += memory.size() / kLineBytes;
     asm volatile("" : : "r"(sum));
   }
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun;
@@ -584,14 +586,16 @@ class Bench {
     if (const auto occupied = occupied_bytes()) {
       *more += fmt::format(", \"cache_bytes\": {}", *occupied);
     }
-    if (point.read)
-      *more += fmt::format(", \"read_ns_per_line\": {:.3f}", read_after(point, target));
+    if (point.read) {
+      const std::size_t index = (each + point.batch - 1) / point.batch * point.batch - 1;
+      *more += fmt::format(", \"read_ns_per_line\": {:.3f}",
+                           read_after(operation_at(point, buffers_of(0), index).target()));
+    }
     return run;
   }
 
-  /// What a processor takes to read the last target: less where it is in the cache.
-  static double read_after(const Point& point, std::span<const std::byte> target) {
-    const std::span<const std::byte> read = target.first(std::min(point.bytes, target.size()));
+  /// What a processor takes to read a line of the last target: less where it is in the cache.
+  static double read_after(std::span<const std::byte> read) {
     unsigned sum = 0;
     const std::uint64_t before = platform::ticks();
     for (std::size_t at = 0; at < read.size(); at += kLineBytes) {

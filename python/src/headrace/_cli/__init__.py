@@ -30,6 +30,7 @@ SUMMARIES = {
     "sim": "Predict times on machines described in a file, and compare with published figures.",
     "top": "Show what engines, DSA queues and caches of running processes do.",
     "bench": "Measure this machine's movers, and how fast the parts of Headrace are on it.",
+    "report": "Measure this machine and write one page about it.",
     "pmem": "Use rings in persistent memory, and check that they survive a crash.",
 }
 

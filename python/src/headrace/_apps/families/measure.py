@@ -161,6 +161,7 @@ def measure_family(
             share((number + 1) / wanted)
     shown: list[Shown] = []
     left_out = list(plan.left_out)
+    missing: dict[str, None] = {}
     for point, found in zip(plan.points, records, strict=True):
         trouble = _trouble(point, found)
         if trouble:
@@ -171,6 +172,11 @@ def measure_family(
             values = [value for each in found if (value := _value(each, place.metric)) is not None]
             if values:
                 shown.append(Shown(place, point.emulated, tuple(values)))
+            elif found:
+                missing[place.panel] = None
+    left_out += [
+        LeftOut(panel, "this kernel or virtual machine does not count it") for panel in missing
+    ]
     return Outcome(family, tuple(shown), tuple(left_out), stop.asked)
 
 
@@ -233,7 +239,7 @@ def _value(record: dict[str, Any], metric: str) -> float | None:
 
 
 def value_text(value: float, metric: str) -> str:
-    """Write a figure for people, with its unit."""
+    """Write a figure for people."""
     if metric == "cache_bytes":
         return str(_core.bytes_text(int(value)))
     digits = max(0, 2 - len(str(int(abs(value)))) + 1)

@@ -5,7 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace import _core
 from headrace._apps.families.measure import UNITS, Shown
+from headrace.errors import Error
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,6 +20,10 @@ _MARKERS = {"measured": "o", "emulated": "D", "simulated": "^", "published": "s"
 _DECADES = 30.0
 """A panel whose figures span more is logarithmic."""
 _TICKS_WIDE = 6
+_TICKS_MAX = 12
+_LEGEND_LINE = 0.2
+"""Inches that a line of the legend takes."""
+_LEGEND_TOP = -0.22
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +57,19 @@ class Panel:
 
     @property
     def ticks(self) -> list[str]:
-        """Where its lines have points, in order."""
-        return list(dict.fromkeys(x for line in self.lines for x in line.points))
+        """Where its lines have points: sizes and numbers ascending, else as they come."""
+        found = list(dict.fromkeys(x for line in self.lines for x in line.points))
+        sizes = [_size(x) for x in found]
+        if None in sizes:
+            return found
+        return [x for _, x in sorted(zip(sizes, found, strict=True))]
+
+
+def _size(text: str) -> int | None:
+    try:
+        return int(_core.parse_bytes(text))
+    except Error:
+        return None
 
 
 def panels_of(shown: Iterable[Shown]) -> list[Panel]:
@@ -78,12 +95,15 @@ def panels_of(shown: Iterable[Shown]) -> list[Panel]:
     ]
 
 
-def draw_panels(panels: Sequence[Panel], title: str, caption: str) -> "Picture":
+def draw_panels(
+    panels: Sequence[Panel], title: str, caption: str, *, width: float = 6.4
+) -> "Picture":
     """Draw panels one below the other; call it within `matplotlib_settled`."""
     from matplotlib.figure import Figure as Picture  # noqa: PLC0415 - Costs half a second.
 
-    picture = Picture(figsize=(7.2, 3.9 * max(1, len(panels))), layout="constrained")
-    axes = picture.subplots(max(1, len(panels)), 1, squeeze=False)[:, 0]
+    heights = [0.55 * width + _LEGEND_LINE * len(panel.lines) for panel in panels] or [2.0]
+    picture = Picture(figsize=(width, sum(heights)), layout="constrained")
+    axes = picture.subplots(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
     for axis, panel in zip(axes, panels, strict=False):
         _draw_panel(axis, panel)
     if not panels:
@@ -100,19 +120,22 @@ def _draw_panel(axis: "Axes", panel: Panel) -> None:
     ticks = panel.ticks
     medians = [point[0] for line in panel.lines for point in line.points.values()]
     for number, line in enumerate(panel.lines):
-        at = [ticks.index(x) for x in line.points]
-        middle = [point[0] for point in line.points.values()]
-        below = [max(0.0, point[0] - point[1]) for point in line.points.values()]
-        above = [max(0.0, point[2] - point[0]) for point in line.points.values()]
+        points = [(ticks.index(x), *line.points[x]) for x in ticks if x in line.points]
+        ours = line.kind in ("measured", "emulated")
         axis.errorbar(
-            at,
-            middle,
-            yerr=(below, above),
+            [at for at, *_ in points],
+            [middle for _, middle, _, _ in points],
+            yerr=(
+                [max(0.0, middle - low) for _, middle, low, _ in points],
+                [max(0.0, high - middle) for _, middle, _, high in points],
+            ),
             label=line.label,
             color=_COLOURS[number % len(_COLOURS)],
             linestyle=_STYLES[line.kind],
+            linewidth=2.2 if ours else 1.2,
+            zorder=3 if ours else 2,
             marker=_MARKERS[line.kind],
-            markersize=4,
+            markersize=5 if ours else 3.5,
             capsize=2,
         )
     if medians and min(medians) > 0 and max(medians) / min(medians) > _DECADES:
@@ -120,10 +143,18 @@ def _draw_panel(axis: "Axes", panel: Panel) -> None:
     else:
         axis.set_ylim(bottom=0)
     turned = len(ticks) > _TICKS_WIDE
+    every = -(-len(ticks) // _TICKS_MAX) or 1
     axis.set_xticks(
-        range(len(ticks)), ticks, rotation=35 if turned else 0, ha="right" if turned else "center"
+        range(0, len(ticks), every),
+        ticks[::every],
+        rotation=35 if turned else 0,
+        ha="right" if turned else "center",
     )
     axis.set_ylabel(panel.metric)
     axis.set_title(panel.title, fontsize=10, loc="left")
     axis.grid(visible=True, alpha=0.3)
-    axis.legend(fontsize="x-small", framealpha=0.0)
+    if panel.lines:
+        # Below, where it hides nothing.
+        axis.legend(
+            fontsize="small", frameon=False, loc="upper left", bbox_to_anchor=(0.0, _LEGEND_TOP)
+        )

@@ -197,7 +197,8 @@ def _threads(plan: Plan) -> None:
         plan.leave_out(f"more than {counts[-1]} threads", f"there are {plan.facts.cpus} processors")
     queue = plan.need("threads that share a queue", "shared")
     for count in counts:
-        for size in (MIB, GIB):
+        # The seed's 1 GiB, where that is not most of the memory.
+        for size in (MIB, GIB if plan.facts.available_bytes >= 64 * GIB else 64 * MIB):
             line = size_text(size)
             copies = _TARGET_OF_SEED if size == MIB else count
             if queue is not None:
@@ -216,7 +217,8 @@ def _threads(plan: Plan) -> None:
 def _movement(plan: Plan) -> None:
     facts = plan.facts
     size = next(
-        (each for each in (GIB, 256 * MIB, 64 * MIB) if 8 * each <= facts.available_bytes), 16 * MIB
+        (each for each in (GIB, 256 * MIB, 64 * MIB) if 64 * each <= facts.available_bytes),
+        16 * MIB,
     )
     if len(facts.nodes) == 1:
         plan.leave_out("copies between nodes", "the machine has one node of memory")

@@ -67,11 +67,10 @@ def command(rounds: int, directory: str | None, plot: Output | None, *, as_json:
     """
     if directory is not None and not os.path.isdir(directory):  # noqa: PTH112 - Any text.
         refuse_value("--directory", f"'{directory}' is not a directory that this user can reach")
-    shared = "/dev/shm"  # noqa: S108 - The files there have names that are made up.
-    parent = directory or (shared if os.access(shared, os.W_OK) else tempfile.gettempdir())
+    parent = directory or memory_folder()
     rules = check_rules(parent)
     with progress("measuring the rings"):
-        measured = _measure(rounds, parent)
+        measured = measure_rings(rounds, parent)
     lengths: dict[int, Times] = {
         each["entry_bytes"]: each["series"] for each in measured["lengths"]
     }
@@ -156,7 +155,19 @@ def _interleaving(lengths: dict[int, Times]) -> list[dict[str, object]]:
     ]
 
 
-def _measure(round_count: int, parent: str) -> dict[str, Any]:
+def memory_folder() -> str:
+    """Give where files lie in memory if nothing else is said."""
+    shared = "/dev/shm"  # noqa: S108 - The files there have names that are made up.
+    return shared if os.access(shared, os.W_OK) else tempfile.gettempdir()
+
+
+def measure_rings(round_count: int, parent: str) -> dict[str, Any]:
+    """Run the program that measures the rings, and give what it prints.
+
+    Raises:
+        NotFoundError: It is not there.
+        Error: There is no place for its files, or it fails.
+    """
     tried = "measure the rings"
     remedy = "reinstall the package, with libpmem2-dev"
     program = find_program("_bench", _PROGRAM, tried=tried, remedy=remedy)

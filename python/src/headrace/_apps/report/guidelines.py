@@ -1,0 +1,418 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the papers advise, and whether it holds on this machine.
+
+A verdict rests on measured figures alone. Those of emulated devices are shown and judged not.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from headrace._apps.families.measure import UNITS, Outcome, value_text
+
+HOLDS, BROKEN, UNKNOWN, EMULATED = "holds", "does not hold", "cannot be told", "not judged"
+_SAME = 0.1
+"""Rates that differ by less are the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a guideline holds here.
+
+    Attributes:
+        state: One of `HOLDS`, `BROKEN`, `UNKNOWN` and `EMULATED`.
+        reason: The figures that it rests on, or why there are none.
+    """
+
+    state: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Guideline:
+    """A piece of advice.
+
+    Attributes:
+        name: Short, for tables.
+        source: Who gives it.
+        text: What to do.
+        figure: Of the report: the one that it rests on.
+        verdict: Whether it holds here.
+    """
+
+    name: str
+    source: str
+    text: str
+    figure: str
+    verdict: Verdict
+
+    def document(self) -> dict[str, object]:
+        """As part of the JSON document."""
+        return {
+            "name": self.name,
+            "source": self.source,
+            "text": self.text,
+            "figure": self.figure,
+            "verdict": self.verdict.state,
+            "reason": self.verdict.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A measured figure."""
+
+    label: str
+    median: float
+    metric: str
+    emulated: bool
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        return f"{self.label}: {value_text(self.median, self.metric)} {UNITS[self.metric]}"
+
+
+class Measured:
+    """Figures of all families, by where they stand."""
+
+    def __init__(self, outcomes: Mapping[str, Outcome], *, no_queue: str, has_tiers: bool) -> None:
+        """Take what was measured.
+
+        Args:
+            outcomes: By family.
+            no_queue: Why there is no device; empty if there is one.
+            has_tiers: Whether the machine has memory that is faster than the processors' own.
+        """
+        self.outcomes = outcomes
+        self.no_queue = no_queue
+        self.has_tiers = has_tiers
+
+    def find(self, family: str, line: str, x: str = "", metric: str = "gb_per_s") -> Value | None:
+        """Give the first figure whose line contains the words and whose place is `x`."""
+        outcome = self.outcomes.get(family)
+        for each in outcome.shown if outcome else ():
+            place = each.place
+            if line in place.line and x in ("", place.x) and place.metric == metric:
+                label = f"{each.line}, {place.x}"
+                return Value(label, each.figure.median, metric, each.emulated)
+        return None
+
+    def last(self, family: str, line: str) -> Value | None:
+        """Give the figure of a line that stands last on the axis."""
+        outcome = self.outcomes.get(family)
+        xs = [
+            each.place.x for each in (outcome.shown if outcome else ()) if line in each.place.line
+        ]
+        return self.find(family, line, xs[-1]) if xs else None
+
+    def why_not(self, family: str) -> str:
+        """Say why a family lacks figures."""
+        if self.no_queue and family not in _WITHOUT_DEVICES:
+            return self.no_queue
+        outcome = self.outcomes.get(family)
+        if outcome is None or not outcome.left_out:
+            return "it was not measured"
+        return outcome.left_out[0].why
+
+
+_WITHOUT_DEVICES = ("interleaving", "dax", "rings")
+Judge = Callable[[Measured], Verdict]
+
+
+def _ratio(
+    family: str,
+    first: tuple[str, str],
+    second: tuple[str, str],
+    least: float,
+    most: float = float("inf"),
+    metric: str = "gb_per_s",
+) -> Judge:
+    """Judge by the first figure over the second: within bounds it holds."""
+
+    def judge(measured: Measured) -> Verdict:
+        one = measured.find(family, *first, metric)
+        other = measured.find(family, *second, metric)
+        if one is None or other is None:
+            return Verdict(UNKNOWN, measured.why_not(family))
+        return _judged(one, other, least, most)
+
+    return judge
+
+
+def _judged(one: Value, other: Value, least: float, most: float = float("inf")) -> Verdict:
+    ratio = one.median / other.median if other.median else float("inf")
+    reason = f"{one.text}; {other.text}; ratio {ratio:.2f}"
+    if one.emulated or other.emulated:
+        return Verdict(EMULATED, f"the device is emulated; {reason}")
+    return Verdict(HOLDS if least <= ratio <= most else BROKEN, reason)
+
+
+def _most_over_one(family: str, line: str, least: float, first: str = "1") -> Judge:
+    """Judge by the last figure of a line over its first."""
+
+    def judge(measured: Measured) -> Verdict:
+        one, last = measured.find(family, line, first), measured.last(family, line)
+        if one is None or last is None or last.label == one.label:
+            return Verdict(UNKNOWN, measured.why_not(family))
+        return _judged(last, one, least)
+
+    return judge
+
+
+def _ceiling(measured: Measured) -> Verdict:
+    found = measured.find("submission", "in flight", "1 MiB")
+    if found is None:
+        return Verdict(UNKNOWN, measured.why_not("submission"))
+    if found.emulated:
+        return Verdict(EMULATED, f"the device is emulated; {found.text}")
+    limit = 32.2 * (1 + _SAME)
+    return Verdict(HOLDS if found.median <= limit else BROKEN, f"{found.text}; 30 GiB/s is 32.2")
+
+
+def _tiers(measured: Measured) -> Verdict:
+    if not measured.has_tiers:
+        return Verdict(UNKNOWN, "no memory here is faster than that beside the processors")
+    outcome = measured.outcomes.get("movement")
+    for each in outcome.shown if outcome else ():
+        if "smart" in each.place.line and "processors" not in each.place.line:
+            processors = measured.find("movement", " processor", each.place.x)
+            if processors is not None:
+                one = Value(each.line, each.figure.median, each.place.metric, each.emulated)
+                return _judged(one, processors, 1.0)
+    return Verdict(UNKNOWN, measured.why_not("movement"))
+
+
+def _not_measured(reason: str) -> Judge:
+    return lambda _: Verdict(UNKNOWN, reason)
+
+
+_THESIS = "Fürst: prefetching into HBM by DSA (seed 000)"
+_KUPER = "Kuper et al.: guidelines for DSA (seed 001)"
+_BALCER = "Balcer: guidelines for persistent memory (seed 002)"
+
+_GUIDELINES: tuple[tuple[str, str, str, str, Judge], ...] = (
+    (
+        "from 1 MiB on any submission",
+        _THESIS,
+        "From 1 MiB on it does not matter whether copies are batched.",
+        "submission",
+        _ratio("submission", ("batches", "1 MiB"), ("waited for", "1 MiB"), 1 - _SAME, 1 + _SAME),
+    ),
+    (
+        "batch small copies",
+        _THESIS,
+        "Below 1 MiB submit several copies as a batch.",
+        "submission",
+        _ratio("submission", ("batches", "4 KiB"), ("waited for", "4 KiB"), 1 + _SAME),
+    ),
+    (
+        "one device has a ceiling",
+        _THESIS,
+        "One device moves no more than about 30 GiB/s: for more, use several.",
+        "submission",
+        _ceiling,
+    ),
+    (
+        "threads may share a queue",
+        _THESIS,
+        "Several threads on one shared queue lose nothing.",
+        "threads",
+        _most_over_one("threads", "shared queue, 1 MiB", 1 - _SAME),
+    ),
+    (
+        "split large copies over devices",
+        _THESIS,
+        "A copy that is split over several devices is faster.",
+        "devices",
+        _most_over_one("devices", "1 MiB", 1 + _SAME),
+    ),
+    (
+        "choose devices by place",
+        _THESIS,
+        "Devices of source and target alone are nearly as fast as all of them.",
+        "movement",
+        _ratio("movement", ("smart", ""), ("brute force", ""), 0.75),
+    ),
+    (
+        "processors are the fallback",
+        _THESIS,
+        "One processor copies large blocks slower than one device.",
+        "submission",
+        _ratio("submission", ("in flight", "1 MiB"), ("one processor", "1 MiB"), 1 + _SAME),
+    ),
+    (
+        "touch memory before",
+        _THESIS,
+        "Write target memory before a device does: its page faults cost more.",
+        "faults",
+        _ratio("faults", ("device", "none"), ("device", "touch_and_resubmit"), 1 + _SAME),
+    ),
+    (
+        "do not block on faults",
+        _THESIS,
+        "An engine that waits for pages holds up everything: touch and resubmit instead.",
+        "faults",
+        _ratio("faults", ("device", "touch_and_resubmit"), ("device", "block"), 1 + _SAME),
+    ),
+    (
+        "G1 balance batch and size",
+        _KUPER,
+        "Few large copies beat many small ones: batch small ones, and not large ones.",
+        "batches",
+        _ratio("queues", ("256 B", "32"), ("256 B", "1"), 1 + _SAME),
+    ),
+    (
+        "G2 go asynchronous",
+        _KUPER,
+        "Keep several copies in flight.",
+        "submission",
+        _ratio("submission", ("in flight", "4 KiB"), ("waited for", "4 KiB"), 1 + _SAME),
+    ),
+    (
+        "G3 choose the destination",
+        _KUPER,
+        "Write what is read soon into the cache.",
+        "destination-reading",
+        _ratio(
+            "destination",
+            ("to memory", "64 KiB"),
+            ("to the cache", "64 KiB"),
+            1 + _SAME,
+            metric="read_ns_per_line",
+        ),
+    ),
+    (
+        "G4 between kinds of memory",
+        _KUPER,
+        "Let devices move data between kinds of memory.",
+        "movement",
+        _tiers,
+    ),
+    (
+        "G5 use several engines",
+        _KUPER,
+        "Give groups of small transfers several engines.",
+        "device-engines",
+        _most_over_one("device-engines", "1 KiB", 1 + _SAME),
+    ),
+    (
+        "G6 configure queues",
+        _KUPER,
+        "Give queues enough entries: rates rise with those in use.",
+        "queue-entries",
+        _ratio("queues", ("4 KiB", "32"), ("4 KiB", "1"), 1 + _SAME),
+    ),
+    (
+        "offload from some KiB on",
+        _KUPER,
+        "A copy that is waited for is faster by a device from some KiB on.",
+        "submission-time",
+        _ratio(
+            "submission",
+            ("one processor", "64 KiB"),
+            ("waited for", "64 KiB"),
+            1.0,
+            metric="time_us",
+        ),
+    ),
+    (
+        "leaky DMA",
+        _KUPER,
+        "Four devices that write 1 MiB at a time are slower than with 64 KiB.",
+        "leaky-dma",
+        _ratio("devices", ("64 KiB", "4"), ("1 MiB", "4"), 1 + _SAME),
+    ),
+    (
+        "pages hardly matter",
+        _KUPER,
+        "Pages of 2 MiB are about as fast as those of 4 KiB.",
+        "pages",
+        _ratio("pages", ("device, 64 KiB", "2 MiB"), ("device, 64 KiB", "4 KiB"), 0.9, 1.1),
+    ),
+    (
+        "devices spare the cache",
+        _KUPER,
+        "A working set suffers less beside a device than beside a processor.",
+        "pollution",
+        _ratio(
+            "pollution", ("by a device", ""), ("by a processor", ""), 1.0, metric="beside_gb_per_s"
+        ),
+    ),
+    (
+        "devices save cycles",
+        _KUPER,
+        "A copy by a device takes less processor time.",
+        "processor-time",
+        _ratio(
+            "cycles",
+            ("one processor", "1 MiB"),
+            ("device, umwait", "1 MiB"),
+            1 + _SAME,
+            metric="processor_ns",
+        ),
+    ),
+    (
+        "remote memory is no slower",
+        _KUPER,
+        "With copies in flight, memory of the other socket is about as fast.",
+        "remote",
+        _not_measured("Headrace does not measure it"),
+    ),
+    (
+        "flush without waiting",
+        _BALCER,
+        "Use CLFLUSHOPT or CLWB, not CLFLUSH.",
+        "rings",
+        _ratio("rings", ("clflushopt", "4 KiB"), ("naive", "4 KiB"), 1 + _SAME),
+    ),
+    (
+        "write blocks of 256 bytes",
+        _BALCER,
+        "Write whole blocks of 256 bytes.",
+        "interleaving",
+        _ratio("interleaving", ("", "4 KiB"), ("", "256 B"), 1 - _SAME, 1 + 5 * _SAME),
+    ),
+    (
+        "stream past the cache",
+        _BALCER,
+        "Use non-temporal stores for what is not read soon.",
+        "rings",
+        _ratio("rings", ("optimised", "4 KiB"), ("clwb", "4 KiB"), 1 + _SAME),
+    ),
+    (
+        "mount with DAX",
+        _BALCER,
+        "Map persistent memory from a file system that is mounted with DAX.",
+        "ring",
+        _not_measured("it needs the same memory mounted with DAX and without"),
+    ),
+    (
+        "spread over DIMMs",
+        _BALCER,
+        "Entries as large as the interleaving use all DIMMs.",
+        "interleaving",
+        _ratio("interleaving", ("", "4 KiB"), ("", "2 KiB"), 1 + _SAME),
+    ),
+    (
+        "pin threads",
+        _BALCER,
+        "Run on the node of the memory.",
+        "interleaving",
+        _ratio("dax", (", pinned", ""), ("not pinned", ""), 1.0),
+    ),
+    (
+        "keep a checksum, spare a fence",
+        _BALCER,
+        "An entry with a checksum is durable by one fence.",
+        "rings",
+        _not_measured("no two rings here differ in that alone"),
+    ),
+)
+
+
+def guidelines_of(measured: Measured) -> list[Guideline]:
+    """Judge all guidelines."""
+    return [
+        Guideline(name, source, text, figure, judge(measured))
+        for name, source, text, figure, judge in _GUIDELINES
+    ]

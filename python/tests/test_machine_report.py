@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace report``: its page, what it says of guidelines, and two of them compared."""
+
+import html.parser
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Here
+from fabricated import FACTS, fabricated
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace._apps.families.measure import Outcome, Shown, Stop
+from headrace._apps.families.points import Place
+from headrace._apps.report.cards import cards_of
+from headrace._apps.report.compare import _probability
+from headrace._apps.report.guidelines import Measured, guidelines_of
+
+__all__ = ["fabricated"]
+
+
+class Page(html.parser.HTMLParser):
+    """What a page links to, and the names that it has."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.tags: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        known = dict(attrs)
+        self.tags.append(tag)
+        self.ids += [value for name in ("id",) if (value := known.get(name))]
+        self.links += [value for name in ("href", "src") if (value := known.get(name))]
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages without pictures, which take seconds."""
+    monkeypatch.setattr("headrace._apps.report.page._drawings", lambda cards: [""] * len(cards))
+
+
+@pytest.fixture
+def report(request: pytest.FixtureRequest, here: Here, tmp_path: Path) -> dict[str, Any]:
+    """The document of a report, whose page is in report.html."""
+    for name in ("fabricated", "undrawn"):
+        request.getfixturevalue(name)
+    result = here("report", "--rounds", "5", "--out", str(tmp_path / "report.html"), "--json")
+    assert result.code == 0, result.stderr
+    document: dict[str, Any] = json.loads(result.stdout)
+    (tmp_path / "report.json").write_text(result.stdout)
+    return document
+
+
+@pytest.mark.usefixtures("fabricated")
+def test_a_page_is_one_small_file_with_all_figures_and_guidelines(
+    here: Here, tmp_path: Path
+) -> None:
+    path = tmp_path / "report.html"
+    report = json.loads(here("report", "--rounds", "1", "--out", str(path), "--json").stdout)
+    text = path.read_text(encoding="utf-8")
+    assert text.count("<svg") == text.count('role="img"') == report["summary"]["figures"]
+    summary = report["summary"]
+    assert summary["figures"] >= 20
+    assert summary["guidelines"] >= 20
+    assert summary["bytes"] == len(text.encode()) <= 3e6
+    page = Page(text)
+    assert len(page.ids) == len(set(page.ids))
+    assert "script" not in page.tags
+    for link in page.links:
+        assert link.startswith(("#", "data:")), link
+        assert not link.startswith("#") or link[1:] in page.ids, link
+    assert page.tags.count("figure") == summary["figures"]
+    assert not re.search(r"url\((?!#)", text)
+    for figure in report["results"]["figures"]:
+        assert figure["name"] in page.ids
+        for line in figure["lines"]:
+            assert line["points"], (figure["name"], line["label"])
+    for guideline in report["results"]["guidelines"]:
+        assert guideline["figure"] in page.ids
+
+
+def test_every_guideline_is_judged_where_everything_is_measured(report: dict[str, Any]) -> None:
+    open_ones = [
+        each["name"]
+        for each in report["results"]["guidelines"]
+        if each["verdict"] == "cannot be told"
+    ]
+    assert open_ones == [
+        "G5 use several engines",  # All groups of the fabricated machine have four.
+        "remote memory is no slower",
+        "mount with DAX",
+        "keep a checksum, spare a fence",
+    ]
+
+
+def outcome(family: str, *figures: tuple[str, str, float], emulated: bool = False) -> Outcome:
+    shown = tuple(
+        Shown(Place("panel", line, x, "gb_per_s"), emulated, (value,)) for line, x, value in figures
+    )
+    return Outcome(family, shown, (), partial=False)
+
+
+@pytest.mark.parametrize(
+    "batched, emulated, verdict",
+    [(2.0, False, "holds"), (1.0, False, "does not hold"), (2.0, True, "not judged")],
+)
+def test_a_verdict_rests_on_figures_of_real_devices(
+    batched: float, verdict: str, *, emulated: bool
+) -> None:
+    figures = (("shared, batches of 32", "4 KiB", batched), ("shared, waited for", "4 KiB", 1.0))
+    outcomes = {"submission": outcome("submission", *figures, emulated=emulated)}
+    found = guidelines_of(Measured(outcomes, no_queue="", has_tiers=False))
+    (judged,) = [each for each in found if each.name == "batch small copies"]
+    assert judged.verdict.state == verdict
+    assert f"ratio {batched:.2f}" in judged.verdict.reason
+
+
+def test_without_devices_figures_say_why_and_show_the_others() -> None:
+    cards = {card.name: card for card in cards_of({})}
+    assert cards["submission"].absent == "Not measured: it was ended before."
+    kinds = {line.kind for line in cards["submission"].panel.lines}
+    assert kinds == {"published", "simulated"}
+    assert cards["submission"].panel.ticks[:3] == ["64 B", "128 B", "256 B"]
+
+
+@pytest.mark.usefixtures("fabricated", "undrawn")
+def test_an_ended_report_is_written_and_marked_partial(
+    here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def ended(
+        family: str, _facts: object, _program: str, _rounds: int, stop: Stop, _: object
+    ) -> Outcome:
+        stop.ask()
+        return Outcome(family, (), (), partial=True)
+
+    monkeypatch.setattr("headrace._cli.report.measure_family", ended)
+    page = tmp_path / "report.html"
+    result = here("report", "--out", str(page))
+    assert result.code == 130
+    assert "It is partial" in result.stdout
+    assert 'class="partial"' in page.read_text(encoding="utf-8")
+
+
+@pytest.mark.usefixtures("fabricated", "undrawn")
+def test_a_report_of_emulated_devices_says_so_first(
+    here: Here, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    queues = tuple(replace(queue, emulated=True) for queue in FACTS.queues)
+    monkeypatch.setattr("headrace._cli.report.gather_facts", lambda: replace(FACTS, queues=queues))
+    page = tmp_path / "report.html"
+    document = json.loads(here("report", "--rounds", "1", "--out", str(page), "--json").stdout)
+    assert document["summary"]["emulated"] is True
+    verdicts = {each["verdict"] for each in document["results"]["guidelines"]}
+    assert "not judged" in verdicts
+    assert 'class="emulated"' in page.read_text(encoding="utf-8")
+
+
+def test_two_reports_are_compared_with_certainty(
+    report: dict[str, Any], here: Here, tmp_path: Path
+) -> None:
+    one, other = tmp_path / "report.json", tmp_path / "other.json"
+    changed = report["results"]["measured"][0]["figures"][0]
+    changed["values"] = [value * 3 for value in changed["values"]]
+    report["results"]["measured"][1]["figures"][0]["metric"] = "time_us"
+    other.write_text(json.dumps(report))
+    document = json.loads(here("report", "--compare", str(one), str(other), "--json").stdout)
+    found = document["results"]["comparison"]
+    assert [each["ratio"] for each in found if each["certain"]] == [pytest.approx(3)]
+    # What has another unit is not compared.
+    assert document["summary"]["only_before"] == document["summary"]["only_after"] == 1
+    printed = here("report", "--compare", str(one), str(other)).stdout
+    assert "1 only in the first and 1 only in the second" in printed
+
+
+@pytest.mark.parametrize(
+    "spoil, complaint",
+    [
+        (lambda _: [], "not what 'headrace report --json' printed"),
+        (
+            lambda document: document | {"schema": {"name": "headrace-top", "version": 1}},
+            "'headrace-top'",
+        ),
+        (
+            lambda document: document | {"schema": {"name": "headrace-report", "version": 2}},
+            "version 2",
+        ),
+        (lambda document: document | {"results": {"measured": [{"family": 1}]}}, "not what"),
+    ],
+)
+def test_what_is_no_report_is_refused(
+    report: dict[str, Any],
+    here: Here,
+    tmp_path: Path,
+    spoil: Callable[[dict[str, Any]], object],
+    complaint: str,
+) -> None:
+    spoiled = tmp_path / "spoiled.json"
+    spoiled.write_text(json.dumps(spoil(report)))
+    result = here("report", "--compare", str(tmp_path / "report.json"), str(spoiled))
+    assert result.code == 1
+    assert complaint in result.stderr
+    assert str(spoiled) in result.stderr
+
+
+@given(
+    st.lists(st.integers(0, 9), min_size=1, max_size=9),
+    st.lists(st.integers(0, 9), min_size=1, max_size=9),
+)
+def test_a_probability_is_one_whichever_report_comes_first(
+    one: list[int], other: list[int]
+) -> None:
+    first, second = list(map(float, one)), list(map(float, other))
+    assert 0 < _probability(first, second) <= 1
+    assert _probability(first, second) == pytest.approx(_probability(second, first))
+    assert _probability(first, first) == 1
+
+
+def test_four_rounds_that_are_all_higher_are_certain_and_three_are_not() -> None:
+    # Of 70 orders of four and four values two are so extreme, of 20 of three and three also two.
+    assert _probability([1, 2, 3, 4], [5, 6, 7, 8]) == pytest.approx(2 / 70)
+    assert _probability([1, 2, 3], [5, 6, 7]) == pytest.approx(2 / 20)
