@@ -108,16 +108,13 @@ class Index {
     free_ = &block;
   }
   [[nodiscard]] std::size_t count() const { return count_; }
-  /// `visit` may erase what it visits.
-  template <typename Visit>
-  void for_each(const Visit& visit) const {
+  [[nodiscard]] std::vector<Block*> all() const {
+    std::vector<Block*> blocks;
+    blocks.reserve(count_);
     for (Block* first : buckets_) {
-      for (Block* block = first; block != nullptr;) {
-        Block* const next = block->next;
-        visit(*block);
-        block = next;
-      }
+      for (Block* block = first; block != nullptr; block = block->next) blocks.push_back(block);
     }
+    return blocks;
   }
 
  private:

@@ -260,7 +260,7 @@ std::size_t StoreState::clear() {
   {
     const Lock lock(mutex_);
     count = index_.count();
-    index_.for_each([this](Block& block) HEADRACE_REQUIRES(mutex_) { retire(block); });
+    for (Block* const block : index_.all()) retire(*block);
     serve_waiting(work);
   }
   finish(work);
@@ -272,7 +272,7 @@ std::vector<std::string> StoreState::keys() {
   if (is_forked()) return keys;
   const Lock lock(mutex_);
   keys.reserve(index_.count());
-  index_.for_each([&](const Block& block) { keys.push_back(block.key); });
+  for (const Block* const block : index_.all()) keys.push_back(block->key);
   return keys;
 }
 
