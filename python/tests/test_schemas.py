@@ -45,6 +45,7 @@ COMMANDS: dict[str, list[list[str]]] = {
         [*QUERY, "--no-compare", "--placement", "0"],
         [*QUERY, "--engine", "cpu", "--prefetch", "on", "--simulate", "xeon-max-9468"],
     ],
+    "sql": [["sql", "--tpch", str(SCALE_FACTOR), "--query", "6,14", "--repeat", "1"]],
     "pmem-check": [
         ["pmem", "check", "--variant", name, "--entries", "1", "--states", "8"]
         for name in ("naive", "naive-missing-flush")

@@ -24,6 +24,7 @@ SUMMARIES = {
     "doctor": "Check whether DSA can be used here; if not, show the cause and the remedy.",
     "dsa": "Show how the DSA devices are configured, or configure them.",
     "query": "Run TPC-H query 6 with prefetching and compare it with DuckDB.",
+    "sql": "Run SQL queries with prefetching and compare them with DuckDB.",
     "emulate": "Run CMD on emulated Intel DSA devices, as root or as any user.",
     "run": "Run CMD with its copies, fills and comparisons tuned to this machine.",
     "tune": "Find the fastest copy for each length on this machine and save it as a profile.",

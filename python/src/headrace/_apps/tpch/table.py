@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lineitem table of TPC-H as a Parquet file: generated once, kept for the next time.
+"""The tables of TPC-H as Parquet files: generated once, kept for the next time.
 
 A file appears under its name only when it is whole: it is made in a directory of its own and
 renamed. Whatever ends the generation early, an interrupt included, takes that directory and the
@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -36,7 +36,16 @@ SCALE_FACTOR_MAX = 100_000.0
 ROWS_PER_SCALE_FACTOR = 6_001_215
 """Of lineitem; those of other scale factors differ by less than one in a thousand."""
 
-_FILE_BYTES_PER_SCALE_FACTOR = 240_000_000
+TABLES = ("lineitem", "orders", "partsupp", "customer", "part", "supplier", "nation", "region")
+
+_FILE_BYTES_PER_SCALE_FACTOR = {
+    "lineitem": 240_000_000,
+    "orders": 66_000_000,
+    "partsupp": 46_000_000,
+    "customer": 15_000_000,
+    "part": 8_000_000,
+    "supplier": 1_000_000,
+}
 """As Snappy-compressed Parquet; for progress and for the check of free space."""
 
 Progress = Callable[[float], None]
@@ -68,13 +77,28 @@ def check_scale_factor(scale_factor: float) -> None:
 
 def lineitem_path(scale_factor: float, directory: Path) -> Path:
     """Where lineitem of this scale factor is kept below `directory`."""
-    return directory / f"sf{scale_factor:.12g}" / "lineitem.parquet"
+    return table_path("lineitem", scale_factor, directory)
+
+
+def table_path(name: str, scale_factor: float, directory: Path) -> Path:
+    """Where a table of this scale factor is kept below `directory`."""
+    return directory / f"sf{scale_factor:.12g}" / f"{name}.parquet"
 
 
 def ensure_lineitem(
     scale_factor: float, directory: Path, progress: Progress = lambda _share: None
 ) -> Path:
-    """Give the file of lineitem, generating it if it is not there.
+    """Give the file of lineitem; see `ensure_tables`."""
+    return ensure_tables(("lineitem",), scale_factor, directory, progress)["lineitem"]
+
+
+def ensure_tables(
+    names: Sequence[str],
+    scale_factor: float,
+    directory: Path,
+    progress: Progress = lambda _share: None,
+) -> dict[str, Path]:
+    """Give the files of tables, generating those that are not there.
 
     Raises:
         InvalidArgumentError: The scale factor is none.
@@ -83,31 +107,48 @@ def ensure_lineitem(
         IoFailedError: The directory cannot be written, or the generator failed.
     """
     check_scale_factor(scale_factor)
-    path = lineitem_path(scale_factor, directory)
-    tried = f"generate TPC-H lineitem at scale factor {scale_factor:g} in '{directory}'"
-    if is_there(path, tried):
-        return path
+    paths = {name: table_path(name, scale_factor, directory) for name in names}
+    subject = names[0] if len(names) == 1 else "tables"
+    tried = f"generate TPC-H {subject} at scale factor {scale_factor:g} in '{directory}'"
+    missing = [name for name, path in paths.items() if not is_there(path, tried)]
+    if not missing:
+        return paths
     generator = _find_generator(tried)
+    kept = paths[missing[0]].parent
     try:
         with ExitStack() as left_behind:
-            left_behind.enter_context(undone_at_signals(partial(_remove_if_empty, path.parent)))
-            left_behind.callback(_remove_if_empty, path.parent)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _check_space(tried, scale_factor, path.parent)
+            left_behind.enter_context(undone_at_signals(partial(_remove_if_empty, kept)))
+            left_behind.callback(_remove_if_empty, kept)
+            kept.mkdir(parents=True, exist_ok=True)
+            expected_bytes = scale_factor * sum(
+                _FILE_BYTES_PER_SCALE_FACTOR.get(name, 0) for name in missing
+            )
+            _check_space(tried, math.ceil(expected_bytes), kept)
             with held():
-                name = tempfile.mkdtemp(prefix=".generating-", dir=path.parent)
+                name = tempfile.mkdtemp(prefix=".generating-", dir=kept)
                 remove = partial(shutil.rmtree, name, ignore_errors=True)
                 left_behind.enter_context(undone_at_signals(remove))
                 left_behind.callback(remove)
-            made = _generate(tried, generator, scale_factor, Path(name), progress)
-            made.replace(path)
+            work = Path(name)
+            arguments = [generator, "parquet", "-s", f"{scale_factor:.12g}"]
+            arguments += ["--tables", ",".join(missing)]
+            _generate(
+                tried,
+                arguments,
+                work,
+                missing,
+                lambda made: progress(min(made / max(expected_bytes, 1), 0.99)),
+            )
+            for each in missing:
+                (work / f"{each}.parquet").replace(paths[each])
+            progress(1.0)
     except Error:
         raise
     except OSError as problem:
         raise IoFailedError(
             tried, "it cannot be written", "choose another folder by --data-dir", problem.errno or 0
         ) from problem
-    return path
+    return paths
 
 
 def _find_generator(tried: str) -> str:
@@ -121,8 +162,7 @@ def _find_generator(tried: str) -> str:
     return found
 
 
-def _check_space(tried: str, scale_factor: float, directory: Path) -> None:
-    needed = math.ceil(scale_factor * _FILE_BYTES_PER_SCALE_FACTOR)
+def _check_space(tried: str, needed: int, directory: Path) -> None:
     free = shutil.disk_usage(directory).free
     if needed > free:
         raise CapacityExceededError(
@@ -133,11 +173,13 @@ def _check_space(tried: str, scale_factor: float, directory: Path) -> None:
 
 
 def _generate(
-    tried: str, generator: str, scale_factor: float, work: Path, progress: Progress
-) -> Path:
-    expected_bytes = scale_factor * _FILE_BYTES_PER_SCALE_FACTOR
+    tried: str,
+    arguments: Sequence[str],
+    work: Path,
+    names: Sequence[str],
+    progress: Callable[[int], None],
+) -> None:
     complaints = work / "complaints"
-    arguments = [generator, "parquet", "-s", f"{scale_factor:.12g}", "--tables", "lineitem"]
     with ExitStack() as left_behind:
         stderr = left_behind.enter_context(complaints.open("wb"))
         with held():
@@ -153,15 +195,13 @@ def _generate(
             left_behind.callback(child.wait)
             left_behind.callback(child.kill)
         while child.poll() is None:
-            progress(min(_written_bytes(work) / expected_bytes, 0.99))
+            progress(_written_bytes(work))
             time.sleep(0.05)
     said = complaints.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    made = work / "lineitem.parquet"
-    if child.returncode != 0 or not made.exists():
+    made = all((work / f"{name}.parquet").exists() for name in names)
+    if child.returncode != 0 or not made:
         cause = said[-1] if said else f"tpchgen-cli {_end_of(child.returncode)}"
         raise IoFailedError(tried, cause, "try again, or give a file by --data")
-    progress(1.0)
-    return made
 
 
 def _end_of(code: int) -> str:

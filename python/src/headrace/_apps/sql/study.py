@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Queries measured: prefetching off, auto and on, and DuckDB, on the same Arrow tables.
+
+Method. Query by query: the cache is cleared and the query runs once with prefetching, which is its
+first run. Then come the rounds; each runs every mode once, in an order that is shuffled each time
+(seeded). The first round warms up and is not counted. Copies stay from one round to the next, so
+that the runs that count show the cache, and the first run shows prefetching. Every mode has a
+DuckDB connection of its own, in this process, with as many threads; it is timed around execution
+and fetch. Stated are ratios of the sums of the queries' medians.
+"""
+
+import math
+import random
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import duckdb
+
+from headrace._apps.figures import Figure, figure_of
+from headrace._apps.tpch.study import make_engine
+from headrace.cache import Cache, Placement
+from headrace.machine import Machine
+from headrace.sql import Connection, PlannedScan, Prefetched, connect
+from headrace.table import Table
+
+DUCKDB, STORAGE = "duckdb", "storage"
+OUR_MODES = ("off", "auto", "on")
+MODES = (DUCKDB, STORAGE, *OUR_MODES)
+_ORDER_SEED = 22
+Row = tuple[Any, ...]
+
+_TOLERANCE = 1e-9
+"""Of a floating-point result: the order of additions is that of threads."""
+_CAPACITY_SLACK = 1.25
+_CAPACITY_MIN = 64 << 20
+ROWS_KEPT = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is measured, and how often.
+
+    Attributes:
+        prefetch: The mode that the figures of the report are about.
+        thread_count: Threads of each DuckDB connection.
+        round_count: Rounds that count.
+        engine: Who moves the bytes: a name of `headrace._apps.tpch.study.ENGINES`.
+        capacity_bytes: Room of the cache per node; None is as much as all tables need.
+        placement: Where copies go; None is the fastest memory, or the caller's own node where no
+            memory is faster, so that "on" has something to do.
+    """
+
+    prefetch: str
+    thread_count: int
+    round_count: int
+    engine: str = "automatic"
+    capacity_bytes: int | None = None
+    placement: Placement | None = None
+
+
+@dataclass(slots=True)
+class QueryStudy:
+    """One query.
+
+    Attributes:
+        text: The query.
+        plan: What is prefetched for it.
+        column_names: Of its result.
+        rows: Its result, of DuckDB on the Arrow tables.
+        row_count: Rows of the result.
+        is_equal: Whether every run of every mode gave the same.
+        times_ns: By mode, of the rounds that count.
+        first: What became of the first run.
+        repeated: What became of the runs that count.
+    """
+
+    text: str
+    plan: list[PlannedScan] = field(default_factory=list)
+    column_names: list[str] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    row_count: int = 0
+    is_equal: bool = True
+    times_ns: dict[str, list[int]] = field(default_factory=dict)
+    first: Prefetched | None = None
+    repeated: list[Prefetched] = field(default_factory=list)
+
+    def median_ns(self, mode: str) -> float:
+        """Median time of a mode."""
+        return statistics.median(self.times_ns[mode])
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """Everything that was found out.
+
+    Attributes:
+        settings: What was asked for.
+        machine: Where it was measured.
+        queries: By name.
+        tables: The tables.
+        column_nodes: Bytes of all columns by the node they lie on; None is unknown.
+        bytes_moved: Bytes of the copies that were made, in all runs together.
+        bytes_by_device: Those of them that devices moved.
+        capacity_bytes: Room of the cache per node.
+        notes: Why something was not prefetched.
+    """
+
+    settings: Settings
+    machine: Machine
+    queries: dict[str, QueryStudy]
+    tables: dict[str, Table]
+    column_nodes: dict[int | None, int]
+    bytes_moved: int
+    bytes_by_device: int
+    capacity_bytes: int
+    notes: list[str]
+
+    @property
+    def equal_count(self) -> int:
+        """Queries whose answers agree in every mode."""
+        return sum(each.is_equal for each in self.queries.values())
+
+    def ratio(self, mode: str, reference: str) -> float:
+        """Sum of the queries' median times of one mode by that of another."""
+        times = [
+            sum(each.median_ns(name) for each in self.queries.values())
+            for name in (mode, reference)
+        ]
+        return times[0] / times[1]
+
+    def spread(self, mode: str, reference: str) -> Figure:
+        """The same ratio of each round."""
+
+        def sums(name: str) -> list[int]:
+            series = (each.times_ns[name] for each in self.queries.values())
+            return [sum(round_ns) for round_ns in zip(*series, strict=True)]
+
+        pairs = zip(sums(mode), sums(reference), strict=True)
+        return figure_of([own / other for own, other in pairs])
+
+    @property
+    def share_first_run(self) -> float | None:
+        """Share of the bytes that first runs read from copies; the cache was empty before each."""
+        return share([each.first for each in self.queries.values() if each.first is not None])
+
+    @property
+    def share_from_copies(self) -> float | None:
+        """Share of the bytes that the runs that count read from copies."""
+        return share([run for each in self.queries.values() for run in each.repeated])
+
+
+def share(runs: list[Prefetched]) -> float | None:
+    """Share of the bytes of some runs that came from copies; None if nothing can be moved."""
+    copies = sum(run.bytes_from_copies for run in runs)
+    total = copies + sum(run.bytes_from_source for run in runs)
+    return copies / total if total else None
+
+
+def make_plans(tables: Mapping[str, Any], queries: Mapping[str, str]) -> dict[str, QueryStudy]:
+    """Ask for the plans alone; nothing is run.
+
+    Raises:
+        duckdb.Error: A query is wrong.
+    """
+    with Cache(placement="none") as cache, connect(prefetch="on", cache=cache) as connection:
+        for name, table in tables.items():
+            connection.register(name, table)
+        return {
+            name: QueryStudy(text, plan=connection.plan(text)) for name, text in queries.items()
+        }
+
+
+def run_study(
+    tables: Mapping[str, Any],
+    queries: Mapping[str, str],
+    machine: Machine,
+    settings: Settings,
+    progress: Callable[[float], None] = lambda _share: None,
+) -> Study:
+    """Measure.
+
+    Raises:
+        duckdb.Error: A query is wrong.
+        Error: Of the cache or the engine.
+    """
+    registered = {name: Table(table) for name, table in tables.items()}
+    movable_bytes = sum(table.movable_bytes() for table in registered.values())
+    capacity_bytes = settings.capacity_bytes or max(
+        math.ceil(movable_bytes * _CAPACITY_SLACK), _CAPACITY_MIN
+    )
+    placement = settings.placement
+    if placement is None:
+        placement = "fastest" if machine.has_faster_node() else "local"
+    with ExitStack() as stack:
+        engine = stack.enter_context(make_engine(machine, settings.engine))
+        cache = stack.enter_context(Cache(engine, capacity_bytes, placement, recycle=True))
+        options: Any = {"config": {"threads": settings.thread_count}}
+        plain = stack.enter_context(duckdb.connect(**options))
+        storage = stack.enter_context(duckdb.connect(**options))
+        ours = {
+            mode: stack.enter_context(connect(prefetch=mode, cache=cache, **options))
+            for mode in OUR_MODES
+        }
+        for name, table in registered.items():
+            plain.register(name, table.arrow)
+            storage.register("_headrace_source", table.arrow)
+            quoted = name.replace('"', '""')
+            storage.execute(f'CREATE TABLE "{quoted}" AS FROM _headrace_source')
+            storage.unregister("_headrace_source")
+            for connection in ours.values():
+                connection.register(name, table)
+        found = {}
+        shuffled = random.Random(_ORDER_SEED)  # noqa: S311 - Nothing is secret here.
+        for index, (name, text) in enumerate(queries.items()):
+            cache.clear()
+            found[name] = _measure(
+                text, {DUCKDB: plain, STORAGE: storage, **ours}, settings, shuffled
+            )
+            progress((index + 1) / len(queries))
+        nodes: dict[int | None, int] = {}
+        for table in registered.values():
+            for places in table.where().values():
+                for node, byte_count in places.items():
+                    nodes[node] = nodes.get(node, 0) + byte_count
+        statistics_ = engine.statistics
+        return Study(
+            settings=settings,
+            machine=machine,
+            queries=found,
+            tables=registered,
+            column_nodes=nodes,
+            bytes_moved=statistics_.bytes_moved,
+            bytes_by_device=statistics_.bytes_by_device,
+            capacity_bytes=capacity_bytes,
+            notes=ours["on"].notes,
+        )
+
+
+def _measure(
+    text: str,
+    connections: Mapping[str, Any],
+    settings: Settings,
+    shuffled: random.Random,
+) -> QueryStudy:
+    on: Connection = connections["on"]
+    found = QueryStudy(text, plan=on.plan(text))
+    answer = connections[DUCKDB].execute(text)
+    found.column_names = [each[0] for each in answer.description]
+    expected = answer.fetchall()
+    found.row_count = len(expected)
+    found.rows = expected[:ROWS_KEPT]
+
+    def run(mode: str) -> int:
+        begin_ns = time.perf_counter_ns()
+        rows = connections[mode].execute(text).fetchall()
+        time_ns = time.perf_counter_ns() - begin_ns
+        found.is_equal = found.is_equal and same_rows(rows, expected)
+        return time_ns
+
+    run("on")
+    found.first = on.prefetched
+    modes = list(MODES)
+    found.times_ns = {mode: [] for mode in MODES}
+    for index in range(settings.round_count + 1):
+        shuffled.shuffle(modes)
+        for mode in modes:
+            time_ns = run(mode)
+            if index > 0:
+                found.times_ns[mode].append(time_ns)
+                if mode == "on" and on.prefetched is not None:
+                    found.repeated.append(on.prefetched)
+    return found
+
+
+def same_rows(rows: list[Row], expected: list[Row]) -> bool:
+    """Whether two results are equal; the order of rows may differ, as without ORDER BY."""
+    if rows == expected:
+        return True
+    if len(rows) != len(expected):
+        return False
+    return all(
+        len(row) == len(other) and all(map(_same_value, row, other))
+        for row, other in zip(sorted(rows, key=_key), sorted(expected, key=_key), strict=True)
+    )
+
+
+def _key(row: Row) -> tuple[str, ...]:
+    # Floating-point values last, and with few digits: two results may differ in the others.
+    exact = [repr(value) for value in row if not isinstance(value, float)]
+    return (*exact, *(f"{value:.6e}" for value in row if isinstance(value, float)))
+
+
+def _same_value(value: object, other: object) -> bool:
+    if isinstance(value, float) and isinstance(other, float):
+        return math.isclose(value, other, rel_tol=_TOLERANCE) or (
+            math.isnan(value) and math.isnan(other)
+        )
+    return value == other

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``headrace sql`` prints: the report for people, and the parts of its JSON."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from headrace import _core
+from headrace._apps.sql.study import DUCKDB, MODES, STORAGE, QueryStudy, Study, share
+from headrace._cli._report import Column, Report, figures
+from headrace._words import counted
+from headrace.sql import Prefetched
+
+_ROWS_PRINTED = 10
+
+
+def summary_of(study: Study) -> dict[str, Any]:
+    """The figures one would quote."""
+    return {
+        "queries": len(study.queries),
+        "queries_equal": study.equal_count,
+        "prefetch": study.settings.prefetch,
+        "engine": study.settings.engine,
+        "off_vs_duckdb": study.ratio("off", DUCKDB),
+        "auto_vs_duckdb": study.ratio("auto", DUCKDB),
+        "on_vs_off": study.ratio("on", "off"),
+        "storage_vs_duckdb": study.ratio(STORAGE, DUCKDB),
+        "share_from_copies": study.share_from_copies,
+        "share_first_run": study.share_first_run,
+        "bytes_moved": study.bytes_moved,
+        "bytes_by_device": study.bytes_by_device,
+    }
+
+
+def results_of(study: Study) -> dict[str, Any]:
+    """Everything that was found out."""
+    return {
+        "settings": {
+            "prefetch": study.settings.prefetch,
+            "engine": study.settings.engine,
+            "thread_count": study.settings.thread_count,
+            "round_count": study.settings.round_count,
+            "capacity_bytes": study.capacity_bytes,
+        },
+        "tables": {
+            name: {"row_count": table.num_rows, "movable_bytes": table.movable_bytes()}
+            for name, table in study.tables.items()
+        },
+        "column_nodes": [
+            {"node": node, "bytes": byte_count} for node, byte_count in study.column_nodes.items()
+        ],
+        "spreads": {
+            f"{mode}_vs_duckdb": study.spread(mode, DUCKDB).document()
+            for mode in MODES
+            if mode != DUCKDB
+        },
+        "queries": {name: _query(each) for name, each in study.queries.items()},
+        "notes": study.notes,
+    }
+
+
+def _query(query: QueryStudy) -> dict[str, Any]:
+    return {
+        "sql": query.text,
+        "equal": query.is_equal,
+        "row_count": query.row_count,
+        "plan": [asdict(scan) for scan in query.plan],
+        "modes": {
+            mode: {"time_ns_median": query.median_ns(mode), "times_ns": query.times_ns[mode]}
+            for mode in MODES
+        },
+        "share_from_copies": share(query.repeated),
+        "first_run": _run(query.first),
+        "last_run": _run(query.repeated[-1] if query.repeated else None),
+    }
+
+
+def _run(run: Prefetched | None) -> dict[str, Any] | None:
+    if run is None:
+        return None
+    return asdict(run) | {"share_from_copies": share([run])}
+
+
+def print_plans(queries: Mapping[str, QueryStudy]) -> None:
+    """Print what would be prefetched."""
+    report = Report()
+    rows = []
+    for name, query in queries.items():
+        for index, scan in enumerate(query.plan):
+            first = name if index == 0 else ""
+            columns = [f"{each} (filter)" for each in scan.filter_columns]
+            columns += scan.other_columns
+            rows.append(
+                [first, scan.table, ", ".join(columns), _core.bytes_text(scan.movable_bytes)]
+            )
+        if not query.plan:
+            rows.append([name, "", "nothing", ""])
+    report.table((Column("query"), Column("table"), Column("columns"), *figures("bytes")), rows)
+
+
+def print_report(study: Study) -> None:
+    """Print the report for people."""
+    report = Report()
+    if len(study.queries) == 1:
+        _print_rows(report, next(iter(study.queries.values())))
+    chosen = study.settings.prefetch
+    names = {DUCKDB: "DuckDB", STORAGE: "its storage", **{each: each for each in ("off", "auto")}}
+    heads = [names.get(mode, mode) + (" *" if mode == chosen else "") for mode in MODES]
+    columns = (Column("ms"), *figures(*heads, "copies", "first run"), Column("same"))
+    rows = [[name, *_row(each)] for name, each in study.queries.items()]
+    if len(rows) > 1:
+        sums = [sum(each.median_ns(mode) for each in study.queries.values()) for mode in MODES]
+        shares = (study.share_from_copies, study.share_first_run)
+        rows.append(
+            [
+                "all",
+                *(f"{each / 1e6:.1f}" for each in sums),
+                *map(_percent, shares),
+                f"{study.equal_count}/{len(study.queries)}",
+            ]
+        )
+    report.table(columns, rows)
+    report.say(
+        f"Medians of {counted(study.settings.round_count, 'round')}, "
+        f"{counted(study.settings.thread_count, 'thread')}, every mode once per round in shuffled "
+        "order. Copies: share of the bytes that prefetching on read from copies that earlier "
+        "runs may have made; first run: with an empty cache."
+    )
+    report.say()
+    for mode in ("off", "auto", "on"):
+        spread = study.spread(mode, DUCKDB)
+        low, high = spread.interval or (spread.low, spread.high)
+        report.say(
+            f"{mode}: {study.ratio(mode, DUCKDB):.3f} of DuckDB's time on the same tables "
+            f"(95 % interval over the rounds {low:.3f} to {high:.3f})."
+        )
+    report.say(
+        f"{_core.bytes_text(study.bytes_moved)} were moved in all runs, "
+        f"{_core.bytes_text(study.bytes_by_device)} of them by devices."
+    )
+    places = ", ".join(
+        f"{_core.bytes_text(byte_count)} on {'an unknown node' if node is None else f'node {node}'}"
+        for node, byte_count in study.column_nodes.items()
+    )
+    report.say(f"The columns lie in memory: {places}.")
+    if not study.machine.has_faster_node():
+        report.say(
+            "No memory of this machine is faster than a processor's own: prefetching cannot win "
+            "here, and auto gives DuckDB the tables as they are."
+        )
+    for note in study.notes:
+        report.say(f"Note: {note}.")
+
+
+def _row(query: QueryStudy) -> list[str]:
+    return [
+        *(f"{query.median_ns(mode) / 1e6:.1f}" for mode in MODES),
+        _percent(share(query.repeated)),
+        _percent(share([query.first] if query.first is not None else [])),
+        "yes" if query.is_equal else "no",
+    ]
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{value:.0%}"
+
+
+def _print_rows(report: Report, query: QueryStudy) -> None:
+    rows = [[str(value) for value in row] for row in query.rows[:_ROWS_PRINTED]]
+    report.table([Column(name) for name in query.column_names], rows)
+    report.say(
+        counted(query.row_count, "row")
+        + ("." if query.row_count <= len(rows) else ", the first of which are shown.")
+    )
+    report.say()

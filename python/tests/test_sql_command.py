@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``headrace sql``: TPC-H and one's own tables, the same answers in every mode."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet as pq
+import pytest
+from conftest import SCALE_FACTOR, TIME_LIMIT_S, Here
+
+from headrace import _core
+from headrace._apps.sql.study import same_rows
+from headrace._apps.sql.tables import tpch_queries
+
+EMULATOR = Path(_core.__file__ or "").parent / "_emulator" / "headrace-emulator"
+TPCH = ("sql", "--tpch", str(SCALE_FACTOR))
+
+
+@pytest.fixture(autouse=True)
+def data(data_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADRACE_DATA", str(data_directory))
+
+
+def document(here: Here, *words: str) -> dict[str, Any]:
+    outcome = here(*words, "--json")
+    assert outcome.code == 0, outcome.stderr
+    found: dict[str, Any] = json.loads(outcome.stdout)
+    return found
+
+
+def test_all_queries_of_tpch_give_the_answers_of_duckdb(here: Here) -> None:
+    words = (*TPCH, "--query", "all", "--prefetch", "on", "--repeat", "1")
+    found = document(here, *words, "--engine", "cpu")
+    summary = found["summary"]
+    assert summary["queries"] == summary["queries_equal"] == 22
+    assert summary["share_from_copies"] > 0
+    assert summary["bytes_moved"] > 0
+    assert found["results"]["notes"] == []
+    queries = found["results"]["queries"]
+    # Every query is seen, and by its own tables.
+    assert all(query["plan"] and query["row_count"] > 0 for query in queries.values())
+    assert {scan["table"] for scan in queries["21"]["plan"]} == {
+        "lineitem",
+        "nation",
+        "orders",
+        "supplier",
+    }
+
+
+def test_a_small_cache_changes_no_answer(here: Here) -> None:
+    words = (*TPCH, "--query", "1,9,18", "--prefetch", "on", "--repeat", "1")
+    assert document(here, *words, "--capacity", "1MiB")["summary"]["queries_equal"] == 3
+
+
+def test_a_plan_is_printed_and_nothing_is_run(here: Here) -> None:
+    outcome = here(*TPCH, "--query", "6", "--plan")
+    assert outcome.code == 0
+    assert "l_shipdate (filter)" in outcome.stdout
+    assert "l_extendedprice" in outcome.stdout
+
+
+def test_files_of_a_folder_are_tables(here: Here, tmp_path: Path) -> None:
+    numbers = pa.table({"n": range(20_000)})
+    pq.write_table(numbers, tmp_path / "some numbers.parquet")
+    pyarrow.feather.write_feather(numbers, tmp_path / "more.arrow")
+    query = 'SELECT sum(n) FROM "some numbers" JOIN more USING (n) WHERE n > 5'
+    outcome = here("sql", "--data", str(tmp_path), query, "--repeat", "1")
+    assert outcome.code == 0, outcome.stderr
+    assert "199989985" in outcome.stdout
+
+
+@pytest.mark.parametrize(
+    "words, sentence",
+    [
+        (("sql", "SELECT 1"), "either --data DIR or --tpch"),
+        (TPCH, "give what to run"),
+        (("sql", "--data", ".", "--query", "1"), "give --tpch, too"),
+        ((*TPCH, "--query", "23"), "numbers from 1 to 22"),
+        ((*TPCH, "--query", "5..3"), "numbers from 1 to 22"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(
+    here: Here, words: tuple[str, ...], sentence: str
+) -> None:
+    outcome = here(*words)
+    assert outcome.code == 2
+    assert sentence in outcome.stderr
+
+
+def test_what_cannot_be_read_or_run_is_one_sentence(here: Here, tmp_path: Path) -> None:
+    outcome = here("sql", "--data", str(tmp_path), "SELECT 1")
+    assert outcome.code == 1
+    assert "there is no .parquet, .arrow or .feather file" in outcome.stderr
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1 and no more")
+    outcome = here("sql", "--data", str(tmp_path), "SELECT 1")
+    assert outcome.code == 1
+    assert "broken.parquet" in outcome.stderr
+    outcome = here(*TPCH, "SELECT missing FROM lineitem")
+    assert outcome.code == 1
+    assert "missing" in outcome.stderr
+
+
+def test_a_device_moves_the_columns(command_path: Path) -> None:
+    words = (*TPCH, "--query", "6,14", "--prefetch", "on", "--repeat", "3", "--json")
+    done = subprocess.run(
+        [EMULATOR, "--", command_path, *words, "--engine", "dsa"],
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT_S,
+        check=False,
+        env=os.environ,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    summary = json.loads(done.stdout)["summary"]
+    assert summary["queries_equal"] == 2
+    assert summary["bytes_by_device"] > 0
+
+
+def test_there_are_22_queries() -> None:
+    queries = tpch_queries()
+    assert list(queries) == [str(number) for number in range(1, 23)]
+    assert all(query.startswith(("select", "with")) for query in queries.values())
+
+
+def test_results_are_equal_up_to_the_order_of_rows_and_additions() -> None:
+    assert same_rows([(1, 0.1), (2, 0.2)], [(2, 0.2), (1, 0.1 + 1e-15)])
+    assert same_rows([(None, float("nan"))], [(None, float("nan"))])
+    assert not same_rows([(1,)], [(2,)])
+    assert not same_rows([(1,), (1,), (2,)], [(1,), (2,), (2,)])
+    assert not same_rows([(1.0,)], [(1.0001,)])
+    assert not same_rows([(1,)], [(1,), (1,)])
