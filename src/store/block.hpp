@@ -23,24 +23,24 @@ using SlotNumber = std::uint32_t;
 /// and its slots are not given to others.
 ///
 /// Threading: confined: under the mutex of the store.
-struct Block {
-  std::string key;
+struct alignas(64) Block {
   std::uint64_t hash = 0;
-  Block* next = nullptr;       ///< In its bucket, or among the free ones.
+  Block* next = nullptr;  ///< In its bucket, or among the free ones.
+  std::string key;
+  std::array<SlotNumber, kTiersMax> slots{};
   std::uint64_t sequence = 0;  ///< Of its entries in files; 0: it has none yet.
   std::uint32_t byte_count = 0;
   std::uint32_t crc = 0;
   std::uint32_t uses = 0;
   std::uint32_t pins = 0;
   std::uint32_t reads = 0;  ///< From other tiers than the first, since the last promotion.
-  std::uint32_t failed_moves = 0;
-  bool has_crc = false;
-  bool live = false;
+  SlotNumber move_slot = 0;
+  std::uint8_t failed_moves = 0;
+  std::uint8_t move_to = 0;
   bool moving = false;  ///< At most one move at a time, to move_slot of move_to.
   bool move_is_published = false;
-  std::uint8_t move_to = 0;
-  SlotNumber move_slot = 0;
-  std::array<SlotNumber, kTiersMax> slots{};
+  bool has_crc = false;
+  bool live = false;
 
   /// The first tier with a copy; kTiersMax if there is none.
   [[nodiscard]] std::size_t fastest() const {
@@ -55,6 +55,7 @@ struct Block {
     return false;
   }
 };
+static_assert(sizeof(Block) == 128, "there may be millions");
 
 /// A hash table of live blocks, and the memory of all.
 ///
@@ -72,6 +73,18 @@ class Index {
     Block* block = bucket(hash);
     while (block != nullptr && (block->hash != hash || block->key != key)) block = block->next;
     return block;
+  }
+  /// Begins to load what find() needs: of a batch, all misses of the cache at once. First the
+  /// buckets of all, then their first blocks.
+  void prefetch_bucket(std::uint64_t hash) const {
+    __builtin_prefetch(&buckets_[hash & (buckets_.size() - 1)]);
+  }
+  void prefetch_block(std::uint64_t hash) const {
+    // Its two lines.
+    const auto* const block = reinterpret_cast<const std::byte*>(bucket(hash));
+    if (block == nullptr) return;
+    __builtin_prefetch(block);
+    __builtin_prefetch(block + 64);
   }
   /// A block that is not live.
   [[nodiscard]] Block& make(std::string_view key, std::uint64_t hash) {

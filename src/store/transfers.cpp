@@ -20,6 +20,8 @@ void refuse_all(Flight& flight, Outcome outcome) {
   for (BlockEnd& end : flight.ends) end.outcome = outcome;
 }
 
+constexpr engine::Completion kRefused;
+
 /// How the step of a completion ended.
 Outcome outcome_of(const engine::Completion& completion) {
   // Even if a processor has done all of it.
@@ -111,10 +113,15 @@ Transfer StoreState::get(std::span<const GetBlock> blocks, const TransferOptions
     refuse_all(*flight, Outcome::closed);
     work.ended.push_back(flight);
   } else {
+    std::vector<std::uint64_t> hashes(blocks.size());
+    std::ranges::transform(blocks, hashes.begin(),
+                           [](const GetBlock& asked) { return detail::Index::hash_of(asked.key); });
     const Lock lock(mutex_);
+    for (const std::uint64_t hash : hashes) index_.prefetch_bucket(hash);
+    for (const std::uint64_t hash : hashes) index_.prefetch_block(hash);
     for (std::uint32_t i = 0; i < blocks.size(); ++i) {
       const GetBlock& asked = blocks[i];
-      Block* const block = index_.find(asked.key);
+      Block* const block = index_.find(asked.key, hashes[i]);
       if (block == nullptr || asked.target.size() < block->byte_count) {
         if (block == nullptr) ++statistics_.misses;
         end(flight, i, block == nullptr ? Outcome::unknown_key : Outcome::wrong_length, 0, work);
@@ -196,8 +203,11 @@ void StoreState::send(Chunk& chunk) {
   if (chunk.operations.size() == 1) {
     answer = engine_.submit(chunk.job, chunk.operations.front(), options);
   } else {
-    chunk.completions.resize(chunk.operations.size());
-    answer = engine_.submit_batch(chunk.job, {chunk.operations, chunk.completions}, options);
+    const std::size_t count = chunk.operations.size();
+    // What a former batch left is written over.
+    if (chunk.completions.size() < count) chunk.completions.resize(count);
+    answer = engine_.submit_batch(
+        chunk.job, {chunk.operations, std::span(chunk.completions).first(count)}, options);
   }
   if (answer == engine::Submit::accepted) return;  // The chunk may be another one by now.
   if (answer == engine::Submit::full) {
@@ -213,12 +223,16 @@ void StoreState::conclude(Chunk& chunk, Outcome refused) {
   Work work;
   {
     const Lock lock(mutex_);
+    const bool is_alone = chunk.steps.size() == 1;
+    if (chunk.kind == Kind::put) {
+      for (const Step& step : chunk.steps) index_.prefetch_bucket(step.block->hash);
+      for (const Step& step : chunk.steps) index_.prefetch_block(step.block->hash);
+    }
     for (std::size_t i = 0; i < chunk.steps.size(); ++i) {
       const Step& step = chunk.steps[i];
-      const engine::Completion& completion =
-          refused == Outcome::running && chunk.completions.empty() ? chunk.job.completion()
-          : refused == Outcome::running                            ? chunk.completions[i]
-                                                                   : engine::Completion{};
+      const engine::Completion& completion = refused != Outcome::running ? kRefused
+                                             : is_alone                  ? chunk.job.completion()
+                                                                         : chunk.completions[i];
       const Outcome outcome = refused == Outcome::running ? outcome_of(completion) : refused;
       switch (chunk.kind) {
         case Kind::put:
@@ -235,7 +249,6 @@ void StoreState::conclude(Chunk& chunk, Outcome refused) {
     chunk.byte_count = 0;
     chunk.flight.reset();
     chunk.operations.clear();
-    chunk.completions.clear();
     chunk.steps.clear();
     free_chunks_.push_back(&chunk);
     serve_waiting(work);

@@ -1,0 +1,398 @@
+// SPDX-License-Identifier: Apache-2.0
+// Question: what does a block store cost beside the copies that it makes?
+//
+//   headrace-bench-store ROUNDS MIB CYCLES SEED
+//
+// Method. An engine with one worker thread and no devices, a store with one tier of memory. Per
+// round, in an order that is rotated:
+//   copy_large    memcpy of MIB blocks of 1 MiB from one buffer to slots of another, in any order
+//   put_large     put of the same blocks, from submission to end; submit_large is the submission
+//   get_large     the same back
+//   copy_small    memcpy of 4 KiB blocks, 64 at a time, in any order, MIB in all
+//   put_small     put of the same, in batches of 64, four in flight
+//   get_small     the same back
+// Times are in ns a block. `*_cpu` is the processor time of the whole process. What was got is
+// compared with what was put. The cycles: CYCLES random puts, gets and removals of blocks of 64 to
+// 4096 bytes in two tiers of memory that are far too small, on a mover that refuses one request in
+// 11 and fails one copy in 200; every block that is got is compared. Prints one JSON document.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <time.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "headrace/base/mutex.hpp"
+#include "headrace/base/random.hpp"
+#include "headrace/engine/engine.hpp"
+#include "headrace/store/store.hpp"
+
+namespace headrace::bench {
+namespace {
+
+constexpr std::size_t kLarge = std::size_t{1} << 20U;
+constexpr std::size_t kSmall = 4096;
+constexpr std::size_t kBatch = 64;
+constexpr std::size_t kInFlight = 4;
+
+template <typename T>
+T must(Result<T> result) {
+  if (result.has_value()) return std::move(*result);
+  fmt::print(stderr, "headrace: {}\n", result.error().message());
+  std::exit(1);
+}
+
+[[noreturn]] void die(const std::string& what) {
+  fmt::print(stderr, "headrace: {}\n", what);
+  std::exit(1);
+}
+
+double now_ns(clockid_t clock) {
+  timespec time{};
+  ::clock_gettime(clock, &time);
+  return 1e9 * static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec);
+}
+
+using Series = std::map<std::string, std::vector<double>>;
+
+/// Blocks of one length: their bytes, keys, and a store that has all of them.
+class Blocks {
+ public:
+  Blocks(engine::Engine& engine, std::size_t block_bytes, std::size_t byte_count)
+      : block_bytes_(block_bytes),
+        count_(byte_count / block_bytes),
+        source_(byte_count),
+        target_(byte_count),
+        order_(count_) {
+    Random random(block_bytes);
+    for (std::size_t at = 0; at + 8 <= byte_count; at += 8) {
+      const std::uint64_t word = random();
+      std::memcpy(&source_[at], &word, 8);
+    }
+    std::iota(order_.begin(), order_.end(), 0);
+    for (std::size_t i = 0; i < count_; ++i) keys_.push_back(fmt::format("block {:08}", i));
+    // Each put fills another slot, and the one before is free when it ends.
+    store_ = must(store::Store::make(
+        engine, {.block_bytes = Bytes(block_bytes),
+                 .tiers = {{.capacity = Bytes(2 * byte_count + kBatch * block_bytes)}}}));
+  }
+
+  void shuffle(std::uint64_t seed) {
+    std::shuffle(order_.begin(), order_.end(), Random(seed));
+    std::ranges::fill(target_, std::byte{0});
+  }
+  void copy(Series& series, const std::string& name) {
+    const double begin = now_ns(CLOCK_MONOTONIC);
+    for (std::size_t i = 0; i < count_; ++i) {
+      std::memcpy(&target_[order_[i] * block_bytes_], &source_[i * block_bytes_], block_bytes_);
+    }
+    note(series, name, begin);
+  }
+  void put(Series& series, const std::string& name, std::size_t batch_blocks) {
+    run(series, name, batch_blocks, [this](std::size_t first, std::size_t count) {
+      std::array<store::PutBlock, 1024> blocks;
+      for (std::size_t i = 0; i < count; ++i) {
+        const std::size_t block = order_[first + i];
+        blocks[i] = {keys_[block], std::span(source_).subspan(block * block_bytes_, block_bytes_)};
+      }
+      return store_->put(std::span(blocks).first(count));
+    });
+  }
+  void get(Series& series, const std::string& name, std::size_t batch_blocks) {
+    run(series, name, batch_blocks, [this](std::size_t first, std::size_t count) {
+      std::array<store::GetBlock, 1024> blocks;
+      for (std::size_t i = 0; i < count; ++i) {
+        const std::size_t block = order_[first + i];
+        blocks[i] = {keys_[block], std::span(target_).subspan(block * block_bytes_, block_bytes_)};
+      }
+      return store_->get(std::span(blocks).first(count));
+    });
+    if (target_ != source_) die("a block has other bytes than were put");
+  }
+
+ private:
+  void note(Series& series, const std::string& name, double begin) const {
+    series[name].push_back((now_ns(CLOCK_MONOTONIC) - begin) / static_cast<double>(count_));
+  }
+  template <typename Submit>
+  void run(Series& series, const std::string& name, std::size_t batch_blocks,
+           const Submit& submit) {
+    std::array<store::Transfer, kInFlight> transfers;
+    double submit_ns = 0;
+    const double cpu_begin = now_ns(CLOCK_PROCESS_CPUTIME_ID);
+    const double begin = now_ns(CLOCK_MONOTONIC);
+    std::size_t turn = 0;
+    for (std::size_t first = 0; first < count_; first += batch_blocks) {
+      store::Transfer& place = transfers[turn++ % kInFlight];
+      place.wait();
+      const double before = now_ns(CLOCK_MONOTONIC);
+      place = submit(first, std::min(batch_blocks, count_ - first));
+      submit_ns += now_ns(CLOCK_MONOTONIC) - before;
+    }
+    for (store::Transfer& transfer : transfers) {
+      transfer.wait();
+      if (!transfer.all_done()) die("a block was not done");
+    }
+    note(series, name, begin);
+    series[name + "_cpu"].push_back((now_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu_begin) /
+                                    static_cast<double>(count_));
+    series[name + "_submit"].push_back(submit_ns / static_cast<double>(turn));
+  }
+
+  const std::size_t block_bytes_;
+  const std::size_t count_;
+  std::vector<std::byte> source_;
+  std::vector<std::byte> target_;
+  std::vector<std::size_t> order_;
+  std::vector<std::string> keys_;
+  std::unique_ptr<store::Store> store_;
+};
+
+/// Copies when it is polled; refuses and fails by chance.
+///
+/// Threading: shared.
+class FaultyMover final : public engine::Mover {
+ public:
+  explicit FaultyMover(std::uint64_t seed) : random_(seed) {
+    info_.name = "faulty";
+    info_.polled = true;
+    info_.batches = true;
+  }
+  [[nodiscard]] const engine::MoverInfo& info() const override { return info_; }
+  [[nodiscard]] engine::Submit post(engine::Request& request) noexcept override {
+    const Lock lock(mutex_);
+    if (stopped_) return engine::Submit::closed;
+    if (random_.below(11) == 0) return engine::Submit::full;
+    held_.push_back(&request);
+    return engine::Submit::accepted;
+  }
+  void reap() noexcept override {
+    std::vector<engine::Request*> taken;
+    Random random(0);
+    {
+      const Lock lock(mutex_);
+      taken.swap(held_);
+      if (taken.empty()) return;
+      std::shuffle(taken.begin(), taken.end(), random_);
+      random = Random(random_());
+    }
+    for (engine::Request* const request : taken) end(*request, random);
+  }
+  void stop() noexcept override {
+    {
+      const Lock lock(mutex_);
+      stopped_ = true;
+    }
+    reap();
+  }
+
+ private:
+  static engine::Completion copy(const engine::Operation& operation, Random& random) {
+    const bool fails = random.below(200) == 0;
+    const std::size_t count = operation.byte_count() / (fails ? 2 : 1);
+    std::memcpy(operation.target().data(), operation.source().data(), count);
+    if (!fails) return {.state = engine::JobState::done, .bytes_done = count};
+    return {.state = engine::JobState::failed, .cause = engine::Cause::device_error};
+  }
+  static void end(engine::Request& request, Random& random) {
+    request.outcome = {};
+    engine::Completion whole;
+    if (!request.is_batch()) {
+      whole = copy(request.operation(), random);
+    }
+    const engine::Batch& batch = request.batch();
+    for (std::size_t i = 0; i < batch.operations.size(); ++i) {
+      batch.completions[i] = copy(batch.operations[i], random);
+      whole.bytes_done += batch.completions[i].bytes_done;
+      if (batch.completions[i].cause != engine::Cause::none) {
+        whole.cause = engine::Cause::batch_failed;
+      }
+    }
+    whole.state = engine::JobState::idle;
+    request.complete(whole);
+  }
+
+  engine::MoverInfo info_;
+  Mutex mutex_;
+  Random random_ HEADRACE_GUARDED_BY(mutex_);
+  std::vector<engine::Request*> held_ HEADRACE_GUARDED_BY(mutex_);
+  bool stopped_ HEADRACE_GUARDED_BY(mutex_) = false;
+};
+
+/// Puts, gets, removals and evictions of blocks that say which version of which key they are.
+class Cycles {
+ public:
+  explicit Cycles(std::uint64_t seed) : random_(seed) {
+    std::vector<std::unique_ptr<engine::Mover>> movers;
+    movers.push_back(std::make_unique<FaultyMover>(seed));
+    engine_ = must(engine::Engine::make(std::move(movers)));
+    store_ = must(store::Store::make(
+        *engine_, {.block_bytes = Bytes(kSmall),
+                   .tiers = {{.capacity = Bytes(32 * kSmall)}, {.capacity = Bytes(64 * kSmall)}}}));
+  }
+
+  void run(std::uint64_t count) {
+    while (done_ < count) {
+      step();
+      done_ += kBlocks;
+    }
+    for (Batch& batch : batches_) end(batch);
+  }
+  std::uint64_t bad = 0;
+  std::uint64_t got = 0;
+  std::uint64_t failed = 0;
+  [[nodiscard]] store::StoreStatistics statistics() const { return store_->statistics(); }
+
+ private:
+  static constexpr std::size_t kBlocks = 16;
+  static constexpr std::uint64_t kKeys = 200;
+  struct Batch {
+    std::array<std::uint64_t, kBlocks> keys{};
+    std::array<std::uint64_t, kBlocks> versions{};  ///< Of a put; of a get, the oldest that may be.
+    std::array<std::array<std::byte, kSmall>, kBlocks> bytes{};
+    bool is_put = false;
+    store::Transfer transfer;
+  };
+
+  static std::size_t fill(std::span<std::byte> bytes, std::uint64_t key, std::uint64_t version) {
+    const std::size_t length = 64 + (key * 31 + version * 64) % (kSmall - 63) / 8 * 8;
+    std::uint64_t word = key << 40U | version;
+    for (std::size_t at = 0; at < length; at += 8) {
+      std::memcpy(&bytes[at], &word, 8);
+      if (at >= 0) word = word * 6364136223846793005U + 1442695040888963407U;
+    }
+    return length;
+  }
+
+  void step() {
+    Batch& batch = batches_[turn_++ % batches_.size()];
+    end(batch);
+    if (random_.below(16) == 0) {
+      const std::uint64_t key = random_.below(kKeys);
+      static_cast<void>(store_->remove(fmt::format("{}", key)));
+    }
+    batch.is_put = random_.below(2) == 0;
+    std::array<std::string, kBlocks> names;
+    std::array<store::PutBlock, kBlocks> puts;
+    std::array<store::GetBlock, kBlocks> gets;
+    for (std::size_t i = 0; i < kBlocks; ++i) {
+      const std::uint64_t key = random_.below(1 + random_.below(kKeys));
+      batch.keys[i] = key;
+      names[i] = fmt::format("{}", key);
+      if (batch.is_put) {
+        batch.versions[i] = ++version_;
+        puts[i] = {names[i], std::span(batch.bytes[i]).first(fill(batch.bytes[i], key, version_))};
+      } else {
+        batch.versions[i] = oldest_[key];
+        gets[i] = {names[i], batch.bytes[i]};
+      }
+    }
+    batch.transfer = batch.is_put ? store_->put(puts) : store_->get(gets);
+  }
+
+  void end(Batch& batch) {
+    batch.transfer.wait();
+    const std::span<const store::BlockEnd> ends = batch.transfer.ends();
+    for (std::size_t i = 0; i < ends.size(); ++i) {
+      if (ends[i].outcome == store::Outcome::unknown_key && !batch.is_put) continue;
+      if (ends[i].outcome != store::Outcome::done) {
+        ++failed;
+        if (ends[i].outcome != store::Outcome::failed) ++bad;
+        continue;
+      }
+      if (!batch.is_put) compare(batch, i, ends[i].byte_count);
+    }
+    batch.transfer = {};
+  }
+
+  void compare(const Batch& batch, std::size_t i, std::size_t byte_count) {
+    ++got;
+    std::uint64_t word = 0;
+    std::memcpy(&word, batch.bytes[i].data(), 8);
+    std::array<std::byte, kSmall> expected{};
+    const std::size_t length = fill(expected, batch.keys[i], word & 0xff'ffff'ffffU);
+    const bool same =
+        length == byte_count && std::memcmp(expected.data(), batch.bytes[i].data(), length) == 0;
+    if (!same) ++bad;
+  }
+
+  Random random_;
+  std::unique_ptr<engine::Engine> engine_;
+  std::unique_ptr<store::Store> store_;
+  std::array<Batch, 8> batches_;  ///< End before the store.
+  std::array<std::uint64_t, kKeys> oldest_{};
+  std::uint64_t version_ = 0;
+  std::uint64_t done_ = 0;
+  std::size_t turn_ = 0;
+};
+
+int run(std::uint64_t rounds, std::uint64_t mib_count, std::uint64_t cycle_count,
+        std::uint64_t seed) {
+  const topo::Machine machine = must(topo::discover());
+  const auto engine = must(engine::Engine::make(
+      machine,
+      {.threads_per_node = 1, .nodes = {machine.nodes.front().id}, .devices = {.use = false}}));
+  Series series;
+  {
+    Blocks large(*engine, kLarge, mib_count * kLarge);
+    Blocks small(*engine, kSmall, mib_count * kLarge);
+    Series unused;
+    const std::array<std::function<void(Series&)>, 4> parts = {
+        [&](Series& to) { large.copy(to, "copy_large"); },
+        [&](Series& to) {
+          large.put(to, "put_large", kBatch);
+          large.get(to, "get_large", kBatch);
+        },
+        [&](Series& to) { small.copy(to, "copy_small"); },
+        [&](Series& to) {
+          small.put(to, "put_small", kBatch);
+          small.get(to, "get_small", kBatch);
+        }};
+    for (std::uint64_t round = 0; round <= rounds; ++round) {
+      large.shuffle(round);
+      small.shuffle(round);
+      // The first one warms up.
+      for (std::size_t i = 0; i < parts.size(); ++i) {
+        parts[(i + round) % parts.size()](round == 0 ? unused : series);
+      }
+    }
+  }
+  Cycles cycles(seed);
+  cycles.run(cycle_count);
+  const store::StoreStatistics statistics = cycles.statistics();
+
+  std::string text;
+  for (const auto& [name, values] : series) {
+    text +=
+        fmt::format("{}\"{}\": [{:.1f}]", text.empty() ? "" : ", ", name, fmt::join(values, ", "));
+  }
+  fmt::print(
+      "{{\"series_ns\": {{{}}}, \"blocks_large\": {}, \"cycles\": {{\"cycles\": {}, \"seed\": {}, "
+      "\"got\": {}, \"failed\": {}, \"evicted\": {}, \"dropped\": {}, \"bad\": {}}}}}\n",
+      text, std::min<std::uint64_t>(mib_count, kBatch), cycle_count, seed, cycles.got,
+      cycles.failed, statistics.tiers[0].evictions + statistics.tiers[1].evictions,
+      statistics.dropped, cycles.bad);
+  return 0;
+}
+
+}  // namespace
+}  // namespace headrace::bench
+
+int main(int argc, char** argv) {
+  if (argc != 5) {
+    fmt::print(stderr, "usage: headrace-bench-store ROUNDS MIB CYCLES SEED\n");
+    return 2;
+  }
+  return headrace::bench::run(
+      std::strtoull(argv[1], nullptr, 10), std::strtoull(argv[2], nullptr, 10),
+      std::strtoull(argv[3], nullptr, 10), std::strtoull(argv[4], nullptr, 10));
+}
