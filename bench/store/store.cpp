@@ -257,7 +257,6 @@ class Cycles {
   static constexpr std::uint64_t kKeys = 200;
   struct Batch {
     std::array<std::uint64_t, kBlocks> keys{};
-    std::array<std::uint64_t, kBlocks> versions{};  ///< Of a put; of a get, the oldest that may be.
     std::array<std::array<std::byte, kSmall>, kBlocks> bytes{};
     bool is_put = false;
     store::Transfer transfer;
@@ -268,7 +267,7 @@ class Cycles {
     std::uint64_t word = key << 40U | version;
     for (std::size_t at = 0; at < length; at += 8) {
       std::memcpy(&bytes[at], &word, 8);
-      if (at >= 0) word = word * 6364136223846793005U + 1442695040888963407U;
+      word = word * 6364136223846793005U + 1442695040888963407U;
     }
     return length;
   }
@@ -289,10 +288,9 @@ class Cycles {
       batch.keys[i] = key;
       names[i] = fmt::format("{}", key);
       if (batch.is_put) {
-        batch.versions[i] = ++version_;
-        puts[i] = {names[i], std::span(batch.bytes[i]).first(fill(batch.bytes[i], key, version_))};
+        const std::size_t length = fill(batch.bytes[i], key, ++version_);
+        puts[i] = {names[i], std::span(batch.bytes[i]).first(length)};
       } else {
-        batch.versions[i] = oldest_[key];
         gets[i] = {names[i], batch.bytes[i]};
       }
     }
@@ -329,7 +327,6 @@ class Cycles {
   std::unique_ptr<engine::Engine> engine_;
   std::unique_ptr<store::Store> store_;
   std::array<Batch, 8> batches_;  ///< End before the store.
-  std::array<std::uint64_t, kKeys> oldest_{};
   std::uint64_t version_ = 0;
   std::uint64_t done_ = 0;
   std::size_t turn_ = 0;

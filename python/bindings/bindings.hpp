@@ -278,6 +278,7 @@ void bind_job(nb::module_& module, nb::class_<EngineHandle>& engine);
 void bind_channel(nb::module_& module);
 void bind_cache(nb::module_& module);
 void bind_message(nb::module_& module);
+void bind_store(nb::module_& module);
 void bind_telemetry(nb::module_& module);
 void bind_pmem(nb::module_& module);
 void bind_query(nb::module_& module);

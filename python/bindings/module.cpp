@@ -20,6 +20,7 @@ NB_MODULE(_core, module) {
   bind_cache(module);
   bind_pmem(module);
   bind_message(module);
+  bind_store(module);
   bind_telemetry(module);
   bind_query(module);
 

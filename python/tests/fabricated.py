@@ -81,6 +81,7 @@ def answer(command: list[str], **_options: object) -> dict[str, Any]:
         "emulator-inprocess": _emulator,
         "emulator-client": _emulator,
         "message": _message,
+        "store": _store,
         "injection": _injection,
         "pmem": _pmem,
         "engine-software": _software,
@@ -165,6 +166,28 @@ def _message() -> dict[str, Any]:
             for name in QUEUES[:-2]
         ],
     }
+
+
+def _store() -> dict[str, Any]:
+    kinds = ("copy", "put", "get")
+    series = {f"{kind}_{size}": scaled(2) for kind in kinds for size in ("large", "small")}
+    submits = {f"{kind}_{end}": TIMES for kind in ("put_large", "get_large") for end in _STORE_ENDS}
+    return {
+        "series_ns": series | submits,
+        "blocks_large": 64,
+        "cycles": {
+            "cycles": 100_000,
+            "seed": 1,
+            "got": 30_000,
+            "failed": 300,
+            "evicted": 50_000,
+            "dropped": 20_000,
+            "bad": 0,
+        },
+    }
+
+
+_STORE_ENDS = ("submit", "cpu")
 
 
 def _injection() -> dict[str, Any]:
@@ -272,7 +295,7 @@ def tuning() -> Tuning:
 @pytest.fixture
 def fabricated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Benchmarks whose figures come from here."""
-    for name in ("cache", "emulator", "engine", "injection", "message", "pmem"):
+    for name in ("cache", "emulator", "engine", "injection", "message", "pmem", "store"):
         monkeypatch.setattr(f"headrace._cli.bench.{name}.run_program", answer)
         monkeypatch.setattr(f"headrace._cli.bench.{name}.find_program", _found)
     monkeypatch.setattr("headrace._apps.families.measure._records", records)
@@ -280,6 +303,9 @@ def fabricated(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("headrace._cli.bench._family", "headrace._cli.report"):
         monkeypatch.setattr(f"{module}.find_measuring_program", lambda: "/headrace-bench-movement")
         monkeypatch.setattr(f"{module}.gather_facts", lambda: FACTS)
+    monkeypatch.setattr(
+        "headrace._cli.bench.store._submissions_of_python", lambda _rounds: Series(TIMES)
+    )
     monkeypatch.setattr(_engine_counts, "count", _counts)
     monkeypatch.setattr("headrace._cli.bench.cache.count_instructions", _instructions)
     monkeypatch.setattr(copy, "_measure", _points)

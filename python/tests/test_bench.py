@@ -41,7 +41,7 @@ def test_every_benchmark_takes_rounds_and_draws_a_picture(
 
 
 @pytest.mark.usefixtures("fabricated")
-@pytest.mark.parametrize("name", ["cache", "emulator", "injection", "message", "pmem"])
+@pytest.mark.parametrize("name", ["cache", "emulator", "injection", "message", "pmem", "store"])
 def test_every_figure_has_its_confidence_interval(here: Here, name: str) -> None:
     document = json.loads(here("bench", name, "--json").stdout)
     found = list(figures_in(document["results"]))
@@ -275,6 +275,15 @@ def test_two_processes_are_measured_and_the_figures_named(
         assert summary["messages_per_s_64b"] > 0
     else:
         assert summary["gain_worst"] <= summary["gain_best"] < 1
+
+
+def test_the_store_is_measured_and_every_block_compared(here: Here) -> None:
+    result = here("bench", "store", "--rounds", "1", "--cycles", "2000", "--json")
+    assert result.code == 0, result.stderr
+    document = json.loads(result.stdout)
+    assert document["summary"]["cycles_bad"] == 0
+    assert document["summary"]["submit_us_64"] > 0
+    assert document["results"]["cycles"]["got"] > 100
 
 
 def test_the_better_reference_is_the_one_that_counts() -> None:

@@ -73,6 +73,7 @@ COMMANDS: dict[str, list[list[str]]] = {
             "message",
             "pmem",
             "programs",
+            "store",
         )
     },
 }

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         Operation,
     )
     from headrace.queue import PeerLostError, Queue, QueueConsumer, QueueProducer, QueueState
+    from headrace.store import Store, StoreStatistics, StoreTransfer, Tier, TierStatistics
     from headrace.table import Table
     from headrace.telemetry import publish_statistics, stop_publishing
 
@@ -111,9 +112,14 @@ __all__ = [
     "QueueConsumer",
     "QueueProducer",
     "QueueState",
+    "Store",
+    "StoreStatistics",
+    "StoreTransfer",
     "Table",
     "Thresholds",
     "Ticket",
+    "Tier",
+    "TierStatistics",
     "TypeMismatchError",
     "UnsupportedError",
     "VersionMismatchError",
@@ -167,6 +173,7 @@ _MODULES = {
     ),
     "headrace.queue": ("PeerLostError", "Queue", "QueueConsumer", "QueueProducer", "QueueState"),
     "headrace.table": ("Table",),
+    "headrace.store": ("Store", "StoreStatistics", "StoreTransfer", "Tier", "TierStatistics"),
     "headrace.telemetry": ("publish_statistics", "stop_publishing"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

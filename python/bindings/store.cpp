@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+// The block store: stores, and batches in flight with the buffers that they use. What waits runs
+// without the GIL.
+#include "headrace/store/store.hpp"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "bindings.hpp"
+
+namespace headrace::python {
+namespace {
+
+using std::chrono::nanoseconds;
+
+/// A wait looks so often whether Ctrl-C was pressed.
+constexpr nanoseconds kLookForSignals = std::chrono::milliseconds(200);
+
+/// A batch, with what it works on.
+///
+/// Threading: made and destroyed with the GIL held; the transfer is shared.
+struct Batch {
+  std::vector<std::unique_ptr<Buffer>> buffers;
+  store::Transfer transfer;  ///< Last: its end waits for what uses the buffers.
+};
+
+/// A store, and the batches whose Python handle was dropped while they ran.
+///
+/// Threading: shared. The fields are guarded by the GIL; calls that release it hold a reference on
+/// the store of their own.
+class StoreHandle {
+ public:
+  StoreHandle(std::shared_ptr<EngineHandle> engine, std::unique_ptr<store::Store> made)
+      : engine_(std::move(engine)), store_(std::move(made)) {}
+  StoreHandle(const StoreHandle&) = delete;
+  StoreHandle& operator=(const StoreHandle&) = delete;
+  ~StoreHandle() { close(); }
+
+  /// Fails: Failed (closed).
+  [[nodiscard]] std::shared_ptr<store::Store> store() const {
+    if (store_ != nullptr) return store_;
+    throw Failed{Error{Code::closed, 0, "use a block store", "it was closed", "make another"}};
+  }
+  void adopt(std::shared_ptr<Batch> batch) { orphans_.push_back(std::move(batch)); }
+  /// Lets go of what has ended, after it has left orphans_: that may run Python code.
+  void reap() {
+    if (orphans_.empty()) return;
+    const auto first_ended = std::partition(
+        orphans_.begin(), orphans_.end(),
+        [](const std::shared_ptr<Batch>& orphan) { return !orphan->transfer.poll(); });
+    const std::vector<std::shared_ptr<Batch>> gone(std::make_move_iterator(first_ended),
+                                                   std::make_move_iterator(orphans_.end()));
+    orphans_.erase(first_ended, orphans_.end());
+  }
+  /// Ends what runs. Idempotent.
+  void close() {
+    std::shared_ptr<store::Store> store = std::move(store_);
+    std::vector<std::shared_ptr<Batch>> orphans = std::exchange(orphans_, {});
+    if (origin_.is_elsewhere()) {
+      abandon(std::move(store));
+      abandon(std::move(orphans));
+      return;
+    }
+    {
+      const nb::gil_scoped_release released;
+      for (const std::shared_ptr<Batch>& each : orphans) each->transfer.wait();
+      store.reset();
+    }
+  }
+
+ private:
+  const Origin origin_;
+  std::shared_ptr<EngineHandle> engine_;
+  std::shared_ptr<store::Store> store_;
+  std::vector<std::shared_ptr<Batch>> orphans_;
+};
+
+/// Threading: shared. Its fields never change; it is made and destroyed with the GIL held.
+class TransferHandle {
+ public:
+  TransferHandle(std::shared_ptr<StoreHandle> handle, std::shared_ptr<Batch> batch)
+      : handle_(std::move(handle)), batch_(std::move(batch)) {}
+  TransferHandle(const TransferHandle&) = delete;
+  TransferHandle& operator=(const TransferHandle&) = delete;
+  ~TransferHandle() {
+    // Dropping the handle is not stopping the copies: their buffers have to stay.
+    if (!batch_->transfer.poll()) handle_->adopt(std::move(batch_));
+  }
+  [[nodiscard]] bool poll() const { return batch_->transfer.poll(); }
+  /// Returns whether it has ended. `time_ns_max`: nothing is for ever.
+  [[nodiscard]] bool wait(std::optional<std::int64_t> time_ns_max) const {
+    if (poll()) return true;
+    if (is_in_call()) {
+      refuse_operation("a function that a job calls may not wait for a transfer", "wait elsewhere");
+    }
+    using Clock = std::chrono::steady_clock;
+    const Clock::time_point begin = Clock::now();
+    const nanoseconds time_max(time_ns_max.value_or(INT64_MAX));
+    for (;;) {
+      const nanoseconds left = time_max - (Clock::now() - begin);
+      if (left <= nanoseconds(0)) return false;
+      {
+        const nb::gil_scoped_release released;
+        if (batch_->transfer.wait_for(std::min(left, kLookForSignals))) return true;
+      }
+      if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    }
+  }
+  [[nodiscard]] std::vector<std::string> outcomes() const {
+    std::vector<std::string> names;
+    for (const store::BlockEnd& end : batch_->transfer.ends()) {
+      names.emplace_back(name(end.outcome));
+    }
+    return names;
+  }
+  [[nodiscard]] std::vector<std::uint32_t> byte_counts() const {
+    std::vector<std::uint32_t> counts;
+    for (const store::BlockEnd& end : batch_->transfer.ends()) counts.push_back(end.byte_count);
+    return counts;
+  }
+  [[nodiscard]] bool all_done() const { return batch_->transfer.all_done(); }
+
+ private:
+  std::shared_ptr<StoreHandle> handle_;
+  std::shared_ptr<Batch> batch_;
+};
+
+/// Of headrace.Tier: capacity, node, path, durability, eviction.
+using TierTuple =
+    std::tuple<std::uint64_t, std::optional<std::uint32_t>, std::string, std::string, std::string>;
+
+std::shared_ptr<StoreHandle> make_store(const std::shared_ptr<EngineHandle>& engine,
+                                        std::uint64_t block_bytes,
+                                        const std::vector<TierTuple>& tiers, bool checksums,
+                                        std::uint32_t promote_after) {
+  store::StoreOptions options{
+      .block_bytes = Bytes(block_bytes), .checksums = checksums, .promote_after = promote_after};
+  for (const auto& [capacity, node, path, durability, eviction] : tiers) {
+    store::TierOptions& tier = options.tiers.emplace_back();
+    tier.capacity = Bytes(capacity);
+    if (node) tier.node = NodeId(*node);
+    tier.path = path;
+    tier.durability = durability == name(store::Durability::process) ? store::Durability::process
+                                                                     : store::Durability::power;
+    tier.eviction =
+        eviction == name(cache::Eviction::lru) ? cache::Eviction::lru : cache::Eviction::s3_fifo;
+  }
+  Result<std::unique_ptr<store::Store>> made;
+  {
+    const nb::gil_scoped_release released;
+    made = store::Store::make(engine->engine(), std::move(options));
+  }
+  return std::make_shared<StoreHandle>(engine, value_of(std::move(made)));
+}
+
+using Keys = nb::typed<nb::list, nb::bytes>;
+using Buffers = nb::typed<nb::list, nb::any>;
+
+std::string_view key_of(nb::handle object) {
+  char* first = nullptr;
+  Py_ssize_t length = 0;
+  if (PyBytes_AsStringAndSize(object.ptr(), &first, &length) != 0) throw nb::python_error();
+  return {first, static_cast<std::size_t>(length)};
+}
+
+/// Holds the buffers of a batch, and gives for each key what `make` makes of it and its buffer.
+template <typename Block, typename Make>
+std::vector<Block> hold(Batch& batch, const Keys& keys, const Buffers& buffers, Buffer::Use use,
+                        const Make& make) {
+  if (keys.size() != buffers.size()) {
+    refuse_operation("there are not as many keys as blocks", "pass one buffer for each key");
+  }
+  std::vector<Block> blocks;
+  blocks.reserve(keys.size());
+  batch.buffers.reserve(keys.size());
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    batch.buffers.push_back(std::make_unique<Buffer>(buffers[i], use));
+    blocks.push_back(make(key_of(keys[i]), *batch.buffers.back()));
+  }
+  return blocks;
+}
+
+std::shared_ptr<TransferHandle> put(const std::shared_ptr<StoreHandle>& handle, const Keys& keys,
+                                    const Buffers& sources, std::size_t tier) {
+  const std::shared_ptr<store::Store> store = handle->store();
+  handle->reap();
+  auto batch = std::make_shared<Batch>();
+  const auto blocks = hold<store::PutBlock>(
+      *batch, keys, sources, Buffer::Use::read, [](std::string_view key, const Buffer& buffer) {
+        return store::PutBlock{.key = key, .source = buffer.bytes()};
+      });
+  {
+    const nb::gil_scoped_release released;
+    batch->transfer = store->put(blocks, tier);
+  }
+  return std::make_shared<TransferHandle>(handle, std::move(batch));
+}
+
+std::shared_ptr<TransferHandle> get(const std::shared_ptr<StoreHandle>& handle, const Keys& keys,
+                                    const Buffers& targets) {
+  const std::shared_ptr<store::Store> store = handle->store();
+  handle->reap();
+  auto batch = std::make_shared<Batch>();
+  const auto blocks = hold<store::GetBlock>(
+      *batch, keys, targets, Buffer::Use::write, [](std::string_view key, const Buffer& buffer) {
+        return store::GetBlock{.key = key, .target = buffer.writable_bytes()};
+      });
+  {
+    const nb::gil_scoped_release released;
+    batch->transfer = store->get(blocks);
+  }
+  return std::make_shared<TransferHandle>(handle, std::move(batch));
+}
+
+std::vector<nb::bytes> keys(const StoreHandle& handle) {
+  std::vector<nb::bytes> keys;
+  for (const std::string& key : handle.store()->keys()) keys.emplace_back(key.data(), key.size());
+  return keys;
+}
+
+nb::dict statistics(const StoreHandle& handle) {
+  const store::StoreStatistics known = handle.store()->statistics();
+  nb::dict made;
+  made["blocks"] = known.blocks;
+  made["misses"] = known.misses;
+  made["dropped"] = known.dropped;
+  made["corrupt"] = known.corrupt;
+  made["failed"] = known.failed;
+  made["bytes_in"] = known.bytes_in;
+  made["bytes_out"] = known.bytes_out;
+  nb::list tiers;
+  for (const store::TierStatistics& each : known.tiers) {
+    nb::dict tier;
+    tier["capacity_blocks"] = each.capacity_blocks;
+    tier["blocks"] = each.blocks;
+    tier["hits"] = each.hits;
+    tier["puts"] = each.puts;
+    tier["evictions"] = each.evictions;
+    tier["promotions"] = each.promotions;
+    tier["demotions"] = each.demotions;
+    tier["recovered"] = each.recovered;
+    tier["dropped_torn"] = each.dropped_torn;
+    tier["blocks_lost"] = each.blocks_lost;
+    tiers.append(tier);
+  }
+  made["tiers"] = tiers;
+  return made;
+}
+
+}  // namespace
+
+void bind_store(nb::module_& module) {
+  nb::class_<TransferHandle>(module, "StoreTransfer")
+      .def("poll", &TransferHandle::poll)
+      .def("wait", &TransferHandle::wait, "time_ns_max"_a.none())
+      .def("outcomes", &TransferHandle::outcomes, "Of a transfer that has ended.")
+      .def("byte_counts", &TransferHandle::byte_counts, "Of a transfer that has ended.")
+      .def("all_done", &TransferHandle::all_done);
+
+  nb::class_<StoreHandle>(module, "BlockStore")
+      .def_static("make", &make_store, "engine"_a, nb::kw_only(), "block_bytes"_a, "tiers"_a,
+                  "checksums"_a, "promote_after"_a)
+      .def("put", &put, "keys"_a, "sources"_a, "tier"_a)
+      .def("get", &get, "keys"_a, "targets"_a)
+      .def(
+          "length",
+          [](const StoreHandle& handle, const nb::bytes& key) {
+            return handle.store()->length(key_of(key));
+          },
+          "key"_a)
+      .def(
+          "pin",
+          [](const StoreHandle& handle, const nb::bytes& key) {
+            return handle.store()->pin(key_of(key));
+          },
+          "key"_a)
+      .def(
+          "unpin",
+          [](const StoreHandle& handle, const nb::bytes& key) {
+            return handle.store()->unpin(key_of(key));
+          },
+          "key"_a)
+      .def(
+          "remove",
+          [](const StoreHandle& handle, const nb::bytes& key) {
+            return handle.store()->remove(key_of(key));
+          },
+          "key"_a)
+      .def("clear", [](const StoreHandle& handle) { return handle.store()->clear(); })
+      .def("keys", &keys)
+      .def("statistics", &statistics, nb::sig("def statistics(self) -> dict[str, typing.Any]"))
+      .def("descriptor",
+           [](const StoreHandle& handle) { return value_of(handle.store()->event_descriptor()); })
+      .def("reap", &StoreHandle::reap)
+      .def("close", &StoreHandle::close);
+  module.def(
+      "explain_outcome",
+      [](const std::string& text) {
+        for (int i = 0; i <= static_cast<int>(store::Outcome::closed); ++i) {
+          const auto outcome = static_cast<store::Outcome>(i);
+          if (name(outcome) == text) return std::string(explain(outcome));
+        }
+        return std::string();
+      },
+      "outcome"_a);
+}
+
+}  // namespace headrace::python

@@ -1,0 +1,448 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Store: blocks by key in tiers of memory and files, copied by the engine."""
+
+import asyncio
+import os
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Literal, NoReturn
+
+from headrace import _core
+from headrace._arguments import (
+    NODE_MAX,
+    byte_count,
+    instance_of,
+    not_picklable,
+    path_text,
+    seconds,
+    whole_number,
+)
+from headrace._buffers import Memory, flat_bytes
+from headrace._closing import Closing
+from headrace.engine import Engine
+from headrace.errors import (
+    CapacityExceededError,
+    ClosedError,
+    CorruptDataError,
+    Error,
+    InvalidArgumentError,
+    IoFailedError,
+    NotFoundError,
+)
+
+Key = bytes | str
+"""1 to 192 bytes; a str stands for its UTF-8."""
+_NUMBER_MAX = 2**31
+_WAIT_S_MAX = 1e9
+_TRIED = "make a store"
+_ERRORS: dict[str, type[Error]] = {
+    "unknown_key": NotFoundError,
+    "bad_key": InvalidArgumentError,
+    "wrong_length": InvalidArgumentError,
+    "no_such_tier": InvalidArgumentError,
+    "full": CapacityExceededError,
+    "corrupt": CorruptDataError,
+    "failed": IoFailedError,
+    "late_write": IoFailedError,
+    "io_failed": IoFailedError,
+    "closed": ClosedError,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """Where a store keeps blocks: memory, or a file.
+
+    Attributes:
+        capacity: Bytes, as a number or text such as "8GiB"; 0 of a file that is there: as it was
+            made.
+        node: Where the memory lies; None: where the system puts it.
+        path: Not None: the tier is this file, plain or on DAX, or a DAX device.
+        durability: What an acknowledged block in a file survives: the loss of power, or the end
+            of the process.
+        eviction: Which block goes first when the tier is full: "s3_fifo" or "lru".
+    """
+
+    capacity: int | str
+    node: int | None = None
+    path: str | os.PathLike[str] | None = None
+    durability: Literal["power", "process"] = "power"
+    eviction: Literal["s3_fifo", "lru"] = "s3_fifo"
+
+
+@dataclass(frozen=True, slots=True)
+class TierStatistics:
+    """Of a tier, since the store was made.
+
+    Attributes:
+        capacity_blocks: How many it has room for.
+        blocks: How many it has.
+        hits: Blocks read from it.
+        puts: Blocks put into it.
+        evictions: Blocks that left it for room.
+        promotions: Blocks copied into it because they were read.
+        demotions: Blocks copied into it from the tier before.
+        recovered: Blocks found in its file.
+        dropped_torn: Entries of its file that were not whole.
+        blocks_lost: Room that an abandoned device may write to.
+    """
+
+    capacity_blocks: int
+    blocks: int
+    hits: int
+    puts: int
+    evictions: int
+    promotions: int
+    demotions: int
+    recovered: int
+    dropped_torn: int
+    blocks_lost: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatistics:
+    """Of a store, since it was made.
+
+    Attributes:
+        blocks: Keys now.
+        misses: Gets of unknown keys.
+        dropped: Blocks that left the store for room.
+        corrupt: Gets whose checksum differed.
+        failed: Blocks that could not be copied, or not be made durable.
+        bytes_in: By puts that are done.
+        bytes_out: By gets that are done.
+        tiers: Of each tier.
+    """
+
+    blocks: int
+    misses: int
+    dropped: int
+    corrupt: int
+    failed: int
+    bytes_in: int
+    bytes_out: int
+    tiers: tuple[TierStatistics, ...]
+
+
+class StoreTransfer:
+    """A batch that was submitted; `await` it, poll it, or wait for it.
+
+    The buffers of the batch are kept until it has ended, even if this is dropped.
+
+    Threading: shared.
+    """
+
+    __slots__ = ("_native", "_store")
+
+    def __init__(self, native: _core.StoreTransfer, store: "Store") -> None:
+        self._native = native
+        self._store = store
+
+    def __repr__(self) -> str:
+        if not self.poll():
+            return "<headrace.StoreTransfer: running>"
+        return f"<headrace.StoreTransfer: {', '.join(sorted(set(self.outcomes)))}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise not_picklable("a transfer", "it uses memory of this process")
+
+    def poll(self) -> bool:
+        """Tell whether every block has ended; never blocks."""
+        return self._native.poll()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the end; other Python threads run.
+
+        Args:
+            timeout: Seconds; None waits without limit.
+
+        Returns:
+            Whether it has ended.
+        """
+        if timeout is None:
+            return self._native.wait(None)
+        limit_s = min(seconds(timeout, "wait for a transfer"), _WAIT_S_MAX)
+        return self._native.wait(int(limit_s * 1e9))
+
+    @property
+    def outcomes(self) -> list[str]:
+        """How each block ended: "done", "unknown_key", ...; waits for that."""
+        self.wait()
+        return self._native.outcomes()
+
+    @property
+    def byte_counts(self) -> list[int]:
+        """The length of each block that is done, else 0; waits for that."""
+        self.wait()
+        return self._native.byte_counts()
+
+    def check(self) -> None:
+        """Wait, and raise the error of the first block that is not done.
+
+        Raises:
+            NotFoundError: No block has the key.
+            InvalidArgumentError: The key, the length or the tier is wrong.
+            CapacityExceededError: All blocks of the tier are pinned.
+            CorruptDataError: The checksum of the block differs.
+            IoFailedError: The block could not be copied, or not be made durable.
+            ClosedError: The engine was closed.
+        """
+        self.wait()
+        if self._native.all_done():
+            return
+        for number, outcome in enumerate(self._native.outcomes()):
+            if outcome != "done":
+                cause, _, remedy = _core.explain_outcome(outcome).partition(": ")
+                tried = f"transfer block {number} of {len(self._native.outcomes())}"
+                raise _ERRORS[outcome](tried, f"{outcome}: {cause}", remedy.rstrip("."))
+
+    def __await__(self) -> Generator[object, None, "StoreTransfer"]:
+        if not self.poll():
+            yield from self._store.ended(self).__await__()
+        return self
+
+
+class Store(Closing):
+    """Keeps blocks by key in tiers of memory and files. The engine copies, not the caller.
+
+    A put takes effect when it ends, a get at its submission. A full tier moves blocks that are
+    neither pinned nor in use to the next one; the last tier drops them.
+
+    Threading: shared.
+
+    Example:
+        >>> import headrace
+        >>> with headrace.Store(["16MiB"], block_bytes="64KiB") as store:
+        ...     store.put("greeting", b"hello")
+        ...     store.get("greeting")
+        b'hello'
+    """
+
+    def __init__(
+        self,
+        tiers: Iterable[Tier | int | str],
+        *,
+        block_bytes: int | str = "1MiB",
+        checksums: bool = False,
+        promote_after: int = 2,
+        engine: Engine | None = None,
+    ) -> None:
+        """Make a store; blocks in its files are there again.
+
+        Args:
+            tiers: The fastest first, at most four; a number or text is memory of that capacity.
+            block_bytes: Of the longest block; shorter ones take as much room.
+            checksums: Each block gets a CRC-32C, which is compared when it is read.
+            promote_after: A block that was read so often from another tier is copied to the
+                first one; 0 never.
+            engine: Who copies; None makes one, which ends with the store.
+
+        Raises:
+            InvalidArgumentError: Options make no sense, or a file was made with others.
+            CapacityExceededError: Another store has the file open, or the disk is full.
+            VersionMismatchError: A file is of another version.
+            CorruptDataError: A file is no store, or is truncated.
+            NotFoundError: A file is not there and has no capacity, or its folder is not there.
+            OutOfMemoryError: A node has no room.
+        """
+        self._own_engine = engine is None
+        self._engine = Engine() if engine is None else instance_of(engine, Engine, _TRIED)
+        self._futures: dict[StoreTransfer, asyncio.Future[None]] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        try:
+            self._native = _core.BlockStore.make(
+                self._engine.native(),
+                block_bytes=byte_count(block_bytes, _TRIED),
+                tiers=[_tier(each) for each in tiers],
+                checksums=bool(checksums),
+                promote_after=whole_number(promote_after, _TRIED, 0, _NUMBER_MAX),
+            )
+        except BaseException:
+            if self._own_engine:
+                self._engine.close()
+            raise
+
+    def __reduce__(self) -> NoReturn:
+        raise not_picklable("a store", "its memory and its thread belong to this process")
+
+    def put(self, key: Key, block: Memory, tier: int = 0) -> None:
+        """Put a block, and wait until it is there; in a file, until it is durable.
+
+        Raises:
+            CapacityExceededError: All blocks of the tier are pinned.
+            InvalidArgumentError: The key or the length is wrong; else as `StoreTransfer.check`.
+        """
+        self.put_many([key], [block], tier).check()
+
+    def get(self, key: Key) -> bytes:
+        """Give a block.
+
+        Raises:
+            NotFoundError: There is none; else as `StoreTransfer.check`.
+        """
+        while True:
+            length = self._native.length(_key(key))
+            target = bytearray(length or 1)
+            transfer = self.get_many([key], [target])
+            # Replaced by a longer one in between.
+            if transfer.outcomes == ["wrong_length"]:
+                continue
+            transfer.check()
+            return bytes(memoryview(target)[: transfer.byte_counts[0]])
+
+    def get_into(self, key: Key, target: Memory) -> int:
+        """Copy a block into memory of yours, as long as the block or longer.
+
+        Returns:
+            The length of the block.
+
+        Raises:
+            NotFoundError: There is none.
+            InvalidArgumentError: `target` is too short; else as `StoreTransfer.check`.
+        """
+        transfer = self.get_many([key], [target])
+        transfer.check()
+        return transfer.byte_counts[0]
+
+    def put_many(
+        self, keys: Sequence[Key], blocks: Sequence[Memory], tier: int = 0
+    ) -> StoreTransfer:
+        """Start putting blocks and return; `blocks` may not be changed before the end.
+
+        Args:
+            keys: One for each block.
+            blocks: Anything with a buffer.
+            tier: Where they are put.
+
+        Raises:
+            InvalidArgumentError: There are not as many keys as blocks, or one has no buffer.
+        """
+        number = whole_number(tier, "put into a tier", 0, _NUMBER_MAX)
+        names = _keys(keys)
+        try:
+            native = self._native.put(names, list(blocks), number)
+        except (TypeError, BufferError):
+            flat = [flat_bytes(each, "block") for each in blocks]
+            native = self._native.put(names, flat, number)
+        return StoreTransfer(native, self)
+
+    def get_many(self, keys: Sequence[Key], targets: Sequence[Memory]) -> StoreTransfer:
+        """Start copying blocks into memory of yours and return.
+
+        Args:
+            keys: One for each target.
+            targets: Buffers that may be written, each as long as its block or longer.
+
+        Raises:
+            InvalidArgumentError: There are not as many keys as targets, or one cannot be written.
+        """
+        names = _keys(keys)
+        try:
+            native = self._native.get(names, list(targets))
+        except (TypeError, BufferError):
+            flat = [flat_bytes(each, "target", writable=True) for each in targets]
+            native = self._native.get(names, flat)
+        return StoreTransfer(native, self)
+
+    def length(self, key: Key) -> int | None:
+        """Bytes of a block; None if there is none."""
+        return self._native.length(_key(key))
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str | bytes) and self._native.length(_key(key)) is not None
+
+    def __len__(self) -> int:
+        return self.statistics.blocks
+
+    def keys(self) -> list[bytes]:
+        """All keys, in no order."""
+        return self._native.keys()
+
+    def pin(self, key: Key) -> bool:
+        """Keep a block in its tiers until `unpin`; pins are counted. False if there is none."""
+        return self._native.pin(_key(key))
+
+    def unpin(self, key: Key) -> bool:
+        """Undo one `pin`. False if the block is not pinned."""
+        return self._native.unpin(_key(key))
+
+    def remove(self, key: Key) -> bool:
+        """Remove a block, pinned or not. False if there is none."""
+        return self._native.remove(_key(key))
+
+    def clear(self) -> int:
+        """Remove every block; returns how many."""
+        return self._native.clear()
+
+    @property
+    def statistics(self) -> StoreStatistics:
+        """Totals since the store was made."""
+        known = self._native.statistics()
+        tiers = tuple(TierStatistics(**each) for each in known.pop("tiers"))
+        return StoreStatistics(**known, tiers=tiers)
+
+    def fileno(self) -> int:
+        """An eventfd that is readable when transfers have ended; read 8 bytes to reset it."""
+        return self._native.descriptor()
+
+    def close(self) -> None:
+        """Wait for all transfers and end the store. Idempotent."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.remove_reader(self._native.descriptor())
+        self._loop = None
+        self._native.close()
+        if self._own_engine:
+            self._engine.close()
+
+    async def ended(self, transfer: StoreTransfer) -> None:
+        """Wait for a transfer; other tasks run meanwhile."""
+        loop = asyncio.get_running_loop()
+        if self._loop is None or self._loop.is_closed():
+            self._loop = loop
+            loop.add_reader(self._native.descriptor(), self._look)
+        if self._loop is not loop:
+            # The descriptor tells one loop only.
+            await asyncio.to_thread(transfer.wait)
+            return
+        if transfer.poll():
+            return
+        future = self._futures.setdefault(transfer, loop.create_future())
+        self._look()  # It may have ended, and been counted, before it was known here.
+        await asyncio.shield(future)
+
+    def _look(self) -> None:
+        with suppress(BlockingIOError):
+            os.read(self._native.descriptor(), 8)
+        for transfer in [each for each in self._futures if each.poll()]:
+            future = self._futures.pop(transfer)
+            if not future.done():
+                future.set_result(None)
+
+
+def _tier(tier: Tier | int | str) -> tuple[int, int | None, str, str, str]:
+    known = tier if isinstance(tier, Tier) else Tier(tier)
+    if known.durability not in {"power", "process"} or known.eviction not in {"s3_fifo", "lru"}:
+        raise InvalidArgumentError(
+            "make a tier of a store",
+            f"its durability is {known.durability!r} and its eviction {known.eviction!r}",
+            "durability is 'power' or 'process', eviction 's3_fifo' or 'lru'",
+        )
+    node = None if known.node is None else whole_number(known.node, _TRIED, 0, NODE_MAX)
+    path = "" if known.path is None else path_text(known.path, _TRIED)
+    capacity = 0 if known.capacity == 0 else byte_count(known.capacity, _TRIED)
+    return capacity, node, path, known.durability, known.eviction
+
+
+def _key(key: Key) -> bytes:
+    if isinstance(key, str):
+        return key.encode()
+    if isinstance(key, bytes):
+        return key
+    raise InvalidArgumentError(
+        "use a key", f"a {type(key).__name__} is none", "pass bytes or a str"
+    )
+
+
+def _keys(keys: Sequence[Key]) -> list[bytes]:
+    return [_key(key) for key in keys]
