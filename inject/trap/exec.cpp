@@ -262,8 +262,7 @@ HEADRACE_HOOK int execle(const char* path, const char* first, ...) noexcept {
 
 HEADRACE_HOOK int posix_spawn(pid_t* process, const char* path,
                               const posix_spawn_file_actions_t* actions,
-                              const posix_spawnattr_t* attributes, Words words,
-                              Words environment) noexcept {
+                              const posix_spawnattr_t* attributes, Words words, Words environment) {
   if (emulated()) warn_of(path);
   return with_library(environment, [=](Words given) {
     return next_spawn(process, path, actions, attributes, words, given);
@@ -272,7 +271,7 @@ HEADRACE_HOOK int posix_spawn(pid_t* process, const char* path,
 HEADRACE_HOOK int posix_spawnp(pid_t* process, const char* name,
                                const posix_spawn_file_actions_t* actions,
                                const posix_spawnattr_t* attributes, Words words,
-                               Words environment) noexcept {
+                               Words environment) {
   if (emulated()) warn_of_name(name);
   return with_library(environment, [=](Words given) {
     return next_spawnp(process, name, actions, attributes, words, given);
