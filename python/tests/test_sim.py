@@ -23,6 +23,7 @@ from headrace._apps.sim.measured import (
     Pair,
     Sample,
     Task,
+    hosts,
     measure,
     measure_tasks,
     model_of,
@@ -509,7 +510,45 @@ def test_calibration_and_validation_take_turns_and_measure_different_things(
     assert len(set(asked)) == len(asked) // 2
     for kind in ("copy", "fill", "query 6"):
         assert any(each.startswith(kind) for each in validated), kind
+    native, _ = _core.Machine.make_record()
+    cpus = len(hosts(Machine.from_native(native))[0].cpus)
+    # Threads for four sizes; for each number of threads a size, and whether the query prefetches.
+    assert len(comparison.decisions) == 4 + 2 * len({1, cpus})
+    assert comparison.summary["decisions"] == len(comparison.decisions)
     assert all(math.isfinite(each.simulated) and each.simulated > 0 for each in comparison.points)
+
+
+def test_the_choice_by_predictions_is_compared_with_the_measured_best() -> None:
+    def point(what: str, unit: str, measured: float, simulated: float) -> here.Point:
+        return here.Point(what, unit, measured, 0.03, simulated, "")
+
+    def question(*choices: tuple[str, str]) -> Any:
+        task = Task("", lambda _: Sample(0))
+        return here._Question(task, "", "", {}, "", choices)  # noqa: SLF001
+
+    questions = [
+        question(("threads", "1")),
+        question(("threads", "2")),
+        question(("query", "off")),
+        question(("query", "on")),
+        question(("size", "4 KiB")),
+        question(("size", "64 KiB")),
+    ]
+    points = [
+        point("copy by 1", "GB/s", 10, 11),
+        point("copy by 2", "GB/s", 18, 20),
+        # Not 2 % better as simulated: it stays off, and loses 20 %.
+        point("off", "ms", 10, 10),
+        point("on", "ms", 8, 9.9),
+        # The worse is chosen, and within the spread.
+        point("4 KiB", "GB/s", 9.8, 12),
+        point("64 KiB", "GB/s", 10, 11),
+    ]
+    threads, query, size = here._decide(questions, points)  # noqa: SLF001
+    assert (threads.advised, threads.best, threads.regret, threads.agrees) == ("2", "2", 0, True)
+    assert (query.advised, query.best, query.agrees) == ("off", "on", False)
+    assert query.regret == pytest.approx(0.2)
+    assert (size.advised, size.best, size.agrees) == ("4 KiB", "64 KiB", True)
 
 
 def _comparison(errors: list[float], disturbed: float) -> here.Comparison:

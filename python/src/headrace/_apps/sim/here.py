@@ -4,7 +4,9 @@
 In each round everything that the model is made from is measured (measured.py), and then other
 things: copies and fills by size and threads, two kinds of traffic at once, messages, the query.
 The model is made from the medians of the first, and its predictions are compared with the medians
-of the second; no measurement serves both.
+of the second; no measurement serves both. Among the second there are choices: by how many threads
+and in which size to copy, whether the query prefetches. What the model would choose is compared
+with the measured best.
 """
 
 import statistics
@@ -18,6 +20,7 @@ from typing import Any
 
 from headrace import _core
 from headrace._apps.sim import run
+from headrace._apps.sim.advice import GAIN_MIN
 from headrace._apps.sim.measured import (
     Effort,
     Figure,
@@ -47,6 +50,7 @@ LOADED_SHARE = 0.05
 """With more disturbed rounds than this the machine is called loaded."""
 _CALLS = (4 << 10, 64 << 10, 256 << 10, 4 << 20)
 _CACHED_CALL = 8 << 10
+_CHOSEN = ("copy", "memory")
 _QUERY_BYTES_PER_ROW = 28
 _QUERY_REPEATS = 15
 _QUERY_PAUSE_S = 0.005
@@ -81,11 +85,37 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
+class Decision:
+    """A choice by the model's predictions, beside the measured best.
+
+    Attributes:
+        what: Is chosen.
+        advised: By the model.
+        best: As it was measured.
+        regret: How much slower the advised one was measured than the best, as a share.
+        tolerance: What is no disagreement: the least gain that advice is given for, or the spread
+            of the best if that is more.
+    """
+
+    what: str
+    advised: str
+    best: str
+    regret: float
+    tolerance: float
+
+    @property
+    def agrees(self) -> bool:
+        """Whether nothing was lost that could be told from noise."""
+        return self.regret <= self.tolerance
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """All points, and the model that gave them.
 
     Attributes:
         points: In the order in which they were measured.
+        decisions: What the model would choose among them.
         model: Field `model` of a record.
         disturbed: Share of short rounds in which other work took a processor; they are left out.
         rounds: Of calibration and validation in turn.
@@ -95,6 +125,7 @@ class Comparison:
     model: dict[str, Any]
     disturbed: float
     rounds: int
+    decisions: tuple[Decision, ...] = ()
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -108,6 +139,9 @@ class Comparison:
             "rounds": self.rounds,
             "disturbed": round(self.disturbed, 4),
             "loaded": self.disturbed > LOADED_SHARE,
+            "decisions": len(self.decisions),
+            "decisions_agreed": sum(each.agrees for each in self.decisions),
+            "regret_worst": round(max((each.regret for each in self.decisions), default=0.0), 4),
         }
 
     @property
@@ -134,6 +168,8 @@ class _Question:
     scenario: str
     point: dict[str, object]
     metric: str
+    choices: tuple[tuple[str, str], ...] = ()
+    """Of which decisions it is an option, and which; the option to stay as it is comes first."""
 
 
 def compare(
@@ -169,7 +205,28 @@ def compare(
             _point(each, figures[each.task.key], path, measurement.compute_gb_per_s)
             for each in questions
         ]
-    return Comparison(tuple(points), model, load_of(figures.values()), rounds)
+    return Comparison(
+        tuple(points), model, load_of(figures.values()), rounds, tuple(_decide(questions, points))
+    )
+
+
+def _decide(questions: list[_Question], points: list[Point]) -> Iterator[Decision]:
+    options: dict[str, dict[str, Point]] = {}
+    for question, point in zip(questions, points, strict=True):
+        for what, option in question.choices:
+            options.setdefault(what, {})[option] = point
+    for what, of in options.items():
+        # A rate is to be large, a time small.
+        sign = 1 if next(iter(of.values())).unit == "GB/s" else -1
+        speed = {option: point.simulated**sign for option, point in of.items()}
+        advised = max(speed, key=lambda option: speed[option])
+        stay = next(iter(of))
+        if speed[advised] < speed[stay] * (1 + GAIN_MIN):
+            advised = stay
+        measured = {option: point.measured**sign for option, point in of.items()}
+        best = max(measured, key=lambda option: measured[option])
+        regret = 1 - measured[advised] / measured[best]
+        yield Decision(what, advised, best, regret, max(GAIN_MIN, of[best].spread))
 
 
 def _point(question: _Question, figure: Figure, machine: Path, compute: float) -> Point:
@@ -199,13 +256,15 @@ def _stream_questions(machine: Machine) -> Iterator[_Question]:
         for access in ("copy", "fill"):
             for threads, span in sorted(span_by_threads.items()):
                 for call in _CALLS if place == "memory" else (_CACHED_CALL,):
+                    by = f"{threads} thread{'s' if threads > 1 else ''}"
+                    size = _core.bytes_text(call)
                     yield _streams(
-                        f"{access} {_core.bytes_text(call)} in {place}, "
-                        f"{threads} thread{'s' if threads > 1 else ''}",
+                        f"{access} {size} in {place}, {by}",
                         home.id,
                         [(access, cpu) for cpu in home.cpus[:threads]],
                         span,
                         call,
+                        choices=_choices_of(size, by) if (access, place) == _CHOSEN else (),
                     )
     half = len(home.cpus) // 2
     if half == 0:
@@ -223,6 +282,10 @@ def _stream_questions(machine: Machine) -> Iterator[_Question]:
             )
 
 
+def _choices_of(size: str, by: str) -> tuple[tuple[str, str], ...]:
+    return (f"threads for copies of {size}", by), (f"size of copies by {by}", size)
+
+
 def _span_in(capacity_bytes: int, cpus: int) -> int:
     """Half of what calibration uses, so that the sizes differ; one that all threads fit."""
     return max(
@@ -238,6 +301,7 @@ def _streams(
     call: int,
     *,
     beside: str = "",
+    choices: tuple[tuple[str, str], ...] = (),
 ) -> _Question:
     group = len(threads) // 2 if beside else 0
     streams = [stream(access, cpu, node, span, call) for access, cpu in threads]
@@ -249,7 +313,7 @@ def _streams(
         "span": span,
     }
     task = Task(what, lambda effort: ask("streams", streams, effort, group))
-    return _Question(task, "GB/s", "streams", point, "gb_per_s")
+    return _Question(task, "GB/s", "streams", point, "gb_per_s", choices)
 
 
 def _message_questions(machine: Machine) -> Iterator[_Question]:
@@ -289,8 +353,10 @@ def _query_questions(machine: Machine, stack: ExitStack) -> Iterator[_Question]:
             }
             timer = _QueryTask(columns, machine, cache, mode, threads)
             plural = "s" if threads > 1 else ""
-            task = Task(f"query 6, prefetching {mode}, {threads} thread{plural}", timer.ask)
-            yield _Question(task, "ms", "qdp", point, f"{mode}_ms")
+            by = f"{threads} thread{plural}"
+            task = Task(f"query 6, prefetching {mode}, {by}", timer.ask)
+            choice = (f"query 6 by {by}", f"prefetching {mode}")
+            yield _Question(task, "ms", "qdp", point, f"{mode}_ms", (choice,))
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,8 @@ def _validate_here(rounds: int, *, as_json: bool) -> int:
         print_document(
             "sim-validate",
             machine={"name": "this machine", "model": comparison.model},
-            results=[asdict(each) | {"error": each.error} for each in comparison.points],
+            results=[asdict(each) | {"error": each.error} for each in comparison.points]
+            + [asdict(each) | {"agrees": each.agrees} for each in comparison.decisions],
             summary=comparison.summary,
         )
     else:
@@ -97,11 +98,35 @@ def _print_here(comparison: here.Comparison) -> None:
         ],
     )
     report.say()
+    report.table(
+        [
+            Column("choice", folds=True, key=True),
+            Column("advised", key=True),
+            Column("measured best"),
+            *figures("lost by it"),
+            Column("agrees"),
+        ],
+        [
+            [
+                each.what,
+                each.advised,
+                each.best,
+                f"{each.regret:.1%}",
+                "yes" if each.agrees else "no",
+            ]
+            for each in comparison.decisions
+        ],
+    )
+    report.say()
     summary = comparison.summary
     report.say(
         f"This machine: {summary['points']} points, median error {summary['error_median']:.1%}, "
         f"worst {summary['error_worst']:.1%}. Medians of {comparison.rounds} rounds of "
         "calibration and validation in turn; spread: between quartiles."
+    )
+    report.say(
+        f"The model's choice agrees with the measured best in {summary['decisions_agreed']} of "
+        f"{summary['decisions']}: it is the best, or loses no more than 2 % or the best's spread."
     )
     report.say(
         f"Other work disturbed {comparison.disturbed:.0%} of the samples, which are left out."
