@@ -368,4 +368,24 @@ Result<int> launch_emulation(const Options& options) {
   return *ran == 0 && (!saved || !traced) ? W_EXITCODE(1, 0) : *ran;
 }
 
+Result<std::string> statistics_of(const std::string& path) {
+  const std::string tried = fmt::format("read the registers '{}'", path);
+  const OwnedFile file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.get() < 0) {
+    return fail(errno == ENOENT ? Code::not_found : Code::permission_denied, tried,
+                "it cannot be opened", "name those of an emulation of this user", errno);
+  }
+  // A copy: nobody can change or cut off what is looked at.
+  const std::size_t byte_count = registers_bytes();
+  void* memory =
+      ::mmap(nullptr, byte_count, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return fail(Code::out_of_memory, tried, "no memory", "free some");
+  const ssize_t got = ::pread(file.get(), memory, byte_count, 0);
+  if (got < 0) return fail(Code::io_failed, tried, "it cannot be read", "try again", errno);
+  const auto control =
+      Control::open(std::span(static_cast<std::byte*>(memory), static_cast<std::size_t>(got)));
+  if (!control) return fail(control.error());
+  return statistics_document(control->statistics(), {});
+}
+
 }  // namespace headrace::emu

@@ -12,4 +12,11 @@ namespace headrace::emu {
 /// Fails: before the command was started; nothing is left then.
 [[nodiscard]] Result<int> launch_emulation(const Options& options);
 
+/// What the devices of a running emulation have done until now, as the document of --stats. `path`
+/// is its /dev/dsa-emulator/registers, which may be cut off or spoiled meanwhile.
+///
+/// Fails: not_found, permission_denied or io_failed for the file; corrupt_data or version_mismatch
+///        for what is in it.
+[[nodiscard]] Result<std::string> statistics_of(const std::string& path);
+
 }  // namespace headrace::emu

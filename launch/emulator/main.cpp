@@ -5,6 +5,7 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "launch/child.hpp"
 #include "launch/emulator/launch.hpp"
@@ -20,6 +21,12 @@ constexpr int kExitUsage = 2;
 int main(int argc, char** argv) {
   using namespace headrace;
   launch::occupy_closed_files();
+  // For 'headrace top', which cannot look into registers itself.
+  if (argc == 3 && std::string_view(argv[1]) == "--statistics-of") {
+    const auto text = emu::statistics_of(argv[2]);
+    if (!text) launch::complain(text.error().message());
+    return text && ::write(STDOUT_FILENO, text->data(), text->size()) >= 0 ? 0 : kExitFailed;
+  }
   const auto options =
       emu::parse_options(std::span(argv + 1, static_cast<std::size_t>(argc > 0 ? argc - 1 : 0)));
   if (!options) {

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 import urllib.request
 from collections import deque
@@ -21,6 +22,7 @@ import headrace
 from headrace import _core
 from headrace._apps import top
 
+EMULATOR = Path(_core.__file__ or "").parent / "_emulator" / "headrace-emulator"
 WORKER = """
 import headrace, sys, time
 if "ask" in sys.argv:
@@ -176,3 +178,63 @@ def test_sparklines_are_relative_to_the_highest() -> None:
     assert top.sparkline(deque([0.0, 1.0, 2.0])) == "▁▅█"
     assert top.sparkline([]) == ""
     assert top.sparkline([0.0, 0.0]) == "▁▁"
+
+
+SHOWN = """
+HEADRACE_TELEMETRY=1 {headrace} bench latency --rounds 10000 >/dev/null 2>&1 &
+echo $$
+cat
+"""
+
+
+@pytest.mark.skipif(not EMULATOR.exists(), reason="the emulator is not built")
+def test_emulated_devices_at_work_are_seen_and_gone_with_the_process(command: Command) -> None:
+    """From outside of the emulation, which is a namespace of its own."""
+    headrace = Path(sysconfig.get_path("scripts")) / "headrace"
+    with subprocess.Popen(
+        [EMULATOR, "--", "sh", "-c", SHOWN.format(headrace=headrace)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            if not process.stdout.readline():
+                pytest.skip(process.stderr.read().strip())
+            found = seen_at_work(command)
+            devices = [row for row in found["rows"] if row["kind"] == "device"]
+            assert all(row["values"]["emulated"] == 1 for row in devices)
+            os.kill(found["process"], signal.SIGKILL)
+            wait_until(lambda: seen(found["process"]) is None)
+            look = json.loads(command("top", "--once", "--json", "--interval", "10").stdout)
+            emulations = {each["process"]: each for each in look["results"]["emulations"]}
+            rows = {row["name"]: row["values"] for row in emulations[process.pid]["rows"]}
+            assert rows["dsa0"]["descriptors"] > 0
+            assert rows["dsa0/wq0.0"]["accepted"] > 0
+            assert "none" in look["results"]["idxd_events"]
+        finally:
+            process.kill()
+    watch = top.Watch(_core.TELEMETRY_DIRECTORY)
+    wait_until(lambda: process.pid not in watch.look().emulations)
+
+
+def seen_at_work(command: Command) -> dict[str, Any]:
+    """The process whose device takes descriptors."""
+    found: list[dict[str, Any]] = []
+
+    def is_there() -> bool:
+        look = json.loads(command("top", "--once", "--json", "--interval", "300").stdout)
+        found[:] = [
+            process
+            for process in look["results"]["processes"]
+            if any(
+                row["kind"] == "device" and row["rates_per_s"].get("descriptors", 0) > 0
+                for row in process["rows"]
+            )
+        ]
+        return bool(found)
+
+    wait_until(is_there)
+    return found[0]

@@ -1,18 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What running processes publish: totals, rates between two looks, and lines for scrapers."""
+"""What running processes publish: totals, rates between two looks, and lines for scrapers.
 
+Beside them, what the devices of running emulations have done, whoever uses them.
+"""
+
+import json
+import os
+import subprocess
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from headrace import _core
+from headrace._direct import built
 
 HISTORY = 30
 """Looks that a sparkline shows."""
 _BARS = "▁▂▃▄▅▆▇█"
-_GAUGES = ("bytes_cached", "emulated", "engine")
+_GAUGES = ("bytes_cached", "emulated", "engine", "occupancy_max")
 """Values that are no totals."""
 
 Key = tuple[int, str, str]
@@ -25,7 +33,7 @@ class Line:
     Attributes:
         process: Number of the process.
         program: Its name.
-        kind: "engine", "device" or "cache".
+        kind: "engine", "device", "cache", "emulated device" or "emulated wq".
         name: Of the engine, device or cache.
         values: Totals since it was made, by name.
         rates: What was added per second since the look before; empty at the first.
@@ -53,12 +61,14 @@ class Look:
         processes: As the extension gives them, without their rows.
         lines: Of all processes.
         unreadable: Files that could not be read, each with the sentence why.
+        emulations: Running ones, by the number of their process.
     """
 
     time_ns: int
     processes: list[dict[str, Any]]
     lines: list[Line]
     unreadable: list[dict[str, str]]
+    emulations: list[int]
 
 
 @dataclass
@@ -83,11 +93,16 @@ class Watch:
             rows = process.pop("rows")
             processes.append(process)
             lines += [self._line(process, row) for row in rows]
+        emulations = _read_emulations()
+        for emulation in emulations:
+            rows = emulation.pop("rows")
+            lines += [self._line(emulation, row) for row in rows]
         here = {line.key for line in lines}
         for key in [key for key in self._before if key not in here]:
             del self._before[key]
             self.history.pop(key, None)
-        return Look(time.time_ns(), processes, lines, found["unreadable"])
+        numbers = [emulation["process"] for emulation in emulations]
+        return Look(time.time_ns(), processes, lines, found["unreadable"], numbers)
 
     def _line(self, process: Mapping[str, Any], row: Mapping[str, Any]) -> Line:
         key = (process["process"], row["kind"], row["name"])
@@ -108,9 +123,83 @@ class Watch:
         return line
 
 
+_EMULATOR = "headrace-emulator"
+_REGISTERS = "dev/dsa-emulator/registers"
+_COMM_LENGTH = 15
+_EMULATOR_TIME_S = 10
+
+
+def _read_emulations() -> list[dict[str, Any]]:
+    """What the devices of running emulations have done, as processes that publish rows.
+
+    An emulation that ends meanwhile, or is another user's, is not there.
+    """
+    program = built(f"_emulator/{_EMULATOR}")
+    found: dict[tuple[int, int], dict[str, Any]] = {}
+    for folder in Path("/proc").glob("[0-9]*") if program is not None else ():
+        try:
+            name = (folder / "comm").read_text(encoding="utf-8").strip()
+            if name != _EMULATOR[:_COMM_LENGTH]:
+                continue
+            path = folder / "root" / _REGISTERS
+            status = path.stat()
+        except (OSError, UnicodeDecodeError):
+            continue
+        process = int(folder.name)
+        same = found.get((status.st_dev, status.st_ino))
+        # It is several processes; the first one is that of the command.
+        if same is not None:
+            same["process"] = min(same["process"], process)
+            continue
+        rows = _rows_of([str(program), "--statistics-of", str(path)])
+        if rows:
+            found[status.st_dev, status.st_ino] = {
+                "process": process,
+                "program": _EMULATOR,
+                "written_ns": time.time_ns(),
+                "rows": rows,
+            }
+    return list(found.values())
+
+
+def _rows_of(command: list[str]) -> list[dict[str, Any]]:
+    try:
+        done = subprocess.run(  # noqa: S603 - Our own program.
+            command,
+            capture_output=True,
+            text=True,
+            timeout=_EMULATOR_TIME_S,
+            check=True,
+            # It is no client of the devices.
+            env={name: value for name, value in os.environ.items() if name != "LD_PRELOAD"},
+        )
+        devices = json.loads(done.stdout)["results"]["devices"]
+    except (OSError, subprocess.SubprocessError, ValueError, KeyError):
+        return []
+    rows = []
+    for device in devices:
+        engines = device["engines"]
+        totals = {
+            name: sum(engine[name] for engine in engines)
+            for name in (engines[0] if engines else ())
+            if name != "name"
+        }
+        rows.append({"kind": "emulated device", "name": device["name"], "values": totals})
+        rows += [
+            {
+                "kind": "emulated wq",
+                "name": f"{device['name']}/{queue.pop('name')}",
+                "values": queue,
+            }
+            for queue in device["queues"]
+        ]
+    return rows
+
+
 def activity_of(line: Line) -> str:
     """Name the value whose rate tells how busy it is."""
-    return {"engine": "bytes_moved", "cache": "hits"}.get(line.kind, "descriptors")
+    names = {"engine": "bytes_moved", "cache": "hits", "emulated wq": "accepted"}
+    return names.get(line.kind, "descriptors")
 
 
 def sparkline(rates: Iterable[float]) -> str:
@@ -120,6 +209,17 @@ def sparkline(rates: Iterable[float]) -> str:
     if top <= 0:
         return _BARS[0] * len(shown)
     return "".join(_BARS[min(len(_BARS) - 1, int(rate / top * len(_BARS)))] for rate in shown)
+
+
+def idxd_events() -> str:
+    """Say what is known of the performance events that the kernel's driver has of real devices."""
+    try:
+        names = sorted(path.name for path in Path("/sys/bus/event_source/devices").glob("dsa*"))
+    except OSError:
+        names = []
+    if not names:
+        return "none: the kernel's driver idxd has no devices here that count events"
+    return f"{', '.join(names)}: 'perf stat -a' reads them"
 
 
 def hit_rate(line: Line) -> float | None:
@@ -147,7 +247,7 @@ def prometheus_text(look: Look) -> str:
             if name == "engine":
                 continue
             suffix = "" if name in _GAUGES else "_total"
-            metric = f"headrace_{line.kind}_{name}{suffix}"
+            metric = f"headrace_{line.kind.replace(' ', '_')}_{name}{suffix}"
             metrics.setdefault(metric, []).append(f"{metric}{{{labels}}} {value}")
     metrics["headrace_processes"] = [f"headrace_processes {len(look.processes)}"]
     text = []

@@ -16,6 +16,7 @@ from headrace._apps.top import (
     Look,
     Watch,
     hit_rate,
+    idxd_events,
     prometheus_text,
     sparkline,
 )
@@ -54,7 +55,8 @@ def command(
     """Show what engines, DSA queues and caches of running processes do.
 
     Processes publish nothing unless HEADRACE_TELEMETRY=1 is in their environment or they call
-    headrace.publish_statistics(). Shows those of this user; as root, of all users. Ctrl-C ends it.
+    headrace.publish_statistics(). Shows those of this user; as root, of all users. Devices of
+    'headrace emulate' are shown whoever uses them. Ctrl-C ends it.
 
     Example: headrace top --once --json
     """
@@ -108,6 +110,11 @@ def _print_json(look: Look) -> None:
                 {**process, "rows": by_process.get(process["process"], [])}
                 for process in look.processes
             ],
+            "emulations": [
+                {"process": process, "rows": by_process.get(process, [])}
+                for process in look.emulations
+            ],
+            "idxd_events": idxd_events(),
             "unreadable": look.unreadable,
         },
         summary={
@@ -117,6 +124,7 @@ def _print_json(look: Look) -> None:
             "caches": sum(line.kind == "cache" for line in look.lines),
             "bytes_moved": _sum(look, "bytes_moved"),
             "bytes_by_device": _sum(look, "bytes_by_device"),
+            "emulations": len(look.emulations),
             "unreadable": len(look.unreadable),
         },
     )
@@ -149,6 +157,7 @@ def _print_look(report: Report, watch: Watch, look: Look) -> None:
         report.say(f"Not shown: {file['path']}: {file['error']}", "yellow")
     if not look.processes and not look.unreadable:
         report.say(_HOW)
+    report.say(f"Events of the driver: {idxd_events()}", "dim")
     _table(
         report,
         "Engines",
@@ -166,15 +175,44 @@ def _print_look(report: Report, watch: Watch, look: Look) -> None:
     _table(
         report,
         "DSA queues",
-        figures("descriptors/s", "retries/s", "faults/s", "errors", "lost"),
+        [Column("emulated"), *figures("descriptors/s", "retries/s", "faults/s", "errors", "lost")],
         [line for line in look.lines if line.kind == "device"],
         watch,
         lambda line: [
+            "yes" if line.values.get("emulated") else "no",
             _rate(line.rates, "descriptors"),
             _rate(line.rates, "retries"),
             _rate(line.rates, "page_faults"),
             f"{line.values.get('errors', 0):,}",
             f"{line.values.get('lost', 0):,}",
+        ],
+    )
+    _table(
+        report,
+        "Emulated devices",
+        figures("descriptors/s", "batches/s", "written/s", "faults/s", "errors"),
+        [line for line in look.lines if line.kind == "emulated device"],
+        watch,
+        lambda line: [
+            _rate(line.rates, "descriptors"),
+            _rate(line.rates, "batches"),
+            _bytes_rate(line.rates, "bytes_written"),
+            _rate(line.rates, "page_faults"),
+            f"{line.values.get('errors', 0):,}",
+        ],
+    )
+    _table(
+        report,
+        "Their work queues",
+        figures("accepted/s", "retried/s", "dropped", "aborted", "entries at most"),
+        [line for line in look.lines if line.kind == "emulated wq"],
+        watch,
+        lambda line: [
+            _rate(line.rates, "accepted"),
+            _rate(line.rates, "retried"),
+            f"{line.values.get('dropped', 0):,}",
+            f"{line.values.get('aborted', 0):,}",
+            f"{line.values.get('occupancy_max', 0):,}",
         ],
     )
     _table(
