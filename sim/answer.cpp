@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "headrace/base/names.hpp"
 #include "sim/measure.hpp"
 #include "sim/model.hpp"
 #include "sim/scenario.hpp"
@@ -12,21 +13,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string_view name(Parameter::Kind kind) {
-  switch (kind) {
-    case Parameter::Kind::count:
-      return "count";
-    case Parameter::Kind::size:
-      return "size";
-    case Parameter::Kind::word:
-      return "word";
-    case Parameter::Kind::number:
-      return "number";
-    case Parameter::Kind::text:
-      return "text";
-  }
-  return "";
-}
+constexpr auto kKinds = make_names<Parameter::Kind>({
+    {Parameter::Kind::count, "count"},
+    {Parameter::Kind::size, "size"},
+    {Parameter::Kind::word, "word"},
+    {Parameter::Kind::number, "number"},
+    {Parameter::Kind::text, "text"},
+});
 
 std::string error_text(const Error& error) {
   return Json{{"error",
@@ -46,7 +39,7 @@ std::string list_scenarios() {
     Json parameters = Json::array();
     for (const Parameter& parameter : scenario.parameters) {
       parameters.push_back({{"name", parameter.name},
-                            {"kind", name(parameter.kind)},
+                            {"kind", kKinds.text(parameter.kind)},
                             {"values", parameter.values},
                             {"allowed", parameter.allowed}});
     }

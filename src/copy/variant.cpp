@@ -13,31 +13,49 @@
 #include <utility>
 
 #include "generator.hpp"
+#include "headrace/base/names.hpp"
 #include "headrace/platform/cpu.hpp"
 
 namespace headrace::copy {
 namespace {
 
-constexpr std::array<std::string_view, 6> kRegisters = {"rep_movsb", "rep_movsq", "word",
-                                                        "xmm",       "ymm",       "zmm"};
-constexpr std::array<std::string_view, 5> kPrefetches = {"none", "t0", "t1", "t2", "nta"};
-constexpr std::array<std::string_view, 3> kAligns = {"none", "target", "source"};
-constexpr std::array<std::string_view, 2> kDirections = {"forward", "backward"};
-constexpr std::array<std::string_view, 4> kTouches = {"none", "source", "target", "both"};
+constexpr auto kRegisters = make_names<Register>({
+    {Register::rep_movsb, "rep_movsb"},
+    {Register::rep_movsq, "rep_movsq"},
+    {Register::word, "word"},
+    {Register::xmm, "xmm"},
+    {Register::ymm, "ymm"},
+    {Register::zmm, "zmm"},
+});
+constexpr auto kPrefetches = make_names<Prefetch>({
+    {Prefetch::none, "none"},
+    {Prefetch::t0, "t0"},
+    {Prefetch::t1, "t1"},
+    {Prefetch::t2, "t2"},
+    {Prefetch::nta, "nta"},
+});
+constexpr auto kAligns = make_names<Align>({
+    {Align::none, "none"},
+    {Align::target, "target"},
+    {Align::source, "source"},
+});
+constexpr auto kDirections = make_names<Direction>({
+    {Direction::forward, "forward"},
+    {Direction::backward, "backward"},
+});
+constexpr auto kTouches = make_names<Touch>({
+    {Touch::none, "none"},
+    {Touch::source, "source"},
+    {Touch::target, "target"},
+    {Touch::both, "both"},
+});
 constexpr std::string_view kTried = "use a copy variant";
 
-template <typename Enum, std::size_t kCount>
-std::string_view word_of(const std::array<std::string_view, kCount>& words, Enum value) {
-  return words[static_cast<std::size_t>(value)];
-}
-
-template <typename Enum, std::size_t kCount>
-bool read_word(const std::array<std::string_view, kCount>& words, std::string_view text,
-               Enum& value) {
-  const auto* const found = std::ranges::find(words, text);
-  if (found == words.end()) return false;
-  value = static_cast<Enum>(found - words.begin());
-  return true;
+template <typename Table, typename Enum>
+bool read_word(const Table& names, std::string_view text, Enum& value) {
+  const std::optional<Enum> found = names.find(text);
+  value = found.value_or(value);
+  return found.has_value();
 }
 
 bool read_number(std::string_view text, std::uint8_t& value) {
@@ -147,17 +165,16 @@ std::optional<std::string_view> objection(const Variant& variant) {
 std::string to_text(const Variant& variant) {
   std::string prefetch = "none";
   if (variant.prefetch_line_count != 0) {
-    prefetch = fmt::format("{}:{}@{}{}", word_of(kPrefetches, variant.prefetch),
-                           variant.prefetch_line_count, variant.prefetch_distance_lines,
-                           variant.prefetch_target ? "+target" : "");
+    prefetch =
+        fmt::format("{}:{}@{}{}", kPrefetches.text(variant.prefetch), variant.prefetch_line_count,
+                    variant.prefetch_distance_lines, variant.prefetch_target ? "+target" : "");
   }
   std::string touch;
-  if (variant.touch != Touch::none)
-    touch = fmt::format(" touch={}", word_of(kTouches, variant.touch));
+  if (variant.touch != Touch::none) touch = fmt::format(" touch={}", kTouches.text(variant.touch));
   return fmt::format("{} load={} store={} prefetch={} block={} align={} {} streams={}{}",
-                     word_of(kRegisters, variant.through), variant.load_nontemporal ? "nt" : "t",
+                     kRegisters.text(variant.through), variant.load_nontemporal ? "nt" : "t",
                      variant.store_nontemporal ? "nt" : "t", prefetch, variant.block_line_count,
-                     word_of(kAligns, variant.align), word_of(kDirections, variant.direction),
+                     kAligns.text(variant.align), kDirections.text(variant.direction),
                      variant.stream_count, touch);
 }
 

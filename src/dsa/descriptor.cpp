@@ -2,6 +2,7 @@
 #include "headrace/dsa/descriptor.hpp"
 
 #include "headrace/base/atomic.hpp"
+#include "headrace/base/names.hpp"
 
 namespace headrace::dsa {
 
@@ -11,55 +12,29 @@ std::uint8_t load_status(const ::dsa_completion_record& record) {
   return load_acquire(status);  // edge: completion-record (acquire)
 }
 
-std::string_view name(Opcode opcode) {
-  switch (opcode) {
-    case Opcode::noop:
-      return "noop";
-    case Opcode::batch:
-      return "batch";
-    case Opcode::drain:
-      return "drain";
-    case Opcode::move:
-      return "move";
-    case Opcode::fill:
-      return "fill";
-    case Opcode::compare:
-      return "compare";
-    case Opcode::compare_pattern:
-      return "compare_pattern";
-    case Opcode::create_delta:
-      return "create_delta";
-    case Opcode::apply_delta:
-      return "apply_delta";
-    case Opcode::dualcast:
-      return "dualcast";
-    case Opcode::crc:
-      return "crc";
-    case Opcode::copy_crc:
-      return "copy_crc";
-    case Opcode::dif_check:
-      return "dif_check";
-    case Opcode::dif_insert:
-      return "dif_insert";
-    case Opcode::dif_strip:
-      return "dif_strip";
-    case Opcode::dif_update:
-      return "dif_update";
-    case Opcode::cache_flush:
-      return "cache_flush";
-  }
-  return "unknown";
-}
-
 namespace {
 
-struct StatusText {
-  Status status;
-  std::string_view name;
-  std::string_view explanation;
-};
+constexpr auto kOpcodes = make_sparse_names<Opcode>({
+    {Opcode::noop, "noop"},
+    {Opcode::batch, "batch"},
+    {Opcode::drain, "drain"},
+    {Opcode::move, "move"},
+    {Opcode::fill, "fill"},
+    {Opcode::compare, "compare"},
+    {Opcode::compare_pattern, "compare_pattern"},
+    {Opcode::create_delta, "create_delta"},
+    {Opcode::apply_delta, "apply_delta"},
+    {Opcode::dualcast, "dualcast"},
+    {Opcode::crc, "crc"},
+    {Opcode::copy_crc, "copy_crc"},
+    {Opcode::dif_check, "dif_check"},
+    {Opcode::dif_insert, "dif_insert"},
+    {Opcode::dif_strip, "dif_strip"},
+    {Opcode::dif_update, "dif_update"},
+    {Opcode::cache_flush, "cache_flush"},
+});
 
-constexpr StatusText kStatusTexts[] = {
+constexpr auto kStatuses = make_sparse_names<Status>({
     {Status::none, "none", "The device has not written the record yet: go on waiting."},
     {Status::success, "success", "The descriptor was carried out."},
     {Status::success_unexpected, "success_unexpected",
@@ -120,20 +95,16 @@ constexpr StatusText kStatusTexts[] = {
      "The device met an error of its own when it read back what it had written: repeat."},
     {Status::translation_failed, "translation_failed",
      "An address could not be translated: look at the IOMMU's messages in the kernel log."},
-};
-
-const StatusText* find(Status status) {
-  for (const StatusText& text : kStatusTexts) {
-    if (text.status == status) return &text;
-  }
-  return nullptr;
-}
+});
 
 }  // namespace
 
+std::string_view name(Opcode opcode) {
+  return kOpcodes.text(opcode);
+}
+
 std::string_view name(Status status) {
-  const StatusText* const text = find(status);
-  return text != nullptr ? text->name : "unknown";
+  return kStatuses.text(status);
 }
 
 std::string_view explain(std::uint8_t raw_status) {
@@ -141,9 +112,8 @@ std::string_view explain(std::uint8_t raw_status) {
     return "The device was reset or disabled before the descriptor was carried out: submit it "
            "again once the device is back.";
   }
-  const StatusText* const text = find(status_of(raw_status));
-  return text != nullptr ? text->explanation
-                         : "The device gave a status that this library does not know.";
+  const std::string_view text = kStatuses.meaning(status_of(raw_status));
+  return text.empty() ? "The device gave a status that this library does not know." : text;
 }
 
 }  // namespace headrace::dsa

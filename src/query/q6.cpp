@@ -15,6 +15,7 @@
 #include "automatic.hpp"
 #include "exact_sum.hpp"
 #include "headrace/base/clock.hpp"
+#include "headrace/base/names.hpp"
 #include "headrace/base/units.hpp"
 #include "headrace/platform/memory.hpp"
 #include "headrace/platform/thread.hpp"
@@ -387,30 +388,26 @@ Result<Q6Result> run_checked(const topo::Machine& machine, cache::Cache* cache,
   return result;
 }
 
+constexpr auto kPrefetches = make_names<Prefetch>({
+    {Prefetch::off, "off"},
+    {Prefetch::on, "on"},
+    {Prefetch::automatic, "automatic"},
+});
+
+constexpr auto kPipelines = make_names<Pipeline>({
+    {Pipeline::scan, "scan"},
+    {Pipeline::prefetch, "prefetch"},
+    {Pipeline::aggregate, "aggregate"},
+});
+
 }  // namespace
 
 std::string_view name(Prefetch prefetch) {
-  switch (prefetch) {
-    case Prefetch::off:
-      return "off";
-    case Prefetch::on:
-      return "on";
-    case Prefetch::automatic:
-      return "automatic";
-  }
-  return "unknown";
+  return kPrefetches.text(prefetch);
 }
 
 std::string_view name(Pipeline pipeline) {
-  switch (pipeline) {
-    case Pipeline::scan:
-      return "scan";
-    case Pipeline::prefetch:
-      return "prefetch";
-    case Pipeline::aggregate:
-      return "aggregate";
-  }
-  return "unknown";
+  return kPipelines.text(pipeline);
 }
 
 Result<Q6Result> run_q6(const topo::Machine& machine, cache::Cache* cache, const Q6Columns& columns,

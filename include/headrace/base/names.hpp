@@ -20,28 +20,36 @@ struct Name {
   std::string_view meaning = {};  ///< A clause for messages, where the enumeration has one.
 };
 
-/// The names of an enumeration whose values are 0, 1, 2, ...: row i is that of value i, checked at
-/// compile time.
+/// Whether the values of an enumeration are 0, 1, 2, ..., so that a missing row is found, or any
+/// in ascending order.
+enum class Values : bool { dense, sparse };
+
+/// The names of an enumeration: a row for each value, in order, checked at compile time.
 ///
 /// Threading: immutable.
 template <typename Enum, std::size_t kCount>
 class NameTable {
  public:
-  consteval explicit NameTable(const Name<Enum> (&rows)[kCount]) : rows_(std::to_array(rows)) {
+  consteval NameTable(const Name<Enum> (&rows)[kCount], Values values)
+      : rows_(std::to_array(rows)) {
     for (std::size_t i = 0; i < kCount; ++i) {
-      if (static_cast<std::size_t>(rows_[i].value) != i) throw "a row is missing or out of order";
+      const auto value = static_cast<std::size_t>(rows_[i].value);
+      const bool in_order = values == Values::dense
+                                ? value == i
+                                : i == 0 || static_cast<std::size_t>(rows_[i - 1].value) < value;
+      if (!in_order) throw "a row is missing or out of order";
     }
   }
 
   /// "unknown" for a value without a row.
   [[nodiscard]] constexpr std::string_view text(Enum value) const {
-    const auto index = static_cast<std::size_t>(value);
-    return index < kCount ? rows_[index].text : std::string_view("unknown");
+    const Name<Enum>* const row = row_of(value);
+    return row != nullptr ? row->text : std::string_view("unknown");
   }
   /// Empty for a value without a row.
   [[nodiscard]] constexpr std::string_view meaning(Enum value) const {
-    const auto index = static_cast<std::size_t>(value);
-    return index < kCount ? rows_[index].meaning : std::string_view();
+    const Name<Enum>* const row = row_of(value);
+    return row != nullptr ? row->meaning : std::string_view();
   }
   [[nodiscard]] constexpr std::optional<Enum> find(std::string_view text) const {
     for (const Name<Enum>& row : rows_) {
@@ -70,13 +78,26 @@ class NameTable {
   [[nodiscard]] constexpr const std::array<Name<Enum>, kCount>& rows() const { return rows_; }
 
  private:
+  [[nodiscard]] constexpr const Name<Enum>* row_of(Enum value) const {
+    for (const Name<Enum>& row : rows_) {
+      if (row.value == value) return &row;
+    }
+    return nullptr;
+  }
+
   std::array<Name<Enum>, kCount> rows_;
 };
 
 /// constexpr auto kTiers = make_names<Tier>({{Tier::hbm, "hbm"}, {Tier::ddr, "ddr"}});
 template <typename Enum, std::size_t kCount>
 [[nodiscard]] consteval NameTable<Enum, kCount> make_names(const Name<Enum> (&rows)[kCount]) {
-  return NameTable<Enum, kCount>(rows);
+  return NameTable<Enum, kCount>(rows, Values::dense);
+}
+/// As make_names(), of an enumeration with gaps.
+template <typename Enum, std::size_t kCount>
+[[nodiscard]] consteval NameTable<Enum, kCount> make_sparse_names(
+    const Name<Enum> (&rows)[kCount]) {
+  return NameTable<Enum, kCount>(rows, Values::sparse);
 }
 
 }  // namespace headrace

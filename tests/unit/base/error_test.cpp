@@ -44,6 +44,14 @@ TEST(NameTable, ReadsANameAndListsAllInARefusal) {
             "cannot parse 'blue' as a colour: unknown colour; use one of red, green");
 }
 
+TEST(NameTable, OfAnEnumerationWithGapsNamesTheValuesThatAreThere) {
+  enum class Flag : std::uint8_t { one = 1, eight = 8 };
+  constexpr auto kFlags = make_sparse_names<Flag>({{Flag::one, "one"}, {Flag::eight, "eight"}});
+  static_assert(kFlags.text(Flag::eight) == "eight");
+  EXPECT_EQ(kFlags.text(Flag{2}), "unknown");
+  EXPECT_EQ(kFlags.find("eight"), Flag::eight);
+}
+
 TEST(CheckDeathTest, AFailedCheckPrintsTheReasonAndTheValues) {
   const int index = 7;
   EXPECT_DEATH(HEADRACE_CHECK(index < 3, "the index is inside", index),
