@@ -59,8 +59,7 @@ enum headrace_fault_policy HEADRACE_C_ENUM {
 enum headrace_waiting HEADRACE_C_ENUM {
   HEADRACE_WAIT_ADAPTIVE, /* Spins for as long as recently paid off, then rests, then sleeps. */
   HEADRACE_WAIT_SPIN,     /* Spins until the job has ended. */
-  HEADRACE_WAIT_PAUSE,    /* Spins with PAUSE. */
-  HEADRACE_WAIT_UMWAIT,   /* Rests by UMWAIT; PAUSE if the processor lacks it. */
+  HEADRACE_WAIT_UMWAIT,   /* Rests by UMWAIT; spins if the processor lacks it. */
   HEADRACE_WAIT_SLEEP     /* Sleeps immediately. */
 };
 

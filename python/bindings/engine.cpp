@@ -143,8 +143,8 @@ std::shared_ptr<EngineHandle> make_engine(
   }
   options.piece = Bytes(piece_bytes);
   options.queue_depth_max = queue_depth_max;
-  options.waiting = of_name(
-      waiting, {Waiting::adaptive, Waiting::spin, Waiting::pause, Waiting::umwait, Waiting::sleep});
+  options.waiting =
+      of_name(waiting, {Waiting::adaptive, Waiting::spin, Waiting::umwait, Waiting::sleep});
   options.check_memory = check_memory;
   const nb::gil_scoped_release released;
   return std::make_shared<EngineHandle>(value_of(engine::Engine::make(machine, options)));

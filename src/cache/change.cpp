@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Change: the handle of who changes the bytes of a region. It may outlive the cache.
+// Change: the right to change the bytes of a region. It may outlive the cache.
 #include <utility>
 
 #include "core.hpp"

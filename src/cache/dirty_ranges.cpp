@@ -146,7 +146,7 @@ bool DirtyRanges::abandon(const Range& range) {
     erase(place);
     return false;
   }
-  // What was changed before is claimed by who has dropped the entry, unless that one has been here.
+  // The thread that dropped the entry claims what was changed before, unless it has been here.
   return finish(place);
 }
 

@@ -21,7 +21,7 @@ namespace headrace::cache::detail {
 /// | --------- | ---------------------------------- | ---------- | ------------------------------ |
 /// | changing  | begin()                            | old        | the thread that began          |
 /// | changed   | end(), if it is of an entry        | old        | readers                        |
-/// | returning | claim...()                         | is written | readers, and who claimed it    |
+/// | returning | claim...()                         | is written | readers, and the claimer       |
 /// | gone      | settle(), a loss, or end() of a   | new        | readers                        |
 /// |           | range of no entry                  |            |                                |
 ///
@@ -29,8 +29,8 @@ namespace headrace::cache::detail {
 /// their shard but by invalidate(), clear() and a change of the same bytes elsewhere, which deal
 /// with their ranges before the entry ends. So a claimed range has its copy until it is settled.
 ///
-/// Why no eviction misses a flag: it is set by who has a lease, and looked at after the leases: who
-/// finds the lease gone sees the flag (edge lease-ended).
+/// Why no eviction misses a flag: it is set by a holder of a lease, and read after the leases: a
+/// thread that finds the lease gone sees the flag (edge lease-ended).
 ///
 /// Threading: shared.
 class DirtyRanges {
@@ -40,7 +40,7 @@ class DirtyRanges {
     /// Number of the entry whose copy has the bytes; 0: they are in the source.
     std::uint32_t entry = 0;
     std::uint64_t ticket = 0;
-    /// Number of the entry's shard, for who tells of the range when the entry may be gone.
+    /// Number of the entry's shard, for the event of the range when the entry may be gone.
     std::uint16_t shard = 0;
   };
   enum class Begin : std::uint8_t { done, busy, elsewhere };
@@ -48,8 +48,8 @@ class DirtyRanges {
 
   explicit DirtyRanges(Pool& pool) : pool_(pool) {}
 
-  /// False if there is no range: then the sources have all that was written back. Exact for who has
-  /// announced a move after who began a change has looked for moves.
+  /// False if there is no range: then the sources have all that was written back. Exact for a
+  /// submitter that has announced its move after a change that began has looked for moves.
   [[nodiscard]] bool any() const { return count_.any(); }
   /// Begins a change of `region`, whose bytes are in the copy of `entry`, on which the caller has a
   /// lease, or in the source. What is changed already in the same copy stays changed outside
@@ -85,8 +85,8 @@ class DirtyRanges {
   /// Waits for the ranges that overlap `region` and are returning. True if one is changing.
   [[nodiscard]] bool is_changing(const Region& region);
   /// Claims a changed range of an entry that has left its shard, after those that are returning
-  /// have been settled; nothing if none is left. Those that are changing will be returned by who
-  /// changes them. Ranges that lie in `lost` are forgotten.
+  /// have been settled; nothing if none is left. Those that are changing are returned when their
+  /// change ends. Ranges that lie in `lost` are forgotten.
   [[nodiscard]] std::optional<Range> claim_one(std::uint32_t entry,
                                                const std::optional<Region>& lost = std::nullopt);
   /// The bytes of a claimed range are in the source.

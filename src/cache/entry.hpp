@@ -22,7 +22,7 @@ namespace headrace::cache::detail {
 ///     idle -> pending -> moving -> copied | left
 ///                   \-----------> copied | left
 ///
-/// No phase is entered twice: who sleeps on a phase is woken by the next one for certain, because
+/// No phase is entered twice: a thread that sleeps on a phase is woken by the next one, because
 /// an atomic wait ends only when it sees another value than the one it began with.
 ///
 /// | phase   | entered by                             | data() | wait()                    |
@@ -46,7 +46,7 @@ enum class Phase : std::uint32_t { idle, pending, moving, copied, left };
   return phase != Phase::pending && phase != Phase::moving;
 }
 
-/// The phase and who waits for it.
+/// The phase and the threads that wait for it.
 ///
 /// Threading: shared.
 class Progress {
@@ -69,13 +69,13 @@ class Progress {
   }
   /// pending -> moving, unless the move has ended already.
   void announce_submission() {
-    // relaxed: who finds it ended has nothing to announce, and the exchange decides the rest.
+    // relaxed: if it has ended there is nothing to announce, and the exchange decides the rest.
     Phase expected = phase_.load_relaxed();
     if (expected != Phase::pending) return;
     // edge: entry-submitted (acq_rel)
     if (phase_.compare_exchange_acq_rel(expected, Phase::moving)) phase_.notify_all();
   }
-  /// -> copied or left; wakes everybody.
+  /// -> copied or left; wakes all waiting threads.
   void end(Phase last) {
     // edge: entry-ended (release)
     phase_.store_release(last);
@@ -126,20 +126,20 @@ struct Region {
 /// Threading: shared, per field:
 ///   standing, holder_count  see lease.hpp.
 ///   progress                see Phase.
-///   address, byte_count     written while the entry is absent; read by anybody, believed only with
+///   address, byte_count     written while the entry is absent; read by any thread, believed only
+///   with
 ///                           a lease.
-///   next                    written under the shard's mutex, read by anybody.
+///   next                    written under the shard's mutex, read by any thread.
 ///   marks                   written by readers and the eviction policy.
 ///   copy                    written by the submitter while the phase is pending; read by others
-///                           once it is copied (edge entry-ended), and by who ends the entry (edge
-///                           entry-released).
+///                           once it is copied (edge entry-ended), and by the thread that ends the
+///                           entry (edge entry-released).
 ///   older, newer, queue     shard's mutex; `older` also chains what has left the shard.
 ///   moving                  mutex of InFlightMoves.
 ///   shard                   as address.
 ///   flags                   pinned: under the shard's mutex; changed: under that of DirtyRanges,
-///   by
-///                           who has a lease; kept: by who has moved the copy, before that has
-///                           ended or been settled.
+///                           by a holder of a lease; kept: by the thread that moved the copy,
+///                           before the move has ended or been settled.
 struct alignas(64) EntryState : Tenancy {
   Progress progress;
   /// What the eviction policy knows of hits.
@@ -165,7 +165,7 @@ struct alignas(64) EntryState : Tenancy {
   [[nodiscard]] bool is_pinned() const {
     return (flags.load_relaxed() & kPinned) != 0;  // relaxed: under the shard's mutex.
   }
-  /// To be sure of a flag that is set one must have found the lease gone of who set it.
+  /// A set flag is seen for certain once the lease of the thread that set it was found gone.
   [[nodiscard]] bool is_dirty() const {
     // edge: dirty-settled (acquire)
     return (flags.load_acquire() & kDirty) != 0;
@@ -183,7 +183,7 @@ struct alignas(64) EntryState : Tenancy {
     flags.fetch_or_relaxed(kKept);  // relaxed: the end of the move or the settling publishes it.
   }
   [[nodiscard]] bool is_memory_kept() const {
-    return (flags.load_relaxed() & kKept) != 0;  // relaxed: by who ends the entry.
+    return (flags.load_relaxed() & kKept) != 0;  // relaxed: by the thread that ends the entry.
   }
 
   /// The region, as far as it can be believed.
@@ -200,7 +200,7 @@ struct alignas(64) EntryState : Tenancy {
   }
 };
 
-/// How many ranges are changed, for who wants to know without a lock if there are any.
+/// How many ranges are changed, to be asked without a lock whether there are any.
 ///
 /// Threading: shared.
 class DirtyCount {

@@ -259,7 +259,7 @@ void InFlightMoves::end(const Move& move, const engine::Completion& completion) 
     entry.keep_memory();
     done = false;
   }
-  // Counted first, so that who has waited finds it counted.
+  // Counted first, so that a thread that has waited finds it counted.
   if (done) {
     core.bytes_moved.add(entry.region().byte_count);
   } else {

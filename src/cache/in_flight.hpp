@@ -69,7 +69,7 @@ class InFlightMoves {
 
   /// As an Announcement of several entries, whose copies are one batch of the engine: one job,
   /// which is in the move of the first. It is never stopped, because not all of its copies may
-  /// be unwanted; who would stop it waits for it.
+  /// be unwanted; a thread that would stop it waits for it.
   ///
   /// Threading: owned by the submitter.
   class Gathering {

@@ -68,7 +68,7 @@ class Index {
     // edge: table-grown (acquire)
     const Table& table = *table_.load_acquire();
     const std::uint32_t own = class_of(region.byte_count);
-    // relaxed: who misses a class that is just coming into use looks again under the lock.
+    // relaxed: a lookup that misses a class just coming into use is repeated under the lock.
     const std::uint64_t all = classes_.load_relaxed();
     for (std::uint64_t classes = all >> own << own; classes != 0; classes &= classes - 1) {
       const auto k = static_cast<std::uint32_t>(std::countr_zero(classes));

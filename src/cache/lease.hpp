@@ -15,7 +15,7 @@
 // | standing | set by                              | a reader that sees it       | slots with it |
 // | -------- | ----------------------------------- | --------------------------- | ------------- |
 // | absent   | constructor, and the end            | vacates                     | passing only  |
-// | listed   | who inserts; a dropper that found   | has the entry               | any           |
+// | listed   | the inserter; a dropper that found  | has the entry               | any           |
 // |          | the entry held and leaves it        |                             |               |
 // | leaving  | dropper, before it scans            | vacates                     | any           |
 // | dropped  | dropper, after it has marked them,  | vacates                     | marked ones,  |
@@ -80,7 +80,7 @@ struct alignas(16) Slot {
   /// Handles that share the lease.
   Atomic<std::uint32_t> share_count{0};
 
-  /// What is leased. Only for who has a share.
+  /// What is leased. Only for a holder of a share.
   [[nodiscard]] Tenancy* tenancy() const {
     // relaxed: the caller's share keeps the address as it is; a mark may come.
     return tenancy_of(word.load_relaxed());
@@ -93,7 +93,7 @@ struct alignas(16) Slot {
 /// How a reader and a dropper come not to miss each other.
 enum class Barriers : std::uint8_t { equal, unequal };
 
-/// Leases `tenancy` in an empty slot of the calling thread. Returns whether it is to be had: if
+/// Leases `tenancy` in an empty slot of the calling thread. Returns whether it is available: if
 /// not, the caller vacates.
 [[nodiscard]] inline bool occupy(Slot& slot, Tenancy& tenancy, Barriers barriers) {
   const auto word = reinterpret_cast<std::uintptr_t>(&tenancy);
@@ -217,7 +217,7 @@ class Registry {
     Chunk* head = head_.load_relaxed();
     do {
       chunk.next = head;
-      // seq_cst, as occupy(): a dropper that misses the chunk is seen by who occupies its slots.
+      // seq_cst, as occupy(): a thread that occupies its slots sees a dropper that misses them.
       // edge: chunk-registered (release)
     } while (!head_.compare_exchange_seq_cst(head, &chunk));
   }

@@ -206,7 +206,7 @@ std::uint32_t Order::propose_spent() {
 
 std::uint32_t Order::propose_clock(std::uint8_t queue) {
   // Readers may mark entries as fast as they are passed: after as many rounds as there are marks
-  // the oldest goes anyhow.
+  // the oldest goes all the same.
   for (std::uint64_t left = kUseCountMax * std::uint64_t{queues_[queue].count};
        queues_[queue].oldest != 0; --left) {
     std::uint32_t number = 0;

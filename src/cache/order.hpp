@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Order: in which order the entries of a shard are given up, by a named policy and by what the
-// accesses have said of reads to come. It knows neither lengths nor who uses an entry: it proposes,
-// and takes back what its caller cannot do without.
+// accesses have said of reads to come. It knows neither lengths nor the users of an entry: it
+// proposes, and takes back what its caller cannot do without.
 #pragma once
 
 #include <array>

@@ -573,7 +573,7 @@ std::size_t CacheState::drop(std::optional<NodeId> node, const std::optional<Reg
     // All are asked to stop before the first is waited for.
     for (std::uint32_t number = gone.first; number != 0; number = core_->pool[number].older) {
       EntryState& state = core_->pool[number];
-      // relaxed: who acts on it ends the entry, and the decrement that does acquires.
+      // relaxed: a thread that acts on it ends the entry by a decrement that acquires.
       const bool sole = state.holder_count.load_relaxed() == 1;
       if ((sole || moves == Moves::stopped) && !ended(state.progress.now())) {
         core_->moves_of(state).stop(state);

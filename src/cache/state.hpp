@@ -164,8 +164,8 @@ class CacheState {
   const std::unique_ptr<Core, LetGo> core_;
   /// By number.
   std::vector<std::unique_ptr<Shard>> shards_;
-  /// Held from taking entries off the shards until their moves have ended: who drops after another
-  /// returns only when what the other one took off is no longer moved either. Not taken by
+  /// Held from taking entries off the shards until their moves have ended: a call that drops after
+  /// another returns only when what the other one took off is no longer moved either. Not taken by
   /// access().
   Mutex dropping_;
 };

@@ -160,16 +160,16 @@ Submit ChannelState::submit(const Operation& operation, Ticket& ticket) {
   if (valid != Submit::accepted) return valid;
   const Submit why_not = obstacle();
   if (why_not != Submit::accepted) return note_refusal(why_not);
-  return submit_lane(operation, ticket);
+  return submit_stripe(operation, ticket);
 }
 
-Submit ChannelState::submit_lane(const Operation& operation, Ticket& ticket) {
+Submit ChannelState::submit_stripe(const Operation& operation, Ticket& ticket) {
   const auto index = static_cast<std::uint32_t>(std::countr_zero(free_));
   Place& place = places_[index];
   DsaQueue::Slot& slot = *place.slot;
   place.begun_ticks = platform::ticks();
-  begin_lane(place, operation, {});
-  Way way = Way::lane;
+  begin_stripe(place, operation, {});
+  Way way = Way::stripe;
   if (queue_.is_beyond(operation)) {
     static_cast<void>(queue_.finish_on_cpu(slot));
     way = Way::ended;
@@ -228,22 +228,22 @@ Submit ChannelState::submit_batch(const Batch& batch, Ticket& ticket) {
   if (why_not != Submit::accepted) return note_refusal(why_not);
   Place& place = places_[index];
   place.begun_ticks = platform::ticks();
-  begin_lane(place, Operation::no_op(), batch);
+  begin_stripe(place, Operation::no_op(), batch);
   const DsaQueue::Next next = queue_.issue_batch(*place.slot);
   if (DsaQueue::is_refused(*place.slot)) return note_refusal(queue_.refuse());
-  accept(index, next == DsaQueue::Next::ended ? Way::ended : Way::lane, ticket);
+  accept(index, next == DsaQueue::Next::ended ? Way::ended : Way::stripe, ticket);
   return Submit::accepted;
 }
 
-void ChannelState::begin_lane(Place& place, const Operation& operation, const Batch& batch) {
+void ChannelState::begin_stripe(Place& place, const Operation& operation, const Batch& batch) {
   // The descriptor is about to be another: if the queue refuses it, no copy finds its own there.
   place.way = Way::ended;
   std::size_t byte_count = operation.byte_count();
   for (const Operation& one : batch.operations) byte_count += one.byte_count();
   place.request.assign(operation, batch, byte_count);
   const bool is_batch = place.request.is_batch();
-  DsaQueue::begin_lane(*place.slot, place.request, 0,
-                       is_batch ? batch.operations.size() : operation.byte_count());
+  DsaQueue::begin_stripe(*place.slot, place.request, 0,
+                         is_batch ? batch.operations.size() : operation.byte_count());
   place.slot->batch = is_batch;
   place.slot->outcome = {};
 }
@@ -285,7 +285,7 @@ bool ChannelState::poll_other(std::uint32_t index, Completion& completion) {
   }
   if (place.way != Way::ended) {
     const std::uint8_t status = status_of(slot.record);
-    if (place.way != Way::lane && status == DSA_COMP_SUCCESS) {
+    if (place.way != Way::stripe && status == DSA_COMP_SUCCESS) {
       const bool is_list = place.way == Way::list;
       Tally& tally = is_list ? lists_ : copies_;
       set_done(completion, place.byte_count);
@@ -304,7 +304,7 @@ bool ChannelState::poll_other(std::uint32_t index, Completion& completion) {
       if (slot.posted_ticks.load_relaxed() == 0) slot.posted_ticks.store_relaxed(now);  // Ours.
       if (!queue_.is_due(slot, now)) return false;
     }
-    if (place.way != Way::lane) convert(place, now);
+    if (place.way != Way::stripe) convert(place, now);
     if (status == 0) {
       queue_.give_up(place.slot_index);
     } else if (queue_.take_record(slot) == DsaQueue::Next::posted) {
@@ -327,7 +327,7 @@ bool ChannelState::poll_other(std::uint32_t index, Completion& completion) {
   return true;
 }
 
-/// From the short way to the lane in the slot. From here on it is counted where jobs are.
+/// From the short way to the stripe in the slot. From here on it is counted where jobs are.
 void ChannelState::convert(Place& place, std::uint64_t now) {
   DsaQueue::Slot& slot = *place.slot;
   if (!latencies_) place.begun_ticks = now;
@@ -336,16 +336,17 @@ void ChannelState::convert(Place& place, std::uint64_t now) {
     // What the descriptor says is all that is known of it.
     auto* const target = reinterpret_cast<std::byte*>(slot.descriptor.dst_addr);
     const auto* const source = reinterpret_cast<const std::byte*>(slot.descriptor.src_addr);
-    begin_lane(place, Operation::copy({target, place.byte_count}, {source, place.byte_count}), {});
+    begin_stripe(place, Operation::copy({target, place.byte_count}, {source, place.byte_count}),
+                 {});
     slot.piece = place.byte_count;
     add(copies_.submitted, kOneLess);
   } else {
     const Batch batch = place.request.batch();
-    begin_lane(place, Operation::no_op(), batch);
+    begin_stripe(place, Operation::no_op(), batch);
     slot.piece = batch.operations.size();
     add(lists_.submitted, kOneLess);
   }
-  place.way = Way::lane;
+  place.way = Way::stripe;
   add(converted_, 1);
   engine_.counts().count_submitted();
 }

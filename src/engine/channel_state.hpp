@@ -4,8 +4,8 @@
 // the channel's, and nothing of it needs an atomic operation.
 //
 // A copy that fits a descriptor, and a list of such, go a way of their own, on which nothing of the
-// lane in the slot is written. As soon as its record tells anything but success, it becomes a lane,
-// and the queue takes the trouble as it takes that of others (DsaQueue::take_record).
+// stripe in the slot is written. As soon as its record tells anything but success, it becomes a
+// stripe, and the queue takes the trouble as it takes that of others (DsaQueue::take_record).
 #pragma once
 
 #include <array>
@@ -59,7 +59,7 @@ class ChannelState {
     copy,        ///< The descriptor in the slot says all.
     timed_copy,  ///< The same, of a channel that counts latencies.
     list,        ///< Copies of a batch; success of the list is that of each.
-    lane,        ///< By the queue's own means.
+    stripe,      ///< By the queue's own means.
     ended,       ///< It has ended; the outcome is in the slot.
   };
   struct Place {
@@ -68,7 +68,7 @@ class ChannelState {
     std::uint32_t slot_index = 0;
     Way way = Way::ended;  ///< Of the last one, if nothing is in flight.
     std::uint64_t begun_ticks = 0;
-    Request request;  ///< Of a lane, and the batch of a list.
+    Request request;  ///< Of a stripe, and the batch of a list.
   };
 
   /// Of ChannelCounts.
@@ -84,7 +84,7 @@ class ChannelState {
   /// Why nothing may be submitted now; accepted if it may.
   [[nodiscard]] Submit obstacle() const noexcept;
   Submit note_refusal(Submit answer) noexcept;
-  [[nodiscard]] Submit submit_lane(const Operation& operation, Ticket& ticket);
+  [[nodiscard]] Submit submit_stripe(const Operation& operation, Ticket& ticket);
   [[gnu::always_inline, nodiscard]] inline bool write_list(const Batch& batch,
                                                            Place& place) noexcept;
   /// True if obstacle() is `accepted`; by fewer instructions, because it need not tell why not.
@@ -99,7 +99,7 @@ class ChannelState {
   void convert(Place& place, std::uint64_t now);
   void accept(std::uint32_t index, Way way, Ticket& ticket) noexcept;
   [[nodiscard, gnu::noinline]] bool poll_other(std::uint32_t index, Completion& completion);
-  static void begin_lane(Place& place, const Operation& operation, const Batch& batch);
+  static void begin_stripe(Place& place, const Operation& operation, const Batch& batch);
   [[gnu::noinline]] static void note_each(const Batch& batch) noexcept;
 
   EngineState& engine_;

@@ -3,8 +3,8 @@
 // (graph.cpp).
 //
 // Each job has a list of its dependants, linked through them, and a flag in its word that says
-// whether anybody has looked at the list. The agents are the *finisher* of the job and *submitters*
-// that name it.
+// whether any thread has looked at the list. The agents are the *finisher* of the job and
+// *submitters* that name it.
 //
 //   submitter: sets the flag, unless the job has ended; adds its link, unless the list is closed.
 //   finisher:  ends the job by exchanging a word without the flag. Where there is one it takes all
@@ -15,8 +15,8 @@
 // list knows that the job has ended, and from its completion how. Wait-free for the finisher but
 // for changes of the word by others; links are only added one by one and taken all at once, so no
 // address can be mistaken for an older one (ABA).
-// A mutex in the parking lot would do as well, but would be taken by everybody who waits for
-// something in the same bucket. Model: tests/model/engine/dependants_model.cpp.
+// A mutex in the parking lot would do as well, but would be taken by every thread that waits
+// for something in the same bucket. Model: tests/model/engine/dependants_model.cpp.
 #pragma once
 
 #include <cstdint>

@@ -109,7 +109,7 @@ Result<std::vector<const topo::Node*>> worker_nodes(const topo::Machine& machine
   return nodes;
 }
 
-/// The thresholds of an engine, and who said so.
+/// The thresholds of an engine, and where they come from.
 struct Thresholds {
   PathThresholds values;
   ThresholdSource source = ThresholdSource::published;
@@ -177,8 +177,8 @@ Result<std::unique_ptr<Engine>> Engine::make(const topo::Machine& machine, Engin
   if (const Result<void> valid = check(options); !valid) return fail(valid.error());
   const auto nodes = worker_nodes(machine, options.nodes);
   if (!nodes) return fail(nodes.error());
-  // Workers copy by the tuned copy, if there is a profile; what came of it is kept there for those
-  // who ask.
+  // Workers copy by the tuned copy, if there is a profile; what came of it is kept there for
+  // reports.
   const copy::ProfileReport& profile = copy::use_default_profile();
   std::vector<std::unique_ptr<Mover>> movers;
   for (const topo::Node* const node : *nodes) {

@@ -70,10 +70,9 @@ EngineState::EngineState(std::vector<std::unique_ptr<Mover>> movers, Settings se
             .caller_node = platform::current_node};
   any_polled_ = any_polled(infos_);
   if (settings_.waiting == Waiting::umwait && !platform::has_line_wait()) {
-    settings_.waiting = Waiting::pause;
+    settings_.waiting = Waiting::spin;
     settings_.notes.emplace_back(
-        "threads wait by PAUSE and not by UMWAIT, which this processor does not have (CPUID: "
-        "WAITPKG)");
+        "threads spin, without UMWAIT, which this processor does not have (CPUID: WAITPKG)");
   }
   // The first use allocates all buckets: now, and not when the first waiter happens to sleep.
   static_cast<void>(detail::parking_bucket(this));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an engine is inside: its movers, the gate that counts who needs them, the way of a job from
+// What an engine is inside: its movers, the gate that counts their users, the way of a job from
 // submission to its end. docs/internals/engine.md has a drawing. Not for: moving bytes (movers do
 // that, but for what they refuse).
 #pragma once

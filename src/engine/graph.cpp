@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Jobs that come after others: what holds them back, and who begins them. How a job that ends meets
-// those that wait for it is dependants.hpp.
+// Jobs that come after others: what holds them back, and what begins them. How a job that ends
+// meets those that wait for it is dependants.hpp.
 //
 // A job that is held back is counted in the gate as any other that runs. When the last of its
 // predecessors has ended it is *due*. The thread that ended that one begins it; where that happens
@@ -98,7 +98,7 @@ void EngineState::begin_due() noexcept {
   while (Job* const job = pop_due()) {
     if (begin(*job)) continue;
     push_due(*job);
-    // Who closes the gate takes the lock afterwards: either it finds the job or this sees it.
+    // The thread that closes the gate takes the lock afterwards: it finds the job, or this sees it.
     if (!is_closed()) break;
   }
   beginning = outer;

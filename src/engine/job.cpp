@@ -62,7 +62,6 @@ constexpr auto kCauses = make_names<Cause>({
 constexpr auto kWaitings = make_names<Waiting>({
     {Waiting::adaptive, "adaptive"},
     {Waiting::spin, "spin"},
-    {Waiting::pause, "pause"},
     {Waiting::umwait, "umwait"},
     {Waiting::sleep, "sleep"},
 });
@@ -87,7 +86,7 @@ std::string_view name(Waiting waiting) {
 }
 
 /// One call that drives the engine of a running job. While the job runs, its presence in the gate
-/// keeps the engine alive; once it has ended, its last visitor leaves the gate in its stead.
+/// keeps the engine alive; once it has ended, its last visitor leaves the gate instead.
 ///
 /// Threading: owned.
 class Job::Visit {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The word of a job: its state, three flags, and the number of visitors. One word, so that each
 // change is one atomic operation: a stop never reaches a later submission, and the addition that
-// ends the job learns whether anybody sleeps or visits without touching the job again.
+// ends the job learns whether any thread sleeps or visits without touching the job again.
 //
 //   part       who may change it                            when
 //   state      the submitter                                idle or ended -> running, and back if

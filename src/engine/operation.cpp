@@ -187,7 +187,7 @@ Operation Operation::copy_crc(std::span<std::byte> target, std::span<const std::
 }
 
 void Operation::dif(const DifFormat& format, const DifSource* check, const DifTarget* make) {
-  // Its bits would be those of other wishes: as a kind that there is not, it is refused.
+  // Its bits would be those of other options: an unknown kind, which is refused, instead.
   if (format.block > DifBlock::bytes_4104) {
     kind_ = static_cast<OperationKind>(kOperationKindCount);
     return;

@@ -27,7 +27,7 @@ struct alignas(64) ParkingBucket {
 /// The bucket of `address`. Lives until the process ends, later than any static object.
 [[nodiscard]] ParkingBucket& parking_bucket(const void* address) noexcept;
 
-/// Wakes everyone who sleeps for `address`, which is not dereferenced and may be gone.
+/// Wakes every thread that sleeps for `address`, which is not dereferenced and may be gone.
 void unpark_all(const void* address) noexcept;
 
 }  // namespace headrace::engine::detail

@@ -73,8 +73,6 @@ class Waiter {
     switch (how_) {
       case Waiting::spin:
         return Step::look;
-      case Waiting::pause:
-        return Step::pause;
       case Waiting::umwait:
         return Step::rest;
       case Waiting::sleep:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The two halves of query 6 on one chunk: scan finds the selected rows, aggregate adds them up.
-// Plain functions on plain memory; who runs them when is schedule.hpp's matter.
+// Plain functions on plain memory; schedule.hpp decides which thread runs them, and when.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What lies where in the file of a tier, and the order of stores by which a block becomes durable.
-// Not here: who does it when (keeper.cpp).
+// Not here: when it is done (keeper.cpp).
 //
 //   offset               bytes         what
 //   0                    72            Head: written when the file is made, never again

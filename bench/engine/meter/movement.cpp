@@ -451,8 +451,7 @@ class Bench {
       if (name(each) == point.faults) options.devices.page_faults = each;
     }
     using engine::Waiting;
-    for (const Waiting each :
-         {Waiting::adaptive, Waiting::spin, Waiting::pause, Waiting::umwait, Waiting::sleep}) {
+    for (const Waiting each : {Waiting::adaptive, Waiting::spin, Waiting::umwait, Waiting::sleep}) {
       if (name(each) == point.waiting) options.waiting = each;
     }
     made = value_of(Engine::make(machine_, options));

@@ -21,7 +21,7 @@ namespace headrace::copy {
 /// Made without running code, so that it serves copies before main; nothing in it allocates, locks
 /// or throws.
 ///
-/// Threading: shared. A function once chosen must live as long as anybody may copy.
+/// Threading: shared. A function once chosen must live as long as any thread may copy.
 class Dispatch {
   // Above its use: Clang has not seen it in a constant expression otherwise.
   template <std::size_t... kIndices>

@@ -61,7 +61,7 @@ struct Entry {
   /// Ascending, each twice as long as the one before; kEntryClassesMax at most, the last one no
   /// longer than kEntryBytesMax.
   std::span<const Class> shortest;
-  /// The functions for all classes, of a Dispatch; must live as long as anybody may copy.
+  /// The functions for all classes, of a Dispatch; must live as long as any thread may copy.
   const void* table = nullptr;
 };
 

@@ -82,7 +82,7 @@ struct Profile {
 /// Fails: as parse_profile; not_found, permission_denied or io_failed.
 [[nodiscard]] HEADRACE_API Result<Profile> load_profile(const std::string& path);
 
-/// The error of use_profile, told of the file that the profile came from.
+/// The error of use_profile, with the file that the profile came from.
 [[nodiscard]] HEADRACE_API Error of_profile(const std::string& path, Error error);
 
 /// Generates the functions that the profile names and puts them into `dispatch`. Classes that it

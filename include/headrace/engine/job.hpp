@@ -28,8 +28,7 @@ enum class Waiting : std::uint8_t {
   /// Looks for as long as has paid lately, then rests, at last sleeps (docs/concepts/engine.md).
   adaptive,
   spin,    ///< Looks again at once, without end: soonest to see, and takes a whole processor.
-  pause,   ///< As spin with a PAUSE in between, which leaves more to the core's other thread.
-  umwait,  ///< Rests on the line that will change, by UMONITOR and UMWAIT; else as pause.
+  umwait,  ///< Rests on the line that will change, by UMONITOR and UMWAIT; else as spin.
   sleep,   ///< Sleeps at once: until it is woken, or for a part of what it has waited.
 };
 [[nodiscard]] HEADRACE_API std::string_view name(Waiting waiting);

@@ -136,7 +136,7 @@ class HEADRACE_API Request {
   Request* next = nullptr;
   std::size_t bytes_taken = 0;     ///< Given to some worker; never less than bytes_finished.
   std::size_t bytes_finished = 0;  ///< In place.
-  std::uint32_t lanes_left = 0;    ///< Of a device: parts that have not ended.
+  std::uint32_t stripes_left = 0;  ///< Of a device: parts that have not ended.
   bool queued = false;             ///< True while bytes are left that no worker has.
   Atomic<std::uint32_t> slot_index{kNoSlot};  ///< Of a device: where to look first; a hint.
 

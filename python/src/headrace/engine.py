@@ -46,7 +46,7 @@ Policy = Literal[
 """What chooses the movers of a job; the concepts of the engine describe each."""
 FaultPolicy = Literal["touch_and_resubmit", "finish_on_cpu", "block"]
 """What a device does about a page that is not present: see `Engine`."""
-Waiting = Literal["adaptive", "spin", "pause", "umwait", "sleep"]
+Waiting = Literal["adaptive", "spin", "umwait", "sleep"]
 """How a thread waits for a job: see `Engine`."""
 _PATHS: tuple[str, ...] = get_args(MoverPath)
 _FAULT_POLICIES: tuple[str, ...] = get_args(FaultPolicy)
@@ -157,8 +157,8 @@ class Engine(Closing):
                 such as "256KiB".
             queue_depth_max: What the workers of a node hold before they refuse.
             waiting: What threads do that wait for a job: "adaptive", look for as long as has paid
-                lately, then rest, at last sleep; "spin"; "pause", spin with a PAUSE in between;
-                "umwait", rest on the line that will change, by UMWAIT; "sleep", at once.
+                lately, then rest, at last sleep; "spin"; "umwait", rest on the line that will
+                change, by UMWAIT; "sleep", at once.
             check_memory: Have processors fail a job by name, as devices do, whose memory is not
                 there or may not be accessed, such as what lies behind the end of a mapped file,
                 instead of ending the process. It costs a system call for each buffer.
@@ -387,7 +387,7 @@ class Engine(Closing):
 
     @property
     def waiting(self) -> str:
-        """How threads wait: as the engine was told, but "pause" where there is no UMWAIT."""
+        """How threads wait: as the engine was told, but "spin" where there is no UMWAIT."""
         return self._native.waiting()
 
     @property

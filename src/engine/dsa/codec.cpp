@@ -202,7 +202,7 @@ bool can_block(const dsa::QueueInfo& queue) noexcept {
 }
 
 std::uint32_t cache_flag(const dsa::QueueInfo& queue, bool flush) noexcept {
-  // Who is not asked has it for what writes, as all of the 4th generation and later.
+  // If not asked: for operations that write, as on all of the 4th generation and later.
   const std::uint64_t can = queue.capabilities.value_or(dsa::capability::cache_control_of_writes);
   const std::uint64_t wanted =
       flush ? dsa::capability::cache_control_of_flushes : dsa::capability::cache_control_of_writes;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // From an operation to the descriptor that has a device do it, and from the completion record to
-// how it ended. Pure functions. Not for: who submits it, and what is done about a page fault.
+// how it ended. Pure functions. Not for: submitting it, and what is done about a page fault.
 #pragma once
 
 #include <cstddef>

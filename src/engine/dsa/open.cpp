@@ -17,7 +17,7 @@ namespace {
 
 /// Any multiple of 64 within the page reaches the queue. Descriptors that lie at different places
 /// go to different ones, so that no two stores wait for each other in one write-combining buffer.
-std::byte* door(std::byte* page, const dsa::Descriptor& descriptor) noexcept {
+std::byte* portal_address(std::byte* page, const dsa::Descriptor& descriptor) noexcept {
   constexpr std::uintptr_t kOffsets = 4096 - sizeof(dsa::Descriptor);
   // Slots of a mover are some hundred bytes apart: all bits above 63 take part.
   const auto place = reinterpret_cast<std::uintptr_t>(&descriptor);
@@ -31,9 +31,9 @@ class MappedPortal final : public dsa::Portal {
   [[nodiscard]] const dsa::QueueInfo& info() const override { return info_; }
   [[nodiscard]] bool submit(const dsa::Descriptor& descriptor) noexcept override {
     if (info_.mode == dsa::QueueMode::shared) {
-      return platform::enqueue_command(door(page_, descriptor), &descriptor);
+      return platform::enqueue_command(portal_address(page_, descriptor), &descriptor);
     }
-    platform::move_direct(door(page_, descriptor), &descriptor);
+    platform::move_direct(portal_address(page_, descriptor), &descriptor);
     return true;
   }
 

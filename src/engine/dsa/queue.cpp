@@ -157,7 +157,7 @@ void DsaQueue::take(std::uint32_t index, std::uint8_t status) noexcept {
   Slot& slot = slots_[index];
   if (slot.simple) {
     Request& request = *slot.request;
-    begin_lane(slot, request, 0, request.byte_count());
+    begin_stripe(slot, request, 0, request.byte_count());
     slot.piece = slot.end;
     slot.outcome = {};
   }
@@ -171,7 +171,7 @@ void DsaQueue::take(std::uint32_t index, std::uint8_t status) noexcept {
   if (next == Next::posted) {
     words_.post(index);
   } else {
-    end_lane(index);
+    end_stripe(index);
   }
 }
 
@@ -217,7 +217,7 @@ Submit DsaQueue::post(Request& request) noexcept {
     return Submit::closed;
   }
   const std::uint32_t index = words_.take();
-  // Who waits for a slot of those that are lost may wait for ever, also where the queue has
+  // A thread that waits for a lost slot may wait for ever, also where the queue has
   // answered since: another mover takes the request.
   if (index == SlotWords::kNoSlot) [[unlikely]] {
     return words_.is_closed() || words_.is_all_lost() ? Submit::closed : Submit::full;
@@ -225,7 +225,7 @@ Submit DsaQueue::post(Request& request) noexcept {
   const Operation& copy = request.operation();
   const bool fits = copy.source().size() <= short_copy_bytes_max_.load_relaxed();  // A hint.
   if (copy.kind() != OperationKind::copy || !fits || copy.is_durable()) [[unlikely]] {
-    return post_lane(request, index);
+    return post_stripe(request, index);
   }
   Slot& slot = slots_[std::size_t{index}];
   const std::uint32_t hint = copy.is_into_cache() ? cache_flag_ : 0U;
@@ -246,7 +246,7 @@ Submit DsaQueue::post(Request& request) noexcept {
 }
 
 /// What is no copy of one descriptor, in the slot `index`.
-Submit DsaQueue::post_lane(Request& request, std::uint32_t index) noexcept {
+Submit DsaQueue::post_stripe(Request& request, std::uint32_t index) noexcept {
   const Operation& operation = request.operation();
   const bool batch = request.is_batch();
   if (!batch && is_beyond(operation)) {
@@ -255,10 +255,10 @@ Submit DsaQueue::post_lane(Request& request, std::uint32_t index) noexcept {
   }
   const std::size_t end = batch ? request.batch().operations.size() : request.byte_count();
   if (!batch && end > piece_bytes_max_ && operation.has_independent_parts()) {
-    return post_lanes(request, index);
+    return post_stripes(request, index);
   }
   Slot& slot = slots_[index];
-  begin_lane(slot, request, 0, end);
+  begin_stripe(slot, request, 0, end);
   slot.outcome = {};
   Next next = Next::posted;
   if (batch) {
@@ -276,47 +276,47 @@ Submit DsaQueue::post_lane(Request& request, std::uint32_t index) noexcept {
   if (next == Next::posted) {
     words_.post(index);
   } else {
-    end_lane(index);
+    end_stripe(index);
   }
   return Submit::accepted;
 }
 
-/// As many lanes as there is work and room for, each with the next part of the request.
-Submit DsaQueue::post_lanes(Request& request, std::uint32_t first) noexcept {
+/// As many stripes as there is work and room for, each with the next part of the request.
+Submit DsaQueue::post_stripes(Request& request, std::uint32_t first) noexcept {
   const std::size_t byte_count = request.byte_count();
-  std::array<std::uint32_t, kLaneMax> lanes{first};
-  std::size_t lane_count = 1;
-  const std::size_t wanted = std::min(kLaneMax, byte_count / piece_bytes_max_);
-  while (lane_count < wanted) {
+  std::array<std::uint32_t, kStripeMax> stripes{first};
+  std::size_t stripe_count = 1;
+  const std::size_t wanted = std::min(kStripeMax, byte_count / piece_bytes_max_);
+  while (stripe_count < wanted) {
     const std::uint32_t index = words_.take();
     if (index == SlotWords::kNoSlot) break;
-    lanes[lane_count++] = index;
+    stripes[stripe_count++] = index;
   }
-  request.lanes_left = static_cast<std::uint32_t>(lane_count);
+  request.stripes_left = static_cast<std::uint32_t>(stripe_count);
   request.slot_index.store_relaxed(Request::kNoSlot);  // A hint for pollers.
-  // A lane is at least as long as a piece, so none is empty.
+  // A stripe is at least as long as a piece, so none is empty.
   const std::size_t unit = std::min(kPageBytes, piece_bytes(request.operation().cut_bytes()));
   std::size_t begin = 0;
-  for (std::size_t i = 0; i < lane_count; ++i) {
-    const std::size_t even = byte_count / lane_count * (i + 1) / unit * unit;
-    const std::size_t end = i + 1 == lane_count ? byte_count : even;
-    Slot& slot = slots_[lanes[i]];
-    begin_lane(slot, request, begin, end);
+  for (std::size_t i = 0; i < stripe_count; ++i) {
+    const std::size_t even = byte_count / stripe_count * (i + 1) / unit * unit;
+    const std::size_t end = i + 1 == stripe_count ? byte_count : even;
+    Slot& slot = slots_[stripes[i]];
+    begin_stripe(slot, request, begin, end);
     slot.outcome = {};
-    slot.single = lane_count == 1;
+    slot.single = stripe_count == 1;
     begin = end;
   }
   if (!send(slots_[first])) {
-    for (std::size_t i = 0; i < lane_count; ++i) words_.free(lanes[i]);
+    for (std::size_t i = 0; i < stripe_count; ++i) words_.free(stripes[i]);
     return refuse();
   }
   request.outcome = {};
-  // The request lives until its last lane has ended, and that one is not begun before the others.
-  for (std::size_t i = 1; i < lane_count; ++i) {
-    if (issue(slots_[lanes[i]]) == Next::posted) {
-      words_.post(lanes[i]);
+  // The request lives until its last stripe has ended, and that one is not begun before the others.
+  for (std::size_t i = 1; i < stripe_count; ++i) {
+    if (issue(slots_[stripes[i]]) == Next::posted) {
+      words_.post(stripes[i]);
     } else {
-      end_lane(lanes[i]);
+      end_stripe(stripes[i]);
     }
   }
   words_.post(first);
@@ -340,8 +340,8 @@ std::size_t DsaQueue::piece_bytes(std::size_t cut) const noexcept {
   return piece_bytes_max_ / cut * cut;
 }
 
-void DsaQueue::begin_lane(Slot& slot, Request& request, std::size_t begin,
-                          std::size_t end) noexcept {
+void DsaQueue::begin_stripe(Slot& slot, Request& request, std::size_t begin,
+                            std::size_t end) noexcept {
   slot.request = &request;
   slot.begin = begin;
   slot.end = end;
@@ -421,7 +421,7 @@ void DsaQueue::settle(const Slot& slot) noexcept {
   }
 }
 
-void DsaQueue::end_lane(std::uint32_t index) noexcept {
+void DsaQueue::end_stripe(std::uint32_t index) noexcept {
   const Slot& slot = slots_[index];
   Request& request = *slot.request;
   settle(slot);
@@ -437,9 +437,9 @@ void DsaQueue::end_lane(std::uint32_t index) noexcept {
   if (single) return request.complete(outcome);
   Completion whole;
   {
-    const Lock lock(lanes_mutex_);
+    const Lock lock(stripes_mutex_);
     detail::merge(request.outcome, outcome, begin);
-    if (--request.lanes_left > 0) return;
+    if (--request.stripes_left > 0) return;
     whole = request.outcome;
   }
   if (whole.bytes_done == request.byte_count()) whole.state = JobState::idle;  // Nothing was left.

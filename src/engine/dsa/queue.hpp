@@ -2,8 +2,8 @@
 // The mover of one DSA work queue: descriptors out by its portal, completion records in by polling.
 // It has no thread. Not for: finding queues (open.hpp) and what lies behind a portal.
 //
-// Progress: lock-free for requests of one lane, which is all that fit one descriptor and all with a
-// running value. The lanes of a larger request meet under a mutex, once each.
+// Progress: lock-free for requests of one stripe, which is all that fit one descriptor and all with
+// a running value. The stripes of a larger request meet under a mutex, once each.
 //
 // Agents: submitters and pollers, any number of threads; the device, which reads a slot's
 // descriptors at submission and writes its records.
@@ -86,8 +86,8 @@ class DsaQueue final : public Mover {
   /// Page faults of one piece without progress, and aborted submissions of it, before a processor
   /// takes over.
   static constexpr std::uint8_t kTriesMax = 8;
-  /// Lanes of one request: two for each engine of a device.
-  static constexpr std::size_t kLaneMax = 8;
+  /// Stripes of one request: two for each engine of a device.
+  static constexpr std::size_t kStripeMax = 8;
 
   DsaQueue(dsa::Portal& portal, std::unique_ptr<dsa::Portal> owned, const DsaQueueOptions& options);
 
@@ -96,10 +96,10 @@ class DsaQueue final : public Mover {
   void take(std::uint32_t index, std::uint8_t status) noexcept;
   [[nodiscard]] bool is_due(const Slot& slot, std::uint64_t now) const noexcept;
 
-  [[nodiscard]] Submit post_lane(Request& request, std::uint32_t index) noexcept;
-  [[nodiscard]] Submit post_lanes(Request& request, std::uint32_t first) noexcept;
+  [[nodiscard]] Submit post_stripe(Request& request, std::uint32_t index) noexcept;
+  [[nodiscard]] Submit post_stripes(Request& request, std::uint32_t first) noexcept;
 
-  // The life of a lane. The caller owns its slot; `ended` means that the lane has ended.
+  // The life of a stripe. The caller owns its slot; `ended` means that the stripe has ended.
   [[nodiscard]] Next issue(Slot& slot) noexcept;
   [[nodiscard]] bool send(Slot& slot) noexcept;
   [[gnu::noinline]] void prepare_copy(Slot& slot, std::uint32_t hint) noexcept;
@@ -115,9 +115,10 @@ class DsaQueue final : public Mover {
   void refuse_kind(OperationKind kind) noexcept;
   [[nodiscard]] bool is_beyond(const Operation& operation) const noexcept;
   [[nodiscard]] std::size_t piece_bytes(std::size_t cut) const noexcept;
-  static void begin_lane(Slot& slot, Request& request, std::size_t begin, std::size_t end) noexcept;
+  static void begin_stripe(Slot& slot, Request& request, std::size_t begin,
+                           std::size_t end) noexcept;
   static void settle(const Slot& slot) noexcept;
-  void end_lane(std::uint32_t index) noexcept;
+  void end_stripe(std::uint32_t index) noexcept;
   void give_up(std::uint32_t index) noexcept;
   /// Of a channel's slot that the device may still write to.
   void lose(std::uint32_t index) noexcept { words_.lose_reserved(index); }
@@ -209,8 +210,8 @@ class DsaQueue final : public Mover {
   Atomic<std::uint64_t> probe_ticks_{0};
   /// While a thread writes and sends a probe. No clock gives this time.
   static constexpr std::uint64_t kProbeInProgress = ~std::uint64_t{0};
-  /// Lanes of requests that have several.
-  Mutex lanes_mutex_;
+  /// Stripes of requests that have several.
+  Mutex stripes_mutex_;
 
   alignas(64) Atomic<std::uint64_t> descriptors_{0};
   Atomic<std::uint64_t> retries_{0};

@@ -183,7 +183,7 @@ void DsaQueue::probe(bool has_room) noexcept {
   probe_ticks_.store_release(now);  // edge: probe-sent (release)
 }
 
-/// In a list and not merely let go, so that who looks for lost memory finds it in use. It needs no
+/// In a list and not merely let go, so that leak checkers find it in use. It needs no
 /// allocation and nothing ends it: a device goes on when main() has returned.
 void DsaQueue::keep_for_ever(std::unique_ptr<Slot[]> slots) noexcept {
   struct Kept {
@@ -221,8 +221,8 @@ bool DsaQueue::is_large(const Operation& operation) const noexcept {
   return operation.byte_count() > piece_bytes_max_ && !is_beyond(operation);
 }
 
-/// Makes operation `at`, before which all have ended, a lane of its own: piece after piece. What is
-/// behind it comes after it.
+/// Makes operation `at`, before which all have ended, a stripe of its own: piece after piece. What
+/// is behind it comes after it.
 void DsaQueue::begin_large(Slot& slot) noexcept {
   slot.batch_place = {slot.at, slot.end, slot.outcome};
   slot.large = true;

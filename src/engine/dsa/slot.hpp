@@ -38,7 +38,7 @@ inline std::uint8_t status_of(const dsa::CompletionRecord& record) noexcept {
   return headrace::load_acquire(const_cast<const std::uint8_t&>(record.status));
 }
 
-/// What is kept of a batch while one of its operations is a lane of its own.
+/// What is kept of a batch while one of its operations is a stripe of its own.
 struct BatchPlace {
   std::size_t at = 0;
   std::size_t end = 0;
@@ -61,8 +61,8 @@ struct alignas(64) DsaQueue::Slot {
   /// Read by pollers that do not own the slot.
   Atomic<std::uint64_t> posted_ticks{0};
 
-  // A lane: a part of a request that is done piece by piece. Of a batch, operations are counted and
-  // not bytes.
+  // A stripe: a part of a request that is done piece by piece. Of a batch, operations are counted
+  // and not bytes.
   Request* request = nullptr;
   std::size_t begin = 0;
   std::size_t end = 0;
@@ -73,13 +73,13 @@ struct alignas(64) DsaQueue::Slot {
   std::size_t failed_at = ~std::size_t{0};  ///< Of a batch: the first operation that has failed.
   std::uint64_t full_ticks = 0;             ///< Since when the queue refuses; 0 if it does not.
   std::uint8_t tries = 0;
-  bool single = true;  ///< The only lane of its request.
+  bool single = true;  ///< The only stripe of its request.
   bool batch = false;
   /// Of a batch: operation batch_place.at is larger than the queue's largest transfer. begin, end,
   /// at, piece, tries and outcome are those of this one alone.
   bool large = false;
-  /// The request is a copy of one descriptor: the rest of the lane is not written until its record
-  /// tells anything but success.
+  /// The request is a copy of one descriptor: the rest of the stripe is not written until its
+  /// record tells anything but success.
   bool simple = false;
   /// The descriptor is that of a plain copy and lacks only the operands.
   bool prepared = false;
@@ -90,11 +90,11 @@ struct alignas(64) DsaQueue::Slot {
   detail::BatchPlace batch_place;
   detail::BatchRoom room;
 
-  /// What the lane is a part of.
+  /// What the stripe is a part of.
   [[nodiscard]] const Operation& whole() const {
     return large ? request->batch().operations[batch_place.at] : request->operation();
   }
-  /// Of the lane, in bytes.
+  /// Of the stripe, in bytes.
   [[nodiscard]] Operation part(std::size_t first, std::size_t byte_count) const {
     return whole().part(first, byte_count, outcome.result);
   }

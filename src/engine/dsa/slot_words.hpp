@@ -136,7 +136,7 @@ class SlotWords {
     lose(index);
   }
   [[nodiscard]] bool has_reserved() const noexcept {
-    return reserved_.load_relaxed() != 0;  // For one who is alone.
+    return reserved_.load_relaxed() != 0;  // The caller is alone.
   }
 
   /// From now on no slot is given out.
@@ -150,7 +150,7 @@ class SlotWords {
   [[nodiscard]] bool is_idle() const noexcept {
     // edge: slot-freed (acquire)
     const std::uint64_t busy = busy_.load_acquire();
-    // Who freed a slot that was lost or reserved had cleared its bit there before.
+    // The bit of a lost or reserved slot was cleared before the slot was freed.
     return (busy & mask_ & ~lost_.load_relaxed() & ~reserved_.load_relaxed()) == 0;
   }
   /// Slots that are not free; a snapshot.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every operation carried out by the calling thread, with the bytes and the result that a device
-// would give. Not for: choosing who does it, or memory that is not mapped, which ends the process.
+// would give. Not for: choosing the mover, or memory that is not mapped, which ends the process.
 #pragma once
 
 #include <cstddef>

@@ -28,7 +28,7 @@ template <std::uint32_t kCount>
 struct Stage {
   static constexpr unsigned kNumberMax = 3;
   struct Slot {
-    rl::var<unsigned> number;  ///< Stands for descriptor and lane.
+    rl::var<unsigned> number;  ///< Stands for descriptor and stripe.
     rl::var<unsigned> body;    ///< Stands for the rest of the record.
     Atomic<std::uint32_t> status;
     Atomic<std::uint32_t> door;  ///< Stands for the portal.

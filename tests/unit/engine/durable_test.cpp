@@ -161,7 +161,7 @@ TEST(Durable, NothingThatWorkersWriteIsLost) {
 
 TEST(Durable, NothingThatADeviceWritesIsLost) {
   const std::vector<std::byte> source = some_bytes(kBytes);
-  // One descriptor for all of it, and several lanes of several.
+  // One descriptor for all of it, and several stripes of several.
   for (const std::uint64_t transfer_max : {std::uint64_t{1} << 21U, std::uint64_t{4096}}) {
     const Emulated machine = make_emulated({.transfer_bytes_max = transfer_max});
     Media media;

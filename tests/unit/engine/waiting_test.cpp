@@ -24,8 +24,7 @@ using std::chrono::milliseconds;
 using Step = Waiter::Step;
 
 constexpr std::chrono::seconds kLong{60};
-constexpr std::array kAll{Waiting::adaptive, Waiting::spin, Waiting::pause, Waiting::umwait,
-                          Waiting::sleep};
+constexpr std::array kAll{Waiting::adaptive, Waiting::spin, Waiting::umwait, Waiting::sleep};
 
 Step step(Waiting how, bool polled, WaitHistory& history, std::chrono::nanoseconds waited) {
   constexpr std::uint64_t kBegun = 1'000'000;
@@ -38,7 +37,6 @@ TEST(Waiter, DoesWhatItIsToldForAsLongAsItTakes) {
   for (const bool polled : {false, true}) {
     for (const auto waited : {microseconds(0), microseconds(3'000'000)}) {
       EXPECT_EQ(step(Waiting::spin, polled, history, waited), Step::look);
-      EXPECT_EQ(step(Waiting::pause, polled, history, waited), Step::pause);
       EXPECT_EQ(step(Waiting::umwait, polled, history, waited), Step::rest);
       EXPECT_EQ(step(Waiting::sleep, polled, history, waited), Step::sleep);
     }
@@ -95,7 +93,7 @@ TEST(Waiter, TellsHowItsWaitEnded) {
     vain.end(3 * max);
   }
   EXPECT_LT(history.begin(), max);
-  Waiter other(Waiting::pause, false, history, 0);
+  Waiter other(Waiting::spin, false, history, 0);
   other.end(max);
   EXPECT_LT(history.begin(), max);  // Only those that adapt.
 }
@@ -229,7 +227,7 @@ TEST(Waiting, OfAChannelIsThatOfItsEngine) {
       const auto slept = [&] { return sleep_count(waiting_thread) > before; };
       const auto rested = [] { return line_wait_count.load_relaxed() >= 3; };
       const auto passed = [&] {
-        if (how == Waiting::spin || how == Waiting::pause) return true;
+        if (how == Waiting::spin) return true;
         if (how == Waiting::umwait) return rested();
         // On a busy machine it comes too late to rest.
         return how == Waiting::sleep ? slept() : rested() || slept();
@@ -258,10 +256,10 @@ bool tells_of_umwait(const Engine& engine) {
   });
 }
 
-TEST(Waiting, ByUmwaitIsByPauseWhereTheProcessorHasNone) {
+TEST(Waiting, ByUmwaitIsBySpinningWhereTheProcessorHasNone) {
   const auto engine = test::make_engine({.threads_per_node = 1, .waiting = Waiting::umwait});
   EXPECT_EQ(tells_of_umwait(*engine), !platform::has_line_wait());
-  EXPECT_EQ(engine->waiting(), platform::has_line_wait() ? Waiting::umwait : Waiting::pause);
+  EXPECT_EQ(engine->waiting(), platform::has_line_wait() ? Waiting::umwait : Waiting::spin);
   const auto usual = test::make_engine({.threads_per_node = 1});
   EXPECT_FALSE(tells_of_umwait(*usual));
   EXPECT_EQ(usual->waiting(), Waiting::adaptive);
