@@ -75,6 +75,27 @@ def socket(index: int, cores: int, *, l3: str = "105 MiB") -> dict[str, Any]:
     }
 
 
+def nic(*, l3: str = "105 MiB") -> dict[str, Quantity]:
+    """Describe a NIC that may write into caches, and the caches of a 4th generation Xeon."""
+    return {
+        "line": quantity("10 GB/s", ASSUMED),
+        "interrupt": quantity("5 us", ASSUMED),
+        "poll": quantity("100 ns", ASSUMED),
+        "host": quantity("2 us", ASSUMED),
+        "nic": quantity("500 ns", ASSUMED),
+        "l1": quantity("48 KiB", "data sheet"),
+        "l2": quantity("2 MiB", "data sheet"),
+        "l3": quantity(l3, "data sheet"),
+        "l1_latency": quantity("2 ns", ASSUMED),
+        "l2_latency": quantity("6 ns", ASSUMED),
+        "l3_latency": quantity("30 ns", ASSUMED),
+        "snoop_latency": quantity("45 ns", ASSUMED),
+        "memory_latency": quantity("110 ns", MAX_9462),
+        "work": fitted("328 ns", "injection-gain"),
+        "working_set": quantity("1 MiB", ASSUMED),
+    }
+
+
 def node(index: int, socket: int, kind: str, **quantities: Quantity | None) -> dict[str, Any]:
     """Describe a node; quantities that are None are left out."""
     return {
@@ -124,6 +145,7 @@ def xeon_max_9462() -> dict[str, Any]:
         "links": [{"from": 0, "to": 1, "rate": UPI}],
         "core": core(),
         "dsa": dsa(),
+        "injection": nic(l3="75 MiB"),
     }
 
 
@@ -166,6 +188,7 @@ def xeon_max_9468(*, cache_mode: bool) -> dict[str, Any]:
         "links": [{"from": 0, "to": 1, "rate": UPI}],
         "core": core(),
         "dsa": dsa(),
+        "injection": nic(),
     }
 
 
@@ -178,6 +201,7 @@ def spr(name: str, *, sockets: int) -> dict[str, Any]:
         "links": [{"from": 0, "to": 1, "rate": UPI}] if sockets > 1 else [],
         "core": core(),
         "dsa": dsa(),
+        "injection": nic(),
     }
 
 
@@ -208,7 +232,7 @@ def spr_cxl() -> dict[str, Any]:
 def ddr_optane() -> dict[str, Any]:
     """Model DDR beside six DIMMs of persistent memory."""
     model = spr("ddr-optane", sockets=1)
-    del model["dsa"]
+    del model["dsa"], model["injection"]
     dimms = "fitted to optane-dimm: six of them"
     model["nodes"].append(
         node(
@@ -236,24 +260,8 @@ def ddr_optane() -> dict[str, Any]:
 
 
 def injection_node() -> dict[str, Any]:
-    """Model the node of the injection study: two cores with L2, shared L3, a NIC."""
+    """Model the node of the injection study: two cores with a smaller L3."""
     model = spr("injection-node", sockets=1)
     del model["dsa"]
-    model["injection"] = {
-        "line": quantity("10 GB/s", ASSUMED),
-        "interrupt": quantity("5 us", ASSUMED),
-        "poll": quantity("100 ns", ASSUMED),
-        "host": quantity("2 us", ASSUMED),
-        "nic": quantity("500 ns", ASSUMED),
-        "l1": quantity("32 KiB", ASSUMED),
-        "l2": quantity("2 MiB", ASSUMED),
-        "l3": quantity("32 MiB", ASSUMED),
-        "l1_latency": quantity("2 ns", ASSUMED),
-        "l2_latency": quantity("6 ns", ASSUMED),
-        "l3_latency": quantity("30 ns", ASSUMED),
-        "snoop_latency": quantity("45 ns", ASSUMED),
-        "memory_latency": quantity("110 ns", MAX_9462),
-        "work": fitted("328 ns", "injection-gain"),
-        "working_set": quantity("1 MiB", ASSUMED),
-    }
+    model["injection"] |= {"l1": quantity("32 KiB", ASSUMED), "l3": quantity("32 MiB", ASSUMED)}
     return model

@@ -209,7 +209,7 @@ NicFunction function_of(const std::string& policy, const std::string& where) {
 Result<Outcome> injection(const Model& model, const Point& point) {
   if (!model.has_injection) {
     return fail(Code::unsupported, "simulate injection", "the machine has no field 'injection'",
-                "use the machine injection-node");
+                "use a machine with a NIC, such as injection-node or spr-1dsa");
   }
   const InjectionModel& node = model.injection;
   InjectionRun run{.polled = point.word("path") == "polled",

@@ -182,6 +182,17 @@ TEST(Injection, GainRisesWithTheMessageAndFallsWhenTheCacheIsFull) {
   EXPECT_LT(gain("8MiB"), gain("512KiB") / 2);
 }
 
+TEST(Injection, IsThatOfEachMachineWithANic) {
+  for (const char* const name : {"spr-1dsa", "spr-4dsa", "spr-cxl", "xeon-max-9462",
+                                 "xeon-max-flat", "xeon-max-cache", "cloud-guest-2cpu"}) {
+    const Model model = machine(name);
+    EXPECT_GT(run(model, "injection", {{"bytes", "64KiB"}}).figure("gain"), 0.01) << name;
+  }
+  const auto none = run_scenario(machine("ddr-optane"), "injection", {});
+  ASSERT_FALSE(none.has_value());
+  EXPECT_THAT(none.error().message(), ::testing::HasSubstr("no field 'injection'"));
+}
+
 TEST(Injection, WhatIsNotReadPushesTheWorkingSetOut) {
   const Model model = machine("injection-node");
   EXPECT_LT(run(model, "injection", {{"bytes", "4MiB"}, {"read_share", "0.1"}}).figure("gain"), 0);

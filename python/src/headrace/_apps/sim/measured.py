@@ -43,6 +43,19 @@ _KINDS = {"hbm": "hbm", "cxl": "cxl", "persistent": "optane"}
 _L3_WAYS = 16
 _DDIO_WAYS = 2
 _SPAN_MIN, _SPAN_MAX = 32 << 20, 256 << 20
+_NIC = {
+    "line": "10 GB/s",
+    "interrupt": "5 us",
+    "poll": "100 ns",
+    "host": "2 us",
+    "nic": "500 ns",
+    "l1_latency": "2 ns",
+    "l2_latency": "6 ns",
+    "l3_latency": "30 ns",
+    "work": "328 ns",
+    "working_set": "1 MiB",
+}
+"""As of the machine injection-node."""
 _ACCESSES = ("read", "fill", "copy")
 _QUERY_CHUNK_BYTES = 64 << 10
 _QUERY_ROWS = 16 * _QUERY_CHUNK_BYTES // 8
@@ -533,6 +546,7 @@ def model_of(
     ):
         if value > 0:
             core[key] = _measured(value, unit)
+    injection = _nic(machine, first.latency_ns, measurement.handover_ns)
     return {
         "name": name,
         "nodes": nodes,
@@ -541,6 +555,7 @@ def model_of(
         ],
         "links": _links(sockets, pairs),
         "core": core,
+        "injection": injection,
         "measured": {
             "date": time.strftime("%Y-%m-%d", time.gmtime()),
             "disturbed": round(measurement.disturbed, 3),
@@ -608,6 +623,20 @@ def _socket(
         "l3": {"value": f"{l3} B", "source": known},
         "l3_ways": _assumed(str(_L3_WAYS)),
         "ddio_ways": _assumed(str(_DDIO_WAYS)),
+    }
+
+
+def _nic(machine: Machine, latency_ns: float, handover_ns: float) -> dict[str, dict[str, str]]:
+    """Describe a network interface that may write into this machine's caches."""
+    sizes = {each["level"]: each["capacity_bytes"] for each in machine.document["cpu_caches"]}
+    l2 = sizes.get(2, 1 << 20)
+    caches = {"l1": sizes.get(1, 32 << 10), "l2": l2, "l3": sizes.get(3, l2)}
+    snoop = _measured(handover_ns / 2, "ns") if handover_ns > 0 else _assumed("45 ns")
+    return {
+        **{key: _assumed(value) for key, value in _NIC.items()},
+        **{key: {"value": f"{size} B", "source": "discovered"} for key, size in caches.items()},
+        "snoop_latency": snoop,
+        "memory_latency": _measured(latency_ns, "ns"),
     }
 
 
