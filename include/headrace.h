@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  * The engine of Headrace for C, and for languages that call C. It moves, fills, compares, sums and
- * checks bytes by a DSA if there is one, else by processors. Link with -lheadrace.
+ * checks bytes by a DSA if there is one, else by processors; the block store at the end keeps
+ * blocks by key. Link with -lheadrace.
  * Not here: the cache, topologies and policies, which are C++20 (the headers under headrace/). This
  * header needs C99 or C++11.
  *
@@ -556,6 +557,113 @@ HEADRACE_C_API size_t headrace_channel_depth(const headrace_channel* channel) HE
 /* The queue that it is a part of; valid for as long as the engine. */
 HEADRACE_C_API const char* headrace_channel_queue(const headrace_channel* channel)
     HEADRACE_C_NOEXCEPT;
+
+/* --- Block store -------------------------------------------------------------------------------
+ */
+
+/* Blocks by key in tiers of memory and files, as in headrace/store/store.hpp. Threading: shared. */
+typedef struct headrace_store headrace_store;
+/* A batch that was submitted. Threading: shared, but for headrace_transfer_free(). */
+typedef struct headrace_transfer headrace_transfer;
+
+/* All zero but the capacity: memory wherever the system puts it. */
+typedef struct headrace_tier {
+  uint64_t capacity_bytes; /* 0, only of a file that is there: as it was made. */
+  const char* path;        /* The tier is this file; null: memory. */
+  bool has_node;           /* `node` is set. */
+  uint32_t node;           /* Of memory. */
+  bool process_only;       /* A file survives the end of the process, not the loss of power. */
+  bool lru;                /* Evict by lru instead of s3_fifo. */
+} headrace_tier;
+
+typedef struct headrace_store_options {
+  uint64_t block_bytes;       /* Of the longest block; 0: 1 MiB; at most 1 GiB. */
+  const headrace_tier* tiers; /* The fastest first. */
+  size_t tier_count;          /* 1 to 4. */
+  bool checksums;             /* CRC-32C with each block, compared when it is read. */
+  bool never_promote;         /* Else a block read twice from another tier goes to the first. */
+} headrace_store_options;
+
+/* How the transfer of one block ended; headrace_outcome_text() says what it means. */
+enum headrace_outcome HEADRACE_C_ENUM {
+  HEADRACE_OUTCOME_RUNNING,
+  HEADRACE_OUTCOME_DONE,
+  HEADRACE_OUTCOME_UNKNOWN_KEY,
+  HEADRACE_OUTCOME_BAD_KEY,
+  HEADRACE_OUTCOME_WRONG_LENGTH,
+  HEADRACE_OUTCOME_NO_SUCH_TIER,
+  HEADRACE_OUTCOME_FULL,
+  HEADRACE_OUTCOME_CORRUPT,
+  HEADRACE_OUTCOME_FAILED,
+  HEADRACE_OUTCOME_LATE_WRITE,
+  HEADRACE_OUTCOME_IO_FAILED,
+  HEADRACE_OUTCOME_CLOSED
+};
+/* "unknown_key"; and a sentence with meaning and remedy. */
+HEADRACE_C_API const char* headrace_outcome_name(enum headrace_outcome outcome) HEADRACE_C_NOEXCEPT;
+HEADRACE_C_API const char* headrace_outcome_text(enum headrace_outcome outcome) HEADRACE_C_NOEXCEPT;
+
+/* The key is copied; the bytes are borrowed until the transfer has ended. */
+typedef struct headrace_put_block {
+  const void* key;
+  size_t key_bytes; /* 1 to 192. */
+  const void* source;
+  size_t byte_count;
+} headrace_put_block;
+typedef struct headrace_get_block {
+  const void* key;
+  size_t key_bytes;
+  void* target;
+  size_t byte_count; /* Of the target: as long as the block, or longer. */
+} headrace_get_block;
+
+/* Makes a store; the engine outlives it. Blocks in its files are there again. `error` may be null.
+ *
+ * Returns: null on failure, with the reason in `error`. Free it with headrace_store_free(). */
+HEADRACE_C_API headrace_store* headrace_store_make(headrace_engine* engine,
+                                                   const headrace_store_options* options,
+                                                   headrace_error* error) HEADRACE_C_NOEXCEPT;
+/* Waits for all transfers first. Null is ignored. */
+HEADRACE_C_API void headrace_store_free(headrace_store* store) HEADRACE_C_NOEXCEPT;
+
+/* Starts copying blocks into a tier, or out, and returns.
+ *
+ * Returns: null if there is no memory left: nothing was started. Free it with
+ *          headrace_transfer_free(). */
+HEADRACE_C_API headrace_transfer* headrace_store_put(headrace_store* store,
+                                                     const headrace_put_block* blocks,
+                                                     size_t block_count,
+                                                     size_t tier) HEADRACE_C_NOEXCEPT;
+HEADRACE_C_API headrace_transfer* headrace_store_get(headrace_store* store,
+                                                     const headrace_get_block* blocks,
+                                                     size_t block_count) HEADRACE_C_NOEXCEPT;
+/* Whether every block has ended. Never blocks. */
+HEADRACE_C_API bool headrace_transfer_poll(const headrace_transfer* transfer) HEADRACE_C_NOEXCEPT;
+/* Waits for at most `time_ns_max`; UINT64_MAX is for ever. Returns whether it has ended. */
+HEADRACE_C_API bool headrace_transfer_wait(const headrace_transfer* transfer,
+                                           uint64_t time_ns_max) HEADRACE_C_NOEXCEPT;
+/* How block `index` ended, and its length, if it is done, in `byte_count`, which may be null.
+ * RUNNING before the end of the transfer, and for an index beyond the last. */
+HEADRACE_C_API enum headrace_outcome headrace_transfer_outcome(
+    const headrace_transfer* transfer, size_t index, size_t* byte_count) HEADRACE_C_NOEXCEPT;
+/* Waits for the end first. Null is ignored. */
+HEADRACE_C_API void headrace_transfer_free(headrace_transfer* transfer) HEADRACE_C_NOEXCEPT;
+
+/* Bytes of a block; 0 if there is none. */
+HEADRACE_C_API size_t headrace_store_length(headrace_store* store, const void* key,
+                                            size_t key_bytes) HEADRACE_C_NOEXCEPT;
+/* False if there is no such block, or, of unpin, none that is pinned. */
+HEADRACE_C_API bool headrace_store_pin(headrace_store* store, const void* key,
+                                       size_t key_bytes) HEADRACE_C_NOEXCEPT;
+HEADRACE_C_API bool headrace_store_unpin(headrace_store* store, const void* key,
+                                         size_t key_bytes) HEADRACE_C_NOEXCEPT;
+HEADRACE_C_API bool headrace_store_remove(headrace_store* store, const void* key,
+                                          size_t key_bytes) HEADRACE_C_NOEXCEPT;
+/* Removes every block; returns how many. */
+HEADRACE_C_API size_t headrace_store_clear(headrace_store* store) HEADRACE_C_NOEXCEPT;
+/* An eventfd to which 1 is added whenever a transfer ends; it belongs to the store. -1 if no
+ * descriptor is left. */
+HEADRACE_C_API int headrace_store_descriptor(headrace_store* store) HEADRACE_C_NOEXCEPT;
 
 #ifdef __cplusplus
 }

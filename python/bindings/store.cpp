@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <deque>
 
 #include "bindings.hpp"
 
@@ -28,7 +29,7 @@ constexpr nanoseconds kLookForSignals = std::chrono::milliseconds(200);
 ///
 /// Threading: made and destroyed with the GIL held; the transfer is shared.
 struct Batch {
-  std::vector<std::unique_ptr<Buffer>> buffers;
+  std::deque<Buffer> buffers;
   store::Transfer transfer;  ///< Last: its end waits for what uses the buffers.
 };
 
@@ -161,35 +162,42 @@ std::shared_ptr<StoreHandle> make_store(const std::shared_ptr<EngineHandle>& eng
   return std::make_shared<StoreHandle>(engine, value_of(std::move(made)));
 }
 
-using Keys = nb::typed<nb::list, nb::bytes>;
-using Buffers = nb::typed<nb::list, nb::any>;
+using List = nb::typed<nb::list, nb::any>;
 
+/// Of bytes, or of a str, whose UTF-8 it keeps.
 std::string_view key_of(nb::handle object) {
-  char* first = nullptr;
+  if (PyBytes_Check(object.ptr())) {
+    return {PyBytes_AS_STRING(object.ptr()), nb::len(object)};
+  }
+  if (!PyUnicode_Check(object.ptr())) {
+    throw Failed{Error{Code::invalid_argument, 0, "use a key",
+                       std::string("a ") + Py_TYPE(object.ptr())->tp_name + " is none",
+                       "pass bytes or a str"}};
+  }
   Py_ssize_t length = 0;
-  if (PyBytes_AsStringAndSize(object.ptr(), &first, &length) != 0) throw nb::python_error();
+  const char* const first = PyUnicode_AsUTF8AndSize(object.ptr(), &length);
+  if (first == nullptr) throw nb::python_error();
   return {first, static_cast<std::size_t>(length)};
 }
 
 /// Holds the buffers of a batch, and gives for each key what `make` makes of it and its buffer.
 template <typename Block, typename Make>
-std::vector<Block> hold(Batch& batch, const Keys& keys, const Buffers& buffers, Buffer::Use use,
+std::vector<Block> hold(Batch& batch, const List& keys, const List& buffers, Buffer::Use use,
                         const Make& make) {
   if (keys.size() != buffers.size()) {
     refuse_operation("there are not as many keys as blocks", "pass one buffer for each key");
   }
   std::vector<Block> blocks;
   blocks.reserve(keys.size());
-  batch.buffers.reserve(keys.size());
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    batch.buffers.push_back(std::make_unique<Buffer>(buffers[i], use));
-    blocks.push_back(make(key_of(keys[i]), *batch.buffers.back()));
+    batch.buffers.emplace_back(buffers[i], use);
+    blocks.push_back(make(key_of(keys[i]), batch.buffers.back()));
   }
   return blocks;
 }
 
-std::shared_ptr<TransferHandle> put(const std::shared_ptr<StoreHandle>& handle, const Keys& keys,
-                                    const Buffers& sources, std::size_t tier) {
+std::shared_ptr<TransferHandle> put(const std::shared_ptr<StoreHandle>& handle, const List& keys,
+                                    const List& sources, std::size_t tier) {
   const std::shared_ptr<store::Store> store = handle->store();
   handle->reap();
   auto batch = std::make_shared<Batch>();
@@ -204,8 +212,8 @@ std::shared_ptr<TransferHandle> put(const std::shared_ptr<StoreHandle>& handle, 
   return std::make_shared<TransferHandle>(handle, std::move(batch));
 }
 
-std::shared_ptr<TransferHandle> get(const std::shared_ptr<StoreHandle>& handle, const Keys& keys,
-                                    const Buffers& targets) {
+std::shared_ptr<TransferHandle> get(const std::shared_ptr<StoreHandle>& handle, const List& keys,
+                                    const List& targets) {
   const std::shared_ptr<store::Store> store = handle->store();
   handle->reap();
   auto batch = std::make_shared<Batch>();
@@ -272,25 +280,25 @@ void bind_store(nb::module_& module) {
       .def("get", &get, "keys"_a, "targets"_a)
       .def(
           "length",
-          [](const StoreHandle& handle, const nb::bytes& key) {
+          [](const StoreHandle& handle, nb::handle key) {
             return handle.store()->length(key_of(key));
           },
           "key"_a)
       .def(
           "pin",
-          [](const StoreHandle& handle, const nb::bytes& key) {
+          [](const StoreHandle& handle, nb::handle key) {
             return handle.store()->pin(key_of(key));
           },
           "key"_a)
       .def(
           "unpin",
-          [](const StoreHandle& handle, const nb::bytes& key) {
+          [](const StoreHandle& handle, nb::handle key) {
             return handle.store()->unpin(key_of(key));
           },
           "key"_a)
       .def(
           "remove",
-          [](const StoreHandle& handle, const nb::bytes& key) {
+          [](const StoreHandle& handle, nb::handle key) {
             return handle.store()->remove(key_of(key));
           },
           "key"_a)

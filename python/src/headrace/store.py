@@ -282,7 +282,7 @@ class Store(Closing):
             NotFoundError: There is none; else as `StoreTransfer.check`.
         """
         while True:
-            length = self._native.length(_key(key))
+            length = self._native.length(key)
             target = bytearray(length or 1)
             transfer = self.get_many([key], [target])
             # Replaced by a longer one in between.
@@ -319,7 +319,7 @@ class Store(Closing):
             InvalidArgumentError: There are not as many keys as blocks, or one has no buffer.
         """
         number = whole_number(tier, "put into a tier", 0, _NUMBER_MAX)
-        names = _keys(keys)
+        names = list(keys)
         try:
             native = self._native.put(names, list(blocks), number)
         except (TypeError, BufferError):
@@ -337,7 +337,7 @@ class Store(Closing):
         Raises:
             InvalidArgumentError: There are not as many keys as targets, or one cannot be written.
         """
-        names = _keys(keys)
+        names = list(keys)
         try:
             native = self._native.get(names, list(targets))
         except (TypeError, BufferError):
@@ -347,10 +347,10 @@ class Store(Closing):
 
     def length(self, key: Key) -> int | None:
         """Bytes of a block; None if there is none."""
-        return self._native.length(_key(key))
+        return self._native.length(key)
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, str | bytes) and self._native.length(_key(key)) is not None
+        return isinstance(key, str | bytes) and self._native.length(key) is not None
 
     def __len__(self) -> int:
         return self.statistics.blocks
@@ -361,15 +361,15 @@ class Store(Closing):
 
     def pin(self, key: Key) -> bool:
         """Keep a block in its tiers until `unpin`; pins are counted. False if there is none."""
-        return self._native.pin(_key(key))
+        return self._native.pin(key)
 
     def unpin(self, key: Key) -> bool:
         """Undo one `pin`. False if the block is not pinned."""
-        return self._native.unpin(_key(key))
+        return self._native.unpin(key)
 
     def remove(self, key: Key) -> bool:
         """Remove a block, pinned or not. False if there is none."""
-        return self._native.remove(_key(key))
+        return self._native.remove(key)
 
     def clear(self) -> int:
         """Remove every block; returns how many."""
@@ -432,17 +432,3 @@ def _tier(tier: Tier | int | str) -> tuple[int, int | None, str, str, str]:
     path = "" if known.path is None else path_text(known.path, _TRIED)
     capacity = 0 if known.capacity == 0 else byte_count(known.capacity, _TRIED)
     return capacity, node, path, known.durability, known.eviction
-
-
-def _key(key: Key) -> bytes:
-    if isinstance(key, str):
-        return key.encode()
-    if isinstance(key, bytes):
-        return key
-    raise InvalidArgumentError(
-        "use a key", f"a {type(key).__name__} is none", "pass bytes or a str"
-    )
-
-
-def _keys(keys: Sequence[Key]) -> list[bytes]:
-    return [_key(key) for key in keys]

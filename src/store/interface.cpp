@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// The block store of headrace.h by that of C++.
+#include <algorithm>
+#include <new>
+#include <span>
+
+#include "headrace.h"
+#include "headrace/base/check.hpp"
+#include "headrace/store/store.hpp"
+
+namespace {
+
+using headrace::store::BlockEnd;
+using headrace::store::GetBlock;
+using headrace::store::Outcome;
+using headrace::store::PutBlock;
+using headrace::store::Store;
+using headrace::store::StoreOptions;
+using headrace::store::Transfer;
+
+static_assert(HEADRACE_OUTCOME_CLOSED == static_cast<int>(Outcome::closed));
+
+Store& store_of(headrace_store* store) {
+  HEADRACE_CHECK(store != nullptr, "a store is not null");
+  return *reinterpret_cast<Store*>(store);
+}
+
+const Transfer& transfer_of(const headrace_transfer* transfer) {
+  HEADRACE_CHECK(transfer != nullptr, "a transfer is not null");
+  return *reinterpret_cast<const Transfer*>(transfer);
+}
+
+std::string_view key_of(const void* key, std::size_t key_bytes) {
+  return key == nullptr ? std::string_view()
+                        : std::string_view(static_cast<const char*>(key), key_bytes);
+}
+
+headrace::Result<std::unique_ptr<Store>> make(headrace_engine* engine,
+                                              const headrace_store_options* options) {
+  if (engine == nullptr || options == nullptr ||
+      (options->tiers == nullptr && options->tier_count != 0)) {
+    return headrace::fail(headrace::Code::invalid_argument, "make a store",
+                          "the engine, the options or the tiers are null", "pass all of them");
+  }
+  StoreOptions made{.checksums = options->checksums,
+                    .promote_after = options->never_promote ? 0U : 2U};
+  if (options->block_bytes != 0) made.block_bytes = headrace::Bytes(options->block_bytes);
+  for (const headrace_tier& tier : std::span(options->tiers, options->tier_count)) {
+    headrace::store::TierOptions& one = made.tiers.emplace_back();
+    one.capacity = headrace::Bytes(tier.capacity_bytes);
+    if (tier.path != nullptr) one.path = tier.path;
+    if (tier.has_node) one.node = headrace::NodeId(tier.node);
+    if (tier.process_only) one.durability = headrace::store::Durability::process;
+    if (tier.lru) one.eviction = headrace::cache::Eviction::lru;
+  }
+  return Store::make(*reinterpret_cast<headrace::engine::Engine*>(engine), std::move(made));
+}
+
+void tell(headrace_error* into, int os_errno, std::string_view code, std::string_view text) {
+  if (into == nullptr) return;
+  into->os_errno = os_errno;
+  into->code[code.copy(into->code, sizeof(into->code) - 1)] = '\0';
+  into->text[text.copy(into->text, sizeof(into->text) - 1)] = '\0';
+}
+
+/// Null if there is no memory left.
+template <typename Start>
+headrace_transfer* start(const Start& start_one) {
+  try {
+    return reinterpret_cast<headrace_transfer*>(new Transfer(start_one()));
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+}  // namespace
+
+const char* headrace_outcome_name(enum headrace_outcome outcome) noexcept {
+  return headrace::store::name(static_cast<Outcome>(outcome)).data();
+}
+
+const char* headrace_outcome_text(enum headrace_outcome outcome) noexcept {
+  return headrace::store::explain(static_cast<Outcome>(outcome)).data();
+}
+
+headrace_store* headrace_store_make(headrace_engine* engine, const headrace_store_options* options,
+                                    headrace_error* error) noexcept {
+  try {
+    headrace::Result<std::unique_ptr<Store>> made = make(engine, options);
+    if (made) return reinterpret_cast<headrace_store*>(made->release());
+    tell(error, made.error().os_errno, headrace::name(made.error().code), made.error().message());
+  } catch (const std::bad_alloc&) {
+    tell(error, 0, "out_of_memory", "cannot make a store: there is no memory left; free some");
+  }
+  return nullptr;
+}
+
+void headrace_store_free(headrace_store* store) noexcept {
+  delete reinterpret_cast<Store*>(store);
+}
+
+headrace_transfer* headrace_store_put(headrace_store* store, const headrace_put_block* blocks,
+                                      size_t block_count, size_t tier) noexcept {
+  return start([&] {
+    std::vector<PutBlock> made;
+    made.reserve(block_count);
+    for (const headrace_put_block& each : std::span(blocks, block_count)) {
+      made.push_back({.key = key_of(each.key, each.key_bytes),
+                      .source = {static_cast<const std::byte*>(each.source), each.byte_count}});
+    }
+    return store_of(store).put(made, tier);
+  });
+}
+
+headrace_transfer* headrace_store_get(headrace_store* store, const headrace_get_block* blocks,
+                                      size_t block_count) noexcept {
+  return start([&] {
+    std::vector<GetBlock> made;
+    made.reserve(block_count);
+    for (const headrace_get_block& each : std::span(blocks, block_count)) {
+      made.push_back({.key = key_of(each.key, each.key_bytes),
+                      .target = {static_cast<std::byte*>(each.target), each.byte_count}});
+    }
+    return store_of(store).get(made);
+  });
+}
+
+bool headrace_transfer_poll(const headrace_transfer* transfer) noexcept {
+  return transfer_of(transfer).poll();
+}
+
+bool headrace_transfer_wait(const headrace_transfer* transfer, uint64_t time_ns_max) noexcept {
+  return transfer_of(transfer).wait_for(std::chrono::nanoseconds(
+      static_cast<std::int64_t>(std::min(time_ns_max, std::uint64_t{INT64_MAX}))));
+}
+
+enum headrace_outcome headrace_transfer_outcome(const headrace_transfer* transfer, size_t index,
+                                                size_t* byte_count) noexcept {
+  const Transfer& asked = transfer_of(transfer);
+  BlockEnd end;
+  if (asked.poll() && index < asked.ends().size()) end = asked.ends()[index];
+  if (byte_count != nullptr) *byte_count = end.byte_count;
+  return static_cast<enum headrace_outcome>(end.outcome);
+}
+
+void headrace_transfer_free(headrace_transfer* transfer) noexcept {
+  delete reinterpret_cast<Transfer*>(transfer);
+}
+
+size_t headrace_store_length(headrace_store* store, const void* key, size_t key_bytes) noexcept {
+  return store_of(store).length(key_of(key, key_bytes)).value_or(0);
+}
+
+bool headrace_store_pin(headrace_store* store, const void* key, size_t key_bytes) noexcept {
+  return store_of(store).pin(key_of(key, key_bytes));
+}
+
+bool headrace_store_unpin(headrace_store* store, const void* key, size_t key_bytes) noexcept {
+  return store_of(store).unpin(key_of(key, key_bytes));
+}
+
+bool headrace_store_remove(headrace_store* store, const void* key, size_t key_bytes) noexcept {
+  return store_of(store).remove(key_of(key, key_bytes));
+}
+
+size_t headrace_store_clear(headrace_store* store) noexcept {
+  return store_of(store).clear();
+}
+
+int headrace_store_descriptor(headrace_store* store) noexcept {
+  return store_of(store).event_descriptor().value_or(-1);
+}
