@@ -28,7 +28,7 @@ class PciFunction {
 
  private:
   template <typename T>
-  void set(std::size_t offset, T value, T writable);
+  void set(std::size_t offset, T value, T writable) HEADRACE_REQUIRES(mutex_);
 
   std::uint64_t memory_;
   mutable Mutex mutex_;

@@ -478,7 +478,7 @@ class _Shared:
         self.chunk_rows = chunk_rows
         self.machine: Machine = cache.machine if cache is not None else topo()
         has_faster = self.machine.has_faster_node()
-        self.is_bypassed = mode == "auto" and not has_faster
+        self.is_bypassed: bool = mode == "auto" and not has_faster
         self._own_cache: Cache | None = None
         if cache is None and mode != "off" and not self.is_bypassed:
             cache = self._own_cache = Cache(
@@ -490,9 +490,9 @@ class _Shared:
         self.notes: dict[str, None] = {}
         self.plans: dict[str, list[PlannedScan]] = {}
         self.running: list[_Running] = []
-        self.lock = threading.Lock()
-        self.plan_ns = _PLAN_NS_EXPECTED
-        self.bandwidth = max(
+        self.lock: threading.Lock = threading.Lock()
+        self.plan_ns: int = _PLAN_NS_EXPECTED
+        self.bandwidth: float = max(
             (each.bandwidth_bytes_per_s or 0 for each in self.machine.accesses), default=0
         )
         if not _is_known_duckdb():

@@ -39,7 +39,7 @@ class Table:
             InvalidArgumentError: A chunk has no rows, or two columns have the same name.
         """
         rows = whole_number(chunk_rows, _TRIED, 1, 2**31)
-        self.arrow = _arrow_table(data)
+        self.arrow: Any = _arrow_table(data)
         """The same columns as a `pyarrow.Table`."""
         names = self.arrow.column_names
         if len(set(names)) != len(names):
