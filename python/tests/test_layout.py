@@ -66,6 +66,7 @@ def test_what_lies_in_the_package_is_public_or_says_that_it_is_not() -> None:
         "engine",
         "engine_statistics",
         "errors",
+        "frames",
         "job",
         "machine",
         "operation",

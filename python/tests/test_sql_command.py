@@ -4,6 +4,7 @@
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,21 @@ def test_what_cannot_be_read_or_run_is_one_sentence(here: Here, tmp_path: Path) 
     outcome = here(*TPCH, "SELECT missing FROM lineitem")
     assert outcome.code == 1
     assert "missing" in outcome.stderr
+
+
+@pytest.mark.parametrize("name, package", [("sql", "duckdb"), ("query", "pyarrow")])
+def test_a_package_that_is_missing_is_one_sentence(
+    here: Here, monkeypatch: pytest.MonkeyPatch, name: str, package: str
+) -> None:
+    for module in [
+        each for each in sys.modules if each.startswith(("headrace._apps.", "headrace._cli."))
+    ]:
+        if module.endswith((f"_cli.{name}", ".lineitem")):
+            monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, package, None)
+    outcome = here(name)
+    assert outcome.code == 1
+    assert f"the Python package {package} is not installed" in outcome.stderr
 
 
 def test_a_device_moves_the_columns(command_path: Path) -> None:

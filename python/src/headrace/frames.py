@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prefetched tables for other engines: DataFusion reads a dataset, Polars a lazy frame.
+
+Neither tells its plan beforehand. DataFusion opens its scans while it plans, Polars when it comes
+to them; from then on a scan's columns are moved ahead of it.
+"""
+
+import re
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+import pyarrow.dataset as pds
+
+from headrace import _core
+from headrace.cache import Cache
+from headrace.errors import UnsupportedError
+from headrace.table import Table
+
+if TYPE_CHECKING:
+    import polars as pl
+
+__all__ = ["Dataset", "lazy_frame"]
+
+_SCANS_MAX = 32
+"""Prefetchers of one table; of more scans at a time the oldest go on without."""
+
+
+class Dataset(pds.InMemoryDataset):  # type: ignore[misc] # pyarrow publishes no types.
+    """A pyarrow dataset over a table, whose scans prefetch their columns.
+
+    For `datafusion.SessionContext.register_dataset`, and what else reads pyarrow datasets by
+    `scanner` or `get_fragments`. Filters are applied by pyarrow's scanner to what was read, so
+    answers do not depend on prefetching.
+
+    Threading: shared.
+    """
+
+    def __new__(cls, _table: Table, _cache: Cache, *, wait: bool = False) -> Self:
+        """As pyarrow's classes are made."""
+        del wait
+        made: Self = super().__new__(cls)
+        return made
+
+    def __init__(self, table: Table, cache: Cache, *, wait: bool = False) -> None:
+        """Read `table` through copies in `cache`.
+
+        Args:
+            table: The table. Columns of string views are converted, because pyarrow cannot filter
+                them; that copies them once.
+            cache: Keeps the copies; it must stay open.
+            wait: Wait for copies that are being made, instead of reading the source.
+        """
+        table = _without_views(table)
+        super().__init__(table.schema.empty_table())
+        self._table = table
+        self._scans = _Scans(table, cache, wait=wait)
+
+    def scanner(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: Any = None,  # noqa: A002 - As pyarrow's.
+        **options: Any,
+    ) -> Any:
+        """Make a scanner; the columns that it reads are moved from now on."""
+        options = {name: options[name] for name in ("batch_size",) if name in options}
+        wanted = self._table.column_names if columns is None else list(columns)
+        tested = [] if filter is None else _columns_in(str(filter), self._table.column_names)
+        reader = self._scans.open(tested, [name for name in wanted if name not in tested])
+        return pds.Scanner.from_batches(reader, columns=wanted, filter=filter, **options)
+
+    def get_fragments(self, filter: Any = None) -> Iterator[Any]:  # noqa: A002
+        """The table is one fragment."""
+        del filter
+        yield _Fragment(self)
+
+    def count_rows(self, **options: Any) -> int:
+        """Count rows, all or those that pass a filter."""
+        if options.get("filter") is None:
+            return self._table.num_rows
+        return int(self.scanner([], **options).count_rows())
+
+    def close(self) -> None:
+        """End the prefetching of all scans; they go on from the source. Idempotent."""
+        self._scans.close()
+
+
+class _Fragment:
+    """What DataFusion takes for one file of a dataset."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+
+    def scanner(self, _schema: object = None, **options: Any) -> Any:
+        """As of the dataset."""
+        return self._dataset.scanner(**options)
+
+
+def lazy_frame(table: Table, cache: Cache, *, wait: bool = False) -> "pl.LazyFrame":
+    """Give a Polars lazy frame over a table, whose scans prefetch their columns.
+
+    Args:
+        table: The table.
+        cache: Keeps the copies; it must stay open while the frame is used.
+        wait: Wait for copies that are being made, instead of reading the source.
+
+    Raises:
+        UnsupportedError: Polars is not installed.
+    """
+    try:
+        import polars as pl  # noqa: PLC0415 - It is installed by those who use it.
+        from polars.io.plugins import register_io_source  # noqa: PLC0415
+    except ModuleNotFoundError as problem:
+        raise UnsupportedError(
+            "make a Polars frame", "Polars is not installed", "run 'pip install polars'"
+        ) from problem
+    scans = _Scans(table, cache, wait=wait)
+
+    def read(
+        with_columns: list[str] | None,
+        predicate: Any,
+        n_rows: int | None,
+        _batch_size: int | None,
+    ) -> Iterator[Any]:
+        wanted = table.column_names if with_columns is None else with_columns
+        tested = [] if predicate is None else list(dict.fromkeys(predicate.meta.root_names()))
+        left = table.num_rows if n_rows is None else n_rows
+        for batch in scans.open(tested, [name for name in wanted if name not in tested]):
+            frame = pl.from_arrow(batch.slice(0, left))
+            left -= frame.height
+            if predicate is not None:
+                frame = frame.filter(predicate)
+            yield frame.select(wanted)
+            if left == 0:
+                return
+
+    schema = pl.from_arrow(table.schema.empty_table()).schema
+    return register_io_source(read, schema=schema)
+
+
+class _Scans:
+    """Opens scans of one table, each with a prefetcher.
+
+    Threading: shared. `running` is guarded by `lock`.
+    """
+
+    def __init__(self, table: Table, cache: Cache, *, wait: bool) -> None:
+        self.table = table
+        self.cache = cache
+        self.wait = wait
+        self.lock = threading.Lock()
+        self.running: list[_core.Prefetcher] = []
+
+    def __del__(self) -> None:
+        self.close()
+
+    def open(self, tested: Sequence[str], others: Sequence[str]) -> Any:
+        """A record batch reader over these columns."""
+        native = self.table.native()
+        filters, rest = self.table.indexes(tested), self.table.indexes(others)
+        prefetcher = _core.Prefetcher(self.cache.native(), [(native, filters, rest, [])], self.wait)
+        chunks = native.chunk_count()
+        with self.lock:
+            self.running.append(prefetcher)
+            ended = [
+                each
+                for each in self.running
+                if each.statistics()["scans"][0]["chunks_read"] == chunks
+            ]
+            ended += [each for each in self.running if each not in ended][:-_SCANS_MAX]
+            self.running = [each for each in self.running if each not in ended]
+        _stop(ended)
+        return pa.RecordBatchReader.from_stream(
+            _Stream(prefetcher.stream(native, [*filters, *rest]))
+        )
+
+    def close(self) -> None:
+        with self.lock:
+            ended, self.running = self.running, []
+        _stop(ended)
+
+
+class _Stream:
+    """A capsule as pyarrow takes it."""
+
+    def __init__(self, capsule: object) -> None:
+        self._capsule = capsule
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        del requested_schema
+        return self._capsule
+
+
+def _without_views(table: Table) -> Table:
+    plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+    if not any(field.type in plain for field in table.schema):
+        return table
+    fields = [field.with_type(plain.get(field.type, field.type)) for field in table.schema]
+    return Table(table.arrow.cast(pa.schema(fields, table.schema.metadata)))
+
+
+def _stop(prefetchers: Iterable[_core.Prefetcher]) -> None:
+    for each in prefetchers:
+        each.stop()
+
+
+def _columns_in(text: str, names: Iterable[str]) -> list[str]:
+    """Columns that an expression may name: no fewer than it does."""
+    return [
+        name
+        for name in names
+        if (re.search(rf"\b{name}\b", text) if name.isidentifier() else name in text)
+    ]
