@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from headrace._cli._output import EXIT_USAGE
+from headrace.errors import UnsupportedError
 
 
 class Command(click.Command):
@@ -64,7 +65,17 @@ class Group(click.Group):
         """Import the module of the command."""
         if cmd_name not in self.summaries:
             return super().get_command(ctx, cmd_name)
-        found: click.Command = importlib.import_module(f"{self.package}.{cmd_name}").command
+        try:
+            found: click.Command = importlib.import_module(f"{self.package}.{cmd_name}").command
+        except ModuleNotFoundError as problem:
+            package = (problem.name or "").partition(".")[0]
+            if package == __name__.partition(".")[0]:
+                raise
+            raise UnsupportedError(
+                f"run 'headrace {cmd_name}'",
+                f"the Python package {package} is not installed",
+                "install it by pip, or the wheel of Headrace, which brings it",
+            ) from problem
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
