@@ -16,9 +16,8 @@ TEST(BlockRing, TheLengthOfAnEntryFitsItsHeaderInTheLargestRing) {
     BlockProducer<lab::PlainMemory> producer(memory, ring);
     ASSERT_LT(producer.entry_bytes_max(), RecordHeader::kSkip);
     EXPECT_EQ(record_bytes(producer.entry_bytes_max()) % kBlockBytes, 0U);
-    // Refused before a byte of it is read.
-    const std::span<const std::byte> entry(static_cast<const std::byte*>(nullptr) + 1,
-                                           producer.entry_bytes_max() + 1);
+    const std::byte first{};  // Refused before a byte of it is read.
+    const std::span<const std::byte> entry(&first, producer.entry_bytes_max() + 1);
     EXPECT_EQ(producer.enqueue_all({&entry, 1}), Enqueue::too_large);
   }
 }

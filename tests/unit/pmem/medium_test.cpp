@@ -112,9 +112,9 @@ TEST(Digest, NoticesEveryBitAndEveryExchangeOfWords) {
   }
   for (std::size_t a = 0; a < 32; ++a) {
     for (std::size_t b = 0; b < a; ++b) {
-      std::swap_ranges(lines.begin() + a * 8, lines.begin() + a * 8 + 8, lines.begin() + b * 8);
+      std::swap_ranges(&lines[a * 8], &lines[a * 8] + 8, &lines[b * 8]);
       EXPECT_NE(value(), expected) << a << " " << b;
-      std::swap_ranges(lines.begin() + a * 8, lines.begin() + a * 8 + 8, lines.begin() + b * 8);
+      std::swap_ranges(&lines[a * 8], &lines[a * 8] + 8, &lines[b * 8]);
     }
   }
   EXPECT_EQ(value(), expected);
