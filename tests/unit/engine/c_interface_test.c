@@ -429,6 +429,7 @@ int main(void) {
   headrace_mover mover = {.queue_rank = 7};
   EXPECT(headrace_mover_count(engine) >= 1 && headrace_mover_info(engine, 0, &mover));
   EXPECT(strncmp(mover.name, "cpu/", 4) == 0 && !mover.hardware && mover.node >= 0);
+  EXPECT(!mover.emulated);
   EXPECT(mover.queue_rank == 0);
   EXPECT(!headrace_mover_info(engine, headrace_mover_count(engine), &mover));
 

@@ -242,8 +242,9 @@ def value_text(value: float, metric: str) -> str:
     """Write a figure for people."""
     if metric == "cache_bytes":
         return str(_core.bytes_text(int(value)))
-    digits = max(0, 2 - len(str(int(abs(value)))) + 1)
-    return f"{value:,.{digits}f}"
+    if abs(value) < 1:
+        return f"{value:.3g}"
+    return f"{value:,.{max(0, 3 - len(str(int(abs(value)))))}f}"
 
 
 UNITS = {

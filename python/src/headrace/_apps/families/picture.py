@@ -21,7 +21,7 @@ _DECADES = 30.0
 """A panel whose figures span more is logarithmic."""
 _TICKS_WIDE = 6
 _TICKS_MAX = 12
-_LEGEND_LINE = 0.2
+_LEGEND_LINE = 0.22
 """Inches that a line of the legend takes."""
 _LEGEND_TOP = -0.22
 
@@ -101,7 +101,7 @@ def draw_panels(
     """Draw panels one below the other; call it within `matplotlib_settled`."""
     from matplotlib.figure import Figure as Picture  # noqa: PLC0415 - Costs half a second.
 
-    heights = [0.55 * width + _LEGEND_LINE * len(panel.lines) for panel in panels] or [2.0]
+    heights = [0.64 * width + _LEGEND_LINE * len(panel.lines) for panel in panels] or [2.0]
     picture = Picture(figsize=(width, sum(heights)), layout="constrained")
     axes = picture.subplots(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
     for axis, panel in zip(axes, panels, strict=False):
@@ -136,6 +136,8 @@ def _draw_panel(axis: "Axes", panel: Panel) -> None:
             zorder=3 if ours else 2,
             marker=_MARKERS[line.kind],
             markersize=5 if ours else 3.5,
+            # Colours come again after eight lines.
+            markerfacecolor=None if number < len(_COLOURS) else "none",
             capsize=2,
         )
     if medians and min(medians) > 0 and max(medians) / min(medians) > _DECADES:

@@ -112,7 +112,8 @@ class Measured:
         outcome = self.outcomes.get(family)
         if outcome is None or not outcome.left_out:
             return "it was not measured"
-        return outcome.left_out[0].why
+        absent = outcome.left_out[0]
+        return f"{absent.what}: {absent.why}"
 
 
 _WITHOUT_DEVICES = ("interleaving", "dax", "rings")
