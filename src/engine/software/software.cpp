@@ -3,6 +3,7 @@
 #include "software.hpp"
 
 #include <algorithm>
+#include <array>
 
 #include "../completions.hpp"
 #include "../memory_access.hpp"
@@ -62,6 +63,31 @@ Completion carry_out(const Operation& operation) noexcept {
   return {.bytes_done = operation.byte_count()};
 }
 
+/// Copies of a batch that are made as one list.
+constexpr std::size_t kListCountMax = 32;
+
+/// Makes the plain copies of a batch from `first` on, up to those of one list.
+///
+/// Returns: how many; none if the first is no plain copy.
+std::size_t copy_list(const Batch& batch, std::size_t first, Completion& whole) noexcept {
+  std::array<copy::CopyItem, kListCountMax> items;
+  const std::size_t count_max = std::min(items.size(), batch.operations.size() - first);
+  std::size_t count = 0;
+  // Between two lists the batch is asked whether it is to stop.
+  for (std::size_t bytes = 0; count < count_max && bytes < kPieceBytes; ++count) {
+    const Operation& operation = batch.operations[first + count];
+    if (!operation.is_plain_copy()) break;
+    items[count] = {operation.target().data(), operation.source().data(), operation.byte_count()};
+    bytes += operation.byte_count();
+  }
+  copy::copy_many(std::span(items).first(count));
+  for (std::size_t i = 0; i < count; ++i) {
+    whole.bytes_done += items[i].byte_count;
+    detail::note(batch, first + i, {.bytes_done = items[i].byte_count});
+  }
+  return count;
+}
+
 }  // namespace
 
 Completion execute(const Operation& operation) noexcept {
@@ -93,6 +119,10 @@ Completion execute_batch(const Request& request, bool check_memory) noexcept {
   const Batch& batch = request.batch();
   Completion whole;
   for (std::size_t i = 0; i < batch.operations.size(); ++i) {
+    if (!check_memory && !detail::is_stopped(whole) && !request.stop_requested()) {
+      i += copy_list(batch, i, whole);
+      if (i == batch.operations.size()) break;
+    }
     const Operation& operation = batch.operations[i];
     Completion one;
     if (operation.is_fenced() && whole.cause != Cause::none) {

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// Question: what does a list of copies save against the same copies one by one?
+//
+// Method. An iteration times one list of 64 copies by copy_many and one by a loop of move_bytes, in
+// an order that changes every time; in processor time of the thread. Places are random, of a pool
+// much larger than the caches (cold) or of half the first-level cache (hot, each list several
+// times). Reported are the ratio of the medians (above 1: the list is faster) and the quartiles of
+// the ratios of the iterations. The copies are checked. Without HEADRACE_BENCH_FULL the pool is so
+// small that the figures mean nothing. To measure: HEADRACE_BENCH_FULL=1 copy_many_bench
+#include <benchmark/benchmark.h>
+#include <fmt/format.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include "headrace/base/random.hpp"
+#include "headrace/copy/copy.hpp"
+
+namespace {
+
+using namespace headrace;
+
+constexpr std::size_t kListCount = 64;
+constexpr std::size_t kHotBytes = std::size_t{16} << 10U;
+
+bool is_full() {
+  return std::getenv("HEADRACE_BENCH_FULL") != nullptr;
+}
+
+std::size_t pool_bytes() {
+  return is_full() ? std::size_t{96} << 20U : std::size_t{1} << 20U;
+}
+
+double processor_time_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
+}
+
+/// Lists at random places of two pools, gone through again and again.
+class Lists {
+ public:
+  Lists(std::size_t byte_count, bool hot)
+      : repeat_count_(hot ? 16 : 1), source_(pool_bytes(), std::byte{1}), target_(pool_bytes()) {
+    Random random(1);
+    const std::size_t slot_bytes =
+        hot ? byte_count + 64 : std::max<std::size_t>(byte_count, 960) + 64;
+    const std::size_t used_bytes = hot ? std::max(kHotBytes, slot_bytes) : pool_bytes();
+    std::vector<std::size_t> sources(used_bytes / slot_bytes);
+    std::iota(sources.begin(), sources.end(), std::size_t{0});
+    std::vector<std::size_t> targets = sources;
+    std::shuffle(sources.begin(), sources.end(), random);
+    std::shuffle(targets.begin(), targets.end(), random);
+    for (std::size_t i = 0; i < std::max(sources.size(), kListCount); ++i) {
+      const std::size_t k = i % sources.size();
+      items_.push_back({target_.data() + targets[k] * slot_bytes + random.below(64),
+                        source_.data() + sources[k] * slot_bytes + random.below(64), byte_count});
+    }
+  }
+  template <typename Copy>
+  double measure_ns(Copy copy_list) {
+    if (at_ + kListCount > items_.size()) at_ = 0;
+    const auto list = std::span<const copy::CopyItem>(items_).subspan(at_, kListCount);
+    at_ += kListCount;
+    const double start_ns = processor_time_ns();
+    for (int i = 0; i < repeat_count_; ++i) copy_list(list);
+    return (processor_time_ns() - start_ns) / static_cast<double>(kListCount * repeat_count_);
+  }
+  [[nodiscard]] bool are_right() const {
+    const auto copied = std::span(items_).first(list_count() * kListCount);
+    return std::ranges::all_of(copied, [](const copy::CopyItem& item) {
+      return std::memcmp(item.target, item.source, item.byte_count) == 0;
+    });
+  }
+  [[nodiscard]] std::size_t list_count() const { return items_.size() / kListCount; }
+
+ private:
+  int repeat_count_;
+  std::vector<std::byte> source_;
+  std::vector<std::byte> target_;
+  std::vector<copy::CopyItem> items_;
+  std::size_t at_ = 0;
+};
+
+void one_by_one(std::span<const copy::CopyItem> list) {
+  for (const copy::CopyItem& item : list) {
+    copy::move_bytes(item.target, item.source, item.byte_count);
+  }
+}
+
+double quantile(std::vector<double> values, double share) {
+  const auto rank = static_cast<std::ptrdiff_t>(share * static_cast<double>(values.size() - 1));
+  std::nth_element(values.begin(), values.begin() + rank, values.end());
+  return values[static_cast<std::size_t>(rank)];
+}
+
+void compare(benchmark::State& state, std::size_t byte_count, bool hot) {
+  Lists lists(byte_count, hot);
+  std::vector<double> loop_ns;
+  std::vector<double> list_ns;
+  std::vector<double> ratios;
+  for ([[maybe_unused]] auto _ : state) {
+    const bool list_first = ratios.size() % 2 == 1;
+    if (list_first) list_ns.push_back(lists.measure_ns(copy::copy_many));
+    loop_ns.push_back(lists.measure_ns(one_by_one));
+    if (!list_first) list_ns.push_back(lists.measure_ns(copy::copy_many));
+    ratios.push_back(loop_ns.back() / list_ns.back());
+    state.SetIterationTime((loop_ns.back() + list_ns.back()) * kListCount * 1e-9);
+  }
+  for (std::size_t i = 0; i <= lists.list_count(); ++i) lists.measure_ns(copy::copy_many);
+  if (!lists.are_right()) state.SkipWithError("a copy differs from its source");
+  state.counters["ratio"] = quantile(loop_ns, 0.5) / quantile(list_ns, 0.5);
+  state.counters["ratio_q1"] = quantile(ratios, 0.25);
+  state.counters["ratio_q3"] = quantile(ratios, 0.75);
+  state.counters["copy_ns"] = quantile(list_ns, 0.5);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  for (const bool hot : {true, false}) {
+    for (const std::size_t byte_count : {16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192}) {
+      benchmark::RegisterBenchmark(
+          fmt::format("{}/{}", hot ? "hot" : "cold", byte_count).c_str(),
+          [byte_count, hot](benchmark::State& state) { compare(state, byte_count, hot); })
+          ->UseManualTime()
+          ->Iterations(is_full() ? 1000 : 5);  // One set-up, not one for each guess of a number.
+    }
+  }
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+}
