@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """DuckDB with prefetching: the same answers, from copies."""
 
+import datetime as dt
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import headrace
 import headrace.sql
 from headrace._plan import UnreadablePlanError, read_plan
+from headrace._samples import machine_path
 
 ROWS = 300_000
 
@@ -207,12 +209,72 @@ def test_an_interrupted_query_leaves_the_connection_usable(
     connection: headrace.sql.Connection,
 ) -> None:
     slow = "SELECT count(*) FROM facts a, facts b WHERE a.id * b.id % 7 = 1"
-    timer = threading.Timer(0.3, connection.interrupt)
-    timer.start()
+    ended = threading.Event()
+
+    def interrupt() -> None:
+        # Again and again: the first one may come before there is anything to interrupt.
+        while not ended.wait(0.1):
+            connection.interrupt()
+
+    interrupting = threading.Thread(target=interrupt)
+    interrupting.start()
     with pytest.raises(duckdb.InterruptException):
         connection.execute(slow).fetchall()
-    timer.join()
+    ended.set()
+    interrupting.join()
     assert connection.execute("SELECT count(*) FROM facts").fetchall() == [(ROWS,)]
+
+
+def test_an_interrupted_plan_interrupts_its_statement(
+    connection: headrace.sql.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise duckdb.InterruptException
+
+    monkeypatch.setattr(headrace.sql, "read_plan", interrupt)
+    with pytest.raises(duckdb.InterruptException):
+        connection.execute(QUERIES["join"])
+
+
+def test_chunks_that_the_filter_excludes_are_not_moved(cache: headrace.Cache) -> None:
+    days = [dt.date(1994, 1, 1) + dt.timedelta(row // 100) for row in range(40_000)]
+    data = pa.table({"n": pa.array(range(40_000)), "day": days, "x": [1.0] * 40_000})
+    with headrace.sql.connect(prefetch="on", cache=cache, chunk_rows=8000) as connection:
+        connection.register("t", data)
+        for condition, moved, count in (
+            ("n > 32499", 1, 7500),
+            ("n BETWEEN 100 AND 9000 AND x = 1", 2, 8901),
+            ("day < DATE '1994-01-02'", 1, 100),
+            ("day >= DATE '1994-03-22' AND n < 8001", 1, 1),
+            ("n > 31999 OR n < 10", 5, 8010),
+            ("n = 100000", 0, 0),
+        ):
+            query = f"SELECT count(x) FROM t WHERE {condition}"  # noqa: S608
+            connection.begin_prefetch(query)
+            connection.wait_for_prefetch()
+            prefetched = connection.prefetched
+            assert prefetched is not None, condition
+            assert prefetched.scans[0].chunks_submitted == moved, condition
+            assert connection.execute(query).fetchone() == (count,), condition
+            cache.clear()
+
+
+def test_auto_asks_for_a_plan_where_memory_is_faster_and_tables_are_large(
+    expected: dict[str, list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = headrace.replay(machine_path("xeon-max-flat"))
+    with (
+        headrace.Engine() as engine,
+        headrace.Cache(engine, capacity="256MiB", placement=0, machine=machine) as cache,
+        headrace.sql.connect(prefetch="auto", cache=cache) as connection,
+    ):
+        assert machine.has_faster_node()
+        prepare(connection)
+        assert connection.execute(QUERIES["join"]).fetchall() == expected["join"]
+        assert connection.prefetched is None
+        monkeypatch.setattr(headrace.sql, "_PLAN_SHARE", 0)
+        assert connection.execute(QUERIES["join"]).fetchall() == expected["join"]
+        assert connection.prefetched is not None
 
 
 def test_a_result_that_is_not_read_to_its_end_holds_nothing_up(

@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a plan of DuckDB says about the columns that a query will read, in the order it does."""
 
+import datetime as dt
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
-from headrace.table import Table
+from headrace.table import Range, Table
 
 _SCAN = "PYTHON_ARROW_SCAN"
 _BUILD_FIRST = re.compile("JOIN|CROSS_PRODUCT")
 """Operators that read their second input to its end before they read the first."""
+_LITERAL = r"(-?[0-9]+(?:\.[0-9]+)?|'[0-9-]+'::DATE)"
+_COMPARISON = re.compile(rf"\((\w+) (<=|>=|<|>|=) {_LITERAL}\)")
+_BETWEEN = re.compile(rf"\((\w+) BETWEEN {_LITERAL} AND {_LITERAL}\)")
+_NO_CONJUNCTION = re.compile(r"\b(OR|NOT|CASE)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +29,15 @@ class PlannedScan:
         filter_columns: Columns that its filter tests; they are moved first.
         other_columns: The others that the query reads.
         movable_bytes: Bytes of these columns that can be moved.
+        ranges: Values that a row must have to pass the filter, as far as they are simple. Chunks
+            without such values are not moved.
     """
 
     table: str
     filter_columns: tuple[str, ...]
     other_columns: tuple[str, ...]
     movable_bytes: int
+    ranges: tuple[Range, ...] = ()
 
 
 class UnreadablePlanError(ValueError):
@@ -96,4 +105,25 @@ def _scan(
         filter_columns=tested,
         other_columns=tuple(each for each in columns if each not in tested),
         movable_bytes=tables[name].movable_bytes(columns),
+        ranges=_ranges(filters),
     )
+
+
+def _ranges(filters: str) -> tuple[Range, ...]:
+    if _NO_CONJUNCTION.search(filters):
+        return ()
+    found = [
+        Range(column, _value(low), _value(high)) for column, low, high in _BETWEEN.findall(filters)
+    ]
+    for column, comparison, literal in _COMPARISON.findall(filters):
+        value = _value(literal)
+        low = None if comparison.startswith("<") else value
+        high = None if comparison.startswith(">") else value
+        found.append(Range(column, low, high))
+    return tuple(found)
+
+
+def _value(literal: str) -> dt.date | Decimal:
+    if literal.startswith("'"):
+        return dt.date.fromisoformat(literal[1 : literal.index("'", 1)])
+    return Decimal(literal)

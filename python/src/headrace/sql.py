@@ -359,6 +359,8 @@ class Connection(Closing):
             if scans is None:
                 scans, plan_ns = self._ask(statement, *args, **kwargs)
                 shared.keep_plan(statement, scans, plan_ns)
+        except duckdb.InterruptException:
+            raise  # Who interrupts the statement means this part of it, too.
         except duckdb.Error as problem:
             return problem  # The statement itself will say so.
         except UnreadablePlanError as problem:
@@ -565,7 +567,7 @@ class _Shared:
                 tables[scan.table].native(),
                 tables[scan.table].indexes(scan.filter_columns),
                 tables[scan.table].indexes(scan.other_columns),
-                [],
+                tables[scan.table].excluded_chunks(scan.ranges),
             )
             for scan in scans
         ]

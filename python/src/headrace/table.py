@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Table: Arrow columns in chunks, of which a query's prefetcher moves copies."""
 
+import datetime as dt
 from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace import _core
 from headrace._arguments import whole_number
@@ -14,6 +18,21 @@ CHUNK_ROWS = 131_072
 """1 MiB of a column of 8 bytes, and as many rows as an engine takes for one thread at a time."""
 
 _TRIED = "make a table"
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Values of a column that a filter lets pass.
+
+    Attributes:
+        column: The column.
+        low: The least; None if there is none.
+        high: The greatest; None if there is none.
+    """
+
+    column: str
+    low: dt.date | Decimal | None
+    high: dt.date | Decimal | None
 
 
 class Table:
@@ -48,6 +67,7 @@ class Table:
             )
         self._native = _core.Table.import_stream(self.arrow.__arrow_c_stream__(), rows)
         self._indexes = {name: index for index, name in enumerate(names)}
+        self._bounds: dict[str, list[tuple[Any, Any]]] = {}
 
     def __repr__(self) -> str:
         return (
@@ -103,6 +123,43 @@ class Table:
                 nodes[node] = nodes.get(node, 0) + byte_count
             found[name] = nodes
         return found
+
+    def excluded_chunks(self, ranges: Sequence[Range]) -> list[bool]:
+        """Tell of each chunk whether none of its rows can be in all of these ranges.
+
+        By the least and greatest value of each chunk, of columns of integers and dates. They are
+        read when a column is first asked for.
+        """
+        excluded = [False] * self._native.chunk_count()
+        for each in ranges:
+            if not self._has_bounds(each):
+                continue
+            for chunk, (least, greatest) in enumerate(self._bounds_of(each.column)):
+                is_outside = (
+                    least is None  # Nulls alone.
+                    or (each.high is not None and least > each.high)
+                    or (each.low is not None and greatest < each.low)
+                )
+                excluded[chunk] = excluded[chunk] or is_outside
+        return excluded
+
+    def _has_bounds(self, wanted: Range) -> bool:
+        if wanted.column not in self._indexes:
+            return False
+        kind = self.schema.field(wanted.column).type
+        of_dates = isinstance(wanted.low if wanted.low is not None else wanted.high, dt.date)
+        return bool(pa.types.is_date32(kind) if of_dates else pa.types.is_integer(kind))
+
+    def _bounds_of(self, name: str) -> list[tuple[Any, Any]]:
+        if name not in self._bounds:
+            column, bounds, first = self.arrow[name], [], 0
+            for chunk in range(self._native.chunk_count()):
+                rows = self._native.chunk_rows(chunk)
+                found = pc.min_max(column.slice(first, rows)).as_py()
+                bounds.append((found["min"], found["max"]))
+                first += rows
+            self._bounds[name] = bounds
+        return self._bounds[name]
 
     def __arrow_c_schema__(self) -> object:
         return self.schema.__arrow_c_schema__()

@@ -64,7 +64,15 @@ def _query(query: QueryStudy) -> dict[str, Any]:
         "sql": query.text,
         "equal": query.is_equal,
         "row_count": query.row_count,
-        "plan": [asdict(scan) for scan in query.plan],
+        "plan": [
+            {
+                "table": scan.table,
+                "filter_columns": scan.filter_columns,
+                "other_columns": scan.other_columns,
+                "movable_bytes": scan.movable_bytes,
+            }
+            for scan in query.plan
+        ],
         "modes": {
             mode: {"time_ns_median": query.median_ns(mode), "times_ns": query.times_ns[mode]}
             for mode in MODES
