@@ -139,14 +139,12 @@ Entry CacheState::access(std::span<const std::byte> source, Hint hint) {
 CacheState::Found CacheState::find(const Places& places, Reader& reader,
                                    std::span<const std::byte> source, Hint hint) {
   const Region region = Region::of(source);
-  for (std::uint32_t i = 0; i < places.count; ++i) {
-    Shard& shard = *shards_[places.numbers[i]];
-    Sight sight;
-    if (Slot* const slot = shard.find(reader, region, hint, sight); slot != nullptr) {
-      return {.slot = slot, .shard = &shard};
-    }
+  Found found;
+  for (std::uint32_t i = 0; i < places.count && found.slot == nullptr; ++i) {
+    found.shard = shards_[places.numbers[i]].get();
+    found.slot = found.shard->find(reader, region, hint, found.sight);
   }
-  return {};
+  return found;
 }
 
 Entry CacheState::access_gathering(std::span<const std::byte> source, Hint hint, Gather& gather) {
@@ -160,14 +158,17 @@ Entry CacheState::access_gathering(std::span<const std::byte> source, Hint hint,
     if (places.is_error) core_->policy_errors.add(1);
     return leave_at_source(source, counts);
   }
-  if (const Found found = find(places, reader, source, hint); found.slot != nullptr) {
+  const Found found = find(places, reader, source, hint);
+  if (found.slot != nullptr) {
     counts.hits.add_one_alone();
     core_->tell(EventKind::hit, source, found.shard->node());
     return {source, found.slot, core_.get()};
   }
   Miss miss{.source = source,
             .region = Region::of(source),
-            .newcomer = {.hint = hint, .is_gathered = source.size() <= kGatheredBytesMax},
+            .newcomer = {.hint = hint,
+                         .sight = found.sight,
+                         .is_gathered = source.size() <= kGatheredBytesMax},
             .reader = reader,
             .counts = counts,
             .gather = &gather};

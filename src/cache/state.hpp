@@ -107,6 +107,7 @@ class CacheState {
   struct Found {
     Slot* slot = nullptr;
     Shard* shard = nullptr;
+    Sight sight = {};  ///< If there is no slot: of the last shard.
   };
   /// The lookup of every access but access() itself, which has the only inlined one: a second
   /// inlined caller of Shard::find() makes the compiler inline neither (8 % more instructions).
