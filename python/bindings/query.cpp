@@ -10,6 +10,8 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+#include <memory>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -199,6 +201,9 @@ nb::dict statistics_of(const query::Prefetcher& prefetcher) {
   return result;
 }
 
+/// Memory with what frees it.
+using NodeMemory = std::pair<std::shared_ptr<cache::MemorySource>, std::span<std::byte>>;
+
 void bind_table(nb::module_& module) {
   nb::class_<query::Table>(module, "Table")
       .def_static("import_stream", &import_table, "capsule"_a, "rows_per_chunk"_a)
@@ -296,6 +301,24 @@ void bind_query(nb::module_& module) {
         return node ? std::optional(node->value()) : std::nullopt;
       },
       "address"_a, "Node that the page of an address lies on; None if that is not known.");
+  module.def(
+      "node_memory",
+      [](std::size_t byte_count, std::uint32_t node) {
+        const std::size_t page = platform::page_bytes();
+        const std::size_t whole = (std::max<std::size_t>(byte_count, 1) + page - 1) / page * page;
+        // The cache's source makes the pages present, so that a full node fails here.
+        auto held = std::make_unique<NodeMemory>();
+        held->first = cache::operating_system_pages();
+        held->second = value_of(held->first->allocate(whole, NodeId(node)));
+        std::byte* const data = held->second.data();
+        const nb::capsule owner(held.get(), [](void* pointer) noexcept {
+          const std::unique_ptr<NodeMemory> freed(static_cast<NodeMemory*>(pointer));
+          freed->first->free(freed->second);
+        });
+        static_cast<void>(held.release());  // The capsule has it.
+        return nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>(data, {byte_count}, owner);
+      },
+      "byte_count"_a, "node"_a, "Memory on a node, with its pages present.");
 }
 
 }  // namespace headrace::python

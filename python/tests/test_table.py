@@ -193,6 +193,42 @@ def test_where_tells_the_node_of_every_byte(everything: Any) -> None:
     assert sum(found["int32 False"].values()) == 4 * ROWS
 
 
+def test_placed_columns_lie_on_their_node_and_are_the_same(everything: Any) -> None:
+    table = headrace.Table(everything.slice(3), chunk_rows=3000)
+    node = headrace.topo().nodes[0].id
+    placed = table.place(node)
+    assert placed.arrow.equals(table.arrow)
+    assert placed.schema.equals(table.schema, check_metadata=True)
+    for name in ("int32 False", "string True", "string_view True", "dictionary"):
+        assert set(placed.where()[name]) <= {node, None}
+    some = table.place(node, ["int8 False"])
+    moved = {
+        name
+        for index, name in enumerate(table.column_names)
+        if some.native().addresses(index) != table.native().addresses(index)
+    }
+    assert moved == {"int8 False"}
+    del table, placed
+    assert some.arrow["int8 False"].equals(everything.slice(3)["int8 False"])
+
+
+def test_fastest_places_nothing_where_no_memory_is_faster() -> None:
+    table = headrace.Table(pa.table({"a": range(1000)}))
+    if headrace.topo().has_faster_node():
+        pytest.skip("this machine has faster memory")
+    assert table.place("fastest") is table
+
+
+def test_columns_cannot_be_placed_on_what_is_no_node(everything: Any) -> None:
+    table = headrace.Table(everything)
+    with pytest.raises(headrace.NotFoundError, match="no node 999"):
+        table.place(999)
+    with pytest.raises(headrace.NotFoundError, match="no node 'best'"):
+        table.place("best")
+    with pytest.raises(headrace.NotFoundError, match="no column 'x'"):
+        table.place(0, ["x"])
+
+
 def test_what_is_no_table_is_refused() -> None:
     with pytest.raises(headrace.TypeMismatchError, match="int is no Arrow data"):
         headrace.Table(3)

@@ -395,6 +395,9 @@ def run_q6(machine: Machine, cache: Cache | None, ship_date: numpy.typing.NDArra
 def node_of_address(address: int) -> int | None:
     """Node that the page of an address lies on; None if that is not known."""
 
+def node_memory(byte_count: int, node: int) -> Annotated[NDArray[numpy.uint8], dict(shape=(None,))]:
+    """Memory on a node, with its pages present."""
+
 def version() -> str: ...
 
 def parse_bytes(text: str) -> int:

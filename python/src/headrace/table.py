@@ -2,6 +2,7 @@
 """Table: Arrow columns in chunks, of which a query's prefetcher moves copies."""
 
 import datetime as dt
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -12,12 +13,14 @@ import pyarrow.compute as pc
 
 from headrace import _core
 from headrace._arguments import whole_number
-from headrace.errors import InvalidArgumentError, TypeMismatchError
+from headrace.errors import InvalidArgumentError, NotFoundError, TypeMismatchError
+from headrace.machine import Machine, topo
 
 CHUNK_ROWS = 131_072
 """1 MiB of a column of 8 bytes, and as many rows as an engine takes for one thread at a time."""
 
 _TRIED = "make a table"
+_PLACE_TRIED = "place columns of a table"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ class Table:
             TypeMismatchError: `data` is no Arrow data.
             InvalidArgumentError: A chunk has no rows, or two columns have the same name.
         """
-        rows = whole_number(chunk_rows, _TRIED, 1, 2**31)
+        self._chunk_rows = whole_number(chunk_rows, _TRIED, 1, 2**31)
         self.arrow: Any = _arrow_table(data)
         """The same columns as a `pyarrow.Table`."""
         names = self.arrow.column_names
@@ -65,7 +68,7 @@ class Table:
             raise InvalidArgumentError(
                 _TRIED, "two of its columns have the same name", "rename one of them"
             )
-        self._native = _core.Table.import_stream(self.arrow.__arrow_c_stream__(), rows)
+        self._native = _core.Table.import_stream(self.arrow.__arrow_c_stream__(), self._chunk_rows)
         self._indexes = {name: index for index, name in enumerate(names)}
         self._bounds: dict[str, list[tuple[Any, Any]]] = {}
 
@@ -124,6 +127,52 @@ class Table:
             found[name] = nodes
         return found
 
+    def place(
+        self,
+        node: int | str,
+        columns: Sequence[str] | None = None,
+        *,
+        machine: Machine | None = None,
+    ) -> "Table":
+        """Copy whole columns to a node, and give the table that has them there.
+
+        The other columns stay where they are, and so does this table. The memory is freed with the
+        last table, Arrow array or copy that refers to it.
+
+        Args:
+            node: A node, or "fastest": the best of the nodes that are faster than the memory of
+                the processors that this process runs on; where there is none, nothing is copied.
+            columns: Names of the columns; None is all.
+            machine: The machine; None discovers it.
+
+        Raises:
+            NotFoundError: There is no such node or column.
+            OutOfMemoryError: The node has no room for all of them.
+        """
+        names = self.column_names if columns is None else list(columns)
+        for name in names:
+            if name not in self._indexes:
+                raise NotFoundError(
+                    _PLACE_TRIED, f"there is no column '{name}'", "name one of `column_names`"
+                )
+        machine = machine if machine is not None else topo()
+        target = _fastest(machine) if node == "fastest" else node
+        if target is None:
+            return self
+        if not isinstance(target, int) or machine.node(target) is None:
+            there = ", ".join(str(known.id) for known in machine.nodes)
+            raise NotFoundError(
+                _PLACE_TRIED, f"there is no node {target!r}", f"use {there}, or 'fastest'"
+            )
+        placed = self.arrow
+        for name in names:
+            index = self._indexes[name]
+            placed = placed.set_column(
+                index, self.schema.field(index), _copied(self.arrow.select([name]), target)
+            )
+        placed = placed.replace_schema_metadata(self.schema.metadata)
+        return Table(placed, chunk_rows=self._chunk_rows)
+
     def excluded_chunks(self, ranges: Sequence[Range]) -> list[bool]:
         """Tell of each chunk whether none of its rows can be in all of these ranges.
 
@@ -168,6 +217,29 @@ class Table:
         """Export the columns where they lie."""
         del requested_schema  # May be ignored by the protocol.
         return self._native.stream(list(range(len(self._indexes))))
+
+
+def _fastest(machine: Machine) -> int | None:
+    allowed = os.sched_getaffinity(0)
+    for node in machine.nodes:
+        if allowed.intersection(node.cpus):
+            faster = machine.faster_nodes(node.id)
+            return faster[0] if faster else None
+    return None
+
+
+def _copied(column: Any, node: int) -> Any:
+    """A table of one column whose buffers lie on a node; Arrow's own format keeps every type."""
+    counted = pa.MockOutputStream()
+    _write(column, counted)
+    memory = pa.py_buffer(_core.node_memory(counted.size(), node))
+    _write(column, pa.FixedSizeBufferWriter(memory))
+    return pa.ipc.open_stream(memory).read_all().column(0)
+
+
+def _write(column: Any, sink: Any) -> None:
+    with pa.ipc.new_stream(sink, column.schema) as writer:
+        writer.write_table(column)
 
 
 def _arrow_table(data: object) -> Any:
