@@ -12,7 +12,7 @@ from fabricated import fabricated, tuning
 from jsonschema import Draft202012Validator, ValidationError
 
 import headrace
-from headrace import _cli
+from headrace import _cli, _core
 from headrace._apps.families import FAMILIES
 from headrace._apps.tune.tuner import Settings
 from headrace._cli._app import Group, walk
@@ -124,6 +124,29 @@ def test_the_document_of_a_tuning_validates() -> None:
         "summary": summary_of(tuning()),
     }
     Draft202012Validator(schema_of("tune")).validate(json.loads(json.dumps(document)))
+
+
+def test_the_table_of_a_profile_validates(here: Here, tmp_path: Path) -> None:
+    path = tmp_path / "copy.json"
+    profile = json.loads(_core.empty_copy_profile())
+    variant = (*_core.copy_variants(4097), None)[0]
+    # The second class is of a profile that knew no speed of cached bytes.
+    profile["classes"] = [
+        {"bytes_max": 8192, "variant": variant, "measured": {"bytes_per_s_hot": 2e9, "ratio": 1.5}},
+        {"bytes_max": 16384, "variant": variant},
+    ]
+    path.write_text(json.dumps(profile))
+    result = here("tune", "--table", "--json", "--output", str(path))
+    document = json.loads(result.stdout)
+    Draft202012Validator(schema_of("tune")).validate(document)
+    rows = {row["bytes_max"]: row for row in document["results"]["table"]}
+    assert list(rows) == [1 << bits for bits in range(7, 27)]
+    assert rows[8192]["seed_bytes_per_s"] == 7.17e9
+    assert rows[8192]["gain"] == (1.5 if variant else None)
+    assert rows[16384]["variant"] == (variant or "libc")
+    assert rows[128]["variant"] == "libc"
+    assert "Xeon Gold 5218" in here("tune", "--table", "--output", str(path)).stdout
+    assert here("tune", "--table", "--output", str(tmp_path / "none.json")).code == 1
 
 
 def test_a_schema_refuses_what_it_does_not_name(here: Here) -> None:

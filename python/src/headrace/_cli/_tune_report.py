@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ``headrace tune`` prints and draws."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from headrace import _core
 from headrace._apps.picture import matplotlib_settled, save_picture
 from headrace._apps.tune.kernels import KernelChoice
 from headrace._apps.tune.search import LIBC, PAIR, Choice
-from headrace._apps.tune.tuner import Settings, Tuning, measured, variants_of
+from headrace._apps.tune.table import table_of
+from headrace._apps.tune.tuner import Settings, Tuning, measured, profile_of, variants_of
 from headrace._cli._report import Column, Report, figures
 from headrace._files import Output
 from headrace.machine import Machine
@@ -62,6 +65,7 @@ def results_of(tuning: Tuning, settings: Settings, profile: Path | None) -> dict
         ]
     return {
         "profile": None if profile is None else str(profile),
+        "table": table_of(json.loads(profile_of(tuning, settings))["classes"]),
         "search": settings.search,
         "thread_count": settings.thread_count,
         "seed": settings.seed,
@@ -95,6 +99,52 @@ def print_report(tuning: Tuning, profile: Path | None) -> None:
         report.say("Stopped early: lengths without a line are memmove's.")
     if profile is not None:
         report.say(f"The profile is in {profile}.")
+
+
+def summary_of_profile(profile: dict[str, Any]) -> dict[str, object]:
+    """As `summary_of`, of what a profile knows."""
+    made = profile.get("made", {})
+    tuned = [each for each in profile["classes"] if each.get("variant") or each.get("cold_variant")]
+    return {
+        "model_vs_exhaustive": None,
+        "model_vs_exhaustive_interval": None,
+        "model_share_of_measurements": None,
+        "seconds": made.get("seconds", 0.0),
+        "classes": len(profile["classes"]),
+        "classes_tuned": len(tuned),
+        "complete": made.get("complete", False),
+    }
+
+
+def print_table(rows: Sequence[dict[str, Any]], profile: Path) -> None:
+    """Print the rows of `table_of`."""
+    report = Report()
+    columns = [
+        Column("up to", right=True),
+        Column("here", folds=True),
+        *figures("GB/s hot", "GB/s cold", "gain"),
+        Column("Asterope, Xeon Gold 5218", folds=True),
+        *figures("GB/s"),
+    ]
+    report.table(columns, [_table_cells(row) for row in rows])
+    report.say(f"The profile is {profile}. gain: speed by memmove's, over all conditions.")
+    report.say("Asterope does not state the unit of its prefetches; lines are assumed.")
+
+
+def _table_cells(row: dict[str, Any]) -> list[str]:
+    def rate(name: str) -> str:
+        return "" if row[name] is None else f"{row[name] / 1e9:.2f}"
+
+    cold = "" if row["cold_variant"] is None else f"; cold: {row['cold_variant']}"
+    return [
+        _core.bytes_text(row["bytes_max"]),
+        ("memmove" if row["variant"] == LIBC else row["variant"]) + cold,
+        rate("bytes_per_s_hot"),
+        rate("bytes_per_s_cold"),
+        "" if row["gain"] is None else f"{row['gain']:.2f}",
+        row["seed_variant"] or "",
+        rate("seed_bytes_per_s"),
+    ]
 
 
 _COLUMNS = (

@@ -16,6 +16,7 @@ from headrace import _core
 from headrace._apps.tune.dsa import ChildMeasure, find_threshold, lengths_up_to, pool_bytes
 from headrace._apps.tune.kernels import tune_kernels
 from headrace._apps.tune.search import StoppedError
+from headrace._apps.tune.table import load_profile, table_of
 from headrace._apps.tune.tuner import (
     BYTES_MAX,
     BYTES_MIN,
@@ -35,15 +36,24 @@ from headrace._cli._options import (
     Duration,
     FilePath,
     Size,
+    flag,
     json_option,
     option,
     plot_option,
+    refuse,
     refuse_two_on_stdout,
     refuse_value,
     threads_option,
 )
 from headrace._cli._output import complain, print_document, progress
-from headrace._cli._tune_report import draw, print_report, results_of, summary_of
+from headrace._cli._tune_report import (
+    draw,
+    print_report,
+    print_table,
+    results_of,
+    summary_of,
+    summary_of_profile,
+)
 from headrace._cli.run import has_shared_queue, library_path
 from headrace._files import Output
 from headrace._signals import held, noticed, undone_at_signals
@@ -85,6 +95,11 @@ SECONDS_MAX = 86_400
     default="64MiB",
     help="Upper bound of the largest size class.",
 )
+@flag(
+    "--table",
+    help="Measure nothing: print what the profile of --output has for each length from 128 bytes "
+    "to 64 MiB, beside Asterope's (PLOS 2021) on a Xeon.",
+)
 @threads_option("Threads that copy at the same time, beside one alone")
 @plot_option("the speeds")
 @json_option
@@ -97,6 +112,7 @@ def command(
     threads: int | None,
     plot: Output | None,
     *,
+    table: bool,
     as_json: bool,
 ) -> None:
     """Find the fastest copy for each length on this machine and save it as a profile.
@@ -108,16 +124,13 @@ def command(
     Ctrl-C ends the search and keeps what is known.
 
     Example: headrace tune --search model --output copy.json
+
+    Example: headrace tune --table --json
     """
-    settings = Settings(
-        search=search,
-        seconds=seconds,
-        bytes_min=bytes_min,
-        bytes_max=bytes_max,
-        thread_count=threads or len(os.sched_getaffinity(0)),
-    )
-    if bytes_min > bytes_max:
-        refuse_value("--bytes-min", "it is more than --bytes-max")
+    if table:
+        _show_table(_profile_path(output), plot, as_json=as_json)
+        return
+    settings = _settings(search, seconds, (bytes_min, bytes_max), threads)
     profile = _open_output(output)
     refuse_two_on_stdout("--output", profile, as_json=as_json)
     tuning = Tuning()
@@ -147,6 +160,21 @@ def command(
             )
         elif not profile.is_stdout:
             print_report(tuning, Path(profile.path))
+
+
+def _settings(
+    search: str, seconds: float, bytes_range: tuple[int, int], threads: int | None
+) -> Settings:
+    bytes_min, bytes_max = bytes_range
+    if bytes_min > bytes_max:
+        refuse_value("--bytes-min", "it is more than --bytes-max")
+    return Settings(
+        search=search,
+        seconds=seconds,
+        bytes_min=bytes_min,
+        bytes_max=bytes_max,
+        thread_count=threads or len(os.sched_getaffinity(0)),
+    )
 
 
 def _save(
@@ -208,7 +236,28 @@ def _profile_beside(text: str) -> Iterator[Path]:
 
 
 def _open_output(text: str | None) -> Output:
+    return open_profile(_profile_path(text))
+
+
+def _profile_path(text: str | None) -> Path:
     path = default_path() if text is None else Path(text)
     if path is None:
         refuse_value("--output", "there is no directory for profiles here; name a file")
-    return open_profile(path)
+    return path
+
+
+def _show_table(path: Path, plot: Output | None, *, as_json: bool) -> None:
+    """Print what a profile has, without measuring."""
+    if plot is not None:
+        refuse("--table draws nothing; leave --plot out")
+    profile = load_profile(path)
+    rows = table_of(profile["classes"])
+    if as_json:
+        print_document(
+            "tune",
+            machine=topo().document,
+            results={"profile": str(path), "table": rows},
+            summary=summary_of_profile(profile),
+        )
+    else:
+        print_table(rows, path)

@@ -139,6 +139,7 @@ class Choice:
             resampled rounds in which it is, handicap included.
         confidence_best: How sure it is that no other of the last few is better.
         bytes_per_s: Speed of `best` when cold, with one thread.
+        bytes_per_s_hot: The same when hot.
         variant_count: Variants that there are.
         tried_count: Variants that were measured at all.
         batch_count: Batches that were timed.
@@ -158,6 +159,7 @@ class Choice:
     batch_count: int
     reason: str
     others: tuple[str, ...] = ()
+    bytes_per_s_hot: float | None = None
 
 
 class StoppedError(Exception):
@@ -580,8 +582,10 @@ def choose(bench: Bench, finalists: Sequence[str], cells: Sequence[Cell], count:
         for each in ranked
         if each != best and not objections[each]
     ]
-    cold = next(cell for cell in cells if cell.temperature == "cold" and cell.fixed)
-    time_ns = float(np.median(bench.times_ns[best, cold]))
+    cold_ns, hot_ns = (
+        float(np.median(bench.times_ns[best, Cell(temperature, True, 1, 1.0)]))
+        for temperature in ("cold", "hot")
+    )
     return Choice(
         bytes_max=bench.bytes_max,
         variant=None if objections[best] else best,
@@ -590,7 +594,8 @@ def choose(bench: Bench, finalists: Sequence[str], cells: Sequence[Cell], count:
         ratio=_on_the_whole(bench, best, cells),
         confidence=float(np.mean(resampled[best] > 0)),
         confidence_best=float(np.mean(np.all(rivals, axis=0))) if rivals else 1.0,
-        bytes_per_s=bench.bytes_max / time_ns * 1e9,
+        bytes_per_s=bench.bytes_max / cold_ns * 1e9,
+        bytes_per_s_hot=bench.bytes_max / hot_ns * 1e9,
         variant_count=count,
         tried_count=len(bench.logs),
         batch_count=bench.batch_count,

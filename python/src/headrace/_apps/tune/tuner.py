@@ -416,6 +416,7 @@ def measured(choice: Choice) -> dict[str, object]:
         "confidence": choice.confidence,
         "confidence_best": choice.confidence_best,
         "bytes_per_s_cold": choice.bytes_per_s,
+        "bytes_per_s_hot": choice.bytes_per_s_hot,
         "ratios": {
             name: {"mean": middle, "quartile_low": low, "quartile_high": high}
             for name, (middle, low, high) in choice.ratios.items()
