@@ -27,7 +27,7 @@ ResourceIndex Fluid::add(std::string name, double capacity) {
   return static_cast<ResourceIndex>(resources_.size() - 1);
 }
 
-void Fluid::carry(double amount, std::vector<Use> uses, Action done) {
+void Fluid::add_flow(double amount, std::vector<Use> uses, Action done, bool counts) {
   if (amount <= kNothingBytes) {
     after(0, std::move(done));
     return;
@@ -35,7 +35,8 @@ void Fluid::carry(double amount, std::vector<Use> uses, Action done) {
   bool bounded = false;
   for (const Use& use : uses) bounded = bounded || use.weight > 0;
   HEADRACE_CHECK(bounded, "a flow uses something");
-  flows_.push_back({.remaining = amount, .uses = std::move(uses), .done = std::move(done)});
+  flows_.push_back(
+      {.remaining = amount, .uses = std::move(uses), .done = std::move(done), .counts = counts});
   stale_ = true;
 }
 
@@ -113,6 +114,7 @@ void Fluid::advance(double to_ns) {
   for (Flow& flow : flows_) {
     const double amount = flow.rate * elapsed_ns;
     flow.remaining -= amount;
+    if (flow.counts) carried_ += amount;
     for (const Use& use : flow.uses) resources_[use.resource].used += amount * use.weight;
   }
   now_ns_ = std::max(now_ns_, to_ns);

@@ -7,6 +7,7 @@
 #include <functional>
 #include <queue>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace headrace::sim {
@@ -32,13 +33,21 @@ class Fluid {
   [[nodiscard]] ResourceIndex add(std::string name, double capacity);
   /// Carries `amount` over all of `uses` at once, and then calls `done`. A flow has at least one
   /// use with a positive weight.
-  void carry(double amount, std::vector<Use> uses, Action done);
+  void carry(double amount, std::vector<Use> uses, Action done) {
+    add_flow(amount, std::move(uses), std::move(done), true);
+  }
+  /// The same for what takes a resource's time and moves nothing: carried() leaves it out.
+  void hold(double amount, std::vector<Use> uses, Action done) {
+    add_flow(amount, std::move(uses), std::move(done), false);
+  }
   /// Calls `action` after `delay_ns`.
   void after(double delay_ns, Action action);
   /// Runs until nothing is left to happen.
   void run();
 
   [[nodiscard]] double now_ns() const { return now_ns_; }
+  /// Amount that all flows together carried so far, those under way included.
+  [[nodiscard]] double carried() const { return carried_; }
   [[nodiscard]] const std::string& name(ResourceIndex resource) const {
     return resources_[resource].name;
   }
@@ -60,6 +69,7 @@ class Fluid {
     double rate = 0;
     std::vector<Use> uses;
     Action done;
+    bool counts = true;  ///< By carried().
     bool fixed = false;
   };
   struct Event {
@@ -71,11 +81,13 @@ class Fluid {
     }
   };
 
+  void add_flow(double amount, std::vector<Use> uses, Action done, bool counts);
   void share();
   void advance(double to_ns);
   void end_flows();
 
   double now_ns_ = 0;
+  double carried_ = 0;
   std::uint64_t order_ = 0;
   bool stale_ = false;
   std::vector<Resource> resources_;

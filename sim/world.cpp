@@ -208,7 +208,8 @@ class Run {
     world_.fluid().run();
     moved_.elapsed_ns = world_.fluid().now_ns();
     moved_.bytes = total_;
-    // Between two instants in the middle, when as much is under way at one as at the other.
+    // Between two instants in the middle, with what was under way at each: by ends of transfers
+    // alone it could be above a ceiling.
     moved_.steady_gb_per_s = late_.bytes > early_.bytes
                                  ? (late_.bytes - early_.bytes) / (late_.ns - early_.ns)
                                  : total_ / moved_.elapsed_ns;
@@ -322,9 +323,8 @@ class Run {
     const Submitter& submitter = submitters_[who];
     done_bytes_ += submitter.bytes;
     if (!one_has_ended_) moved_.queue_bytes[submitter.queue] += submitter.bytes;
-    if (early_.ns == 0 && done_bytes_ >= total_ / 4)
-      early_ = {world_.fluid().now_ns(), done_bytes_};
-    if (done_bytes_ <= total_ * 3 / 4) late_ = {world_.fluid().now_ns(), done_bytes_};
+    if (early_.ns == 0 && done_bytes_ >= total_ / 4) early_ = mark();
+    if (done_bytes_ <= total_ * 3 / 4) late_ = mark();
     if (++descriptor->ended == descriptor->count) {
       world_.fluid().after(rest_ns(), [this, descriptor, who] {
         State& state = states_[who];
@@ -342,12 +342,14 @@ class Run {
       begin(index);
     };
     if (setup_.hold_ns > 0) {
-      world_.fluid().carry(setup_.hold_ns * dsa().fabric_gb_per_s, {{world_.fabric(index), 1}},
-                           release);
+      world_.fluid().hold(setup_.hold_ns * dsa().fabric_gb_per_s, {{world_.fabric(index), 1}},
+                          release);
     } else {
       release();
     }
   }
+
+  [[nodiscard]] Mark mark() { return {world_.fluid().now_ns(), world_.fluid().carried()}; }
 
   /// What of alone_ns is neither submission nor the beginning of a descriptor.
   [[nodiscard]] double rest_ns() const {

@@ -93,6 +93,21 @@ TEST(DdrToHbm, NothingIsAboveItsCeiling) {
   }
 }
 
+TEST(Submission, NoPointIsAboveTheFabric) {
+  const Model model = machine("spr-1dsa");
+  for (const char* const bytes : {"4KiB", "16KiB", "64KiB", "1MiB"}) {
+    for (const char* const queue : {"shared", "dedicated"}) {
+      for (const char* const batch : {"1", "32"}) {
+        const Outcome outcome =
+            run(model, "submission",
+                {{"bytes", bytes}, {"mode", "async"}, {"queue", queue}, {"batch", batch}});
+        EXPECT_LE(outcome.figure("gb_per_s"), model.dsa.fabric_gb_per_s * 1.000001)
+            << bytes << ' ' << queue << ' ' << batch;
+      }
+    }
+  }
+}
+
 TEST(Placement, MovingPaysOnceDataIsReadOftenEnough) {
   const Model model = machine("xeon-max-flat");
   const auto gain = [&](const char* passes) {
