@@ -325,7 +325,7 @@ TEST_F(InMemory, ThreadsShareIt) {
     threads.emplace_back([&, t] {
       Random random(t + 1);
       std::vector<std::byte> target(kBlockBytes);
-      for (int i = 0; i < 400; ++i) {
+      for (std::uint64_t i = 0; i < 400; ++i) {
         const std::uint64_t number = random.below(40);
         const std::string key = std::to_string(number);
         if (random.chance(1, 2)) {
