@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import get_args
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import headrace
+from headrace import sql
 from headrace.errors import TypeMismatchError, from_code
 
 SOURCES = str(Path(headrace.__file__).parents[1])
@@ -103,9 +105,12 @@ def test_a_script_that_is_right_checks_and_one_that_is_wrong_does_not(
     found = re.findall(r"(\w+\.py):(\d+):.* error: ", done.stdout)
     assert found == [("wrong.py", str(2 + at)) for at in range(len(BAD))], done.stdout + done.stderr
     assert len(re.findall(rf"[\[(]{code}[\])]$", done.stdout, re.MULTILINE)) == len(BAD)
-    if checker is PYRIGHT:  # It also says whether each public name has one type, and no other.
+    if checker is PYRIGHT:
+        # It also says which public names other checkers may infer differently because an annotation
+        # is missing, here and in what they refer to. What derives from a class of pyarrow, which
+        # publishes no types, has an unknown one.
         done = check(*PYRIGHT, "--verifytypes", "headrace", "--ignoreexternal", directory=tmp_path)
-        assert "Type completeness score: 100%" in done.stdout, done.stdout + done.stderr
+        assert done.stdout.count("With ambiguous type: 0\n") == 2, done.stdout + done.stderr
 
 
 def test_a_copy_names_its_source_and_target(engine: headrace.Engine) -> None:
@@ -137,11 +142,13 @@ def test_what_works_on_memory_of_a_process_is_not_pickled(
         queue.consumer() as receiver,
         ring.producer() as producer,
         ring.consumer() as consumer,
+        sql.connect() as connection,
     ):
+        assert repr(connection) == "<headrace.sql.Connection: prefetch auto>"
         change = cache.change(bytearray(8192))
         entry = cache.access(bytearray(8192))
         ends = (sender, receiver, producer, consumer)
-        for value in (operation, cache, entry, change, *ends):
+        for value in (operation, cache, entry, change, connection, *ends):
             with pytest.raises(TypeMismatchError, match="make one in each process"):
                 pickle.dumps(value)
 
@@ -159,6 +166,10 @@ def test_values_survive_pickle(engine: headrace.Engine) -> None:
     completion = engine.copy(source=bytes(8), target=bytearray(8))
     values = [completion, engine.statistics, headrace.Thresholds(), headrace.DifTags(1, 2, 3)]
     assert pickle.loads(pickle.dumps(values)) == values  # noqa: S301 - It is ours.
+    table = headrace.Table(pa.table({"a": range(100)}), chunk_rows=10)
+    again = pickle.loads(pickle.dumps(table))  # noqa: S301
+    assert again.arrow == table.arrow
+    assert repr(again) == repr(table) == "<headrace.Table: 100 rows, 1 column, 13 chunks>"
 
 
 def test_what_is_shown_is_short(engine: headrace.Engine) -> None:

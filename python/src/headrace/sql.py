@@ -14,12 +14,13 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import duckdb
 import pyarrow as pa
 
 from headrace import _core
+from headrace._arguments import not_picklable
 from headrace._arrow_source import ArrowSource
 from headrace._closing import Closing
 from headrace._plan import PlannedScan, UnreadablePlanError, read_plan
@@ -200,6 +201,12 @@ class Connection(Closing):
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
+
+    def __repr__(self) -> str:
+        return f"<headrace.sql.Connection: prefetch {self.prefetch}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise not_picklable("a connection", "its queries run in threads of this process")
 
     @property
     def connection(self) -> duckdb.DuckDBPyConnection:

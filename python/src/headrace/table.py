@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pyarrow.compute as pc
 
 from headrace import _core
 from headrace._arguments import whole_number
+from headrace._words import counted
 from headrace.errors import InvalidArgumentError, NotFoundError, TypeMismatchError
 from headrace.machine import Machine, topo
 
@@ -74,9 +76,13 @@ class Table:
 
     def __repr__(self) -> str:
         return (
-            f"<headrace.Table: {self.num_rows:,} rows, {len(self._indexes)} columns, "
-            f"{self._native.chunk_count()} chunks>"
+            f"<headrace.Table: {counted(self.num_rows, 'row')}, "
+            f"{counted(len(self._indexes), 'column')}, "
+            f"{counted(self._native.chunk_count(), 'chunk')}>"
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(Table, chunk_rows=self._chunk_rows), (self.arrow,)
 
     def __len__(self) -> int:
         return self.num_rows

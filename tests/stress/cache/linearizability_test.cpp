@@ -48,10 +48,10 @@ struct Record {
 
 // A reader of the source may meet the write-back of what it reads, which the specification allows
 // for the bytes of a live change: cells are read whole, and without ThreadSanitizer.
-[[gnu::no_sanitize("thread")]] Cell load(const std::byte* bytes) {
+__attribute__((no_sanitize("thread"))) Cell load(const std::byte* bytes) {
   return *static_cast<const volatile Cell*>(static_cast<const void*>(bytes));
 }
-[[gnu::no_sanitize("thread")]] void store(std::byte* bytes, Cell value) {
+__attribute__((no_sanitize("thread"))) void store(std::byte* bytes, Cell value) {
   *static_cast<volatile Cell*>(static_cast<void*>(bytes)) = value;
 }
 

@@ -547,8 +547,10 @@ TEST(Soak, EveryByteIsRightAndEveryJobEndsOnceWhateverTheDevicesDo) {
     for (const emu::DeviceStatistics& device : machine.devices->control().statistics().devices) {
       for (const emu::QueueStatistics& queue : device.queues) unanswered += queue.dropped_count;
     }
-    const Lock lock(stage.mutex);
-    const Tally& tally = stage.tally;
+    const Tally tally = [&] {
+      const Lock lock(stage.mutex);
+      return stage.tally;
+    }();
     if (!::testing::Test::HasFailure()) {
       // Lost answers stay lost: at most the first and one of every million.
       const std::uint64_t lost_max = test::kReportsEveryRace ? 0 : 2 + tally.operations / 1'000'003;
