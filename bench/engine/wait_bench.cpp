@@ -70,9 +70,8 @@ class TimedMover final : public Mover {
       const Lock lock(mutex_);
       if (request_ == nullptr || Clock::now() < due_) return;
       request = std::exchange(request_, nullptr);
+      ended_ = due_;  // However late a thread looks.
     }
-    // It has ended by then, however late a thread looks.
-    ended_ = due_;
     request->complete({});
   }
   void reap(const Request&) noexcept override { reap(); }

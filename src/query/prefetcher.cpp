@@ -43,6 +43,7 @@ class PrefetchState {
   }
 
   void start() {
+    const Lock lock(stop_mutex_);
     thread_ = std::jthread([this] { walk(); });
   }
   [[nodiscard]] bool expects(const Table& table, const std::vector<std::uint32_t>& columns) const {

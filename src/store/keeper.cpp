@@ -78,7 +78,7 @@ void StoreState::settle(std::size_t tier) {
   std::vector<SlotNumber> freed;
   std::vector<std::byte*> given_up;
   std::vector<std::span<const std::byte>> data;
-  detail::TierFile* file = nullptr;
+  const detail::TierFile* file = nullptr;
   {
     const Lock lock(mutex_);
     Tier& here = *tiers_[tier];

@@ -299,6 +299,8 @@ Result<int> StoreState::event_descriptor() {
 
 // --- Store ---------------------------------------------------------------------------------------
 
+// By value, as those of the engine and the cache.
+// NOLINTNEXTLINE(performance-unnecessary-value-param)
 Result<std::unique_ptr<Store>> Store::make(engine::Engine& engine, StoreOptions options) {
   Result<std::unique_ptr<StoreState>> state = StoreState::make(engine, options);
   if (!state) return fail(state.error());

@@ -174,7 +174,8 @@ TEST(DeviceCopy, ACopyWhoseSlotAHandlerTookBackIsRight) {
   const auto interrupt = [&](std::byte* to, const std::byte* from, std::size_t count) noexcept {
     std::memmove(to, from, count);
     if (std::exchange(nested, true)) return;
-    while (headrace::load_acquire(stage.device().slots[0].record.status) == 0) {
+    while (headrace::load_acquire(
+               const_cast<const std::uint8_t&>(stage.device().slots[0].record.status)) == 0) {
       std::this_thread::yield();
     }
     // More than the thread may hold, so that the answered slot is taken back and used again.
