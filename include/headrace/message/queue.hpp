@@ -115,6 +115,7 @@ inline constexpr std::uint64_t kVariableBytesMax = 0xFFFF'FFF0U;
 inline constexpr std::uint64_t kSkip = ~std::uint64_t{0};
 /// How far before its stores a producer asks for lines: of short messages, and of a batch.
 inline constexpr std::uint64_t kAheadBytes = 256;
+inline constexpr std::uint64_t kBatchAheadBytes = 1024;
 inline constexpr std::size_t kPrefetchBytesMax = 4096;
 
 /// A private copy of what a ring looks like; nothing of it is read from shared memory again.
@@ -403,9 +404,16 @@ inline Outcome Producer::reserve_many(std::size_t count, std::span<std::byte>& r
   const Outcome outcome = room(some);
   if (outcome != Outcome::done) return outcome;
   room_span = {geometry_.at(position), some * geometry_.unit_bytes};
-  // All at once: left to the stores, a line would be asked for when the one before it has come.
-  for (const std::byte* line = room_span.data();
-       line < room_span.data() + std::min(room_span.size(), detail::kPrefetchBytesMax);
+  // Of a later batch, if the consumer has given that back: the way of a line from a core far away
+  // takes as long as many short messages. All at once: left to the stores, a line would be asked
+  // for when the one before it has come.
+  const std::uint64_t ahead =
+      std::max(detail::kBatchAheadBytes / geometry_.unit_bytes, std::uint64_t{some});
+  const std::uint64_t later = cursor_.has_room(some + ahead) ? position + ahead : position;
+  const std::uint64_t bytes = std::min(some, geometry_.before_end(later)) * geometry_.unit_bytes;
+  const std::byte* const first = geometry_.at(later);
+  for (const std::byte* line = first;
+       line < first + std::min<std::uint64_t>(bytes, detail::kPrefetchBytesMax);
        line += kLineBytes) {
     prefetch_for_write(line);
   }
