@@ -404,12 +404,13 @@ inline Outcome Producer::reserve_many(std::size_t count, std::span<std::byte>& r
   const Outcome outcome = room(some);
   if (outcome != Outcome::done) return outcome;
   room_span = {geometry_.at(position), some * geometry_.unit_bytes};
-  // Of a later batch, if the consumer has given that back: the way of a line from a core far away
-  // takes as long as many short messages. All at once: left to the stores, a line would be asked
-  // for when the one before it has come.
+  // Of a later batch: the way of a line from a core far away takes as long as many short messages.
+  // Only what the consumer gave back long ago: asked for when it has just been read, or right
+  // before their stores, lines are slower than left to the stores.
   const std::uint64_t ahead =
       std::max(detail::kBatchAheadBytes / geometry_.unit_bytes, std::uint64_t{some});
-  const std::uint64_t later = cursor_.has_room(some + ahead) ? position + ahead : position;
+  if (!cursor_.has_room(some + ahead)) return outcome;
+  const std::uint64_t later = position + ahead;
   const std::uint64_t bytes = std::min(some, geometry_.before_end(later)) * geometry_.unit_bytes;
   const std::byte* const first = geometry_.at(later);
   for (const std::byte* line = first;
