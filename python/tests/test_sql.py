@@ -179,6 +179,25 @@ def test_a_plan_that_cannot_be_read_is_a_note(
     assert "cannot be read: it is in a new form" in connection.notes[0]
 
 
+def test_another_duckdb_is_read_without_prefetching_and_a_note_says_so(
+    expected: dict[str, list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise UnreadablePlanError("it is in a new form")
+
+    headrace.sql._cannot_prefetch.cache_clear()  # noqa: SLF001
+    monkeypatch.setattr(headrace.sql, "read_plan", refuse)
+    try:
+        with headrace.sql.connect(prefetch="on") as connection:
+            prepare(connection)
+            assert connection.execute(QUERIES["join"]).fetchall() == expected["join"]
+            assert connection.prefetched is None
+            assert len(connection.notes) == 1
+            assert "is read without prefetching: it is in a new form" in connection.notes[0]
+    finally:
+        headrace.sql._cannot_prefetch.cache_clear()  # noqa: SLF001
+
+
 @pytest.mark.parametrize("text", ["", "no json", "[1]", '[{"name": "X"}]', '{"name": 3}', "[[]]"])
 def test_what_is_no_plan_is_unreadable(text: str) -> None:
     with pytest.raises(UnreadablePlanError):

@@ -9,6 +9,7 @@ Example:
     (4999949945,)
 """
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -387,7 +388,7 @@ class Relation:
     """A DuckDB relation that prefetches when it is read; see `Connection.sql`."""
 
     def __init__(self, relation: Any, connection: Connection) -> None:
-        self.relation = relation
+        self.relation: Any = relation
         """The DuckDB relation itself."""
         self._connection = connection
 
@@ -504,11 +505,8 @@ class _Shared:
         self.bandwidth: float = max(
             (each.bandwidth_bytes_per_s or 0 for each in self.machine.accesses), default=0
         )
-        if not _is_known_duckdb():
-            self.note(
-                f"DuckDB {duckdb.__version__} is not known: its tables are not prefetched; "
-                "use version 2"
-            )
+        if (reason := _cannot_prefetch()) is not None:
+            self.note(f"DuckDB {duckdb.__version__} is read without prefetching: {reason}")
             self.is_bypassed = True
 
     def is_prefetching(self) -> bool:
@@ -612,6 +610,37 @@ class _Shared:
         self.cache = None
 
 
-def _is_known_duckdb() -> bool:
-    """Whether DuckDB reads a table by `select` and knows its number of rows."""
-    return duckdb.__version__.partition(".")[0] == "2"
+class _Probe:
+    """Streams of a table, counted."""
+
+    def __init__(self) -> None:
+        self.opened: list[list[int]] = []
+
+    def stream(self, table: Table, columns: list[int]) -> object:
+        """As of `_Shared`."""
+        self.opened.append(columns)
+        return table.native().stream(columns)
+
+
+@functools.cache
+def _cannot_prefetch() -> str | None:
+    """Why this DuckDB cannot be prefetched for; None if it can.
+
+    It has to read a registered table by columns, through `ArrowSource`, and to tell its scans. No
+    version promises that, so a small query says it.
+    """
+    probe = _Probe()
+    table = Table(pa.table({"a": [1, 2, 3], "b": [4, 5, 6], "c": [7, 8, 9]}))
+    query = "SELECT sum(c) FROM probe WHERE a > 1"
+    try:
+        with duckdb.connect() as connection:
+            connection.register("probe", ArrowSource(table, probe))
+            found = connection.execute(query).fetchall()
+            plan = connection.execute(f"EXPLAIN (FORMAT JSON) {query}").fetchall()[0][1]
+            scans = read_plan(plan, {"probe": table}, query)
+    except Exception as problem:  # noqa: BLE001 - Whatever another version may raise.
+        return (str(problem).splitlines() or [type(problem).__name__])[0]
+    read = [sorted((*scan.filter_columns, *scan.other_columns)) for scan in scans]
+    if found != [(17,)] or probe.opened != [[0, 2]] or read != [["a", "c"]]:
+        return "it does not read tables as version 2.0 does"
+    return None
