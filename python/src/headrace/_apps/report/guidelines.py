@@ -6,8 +6,9 @@ A verdict rests on measured figures alone. Those of emulated devices are shown a
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Self
 
-from headrace._apps.families.measure import UNITS, Outcome, value_text
+from headrace._apps.families.measure import UNITS, Outcome, Shown, value_text
 
 HOLDS, BROKEN, UNKNOWN, EMULATED = "holds", "does not hold", "cannot be told", "not judged"
 _SAME = 0.1
@@ -66,6 +67,12 @@ class Value:
     metric: str
     emulated: bool
 
+    @classmethod
+    def of(cls, shown: Shown) -> Self:
+        """Take a figure."""
+        place = shown.place
+        return cls(f"{shown.line}, {place.x}", shown.figure.median, place.metric, shown.emulated)
+
     @property
     def text(self) -> str:
         """For people."""
@@ -93,8 +100,7 @@ class Measured:
         for each in outcome.shown if outcome else ():
             place = each.place
             if line in place.line and x in ("", place.x) and place.metric == metric:
-                label = f"{each.line}, {place.x}"
-                return Value(label, each.figure.median, metric, each.emulated)
+                return Value.of(each)
         return None
 
     def last(self, family: str, line: str) -> Value | None:
@@ -178,8 +184,21 @@ def _tiers(measured: Measured) -> Verdict:
         if "smart" in each.place.line and "processors" not in each.place.line:
             processors = measured.find("movement", " processor", each.place.x)
             if processors is not None:
-                one = Value(each.line, each.figure.median, each.place.metric, each.emulated)
-                return _judged(one, processors, 1.0)
+                return _judged(Value.of(each), processors, 1.0)
+    return Verdict(UNKNOWN, measured.why_not("movement"))
+
+
+def _remote(measured: Measured) -> Verdict:
+    """Judge by copies to the node of the source and to the last other one of its kind."""
+    outcome = measured.outcomes.get("movement")
+    found = [
+        (each.place.x.partition("(")[2], Value.of(each))
+        for each in (outcome.shown if outcome else ())
+        if each.place.line == "brute force"
+    ]
+    alike = [value for kind, value in found if kind == found[0][0]]
+    if len(alike) > 1:
+        return _judged(alike[-1], alike[0], 1 - 2 * _SAME)
     return Verdict(UNKNOWN, measured.why_not("movement"))
 
 
@@ -355,9 +374,9 @@ _GUIDELINES: tuple[tuple[str, str, str, str, Judge], ...] = (
     (
         "remote memory is no slower",
         _KUPER,
-        "With copies in flight, memory of the other socket is about as fast.",
-        "remote",
-        _not_measured("Headrace does not measure it"),
+        "Large copies to another node of the same kind are about as fast.",
+        "movement",
+        _remote,
     ),
     (
         "flush without waiting",
