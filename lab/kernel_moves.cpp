@@ -8,7 +8,7 @@
 namespace headrace::copy::lab {
 namespace {
 
-/// What nobody looked at need not be computed.
+/// A result that is not read need not be computed.
 thread_local volatile bool was_equal = false;
 
 template <std::size_t kIndex>

@@ -272,7 +272,7 @@ struct Runner {
       const std::vector<Errand> errands = draft.batch();
       // Not timed: the code into the caches, and hot places as well. By memmove first, and more
       // than once: a long copy that has been made once is not in the last-level cache whole, nor is
-      // the target of one that goes past the caches, and whoever comes first in a round, or behind
+      // the target of one that goes past the caches, and the first one in a round, or behind
       // such a one, would pay for that.
       const Errand& last = errands.back();
       const Errand nothing{last.target, last.source, 0};
@@ -477,7 +477,7 @@ std::optional<double> Meter::find_wide_cost() {
       const auto end = std::chrono::steady_clock::now() + kPause;
       while (std::chrono::steady_clock::now() < end) {
       }
-      // Somebody else may have had the processor and its caches meanwhile.
+      // Another process may have had the processor and its caches meanwhile.
       for (std::size_t at = 0; at < kPageBytes; at += kLineBytes) target[at] = source[at];
       costs[which].push_back(time_ns(move, 1) / batch_ns);
     }

@@ -162,7 +162,7 @@ constexpr Subject kSubjects[] = {
     {"clwb-missing-fence", "no fence between entry and position", false, clwb<MissingFence>},
     {"clwb-missing-last-fence", "no fence after the position", false, clwb<MissingLastFence>},
     {"optimised-missing-fence", "no fence before enqueue returns", false, each<BlockMissingFence>},
-    {"optimised-cached-stores", "the entry goes through the caches, and nobody flushes it", false,
+    {"optimised-cached-stores", "the entry goes through the caches and is not flushed", false,
      each<Cached>},
     {"optimised-cached-tail", "the last lines of the entry go through the caches", false,
      each<CachedTail>},

@@ -375,7 +375,7 @@ Result<std::string> statistics_of(const std::string& path) {
     return fail(errno == ENOENT ? Code::not_found : Code::permission_denied, tried,
                 "it cannot be opened", "name those of an emulation of this user", errno);
   }
-  // A copy: nobody can change or cut off what is looked at.
+  // A copy: no process can change or truncate what is read.
   const std::size_t byte_count = registers_bytes();
   void* memory =
       ::mmap(nullptr, byte_count, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

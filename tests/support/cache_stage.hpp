@@ -206,7 +206,7 @@ class CountedMemory final : public cache::MemorySource {
     const Lock lock(mutex_);
     full_node_ = node;
   }
-  /// From now on: fail otherwise than for want of memory.
+  /// From now on: fail otherwise than because there is no memory.
   void break_down(bool broken) {
     const Lock lock(mutex_);
     broken_ = broken;

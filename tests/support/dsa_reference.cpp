@@ -133,7 +133,7 @@ class Run {
   }
   void demand(Address address, bool write) {
     if (!arena_.probe(address, write, faults_)) return;
-    // A fault that nobody could resolve although the device waited has a status of its own.
+    // A fault that could not be resolved although the device waited has a status of its own.
     const unsigned status =
         faults_ == PageFaults::resolve ? DSA_COMP_PAGE_FAULT_IR : DSA_COMP_PAGE_FAULT_NOBOF;
     throw Stop{static_cast<std::uint8_t>(status | (write ? DSA_COMP_STATUS_WRITE : 0U)),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory between two pages that nobody may touch: one byte read or written outside ends the test.
+// Memory between two pages that may not be touched: one byte read or written outside ends the test.
 #pragma once
 
 #include <sys/mman.h>

@@ -17,7 +17,7 @@
 
 namespace headrace::test {
 
-/// What an operation told, whoever carried it out.
+/// The result of an operation, of any mover.
 struct Finding {
   engine::Cause cause = engine::Cause::none;
   std::size_t bytes_done = 0;
@@ -30,7 +30,7 @@ void PrintTo(const Finding& finding, std::ostream* stream);
 [[nodiscard]] std::string shown(const engine::Operation& operation);
 
 /// A valid operation, and all memory that it names with a page or so around it. Some operands end
-/// at a page that nobody may touch, so that a byte read too far ends the test.
+/// at a page that may not be touched, so that a byte read too far ends the test.
 ///
 /// Threading: confined; all cases of a process with the same `memory` share it, so that one of them
 /// is alive at a time.

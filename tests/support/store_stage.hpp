@@ -66,7 +66,7 @@ class Folder {
   std::string path_;
 };
 
-/// Without a thread: whoever polls carries out what is there, in any order. One request in
+/// Without a thread: the polling thread carries out what is there, in any order. One request in
 /// `refused_of` is refused as full, one operation in `failed_of` fails; 0: none.
 ///
 /// Threading: shared.

@@ -104,7 +104,7 @@ struct TwoHitsAndADrop : rl::test_suite<TwoHitsAndADrop<kBarriers>, 3>, Stage<kB
   void after() { RL_ASSERT(this->ended); }
 };
 
-/// Two hits on an entry while it is flushed or evicted: it goes only if nobody uses it.
+/// Two hits on an entry while it is flushed or evicted: it goes only if no thread uses it.
 template <Barriers kBarriers>
 struct TwoHitsAndAFlush : rl::test_suite<TwoHitsAndAFlush<kBarriers>, 3>, Stage<kBarriers> {
   void before() { this->list(); }

@@ -5,7 +5,7 @@
 //
 // What holds in each model, besides what it asserts itself:
 //   each dependant begins once, after all that it names have ended, sees what they wrote, and
-//   begins as failed if one of them failed; whoever saw a job end may use its memory for anything.
+//   begins as failed if one of them failed; a thread that saw a job end may use its memory.
 #include <gtest/gtest.h>
 
 #include "dependants.hpp"
@@ -109,7 +109,7 @@ struct TwoEndsAndASubmission : rl::test_suite<TwoEndsAndASubmission, 3>, Stage {
   rl::var<int> bytes[2];
 };
 
-/// Whoever begins it sees what both wrote, though only one of them let it go.
+/// The thread that begins it sees what both wrote, though only one of them let it go.
 struct ADiamond : rl::test_suite<ADiamond, 3>, Stage {
   void before() {
     submit(last, {&ends[0], &ends[1]});

@@ -6,7 +6,7 @@
 //
 // What holds in each model, besides what it asserts itself:
 //   each operation that was accepted ends once; a slot is read as its present owner, or the device
-//   for it, has written it; whoever waits comes to an end.
+//   for it, has written it; every waiting thread comes to an end.
 #include <gtest/gtest.h>
 
 #include "dsa/slot_words.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random batches of every kind of operation, some of which fail or find something out, with fences
-// in between: whoever carries a batch out, and whatever trouble the device meets, every completion,
-// the end of the job and every byte are what the rules of a batch say.
+// in between: whichever mover carries a batch out, and whatever trouble the device meets, every
+// completion, the end of the job and every byte are what the rules of a batch say.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -103,7 +103,7 @@ struct Expected {
   }
 };
 
-/// What of a completion is the same whoever did it.
+/// What of a completion is the same for every mover.
 std::string shown(const Completion& end) {
   std::string all = fmt::format("{} {} {} bytes", name(end.state), name(end.cause), end.bytes_done);
   const OperationResult& r = end.result;
@@ -123,7 +123,7 @@ void check(Engine& engine, Path path) {
     const auto before = batch.snapshot();
     const Expected expected(batch.operations());
     const auto after = batch.snapshot();
-    // Also where nobody asks for completions: another way through a device's mover.
+    // Also where no completions are asked for: another way through a device's mover.
     for (const bool asked : {true, false}) {
       batch.restore(before);
       std::vector<Completion> completions(asked ? batch.operations().size() : 0);

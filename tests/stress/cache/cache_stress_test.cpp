@@ -232,8 +232,8 @@ TEST_P(CacheStressByMover, NoChangeIsLost) {
     // Each move that somebody waits for is two sleeps.
     const std::size_t step_count =
         mode == test::StagedMover::Mode::held ? kStepCount / 4 : kStepCount;
-    // A change waits for its move, and so does whoever writes back or drops: the mover needs a
-    // thread of its own until the cache is gone.
+    // A change waits for its move, and so does a thread that writes back or drops: the mover needs
+    // a thread of its own until the cache is gone.
     Atomic<bool> over{false};
     std::thread releasing([&] {
       while (!over.load_relaxed()) {  // relaxed: only the end matters.

@@ -67,7 +67,7 @@ TEST(SoakSilence, FencesHoldWhereverADeviceFallsSilent) {
     }
     work.check(end, false, tally);
     channel.reset();
-    // What was given up is done now, and nobody writes any more.
+    // What was given up is done now, and nothing writes any more.
     device.run_until_idle();
     engine.poll();
     retired.clear();

@@ -169,7 +169,7 @@ class Place {
         engine.poll();
         return awaited_.load_acquire() != 0;
       case Way::then:
-        // Polled by all: whoever ends it calls `then` behind that.
+        // Polled by all: the thread that ends it calls `then` behind that.
         engine.poll();
         return thens_.load_acquire() != 0;
       case Way::job:
@@ -188,7 +188,7 @@ class Place {
 
   /// To be called once, when it has ended.
   void check(Tally& tally) {
-    const Lock lock(gate_);  // Nobody visits from here to the next submission.
+    const Lock lock(gate_);  // No visitor from here to the next submission.
     if (way_ != Way::channel) {
       EXPECT_EQ(calls_.load_relaxed(), 1U) << "not called back once";  // After the end.
     }
@@ -554,7 +554,7 @@ TEST(Soak, EveryByteIsRightAndEveryJobEndsOnceWhateverTheDevicesDo) {
     if (!::testing::Test::HasFailure()) {
       // Lost answers stay lost: at most the first and one of every million.
       const std::uint64_t lost_max = test::kReportsEveryRace ? 0 : 2 + tally.operations / 1'000'003;
-      EXPECT_LE(missing_entries(machine), lost_max + unanswered) << "entries that nobody has";
+      EXPECT_LE(missing_entries(machine), lost_max + unanswered) << "entries that no client has";
     }
     machine.engine->stop();
 

@@ -66,7 +66,7 @@ struct Tally {
   std::uint64_t resumed = 0;  ///< After a page fault, a device having done some of it.
   std::uint64_t fell_back = 0;
   std::uint64_t given_up = 0;   ///< A device may still write.
-  std::uint64_t undecided = 0;  ///< Nobody knows how far a device came with a batch.
+  std::uint64_t undecided = 0;  ///< It is not known how far a device came with a batch.
   std::uint64_t durable = 0;
   std::uint64_t named_others = 0;  ///< Came after other jobs.
   std::uint64_t never_begun = 0;   ///< Of these, because one of the others was not done.
@@ -122,7 +122,7 @@ class Drawer {
   }
 
  private:
-  /// Between operands lies what nobody may write to.
+  /// Between operands lies what may not be written.
   static constexpr std::size_t kGapBytes = 16;
   static constexpr std::size_t kAnyPhase = ~std::size_t{0};
 
@@ -397,7 +397,7 @@ class Work {
   }
 
   /// False if a processor did anything behind a fence before which something has failed. What the
-  /// device did there it had begun while nobody knew of the failure.
+  /// device did there it had begun while the failure was not known.
   [[nodiscard]] bool holds_fences() const {
     bool failed = false;
     bool broken = false;

@@ -238,7 +238,7 @@ TEST_F(Capacity, MemoryThatALateDeviceMayWriteToIsNeverUsedAgain) {
   EXPECT_EQ(stage.statistics().bytes_moved, 0U);
   EXPECT_EQ(stage.statistics().late_writes, 1U);
   EXPECT_EQ(stage.cache->clear(), 1U);
-  EXPECT_EQ(stage.memory->live_count(), 1U) << "nobody else may get it";
+  EXPECT_EQ(stage.memory->live_count(), 1U) << "no other entry may get it";
   EXPECT_EQ(stage.statistics().bytes_kept, page_bytes_);
   EXPECT_EQ(stage.statistics().bytes_cached, page_bytes_) << "nor its room";
   stage.mover->leave_late_writes(false);

@@ -42,7 +42,7 @@ TEST_F(ChangesOfADroppedEntry, AreReturnedByWhoEndsTheChange) {
 TEST_F(ChangesOfADroppedEntry, AreReturnedByWhoBeganTheNextChangeTooLate) {
   change_and_begin_again();
   drop();
-  ASSERT_TRUE(changes_.abandon(range_)) << "nobody else returns what was changed before";
+  ASSERT_TRUE(changes_.abandon(range_)) << "no other thread returns what was changed before";
   changes_.settle(range_);
   EXPECT_FALSE(changes_.any());
 }

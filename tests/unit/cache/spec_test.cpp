@@ -48,7 +48,7 @@ TEST(CacheSpec, WhatWasSeenIsNotUnseen) {
 
 TEST(CacheSpec, ALiveChangeMayBeSeenOrNot) {
   EXPECT_TRUE(is_right({begin(1, 0, 1, 2), read(1, 3, 4), read(0, 5, 6), end(1, 7, 8)}));
-  EXPECT_FALSE(is_right({begin(1, 0, 1, 2), read(2, 3, 4)})) << "nobody wrote that";
+  EXPECT_FALSE(is_right({begin(1, 0, 1, 2), read(2, 3, 4)})) << "no operation wrote that";
 }
 
 TEST(CacheSpec, OneChangeIsLiveAtATime) {

@@ -99,7 +99,7 @@ TEST(Waiting, ThreadsThatSleepOnASubmissionAreWokenWhenItIsRefused) {
 }
 
 // Deadlock three: an entry that lost the race into the cache waited, in its destructor, for a
-// submission that nobody would make.
+// submission that no thread would make.
 TEST(Waiting, AnEntryThatLosesTheRaceIntoTheCacheIsDestroyedAtOnce) {
   test::expect_ends([] {
     // Regions of one length in one block of it: the index has them all in one chain. Who looks

@@ -56,7 +56,7 @@ namespace {
 
 TEST(Allocation, IsSeenByThisTest) {
   const std::size_t before = allocation_count.load_relaxed();  // Same thread.
-  // By name: a new-expression whose memory nobody needs may be left out, and Clang does so.
+  // By name: a new-expression whose memory is not needed may be left out, and Clang does so.
   ::operator delete(::operator new(100));
   EXPECT_GT(allocation_count.load_relaxed(), before);
 }

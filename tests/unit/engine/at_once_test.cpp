@@ -65,7 +65,7 @@ TEST(AtOnce, WhatIsSmall) {
   EXPECT_EQ(order, "callback then");
   EXPECT_TRUE(buffers.equal());
   EXPECT_EQ(job.completion().bytes_done, 1023U);
-  EXPECT_FALSE(job.completion().fell_back) << "nobody asked for a device";
+  EXPECT_FALSE(job.completion().fell_back) << "no device was asked for";
   EXPECT_EQ(made.device_calls + made.processor_calls, 0U);
   EXPECT_EQ(made.engine->statistics().jobs_submitted, 1U);
   EXPECT_EQ(made.engine->statistics().jobs_done, 1U);

@@ -23,7 +23,7 @@ using test::make_emulated;
 
 constexpr std::size_t kPage = 4096;
 
-/// Page-aligned, with a page before it and one behind it that nobody may touch.
+/// Page-aligned, with a page before it and one behind it that may not be touched.
 class Island {
  public:
   explicit Island(std::size_t byte_count, int protection = PROT_READ | PROT_WRITE)

@@ -249,17 +249,17 @@ TEST(Channel, ErrorsFullQueuesAndResetsLoseNothing) {
             FaultRule{.kind = FaultKind::queue_full, .every = 3},
             FaultRule{.kind = FaultKind::reset, .nth = 60}})});
   Channel channel = open(machine);
-  int mended = 0;
+  int fixed = 0;
   for (std::uint64_t i = 0; i < 100; ++i) {
     Buffers buffers(5000, i);
     const Completion end = channel.wait(submit_copy(channel, buffers.plan()));
     EXPECT_EQ(end.state, JobState::done) << name(end.cause);
     EXPECT_TRUE(buffers.equal());
     EXPECT_EQ(end.fell_back, end.bytes_by_device == 0);
-    mended += end.fell_back ? 1 : 0;
+    fixed += end.fell_back ? 1 : 0;
   }
-  EXPECT_GT(mended, 10);
-  EXPECT_LT(mended, 40);
+  EXPECT_GT(fixed, 10);
+  EXPECT_LT(fixed, 40);
 }
 
 TEST(Channel, WhatADeviceDoesNotAnswerIsDoneByTheCaller) {
@@ -315,7 +315,7 @@ TEST(Channel, AQueueWhoseOtherEntriesAreLostIsNotFullForJobs) {
     ASSERT_EQ(machine.engine->submit_copy(first, lost.plan()), Submit::accepted);
     ASSERT_EQ(machine.engine->submit_copy(held_back, after.plan(), {.after = {&predecessor, 1}}),
               Submit::accepted);
-    ASSERT_TRUE(held_back.wait_for(std::chrono::seconds(60))) << "nobody will ever begin it";
+    ASSERT_TRUE(held_back.wait_for(std::chrono::seconds(60))) << "no thread will ever begin it";
     EXPECT_TRUE(first.wait().late_write_possible);
     EXPECT_EQ(held_back.completion().state, JobState::done);
     EXPECT_TRUE(held_back.completion().fell_back);

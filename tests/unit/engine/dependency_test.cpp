@@ -314,7 +314,7 @@ TEST(Dependency, WorkersTakeMoreThanTheirQueueHoldsRatherThanLoseIt) {
 }
 
 TEST(Dependency, AMoverWithAThreadThatRefusesForGoodIsDoneWithout) {
-  // It has a thread for all the engine knows: nobody would ask it again.
+  // It has a thread for all the engine knows: no thread would poll it again.
   Told told;
   told.polled = false;
   const auto engine = told.engine();

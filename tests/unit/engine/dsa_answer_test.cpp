@@ -195,7 +195,7 @@ TEST(DsaAnswer, AQueueThatIsFullNowAndThenIsNotGivenUp) {
   EXPECT_EQ(ask(), Submit::full);
   const auto later = std::chrono::steady_clock::now() + milliseconds(500);
   while (std::chrono::steady_clock::now() < later) std::this_thread::yield();
-  EXPECT_EQ(ask(), Submit::full) << "nobody has asked in between";
+  EXPECT_EQ(ask(), Submit::full) << "no thread has asked in between";
   EXPECT_EQ(buffers.moved_bytes(), 0U);
   // Asked all the time, it is: then the calling thread does the work.
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
@@ -420,7 +420,7 @@ TEST(DsaAnswer, AQueueThatTakesNothingOfABatchRefusesIt) {
   EXPECT_EQ(ask(), Submit::full);
   EXPECT_EQ(job.state(), JobState::idle);
   EXPECT_EQ(buffers.moved_bytes(), 0U);
-  // The queue of a device that is not there any more: nobody waits for it.
+  // The queue of a device that is not there any more: no thread waits for it.
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
   Submit last = Submit::full;
   while (last == Submit::full && std::chrono::steady_clock::now() < end) last = ask();
@@ -440,7 +440,7 @@ TEST(DsaAnswer, AQueueThatTakesNothingOfABatchRefusesIt) {
 }
 
 TEST(DsaAnswer, AChildOfTheProcessEndsNothingOfTheParents) {
-  // The answer is there at once, so that whoever polls ends the job.
+  // The answer is there at once, so that the polling thread ends the job.
   ToldPortal portal(
       [](const dsa::Descriptor& descriptor) { answer(descriptor, DSA_COMP_SUCCESS); });
   const std::unique_ptr<Engine> engine = engine_on(portal);
@@ -454,7 +454,7 @@ TEST(DsaAnswer, AChildOfTheProcessEndsNothingOfTheParents) {
                               .path = Path::hardware};
   Job job;
   ASSERT_EQ(engine->submit_copy(job, buffers.plan(), options), Submit::accepted);
-  // What it holds when the process forks nobody gives back in the child.
+  // What it holds when the process forks is not given back in the child.
   Atomic<int> enough{0};
   std::thread counting([&] {
     while (enough.load_acquire() == 0) static_cast<void>(engine->statistics());

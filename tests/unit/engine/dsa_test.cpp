@@ -62,7 +62,7 @@ TEST(Dsa, CopiesOfEverySizeAreTheDevices) {
           *machine.engine, Operation::copy(buffers.target, buffers.source).into_cache());
       EXPECT_EQ(end.state, JobState::done);
       EXPECT_EQ(end.bytes_done, byte_count);
-      // Pages that nobody has written yet may fault, and then a processor may help; never silently.
+      // Pages that were never written may fault, and then a processor may help; never silently.
       EXPECT_TRUE(end.bytes_by_device == byte_count || end.fell_back);
       EXPECT_TRUE(buffers.equal());
     }
@@ -80,7 +80,7 @@ TEST(Dsa, LeastLoadedPassesOverABusyQueue) {
   const MoverPolicy least_loaded = movers::least_loaded;
   std::deque<Buffers> buffers;
   std::deque<Job> jobs;
-  // Nobody asks for their ends yet, so each stays a job of its mover's.
+  // No thread asks for their ends yet, so each stays a job of its mover's.
   const auto submit = [&](const MoverPolicy* policy) {
     ASSERT_EQ(engine.submit_copy(jobs.emplace_back(), buffers.emplace_back(1000).plan(),
                                  {.policy = policy, .path = Path::hardware}),
@@ -348,7 +348,7 @@ TEST(Dsa, AnErrorOfTheDeviceIsMendedByAProcessorAndReported) {
   const Emulated machine =
       make_emulated({.faults = test::script({FaultRule{
                          .kind = FaultKind::status, .every = 2, .raw_status = DSA_COMP_HW_ERR1}})});
-  int mended = 0;
+  int fixed = 0;
   for (std::uint64_t i = 0; i < 10; ++i) {
     Buffers buffers(50'000, i);
     const Completion end =
@@ -356,9 +356,9 @@ TEST(Dsa, AnErrorOfTheDeviceIsMendedByAProcessorAndReported) {
     EXPECT_EQ(end.state, JobState::done);
     EXPECT_TRUE(buffers.equal());
     EXPECT_EQ(end.fell_back, end.device_status == DSA_COMP_HW_ERR1);
-    mended += end.fell_back ? 1 : 0;
+    fixed += end.fell_back ? 1 : 0;
   }
-  EXPECT_EQ(mended, 5);
+  EXPECT_EQ(fixed, 5);
   EXPECT_EQ(totals(*machine.engine).errors, 5U);
 }
 

@@ -388,7 +388,7 @@ TEST(DsaUnanswered, AChannelWithRoomFindsOutThatTheDeviceLivesThoughAllOtherEntr
     for (Job& job : jobs) EXPECT_TRUE(job.wait().late_write_possible);
     Ticket ticket{};
     EXPECT_EQ(channel->submit_copy(buffers[3].plan(), ticket), Submit::closed);
-    ASSERT_EQ(sent.size(), 4U) << "nobody has asked whether it lives";
+    ASSERT_EQ(sent.size(), 4U) << "no thread has asked whether it lives";
     EXPECT_EQ(sent[3].opcode, DSA_OPCODE_NOOP);
     answer(sent[3], DSA_COMP_SUCCESS);
     EXPECT_EQ(channel->submit_copy(buffers[3].plan(), ticket), Submit::accepted);

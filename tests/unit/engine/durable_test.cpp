@@ -5,7 +5,7 @@
 // The recorder of the pmem layer takes the place of persistent memory. It does not see stores of a
 // device, or of a kernel that copies; so the linker puts the function below in the place of the one
 // that brings lines to memory, and what the target holds at that moment counts as stored just then,
-// in any order. What nobody brings to memory was never stored as far as the recorder knows.
+// in any order. What is not brought to memory was never stored as far as the recorder knows.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -319,7 +319,7 @@ TEST(EngineDeathTest, ACallbackThatEndsTheEngineIsTold) {
   };
   const PolledMover::Options device{.info = {.name = "device", .hardware = true, .polled = true}};
   for (const SubmitOptions& options : {stopping, ending}) {
-    // By whoever polls, by a worker, and by the thread that submits.
+    // By the polling thread, by a worker, and by the submitting thread.
     EXPECT_DEATH(die(make_polled_engine(PolledMover::Options{}), options), kMessage);
     EXPECT_DEATH(die(make_engine({.threads_per_node = 1}), options), kMessage);
     EXPECT_DEATH(die(make_polled_engine(device, PolledMover::Options{}), options), kMessage);

@@ -228,8 +228,8 @@ TEST(MoverPolicy, LargeJobsAreSpreadOverTheMoversOfTheNodeWhereTheirTargetLies) 
   // Memory only has no mover: those of the source.
   whereabouts.nodes[0].second = 12;
   EXPECT_EQ(takers(copy, {}), (Takers{10, 11}));
-  // Nobody asks where the caller says it, or for small ones, of which one mover after the other
-  // does one.
+  // The system is not asked where the caller says it, or for small ones, of which one mover after
+  // the other does one.
   EXPECT_EQ(takers(copy, {.target_node = NodeId(1)}), (Takers{2, 3}));
   EXPECT_EQ(whereabouts.asked_count, 0);
   const std::span<std::byte> target = buffers.target;
@@ -317,7 +317,7 @@ TEST(MoverPolicy, APolicyThatThrowsLeavesTheEngineAndTheJobAsTheyWere) {
   EXPECT_THROW(static_cast<void>(engine->submit_copy(job, buffers.plan(), {.policy = &thrower})),
                int);
   EXPECT_EQ(job.state(), JobState::idle);
-  engine->stop();  // Returns: nobody is left inside.
+  engine->stop();  // Returns: no thread is left inside.
 }
 
 TEST(Mover, WithoutAThreadItIsDrivenByWhoeverWaits) {
@@ -627,7 +627,7 @@ TEST(Path, AutomaticTurnsToProcessorsWhileADeviceIsFull) {
   Job job;
   ASSERT_EQ((*engine)->submit_copy(job, buffers.plan()), Submit::accepted);
   EXPECT_EQ(job.wait().state, JobState::done);
-  EXPECT_FALSE(job.completion().fell_back) << "nobody asked for a device";
+  EXPECT_FALSE(job.completion().fell_back) << "no device was asked for";
   EXPECT_TRUE(buffers.equal());
   EXPECT_EQ((*engine)->submit_copy(job, buffers.plan(), {.path = Path::hardware}), Submit::full);
   EXPECT_EQ((*engine)->statistics().submissions_refused, 1U);

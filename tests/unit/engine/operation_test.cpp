@@ -303,7 +303,7 @@ TEST(Batch, OneBadOperationRefusesAllOfIt) {
 TEST(Job, WaitingForATimeGivesUp) {
   auto engine = test::make_polled_engine(test::PolledMover::Options{});
   test::PolledMover::Options slow;
-  slow.info.polled = false;  // Nobody polls it: its jobs end when it is stopped.
+  slow.info.polled = false;  // Never polled: its jobs end when it is stopped.
   auto asleep = test::make_polled_engine(std::move(slow));
   test::Buffers buffers(100);
   Job job;

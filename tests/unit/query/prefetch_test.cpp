@@ -130,7 +130,7 @@ TEST_F(PrefetchTest, TheAnswerComesFromTheCopies) {
   const auto engine = make_engine(TestMover::Manner::instant);
   const auto cache = make_cache(*engine);
   static_cast<void>(run(*cache, with(Prefetch::on, 1)));
-  // Nobody told the cache, so it still answers from what it copied.
+  // The cache was not told, so it still answers from what it copied.
   for (std::int64_t& price : table_.extended_price) ++price;
   static_cast<void>(run(*cache, with(Prefetch::on, 1)));
   cache->invalidate(std::as_bytes(table_.columns().extended_price));
