@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Verbs; each only starts a script, which does the work and explains itself.
-.PHONY: help setup demo test check package model guest mutations fuzz soak bench docs clean
+.PHONY: help setup demo test check package model guest mutations fuzz soak bench integrations docs clean
 help:
 	@echo 'make setup      install what is missing (says what), build the library and the command'
 	@echo 'make demo       setup, then TPC-H query 6 without and with prefetching, with a picture'
@@ -15,6 +15,7 @@ help:
 	@echo 'make soak       ten million operations of the engine and more on emulated devices in trouble; an hour;'
 	@echo '                SECONDS=, OPERATIONS= (at least so many of each), SEED='
 	@echo 'make bench      the benchmarks at full size'
+	@echo 'make integrations  what other projects load of Headrace, inside their packages from PyPI'
 	@echo 'make docs       the manual, in build/docs/html'
 	@echo 'make clean      remove build and .venv'
 setup:
@@ -39,6 +40,8 @@ soak:
 	@scripts/soak $(if $(OPERATIONS),--operations $(OPERATIONS)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
 bench:
 	@scripts/bench
+integrations:
+	@scripts/integrations
 docs:
 	@scripts/docs
 clean:
