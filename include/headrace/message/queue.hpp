@@ -113,9 +113,8 @@ inline constexpr std::uint64_t kVariableUnitBytes = 8;
 inline constexpr std::uint64_t kVariableBytesMax = 0xFFFF'FFF0U;
 /// In the place of a length: the rest of the ring is skipped.
 inline constexpr std::uint64_t kSkip = ~std::uint64_t{0};
-/// How far before its stores a producer asks for lines: of short messages, and of a batch.
+/// How far before its stores a producer asks for lines of short messages.
 inline constexpr std::uint64_t kAheadBytes = 256;
-inline constexpr std::uint64_t kBatchAheadBytes = 1024;
 inline constexpr std::size_t kPrefetchBytesMax = 4096;
 
 /// A private copy of what a ring looks like; nothing of it is read from shared memory again.
@@ -407,8 +406,7 @@ inline Outcome Producer::reserve_many(std::size_t count, std::span<std::byte>& r
   // Of a later batch: the way of a line from a core far away takes as long as many short messages.
   // Only what the consumer gave back long ago: asked for when it has just been read, or right
   // before their stores, lines are slower than left to the stores.
-  const std::uint64_t ahead =
-      std::max(detail::kBatchAheadBytes / geometry_.unit_bytes, std::uint64_t{some});
+  const std::uint64_t ahead = std::max(4 * ahead_, some);  // 1 KiB of short messages.
   if (!cursor_.has_room(some + ahead)) return outcome;
   const std::uint64_t later = position + ahead;
   const std::uint64_t bytes = std::min(some, geometry_.before_end(later)) * geometry_.unit_bytes;
