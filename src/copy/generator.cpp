@@ -17,7 +17,7 @@
 //
 // Registers: rax target as it came, for the return value; rdi and rsi where the copy stands; rdx
 // length; r8 and r9 the last block of source and target; r10 and r11 ends of loops; the data goes
-// through rcx, rdx, r10 and r11 (word) or the vector registers 0-15, or 16-31 where there are such:
+// through rcx and rdx (word), mm0-mm7 or the vector registers 0-15, or 16-31 where there are such:
 // those need no vzeroupper. All of them belong to the callee in the System V ABI.
 #include "generator.hpp"
 
@@ -77,7 +77,16 @@ class Writer : public Xbyak::CodeGenerator {
     }
   }
   /// Registers for data; xmm keeps to the encodings that every processor has.
-  [[nodiscard]] int register_count() const { return variant_.through == Register::word ? 2 : 16; }
+  [[nodiscard]] int register_count() const {
+    switch (variant_.through) {
+      case Register::word:
+        return 2;
+      case Register::mmx:
+        return 8;
+      default:
+        return 16;
+    }
+  }
   [[nodiscard]] Xbyak::Reg64 word_register(int index) const { return index == 0 ? rcx : rdx; }
   [[nodiscard]] int vector_index(int index) const {
     return high_registers_ && variant_.through != Register::xmm ? 16 + index : index;
@@ -85,6 +94,8 @@ class Writer : public Xbyak::CodeGenerator {
 
   void load(int index, const Xbyak::Address& from, bool nontemporal) {
     switch (variant_.through) {
+      case Register::mmx:
+        return movq(Xbyak::Mmx(index), from);
       case Register::xmm:
         return nontemporal ? movntdqa(Xbyak::Xmm(index), from) : movups(Xbyak::Xmm(index), from);
       case Register::ymm:
@@ -100,6 +111,8 @@ class Writer : public Xbyak::CodeGenerator {
 
   void store(const Xbyak::Address& to, int index, bool nontemporal) {
     switch (variant_.through) {
+      case Register::mmx:
+        return nontemporal ? movntq(to, Xbyak::Mmx(index)) : movq(to, Xbyak::Mmx(index));
       case Register::xmm:
         return nontemporal ? movntps(to, Xbyak::Xmm(index)) : movups(to, Xbyak::Xmm(index));
       case Register::ymm:
@@ -140,6 +153,8 @@ class Writer : public Xbyak::CodeGenerator {
     // Streamed lines wait in buffers of the core and may become visible after younger stores.
     // sfence puts them before the next store of this thread, such as a flag that says "copied".
     if (variant_.store_nontemporal) sfence();
+    // To a caller the x87, whose registers these are, has to be empty.
+    if (variant_.through == Register::mmx) emms();
     const bool dirtied = variant_.through == Register::ymm || variant_.through == Register::zmm;
     if (dirtied && !high_registers_) vzeroupper();
     ret();

@@ -23,6 +23,7 @@ constexpr auto kRegisters = make_names<Register>({
     {Register::rep_movsb, "rep_movsb"},
     {Register::rep_movsq, "rep_movsq"},
     {Register::word, "word"},
+    {Register::mmx, "mmx"},
     {Register::xmm, "xmm"},
     {Register::ymm, "ymm"},
     {Register::zmm, "zmm"},
@@ -151,7 +152,8 @@ std::optional<std::string_view> objection(const Variant& variant) {
   if (variant.store_nontemporal && variant.align != Align::target) {
     return "non-temporal stores need an aligned target";
   }
-  if (variant.load_nontemporal && variant.through == Register::word) {
+  const bool by_8_bytes = variant.through == Register::word || variant.through == Register::mmx;
+  if (variant.load_nontemporal && by_8_bytes) {
     return "no instruction loads 8 bytes non-temporally";
   }
   if (variant.load_nontemporal && variant.align == Align::none) {
@@ -224,6 +226,7 @@ bool can_run(const Variant& variant) {
       return features.sse41;  // For movntdqa.
     case Register::rep_movsq:
     case Register::word:
+    case Register::mmx:
       return true;
   }
   return false;
@@ -295,7 +298,8 @@ std::vector<Variant> variants_for(std::size_t byte_count) {
       grid.offer(variant);
       if (align != Align::source) grid.offer_prefetching(variant, kGridStringPrefetchLines);
     }
-    for (const Register through : {Register::word, Register::xmm, Register::ymm, Register::zmm}) {
+    for (const Register through :
+         {Register::word, Register::mmx, Register::xmm, Register::ymm, Register::zmm}) {
       for (const std::uint8_t block : kGridBlocks) {
         for (const bool store_nontemporal : {false, true}) {
           Variant variant{.through = through,

@@ -20,6 +20,7 @@ enum class Register : std::uint8_t {
   rep_movsb,  ///< Microcode, byte-wise.
   rep_movsq,  ///< Microcode, by 8 bytes.
   word,       ///< General registers of 8 bytes.
+  mmx,        ///< 8 bytes, of the registers that MMX has in common with the x87.
   xmm,        ///< 16 bytes.
   ymm,        ///< 32 bytes.
   zmm,        ///< 64 bytes: a whole line.
