@@ -8,6 +8,8 @@ import os
 import pickle
 import random
 import select
+import subprocess
+import sys
 import time
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
@@ -204,6 +206,15 @@ def test_a_closed_engine_closes_transfers() -> None:
         engine.close()
         with pytest.raises(headrace.ClosedError, match="closed"):
             store.put("b", b"x")
+
+
+def test_the_example_of_keys_and_values_runs() -> None:
+    command = [sys.executable, "-m", "headrace.examples.key_value", "--batches", "40"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=90)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].split()[-1] == "bad"
+    assert [line.split()[-1] for line in lines[1:3]] == ["0", "0"]
 
 
 def test_random_work_gives_what_a_dict_gives() -> None:

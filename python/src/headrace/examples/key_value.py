@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A key-value cache: Zipf keys, values of 4 to 64 KiB, nine gets for each set.
+
+python -m headrace.examples.key_value [--batches N]
+headrace emulate -- python -m headrace.examples.key_value
+
+Values are copied in and out by the engine, and beside that, in turns, by the calling thread. The
+table says what a batch costs the calling thread, how many operations a second end, and how long the
+slowest batches take. On emulated devices times are those of an emulation: look at the shares.
+"""
+
+import argparse
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+import headrace
+from headrace.examples import run
+
+KEYS = 2000
+BATCH = 32
+VALUE_BYTES = (4096, 65536)
+GETS_IN_TEN = 9
+CAPACITY = 48 << 20
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass
+class Seen:
+    """What a way to copy has cost so far."""
+
+    cpu_s: list[float] = field(default_factory=list)
+    batch_s: list[float] = field(default_factory=list)
+    operations: int = 0
+    hits: int = 0
+    gets: int = 0
+    bad: int = 0
+
+    def row(self, name: str) -> str:
+        """A row of the table."""
+        return (
+            f"{name:<20}{1e6 * sum(self.cpu_s) / self.operations:>12.1f}"
+            f"{self.operations / sum(self.batch_s):>14,.0f}"
+            f"{1e3 * float(np.quantile(self.batch_s, 0.99)):>12.2f}"
+            f"{100 * self.hits / self.gets:>10.1f}{self.bad:>6}"
+        )
+
+
+class ByEngine:
+    """Values in a store with a fast tier and a larger one."""
+
+    name = "by the engine"
+
+    def __init__(self, store: headrace.Store) -> None:
+        self._store = store
+
+    def put(self, keys: list[str], values: list[Bytes]) -> None:
+        """Store values."""
+        self._store.put_many(keys, values).check()
+
+    def get(self, keys: list[str], targets: list[Bytes]) -> list[int]:
+        """Copy values out; lengths, 0 where there is none."""
+        return self._store.get_many(keys, targets).byte_counts
+
+
+class ByCaller:
+    """Values in a dictionary, copied by the calling thread."""
+
+    name = "by the caller"
+
+    def __init__(self) -> None:
+        self._values: dict[str, Bytes] = {}
+        self._bytes = 0
+
+    def put(self, keys: list[str], values: list[Bytes]) -> None:
+        """Store values; the oldest go."""
+        for key, value in zip(keys, values, strict=True):
+            self._bytes += len(value) - len(self._values.pop(key, ()))
+            self._values[key] = value.copy()
+            while self._bytes > CAPACITY:
+                self._bytes -= len(self._values.pop(next(iter(self._values))))
+
+    def get(self, keys: list[str], targets: list[Bytes]) -> list[int]:
+        """Copy values out; lengths, 0 where there is none."""
+        counts = []
+        for key, target in zip(keys, targets, strict=True):
+            value = self._values.get(key)
+            counts.append(0 if value is None else len(value))
+            if value is not None:
+                target[: len(value)] = value
+        return counts
+
+
+def value_of(key: int, random: np.random.Generator) -> Bytes:
+    """A value that says whose it is, in each of its bytes."""
+    return np.full(int(random.integers(*VALUE_BYTES)), key % 251, np.uint8)
+
+
+def serve(way: ByEngine | ByCaller, seen: Seen, random: np.random.Generator) -> None:
+    """One batch of gets or sets; what was missed is set, as a cache does."""
+    chosen = np.unique(random.zipf(1.2, BATCH) % KEYS)
+    targets = [np.empty(VALUE_BYTES[1], np.uint8) for _ in chosen]
+    values = [value_of(int(key), random) for key in chosen]
+    names = [str(key) for key in chosen]
+    gets = random.integers(10) < GETS_IN_TEN
+    begin, begin_cpu = time.perf_counter(), time.thread_time()
+    counts = way.get(names, targets) if gets else [0] * len(names)
+    missed = [place for place, count in enumerate(counts) if count == 0]
+    way.put([names[place] for place in missed], [values[place] for place in missed])
+    seen.cpu_s.append(time.thread_time() - begin_cpu)
+    seen.batch_s.append(time.perf_counter() - begin)
+    seen.operations += len(names)
+    if not gets:
+        return
+    seen.gets += len(counts)
+    for key, count, target in zip(chosen, counts, targets, strict=True):
+        seen.hits += count > 0
+        seen.bad += bool((target[:count] != int(key) % 251).any())
+
+
+def main() -> None:
+    """Run the example."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--batches", type=int, default=400)
+    batches = parser.parse_args().batches
+    with (
+        headrace.Engine() as engine,
+        headrace.Store(
+            [CAPACITY // 4, CAPACITY], block_bytes=VALUE_BYTES[1], engine=engine
+        ) as store,
+    ):
+        ways: list[tuple[ByEngine | ByCaller, Seen]] = [
+            (ByEngine(store), Seen()),
+            (ByCaller(), Seen()),
+        ]
+        for seed in range(batches):
+            for way, seen in ways:
+                serve(way, seen, np.random.default_rng(seed))
+        titles = ("CPU us/op", "operations/s", "p99 ms", "hit %", "bad")
+        widths = (12, 14, 12, 10, 6)
+        print(f"{'values copied':<20}" + "".join(map(str.rjust, titles, widths)))
+        for way, seen in ways:
+            print(seen.row(way.name))
+        devices = [info.name for info in engine.mover_infos if info.hardware]
+        moved = engine.statistics
+        share = moved.bytes_by_device / max(1, moved.bytes_moved)
+        print(f"devices: {', '.join(devices) or 'none'}; {100 * share:.0f} % of the bytes by them")
+
+
+if __name__ == "__main__":
+    run(main)
