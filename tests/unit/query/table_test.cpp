@@ -212,6 +212,28 @@ TEST(Prefetcher, IsAsFarAheadAsTheCacheHolds) {
   EXPECT_GT(scan.columns[0].lead.count(), 0);
 }
 
+TEST(Prefetcher, GivesUpWhatTheQueryHasRead) {
+  Numbers first(3 * kChunkRows);
+  Numbers second(4 * kChunkRows);
+  const std::array tables{import_numbers(first), import_numbers(second)};
+  Stage stage(1 * kChunkBytes);
+  const auto prefetcher =
+      *Prefetcher::start(stage.cache, {{tables[0], {}, {0}, {}}, {tables[1], {}, {0}, {}}});
+  prefetcher->finish();
+  // The query reads the second table first; the prefetcher is still at the other one.
+  for (const std::size_t index : {1U, 0U}) {
+    ArrowArrayStream stream{};
+    ASSERT_TRUE(prefetcher->open_stream(tables[index], {0}, &stream).has_value());
+    while (!Batch(stream).values().empty()) {
+    }
+    stream.release(&stream);
+  }
+  prefetcher->finish();
+  const ScanStatistics scan = prefetcher->statistics().scans[1];
+  EXPECT_EQ(scan.chunks_submitted, 0U);
+  EXPECT_EQ(scan.chunks_given_up, 4U);
+}
+
 TEST(Prefetcher, LeavesWhatNeverFitsAtTheSource) {
   Numbers numbers(2 * kChunkRows);
   const std::shared_ptr<const Table> table = import_numbers(numbers);
