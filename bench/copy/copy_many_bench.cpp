@@ -68,7 +68,7 @@ class Lists {
     const auto list = std::span<const copy::CopyItem>(items_).subspan(at_, kListCount);
     at_ += kListCount;
     const double start_ns = processor_time_ns();
-    for (int i = 0; i < repeat_count_; ++i) copy_list(list);
+    for (std::size_t i = 0; i < repeat_count_; ++i) copy_list(list);
     return (processor_time_ns() - start_ns) / static_cast<double>(kListCount * repeat_count_);
   }
   [[nodiscard]] bool are_right() const {
@@ -80,7 +80,7 @@ class Lists {
   [[nodiscard]] std::size_t list_count() const { return items_.size() / kListCount; }
 
  private:
-  int repeat_count_;
+  std::size_t repeat_count_;
   std::vector<std::byte> source_;
   std::vector<std::byte> target_;
   std::vector<copy::CopyItem> items_;
@@ -126,7 +126,8 @@ int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   for (const bool hot : {true, false}) {
-    for (const std::size_t byte_count : {16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192}) {
+    for (const std::size_t byte_count :
+         {16U, 32U, 64U, 128U, 256U, 512U, 1024U, 2048U, 4096U, 8192U}) {
       benchmark::RegisterBenchmark(
           fmt::format("{}/{}", hot ? "hot" : "cold", byte_count).c_str(),
           [byte_count, hot](benchmark::State& state) { compare(state, byte_count, hot); })
