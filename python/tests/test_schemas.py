@@ -110,6 +110,8 @@ def test_a_document_validates(
 ) -> None:
     monkeypatch.setenv("HEADRACE_DATA", str(data_directory))
     monkeypatch.chdir(tmp_path)
+    # The pictures of a report take seconds, and are none of its document.
+    monkeypatch.setattr("headrace._apps.report.page._drawings", lambda cards: [""] * len(cards))
     Ring.make("ring.pmem", capacity="64KiB")
     document = json.loads(here(*words, "--json").stdout)
     Draft202012Validator(schema_of(name)).validate(document)
