@@ -4,6 +4,8 @@
 import ctypes
 import gc
 import mmap
+import subprocess
+import sys
 import threading
 import time
 import weakref
@@ -585,3 +587,19 @@ def test_a_function_that_a_job_calls_may_not_wait_for_the_cache(name: str) -> No
         made.close()
     assert len(refusals) == 1
     assert "a function that a job or the cache calls may not wait" in refusals[0]
+
+
+def test_changes_in_a_cycle_with_their_cache_are_written_back_before_python_ends() -> None:
+    program = """
+import numpy as np, headrace
+engine = headrace.Engine(threads_per_node=1)
+cache = headrace.Cache(engine, capacity="128MiB", placement="local")
+column = np.ones(32 << 20, np.uint8)
+with cache.change(column) as view:
+    view[:] = 5
+clear = cache.clear
+def keeps_all_in_a_cycle():
+    clear()
+"""
+    # A program of our own.
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)

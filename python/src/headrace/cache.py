@@ -4,6 +4,7 @@
 It is not coherent: who changes a source tells the cache by `Cache.invalidate`.
 """
 
+import atexit
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -343,6 +344,7 @@ class Cache(Closing):
             mover=_parse_mover(mover, self.engine),
             into_cache=bool(into_cache),
         )
+        _living.add(self)
 
     def access(self, source: object, *, hint: str | int | None = None, weak: bool = False) -> Entry:
         """Give the entry of a region, starting its move if there is none; never waits for it.
@@ -542,6 +544,20 @@ class Cache(Closing):
                     living._native.forget(address, byte_count)  # noqa: SLF001
 
         self._watched[key] = weakref.ref(owner, forget)
+
+
+_living: weakref.WeakSet[Cache] = weakref.WeakSet()
+
+
+@atexit.register
+def _write_back_at_exit() -> None:
+    """Write changes back while their arrays live.
+
+    Python's end frees modules in any order and calls no weak reference of what it frees as a cycle.
+    """
+    for cache in list(_living):
+        with suppress(ClosedError):
+            cache._native.clear()  # noqa: SLF001
 
 
 def _shaped(flat: npt.NDArray[Any], like: object) -> npt.NDArray[Any]:
