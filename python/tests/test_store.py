@@ -13,6 +13,7 @@ import sys
 import time
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -98,6 +99,28 @@ def test_what_cannot_be_is_refused_by_name(tmp_path: Path) -> None:
         store_of(headrace.Tier("1MiB", path=tmp_path / "foreign"))
 
 
+@pytest.mark.parametrize(
+    "memory, cause",
+    [
+        (np.array([object()]), "Python objects"),
+        (np.zeros(1, [("a", "O"), ("b", "i8")]), "Python objects"),
+        (np.ma.masked_array([1, 2], [True, False]), "masked"),
+        (np.arange(10)[::2], "gaps"),
+        (np.arange(6).reshape(2, 3).T, "Fortran"),
+        (memoryview(bytearray(8))[::2], "not contiguous"),
+    ],
+)
+def test_memory_that_is_not_plain_bytes_is_refused(
+    memory: np.ndarray[Any, Any] | memoryview, cause: str
+) -> None:
+    with store_of() as store:
+        store.put("a", b"x")
+        with pytest.raises(headrace.InvalidArgumentError, match=cause):
+            store.put("b", memory)
+        with pytest.raises(headrace.InvalidArgumentError, match=cause):
+            store.get_into("a", memory)
+
+
 def test_a_batch_is_copied_while_the_caller_goes_on() -> None:
     blocks = [os.urandom(BLOCK) for _ in range(200)]
     keys = [f"key {i}" for i in range(200)]
@@ -145,6 +168,37 @@ def test_tasks_await_transfers() -> None:
             return sum(await asyncio.gather(*(worker(store, str(i)) for i in range(8))))
 
     assert asyncio.run(asyncio.wait_for(main(), TIME_LIMIT_S)) == 160
+
+
+def test_closing_wakes_who_awaits() -> None:
+    async def ended(transfer: headrace.StoreTransfer) -> list[str]:
+        return (await transfer).outcomes
+
+    async def main() -> None:
+        store = headrace.Store(["64MiB"], block_bytes="16MiB")
+        transfer = store.put_many(["a", "b", "c"], [bytes(2**24)] * 3)
+        tasks = [asyncio.create_task(ended(transfer)) for _ in range(2)]
+        await asyncio.sleep(0)
+        store.close()
+        assert await asyncio.gather(*tasks) == [["done"] * 3] * 2
+
+    asyncio.run(asyncio.wait_for(main(), TIME_LIMIT_S))
+
+
+def test_a_second_loop_awaits_what_the_first_one_gave_up() -> None:
+    with headrace.Store(["64MiB"], block_bytes="16MiB") as store:
+        transfer = store.put_many(["a", "b", "c"], [bytes(2**24)] * 3)
+
+        async def ended() -> list[str]:
+            return (await transfer).outcomes
+
+        async def gives_up() -> None:
+            task = asyncio.create_task(ended())
+            await asyncio.sleep(0)
+            task.cancel()
+
+        asyncio.run(gives_up())
+        assert asyncio.run(asyncio.wait_for(ended(), TIME_LIMIT_S)) == ["done"] * 3
 
 
 def test_a_descriptor_tells_of_the_end() -> None:

@@ -107,7 +107,7 @@ def _array_of(value: object, role: str) -> npt.NDArray[Any]:
         cause = f"a {type(value).__name__} has no buffer that can be used"
         raise InvalidArgumentError(f"use the {role}", cause, _KINDS) from problem
     # "O" is a reference; between colons stand the names of fields.
-    if "O" in re.sub(":[^:]*:", "", view.format):
+    if "O" in view.format and "O" in re.sub(":[^:]*:", "", view.format):
         _refuse(role, *_HAS_OBJECTS)
     if view.nbytes == 0:
         _refuse(role, "it is empty", "pass at least one byte")

@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, NoReturn
 
+import numpy as np
+
 from headrace import _core
 from headrace._arguments import (
     NODE_MAX,
@@ -18,7 +20,7 @@ from headrace._arguments import (
     seconds,
     whole_number,
 )
-from headrace._buffers import Memory, flat_bytes
+from headrace._buffers import ByteArray, Memory, flat_bytes
 from headrace._closing import Closing
 from headrace.engine import Engine
 from headrace.errors import (
@@ -36,6 +38,8 @@ Key = bytes | str
 _NUMBER_MAX = 2**31
 _WAIT_S_MAX = 1e9
 _TRIED = "make a store"
+_PLAIN = frozenset({bytes, bytearray})
+"""What need not be asked whether it has gaps, references to objects or a mask."""
 _ERRORS: dict[str, type[Error]] = {
     "unknown_key": NotFoundError,
     "bad_key": InvalidArgumentError,
@@ -320,12 +324,8 @@ class Store(Closing):
         """
         number = whole_number(tier, "put into a tier", 0, _NUMBER_MAX)
         names = list(keys)
-        try:
-            native = self._native.put(names, list(blocks), number)
-        except (TypeError, BufferError):
-            flat = [flat_bytes(each, "block") for each in blocks]
-            native = self._native.put(names, flat, number)
-        return StoreTransfer(native, self)
+        flat = [each if type(each) in _PLAIN else _flat(each, "block") for each in blocks]
+        return StoreTransfer(self._native.put(names, flat, number), self)
 
     def get_many(self, keys: Sequence[Key], targets: Sequence[Memory]) -> StoreTransfer:
         """Start copying blocks into memory of yours and return.
@@ -337,13 +337,11 @@ class Store(Closing):
         Raises:
             InvalidArgumentError: There are not as many keys as targets, or one cannot be written.
         """
-        names = list(keys)
-        try:
-            native = self._native.get(names, list(targets))
-        except (TypeError, BufferError):
-            flat = [flat_bytes(each, "target", writable=True) for each in targets]
-            native = self._native.get(names, flat)
-        return StoreTransfer(native, self)
+        flat = [
+            each if type(each) is bytearray else _flat(each, "target", writable=True)
+            for each in targets
+        ]
+        return StoreTransfer(self._native.get(list(keys), flat), self)
 
     def length(self, key: Key) -> int | None:
         """Bytes of a block; None if there is none."""
@@ -388,10 +386,13 @@ class Store(Closing):
 
     def close(self) -> None:
         """Wait for all transfers and end the store. Idempotent."""
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.remove_reader(self._native.descriptor())
-        self._loop = None
+        loop, self._loop = self._loop, None
+        if loop is not None and not loop.is_closed():
+            loop.remove_reader(self._native.descriptor())
         self._native.close()
+        if loop is not None and not loop.is_closed():
+            # Nothing tells the tasks that await transfers any more.
+            loop.call_soon_threadsafe(self._wake_ended)
         if self._own_engine:
             self._engine.close()
 
@@ -400,6 +401,7 @@ class Store(Closing):
         loop = asyncio.get_running_loop()
         if self._loop is None or self._loop.is_closed():
             self._loop = loop
+            self._futures.clear()  # Of a loop that was closed.
             loop.add_reader(self._native.descriptor(), self._look)
         if self._loop is not loop:
             # The descriptor tells one loop only.
@@ -414,10 +416,21 @@ class Store(Closing):
     def _look(self) -> None:
         with suppress(BlockingIOError):
             os.read(self._native.descriptor(), 8)
+        self._wake_ended()
+
+    def _wake_ended(self) -> None:
         for transfer in [each for each in self._futures if each.poll()]:
             future = self._futures.pop(transfer)
             if not future.done():
                 future.set_result(None)
+
+
+def _flat(value: object, role: str, *, writable: bool = False) -> ByteArray:
+    """As `flat_bytes`, in C order: a store knows no shape by which others could be told apart."""
+    if isinstance(value, np.ndarray) and not value.flags.c_contiguous:
+        cause, remedy = "it has gaps, or is in Fortran order", "pass an array in C order"
+        raise InvalidArgumentError(f"use the {role}", cause, remedy)
+    return flat_bytes(value, role, writable=writable)
 
 
 def _tier(tier: Tier | int | str) -> tuple[int, int | None, str, str, str]:
