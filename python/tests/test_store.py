@@ -271,6 +271,15 @@ def test_the_example_of_keys_and_values_runs() -> None:
     assert [line.split()[-1] for line in lines[1:3]] == ["0", "0"]
 
 
+def test_the_example_of_a_storage_target_returns_what_was_written() -> None:
+    command = [sys.executable, "-m", "headrace.examples.storage_target", "--operations", "60"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=90)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].split()[-1] == "bad"
+    assert [line.split()[-1] for line in lines[1:3]] == ["0", "0"]
+
+
 def test_random_work_gives_what_a_dict_gives() -> None:
     chosen = random.Random(7)  # noqa: S311 - Not for secrets.
     known: dict[str, bytes] = {}

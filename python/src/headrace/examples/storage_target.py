@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A storage target: blocks read and written over TCP, with the CRC-32C of each (as in NVMe/TCP).
+
+python -m headrace.examples.storage_target [--operations N]
+headrace emulate -- python -m headrace.examples.storage_target
+
+A process of its own keeps eight requests under way. The engine copies and sums a block while the
+target parses the next request; beside that, in turns, the thread that serves does it itself. On
+emulated devices times are those of an emulation: look at the shares.
+"""
+
+import argparse
+import multiprocessing
+import queue
+import select
+import socket
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing.connection import Connection
+
+import numpy as np
+import numpy.typing as npt
+
+import headrace
+from headrace import Operation
+from headrace.examples import run
+
+HEADER = struct.Struct("!cII")  # Read or write, number of the block, its CRC-32C.
+READ, WRITE = b"r", b"w"
+BLOCK_BYTES = 256 << 10
+BLOCKS = 128
+DEPTH = 8
+ROUNDS = 4
+Bytes = npt.NDArray[np.uint8]
+Request = tuple[bytes, int, int]  # Read or write, the block, the pattern it has then.
+Work = tuple[Callable[[], bool], Callable[[], int]]  # Whether it has ended; its CRC, waited for.
+
+
+@dataclass
+class Seen:
+    """What a way to copy and sum has cost so far."""
+
+    name: str
+    latencies_s: list[float] = field(default_factory=list)
+    bad: int = 0
+    cost_s: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(3))
+
+    def add(self, cost_s: npt.NDArray[np.float64], latencies_s: list[float], bad: int) -> None:
+        """A round: time of the serving thread, of all threads, and of the clock."""
+        self.cost_s = self.cost_s + cost_s
+        self.latencies_s += latencies_s
+        self.bad += bad
+
+    def row(self, caller: "Seen") -> str:
+        """A row of the table."""
+        count = len(self.latencies_s)
+        thread_us, all_us, clock_us = 1e6 * self.cost_s / count
+        saved_us = 1e6 * caller.cost_s[0] / count - thread_us
+        return (
+            f"{self.name:<16}{thread_us:>14.1f}{all_us:>11.1f}{saved_us:>13.1f}"
+            f"{1e6 / clock_us:>14,.0f}{1e3 * np.quantile(self.latencies_s, 0.99):>9.2f}"
+            f"{self.bad:>5}"
+        )
+
+
+def by_engine(engine: headrace.Engine, operation: Operation) -> Work:
+    """The engine carries it out meanwhile."""
+    job = engine.submit(operation)
+    return job.poll, lambda: job.result().crc
+
+
+def by_caller(engine: headrace.Engine, operation: Operation) -> Work:
+    """This thread carries it out now."""
+    crc = engine.run(operation).crc
+    return lambda: True, lambda: crc
+
+
+def serve(connection: socket.socket, volume: Bytes, start: Callable[[Operation], Work]) -> None:
+    """Answer requests in their order until the other side has closed."""
+    free = [np.empty(BLOCK_BYTES, np.uint8) for _ in range(DEPTH)]
+    running: deque[tuple[bytes, int, Bytes, Work]] = deque()
+    header = bytearray(HEADER.size)
+    while True:
+        # Answer what has ended; wait for the oldest only if there is nothing to parse.
+        while running and (
+            running[0][3][0]() or not free or not select.select([connection], [], [], 0)[0]
+        ):
+            kind, number, block, (_, crc) = running.popleft()
+            connection.sendall(HEADER.pack(kind, number, crc()))
+            if kind == READ:
+                connection.sendall(block.data)
+            free.append(block)
+        if not connection.recv_into(header, HEADER.size, socket.MSG_WAITALL):
+            return
+        kind, number, _ = HEADER.unpack(header)
+        block, stored = free.pop(), volume[number]
+        if kind == WRITE:
+            connection.recv_into(block.data, BLOCK_BYTES, socket.MSG_WAITALL)
+            operation = Operation.copy_crc(source=block, target=stored)
+        else:
+            operation = Operation.copy_crc(source=stored, target=block)
+        running.append((kind, number, block, start(operation)))
+
+
+def use(
+    connection: socket.socket, requests: list[Request], patterns: Bytes, crcs: list[int]
+) -> tuple[list[float], int]:
+    """Send requests, `DEPTH` of them under way; latencies, and how many answers were wrong."""
+    may_send = threading.Semaphore(DEPTH)
+    sent: queue.SimpleQueue[float] = queue.SimpleQueue()
+
+    def send() -> None:
+        for kind, number, pattern in requests:
+            may_send.acquire()
+            sent.put(time.perf_counter())
+            connection.sendall(HEADER.pack(kind, number, crcs[pattern]))
+            if kind == WRITE:
+                connection.sendall(patterns[pattern].data)
+
+    sender = threading.Thread(target=send, daemon=True)
+    sender.start()
+    header, block, latencies, bad = bytearray(HEADER.size), np.empty_like(patterns[0]), [], 0
+    for kind, number, pattern in requests:
+        connection.recv_into(header, HEADER.size, socket.MSG_WAITALL)
+        if kind == READ:
+            connection.recv_into(block.data, BLOCK_BYTES, socket.MSG_WAITALL)
+            bad += not np.array_equal(block, patterns[pattern])
+        latencies.append(time.perf_counter() - sent.get())
+        bad += HEADER.unpack(header) != (kind, number, crcs[pattern])
+        may_send.release()
+    sender.join()
+    return latencies, bad
+
+
+def initiate(
+    port: int, patterns: Bytes, crcs: list[int], operations: int, results: Connection
+) -> None:
+    """Use the target over a connection for each round and way."""
+    random = np.random.default_rng(1)
+    held = [0] * BLOCKS
+    for _ in range(2 * ROUNDS):
+        requests: list[Request] = []
+        for step in range(operations):
+            number = 37 * step % BLOCKS  # Never two requests for one block under way.
+            kind = READ if random.integers(2) else WRITE
+            if kind == WRITE:
+                held[number] = int(random.integers(len(crcs)))
+            requests.append((kind, number, held[number]))
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            results.send(use(connection, requests, patterns, crcs))
+
+
+def main() -> None:
+    """Run the example."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--operations", type=int, default=4000, help="in each of four rounds")
+    operations = parser.parse_args().operations
+    patterns = np.random.default_rng(2).integers(0, 256, (16, BLOCK_BYTES), np.uint8)
+    volume = np.tile(patterns[0], (BLOCKS, 1))
+    ours, theirs = multiprocessing.Pipe(duplex=False)
+    with (
+        headrace.Engine() as engine,
+        headrace.Engine(path="software") as caller,
+        socket.create_server(("127.0.0.1", 0)) as listener,
+    ):
+        crcs = [caller.run(Operation.crc(each)).crc for each in patterns]
+        arguments = (listener.getsockname()[1], patterns, crcs, operations, theirs)
+        context = multiprocessing.get_context("spawn")
+        context.Process(target=initiate, args=arguments, daemon=True).start()
+        listener.settimeout(60)
+        # The connections take turns.
+        seen = {by_caller: Seen("by the caller"), by_engine: Seen("by the engine")}
+        for way in [by_caller, by_engine] * ROUNDS:
+            connection, _ = listener.accept()
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            begin = time.thread_time(), time.process_time(), time.perf_counter()
+            with connection:
+                serve(connection, volume, partial(way, engine if way is by_engine else caller))
+            end = time.thread_time(), time.process_time(), time.perf_counter()
+            seen[way].add(np.subtract(end, begin), *ours.recv())
+        titles = ("thread us/op", "CPU us/op", "saved us/op", "operations/s", "p99 ms", "bad")
+        widths = (14, 11, 13, 14, 9, 5)
+        print(f"{'copied, summed':<16}" + "".join(map(str.rjust, titles, widths)))
+        for each in seen.values():
+            print(each.row(seen[by_caller]))
+        infos = [each for each in engine.mover_infos if each.hardware]
+        devices = [each.name + " (emulated)" * each.emulated for each in infos]
+        share = engine.statistics.bytes_by_device / engine.statistics.bytes_moved
+        print(f"devices: {', '.join(devices) or 'none'}; {100 * share:.0f} % of the bytes by them")
+
+
+if __name__ == "__main__":
+    run(main)
