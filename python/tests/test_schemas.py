@@ -26,6 +26,7 @@ __all__ = ["fabricated"]
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMAS = ROOT / "python/src/headrace/schemas"
 QUERY = ["query", "--scale-factor", str(SCALE_FACTOR), "--repeat", "1"]
+SQL = ["sql", "--tpch", str(SCALE_FACTOR), "--repeat", "1"]
 
 COMMANDS: dict[str, list[list[str]]] = {
     "topo": [["topo"], ["topo", "--replay", "xeon-max-flat"], ["topo", "--replay", "ddr-cxl"]],
@@ -45,7 +46,10 @@ COMMANDS: dict[str, list[list[str]]] = {
         [*QUERY, "--no-compare", "--placement", "0"],
         [*QUERY, "--engine", "cpu", "--prefetch", "on", "--simulate", "xeon-max-9468"],
     ],
-    "sql": [["sql", "--tpch", str(SCALE_FACTOR), "--query", "6,14", "--repeat", "1"]],
+    "sql": [
+        [*SQL, "--query", "6,14"],
+        [*SQL, "--query", "6", "--simulate", "xeon-max-9468"],
+    ],
     "pmem-check": [
         ["pmem", "check", "--variant", name, "--entries", "1", "--states", "8"]
         for name in ("naive", "naive-missing-flush")

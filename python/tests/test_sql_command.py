@@ -15,8 +15,14 @@ import pytest
 from conftest import SCALE_FACTOR, TIME_LIMIT_S, Here
 
 from headrace import _core
+from headrace._apps.sim import find_machine
+from headrace._apps.sim.advice import predict_scans
+from headrace._apps.sim.plan import Scan
+from headrace._apps.sql.prediction import Simulated, thread_count_of
 from headrace._apps.sql.study import same_rows
 from headrace._apps.sql.tables import tpch_queries
+from headrace._plan import PlannedScan
+from headrace.table import Table
 
 EMULATOR = Path(_core.__file__ or "").parent / "_emulator" / "headrace-emulator"
 TPCH = ("sql", "--tpch", str(SCALE_FACTOR))
@@ -65,6 +71,62 @@ def test_a_plan_is_printed_and_nothing_is_run(here: Here) -> None:
     assert "l_extendedprice" in outcome.stdout
 
 
+def test_a_prediction_is_kept_apart_from_what_was_measured(here: Here) -> None:
+    words = (*TPCH, "--query", "6,13", "--repeat", "1")
+    plain = document(here, *words)
+    found = document(here, *words, "--simulate", "xeon-max-9468")
+    simulated = found["results"].pop("simulated")
+    assert found["results"].keys() == plain["results"].keys()
+    assert found["summary"].keys() == plain["summary"].keys()
+    assert simulated["kind"] == "simulated"
+    # All cores of node 0 of that machine, however many this one has.
+    assert (simulated["machine"], simulated["thread_count"]) == ("xeon-max-9468", 12)
+    queries = simulated["queries"]
+    assert set(queries) == {"6", "13"}
+    for query in (*queries.values(), simulated["total"]):
+        assert query["off_ms"] >= query["on_ms"] > 0
+        assert query["gain"] == pytest.approx(query["off_ms"] / query["on_ms"] - 1)
+        assert query["off_ms"] >= query["repeated_ms"] > 0
+        assert query["repeated_gain"] == pytest.approx(query["off_ms"] / query["repeated_ms"] - 1)
+    total = sum(query["off_ms"] for query in queries.values())
+    assert simulated["total"]["off_ms"] == pytest.approx(total)
+
+
+def test_a_prediction_is_printed_beside_a_plan_without_a_run(here: Here) -> None:
+    words = (*TPCH, "--query", "6", "--plan", "--threads", "1")
+    outcome = here(*words, "--simulate", "xeon-max-9468")
+    assert outcome.code == 0, outcome.stderr
+    assert "Predicted for xeon-max-9468, 1 thread; simulated, not measured:" in outcome.stdout
+    assert "DuckDB's time" not in outcome.stdout
+    assert "Predicted" not in here(*words).stdout
+
+
+def test_a_scan_is_predicted_by_the_bytes_of_its_columns() -> None:
+    rows = 1_000_000
+    table = Table(pa.table({name: pa.array(range(rows), pa.int32()) for name in "abc"}))
+    machine = find_machine("xeon-max-9468")
+    simulated = Simulated("xeon-max-9468", machine, thread_count_of(machine))
+
+    def predicted(filters: tuple[str, ...], others: tuple[str, ...]) -> dict[str, Any]:
+        plan = [PlannedScan("t", filters, others, table.movable_bytes([*filters, *others]))]
+        return simulated.predict({"q": plan}, {"t": table})["q"]
+
+    expected = predict_scans(machine, [Scan("t", rows, {"a": 4}, {"b": 4, "c": 4})], threads=12)
+    assert predicted(("a",), ("b", "c")) == expected
+    # A count by one column: it is moved as well.
+    assert 0 < predicted(("a",), ())["off_ms"] < expected["off_ms"]
+    assert simulated.predict({"q": []}, {"t": table}) == {}
+
+
+def test_copies_in_hbm_gain_where_they_are_read_again() -> None:
+    scans = [Scan("t", 60_000_000, {"a": 4}, {"b": 16, "c": 16})]
+    found = predict_scans(find_machine("xeon-max-9468"), scans, threads=12)
+    assert found["repeated_gain"] > 0.2
+    assert found["repeated_gain"] > found["gain"]
+    one_kind = predict_scans(find_machine("spr-1dsa"), scans, threads=12)
+    assert (one_kind["gain"], one_kind["repeated_gain"]) == (0, 0)
+
+
 def test_files_of_a_folder_are_tables(here: Here, tmp_path: Path) -> None:
     numbers = pa.table({"n": range(20_000)})
     pq.write_table(numbers, tmp_path / "some numbers.parquet")
@@ -82,6 +144,8 @@ def test_files_of_a_folder_are_tables(here: Here, tmp_path: Path) -> None:
         (TPCH, "give what to run"),
         (("sql", "--data", ".", "--query", "1"), "give --tpch, too"),
         ((*TPCH, "--query", "23"), "numbers from 1 to 22"),
+        ((*TPCH, "--query", "6", "--plan", "--json"), "leave out --json"),
+        ((*TPCH, "--query", "6", "--simulate", "pdp-11"), "'pdp-11'"),
         ((*TPCH, "--query", "5..3"), "numbers from 1 to 22"),
     ],
 )

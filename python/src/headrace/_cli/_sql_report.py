@@ -6,10 +6,11 @@ from dataclasses import asdict
 from typing import Any
 
 from headrace import _core
+from headrace._apps.sql.prediction import LIMIT, Simulated, total_of
 from headrace._apps.sql.study import DUCKDB, MODES, STORAGE, QueryStudy, Study, share
 from headrace._cli._report import Column, Report, figures
 from headrace._words import counted
-from headrace.sql import Prefetched
+from headrace.sql import PlannedScan, Prefetched
 
 _ROWS_PRINTED = 10
 
@@ -89,19 +90,75 @@ def _run(run: Prefetched | None) -> dict[str, Any] | None:
     return asdict(run) | {"share_from_copies": share([run])}
 
 
-def print_plans(queries: Mapping[str, QueryStudy]) -> None:
+def simulated_of(machine: Simulated, predicted: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """What the simulator predicts, apart from all that was measured."""
+    return {
+        "machine": machine.name,
+        "thread_count": machine.thread_count,
+        "kind": "simulated",
+        "queries": predicted,
+        "total": total_of(predicted),
+        "limit": LIMIT,
+    }
+
+
+def print_prediction(machine: Simulated, predicted: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print what the simulator predicts, apart from all that was measured."""
+    report = Report()
+    report.say()
+    report.say(
+        f"Predicted for {machine.name}, {counted(machine.thread_count, 'thread')}; simulated, "
+        "not measured:"
+    )
+    total = total_of(predicted)
+    rows = [
+        [
+            name,
+            *_times(each),
+            each["tier"],
+            f"{each['devices']} DSA" if each["devices"] else each["mover"],
+            each["bound"],
+        ]
+        for name, each in predicted.items()
+    ]
+    if len(rows) > 1:
+        rows.append(["all", *_times(total), "", "", ""])
+    report.table(
+        (
+            Column("query"),
+            *figures("off ms", "first run", "gain", "repeated", "gain"),
+            Column("read from"),
+            Column("mover"),
+            Column("bound", folds=True),
+        ),
+        rows,
+    )
+    report.say(f"{LIMIT}.")
+
+
+def _times(predicted: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{predicted['off_ms']:.2f}",
+        f"{predicted['on_ms']:.2f}",
+        f"{predicted['gain']:+.1%}",
+        f"{predicted['repeated_ms']:.2f}",
+        f"{predicted['repeated_gain']:+.1%}",
+    ]
+
+
+def print_plans(plans: Mapping[str, list[PlannedScan]]) -> None:
     """Print what would be prefetched."""
     report = Report()
     rows = []
-    for name, query in queries.items():
-        for index, scan in enumerate(query.plan):
+    for name, plan in plans.items():
+        for index, scan in enumerate(plan):
             first = name if index == 0 else ""
             columns = [f"{each} (filter)" for each in scan.filter_columns]
             columns += scan.other_columns
             rows.append(
                 [first, scan.table, ", ".join(columns), _core.bytes_text(scan.movable_bytes)]
             )
-        if not query.plan:
+        if not plan:
             rows.append([name, "", "nothing", ""])
     report.table((Column("query"), Column("table"), Column("columns"), *figures("bytes")), rows)
 

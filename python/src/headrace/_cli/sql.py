@@ -3,12 +3,15 @@
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 import duckdb
 
-from headrace._apps.sql.study import OUR_MODES, Settings, make_plans, run_study
+from headrace._apps.sql.prediction import Simulated, thread_count_of
+from headrace._apps.sql.study import OUR_MODES, Settings, Study, make_plans, run_study
 from headrace._apps.sql.tables import QUERY_COUNT, tables_of, tpch_queries, tpch_tables
 from headrace._apps.tpch.study import ENGINES, make_engine
 from headrace._apps.tpch.table import SCALE_FACTOR_MAX, SCALE_FACTOR_MIN, default_directory
@@ -27,9 +30,18 @@ from headrace._cli._options import (
     threads_option,
 )
 from headrace._cli._output import EXIT_FAILED, EXIT_OK, complain, print_document, progress
-from headrace._cli._sql_report import print_plans, print_report, results_of, summary_of
+from headrace._cli._sql_report import (
+    print_plans,
+    print_prediction,
+    print_report,
+    results_of,
+    simulated_of,
+    summary_of,
+)
+from headrace._cli.sim._machine import machine_of
 from headrace.errors import HardwareAbsentError
 from headrace.machine import Machine, topo
+from headrace.table import Table
 
 REPEAT_MAX = 1000
 
@@ -85,6 +97,12 @@ class _Queries(Value[tuple[int, ...]]):
 @option("--repeat", type=Count(1, REPEAT_MAX), default="5", help="Measured rounds.")
 @option("--capacity", type=Size(1), help="Capacity of the cache per node; all tables if not given.")
 @flag("--plan", help="Print what would be prefetched, in that order, and run nothing.")
+@option(
+    "--simulate",
+    type=FilePath("MACHINE"),
+    help="Print too what the simulator predicts of reading the same columns on a machine of "
+    "'headrace sim list', with --threads, or all processors of its first node.",
+)
 @json_option
 def command(
     query: str | None,
@@ -97,6 +115,7 @@ def command(
     threads: int | None,
     repeat: int,
     capacity: int | None,
+    simulate: str | None,
     *,
     plan: bool,
     as_json: bool,
@@ -115,6 +134,12 @@ def command(
         refuse("give what to run: either SQL in quotes, or --query with --tpch")
     if numbers is not None and tpch is None:
         refuse("--query names queries of TPC-H: give --tpch, too")
+    if plan and as_json:
+        refuse("--plan prints a table and measures nothing: leave out --json")
+    simulated = None
+    if simulate is not None:
+        path = machine_of(simulate, "--simulate")
+        simulated = Simulated(simulate, path, threads or thread_count_of(path))
     machine = topo()
     settings = Settings(
         prefetch=prefetch,
@@ -130,30 +155,17 @@ def command(
             tables = tpch_tables(tpch, directory, share)
         else:
             tables = tables_of(Path(str(data)))
-    known = tpch_queries()
-    queries = (
-        {"query": str(query)}
-        if numbers is None
-        else {str(number): known[str(number)] for number in numbers}
-    )
+    queries = _queries(query, numbers)
     try:
         if plan:
-            print_plans(make_plans(tables, queries))
+            _print_plans(tables, queries, simulated)
             return EXIT_OK
         with progress("measuring") as share:
             study = run_study(tables, queries, machine, settings, share)
     except duckdb.Error as problem:
         complain(f"cannot run the query: {problem}")
         return EXIT_FAILED
-    if as_json:
-        print_document(
-            "sql",
-            machine=machine.document,
-            results=results_of(study),
-            summary=summary_of(study),
-        )
-    else:
-        print_report(study)
+    _report(study, simulated, as_json=as_json)
     if study.equal_count < len(study.queries):
         wrong = [name for name, each in study.queries.items() if not each.is_equal]
         complain(
@@ -162,6 +174,39 @@ def command(
         )
         return EXIT_FAILED
     return EXIT_OK
+
+
+def _queries(sql: str | None, numbers: tuple[int, ...] | None) -> dict[str, str]:
+    if numbers is None:
+        return {"query": str(sql)}
+    known = tpch_queries()
+    return {str(number): known[str(number)] for number in numbers}
+
+
+def _print_plans(
+    tables: Mapping[str, Any], queries: Mapping[str, str], simulated: Simulated | None
+) -> None:
+    registered = {name: Table(table) for name, table in tables.items()}
+    plans = make_plans(registered, queries)
+    print_plans(plans)
+    if simulated is not None:
+        print_prediction(simulated, simulated.predict(plans, registered))
+
+
+def _report(study: Study, simulated: Simulated | None, *, as_json: bool) -> None:
+    plans = {name: each.plan for name, each in study.queries.items()}
+    predicted = None if simulated is None else simulated.predict(plans, study.tables)
+    if as_json:
+        results = results_of(study)
+        if simulated is not None and predicted is not None:
+            results["simulated"] = simulated_of(simulated, predicted)
+        print_document(
+            "sql", machine=study.machine.document, results=results, summary=summary_of(study)
+        )
+        return
+    print_report(study)
+    if simulated is not None and predicted is not None:
+        print_prediction(simulated, predicted)
 
 
 def _check_engine(name: str, machine: Machine) -> None:

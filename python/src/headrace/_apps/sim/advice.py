@@ -15,6 +15,7 @@ GAIN_MIN = 0.02
 """What is moved for less is left where it is: the model is not better than that."""
 _RATE_SHARE = 0.95
 _COLUMN_BYTES = 8
+_CHUNK_BYTES = 1 << 20
 SCANNED_COLUMNS = 2.5
 """Of query 6, in columns of 8 bytes: ship date (4 bytes), discount and quantity."""
 MOVED_COLUMNS = 2
@@ -140,24 +141,9 @@ def advise_tables(machine: Path, tables: list[Columns], *, threads: int) -> list
     tables = [each for each in tables if each.moved > 0]
     for node in _other_nodes(model):
         for devices in _device_counts(machine) if tables else []:
-            results = []
-            for table in tables:
-                point = {
-                    "b": 0,
-                    "target": node["node"],
-                    "threads": threads,
-                    "devices": devices,
-                    "column": table.column_bytes,
-                    "scanned": table.scanned,
-                    "moved": table.moved,
-                    "shared": table.shared,
-                    **_compute_of(model),
-                    "chunk": min(table.column_bytes, 1 << 20),
-                }
-                results += run("qdp", [point], machine=str(machine))
-            longest = max(results, key=lambda each: each.figures["on_ms"])
+            results = _simulate(machine, tables, node["node"], devices, threads=threads)
             off, on = (sum(each.figures[key] for each in results) for key in ("off_ms", "on_ms"))
-            total = replace(longest, figures={"gain": off / on - 1})
+            total = replace(_longest(results), figures={"gain": off / on - 1})
             found.append(_advice(node, devices, total, machine))
     return _ranked(found)
 
@@ -168,37 +154,92 @@ def predict_query(
     """Predict query 6 on a machine, with its columns on node 0 and the advised target.
 
     Returns:
+        As `predict_tables`.
+    """
+    column_bytes = max(1, row_count) * _COLUMN_BYTES
+    table = Columns(column_bytes, SCANNED_COLUMNS, MOVED_COLUMNS, SHARED_COLUMNS)
+    return predict_tables(machine, [table], chunk_bytes=chunk_bytes, threads=threads)
+
+
+def predict_scans(machine: Path, scans: Iterable[Scan], *, threads: int) -> dict[str, Any]:
+    """Predict how long a SQL query reads its tables on a machine, with all columns on node 0.
+
+    Joins, sorts and the like are not in it.
+
+    Returns:
+        As `predict_tables`, for the first run; "repeated_ms" and "repeated_gain" are those of a
+        run that finds copies of the columns in the memory that is best for it, if any is.
+    """
+    tables = [_columns_of(scan) for scan in scans]
+    first = predict_tables(machine, tables, threads=threads)
+    times = [
+        sum(each.figures["in_target_ms"] for each in results)
+        for node in _other_nodes(_model(machine))
+        for results in [_simulate(machine, tables, node["node"], 0, threads=threads)]
+    ]
+    repeated = min([first["off_ms"], *times])
+    return first | {"repeated_ms": repeated, "repeated_gain": first["off_ms"] / repeated - 1}
+
+
+def predict_tables(
+    machine: Path, tables: list[Columns], *, threads: int, chunk_bytes: int = _CHUNK_BYTES
+) -> dict[str, Any]:
+    """Predict the reading of tables, one after the other, with the advised target.
+
+    Returns:
         "off_ms" and "on_ms", "gain", "bound", and the advice's tier, mover and devices; without a
         target "on_ms" is "off_ms". "kind" says that all is simulated.
     """
-    column_bytes = max(1, row_count) * _COLUMN_BYTES
-    best = advise_query(machine, column_bytes, threads=threads)[0]
-    own = _model(machine)["nodes"][0]["node"]
-    point = {
-        "b": own,
-        "a": own,
-        "target": best.node,
-        "threads": threads,
-        "devices": best.devices,
-        "column": column_bytes,
-        "chunk": min(column_bytes, chunk_bytes),
-        "scanned": SCANNED_COLUMNS,
-        "moved": MOVED_COLUMNS,
-        "shared": SHARED_COLUMNS,
-        **_compute_of(_model(machine)),
-    }
-    (result,) = run("qdp", [point], machine=str(machine))
+    best = advise_tables(machine, tables, threads=threads)[0]
+    results = _simulate(
+        machine, tables, best.node, best.devices, threads=threads, chunk_bytes=chunk_bytes
+    )
+    off, on = (sum(each.figures[key] for each in results) for key in ("off_ms", "on_ms"))
     moves = best.mover != "none"
     return {
         "kind": "simulated",
-        "off_ms": result.figures["off_ms"],
-        "on_ms": result.figures["on_ms" if moves else "off_ms"],
-        "gain": result.figures["gain"] if moves else 0.0,
-        "bound": result.bound if moves else best.bound,
+        "off_ms": off,
+        "on_ms": on if moves else off,
+        "gain": off / on - 1 if moves else 0.0,
+        "bound": _longest(results).bound if moves else best.bound,
         "tier": best.tier,
         "mover": best.mover,
         "devices": best.devices,
     }
+
+
+def _simulate(
+    machine: Path,
+    tables: Iterable[Columns],
+    target: int,
+    devices: int,
+    *,
+    threads: int,
+    chunk_bytes: int = _CHUNK_BYTES,
+) -> list[Result]:
+    model = _model(machine)
+    own = model["nodes"][0]["node"]
+    points = [
+        {
+            "b": own,
+            "a": own,
+            "target": target,
+            "threads": threads,
+            "devices": devices,
+            "column": table.column_bytes,
+            "chunk": min(table.column_bytes, chunk_bytes),
+            "scanned": table.scanned,
+            "moved": table.moved,
+            "shared": table.shared,
+            **_compute_of(model),
+        }
+        for table in tables
+    ]
+    return run("qdp", points, machine=str(machine))
+
+
+def _longest(results: list[Result]) -> Result:
+    return max(results, key=lambda each: each.figures["on_ms"])
 
 
 def column_bytes_of(scale_factor: float) -> int:
@@ -248,7 +289,7 @@ def _leave(model: dict[str, Any], bound: str) -> Advice:
 
 def _advice(node: dict[str, Any], devices: int, result: Result, machine: Path) -> Advice:
     mover = "dsa" if devices else "cpu"
-    chunk = _chunk_bytes(machine) if devices else 1 << 20
+    chunk = _chunk_bytes(machine) if devices else _CHUNK_BYTES
     gain = result.figures["gain"]
     return Advice(
         node["kind"], node["node"], mover, devices, chunk, gain, result.bound, result.notes

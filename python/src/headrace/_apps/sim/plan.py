@@ -7,7 +7,7 @@ columns, so nothing is read but that row and the number of rows.
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,19 +33,19 @@ class Scan:
     Attributes:
         table: Its name.
         rows: How many it has.
-        filters: Columns that decide which rows are wanted, with the bytes of one value.
+        filters: Columns that decide which rows are wanted, with the bytes of one value, on average.
         others: Columns of the wanted rows, likewise; some may be filters as well.
     """
 
     table: str
     rows: int
-    filters: dict[str, int]
-    others: dict[str, int]
+    filters: Mapping[str, float]
+    others: Mapping[str, float]
 
     @property
     def byte_count(self) -> int:
         """Of all columns that are read."""
-        return self.rows * sum((self.filters | self.others).values())
+        return round(self.rows * sum({**self.filters, **self.others}.values()))
 
 
 def scans_of(sql: str, folder: Path) -> list[Scan]:

@@ -160,7 +160,9 @@ def share(runs: list[Prefetched]) -> float | None:
     return copies / total if total else None
 
 
-def make_plans(tables: Mapping[str, Any], queries: Mapping[str, str]) -> dict[str, QueryStudy]:
+def make_plans(
+    tables: Mapping[str, Any], queries: Mapping[str, str]
+) -> dict[str, list[PlannedScan]]:
     """Ask for the plans alone; nothing is run.
 
     Raises:
@@ -169,9 +171,7 @@ def make_plans(tables: Mapping[str, Any], queries: Mapping[str, str]) -> dict[st
     with Cache(placement="none") as cache, connect(prefetch="on", cache=cache) as connection:
         for name, table in tables.items():
             connection.register(name, table)
-        return {
-            name: QueryStudy(text, plan=connection.plan(text)) for name, text in queries.items()
-        }
+        return {name: connection.plan(text) for name, text in queries.items()}
 
 
 def run_study(

@@ -130,7 +130,7 @@ def _text_of(path: str) -> str:
 
 
 def _totals(scans: list[Scan]) -> dict[str, int]:
-    columns = sum(len(each.filters | each.others) for each in scans)
+    columns = sum(len({*each.filters, *each.others}) for each in scans)
     return {"columns": columns, "bytes": sum(each.byte_count for each in scans)} if scans else {}
 
 
