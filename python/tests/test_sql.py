@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -118,7 +119,10 @@ def test_relations_prefetch_when_they_are_read(
         == connection.execute("SELECT sum(id) FROM facts WHERE kind = 2").fetchall()
     )
     assert pa.table(connection.query("SELECT id FROM facts LIMIT 3")).num_rows == 3
-    joined = connection.table("facts").join(connection.table("kinds"), "kind")
+    kinds = connection.table("kinds")
+    joined = connection.table("facts").join(other_rel=kinds, condition="kind")
+    assert "name" in kinds
+    assert min(kinds["name"].fetchall()) == ("kind 0",)
     assert joined.aggregate("count(*)").fetchall() == [(ROWS,)]
 
 
@@ -327,6 +331,53 @@ def test_a_table_may_be_replaced_under_its_name(connection: headrace.sql.Connect
         connection.execute("SELECT sum(n) FROM numbers")
 
 
+def test_a_cursor_has_what_the_name_means_now(connection: headrace.sql.Connection) -> None:
+    connection.register("Numbers", pa.table({"n": [1]}))
+    connection.register("numbers", pl.DataFrame({"n": [2]}))
+    assert connection.execute("SELECT n FROM numbers").fetchall() == [(2,)]
+    with pytest.raises(duckdb.CatalogException):
+        connection.cursor().execute("SELECT n FROM numbers")
+    connection.register("numbers", pa.table({"n": [3]}))
+    connection.unregister("NUMBERS")
+    with pytest.raises(duckdb.CatalogException):
+        connection.cursor().execute("SELECT n FROM numbers")
+
+
+def test_cursors_open_while_tables_are_replaced(connection: headrace.sql.Connection) -> None:
+    first = connection.cursor()
+    columns = [pa.table({name: range(5000), "b": range(5000)}) for name in ("a", "c")]
+    connection.register("changing", columns[0])
+    failures: list[BaseException] = []
+    is_over = threading.Event()
+
+    def query() -> None:
+        try:
+            while not is_over.is_set():
+                cursor = first.cursor()
+                assert cursor.execute("SELECT max(b) FROM changing").fetchall() == [(4999,)]
+                cursor.close()
+        except BaseException as problem:  # noqa: BLE001 - It is compared in the other thread.
+            failures.append(problem)
+
+    thread = threading.Thread(target=query)
+    thread.start()
+    for i in range(200):
+        connection.register("changing", columns[i % 2])
+        connection.register(f"other {i}", columns[0])
+    is_over.set()
+    thread.join()
+    assert failures == []
+
+
+def test_queries_go_on_when_their_cache_is_closed() -> None:
+    with headrace.Cache(capacity="64MiB", placement="local") as cache:
+        connection = prepare(headrace.sql.connect(prefetch="on", cache=cache))
+        before = connection.execute(QUERIES["aggregate"]).fetchall()
+    assert connection.execute(QUERIES["aggregate"]).fetchall() == before
+    assert connection.notes == ["the cache is closed"]
+    connection.close()
+
+
 def test_copies_go_with_their_table() -> None:
     with (
         headrace.Cache(capacity="64MiB", placement="local") as cache,
@@ -373,3 +424,7 @@ def test_auto_gives_duckdb_the_tables_where_no_memory_is_faster() -> None:
 def test_an_unknown_mode_is_refused() -> None:
     with pytest.raises(headrace.InvalidArgumentError, match="off, auto or on"):
         headrace.sql.connect(prefetch="sometimes")
+    with pytest.raises(headrace.InvalidArgumentError, match="from 1 to"):
+        headrace.sql.connect(chunk_rows=0)
+    with pytest.raises(headrace.TypeMismatchError, match=r"headrace\.Cache"):
+        headrace.sql.connect(cache=1)  # type: ignore[arg-type]

@@ -168,6 +168,9 @@ def test_what_cannot_be_read_or_run_is_one_sentence(here: Here, tmp_path: Path) 
     outcome = here(*TPCH, "SELECT missing FROM lineitem")
     assert outcome.code == 1
     assert "missing" in outcome.stderr
+    outcome = here(*TPCH, "/* nothing */")
+    assert outcome.code == 1
+    assert "no statement" in outcome.stderr
 
 
 @pytest.mark.parametrize("name, package", [("sql", "duckdb"), ("query", "pyarrow")])

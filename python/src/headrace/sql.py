@@ -21,12 +21,12 @@ import duckdb
 import pyarrow as pa
 
 from headrace import _core
-from headrace._arguments import not_picklable
+from headrace._arguments import instance_of, not_picklable, whole_number
 from headrace._arrow_source import ArrowSource
 from headrace._closing import Closing
 from headrace._plan import PlannedScan, UnreadablePlanError, read_plan
 from headrace.cache import Cache
-from headrace.errors import InvalidArgumentError
+from headrace.errors import ClosedError, InvalidArgumentError
 from headrace.machine import Machine, topo
 from headrace.table import CHUNK_ROWS, Table
 
@@ -37,6 +37,7 @@ Statement = str | duckdb.Statement
 
 _PLANNED_TYPES = {"SELECT", "INSERT", "UPDATE", "DELETE", "CREATE"}
 """Statements that may read tables and that EXPLAIN takes."""
+_TRIED = "prefetch for a connection"
 _PLANS_MAX = 256
 _PLAN_SHARE = 10
 """`auto` asks for a plan if moving the bytes takes so many times as long as planning."""
@@ -240,10 +241,14 @@ class Connection(Closing):
         Other objects, and readers, which can be read only once, are registered as DuckDB does it.
         """
         if isinstance(data, (pa.Table, pa.RecordBatch, Table)):
-            self.unregister(name)
-            self._inner.register(name, self._shared.add(name, data))
+            table = data if isinstance(data, Table) else self._shared.table_of(data)
+            self._inner.unregister(name)
+            self._end()
+            self._inner.register(name, self._shared.add(name, table))
         else:
             self._inner.register(name, data)
+            self._end()
+            self._shared.remove(name)
         return self
 
     def unregister(self, name: str) -> "Connection":
@@ -302,7 +307,9 @@ class Connection(Closing):
             duckdb.Error: The statement is wrong.
         """
         statement = self._statement(query)
-        return [] if statement is None else self._ask(statement, *args, **kwargs)[0]
+        if statement is None:
+            return []
+        return self._ask(self._shared.tables, statement, *args, **kwargs)[0]
 
     def close(self) -> None:
         """End prefetching and close the connection. Idempotent."""
@@ -339,14 +346,16 @@ class Connection(Closing):
             return None
         return str(statements[0].query)
 
-    def _ask(self, statement: str, *args: Any, **kwargs: Any) -> tuple[list[PlannedScan], int]:
+    def _ask(
+        self, tables: dict[str, Table], statement: str, *args: Any, **kwargs: Any
+    ) -> tuple[list[PlannedScan], int]:
         begin_ns = time.perf_counter_ns()
         answer = self._inner.execute(f"EXPLAIN (FORMAT JSON) {statement}", *args, **kwargs)
         try:
             text = answer.fetchall()[0][1]
         except IndexError as problem:
             raise UnreadablePlanError("EXPLAIN gave nothing") from problem
-        scans = read_plan(text, self._shared.tables, statement)
+        scans = read_plan(text, tables, statement)
         return scans, time.perf_counter_ns() - begin_ns
 
     def _begin(self, query: Statement, *args: Any, **kwargs: Any) -> duckdb.Error | None:
@@ -363,10 +372,10 @@ class Connection(Closing):
             if not shared.is_worth_a_plan(statement):
                 return None
             plan_ns = 0
-            scans = shared.plans.get(statement)
+            tables, scans = shared.known_plan(statement)
             if scans is None:
-                scans, plan_ns = self._ask(statement, *args, **kwargs)
-                shared.keep_plan(statement, scans, plan_ns)
+                scans, plan_ns = self._ask(tables, statement, *args, **kwargs)
+                shared.keep_plan(statement, tables, scans, plan_ns)
         except duckdb.InterruptException:
             raise  # Who interrupts the statement means this part of it, too.
         except duckdb.Error as problem:
@@ -375,7 +384,7 @@ class Connection(Closing):
             shared.note(f"the plan of DuckDB {duckdb.__version__} cannot be read: {problem}")
             return None
         if any(scan.movable_bytes for scan in scans):
-            self._current = shared.start(scans, plan_ns)
+            self._current = shared.start(scans, tables, plan_ns)
         return None
 
     def _end(self) -> None:
@@ -407,6 +416,19 @@ class Relation:
     def __len__(self) -> int:
         return len(self.relation)
 
+    def __contains__(self, column: object) -> bool:
+        return column in self.relation
+
+    def __getitem__(self, column: Any) -> Any:
+        found = self.relation[column]
+        if isinstance(found, duckdb.DuckDBPyRelation):
+            return Relation(found, self._connection)
+        return found
+
+
+def _plain(value: Any) -> Any:
+    return value.relation if isinstance(value, Relation) else value
+
 
 class _Method:
     """A method of a relation: begins to prefetch before it reads, and wraps what it returns."""
@@ -425,8 +447,8 @@ class _Method:
         if self._read is not None:
             with suppress(duckdb.Error):  # Not every relation has a text.
                 self._connection.begin_prefetch(self._read.sql_query())
-        plain = [each.relation if isinstance(each, Relation) else each for each in args]
-        result = self._method(*plain, **kwargs)
+        named = {name: _plain(each) for name, each in kwargs.items()}
+        result = self._method(*map(_plain, args), **named)
         if isinstance(result, duckdb.DuckDBPyRelation):
             return Relation(result, self._connection)
         return result
@@ -475,7 +497,8 @@ class _Running:
 class _Shared:
     """What the cursors of a connection share.
 
-    Threading: shared. `running` and `plans` are guarded by `lock`.
+    Threading: shared. `running`, `plans` and changes of `tables` and `sources` are guarded by
+    `lock`; the latter two are replaced, never changed, so who reads them needs no lock.
     """
 
     def __init__(self, mode: str, cache: Cache | None, *, wait: bool, chunk_rows: int) -> None:
@@ -483,9 +506,11 @@ class _Shared:
             raise InvalidArgumentError(
                 f"prefetch {mode!r}", "there is no such mode", "use off, auto or on"
             )
+        if cache is not None:
+            instance_of(cache, Cache, _TRIED)
         self.mode = mode
         self.wait = wait
-        self.chunk_rows = chunk_rows
+        self.chunk_rows: int = whole_number(chunk_rows, _TRIED, 1, 2**31)
         self.machine: Machine = cache.machine if cache is not None else topo()
         has_faster = self.machine.has_faster_node()
         self.is_bypassed: bool = mode == "auto" and not has_faster
@@ -527,9 +552,18 @@ class _Shared:
         move_ns = byte_count / (self.bandwidth or _BANDWIDTH_EXPECTED) * 1e9
         return move_ns > _PLAN_SHARE * self.plan_ns
 
-    def keep_plan(self, statement: str, scans: list[PlannedScan], plan_ns: int) -> None:
+    def known_plan(self, statement: str) -> tuple[dict[str, Table], list[PlannedScan] | None]:
+        """The tables now, and the plan of a statement on them, if it is known."""
+        with self.lock:
+            return self.tables, self.plans.get(statement)
+
+    def keep_plan(
+        self, statement: str, tables: dict[str, Table], scans: list[PlannedScan], plan_ns: int
+    ) -> None:
         with self.lock:
             self.plan_ns = (3 * self.plan_ns + plan_ns) // 4
+            if tables is not self.tables:
+                return
             if len(self.plans) >= _PLANS_MAX:
                 self.plans.pop(next(iter(self.plans)))
             self.plans[statement] = scans
@@ -537,36 +571,45 @@ class _Shared:
     def note(self, text: str) -> None:
         self.notes[text] = None
 
-    def add(self, name: str, data: object) -> object:
-        table = data if isinstance(data, Table) else Table(data, chunk_rows=self.chunk_rows)
-        self.plans.clear()
+    def table_of(self, data: object) -> Table:
+        return Table(data, chunk_rows=self.chunk_rows)
+
+    def add(self, name: str, table: Table) -> object:
         nested = [each for each in table.column_names if not table.is_movable(each)]
         if nested and self.mode != "off":
             self.note(f"columns of '{name}' are not prefetched: {', '.join(nested)}")
-        if self.is_bypassed:
-            source: object = table.arrow
-        else:
-            self.tables[name] = table
-            source = ArrowSource(table, self)
-        self.sources[name] = source
+        source: object = table.arrow if self.is_bypassed else ArrowSource(table, self)
+        self._replace(name, {} if self.is_bypassed else {name: table}, {name: source})
         return source
 
     def remove(self, name: str) -> None:
-        self.plans.clear()
-        self.sources.pop(name, None)
-        table = self.tables.pop(name, None)
-        with self.lock:
-            running = list(self.running)
-        for each in running:  # It might make a copy again.
-            if table in each.tables.values():
-                each.native.stop()
-        if table is not None and self.cache is not None and table not in self.tables.values():
-            table.native().leave(self.cache.native())
+        self._replace(name, {}, {})
 
-    def start(self, scans: list[PlannedScan], plan_ns: int) -> _Running | None:
-        if self.cache is None:
+    def _replace(self, name: str, table: dict[str, Table], source: dict[str, object]) -> None:
+        def others(named: dict[str, Any]) -> dict[str, Any]:
+            # To DuckDB, names that differ in case are the same.
+            return {key: named[key] for key in named if key.lower() != name.lower()}
+
+        with self.lock:
+            before = self.tables
+            self.tables = others(before) | table
+            self.sources = others(self.sources) | source
+            self.plans.clear()
+            running = list(self.running)
+        for gone in set(before.values()) - set(self.tables.values()):
+            for each in running:  # It might make a copy again.
+                if gone in each.tables.values():
+                    each.native.stop()
+            if self.cache is not None:
+                with suppress(ClosedError):  # The caller's, which has dropped all copies.
+                    gone.native().leave(self.cache.native())
+
+    def start(
+        self, scans: list[PlannedScan], tables: dict[str, Table], plan_ns: int
+    ) -> _Running | None:
+        cache = self.cache
+        if cache is None:
             return None
-        tables = dict(self.tables)
         native: list[tuple[_core.Table, list[int], list[int], list[bool]]] = [
             (
                 tables[scan.table].native(),
@@ -576,9 +619,15 @@ class _Shared:
             )
             for scan in scans
         ]
-        started = _core.Prefetcher(self.cache.native(), native, self.wait)
-        running = _Running(started, scans, tables, plan_ns)
         with self.lock:
+            if tables is not self.tables:  # Copies of a table that has gone would stay.
+                return None
+            try:
+                started = _core.Prefetcher(cache.native(), native, self.wait)
+            except ClosedError:
+                self.note("the cache is closed")
+                return None
+            running = _Running(started, scans, tables, plan_ns)
             self.running.append(running)
         return running
 

@@ -23,6 +23,7 @@ import duckdb
 from headrace._apps.figures import Figure, figure_of
 from headrace._apps.tpch.study import make_engine
 from headrace.cache import Cache, Placement
+from headrace.errors import InvalidArgumentError
 from headrace.machine import Machine
 from headrace.sql import Connection, PlannedScan, Prefetched, connect
 from headrace.table import Table
@@ -249,6 +250,8 @@ def _measure(
     on: Connection = connections["on"]
     found = QueryStudy(text, plan=on.plan(text))
     answer = connections[DUCKDB].execute(text)
+    if answer is None:
+        raise InvalidArgumentError("run the query", "it has no statement", "write one")
     found.column_names = [each[0] for each in answer.description]
     expected = answer.fetchall()
     found.row_count = len(expected)
