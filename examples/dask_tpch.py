@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TPC-H in partitions on Dask, prefetched by headrace.dask, beside DuckDB's answers.
+
+python examples/dask_tpch.py [--workers N] [--scale-factor S] [--kill-one]
+
+Queries 1, 4, 6 and 12 run as one DuckDB step per partition and one that reduces them. With
+--kill-one a worker is killed when the first partition is done. The last lines say how many answers
+equal DuckDB's on the whole tables, and what is left when the cluster has ended: processes, shared
+memory, temporary files.
+"""
+
+import argparse
+import itertools
+import math
+import os
+import re
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import distributed
+import duckdb
+import pyarrow as pa
+
+import headrace.dask
+from headrace._apps.sql.tables import tpch_queries
+from headrace._apps.tpch.table import default_directory, ensure_tables
+
+BATCH_ROWS = 131_072
+NUMBER = re.compile(r"\d+")
+COLUMNS = {
+    "lineitem": "l_orderkey, l_quantity, l_extendedprice, l_discount, l_tax, l_returnflag,"
+    " l_linestatus, l_shipdate, l_commitdate, l_receiptdate, l_shipmode",
+    "orders": "o_orderkey, o_orderdate, o_orderpriority",
+}
+KEYS = {"lineitem": "l_orderkey", "orders": "o_orderkey"}
+
+# Of each query what it reads, the step of a partition, and the step that reduces those.
+STEPS: dict[str, tuple[dict[str, str], str, str]] = {
+    "1": (
+        {
+            "lineitem": "l_quantity l_extendedprice l_discount l_tax l_returnflag l_linestatus"
+            " l_shipdate"
+        },
+        """select l_returnflag as flag, l_linestatus as status, sum(l_quantity) as quantity,
+          sum(l_extendedprice) as price, sum(l_extendedprice * (1 - l_discount)) as reduced,
+          sum(l_extendedprice * (1 - l_discount) * (1 + l_tax)) as charge,
+          sum(l_discount) as discount, count(*) as n
+        from lineitem where l_shipdate <= date '1998-12-01' - interval '90' day group by all""",
+        """select flag, status, sum(quantity), sum(price), sum(reduced), sum(charge),
+          sum(quantity) / sum(n), sum(price) / sum(n), sum(discount) / sum(n), sum(n)
+        from parts group by all order by all""",
+    ),
+    "4": (
+        {
+            "lineitem": "l_orderkey l_commitdate l_receiptdate",
+            "orders": "o_orderkey o_orderdate o_orderpriority",
+        },
+        """select o_orderpriority as priority, count(*) as n from orders
+        where o_orderdate >= date '1993-07-01' and o_orderdate < date '1993-10-01'
+          and exists (select * from lineitem
+            where l_orderkey = o_orderkey and l_commitdate < l_receiptdate)
+        group by all""",
+        "select priority, sum(n) from parts group by all order by all",
+    ),
+    "6": (
+        {"lineitem": "l_extendedprice l_discount l_shipdate l_quantity"},
+        """select sum(l_extendedprice * l_discount) as revenue from lineitem
+        where l_shipdate >= date '1994-01-01' and l_shipdate < date '1995-01-01'
+          and l_discount between 0.05 and 0.07 and l_quantity < 24""",
+        "select sum(revenue) from parts",
+    ),
+    "12": (
+        {
+            "lineitem": "l_orderkey l_shipdate l_commitdate l_receiptdate l_shipmode",
+            "orders": "o_orderkey o_orderpriority",
+        },
+        """select l_shipmode as mode,
+          count(*) filter (where o_orderpriority in ('1-URGENT', '2-HIGH')) as high, count(*) as n
+        from orders, lineitem
+        where o_orderkey = l_orderkey and l_shipmode in ('MAIL', 'SHIP')
+          and l_commitdate < l_receiptdate and l_shipdate < l_commitdate
+          and l_receiptdate >= date '1994-01-01' and l_receiptdate < date '1995-01-01'
+        group by all""",
+        "select mode, sum(high), sum(n) - sum(high) from parts group by all order by all",
+    ),
+}
+
+
+def split(paths: dict[str, Path], count: int, folder: Path) -> None:
+    """Write each table as `count` files; an order and its lines are in files of one number."""
+    with duckdb.connect() as connection:
+        for name, path in paths.items():
+            for number in range(count):
+                query = f"from '{path}' select {COLUMNS[name]} where hash({KEYS[name]}) % ? = ?"
+                reader = connection.sql(query, params=[count, number]).to_arrow_reader(BATCH_ROWS)
+                with pa.ipc.new_file(folder / f"{name}-{number}.arrow", reader.schema) as file:
+                    for batch in reader:
+                        file.write_batch(batch)
+
+
+def run_step(text: str, inputs: dict[str, headrace.dask.Partition]) -> pa.Table:
+    """Run the step of a partition."""
+    with duckdb.connect(config={"threads": 1}) as connection:
+        for name, partition in inputs.items():
+            connection.register(name, headrace.dask.read(partition))
+        return connection.sql(text).to_arrow_table()
+
+
+def reduce_parts(text: str, parts: list[pa.Table]) -> list[tuple[Any, ...]]:
+    """Run the step that reduces those of the partitions."""
+    with duckdb.connect(config={"threads": 1}) as connection:
+        connection.register("parts", pa.concat_tables(parts))
+        return connection.execute(text).fetchall()
+
+
+def run_queries(
+    client: distributed.Client, count: int, folder: Path, *, kill_one: bool
+) -> dict[str, list[tuple[Any, ...]]]:
+    """The answers of all queries."""
+    parts: dict[str, list[distributed.Future]] = {}
+    for query, (tables, text, _) in STEPS.items():
+        inputs = [
+            {
+                name: headrace.dask.Partition(
+                    str(folder / f"{name}-{number}.arrow"), tuple(columns.split())
+                )
+                for name, columns in tables.items()
+            }
+            for number in range(count)
+        ]
+        parts[query] = client.map(run_step, [text] * count, inputs)
+    if kill_one:
+        distributed.wait(
+            [each for futures in parts.values() for each in futures], return_when="FIRST_COMPLETED"
+        )
+        victim = next(iter(client.run(os.getpid).values()))
+        os.kill(victim, signal.SIGKILL)
+        print(f"killed worker process {victim}")
+    answers = {
+        query: client.submit(reduce_parts, STEPS[query][2], futures)
+        for query, futures in parts.items()
+    }
+    return client.gather(answers)
+
+
+def is_equal(ours: list[tuple[Any, ...]], theirs: list[tuple[Any, ...]]) -> bool:
+    """Whether answers are equal; averages up to the order of their sum."""
+    if [len(row) for row in ours] != [len(row) for row in theirs]:
+        return False
+    pairs = zip(itertools.chain(*ours), itertools.chain(*theirs), strict=True)
+    return all(
+        math.isclose(mine, other, rel_tol=1e-12) if isinstance(other, float) else mine == other
+        for mine, other in pairs
+    )
+
+
+def duckdb_answers(paths: dict[str, Path]) -> dict[str, list[tuple[Any, ...]]]:
+    """The same queries on the whole tables."""
+    queries = tpch_queries()
+    with duckdb.connect() as connection:
+        for name, path in paths.items():
+            connection.execute(f"create view {name} as from '{path}'")
+        return {query: connection.execute(queries[query]).fetchall() for query in STEPS}
+
+
+def leftovers(processes: set[int], scratch: Path) -> list[str]:
+    """What workers have left: processes, shared memory, temporary files."""
+    deadline = time.monotonic() + 30
+    while any(Path(f"/proc/{each}").exists() for each in processes) and time.monotonic() < deadline:
+        time.sleep(0.05)  # A process that has been told to end may not have come to it.
+    left = [f"process {each}" for each in processes if Path(f"/proc/{each}").exists()]
+    shared = Path("/dev/shm").iterdir()  # noqa: S108
+    left += [str(path) for path in shared if processes & set(map(int, NUMBER.findall(path.name)))]
+    locks = {"global.lock", "purge.lock"}  # Dask keeps them.
+    left += [str(path) for path in scratch.rglob("*") if path.is_file() and path.name not in locks]
+    return left
+
+
+def main() -> int:
+    """Run the example."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--scale-factor", type=float, default=1.0)
+    parser.add_argument("--partitions", type=int, help="4 for each worker unless given")
+    parser.add_argument("--prefetch", choices=("off", "auto", "on"), default="on")
+    parser.add_argument("--kill-one", action="store_true", help="kill a worker in the middle")
+    options = parser.parse_args()
+    count = options.partitions or 4 * options.workers
+    paths = ensure_tables(tuple(KEYS), options.scale_factor, default_directory())
+    with tempfile.TemporaryDirectory(prefix="dask-tpch-") as folder:
+        scratch = Path(folder, "scratch")
+        split(paths, count, Path(folder))
+        with (
+            headrace.dask.local_cluster(
+                options.workers,
+                threads_per_worker=1,
+                local_directory=str(scratch),
+                dashboard_address=None,
+            ) as cluster,
+            cluster.get_client() as client,
+        ):
+            headrace.dask.install(client, headrace.dask.Prefetch(prefetch=options.prefetch))
+            processes = set(client.run(os.getpid).values())
+            answers = run_queries(client, count, Path(folder), kill_one=options.kill_one)
+            client.wait_for_workers(options.workers)
+            processes |= set(client.run(os.getpid).values())
+            for address, each in headrace.dask.statistics(client).items():
+                print(
+                    f"{address}: {each.inputs_prefetched} inputs prefetched, "
+                    f"{each.inputs_late} late, {each.bytes_from_copies:,} bytes from copies, "
+                    f"{each.bytes_from_source:,} from the source"
+                )
+        left = leftovers(processes, scratch)
+    expected = duckdb_answers(paths)
+    equal = sum(is_equal(answers[query], expected[query]) for query in STEPS)
+    print(f"answers equal to DuckDB's: {equal} of {len(STEPS)}")
+    print(f"leftovers: {len(left)}", *left, sep="\n  ")
+    return 0 if equal == len(STEPS) and not left else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

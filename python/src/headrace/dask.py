@@ -1,0 +1,575 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dask with prefetching: each worker moves the inputs of its next tasks before they run.
+
+The task graph is the plan. A plug-in of `distributed` sees which tasks the scheduler has put on a
+worker, finds the `Partition`s and Arrow tables that their arguments name, and lets an engine copy
+them to the nearest fast memory. A task reads them by `read`, from copies that are there in time,
+else where they lie, so results do not depend on prefetching.
+
+Example:
+    with headrace.dask.local_cluster(4) as cluster, cluster.get_client() as client:
+        headrace.dask.install(client)
+        parts = [headrace.dask.Partition(path, ("price",)) for path in paths]
+        futures = client.map(lambda part: total(headrace.dask.read(part)), parts)
+"""
+
+import asyncio
+import heapq
+import importlib
+import itertools
+import os
+import queue
+import threading
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from headrace import _core
+from headrace._arguments import whole_number
+from headrace.cache import Cache
+from headrace.engine import Engine
+from headrace.errors import InvalidArgumentError, IoFailedError, UnsupportedError
+from headrace.machine import Machine, Node, topo
+from headrace.table import Table
+
+try:
+    import dask
+    import distributed
+except ModuleNotFoundError as _problem:
+    raise UnsupportedError(
+        "prefetch for Dask",
+        f"the package '{_problem.name}' is not installed",
+        "run 'pip install headrace[dask]'",
+    ) from _problem
+
+__all__ = [
+    "Partition",
+    "Prefetch",
+    "WorkerStatistics",
+    "install",
+    "local_cluster",
+    "read",
+    "statistics",
+    "uninstall",
+]
+
+MODES = ("off", "auto", "on")
+SATURATION = 3.0
+"""Root tasks that the scheduler puts on a worker, by its threads; Dask's own 1.1 shows one ahead.
+
+A task that waits takes the memory of its arguments. Tasks that have inputs on a worker are put
+there without limit, here as without the plug-in.
+"""
+
+_NAME = "headrace"
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """An Arrow IPC file, or some columns of it, as an argument of tasks.
+
+    Workers map it, so it has to lie where all of them see it, and must not change meanwhile.
+
+    Attributes:
+        path: The file. Of one that is not compressed only what is read takes memory.
+        columns: Names of the columns, in this order; empty is all.
+    """
+
+    path: str
+    columns: tuple[str, ...] = ()
+
+    def table(self) -> Any:
+        """Map the file, without prefetching.
+
+        Raises:
+            IoFailedError: It cannot be read, or lacks a column.
+        """
+        try:
+            with pa.memory_map(self.path) as file:
+                whole = pa.ipc.open_file(file).read_all()
+            return whole.select(list(self.columns)) if self.columns else whole
+        except (pa.ArrowException, OSError, KeyError) as problem:
+            raise IoFailedError(
+                f"read the partition '{self.path}'",
+                str(problem).splitlines()[0],
+                "name an Arrow IPC file that this worker sees, and columns that it has",
+                getattr(problem, "errno", None) or 0,
+            ) from problem
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatistics:
+    """What was done on a worker since its plug-in started.
+
+    Attributes:
+        node: The node that the worker is pinned to; None if it is not.
+        prefetching: Whether there is memory to prefetch into; see `Prefetch`.
+        inputs_prefetched: Inputs whose moves began before their task did.
+        inputs_late: Inputs whose task ran first.
+        inputs_failed: Inputs that could not be opened; their tasks say why.
+        inputs_held: Inputs that are open now.
+        bytes_from_copies: Bytes that tasks read from copies.
+        bytes_from_source: Bytes of prefetched inputs that tasks read where they lie.
+        bytes_moved: Bytes of the copies that were made.
+        bytes_cached: Bytes of the copies that there are now.
+    """
+
+    node: int | None = None
+    prefetching: bool = False
+    inputs_prefetched: int = 0
+    inputs_late: int = 0
+    inputs_failed: int = 0
+    inputs_held: int = 0
+    bytes_from_copies: int = 0
+    bytes_from_source: int = 0
+    bytes_moved: int = 0
+    bytes_cached: int = 0
+
+
+def read(data: object) -> Any:
+    """Give a `pyarrow.RecordBatchReader` over an input of the running task.
+
+    It reads copies that are there; outside of a task, and on workers without the plug-in, it reads
+    the source.
+
+    Args:
+        data: A `Partition` or a `pyarrow.Table`, as the task got it.
+
+    Raises:
+        IoFailedError: The partition cannot be read.
+    """
+    running = _running_here()
+    reader = None if running is None else running.read(data)
+    if reader is not None:
+        return reader
+    table = data.table() if isinstance(data, Partition) else data
+    return pa.RecordBatchReader.from_stream(table)
+
+
+def local_cluster(workers: int, **options: Any) -> distributed.LocalCluster:
+    """Make a cluster of processes on this machine whose workers see tasks ahead.
+
+    Args:
+        workers: How many processes.
+        options: As for `distributed.LocalCluster`.
+    """
+    with dask.config.set({"distributed.scheduler.worker-saturation": SATURATION}):
+        return distributed.LocalCluster(n_workers=workers, **options)
+
+
+def install(client: distributed.Client, plugin: "Prefetch | None" = None) -> None:
+    """Let all workers of a cluster prefetch, those that join later too.
+
+    It also lets the scheduler put `SATURATION` root tasks on each thread of a worker.
+
+    Raises:
+        UnsupportedError: A worker cannot import headrace.
+    """
+    found = client.run(importlib.import_module, "headrace.dask", on_error="return")
+    for address, answer in found.items():
+        if isinstance(answer, BaseException):
+            raise UnsupportedError(
+                "prefetch for Dask",
+                f"the worker {address} cannot import headrace.dask ({answer})",
+                "run 'pip install headrace[dask]' in the environment of every worker",
+            ) from answer
+    _see_ahead(client)
+    client.register_plugin(Prefetch() if plugin is None else plugin, name=_NAME)
+
+
+def uninstall(client: distributed.Client) -> None:
+    """End prefetching on all workers and drop their copies; tasks go on from the source."""
+    client.unregister_worker_plugin(_NAME)
+
+
+def statistics(client: distributed.Client) -> dict[str, WorkerStatistics]:
+    """Tell what was done on each worker, by its address; those without the plug-in are left out."""
+    found = client.run(_statistics_here)
+    return {address: each for address, each in found.items() if each is not None}
+
+
+class Prefetch(distributed.WorkerPlugin):  # type: ignore[misc] # distributed has types of its own.
+    """The plug-in of `distributed`: holds an engine and a cache on each worker.
+
+    A worker of its own process is pinned to a node with processors, in turns, if there are several.
+    Its statistics are columns of the table of workers in Dask's dashboard.
+
+    Threading: confined to the loop of its worker; a thread of its own does the work.
+    """
+
+    name = _NAME
+
+    def __init__(
+        self,
+        *,
+        prefetch: str = "auto",
+        capacity: int | str = "256MiB",
+        ahead: int = 4,
+        wait: bool = False,
+        pin: bool = True,
+    ) -> None:
+        """Choose how workers prefetch.
+
+        Args:
+            prefetch: "on"; "off"; or "auto": on if some memory is faster than the processors' own.
+                Where none is, "on" copies within it, which gains nothing.
+            capacity: Bytes of copies per worker, beside what Dask counts as its memory.
+            ahead: Inputs that are open or being moved at a time, by worker.
+            wait: Tasks wait for copies that are being made, instead of reading the source.
+            pin: Pin workers to nodes.
+
+        Raises:
+            InvalidArgumentError: There is no such mode.
+        """
+        if prefetch not in MODES:
+            raise InvalidArgumentError(
+                f"prefetch {prefetch!r}", "there is no such mode", "use off, auto or on"
+            )
+        self.prefetch = prefetch
+        self.capacity = capacity
+        self.ahead: int = whole_number(ahead, "prefetch for Dask", 1)
+        self.wait = wait
+        self.pin = pin
+        self.running: _Running | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        options = {name: getattr(self, name) for name in _OPTIONS}
+        return _made_of, (options,)
+
+    def setup(self, worker: distributed.Worker) -> None:
+        """Start on a worker; Dask calls it."""
+        machine = topo()
+        node = _pin(worker, machine) if self.pin else None
+        self.running = _Running(self, machine, node, _View(worker))
+        for name in _METRICS:
+            worker.metrics[f"headrace_{name}"] = _Metric(self.running, name)
+
+    async def teardown(self, worker: distributed.Worker) -> None:
+        """End on a worker; Dask calls it."""
+        for name in _METRICS:
+            worker.metrics.pop(f"headrace_{name}", None)
+        running, self.running = self.running, None
+        if running is not None:
+            await asyncio.to_thread(running.close)
+
+    def transition(self, key: Any, start: str, finish: str, **_options: Any) -> None:
+        """Note that a task changed its state; Dask calls it in its loop, which must not wait."""
+        del start
+        if self.running is not None:
+            self.running.events.put((key, finish))
+
+
+_OPTIONS = ("prefetch", "capacity", "ahead", "wait", "pin")
+_METRICS = ("bytes_from_copies", "bytes_from_source", "inputs_prefetched", "inputs_late")
+
+
+def _made_of(options: dict[str, Any]) -> Prefetch:
+    return Prefetch(**options)
+
+
+class _Metric:
+    """A column of the dashboard."""
+
+    def __init__(self, running: "_Running", name: str) -> None:
+        self._running = running
+        self._name = name
+
+    def __call__(self, _worker: object) -> int:
+        return int(getattr(self._running.statistics(), self._name))
+
+
+@dataclass
+class _Input:
+    """An input that is open for tasks."""
+
+    table: Table
+    prefetcher: _core.Prefetcher
+    keys: set[Any] = field(default_factory=set)
+    is_read: bool = False
+
+    def bytes_read(self) -> tuple[int, int]:
+        """From copies, and from the source."""
+        found = self.prefetcher.statistics()
+        columns = [each for scan in found["scans"] for each in scan["columns"]]
+        columns.append(found["unplanned"])
+        return (
+            sum(each["bytes_from_copies"] for each in columns),
+            sum(each["bytes_from_source"] for each in columns),
+        )
+
+
+@dataclass(order=True)
+class _Wanted:
+    """An input that is not open yet; the task that runs first comes first."""
+
+    priority: tuple[float, ...]
+    number: int
+    key: Any = field(compare=False)
+    data: Any = field(compare=False)
+
+
+class _Running:
+    """Prefetches on one worker, in a thread of its own.
+
+    Threading: shared. `inputs` and the totals are guarded by `lock`; `wanted` and `by_key` belong
+    to the thread.
+    """
+
+    def __init__(
+        self, options: Prefetch, machine: Machine, node: int | None, view: "_View"
+    ) -> None:
+        self.events: queue.SimpleQueue[tuple[Any, str] | None] = queue.SimpleQueue()
+        self.options = options
+        self.node = node
+        self.view = view
+        self.lock = threading.Lock()
+        self.inputs: dict[Any, _Input] = {}
+        self.wanted: list[_Wanted] = []
+        self.by_key: dict[Any, set[Any]] = {}
+        self.totals = dict.fromkeys(asdict(WorkerStatistics()), 0)
+        self.numbers: Iterator[int] = itertools.count()
+        self.engine: Engine | None = None
+        self.cache: Cache | None = None
+        has_faster = machine.has_faster_node()
+        if options.prefetch == "on" or (options.prefetch == "auto" and has_faster):
+            self.engine = Engine(machine, nodes=[] if node is None else [node])
+            self.cache = Cache(
+                self.engine,
+                options.capacity,
+                "fastest" if has_faster else "local",
+                recycle=True,
+            )
+        self.thread = threading.Thread(target=self._run, name="headrace.dask", daemon=True)
+        self.thread.start()
+
+    def read(self, data: object) -> Any:
+        """A reader of an input that is open; None if it is not."""
+        with self.lock:
+            found = self.inputs.get(_identity(data))
+            if found is None:
+                return None
+            found.is_read = True
+            native = found.table.native()
+            columns = list(range(len(found.table.column_names)))
+            capsule = found.prefetcher.stream(native, columns)
+        return pa.RecordBatchReader.from_stream(_Stream(capsule))
+
+    def statistics(self) -> WorkerStatistics:
+        """The totals, with those of the inputs that are open."""
+        with self.lock:
+            totals = dict(self.totals)
+            for each in self.inputs.values():
+                copies, source = each.bytes_read()
+                totals["bytes_from_copies"] += copies
+                totals["bytes_from_source"] += source
+            totals["inputs_held"] = len(self.inputs)
+            if self.cache is not None:
+                cached = self.cache.statistics
+                totals["bytes_moved"] = cached.bytes_moved
+                totals["bytes_cached"] = cached.bytes_cached
+        known = {"node": self.node, "prefetching": self.cache is not None}
+        return WorkerStatistics(**{**totals, **known})  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        """End the thread and give everything back."""
+        self.events.put(None)
+        self.thread.join()
+        for key in list(self.by_key):
+            self._end(key)
+        with self.lock:
+            cache, self.cache = self.cache, None
+        if cache is not None and self.engine is not None:
+            cache.close()
+            self.engine.close()
+
+    def _run(self) -> None:
+        while (event := self.events.get()) is not None:
+            if self.cache is None:
+                continue
+            key, state = event
+            if state in {"waiting", "constrained", "ready"}:
+                self._expect(key)
+            elif state in {"executing", "long-running"}:
+                self._begin(key)
+            else:
+                self._end(key)
+            while self.wanted and len(self.inputs) < self.options.ahead:
+                self._open(heapq.heappop(self.wanted))
+
+    def _expect(self, key: object) -> None:
+        """Want the inputs of a task; of one that waited there may be more when it is ready."""
+        priority, found = self.view.inputs_of(key)
+        known = self.by_key.setdefault(key, set())
+        for data in found:
+            if (identity := _identity(data)) in known:
+                continue
+            known.add(identity)
+            with self.lock:
+                if (there := self.inputs.get(identity)) is not None:
+                    there.keys.add(key)
+                    continue
+            heapq.heappush(self.wanted, _Wanted(priority, next(self.numbers), key, data))
+
+    def _begin(self, key: object) -> None:
+        """Give up the inputs of a task that runs: it reads them itself."""
+        late = self._forget(key)
+        with self.lock:
+            self.totals["inputs_late"] += late
+
+    def _end(self, key: object) -> None:
+        """Let go of the inputs that no other task is expected to read."""
+        self._forget(key)
+        for identity in self.by_key.pop(key, ()):
+            with self.lock:
+                found = self.inputs.get(identity)
+                if found is None:
+                    continue
+                found.keys.discard(key)
+                if found.keys:
+                    continue
+                del self.inputs[identity]
+                copies, source = found.bytes_read()
+                self.totals["bytes_from_copies"] += copies
+                self.totals["bytes_from_source"] += source
+            found.prefetcher.stop()
+            if self.cache is not None:
+                found.table.native().leave(self.cache.native())
+
+    def _forget(self, key: object) -> int:
+        """Want nothing more for a task. Returns how much it was."""
+        left = [each for each in self.wanted if each.key != key]
+        forgotten = len(self.wanted) - len(left)
+        if forgotten:
+            heapq.heapify(left)
+            self.wanted = left
+        return forgotten
+
+    def _open(self, wanted: _Wanted) -> None:
+        assert self.cache is not None  # noqa: S101 - Without it there are no events.
+        identity = _identity(wanted.data)
+        with self.lock:
+            there = self.inputs.get(identity)
+            if there is not None:
+                there.keys.add(wanted.key)
+                return
+        name = "inputs_prefetched"
+        try:
+            data = wanted.data
+            table = Table(data.table() if isinstance(data, Partition) else data)
+            columns = list(range(len(table.column_names)))
+            started = _core.Prefetcher(
+                self.cache.native(), [(table.native(), [], columns, [])], self.options.wait
+            )
+        except Exception:  # noqa: BLE001 - The task will open it, too, and say what is wrong.
+            name = "inputs_failed"
+        with self.lock:
+            self.totals[name] += 1
+            if name == "inputs_prefetched":
+                self.inputs[identity] = _Input(table, started, {wanted.key})
+
+
+class _Stream:
+    """A capsule as pyarrow takes it."""
+
+    def __init__(self, capsule: object) -> None:
+        self._capsule = capsule
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        del requested_schema
+        return self._capsule
+
+
+def _identity(data: object) -> object:
+    return data if isinstance(data, Partition) else id(data)
+
+
+# All that is known of the inside of distributed, which may differ in another version, is below.
+
+
+class _View:
+    """What a worker knows of its tasks; read in another thread than the worker's."""
+
+    def __init__(self, worker: distributed.Worker) -> None:
+        self._worker = worker
+
+    def inputs_of(self, key: object) -> tuple[tuple[float, ...], list[Any]]:
+        """The priority of a task, least first, and the inputs that it names and that are here."""
+        task = self._worker.state.tasks.get(key)
+        if task is None:
+            return (), []
+        found = list(_inputs_in(task.run_spec))
+        # Of what was spilled to a file nothing is read: that is for the worker to do.
+        data = getattr(self._worker.data, "fast", self._worker.data)
+        for dependency in tuple(task.dependencies):
+            found += _inputs_in(data.get(dependency.key))
+        return tuple(task.priority or ()), found
+
+
+def _inputs_in(value: object) -> Iterator[Any]:
+    """Partitions and tables in the arguments of a task, nested ones too."""
+    if isinstance(value, (Partition, pa.Table)):
+        yield value
+        return
+    parts: Iterable[Any] = ()
+    if isinstance(value, (list, tuple, set, frozenset)):
+        parts = value
+    elif isinstance(value, Mapping):
+        parts = value.values()
+    elif isinstance(value, dask._task_spec.GraphNode):  # noqa: SLF001
+        names = ("args", "kwargs", "value")
+        parts = (getattr(value, name, None) for name in names)
+    for each in parts:
+        yield from _inputs_in(each)
+
+
+def _running_here() -> _Running | None:
+    """What prefetches on the worker that runs the calling task."""
+    try:
+        worker = distributed.get_worker()
+    except ValueError:
+        return None
+    return _running_on(worker)
+
+
+def _running_on(worker: distributed.Worker) -> _Running | None:
+    plugin = worker.plugins.get(_NAME)
+    return plugin.running if isinstance(plugin, Prefetch) else None
+
+
+def _statistics_here(dask_worker: distributed.Worker) -> WorkerStatistics | None:
+    running = _running_on(dask_worker)
+    return None if running is None else running.statistics()
+
+
+def _see_ahead(client: distributed.Client) -> None:
+    saturation = SATURATION
+
+    # Within a function, so that it is sent as code: the scheduler may lack this package.
+    def see_ahead(dask_scheduler: Any) -> None:
+        dask_scheduler.WORKER_SATURATION = max(dask_scheduler.WORKER_SATURATION, saturation)
+
+    client.run_on_scheduler(see_ahead)
+
+
+def _pin(worker: distributed.Worker, machine: Machine) -> int | None:
+    """Pin all threads of a worker's process to a node, and with them those that they start."""
+    nodes = [node for node in machine.nodes if node.cpus]
+    if worker.nanny is None or len(nodes) < 2:  # noqa: PLR2004 - Other workers share the process.
+        return None
+    node = _node_of(worker.name, nodes)
+    for thread in Path("/proc/self/task").iterdir():
+        try:
+            os.sched_setaffinity(int(thread.name), node.cpus)
+        except ProcessLookupError:
+            continue  # It has ended.
+    return node.id
+
+
+def _node_of(name: object, nodes: list[Node]) -> Node:
+    """The node of a worker: in turns if workers are numbered, else by its name."""
+    number = name if isinstance(name, int) else zlib.crc32(str(name).encode())
+    return nodes[number % len(nodes)]

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""headrace.dask: workers of Dask that prefetch the inputs of their tasks."""
+
+import pickle
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import distributed
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from conftest import wait_until
+from dask._task_spec import Task
+
+import headrace
+import headrace.dask
+from headrace.dask import Partition
+from headrace.machine import Node
+
+ROOT = Path(__file__).parents[2]
+TIME_LIMIT_S = 90
+ROWS = 100_000
+AHEAD = 2
+"""As many as the scheduler puts on a worker beside the task that runs there."""
+
+
+@pytest.fixture
+def partitions(tmp_path: Path) -> list[Partition]:
+    """Six files, each with multiples of its number."""
+    made = []
+    for factor in range(6):
+        table = pa.table({"other": ["x"] * ROWS, "n": [factor * each for each in range(ROWS)]})
+        with pa.ipc.new_file(tmp_path / f"{factor}.arrow", table.schema) as file:
+            file.write_table(table)
+        made.append(Partition(str(tmp_path / f"{factor}.arrow"), ("n",)))
+    return made
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[distributed.Client]:
+    """A worker of one thread, in this process."""
+    with (
+        headrace.dask.local_cluster(
+            1,
+            threads_per_worker=1,
+            processes=False,
+            dashboard_address=None,
+            local_directory=str(tmp_path),
+        ) as cluster,
+        cluster.get_client() as made,
+    ):
+        yield made
+
+
+def total(data: Any) -> int:
+    return sum(pc.sum(batch["n"]).as_py() for batch in headrace.dask.read(data))
+
+
+def hold(name: str) -> None:
+    distributed.Event(name).wait(TIME_LIMIT_S)
+
+
+def only(client: distributed.Client) -> headrace.dask.WorkerStatistics:
+    (found,) = headrace.dask.statistics(client).values()
+    return found
+
+
+EXPECTED = [factor * ROWS * (ROWS - 1) // 2 for factor in range(6)]
+
+
+def test_inputs_are_moved_while_the_task_before_runs(
+    client: distributed.Client, partitions: list[Partition]
+) -> None:
+    headrace.dask.install(client, headrace.dask.Prefetch(prefetch="on", ahead=AHEAD, wait=True))
+    holding = client.submit(hold, "inputs")
+    futures = [client.submit(total, each) for each in partitions]
+    wait_until(lambda: only(client).inputs_prefetched == AHEAD)
+    wait_until(lambda: only(client).bytes_moved >= AHEAD * 8 * ROWS)
+    assert only(client).inputs_held == AHEAD
+    distributed.Event("inputs", client=client).set()
+    assert client.gather(futures) == EXPECTED
+    assert client.gather(holding) is None
+    wait_until(lambda: only(client).inputs_held == 0)
+    seen = only(client)
+    assert seen.bytes_from_copies >= AHEAD * 8 * ROWS
+    assert seen.bytes_cached == 0
+    assert seen.inputs_prefetched + seen.inputs_late == len(partitions)
+    headrace.dask.uninstall(client)
+    assert headrace.dask.statistics(client) == {}
+    assert client.submit(total, partitions[1], pure=False).result() == EXPECTED[1]
+
+
+def test_tables_that_are_results_of_other_tasks_are_moved(
+    client: distributed.Client, partitions: list[Partition]
+) -> None:
+    headrace.dask.install(client, headrace.dask.Prefetch(prefetch="on", wait=True))
+    tables = client.map(Partition.table, partitions)
+    distributed.wait(tables)
+    holding = client.submit(hold, "tables")
+    futures = client.map(total, tables)
+    before = only(client).inputs_prefetched
+    wait_until(lambda: only(client).inputs_prefetched >= before + 4)
+    distributed.Event("tables", client=client).set()
+    assert client.gather(futures) == EXPECTED
+    assert client.gather(holding) is None
+    assert only(client).bytes_from_copies >= 4 * 8 * ROWS
+
+
+def test_a_partition_that_is_not_there_fails_its_task_alone(
+    client: distributed.Client, partitions: list[Partition]
+) -> None:
+    headrace.dask.install(client, headrace.dask.Prefetch(prefetch="on"))
+    bad = client.submit(total, Partition("/nowhere.arrow"))
+    lacking = client.submit(total, Partition(partitions[0].path, ("m",)))
+    good = client.submit(total, partitions[2])
+    with pytest.raises(headrace.IoFailedError, match=r"partition '/nowhere\.arrow'"):
+        bad.result()
+    with pytest.raises(headrace.IoFailedError, match="columns that it has"):
+        lacking.result()
+    assert good.result() == EXPECTED[2]
+
+
+def test_inputs_are_found_wherever_arguments_name_them(partitions: list[Partition]) -> None:
+    table = pa.table({"n": [1]})
+    first, second, third = partitions[:3]
+    task = Task(
+        "key", total, [first, {"deep": (second, 7)}], "text", last={"a": [table]}, other=third
+    )
+    found = list(headrace.dask._inputs_in(task))  # noqa: SLF001
+    assert found == [first, second, table, third]
+
+
+def test_the_plug_in_travels_with_its_options() -> None:
+    plugin = headrace.dask.Prefetch(prefetch="off", ahead=2, pin=False)
+    sent = pickle.loads(pickle.dumps(plugin))  # noqa: S301 - Of our own.
+    assert (sent.prefetch, sent.ahead, sent.pin, sent.wait) == ("off", 2, False, False)
+    with pytest.raises(headrace.InvalidArgumentError, match="use off, auto or on"):
+        headrace.dask.Prefetch(prefetch="maybe")
+
+
+def test_workers_take_nodes_in_turns() -> None:
+    nodes = [Node(each, "ddr", "unknown", 0, 0, (each,), None, ()) for each in (0, 2)]
+    chosen = [headrace.dask._node_of(name, nodes).id for name in range(4)]  # noqa: SLF001
+    assert chosen == [0, 2, 0, 2]
+    assert headrace.dask._node_of("named", nodes) in nodes  # noqa: SLF001
+
+
+def test_the_example_survives_a_killed_worker(data_directory: Path) -> None:
+    command = [sys.executable, str(ROOT / "examples" / "dask_tpch.py"), "--kill-one"]
+    command += ["--workers", "2", "--scale-factor", "0.01", "--partitions", "4"]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=TIME_LIMIT_S,
+        env={"HEADRACE_DATA": str(data_directory), "PATH": ""},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "killed worker process" in done.stdout
+    assert "answers equal to DuckDB's: 4 of 4\nleftovers: 0" in done.stdout
+    assert re.search(r" [1-9]\d* inputs prefetched", done.stdout)
