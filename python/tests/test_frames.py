@@ -122,6 +122,45 @@ def test_a_lazy_frame_ends_early_when_less_is_asked_for(cache: headrace.Cache) -
     assert frame.select(pl.len()).collect().item() == 50_000
 
 
+def test_what_pyarrow_does_itself_has_the_rows(cache: headrace.Cache) -> None:
+    data = pa.table({"n": range(5000), "m": [row % 7 for row in range(5000)]})
+    dataset, other = Dataset(headrace.Table(data), cache), pds.dataset(data)
+    order = [("m", "ascending"), ("n", "descending")]
+    assert dataset.sort_by(order).to_table() == other.sort_by(order).to_table()
+    names = pa.table({"m": range(7), "name": list("abcdefg")})
+    for joined in (
+        dataset.join(pds.dataset(names), "m"),
+        pds.dataset(names).join(dataset, "m"),
+    ):
+        assert joined.count_rows() == 5000
+    for each in (dataset.filter(pds.field("m") == 3), other.filter(pds.field("m") == 3)):
+        assert each.to_table().num_rows == 714
+    assert dataset.replace_schema(data.schema).count_rows() == 5000
+    computed = {"m": pds.field("n") + 1}
+    assert dataset.to_table(columns=computed) == other.to_table(columns=computed)
+    with pytest.raises(pa.ArrowInvalid, match="absent"):
+        dataset.to_table(columns=["absent"])
+    dataset.close()
+
+
+@pytest.mark.parametrize("engine", ["in-memory", "streaming"])
+def test_a_lazy_frame_counts_rows_without_columns(cache: headrace.Cache, engine: Any) -> None:
+    frame = lazy_frame(headrace.Table(pa.table({"n": range(9)}), chunk_rows=4), cache)
+    rows = frame.with_row_index().select("index").collect(engine=engine)
+    assert rows["index"].to_list() == list(range(9))
+    assert frame.select(pl.int_range(pl.len())).collect(engine=engine).height == 9
+    assert frame.filter(pl.col("n") > 5).select(pl.len()).collect(engine=engine).item() == 3
+
+
+def test_other_types_are_refused(cache: headrace.Cache) -> None:
+    data = pa.table({"n": [1]})
+    for make in (lazy_frame, Dataset):
+        with pytest.raises(headrace.TypeMismatchError, match=r"headrace\.Table"):
+            make(data, cache)
+        with pytest.raises(headrace.TypeMismatchError, match=r"headrace\.Cache"):
+            make(headrace.Table(data), None)  # type: ignore[arg-type]
+
+
 def test_more_scans_than_prefetchers_are_kept_end_well(cache: headrace.Cache) -> None:
     data = pa.table({"n": range(20_000)})
     dataset = Dataset(headrace.Table(data, chunk_rows=1000), cache)

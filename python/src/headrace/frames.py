@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.dataset as pds
 
 from headrace import _core
+from headrace._arguments import instance_of
 from headrace.cache import Cache
 from headrace.errors import UnsupportedError
 from headrace.table import Table
@@ -32,7 +33,8 @@ class Dataset(pds.InMemoryDataset):  # type: ignore[misc] # pyarrow publishes no
 
     For `datafusion.SessionContext.register_dataset`, and what else reads pyarrow datasets by
     `scanner` or `get_fragments`. Filters are applied by pyarrow's scanner to what was read, so
-    answers do not depend on prefetching.
+    answers do not depend on prefetching. What pyarrow does itself (`join`, `sort_by`, `filter`,
+    columns that are computed) reads the table without prefetching.
 
     Threading: shared.
     """
@@ -52,23 +54,29 @@ class Dataset(pds.InMemoryDataset):  # type: ignore[misc] # pyarrow publishes no
             cache: Keeps the copies; it must stay open.
             wait: Wait for copies that are being made, instead of reading the source.
         """
-        table = _without_views(table)
-        super().__init__(table.schema.empty_table())
+        table = _without_views(instance_of(table, Table, "make a dataset"))
+        super().__init__(table.arrow)
         self._table = table
         self._scans = _Scans(table, cache, wait=wait)
 
     def scanner(
         self,
-        columns: Sequence[str] | None = None,
+        columns: Sequence[str] | dict[str, Any] | None = None,
         filter: Any = None,  # noqa: A002 - As pyarrow's.
         **options: Any,
     ) -> Any:
         """Make a scanner; the columns that it reads are moved from now on."""
-        options = {name: options[name] for name in ("batch_size",) if name in options}
         wanted = self._table.column_names if columns is None else list(columns)
+        if isinstance(columns, dict) or not set(wanted) <= set(self._table.column_names):
+            return super().scanner(columns=columns, filter=filter, **options)
+        options = {name: options[name] for name in ("batch_size",) if name in options}
         tested = [] if filter is None else _columns_in(str(filter), self._table.column_names)
         reader = self._scans.open(tested, [name for name in wanted if name not in tested])
         return pds.Scanner.from_batches(reader, columns=wanted, filter=filter, **options)
+
+    def filter(self, expression: Any) -> Any:
+        """As pyarrow's, without prefetching."""
+        return pds.InMemoryDataset(self._table.arrow).filter(expression)
 
     def get_fragments(self, filter: Any = None) -> Iterator[Any]:  # noqa: A002
         """The table is one fragment."""
@@ -125,13 +133,16 @@ def lazy_frame(table: Table, cache: Cache, *, wait: bool = False) -> "pl.LazyFra
     ) -> Iterator[Any]:
         wanted = table.column_names if with_columns is None else with_columns
         tested = [] if predicate is None else list(dict.fromkeys(predicate.meta.root_names()))
+        others = [name for name in wanted if name not in tested]
+        if not tested and not others:
+            others = table.column_names[:1]  # Rows without columns are counted, too.
         left = table.num_rows if n_rows is None else n_rows
-        for batch in scans.open(tested, [name for name in wanted if name not in tested]):
+        for batch in scans.open(tested, others):
             frame = pl.from_arrow(batch.slice(0, left))
             left -= frame.height
             if predicate is not None:
                 frame = frame.filter(predicate)
-            yield frame.select(wanted)
+            yield frame.select(wanted) if wanted else frame.drop(frame.columns)
             if left == 0:
                 return
 
@@ -146,14 +157,15 @@ class _Scans:
     """
 
     def __init__(self, table: Table, cache: Cache, *, wait: bool) -> None:
-        self.table = table
-        self.cache = cache
+        self.table = instance_of(table, Table, "scan a table")
+        self.cache = instance_of(cache, Cache, "scan a table")
         self.wait = wait
         self.lock = threading.Lock()
         self.running: list[_core.Prefetcher] = []
 
     def __del__(self) -> None:
-        self.close()
+        if hasattr(self, "running"):
+            self.close()
 
     def open(self, tested: Sequence[str], others: Sequence[str]) -> Any:
         """A record batch reader over these columns."""
