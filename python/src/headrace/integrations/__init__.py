@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Classes that other projects load by name: a block store behind their own interfaces."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headrace.errors import InvalidArgumentError
+from headrace.store import Store, Tier
+
+
+def store_of(
+    tiers: Sequence[int | str | Mapping[str, Any]],
+    block_bytes: int | str,
+    *,
+    checksums: bool = False,
+) -> Store:
+    """Make a store from what a configuration in JSON can say.
+
+    Args:
+        tiers: Of each a capacity, or the fields of `headrace.Tier`.
+        block_bytes: Of the longest block.
+        checksums: As of `headrace.Store`.
+
+    Raises:
+        InvalidArgumentError: A tier has a field that is unknown; else as `headrace.Store`.
+    """
+    try:
+        made = [Tier(**each) if isinstance(each, Mapping) else Tier(each) for each in tiers]
+    except TypeError as error:
+        raise InvalidArgumentError(
+            "make the tiers of a store",
+            str(error),
+            "give a capacity, or capacity, node, path, durability and eviction by name",
+        ) from None
+    return Store(made, block_bytes=block_bytes, checksums=checksums)

@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An L2 adapter of LMCache (type `plugin`) that keeps objects in a `headrace.Store`."""
+
+import hashlib
+import logging
+import os
+import select
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from lmcache.lmcache_native import Bitmap
+from lmcache.v1.distributed.internal_api import L2StoreResult
+from lmcache.v1.distributed.l2_adapters.base import L2AdapterInterface
+
+from headrace.errors import Error, InvalidArgumentError
+from headrace.integrations import store_of
+from headrace.store import StoreTransfer
+
+_KEY_BYTES_MAX = 192
+_OPTIONS = frozenset({"tiers", "block_bytes", "checksums"})
+
+
+class HeadraceL2Adapter(L2AdapterInterface):
+    """Objects in tiers of memory and files, copied by the engine and not by Python threads.
+
+    The store evicts by itself, and never an object that a lookup has locked. Objects in files are
+    there again after a restart.
+
+    Threading: shared.
+    """
+
+    def __init__(self, options: dict[str, Any], l1_memory_desc: object = None) -> None:
+        """Make the adapter.
+
+        Args:
+            options: `adapter_params` of the configuration: `tiers` and `block_bytes` (of the
+                longest object), and `checksums`.
+            l1_memory_desc: Not used: any memory can be copied.
+
+        Raises:
+            InvalidArgumentError: An option is unknown or missing; else as `headrace.Store`.
+        """
+        del l1_memory_desc
+        missing = {"tiers", "block_bytes"} - options.keys()
+        if missing or options.keys() - _OPTIONS:
+            raise InvalidArgumentError(
+                "make an L2 adapter of LMCache",
+                f"adapter_params has {', '.join(map(repr, options)) or 'no option'}",
+                "give tiers and block_bytes, and checksums if wanted",
+            )
+        super().__init__()  # No capacity: LMCache is not asked to evict.
+        self._store = store_of(**options)
+        tiers = self._store.statistics.tiers
+        self._capacity_blocks = sum(each.capacity_blocks for each in tiers)
+        self._lock = threading.Lock()  # Of everything below.
+        self._next_task = 0
+        self._running: list[tuple[StoreTransfer, Callable[[StoreTransfer], None]]] = []
+        self._sizes: dict[Any, int] = {}  # What LMCache was told that is here.
+        self._stored: dict[int, L2StoreResult] = {}
+        self._looked_up: dict[int, Bitmap] = {}
+        self._loaded: dict[int, Bitmap] = {}
+        self._closing = False
+        flags = os.EFD_NONBLOCK | os.EFD_CLOEXEC
+        self._store_event, self._lookup_event, self._load_event, self._wake = (
+            os.eventfd(0, flags) for _ in range(4)
+        )
+        self._watcher = threading.Thread(target=self._watch, name="headrace-l2", daemon=True)
+        self._watcher.start()
+
+    def get_store_event_fd(self) -> int:
+        """Readable when stores have ended."""
+        return self._store_event
+
+    def get_lookup_and_lock_event_fd(self) -> int:
+        """Readable when lookups have ended."""
+        return self._lookup_event
+
+    def get_load_event_fd(self) -> int:
+        """Readable when loads have ended."""
+        return self._load_event
+
+    def submit_store_task(self, keys: Sequence[Any], objects: Sequence[Any]) -> int:
+        """Start copying objects into the store; those that are there are not copied again."""
+        task = self._new_task()
+        absent = [
+            (key, each.byte_array)
+            for key, each in zip(keys, objects, strict=True)
+            if _name(key) not in self._store
+        ]
+
+        def end(transfer: StoreTransfer) -> None:
+            stored = {
+                key: count
+                for (key, _), count in zip(absent, transfer.byte_counts, strict=True)
+                if count
+            }
+            with self._lock:
+                new = {key: count for key, count in stored.items() if key not in self._sizes}
+                self._sizes |= new
+                success = len(stored) == len(absent)
+                self._stored[task] = L2StoreResult(success, sum(stored.values()))
+            try:
+                if new:
+                    self._notify_keys_stored(list(new), list(new.values()))
+                self._forget_evicted()
+            finally:
+                os.eventfd_write(self._store_event, 1)
+
+        try:
+            names = [_name(key) for key, _ in absent]
+            self._start(self._store.put_many(names, [block for _, block in absent]), end)
+        except Error:
+            with self._lock:
+                self._stored[task] = L2StoreResult(False, 0)
+            os.eventfd_write(self._store_event, 1)
+        return task
+
+    def pop_completed_store_tasks(self) -> dict[int, L2StoreResult]:
+        """How stores have ended."""
+        with self._lock:
+            ended, self._stored = self._stored, {}
+        return ended
+
+    def submit_lookup_and_lock_task(
+        self, keys: Sequence[Any], group_layout_descs: object = None
+    ) -> int:
+        """Look for objects; those that are here stay until `submit_unlock`."""
+        del group_layout_descs
+        task = self._new_task()
+        found = Bitmap(len(keys))
+        for number, key in enumerate(keys):
+            if self._store.pin(_name(key)):
+                found.set(number)
+        with self._lock:
+            self._looked_up[task] = found
+        os.eventfd_write(self._lookup_event, 1)
+        return task
+
+    def query_lookup_and_lock_result(self, task_id: int) -> Bitmap | None:
+        """What a lookup has found, once."""
+        with self._lock:
+            return self._looked_up.pop(task_id, None)
+
+    def submit_unlock(self, keys: Sequence[Any]) -> None:
+        """Let objects leave again."""
+        for key in keys:
+            self._store.unpin(_name(key))
+
+    def submit_load_task(self, keys: Sequence[Any], objects: Sequence[Any]) -> int:
+        """Start copying objects out of the store."""
+        task = self._new_task()
+        wanted = list(keys)
+
+        def end(transfer: StoreTransfer) -> None:
+            loaded = Bitmap(len(wanted))
+            counts = zip(transfer.byte_counts, targets, strict=True)
+            # A shorter one would leave the rest of the target as it was.
+            hits = [number for number, (count, room) in enumerate(counts) if count == len(room)]
+            for number in hits:
+                loaded.set(number)
+            with self._lock:
+                self._loaded[task] = loaded
+            try:
+                if hits:
+                    self._notify_keys_accessed([wanted[number] for number in hits])
+            finally:
+                os.eventfd_write(self._load_event, 1)
+
+        targets = [each.byte_array for each in objects]
+        try:
+            self._start(self._store.get_many([_name(key) for key in wanted], targets), end)
+        except Error:
+            with self._lock:
+                self._loaded[task] = Bitmap(len(wanted))
+            os.eventfd_write(self._load_event, 1)
+        return task
+
+    def query_load_result(self, task_id: int) -> Bitmap | None:
+        """What a load has copied, once."""
+        with self._lock:
+            return self._loaded.pop(task_id, None)
+
+    def delete(self, keys: Sequence[Any]) -> None:
+        """Remove objects, locked or not."""
+        for key in keys:
+            self._store.remove(_name(key))
+        self._forget(keys)
+
+    def report_status(self) -> dict[str, Any]:
+        """What the store has and has done."""
+        known = self._store.statistics
+        return {
+            "is_healthy": not self._closing,
+            "type": type(self).__name__,
+            "stored_object_count": known.blocks,
+            "capacity_objects": self._capacity_blocks,
+            "evicted": known.dropped,
+            "corrupt": known.corrupt,
+            "failed": known.failed,
+        }
+
+    def close(self) -> None:
+        """Wait for what is under way and end the store. Idempotent."""
+        with self._lock:
+            if self._closing:
+                return
+            self._closing = True
+        os.eventfd_write(self._wake, 1)
+        self._watcher.join()
+        self._store.close()
+        for each in (self._store_event, self._lookup_event, self._load_event, self._wake):
+            os.close(each)
+
+    def _new_task(self) -> int:
+        with self._lock:
+            self._next_task += 1
+            return self._next_task
+
+    def _start(self, transfer: StoreTransfer, end: Callable[[StoreTransfer], None]) -> None:
+        with self._lock:
+            self._running.append((transfer, end))
+        os.eventfd_write(self._wake, 1)  # It may have ended, and been counted, before it was known.
+
+    def _watch(self) -> None:
+        """Tell the ends of transfers; copies nothing."""
+        descriptors = (self._store.fileno(), self._wake)
+        while True:
+            select.select(descriptors, [], [])
+            for each in descriptors:
+                with suppress(BlockingIOError):
+                    os.read(each, 8)
+            with self._lock:
+                ended = [each for each in self._running if each[0].poll()]
+                self._running = [each for each in self._running if each not in ended]
+                last = self._closing and not self._running
+            for transfer, end in ended:
+                try:
+                    end(transfer)
+                except Exception:  # A listener of LMCache; the next task is to end all the same.
+                    logging.getLogger(__name__).exception("a listener failed")
+            if last:
+                return
+
+    def _forget_evicted(self) -> None:
+        # More than there is room for: some have left. Not at each store, for this asks for each.
+        with self._lock:
+            if len(self._sizes) <= self._capacity_blocks + self._capacity_blocks // 8:
+                return
+            evicted = [key for key in self._sizes if _name(key) not in self._store]
+        self._forget(evicted)
+
+    def _forget(self, keys: Sequence[Any]) -> None:
+        with self._lock:
+            gone = {key: self._sizes.pop(key) for key in keys if key in self._sizes}
+        if gone:
+            self._notify_keys_deleted(list(gone), list(gone.values()))
+
+
+def _name(key: Any) -> bytes:  # noqa: ANN401 - LMCache's ObjectKey.
+    """A key of the store for one of LMCache: readable, unless it is too long."""
+    parts = (key.model_name, key.kv_rank, key.object_group_id, key.chunk_hash.hex(), key.cache_salt)
+    name = "@".join(map(str, parts)).encode()
+    return name if len(name) <= _KEY_BYTES_MAX else hashlib.blake2b(name).digest()
