@@ -289,6 +289,7 @@ OUTPUTS = [
     ("tune", "--output", "{}"),
     ("tune", "--plot", "{}.svg"),
     ("query", "--plot", "{}.svg"),
+    ("sql", "--plot", "{}.svg"),
     ("query", "--data-dir", "{}"),
     ("bench", "cache", "--plot", "{}.svg"),
     ("bench", "copy", "--plot", "{}.png"),

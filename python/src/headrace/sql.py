@@ -25,12 +25,22 @@ from headrace._arguments import instance_of, not_picklable, whole_number
 from headrace._arrow_source import ArrowSource
 from headrace._closing import Closing
 from headrace._plan import PlannedScan, UnreadablePlanError, read_plan
+from headrace._prefetched import ChunkEvent, ColumnRead, Prefetched, ScanRead
 from headrace.cache import Cache
 from headrace.errors import ClosedError, InvalidArgumentError
 from headrace.machine import Machine, topo
 from headrace.table import CHUNK_ROWS, Table
 
-__all__ = ["ColumnRead", "Connection", "PlannedScan", "Prefetched", "ScanRead", "connect", "wrap"]
+__all__ = [
+    "ChunkEvent",
+    "ColumnRead",
+    "Connection",
+    "PlannedScan",
+    "Prefetched",
+    "ScanRead",
+    "connect",
+    "wrap",
+]
 
 MODES = ("off", "auto", "on")
 Statement = str | duckdb.Statement
@@ -75,67 +85,6 @@ _READS = frozenset(
     }
 )
 """Methods of a relation that run it."""
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnRead:
-    """What a query read of one column.
-
-    Attributes:
-        name: The column.
-        bytes_from_copies: Read from copies that were there in time.
-        bytes_from_source: Read where the table lies.
-        lead_ns: How long before the query its chunks were submitted, on average; None if none was.
-    """
-
-    name: str
-    bytes_from_copies: int
-    bytes_from_source: int
-    lead_ns: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class ScanRead:
-    """What became of one planned pass over a table.
-
-    Attributes:
-        table: Name that it is registered under.
-        chunks: Chunks of the table.
-        chunks_submitted: Chunks whose moves were started, or that had copies.
-        chunks_given_up: Chunks that the query came to first, or that found no room.
-        chunks_read: Chunks that the query read.
-        columns: By column.
-    """
-
-    table: str
-    chunks: int
-    chunks_submitted: int
-    chunks_given_up: int
-    chunks_read: int
-    columns: tuple[ColumnRead, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Prefetched:
-    """What was done for one statement.
-
-    Attributes:
-        plan_ns: Time to get and read its plan; 0 if it was known.
-        scans: By pass over a table, in the order of the plan.
-    """
-
-    plan_ns: int
-    scans: tuple[ScanRead, ...]
-
-    @property
-    def bytes_from_copies(self) -> int:
-        """Bytes of all columns that were read from copies."""
-        return sum(column.bytes_from_copies for scan in self.scans for column in scan.columns)
-
-    @property
-    def bytes_from_source(self) -> int:
-        """Bytes of all columns that were read where the table lies."""
-        return sum(column.bytes_from_source for scan in self.scans for column in scan.columns)
 
 
 def connect(
@@ -234,6 +183,11 @@ class Connection(Closing):
     def prefetched(self) -> Prefetched | None:
         """What was done for the last statement so far; None if nothing was prefetched for it."""
         return None if self._current is None else self._current.report()
+
+    @property
+    def timeline(self) -> list[ChunkEvent]:
+        """When the chunks of the last statement were submitted and read, in the order of time."""
+        return [] if self._current is None else self._current.timeline()
 
     def register(self, name: str, data: object) -> "Connection":
         """Make a table readable under a name; an Arrow table or a `headrace.Table` is prefetched.
@@ -469,6 +423,13 @@ class _Running:
             self.plan_ns,
             tuple(self._scan(*each) for each in zip(self.scans, found, strict=True)),
         )
+
+    def timeline(self) -> list[ChunkEvent]:
+        names = [self.tables[scan.table].column_names for scan in self.scans]
+        return [
+            ChunkEvent(kind, scan, chunk, names[scan][column], time_ns)
+            for kind, scan, chunk, column, time_ns in self.native.events()
+        ]
 
     def _scan(self, scan: PlannedScan, found: dict[str, Any]) -> ScanRead:
         table = self.tables[scan.table]

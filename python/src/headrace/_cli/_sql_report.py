@@ -106,6 +106,9 @@ def print_prediction(machine: Simulated, predicted: Mapping[str, Mapping[str, An
     """Print what the simulator predicts, apart from all that was measured."""
     report = Report()
     report.say()
+    if not predicted:
+        report.say(f"Nothing to predict for {machine.name}: no column is long enough to be moved.")
+        return
     report.say(
         f"Predicted for {machine.name}, {counted(machine.thread_count, 'thread')}; simulated, "
         "not measured:"

@@ -13,6 +13,7 @@ import duckdb
 from headrace._apps.sql.prediction import Simulated, thread_count_of
 from headrace._apps.sql.study import OUR_MODES, Settings, Study, make_plans, run_study
 from headrace._apps.sql.tables import QUERY_COUNT, tables_of, tpch_queries, tpch_tables
+from headrace._apps.sql.timeline import SUBJECT, draw_timeline
 from headrace._apps.tpch.study import ENGINES, make_engine
 from headrace._apps.tpch.table import SCALE_FACTOR_MAX, SCALE_FACTOR_MIN, default_directory
 from headrace._cli._app import Command
@@ -26,6 +27,7 @@ from headrace._cli._options import (
     flag,
     json_option,
     option,
+    plot_option,
     refuse,
     threads_option,
 )
@@ -39,6 +41,7 @@ from headrace._cli._sql_report import (
     summary_of,
 )
 from headrace._cli.sim._machine import machine_of
+from headrace._files import Output
 from headrace.errors import HardwareAbsentError
 from headrace.machine import Machine, topo
 from headrace.table import Table
@@ -97,6 +100,7 @@ class _Queries(Value[tuple[int, ...]]):
 @option("--repeat", type=Count(1, REPEAT_MAX), default="5", help="Measured rounds.")
 @option("--capacity", type=Size(1), help="Capacity of the cache per node; all tables if not given.")
 @flag("--plan", help="Print what would be prefetched, in that order, and run nothing.")
+@plot_option(SUBJECT)
 @option(
     "--simulate",
     type=FilePath("MACHINE"),
@@ -115,6 +119,7 @@ def command(
     threads: int | None,
     repeat: int,
     capacity: int | None,
+    plot: Output | None,
     simulate: str | None,
     *,
     plan: bool,
@@ -128,14 +133,12 @@ def command(
 
     Example: headrace sql --tpch 0.1 --query 1,6 --prefetch on
     """
-    if (data is None) == (tpch is None):
-        refuse("give the tables: either --data DIR or --tpch SCALE")
-    if (query is None) == (numbers is None):
-        refuse("give what to run: either SQL in quotes, or --query with --tpch")
-    if numbers is not None and tpch is None:
-        refuse("--query names queries of TPC-H: give --tpch, too")
+    _check_words(data, tpch, query, numbers)
     if plan and as_json:
         refuse("--plan prints a table and measures nothing: leave out --json")
+    queries = _queries(query, numbers)
+    if plot is not None and (plan or len(queries) > 1):
+        refuse("--plot draws one query that is run: name one, and leave out --plan")
     simulated = None
     if simulate is not None:
         path = machine_of(simulate, "--simulate")
@@ -155,7 +158,6 @@ def command(
             tables = tpch_tables(tpch, directory, share)
         else:
             tables = tables_of(Path(str(data)))
-    queries = _queries(query, numbers)
     try:
         if plan:
             _print_plans(tables, queries, simulated)
@@ -165,6 +167,8 @@ def command(
     except duckdb.Error as problem:
         complain(f"cannot run the query: {problem}")
         return EXIT_FAILED
+    if plot is not None:
+        draw_timeline(plot, study)
     _report(study, simulated, as_json=as_json)
     if study.equal_count < len(study.queries):
         wrong = [name for name, each in study.queries.items() if not each.is_equal]
@@ -174,6 +178,17 @@ def command(
         )
         return EXIT_FAILED
     return EXIT_OK
+
+
+def _check_words(
+    data: str | None, tpch: float | None, query: str | None, numbers: tuple[int, ...] | None
+) -> None:
+    if (data is None) == (tpch is None):
+        refuse("give the tables: either --data DIR or --tpch SCALE")
+    if (query is None) == (numbers is None):
+        refuse("give what to run: either SQL in quotes, or --query with --tpch")
+    if numbers is not None and tpch is None:
+        refuse("--query names queries of TPC-H: give --tpch, too")
 
 
 def _queries(sql: str | None, numbers: tuple[int, ...] | None) -> dict[str, str]:

@@ -25,7 +25,7 @@ from headrace._apps.tpch.study import make_engine
 from headrace.cache import Cache, Placement
 from headrace.errors import InvalidArgumentError
 from headrace.machine import Machine
-from headrace.sql import Connection, PlannedScan, Prefetched, connect
+from headrace.sql import ChunkEvent, Connection, PlannedScan, Prefetched, connect
 from headrace.table import Table
 
 DUCKDB, STORAGE = "duckdb", "storage"
@@ -76,6 +76,7 @@ class QueryStudy:
         is_equal: Whether every run of every mode gave the same.
         times_ns: By mode, of the rounds that count.
         first: What became of the first run.
+        timeline: When chunks were submitted and read in the first run.
         repeated: What became of the runs that count.
     """
 
@@ -87,6 +88,7 @@ class QueryStudy:
     is_equal: bool = True
     times_ns: dict[str, list[int]] = field(default_factory=dict)
     first: Prefetched | None = None
+    timeline: list[ChunkEvent] = field(default_factory=list)
     repeated: list[Prefetched] = field(default_factory=list)
 
     def median_ns(self, mode: str) -> float:
@@ -265,7 +267,7 @@ def _measure(
         return time_ns
 
     run("on")
-    found.first = on.prefetched
+    found.first, found.timeline = on.prefetched, on.timeline
     modes = list(MODES)
     found.times_ns = {mode: [] for mode in MODES}
     for index in range(settings.round_count + 1):
