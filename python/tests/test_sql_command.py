@@ -211,6 +211,10 @@ def test_what_cannot_be_read_or_run_is_one_sentence(here: Here, tmp_path: Path) 
     outcome = here("sql", "--data", str(tmp_path), "SELECT 1")
     assert outcome.code == 1
     assert "broken.parquet" in outcome.stderr
+    (tmp_path / "BROKEN.arrow").touch()
+    outcome = here("sql", "--data", str(tmp_path), "SELECT 1")
+    assert outcome.code == 1
+    assert "'BROKEN.arrow' and 'broken.parquet' are the same table" in outcome.stderr
     outcome = here(*TPCH, "SELECT missing FROM lineitem")
     assert outcome.code == 1
     assert "missing" in outcome.stderr

@@ -174,6 +174,7 @@ def command(
         wrong = [name for name, each in study.queries.items() if not each.is_equal]
         complain(
             f"answers differ from DuckDB's: {', '.join(wrong)}; "
+            "unless the query leaves them open, as random() and LIMIT without ORDER BY do, "
             "please report it with the query and the tables"
         )
         return EXIT_FAILED

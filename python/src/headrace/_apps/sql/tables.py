@@ -12,7 +12,12 @@ import pyarrow.parquet as pq
 from headrace import _core
 from headrace._apps.memory import available_bytes
 from headrace._apps.tpch.table import TABLES, ensure_tables
-from headrace.errors import CapacityExceededError, IoFailedError, NotFoundError
+from headrace.errors import (
+    CapacityExceededError,
+    InvalidArgumentError,
+    IoFailedError,
+    NotFoundError,
+)
 
 QUERY_COUNT = 22
 _MEMORY_PER_SCALE_FACTOR = 3_500_000_000
@@ -53,6 +58,7 @@ def tables_of(directory: Path) -> dict[str, Any]:
 
     Raises:
         NotFoundError: There is none.
+        InvalidArgumentError: Two of them are the same table.
         IoFailedError: One of them cannot be read.
     """
     tried = f"read the tables of '{directory}'"
@@ -66,6 +72,12 @@ def tables_of(directory: Path) -> dict[str, Any]:
         raise NotFoundError(
             tried, "there is no .parquet, .arrow or .feather file", "name another folder by --data"
         )
+    known: dict[str, Path] = {}
+    for path in paths:
+        # To DuckDB, names that differ in case are the same.
+        if (other := known.setdefault(path.stem.lower(), path)) is not path:
+            cause = f"'{other.name}' and '{path.name}' are the same table"
+            raise InvalidArgumentError(tried, cause, "move one of them out of the folder")
     return {path.stem: _read(path) for path in paths}
 
 
