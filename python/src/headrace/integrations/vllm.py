@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A secondary tier of vLLM's KV-cache offloading that keeps chunks in a `headrace.Store`."""
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from vllm.v1.kv_offload.base import Locality, LookupResult, Medium, RequestOffloadingContext
+from vllm.v1.kv_offload.tiering.base import JobResult, SecondaryTierManager
+
+from headrace.errors import Error
+from headrace.integrations import store_of
+from headrace.store import StoreTransfer
+
+
+@dataclass(frozen=True)
+class _Running:
+    """A job under way; no transfer: it could not begin."""
+
+    keys: list[bytes]
+    transfer: StoreTransfer | None
+    is_load: bool
+    begin_s: float
+
+
+class HeadraceTier(SecondaryTierManager):
+    """Chunks in tiers of memory and files, copied by the engine and not by the scheduler's thread.
+
+    The store evicts by itself. Chunks in files are there again after a restart.
+
+    Threading: confined; vLLM calls it under a lock.
+    """
+
+    medium: ClassVar[Any] = Medium.CPU
+
+    def __init__(
+        self,
+        offloading_spec: object,
+        primary_kv_view: memoryview,
+        tier_type: str,
+        *,
+        tiers: Sequence[int | str | Mapping[str, Any]],
+        checksums: bool = False,
+        locality: str | None = None,
+        backpressure_detector: object = None,
+    ) -> None:
+        """Make the tier.
+
+        Args:
+            offloading_spec: Of vLLM.
+            primary_kv_view: The chunks that vLLM has in memory.
+            tier_type: How vLLM names the tier.
+            tiers: The fastest first; of each a capacity, or the fields of `headrace.Tier`.
+            checksums: Each chunk gets a CRC-32C, which is compared when it is loaded.
+            locality: "LOCAL" or "REMOTE", what vLLM publishes.
+            backpressure_detector: Of vLLM.
+        """
+        super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
+        self.locality = None if locality is None else Locality(locality)
+        # Slices of this one, and not of an array: vLLM releases its view, which must not be in use.
+        self._chunks = primary_kv_view.cast("B")
+        self._store = store_of(tiers, self.block_size_bytes, checksums=checksums)
+        self._jobs: dict[int, _Running] = {}
+
+    def lookup(self, key: bytes, req_context: object) -> LookupResult:
+        """Whether a chunk is here, or will be soon."""
+        del req_context
+        if key in self._store:
+            return LookupResult.HIT
+        stores = (each for each in self._jobs.values() if not each.is_load and each.transfer)
+        return LookupResult.RETRY if any(key in each.keys for each in stores) else LookupResult.MISS
+
+    def submit_store(self, job_metadata: Any) -> None:  # noqa: ANN401 - vLLM's TransferJob.
+        """Start copying chunks into the store; those that are there are not copied again."""
+        self._submit(job_metadata, is_load=False)
+
+    def submit_load(self, job_metadata: Any) -> None:  # noqa: ANN401 - vLLM's TransferJob.
+        """Start copying chunks out of the store."""
+        self._submit(job_metadata, is_load=True)
+
+    def _submit(self, job: Any, *, is_load: bool) -> None:  # noqa: ANN401 - As above.
+        length = self.block_size_bytes
+        places = {
+            key: int(number) * length
+            for key, number in zip(job.keys, job.chunk_ids, strict=True)
+            if is_load or key not in self._store
+        }
+        keys = list(places)
+        chunks = [self._chunks[begin : begin + length] for begin in places.values()]
+        transfer = None
+        with suppress(Error):
+            transfer = (self._store.get_many if is_load else self._store.put_many)(keys, chunks)
+        self._jobs[job.job_id] = _Running(keys, transfer, is_load, time.monotonic())
+
+    def get_finished_jobs(self) -> list[JobResult]:
+        """How jobs have ended, once each."""
+        ended = [
+            (job_id, job)
+            for job_id, job in self._jobs.items()
+            if job.transfer is None or job.transfer.poll()
+        ]
+        return [self._result(job_id, self._jobs.pop(job_id)) for job_id, _ in ended]
+
+    def _result(self, job_id: int, job: _Running) -> JobResult:
+        counts = [0] * len(job.keys) if job.transfer is None else job.transfer.byte_counts
+        done = [
+            key
+            for key, count in zip(job.keys, counts, strict=True)
+            if count == self.block_size_bytes
+        ]
+        success = job.transfer is not None and len(done) == len(job.keys)
+        return JobResult(
+            job_id=job_id,
+            success=success,
+            successful_keys=tuple(done) if job.is_load and done and not success else None,
+            transfer_time=time.monotonic() - job.begin_s,
+            transfer_bytes=len(done) * self.block_size_bytes,
+        )
+
+    def on_new_request(self, req_context: object) -> RequestOffloadingContext:
+        """No preference."""
+        del req_context
+        return RequestOffloadingContext()
+
+    def drain_jobs(self) -> None:
+        """Wait until no transfer uses vLLM's memory."""
+        for job in self._jobs.values():
+            if job.transfer is not None:
+                job.transfer.wait()
+
+    def shutdown(self) -> None:
+        """Wait for what is under way and end the store. Idempotent."""
+        self._store.close()
+        self._jobs.clear()
+        self._chunks.release()

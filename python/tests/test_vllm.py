@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The secondary tier, behind a stand-in for what vLLM 0.33.0 documents of its interface."""
+
+import enum
+import importlib
+import sys
+import time
+import types
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from conftest import TIME_LIMIT_S
+
+import headrace
+
+CHUNKS = 12
+CHUNK_BYTES = 8192
+
+
+class LookupResult(enum.Enum):
+    MISS = 1
+    HIT = 2
+    HIT_PENDING = 3
+    RETRY = 4
+
+
+class Medium(enum.Enum):
+    CPU = "CPU"
+    STORAGE = "STORAGE"
+
+
+class Locality(enum.Enum):
+    LOCAL = "LOCAL"
+    REMOTE = "REMOTE"
+
+
+class RequestOffloadingContext:
+    pass
+
+
+@dataclass
+class JobResult:
+    job_id: int
+    success: bool
+    successful_keys: tuple[bytes, ...] | None = None
+    transfer_time: float | None = None
+    transfer_bytes: int | None = None
+
+
+@dataclass
+class TransferJob:
+    job_id: int
+    keys: list[bytes]
+    chunk_ids: npt.NDArray[np.int64]
+
+
+class SecondaryTierManager:
+    def __init__(
+        self,
+        offloading_spec: object,
+        primary_kv_view: memoryview,
+        tier_type: str,
+        backpressure_detector: object = None,
+    ) -> None:
+        assert offloading_spec is not None
+        assert backpressure_detector is None
+        assert primary_kv_view.strides is not None
+        self.block_size_bytes = primary_kv_view.strides[0]
+        self.tier_type = tier_type
+
+
+def key_of(number: int) -> bytes:
+    """A hash and the number of a group, as vLLM packs them."""
+    return number.to_bytes(32, "big") + (0).to_bytes(4, "big")
+
+
+class Manager:
+    """Calls the tier as vLLM's manager does; `memory` is what the processor's tier has."""
+
+    def __init__(self, plugin: Any, **config: Any) -> None:
+        # The manager of the processor's tier: chunks as rows of a view.
+        self.memory = np.zeros((CHUNKS, CHUNK_BYTES // 8), np.int64)
+        self.view = self.memory.data
+        self.tier = plugin.HeadraceTier(
+            offloading_spec=object(),
+            primary_kv_view=self.view,
+            tier_type="HeadraceTier",
+            backpressure_detector=None,
+            **config,
+        )
+        self.jobs = 0
+
+    def submit(self, method: Any, numbers: Iterable[int], ids: Iterable[int]) -> int:
+        self.jobs += 1
+        keys = [key_of(number) for number in numbers]
+        method(TransferJob(self.jobs, keys, np.array(list(ids))))
+        return self.jobs
+
+    def ended(self, job_id: int) -> JobResult:
+        limit = time.monotonic() + TIME_LIMIT_S
+        while time.monotonic() < limit:
+            results: list[JobResult] = self.tier.get_finished_jobs()
+            if results:
+                assert [each.job_id for each in results] == [job_id]
+                return results[0]
+            time.sleep(0.001)
+        pytest.fail("the job did not end")
+
+    def store(self, numbers: Iterable[int], ids: Iterable[int]) -> JobResult:
+        return self.ended(self.submit(self.tier.submit_store, numbers, ids))
+
+    def load(self, numbers: Iterable[int], ids: Iterable[int]) -> JobResult:
+        return self.ended(self.submit(self.tier.submit_load, numbers, ids))
+
+    def lookup(self, number: int) -> LookupResult:
+        found: LookupResult = self.tier.lookup(key_of(number), object())
+        return found
+
+
+@pytest.fixture
+def plugin(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The module of the tier, imported beside the stand-in."""
+    names: dict[str, list[type]] = {
+        "vllm.v1.kv_offload.base": [Locality, LookupResult, Medium, RequestOffloadingContext],
+        "vllm.v1.kv_offload.tiering.base": [JobResult, SecondaryTierManager],
+    }
+    for name in ("vllm", "vllm.v1", "vllm.v1.kv_offload", "vllm.v1.kv_offload.tiering", *names):
+        module = types.ModuleType(name)
+        vars(module).update({each.__name__: each for each in names.get(name, [])})
+        monkeypatch.setitem(sys.modules, name, module)
+    ours = "headrace.integrations.vllm"
+    yield importlib.import_module(ours)
+    del sys.modules[ours]
+
+
+@pytest.fixture
+def manager(plugin: Any) -> Iterator[Manager]:
+    made = Manager(plugin, tiers=[16 * CHUNK_BYTES])
+    yield made
+    made.tier.shutdown()
+    made.tier.shutdown()
+    made.view.release()  # As vLLM does then: nothing of the tier's may use it.
+
+
+def test_chunks_come_back_as_they_were_stored(manager: Manager) -> None:
+    for number in range(4):
+        manager.memory[number] = 100 + number
+    stored = manager.store(range(4), range(4))
+    assert stored.success
+    assert stored.transfer_bytes == 4 * CHUNK_BYTES
+    assert [manager.lookup(number) for number in (0, 3, 4)] == [
+        LookupResult.HIT,
+        LookupResult.HIT,
+        LookupResult.MISS,
+    ]
+    assert manager.load([3, 0], [8, 11]).success
+    assert (manager.memory[8] == 103).all()
+    assert (manager.memory[11] == 100).all()
+    assert not manager.memory[[9, 10]].any()
+
+
+def test_a_chunk_that_is_there_is_not_copied_again(manager: Manager) -> None:
+    assert manager.store([1], [0]).transfer_bytes == CHUNK_BYTES
+    again = manager.store([1, 2], [0, 1])
+    assert again.success
+    assert again.transfer_bytes == CHUNK_BYTES
+    nothing = manager.store([1, 2], [0, 1])
+    assert nothing.success
+    assert nothing.transfer_bytes == 0
+
+
+def test_a_load_says_which_chunks_it_has(manager: Manager) -> None:
+    manager.memory[0] = 5
+    manager.store([1], [0])
+    part = manager.load([7, 1], [2, 3])
+    assert not part.success
+    assert part.successful_keys == (key_of(1),)
+    assert (manager.memory[3] == 5).all()
+    none = manager.load([7, 8], [2, 3])
+    assert not none.success
+    assert none.successful_keys is None
+
+
+def test_a_tier_that_is_full_takes_new_chunks_for_old_ones(manager: Manager) -> None:
+    for number in range(100):
+        manager.memory[0] = number
+        assert manager.store([number], [0]).success
+    assert manager.lookup(99) is LookupResult.HIT
+    found = [number for number in range(100) if manager.lookup(number) is LookupResult.HIT]
+    assert 0 < len(found) <= 16
+    for number in found:
+        assert manager.load([number], [1]).success
+        assert (manager.memory[1] == number).all()
+
+
+def test_after_a_drain_every_job_has_its_result(manager: Manager) -> None:
+    jobs = [manager.submit(manager.tier.submit_store, [number], [0]) for number in range(8)]
+    manager.tier.drain_jobs()
+    results = manager.tier.get_finished_jobs()
+    assert [each.job_id for each in results] == jobs
+    assert all(each.success for each in results)
+    assert manager.tier.get_finished_jobs() == []
+
+
+def test_a_chunk_that_is_being_stored_is_asked_for_again(manager: Manager) -> None:
+    job = manager.submit(manager.tier.submit_store, [1], [0])
+    assert manager.lookup(1) in {LookupResult.RETRY, LookupResult.HIT}
+    assert manager.ended(job).success
+    assert manager.lookup(1) is LookupResult.HIT
+
+
+def test_chunks_in_a_file_are_there_after_a_restart(plugin: Any, tmp_path: Path) -> None:
+    tier = {"capacity": "1MiB", "path": str(tmp_path / "chunks"), "durability": "process"}
+    for attempt in range(2):
+        manager = Manager(plugin, tiers=[tier], checksums=True, locality="LOCAL")
+        assert manager.tier.locality is Locality.LOCAL
+        assert manager.lookup(1) is (LookupResult.HIT if attempt else LookupResult.MISS)
+        manager.memory[0] = 9
+        assert manager.store([1], [0]).success
+        assert manager.load([1], [1]).success
+        assert (manager.memory[1] == 9).all()
+        manager.tier.shutdown()
+
+
+def test_tiers_that_make_no_sense_are_refused_by_name(plugin: Any) -> None:
+    with pytest.raises(headrace.InvalidArgumentError, match="'room'"):
+        Manager(plugin, tiers=[{"room": 1}])
