@@ -205,9 +205,11 @@ def main() -> int:
         ):
             headrace.dask.install(client, headrace.dask.Prefetch(prefetch=options.prefetch))
             processes = set(client.run(os.getpid).values())
+            begin = time.perf_counter()
             answers = run_queries(client, count, Path(folder), kill_one=options.kill_one)
+            print(f"{len(STEPS)} queries, {count} partitions: {time.perf_counter() - begin:.2f} s")
             client.wait_for_workers(options.workers)
-            processes |= set(client.run(os.getpid).values())
+            processes |= set(client.run(os.getpid, on_error="ignore").values())
             for address, each in headrace.dask.statistics(client).items():
                 print(
                     f"{address}: {each.inputs_prefetched} inputs prefetched, "

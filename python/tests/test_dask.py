@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,10 @@ def only(client: distributed.Client) -> headrace.dask.WorkerStatistics:
     return found
 
 
+def inputs_seen(client: distributed.Client) -> int:
+    return only(client).inputs_prefetched + only(client).inputs_late
+
+
 EXPECTED = [factor * ROWS * (ROWS - 1) // 2 for factor in range(6)]
 
 
@@ -84,11 +89,9 @@ def test_inputs_are_moved_while_the_task_before_runs(
     distributed.Event("inputs", client=client).set()
     assert client.gather(futures) == EXPECTED
     assert client.gather(holding) is None
-    wait_until(lambda: only(client).inputs_held == 0)
-    seen = only(client)
-    assert seen.bytes_from_copies >= AHEAD * 8 * ROWS
-    assert seen.bytes_cached == 0
-    assert seen.inputs_prefetched + seen.inputs_late == len(partitions)
+    wait_until(lambda: inputs_seen(client) == len(partitions))
+    wait_until(lambda: only(client).inputs_held == only(client).bytes_cached == 0)
+    assert only(client).bytes_from_copies >= AHEAD * 8 * ROWS
     headrace.dask.uninstall(client)
     assert headrace.dask.statistics(client) == {}
     assert client.submit(total, partitions[1], pure=False).result() == EXPECTED[1]
@@ -100,10 +103,11 @@ def test_tables_that_are_results_of_other_tasks_are_moved(
     headrace.dask.install(client, headrace.dask.Prefetch(prefetch="on", wait=True))
     tables = client.map(Partition.table, partitions)
     distributed.wait(tables)
+    wait_until(lambda: inputs_seen(client) == len(partitions))
+    wait_until(lambda: only(client).inputs_held == 0)
     holding = client.submit(hold, "tables")
     futures = client.map(total, tables)
-    before = only(client).inputs_prefetched
-    wait_until(lambda: only(client).inputs_prefetched >= before + 4)
+    wait_until(lambda: only(client).inputs_held == 4)
     distributed.Event("tables", client=client).set()
     assert client.gather(futures) == EXPECTED
     assert client.gather(holding) is None
@@ -122,6 +126,40 @@ def test_a_partition_that_is_not_there_fails_its_task_alone(
     with pytest.raises(headrace.IoFailedError, match="columns that it has"):
         lacking.result()
     assert good.result() == EXPECTED[2]
+
+
+def test_another_inside_of_distributed_ends_prefetching_alone(
+    client: distributed.Client, partitions: list[Partition], caplog: pytest.LogCaptureFixture
+) -> None:
+    headrace.dask.install(client, headrace.dask.Prefetch(prefetch="on"))
+
+    def spoil(dask_worker: Any) -> None:
+        dask_worker.plugins["headrace"].running.view = None
+
+    client.run(spoil)
+    assert client.gather([client.submit(total, each) for each in partitions]) == EXPECTED
+    wait_until(lambda: not only(client).prefetching)
+    assert only(client).inputs_held == 0
+    assert "prefetching has ended on this worker" in caplog.text
+
+
+def test_workers_that_are_restarted_prefetch_again(
+    partitions: list[Partition], tmp_path: Path
+) -> None:
+    with (
+        headrace.dask.local_cluster(
+            1, threads_per_worker=1, dashboard_address=None, local_directory=str(tmp_path)
+        ) as cluster,
+        cluster.get_client() as client,
+    ):
+        headrace.dask.install(client, headrace.dask.Prefetch(prefetch="on"))
+        futures = client.map(total, partitions)
+        assert client.gather(futures) == EXPECTED
+        wait_until(lambda: inputs_seen(client) == len(partitions))
+        fresh = headrace.dask.WorkerStatistics(prefetching=True, node=only(client).node)
+        client.restart()
+        wait_until(lambda: list(headrace.dask.statistics(client).values()) == [fresh])
+        assert client.gather(client.map(total, partitions)) == EXPECTED
 
 
 def test_inputs_are_found_wherever_arguments_name_them(partitions: list[Partition]) -> None:
@@ -164,3 +202,63 @@ def test_the_example_survives_a_killed_worker(data_directory: Path) -> None:
     assert "killed worker process" in done.stdout
     assert "answers equal to DuckDB's: 4 of 4\nleftovers: 0" in done.stdout
     assert re.search(r" [1-9]\d* inputs prefetched", done.stdout)
+
+
+BARE_WORKER = "import sys; sys.modules['headrace'] = None; "
+"""Begins the program of a worker that lacks the package."""
+
+
+@dataclass
+class Processes:
+    """A scheduler and workers, each a process of its own."""
+
+    directory: Path
+    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    @property
+    def scheduler_file(self) -> str:
+        return str(self.directory / "scheduler.json")
+
+    def start(self, kind: str, *arguments: str, prelude: str = "") -> subprocess.Popen[bytes]:
+        program = f"{prelude}from distributed.cli.dask_{kind} import main; main()"
+        command = [sys.executable, "-c", program, "--scheduler-file", self.scheduler_file]
+        command += ["--host", "127.0.0.1", "--no-dashboard", *arguments]
+        with (self.directory / f"{kind}.log").open("ab") as log:
+            process = subprocess.Popen(command, cwd=self.directory, stdout=log, stderr=log)
+        self.started.append(process)
+        return process
+
+    def start_worker(self, prelude: str = "") -> subprocess.Popen[bytes]:
+        return self.start("worker", "--no-nanny", "--nthreads", "1", prelude=prelude)
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Iterator[Processes]:
+    made = Processes(tmp_path)
+    yield made
+    for each in made.started:
+        each.kill()
+        each.wait()
+
+
+def test_a_worker_without_the_package_and_a_lost_scheduler_are_named(
+    processes: Processes,
+) -> None:
+    scheduler = processes.start("scheduler", "--port", "0")
+    bare = processes.start_worker(BARE_WORKER)
+    wait_until(Path(processes.scheduler_file).exists)
+    with distributed.Client(scheduler_file=processes.scheduler_file, timeout=30) as client:
+        client.wait_for_workers(1, timeout=TIME_LIMIT_S)
+        with pytest.raises(headrace.UnsupportedError, match=r"worker tcp://.* cannot import"):
+            headrace.dask.install(client)
+        bare.kill()
+        wait_until(lambda: not client.scheduler_info()["workers"])
+        worker = processes.start_worker()
+        client.wait_for_workers(1, timeout=TIME_LIMIT_S)
+        headrace.dask.install(client, headrace.dask.Prefetch(prefetch="on"))
+        assert only(client).prefetching
+        waiting = client.submit(hold, "nobody", resources={"none": 1})
+        scheduler.kill()
+        with pytest.raises(distributed.client.FutureCancelledError, match="connection-lost"):
+            waiting.result(timeout=TIME_LIMIT_S)
+        assert worker.wait(TIME_LIMIT_S) is not None

@@ -17,6 +17,7 @@ import asyncio
 import heapq
 import importlib
 import itertools
+import logging
 import os
 import queue
 import threading
@@ -66,6 +67,7 @@ there without limit, here as without the plug-in.
 """
 
 _NAME = "headrace"
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,8 @@ class WorkerStatistics:
 
     Attributes:
         node: The node that the worker is pinned to; None if it is not.
-        prefetching: Whether there is memory to prefetch into; see `Prefetch`.
+        prefetching: Whether it prefetches; see `Prefetch`. If it has failed, the log of the worker
+            says why.
         inputs_prefetched: Inputs whose moves began before their task did.
         inputs_late: Inputs whose task ran first.
         inputs_failed: Inputs that could not be opened; their tasks say why.
@@ -171,7 +174,8 @@ def install(client: distributed.Client, plugin: "Prefetch | None" = None) -> Non
     """
     found = client.run(importlib.import_module, "headrace.dask", on_error="return")
     for address, answer in found.items():
-        if isinstance(answer, BaseException):
+        # A worker that does not answer is about to be gone.
+        if isinstance(answer, BaseException) and not isinstance(answer, OSError):
             raise UnsupportedError(
                 "prefetch for Dask",
                 f"the worker {address} cannot import headrace.dask ({answer})",
@@ -187,8 +191,11 @@ def uninstall(client: distributed.Client) -> None:
 
 
 def statistics(client: distributed.Client) -> dict[str, WorkerStatistics]:
-    """Tell what was done on each worker, by its address; those without the plug-in are left out."""
-    found = client.run(_statistics_here)
+    """Tell what was done on each worker, by its address.
+
+    Workers that have no plug-in or do not answer are left out.
+    """
+    found = client.run(_statistics_here, on_error="ignore")
     return {address: each for address, each in found.items() if each is not None}
 
 
@@ -288,8 +295,7 @@ class _Input:
 
     table: Table
     prefetcher: _core.Prefetcher
-    keys: set[Any] = field(default_factory=set)
-    is_read: bool = False
+    keys: set[Any]
 
     def bytes_read(self) -> tuple[int, int]:
         """From copies, and from the source."""
@@ -332,6 +338,7 @@ class _Running:
         self.by_key: dict[Any, set[Any]] = {}
         self.totals = dict.fromkeys(asdict(WorkerStatistics()), 0)
         self.numbers: Iterator[int] = itertools.count()
+        self.has_failed = False
         self.engine: Engine | None = None
         self.cache: Cache | None = None
         has_faster = machine.has_faster_node()
@@ -352,7 +359,6 @@ class _Running:
             found = self.inputs.get(_identity(data))
             if found is None:
                 return None
-            found.is_read = True
             native = found.table.native()
             columns = list(range(len(found.table.column_names)))
             capsule = found.prefetcher.stream(native, columns)
@@ -371,15 +377,14 @@ class _Running:
                 cached = self.cache.statistics
                 totals["bytes_moved"] = cached.bytes_moved
                 totals["bytes_cached"] = cached.bytes_cached
-        known = {"node": self.node, "prefetching": self.cache is not None}
+        known = {"node": self.node, "prefetching": self.cache is not None and not self.has_failed}
         return WorkerStatistics(**{**totals, **known})  # type: ignore[arg-type]
 
     def close(self) -> None:
         """End the thread and give everything back."""
         self.events.put(None)
         self.thread.join()
-        for key in list(self.by_key):
-            self._end(key)
+        self._end_all()
         with self.lock:
             cache, self.cache = self.cache, None
         if cache is not None and self.engine is not None:
@@ -388,17 +393,24 @@ class _Running:
 
     def _run(self) -> None:
         while (event := self.events.get()) is not None:
-            if self.cache is None:
+            if self.cache is None or self.has_failed:
                 continue
-            key, state = event
-            if state in {"waiting", "constrained", "ready"}:
-                self._expect(key)
-            elif state in {"executing", "long-running"}:
-                self._begin(key)
-            else:
-                self._end(key)
-            while self.wanted and len(self.inputs) < self.options.ahead:
-                self._open(heapq.heappop(self.wanted))
+            try:
+                self._handle(*event)
+            except Exception:  # noqa: BLE001 - Another version of distributed may raise anything.
+                _log.exception("prefetching has ended on this worker; its tasks read the source")
+                self._end_all()
+                self.has_failed = True
+
+    def _handle(self, key: object, state: str) -> None:
+        if state in {"waiting", "constrained", "ready"}:
+            self._expect(key)
+        elif state in {"executing", "long-running"}:
+            self._begin(key)
+        else:
+            self._end(key)
+        while self.wanted and len(self.inputs) < self.options.ahead:
+            self._open(heapq.heappop(self.wanted))
 
     def _expect(self, key: object) -> None:
         """Want the inputs of a task; of one that waited there may be more when it is ready."""
@@ -438,6 +450,10 @@ class _Running:
             found.prefetcher.stop()
             if self.cache is not None:
                 found.table.native().leave(self.cache.native())
+
+    def _end_all(self) -> None:
+        for key in list(self.by_key):
+            self._end(key)
 
     def _forget(self, key: object) -> int:
         """Want nothing more for a task. Returns how much it was."""
