@@ -306,6 +306,13 @@ def test_advice_about_a_query_in_sql_counts_what_it_reads(command: Command, tabl
     assert (summary["columns"], summary["bytes"]) == (2, 100_000 * 12)
     assert {each["tier"] for each in json.loads(out)["results"]} == {"ddr", "hbm"}
     assert command(*asked)[1].startswith("table")
+    (tables / "t.parquet").rename(tables / 'my "t".parquet')
+    query.write_text('SELECT sum(b) FROM "my ""t""" WHERE a > 5')
+    assert json.loads(command(*asked, "--json")[1])["summary"]["bytes"] == 100_000 * 12
+    (tables / "broken.parquet").write_bytes(b"PAR1")
+    code, _, err = command(*asked)
+    assert code == 1
+    assert "broken.parquet" in err
     code, _, err = command(*asked[:-2])
     assert (code, "--sql and --tables belong together" in err) == (2, True)
     code, _, err = command(*asked[:-1], str(tables / "none"))

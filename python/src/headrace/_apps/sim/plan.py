@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headrace.errors import InvalidArgumentError, NotFoundError
+from headrace.errors import InvalidArgumentError, IoFailedError, NotFoundError
 
 _WIDTHS = {
     1: ("BOOLEAN", "TINYINT", "UTINYINT"),
@@ -53,6 +53,7 @@ def scans_of(sql: str, folder: Path) -> list[Scan]:
 
     Raises:
         NotFoundError: The folder has no Parquet file.
+        IoFailedError: One of them cannot be read.
         InvalidArgumentError: It is not one SELECT, DuckDB refuses it, or it reads no column.
     """
     # It takes longer to load than the rest of the command.
@@ -69,9 +70,14 @@ def scans_of(sql: str, folder: Path) -> list[Scan]:
         connection.execute("SET disabled_optimizers = 'statistics_propagation'")
         widths = {}
         for name, path in files.items():
-            source = connection.read_parquet(path)
-            widths[name] = dict(zip(source.columns, map(_width, source.types), strict=True))
-            source.limit(1).create(name)
+            try:
+                source = connection.read_parquet(path)
+                widths[name] = dict(zip(source.columns, map(_width, source.types), strict=True))
+                source.limit(1).create('"' + name.replace('"', '""') + '"')
+            except duckdb.Error as error:
+                cause = str(error).split("\n")[0]
+                remedy = "make it again, or move it out of the folder"
+                raise IoFailedError(f"read the table '{path}'", cause, remedy) from error
         try:
             statements = connection.extract_statements(sql)
             if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
@@ -109,9 +115,16 @@ def _scans_in(plan: list[dict[str, Any]], above: str) -> Iterator[tuple[str, str
             conditions = facts.get("Filters", "")
             if isinstance(conditions, list):
                 conditions = " ".join(conditions)
-            yield facts["Table"].rpartition(".")[2], f"{conditions} {above}", projections
+            yield _last_name(facts["Table"]), f"{conditions} {above}", projections
         is_filter = node["name"] == "FILTER"
         yield from _scans_in(node["children"], str(facts["Expression"]) if is_filter else "")
+
+
+def _last_name(path: str) -> str:
+    """Of a table, such as `memory.main.orders`, or `memory.main."my orders"`."""
+    if found := re.search(r'"((?:[^"]|"")*)"$', path):
+        return found[1].replace('""', '"')
+    return path.rpartition(".")[2]
 
 
 def _names(text: str, column: str) -> bool:
