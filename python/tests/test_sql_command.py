@@ -254,6 +254,23 @@ def test_a_device_moves_the_columns(command_path: Path) -> None:
     assert summary["bytes_by_device"] > 0
 
 
+def test_the_tutorial_runs_as_it_is_written(
+    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ("sql", "--tpch", str(SCALE_FACTOR), "--query", "4", "--plan", "--data-dir", "tables")
+    assert here(*words).code == 0
+    (tmp_path / f"tables/sf{SCALE_FACTOR:g}/orders.parquet").rename("orders.parquet")
+    tutorial = Path(__file__).parents[2] / "docs/tutorials/prefetch-a-query.md"
+    blocks = re.findall(r"```python\n(.*?)```", tutorial.read_text("utf-8"), re.DOTALL)
+    names: dict[str, object] = {}
+    for block in blocks[:2]:  # The others need devices or packages.
+        exec(block, names)  # noqa: S102 - Ours.
+    printed = capsys.readouterr().out
+    assert "Prefetched(" in printed
+    assert "orders ('o_orderdate',) ('o_totalprice',)" in printed
+
+
 def test_there_are_22_queries() -> None:
     queries = tpch_queries()
     assert list(queries) == [str(number) for number in range(1, 23)]

@@ -129,7 +129,8 @@ def command(
 
     DuckDB is asked for the plan of each query, and the columns that it will read are copied to
     faster memory ahead of it. Prefetching off, auto and on, DuckDB on the same Arrow tables and
-    DuckDB on its own storage take turns; every answer is compared.
+    DuckDB on its own storage take turns; every answer is compared. SQL is one statement in
+    quotes; --query names those of TPC-H.
 
     Example: headrace sql --tpch 0.1 --query 1,6 --prefetch on
     """
