@@ -412,6 +412,15 @@ def test_nested_columns_are_noted_once(connection: headrace.sql.Connection) -> N
     assert connection.notes == ["columns of 'nested' are not prefetched: a"]
 
 
+def test_columns_of_one_name_are_read_as_duckdb_does(
+    connection: headrace.sql.Connection,
+) -> None:
+    double = pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
+    connection.register("double", double)
+    assert connection.execute("SELECT a, a_1 FROM double").fetchall() == [(1, 2)]
+    assert connection.notes == ["two columns of 'double' have the same name"]
+
+
 def test_auto_gives_duckdb_the_tables_where_no_memory_is_faster() -> None:
     with headrace.sql.connect(prefetch="auto") as connection:
         if connection.machine.has_faster_node():

@@ -192,9 +192,17 @@ class Connection(Closing):
     def register(self, name: str, data: object) -> "Connection":
         """Make a table readable under a name; an Arrow table or a `headrace.Table` is prefetched.
 
-        Other objects, and readers, which can be read only once, are registered as DuckDB does it.
+        Other objects, readers, which can be read only once, and tables of which two columns have
+        the same name are registered as DuckDB does it.
         """
-        if isinstance(data, (pa.Table, pa.RecordBatch, Table)):
+        if isinstance(data, (pa.Table, pa.RecordBatch)):
+            names = data.schema.names
+            is_ours = len(set(names)) == len(names)
+            if not is_ours:
+                self._shared.note(f"two columns of '{name}' have the same name")
+        else:
+            is_ours = isinstance(data, Table)
+        if is_ours:
             table = data if isinstance(data, Table) else self._shared.table_of(data)
             self._inner.unregister(name)
             self._end()
