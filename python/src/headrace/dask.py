@@ -332,11 +332,11 @@ class _Running:
         self.options = options
         self.node = node
         self.view = view
-        self.lock = threading.Lock()
+        self.lock: threading.Lock = threading.Lock()
         self.inputs: dict[Any, _Input] = {}
         self.wanted: list[_Wanted] = []
         self.by_key: dict[Any, set[Any]] = {}
-        self.totals = dict.fromkeys(asdict(WorkerStatistics()), 0)
+        self.totals: dict[str, int] = dict.fromkeys(asdict(WorkerStatistics()), 0)
         self.numbers: Iterator[int] = itertools.count()
         self.has_failed = False
         self.engine: Engine | None = None
@@ -350,7 +350,9 @@ class _Running:
                 "fastest" if has_faster else "local",
                 recycle=True,
             )
-        self.thread = threading.Thread(target=self._run, name="headrace.dask", daemon=True)
+        self.thread: threading.Thread = threading.Thread(
+            target=self._run, name="headrace.dask", daemon=True
+        )
         self.thread.start()
 
     def read(self, data: object) -> Any:

@@ -58,7 +58,7 @@ class HeadraceTier(SecondaryTierManager):
             backpressure_detector: Of vLLM.
         """
         super().__init__(offloading_spec, primary_kv_view, tier_type, backpressure_detector)
-        self.locality = None if locality is None else Locality(locality)
+        self.locality: Any = None if locality is None else Locality(locality)
         # Slices of this one, and not of an array: vLLM releases its view, which must not be in use.
         self._chunks = primary_kv_view.cast("B")
         self._store = store_of(tiers, self.block_size_bytes, checksums=checksums)
