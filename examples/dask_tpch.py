@@ -10,6 +10,7 @@ memory, temporary files.
 """
 
 import argparse
+import contextlib
 import itertools
 import math
 import os
@@ -24,6 +25,7 @@ from typing import Any
 import distributed
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import headrace.dask
 from headrace._apps.sql.tables import tpch_queries
@@ -94,12 +96,18 @@ def split(paths: dict[str, Path], count: int, folder: Path) -> None:
     """Write each table as `count` files; an order and its lines are in files of one number."""
     with duckdb.connect() as connection:
         for name, path in paths.items():
-            for number in range(count):
-                query = f"from '{path}' select {COLUMNS[name]} where hash({KEYS[name]}) % ? = ?"
-                reader = connection.sql(query, params=[count, number]).to_arrow_reader(BATCH_ROWS)
-                with pa.ipc.new_file(folder / f"{name}-{number}.arrow", reader.schema) as file:
-                    for batch in reader:
-                        file.write_batch(batch)
+            query = f"from '{path}' select {COLUMNS[name]}, hash({KEYS[name]}) % ? as part"
+            reader = connection.sql(query, params=[count]).to_arrow_reader(BATCH_ROWS * count)
+            schema = reader.schema.remove(len(reader.schema) - 1)
+            with contextlib.ExitStack() as stack:
+                files = [
+                    stack.enter_context(pa.ipc.new_file(folder / f"{name}-{number}.arrow", schema))
+                    for number in range(count)
+                ]
+                for batch in reader:
+                    for number, file in enumerate(files):
+                        found = batch.filter(pc.equal(batch["part"], number))
+                        file.write_batch(found.drop_columns(["part"]))
 
 
 def run_step(text: str, inputs: dict[str, headrace.dask.Partition]) -> pa.Table:
@@ -199,7 +207,7 @@ def main() -> int:
                 options.workers,
                 threads_per_worker=1,
                 local_directory=str(scratch),
-                dashboard_address=None,
+                dashboard_address="127.0.0.1:0",
             ) as cluster,
             cluster.get_client() as client,
         ):

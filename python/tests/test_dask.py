@@ -5,6 +5,7 @@ import pickle
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +25,13 @@ from headrace.machine import Node
 
 ROOT = Path(__file__).parents[2]
 TIME_LIMIT_S = 90
+ANY_PORT = "127.0.0.1:0"
+"""Without it distributed takes 8787 even if it shows no dashboard, and warns if that is taken."""
 ROWS = 100_000
+
+# It also warns if a directory takes a second to make, as on a machine that does much else.
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+
 AHEAD = 2
 """As many as the scheduler puts on a worker beside the task that runs there."""
 
@@ -49,7 +56,7 @@ def client(tmp_path: Path) -> Iterator[distributed.Client]:
             1,
             threads_per_worker=1,
             processes=False,
-            dashboard_address=None,
+            dashboard_address=ANY_PORT,
             local_directory=str(tmp_path),
         ) as cluster,
         cluster.get_client() as made,
@@ -82,7 +89,7 @@ def test_inputs_are_moved_while_the_task_before_runs(
 ) -> None:
     headrace.dask.install(client, headrace.dask.Prefetch(prefetch="on", ahead=AHEAD, wait=True))
     holding = client.submit(hold, "inputs")
-    futures = [client.submit(total, each) for each in partitions]
+    futures = client.map(total, partitions)
     wait_until(lambda: only(client).inputs_prefetched == AHEAD)
     wait_until(lambda: only(client).bytes_moved >= AHEAD * 8 * ROWS)
     assert only(client).inputs_held == AHEAD
@@ -137,7 +144,7 @@ def test_another_inside_of_distributed_ends_prefetching_alone(
         dask_worker.plugins["headrace"].running.view = None
 
     client.run(spoil)
-    assert client.gather([client.submit(total, each) for each in partitions]) == EXPECTED
+    assert client.gather(client.map(total, partitions)) == EXPECTED
     wait_until(lambda: not only(client).prefetching)
     assert only(client).inputs_held == 0
     assert "prefetching has ended on this worker" in caplog.text
@@ -148,7 +155,7 @@ def test_workers_that_are_restarted_prefetch_again(
 ) -> None:
     with (
         headrace.dask.local_cluster(
-            1, threads_per_worker=1, dashboard_address=None, local_directory=str(tmp_path)
+            1, threads_per_worker=1, dashboard_address=ANY_PORT, local_directory=str(tmp_path)
         ) as cluster,
         cluster.get_client() as client,
     ):
@@ -222,7 +229,7 @@ class Processes:
     def start(self, kind: str, *arguments: str, prelude: str = "") -> subprocess.Popen[bytes]:
         program = f"{prelude}from distributed.cli.dask_{kind} import main; main()"
         command = [sys.executable, "-c", program, "--scheduler-file", self.scheduler_file]
-        command += ["--host", "127.0.0.1", "--no-dashboard", *arguments]
+        command += ["--host", "127.0.0.1", "--dashboard-address", ANY_PORT, *arguments]
         with (self.directory / f"{kind}.log").open("ab") as log:
             process = subprocess.Popen(command, cwd=self.directory, stdout=log, stderr=log)
         self.started.append(process)
@@ -257,7 +264,7 @@ def test_a_worker_without_the_package_and_a_lost_scheduler_are_named(
         client.wait_for_workers(1, timeout=TIME_LIMIT_S)
         headrace.dask.install(client, headrace.dask.Prefetch(prefetch="on"))
         assert only(client).prefetching
-        waiting = client.submit(hold, "nobody", resources={"none": 1})
+        waiting = client.submit(time.sleep, 600, resources={"none": 1})  # No worker has it.
         scheduler.kill()
         with pytest.raises(distributed.client.FutureCancelledError, match="connection-lost"):
             waiting.result(timeout=TIME_LIMIT_S)

@@ -566,7 +566,7 @@ def _statistics_here(dask_worker: distributed.Worker) -> WorkerStatistics | None
 def _see_ahead(client: distributed.Client) -> None:
     saturation = SATURATION
 
-    # Within a function, so that it is sent as code: the scheduler may lack this package.
+    # Within a function, so that it is sent as code and not as the name of a private function.
     def see_ahead(dask_scheduler: Any) -> None:
         dask_scheduler.WORKER_SATURATION = max(dask_scheduler.WORKER_SATURATION, saturation)
 
