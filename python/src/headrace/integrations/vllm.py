@@ -19,7 +19,7 @@ from headrace.store import StoreTransfer
 class _Running:
     """A job under way; no transfer: it could not begin."""
 
-    keys: list[bytes]
+    keys: dict[bytes, int]  # And where the chunk begins in vLLM's memory.
     transfer: StoreTransfer | None
     is_load: bool
     begin_s: float
@@ -87,12 +87,12 @@ class HeadraceTier(SecondaryTierManager):
             for key, number in zip(job.keys, job.chunk_ids, strict=True)
             if is_load or key not in self._store
         }
-        keys = list(places)
         chunks = [self._chunks[begin : begin + length] for begin in places.values()]
         transfer = None
         with suppress(Error):
-            transfer = (self._store.get_many if is_load else self._store.put_many)(keys, chunks)
-        self._jobs[job.job_id] = _Running(keys, transfer, is_load, time.monotonic())
+            submit = self._store.get_many if is_load else self._store.put_many
+            transfer = submit(list(places), chunks)
+        self._jobs[job.job_id] = _Running(places, transfer, is_load, time.monotonic())
 
     def get_finished_jobs(self) -> list[JobResult]:
         """How jobs have ended, once each."""
