@@ -488,6 +488,9 @@ def test_the_benchmark_has_the_figures_that_one_quotes(
         "optimised_over_naive_256",
         "optimised_over_naive_256_single",
         "over_libpmem_worst",
+        "store_bandwidth_share",
+        "fenced_bandwidth_share",
+        "clflush_over_clwb",
     }
     assert document["results"]["persistent"] is False
     assert [row["entry_bytes"] for row in document["results"]["interleaving"]] == [
@@ -497,7 +500,7 @@ def test_the_benchmark_has_the_figures_that_one_quotes(
     report = here("bench", "pmem", "--rounds", "2").stdout
     assert report.count("PRETENDED") == 1
     assert report.count("best on libpmem2") == 1
-    assert len(re.findall(r"\([0-9.]+ to [0-9.]+\)", report)) == 5 * 6
+    assert len(re.findall(r"\([0-9.]+ to [0-9.]+\)", report)) == 7 * 6
 
 
 @pytest.mark.parametrize(
