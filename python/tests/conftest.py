@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import headrace
-from headrace import _cli
+from headrace import _cli, _core
 from headrace._apps.tpch import table as tpch
 
 Command = Callable[..., subprocess.CompletedProcess[str]]
@@ -78,6 +78,24 @@ def lineitem(data_directory: Path) -> Path:
 def engine() -> Iterator[headrace.Engine]:
     with headrace.Engine() as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def emulator() -> Path:
+    """The launcher of emulated devices.
+
+    Skips where it is not built, or where the machine lacks what it needs, which it says. What ends
+    otherwise in a test is a failure of the test.
+    """
+    path = Path(_core.__file__ or "").parent / "_emulator" / "headrace-emulator"
+    if not path.exists():
+        pytest.skip("the emulator is not built")
+    tried = subprocess.run(
+        [path, "--", "true"], capture_output=True, text=True, timeout=TIME_LIMIT_S, check=False
+    )
+    if tried.returncode != 0:
+        pytest.skip(tried.stderr.strip())
+    return path
 
 
 @pytest.fixture(scope="session")

@@ -12,14 +12,12 @@ from pathlib import Path
 import pytest
 from conftest import TIME_LIMIT_S
 
-from headrace import _core
 from headrace._apps.tune.dsa import ChildMeasure, Times, find_threshold, lengths_up_to
 from headrace._apps.tune.search import StoppedError
 from headrace._cli.run import library_path
 from headrace.errors import IoFailedError, NotFoundError
 
 LENGTHS = lengths_up_to(1 << 20)
-EMULATOR = Path(_core.__file__ or "").parent / "_emulator" / "headrace-emulator"
 
 
 def made_up(speed: Callable[[int, int], float]) -> Callable[[str, Sequence[int]], Times]:
@@ -97,16 +95,9 @@ def test_a_process_measures_hot_and_cold(tmp_path: Path) -> None:
 
 
 def test_tune_finds_it_where_there_is_a_device_and_engines_take_it(
-    command_path: Path, tmp_path: Path
+    command_path: Path, emulator: Path, tmp_path: Path
 ) -> None:
     library()
-    if not EMULATOR.exists():
-        pytest.skip("the emulator is not built")
-    tried = subprocess.run(
-        [EMULATOR, "--", "true"], capture_output=True, text=True, timeout=TIME_LIMIT_S, check=False
-    )
-    if tried.returncode != 0:
-        pytest.skip(tried.stderr.strip())
     stats, path = tmp_path / "stats.json", tmp_path / "copy.json"
     done = subprocess.run(
         [
@@ -129,17 +120,17 @@ def test_tune_finds_it_where_there_is_a_device_and_engines_take_it(
     assert json.loads(stats.read_text())["summary"]["operations"] > 0
     # An engine takes what was found, or says that nothing was.
     if results["dsa_bytes_min"] is None:
-        assert engine_with(path) == "published 24576"
+        assert engine_with(emulator, path) == "published 24576"
     else:
-        assert engine_with(path) == "profile 16384"
+        assert engine_with(emulator, path) == "profile 16384"
     # On a machine where it pays from 64 KiB on.
     profile = json.loads(path.read_text())
     path.write_text(json.dumps(profile | {"dsa_bytes_min": 65536}))
-    assert engine_with(path) == "profile 65536"
+    assert engine_with(emulator, path) == "profile 65536"
 
 
-def engine_with(profile: Path) -> str:
-    """Who tells an engine on an emulated device from where on to take it, and from where on."""
+def engine_with(emulator: Path, profile: Path) -> str:
+    """What gives an engine the length from which on it takes the device, and that length."""
     script = (
         "import headrace\n"
         "with headrace.Engine() as engine:\n"
@@ -156,7 +147,7 @@ def engine_with(profile: Path) -> str:
         "    print(told.source, asked)\n"
     )
     done = subprocess.run(
-        [EMULATOR, "--wq", "shared", "--", sys.executable, "-c", script],
+        [emulator, "--wq", "shared", "--", sys.executable, "-c", script],
         capture_output=True,
         text=True,
         timeout=TIME_LIMIT_S,

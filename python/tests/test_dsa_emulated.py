@@ -19,21 +19,11 @@ from headrace._apps.dsa.facts import Facts
 EMULATOR = Path(_core.__file__ or "").parent / "_emulator" / "headrace-emulator"
 
 pytestmark = [
-    pytest.mark.skipif(not EMULATOR.exists(), reason="the emulator is not built"),
+    pytest.mark.usefixtures("emulator"),
     pytest.mark.skipif(shutil.which("accel-config") is None, reason="accel-config is missing"),
 ]
 
 Emulated = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _emulator_works() -> None:
-    """Skip where the machine lacks what the emulator needs, which it says."""
-    tried = subprocess.run(
-        [EMULATOR, "--", "true"], capture_output=True, text=True, timeout=TIME_LIMIT_S, check=False
-    )
-    if tried.returncode != 0:
-        pytest.skip(tried.stderr.strip())
 
 
 @pytest.fixture

@@ -17,17 +17,7 @@ from headrace import _core
 EMULATOR = Path(_core.__file__ or "").parent / "_emulator" / "headrace-emulator"
 PAGE_FAULTS = Path(__file__).parents[2] / "tests" / "data" / "page-faults.toml"
 
-pytestmark = pytest.mark.skipif(not EMULATOR.exists(), reason="the emulator is not built")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _emulator_works() -> None:
-    """Skip where the machine lacks what the emulator needs, which it says."""
-    tried = subprocess.run(
-        [EMULATOR, "--", "true"], capture_output=True, text=True, timeout=TIME_LIMIT_S, check=False
-    )
-    if tried.returncode != 0:
-        pytest.skip(tried.stderr.strip())
+pytestmark = pytest.mark.usefixtures("emulator")
 
 
 def emulated(*arguments: str, options: tuple[str, ...] = ()) -> str:

@@ -12,7 +12,6 @@ import pytest
 from conftest import TIME_LIMIT_S, Here, wait_until
 from fabricated import FACTS, fabricated
 from jsonschema import Draft202012Validator
-from test_engine_emulated import EMULATOR
 
 from headrace._apps import sim
 from headrace._apps.families import FAMILIES, MEASURED_ELSEWHERE, ONLY_SIMULATED
@@ -100,17 +99,15 @@ def test_without_devices_the_rest_is_measured_and_marked_by_nothing(here: Here) 
     assert "DSA" in document["results"]["left_out"][0]["why"]
 
 
-@pytest.mark.skipif(not EMULATOR.exists(), reason="the emulator is not built")
-def test_emulated_devices_are_measured_and_marked() -> None:
+def test_emulated_devices_are_measured_and_marked(emulator: Path) -> None:
     done = subprocess.run(
-        [EMULATOR, "--", HEADRACE, "bench", "latency", "--rounds", "1", "--json"],
+        [emulator, "--", HEADRACE, "bench", "latency", "--rounds", "1", "--json"],
         capture_output=True,
         text=True,
         timeout=TIME_LIMIT_S,
         check=False,
     )
-    if "headrace-emulator:" in done.stderr:
-        pytest.skip(done.stderr.strip())
+    assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     Draft202012Validator(schema_of("bench-family")).validate(document)
     assert document["summary"]["emulated"] is True

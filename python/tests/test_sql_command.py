@@ -16,7 +16,6 @@ import pytest
 from conftest import SCALE_FACTOR, TIME_LIMIT_S, Here
 
 import headrace.sql
-from headrace import _core
 from headrace._apps.sim import find_machine
 from headrace._apps.sim.advice import predict_scans
 from headrace._apps.sim.plan import Scan
@@ -26,7 +25,6 @@ from headrace._apps.sql.tables import tpch_queries
 from headrace._plan import PlannedScan
 from headrace.table import Table
 
-EMULATOR = Path(_core.__file__ or "").parent / "_emulator" / "headrace-emulator"
 TPCH = ("sql", "--tpch", str(SCALE_FACTOR))
 
 
@@ -238,10 +236,10 @@ def test_a_package_that_is_missing_is_one_sentence(
     assert f"the Python package {package} is not installed" in outcome.stderr
 
 
-def test_a_device_moves_the_columns(command_path: Path) -> None:
+def test_a_device_moves_the_columns(command_path: Path, emulator: Path) -> None:
     words = (*TPCH, "--query", "6,14", "--prefetch", "on", "--repeat", "3", "--json")
     done = subprocess.run(
-        [EMULATOR, "--", command_path, *words, "--engine", "dsa"],
+        [emulator, "--", command_path, *words, "--engine", "dsa"],
         capture_output=True,
         text=True,
         timeout=TIME_LIMIT_S,

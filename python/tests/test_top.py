@@ -22,7 +22,6 @@ import headrace
 from headrace import _core
 from headrace._apps import top
 
-EMULATOR = Path(_core.__file__ or "").parent / "_emulator" / "headrace-emulator"
 WORKER = """
 import headrace, sys, time
 if "ask" in sys.argv:
@@ -187,12 +186,13 @@ cat
 """
 
 
-@pytest.mark.skipif(not EMULATOR.exists(), reason="the emulator is not built")
-def test_emulated_devices_at_work_are_seen_and_gone_with_the_process(command: Command) -> None:
+def test_emulated_devices_at_work_are_seen_and_gone_with_the_process(
+    command: Command, emulator: Path
+) -> None:
     """From outside of the emulation, which is a namespace of its own."""
     headrace = Path(sysconfig.get_path("scripts")) / "headrace"
     with subprocess.Popen(
-        [EMULATOR, "--", "sh", "-c", SHOWN.format(headrace=headrace)],
+        [emulator, "--", "sh", "-c", SHOWN.format(headrace=headrace)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -201,8 +201,7 @@ def test_emulated_devices_at_work_are_seen_and_gone_with_the_process(command: Co
         try:
             assert process.stdout is not None
             assert process.stderr is not None
-            if not process.stdout.readline():
-                pytest.skip(process.stderr.read().strip())
+            assert process.stdout.readline(), process.stderr.read()
             found = seen_at_work(command)
             devices = [row for row in found["rows"] if row["kind"] == "device"]
             assert all(row["values"]["emulated"] == 1 for row in devices)
