@@ -246,7 +246,7 @@ def test_injection_is_drawn_beside_what_the_simulator_predicts(
     assert max(curve) > max(curve[0], curve[-1])
     assert max(curve) > 0
     assert "simulated, injected into receiver-l2" in picture.read_text()
-    assert "the seed's value, 30%" in picture.read_text()
+    assert "León's value, 30%" in picture.read_text()
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two processors are needed")

@@ -78,7 +78,7 @@ class SeedRing {
     memory_.copy_bytes(slot, &byte_count, sizeof(byte_count), PMEM2_F_MEM_NODRAIN);
     memory_.copy_bytes(slot + sizeof(byte_count), entry.data(), entry.size(),
                        PMEM2_F_MEM_NONTEMPORAL | PMEM2_F_MEM_NODRAIN);
-    // The seed goes on without this; its position may then be durable before its entry.
+    // Balcer's goes on without this; its position may then be durable before its entry.
     memory_.drain_all();
     store_release(positions_->write, next);  // edge: ring-words (release)
     memory_.persist_bytes(&positions_->write, sizeof(positions_->write));

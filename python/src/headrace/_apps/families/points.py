@@ -34,8 +34,8 @@ OPERATIONS = (
     "cache_flush",
     "no_op",
 )
-_TARGET_OF_SEED = 120
-"""Copies that threads share, as in the seed's figure 3.3."""
+_SHARED_COPIES = 120
+"""Copies that threads share, as in figure 3.3 of Fürst's thesis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,10 +197,10 @@ def _threads(plan: Plan) -> None:
         plan.leave_out(f"more than {counts[-1]} threads", f"there are {plan.facts.cpus} processors")
     queue = plan.need("threads that share a queue", "shared")
     for count in counts:
-        # The seed's 1 GiB, where that is not most of the memory.
+        # The 1 GiB of Fürst's thesis, where that is not most of the memory.
         for size in (MIB, GIB if plan.facts.available_bytes >= 64 * GIB else 64 * MIB):
             line = size_text(size)
-            copies = _TARGET_OF_SEED if size == MIB else count
+            copies = _SHARED_COPIES if size == MIB else count
             if queue is not None:
                 plan.add(
                     {**_channel(queue, size), "threads": count, "count": copies},

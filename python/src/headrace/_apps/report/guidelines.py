@@ -206,9 +206,9 @@ def _not_measured(reason: str) -> Judge:
     return lambda _: Verdict(UNKNOWN, reason)
 
 
-_THESIS = "Fürst: prefetching into HBM by DSA (seed 000)"
-_KUPER = "Kuper et al.: guidelines for DSA (seed 001)"
-_BALCER = "Balcer: guidelines for persistent memory (seed 002)"
+_THESIS = "Fürst: prefetching into HBM by DSA"
+_KUPER = "Kuper et al.: guidelines for DSA"
+_BALCER = "Balcer: guidelines for persistent memory"
 
 _GUIDELINES: tuple[tuple[str, str, str, str, Judge], ...] = (
     (

@@ -167,7 +167,7 @@ def _draw(
         for (where, curve), style in zip(simulated.items(), ("--", ":"), strict=True):
             label = f"simulated, injected into {where}"
             axes.plot(at, list(curve.values()), style, color="#555555", marker="x", label=label)
-        seed = f"the seed's value, {_SEED_GAIN:.0%} (simulated)"
+        seed = f"León's value, {_SEED_GAIN:.0%} (simulated)"
         axes.axhline(_SEED_GAIN, color="#aa3377", linewidth=1, label=seed)
         axes.axhline(0, color="black", linewidth=0.8)
         axes.set_xticks(at, [_short(size) for size in MESSAGE_BYTES])

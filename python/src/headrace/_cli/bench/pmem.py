@@ -139,7 +139,7 @@ def _ratios(times: Times) -> dict[str, Figure]:
 
 
 def _interleaving(lengths: dict[int, Times]) -> list[dict[str, object]]:
-    """The seed's table: GB/s of entries of 2 KiB and 4 KiB; DIMMs interleave by 4 KiB.
+    """Balcer's table: GB/s of entries of 2 KiB and 4 KiB; DIMMs interleave by 4 KiB.
 
     Of a batch several DIMMs are written at the same time, whatever the length of its entries.
     """
