@@ -170,7 +170,7 @@ def test_an_object_that_is_locked_stays_and_others_leave(controller: Controller)
     target = MemoryObj(255)
     assert controller.load([key_of(0)], [target]) == [True]
     assert bytes(target.memory) == bytes([7] * OBJECT_BYTES)
-    # LMCache is told of what has left, not at once.
+    # LMCache's list is corrected once it has an eighth more objects than fit.
     assert len(controller.adapter.sizes) <= 16 + 16 // 8 + 1
     controller.adapter.submit_unlock([key_of(0)])
     for number in range(100, 200):

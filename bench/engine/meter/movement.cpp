@@ -365,7 +365,7 @@ void drive(By& by, const Point& point, const Buffers& buffers, std::size_t count
   sample.wait = ns_of(wait);
 }
 
-/// Reads memory, a word of each line, until it is told to end; gives the bytes a second.
+/// Reads memory, a word of each line, until the flag is set; returns bytes per second.
 double read_again_and_again(std::span<const std::byte> memory, const Atomic<bool>& end) {
   constexpr std::size_t kLookBytes = std::size_t{64} << 10U;
   const auto begun = std::chrono::steady_clock::now();

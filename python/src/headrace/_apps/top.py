@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What running processes publish: totals, rates between two looks, and lines for scrapers.
 
-Beside them, what the devices of running emulations have done, whoever uses them.
+Beside them, what the devices of running emulations have done for any process.
 """
 
 import json

@@ -56,7 +56,7 @@ def command(
 
     Processes publish nothing unless HEADRACE_TELEMETRY=1 is in their environment or they call
     headrace.publish_statistics(). Shows those of this user; as root, of all users. Devices of
-    'headrace emulate' are shown whoever uses them. Ctrl-C ends it.
+    'headrace emulate' are shown for all processes. Ctrl-C ends it.
 
     Example: headrace top --once --json
     """

@@ -2,7 +2,7 @@
 """The rules for measuring persistent memory, looked at before `headrace bench pmem` begins.
 
 Each is of the guidelines (docs/concepts/pmem.md). Nothing is changed and nothing is refused: what
-is against a rule is told with its remedy, and what cannot be seen is unknown.
+breaks a rule is reported with its remedy, and what cannot be seen is unknown.
 """
 
 import os
