@@ -10,8 +10,8 @@
 
 #include "headrace/platform/enqueue.hpp"
 #include "inject/copy/device.hpp"
-#include "inject/copy/plain.hpp"
 #include "inject/copy/program.hpp"
+#include "inject/plain.hpp"
 
 namespace headrace::preload {
 
@@ -109,7 +109,7 @@ void* move_counted(Function function, Move move, void* target, const void* sourc
 [[gnu::noinline]] void* move_long(Function function, void* target, const void* source,
                                   std::size_t byte_count) noexcept {
   // edge: preload-ready (acquire)
-  if (!program.ready.load_acquire()) return plain_move(target, source, byte_count);
+  if (!program.ready.load_acquire()) return inject::plain_move(target, source, byte_count);
   if (device_serves(byte_count) && is_disjoint(target, source, byte_count)) {
     return move_by_device(function, target, source, byte_count);
   }
@@ -128,7 +128,7 @@ Fill fill_or_libc(std::size_t byte_count) noexcept {
 
 [[gnu::noinline]] void* fill_long(void* target, int value, std::size_t byte_count) noexcept {
   // edge: preload-ready (acquire)
-  if (!program.ready.load_acquire()) return plain_fill(target, value, byte_count);
+  if (!program.ready.load_acquire()) return inject::plain_fill(target, value, byte_count);
   const Fill fill = fill_or_libc(byte_count);
   const Path path = fill != program.libc_fill ? Path::tuned : Path::libc;
   if (device_serves(byte_count)) {
@@ -195,7 +195,7 @@ int compare_by_device(Path alone, const void* left, const void* right,
 [[gnu::noinline]] int compare_long(const void* left, const void* right,
                                    std::size_t byte_count) noexcept {
   // edge: preload-ready (acquire)
-  if (!program.ready.load_acquire()) return plain_compare(left, right, byte_count);
+  if (!program.ready.load_acquire()) return inject::plain_compare(left, right, byte_count);
   const copy::FirstDifference kernel = comparison_for(byte_count);
   const Path path = kernel != nullptr ? Path::tuned : Path::libc;
   if (device_serves(byte_count) && byte_count >= 2 * kComparedAloneBytes) {

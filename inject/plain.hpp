@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "inject/copy/plain.hpp"
+// memmove, memset and memcmp without anything: for injected libraries, which must not call the
+// program's (another preload may have taken them over), and may run before they are known:
+// resolvers while libraries are being relocated, constructors of libraries that are initialised
+// before ours. Not fast. Whoever includes it is compiled with -fno-builtin: a loop of memcmp's kind
+// must not become a call of itself.
+#pragma once
 
+#include <cstddef>
 #include <cstdint>
 
-namespace headrace::preload {
+namespace headrace::inject {
 
-void* plain_move(void* target, const void* source, std::size_t byte_count) noexcept {
+inline void* plain_move(void* target, const void* source, std::size_t byte_count) noexcept {
   void* const result = target;
   const auto distance =
       reinterpret_cast<std::uintptr_t>(target) - reinterpret_cast<std::uintptr_t>(source);
@@ -20,13 +26,13 @@ void* plain_move(void* target, const void* source, std::size_t byte_count) noexc
   return result;
 }
 
-void* plain_fill(void* target, int value, std::size_t byte_count) noexcept {
+inline void* plain_fill(void* target, int value, std::size_t byte_count) noexcept {
   void* const result = target;
   asm volatile("rep stosb" : "+D"(target), "+c"(byte_count) : "a"(value) : "memory");
   return result;
 }
 
-int plain_compare(const void* left, const void* right, std::size_t byte_count) noexcept {
+inline int plain_compare(const void* left, const void* right, std::size_t byte_count) noexcept {
   const auto* a = static_cast<const unsigned char*>(left);
   const auto* b = static_cast<const unsigned char*>(right);
   for (std::size_t i = 0; i < byte_count; ++i) {
@@ -35,4 +41,4 @@ int plain_compare(const void* left, const void* right, std::size_t byte_count) n
   return 0;
 }
 
-}  // namespace headrace::preload
+}  // namespace headrace::inject
