@@ -36,8 +36,7 @@ class Reader {
 /// What the bytes before the opcode said.
 struct Prefixes {
   bool operand_size = false;  // 66
-  bool repeat = false;        // F3, the last of F2 and F3 counts
-  bool repeat_not = false;    // F2
+  std::uint8_t repeat = 0;    // As below: F3 or F2, the last of them counts.
   bool wide = false;          // REX.W, VEX.W, EVEX.W
   bool rex = false;
   std::uint8_t reg = 0;    // Bits 3 and 4 of ModRM.reg.
@@ -45,16 +44,11 @@ struct Prefixes {
   std::uint8_t base = 0;   // Bit 3 of ModRM.rm and SIB.base.
   Segment segment = Segment::flat;
   bool address_32 = false;
-};
 
-/// What VEX and EVEX add.
-struct Vector {
-  std::uint8_t map = 0;
-  std::uint8_t prefix = 0;  // pp: none, 66, F3, F2.
-  std::uint8_t byte_count = 16;
-  bool masked = false;
-  bool unused_register = true;  // vvvv has to be all ones.
-  bool compressed = false;      // EVEX: an 8-bit displacement counts in units of byte_count.
+  /// The one that belongs to the opcode, numbered as in VEX.pp: none, 66, F3, F2.
+  [[nodiscard]] std::uint8_t mandatory() const {
+    return repeat != 0 ? repeat : std::uint8_t{operand_size};
+  }
 };
 
 /// Reads ModRM, SIB and displacement. `unit`: of an 8-bit displacement.
@@ -109,12 +103,10 @@ bool read_prefixes(Reader& in, Prefixes& out) {
         out.address_32 = true;
         continue;
       case 0xf2:
-        out.repeat_not = true;
-        out.repeat = false;
+        out.repeat = 3;
         continue;
       case 0xf3:
-        out.repeat = true;
-        out.repeat_not = false;
+        out.repeat = 2;
         continue;
       case 0x64:
         out.segment = Segment::fs;
@@ -183,12 +175,10 @@ std::optional<Instruction> finish_store(Reader& in, const Prefixes& prefixes,
 /// `byte_count` bytes; 0 if it is none.
 std::uint8_t stored_bytes(std::uint8_t opcode, std::uint8_t prefix, std::uint8_t byte_count) {
   switch (opcode) {
-    case 0x11:
-      return prefix <= 1 ? byte_count : std::uint8_t{0};  // MOVUPS, MOVUPD
-    case 0x29:
-      return prefix <= 1 ? byte_count : std::uint8_t{0};  // MOVAPS, MOVAPD
-    case 0x2b:
-      return prefix <= 1 ? byte_count : std::uint8_t{0};  // MOVNTPS, MOVNTPD
+    case 0x11:  // MOVUPS, MOVUPD
+    case 0x29:  // MOVAPS, MOVAPD
+    case 0x2b:  // MOVNTPS, MOVNTPD
+      return prefix <= 1 ? byte_count : std::uint8_t{0};
     case 0x7f:
       return prefix == 1 || prefix == 2 ? byte_count : std::uint8_t{0};  // MOVDQA, MOVDQU
     case 0xe7:
@@ -199,28 +189,24 @@ std::uint8_t stored_bytes(std::uint8_t opcode, std::uint8_t prefix, std::uint8_t
 }
 
 std::optional<Instruction> decode_vex(Reader& in, Prefixes prefixes, bool three_bytes) {
-  Vector vector;
   std::uint8_t byte = in.next();
   // The register bits are stored inverted.
   prefixes.reg = (byte & 0x80) != 0 ? 0 : 8;
-  vector.map = 1;
+  unsigned map = 1;
   if (three_bytes) {
     prefixes.index = (byte & 0x40) != 0 ? 0 : 8;
     prefixes.base = (byte & 0x20) != 0 ? 0 : 8;
-    vector.map = byte & 0x1f;
+    map = byte & 0x1f;
     byte = in.next();
   }
-  vector.unused_register = ((byte >> 3) & 15) == 15;
-  vector.byte_count = (byte & 4) != 0 ? 32 : 16;
-  vector.prefix = byte & 3;
-  if (vector.map != 1 || !vector.unused_register) return std::nullopt;
-  const std::uint8_t stored = stored_bytes(in.next(), vector.prefix, vector.byte_count);
+  // vvvv has to be all ones: no second register.
+  if (map != 1 || ((byte >> 3) & 15) != 15) return std::nullopt;
+  const std::uint8_t stored = stored_bytes(in.next(), byte & 3, (byte & 4) != 0 ? 32 : 16);
   if (stored == 0) return std::nullopt;
   return finish_vector_store(in, prefixes, stored, false);
 }
 
 std::optional<Instruction> decode_evex(Reader& in, Prefixes prefixes) {
-  Vector vector;
   const std::uint8_t first = in.next();
   const std::uint8_t second = in.next();
   const std::uint8_t third = in.next();
@@ -228,94 +214,67 @@ std::optional<Instruction> decode_evex(Reader& in, Prefixes prefixes) {
       static_cast<std::uint8_t>(((first & 0x80) != 0 ? 0 : 8) | ((first & 0x10) != 0 ? 0 : 16));
   prefixes.index = (first & 0x40) != 0 ? 0 : 8;
   prefixes.base = (first & 0x20) != 0 ? 0 : 8;
-  vector.map = first & 7;
-  vector.prefix = second & 3;
-  vector.unused_register = ((second >> 3) & 15) == 15 && (third & 8) != 0;
-  vector.masked = (third & 7) != 0;
+  const auto prefix = static_cast<std::uint8_t>(second & 3);  // pp: none, 66, F3, F2.
+  const bool has_second_register = ((second >> 3) & 15) != 15 || (third & 8) == 0;
+  const bool masked = (third & 7) != 0;  // A store of part of a register is no descriptor.
   const bool broadcast = (third & 0x10) != 0;
   const unsigned width = (third >> 5) & 3;
-  if (vector.map != 1 || (first & 8) != 0 || (second & 4) == 0 || !vector.unused_register ||
-      broadcast || width == 3) {
+  if ((first & 15) != 1 || (second & 4) == 0 || has_second_register || masked || broadcast ||
+      width == 3) {
     return std::nullopt;
   }
-  // A store of part of a register is no descriptor.
-  if (vector.masked) return std::nullopt;
-  vector.byte_count = static_cast<std::uint8_t>(16U << width);
+  const auto byte_count = static_cast<std::uint8_t>(16U << width);
   const std::uint8_t opcode = in.next();
   // VMOVDQU8 and VMOVDQU16 have the prefix F2 here, the others as without EVEX.
-  const std::uint8_t stored = opcode == 0x7f && vector.prefix == 3
-                                  ? vector.byte_count
-                                  : stored_bytes(opcode, vector.prefix, vector.byte_count);
+  const bool either = opcode == 0x7f;
+  const std::uint8_t stored =
+      either && prefix == 3 ? byte_count : stored_bytes(opcode, prefix, byte_count);
   if (stored == 0) return std::nullopt;
   // W says how wide an element is: 64 bits go with the prefix 66, but VMOVDQA and VMOVDQU have
   // both.
   const bool wide = (second & 0x80) != 0;
-  const bool either = opcode == 0x7f;
-  if (!either && wide != (vector.prefix == 1 && opcode != 0xe7)) return std::nullopt;
+  if (!either && wide != (prefix == 1 && opcode != 0xe7)) return std::nullopt;
   return finish_vector_store(in, prefixes, stored, true);
 }
 
 /// 0F 38 F8: ENQCMD, ENQCMDS, MOVDIR64B. 0F 38 F9: MOVDIRI.
 std::optional<Instruction> decode_0f38(Reader& in, const Prefixes& prefixes) {
   const std::uint8_t opcode = in.next();
-  if (opcode == 0xf9 && !prefixes.operand_size && !prefixes.repeat && !prefixes.repeat_not) {
+  if (opcode == 0xf9 && prefixes.mandatory() == 0) {
     return finish_store(in, prefixes, prefixes.wide ? 8 : 4);
   }
-  if (opcode != 0xf8) return std::nullopt;
-  Instruction out;
-  out.byte_count = 64;
-  out.address_32 = prefixes.address_32;
-  if (prefixes.repeat_not) {
-    out.kind = InstructionKind::enqcmd;
-  } else if (prefixes.repeat) {
-    out.kind = InstructionKind::enqcmds;
-  } else if (prefixes.operand_size) {
-    out.kind = InstructionKind::movdir64b;
-  } else {
-    return std::nullopt;
-  }
+  if (opcode != 0xf8 || prefixes.mandatory() == 0) return std::nullopt;
+  constexpr InstructionKind kKinds[] = {InstructionKind::movdir64b, InstructionKind::enqcmds,
+                                        InstructionKind::enqcmd};
   const ModRm modrm = read_modrm(in, prefixes, 1);
   if (modrm.mod == 3) return std::nullopt;
-  out.register_index = modrm.reg;
-  out.memory = modrm.memory;
-  return finish(in, out);
+  return finish(in, {.kind = kKinds[prefixes.mandatory() - 1],
+                     .register_index = modrm.reg,
+                     .byte_count = 64,
+                     .address_32 = prefixes.address_32,
+                     .memory = modrm.memory});
 }
 
 /// 0F AE /6 on a register: UMONITOR, UMWAIT, TPAUSE.
 std::optional<Instruction> decode_wait(Reader& in, const Prefixes& prefixes) {
-  Instruction out;
-  out.address_32 = prefixes.address_32;
-  if (prefixes.repeat) {
-    out.kind = InstructionKind::umonitor;
-  } else if (prefixes.repeat_not) {
-    out.kind = InstructionKind::umwait;
-  } else if (prefixes.operand_size) {
-    out.kind = InstructionKind::tpause;
-  } else {
-    return std::nullopt;
-  }
+  constexpr InstructionKind kKinds[] = {InstructionKind::tpause, InstructionKind::umonitor,
+                                        InstructionKind::umwait};
   const ModRm modrm = read_modrm(in, prefixes, 1);
-  if (modrm.mod != 3 || (modrm.reg & 7) != 6) return std::nullopt;
-  out.register_index = modrm.rm;
-  out.memory.segment = prefixes.segment;
-  return finish(in, out);
+  if (prefixes.mandatory() == 0 || modrm.mod != 3 || (modrm.reg & 7) != 6) return std::nullopt;
+  return finish(in, {.kind = kKinds[prefixes.mandatory() - 1],
+                     .register_index = modrm.rm,
+                     .address_32 = prefixes.address_32,
+                     .memory = {.segment = prefixes.segment}});
 }
 
 std::optional<Instruction> decode_0f(Reader& in, const Prefixes& prefixes) {
   const std::uint8_t opcode = in.next();
   if (opcode == 0x38) return decode_0f38(in, prefixes);
   if (opcode == 0xae) return decode_wait(in, prefixes);
-  const bool plain = !prefixes.operand_size && !prefixes.repeat && !prefixes.repeat_not;
-  if (opcode == 0xc3 && plain) return finish_store(in, prefixes, prefixes.wide ? 8 : 4);  // MOVNTI
-  std::uint8_t prefix = 0;
-  if (prefixes.repeat_not) {
-    prefix = 3;
-  } else if (prefixes.repeat) {
-    prefix = 2;
-  } else if (prefixes.operand_size) {
-    prefix = 1;
+  if (opcode == 0xc3 && prefixes.mandatory() == 0) {  // MOVNTI
+    return finish_store(in, prefixes, prefixes.wide ? 8 : 4);
   }
-  const std::uint8_t stored = stored_bytes(opcode, prefix, 16);
+  const std::uint8_t stored = stored_bytes(opcode, prefixes.mandatory(), 16);
   if (stored == 0) return std::nullopt;
   return finish_vector_store(in, prefixes, stored, false);
 }
@@ -333,8 +292,7 @@ std::optional<Instruction> decode(std::span<const std::uint8_t> code) {
   Prefixes prefixes;
   if (!read_prefixes(in, prefixes)) return std::nullopt;
   const std::uint8_t opcode = in.next();
-  const bool bare =
-      !prefixes.rex && !prefixes.operand_size && !prefixes.repeat && !prefixes.repeat_not;
+  const bool bare = !prefixes.rex && prefixes.mandatory() == 0;
   switch (opcode) {
     case 0x0f:
       return decode_0f(in, prefixes);
@@ -353,7 +311,7 @@ std::optional<Instruction> decode(std::span<const std::uint8_t> code) {
       return finish(in, {.kind = InstructionKind::string_move,
                          .byte_count = opcode == 0xa4 ? std::uint8_t{1} : operand_bytes(prefixes),
                          .address_32 = prefixes.address_32,
-                         .repeated = prefixes.repeat || prefixes.repeat_not,
+                         .repeated = prefixes.repeat != 0,
                          .memory = {.segment = prefixes.segment}});
     default:
       return std::nullopt;
