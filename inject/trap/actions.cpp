@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "inject/trap/connection.hpp"
-#include "inject/trap/hook.hpp"
 #include "inject/trap/next.hpp"
 #include "inject/trap/signals.hpp"
 
@@ -20,27 +19,18 @@ using Action = int(int, const struct sigaction*, struct sigaction*);
 using Signal = Handler(int, Handler);
 using Interrupt = int(int, int);
 
-constinit Next<Action> next_sigaction("sigaction");
-constinit Next<Signal> next_signal("signal");
-constinit Next<Signal> next_bsd_signal("bsd_signal");
-constinit Next<Signal> next_ssignal("ssignal");
-constinit Next<Signal> next_sysv_signal("sysv_signal");
-constinit Next<Signal> next_sysv_signal_reserved("__sysv_signal");
-constinit Next<Signal> next_sigset("sigset");
-constinit Next<int(int)> next_sigignore("sigignore");
-constinit Next<Interrupt> next_siginterrupt("siginterrupt");
-
-SignalSet first_word(const sigset_t& set) {
-  SignalSet word = 0;
-  __builtin_memcpy(&word, &set, sizeof(word));
-  return word;
-}
+HEADRACE_NEXT<Action> next_sigaction("sigaction");
+HEADRACE_NEXT<Signal> next_signal("signal");
+HEADRACE_NEXT<Signal> next_sysv_signal("__sysv_signal");
+HEADRACE_NEXT<Signal> next_sigset("sigset");
+HEADRACE_NEXT<int(int)> next_sigignore("sigignore");
+HEADRACE_NEXT<Interrupt> next_siginterrupt("siginterrupt");
 
 KernelAction from_library(const struct sigaction& asked) {
   KernelAction action;
   action.handler = reinterpret_cast<std::uint64_t>(asked.sa_sigaction);
   action.flags = static_cast<std::uint32_t>(asked.sa_flags);
-  action.mask = first_word(asked.sa_mask);
+  action.mask = word_of(asked.sa_mask);
   return action;
 }
 
@@ -48,7 +38,7 @@ struct sigaction to_library(const KernelAction& action) {
   struct sigaction shown{};
   shown.sa_sigaction = reinterpret_cast<void (*)(int, siginfo_t*, void*)>(action.handler);
   shown.sa_flags = static_cast<int>(static_cast<std::uint32_t>(action.flags));
-  __builtin_memcpy(&shown.sa_mask, &action.mask, sizeof(action.mask));
+  set_word(shown.sa_mask, action.mask);
   return shown;
 }
 
@@ -63,33 +53,7 @@ Handler replace(std::size_t index, Handler handler, std::uint64_t flags, SignalS
   return reinterpret_cast<Handler>(former.handler);
 }
 
-/// BSD's: stays in place, blocks itself, restarts system calls.
-Handler replace_bsd(Next<Signal>& next, int signal, Handler handler) noexcept {
-  const auto index = taken_index(signal);
-  if (!index || !emulated()) return next(signal, handler);
-  return replace(*index, handler, SA_RESTART, kernel::signal_bit(signal));
-}
-
-/// System V's: good for one signal, blocks nothing.
-Handler replace_sysv(Next<Signal>& next, int signal, Handler handler) noexcept {
-  const auto index = taken_index(signal);
-  if (!index || !emulated()) return next(signal, handler);
-  return replace(*index, handler, SA_RESETHAND | SA_NODEFER, 0);
-}
-
 }  // namespace
-
-void find_next_actions() noexcept {
-  next_sigaction.get();
-  next_signal.get();
-  next_bsd_signal.get();
-  next_ssignal.get();
-  next_sysv_signal.get();
-  next_sysv_signal_reserved.get();
-  next_sigset.get();
-  next_sigignore.get();
-  next_siginterrupt.get();
-}
 
 extern "C" {
 
@@ -108,31 +72,29 @@ HEADRACE_HOOK int sigaction(int signal, const struct sigaction* asked,
   if (asked != nullptr) {
     changed = *asked;
     // A handler may submit: none may block the three.
-    const SignalSet mask = to_kernel(first_word(asked->sa_mask));
-    __builtin_memcpy(&changed.sa_mask, &mask, sizeof(mask));
+    set_word(changed.sa_mask, to_kernel(word_of(asked->sa_mask)));
   }
   const int result = next_sigaction(signal, asked == nullptr ? nullptr : &changed, former);
   if (result == 0 && former != nullptr) {
-    const SignalSet mask = to_program(first_word(former->sa_mask));
-    __builtin_memcpy(&former->sa_mask, &mask, sizeof(mask));
+    set_word(former->sa_mask, to_program(word_of(former->sa_mask)));
   }
   return result;
 }
 
+/// BSD's: stays in place, blocks itself, restarts system calls.
 HEADRACE_HOOK Handler signal(int number, Handler handler) noexcept {
-  return replace_bsd(next_signal, number, handler);
+  const auto index = taken_index(number);
+  if (!index || !emulated()) return next_signal(number, handler);
+  return replace(*index, handler, SA_RESTART, kernel::signal_bit(number));
 }
-HEADRACE_HOOK Handler bsd_signal(int number, Handler handler) noexcept {
-  return replace_bsd(next_bsd_signal, number, handler);
-}
-HEADRACE_HOOK Handler ssignal(int number, Handler handler) noexcept {
-  return replace_bsd(next_ssignal, number, handler);
-}
-HEADRACE_HOOK Handler sysv_signal(int number, Handler handler) noexcept {
-  return replace_sysv(next_sysv_signal, number, handler);
-}
+HEADRACE_HOOK_TOO(bsd_signal, signal);
+HEADRACE_HOOK_TOO(ssignal, signal);
+HEADRACE_HOOK_TOO(sysv_signal, __sysv_signal);
+/// System V's: good for one signal, blocks nothing.
 HEADRACE_HOOK Handler __sysv_signal(int number, Handler handler) noexcept {
-  return replace_sysv(next_sysv_signal_reserved, number, handler);
+  const auto index = taken_index(number);
+  if (!index || !emulated()) return next_sysv_signal(number, handler);
+  return replace(*index, handler, SA_RESETHAND | SA_NODEFER, 0);
 }
 
 HEADRACE_HOOK Handler sigset(int number, Handler handler) noexcept {

@@ -2,7 +2,9 @@
 #include "inject/trap/connection.hpp"
 
 #include <fcntl.h>
+#include <linux/seccomp.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 
 #include <cerrno>
@@ -73,6 +75,17 @@ bool exists(const char* path) noexcept {
   return kernel::call(__NR_access, kernel::as_argument(path), 0) == 0;
 }
 
+extern "C" {
+// NOLINTBEGIN(bugprone-reserved-identifier): the linker's names of the ends of the section.
+[[gnu::visibility("hidden")]] extern AnyNext __start_headrace_next[];
+[[gnu::visibility("hidden")]] extern AnyNext __stop_headrace_next[];
+// NOLINTEND(bugprone-reserved-identifier)
+}
+
+void find_next_functions() noexcept {
+  for (AnyNext* each = __start_headrace_next; each != __stop_headrace_next; ++each) each->find();
+}
+
 /// Maps the registers and keeps no file open. False: there are none.
 bool map_registers(const char* path) noexcept {
   const long file =
@@ -117,12 +130,9 @@ Client* connect() noexcept {
 /// Runs before every other library's constructor (-z initfirst) and before the C library's own, so
 /// the environment is taken from the arguments that the loader passes.
 [[gnu::constructor, gnu::used]] void begin(int, char**, char** environment) {
-  find_next_mappings();
-  find_next_actions();
-  find_next_masks();
-  find_next_confinement();
-  find_next_files();
-  find_next_executions(exists("/dev/dsa-emulator/by-environment"));
+  find_next_functions();
+  // A filter that was there before exec.
+  if (kernel::call(__NR_prctl, PR_GET_SECCOMP) != SECCOMP_MODE_DISABLED) keep_code();
   // The launcher puts them here; a test names its own.
   std::string_view path = variable(environment, "HEADRACE_EMULATOR_REGISTERS");
   if (path.empty()) path = "/dev/dsa-emulator/registers";

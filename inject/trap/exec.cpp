@@ -3,7 +3,6 @@
 // stderr, because its submissions are illegal instructions. Where the loader does not load the
 // library by /etc/ld.so.preload, LD_PRELOAD in the program's environment has it.
 #include <alloca.h>
-#include <elf.h>
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/mman.h>
@@ -13,8 +12,8 @@
 #include <string_view>
 
 #include "inject/kernel.hpp"
+#include "inject/reach.hpp"
 #include "inject/trap/connection.hpp"
-#include "inject/trap/hook.hpp"
 #include "inject/trap/next.hpp"
 
 extern char** environ;
@@ -29,20 +28,19 @@ using ExecuteAt = int(int, const char*, Words, Words, int);
 using Spawn = int(pid_t*, const char*, const posix_spawn_file_actions_t*, const posix_spawnattr_t*,
                   Words, Words);
 
-constinit Next<Execute> next_execve("execve");
-constinit Next<Execute> next_execvpe("execvpe");
-constinit Next<ExecuteFile> next_fexecve("fexecve");
-constinit Next<ExecuteAt> next_execveat("execveat");
-constinit Next<Spawn> next_spawn("posix_spawn");
-constinit Next<Spawn> next_spawnp("posix_spawnp");
+HEADRACE_NEXT<Execute> next_execve("execve");
+HEADRACE_NEXT<Execute> next_execvpe("execvpe");
+HEADRACE_NEXT<ExecuteFile> next_fexecve("fexecve");
+HEADRACE_NEXT<ExecuteAt> next_execveat("execveat");
+HEADRACE_NEXT<Spawn> next_spawn("posix_spawn");
+HEADRACE_NEXT<Spawn> next_spawnp("posix_spawnp");
 
 constexpr std::string_view kVariable = "LD_PRELOAD=";
 constexpr std::string_view kLibrary = "/dev/dsa-emulator/libheadrace-dsa-trap.so";
+/// Where it is, programs load the library by LD_PRELOAD alone.
+constexpr const char* kByEnvironmentPath = "/dev/dsa-emulator/by-environment";
 constexpr std::size_t kWordsOnStack = 1024;
 constexpr std::size_t kPathMax = 4096;
-constexpr std::size_t kHeadBytes = 1024;
-
-constinit bool by_environment = false;
 
 /// Text in a fixed space; what does not fit is cut off.
 struct Text {
@@ -60,41 +58,26 @@ long open_to_read(const char* path) noexcept {
   return kernel::call(__NR_openat, AT_FDCWD, kernel::as_argument(path), O_RDONLY | O_CLOEXEC);
 }
 
-/// Why an ELF file does not load this library; empty if it does, or cannot be judged.
-std::string_view unreachable(const char* head, std::size_t length) noexcept {
-  if (length < sizeof(Elf64_Ehdr)) return {};
-  const auto* header = reinterpret_cast<const Elf64_Ehdr*>(head);
-  if (header->e_ident[EI_CLASS] != ELFCLASS64 || header->e_machine != EM_X86_64) {
-    return "it is no 64-bit x86 program";
-  }
-  const std::size_t table = header->e_phoff;
-  for (std::size_t i = 0; i < header->e_phnum; ++i) {
-    const std::size_t at = table + i * sizeof(Elf64_Phdr);
-    if (at + sizeof(Elf64_Phdr) > length) return {};
-    const auto* segment = reinterpret_cast<const Elf64_Phdr*>(head + at);
-    if (segment->p_type != PT_INTERP) continue;
-    if (segment->p_offset + segment->p_filesz > length) return {};
-    const std::string_view loader(head + segment->p_offset, segment->p_filesz);
-    return loader.find("ld-linux") != std::string_view::npos ? std::string_view()
-                                                             : "its loader is not glibc's";
-  }
-  return "it is statically linked";
-}
-
 /// Names the program behind `file` on stderr if it cannot be reached.
 void warn_of(long file, std::string_view path) noexcept {
   if (file < 0) return;
-  alignas(16) char head[kHeadBytes];
-  const long length = kernel::call(__NR_pread64, file, kernel::as_argument(head), sizeof head, 0);
-  if (length < 4 || std::string_view(head, 4) != ELFMAG) return;
-  const std::string_view why = unreachable(head, static_cast<std::size_t>(length));
+  const auto read = [file](std::uint64_t offset, void* into, std::size_t byte_count) noexcept {
+    const auto wanted = static_cast<long>(byte_count);
+    return kernel::call(__NR_pread64, file, kernel::as_argument(into), wanted,
+                        static_cast<long>(offset)) == wanted;
+  };
+  char magic[SELFMAG];
+  if (!read(0, magic, sizeof magic) || std::string_view(magic, sizeof magic) != ELFMAG) return;
+  const std::string_view why = inject::why_unreachable(read);
   if (why.empty()) return;
   Text text;
   text.add("headrace-dsa-trap: the emulated devices do not work in '");
   text.add(path);
   text.add("': ");
   text.add(why);
-  text.add("; build it for x86-64 and glibc, dynamically linked\n");
+  text.add("; ");
+  text.add(inject::kReachRemedy);
+  text.add("\n");
   kernel::call(__NR_write, 2, kernel::as_argument(text.bytes), static_cast<long>(text.length));
 }
 
@@ -137,7 +120,7 @@ std::size_t count_of(Words words) noexcept {
 
 /// Whether the environment has to be extended for the program to load this library.
 bool lacks_library(Words environment) noexcept {
-  if (!by_environment) return false;
+  if (kernel::call(__NR_access, kernel::as_argument(kByEnvironmentPath), F_OK) != 0) return false;
   for (; environment != nullptr && *environment != nullptr; ++environment) {
     const std::string_view entry(*environment);
     if (entry.starts_with(kVariable)) return entry.find(kLibrary) == std::string_view::npos;
@@ -194,16 +177,6 @@ int execute_name(const char* name, Words words, Words environment) noexcept {
 }
 
 }  // namespace
-
-void find_next_executions(bool needs_environment) noexcept {
-  by_environment = needs_environment;
-  next_execve.get();
-  next_execvpe.get();
-  next_fexecve.get();
-  next_execveat.get();
-  next_spawn.get();
-  next_spawnp.get();
-}
 
 extern "C" {
 

@@ -7,7 +7,6 @@
 
 #include "emu/device/config.hpp"
 #include "inject/trap/connection.hpp"
-#include "inject/trap/hook.hpp"
 #include "inject/trap/next.hpp"
 
 namespace headrace::emu {
@@ -23,15 +22,15 @@ using OldStatOf = int(int, int, struct stat*);
 using OldStatAt = int(int, int, const char*, struct stat*, int);
 using StatX = int(int, const char*, int, unsigned, struct statx*);
 
-constinit Next<Stat> next_stat("stat");
-constinit Next<Stat> next_lstat("lstat");
-constinit Next<StatOf> next_fstat("fstat");
-constinit Next<StatAt> next_fstatat("fstatat");
-constinit Next<OldStat> next_old_stat("__xstat");
-constinit Next<OldStat> next_old_lstat("__lxstat");
-constinit Next<OldStatOf> next_old_fstat("__fxstat");
-constinit Next<OldStatAt> next_old_fstatat("__fxstatat");
-constinit Next<StatX> next_statx("statx");
+HEADRACE_NEXT<Stat> next_stat("stat");
+HEADRACE_NEXT<Stat> next_lstat("lstat");
+HEADRACE_NEXT<StatOf> next_fstat("fstat");
+HEADRACE_NEXT<StatAt> next_fstatat("fstatat");
+HEADRACE_NEXT<OldStat> next_old_stat("__xstat");
+HEADRACE_NEXT<OldStat> next_old_lstat("__lxstat");
+HEADRACE_NEXT<OldStatOf> next_old_fstat("__fxstat");
+HEADRACE_NEXT<OldStatAt> next_old_fstatat("__fxstatat");
+HEADRACE_NEXT<StatX> next_statx("statx");
 
 bool is_portal(std::uint64_t inode) {
   return inode >= kPortalInode && inode - kPortalInode < kDeviceMax * kQueueMax && emulated();
@@ -56,23 +55,7 @@ int show(int result, struct statx* status) {
   return result;
 }
 
-struct stat* same(struct stat64* status) {
-  return reinterpret_cast<struct stat*>(status);
-}
-
 }  // namespace
-
-void find_next_files() noexcept {
-  next_stat.get();
-  next_lstat.get();
-  next_fstat.get();
-  next_fstatat.get();
-  next_old_stat.get();
-  next_old_lstat.get();
-  next_old_fstat.get();
-  next_old_fstatat.get();
-  next_statx.get();
-}
 
 extern "C" {
 
@@ -89,19 +72,10 @@ HEADRACE_HOOK int fstatat(int directory, const char* path, struct stat* status,
                           int flags) noexcept {
   return show(next_fstatat(directory, path, status, flags), status);
 }
-HEADRACE_HOOK int stat64(const char* path, struct stat64* status) noexcept {
-  return stat(path, same(status));
-}
-HEADRACE_HOOK int lstat64(const char* path, struct stat64* status) noexcept {
-  return lstat(path, same(status));
-}
-HEADRACE_HOOK int fstat64(int file, struct stat64* status) noexcept {
-  return fstat(file, same(status));
-}
-HEADRACE_HOOK int fstatat64(int directory, const char* path, struct stat64* status,
-                            int flags) noexcept {
-  return fstatat(directory, path, same(status), flags);
-}
+HEADRACE_HOOK_TOO(stat64, stat);
+HEADRACE_HOOK_TOO(lstat64, lstat);
+HEADRACE_HOOK_TOO(fstat64, fstat);
+HEADRACE_HOOK_TOO(fstatat64, fstatat);
 
 // What programs linked before glibc 2.33 call.
 HEADRACE_HOOK int __xstat(int version, const char* path, struct stat* status) noexcept {
@@ -117,19 +91,10 @@ HEADRACE_HOOK int __fxstatat(int version, int directory, const char* path, struc
                              int flags) noexcept {
   return show(next_old_fstatat(version, directory, path, status, flags), status);
 }
-HEADRACE_HOOK int __xstat64(int version, const char* path, struct stat64* status) noexcept {
-  return __xstat(version, path, same(status));
-}
-HEADRACE_HOOK int __lxstat64(int version, const char* path, struct stat64* status) noexcept {
-  return __lxstat(version, path, same(status));
-}
-HEADRACE_HOOK int __fxstat64(int version, int file, struct stat64* status) noexcept {
-  return __fxstat(version, file, same(status));
-}
-HEADRACE_HOOK int __fxstatat64(int version, int directory, const char* path, struct stat64* status,
-                               int flags) noexcept {
-  return __fxstatat(version, directory, path, same(status), flags);
-}
+HEADRACE_HOOK_TOO(__xstat64, __xstat);
+HEADRACE_HOOK_TOO(__lxstat64, __lxstat);
+HEADRACE_HOOK_TOO(__fxstat64, __fxstat);
+HEADRACE_HOOK_TOO(__fxstatat64, __fxstatat);
 
 HEADRACE_HOOK int statx(int directory, const char* path, int flags, unsigned mask,
                         struct statx* status) noexcept {

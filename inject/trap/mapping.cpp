@@ -9,7 +9,6 @@
 
 #include "inject/kernel.hpp"
 #include "inject/trap/connection.hpp"
-#include "inject/trap/hook.hpp"
 #include "inject/trap/next.hpp"
 #include "inject/trap/portals.hpp"
 #include "inject/trap/process.hpp"
@@ -25,25 +24,20 @@ using OpenAt = int(int, const char*, int, ...);
 using OpenChecked = int(const char*, int);
 using OpenAtChecked = int(int, const char*, int);
 
-constinit Next<Map> next_mmap("mmap");
-constinit Next<Map> next_mmap64("mmap64");
-constinit Next<Unmap> next_munmap("munmap");
-constinit Next<Remap> next_mremap("mremap");
-constinit Next<Open> next_open("open");
-constinit Next<Open> next_open64("open64");
-constinit Next<OpenAt> next_openat("openat");
-constinit Next<OpenAt> next_openat64("openat64");
-constinit Next<OpenChecked> next_open_2("__open_2");
-constinit Next<OpenChecked> next_open64_2("__open64_2");
-constinit Next<OpenAtChecked> next_openat_2("__openat_2");
-constinit Next<OpenAtChecked> next_openat64_2("__openat64_2");
+HEADRACE_NEXT<Map> next_mmap("mmap");
+HEADRACE_NEXT<Unmap> next_munmap("munmap");
+HEADRACE_NEXT<Remap> next_mremap("mremap");
+HEADRACE_NEXT<Open> next_open("open");
+HEADRACE_NEXT<OpenAt> next_openat("openat");
+HEADRACE_NEXT<OpenChecked> next_open_2("__open_2");
+HEADRACE_NEXT<OpenAtChecked> next_openat_2("__openat_2");
 
 void forget(void* address, std::size_t byte_count) noexcept {
   process().portals.forget(reinterpret_cast<std::uint64_t>(address), byte_count);
 }
 
-void* map_portal(Next<Map>& next, PortalName portal, void* address, std::size_t byte_count,
-                 int flags, int file, off_t offset) noexcept {
+void* map_portal(PortalName portal, void* address, std::size_t byte_count, int flags,
+                 int file) noexcept {
   const auto refuse = [](int code) {
     errno = code;
     return MAP_FAILED;
@@ -51,29 +45,14 @@ void* map_portal(Next<Map>& next, PortalName portal, void* address, std::size_t 
   if (mmap_refused()) return refuse(EPERM);
   // The driver maps one page, whatever the offset.
   if (byte_count == 0 || byte_count > kPageBytes) return refuse(EINVAL);
-  static_cast<void>(offset);
   // Not accessible, so that every store comes to us: one that the CPU carries out would vanish in
   // the file.
-  void* page = next(address, byte_count, PROT_NONE, (flags & ~MAP_POPULATE), file, off_t{0});
+  void* page = next_mmap(address, byte_count, PROT_NONE, (flags & ~MAP_POPULATE), file, off_t{0});
   if (page == MAP_FAILED) return page;
   ::madvise(page, kPageBytes, MADV_DONTFORK);  // As the driver: VM_DONTCOPY.
   process().portals.remember(reinterpret_cast<std::uint64_t>(page), portal);
   static_cast<void>(connection());
   return page;
-}
-
-void* map(Next<Map>& next, void* address, std::size_t byte_count, int protection, int flags,
-          int file, off_t offset) noexcept {
-  if (!emulated()) return next(address, byte_count, protection, flags, file, offset);
-  if ((flags & MAP_ANONYMOUS) == 0 && file >= 0) {
-    if (const auto portal = portal_of_file(file)) {
-      return map_portal(next, *portal, address, byte_count, flags, file, offset);
-    }
-  }
-  void* result = next(address, byte_count, protection, flags, file, offset);
-  // Another mapping may have taken a portal's place, by MAP_FIXED or after a raw munmap.
-  if (result != MAP_FAILED) forget(result, byte_count);
-  return result;
 }
 
 /// Looks whether a file just opened is a portal: a program that opens one will submit, perhaps by
@@ -96,32 +75,22 @@ constexpr bool takes_mode(int flags) {
 
 }  // namespace
 
-void find_next_mappings() noexcept {
-  next_mmap.get();
-  next_mmap64.get();
-  next_munmap.get();
-  next_mremap.get();
-  next_open.get();
-  next_open64.get();
-  next_openat.get();
-  next_openat64.get();
-  next_open_2.get();
-  next_open64_2.get();
-  next_openat_2.get();
-  next_openat64_2.get();
-}
-
 extern "C" {
 
 HEADRACE_HOOK void* mmap(void* address, std::size_t byte_count, int protection, int flags, int file,
                          off_t offset) noexcept {
-  return map(next_mmap, address, byte_count, protection, flags, file, offset);
+  if (!emulated()) return next_mmap(address, byte_count, protection, flags, file, offset);
+  if ((flags & MAP_ANONYMOUS) == 0 && file >= 0) {
+    if (const auto portal = portal_of_file(file)) {
+      return map_portal(*portal, address, byte_count, flags, file);
+    }
+  }
+  void* result = next_mmap(address, byte_count, protection, flags, file, offset);
+  // Another mapping may have taken a portal's place, by MAP_FIXED or after a raw munmap.
+  if (result != MAP_FAILED) forget(result, byte_count);
+  return result;
 }
-
-HEADRACE_HOOK void* mmap64(void* address, std::size_t byte_count, int protection, int flags,
-                           int file, off64_t offset) noexcept {
-  return map(next_mmap64, address, byte_count, protection, flags, file, offset);
-}
+HEADRACE_HOOK_TOO(mmap64, mmap);
 
 HEADRACE_HOOK int munmap(void* address, std::size_t byte_count) noexcept {
   // Before: behind it, the page may belong to another mapping already.
@@ -160,30 +129,20 @@ HEADRACE_HOOK int open(const char* path, int flags, ...) {
   HEADRACE_MODE(flags)
   return opened(next_open.get()(path, flags, mode), path);
 }
-HEADRACE_HOOK int open64(const char* path, int flags, ...) {
-  HEADRACE_MODE(flags)
-  return opened(next_open64.get()(path, flags, mode), path);
-}
+HEADRACE_HOOK_TOO(open64, open);
 HEADRACE_HOOK int openat(int directory, const char* path, int flags, ...) {
   HEADRACE_MODE(flags)
   return opened(next_openat.get()(directory, path, flags, mode), path);
 }
-HEADRACE_HOOK int openat64(int directory, const char* path, int flags, ...) {
-  HEADRACE_MODE(flags)
-  return opened(next_openat64.get()(directory, path, flags, mode), path);
-}
+HEADRACE_HOOK_TOO(openat64, openat);
 HEADRACE_HOOK int __open_2(const char* path, int flags) {
   return opened(next_open_2(path, flags), path);
 }
-HEADRACE_HOOK int __open64_2(const char* path, int flags) {
-  return opened(next_open64_2(path, flags), path);
-}
+HEADRACE_HOOK_TOO(__open64_2, __open_2);
 HEADRACE_HOOK int __openat_2(int directory, const char* path, int flags) {
   return opened(next_openat_2(directory, path, flags), path);
 }
-HEADRACE_HOOK int __openat64_2(int directory, const char* path, int flags) {
-  return opened(next_openat64_2(directory, path, flags), path);
-}
+HEADRACE_HOOK_TOO(__openat64_2, __openat_2);
 
 #undef HEADRACE_MODE
 

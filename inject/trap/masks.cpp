@@ -10,32 +10,30 @@
 #include <cstring>
 
 #include "inject/trap/connection.hpp"
-#include "inject/trap/hook.hpp"
 #include "inject/trap/next.hpp"
 #include "inject/trap/signals.hpp"
 
 namespace headrace::emu {
 namespace {
 
-using kernel::SignalSet;
 using SetMask = int(int, const sigset_t*, sigset_t*);
 
-constinit Next<SetMask> next_sigprocmask("sigprocmask");
-constinit Next<SetMask> next_pthread_sigmask("pthread_sigmask");
-constinit Next<int(pthread_attr_t*, const sigset_t*)> next_setsigmask("pthread_attr_setsigmask_np");
-constinit Next<int(const pthread_attr_t*, sigset_t*)> next_getsigmask("pthread_attr_getsigmask_np");
-constinit Next<int(int)> next_sighold("sighold");
-constinit Next<int(int)> next_sigrelse("sigrelse");
-constinit Next<int(int)> next_sigblock("sigblock");
-constinit Next<int(int)> next_sigsetmask("sigsetmask");
-constinit Next<int(const sigset_t*)> next_sigsuspend("sigsuspend");
-constinit Next<int(pollfd*, nfds_t, const timespec*, const sigset_t*)> next_ppoll("ppoll");
-constinit Next<int(pollfd*, nfds_t, const timespec*, const sigset_t*, std::size_t)>
+HEADRACE_NEXT<SetMask> next_sigprocmask("sigprocmask");
+HEADRACE_NEXT<SetMask> next_pthread_sigmask("pthread_sigmask");
+HEADRACE_NEXT<int(pthread_attr_t*, const sigset_t*)> next_setsigmask("pthread_attr_setsigmask_np");
+HEADRACE_NEXT<int(const pthread_attr_t*, sigset_t*)> next_getsigmask("pthread_attr_getsigmask_np");
+HEADRACE_NEXT<int(int)> next_sighold("sighold");
+HEADRACE_NEXT<int(int)> next_sigrelse("sigrelse");
+HEADRACE_NEXT<int(int)> next_sigblock("sigblock");
+HEADRACE_NEXT<int(int)> next_sigsetmask("sigsetmask");
+HEADRACE_NEXT<int(const sigset_t*)> next_sigsuspend("sigsuspend");
+HEADRACE_NEXT<int(pollfd*, nfds_t, const timespec*, const sigset_t*)> next_ppoll("ppoll");
+HEADRACE_NEXT<int(pollfd*, nfds_t, const timespec*, const sigset_t*, std::size_t)>
     next_ppoll_checked("__ppoll_chk");
-constinit Next<int(int, fd_set*, fd_set*, fd_set*, const timespec*, const sigset_t*)> next_pselect(
+HEADRACE_NEXT<int(int, fd_set*, fd_set*, fd_set*, const timespec*, const sigset_t*)> next_pselect(
     "pselect");
-constinit Next<int(int, epoll_event*, int, int, const sigset_t*)> next_epoll_pwait("epoll_pwait");
-constinit Next<int(int, epoll_event*, int, const timespec*, const sigset_t*)> next_epoll_pwait2(
+HEADRACE_NEXT<int(int, epoll_event*, int, int, const sigset_t*)> next_epoll_pwait("epoll_pwait");
+HEADRACE_NEXT<int(int, epoll_event*, int, const timespec*, const sigset_t*)> next_epoll_pwait2(
     "epoll_pwait2");
 
 /// A program's set as the kernel may have it, for as long as a call needs it.
@@ -46,12 +44,7 @@ class Changed {
   explicit Changed(const sigset_t* asked) {
     if (asked == nullptr) return;
     set_ = *asked;
-    if (emulated()) {
-      SignalSet word = 0;
-      __builtin_memcpy(&word, &set_, sizeof(word));
-      word = to_kernel(word);
-      __builtin_memcpy(&set_, &word, sizeof(word));
-    }
+    if (emulated()) set_word(set_, to_kernel(word_of(set_)));
     given_ = &set_;
   }
   [[nodiscard]] const sigset_t* get() const { return given_; }
@@ -62,11 +55,7 @@ class Changed {
 };
 
 void show(sigset_t* kept) {
-  if (kept == nullptr || !emulated()) return;
-  SignalSet word = 0;
-  __builtin_memcpy(&word, kept, sizeof(word));
-  word = to_program(word);
-  __builtin_memcpy(kept, &word, sizeof(word));
+  if (kept != nullptr && emulated()) set_word(*kept, to_program(word_of(*kept)));
 }
 
 int change_mask(Next<SetMask>& next, int how, const sigset_t* asked, sigset_t* former) noexcept {
@@ -90,34 +79,14 @@ int change_one(Next<int(int)>& next, int signal, int how) noexcept {
 int change_word(int how, int word) noexcept {
   sigset_t set;
   ::sigemptyset(&set);
-  const SignalSet wide = static_cast<std::uint32_t>(word);
-  __builtin_memcpy(&set, &wide, sizeof(wide));
+  set_word(set, static_cast<std::uint32_t>(word));
   sigset_t former;
   ::sigemptyset(&former);
   change_mask(next_sigprocmask, how, &set, &former);
-  SignalSet shown = 0;
-  __builtin_memcpy(&shown, &former, sizeof(shown));
-  return static_cast<int>(static_cast<std::uint32_t>(shown));
+  return static_cast<int>(static_cast<std::uint32_t>(word_of(former)));
 }
 
 }  // namespace
-
-void find_next_masks() noexcept {
-  next_sigprocmask.get();
-  next_pthread_sigmask.get();
-  next_setsigmask.get();
-  next_getsigmask.get();
-  next_sighold.get();
-  next_sigrelse.get();
-  next_sigblock.get();
-  next_sigsetmask.get();
-  next_sigsuspend.get();
-  next_ppoll.get();
-  next_ppoll_checked.get();
-  next_pselect.get();
-  next_epoll_pwait.get();
-  next_epoll_pwait2.get();
-}
 
 extern "C" {
 

@@ -1,47 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
-// Next: the function that a hook of ours hides, as the program would have reached it without us:
-// another preload's, or the C library's.
+// What a hook is made of: a function that takes the place of the C library's, and Next, the one
+// that it hides, as the program would have reached it without us: another preload's, or the C
+// library's.
 #pragma once
 
 #include <dlfcn.h>
 
 #include "headrace/base/atomic.hpp"
 
+/// A function that takes the place of the C library's. Also listed in exports.map.
+#define HEADRACE_HOOK [[gnu::visibility("default")]]
+/// Another name for a hook: x86-64 has one width of file offsets, and old names of some functions.
+#define HEADRACE_HOOK_TOO(name, hook) \
+  asm(".globl " #name "\n.type " #name ", @function\n.set " #name ", " #hook)
+/// Defines a Next. All of them lie side by side, to be looked up at the start of the program.
+#define HEADRACE_NEXT [[gnu::section("headrace_next")]] constinit Next
+
 namespace headrace::emu {
 
 /// Threading: shared.
-template <typename Function>
-class Next {
+class AnyNext {
  public:
-  constexpr explicit Next(const char* name) : name_(name) {}
-  /// Looked up at the first call, which is at the start of the program for all of ours
-  /// (find_next_functions), never in a handler.
-  Function* get() noexcept {
+  constexpr explicit AnyNext(const char* name) : name_(name) {}
+  /// Looked up at the first call, which is at the start of the program for all of ours, never in a
+  /// handler.
+  void* find() noexcept {
     // relaxed: every thread finds the same address.
-    Function* found = function_.load_relaxed();
+    void* found = function_.load_relaxed();
     if (found == nullptr) {
-      found = reinterpret_cast<Function*>(::dlsym(RTLD_NEXT, name_));
+      found = ::dlsym(RTLD_NEXT, name_);
       function_.store_relaxed(found);
     }
     return found;
   }
+
+ private:
+  const char* name_;
+  Atomic<void*> function_;
+};
+
+template <typename Function>
+class Next : public AnyNext {
+ public:
+  using AnyNext::AnyNext;
+  Function* get() noexcept { return reinterpret_cast<Function*>(find()); }
   template <typename... Arguments>
   auto operator()(Arguments... arguments) noexcept {
     return get()(arguments...);
   }
-
- private:
-  const char* name_;
-  Atomic<Function*> function_;
 };
-
-/// Looks up what the hooks of each file need.
-void find_next_mappings() noexcept;
-void find_next_actions() noexcept;
-void find_next_masks() noexcept;
-void find_next_confinement() noexcept;
-void find_next_files() noexcept;
-/// `needs_environment`: programs load this library by LD_PRELOAD alone.
-void find_next_executions(bool needs_environment) noexcept;
 
 }  // namespace headrace::emu

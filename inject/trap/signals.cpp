@@ -148,8 +148,7 @@ Onward deliver(siginfo_t& info, ucontext_t& context, bool repeats) noexcept {
   Asked& action = asked_actions[index];
   // Sent by kill and the like, not by something that the thread did.
   const bool sent = info.si_code <= 0;
-  SignalSet interrupted = 0;
-  __builtin_memcpy(&interrupted, &context.uc_sigmask, sizeof(interrupted));
+  const SignalSet interrupted = word_of(context.uc_sigmask);
   const bool blocked = (interrupted & signal_bit(kDeputies[index])) != 0;
 
   std::uint64_t handler = 0;

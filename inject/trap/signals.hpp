@@ -39,6 +39,16 @@ struct KernelAction {
   return std::nullopt;
 }
 
+/// The first word of a set of the C library's is the kernel's.
+inline kernel::SignalSet word_of(const sigset_t& set) {
+  kernel::SignalSet word = 0;
+  __builtin_memcpy(&word, &set, sizeof word);
+  return word;
+}
+inline void set_word(sigset_t& set, kernel::SignalSet word) {
+  __builtin_memcpy(&set, &word, sizeof word);
+}
+
 /// The program's mask as the kernel may have it, and back.
 [[nodiscard]] kernel::SignalSet to_kernel(kernel::SignalSet asked);
 [[nodiscard]] kernel::SignalSet to_program(kernel::SignalSet kept);

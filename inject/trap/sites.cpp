@@ -3,8 +3,12 @@
 
 #include <cpuid.h>
 #include <fcntl.h>
+#include <sys/prctl.h>
+
+#include <cstdarg>
 
 #include "inject/kernel.hpp"
+#include "inject/trap/next.hpp"
 #include "inject/trap/portals.hpp"
 
 namespace headrace::emu {
@@ -14,6 +18,8 @@ constexpr std::uint8_t kHlt = 0xf4;
 /// A program that submits now and then is left as it is.
 constexpr std::uint64_t kOftenEnough = 32;
 constexpr std::uint64_t kGivenUp = 0xff;
+
+HEADRACE_NEXT<int(int, ...)> next_prctl("prctl");
 
 constinit Atomic<bool> keeps_code;
 constinit SiteTable table;
@@ -89,6 +95,22 @@ bool SiteTable::restore(std::uint64_t address, std::span<std::uint8_t> code) con
     return true;
   }
   return false;
+}
+
+/// Hook of the call by which a program begins to confine its own system calls: a filter may end the
+/// process for a file that it does not expect to be opened, so from then on nothing is opened to
+/// change its code.
+extern "C" HEADRACE_HOOK int prctl(int option, ...) noexcept {
+  va_list arguments;
+  va_start(arguments, option);
+  const auto a = va_arg(arguments, unsigned long);
+  const auto b = va_arg(arguments, unsigned long);
+  const auto c = va_arg(arguments, unsigned long);
+  const auto d = va_arg(arguments, unsigned long);
+  va_end(arguments);
+  // Who sets a filter by a system call of his own gives up new privileges first, as libseccomp.
+  if (option == PR_SET_SECCOMP || option == PR_SET_NO_NEW_PRIVS) keep_code();
+  return next_prctl(option, a, b, c, d);
 }
 
 }  // namespace headrace::emu

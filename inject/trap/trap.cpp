@@ -143,9 +143,7 @@ Verdict Execution::run() noexcept {
 /// portal's page. It arrives where the thread stands, once this handler has ended. False: it cannot
 /// arrive.
 bool Execution::meet_page(std::uint64_t target) noexcept {
-  kernel::SignalSet blocked = 0;
-  __builtin_memcpy(&blocked, &frame_.context().uc_sigmask, sizeof(blocked));
-  if ((blocked & kernel::signal_bit(SIGSEGV)) != 0) return false;
+  if ((word_of(frame_.context().uc_sigmask) & kernel::signal_bit(SIGSEGV)) != 0) return false;
   siginfo_t access{};
   access.si_signo = SIGSEGV;
   access.si_code = SEGV_ACCERR;

@@ -10,55 +10,27 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <optional>
 #include <string_view>
 #include <vector>
+
+#include "inject/reach.hpp"
+#include "launch/emulator/process.hpp"
 
 namespace headrace::emu {
 namespace {
 
 constexpr int kScriptDepthMax = 4;
 constexpr std::size_t kHeadBytes = 4096;
-constexpr std::string_view kRemedyStatic =
-    "link it dynamically (without -static), or run it where a DSA is";
 
 /// The first bytes of a file; nothing if it cannot be read (a program may be executable only).
 std::optional<std::string> head_of(const std::string& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return std::nullopt;
+  const OwnedFile file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return std::nullopt;
   std::string head(kHeadBytes, '\0');
-  const ssize_t count = ::read(file, head.data(), head.size());
-  ::close(file);
+  const ssize_t count = ::read(file.get(), head.data(), head.size());
   head.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
   return head;
-}
-
-template <typename T>
-std::optional<T> read_at(int file, std::uint64_t offset) {
-  T value;
-  const ssize_t count = ::pread(file, &value, sizeof value, static_cast<off_t>(offset));
-  if (count != static_cast<ssize_t>(sizeof value)) return std::nullopt;
-  return value;
-}
-
-/// The path in PT_INTERP; empty if there is none: then nothing can be preloaded.
-std::string loader_of(const std::string& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) return "";
-  std::string loader;
-  if (const auto header = read_at<Elf64_Ehdr>(file, 0)) {
-    for (std::uint64_t i = 0; i < header->e_phnum && loader.empty(); ++i) {
-      const auto segment = read_at<Elf64_Phdr>(file, header->e_phoff + i * header->e_phentsize);
-      if (!segment || segment->p_type != PT_INTERP || segment->p_filesz > kHeadBytes) continue;
-      loader.assign(segment->p_filesz, '\0');
-      const ssize_t count =
-          ::pread(file, loader.data(), loader.size(), static_cast<off_t>(segment->p_offset));
-      loader.resize(count > 0 ? ::strnlen(loader.data(), static_cast<std::size_t>(count)) : 0);
-    }
-  }
-  ::close(file);
-  return loader;
 }
 
 Refusal refuse(std::string sentence) {
@@ -66,33 +38,18 @@ Refusal refuse(std::string sentence) {
 }
 
 /// Judges the ELF file `path`; `whose` says why it would run, if it is not the command itself.
-Refusal judge_elf(const std::string& path, std::string_view head, const std::string& whose) {
-  const std::string what = fmt::format("'{}'{}", path, whose);
-  if (head.size() < sizeof(Elf64_Ehdr)) {
-    return refuse(fmt::format("cannot run {}: its ELF header is cut off; get another copy", what));
-  }
-  Elf64_Ehdr header;
-  std::memcpy(&header, head.data(), sizeof header);
-  if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_machine != EM_X86_64) {
-    return refuse(
-        fmt::format("cannot run {}: it is no 64-bit x86 program, so the emulator's "
-                    "library cannot be put under it; build it for x86-64",
-                    what));
-  }
-  const std::string loader = loader_of(path);
-  if (loader.empty()) {
-    return refuse(
-        fmt::format("cannot run {}: it is statically linked, so the emulator's library "
-                    "cannot be put under it; {}",
-                    what, kRemedyStatic));
-  }
-  if (loader.find("ld-linux") == std::string::npos) {
-    return refuse(
-        fmt::format("cannot run {}: its loader is '{}' and not glibc's, so the "
-                    "emulator's library cannot be put under it; build it for glibc",
-                    what, loader));
-  }
-  return {};
+Refusal judge_elf(const std::string& path, const std::string& whose) {
+  const OwnedFile file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const std::string_view why =
+      inject::why_unreachable([&](std::uint64_t offset, void* into, std::size_t byte_count) {
+        return ::pread(file.get(), into, byte_count, static_cast<off_t>(offset)) ==
+               static_cast<ssize_t>(byte_count);
+      });
+  if (why.empty()) return {};
+  return refuse(fmt::format(
+      "cannot run '{}'{}: {}, so the emulator's library cannot be put under it; {}, or run it "
+      "where a DSA is",
+      path, whose, why, inject::kReachRemedy));
 }
 
 /// The interpreter in a "#!" line; empty if `head` is no such line.
@@ -177,7 +134,7 @@ Program judge_program(const std::string& command) {
     const auto head = head_of(current);
     if (!head) return program;  // Executable but not readable: the loader will tell.
     if (head->starts_with(ELFMAG)) {
-      program.refusal = judge_elf(current, *head, whose);
+      program.refusal = judge_elf(current, whose);
       return program;
     }
     std::string interpreter = interpreter_of(*head);
