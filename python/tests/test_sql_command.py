@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace sql``: TPC-H and one's own tables, the same answers in every mode."""
 
+import itertools
 import json
 import os
 import re
+import statistics
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,7 @@ from headrace._apps.sim import find_machine
 from headrace._apps.sim.advice import predict_scans
 from headrace._apps.sim.plan import Scan
 from headrace._apps.sql.prediction import Simulated, thread_count_of
-from headrace._apps.sql.study import same_rows
+from headrace._apps.sql.study import balanced_orders, same_rows
 from headrace._apps.sql.tables import tpch_queries
 from headrace._plan import PlannedScan
 from headrace.table import Table
@@ -267,6 +270,55 @@ def test_the_tutorial_runs_as_it_is_written(
     printed = capsys.readouterr().out
     assert "Prefetched(" in printed
     assert "orders ('o_orderdate',) ('o_totalprice',)" in printed
+
+
+def test_every_mode_is_measured_as_often_after_each_other_one() -> None:
+    orders = balanced_orders("abcde")
+    assert all(sorted(order) == list("abcde") for order in orders)
+    pairs = Counter(pair for order in orders for pair in itertools.pairwise(order))
+    assert set(pairs.values()) == {2}
+    assert len(pairs) == 5 * 4
+
+
+def test_the_summary_names_the_slowest_query_and_the_peak_of_memory(
+    command_path: Path,
+) -> None:
+    # In a process of its own: what other tests have left in memory is not ours.
+    words = (*TPCH, "--query", "1,9,18", "--repeat", "6", "--capacity", "4MiB", "--json")
+    done = subprocess.run(
+        [command_path, *words],
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT_S,
+        check=True,
+        env=os.environ,
+    )
+    found = json.loads(done.stdout)
+    summary, queries = found["summary"], found["results"]["queries"]
+    for mode in ("off", "auto"):
+        ratios = {
+            name: [
+                own / other
+                for own, other in zip(
+                    query["modes"][mode]["times_ns"],
+                    query["modes"]["duckdb"]["times_ns"],
+                    strict=True,
+                )
+            ]
+            for name, query in queries.items()
+        }
+        medians = {name: statistics.median(each) for name, each in ratios.items()}
+        worst = summary[f"{mode}_worst_query"]
+        assert summary[f"{mode}_vs_duckdb_worst"] == max(medians.values()) == medians[worst]
+        spread = queries[worst]["spreads"][f"{mode}_vs_duckdb"]
+        assert (spread["interval_low"], spread["interval_high"]) == (
+            min(ratios[worst]),
+            max(ratios[worst]),
+        )
+        assert summary[f"{mode}_vs_duckdb_high"] > 0
+    tables = sum(each["movable_bytes"] for each in found["results"]["tables"].values())
+    assert tables < summary["peak_bytes"] < summary["peak_limit_bytes"]
+    assert summary["peak_limit_bytes"] >= tables + (4 << 20) + (300 << 20)
 
 
 def test_there_are_22_queries() -> None:

@@ -53,3 +53,32 @@ def too_little(needed_bytes: int, cause: str) -> CapacityExceededError:
         f"that takes {_core.bytes_text(needed_bytes)} of memory: {cause}",
         "free some, or measure shorter calls by --bytes-max",
     )
+
+
+def resident_bytes() -> int | None:
+    """What this process has in memory; None if the kernel does not tell."""
+    return _status_bytes("VmRSS:")
+
+
+def peak_bytes() -> int | None:
+    """The most that this process had in memory since `begin_peak`, or since it began."""
+    return _status_bytes("VmHWM:")
+
+
+def begin_peak() -> bool:
+    """Let `peak_bytes` begin anew. Returns whether the kernel does that."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    except OSError:
+        return False
+    return True
+
+
+def _status_bytes(field: str) -> int | None:
+    try:
+        for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+            if line.startswith(field):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return None

@@ -6,8 +6,9 @@ from dataclasses import asdict
 from typing import Any
 
 from headrace import _core
+from headrace._apps.figures import Figure
 from headrace._apps.sql.prediction import LIMIT, Simulated, total_of
-from headrace._apps.sql.study import DUCKDB, MODES, STORAGE, QueryStudy, Study, share
+from headrace._apps.sql.study import DUCKDB, MODES, OUR_MODES, STORAGE, QueryStudy, Study, share
 from headrace._cli._report import Column, Report, figures
 from headrace._words import counted
 from headrace.sql import PlannedScan, Prefetched
@@ -22,15 +23,31 @@ def summary_of(study: Study) -> dict[str, Any]:
         "queries_equal": study.equal_count,
         "prefetch": study.settings.prefetch,
         "engine": study.settings.engine,
-        "off_vs_duckdb": study.ratio("off", DUCKDB),
-        "auto_vs_duckdb": study.ratio("auto", DUCKDB),
+        **_beside_duckdb(study, "off"),
+        **_beside_duckdb(study, "auto"),
         "on_vs_off": study.ratio("on", "off"),
         "storage_vs_duckdb": study.ratio(STORAGE, DUCKDB),
         "share_from_copies": study.share_from_copies,
         "share_first_run": study.share_first_run,
         "bytes_moved": study.bytes_moved,
         "bytes_by_device": study.bytes_by_device,
+        "peak_bytes": study.peak_bytes,
+        "peak_limit_bytes": study.peak_limit_bytes,
     }
+
+
+def _beside_duckdb(study: Study, mode: str) -> dict[str, Any]:
+    name, worst = study.worst(mode)
+    return {
+        f"{mode}_vs_duckdb": study.ratio(mode, DUCKDB),
+        f"{mode}_vs_duckdb_high": _interval(study.spread(mode, DUCKDB))[1],
+        f"{mode}_vs_duckdb_worst": worst.median,
+        f"{mode}_worst_query": name,
+    }
+
+
+def _interval(figure: Figure) -> tuple[float, float]:
+    return figure.interval or (figure.low, figure.high)
 
 
 def results_of(study: Study) -> dict[str, Any]:
@@ -78,6 +95,7 @@ def _query(query: QueryStudy) -> dict[str, Any]:
             mode: {"time_ns_median": query.median_ns(mode), "times_ns": query.times_ns[mode]}
             for mode in MODES
         },
+        "spreads": {f"{mode}_vs_duckdb": query.spread(mode).document() for mode in OUR_MODES},
         "share_from_copies": share(query.repeated),
         "first_run": _run(query.first),
         "last_run": _run(query.repeated[-1] if query.repeated else None),
@@ -190,22 +208,31 @@ def print_report(study: Study) -> None:
     report.table(columns, rows)
     report.say(
         f"Medians of {counted(study.settings.round_count, 'round')}, "
-        f"{counted(study.settings.thread_count, 'thread')}, every mode once per round in shuffled "
-        "order. Copies: share of the bytes that prefetching on read from copies that earlier "
+        f"{counted(study.settings.thread_count, 'thread')}, every mode once per round in balanced "
+        "orders. Copies: share of the bytes that prefetching on read from copies that earlier "
         "runs may have made; first run: with an empty cache."
     )
     report.say()
-    for mode in ("off", "auto", "on"):
-        spread = study.spread(mode, DUCKDB)
-        low, high = spread.interval or (spread.low, spread.high)
+    if len(study.queries) > 1:
+        _print_ratios(report, study)
+    for mode in OUR_MODES:
+        low, high = _interval(study.spread(mode, DUCKDB))
+        name, worst = study.worst(mode)
         report.say(
             f"{mode}: {study.ratio(mode, DUCKDB):.3f} of DuckDB's time on the same tables "
-            f"(95 % interval over the rounds {low:.3f} to {high:.3f})."
+            f"(95 % interval over the rounds {low:.3f} to {high:.3f})"
+            + (f"; most for query {name}, {_ratio(worst)}." if len(study.queries) > 1 else ".")
         )
     report.say(
         f"{_core.bytes_text(study.bytes_moved)} were moved in all runs, "
         f"{_core.bytes_text(study.bytes_by_device)} of them by devices."
     )
+    if study.peak_bytes is not None:
+        report.say(
+            f"With prefetching on the process had at most {_core.bytes_text(study.peak_bytes)}; "
+            "the tables, the capacity of the cache and 300 MiB are "
+            f"{_core.bytes_text(study.peak_limit_bytes)}."
+        )
     places = ", ".join(
         f"{_core.bytes_text(byte_count)} on {'an unknown node' if node is None else f'node {node}'}"
         for node, byte_count in study.column_nodes.items()
@@ -218,6 +245,21 @@ def print_report(study: Study) -> None:
         )
     for note in study.notes:
         report.say(f"Note: {note}.")
+
+
+def _print_ratios(report: Report, study: Study) -> None:
+    rows = [
+        [name, *(_ratio(each.spread(mode)) for mode in OUR_MODES)]
+        for name, each in study.queries.items()
+    ]
+    report.table((Column("query"), *figures(*OUR_MODES)), rows)
+    report.say("Times DuckDB's on the same tables: median of the rounds and its 95 % interval.")
+    report.say()
+
+
+def _ratio(figure: Figure) -> str:
+    low, high = _interval(figure)
+    return f"{figure.median:.2f} ({low:.2f} to {high:.2f})"
 
 
 def _row(query: QueryStudy) -> list[str]:

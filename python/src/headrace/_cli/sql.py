@@ -10,6 +10,7 @@ from typing import Any
 import click
 import duckdb
 
+from headrace._apps.memory import resident_bytes
 from headrace._apps.sql.prediction import Simulated, thread_count_of
 from headrace._apps.sql.study import OUR_MODES, Settings, Study, make_plans, run_study
 from headrace._apps.sql.tables import QUERY_COUNT, tables_of, tpch_queries, tpch_tables
@@ -151,6 +152,7 @@ def command(
         round_count=repeat,
         engine=engine,
         capacity_bytes=capacity,
+        base_bytes=resident_bytes(),
     )
     _check_engine(engine, machine)
     with progress("reading the tables") as share:

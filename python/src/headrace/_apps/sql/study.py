@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Queries measured: prefetching off, auto and on, and DuckDB, on the same Arrow tables.
 
-Method. Query by query: the cache is cleared and the query runs once with prefetching, which is its
-first run. Then come the rounds; each runs every mode once, in an order that is shuffled each time
-(seeded). The first round warms up and is not counted. Copies stay from one round to the next, so
-that the runs that count show the cache, and the first run shows prefetching. Every mode has a
-DuckDB connection of its own, in this process, with as many threads; it is timed around execution
-and fetch. Stated are ratios of the sums of the queries' medians.
+Method. Each query runs once with prefetching and an empty cache, which is its first run. The peak
+of this process's memory is that of these runs, because later DuckDB keeps the tables a second time
+in its own storage. Then come, query by query, the rounds; each runs every mode once, in orders in
+which every mode comes as often after each other one, because a run leaves its traces in caches and
+allocators. The first round warms up and is not counted. Copies stay from one round to the next, so
+that the runs that count show the cache, and the first run shows prefetching.
+
+All read one DuckDB instance, by cursors of their own, because two instances that are alike differ
+by some percent; its own storage is another one. Timed is execution and fetch. Stated are ratios of
+the sums of the queries' medians, and of each query the median of the rounds' ratios.
 """
 
+import itertools
 import math
-import random
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,17 +25,17 @@ from typing import Any
 import duckdb
 
 from headrace._apps.figures import Figure, figure_of
+from headrace._apps.memory import begin_peak, peak_bytes, resident_bytes
 from headrace._apps.tpch.study import make_engine
 from headrace.cache import Cache, Placement
 from headrace.errors import InvalidArgumentError
 from headrace.machine import Machine
-from headrace.sql import ChunkEvent, Connection, PlannedScan, Prefetched, connect
+from headrace.sql import ChunkEvent, Connection, PlannedScan, Prefetched, connect, wrap
 from headrace.table import Table
 
 DUCKDB, STORAGE = "duckdb", "storage"
 OUR_MODES = ("off", "auto", "on")
 MODES = (DUCKDB, STORAGE, *OUR_MODES)
-_ORDER_SEED = 22
 Row = tuple[Any, ...]
 
 _TOLERANCE = 1e-9
@@ -39,6 +43,8 @@ _TOLERANCE = 1e-9
 _CAPACITY_SLACK = 1.25
 _CAPACITY_MIN = 64 << 20
 ROWS_KEPT = 20
+_PEAK_SLACK = 300 << 20
+"""What a process may take beside the tables and the capacity, DuckDB's hash tables included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,8 @@ class Settings:
         capacity_bytes: Room of the cache per node; None is as much as all tables need.
         placement: Where copies go; None is the fastest memory, or the caller's own node where no
             memory is faster, so that "on" has something to do.
+        base_bytes: What this process had in memory before it read the tables, as `resident_bytes`
+            says; None if that is not known.
     """
 
     prefetch: str
@@ -61,6 +69,7 @@ class Settings:
     engine: str = "automatic"
     capacity_bytes: int | None = None
     placement: Placement | None = None
+    base_bytes: int | None = None
 
 
 @dataclass(slots=True)
@@ -95,6 +104,11 @@ class QueryStudy:
         """Median time of a mode."""
         return statistics.median(self.times_ns[mode])
 
+    def spread(self, mode: str) -> Figure:
+        """Its time of a mode by DuckDB's on the same Arrow tables, round by round."""
+        pairs = zip(self.times_ns[mode], self.times_ns[DUCKDB], strict=True)
+        return figure_of([own / other for own, other in pairs])
+
 
 @dataclass(frozen=True, slots=True)
 class Study:
@@ -109,6 +123,9 @@ class Study:
         bytes_moved: Bytes of the copies that were made, in all runs together.
         bytes_by_device: Those of them that devices moved.
         capacity_bytes: Room of the cache per node.
+        peak_bytes: The most memory that this process had during the first runs; None where the
+            kernel does not tell.
+        peak_limit_bytes: What it should be at most: the tables, the capacity and 300 MiB.
         notes: Why something was not prefetched.
     """
 
@@ -120,6 +137,8 @@ class Study:
     bytes_moved: int
     bytes_by_device: int
     capacity_bytes: int
+    peak_bytes: int | None
+    peak_limit_bytes: int
     notes: list[str]
 
     @property
@@ -144,6 +163,12 @@ class Study:
 
         pairs = zip(sums(mode), sums(reference), strict=True)
         return figure_of([own / other for own, other in pairs])
+
+    def worst(self, mode: str) -> tuple[str, Figure]:
+        """The query whose time of a mode is the most, by DuckDB's on the same Arrow tables."""
+        found = {name: each.spread(mode) for name, each in self.queries.items()}
+        name = max(found, key=lambda each: found[each].median)
+        return name, found[name]
 
     @property
     def share_first_run(self) -> float | None:
@@ -203,26 +228,33 @@ def run_study(
         cache = stack.enter_context(Cache(engine, capacity_bytes, placement, recycle=True))
         options: Any = {"config": {"threads": settings.thread_count}}
         plain = stack.enter_context(duckdb.connect(**options))
-        storage = stack.enter_context(duckdb.connect(**options))
         ours = {
-            mode: stack.enter_context(connect(prefetch=mode, cache=cache, **options))
+            mode: stack.enter_context(wrap(plain.cursor(), prefetch=mode, cache=cache))
             for mode in OUR_MODES
         }
+        on = ours["on"]
+        for name, table in registered.items():
+            on.register(name, table)
+        peak_limit = _tables_bytes(registered, settings) + capacity_bytes + _PEAK_SLACK
+        can_tell = begin_peak()
+        found, answers = {}, {}
+        for name, text in queries.items():
+            cache.clear()
+            found[name], answers[name] = _first_run(on, text)
+        peak = peak_bytes() if can_tell else None
+        storage = stack.enter_context(duckdb.connect(**options))
         for name, table in registered.items():
             plain.register(name, table.arrow)
             storage.register("_headrace_source", table.arrow)
             quoted = name.replace('"', '""')
             storage.execute(f'CREATE TABLE "{quoted}" AS FROM _headrace_source')
             storage.unregister("_headrace_source")
-            for connection in ours.values():
-                connection.register(name, table)
-        found = {}
-        shuffled = random.Random(_ORDER_SEED)  # noqa: S311 - Nothing is secret here.
-        for index, (name, text) in enumerate(queries.items()):
+            for mode in ("off", "auto"):
+                ours[mode].register(name, table)
+        for index, (name, query) in enumerate(found.items()):
             cache.clear()
-            found[name] = _measure(
-                text, {DUCKDB: plain, STORAGE: storage, **ours}, settings, shuffled
-            )
+            connections = {DUCKDB: plain, STORAGE: storage, **ours}
+            _measure(query, answers.pop(name), connections, settings)
             progress((index + 1) / len(queries))
         nodes: dict[int | None, int] = {}
         for table in registered.values():
@@ -239,46 +271,68 @@ def run_study(
             bytes_moved=statistics_.bytes_moved,
             bytes_by_device=statistics_.bytes_by_device,
             capacity_bytes=capacity_bytes,
-            notes=ours["on"].notes,
+            peak_bytes=peak,
+            peak_limit_bytes=peak_limit,
+            notes=on.notes,
         )
 
 
+def _tables_bytes(tables: Mapping[str, Table], settings: Settings) -> int:
+    """What the tables take; an allocator takes more than it gives, so that memory is asked, too."""
+    counted = sum(int(table.arrow.nbytes) for table in tables.values())
+    now = resident_bytes()
+    if now is None or settings.base_bytes is None:
+        return counted
+    return max(counted, now - settings.base_bytes)
+
+
+def _first_run(on: Connection, text: str) -> tuple[QueryStudy, list[Row]]:
+    if not on.extract_statements(text):
+        raise InvalidArgumentError("run the query", "it has no statement", "write one")
+    found = QueryStudy(text, plan=on.plan(text))
+    rows = on.execute(text).fetchall()
+    found.first, found.timeline = on.prefetched, on.timeline
+    return found, rows
+
+
 def _measure(
-    text: str,
+    found: QueryStudy,
+    first_answer: list[Row],
     connections: Mapping[str, Any],
     settings: Settings,
-    shuffled: random.Random,
-) -> QueryStudy:
+) -> None:
     on: Connection = connections["on"]
-    found = QueryStudy(text, plan=on.plan(text))
-    answer = connections[DUCKDB].execute(text)
-    if answer is None:
-        raise InvalidArgumentError("run the query", "it has no statement", "write one")
+    answer = connections[DUCKDB].execute(found.text)
     found.column_names = [each[0] for each in answer.description]
     expected = answer.fetchall()
     found.row_count = len(expected)
     found.rows = expected[:ROWS_KEPT]
+    found.is_equal = same_rows(first_answer, expected)
 
     def run(mode: str) -> int:
         begin_ns = time.perf_counter_ns()
-        rows = connections[mode].execute(text).fetchall()
+        rows = connections[mode].execute(found.text).fetchall()
         time_ns = time.perf_counter_ns() - begin_ns
         found.is_equal = found.is_equal and same_rows(rows, expected)
         return time_ns
 
-    run("on")
-    found.first, found.timeline = on.prefetched, on.timeline
-    modes = list(MODES)
     found.times_ns = {mode: [] for mode in MODES}
-    for index in range(settings.round_count + 1):
-        shuffled.shuffle(modes)
+    rounds = itertools.islice(itertools.cycle(balanced_orders(MODES)), settings.round_count)
+    for is_counted, modes in [(False, MODES), *((True, modes) for modes in rounds)]:
         for mode in modes:
             time_ns = run(mode)
-            if index > 0:
+            if is_counted:
                 found.times_ns[mode].append(time_ns)
                 if mode == "on" and on.prefetched is not None:
                     found.repeated.append(on.prefetched)
-    return found
+
+
+def balanced_orders(items: Sequence[str]) -> list[list[str]]:
+    """Orders in which each item comes as often right after each other one (Williams' design)."""
+    count = len(items)
+    zigzag = [(step + 1) // 2 * (1 if step % 2 else -1) for step in range(count)]
+    orders = [[items[(each + first) % count] for each in zigzag] for first in range(count)]
+    return orders + [order[::-1] for order in orders]
 
 
 def same_rows(rows: list[Row], expected: list[Row]) -> bool:

@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from headrace import _core
+from headrace._apps.memory import peak_bytes
 from headrace._apps.tpch.baseline import Baseline
 from headrace._apps.tpch.lineitem import Columns
 from headrace._apps.tpch.q6 import Q6Run, run_q6
@@ -276,7 +277,7 @@ def run_study(
             column_nodes=_nodes_of(columns, machine),
             copy_node=copy_node,
             timelines=timelines,
-            memory_bytes_peak=_memory_bytes_peak(),
+            memory_bytes_peak=peak_bytes(),
         )
 
 
@@ -417,15 +418,3 @@ def _nodes_of(columns: Columns, machine: Machine) -> dict[int | None, int]:
             node = _core.node_of_address(address)
             found[node] = found.get(node, 0) + array.nbytes // len(pages)
     return found
-
-
-def _memory_bytes_peak() -> int | None:
-    """High-water mark of this process; that of getrusage would count the process before exec."""
-    try:
-        status = Path("/proc/self/status").read_text(encoding="ascii")
-    except OSError:
-        return None
-    for line in status.splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return None
