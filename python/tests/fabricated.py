@@ -21,7 +21,7 @@ RINGS = (
     "clwb",
     "optimised",
     "optimised_batch8",
-    "libpmem_seed",
+    "libpmem_balcer",
     "libpmem_staged",
     "libpmem_same",
     "store_stream",
@@ -93,7 +93,7 @@ def answer(command: list[str], **_options: object) -> dict[str, Any]:
 def _cache() -> dict[str, Any]:
     return {
         "series": {
-            case: {"ours_ns": TIMES, "seed_ns": scaled(12.34)}
+            case: {"ours_ns": TIMES, "fuerst_ns": scaled(12.34)}
             for case in ("hit_1t", "hit_2t", "mixed_2t", "miss_1t")
         },
         "bytes_per_entry": 143.2,

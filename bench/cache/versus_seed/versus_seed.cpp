@@ -254,7 +254,7 @@ struct Scenario {
   std::string name;
   std::vector<Operations> per_thread;
 
-  std::vector<double> seed_ns;
+  std::vector<double> fuerst_ns;
   std::vector<double> ours_ns;
 };
 
@@ -435,7 +435,7 @@ int main(int argc, char** argv) {
     for (Scenario& scenario : scenarios) {
       for (std::size_t turn = 0; turn < 2; ++turn) {
         if ((round + turn) % 2 == 0) {
-          scenario.seed_ns.push_back(measure<Seeds>(scenario, scale));
+          scenario.fuerst_ns.push_back(measure<Seeds>(scenario, scale));
         } else {
           scenario.ours_ns.push_back(measure<Ours>(scenario, scale));
         }
@@ -445,8 +445,8 @@ int main(int argc, char** argv) {
   std::string series;
   for (const Scenario& scenario : scenarios) {
     series +=
-        fmt::format("{}\"{}\": {{\"seed_ns\": {}, \"ours_ns\": {}}}", series.empty() ? "" : ", ",
-                    scenario.name, list(scenario.seed_ns), list(scenario.ours_ns));
+        fmt::format("{}\"{}\": {{\"fuerst_ns\": {}, \"ours_ns\": {}}}", series.empty() ? "" : ", ",
+                    scenario.name, list(scenario.fuerst_ns), list(scenario.ours_ns));
   }
   fmt::print(
       "{{\"round_count\": {}, \"entry_count\": {}, \"operation_count\": {}, \"series\": {{{}}}, "

@@ -169,7 +169,7 @@ void add_libpmem(Arena& arena, std::vector<Subject>& subjects, std::size_t entry
   {
     const Pmem2File file = map_by_libpmem2(arena.make_file(RingVariant::optimised));
     auto ring = std::make_shared<SeedRing>(file.memory, file.bytes, entry_bytes);
-    subjects.push_back({.name = "libpmem_seed",
+    subjects.push_back({.name = "libpmem_balcer",
                         .enqueue = [ring, entry, map = file.map] { return ring->enqueue(entry); },
                         .dequeue = [ring, &arena] { return ring->dequeue(arena.target); }});
   }

@@ -101,9 +101,13 @@ class Size(Value[int]):
 
     def __init__(self, least: int = 0, greatest: int = BYTES_MAX) -> None:
         """Take sizes from `least` to `greatest`."""
-        low = f" from {_size_text(least)}" if least > 1 else ""
-        high = f" to {_size_text(greatest)}" if greatest < BYTES_MAX else ""
-        super().__init__("SIZE", f"a size{low}{high}, such as 64KiB")
+        limits = ""
+        if least > 1 or greatest < BYTES_MAX:
+            from headrace._core import bytes_text  # noqa: PLC0415 - `run` has no limits.
+
+            limits = f" from {bytes_text(least)}" if least > 1 else ""
+            limits += f" to {bytes_text(greatest)}" if greatest < BYTES_MAX else ""
+        super().__init__("SIZE", f"a size{limits}, such as 64KiB")
         self._least, self._greatest = least, greatest
 
     def read(self, text: str) -> int:
@@ -117,13 +121,6 @@ class Size(Value[int]):
         if not self._least <= size_bytes <= self._greatest:
             raise ValueError
         return size_bytes
-
-
-def _size_text(size_bytes: int) -> str:
-    for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if size_bytes >= unit and size_bytes % unit == 0:
-            return f"{size_bytes // unit}{name}"
-    return str(size_bytes)
 
 
 class Number(Value[float]):

@@ -142,8 +142,8 @@ def _table_cells(row: dict[str, Any]) -> list[str]:
         rate("bytes_per_s_hot"),
         rate("bytes_per_s_cold"),
         "" if row["gain"] is None else f"{row['gain']:.2f}",
-        row["seed_variant"] or "",
-        rate("seed_bytes_per_s"),
+        row["asterope_variant"] or "",
+        rate("asterope_bytes_per_s"),
     ]
 
 

@@ -14,7 +14,7 @@ from headrace._apps.dsa.gather import gather
 from headrace._apps.families import FAMILIES
 from headrace._apps.families.facts import Facts, gather_facts
 from headrace._apps.families.measure import Outcome, Shown, interruptible, measure_family
-from headrace._apps.families.points import LeftOut, Place, size_text
+from headrace._apps.families.points import LeftOut, Place
 from headrace._apps.report.cards import Card, cards_of
 from headrace._apps.report.compare import ROUNDS_MIN, Comparison, compare_reports
 from headrace._apps.report.guidelines import Guideline, Measured, guidelines_of
@@ -116,7 +116,7 @@ def _rings(rounds: int) -> Outcome:
     memory = "persistent memory" if measured["persistent"] else "DRAM, durability is pretended"
     shown = tuple(
         Shown(
-            Place(memory, name, size_text(each["entry_bytes"]), "gb_per_s"),
+            Place(memory, name, _core.bytes_text(each["entry_bytes"]), "gb_per_s"),
             emulated=False,
             values=tuple(each["entry_bytes"] / time_ns for time_ns in times["enqueue_ns"]),
         )

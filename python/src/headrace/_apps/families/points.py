@@ -8,8 +8,8 @@ figures are shown. Nothing here measures.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from headrace import _core
 from headrace._apps.families.facts import Facts, MemoryNode, Queue
+from headrace._core import bytes_text
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 _SIZES = (64, 256, KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 16 * MIB, GIB)
@@ -103,8 +103,8 @@ class Plan:
             place = places[0]
             self.leave_out(
                 f"{place.line} at {place.x}",
-                f"it needs {_core.bytes_text(needed)} of memory and "
-                f"{_core.bytes_text(self.facts.available_bytes)} are free",
+                f"it needs {bytes_text(needed)} of memory and "
+                f"{bytes_text(self.facts.available_bytes)} are free",
             )
             return
         self.points.append(Point(words, places, bool(queue and queue.emulated)))
@@ -118,11 +118,6 @@ class Plan:
                 why = f"no work queue is {mode}; 'headrace dsa configure' makes one"
             self.leave_out(what, why)
         return found
-
-
-def size_text(byte_count: int) -> str:
-    """Write a size as on an axis."""
-    return str(_core.bytes_text(byte_count))
 
 
 def _channel(queue: Queue, byte_count: int, *, depth: int = 1, batch: int = 1) -> dict[str, object]:
@@ -145,7 +140,7 @@ def _submission(plan: Plan) -> None:
         if queue is None:
             continue
         for size in _SIZES:
-            place = size_text(size)
+            place = bytes_text(size)
             plan.add(
                 _channel(queue, size),
                 Place("by size", f"{mode}, waited for", place, "gb_per_s"),
@@ -169,8 +164,8 @@ def _submission(plan: Plan) -> None:
     for size in _SIZES:
         plan.add(
             _cpu(size),
-            Place("by size", "one processor", size_text(size), "gb_per_s"),
-            Place("time of a copy, by size", "one processor", size_text(size), "time_us"),
+            Place("by size", "one processor", bytes_text(size), "gb_per_s"),
+            Place("time of a copy, by size", "one processor", bytes_text(size), "time_us"),
         )
 
 
@@ -180,7 +175,9 @@ def _depths(plan: Plan, queue: Queue, sizes: Iterable[int], label: str) -> None:
         for depth in fit:
             plan.add(
                 _channel(queue, size, depth=depth),
-                Place("by copies in flight", f"{label}, {size_text(size)}", str(depth), "gb_per_s"),
+                Place(
+                    "by copies in flight", f"{label}, {bytes_text(size)}", str(depth), "gb_per_s"
+                ),
                 queue=queue,
             )
     if len(fit) < len(_DEPTHS):
@@ -193,13 +190,13 @@ def _depths(plan: Plan, queue: Queue, sizes: Iterable[int], label: str) -> None:
 
 def _threads(plan: Plan) -> None:
     counts = [count for count in (1, 2, 4, 8, 12) if count <= plan.facts.cpus]
-    if counts[-1] != 12:  # noqa: PLR2004 - As in the seed.
+    if counts[-1] != 12:  # noqa: PLR2004 - As in Fürst's thesis.
         plan.leave_out(f"more than {counts[-1]} threads", f"there are {plan.facts.cpus} processors")
     queue = plan.need("threads that share a queue", "shared")
     for count in counts:
         # The 1 GiB of Fürst's thesis, where that is not most of the memory.
         for size in (MIB, GIB if plan.facts.available_bytes >= 64 * GIB else 64 * MIB):
-            line = size_text(size)
+            line = bytes_text(size)
             copies = _SHARED_COPIES if size == MIB else count
             if queue is not None:
                 plan.add(
@@ -229,7 +226,7 @@ def _movement(plan: Plan) -> None:
     for target in facts.nodes:
         place = f"{home.id} to {target.id} ({target.tier})"
         where: dict[str, object] = {"source": home.id, "target": target.id, "bytes": size}
-        panel = f"{size_text(size)}, by nodes"
+        panel = f"{bytes_text(size)}, by nodes"
         if devices:
             for policy, label in (
                 ("all", "brute force"),
@@ -269,7 +266,7 @@ def _devices(plan: Plan) -> None:
                     "queues": names,
                     "threads": count,
                 },
-                Place("by devices", size_text(size), str(count), "gb_per_s"),
+                Place("by devices", bytes_text(size), str(count), "gb_per_s"),
                 queue=queues[0],
             )
 
@@ -289,7 +286,7 @@ def _device_engines(plan: Plan) -> None:
         for size in (KIB, 64 * KIB):
             plan.add(
                 _channel(queue, size, depth=_DEPTH),
-                Place("by engines of the group", size_text(size), str(count), "gb_per_s"),
+                Place("by engines of the group", bytes_text(size), str(count), "gb_per_s"),
                 queue=queue,
             )
 
@@ -304,7 +301,7 @@ def _queues(plan: Plan) -> None:
             if batch <= queue.batch_max:
                 plan.add(
                     _channel(queue, size, batch=batch),
-                    Place("by copies of a batch", size_text(size), str(batch), "gb_per_s"),
+                    Place("by copies of a batch", bytes_text(size), str(batch), "gb_per_s"),
                     queue=queue,
                 )
     pairs = [
@@ -342,7 +339,7 @@ def _operations(plan: Plan) -> None:
         for name in OPERATIONS:
             if name == "no_op" and size != 4 * KIB:
                 continue
-            place = size_text(size)
+            place = bytes_text(size)
             words = {"operation": name}
             metric = "time_us" if name == "no_op" else "gb_per_s"
             panel = f"operations of {place}" if name != "no_op" else "operations without data"
@@ -365,13 +362,13 @@ def _latency(plan: Plan) -> None:
             plan.add(
                 {**_channel(queue, size), "split": 1},
                 *(
-                    Place(f"{mode} queue, by size", part, size_text(size), f"{part}_ns")
+                    Place(f"{mode} queue, by size", part, bytes_text(size), f"{part}_ns")
                     for part in ("prepare", "submit", "wait")
                 ),
                 queue=queue,
             )
     for size in sizes:
-        place = Place("one processor, by size", "copy", size_text(size), "time_us")
+        place = Place("one processor, by size", "copy", bytes_text(size), "time_us")
         plan.add(_cpu(size), place)
 
 
@@ -398,7 +395,7 @@ def _pages(plan: Plan) -> None:
     queue = plan.need("pages by a device")
     for pages, huge in (("4 KiB", 0), ("2 MiB", 1)):
         for size in (KIB, 64 * KIB, MIB):
-            place = ("by size of pages", size_text(size))
+            place = ("by size of pages", bytes_text(size))
             if queue is not None:
                 plan.add(
                     {**_channel(queue, size, depth=_DEPTH), "huge": huge},
@@ -423,14 +420,17 @@ def _destination(plan: Plan) -> None:
     for size in (4 * KIB, 64 * KIB, MIB):
         for label, words, used in lines:
             places = [
-                Place("rate, by size", label, size_text(size), "gb_per_s"),
+                Place("rate, by size", label, bytes_text(size), "gb_per_s"),
                 Place(
-                    "reading a line afterwards, by size", label, size_text(size), "read_ns_per_line"
+                    "reading a line afterwards, by size",
+                    label,
+                    bytes_text(size),
+                    "read_ns_per_line",
                 ),
             ]
             if plan.facts.monitors_cache:
                 place = Place(
-                    "in last-level caches, by size", label, size_text(size), "cache_bytes"
+                    "in last-level caches, by size", label, bytes_text(size), "cache_bytes"
                 )
                 places.append(place)
             plan.add({**words, "bytes": size, "read": 1}, *places, queue=used)
@@ -454,7 +454,7 @@ def _pollution(plan: Plan) -> None:
         for label, words, used in ways:
             plan.add(
                 {**words, "beside": working_set},
-                Place("reading, by working set", label, size_text(working_set), "beside_gb_per_s"),
+                Place("reading, by working set", label, bytes_text(working_set), "beside_gb_per_s"),
                 queue=used,
             )
 
@@ -480,7 +480,7 @@ def _cycles(plan: Plan) -> None:
         for label, words, used in ways:
             plan.add(
                 words,
-                *(Place(panel, label, size_text(size), metric) for panel, metric in metrics),
+                *(Place(panel, label, bytes_text(size), metric) for panel, metric in metrics),
                 queue=used,
             )
 
@@ -504,7 +504,7 @@ def _persistent(plan: Plan, sizes: Iterable[int], ways: Iterable[bool]) -> None:
                     Place(
                         "durable copies, by size",
                         f"{folder}, {'pinned' if pinned else 'not pinned'}",
-                        size_text(size),
+                        bytes_text(size),
                         "gb_per_s",
                     ),
                 )
@@ -536,4 +536,4 @@ def plan_of(family: str, facts: Facts) -> Plan:
     return plan
 
 
-__all__ = ["LeftOut", "MemoryNode", "Place", "Plan", "Point", "plan_of", "size_text"]
+__all__ = ["LeftOut", "MemoryNode", "Place", "Plan", "Point", "plan_of"]

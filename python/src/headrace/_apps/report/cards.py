@@ -7,9 +7,9 @@ from typing import Any
 
 from headrace._apps.families.measure import Outcome
 from headrace._apps.families.picture import Line, Panel, panels_of
-from headrace._apps.families.points import size_text
 from headrace._apps.sim import run
 from headrace._apps.sim.validation import published_series
+from headrace._core import bytes_text
 
 _SIZES = (64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20)
 _MIB = (1 << 20) / 1e9
@@ -119,7 +119,7 @@ class Card:
 
 
 def _tick(key: str, value: object) -> str:
-    return size_text(value) if key == "bytes" and isinstance(value, int) else str(value)
+    return bytes_text(value) if key == "bytes" and isinstance(value, int) else str(value)
 
 
 def _submission(label: str, metric: str, **fixed: object) -> Simulated:
@@ -309,7 +309,7 @@ SPECS = (
         "devices",
         "by devices",
         tuple(
-            Simulated(size_text(size), "leaky-ddio", "devices", (1, 2, 4), fixed={"bytes": size})
+            Simulated(bytes_text(size), "leaky-ddio", "devices", (1, 2, 4), fixed={"bytes": size})
             for size in (4 << 10, 64 << 10, 1 << 20)
         ),
     ),
@@ -336,7 +336,11 @@ SPECS = (
         "by engines",
         tuple(
             Simulated(
-                size_text(size), "engines-per-group", "engines", (1, 2, 3, 4), fixed={"bytes": size}
+                bytes_text(size),
+                "engines-per-group",
+                "engines",
+                (1, 2, 3, 4),
+                fixed={"bytes": size},
             )
             for size in (1 << 10, 64 << 10)
         ),
@@ -349,7 +353,7 @@ SPECS = (
         "by copies in flight",
         tuple(
             Simulated(
-                size_text(size),
+                bytes_text(size),
                 "wq-size",
                 "entries",
                 (1, 2, 4, 8, 16, 32, 64, 128),
@@ -366,7 +370,7 @@ SPECS = (
         "by copies of a batch",
         tuple(
             Simulated(
-                size_text(size),
+                bytes_text(size),
                 "batch-size",
                 "batch",
                 (1, 2, 4, 8, 16, 32, 64, 128),
@@ -402,10 +406,10 @@ SPECS = (
     *(
         Spec(
             f"operations-{size >> 10}k",
-            f"Operations of {size_text(size)}",
+            f"Operations of {bytes_text(size)}",
             "GB/s",
             "operations",
-            f"operations of {size_text(size)}",
+            f"operations of {bytes_text(size)}",
             (
                 Simulated(
                     "device",
@@ -447,7 +451,7 @@ SPECS = (
         "",
         tuple(
             Simulated(
-                f"device, {size_text(size)}",
+                f"device, {bytes_text(size)}",
                 "huge-pages",
                 "pages",
                 ("4KiB", "2MiB"),

@@ -15,7 +15,7 @@ _PROFILE_BYTES_MAX = 16 << 20
 
 # Kappes and Anastasiadis, Asterope (PLOS 2021), automatic settings of a Xeon Gold 5218: RT, LT, ST,
 # PT, PS and PD, and GB/s. The unit of PS and PD is not stated; lines are assumed.
-_SEED = {
+_ASTEROPE = {
     128: ("mmx load=t store=nt prefetch=t0:2@0", 1.01e9),
     8 << 10: ("ymm load=t store=t prefetch=t1:14@0", 7.17e9),
     256 << 10: ("xmm load=t store=t prefetch=t0:4@30", 7.93e9),
@@ -55,7 +55,7 @@ def _row(bytes_max: int, found: dict[str, Any]) -> dict[str, object]:
     warm, cold = found.get("variant"), found.get("cold_variant")
     # Of a variant that lost against memmove the figures are not memmove's.
     known = found.get("measured", {}) if warm is not None or cold is not None else {}
-    seed_variant, seed_bytes_per_s = _SEED.get(bytes_max, (None, None))
+    asterope_variant, asterope_bytes_per_s = _ASTEROPE.get(bytes_max, (None, None))
     return {
         "bytes_max": bytes_max,
         "variant": warm or LIBC,
@@ -63,6 +63,6 @@ def _row(bytes_max: int, found: dict[str, Any]) -> dict[str, object]:
         "bytes_per_s_hot": known.get("bytes_per_s_hot"),
         "bytes_per_s_cold": known.get("bytes_per_s_cold"),
         "gain": known.get("ratio"),
-        "seed_variant": seed_variant,
-        "seed_bytes_per_s": seed_bytes_per_s,
+        "asterope_variant": asterope_variant,
+        "asterope_bytes_per_s": asterope_bytes_per_s,
     }

@@ -89,7 +89,7 @@ def _figures(series: dict[str, dict[str, list[float]]]) -> dict[str, Figure]:
         return Series(series[name]["ours_ns"])
 
     def speedup(name: str) -> Figure:
-        return speed_ratio(ours(name), Series(series[name]["seed_ns"]))
+        return speed_ratio(ours(name), Series(series[name]["fuerst_ns"]))
 
     return {
         "hit_speedup_1t": speedup("hit_1t"),

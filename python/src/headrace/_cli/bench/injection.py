@@ -25,7 +25,7 @@ _TIME_LIMIT_S = 3600
 _STEP_KIB = 4096
 MESSAGE_BYTES = tuple(1 << shift for shift in range(6, 23, 2))
 WORKING_SET_BYTES = (0, 32 << 10, 512 << 10, 8 << 20)
-_SEED_GAIN = 0.30
+_LEON_GAIN = 0.30
 # Where the simulated network interface puts messages: as one with injection does, and as stores do.
 PLACES = ("receiver-l2", "sender-l2")
 _NOTE = (
@@ -36,8 +36,8 @@ _NOTE = (
 _DIFFERENCES = (
     "The simulated curves are of another machine, with caches read line by line, a network "
     "interface that writes into the named cache, and the time to receive included; the measured "
-    "ones are of this machine's computation alone, whose lines the processor also prefetches. The "
-    "seed's value is the most that its simulator found, for one size."
+    "ones are of this machine's computation alone, whose lines the processor also prefetches. "
+    "León's value is the most that the simulator found, for one size."
 )
 
 
@@ -78,7 +78,7 @@ def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
         "peak_inside": int(0 < place < len(series) - 1),
         "gain_best_simulated": max(expected.values()),
         "gain_best_simulated_bytes": max(expected, key=lambda size: expected[size]),
-        "gain_best_seed": _SEED_GAIN,
+        "gain_best_leon": _LEON_GAIN,
     }
     caption = f"{_where(measured)}; medians of {rounds} rounds, whiskers: 95 % confidence intervals"
     outcome = Outcome(
@@ -167,8 +167,8 @@ def _draw(
         for (where, curve), style in zip(simulated.items(), ("--", ":"), strict=True):
             label = f"simulated, injected into {where}"
             axes.plot(at, list(curve.values()), style, color="#555555", marker="x", label=label)
-        seed = f"León's value, {_SEED_GAIN:.0%} (simulated)"
-        axes.axhline(_SEED_GAIN, color="#aa3377", linewidth=1, label=seed)
+        leon = f"León's value, {_LEON_GAIN:.0%} (simulated)"
+        axes.axhline(_LEON_GAIN, color="#aa3377", linewidth=1, label=leon)
         axes.axhline(0, color="black", linewidth=0.8)
         axes.set_xticks(at, [_short(size) for size in MESSAGE_BYTES])
         axes.set_xlabel("message, bytes")
@@ -231,5 +231,5 @@ def _print_report(
         f"Share of the computation's time that ordinary stores of the sender save, by stores past "
         f"the caches, with the 95 % confidence interval of the median of {round_count} rounds; "
         f"{_where(measured)}. {_NOTE} Counters: {measured['counters']}. Simulated: a network "
-        f"interface that writes into the receiver's L2. {_DIFFERENCES} It is {_SEED_GAIN:.0%}."
+        f"interface that writes into the receiver's L2. {_DIFFERENCES} It is {_LEON_GAIN:.0%}."
     )

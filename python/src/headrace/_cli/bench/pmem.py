@@ -28,7 +28,7 @@ from headrace._files import Output, file_error
 _PROGRAM = "headrace-bench-pmem"
 _TIME_LIMIT_S = 1800
 _CAPACITY_MIB = 64
-_RIVALS = ("libpmem_seed", "libpmem_staged", "libpmem_same")
+_RIVALS = ("libpmem_balcer", "libpmem_staged", "libpmem_same")
 # Short entries are worth batching: all of a batch are durable when its one call returns.
 _QUOTED = {
     "optimised_over_naive_256": (256, "batch8"),
@@ -58,8 +58,8 @@ def command(rounds: int, directory: str | None, plot: Output | None, *, as_json:
     A round enqueues and dequeues 64 MiB rings half full, each ring once for each length of entries,
     in a new random order; after three rounds the rings get other files. An entry counts as
     enqueued when it is durable. On ordinary memory, as /dev/shm is, lines are flushed to DRAM: the
-    instructions are the same, and durability is pretended. The rings on libpmem2 are the optimised
-    one of the seed, ours put together in DRAM and copied in one go, and ours on libpmem2's
+    instructions are the same, and durability is pretended. The rings on libpmem2 are the
+    optimised one of Balcer, ours put together in DRAM and copied in one go, and ours on libpmem2's
     primitives; the best of them is the rival. A stream of the same stores, with and without a fence
     for each record, is the bound. Before it begins, the rules for measuring are looked at.
 
@@ -151,7 +151,7 @@ def _interleaving(lengths: dict[int, Times]) -> list[dict[str, object]]:
         }
         for length in _INTERLEAVED
         if length in lengths
-        for name in ("optimised", "optimised_batch8", "libpmem_seed")
+        for name in ("optimised", "optimised_batch8", "libpmem_balcer")
     ]
 
 
