@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace._apps.families.facts import Facts, MemoryNode, Queue
+from headrace._apps.families.facts import Facts, Folder, MemoryNode, Queue
 from headrace._apps.families.points import Point as MoverPoint
 from headrace._apps.tune.search import PAIR, Choice
 from headrace._apps.tune.tuner import Tuning
@@ -34,7 +34,8 @@ FACTS = Facts(
             device=f"dsa{device}",
             mode=("shared", "dedicated")[number],
             node=device % 2,
-            depth_max=62,
+            entries=(64, 16)[number],
+            depth_max=(62, 15)[number],
             batch_max=1024,
             block_on_fault=True,
             priority=10 - number,
@@ -54,7 +55,7 @@ FACTS = Facts(
     available_bytes=256 << 30,
     cpus=16,
     last_cache_bytes=105 << 20,
-    dax_folders=("/mnt/pmem0",),
+    folders=(Folder("/mnt/pmem0", dax=True, free_bytes=64 << 30),),
     perf_allowed=True,
     monitors_cache=True,
 )

@@ -107,9 +107,9 @@ def test_every_preset_gives_out_no_more_than_there_is(name: str) -> None:
         engine_count=st.integers(-1, 6),
         queue_count=st.integers(-1, 10),
         mode=st.sampled_from(MODES),
-        entry_count=st.none() | st.integers(-1, 140),
+        entry_counts=st.lists(st.integers(-1, 140), max_size=3).map(tuple),
         threshold=st.none() | st.integers(-1, 140),
-        priority=st.integers(0, 17),
+        priorities=st.lists(st.integers(0, 17), min_size=1, max_size=3).map(tuple),
         batch_count_max=st.integers(0, 1100) | st.sampled_from([1, 32, 1024, 2048]),
         transfer_bytes_max=st.integers(0, 1 << 32) | st.integers(0, 32).map(lambda n: 1 << n),
     )
@@ -147,12 +147,15 @@ def test_a_wish_is_configured_within_the_limits_or_refused_by_the_limit(wish: Wi
 @pytest.mark.parametrize(
     "wish, words",
     [
-        (Wish(queue_count=3, entry_count=64), "3 WQs of 64 entries are 192 and a device has 128"),
+        (
+            Wish(queue_count=3, entry_counts=(64,)),
+            "3 WQs of 64 entries are 192 and a device has 128",
+        ),
         (Wish(queue_count=9), "9 WQs are asked for and 1 to 8 are possible"),
         (Wish(engine_count=5), "5 engines are asked for and 1 to 4 are possible"),
         (Wish(group_count=2), "2 groups need an engine and a WQ each"),
         (Wish(threshold=129), "threshold 129 of a WQ of 128 entries"),
-        (Wish(priority=16), "16 as priority are asked for and 1 to 15"),
+        (Wish(priorities=(16,)), "16 as priority are asked for and 1 to 15"),
         (Wish(batch_count_max=1025), "1025 descriptors in a batch"),
         (Wish(transfer_bytes_max=(1 << 31) + 1), "2147483649 bytes in a transfer"),
         (
@@ -160,7 +163,7 @@ def test_a_wish_is_configured_within_the_limits_or_refused_by_the_limit(wish: Wi
             "3 descriptors in a batch .* powers of two; set --batch to 2 or 4",
         ),
         (Wish(transfer_bytes_max=3000), "3000 bytes in a transfer .* --transfer to 2048 or 4096"),
-        (Wish(entry_count=0), "1 WQ of 0 entries"),
+        (Wish(entry_counts=(0,)), "1 WQ of 0 entries"),
     ],
 )
 def test_what_is_impossible_is_told_with_its_limit(wish: Wish, words: str) -> None:
@@ -381,6 +384,14 @@ def test_the_json_of_configure_has_configuration_and_changes(here: Here) -> None
     assert read["summary"] == summary | {"applied": False, "failed_count": 0}
 
 
+def test_sizes_and_priorities_are_dealt_out_in_turn(here: Here) -> None:
+    words = ("--devices", "dsa0", "--queues", "3", "--size", "16,32", "--priority", "15,1")
+    made = queues(json.loads(here("dsa", "configure", *words).stdout))
+    assert [queue["size"] for queue in made] == [16, 32, 16]
+    assert [queue["threshold"] for queue in made] == [16, 32, 16]
+    assert [queue["priority"] for queue in made] == [15, 1, 15]
+
+
 def test_options_change_a_preset(here: Here) -> None:
     arguments = ["--preset", "8n1d1e1w", "--devices", "dsa0", "--queues", "2", "--transfer", "1GiB"]
     result = here("dsa", "configure", *arguments)
@@ -395,6 +406,9 @@ def test_options_change_a_preset(here: Here) -> None:
     [
         (["--preset", "moon"], 2, "--preset: 'moon' is not shared, 8n1d1e1w, low-latency or"),
         (["--queues", "3", "--size", "64"], 2, "3 WQs of 64 entries are 192 and a device has 128"),
+        (["--size", "16,64"], 2, "--size has 2 numbers for 1 WQ; add --queues 2"),
+        (["--priority", "1,"], 2, "--priority: '1,' is not a whole number, or several"),
+        (["--queues", "2", "--priority", "1,16"], 2, "16 as priority are asked for"),
         (["--queues", "x"], 2, "--queues: 'x' is not a whole number"),
         (["--queues", "-1"], 2, "--queues: '-1' is not a whole number"),
         (["--mode", "quick"], 2, "--mode: 'quick' is not shared, dedicated or both"),

@@ -2,6 +2,7 @@
 """Families of points: one list with the simulator, what is left out, what is marked."""
 
 import json
+import os
 import signal
 import subprocess
 import sysconfig
@@ -15,15 +16,17 @@ from jsonschema import Draft202012Validator
 
 from headrace._apps import sim
 from headrace._apps.families import FAMILIES, MEASURED_ELSEWHERE, ONLY_SIMULATED
+from headrace._apps.families.facts import Folder
 from headrace._apps.families.measure import UNITS, Stop, measure_family
 from headrace._apps.families.points import plan_of
 from headrace._cli import bench
 from headrace._cli._output import schema_of
+from headrace._cli.bench._family import find_measuring_program
 
 __all__ = ["fabricated"]
 
 HEADRACE = Path(sysconfig.get_path("scripts")) / "headrace"
-ALONE = replace(FACTS, queues=(), no_queue="there is none", dax_folders=(), nodes=FACTS.nodes[:1])
+ALONE = replace(FACTS, queues=(), no_queue="there is none", folders=(), nodes=FACTS.nodes[:1])
 
 
 def test_the_simulator_and_the_benchmarks_share_one_list() -> None:
@@ -57,6 +60,134 @@ def test_what_does_not_fit_memory_is_left_out() -> None:
     plan = plan_of("submission", replace(FACTS, available_bytes=1 << 30))
     assert "one processor at 1 GiB" in {each.what for each in plan.left_out}
     assert not [point for point in plan.points if point.words["bytes"] == 1 << 30]
+
+
+def test_every_pair_of_nodes_is_a_source_and_a_target() -> None:
+    pairs = {
+        (point.words["source"], point.words["target"])
+        for point in plan_of("movement", FACTS).points
+    }
+    assert pairs == {(source, target) for source in range(3) for target in range(3)}
+
+
+def test_a_node_that_is_not_there_is_named(tmp_path: Path) -> None:
+    lines = "by=cpu bytes=4096 source=0 target=0\nby=cpu bytes=4096 source=0 target=63\n"
+    done = subprocess.run(
+        [find_measuring_program(), "1", "1"],
+        input=lines,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT_S,
+        check=True,
+    )
+    records = {each["point"]: each for each in map(json.loads, done.stdout.splitlines())}
+    assert records[0]["operations"] > 0
+    assert "node 63" in records[1]["error"]
+
+
+def test_queues_of_different_sizes_and_priorities_are_compared() -> None:
+    plan = plan_of("queues", FACTS)
+    panels = {(place.panel, place.line, place.x) for point in plan.points for place in point.places}
+    sizes = {x for panel, _, x in panels if panel == "by entries of the queue"}
+    assert sizes == {"16", "64"}
+    beside = {(line, x) for panel, line, x in panels if panel.startswith("share of a queue")}
+    assert beside == {("beside priority 9", "10")}
+    assert not [each for each in plan.left_out if "in flight" not in each.what]
+
+
+@pytest.mark.parametrize("emulated", [False, True])
+def test_queues_that_are_all_alike_are_named_with_the_command_for_others(*, emulated: bool) -> None:
+    alike = replace(FACTS.queues[0], emulated=emulated)
+    plan = plan_of("queues", replace(FACTS, queues=(alike,)))
+    why = {each.what: each.why for each in plan.left_out}
+    for what in ("sizes of work queues", "priorities"):
+        assert "headrace dsa configure --queues 2 --size 16,64 --priority 15,1" in why[what]
+        assert ("headrace emulate --config" in why[what]) is emulated
+        assert ("--apply" in why[what]) is not emulated
+
+
+def test_emulated_queues_of_two_sizes_and_priorities_are_compared(
+    emulator: Path, tmp_path: Path
+) -> None:
+    configuration = tmp_path / "two.json"
+    words = "--replay healthy --devices dsa0 --queues 2 --size 16,64 --priority 15,1 --output"
+    subprocess.run(
+        [HEADRACE, "dsa", "configure", *words.split(), configuration],
+        check=True,
+        capture_output=True,
+        timeout=TIME_LIMIT_S,
+    )
+    bench_queues = [str(HEADRACE), "bench", "queues", "--rounds", "1", "--json"]
+    done = subprocess.run(
+        [emulator, "--config", configuration, "--", *bench_queues],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=TIME_LIMIT_S,
+    )
+    figures = json.loads(done.stdout)["results"]["figures"]
+    sizes = {each["x"] for each in figures if each["panel"] == "by entries of the queue"}
+    assert sizes == {"16", "64"}
+    (share,) = [each["median"] for each in figures if each["metric"] == "share"]
+    assert 0 < share < 1
+
+
+@pytest.mark.parametrize("family", ["dax", "interleaving"])
+def test_a_folder_without_dax_is_measured_and_named_so(
+    here: Here, tmp_path: Path, family: str
+) -> None:
+    words = ("--rounds", "1", "--bytes", "4MiB", "--directory", str(tmp_path), "--json")
+    result = here("bench", family, *words)
+    assert result.code == 0, result.stderr
+    document = json.loads(result.stdout)
+    lines = {each["line"] for each in document["results"]["figures"]}
+    assert lines
+    assert all(f"{tmp_path} without DAX" in line for line in lines)
+    times = [each for each in document["results"]["figures"] if each["metric"] == "time_s"]
+    assert {each["panel"] for each in times} == {"time of 4 MiB, durable"}
+    assert {each["x"] for each in times} >= {"2 KiB, pinned", "4 KiB, pinned"}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_transfer_that_does_not_fit_is_left_out_by_its_size(here: Here, tmp_path: Path) -> None:
+    words = ("--rounds", "1", "--bytes", "512TiB", "--directory", str(tmp_path))
+    result = here("bench", "dax", *words)
+    assert result.code == 0, result.stderr
+    assert "512 TiB in" in result.stdout
+    assert "smaller --bytes" in result.stdout
+    much = replace(FACTS, folders=(Folder("/x", dax=False, free_bytes=1 << 50),))
+    left_out = plan_of("dax", replace(much, transfer_bytes=200 << 30)).left_out
+    assert "no more than half of the 256 GiB" in left_out[0].why
+
+
+def test_a_folder_that_is_not_there_is_refused(here: Here, tmp_path: Path) -> None:
+    result = here("bench", "dax", "--directory", str(tmp_path / "none"))
+    assert result.code == 2
+    assert "not a directory" in result.stderr
+
+
+def test_memory_that_may_not_be_locked_is_measured_and_said_once() -> None:
+    """With a small limit and without the privilege to exceed it."""
+    program = ["prlimit", "--memlock=65536", str(HEADRACE), "bench", "latency", "--rounds", "1"]
+    if os.geteuid() == 0:
+        program = ["setpriv", "--bounding-set", "-ipc_lock", "--inh-caps", "-ipc_lock", *program]
+
+    def printed(*words: str) -> str:
+        done = subprocess.run(
+            [*program, *words], capture_output=True, text=True, timeout=TIME_LIMIT_S, check=True
+        )
+        return done.stdout
+
+    document = json.loads(printed("--json"))
+    assert document["summary"]["memory_pinned"] is False
+    assert document["results"]["not_pinned"] == (
+        "this process may lock 64 KiB of memory (RLIMIT_MEMLOCK)"
+    )
+    assert document["results"]["figures"]
+    text = " ".join(printed().split())
+    assert text.count("Memory is not locked") == 1
+    assert "ulimit -l unlimited" in text
 
 
 @pytest.mark.usefixtures("fabricated")

@@ -101,9 +101,11 @@ Operation operation_at(const Point& point, const Buffers& buffers, std::size_t i
   const std::string& name = point.operation;
   // Each operation begins with a line of its own, and within pages as many lines as fit.
   const std::size_t step = std::max(kLineBytes, (bytes + kLineBytes - 1) / kLineBytes * kLineBytes);
-  const std::size_t places = std::max<std::size_t>(1, buffers.target.size() / step);
-  const std::size_t at = index % places * step;
-  const auto source = buffers.source.subspan(at, bytes);
+  const auto place_in = [&](std::span<std::byte> whole) {
+    return index % std::max<std::size_t>(1, whole.size() / step) * step;
+  };
+  const std::size_t at = place_in(buffers.target);
+  const auto source = buffers.source.subspan(place_in(buffers.source), bytes);
   const auto target = buffers.target.subspan(at, bytes);
   if (name == "copy") return Operation::copy(target, source);
   if (name == "fill") return Operation::fill(target, kPattern);
@@ -459,11 +461,11 @@ class Bench {
   }
 
   Pool& pool(const char* role, std::optional<NodeId> node, bool huge = false,
-             const std::string& folder = "") {
+             const std::string& folder = "", bool locked = true) {
     const std::string key =
         fmt::format("{} {} {} {}", role, node ? static_cast<int>(node->value()) : -1, huge, folder);
     std::unique_ptr<Pool>& found = pools_[key];
-    if (!found) found = std::make_unique<Pool>(node, huge, folder);
+    if (!found) found = std::make_unique<Pool>(node, huge, folder, locked);
     return *found;
   }
 
@@ -498,19 +500,26 @@ class Bench {
     const std::size_t step = (std::max(room, wanted) + kAlignment - 1) / kAlignment * kAlignment;
     // What some operations leave in a target would change what others find there.
     const char* const role = misses ? "fresh" : is_dif(point.operation) ? "fields" : "target";
-    Pool& targets = pool(role, point.target, point.huge, point.file);
+    std::string not_locked;
+    const auto take = [&](Pool& from, std::size_t byte_count) {
+      const std::span<std::byte> taken = from.get(byte_count);
+      if (not_locked.empty()) not_locked = from.not_locked();
+      return taken;
+    };
+    const std::size_t target_step = std::max(step, point.span / point.threads);
+    Pool& targets = pool(role, point.target, point.huge, point.file, !misses);
     const std::span<std::byte> source =
-        pool("source", point.source, point.huge).get(step * point.threads);
-    const std::span<std::byte> target = targets.get(step * point.threads);
+        take(pool("source", point.source, point.huge), step * point.threads);
+    const std::span<std::byte> target = take(targets, target_step * point.threads);
     std::span<std::byte> second;
     if (point.operation != "copy" && point.operation != "fill") {
-      second = pool("second", point.target, point.huge).get(step * point.threads);
+      second = take(pool("second", point.target, point.huge), step * point.threads);
     }
     const auto buffers_of = [&](std::size_t thread) {
-      const auto part = [&](std::span<std::byte> whole) {
-        return whole.empty() ? whole : whole.subspan(thread * step, step);
+      const auto part = [&](std::span<std::byte> whole, std::size_t bytes) {
+        return whole.empty() ? whole : whole.subspan(thread * bytes, bytes);
       };
-      return Buffers{part(source), part(target), part(second)};
+      return Buffers{part(source, step), part(target, target_step), part(second, step)};
     };
     for (std::size_t i = 0; i < point.threads; ++i) prepare_second(engine, point, buffers_of(i));
     static_cast<void>(operation_at(point, buffers_of(0), 0));
@@ -521,7 +530,7 @@ class Bench {
     std::thread beside;
     std::vector<int> processors = processors_for(engine, point);
     if (point.beside) {
-      const std::span<std::byte> set = pool("beside", point.source).get(*point.beside);
+      const std::span<std::byte> set = take(pool("beside", point.source), *point.beside);
       beside = std::thread([&, set] {
         pin(allowed_processors().back());
         beside_rate = read_again_and_again(set, end);
@@ -581,6 +590,7 @@ class Bench {
     }
     run.took = last - begin;
     if (more == nullptr) return run;
+    *more += fmt::format(", \"not_pinned\": \"{}\"", json_text(not_locked));
     if (point.beside) *more += fmt::format(", \"beside_gb_per_s\": {:.4f}", beside_rate / 1e9);
     if (const auto occupied = occupied_bytes()) {
       *more += fmt::format(", \"cache_bytes\": {}", *occupied);

@@ -50,6 +50,7 @@ struct Point {
   std::string waiting = "adaptive";     ///< As engine::Waiting.
   bool durable = false;                 ///< Targets are durable when an operation has ended.
   std::string file{};                   ///< A folder: the target is a file there.
+  std::size_t span = 0;                 ///< Of the target, all of which is written in turn.
   bool pinned = true;                   ///< Threads stay on the processors of the node.
   bool split = false;                   ///< Also what preparing, submitting and waiting take.
   bool read = false;                    ///< Also what reading the target takes afterwards.
@@ -96,6 +97,7 @@ inline const std::map<std::string_view, void (*)(Point&, const std::string&)> kW
     {"waiting", [](Point& to, const std::string& value) { to.waiting = value; }},
     {"durable", [](Point& to, const std::string& value) { to.durable = value == "1"; }},
     {"file", [](Point& to, const std::string& value) { to.file = value; }},
+    {"span", [](Point& to, const std::string& value) { to.span = size_of(value); }},
     {"pinned", [](Point& to, const std::string& value) { to.pinned = value == "1"; }},
     {"split", [](Point& to, const std::string& value) { to.split = value == "1"; }},
     {"read", [](Point& to, const std::string& value) { to.read = value == "1"; }},

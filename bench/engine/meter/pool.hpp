@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of headrace-bench-movement: on a node or in a file, written before it is used.
+// Memory of headrace-bench-movement: on a node or in a file, written before it is used, and locked.
 #pragma once
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <optional>
@@ -14,6 +16,7 @@
 #include <string>
 #include <utility>
 
+#include "headrace/base/units.hpp"
 #include "headrace/platform/memory.hpp"
 #include "point.hpp"
 
@@ -21,11 +24,24 @@ namespace headrace::bench {
 
 inline constexpr std::byte kContent{0x5a};
 
-/// Memory of one node, written before it is given out. Grows, and is kept for other points.
+/// Why memory is not locked, after mlock() failed.
+inline std::string why_not_locked(int os_errno) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+      os_errno == EAGAIN) {
+    return fmt::format("mlock failed: {}", std::strerror(os_errno));
+  }
+  return fmt::format("this process may lock {} of memory (RLIMIT_MEMLOCK)",
+                     to_text(Bytes(limit.rlim_cur)));
+}
+
+/// Memory of one node, written before it is given out, and locked if that is permitted. Grows, and
+/// is kept for other points.
 class Pool {
  public:
-  Pool(std::optional<NodeId> node, bool huge, std::string folder)
-      : node_(node), huge_(huge), folder_(std::move(folder)) {}
+  /// `locked`: false for memory that will be dropped; the kernel keeps what is locked.
+  Pool(std::optional<NodeId> node, bool huge, std::string folder, bool locked)
+      : node_(node), huge_(huge), folder_(std::move(folder)), locked_(locked) {}
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
   ~Pool() { give_back(); }
@@ -42,9 +58,14 @@ class Pool {
         throw Unmeasurable{written.error().message()};
       }
       std::memset(pages_.data(), static_cast<int>(kContent), pages_.size());
+      not_locked_.clear();
+      if (locked_ && ::mlock(pages_.data(), pages_.size()) != 0)
+        not_locked_ = why_not_locked(errno);
     }
     return pages_.first(byte_count);
   }
+  /// Why the memory is not locked though it should be; empty if it is.
+  [[nodiscard]] const std::string& not_locked() const noexcept { return not_locked_; }
   /// Gives the pages back to the system: the next access to each is a page fault.
   void drop() const noexcept { ::madvise(pages_.data(), pages_.size(), MADV_DONTNEED); }
 
@@ -76,6 +97,8 @@ class Pool {
   std::optional<NodeId> node_;
   bool huge_;
   std::string folder_;
+  bool locked_;
+  std::string not_locked_;
   std::span<std::byte> pages_;
 };
 

@@ -13,7 +13,13 @@ from headrace._apps.doctor.diagnosis import diagnose
 from headrace._apps.dsa.gather import gather
 from headrace._apps.families import FAMILIES
 from headrace._apps.families.facts import Facts, gather_facts
-from headrace._apps.families.measure import Outcome, Shown, interruptible, measure_family
+from headrace._apps.families.measure import (
+    PIN_REMEDY,
+    Outcome,
+    Shown,
+    interruptible,
+    measure_family,
+)
 from headrace._apps.families.points import LeftOut, Place
 from headrace._apps.report.cards import Card, cards_of
 from headrace._apps.report.compare import ROUNDS_MIN, Comparison, compare_reports
@@ -101,7 +107,14 @@ def command(
                 has_tiers=len({node.tier for node in facts.nodes}) > 1,
             )
         )
-        page = _page(machine, facts, cards, guidelines, was_ended=was_ended).encode()
+        page = _page(
+            machine,
+            facts,
+            cards,
+            guidelines,
+            was_ended=was_ended,
+            not_pinned=_not_pinned(outcomes),
+        ).encode()
         out.write(page)
     _publish(machine, outcomes, cards, guidelines, (out.path, len(page), rounds), as_json=as_json)
     return EXIT_INTERRUPTED if was_ended else EXIT_OK
@@ -126,6 +139,11 @@ def _rings(rounds: int) -> Outcome:
     return Outcome("rings", shown, (), partial=False)
 
 
+def _not_pinned(outcomes: dict[str, Outcome]) -> str:
+    """Give the first reason why memory was not locked."""
+    return next((each.not_pinned for each in outcomes.values() if each.not_pinned), "")
+
+
 def _told(share: Callable[[float], None], before: float, part: float) -> None:
     share(before + part / len(FAMILIES))
 
@@ -137,9 +155,12 @@ def _page(
     guidelines: list[Guideline],
     *,
     was_ended: bool,
+    not_pinned: str,
 ) -> str:
     diagnosis = diagnose(gather())
     remarks = []
+    if not_pinned:
+        remarks.append(("unpinned", f"Memory was not locked: {not_pinned}; {PIN_REMEDY}."))
     if was_ended:
         remarks.append(("partial", "This report is partial: its measurement was ended early."))
     if facts.emulated:
@@ -191,6 +212,7 @@ def _publish(
         "bytes": byte_count,
         "emulated": any(each.emulated for each in outcomes.values()),
         "partial": any(each.partial for each in outcomes.values()),
+        "memory_pinned": not _not_pinned(outcomes),
     }
     if as_json:
         print_document(
@@ -212,6 +234,8 @@ def _publish(
         [[each.name, each.verdict.state, each.verdict.reason] for each in guidelines],
     )
     report.say()
+    if not_pinned := _not_pinned(outcomes):
+        report.say(f"Memory was not locked: {not_pinned}; {PIN_REMEDY}.", "yellow")
     ended = " It is partial: the measurement was ended early." if summary["partial"] else ""
     report.say(
         f"The page is in {path}: {len(cards)} figures, {summary['figures_measured']} of them "

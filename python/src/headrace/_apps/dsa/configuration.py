@@ -51,9 +51,9 @@ class Wish:
         engine_count: Engines that work.
         queue_count: WQs.
         mode: Mode of the WQs; "both" alternates, a shared one first.
-        entry_count: Entries of each WQ; None shares out all that there are.
+        entry_counts: Entries of the WQs, dealt out in turn; none shares out all that there are.
         threshold: Entries of a shared WQ that programs may fill; None for all of them.
-        priority: Weight of the WQ within its group.
+        priorities: Weights of the WQs within their groups, dealt out in turn.
         block_on_fault: Whether an engine waits for a page that is not present.
         batch_count_max: Descriptors of the largest batch, a power of two.
         transfer_bytes_max: Bytes of the largest descriptor, a power of two.
@@ -66,9 +66,9 @@ class Wish:
     engine_count: int = 4
     queue_count: int = 1
     mode: Mode = "shared"
-    entry_count: int | None = None
+    entry_counts: tuple[int, ...] = ()
     threshold: int | None = None
-    priority: int = 10
+    priorities: tuple[int, ...] = (10,)
     block_on_fault: bool = False
     batch_count_max: int = 1024
     transfer_bytes_max: int = 2 * _GIB
@@ -143,7 +143,7 @@ def _impossible(wish: Wish, limits: Limits) -> Iterator[tuple[str, str]]:
         ("engines", wish.engine_count, limits.engine_count_max, "--engines"),
         ("groups", wish.group_count, limits.group_count_max, "--groups"),
         *powers,
-        ("as priority", wish.priority, PRIORITY_MAX, "--priority"),
+        *(("as priority", each, PRIORITY_MAX, "--priority") for each in wish.priorities),
     )
     for what, value, value_max, option in counts:
         if not 1 <= value <= value_max:
@@ -160,23 +160,29 @@ def _impossible(wish: Wish, limits: Limits) -> Iterator[tuple[str, str]]:
             f"{counted(wish.engine_count, 'engine')} and {counted(wish.queue_count, 'WQ')}"
         )
         yield cause, f"use at most {fewest} by --groups"
-    size = entry_count(wish, limits)
-    if size < 1 or size * wish.queue_count > limits.entry_count_max:
+    for option, given in (("--size", wish.entry_counts), ("--priority", wish.priorities)):
+        if len(given) > max(1, wish.queue_count):
+            cause = f"{option} has {len(given)} numbers for {counted(wish.queue_count, 'WQ')}"
+            yield cause, f"add --queues {len(given)}"
+    sizes = [entry_count(wish, limits, number) for number in range(max(1, wish.queue_count))]
+    if min(sizes) < 1 or sum(sizes) > limits.entry_count_max:
+        each = " and ".join(str(size) for size in dict.fromkeys(sizes))
         cause = (
-            f"{counted(wish.queue_count, 'WQ')} of {counted(size, 'entry')} are "
-            f"{size * wish.queue_count} and a device has {limits.entry_count_max}"
+            f"{counted(wish.queue_count, 'WQ')} of {each} "
+            f"{'entry' if each == '1' else 'entries'} are {sum(sizes)} and a device has "
+            f"{limits.entry_count_max}"
         )
         share = limits.entry_count_max // max(1, wish.queue_count)
         yield cause, f"use at most {share} by --size, or fewer WQs"
-    if wish.threshold is not None and not 1 <= wish.threshold <= size:
-        cause = f"threshold {wish.threshold} of a WQ of {counted(size, 'entry')}"
-        yield cause, f"use 1 to {size} by --threshold"
+    if wish.threshold is not None and not 1 <= wish.threshold <= min(sizes):
+        cause = f"threshold {wish.threshold} of a WQ of {counted(min(sizes), 'entry')}"
+        yield cause, f"use 1 to {min(sizes)} by --threshold"
 
 
-def entry_count(wish: Wish, limits: Limits) -> int:
-    """Entries of each WQ."""
-    if wish.entry_count is not None:
-        return wish.entry_count
+def entry_count(wish: Wish, limits: Limits, number: int) -> int:
+    """Entries of a WQ, by its number on its device."""
+    if wish.entry_counts:
+        return wish.entry_counts[number % len(wish.entry_counts)]
     return limits.entry_count_max // max(1, wish.queue_count)
 
 
@@ -230,14 +236,14 @@ def _queue(wish: Wish, limits: Limits, name: str, number: int, group: int) -> di
     mode = wish.mode
     if mode == "both":
         mode = "dedicated" if number % 2 else "shared"
-    size = entry_count(wish, limits)
+    size = entry_count(wish, limits, number)
     threshold = size if wish.threshold is None else wish.threshold
     return {
         "dev": name,
         "mode": mode,
         "size": size,
         "group_id": group,
-        "priority": wish.priority,
+        "priority": wish.priorities[number % len(wish.priorities)],
         "block_on_fault": int(wish.block_on_fault),
         "max_batch_size": wish.batch_count_max,
         "max_transfer_size": wish.transfer_bytes_max,

@@ -2,6 +2,7 @@
 """What of a machine decides which points can be measured."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ class Queue:
         device: "dsa0".
         mode: "shared" or "dedicated".
         node: Of its device.
+        entries: Of the queue, as it is configured.
         depth_max: Entries that one channel can have.
         batch_max: Descriptors of a batch.
         block_on_fault: Whether its engines may wait for pages.
@@ -34,6 +36,7 @@ class Queue:
     device: str
     mode: str
     node: int | None
+    entries: int
     depth_max: int
     batch_max: int
     block_on_fault: bool
@@ -53,6 +56,26 @@ class MemoryNode:
 
 
 @dataclass(frozen=True, slots=True)
+class Folder:
+    """Where files of persistent memory can lie.
+
+    Attributes:
+        path: Of the folder.
+        dax: Whether its file system is mounted with DAX; else the page cache answers.
+        free_bytes: For new files.
+    """
+
+    path: str
+    dax: bool
+    free_bytes: int
+
+    @property
+    def label(self) -> str:
+        """For people: what is no persistent memory says so."""
+        return self.path if self.dax else f"{self.path} without DAX"
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """The machine, as far as points are about it.
 
@@ -63,9 +86,10 @@ class Facts:
         available_bytes: Of memory that is free.
         cpus: That this process may use.
         last_cache_bytes: Of the last-level cache.
-        dax_folders: Where file systems are mounted with DAX.
+        folders: Of persistent memory.
         perf_allowed: Whether a process may count its cycles.
         monitors_cache: Whether resctrl tells what lies in caches.
+        transfer_bytes: What is written to persistent memory at a time.
     """
 
     queues: tuple[Queue, ...]
@@ -74,9 +98,10 @@ class Facts:
     available_bytes: int
     cpus: int
     last_cache_bytes: int
-    dax_folders: tuple[str, ...]
+    folders: tuple[Folder, ...]
     perf_allowed: bool
     monitors_cache: bool
+    transfer_bytes: int = 8 << 30
 
     @property
     def emulated(self) -> bool:
@@ -114,14 +139,16 @@ def gather_facts() -> Facts:
             continue
         device, _, name = mover.name.partition("/")
         found, engines = configured.get(name, (None, 1))
+        entries = (found and found.size) or 16
         queues.append(
             Queue(
                 mover.name,
                 device,
                 (found and found.mode) or "shared",
                 mover.node,
+                entries,
                 # One entry is for jobs, and an engine uses 63 of a queue.
-                max(1, min((found and found.size) or 16, 63) - 1),
+                max(1, min(entries, 63) - 1),
                 (found and found.max_batch_size) or 1,
                 bool(found and found.block_on_fault),
                 (found and found.priority) or 0,
@@ -137,7 +164,7 @@ def gather_facts() -> Facts:
         available_bytes=_available_bytes(),
         cpus=len(os.sched_getaffinity(0)),
         last_cache_bytes=max((each.capacity_bytes for each in machine.cpu_caches), default=0),
-        dax_folders=tuple(_dax_folders()),
+        folders=tuple(folder_at(path) for path, dax in _mounts() if dax),
         perf_allowed=_perf_allowed(),
         monitors_cache=Path("/sys/fs/resctrl/mon_data").is_dir(),
     )
@@ -160,11 +187,20 @@ def _available_bytes() -> int:
     return 0
 
 
-def _dax_folders() -> Iterator[str]:
+def folder_at(path: str) -> Folder:
+    """Look at a folder for files of persistent memory."""
+    real = os.path.realpath(path)
+    dax = {
+        point: has_dax for point, has_dax in _mounts() if os.path.commonpath([point, real]) == point
+    }
+    return Folder(path, dax[max(dax, key=len)], shutil.disk_usage(real).free)
+
+
+def _mounts() -> Iterator[tuple[str, bool]]:
+    """Where file systems are mounted, each whether with DAX; a later one hides earlier ones."""
     for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines():
         _, folder, _, options, *_ = line.split(" ")
-        if {"dax", "dax=always"} & set(options.split(",")):
-            yield folder.replace("\\040", " ")
+        yield folder.replace("\\040", " "), bool({"dax", "dax=always"} & set(options.split(",")))
 
 
 def _perf_allowed() -> bool:

@@ -21,6 +21,10 @@ from headrace._signals import held, kill_child, undone_at_signals
 from headrace.errors import Error
 
 PROGRAM = "headrace-bench-movement"
+PIN_REMEDY = (
+    "run it as root, or raise the limit: 'ulimit -l unlimited', or 'memlock unlimited' for the "
+    "user in /etc/security/limits.conf"
+)
 ROUND_MS = 4
 TRIED = "measure movers"
 
@@ -71,12 +75,14 @@ class Outcome:
         shown: All figures, in the order of the points.
         left_out: What was not measured, and why.
         partial: Whether it was ended early: some points have fewer rounds, or none.
+        not_pinned: Why memory was not locked; empty if all of it was.
     """
 
     family: str
     shown: tuple[Shown, ...]
     left_out: tuple[LeftOut, ...]
     partial: bool
+    not_pinned: str = ""
 
     @property
     def emulated(self) -> bool:
@@ -89,6 +95,8 @@ class Outcome:
             "family": self.family,
             "emulated": self.emulated,
             "partial": self.partial,
+            "memory_pinned": not self.not_pinned,
+            "not_pinned": self.not_pinned,
             "figures": [each.document() for each in self.shown],
             "left_out": [{"what": each.what, "why": each.why} for each in self.left_out],
         }
@@ -162,6 +170,9 @@ def measure_family(
     shown: list[Shown] = []
     left_out = list(plan.left_out)
     missing: dict[str, None] = {}
+    not_pinned = next(
+        (why for found in records for each in found if (why := each.get("not_pinned"))), ""
+    )
     for point, found in zip(plan.points, records, strict=True):
         trouble = _trouble(point, found)
         if trouble:
@@ -177,7 +188,7 @@ def measure_family(
     left_out += [
         LeftOut(panel, "this kernel or virtual machine does not count it") for panel in missing
     ]
-    return Outcome(family, tuple(shown), tuple(left_out), stop.asked)
+    return Outcome(family, tuple(shown), tuple(left_out), stop.asked, not_pinned)
 
 
 def _records(
@@ -229,11 +240,14 @@ def _trouble(point: Point, records: list[dict[str, Any]]) -> str:
 def _value(record: dict[str, Any], metric: str) -> float | None:
     if metric == "gb_per_s":
         return float(record["bytes"] / record["time_ns"])
+    if metric == "time_s":
+        return float(record["time_ns"] / 1e9)
     if metric == "time_us":
         return float(record["time_ns"] / record["operations"] / 1e3)
-    if metric == "first_over_second":
+    if metric == "share":
+        # Of the rate of two threads with the same work: that of the first.
         first, second = record["each_ns"]
-        return float(second / first)
+        return float(second / (first + second))
     value = record.get(metric)
     return None if value is None else float(value)
 
@@ -250,6 +264,7 @@ def value_text(value: float, metric: str) -> str:
 UNITS = {
     "gb_per_s": "GB/s",
     "time_us": "µs",
+    "time_s": "s",
     "prepare_ns": "ns",
     "submit_ns": "ns",
     "wait_ns": "ns",
@@ -258,6 +273,6 @@ UNITS = {
     "read_ns_per_line": "ns per line",
     "beside_gb_per_s": "GB/s",
     "cache_bytes": "bytes",
-    "first_over_second": "ratio",
+    "share": "share",
 }
 """By metric."""

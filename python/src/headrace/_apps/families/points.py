@@ -5,6 +5,7 @@ A point is a line of words for the program headrace-bench-movement, and the plac
 figures are shown. Nothing here measures.
 """
 
+import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -34,6 +35,7 @@ OPERATIONS = (
     "cache_flush",
     "no_op",
 )
+_FEW_NODES = 4
 _SHARED_COPIES = 120
 """Copies that threads share, as in figure 3.3 of Fürst's thesis."""
 
@@ -95,16 +97,26 @@ class Plan:
         """Name what is not measured."""
         self.left_out.append(LeftOut(what, why))
 
-    def add(self, words: dict[str, object], *places: Place, queue: Queue | None = None) -> None:
-        """Measure something if its memory fits."""
+    def add(
+        self,
+        words: dict[str, object],
+        *places: Place,
+        queue: Queue | None = None,
+        without_memory: bool = False,
+    ) -> None:
+        """Measure something if its memory fits; a file of persistent memory takes none."""
         each = max(int(str(words.get("bytes", 4096))), _POOL_BYTES)
+        span = int(str(words.get("span", 0)))
         needed = 2 * each * int(str(words.get("threads", 1)))
+        needed += 0 if without_memory else span
         if needed > self.facts.available_bytes // 2:
             place = places[0]
             self.leave_out(
                 f"{place.line} at {place.x}",
-                f"it needs {bytes_text(needed)} of memory and "
-                f"{bytes_text(self.facts.available_bytes)} are free",
+                f"it needs {bytes_text(needed)} of memory, and no more than half of the "
+                f"{bytes_text(self.facts.available_bytes)} that are free is used"
+                + "; give a smaller --bytes"
+                * (span > 0),
             )
             return
         self.points.append(Point(words, places, bool(queue and queue.emulated)))
@@ -213,38 +225,47 @@ def _threads(plan: Plan) -> None:
 
 def _movement(plan: Plan) -> None:
     facts = plan.facts
-    size = next(
-        (each for each in (GIB, 256 * MIB, 64 * MIB) if 64 * each <= facts.available_bytes),
-        16 * MIB,
-    )
+    # Each pair of nodes is measured: of many nodes with less.
+    sizes = (GIB, 256 * MIB, 64 * MIB)[len(facts.nodes) > _FEW_NODES :]
+    size = next((each for each in sizes if 64 * each <= facts.available_bytes), 16 * MIB)
     if len(facts.nodes) == 1:
         plan.leave_out("copies between nodes", "the machine has one node of memory")
     devices = plan.need("copies by devices") is not None
     if devices and len(facts.devices) == 1:
         plan.leave_out("push_pull and brute force by several devices", "the machine has one device")
-    home = facts.home
-    for target in facts.nodes:
-        place = f"{home.id} to {target.id} ({target.tier})"
-        where: dict[str, object] = {"source": home.id, "target": target.id, "bytes": size}
-        panel = f"{bytes_text(size)}, by nodes"
+    sources = sorted(facts.nodes, key=lambda node: node is not facts.home)
+    for source, target in itertools.product(sources, facts.nodes):
+        ends: dict[str, object] = {"source": source.id, "target": target.id}
+        place = f"{source.id} to {target.id} ({target.tier})"
+        panel = f"by target, {bytes_text(size)} from node {source.id} ({source.tier})"
+        # By which nodes differ, for the best of each kind.
+        pair = (
+            f"from node {source.id} ({source.tier})",
+            f"{target.id} ({target.tier})",
+            "gb_per_s",
+        )
         if devices:
             for policy, label in (
                 ("all", "brute force"),
                 ("smart_copy", "smart"),
                 ("push_pull", "push-pull"),
             ):
+                places = [Place(panel, label, place, "gb_per_s")]
+                if policy == "smart_copy":
+                    places.append(Place("by source and target, smart", *pair))
                 plan.add(
-                    {"by": "engine", "policy": policy, **where},
-                    Place(panel, label, place, "gb_per_s"),
+                    {"by": "engine", "policy": policy, **ends, "bytes": size},
+                    *places,
                     queue=facts.queues[0],
                 )
-        threads = max(1, len(home.cpus))
+        threads = len(source.cpus) or max(1, len(facts.home.cpus))
         plan.add(
-            {**_cpu(4 * MIB, threads), "source": home.id, "target": target.id},
+            {**_cpu(4 * MIB, threads), **ends},
             Place(panel, f"{threads} processors", place, "gb_per_s"),
+            Place("by source and target, processors", *pair),
         )
         plan.add(
-            {"by": "engine", "path": "software", "policy": "smart_copy", **where},
+            {"by": "engine", "path": "software", "policy": "smart_copy", **ends, "bytes": size},
             Place(panel, "processors, smart", place, "gb_per_s"),
         )
 
@@ -291,6 +312,14 @@ def _device_engines(plan: Plan) -> None:
             )
 
 
+def _two_of_each(plan: Plan) -> str:
+    """Say how to get queues of two sizes and priorities."""
+    configure = "headrace dsa configure --queues 2 --size 16,64 --priority 15,1"
+    if plan.facts.emulated:
+        return f"'{configure} --output two.json', then 'headrace emulate --config two.json -- ...'"
+    return f"'{configure} --apply'"
+
+
 def _queues(plan: Plan) -> None:
     queue = plan.need("queues")
     if queue is None:
@@ -304,33 +333,57 @@ def _queues(plan: Plan) -> None:
                     Place("by copies of a batch", bytes_text(size), str(batch), "gb_per_s"),
                     queue=queue,
                 )
-    pairs = [
-        (one, other)
-        for one in plan.facts.queues
-        for other in plan.facts.queues
-        if (one.device, one.group) == (other.device, other.group) and one.priority > other.priority
-    ]
-    if not pairs:
+    _queue_sizes(plan)
+    _priorities(plan)
+
+
+def _queue_sizes(plan: Plan) -> None:
+    """Compare queues of different sizes, each kept full."""
+    by_entries = {queue.entries: queue for queue in reversed(plan.facts.queues)}
+    if len(by_entries) == 1:
+        (entries,) = by_entries
         plan.leave_out(
-            "priorities",
-            "no group has work queues of different priorities; 'headrace dsa configure' sets them",
+            "sizes of work queues",
+            f"all work queues have {entries} entries; for two sizes: {_two_of_each(plan)}",
         )
         return
-    first, second = pairs[0]
-    plan.add(
-        {
-            **_channel(first, 64 * KIB, depth=min(8, second.depth_max)),
-            "queues": f"{first.name},{second.name}",
-            "threads": 2,
-        },
-        Place(
-            "two queues at once",
-            "rate of the first by that of the second",
-            f"{first.priority} and {second.priority}",
-            "first_over_second",
-        ),
-        queue=first,
-    )
+    for entries, queue in sorted(by_entries.items()):
+        for size in (4 * KIB, 64 * KIB):
+            plan.add(
+                _channel(queue, size, depth=queue.depth_max),
+                Place("by entries of the queue", bytes_text(size), str(entries), "gb_per_s"),
+                queue=queue,
+            )
+
+
+def _priorities(plan: Plan) -> None:
+    """Compare queues of one group at work together: the arbiter serves them by priority."""
+    groups: dict[tuple[str, int], dict[int, Queue]] = {}
+    for queue in plan.facts.queues:
+        groups.setdefault((queue.device, queue.group), {}).setdefault(queue.priority, queue)
+    found = max(groups.values(), key=len)
+    if len(found) == 1:
+        plan.leave_out(
+            "priorities",
+            f"no group has work queues of different priorities; for two: {_two_of_each(plan)}",
+        )
+        return
+    low = found.pop(min(found))
+    for priority, high in sorted(found.items()):
+        plan.add(
+            {
+                **_channel(high, 64 * KIB, depth=min(8, high.depth_max, low.depth_max)),
+                "queues": f"{high.name},{low.name}",
+                "threads": 2,
+            },
+            Place(
+                "share of a queue beside another, by its priority",
+                f"beside priority {low.priority}",
+                str(priority),
+                "share",
+            ),
+            queue=high,
+        )
 
 
 def _operations(plan: Plan) -> None:
@@ -490,24 +543,43 @@ def _interleaving(plan: Plan) -> None:
 
 
 def _dax(plan: Plan) -> None:
-    _persistent(plan, (4 * KIB,), (True, False))
+    _persistent(plan, (2 * KIB, 4 * KIB), (True, False))
 
 
 def _persistent(plan: Plan, sizes: Iterable[int], ways: Iterable[bool]) -> None:
-    if not plan.facts.dax_folders:
-        plan.leave_out("persistent memory", "no file system is mounted with DAX here")
-    for folder in plan.facts.dax_folders:
-        for size in sizes:
-            for pinned in ways:
-                plan.add(
-                    {**_cpu(size), "file": folder, "durable": 1, "pinned": int(pinned)},
-                    Place(
-                        "durable copies, by size",
-                        f"{folder}, {'pinned' if pinned else 'not pinned'}",
-                        bytes_text(size),
-                        "gb_per_s",
-                    ),
-                )
+    facts = plan.facts
+    span = facts.transfer_bytes
+    if not facts.folders:
+        plan.leave_out(
+            "persistent memory",
+            "no file system is mounted with DAX here; name a folder of another by --directory",
+        )
+    for folder in facts.folders:
+        if span > folder.free_bytes:
+            plan.leave_out(
+                f"{bytes_text(span)} in {folder.path}",
+                f"{bytes_text(folder.free_bytes)} are free there; give a smaller --bytes",
+            )
+            continue
+        for size, pinned in itertools.product(sizes, ways):
+            way = "pinned" if pinned else "not pinned"
+            words = {**_cpu(size), "file": folder.path, "durable": 1, "pinned": int(pinned)}
+            plan.add(
+                {**words, "span": span, "count": span // size},
+                Place(
+                    f"durable copies of {bytes_text(span)}, by size",
+                    f"{folder.label}, {way}",
+                    bytes_text(size),
+                    "gb_per_s",
+                ),
+                Place(
+                    f"time of {bytes_text(span)}, durable",
+                    folder.label,
+                    f"{bytes_text(size)}, {way}",
+                    "time_s",
+                ),
+                without_memory=folder.dax,
+            )
 
 
 _PLANS: dict[str, Callable[[Plan], None]] = {

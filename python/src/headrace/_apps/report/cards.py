@@ -130,7 +130,13 @@ _FAULTS = {"retry": "touch_and_resubmit"}
 _OPERATIONS = ("copy", "fill", "compare", "crc", "copy-crc", "dualcast")
 _OPERATION_NAMES = {"copy-crc": "copy_crc"}
 _TARGETS = {8: "0 to 8 (hbm)", 11: "0 to 11 (hbm)", 12: "0 to 12 (hbm)", 15: "0 to 15 (hbm)"}
-_MAX = "xeon-max-9468"
+_RINGS = {
+    "cached": "4 KiB, cached",
+    "streamed-4k": "4 KiB, pinned",
+    "streamed-2k": "2 KiB, pinned",
+    "wrong-node": "4 KiB, not pinned",
+    "no-dax": "4 KiB, no DAX",
+}
 
 SPECS = (
     Spec(
@@ -242,7 +248,7 @@ SPECS = (
         "Copies between nodes, by who carries them out",
         "GB/s",
         "movement",
-        "",
+        "by target",
         tuple(
             Simulated(label, "ddr-to-hbm", "target", tuple(_TARGETS), fixed=fixed, names=_TARGETS)
             for label, fixed in (
@@ -254,6 +260,20 @@ SPECS = (
         ),
         ("thesis-ddr-to-hbm",),
         _TARGETS,
+    ),
+    Spec(
+        "movement-devices",
+        "Copies by smart devices, by node of source and of target",
+        "GB/s",
+        "movement",
+        "by source and target, smart",
+    ),
+    Spec(
+        "movement-processors",
+        "Copies by processors, by node of source and of target",
+        "GB/s",
+        "movement",
+        "by source and target, processors",
     ),
     Spec(
         "remote",
@@ -397,11 +417,11 @@ SPECS = (
     ),
     Spec(
         "priorities",
-        "Share of a queue of higher priority beside one of priority 1",
-        "ratio",
+        "Share of a queue beside one of priority 1, by its priority",
+        "share",
         "queues",
-        "two queues",
-        (Simulated("high", "priorities", "high", (1, 5, 10, 15), "high_share"),),
+        "share of a queue",
+        (Simulated("beside priority 1", "priorities", "high", (1, 5, 10, 15), "high_share"),),
     ),
     *(
         Spec(
@@ -493,7 +513,7 @@ SPECS = (
         "Durable copies to persistent memory",
         "GB/s",
         "interleaving",
-        "",
+        "durable copies",
         (
             Simulated(
                 "writes, interleaved",
@@ -508,18 +528,13 @@ SPECS = (
     Spec("rings", "Durable entries of rings, by their length", "GB/s", "rings"),
     Spec(
         "ring",
-        "8 GiB through the ring of the guidelines, in seconds",
+        "Durable copies of 8 GiB; published: through a ring",
         "s",
-        simulated=(
-            Simulated(
-                "ring",
-                "optane",
-                "ring",
-                ("cached", "streamed-4k", "streamed-2k", "wrong-node", "no-dax"),
-                "ring_s",
-            ),
-        ),
-        published=("optane-ring",),
+        "dax",
+        "time of 8 GiB",
+        (Simulated("ring", "optane", "ring", tuple(_RINGS), "ring_s", names=_RINGS),),
+        ("optane-ring",),
+        _RINGS,
     ),
 )
 
@@ -537,6 +552,7 @@ def _card(spec: Spec, outcome: Outcome | None, published: Mapping[str, dict[str,
         for panel in panels_of(outcome.shown):
             if panel.title.startswith(spec.panel) and panel.metric == spec.unit:
                 lines += panel.lines
+                break
         if not lines:
             absent = f"Not measured: {_why_not(spec, outcome)}."
     elif spec.family:

@@ -191,10 +191,14 @@ def _tiers(measured: Measured) -> Verdict:
 def _remote(measured: Measured) -> Verdict:
     """Judge by copies to the node of the source and to the last other one of its kind."""
     outcome = measured.outcomes.get("movement")
+    shown = [
+        each for each in (outcome.shown if outcome else ()) if each.place.line == "brute force"
+    ]
+    # The first panel is that of the node with processors.
     found = [
         (each.place.x.partition("(")[2], Value.of(each))
-        for each in (outcome.shown if outcome else ())
-        if each.place.line == "brute force"
+        for each in shown
+        if each.place.panel == shown[0].place.panel
     ]
     alike = [value for kind, value in found if kind == found[0][0]]
     if len(alike) > 1:
@@ -210,12 +214,17 @@ _THESIS = "Fürst: prefetching into HBM by DSA"
 _KUPER = "Kuper et al.: guidelines for DSA"
 _BALCER = "Balcer: guidelines for persistent memory"
 
-_GUIDELINES: tuple[tuple[str, str, str, str, Judge], ...] = (
+_QUEUE = "a work queue of a DSA"
+_PERSISTENT = "persistent memory that is mounted with DAX"
+
+# Each with what it takes to judge it.
+_GUIDELINES: tuple[tuple[str, str, str, str, str, Judge], ...] = (
     (
         "from 1 MiB on any submission",
         _THESIS,
         "From 1 MiB on it does not matter whether copies are batched.",
         "submission",
+        _QUEUE,
         _ratio("submission", ("batches", "1 MiB"), ("waited for", "1 MiB"), 1 - _SAME, 1 + _SAME),
     ),
     (
@@ -223,6 +232,7 @@ _GUIDELINES: tuple[tuple[str, str, str, str, Judge], ...] = (
         _THESIS,
         "Below 1 MiB submit several copies as a batch.",
         "submission",
+        _QUEUE,
         _ratio("submission", ("batches", "4 KiB"), ("waited for", "4 KiB"), 1 + _SAME),
     ),
     (
@@ -230,6 +240,7 @@ _GUIDELINES: tuple[tuple[str, str, str, str, Judge], ...] = (
         _THESIS,
         "One device moves no more than about 30 GiB/s: for more, use several.",
         "submission",
+        _QUEUE,
         _ceiling,
     ),
     (
@@ -237,6 +248,7 @@ _GUIDELINES: tuple[tuple[str, str, str, str, Judge], ...] = (
         _THESIS,
         "Several threads on one shared queue lose nothing.",
         "threads",
+        "two processors and a shared work queue of a DSA",
         _most_over_one("threads", "shared queue, 1 MiB", 1 - _SAME),
     ),
     (
@@ -244,6 +256,7 @@ _GUIDELINES: tuple[tuple[str, str, str, str, Judge], ...] = (
         _THESIS,
         "A copy that is split over several devices is faster.",
         "devices",
+        "two DSAs, each with a work queue",
         _most_over_one("devices", "1 MiB", 1 + _SAME),
     ),
     (
@@ -251,6 +264,7 @@ _GUIDELINES: tuple[tuple[str, str, str, str, Judge], ...] = (
         _THESIS,
         "Devices of source and target alone are nearly as fast as all of them.",
         "movement",
+        "two DSAs, each with a work queue",
         _ratio("movement", ("smart", ""), ("brute force", ""), 0.75),
     ),
     (
@@ -258,6 +272,7 @@ _GUIDELINES: tuple[tuple[str, str, str, str, Judge], ...] = (
         _THESIS,
         "One processor copies large blocks slower than one device.",
         "submission",
+        _QUEUE,
         _ratio("submission", ("in flight", "1 MiB"), ("one processor", "1 MiB"), 1 + _SAME),
     ),
     (
@@ -265,6 +280,7 @@ _GUIDELINES: tuple[tuple[str, str, str, str, Judge], ...] = (
         _THESIS,
         "Write target memory before a device does: its page faults cost more.",
         "faults",
+        _QUEUE,
         _ratio("faults", ("device", "none"), ("device", "touch_and_resubmit"), 1 + _SAME),
     ),
     (
@@ -272,6 +288,7 @@ _GUIDELINES: tuple[tuple[str, str, str, str, Judge], ...] = (
         _THESIS,
         "An engine that waits for pages holds up everything: touch and resubmit instead.",
         "faults",
+        "a work queue of a DSA with block_on_fault ('headrace dsa configure --block-on-fault on')",
         _ratio("faults", ("device", "touch_and_resubmit"), ("device", "block"), 1 + _SAME),
     ),
     (
@@ -279,6 +296,7 @@ _GUIDELINES: tuple[tuple[str, str, str, str, Judge], ...] = (
         _KUPER,
         "Few large copies beat many small ones: batch small ones, and not large ones.",
         "batches",
+        _QUEUE,
         _ratio("queues", ("256 B", "32"), ("256 B", "1"), 1 + _SAME),
     ),
     (
@@ -286,6 +304,7 @@ _GUIDELINES: tuple[tuple[str, str, str, str, Judge], ...] = (
         _KUPER,
         "Keep several copies in flight.",
         "submission",
+        _QUEUE,
         _ratio("submission", ("in flight", "4 KiB"), ("waited for", "4 KiB"), 1 + _SAME),
     ),
     (
@@ -293,6 +312,7 @@ _GUIDELINES: tuple[tuple[str, str, str, str, Judge], ...] = (
         _KUPER,
         "Write what is read soon into the cache.",
         "destination-reading",
+        _QUEUE,
         _ratio(
             "destination",
             ("to memory", "64 KiB"),
@@ -306,6 +326,7 @@ _GUIDELINES: tuple[tuple[str, str, str, str, Judge], ...] = (
         _KUPER,
         "Let devices move data between kinds of memory.",
         "movement",
+        "a node of HBM or CXL memory beside DDR, and a work queue of a DSA",
         _tiers,
     ),
     (
@@ -313,6 +334,7 @@ _GUIDELINES: tuple[tuple[str, str, str, str, Judge], ...] = (
         _KUPER,
         "Give groups of small transfers several engines.",
         "device-engines",
+        "groups of one and of several engines, each with a work queue of a DSA",
         _most_over_one("device-engines", "1 KiB", 1 + _SAME),
     ),
     (
@@ -320,6 +342,7 @@ _GUIDELINES: tuple[tuple[str, str, str, str, Judge], ...] = (
         _KUPER,
         "Give queues enough entries: rates rise with those in use.",
         "queue-entries",
+        "a work queue of a DSA with 33 or more entries",
         _ratio("queues", ("4 KiB", "32"), ("4 KiB", "1"), 1 + _SAME),
     ),
     (
@@ -327,6 +350,7 @@ _GUIDELINES: tuple[tuple[str, str, str, str, Judge], ...] = (
         _KUPER,
         "A copy that is waited for is faster by a device from some KiB on.",
         "submission-time",
+        _QUEUE,
         _ratio(
             "submission",
             ("one processor", "64 KiB"),
@@ -340,6 +364,7 @@ _GUIDELINES: tuple[tuple[str, str, str, str, Judge], ...] = (
         _KUPER,
         "Four devices that write 1 MiB at a time are slower than with 64 KiB.",
         "leaky-dma",
+        "four DSAs, each with a work queue",
         _ratio("devices", ("64 KiB", "4"), ("1 MiB", "4"), 1 + _SAME),
     ),
     (
@@ -347,6 +372,7 @@ _GUIDELINES: tuple[tuple[str, str, str, str, Judge], ...] = (
         _KUPER,
         "Pages of 2 MiB are about as fast as those of 4 KiB.",
         "pages",
+        "a work queue of a DSA and huge pages of 2 MiB",
         _ratio("pages", ("device, 64 KiB", "2 MiB"), ("device, 64 KiB", "4 KiB"), 0.9, 1.1),
     ),
     (
@@ -354,6 +380,7 @@ _GUIDELINES: tuple[tuple[str, str, str, str, Judge], ...] = (
         _KUPER,
         "A working set suffers less beside a device than beside a processor.",
         "pollution",
+        "two processors and a work queue of a DSA",
         _ratio(
             "pollution", ("by a device", ""), ("by a processor", ""), 1.0, metric="beside_gb_per_s"
         ),
@@ -363,6 +390,7 @@ _GUIDELINES: tuple[tuple[str, str, str, str, Judge], ...] = (
         _KUPER,
         "A copy by a device takes less processor time.",
         "processor-time",
+        _QUEUE,
         _ratio(
             "cycles",
             ("one processor", "1 MiB"),
@@ -376,6 +404,7 @@ _GUIDELINES: tuple[tuple[str, str, str, str, Judge], ...] = (
         _KUPER,
         "Large copies to another node of the same kind are about as fast.",
         "movement",
+        "two nodes of the same kind of memory and a work queue of a DSA",
         _remote,
     ),
     (
@@ -383,6 +412,7 @@ _GUIDELINES: tuple[tuple[str, str, str, str, Judge], ...] = (
         _BALCER,
         "Use CLFLUSHOPT or CLWB, not CLFLUSH.",
         "rings",
+        "libpmem2, with which 'headrace bench pmem' is built",
         _ratio("rings", ("clflushopt", "4 KiB"), ("naive", "4 KiB"), 1 + _SAME),
     ),
     (
@@ -390,6 +420,7 @@ _GUIDELINES: tuple[tuple[str, str, str, str, Judge], ...] = (
         _BALCER,
         "Write whole blocks of 256 bytes.",
         "interleaving",
+        _PERSISTENT,
         _ratio("interleaving", ("", "4 KiB"), ("", "256 B"), 1 - _SAME, 1 + 5 * _SAME),
     ),
     (
@@ -397,6 +428,7 @@ _GUIDELINES: tuple[tuple[str, str, str, str, Judge], ...] = (
         _BALCER,
         "Use non-temporal stores for what is not read soon.",
         "rings",
+        "libpmem2, with which 'headrace bench pmem' is built",
         _ratio("rings", ("optimised", "4 KiB"), ("clwb", "4 KiB"), 1 + _SAME),
     ),
     (
@@ -404,13 +436,15 @@ _GUIDELINES: tuple[tuple[str, str, str, str, Judge], ...] = (
         _BALCER,
         "Map persistent memory from a file system that is mounted with DAX.",
         "ring",
-        _not_measured("it needs the same memory mounted with DAX and without"),
+        "the same memory mounted with DAX and without: 'headrace bench dax --directory' on each",
+        _not_measured("a report measures one of them"),
     ),
     (
         "spread over DIMMs",
         _BALCER,
         "Entries as large as the interleaving use all DIMMs.",
         "interleaving",
+        _PERSISTENT,
         _ratio("interleaving", ("", "4 KiB"), ("", "2 KiB"), 1 + _SAME),
     ),
     (
@@ -418,6 +452,7 @@ _GUIDELINES: tuple[tuple[str, str, str, str, Judge], ...] = (
         _BALCER,
         "Run on the node of the memory.",
         "interleaving",
+        _PERSISTENT,
         _ratio("dax", (", pinned", ""), ("not pinned", ""), 1.0),
     ),
     (
@@ -425,14 +460,18 @@ _GUIDELINES: tuple[tuple[str, str, str, str, Judge], ...] = (
         _BALCER,
         "An entry with a checksum is durable by one fence.",
         "rings",
-        _not_measured("no two rings here differ in that alone"),
+        "two rings that differ in that alone; docs/concepts/pmem.md has a benchmark of it",
+        _not_measured("no two rings of 'headrace bench pmem' do"),
     ),
 )
 
 
 def guidelines_of(measured: Measured) -> list[Guideline]:
-    """Judge all guidelines."""
-    return [
-        Guideline(name, source, text, figure, judge(measured))
-        for name, source, text, figure, judge in _GUIDELINES
-    ]
+    """Judge all guidelines; what cannot be told says what it takes."""
+    found = []
+    for name, source, text, figure, need, judge in _GUIDELINES:
+        verdict = judge(measured)
+        if verdict.state == UNKNOWN:
+            verdict = Verdict(UNKNOWN, f"It takes {need}. Here: {verdict.reason}")
+        found.append(Guideline(name, source, text, figure, verdict))
+    return found

@@ -40,7 +40,7 @@ td.number { text-align: right; white-space: nowrap; }
 figure { margin: 1.5rem 0; padding: 1rem; background: var(--soft); border-radius: .5rem; }
 figure svg { display: block; width: 100%; max-width: 38rem; height: auto; margin: 0 auto; }
 figcaption { font-weight: 600; } figure p, .faint { color: var(--faint); font-size: .875rem; }
-.partial, .emulated { padding: .6rem 1rem; border-left: .3rem solid #d55e00;
+.partial, .emulated, .unpinned { padding: .6rem 1rem; border-left: .3rem solid #d55e00;
   background: var(--soft); }
 .verdict { font-weight: 600; white-space: nowrap; }
 @media (max-width: 40rem) {
@@ -73,7 +73,7 @@ def page_of(
         findings: Of the doctor: check, state, and what was found.
         cards: The figures.
         guidelines: With their verdicts.
-        remarks: Kind ("partial" or "emulated") and sentence.
+        remarks: Kind ("partial", "emulated" or "unpinned") and sentence.
     """
     drawn = dict(zip((card.name for card in cards), _drawings(cards), strict=True))
     places = {card.name: card.title for card in cards}

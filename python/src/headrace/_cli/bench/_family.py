@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands of the families: each is a list of points for one program."""
 
+import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import click
 
 from headrace._apps.families import FAMILIES
-from headrace._apps.families.facts import gather_facts
+from headrace._apps.families.facts import folder_at, gather_facts
 from headrace._apps.families.measure import (
+    PIN_REMEDY,
     PROGRAM,
     TRIED,
     UNITS,
@@ -19,6 +22,7 @@ from headrace._apps.families.measure import (
 )
 from headrace._apps.families.picture import draw_panels, panels_of
 from headrace._apps.picture import matplotlib_settled, save_picture
+from headrace._cli._options import FilePath, Size, option, refuse_value
 from headrace._cli._output import EXIT_INTERRUPTED, EXIT_OK, print_document, progress
 from headrace._cli._report import Column, Report, figures
 from headrace._cli.bench._measure import benchmark, find_program
@@ -26,23 +30,56 @@ from headrace._files import Output
 from headrace.machine import Machine, topo
 
 ROUNDS = 7
-_METHOD = """Memory is written before the clock starts, threads are pinned and begin together, and
-    the time is that of the slowest. Points take turns in every round. What this machine lacks is
-    left out and named; figures of devices of 'headrace emulate' are marked."""
+_PERSISTENT = ("interleaving", "dax")
+_PERSISTENT_OPTIONS = (
+    option(
+        "--bytes",
+        "size",
+        type=Size(1 << 20),
+        help="interleaving, dax: bytes written in each round, to a file of that size; 8GiB if not "
+        "given.",
+    ),
+    option(
+        "--directory",
+        type=FilePath(),
+        help="interleaving, dax: where the file lies; if not given, on each file system that is "
+        "mounted with DAX.",
+    ),
+)
+_METHOD = """Memory is written and locked before the clock starts, threads are pinned and begin
+    together, and the time is that of the slowest. Points take turns in every round. What this
+    machine lacks is left out and named; figures of devices of 'headrace emulate' are marked."""
 
 
 def family_command(name: str) -> click.Command:
     """Make the command of a family."""
 
-    def command(rounds: int, plot: Output | None, *, as_json: bool) -> int:
+    def command(
+        rounds: int,
+        plot: Output | None,
+        size: int | None = None,
+        directory: str | None = None,
+        *,
+        as_json: bool,
+    ) -> int:
+        if directory is not None and not os.path.isdir(directory):  # noqa: PTH112 - Any text.
+            refuse_value(
+                "--directory", f"'{directory}' is not a directory that this user can reach"
+            )
         with progress(f"measuring {name}") as share, interruptible() as stop:
             program = find_measuring_program()
-            outcome = measure_family(name, gather_facts(), program, rounds, stop, share)
+            facts = gather_facts()
+            if directory is not None:
+                facts = replace(facts, folders=(folder_at(directory),))
+            if size is not None:
+                facts = replace(facts, transfer_bytes=size)
+            outcome = measure_family(name, facts, program, rounds, stop, share)
         return _publish(outcome, rounds, plot, as_json=as_json)
 
     example = f"Example: headrace bench {name} --json"
     command.__doc__ = f"{FAMILIES[name].summary}\n\n    {_METHOD}\n\n    {example}\n    "
-    return benchmark(name, ROUNDS)(command)
+    more = _PERSISTENT_OPTIONS if name in _PERSISTENT else ()
+    return benchmark(name, ROUNDS, "", *more)(command)
 
 
 def find_measuring_program() -> str:
@@ -86,6 +123,7 @@ def summary_of(outcome: Outcome) -> Mapping[str, object]:
         "left_out": len(outcome.left_out),
         "emulated": outcome.emulated,
         "partial": outcome.partial,
+        "memory_pinned": not outcome.not_pinned,
         "device_gb_per_s_best": best(each for each in rates if each not in by_processor),
         "processor_gb_per_s_best": best(by_processor),
     }
@@ -122,11 +160,18 @@ def _print(report: Report, outcome: Outcome, rounds: int) -> None:
         for absent in outcome.left_out:
             report.say(f"{absent.what}: {absent.why}", head="- ")
     report.say()
+    if outcome.not_pinned:
+        report.say(f"Memory is not locked: {outcome.not_pinned}; {PIN_REMEDY}.", "yellow")
     partial = " It was ended early: not every point has all of them." if outcome.partial else ""
-    report.say(f"Medians of {rounds} rounds, in brackets quartiles.{partial}")
+    if rounds == 1:
+        report.say(f"One round: use more --rounds for medians with quartiles.{partial}")
+    else:
+        report.say(f"Medians of {rounds} rounds, in brackets quartiles.{partial}")
 
 
 def _text(shown: Shown) -> str:
     figure, metric = shown.figure, shown.place.metric
+    if len(shown.values) == 1:
+        return value_text(figure.median, metric)
     low, high = value_text(figure.low, metric), value_text(figure.high, metric)
     return f"{value_text(figure.median, metric)} ({low}-{high})"

@@ -75,6 +75,19 @@ class _Devices(Value[int | list[str]]):
         return names
 
 
+class _Numbers(Value[tuple[int, ...]]):
+    """A number for all WQs, or several that are dealt out to them."""
+
+    def __init__(self) -> None:
+        super().__init__("N,...", "a whole number, or several such as 16,64")
+
+    def read(self, text: str) -> tuple[int, ...]:
+        """Take decimal numbers."""
+        if re.fullmatch(r"[0-9]{1,9}(,[0-9]{1,9}){0,63}", text) is None:
+            raise ValueError
+        return tuple(int(each) for each in text.split(","))
+
+
 @click.command("configure", cls=Command)
 @option(
     "--preset",
@@ -95,14 +108,20 @@ class _Devices(Value[int | list[str]]):
 @option("--queues", type=Count(0, _NUMBER_MAX), help="WQs per device.")
 @option("--mode", type=Choice(*MODES), help="Mode of the WQs; both: in turn.")
 @option(
-    "--size", type=Count(0, _NUMBER_MAX), help="Entries per WQ; if not given, all in equal parts."
+    "--size",
+    type=_Numbers(),
+    help="Entries per WQ, or of each in turn: 16,64; if not given, all in equal parts.",
 )
 @option(
     "--threshold",
     type=Count(0, _NUMBER_MAX),
     help="Entries of a shared WQ that programs may fill; all if not given.",
 )
-@option("--priority", type=Count(0, _NUMBER_MAX), help="Weight of a WQ in its group, 1 to 15.")
+@option(
+    "--priority",
+    type=_Numbers(),
+    help="Weight of a WQ in its group, 1 to 15, or of each in turn: 15,1.",
+)
 @option(
     "--block-on-fault", type=Choice("on", "off"), help="Whether an engine waits at a page fault."
 )
@@ -139,9 +158,9 @@ def command(
     engines: int | None,
     queues: int | None,
     mode: Mode | None,
-    size: int | None,
+    size: tuple[int, ...] | None,
     threshold: int | None,
-    priority: int | None,
+    priority: tuple[int, ...] | None,
     block_on_fault: str | None,
     batch: int | None,
     transfer: int | None,
@@ -171,9 +190,9 @@ def command(
             "engine_count": engines,
             "queue_count": queues,
             "mode": mode,
-            "entry_count": size,
+            "entry_counts": size,
             "threshold": threshold,
-            "priority": priority,
+            "priorities": priority,
             "block_on_fault": None if block_on_fault is None else block_on_fault == "on",
             "batch_count_max": batch,
             "transfer_bytes_max": transfer,
@@ -220,7 +239,7 @@ def _check_together(*, apply_it: bool, yes: bool, undo: str | None, replay: str 
 def _wish(preset: Wish, asked: dict[str, Any]) -> Wish:
     given = {field: value for field, value in asked.items() if value is not None}
     # A threshold that a preset gives belongs to the size that it gives.
-    if given.keys() & {"queue_count", "entry_count"}:
+    if given.keys() & {"queue_count", "entry_counts"}:
         preset = replace(preset, threshold=None)
     return replace(preset, **given)
 
