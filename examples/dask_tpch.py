@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """TPC-H in partitions on Dask, prefetched by headrace.dask, beside DuckDB's answers.
 
-python examples/dask_tpch.py [--workers N] [--scale-factor S] [--kill-one]
+python examples/dask_tpch.py [--workers N] [--scale-factor S] [--format arrow|parquet] [--kill-one]
 
 Queries 1, 4, 6 and 12 run as one DuckDB step per partition and one that reduces them. With
 --kill-one a worker is killed when the first partition is done. The last lines say how many answers
 equal DuckDB's on the whole tables, and what is left when the cluster has ended: processes, shared
 memory, temporary files.
+
+With --compare ROUNDS the same graph runs on a cluster of Dask's own without the plug-in, and on two
+with it, "auto" and "on", in turns; stated are the times by that without it.
 """
 
 import argparse
@@ -16,6 +19,7 @@ import math
 import os
 import re
 import signal
+import statistics
 import sys
 import tempfile
 import time
@@ -26,8 +30,11 @@ import distributed
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 import headrace.dask
+from headrace._apps.figures import figure_of
+from headrace._apps.memory import peak_bytes
 from headrace._apps.sql.tables import tpch_queries
 from headrace._apps.tpch.table import default_directory, ensure_tables
 
@@ -92,7 +99,19 @@ STEPS: dict[str, tuple[dict[str, str], str, str]] = {
 }
 
 
-def split(paths: dict[str, Path], count: int, folder: Path) -> None:
+def file_name(table: str, number: int, ending: str) -> str:
+    """Name of the file of a partition."""
+    return f"{table}-{number}.{ending}"
+
+
+def new_file(path: Path, schema: pa.Schema) -> Any:  # noqa: ANN401 - pyarrow publishes no types.
+    """Begin the file of a partition."""
+    if path.suffix == ".parquet":
+        return pq.ParquetWriter(path, schema)
+    return pa.ipc.new_file(path, schema)
+
+
+def split(paths: dict[str, Path], count: int, folder: Path, ending: str) -> None:
     """Write each table as `count` files; an order and its lines are in files of one number."""
     with duckdb.connect() as connection:
         for name, path in paths.items():
@@ -101,7 +120,7 @@ def split(paths: dict[str, Path], count: int, folder: Path) -> None:
             schema = reader.schema.remove(len(reader.schema) - 1)
             with contextlib.ExitStack() as stack:
                 files = [
-                    stack.enter_context(pa.ipc.new_file(folder / f"{name}-{number}.arrow", schema))
+                    stack.enter_context(new_file(folder / file_name(name, number, ending), schema))
                     for number in range(count)
                 ]
                 for batch in reader:
@@ -126,7 +145,7 @@ def reduce_parts(text: str, parts: list[pa.Table]) -> list[tuple[Any, ...]]:
 
 
 def run_queries(
-    client: distributed.Client, count: int, folder: Path, *, kill_one: bool
+    client: distributed.Client, count: int, folder: Path, ending: str, *, kill_one: bool = False
 ) -> dict[str, list[tuple[Any, ...]]]:
     """The answers of all queries."""
     parts: dict[str, list[distributed.Future]] = {}
@@ -134,13 +153,13 @@ def run_queries(
         inputs = [
             {
                 name: headrace.dask.Partition(
-                    str(folder / f"{name}-{number}.arrow"), tuple(columns.split())
+                    str(folder / file_name(name, number, ending)), tuple(columns.split())
                 )
                 for name, columns in tables.items()
             }
             for number in range(count)
         ]
-        parts[query] = client.map(run_step, [text] * count, inputs)
+        parts[query] = client.map(run_step, [text] * count, inputs, pure=False)
     if kill_one:
         distributed.wait(
             [each for futures in parts.values() for each in futures], return_when="FIRST_COMPLETED"
@@ -149,7 +168,7 @@ def run_queries(
         os.kill(victim, signal.SIGKILL)
         print(f"killed worker process {victim}")
     answers = {
-        query: client.submit(reduce_parts, STEPS[query][2], futures)
+        query: client.submit(reduce_parts, STEPS[query][2], futures, pure=False)
         for query, futures in parts.items()
     }
     return client.gather(answers)
@@ -188,43 +207,87 @@ def leftovers(processes: set[int], scratch: Path) -> list[str]:
     return left
 
 
+def compare(options: argparse.Namespace, count: int, folder: Path) -> None:
+    """Print the time of the graph with the plug-in by that without it."""
+    local: dict[str, Any] = cluster_options(options, folder)
+    with contextlib.ExitStack() as stack:
+        clients = {}
+        for mode in ("without", "auto", "on"):
+            made = (
+                distributed.LocalCluster(options.workers, **local)
+                if mode == "without"
+                else headrace.dask.local_cluster(options.workers, **local)
+            )
+            clients[mode] = stack.enter_context(stack.enter_context(made).get_client())
+            if mode != "without":
+                headrace.dask.install(clients[mode], headrace.dask.Prefetch(prefetch=mode))
+        times: dict[str, list[float]] = {mode: [] for mode in clients}
+        for number, modes in enumerate(
+            itertools.islice(itertools.permutations(clients), options.compare + 1)
+        ):
+            for mode in modes:
+                begin = time.perf_counter()
+                run_queries(clients[mode], count, folder, options.format)
+                if number > 0:  # The first warms up.
+                    times[mode].append(time.perf_counter() - begin)
+    without = times.pop("without")
+    print(f"without the plug-in: {statistics.median(without):.2f} s")
+    for mode, own in times.items():
+        figure = figure_of([a / b for a, b in zip(own, without, strict=True)])
+        print(f"{mode}: {statistics.median(own):.2f} s, {figure.text} of that")
+
+
+def cluster_options(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """What all clusters have."""
+    return {
+        "threads_per_worker": 1,
+        "memory_limit": options.memory_limit,
+        "local_directory": str(folder / "scratch"),
+        "dashboard_address": "127.0.0.1:0",
+    }
+
+
 def main() -> int:
     """Run the example."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--scale-factor", type=float, default=1.0)
     parser.add_argument("--partitions", type=int, help="4 for each worker unless given")
+    parser.add_argument("--format", choices=("arrow", "parquet"), default="arrow")
+    parser.add_argument("--memory-limit", default="4GiB", help="of each worker, for Dask")
     parser.add_argument("--prefetch", choices=("off", "auto", "on"), default="on")
     parser.add_argument("--kill-one", action="store_true", help="kill a worker in the middle")
+    parser.add_argument("--compare", type=int, choices=range(1, 6), metavar="ROUNDS")
     options = parser.parse_args()
     count = options.partitions or 4 * options.workers
     paths = ensure_tables(tuple(KEYS), options.scale_factor, default_directory())
-    with tempfile.TemporaryDirectory(prefix="dask-tpch-") as folder:
-        scratch = Path(folder, "scratch")
-        split(paths, count, Path(folder))
+    with tempfile.TemporaryDirectory(prefix="dask-tpch-") as name:
+        folder = Path(name)
+        split(paths, count, folder, options.format)
+        if options.compare:
+            compare(options, count, folder)
+            return 0
+        local = cluster_options(options, folder)
         with (
-            headrace.dask.local_cluster(
-                options.workers,
-                threads_per_worker=1,
-                local_directory=str(scratch),
-                dashboard_address="127.0.0.1:0",
-            ) as cluster,
+            headrace.dask.local_cluster(options.workers, **local) as cluster,
             cluster.get_client() as client,
         ):
             headrace.dask.install(client, headrace.dask.Prefetch(prefetch=options.prefetch))
             processes = set(client.run(os.getpid).values())
             begin = time.perf_counter()
-            answers = run_queries(client, count, Path(folder), kill_one=options.kill_one)
+            answers = run_queries(client, count, folder, options.format, kill_one=options.kill_one)
             print(f"{len(STEPS)} queries, {count} partitions: {time.perf_counter() - begin:.2f} s")
             client.wait_for_workers(options.workers)
             processes |= set(client.run(os.getpid, on_error="ignore").values())
+            peaks = client.run(peak_bytes, on_error="ignore")
             for address, each in headrace.dask.statistics(client).items():
                 print(
                     f"{address}: {each.inputs_prefetched} inputs prefetched, "
                     f"{each.inputs_late} late, {each.bytes_from_copies:,} bytes from copies, "
-                    f"{each.bytes_from_source:,} from the source"
+                    f"{each.bytes_from_source:,} from the source, "
+                    f"{(peaks.get(address) or 0) / 2**20:,.0f} MiB of memory at most"
                 )
-        left = leftovers(processes, scratch)
+        left = leftovers(processes, folder / "scratch")
     expected = duckdb_answers(paths)
     equal = sum(is_equal(answers[query], expected[query]) for query in STEPS)
     print(f"answers equal to DuckDB's: {equal} of {len(STEPS)}")

@@ -14,6 +14,7 @@ from typing import Any
 import distributed
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from conftest import wait_until
 from dask._task_spec import Task
@@ -135,6 +136,22 @@ def test_a_partition_that_is_not_there_fails_its_task_alone(
     assert good.result() == EXPECTED[2]
 
 
+def test_partitions_may_be_parquet_files(client: distributed.Client, tmp_path: Path) -> None:
+    headrace.dask.install(client, headrace.dask.Prefetch(prefetch="on", wait=True))
+    path = str(tmp_path / "n.parquet")
+    pq.write_table(pa.table({"other": ["x"] * ROWS, "n": range(ROWS)}), path)
+    holding = client.submit(hold, "parquet")
+    future = client.submit(total, Partition(path, ("n",)))
+    wait_until(lambda: only(client).bytes_moved == 8 * ROWS)  # And not the other column.
+    distributed.Event("parquet", client=client).set()
+    assert future.result() == EXPECTED[1]
+    assert client.gather(holding) is None
+    wait_until(lambda: only(client).bytes_from_copies == 8 * ROWS)
+    assert Partition(path).table().column_names == ["other", "n"]
+    with pytest.raises(headrace.IoFailedError, match="columns that it has"):
+        Partition(path, ("m",)).table()
+
+
 def test_another_inside_of_distributed_ends_prefetching_alone(
     client: distributed.Client, partitions: list[Partition], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -194,9 +211,10 @@ def test_workers_take_nodes_in_turns() -> None:
     assert headrace.dask._node_of("named", nodes) in nodes  # noqa: SLF001
 
 
-def test_the_example_survives_a_killed_worker(data_directory: Path) -> None:
+@pytest.mark.parametrize("kind", ["arrow", "parquet"])
+def test_the_example_survives_a_killed_worker(data_directory: Path, kind: str) -> None:
     command = [sys.executable, str(ROOT / "examples" / "dask_tpch.py"), "--kill-one"]
-    command += ["--workers", "2", "--scale-factor", "0.01", "--partitions", "4"]
+    command += ["--workers", "2", "--scale-factor", "0.01", "--partitions", "4", "--format", kind]
     done = subprocess.run(
         command,
         capture_output=True,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What DuckDB holds in the place of a registered table: it reads through streams of ours."""
+"""How others read a table: by streams of ours, and DuckDB by a class in the table's place."""
 
 import weakref
 from collections.abc import Sequence
@@ -8,6 +8,22 @@ from typing import Any, Protocol, Self
 import pyarrow as pa
 
 from headrace.table import Table
+
+
+class _Stream:
+    """A capsule of a stream, as pyarrow takes it."""
+
+    def __init__(self, capsule: object) -> None:
+        self._capsule = capsule
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        del requested_schema
+        return self._capsule
+
+
+def reader_of(capsule: object) -> Any:
+    """A `pyarrow.RecordBatchReader` over a capsule of an Arrow stream."""
+    return pa.RecordBatchReader.from_stream(_Stream(capsule))
 
 
 class Streams(Protocol):

@@ -28,9 +28,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from headrace import _core
 from headrace._arguments import whole_number
+from headrace._arrow_source import reader_of
 from headrace.cache import Cache
 from headrace.engine import Engine
 from headrace.errors import InvalidArgumentError, IoFailedError, UnsupportedError
@@ -72,12 +74,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """An Arrow IPC file, or some columns of it, as an argument of tasks.
+    """An Arrow IPC or Parquet file, or some columns of it, as an argument of tasks.
 
-    Workers map it, so it has to lie where all of them see it, and must not change meanwhile.
+    It has to lie where all workers see it, and must not change meanwhile.
 
     Attributes:
-        path: The file. Of one that is not compressed only what is read takes memory.
+        path: The file; one that ends in '.parquet' is decoded, ahead of its task if that is
+            prefetched. Of others, which are mapped, only what is read takes memory, unless they
+            are compressed.
         columns: Names of the columns, in this order; empty is all.
     """
 
@@ -85,12 +89,16 @@ class Partition:
     columns: tuple[str, ...] = ()
 
     def table(self) -> Any:
-        """Map the file, without prefetching.
+        """Map or decode the file, without prefetching.
 
         Raises:
             IoFailedError: It cannot be read, or lacks a column.
         """
         try:
+            if self.path.endswith(".parquet"):
+                # As many files at a time as there are tasks, so that one needs no more threads.
+                columns = list(self.columns) or None
+                return pq.read_table(self.path, columns=columns, use_threads=False)
             with pa.memory_map(self.path) as file:
                 whole = pa.ipc.open_file(file).read_all()
             return whole.select(list(self.columns)) if self.columns else whole
@@ -98,7 +106,7 @@ class Partition:
             raise IoFailedError(
                 f"read the partition '{self.path}'",
                 str(problem).splitlines()[0],
-                "name an Arrow IPC file that this worker sees, and columns that it has",
+                "name an Arrow IPC or Parquet file that this worker sees, and columns that it has",
                 getattr(problem, "errno", None) or 0,
             ) from problem
 
@@ -364,7 +372,7 @@ class _Running:
             native = found.table.native()
             columns = list(range(len(found.table.column_names)))
             capsule = found.prefetcher.stream(native, columns)
-        return pa.RecordBatchReader.from_stream(_Stream(capsule))
+        return reader_of(capsule)
 
     def statistics(self) -> WorkerStatistics:
         """The totals, with those of the inputs that are open."""
@@ -488,17 +496,6 @@ class _Running:
             self.totals[name] += 1
             if name == "inputs_prefetched":
                 self.inputs[identity] = _Input(table, started, {wanted.key})
-
-
-class _Stream:
-    """A capsule as pyarrow takes it."""
-
-    def __init__(self, capsule: object) -> None:
-        self._capsule = capsule
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        del requested_schema
-        return self._capsule
 
 
 def _identity(data: object) -> object:

@@ -15,6 +15,7 @@ import pyarrow.dataset as pds
 
 from headrace import _core
 from headrace._arguments import instance_of
+from headrace._arrow_source import reader_of
 from headrace.cache import Cache
 from headrace.errors import UnsupportedError
 from headrace.table import Table
@@ -183,25 +184,12 @@ class _Scans:
             ended += [each for each in self.running if each not in ended][:-_SCANS_MAX]
             self.running = [each for each in self.running if each not in ended]
         _stop(ended)
-        return pa.RecordBatchReader.from_stream(
-            _Stream(prefetcher.stream(native, [*filters, *rest]))
-        )
+        return reader_of(prefetcher.stream(native, [*filters, *rest]))
 
     def close(self) -> None:
         with self.lock:
             ended, self.running = self.running, []
         _stop(ended)
-
-
-class _Stream:
-    """A capsule as pyarrow takes it."""
-
-    def __init__(self, capsule: object) -> None:
-        self._capsule = capsule
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        del requested_schema
-        return self._capsule
 
 
 def _without_views(table: Table) -> Table:
