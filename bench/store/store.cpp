@@ -5,18 +5,21 @@
 //
 // Method. An engine with one worker thread and no devices, a store with one tier of memory. Per
 // round, in an order that is rotated:
-//   copy_large    memcpy of MIB blocks of 1 MiB from one buffer to slots of another, in any order
-//   put_large     put of the same blocks, from submission to end; submit_large is the submission
-//   get_large     the same back
-//   copy_small    memcpy of 4 KiB blocks, 64 at a time, in any order, MIB in all
-//   put_small     put of the same, in batches of 64, four in flight
-//   get_small     the same back
+//   copy_in_large   memcpy of MIB blocks of 1 MiB, taken in any order, to any places of memory as
+//                   large as the store's
+//   copy_out_large  the same back
+//   put_large       put of the same blocks, from submission to end; put_large_submit is the
+//                   submission
+//   get_large       the same back
+//   copy_in_small, copy_out_small    memcpy of 4 KiB blocks, MIB in all
+//   put_small, get_small             put and get of the same, in batches of 64, four in flight
 // Times are in ns a block. `*_cpu` is the processor time of the whole process. What was got is
 // compared with what was put. The cycles: CYCLES random puts, gets and removals of blocks of 64 to
 // 4096 bytes in two tiers of memory that are far too small, on a mover that refuses one request in
 // 11 and fails one copy in 200; every block that is got is compared. Prints one JSON document.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #include <algorithm>
@@ -81,21 +84,42 @@ class Blocks {
     std::iota(order_.begin(), order_.end(), 0);
     for (std::size_t i = 0; i < count_; ++i) keys_.push_back(fmt::format("block {:08}", i));
     // Each put fills another slot, and the one before is free when it ends.
-    store_ = must(store::Store::make(
-        engine, {.block_bytes = Bytes(block_bytes),
-                 .tiers = {{.capacity = Bytes(2 * byte_count + kBatch * block_bytes)}}}));
+    const std::size_t capacity_bytes = 2 * byte_count + kBatch * block_bytes;
+    store_ = must(store::Store::make(engine, {.block_bytes = Bytes(block_bytes),
+                                              .tiers = {{.capacity = Bytes(capacity_bytes)}}}));
+    // As the memory of the store.
+    void* const pages =
+        ::mmap(nullptr, capacity_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED) die("there is not enough memory");
+    slots_ = {static_cast<std::byte*>(pages), capacity_bytes};
+    static_cast<void>(::madvise(pages, capacity_bytes, MADV_HUGEPAGE));  // Advice.
+    std::ranges::fill(slots_, std::byte{0});
+    places_.resize(capacity_bytes / block_bytes);
+    std::iota(places_.begin(), places_.end(), 0);
   }
+  Blocks(const Blocks&) = delete;
+  Blocks& operator=(const Blocks&) = delete;
+  ~Blocks() { ::munmap(slots_.data(), slots_.size()); }
 
   void shuffle(std::uint64_t seed) {
-    std::shuffle(order_.begin(), order_.end(), Random(seed));
+    Random random(seed);
+    std::shuffle(order_.begin(), order_.end(), random);
+    std::shuffle(places_.begin(), places_.end(), random);
     std::ranges::fill(target_, std::byte{0});
   }
-  void copy(Series& series, const std::string& name) {
-    const double begin = now_ns(CLOCK_MONOTONIC);
+  void copy(Series& series, const std::string& size) {
+    const double in_begin = now_ns(CLOCK_MONOTONIC);
     for (std::size_t i = 0; i < count_; ++i) {
-      std::memcpy(&target_[order_[i] * block_bytes_], &source_[i * block_bytes_], block_bytes_);
+      std::memcpy(&slots_[places_[i] * block_bytes_], &source_[order_[i] * block_bytes_],
+                  block_bytes_);
     }
-    note(series, name, begin);
+    note(series, "copy_in_" + size, in_begin);
+    const double out_begin = now_ns(CLOCK_MONOTONIC);
+    for (std::size_t i = 0; i < count_; ++i) {
+      std::memcpy(&target_[order_[i] * block_bytes_], &slots_[places_[i] * block_bytes_],
+                  block_bytes_);
+    }
+    note(series, "copy_out_" + size, out_begin);
   }
   void put(Series& series, const std::string& name, std::size_t batch_blocks) {
     run(series, name, batch_blocks, [this](std::size_t first, std::size_t count) {
@@ -155,6 +179,8 @@ class Blocks {
   std::vector<std::size_t> order_;
   std::vector<std::string> keys_;
   std::unique_ptr<store::Store> store_;
+  std::span<std::byte> slots_;
+  std::vector<std::size_t> places_;
 };
 
 /// Copies when it is polled; refuses and fails by chance.
@@ -344,12 +370,12 @@ int run(std::uint64_t rounds, std::uint64_t mib_count, std::uint64_t cycle_count
     Blocks small(*engine, kSmall, mib_count * kLarge);
     Series unused;
     const std::array<std::function<void(Series&)>, 4> parts = {
-        [&](Series& to) { large.copy(to, "copy_large"); },
+        [&](Series& to) { large.copy(to, "large"); },
         [&](Series& to) {
           large.put(to, "put_large", kBatch);
           large.get(to, "get_large", kBatch);
         },
-        [&](Series& to) { small.copy(to, "copy_small"); },
+        [&](Series& to) { small.copy(to, "small"); },
         [&](Series& to) {
           small.put(to, "put_small", kBatch);
           small.get(to, "get_small", kBatch);

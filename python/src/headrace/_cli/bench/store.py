@@ -69,10 +69,10 @@ def command(rounds: int, cycles: int, plot: Output | None, *, as_json: bool) -> 
         submit_python = _submissions_of_python(rounds)
     series = {name: Series(times) for name, times in measured["series_ns"].items()}
     ratios = {
-        "put_1m_vs_memcpy": speed_ratio(series["put_large"], series["copy_large"]),
-        "get_1m_vs_memcpy": speed_ratio(series["get_large"], series["copy_large"]),
-        "put_4k_vs_memcpy": speed_ratio(series["put_small"], series["copy_small"]),
-        "get_4k_vs_memcpy": speed_ratio(series["get_small"], series["copy_small"]),
+        "put_1m_vs_memcpy": speed_ratio(series["put_large"], series["copy_in_large"]),
+        "get_1m_vs_memcpy": speed_ratio(series["get_large"], series["copy_out_large"]),
+        "put_4k_vs_memcpy": speed_ratio(series["put_small"], series["copy_in_small"]),
+        "get_4k_vs_memcpy": speed_ratio(series["get_small"], series["copy_out_small"]),
     }
     rates = {
         "put_4k_blocks_per_s": rate_per_s(series["put_small"]),
