@@ -32,6 +32,7 @@ struct Flight {
   std::vector<BlockEnd> ends;  ///< Under the mutex of the store until it has ended.
   std::size_t left = 0;        ///< As ends.
   TransferOptions options;
+  engine::Waiting waiting = engine::Waiting::adaptive;
   Atomic<std::uint32_t> word{kRunning};
 };
 
@@ -142,6 +143,8 @@ class StoreState {
       HEADRACE_REQUIRES(mutex_);
   void end(const FlightPointer& flight, std::uint32_t index, Outcome outcome,
            std::size_t byte_count, Work& work) HEADRACE_REQUIRES(mutex_);
+  /// Loads what the end of a put needs of the block that it replaces, of all blocks at once.
+  void prefetch_replaced(const Chunk& chunk) const HEADRACE_REQUIRES(mutex_);
   void end_put(const FlightPointer& flight, const Step& step, Outcome outcome,
                const engine::Completion& completion, Work& work) HEADRACE_REQUIRES(mutex_);
   void end_get(const FlightPointer& flight, const Step& step, Outcome outcome,

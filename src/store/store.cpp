@@ -9,11 +9,13 @@
 #include <system_error>
 #include <utility>
 
+#include "../engine/waiter.hpp"
 #include "headrace/base/check.hpp"
 #include "headrace/base/clock.hpp"
 #include "headrace/base/names.hpp"
 #include "headrace/platform/fork.hpp"
 #include "headrace/platform/futex.hpp"
+#include "headrace/platform/ticks.hpp"
 #include "state.hpp"
 
 namespace headrace::store {
@@ -78,25 +80,34 @@ Result<void> check(const StoreOptions& options) {
   return {};
 }
 
-/// Sleeps until the flight has ended, or `time_max` has passed. Returns whether it has.
+/// Waits until the flight has ended, as EngineOptions::waiting says, or `time_max` has passed.
+/// Returns whether it has.
 bool wait_for(Flight& flight, std::chrono::nanoseconds time_max) {
+  static engine::WaitHistory history;
+  engine::Waiter waiter(flight.waiting, false, history, platform::ticks());
   const bool for_ever = time_max >= kForever / 2;
   const std::chrono::nanoseconds until = for_ever ? kForever : steady_clock().now() + time_max;
-  // edge: transfer-ended (acquire)
-  std::uint32_t seen = flight.word.load_acquire();
-  while (seen != Flight::kEnded) {
+  while (true) {
+    const std::uint64_t now_ticks = platform::ticks();
+    // edge: transfer-ended (acquire)
+    std::uint32_t seen = flight.word.load_acquire();
+    if (seen == Flight::kEnded) {
+      waiter.end(now_ticks);
+      return true;
+    }
     const std::chrono::nanoseconds left =
         for_ever ? std::chrono::hours(1) : until - steady_clock().now();
     if (left <= std::chrono::nanoseconds(0)) return false;
-    // edge: transfer-ended (acq_rel)
-    if (seen == Flight::kRunning && !flight.word.compare_exchange_acq_rel(seen, Flight::kSlept)) {
-      continue;
-    }
-    platform::sleep_on_word(flight.word, Flight::kSlept, left);
-    // edge: transfer-ended (acquire)
-    seen = flight.word.load_acquire();
+    waiter.pass(
+        now_ticks, [] { return false; },
+        [&](std::chrono::nanoseconds) {
+          // edge: transfer-ended (acq_rel)
+          if (seen == Flight::kSlept ||
+              flight.word.compare_exchange_acq_rel(seen, Flight::kSlept)) {
+            platform::sleep_on_word(flight.word, Flight::kSlept, left);
+          }
+        });
   }
-  return true;
 }
 
 }  // namespace

@@ -91,6 +91,16 @@ class Tier {
   /// The slot to be given up next, or 0; it is out of the order then.
   [[nodiscard]] SlotNumber propose();
   void put_back(SlotNumber slot);
+  /// Begins to load what remove() needs: of a batch, first the entries of all, then what lies
+  /// beside them in the order. In line as those of Index.
+  [[gnu::always_inline]] void prefetch_entry(SlotNumber slot) const {
+    if (slot != 0) __builtin_prefetch(&pool_[slot]);
+  }
+  [[gnu::always_inline]] void prefetch_beside(SlotNumber slot) const {
+    if (slot == 0) return;
+    prefetch_entry(pool_[slot].older);
+    prefetch_entry(pool_[slot].newer);
+  }
   void touch(SlotNumber slot) { order_.touch(pool_[slot], {}); }
   /// Of a slot that held no block, or one in memory.
   void free_slot(SlotNumber slot) { free.push_back(slot); }

@@ -47,6 +47,7 @@ StoreState::FlightPointer StoreState::begin(std::size_t block_count,
   flight->ends.resize(block_count);
   flight->left = block_count;
   flight->options = options;
+  flight->waiting = engine_.waiting();
   return flight;
 }
 
@@ -62,6 +63,7 @@ Transfer StoreState::put(std::span<const PutBlock> blocks, std::size_t tier,
   } else {
     const Lock lock(mutex_);
     Tier& here = *tiers_[tier];
+    index_.prefetch_free(blocks.size());
     for (std::uint32_t i = 0; i < blocks.size(); ++i) {
       const PutBlock& asked = blocks[i];
       const bool fits =
@@ -224,10 +226,7 @@ void StoreState::conclude(Chunk& chunk, Outcome refused) {
   {
     const Lock lock(mutex_);
     const bool is_alone = chunk.steps.size() == 1;
-    if (chunk.kind == Kind::put) {
-      for (const Step& step : chunk.steps) index_.prefetch_bucket(step.block->hash);
-      for (const Step& step : chunk.steps) index_.prefetch_block(step.block->hash);
-    }
+    if (chunk.kind == Kind::put && !is_alone) prefetch_replaced(chunk);
     for (std::size_t i = 0; i < chunk.steps.size(); ++i) {
       const Step& step = chunk.steps[i];
       const engine::Completion& completion = refused != Outcome::running ? kRefused
@@ -261,6 +260,27 @@ void StoreState::conclude(Chunk& chunk, Outcome refused) {
   const Lock lock(mutex_);
   --running_;
   if (is_ending_) wake_keeper();
+}
+
+void StoreState::prefetch_replaced(const Chunk& chunk) const {
+  for (const Step& step : chunk.steps) {
+    index_.prefetch_bucket(step.block->hash);
+    detail::Index::prefetch(*step.block);
+    tiers_[step.to]->prefetch_entry(step.slot);
+  }
+  for (const Step& step : chunk.steps) index_.prefetch_block(step.block->hash);
+  std::array<SlotNumber, kChunkSteps> slots{};
+  for (std::size_t i = 0; i < chunk.steps.size(); ++i) {
+    const Step& step = chunk.steps[i];
+    const Block* const before = index_.guess(step.block->hash);
+    if (before == nullptr) continue;
+    detail::Index::prefetch(*before);
+    slots[i] = before->slots[step.to];
+    tiers_[step.to]->prefetch_entry(slots[i]);
+  }
+  for (std::size_t i = 0; i < chunk.steps.size(); ++i) {
+    tiers_[chunk.steps[i].to]->prefetch_beside(slots[i]);
+  }
 }
 
 void StoreState::end_put(const FlightPointer& flight, const Step& step, Outcome outcome,
