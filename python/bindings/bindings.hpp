@@ -7,6 +7,7 @@
 #include <nanobind/nanobind.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -149,6 +150,26 @@ class PendingCalls {
 
 /// True on a thread that is in a function of Python that a job, or the cache, has called.
 [[nodiscard]] bool is_in_call();
+/// Waits without the GIL until `wait_for(time)` says that the end has come. Returns whether it has.
+/// `time_ns_max`: nothing is for ever.
+///
+/// Fails: nb::python_error if Ctrl-C was pressed.
+template <typename WaitFor>
+bool wait_interruptibly(std::optional<std::int64_t> time_ns_max, const WaitFor& wait_for) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::nanoseconds kLookForSignals = std::chrono::milliseconds(200);
+  const Clock::time_point begin = Clock::now();
+  const std::chrono::nanoseconds time_max(time_ns_max.value_or(INT64_MAX));
+  for (;;) {
+    const std::chrono::nanoseconds left = time_max - (Clock::now() - begin);
+    if (left <= std::chrono::nanoseconds(0)) return false;
+    {
+      const nb::gil_scoped_release released;
+      if (wait_for(std::min(left, kLookForSignals))) return true;
+    }
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  }
+}
 /// Makes is_in_call() true on this thread.
 ///
 /// Threading: owned.

@@ -22,9 +22,6 @@ using engine::JobState;
 using engine::Submit;
 using std::chrono::nanoseconds;
 
-/// A wait looks so often whether Ctrl-C was pressed.
-constexpr nanoseconds kLookForSignals = std::chrono::milliseconds(200);
-
 thread_local int calls_in_progress = 0;
 
 /// Threading: confined. In one place: the options point to the policy.
@@ -118,18 +115,8 @@ class JobHandle {
       refuse_operation("a function that a job calls may not wait for another",
                        "submit with a function of its own, or wait elsewhere");
     }
-    using Clock = std::chrono::steady_clock;
-    const Clock::time_point begin = Clock::now();
-    const nanoseconds time_max(time_ns_max.value_or(INT64_MAX));
-    for (;;) {
-      const nanoseconds left = time_max - (Clock::now() - begin);
-      if (left <= nanoseconds(0)) return false;
-      {
-        const nb::gil_scoped_release released;
-        if (job().wait_for(std::min(left, kLookForSignals))) return true;
-      }
-      if (PyErr_CheckSignals() != 0) throw nb::python_error();
-    }
+    return wait_interruptibly(time_ns_max,
+                              [this](nanoseconds time_max) { return job().wait_for(time_max); });
   }
 
  private:

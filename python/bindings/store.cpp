@@ -22,9 +22,6 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-/// A wait looks so often whether Ctrl-C was pressed.
-constexpr nanoseconds kLookForSignals = std::chrono::milliseconds(200);
-
 /// A batch, with what it works on.
 ///
 /// Threading: made and destroyed with the GIL held; the transfer is shared.
@@ -102,18 +99,8 @@ class TransferHandle {
     if (is_in_call()) {
       refuse_operation("a function that a job calls may not wait for a transfer", "wait elsewhere");
     }
-    using Clock = std::chrono::steady_clock;
-    const Clock::time_point begin = Clock::now();
-    const nanoseconds time_max(time_ns_max.value_or(INT64_MAX));
-    for (;;) {
-      const nanoseconds left = time_max - (Clock::now() - begin);
-      if (left <= nanoseconds(0)) return false;
-      {
-        const nb::gil_scoped_release released;
-        if (batch_->transfer.wait_for(std::min(left, kLookForSignals))) return true;
-      }
-      if (PyErr_CheckSignals() != 0) throw nb::python_error();
-    }
+    return wait_interruptibly(
+        time_ns_max, [this](nanoseconds time_max) { return batch_->transfer.wait_for(time_max); });
   }
   [[nodiscard]] std::vector<std::string> outcomes() const {
     std::vector<std::string> names;
@@ -171,7 +158,7 @@ std::string_view key_of(nb::handle object) {
   }
   if (!PyUnicode_Check(object.ptr())) {
     throw Failed{Error{Code::invalid_argument, 0, "use a key",
-                       std::string("a ") + Py_TYPE(object.ptr())->tp_name + " is none",
+                       std::string("a ") + Py_TYPE(object.ptr())->tp_name + " is no key",
                        "pass bytes or a str"}};
   }
   Py_ssize_t length = 0;
@@ -283,25 +270,25 @@ void bind_store(nb::module_& module) {
           [](const StoreHandle& handle, nb::handle key) {
             return handle.store()->length(key_of(key));
           },
-          "key"_a)
+          "key"_a.none())
       .def(
           "pin",
           [](const StoreHandle& handle, nb::handle key) {
             return handle.store()->pin(key_of(key));
           },
-          "key"_a)
+          "key"_a.none())
       .def(
           "unpin",
           [](const StoreHandle& handle, nb::handle key) {
             return handle.store()->unpin(key_of(key));
           },
-          "key"_a)
+          "key"_a.none())
       .def(
           "remove",
           [](const StoreHandle& handle, nb::handle key) {
             return handle.store()->remove(key_of(key));
           },
-          "key"_a)
+          "key"_a.none())
       .def("clear", [](const StoreHandle& handle) { return handle.store()->clear(); })
       .def("keys", &keys)
       .def("statistics", &statistics, nb::sig("def statistics(self) -> dict[str, typing.Any]"))

@@ -3,6 +3,7 @@
 
 import asyncio
 import gc
+import mmap
 import multiprocessing
 import os
 import pickle
@@ -72,8 +73,11 @@ def test_what_cannot_be_is_refused_by_name(tmp_path: Path) -> None:
             store.put("a", b"")
         with pytest.raises(headrace.InvalidArgumentError, match="no buffer"):
             store.put("a", 5)  # type: ignore[arg-type]
-        with pytest.raises(headrace.InvalidArgumentError, match="is none"):
+        with pytest.raises(headrace.InvalidArgumentError, match="is no key"):
             store.put(5, b"x")  # type: ignore[arg-type]
+        for method in (store.get, store.length, store.pin, store.unpin, store.remove):
+            with pytest.raises(headrace.InvalidArgumentError, match="NoneType is no key"):
+                method(None)  # type: ignore[arg-type]
         with pytest.raises(headrace.InvalidArgumentError, match="not as many keys"):
             store.put_many(["a"], [])
         with pytest.raises(headrace.InvalidArgumentError, match="read-only"):
@@ -119,6 +123,36 @@ def test_memory_that_is_not_plain_bytes_is_refused(
             store.put("b", memory)
         with pytest.raises(headrace.InvalidArgumentError, match=cause):
             store.get_into("a", memory)
+
+
+def test_memory_is_held_as_it_is_until_the_end() -> None:
+    released = memoryview(bytearray(8))
+    released.release()
+    frozen = np.arange(8, dtype=np.uint8)
+    frozen.flags.writeable = False
+    rows = np.frombuffer(os.urandom(4 * BLOCK), np.uint8).reshape(4, BLOCK)
+    shared = mmap.mmap(-1, BLOCK)
+    shared[:] = rows[0].tobytes()
+    with store_of() as store:
+        for unfit in (released, frozen, frozen.data):
+            with pytest.raises(headrace.InvalidArgumentError):
+                store.get_many(["a"], [unfit])
+        sources = [rows[1], rows[2].data, memoryview(rows[3].tobytes()), memoryview(shared)]
+        sources.append(np.frombuffer(shared, np.uint8))
+        keys = [str(number) for number in range(len(sources))]
+        store.put_many(keys, sources).check()
+        assert [store.get(key) for key in keys] == [bytes(each) for each in sources]
+        words = np.zeros(BLOCK // 8, np.uint64)
+        assert store.get_into("1", words.data) == BLOCK
+        assert words.tobytes() == rows[2].tobytes()
+        target = bytearray(BLOCK)
+        view = memoryview(target)
+        transfer = store.get_many(["3"], [view])
+        with pytest.raises(BufferError):
+            view.release()
+        del transfer
+    view.release()
+    assert target == shared[:]
 
 
 def test_a_batch_is_copied_while_the_caller_goes_on() -> None:

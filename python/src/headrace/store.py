@@ -20,7 +20,7 @@ from headrace._arguments import (
     seconds,
     whole_number,
 )
-from headrace._buffers import ByteArray, Memory, flat_bytes
+from headrace._buffers import Memory, flat_bytes
 from headrace._closing import Closing
 from headrace.engine import Engine
 from headrace.errors import (
@@ -425,8 +425,23 @@ class Store(Closing):
                 future.set_result(None)
 
 
-def _flat(value: object, role: str, *, writable: bool = False) -> ByteArray:
-    """As `flat_bytes`, in C order: a store knows no shape by which others could be told apart."""
+def _flat(value: object, role: str, *, writable: bool = False) -> Memory:
+    """As `flat_bytes`, in C order: a store knows no shape by which others could be told apart.
+
+    What can be held as it is, because whoever owns its memory knows of its export, is not wrapped.
+    """
+    if type(value) is np.ndarray:
+        flags, base = value.flags, value.base
+        is_own = base is None or (type(base) is np.ndarray and base.base is None)
+        is_usable = flags.writeable or not writable
+        is_plain = flags.c_contiguous and value.size != 0 and not value.dtype.hasobject
+        if is_own and is_usable and is_plain:
+            return value
+    elif type(value) is memoryview:
+        with suppress(ValueError):  # It was released: refused below.
+            is_usable = not (value.readonly and writable)
+            if is_usable and value.c_contiguous and value.nbytes != 0 and "O" not in value.format:
+                return value
     if isinstance(value, np.ndarray) and not value.flags.c_contiguous:
         cause, remedy = "it has gaps, or is in Fortran order", "pass an array in C order"
         raise InvalidArgumentError(f"use the {role}", cause, remedy)
