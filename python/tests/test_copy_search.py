@@ -6,14 +6,19 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from headrace import _core
+from headrace._apps.tune import search as search_module
 from headrace._apps.tune.search import (
+    CANDIDATES,
     EXHAUSTIVE_ROUNDS,
     LIBC,
     PAIR,
+    SCREENED_MAX,
     STAYS,
     WIDE_BYTES_MIN,
     WIDE_HANDICAP,
@@ -22,12 +27,12 @@ from headrace._apps.tune.search import (
     Choice,
     Room,
     StoppedError,
-    Surrogate,
     choose,
     confirmed,
     encode,
     final_cells,
     halve,
+    predict,
     screen_all,
     screen_by_model,
     wide_handicap,
@@ -183,7 +188,7 @@ def test_what_gains_when_cold_is_joined_with_what_does_not_lose_when_hot() -> No
 def pass_of(hot: dict[str, list[float]]) -> Bench:
     """What one pass has measured of some variants, which gain when cold."""
     bench = Bench(MadeUpMachine(plausible), BYTES_MAX, never)
-    for variant, logs in ({STAYS: [0.0] * 9} | hot).items():
+    for variant, logs in hot.items():
         bench.logs[variant] = {Cell("hot", True, 1, 1.0): logs, Cell("cold", True, 1, 1.0): [0.0]}
     return bench
 
@@ -191,22 +196,22 @@ def pass_of(hot: dict[str, list[float]]) -> Bench:
 def test_what_loses_when_it_is_measured_again_goes_to_the_next_best() -> None:
     steady = chosen_of({t: [0.3] * 12 for t in ("hot", "cold", "last_level")})
     choice = replace(steady, variant="first", others=("second", "third"))
-    good, even, bad = [0.1] * 9, [0.02, -0.02] * 6, [-0.2] * 9
+    good, wild, bad = [0.1] * 9, [0.2, -0.2] * 6, [-0.2] * 9
     same = {"first": good, "second": good, "third": good}
     assert confirmed(choice, [pass_of(same), pass_of(same)]).variant == "first"
     once = {"first": bad, "second": good, "third": good}
     assert confirmed(choice, [pass_of(same), pass_of(once)]).variant == "second"
-    noisy = {"first": even, "second": good, "third": good}
-    assert confirmed(choice, [pass_of(noisy), pass_of(noisy)]).variant == "first"
+    # Noise that hides a loss refuses, too; that memmove is as noisy by itself does not matter.
+    noisy = {"first": wild, "second": good, "third": good}
+    assert confirmed(choice, [pass_of(noisy), pass_of(noisy)]).variant == "second"
     worse = {"first": bad, "second": bad, "third": bad}
     none = confirmed(choice, [pass_of(same), pass_of(worse)])
     assert none.variant is None
-    assert none.reason == "it loses 18% when hot fixed, measured again"
-    # Where memmove loses against itself nothing follows.
-    wild = worse | {STAYS: [-0.1] * 9}
-    assert confirmed(choice, [pass_of(same), pass_of(wild)]).variant == "first"
+    assert none.reason == "it loses 18% when hot fixed in one place"
     often = {"first": [-0.03] * 9, "second": good, "third": good}
     assert confirmed(choice, [pass_of(often), pass_of(often)]).variant == "second"
+    least = {"first": [0.005] * 9, "second": good, "third": good}
+    assert confirmed(choice, [pass_of(least), pass_of(least)]).variant == "second"
 
 
 def test_a_pair_is_two_members_of_the_profile() -> None:
@@ -237,17 +242,6 @@ def test_what_may_lose_in_a_cell_is_not_chosen() -> None:
     assert moody.variant is None
     assert "it may lose" in moody.reason
     assert "when hot" in moody.reason
-
-
-def test_what_loses_no_more_than_memmove_by_itself_is_not_refused_for_it() -> None:
-    bench = Bench(MadeUpMachine(plausible), BYTES_MAX, never)
-    moody, even, gains = [0.2, -0.2] * 6, [0.001, -0.001] * 6, [0.3] * 12
-    bench.logs["ymm"] = {c: moody if c.temperature == "hot" else gains for c in CELLS}
-    bench.times_ns = {("ymm", cell): [1.0] for cell in CELLS}
-    bench.controls = dict.fromkeys(CELLS, moody)
-    assert choose(bench, ["ymm"], CELLS, 1).variant == "ymm"
-    bench.controls = dict.fromkeys(CELLS, even)
-    assert choose(bench, ["ymm"], CELLS, 1).variant is None
 
 
 def wide_by(gain: float) -> Speed:
@@ -306,14 +300,39 @@ def test_equal_variants_are_one_point_and_others_are_not() -> None:
     assert len({tuple(point) for point in points}) == len(grid)
 
 
-def test_the_surrogate_knows_what_was_measured_and_doubts_the_rest() -> None:
+def test_the_model_knows_what_was_measured_and_doubts_the_rest() -> None:
     grid = variants()
-    measured = {
-        variant: math.log(plausible(variant, "cold")) for variant in grid[:: len(grid) // 60]
-    }
-    mean, deviation = Surrogate(grid).predict(measured, noise=1e-3)
-    places = {variant: i for i, variant in enumerate(grid)}
-    for variant, value in measured.items():
-        assert mean[places[variant]] == pytest.approx(value, abs=0.01)
-    known = [places[variant] for variant in measured]
-    assert deviation[known].max() < deviation.max()
+    measured = grid[:: len(grid) // 60]
+    values = np.array([math.log(plausible(variant, "cold")) for variant in measured])
+    (mean,), deviation = predict(measured, measured, [values], noise=1e-3)
+    assert mean == pytest.approx(values, abs=0.01)
+    assert deviation.max() < predict(grid[:2000], measured, [values])[1].max()
+
+
+def test_the_model_s_time_does_not_grow_with_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[int] = []
+
+    def counted(candidates: Sequence[str], *rest: Any) -> Any:
+        looked_at.append(len(candidates))
+        return predict(candidates, *rest)
+
+    monkeypatch.setattr(search_module, "predict", counted)
+    grid = variants()
+    bench = Bench(MadeUpMachine(plausible), BYTES_MAX, never)
+    screen_by_model(bench, grid, deadline=time.monotonic() + 60, seed=1)
+    assert len(grid) > 20 * CANDIDATES
+    assert 0 < max(looked_at) < 2 * CANDIDATES
+    assert len(bench.logs) <= SCREENED_MAX
+
+
+def test_the_grid_has_the_prefetches_that_were_best_on_other_processors() -> None:
+    grid = set(variants())
+    if not any(variant.startswith("ymm ") for variant in grid):
+        pytest.skip("this processor has no registers of 32 bytes")
+    for lines in (1, 10, 14, 16):
+        for distance in (0, 12, 20, 28, 30, 32):
+            variant = (
+                f"ymm load=t store=t prefetch=t0:{lines}@{distance} block=1 align=target forward "
+                "streams=1"
+            )
+            assert variant in grid

@@ -234,13 +234,15 @@ bool can_run(const Variant& variant) {
 
 namespace {
 
-/// Values that the grid takes of each parameter. Not all that are valid: neighbours in a number are
-/// alike, and most of a machine's time would go into telling them apart.
+/// Values that the grid takes of each parameter. Not all that are valid: beyond 32 lines neighbours
+/// in distance are alike, and between them by one line everywhere.
 constexpr std::array kGridBlocks = std::to_array<std::uint8_t>({1, 2, 4, 8});
 constexpr std::array kGridStreams = std::to_array<std::uint8_t>({1, 2, 4});
-constexpr std::array kGridPrefetchLines = std::to_array<std::uint8_t>({2, 4, 8, 16});
+constexpr std::array kGridPrefetchLines =
+    std::to_array<std::uint8_t>({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16});
 constexpr std::array kGridStringPrefetchLines = std::to_array<std::uint8_t>({16, 32, 64});
-constexpr std::array kGridDistanceLines = std::to_array<std::uint8_t>({0, 16, 64});
+constexpr std::array kGridDistanceLines = std::to_array<std::uint8_t>(
+    {0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 64});
 constexpr std::array kGridPrefetches = {Prefetch::none, Prefetch::t0, Prefetch::t1, Prefetch::t2,
                                         Prefetch::nta};
 

@@ -76,8 +76,8 @@ class Meter {
   /// take nearly the same time here, or time is not counted so finely.
   [[nodiscard]] std::optional<ColdProbe> find_cold_probe();
   /// By which factor a copy of a page through registers of 64 bytes takes longer when it comes
-  /// alone, after a millisecond without them, than in a batch; that of one through 32 bytes is
-  /// taken out of it. Nothing if there are no such registers here.
+  /// alone, after a millisecond without them, than it would if that cost it as much as one through
+  /// 32 bytes. Nothing if there are no such registers here.
   ///
   /// Cost: a quarter of a second.
   [[nodiscard]] std::optional<double> find_wide_cost();

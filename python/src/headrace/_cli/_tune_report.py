@@ -26,18 +26,17 @@ LEFT_OUT = (
 
 
 def grid_of(choices: Sequence[Choice]) -> dict[str, list[int]]:
-    """The numbers that the grid has of each parameter, over the classes."""
+    """The numbers that the grid has of each parameter in the longest class, which has them all."""
     numbers: dict[str, set[int]] = {}
-    for choice in choices:
-        for variant in _core.copy_variants(choice.bytes_max // 2 + 1):
-            _, _, _, prefetch, block, _, _, streams, *_ = variant.split(" ")
-            found = {"block_lines": block.partition("=")[2], "streams": streams.partition("=")[2]}
-            if ":" in prefetch:
-                lines, _, distance = prefetch.partition(":")[2].partition("@")
-                found["prefetch_lines"] = lines
-                found["prefetch_distance_lines"] = distance.removesuffix("+target")
-            for name, number in found.items():
-                numbers.setdefault(name, set()).add(int(number))
+    for variant in _core.copy_variants(max((c.bytes_max for c in choices), default=0) // 2 + 1):
+        _, _, _, prefetch, block, _, _, streams, *_ = variant.split(" ")
+        found = {"block_lines": block.partition("=")[2], "streams": streams.partition("=")[2]}
+        if ":" in prefetch:
+            lines, _, distance = prefetch.partition(":")[2].partition("@")
+            found["prefetch_lines"] = lines
+            found["prefetch_distance_lines"] = distance.removesuffix("+target")
+        for name, number in found.items():
+            numbers.setdefault(name, set()).add(int(number))
     return {name: sorted(values) for name, values in numbers.items()}
 
 

@@ -9,10 +9,12 @@ variant's figure in a cell is the mean over its rounds, without the lowest and h
 
 First many variants are screened, in few rounds: all of them (`exhaustive`), or those that a model
 names (`model`): a Gaussian process over the parameters, fitted to what has been measured, says
-which others promise most or are known least. Then the best are halved: half as many, twice the
-rounds, until few are left, which are measured in every cell. The best of these that is faster than
-memmove on the whole, nowhere slower beyond `LOSS_MAX`, and nowhere likely to be slower beyond
-`LIKELY_LOSS_MAX`, is chosen; if there is none, memmove.
+which others promise most or are known least. It looks at some thousand candidates in each turn, not
+at the whole grid, so that its time does not grow with the grid; and what it names is measured for
+at least as long as naming took. Then the best are halved: half as many, twice the rounds, until few
+are left, which are measured in every cell. The best of these that is faster than memmove on the
+whole, nowhere slower beyond `LOSS_MAX`, and nowhere likely to be slower beyond `LIKELY_LOSS_MAX`,
+is chosen; if there is none, memmove. A cell in which noise hides a loss of that size refuses, too.
 
 What is fastest from memory is slowest in the caches. From `PAIRED_BYTES_MIN` on the last few are
 therefore joined by pairs: one variant, or memmove, for bytes that are in the caches, and one that
@@ -30,6 +32,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Protocol
 
 import numpy as np
@@ -41,14 +44,13 @@ STAYS = "stays"
 """memmove as it is called by a profile that lets it stay: what a variant is compared with."""
 
 LOSS_MAX = 0.02
-"""How much slower than memmove a choice may be in a cell of weight 1, as a share, beyond what
-memmove may seem to lose there against itself."""
+"""How much slower than memmove a choice may be in a cell of weight 1, as a share."""
 LIKELY_LOSS_MAX = 0.03
 """How much slower it may be there with the likelihood that is left beside `CONFIDENCE_MIN`."""
+LOSS_PENALTY = 5
+"""How many times as much what is lost beyond that counts as what is gained."""
 PASS_LOSS_MAX = 0.05
 """How much slower it may surely be in one pass of those that confirm it."""
-CALM_MAX = 0.03
-"""How far from 1 memmove may be by itself in a pass from which anything follows."""
 GAIN_MIN = 0.01
 """How much faster on the whole it must be."""
 CONFIDENCE_MIN = 0.9
@@ -68,14 +70,22 @@ PAIRED_WARM, PAIRED_COLD = 2, 2
 """Variants that are joined, beside memmove."""
 
 SCREENED_SHARE = 0.05
-SCREENED_MIN, SCREENED_MAX = 64, 240
-"""Variants that the model may look at, of those there are."""
-EXHAUSTIVE_ROUNDS = 3
-HALVING = ((32, 2), (12, 6), (5, 0))
+SCREENED_MIN, SCREENED_MAX = 1000, 2000
+"""Variants that the model may have measured, of those there are."""
+SCREENED_FIRST = 200
+"""Of these at most so many are measured before there is a model."""
+CANDIDATES = 2000
+"""Variants of a large grid that the model looks at in a turn, beside those without prefetches."""
+RELATIVES_OF, RELATIVES = 8, 40
+"""The best so far, and how many other prefetches of each are among the candidates."""
+FITTED_MAX = 400
+"""Measured variants that the model is fitted to: half of them the best."""
+EXHAUSTIVE_ROUNDS = 2
+HALVING = ((128, 2), (48, 6), (16, 0))
 """Variants that are left, and rounds that each is measured in then; for the last see below."""
-FINAL_ROUNDS_MIN, FINAL_ROUNDS_MAX = 3, 32
+FINAL_ROUNDS_MIN, FINAL_ROUNDS_MAX = 8, 96
 """Rounds of the last, if there is little time, or time for more."""
-FINAL_ROUNDS_ALL, FINAL_FEW = 12, 3
+FINAL_ROUNDS_ALL, FINAL_FEW = 16, 5
 """After so many rounds only the few best go on that do not surely lose."""
 LONG_BYTES = 4 << 20
 """From here on a round takes so long that there are fewer where time is short."""
@@ -179,7 +189,6 @@ class Bench:
     check_stop: Callable[[], None]
     wide_handicap: float = WIDE_HANDICAP
     logs: dict[str, dict[Cell, list[float]]] = field(default_factory=dict)
-    controls: dict[Cell, list[float]] = field(default_factory=dict)
     times_ns: dict[tuple[str, Cell], list[float]] = field(default_factory=dict)
     batch_count: int = 0
 
@@ -200,8 +209,6 @@ class Bench:
             )
             self.batch_count += len(subjects)
             base = math.sqrt(times_ns[0] * times_ns[-1])
-            control = math.log(max(times_ns[0], 1e-3) / max(times_ns[-1], 1e-3))
-            self.controls.setdefault(cell, []).append(control)
             for variant, time_ns in zip(chunk, times_ns[1:-1], strict=True):
                 # A batch of no time at all would be a broken clock.
                 log = math.log(max(base, 1e-3) / max(time_ns, 1e-3))
@@ -228,11 +235,6 @@ class Bench:
         """By how much a variant is judged slower than it is measured, as a logarithm."""
         is_wide = any(each.startswith("zmm ") for each in variant.split(PAIR))
         return self.wide_handicap if is_wide and self.bytes_max < WIDE_BYTES_MIN else 0.0
-
-    def noise(self, cell: Cell) -> float:
-        """By how much memmove may seem to lose against itself, with `CONFIDENCE_MIN`."""
-        logs = self.controls.get(cell)
-        return float(np.quantile(drawn(logs) - typical(logs), CONFIDENCE_MIN)) if logs else 0.0
 
     def best(
         self, count: int, among: Sequence[str] | None = None, temperature: str | None = None
@@ -265,11 +267,11 @@ def wide_handicap(cost: float | None) -> float:
 
 
 def judged(figures: dict[Cell, float]) -> float:
-    """One figure for all cells; a loss counts more than a gain."""
+    """One figure for all cells; a loss that refuses a variant in the end counts most."""
     total = sum(cell.weight for cell in figures)
     mean = sum(cell.weight * log for cell, log in figures.items()) / total
     worst = min(figures.values())
-    return mean - 2 * max(0.0, -worst - LOSS_MAX)
+    return mean - LOSS_PENALTY * max(0.0, -worst - LOSS_MAX)
 
 
 def screening_cells(*, fixed: bool) -> tuple[Cell, ...]:
@@ -300,62 +302,89 @@ class Room:
     threads_bytes_max: int
 
 
-class Surrogate:
-    """A Gaussian process over the parameters of a variant: predicts what was not measured."""
+def predict(
+    variants: Sequence[str],
+    measured: Sequence[str],
+    values: Sequence[NDArray[np.float64]],
+    noise: float = 0.03,
+) -> tuple[list[NDArray[np.float64]], NDArray[np.float64]]:
+    """What a Gaussian process over the parameters expects of variants.
 
-    def __init__(self, variants: Sequence[str]) -> None:
-        self._index = {variant: i for i, variant in enumerate(variants)}
-        self._points = encode(variants)
+    Args:
+        variants: Which.
+        measured: What it is fitted to.
+        values: The figures of `measured`, in each cell.
+        noise: Their standard deviation.
 
-    def predict(
-        self, measured: dict[str, float], noise: float = 0.03
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean and standard deviation for every variant, in the order they were given."""
-        known = [self._index[variant] for variant in measured]
-        values = np.array(list(measured.values()))
-        center, scale = float(np.median(values)), max(float(values.std()), 1e-3)
-        gram = _kernel(self._points[known], self._points[known])
-        gram += np.eye(len(known)) * (noise / scale) ** 2
-        across = _kernel(self._points, self._points[known])
-        solved = np.linalg.solve(gram, across.T)
-        mean = center + across @ np.linalg.solve(gram, values - center)
-        variance = np.maximum(1.0 - np.einsum("ij,ji->i", across, solved), 0.0)
-        return mean, np.sqrt(variance) * scale
+    Returns:
+        The mean for each cell, and the standard deviation, the same for all, of every variant.
+    """
+    known = encode(measured)
+    across = _kernel(encode(variants), known)
+    scales = [max(float(each.std()), 1e-3) for each in values]
+    scale = math.exp(sum(map(math.log, scales)) / len(scales))
+    gram = _kernel(known, known) + np.eye(len(known)) * (noise / scale) ** 2
+    centers = [float(np.median(each)) for each in values]
+    offsets = [each - center for each, center in zip(values, centers, strict=True)]
+    solved = np.linalg.solve(gram, np.column_stack([*offsets, across.T]))
+    means = across @ solved[:, : len(values)] + np.array(centers)
+    variance = np.maximum(1.0 - np.einsum("ij,ji->i", across, solved[:, len(values) :]), 0.0)
+    return list(means.T), np.sqrt(variance) * scale
 
 
 def encode(variants: Sequence[str]) -> NDArray[np.float64]:
-    """Points whose distance says how unlike two variants are.
+    """Points whose distance says how unlike two variants are."""
+    return np.array([_point(variant) for variant in variants])
 
-    What is a kind is one coordinate per kind; what is a number, its logarithm, scaled.
-    """
-    rows = []
-    for variant in variants:
-        through, load, store, prefetch, block, align, direction, streams, *touch = variant.split(
-            " "
-        )
-        row: dict[str, float] = {
-            through: 0.8,
-            load: 0.3,
-            store: 1.0,
-            align: 0.4,
-            direction: 0.6,
-            "block": 0.25 * math.log2(int(block.removeprefix("block="))),
-            "streams": 0.5 * math.log2(int(streams.removeprefix("streams="))),
-            "touch": 0.8 if touch else 0.0,
-            **dict.fromkeys(touch, 0.3),
-        }
-        kind, _, rest = prefetch.removeprefix("prefetch=").partition(":")
-        if rest:
-            numbers, _, target = rest.partition("+")
-            lines, _, distance = numbers.partition("@")
-            row["prefetches"] = 0.5
-            row[kind] = 0.4
-            row["lines"] = 0.2 * math.log2(int(lines))
-            row["distance"] = 0.2 * math.log2(int(distance) + 4)
-            row["target"] = 0.8 if target else 0.0
-        rows.append(row)
-    names = sorted({name for row in rows for name in row})
-    return np.array([[row.get(name, 0.0) for name in names] for row in rows])
+
+_WEIGHTS = {
+    **dict.fromkeys(("rep_movsb", "rep_movsq", "word", "mmx", "xmm", "ymm", "zmm"), 0.8),
+    "load=t": 0.3,
+    "load=nt": 0.3,
+    "store=t": 1.0,
+    "store=nt": 1.0,
+    **dict.fromkeys(("align=none", "align=target", "align=source"), 0.4),
+    "forward": 0.6,
+    "backward": 0.6,
+    "block": 0.25,
+    "streams": 0.5,
+    **dict.fromkeys(("none", "t0", "t1", "t2", "nta"), 0.4),
+    "prefetches": 0.5,
+    "lines": 0.2,
+    "distance": 0.2,
+    "+target": 0.8,
+    "touches": 0.8,
+    "touch=target": 0.3,
+    "touch=both": 0.3,
+    "touch=source": 0.3,
+}
+"""What is a kind is one coordinate per kind; what is a number, its logarithm; scaled by these."""
+_COLUMNS = {name: column for column, name in enumerate(_WEIGHTS)}
+
+
+@cache
+def _point(variant: str) -> NDArray[np.float64]:
+    through, load, store, prefetch, block, align, direction, streams, *touch = variant.split(" ")
+    row = np.zeros(len(_COLUMNS))
+
+    def put(name: str, value: float = 1.0) -> None:
+        row[_COLUMNS[name]] = value * _WEIGHTS[name]
+
+    for kind in (through, load, store, align, direction, *touch):
+        put(kind)
+    put("block", math.log2(int(block.removeprefix("block="))))
+    put("streams", math.log2(int(streams.removeprefix("streams="))))
+    put("touches", float(bool(touch)))
+    kind, _, rest = prefetch.removeprefix("prefetch=").partition(":")
+    if rest:
+        numbers, plus, target = rest.partition("+")
+        lines, _, distance = numbers.partition("@")
+        put("prefetches")
+        put(kind)
+        put("lines", math.log2(int(lines)))
+        put("distance", math.log2(int(distance) + 4))
+        put("+target", float(bool(plus + target)))
+    return row
 
 
 def _kernel(left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -385,18 +414,47 @@ def screen_by_model(
     """
     share = round(len(variants) * SCREENED_SHARE)
     count_max = min(len(variants), max(SCREENED_MIN, min(SCREENED_MAX, share)))
-    shuffled = random.Random(seed)  # noqa: S311 - Nothing is secret here.
+    draw = random.Random(seed)  # noqa: S311 - Nothing is secret here.
     first = plain_variants(variants)[: count_max // 4]
-    rest = [variant for variant in variants if variant not in first]
-    first += shuffled.sample(rest, min(len(rest), count_max // 2 - len(first)))
-    surrogate = Surrogate(variants)
+    chosen = set(first)
+    rest = [variant for variant in variants if variant not in chosen]
+    first += draw.sample(rest, min(len(rest), min(count_max // 2, SCREENED_FIRST) - len(first)))
     _screen(bench, first)
+    grid = _Candidates(variants, draw)
     goals = (None, "cold") if paired else (None,)
     turn = 0
     while len(bench.logs) < count_max and time.monotonic() < deadline:
-        named = _promising(bench, variants, surrogate, goals[turn % len(goals)])
-        _screen(bench, named[: min(CHUNK_COUNT, count_max - len(bench.logs))])
+        begin = time.monotonic()
+        goal = goals[turn % len(goals)]
+        named = _promising(bench, grid.candidates(bench, goal), goal)[: count_max - len(bench.logs)]
+        took = time.monotonic() - begin
         turn += 1
+        while named and time.monotonic() < min(begin + 2 * took, deadline):
+            _screen(bench, named[:CHUNK_COUNT])
+            del named[:CHUNK_COUNT]
+
+
+class _Candidates:
+    """Draws what the model looks at from a grid that is too large to be looked at whole."""
+
+    def __init__(self, variants: Sequence[str], draw: random.Random) -> None:
+        self._variants = variants
+        self._all = set(variants)
+        self._draw = draw
+        self._without_prefetch = [each for each in variants if " prefetch=none " in each]
+
+    def candidates(self, bench: Bench, temperature: str | None) -> list[str]:
+        """Variants not yet measured: of every shape without prefetches, others of the best, any."""
+        if len(self._variants) <= CANDIDATES:
+            return [each for each in self._variants if each not in bench.logs]
+        any_of_all = self._draw.sample(self._variants, CANDIDATES)
+        found = dict.fromkeys([*self._without_prefetch, *any_of_all])
+        for best in bench.best(RELATIVES_OF, temperature=temperature):
+            words = best.split(" ")
+            for other in self._draw.sample(any_of_all, RELATIVES):
+                words[3] = other.split(" ")[3]
+                found[" ".join(words)] = None
+        return [each for each in found if each in self._all and each not in bench.logs]
 
 
 def plain_variants(variants: Sequence[str]) -> list[str]:
@@ -419,30 +477,22 @@ def _screen(bench: Bench, variants: Sequence[str]) -> None:
     bench.measure(variants, cold)
 
 
-def _promising(
-    bench: Bench, variants: Sequence[str], surrogate: Surrogate, temperature: str | None
-) -> list[str]:
-    """Variants not yet measured, those first whose score may be highest."""
-    cells = {
-        cell
-        for logs in bench.logs.values()
-        for cell in logs
-        if temperature in {None, cell.temperature}
-    }
-    means, deviations = {}, np.zeros(len(variants))
-    for cell in cells:
-        measured = {
-            variant: typical(logs[cell]) for variant, logs in bench.logs.items() if cell in logs
-        }
-        means[cell], deviation = surrogate.predict(measured)
-        deviations += deviation / len(cells)
-    hopes = {
-        variant: judged({cell: float(means[cell][i]) - bench.handicap(variant) for cell in cells})
-        + float(deviations[i])
-        for i, variant in enumerate(variants)
-        if variant not in bench.logs
-    }
-    return sorted(hopes, key=lambda variant: hopes[variant], reverse=True)
+def _promising(bench: Bench, candidates: Sequence[str], temperature: str | None) -> list[str]:
+    """The candidates, those first whose score may be highest."""
+    if not candidates:
+        return []
+    fitted = bench.best(len(bench.logs), temperature=temperature)
+    if len(fitted) > FITTED_MAX:
+        half = FITTED_MAX // 2
+        fitted = fitted[:half] + fitted[half :: -(-(len(fitted) - half) // half)]
+    cells = [cell for cell in bench.logs[fitted[0]] if temperature in {None, cell.temperature}]
+    figures = [np.array([typical(bench.logs[each][cell]) for each in fitted]) for cell in cells]
+    means, deviation = predict(candidates, fitted, figures)
+    less = np.array([bench.handicap(each) for each in candidates])
+    weights = [cell.weight for cell in cells]
+    hopes = np.average(means, axis=0, weights=weights) - less + deviation
+    hopes -= LOSS_PENALTY * np.maximum(0.0, less - np.min(means, axis=0) - LOSS_MAX)
+    return [candidates[i] for i in np.argsort(-hopes)]
 
 
 def halve(
@@ -468,7 +518,6 @@ def halve(
     for variant in left:
         bench.logs[variant] = {}
     bench.times_ns.clear()
-    bench.controls.clear()
     for index in range(FINAL_ROUNDS_MAX):
         if index == FINAL_ROUNDS_ALL:
             left = _hopeful(bench, left)
@@ -513,13 +562,12 @@ def _halved(bench: Bench, *, deadline: float, temperature: str | None = None) ->
 def confirmed(choice: Choice, passes: Sequence[Bench]) -> Choice:
     """What stands of a choice when it was measured again, at other times and in other places.
 
-    A choice that surely loses in one of the passes, or that loses on the average of them, goes to
-    the next of `others`, and in the end to memmove. Of a pass in which memmove was not as fast as
-    itself nothing follows.
+    A choice that surely loses in one of the passes, that may lose in all of them together, or that
+    no longer gains, goes to the next of `others`, and in the end to memmove.
 
     Args:
         choice: With a variant.
-        passes: What each pass has measured of the choice, of `others` and of memmove.
+        passes: What each pass has measured of the choice and of `others`.
     """
     reasons = []
     for variant in (choice.variant, *choice.others):
@@ -535,16 +583,28 @@ def confirmed(choice: Choice, passes: Sequence[Bench]) -> Choice:
 def _lost_again(variant: str, passes: Sequence[Bench]) -> str:
     """Why a variant does not stand; empty if it does."""
     less = passes[0].handicap(variant)
+    together = replace(passes[0], meter=None, logs={variant: {}})
     for cell in passes[0].logs[variant]:
-        calm = [each for each in passes if abs(typical(each.logs[STAYS][cell])) <= CALM_MAX]
-        if not calm:
-            continue
-        figures = [typical(each.logs[variant][cell]) - less for each in calm]
-        highs = [interval(each.logs[variant][cell])[1] + each.noise(cell) - less for each in calm]
-        noise = math.hypot(*(each.noise(cell) for each in calm)) / len(calm)
-        if min(highs) < -PASS_LOSS_MAX or sum(figures) / len(figures) + noise < -LOSS_MAX:
-            return f"it loses {1 - math.exp(min(figures)):.0%} when {cell.name}, measured again"
+        logs = together.logs[variant][cell] = [
+            log for each in passes for log in each.logs[variant][cell]
+        ]
+        highs = [interval(each.logs[variant][cell])[1] - less for each in passes]
+        if min(highs) < -PASS_LOSS_MAX:
+            return f"it loses {1 - math.exp(min(highs)):.0%} when {cell.name} in one place"
+        figure = typical(logs) - less
+        if figure < -LOSS_MAX / cell.weight:
+            return f"it loses {1 - math.exp(figure):.1%} when {cell.name}, measured again"
+        low = likely_low(logs) - less
+        if low < -LIKELY_LOSS_MAX / cell.weight:
+            return f"it may lose {1 - math.exp(low):.1%} when {cell.name}, measured again"
+    if _on_the_whole(together, variant, [*together.logs[variant]]) * math.exp(-less) < 1 + GAIN_MIN:
+        return f"it gains less than {GAIN_MIN:.0%}, measured again"
     return ""
+
+
+def likely_low(logs: Sequence[float]) -> float:
+    """What the figure of a cell is at least, with `CONFIDENCE_MIN`."""
+    return float(np.quantile(drawn(logs), 1 - CONFIDENCE_MIN))
 
 
 def choose(bench: Bench, finalists: Sequence[str], cells: Sequence[Cell], count: int) -> Choice:
@@ -616,20 +676,14 @@ def _objection(bench: Bench, variant: str, cells: Sequence[Cell], confidence: fl
     less = bench.handicap(variant)
     besides = f", {less:.0%} for registers of 64 bytes included" if less else ""
     logs = bench.logs[variant]
-    losses = {cell: 1 - math.exp(typical(logs[cell]) + bench.noise(cell) - less) for cell in cells}
-    worst = max(cells, key=lambda cell: losses[cell] * cell.weight)
-    if losses[worst] * worst.weight > LOSS_MAX:
-        return f"it loses {losses[worst]:.0%} when {worst.name}{besides}"
-    likely = {
-        cell: 1
-        - math.exp(
-            float(np.quantile(drawn(logs[cell]), 1 - CONFIDENCE_MIN)) + bench.noise(cell) - less
-        )
-        for cell in cells
-    }
-    worst = max(cells, key=lambda cell: likely[cell] * cell.weight)
-    if likely[worst] * worst.weight > LIKELY_LOSS_MAX:
-        return f"it may lose {likely[worst]:.0%} when {worst.name}{besides}"
+    for what, loss_max, figure in (
+        ("loses", LOSS_MAX, typical),
+        ("may lose", LIKELY_LOSS_MAX, likely_low),
+    ):
+        losses = {cell: 1 - math.exp(figure(logs[cell]) - less) for cell in cells}
+        worst = max(cells, key=lambda cell: losses[cell] * cell.weight)
+        if losses[worst] * worst.weight > loss_max:
+            return f"it {what} {losses[worst]:.0%} when {worst.name}{besides}"
     if _on_the_whole(bench, variant, cells) * math.exp(-less) < 1 + GAIN_MIN:
         return f"it gains less than {GAIN_MIN:.0%}{besides}"
     return "" if confidence >= CONFIDENCE_MIN else "it is not sure to gain"

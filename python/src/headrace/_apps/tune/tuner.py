@@ -4,6 +4,7 @@
 import json
 import math
 import os
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -58,12 +59,12 @@ BYTES_MIN = 64
 BYTES_MAX = 1 << 30
 TUNED_BYTES_MIN = 256
 TUNED_BYTES_MAX = 64 << 20
-SECONDS = 130.0
+SECONDS = 50.0
 """What the search by a model takes, unless told otherwise."""
 DUEL_ROUNDS = 36
 PROBE_ROUNDS = 5
-CONFIRM_PASSES, CONFIRM_ROUNDS = 4, 18
-CONFIRM_OTHERS_LONG = 1
+CONFIRM_PASSES, CONFIRM_ROUNDS = 4, 36
+CONFIRM_OTHERS_LONG = 2
 
 _SCREENING_SHARE = 0.5
 """Of the time of a class; the rest is for the few best."""
@@ -205,7 +206,8 @@ class Tuner:
         self._probe = _middle_probe([meter.find_cold_probe() for _ in range(PROBE_ROUNDS)])
         if self._probe is not None:
             meter.use_cold_probe(*self._probe)
-        self._wide_cost = meter.find_wide_cost()
+        costs = [meter.find_wide_cost() for _ in range(PROBE_ROUNDS)]
+        self._wide_cost = statistics.median(map(float, filter(None, costs))) if all(costs) else None
         self._wide_handicap = wide_handicap(self._wide_cost)
         self._room = Room(
             # A few places of either side at least, or the region is no region.
@@ -223,8 +225,9 @@ class Tuner:
         tuning.cold_probe = self._probe
         tuning.wide_cost = self._wide_cost
         classes = self._settings.classes
-        # Long copies take long to measure once.
-        weights = [1 + bytes_max / (8 << 20) for bytes_max in classes]
+        # Long copies take long to measure once. Beyond the last-level cache gains are so clear that
+        # the longest need no more time than these.
+        weights = [1 + min(bytes_max, 8 << 20) / (1 << 20) for bytes_max in classes]
         try:
             for index, bytes_max in enumerate(classes):
                 left_s = self._settings.seconds - (time.monotonic() - begin)
@@ -324,7 +327,7 @@ class Tuner:
         bench = self._bench(choice.bytes_max, meter)
         is_long = choice.bytes_max >= LONG_BYTES
         others = choice.others[: CONFIRM_OTHERS_LONG if is_long else None]
-        variants = [STAYS, *(each for each in (choice.variant, *others) if each is not None)]
+        variants = [each for each in (choice.variant, *others) if each is not None]
         for _ in range(CONFIRM_ROUNDS // min(3, max(1, choice.bytes_max // LONG_BYTES))):
             for temperature in ("hot", "cold"):
                 for fixed in (True, False):
