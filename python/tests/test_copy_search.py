@@ -13,6 +13,7 @@ import pytest
 
 from headrace import _core
 from headrace._apps.tune import search as search_module
+from headrace._apps.tune.model import encode, predict
 from headrace._apps.tune.search import (
     CANDIDATES,
     EXHAUSTIVE_ROUNDS,
@@ -29,10 +30,8 @@ from headrace._apps.tune.search import (
     StoppedError,
     choose,
     confirmed,
-    encode,
     final_cells,
     halve,
-    predict,
     screen_all,
     screen_by_model,
     wide_handicap,

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The model of the search: what a Gaussian process over the parameters expects of variants."""
+
+import math
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def predict(
+    variants: Sequence[str],
+    measured: Sequence[str],
+    values: Sequence[NDArray[np.float64]],
+    noise: float = 0.03,
+) -> tuple[list[NDArray[np.float64]], NDArray[np.float64]]:
+    """What a Gaussian process over the parameters expects of variants.
+
+    Args:
+        variants: Which.
+        measured: What it is fitted to.
+        values: The figures of `measured`, in each cell.
+        noise: Their standard deviation.
+
+    Returns:
+        The mean for each cell, and the standard deviation, the same for all, of every variant.
+    """
+    known = encode(measured)
+    across = _kernel(encode(variants), known)
+    scales = [max(float(each.std()), 1e-3) for each in values]
+    scale = math.exp(sum(map(math.log, scales)) / len(scales))
+    gram = _kernel(known, known) + np.eye(len(known)) * (noise / scale) ** 2
+    centers = [float(np.median(each)) for each in values]
+    offsets = [each - center for each, center in zip(values, centers, strict=True)]
+    solved = np.linalg.solve(gram, np.column_stack([*offsets, across.T]))
+    means = across @ solved[:, : len(values)] + np.array(centers)
+    variance = np.maximum(1.0 - np.einsum("ij,ji->i", across, solved[:, len(values) :]), 0.0)
+    return list(means.T), np.sqrt(variance) * scale
+
+
+def encode(variants: Sequence[str]) -> NDArray[np.float64]:
+    """Points whose distance says how unlike two variants are."""
+    return np.array([_point(variant) for variant in variants])
+
+
+_WEIGHTS = {
+    **dict.fromkeys(("rep_movsb", "rep_movsq", "word", "mmx", "xmm", "ymm", "zmm"), 0.8),
+    "load=t": 0.3,
+    "load=nt": 0.3,
+    "store=t": 1.0,
+    "store=nt": 1.0,
+    **dict.fromkeys(("align=none", "align=target", "align=source"), 0.4),
+    "forward": 0.6,
+    "backward": 0.6,
+    "block": 0.25,
+    "streams": 0.5,
+    **dict.fromkeys(("none", "t0", "t1", "t2", "nta"), 0.4),
+    "prefetches": 0.5,
+    "lines": 0.2,
+    "distance": 0.2,
+    "+target": 0.8,
+    "touches": 0.8,
+    "touch=target": 0.3,
+    "touch=both": 0.3,
+    "touch=source": 0.3,
+}
+"""What is a kind is one coordinate per kind; what is a number, its logarithm; scaled by these."""
+_COLUMNS = {name: column for column, name in enumerate(_WEIGHTS)}
+
+
+@cache
+def _point(variant: str) -> NDArray[np.float64]:
+    through, load, store, prefetch, block, align, direction, streams, *touch = variant.split(" ")
+    row = np.zeros(len(_COLUMNS))
+
+    def put(name: str, value: float = 1.0) -> None:
+        row[_COLUMNS[name]] = value * _WEIGHTS[name]
+
+    for kind in (through, load, store, align, direction, *touch):
+        put(kind)
+    put("block", math.log2(int(block.removeprefix("block="))))
+    put("streams", math.log2(int(streams.removeprefix("streams="))))
+    put("touches", float(bool(touch)))
+    kind, _, rest = prefetch.removeprefix("prefetch=").partition(":")
+    if rest:
+        numbers, plus, target = rest.partition("+")
+        lines, _, distance = numbers.partition("@")
+        put("prefetches")
+        put(kind)
+        put("lines", math.log2(int(lines)))
+        put("distance", math.log2(int(distance) + 4))
+        put("+target", float(bool(plus + target)))
+    return row
+
+
+def _kernel(left: NDArray[np.float64], right: NDArray[np.float64]) -> NDArray[np.float64]:
+    squares = (left**2).sum(1)[:, None] + (right**2).sum(1)[None, :] - 2 * left @ right.T
+    return np.asarray(np.exp(-0.5 * np.maximum(squares, 0.0)), dtype=np.float64)
