@@ -229,8 +229,8 @@ Submit ChannelState::submit_batch(const Batch& batch, Ticket& ticket) {
   Place& place = places_[index];
   place.begun_ticks = platform::ticks();
   begin_stripe(place, Operation::no_op(), batch);
-  const DsaQueue::Next next = queue_.issue_batch(*place.slot);
-  if (DsaQueue::is_refused(*place.slot)) return note_refusal(queue_.refuse());
+  DsaQueue::Next next = DsaQueue::Next::posted;
+  if (!queue_.issue_first(*place.slot, next)) return note_refusal(queue_.refuse());
   accept(index, next == DsaQueue::Next::ended ? Way::ended : Way::stripe, ticket);
   return Submit::accepted;
 }
@@ -241,11 +241,7 @@ void ChannelState::begin_stripe(Place& place, const Operation& operation, const 
   std::size_t byte_count = operation.byte_count();
   for (const Operation& one : batch.operations) byte_count += one.byte_count();
   place.request.assign(operation, batch, byte_count);
-  const bool is_batch = place.request.is_batch();
-  DsaQueue::begin_stripe(*place.slot, place.request, 0,
-                         is_batch ? batch.operations.size() : operation.byte_count());
-  place.slot->batch = is_batch;
-  place.slot->outcome = {};
+  DsaQueue::begin_stripe(*place.slot, place.request, 0, byte_count);
 }
 
 // --- Completion ----------------------------------------------------------------------------------
@@ -306,17 +302,17 @@ bool ChannelState::poll_other(std::uint32_t index, Completion& completion) {
     }
     if (place.way != Way::stripe) convert(place, now);
     if (status == 0) {
-      queue_.give_up(place.slot_index);
+      queue_.give_up(slot);
     } else if (queue_.take_record(slot) == DsaQueue::Next::posted) {
       return false;
     }
   }
   DsaQueue::settle(slot);
-  completion = detail::ended(slot.outcome);
-  const bool is_batch = slot.batch;
-  engine_.counts().count(
-      is_batch ? kOperationKindCount : static_cast<std::size_t>(place.request.operation().kind()),
-      completion, place.begun_ticks);
+  completion = detail::ended(slot.outcome());
+  engine_.counts().count(place.request.is_batch()
+                             ? kOperationKindCount
+                             : static_cast<std::size_t>(place.request.operation().kind()),
+                         completion, place.begun_ticks);
   const std::uint64_t bit = std::uint64_t{1} << index;
   if (slot.lost) {
     owned_ &= ~bit;
@@ -344,6 +340,7 @@ void ChannelState::convert(Place& place, std::uint64_t now) {
     const Batch batch = place.request.batch();
     begin_stripe(place, Operation::no_op(), batch);
     slot.piece = batch.operations.size();
+    slot.copies = true;
     add(lists_.submitted, kOneLess);
   }
   place.way = Way::stripe;

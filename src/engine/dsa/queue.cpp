@@ -34,35 +34,22 @@ constexpr std::size_t kPageBytes = 4096;
 
 Result<std::unique_ptr<DsaQueue>> DsaQueue::make(std::unique_ptr<dsa::Portal> portal,
                                                  const DsaQueueOptions& options) {
-  dsa::Portal& reference = *portal;
-  if (reference.info().entry_count == 0 || reference.info().transfer_bytes_max == 0) {
-    return fail(Code::invalid_argument, fmt::format("use {}", reference.info().name),
-                "it has no entries", "configure it: 'headrace dsa configure'");
-  }
-  return std::unique_ptr<DsaQueue>(new DsaQueue(reference, std::move(portal), options));
+  auto made = make(*portal, options);
+  if (made) (*made)->owned_ = std::move(portal);
+  return made;
 }
 
 Result<std::unique_ptr<DsaQueue>> DsaQueue::make(dsa::Portal& portal,
                                                  const DsaQueueOptions& options) {
-  /// Lends a portal.
-  class Lent final : public dsa::Portal {
-   public:
-    explicit Lent(dsa::Portal& lent) : lent_(lent) {}
-    [[nodiscard]] const dsa::QueueInfo& info() const override { return lent_.info(); }
-    [[nodiscard]] bool submit(const dsa::Descriptor& descriptor) noexcept override {
-      return lent_.submit(descriptor);
-    }
-
-   private:
-    dsa::Portal& lent_;
-  };
-  return make(std::make_unique<Lent>(portal), options);
+  if (portal.info().entry_count == 0 || portal.info().transfer_bytes_max == 0) {
+    return fail(Code::invalid_argument, fmt::format("use {}", portal.info().name),
+                "it has no entries", "configure it: 'headrace dsa configure'");
+  }
+  return std::unique_ptr<DsaQueue>(new DsaQueue(portal, options));
 }
 
-DsaQueue::DsaQueue(dsa::Portal& portal, std::unique_ptr<dsa::Portal> owned,
-                   const DsaQueueOptions& options)
-    : owned_(std::move(owned)),
-      portal_(portal),
+DsaQueue::DsaQueue(dsa::Portal& portal, const DsaQueueOptions& options)
+    : portal_(portal),
       info_{.name = portal.info().name,
             .node = options.node,
             .hardware = true,
@@ -101,7 +88,7 @@ DsaQueue::DsaQueue(dsa::Portal& portal, std::unique_ptr<dsa::Portal> owned,
     if (info_.operations.has(static_cast<OperationKind>(kind))) continue;
     refuse_kind(static_cast<OperationKind>(kind));
   }
-  for (std::uint32_t i = 0; i < slot_count_ && batch_max_ > 1; ++i) {
+  for (std::uint32_t i = 0; i < slot_count_; ++i) {
     slots_[i].room = {std::make_unique<dsa::Descriptor[]>(batch_max_),
                       std::make_unique<dsa::CompletionRecord[]>(batch_max_)};
   }
@@ -111,7 +98,7 @@ DsaQueue::~DsaQueue() {
   HEADRACE_CHECK(!words_.has_reserved(), "a channel ends before its engine");
   stop();
   // No other thread is here.
-  if (words_.lost() == 0 && probe_ticks_.load_relaxed() == 0) return;
+  if (words_.lost() == 0 && probe_words_.posted() == 0) return;
   // The device may still write to these records.
   keep_for_ever(std::move(slots_));
 }
@@ -140,11 +127,7 @@ bool DsaQueue::is_due(const Slot& slot, std::uint64_t now) const noexcept {
 inline void DsaQueue::look_at(std::uint32_t index) noexcept {
   Slot& slot = slots_[index];
   std::uint8_t status = 0;
-  const auto is_ready = [&] {
-    status = status_of(slot.record);
-    return status != 0 || is_due(slot, platform::ticks());
-  };
-  if (!words_.claim(index, is_ready)) return;
+  if (!claim(words_, index, slot, status)) return;
   if (status != DSA_COMP_SUCCESS || !slot.simple) return take(index, status);
   Request& request = *slot.request;
   words_.free(index);
@@ -155,19 +138,26 @@ inline void DsaQueue::look_at(std::uint32_t index) noexcept {
 /// What does not simply end.
 void DsaQueue::take(std::uint32_t index, std::uint8_t status) noexcept {
   Slot& slot = slots_[index];
-  if (slot.simple) {
-    Request& request = *slot.request;
-    begin_stripe(slot, request, 0, request.byte_count());
-    slot.piece = slot.end;
-    slot.outcome = {};
+  if (slot.lost) {
+    // The device has answered after all: it lives, and is done with the slot.
+    slot.lost = false;
+    words_.free_lost(index);
+    return note_answer();
   }
-  Next next = Next::posted;
+  if (slot.simple) {
+    begin_stripe(slot, *slot.request, 0, slot.request->byte_count());
+    slot.piece = slot.end;
+  }
+  Next next = Next::ended;
   if (status != 0) {
     next = take_record(slot);
   } else {
-    give_up(index);
-    next = Next::ended;
+    give_up(slot);
   }
+  post_or_end(index, next);
+}
+
+void DsaQueue::post_or_end(std::uint32_t index, Next next) noexcept {
   if (next == Next::posted) {
     words_.post(index);
   } else {
@@ -180,7 +170,6 @@ void DsaQueue::reap() noexcept {
   for (std::uint64_t posted = words_.posted(); posted != 0; posted &= posted - 1) {
     look_at(static_cast<std::uint32_t>(std::countr_zero(posted)));
   }
-  if (const std::uint64_t lost = words_.lost(); lost != 0) look_at_lost(lost);
 }
 
 void DsaQueue::reap(const Request& request) noexcept {
@@ -225,7 +214,7 @@ Submit DsaQueue::post(Request& request) noexcept {
   const Operation& copy = request.operation();
   const bool fits = copy.source().size() <= short_copy_bytes_max_.load_relaxed();  // A hint.
   if (copy.kind() != OperationKind::copy || !fits || copy.is_durable()) [[unlikely]] {
-    return post_stripe(request, index);
+    return post_stripes(request, index);
   }
   Slot& slot = slots_[std::size_t{index}];
   const std::uint32_t hint = copy.is_into_cache() ? cache_flag_ : 0U;
@@ -245,82 +234,59 @@ Submit DsaQueue::post(Request& request) noexcept {
   return Submit::accepted;
 }
 
-/// What is no copy of one descriptor, in the slot `index`.
-Submit DsaQueue::post_stripe(Request& request, std::uint32_t index) noexcept {
+/// What is no copy of one descriptor, in the slot `first`: as a batch, or in as many stripes as
+/// there is work and room for, each with the next part of the request.
+Submit DsaQueue::post_stripes(Request& request, std::uint32_t first) noexcept {
   const Operation& operation = request.operation();
   const bool batch = request.is_batch();
   if (!batch && is_beyond(operation)) {
-    words_.free(index);
+    words_.free(first);
     return Submit::closed;
   }
-  const std::size_t end = batch ? request.batch().operations.size() : request.byte_count();
-  if (!batch && end > piece_bytes_max_ && operation.has_independent_parts()) {
-    return post_stripes(request, index);
+  const std::size_t byte_count = request.byte_count();
+  std::array<std::uint32_t, kStripeMax> stripes{first};
+  std::size_t count = 1;
+  if (!batch && operation.has_independent_parts()) {
+    const std::size_t wanted = std::min(kStripeMax, byte_count / piece_bytes_max_);
+    while (count < wanted) {
+      const std::uint32_t index = words_.take();
+      if (index == SlotWords::kNoSlot) break;
+      stripes[count++] = index;
+    }
   }
-  Slot& slot = slots_[index];
-  begin_stripe(slot, request, 0, end);
-  slot.outcome = {};
+  // A stripe is at least as long as a piece, so none is empty.
+  const std::size_t unit =
+      count == 1 ? 1 : std::min(kPageBytes, piece_bytes(operation.cut_bytes()));
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t even = byte_count / count * (i + 1) / unit * unit;
+    const std::size_t end = i + 1 == count ? byte_count : even;
+    Slot& slot = slots_[stripes[i]];
+    begin_stripe(slot, request, begin, end);
+    slot.single = count == 1;
+    begin = end;
+  }
   Next next = Next::posted;
-  if (batch) {
-    slot.batch = true;
-    next = issue_batch(slot);
-  } else {
-    next = send(slot) ? Next::posted : Next::ended;
-  }
-  if (batch ? is_refused(slot) : next == Next::ended) {
-    words_.free(index);
+  if (!issue_first(slots_[first], next)) {
+    for (std::size_t i = 0; i < count; ++i) words_.free(stripes[i]);
     return refuse();
   }
-  request.slot_index.store_relaxed(index);  // A hint for pollers.
-  // From here on the request may be gone.
-  if (next == Next::posted) {
-    words_.post(index);
-  } else {
-    end_stripe(index);
+  if (count > 1) {
+    request.stripes_left = static_cast<std::uint32_t>(count);
+    request.outcome = {};
   }
+  request.slot_index.store_relaxed(count == 1 ? first : Request::kNoSlot);  // A hint for pollers.
+  // The request lives until its last stripe has ended, and that one is not begun before the others.
+  for (std::size_t i = 1; i < count; ++i) post_or_end(stripes[i], issue(slots_[stripes[i]]));
+  post_or_end(first, next);  // From here on the request may be gone.
   return Submit::accepted;
 }
 
-/// As many stripes as there is work and room for, each with the next part of the request.
-Submit DsaQueue::post_stripes(Request& request, std::uint32_t first) noexcept {
-  const std::size_t byte_count = request.byte_count();
-  std::array<std::uint32_t, kStripeMax> stripes{first};
-  std::size_t stripe_count = 1;
-  const std::size_t wanted = std::min(kStripeMax, byte_count / piece_bytes_max_);
-  while (stripe_count < wanted) {
-    const std::uint32_t index = words_.take();
-    if (index == SlotWords::kNoSlot) break;
-    stripes[stripe_count++] = index;
-  }
-  request.stripes_left = static_cast<std::uint32_t>(stripe_count);
-  request.slot_index.store_relaxed(Request::kNoSlot);  // A hint for pollers.
-  // A stripe is at least as long as a piece, so none is empty.
-  const std::size_t unit = std::min(kPageBytes, piece_bytes(request.operation().cut_bytes()));
-  std::size_t begin = 0;
-  for (std::size_t i = 0; i < stripe_count; ++i) {
-    const std::size_t even = byte_count / stripe_count * (i + 1) / unit * unit;
-    const std::size_t end = i + 1 == stripe_count ? byte_count : even;
-    Slot& slot = slots_[stripes[i]];
-    begin_stripe(slot, request, begin, end);
-    slot.outcome = {};
-    slot.single = stripe_count == 1;
-    begin = end;
-  }
-  if (!send(slots_[first])) {
-    for (std::size_t i = 0; i < stripe_count; ++i) words_.free(stripes[i]);
-    return refuse();
-  }
-  request.outcome = {};
-  // The request lives until its last stripe has ended, and that one is not begun before the others.
-  for (std::size_t i = 1; i < stripe_count; ++i) {
-    if (issue(slots_[stripes[i]]) == Next::posted) {
-      words_.post(stripes[i]);
-    } else {
-      end_stripe(stripes[i]);
-    }
-  }
-  words_.post(first);
-  return Submit::accepted;
+/// Returns false, and nothing has begun, if the queue takes nothing.
+bool DsaQueue::issue_first(Slot& slot, Next& next) noexcept {
+  if (slot.operation != nullptr) return send(slot);
+  next = issue_list(slot);
+  return slot.full_ticks == 0 || slot.next != 0;
 }
 
 /// What the queue may not do is done elsewhere. What cannot be cut, or not into pieces so small,
@@ -343,47 +309,61 @@ std::size_t DsaQueue::piece_bytes(std::size_t cut) const noexcept {
 void DsaQueue::begin_stripe(Slot& slot, Request& request, std::size_t begin,
                             std::size_t end) noexcept {
   slot.request = &request;
-  slot.begin = begin;
-  slot.end = end;
-  slot.at = begin;
-  slot.done = 0;
-  slot.failed_at = ~std::size_t{0};
-  slot.full_ticks = 0;
-  slot.tries = 0;
-  slot.single = true;
-  slot.batch = false;
-  slot.large = false;
   slot.simple = false;
-  slot.copies = false;
+  slot.single = true;
   slot.durable = false;
-  slot.lost = false;
+  slot.full_ticks = 0;
+  if (!request.is_batch()) return begin_operation(slot, request.operation(), begin, end);
+  slot.operation = nullptr;
+  slot.next = 0;
+  slot.list_end = request.batch().operations.size();
+  slot.done = 0;
+  slot.tries = 0;
+  slot.copies = false;
+  slot.whole = {};
+}
+
+void DsaQueue::begin_operation(Slot& slot, const Operation& operation, std::size_t begin,
+                               std::size_t end) noexcept {
+  slot.operation = &operation;
+  slot.begin = begin;
+  slot.at = begin;
+  slot.end = end;
+  slot.tries = 0;
+  slot.one = {};
 }
 
 DsaQueue::Next DsaQueue::issue(Slot& slot) noexcept {
   // Advice; carries no data.
   if (words_.is_closed() || slot.request->stop_requested()) {
-    slot.outcome.state = JobState::stopped;
-    if (slot.batch && !slot.large) stop_batch(slot);
+    if (slot.operation == nullptr) return stop_list(slot);
+    slot.one.state = JobState::stopped;
     return Next::ended;
   }
-  if (slot.batch && !slot.large) return issue_batch(slot);
+  if (slot.operation == nullptr) return issue_list(slot);
   return send(slot) ? Next::posted : carry_on(slot);
 }
 
 bool DsaQueue::send(Slot& slot) noexcept {
-  const Operation& whole = slot.whole();
+  const Operation& whole = *slot.operation;
   slot.piece = slot.end - slot.at;
   if (slot.piece > piece_bytes_max_) slot.piece = piece_bytes(whole.cut_bytes());
-  const Operation part = slot.part(slot.at, slot.piece);
   slot.durable = slot.durable || whole.is_durable();
   slot.prepared = false;
-  detail::to_descriptor(part, slot.descriptor);
-  add_flags(slot.descriptor, detail::hints(whole, portal_.info(), device_.page_faults));
-  slot.descriptor.completion_addr = reinterpret_cast<std::uintptr_t>(&slot.record);
-  set_status(slot.record, 0);
+  write_any(whole.part(slot.at, slot.piece, slot.one.result), 0, slot.descriptor, slot.record);
   if (!hand_over(slot)) return false;
   slot.full_ticks = 0;
   return true;
+}
+
+/// The descriptor of an operation of any kind, and its record.
+void DsaQueue::write_any(const Operation& operation, std::uint32_t flags,
+                         dsa::Descriptor& descriptor,
+                         dsa::CompletionRecord& record) const noexcept {
+  detail::to_descriptor(operation, descriptor);
+  add_flags(descriptor, flags | detail::hints(operation, portal_.info(), device_.page_faults));
+  descriptor.completion_addr = reinterpret_cast<std::uintptr_t>(&record);
+  set_status(record, 0);
 }
 
 // --- Completion ----------------------------------------------------------------------------------
@@ -395,14 +375,12 @@ DsaQueue::Next DsaQueue::take_record(Slot& slot) noexcept {
     next = issue(slot);
   } else {
     note_answer();
-    if (!slot.batch || slot.large) {
-      next = take_piece(slot, status);
-    } else {
-      take_batch(slot, status);
-      next = slot.at == slot.end ? Next::ended : issue(slot);
-    }
+    next = slot.operation != nullptr ? take_piece(slot, status) : take_list(slot, status);
   }
-  while (next == Next::ended && slot.large) next = end_large(slot);
+  while (next == Next::ended && slot.operation != nullptr && slot.request->is_batch()) {
+    end_operation(slot);
+    next = go_on(slot);
+  }
   return next;
 }
 
@@ -411,26 +389,24 @@ DsaQueue::Next DsaQueue::take_record(Slot& slot) noexcept {
 /// twice, which is rare and harmless.
 void DsaQueue::settle(const Slot& slot) noexcept {
   if (!slot.durable) return;
-  const Request& request = *slot.request;
-  for (const Operation& operation : request.batch().operations) {
+  for (const Operation& operation : slot.request->batch().operations) {
     if (operation.is_durable()) detail::make_durable(operation);
   }
-  const Operation& whole = request.operation();
-  if (!slot.batch && whole.is_durable()) {
-    detail::make_durable(whole.part(slot.begin, slot.end - slot.begin));
+  if (slot.operation != nullptr) {
+    detail::make_durable(slot.operation->part(slot.begin, slot.end - slot.begin));
   }
 }
 
 void DsaQueue::end_stripe(std::uint32_t index) noexcept {
-  const Slot& slot = slots_[index];
+  Slot& slot = slots_[index];
   Request& request = *slot.request;
   settle(slot);
-  const Completion outcome = slot.outcome;
+  const Completion outcome = slot.outcome();
   const std::size_t begin = slot.begin;
   const bool single = slot.single;
   // Room for another request before the job ends: a thread that waited for it may submit at once.
   if (slot.lost) {
-    words_.lose(index);
+    lose(index);
   } else {
     words_.free(index);
   }

@@ -89,42 +89,50 @@ class DsaQueue final : public Mover {
   /// Stripes of one request: two for each engine of a device.
   static constexpr std::size_t kStripeMax = 8;
 
-  DsaQueue(dsa::Portal& portal, std::unique_ptr<dsa::Portal> owned, const DsaQueueOptions& options);
+  DsaQueue(dsa::Portal& portal, const DsaQueueOptions& options);
 
   // Slots.
+  [[nodiscard, gnu::always_inline]] inline bool claim(SlotWords& words, std::uint32_t index,
+                                                      const Slot& slot,
+                                                      std::uint8_t& status) const noexcept;
   [[gnu::always_inline]] inline void look_at(std::uint32_t index) noexcept;
   void take(std::uint32_t index, std::uint8_t status) noexcept;
+  void post_or_end(std::uint32_t index, Next next) noexcept;
   [[nodiscard]] bool is_due(const Slot& slot, std::uint64_t now) const noexcept;
-
-  [[nodiscard]] Submit post_stripe(Request& request, std::uint32_t index) noexcept;
   [[nodiscard]] Submit post_stripes(Request& request, std::uint32_t first) noexcept;
+  void end_stripe(std::uint32_t index) noexcept;
+  /// The device may still write to the slot.
+  void lose(std::uint32_t index) noexcept;
+  void probe(bool has_room = false) noexcept;
+  static void keep_for_ever(std::unique_ptr<Slot[]> slots) noexcept;
 
-  // The life of a stripe. The caller owns its slot; `ended` means that the stripe has ended.
+  // What is in a slot. The caller owns it; `ended`: the stripe, or what was done alone of a batch.
+  static void begin_stripe(Slot& slot, Request& request, std::size_t begin,
+                           std::size_t end) noexcept;
+  static void begin_operation(Slot& slot, const Operation& operation, std::size_t begin,
+                              std::size_t end) noexcept;
+  [[nodiscard]] bool issue_first(Slot& slot, Next& next) noexcept;
   [[nodiscard]] Next issue(Slot& slot) noexcept;
   [[nodiscard]] bool send(Slot& slot) noexcept;
+  void write_any(const Operation& operation, std::uint32_t flags, dsa::Descriptor& descriptor,
+                 dsa::CompletionRecord& record) const noexcept;
   [[gnu::noinline]] void prepare_copy(Slot& slot, std::uint32_t hint) noexcept;
   [[gnu::always_inline, nodiscard]] inline bool hand_over(Slot& slot) noexcept;
-  [[nodiscard]] Submit refuse() const noexcept;
   [[nodiscard]] bool rest_at(const dsa::CompletionRecord& record) const noexcept;
   [[nodiscard]] Next take_record(Slot& slot) noexcept;
   [[nodiscard]] Next take_piece(Slot& slot, std::uint8_t status) noexcept;
   [[nodiscard]] Next resolve_fault(Slot& slot, const Completion& piece) noexcept;
   [[nodiscard]] Next finish_on_cpu(Slot& slot) noexcept;
   [[nodiscard]] Next carry_on(Slot& slot) noexcept;
-  void note_error(const Operation& operation, std::uint8_t status) noexcept;
-  void refuse_kind(OperationKind kind) noexcept;
+  void give_up(Slot& slot) noexcept;
+  static void settle(const Slot& slot) noexcept;
+
+  // What the queue may do.
   [[nodiscard]] bool is_beyond(const Operation& operation) const noexcept;
   [[nodiscard]] std::size_t piece_bytes(std::size_t cut) const noexcept;
-  static void begin_stripe(Slot& slot, Request& request, std::size_t begin,
-                           std::size_t end) noexcept;
-  static void settle(const Slot& slot) noexcept;
-  void end_stripe(std::uint32_t index) noexcept;
-  void give_up(std::uint32_t index) noexcept;
-  /// Of a channel's slot that the device may still write to.
-  void lose(std::uint32_t index) noexcept { words_.lose_reserved(index); }
-  void look_at_lost(std::uint64_t lost) noexcept;
-  void probe(bool has_room = false) noexcept;
-  static void keep_for_ever(std::unique_ptr<Slot[]> slots) noexcept;
+  void note_error(const Operation& operation, std::uint8_t status) noexcept;
+  void refuse_kind(OperationKind kind) noexcept;
+  [[nodiscard]] Submit refuse() const noexcept;
 
   // What is known of the device.
   /// It has not answered for so long that nothing more is given to it.
@@ -148,35 +156,25 @@ class DsaQueue final : public Mover {
   }
 
   // Batches.
-  [[nodiscard]] Next issue_batch(Slot& slot) noexcept;
-  [[nodiscard]] static bool is_refused(const Slot& slot) noexcept;
-  [[nodiscard]] bool is_large(const Operation& operation) const noexcept;
-  static void begin_large(Slot& slot) noexcept;
-  static Completion leave_large(Slot& slot) noexcept;
-  [[nodiscard]] Next end_large(Slot& slot) noexcept;
+  [[nodiscard]] Next issue_list(Slot& slot) noexcept;
+  [[nodiscard]] Next go_on(Slot& slot) noexcept;
   template <bool kValid>
   [[gnu::noinline, nodiscard]] std::size_t write_copies(Slot& slot,
                                                         std::span<const Operation> operations,
                                                         std::size_t& byte_count) noexcept;
   [[gnu::noinline]] void prepare_list(detail::BatchRoom& room, std::size_t count) const noexcept;
   void write_list(Slot& slot, std::size_t count) noexcept;
-  [[nodiscard]] bool send_batch(Slot& slot) noexcept;
-  void write_any(Slot& slot) noexcept;
-  void take_batch(Slot& slot, std::uint8_t status) noexcept;
-  [[nodiscard]] bool take_answer(Slot& slot, std::size_t index,
-                                 const dsa::CompletionRecord& record) noexcept;
-  [[nodiscard]] bool may_be_sent_again(const Slot& slot, const Operation& operation,
-                                       const dsa::CompletionRecord& record) const noexcept;
+  [[nodiscard]] bool write_batch(Slot& slot) noexcept;
+  [[nodiscard]] Next take_list(Slot& slot, std::uint8_t status) noexcept;
+  void take_answers(Slot& slot, bool again, std::size_t doubtful_from) noexcept;
+  [[nodiscard]] bool may_be_cured(const Operation& operation,
+                                  const dsa::CompletionRecord& record) const noexcept;
   void finish_unanswered(Slot& slot) noexcept;
   void do_in_batch(Slot& slot, std::size_t index) noexcept;
-  void do_next_in_batch(Slot& slot) noexcept;
-  [[nodiscard]] static bool is_broken(const Slot& slot, std::size_t index) noexcept;
-  [[nodiscard]] static bool is_any_broken(const Slot& slot, std::size_t first,
-                                          std::size_t last) noexcept;
-  static void break_fence(Slot& slot, std::size_t index) noexcept;
-  static void note_failure(Slot& slot, std::size_t index) noexcept;
-  static void note_done(Slot& slot, std::uint64_t more) noexcept;
-  static void stop_batch(Slot& slot) noexcept;
+  static void end_operation(Slot& slot) noexcept;
+  static void break_fence(Slot& slot, std::size_t failed) noexcept;
+  static void note_done(Slot& slot, std::size_t index) noexcept;
+  [[nodiscard]] static Next stop_list(Slot& slot) noexcept;
 
   std::unique_ptr<dsa::Portal> owned_;
   dsa::Portal& portal_;
@@ -206,10 +204,8 @@ class DsaQueue final : public Mover {
   /// The longest copy that goes the short way of channels and batches: that of one descriptor, or 0
   /// if the queue refuses copies.
   Atomic<std::uint64_t> short_copy_bytes_max_;
-  /// When the probe that has not been answered was sent; 0 if there is none.
-  Atomic<std::uint64_t> probe_ticks_{0};
-  /// While a thread writes and sends a probe. No clock gives this time.
-  static constexpr std::uint64_t kProbeInProgress = ~std::uint64_t{0};
+  /// Of the slot for probes.
+  SlotWords probe_words_{1};
   /// Stripes of requests that have several.
   Mutex stripes_mutex_;
 

@@ -3,6 +3,7 @@
 // with their fences, a full queue, a device that does not answer. Not for: the way of what succeeds
 // (queue.cpp).
 #include <algorithm>
+#include <bit>
 
 #include "../completions.hpp"
 #include "../memory_access.hpp"
@@ -14,17 +15,14 @@
 
 namespace headrace::engine {
 
-using detail::add_flags;
-using detail::kRecordFlags;
 using detail::kUnsent;
 using detail::set_status;
 using detail::status_of;
 
-// --- A descriptor that failed
-// ----------------------------------------------------------------------
+// --- A descriptor that failed --------------------------------------------------------------------
 
 DsaQueue::Next DsaQueue::take_piece(Slot& slot, std::uint8_t status) noexcept {
-  const Operation& whole = slot.whole();
+  const Operation& whole = *slot.operation;
   Completion piece = detail::to_completion(whole, slot.piece, slot.record);
   piece.bytes_by_device = piece.bytes_done;
   switch (piece.cause) {
@@ -33,14 +31,14 @@ DsaQueue::Next DsaQueue::take_piece(Slot& slot, std::uint8_t status) noexcept {
       return resolve_fault(slot, piece);
     case Cause::device_error:
       note_error(whole, status);
-      if (slot.outcome.device_status == 0) slot.outcome.device_status = status;
+      if (slot.one.device_status == 0) slot.one.device_status = status;
       // What a reset took away may be done again.
       if (status == dsa::kStatusAborted && ++slot.tries < kTriesMax) return issue(slot);
       return finish_on_cpu(slot);
     default:
       break;
   }
-  detail::append(slot.outcome, piece, slot.at - slot.begin);
+  detail::append(slot.one, piece, slot.at - slot.begin);
   slot.at += piece.bytes_done;
   if (slot.at == slot.end || piece.cause != Cause::none || piece.result.different) {
     return Next::ended;
@@ -55,14 +53,14 @@ DsaQueue::Next DsaQueue::resolve_fault(Slot& slot, const Completion& piece) noex
   progress.cause = Cause::none;
   progress.fault_address = 0;
   progress.page_faults = 1;
-  detail::append(slot.outcome, progress, slot.at - slot.begin);
+  detail::append(slot.one, progress, slot.at - slot.begin);
   slot.at += piece.bytes_done;
   slot.tries = piece.bytes_done > 0 ? std::uint8_t{1} : static_cast<std::uint8_t>(slot.tries + 1);
-  const Operation rest = slot.part(slot.at, slot.end - slot.at);
+  const Operation rest = slot.operation->part(slot.at, slot.end - slot.at, slot.one.result);
   const detail::Touched touched = detail::touch(rest, piece.fault_address, write);
   if (touched == detail::Touched::absent) {
-    slot.outcome.cause = Cause::page_fault;
-    slot.outcome.fault_address = piece.fault_address;
+    slot.one.cause = Cause::page_fault;
+    slot.one.fault_address = piece.fault_address;
     return Next::ended;
   }
   if (device_.page_faults == FaultPolicy::finish_on_cpu || slot.tries >= kTriesMax ||
@@ -72,22 +70,23 @@ DsaQueue::Next DsaQueue::resolve_fault(Slot& slot, const Completion& piece) noex
   return issue(slot);
 }
 
+/// All that is left, by the calling thread in the place of the device.
 DsaQueue::Next DsaQueue::finish_on_cpu(Slot& slot) noexcept {
-  if (slot.batch && !slot.large) {
-    while (slot.at < slot.end) do_next_in_batch(slot);
+  if (slot.operation == nullptr) {
+    while (slot.next < slot.list_end) do_in_batch(slot, slot.next);
     return Next::ended;
   }
-  const Operation rest = slot.part(slot.at, slot.end - slot.at);
+  const Operation rest = slot.operation->part(slot.at, slot.end - slot.at, slot.one.result);
   // A processor that meets an unmapped page ends the process; a job only fails.
   if (const auto bad = detail::untouchable(rest)) {
-    slot.outcome.cause = Cause::page_fault;
-    slot.outcome.fault_address = *bad;
+    slot.one.cause = Cause::page_fault;
+    slot.one.fault_address = *bad;
     return Next::ended;
   }
   Completion outcome = software::execute_in_pieces(rest, *slot.request);
   outcome.fell_back = true;
   cpu_bytes_.fetch_add_relaxed(outcome.bytes_done);  // A count of its own.
-  detail::append(slot.outcome, outcome, slot.at - slot.begin);
+  detail::append(slot.one, outcome, slot.at - slot.begin);
   return Next::ended;
 }
 
@@ -104,15 +103,14 @@ void DsaQueue::note_error(const Operation& operation, std::uint8_t status) noexc
   refuse_kind(operation.kind());
 }
 
-// --- A queue that is full
-// --------------------------------------------------------------------------
+// --- A queue that is full ------------------------------------------------------------------------
 
 /// The queue is full: the next poll tries again, for as long as a device may take to answer.
 DsaQueue::Next DsaQueue::carry_on(Slot& slot) noexcept {
   const std::uint64_t now = platform::ticks();
   if (slot.full_ticks == 0) slot.full_ticks = now;
   if (now - slot.full_ticks > answer_ticks_) return finish_on_cpu(slot);
-  ++slot.outcome.retries;
+  ++slot.outcome().retries;
   set_status(slot.record, kUnsent);
   return Next::posted;
 }
@@ -124,36 +122,26 @@ Submit DsaQueue::refuse() const noexcept {
   return since != 0 && platform::ticks() - since > answer_ticks_ ? Submit::closed : Submit::full;
 }
 
-// --- A device that does not answer
-// ------------------------------------------------------------------
+// --- A device that does not answer ---------------------------------------------------------------
 
-void DsaQueue::give_up(std::uint32_t index) noexcept {
-  Slot& slot = slots_[index];
+void DsaQueue::give_up(Slot& slot) noexcept {
   lost_count_.fetch_add_relaxed(1);    // A count of its own.
   silent_count_.fetch_add_relaxed(1);  // A count of its own.
   slot.lost = true;
-  if (slot.large) {
-    // From its beginning by a processor, if at all: what was done of it changes nothing.
-    static_cast<void>(leave_large(slot));
-    slot.piece = 1;
-  }
-  slot.outcome.fell_back = true;
-  if (slot.batch) {
+  if (slot.request->is_batch()) {
     finish_unanswered(slot);
   } else {
     static_cast<void>(finish_on_cpu(slot));
   }
+  Completion& outcome = slot.outcome();
+  outcome.fell_back = true;
   // Unless it is a matter of reading only.
-  slot.outcome.late_write_possible = slot.batch || detail::writes(slot.request->operation().kind());
+  outcome.late_write_possible = slot.request->is_batch() || detail::writes(slot.operation->kind());
 }
 
-void DsaQueue::look_at_lost(std::uint64_t lost) noexcept {
-  for (; lost != 0; lost &= lost - 1) {
-    const auto index = static_cast<std::uint32_t>(std::countr_zero(lost));
-    if (dsa::load_status(slots_[index].record) == 0 || !words_.find(index)) continue;
-    // The device has answered after all: it lives, and is done with the slot.
-    silent_count_.store_relaxed(0);  // A count of its own.
-  }
+void DsaQueue::lose(std::uint32_t index) noexcept {
+  slots_[index].posted_ticks.store_relaxed(~std::uint64_t{0});  // It is never due again.
+  words_.lose(index);
 }
 
 /// Of a device that has been given up: sends it a no-op, unless one is on its way that may still be
@@ -162,25 +150,20 @@ void DsaQueue::look_at_lost(std::uint64_t lost) noexcept {
 /// queue that is free, which words_ does not show.
 void DsaQueue::probe(bool has_room) noexcept {
   Slot& slot = slots_[slot_count_];
-  std::uint64_t sent = probe_ticks_.load_relaxed();  // The exchange below decides.
-  if (sent == kProbeInProgress) return;
-  const bool answered = sent != 0 && status_of(slot.record) != 0;
-  const std::uint64_t now = platform::ticks();
+  std::uint8_t status = 0;
+  if (claim(probe_words_, 0, slot, status)) {
+    probe_words_.free(0);
+    if (status != 0) return note_answer();
+  }
   // All lost: if it answered, nothing could be submitted, and a dedicated queue may be full of
   // them.
   const bool all_busy = !has_room && words_.count() == slot_count_;  // A hint; it is asked again.
-  if (!answered && (all_busy || (sent != 0 && now - sent <= answer_ticks_))) return;
-  // The thread that makes the exchange has the slot to itself until it stores the time.
-  // edge: probe-sent (acq_rel)
-  if (!probe_ticks_.compare_exchange_acq_rel(sent, answered ? 0 : kProbeInProgress)) return;
-  if (answered) return note_answer();
-  set_status(slot.record, 0);
-  detail::to_descriptor(Operation::no_op(), slot.descriptor);
-  add_flags(slot.descriptor, 0);
-  slot.descriptor.completion_addr = reinterpret_cast<std::uintptr_t>(&slot.record);
+  if (all_busy || probe_words_.take() == SlotWords::kNoSlot) return;
+  write_any(Operation::no_op(), 0, slot.descriptor, slot.record);
+  slot.posted_ticks.store_relaxed(platform::ticks());  // Looked at again after a claim.
   // A queue that refuses it is asked again after as long.
   if (portal_.submit(slot.descriptor)) descriptors_.fetch_add_relaxed(1);  // A count of its own.
-  probe_ticks_.store_release(now);  // edge: probe-sent (release)
+  probe_words_.post(0);
 }
 
 /// In a list and not merely let go, so that leak checkers find it in use. It needs no
@@ -199,61 +182,24 @@ void DsaQueue::keep_for_ever(std::unique_ptr<Slot[]> slots) noexcept {
 
 // --- Batches -------------------------------------------------------------------------------------
 
-DsaQueue::Next DsaQueue::issue_batch(Slot& slot) noexcept {
+DsaQueue::Next DsaQueue::issue_list(Slot& slot) noexcept {
   const std::span<const Operation> operations = slot.request->batch().operations;
-  while (slot.at < slot.end && is_beyond(operations[slot.at])) do_next_in_batch(slot);
-  if (slot.at < slot.end && is_broken(slot, slot.at)) break_fence(slot, slot.at);
-  if (slot.at == slot.end) return Next::ended;
-  if (is_large(operations[slot.at])) {
-    begin_large(slot);
+  while (slot.next < slot.list_end && is_beyond(operations[slot.next])) {
+    do_in_batch(slot, slot.next);
+  }
+  if (slot.next == slot.list_end) return Next::ended;
+  if (!write_batch(slot)) {
+    const Operation& operation = operations[slot.next];
+    begin_operation(slot, operation, 0, operation.byte_count());
     return send(slot) ? Next::posted : carry_on(slot);
   }
-  return send_batch(slot) ? Next::posted : carry_on(slot);
+  if (!hand_over(slot)) return carry_on(slot);
+  slot.full_ticks = 0;
+  return Next::posted;
 }
 
-/// Of a batch that was issued the first time: the queue took nothing of it, and nothing has begun.
-bool DsaQueue::is_refused(const Slot& slot) noexcept {
-  return slot.full_ticks != 0 && slot.at == 0 && (!slot.large || slot.batch_place.at == 0);
-}
-
-/// Too large for one descriptor, and not for several.
-bool DsaQueue::is_large(const Operation& operation) const noexcept {
-  return operation.byte_count() > piece_bytes_max_ && !is_beyond(operation);
-}
-
-/// Makes operation `at`, before which all have ended, a stripe of its own: piece after piece. What
-/// is behind it comes after it.
-void DsaQueue::begin_large(Slot& slot) noexcept {
-  slot.batch_place = {slot.at, slot.end, slot.outcome};
-  slot.large = true;
-  slot.begin = 0;
-  slot.at = 0;
-  slot.end = slot.whole().byte_count();
-  slot.tries = 0;
-  slot.outcome = {};
-}
-
-/// Goes back to the batch; what it gives says how far the operation is.
-Completion DsaQueue::leave_large(Slot& slot) noexcept {
-  const Completion one = slot.outcome;
-  slot.begin = 0;
-  slot.at = slot.batch_place.at;
-  slot.end = slot.batch_place.end;
-  slot.outcome = slot.batch_place.outcome;
-  slot.large = false;
-  slot.tries = 0;
-  return one;
-}
-
-/// The large operation has ended: the batch goes on behind it.
-DsaQueue::Next DsaQueue::end_large(Slot& slot) noexcept {
-  const Completion one = leave_large(slot);
-  detail::add_counts(slot.outcome, one);
-  if (detail::is_stopped(one)) slot.outcome.state = JobState::stopped;
-  if (one.cause != Cause::none) note_failure(slot, slot.at);
-  detail::note(slot.request->batch(), slot.at, one);
-  note_done(slot, 1);
-  return slot.at == slot.end ? Next::ended : issue(slot);
+DsaQueue::Next DsaQueue::go_on(Slot& slot) noexcept {
+  return slot.next == slot.list_end ? Next::ended : issue(slot);
 }
 
 /// The first `count` descriptors of the list: those of copies, but for their operands.
@@ -265,119 +211,118 @@ void DsaQueue::prepare_list(detail::BatchRoom& room, std::size_t count) const no
   room.prepared_count = count;
 }
 
-bool DsaQueue::send_batch(Slot& slot) noexcept {
+/// Writes the next list. Returns false if what comes next has to go alone: there is no other, it is
+/// too large for one descriptor, or not allowed in a list.
+bool DsaQueue::write_batch(Slot& slot) noexcept {
+  const std::span<const Operation> operations = slot.request->batch().operations.subspan(
+      slot.next, std::min(slot.list_end - slot.next, batch_max_));
   // Nothing but copies, which most batches are.
-  const std::span<const Operation> operations =
-      slot.request->batch().operations.subspan(slot.at, std::min(slot.end - slot.at, batch_max_));
   std::size_t byte_count = 0;
   slot.copies = slot.done == 0 && operations.size() > 1 &&
                 write_copies<true>(slot, operations, byte_count) == operations.size();
   if (slot.copies) {
     slot.piece = operations.size();
     write_list(slot, slot.piece);
-  } else {
-    write_any(slot);
+    return true;
   }
-  if (!hand_over(slot)) return false;
-  slot.full_ticks = 0;
+  slot.room.prepared_count = 0;
+  std::size_t count = 0;
+  std::uint64_t sent = 0;
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    if ((slot.done >> i & 1U) != 0) continue;
+    const Operation& operation = operations[i];
+    if (operation.kind() == OperationKind::drain || operation.byte_count() > piece_bytes_max_ ||
+        is_beyond(operation)) {
+      break;
+    }
+    // The first of a list comes after all before the list anyway.
+    const bool fenced = count > 0 && operation.is_fenced();
+    write_any(operation, fenced ? dsa::flag::fence : 0U, slot.room.descriptors[count++],
+              slot.room.records[i]);
+    slot.durable = slot.durable || operation.is_durable();
+    sent |= std::uint64_t{1} << i;
+  }
+  if (count < 2) return false;
+  write_list(slot, count);
+  slot.sent = sent;
   return true;
 }
 
-/// Writes the next list of operations of every kind, or the descriptor of a single one.
-void DsaQueue::write_any(Slot& slot) noexcept {
-  const std::span<const Operation> operations = slot.request->batch().operations;
-  const std::size_t window = std::min(slot.end - slot.at, kBatchMax);
-  const std::size_t count_max = std::min(window, batch_max_);
-  dsa::Descriptor* const list = slot.room.descriptors.get();
-  slot.room.prepared_count = 0;
-  std::size_t count = 0;
-  for (std::size_t i = 0; i < window && count < count_max; ++i) {
-    if ((slot.done >> i & 1U) != 0) continue;
-    const Operation& operation = operations[slot.at + i];
-    const bool alone = operation.kind() == OperationKind::drain;  // Not allowed in a list.
-    // The device does not know what failed before this list.
-    const bool broken = is_broken(slot, slot.at + i);
-    if (count > 0 &&
-        (alone || broken || operation.byte_count() > piece_bytes_max_ || is_beyond(operation))) {
-      break;
-    }
-    slot.durable = slot.durable || operation.is_durable();
-    // The first of a list comes after all before the list anyway.
-    dsa::Descriptor& descriptor = count_max == 1 || alone ? slot.descriptor : list[count];
-    dsa::CompletionRecord& record =
-        count_max == 1 || alone ? slot.record : slot.room.records[count];
-    detail::to_descriptor(operation, descriptor);
-    add_flags(descriptor, detail::hints(operation, portal_.info(), device_.page_faults) |
-                              (count > 0 && operation.is_fenced() ? dsa::flag::fence : 0U));
-    descriptor.completion_addr = reinterpret_cast<std::uintptr_t>(&record);
-    set_status(record, 0);
-    ++count;
-    if (alone) break;
-  }
-  slot.piece = count;
-  if (count > 1) return write_list(slot, count);
-  slot.prepared = false;
-  if (count_max > 1 && operations[slot.at].kind() != OperationKind::drain) {
-    slot.descriptor = list[0];
-  }
-  slot.descriptor.completion_addr = reinterpret_cast<std::uintptr_t>(&slot.record);
-  set_status(slot.record, 0);
-}
-
-void DsaQueue::take_batch(Slot& slot, std::uint8_t status) noexcept {
+DsaQueue::Next DsaQueue::take_list(Slot& slot, std::uint8_t status) noexcept {
   const Batch& batch = slot.request->batch();
-  const bool list = slot.piece > 1;
-  if (list && status != DSA_COMP_SUCCESS) {
-    if (slot.outcome.device_status == 0) slot.outcome.device_status = status;
+  bool again = slot.tries < kTriesMax;
+  if (status != DSA_COMP_SUCCESS) {
+    if (slot.whole.device_status == 0) slot.whole.device_status = status;
     const dsa::Status told = dsa::status_of(status);
-    const bool usual = told == dsa::Status::batch_failed || told == dsa::Status::batch_page_fault ||
-                       status == dsa::kStatusAborted;
-    if (!usual) slot.tries = kTriesMax;
-  }
-  if (slot.copies && slot.done == 0 && status == DSA_COMP_SUCCESS && batch.completions.empty()) {
+    again = again && (told == dsa::Status::batch_failed || told == dsa::Status::batch_page_fault ||
+                      status == dsa::kStatusAborted);
+  } else if (slot.copies && batch.completions.empty()) {
     // Of all of them.
     std::size_t byte_count = slot.request->byte_count();
     if (slot.piece != batch.operations.size()) {
       byte_count = 0;
       for (std::size_t i = 0; i < slot.piece; ++i) {
-        byte_count += batch.operations[slot.at + i].byte_count();
+        byte_count += batch.operations[slot.next + i].byte_count();
       }
     }
-    slot.at += slot.piece;
-    slot.outcome.bytes_done += byte_count;
-    slot.outcome.bytes_by_device += byte_count;
-    return;
+    slot.next += slot.piece;
+    slot.whole.bytes_done += byte_count;
+    slot.whole.bytes_by_device += byte_count;
+    return go_on(slot);
   }
-  std::uint64_t answered = 0;
-  std::size_t position = 0;
-  for (std::size_t i = 0; position < slot.piece; ++i) {
-    if ((slot.done >> i & 1U) != 0) continue;
-    const std::size_t index = slot.at + i;
-    if (is_broken(slot, index)) {
-      break_fence(slot, index);
-      break;
-    }
-    const dsa::CompletionRecord& record = list ? slot.room.records[position] : slot.record;
-    ++position;
-    if (take_answer(slot, index, record)) answered |= std::uint64_t{1} << i;
-  }
-  slot.tries = answered != 0 ? std::uint8_t{0} : static_cast<std::uint8_t>(slot.tries + 1);
-  note_done(slot, answered);
+  take_answers(slot, again, ~std::size_t{0});
+  return go_on(slot);
 }
 
-/// Operations that have ended, as in Slot::done. Those at the front are left behind.
-void DsaQueue::note_done(Slot& slot, std::uint64_t more) noexcept {
-  slot.done |= more;
-  for (; slot.at < slot.end && (slot.done & 1U) != 0; slot.done >>= 1U) ++slot.at;
+/// What the records of a list say of its operations: they have ended; or they are to be sent
+/// `again`, if that may cure them; or a processor does them. From `doubtful_from` on the device may
+/// do yet what it has not said, and what it has not done must not be repeated.
+void DsaQueue::take_answers(Slot& slot, bool again, std::size_t doubtful_from) noexcept {
+  const Batch& batch = slot.request->batch();
+  const std::size_t first = slot.next;
+  bool any = false;
+  for (std::uint64_t sent = slot.in_flight(); sent != 0; sent &= sent - 1) {
+    const auto i = static_cast<std::size_t>(std::countr_zero(sent));
+    const std::size_t index = first + i;
+    if (index >= slot.list_end) break;  // Behind a fence that is broken.
+    const Operation& operation = batch.operations[index];
+    const dsa::CompletionRecord& record = slot.room.records[i];
+    const std::uint8_t status = status_of(record);
+    Completion one{.cause = Cause::device_error};
+    if (status != 0) one = detail::to_completion(operation, operation.byte_count(), record);
+    if (one.cause == Cause::page_fault || one.cause == Cause::device_error) {
+      if (one.cause == Cause::page_fault) {
+        page_faults_.fetch_add_relaxed(1);  // A count of its own.
+        ++slot.whole.page_faults;
+      } else if (status != 0) {
+        note_error(operation, status);
+      }
+      if (again && may_be_cured(operation, record)) continue;
+      any = true;
+      if (index < doubtful_from) {
+        do_in_batch(slot, index);
+        continue;
+      }
+      detail::note(batch, index, {.cause = Cause::device_dead});
+    } else {
+      any = true;
+      one.bytes_by_device = one.bytes_done;
+      slot.whole.bytes_done += one.bytes_done;
+      slot.whole.bytes_by_device += one.bytes_done;
+      detail::note(batch, index, one);
+      if (one.cause != Cause::none) break_fence(slot, index);
+    }
+    note_done(slot, index);
+  }
+  slot.tries = any ? std::uint8_t{0} : static_cast<std::uint8_t>(slot.tries + 1);
 }
 
 /// True if `record` tells of something that another submission may cure: a page that was not there
 /// and is now, a reset, or that the device did not come to the operation, because of a fence or of
 /// what happened to another.
-bool DsaQueue::may_be_sent_again(const Slot& slot, const Operation& operation,
-                                 const dsa::CompletionRecord& record) const noexcept {
-  const std::uint8_t status = dsa::load_status(record);
-  if (slot.tries >= kTriesMax) return false;
+bool DsaQueue::may_be_cured(const Operation& operation,
+                            const dsa::CompletionRecord& record) const noexcept {
+  const std::uint8_t status = status_of(record);
   if (status == 0 || status == dsa::kStatusAborted) return true;
   return dsa::status_of(status) == dsa::Status::page_fault &&
          device_.page_faults != FaultPolicy::finish_on_cpu &&
@@ -385,150 +330,84 @@ bool DsaQueue::may_be_sent_again(const Slot& slot, const Operation& operation,
              detail::Touched::present;
 }
 
-/// Returns false if the operation is to be submitted again.
-bool DsaQueue::take_answer(Slot& slot, std::size_t index,
-                           const dsa::CompletionRecord& record) noexcept {
-  const Batch& batch = slot.request->batch();
-  const Operation& operation = batch.operations[index];
-  const std::uint8_t status = dsa::load_status(record);
-  Completion one{.cause = Cause::device_error};
-  if (status != 0) one = detail::to_completion(operation, operation.byte_count(), record);
-  if (one.cause == Cause::page_fault || one.cause == Cause::device_error) {
-    if (one.cause == Cause::page_fault) {
-      page_faults_.fetch_add_relaxed(1);  // A count of its own.
-      ++slot.outcome.page_faults;
-    } else if (status != 0) {
-      note_error(operation, status);
-    }
-    if (may_be_sent_again(slot, operation, record)) return false;
-    if (is_any_broken(slot, slot.at, index)) {
-      // The device had begun it, and since then what is before its fence was given up.
-      note_failure(slot, index);
-      detail::note(batch, index, {.cause = Cause::device_dead});
-    } else {
-      do_in_batch(slot, index);
-    }
-    return true;
-  }
-  slot.outcome.bytes_done += one.bytes_done;
-  slot.outcome.bytes_by_device += one.bytes_done;
-  if (one.cause != Cause::none) note_failure(slot, index);
-  if (!batch.completions.empty()) {
-    one.bytes_by_device = one.bytes_done;
-    detail::note(batch, index, one);
-  }
-  return true;
-}
-
 /// The end of a batch that was not answered in time. What has a record of its own is as that says.
 /// The device may have done the rest, or may do it yet, so a processor repeats it only where that
 /// changes nothing: not if something behind a fence, once begun, writes to what it reads or writes.
 /// What is not repeated has failed, so that nothing behind a fence that comes later begins.
 void DsaQueue::finish_unanswered(Slot& slot) noexcept {
-  const Batch& batch = slot.request->batch();
-  const std::size_t begin = slot.at;
-  const bool list = slot.piece > 1;
-  slot.tries = kTriesMax;  // Nothing is sent again.
-  const auto is_done = [&](std::size_t index) {
-    return index - begin < kBatchMax && (slot.done >> (index - begin) & 1U) != 0;
-  };
-  const auto is_answered = [&](std::size_t position) {
-    return list && dsa::load_status(slot.room.records[position]) != 0;
-  };
-  bool missing = false;
+  const std::span<const Operation> operations = slot.request->batch().operations;
+  if (slot.operation != nullptr) {
+    // As a list of one, from its beginning: what was done of it changes nothing.
+    slot.operation = nullptr;
+    slot.copies = false;
+    slot.sent = 1;
+    set_status(slot.room.records[0], 0);
+  }
+  std::uint64_t missing = slot.in_flight();
+  while (missing != 0 && status_of(slot.room.records[std::countr_zero(missing)]) != 0) {
+    missing &= missing - 1;
+  }
+  const std::size_t first = missing == 0
+                                ? slot.list_end
+                                : slot.next + static_cast<std::size_t>(std::countr_zero(missing));
   bool fenced = false;
   bool repeatable = true;
-  std::size_t position = 0;
-  for (std::size_t i = begin; i < slot.end; ++i) {
-    if (is_done(i)) continue;
-    fenced = fenced || (missing && batch.operations[i].is_fenced());
-    if (fenced && detail::writes(batch.operations[i].kind())) repeatable = false;
-    missing = missing || (position < slot.piece && !is_answered(position));
-    ++position;
+  for (std::size_t i = first + 1; i < slot.list_end; ++i) {
+    fenced = fenced || operations[i].is_fenced();
+    if (fenced && detail::writes(operations[i].kind())) repeatable = false;
   }
-  position = 0;
-  std::uint64_t ended = 0;
-  bool given_up = false;  // One has failed of which it is not known what the device made of it.
-  for (std::size_t i = begin; i < slot.end && position < slot.piece; ++i) {
-    if (is_done(i)) continue;
-    if (is_answered(position)) {
-      static_cast<void>(take_answer(slot, i, slot.room.records[position]));
-    } else if (!given_up && is_any_broken(slot, begin, i)) {
-      break_fence(slot, i);
-    } else if (!repeatable) {
-      given_up = true;
-      note_failure(slot, i);
-      detail::note(batch, i, {.cause = Cause::device_dead});
-    } else {
-      do_in_batch(slot, i);
-    }
-    ended |= std::uint64_t{1} << (i - begin);
-    ++position;
-  }
-  note_done(slot, ended);
-  // The fence itself may have ended above.
-  if (slot.at < slot.end && is_any_broken(slot, begin, slot.at)) break_fence(slot, slot.at);
-  while (slot.at < slot.end) do_next_in_batch(slot);
+  take_answers(slot, false, repeatable ? slot.list_end : first);
+  if (!repeatable) break_fence(slot, first);
+  static_cast<void>(finish_on_cpu(slot));
 }
 
-/// The next operation of a batch by the calling thread, unless it lies behind a broken fence: then
-/// nothing more of the batch begins.
-void DsaQueue::do_next_in_batch(Slot& slot) noexcept {
-  if (is_broken(slot, slot.at)) return break_fence(slot, slot.at);
-  do_in_batch(slot, slot.at);
-  note_done(slot, 1);
-}
-
-/// All of an operation by the calling thread, in the place of the device. It lies behind no broken
-/// fence.
+/// All of an operation by the calling thread, in the place of the device.
 void DsaQueue::do_in_batch(Slot& slot, std::size_t index) noexcept {
+  const Operation& operation = slot.request->batch().operations[index];
+  begin_operation(slot, operation, 0, operation.byte_count());
+  static_cast<void>(finish_on_cpu(slot));
+  end_operation(slot);
+}
+
+/// What was done alone of a batch has ended.
+void DsaQueue::end_operation(Slot& slot) noexcept {
   const Batch& batch = slot.request->batch();
-  const Operation& operation = batch.operations[index];
-  Completion one;
-  if (const auto bad = detail::untouchable(operation)) {
-    one = {.cause = Cause::page_fault, .fault_address = *bad};
-  } else {
-    one = software::execute(operation);
-    one.fell_back = true;
-    cpu_bytes_.fetch_add_relaxed(one.bytes_done);  // A count of its own.
-    slot.outcome.fell_back = true;
+  const auto index = static_cast<std::size_t>(slot.operation - batch.operations.data());
+  slot.operation = nullptr;
+  slot.tries = 0;
+  detail::add_counts(slot.whole, slot.one);
+  if (detail::is_stopped(slot.one)) slot.whole.state = JobState::stopped;
+  detail::note(batch, index, slot.one);
+  if (slot.one.cause != Cause::none) break_fence(slot, index);
+  note_done(slot, index);
+}
+
+/// Operation `failed` of a batch has failed: nothing begins from the next fence on, but what the
+/// device has begun.
+void DsaQueue::break_fence(Slot& slot, std::size_t failed) noexcept {
+  const Batch& batch = slot.request->batch();
+  slot.whole.cause = Cause::batch_failed;
+  std::size_t fence = failed + 1;
+  while (fence < slot.list_end && !batch.operations[fence].is_fenced()) ++fence;
+  fence = std::max(fence, slot.next);
+  if (fence >= slot.list_end) return;
+  detail::note_rest(batch, fence, {.cause = Cause::fence_broken});
+  slot.list_end = fence;
+}
+
+/// Operation `index` of a batch has ended.
+void DsaQueue::note_done(Slot& slot, std::size_t index) noexcept {
+  slot.done |= std::uint64_t{1} << (index - slot.next);
+  for (; slot.next < slot.list_end && (slot.done & 1U) != 0; slot.done >>= 1U) ++slot.next;
+}
+
+DsaQueue::Next DsaQueue::stop_list(Slot& slot) noexcept {
+  slot.whole.state = JobState::stopped;
+  while (slot.next < slot.list_end) {
+    detail::note(slot.request->batch(), slot.next, detail::kStopped);
+    note_done(slot, slot.next);
   }
-  slot.outcome.bytes_done += one.bytes_done;
-  if (one.cause != Cause::none) note_failure(slot, index);
-  detail::note(batch, index, one);
-}
-
-void DsaQueue::stop_batch(Slot& slot) noexcept {
-  while (slot.at < slot.end) {
-    detail::note(slot.request->batch(), slot.at, detail::kStopped);
-    note_done(slot, 1);
-  }
-}
-
-/// True if something before the fence of operation `index` failed. What failed behind it says
-/// nothing: the operation had begun then, and is to be begun again.
-bool DsaQueue::is_broken(const Slot& slot, std::size_t index) noexcept {
-  return slot.failed_at < index && slot.request->batch().operations[index].is_fenced();
-}
-
-/// True if that is so of one of the operations from `first` to `last`, which then lies behind it.
-/// (Nothing is sent while it is so of one before.)
-bool DsaQueue::is_any_broken(const Slot& slot, std::size_t first, std::size_t last) noexcept {
-  for (; first <= last; ++first) {
-    if (is_broken(slot, first)) return true;
-  }
-  return false;
-}
-
-void DsaQueue::note_failure(Slot& slot, std::size_t index) noexcept {
-  slot.outcome.cause = Cause::batch_failed;
-  slot.failed_at = std::min(slot.failed_at, index);
-}
-
-/// Nothing behind a broken fence begins, from operation `index` on: the batch ends before it.
-void DsaQueue::break_fence(Slot& slot, std::size_t index) noexcept {
-  detail::note_rest(slot.request->batch(), index, {.cause = Cause::fence_broken});
-  slot.end = index;
+  return Next::ended;
 }
 
 }  // namespace headrace::engine

@@ -38,13 +38,6 @@ inline std::uint8_t status_of(const dsa::CompletionRecord& record) noexcept {
   return headrace::load_acquire(const_cast<const std::uint8_t&>(record.status));
 }
 
-/// What is kept of a batch while one of its operations is a stripe of its own.
-struct BatchPlace {
-  std::size_t at = 0;
-  std::size_t end = 0;
-  Completion outcome;
-};
-
 /// A batch's descriptors and their records, apart from the slot, which most jobs need alone.
 struct BatchRoom {
   std::unique_ptr<dsa::Descriptor[]> descriptors;
@@ -61,46 +54,58 @@ struct alignas(64) DsaQueue::Slot {
   /// Read by pollers that do not own the slot.
   Atomic<std::uint64_t> posted_ticks{0};
 
-  // A stripe: a part of a request that is done piece by piece. Of a batch, operations are counted
-  // and not bytes.
   Request* request = nullptr;
+  /// The request is a copy of one descriptor: nothing below is written until its record tells
+  /// anything but success.
+  bool simple = false;
+  /// The descriptor is that of a plain copy and lacks only the operands.
+  bool prepared = false;
+  bool lost = false;
+  bool single = true;            ///< The only stripe of its request.
+  bool durable = false;          ///< Something of it has to leave the caches.
+  std::uint8_t tries = 0;        ///< In vain, of what is in flight.
+  std::uint64_t full_ticks = 0;  ///< Since when the queue refuses; 0 if it does not.
+
+  // What is done by bytes, piece after piece: the stripe of a request that is no batch, or a single
+  // operation of a batch. While a list is in flight there is none.
+  const Operation* operation = nullptr;
   std::size_t begin = 0;
   std::size_t end = 0;
   std::size_t at = 0;     ///< Up to here it is done.
   std::size_t piece = 0;  ///< What is in flight.
-  /// Of a batch: bit i is set if operation at + i has ended, before `at` itself has.
+  Completion one;
+
+  // Of a batch, by operations.
+  std::size_t next = 0;      ///< All before it have ended.
+  std::size_t list_end = 0;  ///< From here on none begins.
+  /// Bit i: operation next + i has ended, before `next` itself has.
   std::uint64_t done = 0;
-  std::size_t failed_at = ~std::size_t{0};  ///< Of a batch: the first operation that has failed.
-  std::uint64_t full_ticks = 0;             ///< Since when the queue refuses; 0 if it does not.
-  std::uint8_t tries = 0;
-  bool single = true;  ///< The only stripe of its request.
-  bool batch = false;
-  /// Of a batch: operation batch_place.at is larger than the queue's largest transfer. begin, end,
-  /// at, piece, tries and outcome are those of this one alone.
-  bool large = false;
-  /// The request is a copy of one descriptor: the rest of the stripe is not written until its
-  /// record tells anything but success.
-  bool simple = false;
-  /// The descriptor is that of a plain copy and lacks only the operands.
-  bool prepared = false;
-  bool copies = false;   ///< Of a batch: what is in flight are plain copies.
-  bool durable = false;  ///< Something of it has to leave the caches.
-  bool lost = false;
-  Completion outcome;
-  detail::BatchPlace batch_place;
+  /// The same of those in flight, with the records at i; unless `copies`.
+  std::uint64_t sent = 0;
+  bool copies = false;  ///< What is in flight are as many copies as `piece` says, and nothing else.
+  Completion whole;
   detail::BatchRoom room;
 
-  /// What the stripe is a part of.
-  [[nodiscard]] const Operation& whole() const {
-    return large ? request->batch().operations[batch_place.at] : request->operation();
+  /// As `sent`, whatever is in flight.
+  [[nodiscard]] std::uint64_t in_flight() const {
+    return copies ? ~std::uint64_t{0} >> (64 - piece) : sent;
   }
-  /// Of the stripe, in bytes.
-  [[nodiscard]] Operation part(std::size_t first, std::size_t byte_count) const {
-    return whole().part(first, byte_count, outcome.result);
-  }
+  /// How it ended.
+  [[nodiscard]] const Completion& outcome() const { return request->is_batch() ? whole : one; }
+  [[nodiscard]] Completion& outcome() { return request->is_batch() ? whole : one; }
   /// Of the first slot of an array that outlives its mover: the one that was kept before.
   Slot* kept_before = nullptr;
 };
+
+/// Claims a slot of `words` that the device has answered, or should have: then the caller owns it,
+/// and `status` says which.
+inline bool DsaQueue::claim(SlotWords& words, std::uint32_t index, const Slot& slot,
+                            std::uint8_t& status) const noexcept {
+  return words.claim(index, [&] {
+    status = detail::status_of(slot.record);
+    return status != 0 || is_due(slot, platform::ticks());
+  });
+}
 
 /// Sends the descriptor of `slot`. Returns false if the queue is full.
 inline bool DsaQueue::hand_over(Slot& slot) noexcept {

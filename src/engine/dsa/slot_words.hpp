@@ -14,7 +14,9 @@
 //   1     1        the device's, until its record has a        a poller clears posted: its own
 //                  status; pollers read only the status
 //                  and the time of posting
-//   1     0, lost  the device's for ever (the bit in lost_)    a late status frees it
+//   1     1, lost  as before, but nobody waits for it (the     a poller that finds a status frees
+//   it
+//                  bit in lost_)
 //   1     0, kept  a channel's (the bit in reserved_)          it gives it back, or loses it
 //
 // A poller decides by the status and then claims by clearing `posted`; between the two the slot may
@@ -82,15 +84,22 @@ class SlotWords {
     return false;
   }
 
-  /// Called by its owner: the device may still write to the slot, which is unused until it has.
+  /// Called by its owner, a job's or a channel: the device may still write to the slot, which is
+  /// unused until it has. Then the poller who claims it calls free_lost().
   void lose(std::uint32_t index) noexcept {
-    // edge: slot-lost (acq_rel)
-    lost_.fetch_or_acq_rel(bit(index));
+    // Before it can be claimed: then it may be another channel's. No other thread changes this bit.
+    reserved_.fetch_and_relaxed(~bit(index));
+    // Relaxed: it reaches the poller who clears it with the posting.
+    lost_.fetch_or_relaxed(bit(index));
+    post(index);
+  }
+  void free_lost(std::uint32_t index) noexcept {
+    // Before another has the slot. No other thread changes this bit.
+    lost_.fetch_and_relaxed(~bit(index));
+    free(index);
   }
   /// A snapshot.
-  [[nodiscard]] std::uint64_t lost() const noexcept {
-    return lost_.load_relaxed();  // The finding decides.
-  }
+  [[nodiscard]] std::uint64_t lost() const noexcept { return lost_.load_relaxed(); }
   /// True if no slot is left to jobs but such as only a late answer would give back. What a channel
   /// has may be its own for ever.
   [[nodiscard]] bool is_all_lost() const noexcept {
@@ -98,15 +107,6 @@ class SlotWords {
     // Perhaps not of the same instant: a hint that sends a request to another mover.
     return all_lost != 0 && ((all_lost | reserved_.load_relaxed()) & mask_) == mask_;
   }
-  /// Of a slot that was lost and that the device is done with: true if the caller is the one who
-  /// found it. Then it is free.
-  [[nodiscard]] bool find(std::uint32_t index) noexcept {
-    // edge: slot-lost (acq_rel)
-    if ((lost_.fetch_and_acq_rel(~bit(index)) & bit(index)) == 0) return false;
-    free(index);
-    return true;
-  }
-
   /// Takes `count` slots for a channel; 0 if that would leave none, or it is closed.
   [[nodiscard]] std::uint64_t reserve(std::size_t count) noexcept {
     std::uint64_t busy = busy_.load_relaxed();  // The exchange below decides.
@@ -128,12 +128,6 @@ class SlotWords {
     reserved_.fetch_and_relaxed(~slots);
     // edge: slot-freed (acq_rel)
     busy_.fetch_and_acq_rel(~slots);
-  }
-  /// As lose(), of a slot that reserve() gave.
-  void lose_reserved(std::uint32_t index) noexcept {
-    // Before it can be found: then it may be another channel's. No other thread changes this bit.
-    reserved_.fetch_and_relaxed(~bit(index));
-    lose(index);
   }
   [[nodiscard]] bool has_reserved() const noexcept {
     return reserved_.load_relaxed() != 0;  // The caller is alone.

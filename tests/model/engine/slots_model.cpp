@@ -44,6 +44,7 @@ struct Stage {
     return true;
   }
   void send(std::uint32_t index, unsigned number) {
+    lost[index]($) = false;
     slots[index].number($) = number;
     slots[index].status.store_relaxed(0);
     slots[index].door.store_release(1);
@@ -67,8 +68,17 @@ struct Stage {
   /// As DsaQueue::look_at; `due` is what the clock says.
   void look_at(std::uint32_t index, bool due) {
     Slot& slot = slots[index];
-    const auto is_ready = [&] { return slot.status.load_acquire() != 0 || due; };
+    // What is lost is never due again.
+    const auto is_ready = [&] {
+      return slot.status.load_acquire() != 0 || (due && (words.lost() >> index & 1U) == 0);
+    };
     if (!words.claim(index, is_ready)) return;
+    if (lost[index]($)) {
+      lost[index]($) = false;
+      words.free_lost(index);
+      ++found_count;
+      return;
+    }
     const bool answered = slot.status.load_acquire() != 0;
     const unsigned number = slot.number($);
     RL_ASSERT(ends[number] == 0);
@@ -77,9 +87,13 @@ struct Stage {
       take_answer(slot, number);
       words.free(index);
     } else {
-      words.lose(index);
+      lose(index);
     }
     ++ended_count;
+  }
+  void lose(std::uint32_t index) {
+    lost[index]($) = true;
+    words.lose(index);
   }
   void take_answer(Slot& slot, unsigned number) {
     RL_ASSERT(slot.body($) == number);
@@ -91,11 +105,6 @@ struct Stage {
     for (std::uint32_t i = 0; i < kCount; ++i) {
       if ((posted >> i & 1U) != 0) look_at(i, due);
     }
-    const std::uint64_t lost = words.lost();
-    for (std::uint32_t i = 0; i < kCount; ++i) {
-      if ((lost >> i & 1U) == 0 || slots[i].status.load_acquire() == 0) continue;
-      if (words.find(i)) ++found_count;
-    }
   }
   void poll_until(const unsigned& ended, unsigned count) {
     while (ended < count) {
@@ -106,6 +115,7 @@ struct Stage {
 
   SlotWords words{kCount};
   Slot slots[kCount];
+  rl::var<bool> lost[kCount];      ///< Stands for Slot::lost.
   rl::var<int> moved[kNumberMax];  ///< Stands for the target.
   int ends[kNumberMax] = {};
   unsigned accepted_count = 0;
@@ -246,7 +256,7 @@ struct AChannelLosesASlot : rl::test_suite<AChannelLosesASlot, 3>, Stage<2> {
       const auto slot_index = static_cast<std::uint32_t>(std::countr_zero(kept));
       lost_one = true;
       send(slot_index, 2);
-      words.lose_reserved(slot_index);
+      lose(slot_index);
     } else if (index == 1) {
       for (int i = 0; i < 2; ++i) {
         answer(0);
