@@ -31,14 +31,15 @@ constexpr unsigned bit(bool set, unsigned value) {
   return set ? value : 0U;
 }
 
+// Tags as a descriptor has them.
 constexpr std::uint64_t pack(const DifTags& tags) {
-  return tags.reference | std::uint64_t{tags.application} << 32U |
-         std::uint64_t{tags.application_mask} << 48U;
+  return tags.reference | std::uint64_t{tags.application_mask} << 32U |
+         std::uint64_t{tags.application} << 48U;
 }
 
 constexpr DifTags unpack(std::uint64_t word) {
-  return {static_cast<std::uint32_t>(word), static_cast<std::uint16_t>(word >> 32U),
-          static_cast<std::uint16_t>(word >> 48U)};
+  return {static_cast<std::uint32_t>(word), static_cast<std::uint16_t>(word >> 48U),
+          static_cast<std::uint16_t>(word >> 32U)};
 }
 
 bool overlap(std::span<const std::byte> one, std::span<const std::byte> other) {

@@ -27,13 +27,7 @@ std::uint64_t address(std::span<Byte> bytes) noexcept {
   return reinterpret_cast<std::uintptr_t>(bytes.data());
 }
 
-/// The fields of `tags` at an unaligned place of a packed struct: reference, mask, application.
-void store_tags(std::uint8_t* place, const DifTags& tags) noexcept {
-  std::memcpy(place, &tags.reference, sizeof tags.reference);
-  std::memcpy(place + 4, &tags.application_mask, sizeof tags.application_mask);
-  std::memcpy(place + 6, &tags.application, sizeof tags.application);
-}
-
+/// Tags at an unaligned place of a packed struct: reference, mask, application.
 DifTags load_tags(const std::uint8_t* place) noexcept {
   DifTags tags;
   std::memcpy(&tags.reference, place, sizeof tags.reference);
@@ -41,11 +35,6 @@ DifTags load_tags(const std::uint8_t* place) noexcept {
   std::memcpy(&tags.application, place + 6, sizeof tags.application);
   return tags;
 }
-
-// Where a descriptor (op_specific) and a record (op_specific) have them.
-constexpr std::size_t kCheckTags = 8;
-constexpr std::size_t kInsertTags = 16;
-constexpr std::size_t kUpdateTargetTags = 16;
 
 void set_operands(const Operation& operation, dsa::Descriptor& descriptor) noexcept {
   const std::uint32_t options = operation.option_bits();
@@ -89,24 +78,20 @@ void set_operands(const Operation& operation, dsa::Descriptor& descriptor) noexc
       break;
     }
     case OperationKind::dif_check:
-    case OperationKind::dif_strip:
-      descriptor.src_dif_flags = byte_of(1);
-      descriptor.dif_chk_flags = byte_of(0);
-      store_tags(descriptor.op_specific + kCheckTags, operation.dif_source().tags);
-      break;
     case OperationKind::dif_insert:
-      // What it would keep of a source without fields is nothing, and a bad flag for some devices.
-      descriptor.dest_dif_flag = byte_of(2) & 0x90U;
-      descriptor.dif_ins_flags = byte_of(0);
-      store_tags(descriptor.op_specific + kInsertTags, operation.dif_target().tags);
-      break;
-    case OperationKind::dif_update:
+    case OperationKind::dif_strip:
+    case OperationKind::dif_update: {
+      // All four have the flags of source, target and format, and the tags of source and target, at
+      // the same places; what a kind has not is zero. What an insertion would keep of a source
+      // without fields is nothing, and a bad flag for some devices.
+      const bool insert = operation.kind() == OperationKind::dif_insert;
       descriptor.src_upd_flags = byte_of(1);
-      descriptor.upd_dest_flags = byte_of(2);
+      descriptor.upd_dest_flags = byte_of(2) & (insert ? 0x90U : 0xffU);
       descriptor.dif_upd_flags = byte_of(0);
-      store_tags(descriptor.op_specific + kCheckTags, operation.dif_source().tags);
-      store_tags(descriptor.op_specific + kUpdateTargetTags, operation.dif_target().tags);
+      const std::array<std::uint64_t, 2> tags = operation.pattern();
+      std::memcpy(descriptor.op_specific + 8, tags.data(), sizeof tags);
       break;
+    }
     case OperationKind::no_op:
     case OperationKind::drain:
     case OperationKind::copy:
@@ -127,15 +112,13 @@ void take_result(OperationKind kind, const dsa::CompletionRecord& record,
       result.delta_bytes = record.delta_rec_size;
       break;
     case OperationKind::dif_check:
-    case OperationKind::dif_strip:
-      result.source_tags = load_tags(record.op_specific);
-      break;
     case OperationKind::dif_insert:
-      result.target_tags = load_tags(record.op_specific + 8);
-      break;
+    case OperationKind::dif_strip:
     case OperationKind::dif_update:
-      result.source_tags = load_tags(record.op_specific);
-      result.target_tags = load_tags(record.op_specific + 8);
+      if (kind != OperationKind::dif_insert) result.source_tags = load_tags(record.op_specific);
+      if (kind == OperationKind::dif_insert || kind == OperationKind::dif_update) {
+        result.target_tags = load_tags(record.op_specific + 8);
+      }
       break;
     default:
       break;

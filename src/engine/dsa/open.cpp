@@ -24,12 +24,14 @@ std::byte* portal_address(std::byte* page, const dsa::Descriptor& descriptor) no
   return page + ((place ^ place >> 6U) & kOffsets & ~std::uintptr_t{63});
 }
 
-class MappedPortal final : public dsa::Portal {
+class DevicePortal final : public dsa::Portal {
  public:
-  MappedPortal(platform::CharacterDevice device, std::byte* page, dsa::QueueInfo info)
+  /// `page`: null if descriptors go by write().
+  DevicePortal(platform::CharacterDevice device, std::byte* page, dsa::QueueInfo info)
       : device_(std::move(device)), page_(page), info_(std::move(info)) {}
   [[nodiscard]] const dsa::QueueInfo& info() const override { return info_; }
   [[nodiscard]] bool submit(const dsa::Descriptor& descriptor) noexcept override {
+    if (page_ == nullptr) return device_.write(std::as_bytes(std::span(&descriptor, 1)));
     if (info_.mode == dsa::QueueMode::shared) {
       return platform::enqueue_command(portal_address(page_, descriptor), &descriptor);
     }
@@ -40,20 +42,6 @@ class MappedPortal final : public dsa::Portal {
  private:
   platform::CharacterDevice device_;
   std::byte* const page_;
-  const dsa::QueueInfo info_;
-};
-
-class WritePortal final : public dsa::Portal {
- public:
-  WritePortal(platform::CharacterDevice device, dsa::QueueInfo info)
-      : device_(std::move(device)), info_(std::move(info)) {}
-  [[nodiscard]] const dsa::QueueInfo& info() const override { return info_; }
-  [[nodiscard]] bool submit(const dsa::Descriptor& descriptor) noexcept override {
-    return device_.write(std::as_bytes(std::span(&descriptor, 1)));
-  }
-
- private:
-  platform::CharacterDevice device_;
   const dsa::QueueInfo info_;
 };
 
@@ -110,17 +98,14 @@ Result<void> check_named(const DsaQueues& found, const DeviceOptions& options) {
 Result<OpenPortal> open_portal(const std::string& path, dsa::QueueInfo info) {
   auto device = platform::CharacterDevice::open(path);
   if (!device) return fail(device.error());
-  auto page = device->map_page();
-  if (page) {
-    const char* const how = info.mode == dsa::QueueMode::shared
-                                ? "ENQCMD to a mapped portal"
-                                : "MOVDIR64B to a mapped portal, with credits";
-    return OpenPortal{std::make_unique<MappedPortal>(std::move(*device), *page, std::move(info)),
-                      {true, how}};
-  }
-  std::string note = fmt::format("write(), because {}", page.error().message());
-  return OpenPortal{std::make_unique<WritePortal>(std::move(*device), std::move(info)),
-                    {false, std::move(note)}};
+  const auto page = device->map_page();
+  std::string note = !page ? fmt::format("write(), because {}", page.error().message())
+                     : info.mode == dsa::QueueMode::shared
+                         ? "ENQCMD to a mapped portal"
+                         : "MOVDIR64B to a mapped portal, with credits";
+  return OpenPortal{
+      std::make_unique<DevicePortal>(std::move(*device), page ? *page : nullptr, std::move(info)),
+      page.has_value(), std::move(note)};
 }
 
 Result<DsaQueues> open_dsa_queues(const topo::Machine& machine, const DeviceOptions& options) {
@@ -153,11 +138,11 @@ Result<DsaQueues> open_dsa_queues(const topo::Machine& machine, const DeviceOpti
       }
       // The kernel takes no batch by write() for the devices whose portals it does not let map.
       auto mover = DsaQueue::make(std::move(portal->portal), {.node = device.node,
-                                                              .note = portal->access.note,
+                                                              .note = portal->note,
                                                               .queue_rank = rank,
                                                               .emulated = emulated,
                                                               .device = options,
-                                                              .batches = portal->access.mapped});
+                                                              .batches = portal->mapped});
       if (!mover) {
         found.notes.push_back(
             fmt::format("{} is not used: {}.", info.name, mover.error().message()));

@@ -15,15 +15,10 @@
 
 namespace headrace::engine {
 
-/// How descriptors reach a queue, and why so.
-struct Access {
-  bool mapped = false;
-  std::string note;  ///< "ENQCMD to a mapped portal", "write(), because ...".
-};
-
 struct OpenPortal {
   std::unique_ptr<dsa::Portal> portal;
-  Access access;
+  bool mapped = false;
+  std::string note;  ///< How descriptors reach the queue, and why so.
 };
 
 /// Opens `path` and maps its page; where the kernel does not let this process map it, descriptors

@@ -222,10 +222,10 @@ TEST(Write, WhatAWriteDoesNotTakeIsAFullQueue) {
                                           .batch_max = 32,
                                           .transfer_bytes_max = 1U << 21U});
   ASSERT_TRUE(portal.has_value()) << portal.error().message();
-  EXPECT_FALSE(portal->access.mapped);
-  EXPECT_TRUE(portal->access.note.starts_with("write(), because")) << portal->access.note;
+  EXPECT_FALSE(portal->mapped);
+  EXPECT_TRUE(portal->note.starts_with("write(), because")) << portal->note;
   auto mover = DsaQueue::make(std::move(portal->portal),
-                              {.note = portal->access.note,
+                              {.note = portal->note,
                                .device = {.answer_max = std::chrono::milliseconds(50)},
                                .batches = false});
   ASSERT_TRUE(mover.has_value());
