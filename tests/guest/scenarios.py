@@ -19,6 +19,22 @@ from guest.machine import FOUR_NODES, MIB, SIXTEEN_NODES, Dimms, Tiles
 Scenario = Callable[[Kernel, Path], list[str]]
 
 PROGRAMS = ["topo_guest_test", "cache_guest_test"]
+METER = "headrace-bench-movement"
+# A copy from each node to each node, as `headrace bench movement` asks for it, with less memory.
+MOVEMENT_SCRIPT = """
+nodes=$(ls -d /sys/devices/system/node/node* | sed 's/.*node//' | sort -n)
+for source in $nodes; do
+  for target in $nodes; do
+    where="source=$source target=$target bytes=65536 span=2097152 count=8"
+    echo "by=cpu $where"
+    [ $target != 0 ] || echo "by=engine path=software policy=smart_copy $where"
+  done
+done >/tmp/points
+/test/headrace-bench-movement 1 1 </tmp/points >/tmp/figures || failed=1
+! grep error /tmp/figures || failed=1
+[ $(grep -c time_ns /tmp/figures) = $(wc -l </tmp/points) ] || failed=1
+echo "movement: $(grep -c time_ns /tmp/figures) copies between nodes"
+"""
 
 
 def many_nodes(machine: Tiles) -> Scenario:
@@ -29,8 +45,10 @@ def many_nodes(machine: Tiles) -> Scenario:
         script += "".join(
             f"/test/{name} --gtest_brief=1 --gtest_color=no || failed=1\n" for name in PROGRAMS
         )
+        script += MOVEMENT_SCRIPT
         script += "exit $failed\n"
         programs = programs_in(build / "tests" / "guest", PROGRAMS)
+        programs += programs_in(build / "bench" / "engine" / "meter", [METER])
         image = make_image(kernel, script, programs, modules=[], tools=[])
         outcome = boot(kernel, image, machine.arguments(), on_line=show)
         print(f"guest: {machine.name}: {outcome.seconds:.1f} s", flush=True)

@@ -496,7 +496,8 @@ class Bench {
   Run once(Engine& engine, const Point& point, std::size_t count, std::string* more) {
     const bool misses = point.faults != "none";
     const std::size_t room = is_dif(point.operation) ? with_fields(point.bytes) : point.bytes;
-    const std::size_t wanted = misses ? kFaultBytes : kPoolBytes / point.threads;
+    const std::size_t pool_bytes = point.span == 0 ? kPoolBytes : std::min(point.span, kPoolBytes);
+    const std::size_t wanted = misses ? kFaultBytes : pool_bytes / point.threads;
     const std::size_t step = (std::max(room, wanted) + kAlignment - 1) / kAlignment * kAlignment;
     // What some operations leave in a target would change what others find there.
     const char* const role = misses ? "fresh" : is_dif(point.operation) ? "fields" : "target";

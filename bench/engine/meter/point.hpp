@@ -50,7 +50,7 @@ struct Point {
   std::string waiting = "adaptive";     ///< As engine::Waiting.
   bool durable = false;                 ///< Targets are durable when an operation has ended.
   std::string file{};                   ///< A folder: the target is a file there.
-  std::size_t span = 0;                 ///< Of the target, all of which is written in turn.
+  std::size_t span = 0;                 ///< Of the target of all threads; 0: more than caches keep.
   bool pinned = true;                   ///< Threads stay on the processors of the node.
   bool split = false;                   ///< Also what preparing, submitting and waiting take.
   bool read = false;                    ///< Also what reading the target takes afterwards.

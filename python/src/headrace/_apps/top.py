@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace import _core
+from headrace._apps.idxd_events import Counters
 from headrace._direct import built
 
 HISTORY = 30
@@ -31,9 +32,9 @@ class Line:
     """One engine, device or cache of a process at one look.
 
     Attributes:
-        process: Number of the process.
+        process: Number of the process; 0: the kernel's driver, for all processes.
         program: Its name.
-        kind: "engine", "device", "cache", "emulated device" or "emulated wq".
+        kind: "engine", "device", "cache", "emulated device", "emulated wq" or "idxd device".
         name: Of the engine, device or cache.
         values: Totals since it was made, by name.
         rates: What was added per second since the look before; empty at the first.
@@ -76,6 +77,8 @@ class Watch:
     """Looks one after the other, and what is needed to make rates of them."""
 
     directory: str
+    counters: Counters = field(default_factory=Counters)
+    """Of real devices; it reads them if it is open."""
     history: dict[Key, deque[float]] = field(default_factory=dict)
     """The last rates of bytes, or of what the kind counts instead."""
     _before: dict[Key, tuple[int, Mapping[str, int]]] = field(default_factory=dict)
@@ -97,6 +100,11 @@ class Watch:
         for emulation in emulations:
             rows = emulation.pop("rows")
             lines += [self._line(emulation, row) for row in rows]
+        driver = {"process": 0, "program": "idxd", "written_ns": time.time_ns()}
+        lines += [
+            self._line(driver, {"kind": "idxd device", "name": name, "values": values})
+            for name, values in self.counters.read().items()
+        ]
         here = {line.key for line in lines}
         for key in [key for key in self._before if key not in here]:
             del self._before[key]
@@ -198,7 +206,12 @@ def _rows_of(command: list[str]) -> list[dict[str, Any]]:
 
 def activity_of(line: Line) -> str:
     """Name the value whose rate tells how busy it is."""
-    names = {"engine": "bytes_moved", "cache": "hits", "emulated wq": "accepted"}
+    names = {
+        "engine": "bytes_moved",
+        "cache": "hits",
+        "emulated wq": "accepted",
+        "idxd device": "bytes_written",
+    }
     return names.get(line.kind, "descriptors")
 
 
@@ -209,17 +222,6 @@ def sparkline(rates: Iterable[float]) -> str:
     if top <= 0:
         return _BARS[0] * len(shown)
     return "".join(_BARS[min(len(_BARS) - 1, int(rate / top * len(_BARS)))] for rate in shown)
-
-
-def idxd_events() -> str:
-    """Say what is known of the performance events that the kernel's driver has of real devices."""
-    try:
-        names = sorted(path.name for path in Path("/sys/bus/event_source/devices").glob("dsa*"))
-    except OSError:
-        names = []
-    if not names:
-        return "none: the kernel's driver idxd has no devices here that count events"
-    return f"{', '.join(names)}: 'perf stat -a' reads them"
 
 
 def hit_rate(line: Line) -> float | None:
@@ -242,6 +244,8 @@ def prometheus_text(look: Look) -> str:
                 ("program", line.program),
                 ("name", line.name),
             )
+            # What is of no process has neither.
+            if line.process or name == "name"
         )
         for name, value in line.values.items():
             if name == "engine":

@@ -11,12 +11,12 @@ from collections.abc import Callable, Mapping
 import click
 
 from headrace import _core
+from headrace._apps.idxd_events import Counters
 from headrace._apps.top import (
     Line,
     Look,
     Watch,
     hit_rate,
-    idxd_events,
     prometheus_text,
     sparkline,
 )
@@ -66,17 +66,18 @@ def command(
         refuse("--json and --csv are two formats; give one of them")
     if prometheus is not None and (once or as_csv):
         refuse("--prometheus serves until it is ended; it goes with neither --once nor --csv")
-    watch = Watch(DIRECTORY)
-    try:
-        if prometheus is not None:
-            return _serve(watch, prometheus)
-        if as_csv:
-            return _print_csv(watch, interval / 1000, once=once)
-        if not once:
-            return _show(watch, interval / 1000)
-    except BrokenPipeError:  # The reader has seen enough.
-        return EXIT_FAILED
-    return _print_once(watch, interval / 1000, as_json=as_json)
+    with Counters() as counters:
+        watch = Watch(DIRECTORY, counters)
+        try:
+            if prometheus is not None:
+                return _serve(watch, prometheus)
+            if as_csv:
+                return _print_csv(watch, interval / 1000, once=once)
+            if not once:
+                return _show(watch, interval / 1000)
+        except BrokenPipeError:  # The reader has seen enough.
+            return EXIT_FAILED
+        return _print_once(watch, interval / 1000, as_json=as_json)
 
 
 def _print_once(watch: Watch, interval_s: float, *, as_json: bool) -> int:
@@ -85,13 +86,13 @@ def _print_once(watch: Watch, interval_s: float, *, as_json: bool) -> int:
     time.sleep(interval_s)
     look = watch.look()
     if as_json:
-        _print_json(look)
+        _print_json(look, watch.counters.state)
     else:
         _print_look(Report(), watch, look)
     return EXIT_OK
 
 
-def _print_json(look: Look) -> None:
+def _print_json(look: Look, idxd_events: str) -> None:
     by_process: dict[int, list[dict[str, object]]] = {}
     for line in look.lines:
         row: dict[str, object] = {
@@ -114,7 +115,8 @@ def _print_json(look: Look) -> None:
                 {"process": process, "rows": by_process.get(process, [])}
                 for process in look.emulations
             ],
-            "idxd_events": idxd_events(),
+            "idxd_events": idxd_events,
+            "idxd_devices": by_process.get(0, []),
             "unreadable": look.unreadable,
         },
         summary={
@@ -157,7 +159,7 @@ def _print_look(report: Report, watch: Watch, look: Look) -> None:
         report.say(f"Not shown: {file['path']}: {file['error']}", "yellow")
     if not look.processes and not look.unreadable:
         report.say(_HOW)
-    report.say(f"Events of the driver: {idxd_events()}", "dim")
+    report.say(f"Events of the driver: {watch.counters.state}", "dim")
     _table(
         report,
         "Engines",
@@ -217,6 +219,19 @@ def _print_look(report: Report, watch: Watch, look: Look) -> None:
     )
     _table(
         report,
+        "DSA devices, counted by the driver for all processes",
+        figures("read/s", "written/s", "shared/s", "dedicated/s"),
+        [line for line in look.lines if line.kind == "idxd device"],
+        watch,
+        lambda line: [
+            _bytes_rate(line.rates, "bytes_read"),
+            _bytes_rate(line.rates, "bytes_written"),
+            _rate(line.rates, "shared_submissions"),
+            _rate(line.rates, "dedicated_submissions"),
+        ],
+    )
+    _table(
+        report,
         "Caches",
         figures("hits/s", "misses/s", "hit rate", "cached", "evictions/s"),
         [line for line in look.lines if line.kind == "cache"],
@@ -253,7 +268,7 @@ def _table(
         ],
         [
             [
-                str(line.process),
+                str(line.process or "-"),
                 line.program,
                 line.name,
                 *cells(line),

@@ -21,6 +21,7 @@ from headrace._apps.families.measure import (
     value_text,
 )
 from headrace._apps.families.picture import draw_panels, panels_of
+from headrace._apps.idxd_events import Counters
 from headrace._apps.picture import matplotlib_settled, save_picture
 from headrace._cli._options import FilePath, Size, option, refuse_value
 from headrace._cli._output import EXIT_INTERRUPTED, EXIT_OK, print_document, progress
@@ -66,7 +67,7 @@ def family_command(name: str) -> click.Command:
             refuse_value(
                 "--directory", f"'{directory}' is not a directory that this user can reach"
             )
-        with progress(f"measuring {name}") as share, interruptible() as stop:
+        with progress(f"measuring {name}") as share, interruptible() as stop, Counters() as events:
             program = find_measuring_program()
             facts = gather_facts()
             if directory is not None:
@@ -74,7 +75,8 @@ def family_command(name: str) -> click.Command:
             if size is not None:
                 facts = replace(facts, transfer_bytes=size)
             outcome = measure_family(name, facts, program, rounds, stop, share)
-        return _publish(outcome, rounds, plot, as_json=as_json)
+            driver = (events.state, events.read())
+        return _publish(outcome, driver, rounds, plot, as_json=as_json)
 
     example = f"Example: headrace bench {name} --json"
     command.__doc__ = f"{FAMILIES[name].summary}\n\n    {_METHOD}\n\n    {example}\n    "
@@ -91,7 +93,14 @@ def find_measuring_program() -> str:
     return find_program("_bench", PROGRAM, tried=TRIED, remedy="reinstall the package")
 
 
-def _publish(outcome: Outcome, rounds: int, plot: Output | None, *, as_json: bool) -> int:
+def _publish(
+    outcome: Outcome,
+    driver: tuple[str, dict[str, dict[str, int]]],
+    rounds: int,
+    plot: Output | None,
+    *,
+    as_json: bool,
+) -> int:
     machine = topo()
     if plot is not None:
         _draw(outcome, machine, plot)
@@ -99,12 +108,20 @@ def _publish(outcome: Outcome, rounds: int, plot: Output | None, *, as_json: boo
         print_document(
             "bench-family",
             machine=machine.document,
-            results={**outcome.document(), "round_count": rounds},
+            results={
+                **outcome.document(),
+                "round_count": rounds,
+                "idxd_events": driver[0],
+                "idxd_counts": driver[1],
+            },
             summary=summary_of(outcome),
         )
     else:
         report = Report()
         _print(report, outcome, rounds)
+        for device, counts in driver[1].items():
+            counted = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+            report.say(f"The driver counted of {device}, for all processes: {counted}.")
         if plot is not None:
             report.say(f"The picture of it is in {plot.path}.")
     return EXIT_INTERRUPTED if outcome.partial else EXIT_OK
