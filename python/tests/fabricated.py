@@ -170,7 +170,7 @@ def _message() -> dict[str, Any]:
 
 
 def _store() -> dict[str, Any]:
-    kinds = ("copy", "put", "get")
+    kinds = ("copy_in", "copy_out", "put", "get")
     series = {f"{kind}_{size}": scaled(2) for kind in kinds for size in ("large", "small")}
     submits = {f"{kind}_{end}": TIMES for kind in ("put_large", "get_large") for end in _STORE_ENDS}
     return {
