@@ -12,6 +12,7 @@ from headrace._apps.families.points import Point as MoverPoint
 from headrace._apps.tune.search import PAIR, Choice
 from headrace._apps.tune.tuner import Tuning
 from headrace._cli.bench import _engine_counts, copy, injection, programs
+from headrace._cli.bench._copy_bound import Bound
 from headrace._cli.bench._measure import Series
 
 TIMES = [123_456.7, 98_765.4, 234_567.8, 87_654.3, 345_678.9, 111_111.1, 99_999.9]
@@ -230,12 +231,15 @@ def _instructions(_valgrind: str, command: list[str], **_options: str) -> tuple[
     return 321 * int(command[-1]), ""
 
 
-def _points(subjects: list[str], _rounds: int, _share: Callable[[float], None]) -> list[copy.Point]:
+def _points(
+    subjects: list[str], _rounds: int, bound_s: float | None, _share: Callable[[float], None]
+) -> list[copy.Point]:
     series = {subject: Series(scaled(1 + index / 10)) for index, subject in enumerate(subjects)} | {
         copy.CONTROL: Series(scaled(1.01))
     }
+    bound = Bound(None, 1.0, 123, 1234)
     return [
-        copy.Point(1 << bits, temperature, fixed, series)
+        copy.Point(1 << bits, temperature, fixed, series, bound if bound_s is not None else None)
         for bits in range(copy.BITS_MIN, copy.BITS_MAX + 1)
         for temperature in ("hot", "cold")
         for fixed in (True, False)

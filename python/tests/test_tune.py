@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 from conftest import TIME_LIMIT_S, Command, Here, has_come_to_us, wait_until
+from jsonschema import Draft202012Validator
 
 from headrace import _core
 from headrace._apps.memory import pool_bytes_of
 from headrace._apps.tune import kernels as copy_kernels
 from headrace._apps.tune.search import StoppedError
 from headrace._apps.tune.tuner import Settings, Tuner, Tuning, profile_of
+from headrace._cli._output import schema_of
 from headrace.errors import CapacityExceededError, CorruptDataError
 
 QUICK = ("tune", "--bytes-min", "4KiB", "--bytes-max", "8KiB", "--seconds", "2", "--threads", "1")
@@ -214,7 +216,7 @@ def test_bench_copy_reports_the_agreed_figures(
     picture = tmp_path / "copy.svg"
     done = command(
         *("bench", "copy", "--profile", str(profile), "--rounds", "1", "--json"),
-        *("--plot", str(picture)),
+        *("--plot", str(picture), "--bound", "2s"),
     )
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
@@ -224,6 +226,15 @@ def test_bench_copy_reports_the_agreed_figures(
     assert summary["worst_vs_glibc"] <= summary["best_vs_glibc"]
     low, high = summary["worst_vs_glibc_interval"]
     assert low <= high
+    for kind in ("fixed", "random"):
+        assert 1 <= summary[f"bound_geomean_{kind}"] <= summary["bound_best"] < 10
+        share = summary[f"geomean_vs_glibc_{kind}"] / summary[f"bound_geomean_{kind}"]
+        assert summary[f"share_of_bound_{kind}"] == pytest.approx(share)
+    for point in document["results"]["points"]:
+        bound = point["bound"]
+        assert (bound["variant"] is None) == (bound["ratio"] == 1)
+        assert 0 <= bound["measured_count"] <= bound["variant_count"]
+    Draft202012Validator(schema_of("bench-copy")).validate(document)
     assert "median" not in document["results"]["points"][0]["vs_glibc"]["tuned"]
     assert len(document["results"]["points"]) == 19 * 4
     assert str(profile) in document["results"]["profile"]

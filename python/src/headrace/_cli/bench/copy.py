@@ -6,7 +6,8 @@ import math
 import os
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from headrace import _core
@@ -14,9 +15,10 @@ from headrace._apps.figures import Figure
 from headrace._apps.memory import available_bytes, pool_bytes_of
 from headrace._apps.picture import matplotlib_settled, save_picture
 from headrace._apps.tune.search import interval, typical
-from headrace._cli._options import profile_option
+from headrace._cli._options import Duration, option, profile_option
 from headrace._cli._output import progress
 from headrace._cli._report import Report, figures
+from headrace._cli.bench._copy_bound import Bound, bound_of
 from headrace._cli.bench._measure import (
     Outcome,
     Series,
@@ -49,12 +51,14 @@ class Point:
         temperature: "hot" or "cold".
         fixed: One length, both sides at a page; else random lengths, anywhere.
         series: Times per copy by subject.
+        bound: What is possible there; None if not looked for.
     """
 
     bytes_max: int
     temperature: str
     fixed: bool
     series: dict[str, Series]
+    bound: Bound | None = None
 
     def ratio(self, subject: str) -> Figure:
         """Speed by glibc's: typical ratio of the rounds, and quartiles."""
@@ -95,6 +99,7 @@ class Point:
             "temperature": self.temperature,
             "lengths": "fixed" if self.fixed else "random",
             "verdict": self.verdict(TUNED),
+            **({"bound": asdict(self.bound)} if self.bound is not None else {}),
             "vs_glibc": {
                 LABELS[subject]: self._ratio_document(subject)
                 for subject in self.series
@@ -107,8 +112,24 @@ class Point:
         }
 
 
-@benchmark("copy", 45, "; from 4 MiB on a third of them", profile_option)
-def command(profile: str | None, rounds: int, plot: Output | None, *, as_json: bool) -> None:
+_bound_option = option(
+    "--bound",
+    "bound_s",
+    type=Duration(1, 86_400),
+    help="Take so much time to find the fastest of all copies at each point, which bounds what a "
+    "profile can reach.",
+)
+
+
+@benchmark("copy", 45, "; from 4 MiB on a third of them", profile_option, _bound_option)
+def command(
+    profile: str | None,
+    bound_s: float | None,
+    rounds: int,
+    plot: Output | None,
+    *,
+    as_json: bool,
+) -> None:
     """Measure the tuned copy beside glibc's memcpy, a folly-like and a plain one.
 
     Lengths from 256 B to 64 MiB, hot and cold; each length as it is with both sides at a page
@@ -118,11 +139,13 @@ def command(profile: str | None, rounds: int, plot: Output | None, *, as_json: b
     faster or slower if the 95 % confidence interval of its ratio does not contain 1.
 
     Example: headrace bench copy --profile copy.json --plot copy.svg
+
+    Example: headrace bench copy --bound 4min --json
     """
     note = _use(profile)
     subjects = _subjects()
     with progress("measuring copies") as share:
-        points = _measure(subjects, rounds, share)
+        points = _measure(subjects, rounds, bound_s, share)
     outcome = Outcome(
         "copy",
         rounds,
@@ -166,7 +189,12 @@ def _subjects() -> list[str]:
     return [*subjects, "folly"]
 
 
-def _measure(subjects: list[str], round_count: int, share: Callable[[float], None]) -> list[Point]:
+def _measure(
+    subjects: list[str],
+    round_count: int,
+    bound_s: float | None,
+    share: Callable[[float], None],
+) -> list[Point]:
     profile = json.loads(_core.empty_copy_profile())
     l3_bytes = profile["machine"]["l3_bytes"] or 32 << 20
     pool_bytes = pool_bytes_of(1 << BITS_MAX, l3_bytes, available_bytes())
@@ -180,23 +208,25 @@ def _measure(subjects: list[str], round_count: int, share: Callable[[float], Non
     points = []
     for index, (bytes_max, temperature, fixed) in enumerate(cases):
         count = round_count if bytes_max < LONG_BYTES else -(-round_count // 3)
-        rows = [
-            meter.measure_round(
-                [*subjects, GLIBC],
-                bytes_min=bytes_max if fixed else bytes_max // 2 + 1,
-                bytes_max=bytes_max,
-                temperature=temperature,
-                aligned=fixed,
-                thread_count=1,
-            )
-            # The first round warms up.
-            for _ in range(count + 1)
-        ][1:]
+        measure = partial(
+            meter.measure_round,
+            bytes_min=bytes_max if fixed else bytes_max // 2 + 1,
+            bytes_max=bytes_max,
+            temperature=temperature,
+            aligned=fixed,
+            thread_count=1,
+        )
+        # The first round warms up.
+        rows = [measure([*subjects, GLIBC]) for _ in range(count + 1)][1:]
         series = {
             subject: Series([row[place] for row in rows])
             for place, subject in enumerate([*subjects, CONTROL])
         }
-        points.append(Point(bytes_max, temperature, fixed, series))
+        bound = None
+        if bound_s is not None:
+            # Of the grid of the class, as for a profile.
+            bound = bound_of(measure, bytes_max // 2 + 1, bound_s / len(cases), _SEED)
+        points.append(Point(bytes_max, temperature, fixed, series, bound))
         share((index + 1) / len(cases))
     return points
 
@@ -227,7 +257,22 @@ def summary_of(points: list[Point]) -> dict[str, object]:
             for subject in points[0].series
             if subject not in {GLIBC, TUNED, CONTROL}
         },
+        **_bounds_of(points),
     }
+
+
+def _bounds_of(points: list[Point]) -> dict[str, object]:
+    """What was possible, and how much of it the tuned copy has."""
+    figures: dict[str, object] = {}
+    for name, fixed in (("fixed", True), ("random", False)):
+        known = [p for p in points if p.fixed == fixed and p.bound is not None]
+        if known:
+            bound = _geomean([p.bound.ratio for p in known if p.bound is not None])
+            figures[f"bound_geomean_{name}"] = bound
+            share = _geomean([p.ratio(TUNED).median for p in known]) / bound
+            figures[f"share_of_bound_{name}"] = share
+    ratios = [p.bound.ratio for p in points if p.bound is not None]
+    return {**figures, **({"bound_best": max(ratios)} if ratios else {})}
 
 
 def _geomean(values: list[float]) -> float:

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How fast a copy can be at one point: the best of all variants, measured beside the C library's.
+
+Method. As many of the grid as half of the time allows are measured, in random order, each once or
+more; the best of them again in a quarter of it, and the best few of these in the rest: only those
+last rounds, which chose nothing, are the figure. It is an upper bound for a profile, which has to
+choose for hot and cold bytes, fixed and random lengths at once.
+"""
+
+import math
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from headrace import _core
+from headrace._apps.tune.search import CHUNK_COUNT, LIBC, typical
+
+_STAGES = ((0.5, 60), (0.75, 8), (1.0, 1))
+"""Share of the time until a stage ends, and how many go on from it."""
+
+Measure = Callable[[Sequence[str]], list[float]]
+"""One round at the point: nanoseconds of each subject."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The best of the variants at one point.
+
+    Attributes:
+        variant: Which; None if memmove is.
+        ratio: Its speed by memmove's, 1 at least.
+        measured_count: Variants that were measured.
+        variant_count: Variants that there are.
+    """
+
+    variant: str | None
+    ratio: float
+    measured_count: int
+    variant_count: int
+
+
+def bound_of(measure: Measure, bytes_min: int, seconds: float, seed: int) -> Bound:
+    """Look for the best variant for copies of so many bytes and more."""
+    grid = left = _core.copy_variants(bytes_min)
+    draw = random.Random(seed)  # noqa: S311 - Nothing is secret here.
+    begin = time.monotonic()
+    measured_count = 0
+    ratio = 1.0
+    for share, count in _STAGES:
+        logs: dict[str, list[float]] = {}
+        while left and (not logs or time.monotonic() < begin + share * seconds):
+            _sweep(measure, draw.sample(left, len(left)), logs, begin + share * seconds)
+        measured_count = measured_count or len(logs)
+        left = sorted(logs, key=lambda each: typical(logs[each]), reverse=True)[:count]
+        ratio = math.exp(typical(logs[left[0]])) if left else 1.0
+    return Bound(left[0] if ratio > 1 else None, max(1.0, ratio), measured_count, len(grid))
+
+
+def _sweep(
+    measure: Measure, variants: Sequence[str], logs: dict[str, list[float]], deadline: float
+) -> None:
+    """Measure each once, until time is up."""
+    for begin in range(0, len(variants), CHUNK_COUNT):
+        chunk = variants[begin : begin + CHUNK_COUNT]
+        first, *times_ns, last = (max(each, 1e-3) for each in measure([LIBC, *chunk, LIBC]))
+        for variant, time_ns in zip(chunk, times_ns, strict=True):
+            logs.setdefault(variant, []).append(math.log(math.sqrt(first * last) / time_ns))
+        if time.monotonic() > deadline:
+            break
