@@ -1,19 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // A back end of NIXL for transfers within one process, by the engine of Headrace: worker threads,
-// or a DSA. A post returns before anything is copied. Memory is DRAM. Transfers between machines
-// are other back ends' (UCX).
+// or a DSA. A post returns before anything is copied. Memory is DRAM, or a file that is mapped
+// (plain or on DAX, or a DAX device). Transfers between machines are other back ends' (UCX).
+#include <fcntl.h>
 #include <link.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <span>
 #include <string_view>
+#include <thread>
 
 #include "headrace/engine/engine.hpp"
+#include "headrace/pmem/mapping.hpp"
 #include "nixl_1_5_1.hpp"
 
 namespace {
@@ -24,12 +30,23 @@ using headrace::engine::Job;
 using headrace::engine::JobState;
 using headrace::engine::Operation;
 using headrace::engine::Submit;
+using headrace::pmem::Mapping;
+using SharedMapping = std::shared_ptr<const Mapping>;
+using Clock = std::chrono::steady_clock;
 
 /// Of one job: so that several workers share a transfer, and others can come in between.
 constexpr std::size_t kJobBytes = std::size_t{4} << 20U;
 
 /// The posting thread copies so much itself, as it does in headrace::engine::route.
 constexpr std::size_t kInlineBytesMax = std::size_t{64} << 10U;
+
+/// Who looks again so soon does nothing else: the processor is offered to the workers, which else
+/// share it with the looking thread where there are no more processors than workers.
+constexpr std::chrono::microseconds kLookingInterval{20};
+
+void tell(const char* tried, const char* cause, const char* remedy) {
+  std::fprintf(stderr, "headrace: cannot %s: %s; %s\n", tried, cause, remedy);
+}
 
 /// One job of a transfer.
 struct Part {
@@ -41,7 +58,9 @@ struct Part {
 /// Threading: confined, as NIXL has it.
 class Transfer final : public nixlBackendReqH {
  public:
-  explicit Transfer(std::vector<Operation> operations) : operations_(std::move(operations)) {
+  /// `files`: whose memory the operations use.
+  Transfer(std::vector<Operation> operations, std::vector<SharedMapping> files)
+      : files_(std::move(files)), operations_(std::move(operations)) {
     for (std::size_t first = 0; first < operations_.size();) {
       std::size_t count = 0;
       std::size_t byte_count = 0;
@@ -67,7 +86,7 @@ class Transfer final : public nixlBackendReqH {
           return NIXL_ERR_BACKEND;
         }
       }
-      return NIXL_SUCCESS;
+      return ended(true);
     }
     submitted_ = 0;
     ended_ = 0;
@@ -96,32 +115,74 @@ class Transfer final : public nixlBackendReqH {
     }
     if (ended_ < submitted_ || (submitted_ < parts_.size() && !has_failed_)) return NIXL_IN_PROG;
     running_ = false;
-    return has_failed_ ? NIXL_ERR_BACKEND : NIXL_SUCCESS;
+    return ended(!has_failed_);
+  }
+  /// As advance(), for a thread that may have nothing else to do.
+  [[nodiscard]] nixl_status_t look(Engine& engine) {
+    const nixl_status_t status = advance(engine);
+    if (status != NIXL_IN_PROG) return status;
+    const Clock::time_point now = Clock::now();
+    if (now - last_look_ < kLookingInterval) std::this_thread::yield();
+    last_look_ = now;
+    return status;
   }
 
  private:
+  /// Stores into a file that lost pages went nowhere.
+  [[nodiscard]] nixl_status_t ended(bool done) const {
+    const bool whole = std::ranges::none_of(files_, [](const SharedMapping& file) {
+      return file->fault() != headrace::pmem::Fault::none;
+    });
+    return done && whole ? NIXL_SUCCESS : NIXL_ERR_BACKEND;
+  }
+
+  std::vector<SharedMapping> files_;  ///< Outlive the jobs.
   std::vector<Operation> operations_;
   std::vector<std::unique_ptr<Part>> parts_;
   std::size_t byte_count_ = 0;
   std::size_t submitted_ = 0;
   std::size_t ended_ = 0;
+  Clock::time_point last_look_;
   bool running_ = false;
   bool has_failed_ = false;
 };
 
-/// Memory that was mapped when it was registered.
+/// What was registered: memory that was mapped then, or a part of a file.
 class Memory final : public nixlBackendMD {
  public:
   Memory(std::uintptr_t address, std::size_t byte_count)
-      : nixlBackendMD(true), address_(address), byte_count_(byte_count) {}
-  [[nodiscard]] bool contains(const nixlMetaDesc& entry) const {
-    return entry.address >= address_ && entry.byte_count <= byte_count_ &&
-           entry.address - address_ <= byte_count_ - entry.byte_count;
+      : nixlBackendMD(true),
+        address_(address),
+        byte_count_(byte_count),
+        first_(reinterpret_cast<std::byte*>(address)) {}
+  /// `file`: all of it, which has more bytes than `offset` and `byte_count`.
+  Memory(std::uintptr_t offset, std::size_t byte_count, SharedMapping file, bool can_write)
+      : nixlBackendMD(true),
+        address_(offset),
+        byte_count_(byte_count),
+        first_(file->bytes().data() + offset),
+        file_(std::move(file)),
+        can_write_(can_write) {}
+  /// Null if the entry is not within what was registered.
+  [[nodiscard]] std::byte* find(const nixlMetaDesc& entry) const {
+    const bool is_within = entry.address >= address_ && entry.byte_count <= byte_count_ &&
+                           entry.address - address_ <= byte_count_ - entry.byte_count;
+    return is_within ? first_ + (entry.address - address_) : nullptr;
+  }
+  /// Null: it is DRAM.
+  [[nodiscard]] const SharedMapping& file() const { return file_; }
+  [[nodiscard]] bool can_write() const { return can_write_; }
+  /// True if copies have to leave the caches of the processor by themselves.
+  [[nodiscard]] bool is_durable() const {
+    return file_ != nullptr && file_->granularity() == headrace::pmem::Granularity::line;
   }
 
  private:
   std::uintptr_t address_;
   std::size_t byte_count_;
+  std::byte* first_;
+  SharedMapping file_;
+  bool can_write_ = true;
 };
 
 bool is_mapped(std::uintptr_t address, std::size_t byte_count) {
@@ -131,9 +192,43 @@ bool is_mapped(std::uintptr_t address, std::size_t byte_count) {
   return ::msync(reinterpret_cast<void*>(first), address + byte_count - first, MS_ASYNC) == 0;
 }
 
-bool is_registered(const nixlMetaDesc& entry) {
-  const auto* const memory = dynamic_cast<const Memory*>(entry.metadata);
-  return memory != nullptr && memory->contains(entry);
+/// Maps a file by its descriptor, which is the number of its "device" to NIXL. One that is shorter
+/// and may be written is made longer, with its room on the disk.
+///
+/// Returns: null if that cannot be; says why.
+nixlBackendMD* map_file(const nixlBlobDesc& asked) {
+  const char* const tried = "register a file with NIXL";
+  const int descriptor = static_cast<int>(asked.device);
+  struct stat status{};
+  const int mode = ::fcntl(descriptor, F_GETFL);
+  if (mode < 0 || ::fstat(descriptor, &status) != 0) {
+    tell(tried, "its number is no open descriptor", "pass what open() gave");
+    return nullptr;
+  }
+  const bool can_write = (mode & O_ACCMODE) == O_RDWR;
+  const auto end = static_cast<::off_t>(asked.address + asked.byte_count);
+  if (S_ISREG(status.st_mode) && status.st_size < end) {
+    const int error =
+        can_write ? ::posix_fallocate(descriptor, status.st_size, end - status.st_size) : EROFS;
+    if (error != 0) {
+      tell(tried, can_write ? std::strerror(error) : "it is shorter, and open for reading only",
+           "register what it has, or make room on the disk");
+      return nullptr;
+    }
+  }
+  auto mapping =
+      Mapping::map("/proc/self/fd/" + std::to_string(descriptor), {.read_only = !can_write});
+  if (!mapping || mapping->bytes().size() < asked.address + asked.byte_count) {
+    tell(tried, mapping ? "it is shorter" : mapping.error().message().c_str(),
+         "open another one, for reading and writing");
+    return nullptr;
+  }
+  return new Memory(asked.address, asked.byte_count,
+                    std::make_shared<const Mapping>(std::move(*mapping)), can_write);
+}
+
+bool is_known(nixl_mem_t kind) {
+  return kind == DRAM_SEG || kind == FILE_SEG;
 }
 
 /// Threading: as NIXL has it; the engine is shared.
@@ -145,17 +240,22 @@ class HeadraceBackend final : public nixlBackendEngine {
   bool supports_remote() const override { return false; }
   bool supports_local() const override { return true; }
   bool supports_notifications() const override { return false; }
-  Segments supported_memory() const override { return {DRAM_SEG}; }
+  Segments supported_memory() const override { return {DRAM_SEG, FILE_SEG}; }
 
   nixl_status_t register_memory(const nixlBlobDesc& memory, const nixl_mem_t& kind,
                                 nixlBackendMD*& made) override {
-    if (kind != DRAM_SEG) return NIXL_ERR_NOT_SUPPORTED;
-    if (memory.byte_count == 0 || memory.address + memory.byte_count < memory.address ||
-        !is_mapped(memory.address, memory.byte_count)) {
+    if (!is_known(kind)) return NIXL_ERR_NOT_SUPPORTED;
+    if (memory.byte_count == 0 || memory.address + memory.byte_count < memory.address) {
       return NIXL_ERR_INVALID_PARAM;
     }
-    made = new Memory(memory.address, memory.byte_count);
-    return NIXL_SUCCESS;
+    if (kind == FILE_SEG) {
+      made = map_file(memory);
+    } else if (is_mapped(memory.address, memory.byte_count)) {
+      made = new Memory(memory.address, memory.byte_count);
+    } else {
+      made = nullptr;
+    }
+    return made != nullptr ? NIXL_SUCCESS : NIXL_ERR_INVALID_PARAM;
   }
   nixl_status_t deregister_memory(nixlBackendMD* metadata) override {
     delete metadata;
@@ -172,22 +272,34 @@ class HeadraceBackend final : public nixlBackendEngine {
   nixl_status_t prepare(const nixl_xfer_op_t& operation, const MetaList& local,
                         const MetaList& remote, const std::string& /*agent*/,
                         nixlBackendReqH*& handle, const Unused* /*options*/) const override {
-    if (local.type != DRAM_SEG || remote.type != DRAM_SEG) return NIXL_ERR_NOT_SUPPORTED;
+    if (!is_known(local.type) || !is_known(remote.type)) return NIXL_ERR_NOT_SUPPORTED;
     if (local.entries.size() != remote.entries.size()) return NIXL_ERR_MISMATCH;
     std::vector<Operation> copies;
+    std::vector<SharedMapping> files;
     copies.reserve(local.entries.size());
     for (std::size_t i = 0; i < local.entries.size(); ++i) {
       const nixlMetaDesc& target = operation == NIXL_WRITE ? remote.entries[i] : local.entries[i];
       const nixlMetaDesc& source = operation == NIXL_WRITE ? local.entries[i] : remote.entries[i];
       if (target.byte_count != source.byte_count) return NIXL_ERR_MISMATCH;
-      if (!is_registered(target) || !is_registered(source)) return NIXL_ERR_INVALID_PARAM;
-      copies.push_back(
-          Operation::copy({reinterpret_cast<std::byte*>(target.address), target.byte_count},
-                          {reinterpret_cast<const std::byte*>(source.address), source.byte_count}));
+      const auto* const to = dynamic_cast<const Memory*>(target.metadata);
+      const auto* const from = dynamic_cast<const Memory*>(source.metadata);
+      std::byte* const to_first = to == nullptr ? nullptr : to->find(target);
+      const std::byte* const from_first = from == nullptr ? nullptr : from->find(source);
+      if (to_first == nullptr || from_first == nullptr || !to->can_write()) {
+        return NIXL_ERR_INVALID_PARAM;
+      }
+      Operation copy =
+          Operation::copy({to_first, target.byte_count}, {from_first, source.byte_count});
+      copies.push_back(to->is_durable() ? copy.durable() : copy);
       // Overlapping ranges, for one.
       if (copies.back().validate() != Submit::accepted) return NIXL_ERR_INVALID_PARAM;
+      for (const Memory* const each : {to, from}) {
+        const bool is_new =
+            each->file() != nullptr && (files.empty() || files.back() != each->file());
+        if (is_new) files.push_back(each->file());
+      }
     }
-    handle = new Transfer(std::move(copies));
+    handle = new Transfer(std::move(copies), std::move(files));
     return NIXL_SUCCESS;
   }
   nixl_status_t post(const nixl_xfer_op_t& /*operation*/, const MetaList& /*local*/,
@@ -198,7 +310,7 @@ class HeadraceBackend final : public nixlBackendEngine {
     return transfer.begin(*engine_);
   }
   nixl_status_t check(nixlBackendReqH* handle) const override {
-    return static_cast<Transfer&>(*handle).advance(*engine_);
+    return static_cast<Transfer&>(*handle).look(*engine_);
   }
   nixl_status_t release(nixlBackendReqH* handle) const override {
     delete handle;
@@ -249,11 +361,10 @@ bool is_right_version() {
 
 extern "C" __attribute__((visibility("default"))) nixlBackendPlugin* nixl_plugin_init() {
   if (!is_right_version()) {
-    std::fprintf(
-        stderr,
-        "headrace: cannot load the back end HEADRACE: it is built for NIXL %s, and that is "
-        "not the version installed; install nixl-cu12==%s, or rebuild it for yours\n",
-        kNixlVersion, kNixlVersion);
+    tell("load the back end HEADRACE of NIXL",
+         (std::string("it is built for version ") + kNixlVersion + ", and another is installed")
+             .c_str(),
+         (std::string("install nixl-cu12==") + kNixlVersion).c_str());
     return nullptr;
   }
   static nixlBackendPlugin plugin = {.interface = kNixlInterface,
@@ -262,7 +373,7 @@ extern "C" __attribute__((visibility("default"))) nixlBackendPlugin* nixl_plugin
                                      .name = [] { return "HEADRACE"; },
                                      .version = [] { return "0.1.0"; },
                                      .options = [] { return Parameters(); },
-                                     .memory = [] { return Segments{DRAM_SEG}; }};
+                                     .memory = [] { return Segments{DRAM_SEG, FILE_SEG}; }};
   return &plugin;
 }
 
