@@ -30,17 +30,14 @@ extern "C" {
 #define HEADRACE_C_NOEXCEPT
 #define HEADRACE_C_ENUM
 #endif
-#if defined(HEADRACE_STATIC)
-#define HEADRACE_C_API
-#else
-#define HEADRACE_C_API __attribute__((visibility("default")))
+#ifndef HEADRACE_STATIC
+#pragma GCC visibility push(default)
 #endif
 
 /* "0.1.0": of the library that is loaded. */
-HEADRACE_C_API const char* headrace_version(void) HEADRACE_C_NOEXCEPT;
+const char* headrace_version(void) HEADRACE_C_NOEXCEPT;
 
-/* --- Engine ------------------------------------------------------------------------------------
- */
+/* --- Engine ----------------------------------------------------------------------------------- */
 
 typedef struct headrace_engine headrace_engine;
 
@@ -77,7 +74,7 @@ enum headrace_policy HEADRACE_C_ENUM {
   HEADRACE_POLICY_BY_SIZE
 };
 /* "near_target". */
-HEADRACE_C_API const char* headrace_policy_name(enum headrace_policy policy) HEADRACE_C_NOEXCEPT;
+const char* headrace_policy_name(enum headrace_policy policy) HEADRACE_C_NOEXCEPT;
 
 /* Source of the sizes from which `automatic` uses a device. */
 enum headrace_threshold_source HEADRACE_C_ENUM {
@@ -126,20 +123,19 @@ typedef struct headrace_error {
 /* Makes an engine of this machine's processors and devices. `options` and `error` may be null.
  *
  * Returns: null on failure, with the reason in `error`. Free it with headrace_engine_free(). */
-HEADRACE_C_API headrace_engine* headrace_engine_make(const headrace_engine_options* options,
-                                                     headrace_error* error) HEADRACE_C_NOEXCEPT;
+headrace_engine* headrace_engine_make(const headrace_engine_options* options,
+                                      headrace_error* error) HEADRACE_C_NOEXCEPT;
 /* Stops it first. Null is ignored. No other call with this engine may be in progress. */
-HEADRACE_C_API void headrace_engine_free(headrace_engine* engine) HEADRACE_C_NOEXCEPT;
+void headrace_engine_free(headrace_engine* engine) HEADRACE_C_NOEXCEPT;
 /* Refuses new jobs, ends those that run as stopped or done, returns when none is left. Threading:
  * shared; not from a callback. */
-HEADRACE_C_API void headrace_engine_stop(headrace_engine* engine) HEADRACE_C_NOEXCEPT;
+void headrace_engine_stop(headrace_engine* engine) HEADRACE_C_NOEXCEPT;
 /* Drives devices, which have no thread: for programs that neither poll nor wait for each job.
  * Never blocks. Threading: shared. */
-HEADRACE_C_API void headrace_engine_poll(headrace_engine* engine) HEADRACE_C_NOEXCEPT;
+void headrace_engine_poll(headrace_engine* engine) HEADRACE_C_NOEXCEPT;
 
 /* How threads wait: as requested, except for an UMWAIT that this processor lacks. */
-HEADRACE_C_API enum headrace_waiting headrace_engine_waiting(const headrace_engine* engine)
-    HEADRACE_C_NOEXCEPT;
+enum headrace_waiting headrace_engine_waiting(const headrace_engine* engine) HEADRACE_C_NOEXCEPT;
 
 /* Totals since the engine was made; each is exact, but they are not from one instant. */
 typedef struct headrace_statistics {
@@ -153,8 +149,7 @@ typedef struct headrace_statistics {
   uint64_t jobs_fell_back;
   uint64_t jobs_held_back; /* Of jobs_submitted: blocked by others first. */
 } headrace_statistics;
-HEADRACE_C_API headrace_statistics headrace_engine_statistics(const headrace_engine* engine)
-    HEADRACE_C_NOEXCEPT;
+headrace_statistics headrace_engine_statistics(const headrace_engine* engine) HEADRACE_C_NOEXCEPT;
 
 /* Kinds of jobs, for statistics; the last counts batches. */
 enum headrace_kind HEADRACE_C_ENUM {
@@ -176,7 +171,7 @@ enum headrace_kind HEADRACE_C_ENUM {
   HEADRACE_KIND_CACHE_FLUSH,
   HEADRACE_KIND_BATCH
 };
-HEADRACE_C_API const char* headrace_kind_name(enum headrace_kind kind) HEADRACE_C_NOEXCEPT;
+const char* headrace_kind_name(enum headrace_kind kind) HEADRACE_C_NOEXCEPT;
 
 #define HEADRACE_LATENCY_CLASSES 44
 typedef struct headrace_kind_statistics {
@@ -191,10 +186,9 @@ typedef struct headrace_kind_statistics {
   uint64_t latency_counts[HEADRACE_LATENCY_CLASSES];
 } headrace_kind_statistics;
 /* False, and nothing is written, if there is no such kind. */
-HEADRACE_C_API bool headrace_engine_kind_statistics(
-    const headrace_engine* engine, enum headrace_kind kind,
-    headrace_kind_statistics* statistics) HEADRACE_C_NOEXCEPT;
-HEADRACE_C_API uint64_t headrace_latency_max_ns(size_t latency_class) HEADRACE_C_NOEXCEPT;
+bool headrace_engine_kind_statistics(const headrace_engine* engine, enum headrace_kind kind,
+                                     headrace_kind_statistics* statistics) HEADRACE_C_NOEXCEPT;
+uint64_t headrace_latency_max_ns(size_t latency_class) HEADRACE_C_NOEXCEPT;
 
 typedef struct headrace_mover {
   char name[64];  /* "cpu/node0", "dsa0/wq0.0". */
@@ -206,10 +200,10 @@ typedef struct headrace_mover {
    * the first queue of each device before the second of any. */
   uint32_t queue_rank;
 } headrace_mover;
-HEADRACE_C_API size_t headrace_mover_count(const headrace_engine* engine) HEADRACE_C_NOEXCEPT;
+size_t headrace_mover_count(const headrace_engine* engine) HEADRACE_C_NOEXCEPT;
 /* False, and nothing is written, if there is no mover of that index. */
-HEADRACE_C_API bool headrace_mover_info(const headrace_engine* engine, size_t mover_index,
-                                        headrace_mover* mover) HEADRACE_C_NOEXCEPT;
+bool headrace_mover_info(const headrace_engine* engine, size_t mover_index,
+                         headrace_mover* mover) HEADRACE_C_NOEXCEPT;
 
 /* Of the queue of a device; zeros for processors. */
 typedef struct headrace_device_statistics {
@@ -221,19 +215,15 @@ typedef struct headrace_device_statistics {
   uint64_t bytes_on_cpu; /* Done by a processor because of these troubles. */
 } headrace_device_statistics;
 /* As headrace_mover_info(); false also without memory. */
-HEADRACE_C_API bool headrace_mover_statistics(const headrace_engine* engine, size_t mover_index,
-                                              headrace_device_statistics* statistics)
-    HEADRACE_C_NOEXCEPT;
+bool headrace_mover_statistics(const headrace_engine* engine, size_t mover_index,
+                               headrace_device_statistics* statistics) HEADRACE_C_NOEXCEPT;
 
 /* Why a device or queue is not used, and from which size `automatic` uses the others: one sentence
  * for each index from 0; null beyond the last. Valid as long as the engine. */
-HEADRACE_C_API const char* headrace_note(const headrace_engine* engine,
-                                         size_t note_index) HEADRACE_C_NOEXCEPT;
-HEADRACE_C_API headrace_thresholds headrace_engine_thresholds(const headrace_engine* engine)
-    HEADRACE_C_NOEXCEPT;
+const char* headrace_note(const headrace_engine* engine, size_t note_index) HEADRACE_C_NOEXCEPT;
+headrace_thresholds headrace_engine_thresholds(const headrace_engine* engine) HEADRACE_C_NOEXCEPT;
 
-/* --- Operations --------------------------------------------------------------------------------
- */
+/* --- Operations ------------------------------------------------------------------------------- */
 
 /* What to do, as a value: made by the functions below, freely copied, checked when submitted. All
  * zero is a no-op. It borrows the memory that it names until its job has ended. */
@@ -241,32 +231,29 @@ typedef struct headrace_operation {
   uint64_t opaque[9];
 } headrace_operation;
 
-HEADRACE_C_API headrace_operation headrace_copy(void* target, const void* source,
-                                                size_t byte_count) HEADRACE_C_NOEXCEPT;
+headrace_operation headrace_copy(void* target, const void* source,
+                                 size_t byte_count) HEADRACE_C_NOEXCEPT;
 /* Repeats the 8 bytes of `pattern`, the lowest first; the last repetition may be cut. */
-HEADRACE_C_API headrace_operation headrace_fill(void* target, size_t byte_count,
-                                                uint64_t pattern) HEADRACE_C_NOEXCEPT;
+headrace_operation headrace_fill(void* target, size_t byte_count,
+                                 uint64_t pattern) HEADRACE_C_NOEXCEPT;
 /* Repeats the 8 bytes of `low`, then those of `high`. */
-HEADRACE_C_API headrace_operation headrace_fill_16(void* target, size_t byte_count, uint64_t low,
-                                                   uint64_t high) HEADRACE_C_NOEXCEPT;
+headrace_operation headrace_fill_16(void* target, size_t byte_count, uint64_t low,
+                                    uint64_t high) HEADRACE_C_NOEXCEPT;
 /* The completion says `different` and where. */
-HEADRACE_C_API headrace_operation headrace_compare(const void* one, const void* other,
-                                                   size_t byte_count) HEADRACE_C_NOEXCEPT;
-HEADRACE_C_API headrace_operation headrace_compare_pattern(const void* source, size_t byte_count,
-                                                           uint64_t pattern) HEADRACE_C_NOEXCEPT;
+headrace_operation headrace_compare(const void* one, const void* other,
+                                    size_t byte_count) HEADRACE_C_NOEXCEPT;
+headrace_operation headrace_compare_pattern(const void* source, size_t byte_count,
+                                            uint64_t pattern) HEADRACE_C_NOEXCEPT;
 /* One source, two targets, whose addresses agree in their lowest 12 bits. */
-HEADRACE_C_API headrace_operation headrace_dualcast(void* target, void* second_target,
-                                                    const void* source,
-                                                    size_t byte_count) HEADRACE_C_NOEXCEPT;
+headrace_operation headrace_dualcast(void* target, void* second_target, const void* source,
+                                     size_t byte_count) HEADRACE_C_NOEXCEPT;
 /* Writes to `record` (at least 80 bytes) the changes that turn `before` into `after`; the
  * completion has delta_bytes, different and record_full. Addresses and byte_count are
  * multiples of 8, at most 512 KiB. */
-HEADRACE_C_API headrace_operation headrace_create_delta(void* record, size_t record_bytes,
-                                                        const void* before, const void* after,
-                                                        size_t byte_count) HEADRACE_C_NOEXCEPT;
-HEADRACE_C_API headrace_operation headrace_apply_delta(void* target, size_t byte_count,
-                                                       const void* record,
-                                                       size_t record_bytes) HEADRACE_C_NOEXCEPT;
+headrace_operation headrace_create_delta(void* record, size_t record_bytes, const void* before,
+                                         const void* after, size_t byte_count) HEADRACE_C_NOEXCEPT;
+headrace_operation headrace_apply_delta(void* target, size_t byte_count, const void* record,
+                                        size_t record_bytes) HEADRACE_C_NOEXCEPT;
 
 /* CRC-32C. All zero: the usual checksum of iSCSI and ext4; to continue a checksum, pass its value
  * as seed. */
@@ -276,11 +263,10 @@ typedef struct headrace_crc_options {
   bool unreflected; /* The bits of each byte are taken from the highest to the lowest. */
 } headrace_crc_options;
 /* `options` may be null. */
-HEADRACE_C_API headrace_operation headrace_crc(
-    const void* source, size_t byte_count, const headrace_crc_options* options) HEADRACE_C_NOEXCEPT;
-HEADRACE_C_API headrace_operation
-headrace_copy_crc(void* target, const void* source, size_t byte_count,
-                  const headrace_crc_options* options) HEADRACE_C_NOEXCEPT;
+headrace_operation headrace_crc(const void* source, size_t byte_count,
+                                const headrace_crc_options* options) HEADRACE_C_NOEXCEPT;
+headrace_operation headrace_copy_crc(void* target, const void* source, size_t byte_count,
+                                     const headrace_crc_options* options) HEADRACE_C_NOEXCEPT;
 
 /* Integrity fields (T10 DIF): 8 bytes behind each block of data. An operation with another value is
  * answered with HEADRACE_BAD_OPTION. */
@@ -324,33 +310,30 @@ typedef struct headrace_dif_target {
 /* `source_bytes` are whole blocks, with their fields unless they are to be inserted; the target has
  * room for as many, with or without. A bad field ends the job as failed with
  * HEADRACE_CAUSE_INTEGRITY_ERROR. Format and checks may be null: all zero. */
-HEADRACE_C_API headrace_operation
-headrace_dif_check(const void* source, size_t source_bytes, const headrace_dif_format* format,
-                   const headrace_dif_source* check) HEADRACE_C_NOEXCEPT;
-HEADRACE_C_API headrace_operation headrace_dif_insert(
-    void* target, const void* source, size_t source_bytes, const headrace_dif_format* format,
-    const headrace_dif_target* make) HEADRACE_C_NOEXCEPT;
-HEADRACE_C_API headrace_operation headrace_dif_strip(
-    void* target, const void* source, size_t source_bytes, const headrace_dif_format* format,
-    const headrace_dif_source* check) HEADRACE_C_NOEXCEPT;
-HEADRACE_C_API headrace_operation headrace_dif_update(
-    void* target, const void* source, size_t source_bytes, const headrace_dif_format* format,
-    const headrace_dif_source* check, const headrace_dif_target* make) HEADRACE_C_NOEXCEPT;
+headrace_operation headrace_dif_check(const void* source, size_t source_bytes,
+                                      const headrace_dif_format* format,
+                                      const headrace_dif_source* check) HEADRACE_C_NOEXCEPT;
+headrace_operation headrace_dif_insert(void* target, const void* source, size_t source_bytes,
+                                       const headrace_dif_format* format,
+                                       const headrace_dif_target* make) HEADRACE_C_NOEXCEPT;
+headrace_operation headrace_dif_strip(void* target, const void* source, size_t source_bytes,
+                                      const headrace_dif_format* format,
+                                      const headrace_dif_source* check) HEADRACE_C_NOEXCEPT;
+headrace_operation headrace_dif_update(void* target, const void* source, size_t source_bytes,
+                                       const headrace_dif_format* format,
+                                       const headrace_dif_source* check,
+                                       const headrace_dif_target* make) HEADRACE_C_NOEXCEPT;
 
-HEADRACE_C_API headrace_operation headrace_cache_flush(void* target,
-                                                       size_t byte_count) HEADRACE_C_NOEXCEPT;
+headrace_operation headrace_cache_flush(void* target, size_t byte_count) HEADRACE_C_NOEXCEPT;
 
 /* In a batch: begins after all before it; if one of those failed, it and later ones are skipped. */
-HEADRACE_C_API headrace_operation headrace_fenced(headrace_operation operation) HEADRACE_C_NOEXCEPT;
+headrace_operation headrace_fenced(headrace_operation operation) HEADRACE_C_NOEXCEPT;
 /* What is written lies in memory when the job has ended: on persistent memory it is durable. */
-HEADRACE_C_API headrace_operation headrace_durable(headrace_operation operation)
-    HEADRACE_C_NOEXCEPT;
+headrace_operation headrace_durable(headrace_operation operation) HEADRACE_C_NOEXCEPT;
 /* A hint: the target is wanted in the last-level cache. */
-HEADRACE_C_API headrace_operation headrace_into_cache(headrace_operation operation)
-    HEADRACE_C_NOEXCEPT;
+headrace_operation headrace_into_cache(headrace_operation operation) HEADRACE_C_NOEXCEPT;
 
-/* --- Jobs --------------------------------------------------------------------------------------
- */
+/* --- Jobs ------------------------------------------------------------------------------------- */
 
 /* The result of a submission: nothing was started unless it is HEADRACE_ACCEPTED. */
 enum headrace_answer HEADRACE_C_ENUM {
@@ -369,8 +352,8 @@ enum headrace_answer HEADRACE_C_ENUM {
   HEADRACE_TOO_MANY_PREDECESSORS
 };
 /* "overlapping", and a sentence with the meaning and the remedy. */
-HEADRACE_C_API const char* headrace_answer_name(enum headrace_answer answer) HEADRACE_C_NOEXCEPT;
-HEADRACE_C_API const char* headrace_answer_text(enum headrace_answer answer) HEADRACE_C_NOEXCEPT;
+const char* headrace_answer_name(enum headrace_answer answer) HEADRACE_C_NOEXCEPT;
+const char* headrace_answer_text(enum headrace_answer answer) HEADRACE_C_NOEXCEPT;
 
 enum headrace_state HEADRACE_C_ENUM {
   HEADRACE_IDLE,
@@ -379,7 +362,7 @@ enum headrace_state HEADRACE_C_ENUM {
   HEADRACE_FAILED,
   HEADRACE_STOPPED
 };
-HEADRACE_C_API const char* headrace_state_name(uint32_t state) HEADRACE_C_NOEXCEPT;
+const char* headrace_state_name(uint32_t state) HEADRACE_C_NOEXCEPT;
 
 enum headrace_cause HEADRACE_C_ENUM {
   HEADRACE_CAUSE_NONE,
@@ -395,8 +378,8 @@ enum headrace_cause HEADRACE_C_ENUM {
   HEADRACE_CAUSE_PREDECESSOR_FAILED
 };
 /* "page_fault", and a sentence with the meaning and the remedy. */
-HEADRACE_C_API const char* headrace_cause_name(uint8_t cause) HEADRACE_C_NOEXCEPT;
-HEADRACE_C_API const char* headrace_cause_text(uint8_t cause) HEADRACE_C_NOEXCEPT;
+const char* headrace_cause_name(uint8_t cause) HEADRACE_C_NOEXCEPT;
+const char* headrace_cause_text(uint8_t cause) HEADRACE_C_NOEXCEPT;
 
 /* Bits of headrace_completion.dif_errors. */
 #define HEADRACE_DIF_ERROR_GUARD 1U
@@ -463,44 +446,42 @@ typedef struct headrace_submit_options {
 } headrace_submit_options;
 #define HEADRACE_PREDECESSORS_MAX 8
 
-HEADRACE_C_API void headrace_job_init(headrace_job* job) HEADRACE_C_NOEXCEPT;
+void headrace_job_init(headrace_job* job) HEADRACE_C_NOEXCEPT;
 /* Stops the job if it runs, and waits for it. Null is ignored. */
-HEADRACE_C_API void headrace_job_end(headrace_job* job) HEADRACE_C_NOEXCEPT;
+void headrace_job_end(headrace_job* job) HEADRACE_C_NOEXCEPT;
 
 /* Starts `operation` and returns. `options` may be null. The job must not be running. Threading:
  * shared, one thread at a time for one job. */
-HEADRACE_C_API enum headrace_answer headrace_submit(
-    headrace_engine* engine, headrace_job* job, const headrace_operation* operation,
-    const headrace_submit_options* options) HEADRACE_C_NOEXCEPT;
+enum headrace_answer headrace_submit(headrace_engine* engine, headrace_job* job,
+                                     const headrace_operation* operation,
+                                     const headrace_submit_options* options) HEADRACE_C_NOEXCEPT;
 /* Starts all of `operations`, in any order except at fences. Both arrays are borrowed until the job
  * has ended; `completions` may be null, else it has the same length. The job fails with
  * HEADRACE_CAUSE_BATCH_FAILED unless all operations are done. */
-HEADRACE_C_API enum headrace_answer headrace_submit_batch(
+enum headrace_answer headrace_submit_batch(
     headrace_engine* engine, headrace_job* job, const headrace_operation* operations,
     headrace_completion* completions, size_t operation_count,
     const headrace_submit_options* options) HEADRACE_C_NOEXCEPT;
 /* Executes `operation` and returns when it has ended; never HEADRACE_FULL. `completion` and
  * `options` may be null; the callback runs here or on the thread that polls, `then` here. */
-HEADRACE_C_API enum headrace_answer headrace_run(
-    headrace_engine* engine, const headrace_operation* operation, headrace_completion* completion,
-    const headrace_submit_options* options) HEADRACE_C_NOEXCEPT;
+enum headrace_answer headrace_run(headrace_engine* engine, const headrace_operation* operation,
+                                  headrace_completion* completion,
+                                  const headrace_submit_options* options) HEADRACE_C_NOEXCEPT;
 
-HEADRACE_C_API enum headrace_state headrace_job_state(const headrace_job* job) HEADRACE_C_NOEXCEPT;
+enum headrace_state headrace_job_state(const headrace_job* job) HEADRACE_C_NOEXCEPT;
 /* True once the job has ended; drives devices, never blocks. The job must have been submitted (here
  * and below, a broken contract ends the program with a message). Threading: shared. */
-HEADRACE_C_API bool headrace_poll(headrace_job* job) HEADRACE_C_NOEXCEPT;
+bool headrace_poll(headrace_job* job) HEADRACE_C_NOEXCEPT;
 /* Blocks until the job has ended; returns how. */
-HEADRACE_C_API headrace_completion headrace_wait(headrace_job* job) HEADRACE_C_NOEXCEPT;
+headrace_completion headrace_wait(headrace_job* job) HEADRACE_C_NOEXCEPT;
 /* As headrace_wait(), for at most `time_ns_max`. Returns whether the job has ended. */
-HEADRACE_C_API bool headrace_wait_for(headrace_job* job, uint64_t time_ns_max) HEADRACE_C_NOEXCEPT;
+bool headrace_wait_for(headrace_job* job, uint64_t time_ns_max) HEADRACE_C_NOEXCEPT;
 /* How the job ended; it must have ended. */
-HEADRACE_C_API headrace_completion headrace_job_completion(const headrace_job* job)
-    HEADRACE_C_NOEXCEPT;
+headrace_completion headrace_job_completion(const headrace_job* job) HEADRACE_C_NOEXCEPT;
 /* Requests an early end and returns immediately. */
-HEADRACE_C_API void headrace_stop(headrace_job* job) HEADRACE_C_NOEXCEPT;
+void headrace_stop(headrace_job* job) HEADRACE_C_NOEXCEPT;
 
-/* --- Channels ----------------------------------------------------------------------------------
- */
+/* --- Channels --------------------------------------------------------------------------------- */
 
 /* Entries of a device's queue for the use of one thread: a copy costs a fraction of a job. A ticket
  * names each operation in flight until poll or wait has reported its end. Threading: one thread at
@@ -521,45 +502,44 @@ typedef struct headrace_channel_options {
  * Returns: null, with the reason in `error`, if there is no device, no such queue, or no queue with
  *          that many free entries and one more for jobs. Close it with headrace_channel_close(),
  *          before the engine is freed (checked). Threading: shared. */
-HEADRACE_C_API headrace_channel* headrace_channel_open(headrace_engine* engine,
-                                                       const headrace_channel_options* options,
-                                                       headrace_error* error) HEADRACE_C_NOEXCEPT;
+headrace_channel* headrace_channel_open(headrace_engine* engine,
+                                        const headrace_channel_options* options,
+                                        headrace_error* error) HEADRACE_C_NOEXCEPT;
 /* Waits for what is in flight. Null is ignored. */
-HEADRACE_C_API void headrace_channel_close(headrace_channel* channel) HEADRACE_C_NOEXCEPT;
+void headrace_channel_close(headrace_channel* channel) HEADRACE_C_NOEXCEPT;
 
 /* Starts a copy and returns. HEADRACE_FULL: `depth` operations are in flight, or the device's queue
  * is full; HEADRACE_CLOSED: the engine was stopped or the device does not answer. The bytes are
  * borrowed until poll or wait has reported the end. */
-HEADRACE_C_API enum headrace_answer headrace_channel_copy(headrace_channel* channel, void* target,
-                                                          const void* source, size_t byte_count,
-                                                          uint32_t* ticket) HEADRACE_C_NOEXCEPT;
+enum headrace_answer headrace_channel_copy(headrace_channel* channel, void* target,
+                                           const void* source, size_t byte_count,
+                                           uint32_t* ticket) HEADRACE_C_NOEXCEPT;
 /* As headrace_channel_copy(), for any operation. */
-HEADRACE_C_API enum headrace_answer headrace_channel_submit(headrace_channel* channel,
-                                                            const headrace_operation* operation,
-                                                            uint32_t* ticket) HEADRACE_C_NOEXCEPT;
+enum headrace_answer headrace_channel_submit(headrace_channel* channel,
+                                             const headrace_operation* operation,
+                                             uint32_t* ticket) HEADRACE_C_NOEXCEPT;
 /* As headrace_channel_copy(), for all of `operations`; else as headrace_submit_batch(). */
-HEADRACE_C_API enum headrace_answer headrace_channel_submit_batch(
-    headrace_channel* channel, const headrace_operation* operations,
-    headrace_completion* completions, size_t operation_count, uint32_t* ticket) HEADRACE_C_NOEXCEPT;
+enum headrace_answer headrace_channel_submit_batch(headrace_channel* channel,
+                                                   const headrace_operation* operations,
+                                                   headrace_completion* completions,
+                                                   size_t operation_count,
+                                                   uint32_t* ticket) HEADRACE_C_NOEXCEPT;
 
 /* Whether the operation of `ticket` has ended. If so, `completion`, which may be null, is filled
  * in, and the ticket is no longer valid: using it again is a broken contract (checked). */
-HEADRACE_C_API bool headrace_channel_poll(headrace_channel* channel, uint32_t ticket,
-                                          headrace_completion* completion) HEADRACE_C_NOEXCEPT;
+bool headrace_channel_poll(headrace_channel* channel, uint32_t ticket,
+                           headrace_completion* completion) HEADRACE_C_NOEXCEPT;
 /* Waits for the end. What is not answered in time is done by a processor. */
-HEADRACE_C_API headrace_completion headrace_channel_wait(headrace_channel* channel,
-                                                         uint32_t ticket) HEADRACE_C_NOEXCEPT;
+headrace_completion headrace_channel_wait(headrace_channel* channel,
+                                          uint32_t ticket) HEADRACE_C_NOEXCEPT;
 /* Operations whose end has not been told. */
-HEADRACE_C_API size_t headrace_channel_in_flight(const headrace_channel* channel)
-    HEADRACE_C_NOEXCEPT;
+size_t headrace_channel_in_flight(const headrace_channel* channel) HEADRACE_C_NOEXCEPT;
 /* Those that there may be: less than was asked for where a device did not answer. */
-HEADRACE_C_API size_t headrace_channel_depth(const headrace_channel* channel) HEADRACE_C_NOEXCEPT;
+size_t headrace_channel_depth(const headrace_channel* channel) HEADRACE_C_NOEXCEPT;
 /* The queue that it is a part of; valid for as long as the engine. */
-HEADRACE_C_API const char* headrace_channel_queue(const headrace_channel* channel)
-    HEADRACE_C_NOEXCEPT;
+const char* headrace_channel_queue(const headrace_channel* channel) HEADRACE_C_NOEXCEPT;
 
-/* --- Block store -------------------------------------------------------------------------------
- */
+/* --- Block store ------------------------------------------------------------------------------ */
 
 /* Blocks by key in tiers of memory and files, as in headrace/store/store.hpp. Threading: shared. */
 typedef struct headrace_store headrace_store;
@@ -600,8 +580,8 @@ enum headrace_outcome HEADRACE_C_ENUM {
   HEADRACE_OUTCOME_CLOSED
 };
 /* "unknown_key"; and a sentence with meaning and remedy. */
-HEADRACE_C_API const char* headrace_outcome_name(enum headrace_outcome outcome) HEADRACE_C_NOEXCEPT;
-HEADRACE_C_API const char* headrace_outcome_text(enum headrace_outcome outcome) HEADRACE_C_NOEXCEPT;
+const char* headrace_outcome_name(enum headrace_outcome outcome) HEADRACE_C_NOEXCEPT;
+const char* headrace_outcome_text(enum headrace_outcome outcome) HEADRACE_C_NOEXCEPT;
 
 /* The key is copied; the bytes are borrowed until the transfer has ended. */
 typedef struct headrace_put_block {
@@ -620,51 +600,50 @@ typedef struct headrace_get_block {
 /* Makes a store; the engine outlives it. Blocks in its files are there again. `error` may be null.
  *
  * Returns: null on failure, with the reason in `error`. Free it with headrace_store_free(). */
-HEADRACE_C_API headrace_store* headrace_store_make(headrace_engine* engine,
-                                                   const headrace_store_options* options,
-                                                   headrace_error* error) HEADRACE_C_NOEXCEPT;
+headrace_store* headrace_store_make(headrace_engine* engine, const headrace_store_options* options,
+                                    headrace_error* error) HEADRACE_C_NOEXCEPT;
 /* Waits for all transfers first. Null is ignored. */
-HEADRACE_C_API void headrace_store_free(headrace_store* store) HEADRACE_C_NOEXCEPT;
+void headrace_store_free(headrace_store* store) HEADRACE_C_NOEXCEPT;
 
 /* Starts copying blocks into a tier, or out, and returns.
  *
  * Returns: null if there is no memory left: nothing was started. Free it with
  *          headrace_transfer_free(). */
-HEADRACE_C_API headrace_transfer* headrace_store_put(headrace_store* store,
-                                                     const headrace_put_block* blocks,
-                                                     size_t block_count,
-                                                     size_t tier) HEADRACE_C_NOEXCEPT;
-HEADRACE_C_API headrace_transfer* headrace_store_get(headrace_store* store,
-                                                     const headrace_get_block* blocks,
-                                                     size_t block_count) HEADRACE_C_NOEXCEPT;
+headrace_transfer* headrace_store_put(headrace_store* store, const headrace_put_block* blocks,
+                                      size_t block_count, size_t tier) HEADRACE_C_NOEXCEPT;
+headrace_transfer* headrace_store_get(headrace_store* store, const headrace_get_block* blocks,
+                                      size_t block_count) HEADRACE_C_NOEXCEPT;
 /* Whether every block has ended. Never blocks. */
-HEADRACE_C_API bool headrace_transfer_poll(const headrace_transfer* transfer) HEADRACE_C_NOEXCEPT;
+bool headrace_transfer_poll(const headrace_transfer* transfer) HEADRACE_C_NOEXCEPT;
 /* Waits for at most `time_ns_max`; UINT64_MAX is for ever. Returns whether it has ended. */
-HEADRACE_C_API bool headrace_transfer_wait(const headrace_transfer* transfer,
-                                           uint64_t time_ns_max) HEADRACE_C_NOEXCEPT;
+bool headrace_transfer_wait(const headrace_transfer* transfer,
+                            uint64_t time_ns_max) HEADRACE_C_NOEXCEPT;
 /* How block `index` ended, and its length, if it is done, in `byte_count`, which may be null.
  * RUNNING before the end of the transfer, and for an index beyond the last. */
-HEADRACE_C_API enum headrace_outcome headrace_transfer_outcome(
-    const headrace_transfer* transfer, size_t index, size_t* byte_count) HEADRACE_C_NOEXCEPT;
+enum headrace_outcome headrace_transfer_outcome(const headrace_transfer* transfer, size_t index,
+                                                size_t* byte_count) HEADRACE_C_NOEXCEPT;
 /* Waits for the end first. Null is ignored. */
-HEADRACE_C_API void headrace_transfer_free(headrace_transfer* transfer) HEADRACE_C_NOEXCEPT;
+void headrace_transfer_free(headrace_transfer* transfer) HEADRACE_C_NOEXCEPT;
 
 /* Bytes of a block; 0 if there is none. */
-HEADRACE_C_API size_t headrace_store_length(headrace_store* store, const void* key,
-                                            size_t key_bytes) HEADRACE_C_NOEXCEPT;
+size_t headrace_store_length(headrace_store* store, const void* key,
+                             size_t key_bytes) HEADRACE_C_NOEXCEPT;
 /* False if there is no such block, or, of unpin, none that is pinned. */
-HEADRACE_C_API bool headrace_store_pin(headrace_store* store, const void* key,
-                                       size_t key_bytes) HEADRACE_C_NOEXCEPT;
-HEADRACE_C_API bool headrace_store_unpin(headrace_store* store, const void* key,
-                                         size_t key_bytes) HEADRACE_C_NOEXCEPT;
-HEADRACE_C_API bool headrace_store_remove(headrace_store* store, const void* key,
-                                          size_t key_bytes) HEADRACE_C_NOEXCEPT;
+bool headrace_store_pin(headrace_store* store, const void* key,
+                        size_t key_bytes) HEADRACE_C_NOEXCEPT;
+bool headrace_store_unpin(headrace_store* store, const void* key,
+                          size_t key_bytes) HEADRACE_C_NOEXCEPT;
+bool headrace_store_remove(headrace_store* store, const void* key,
+                           size_t key_bytes) HEADRACE_C_NOEXCEPT;
 /* Removes every block; returns how many. */
-HEADRACE_C_API size_t headrace_store_clear(headrace_store* store) HEADRACE_C_NOEXCEPT;
+size_t headrace_store_clear(headrace_store* store) HEADRACE_C_NOEXCEPT;
 /* An eventfd to which 1 is added whenever a transfer ends; it belongs to the store. -1 if no
  * descriptor is left. */
-HEADRACE_C_API int headrace_store_descriptor(headrace_store* store) HEADRACE_C_NOEXCEPT;
+int headrace_store_descriptor(headrace_store* store) HEADRACE_C_NOEXCEPT;
 
+#ifndef HEADRACE_STATIC
+#pragma GCC visibility pop
+#endif
 #ifdef __cplusplus
 }
 #endif

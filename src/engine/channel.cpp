@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "headrace/engine/channel.hpp"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <utility>
 
 #include "channel_state.hpp"
@@ -9,6 +12,7 @@
 #include "dsa/slot.hpp"
 #include "engine_state.hpp"
 #include "headrace/base/check.hpp"
+#include "headrace/base/units.hpp"
 #include "headrace/platform/ticks.hpp"
 #include "headrace/platform/wait.hpp"
 
@@ -31,12 +35,13 @@ namespace {
 
 }  // namespace
 
-ChannelState::ChannelState(EngineState& engine, DsaQueue& queue, std::uint64_t slots,
-                           bool latencies)
+ChannelState::ChannelState(EngineState& engine, DsaQueue& queue, const ChannelOptions& options)
     : engine_(engine),
       queue_(queue),
-      latencies_(latencies),
-      places_(std::make_unique<Place[]>(static_cast<std::size_t>(std::popcount(slots)))) {
+      latencies_(options.latencies),
+      places_(std::make_unique<Place[]>(std::min(options.depth, SlotWords::kSlotMax))),
+      counts_(engine.begin_channel(queue)) {
+  std::uint64_t slots = queue.reserve(options.depth);  // Nothing behind this may fail.
   for (std::size_t i = 0; slots != 0; slots &= slots - 1, ++i) {
     Place& place = places_[i];
     place.slot_index = static_cast<std::uint32_t>(std::countr_zero(slots));
@@ -58,17 +63,8 @@ ChannelState::~ChannelState() {
     const auto index = static_cast<std::size_t>(std::countr_zero(left));
     slots |= std::uint64_t{1} << places_[index].slot_index;
   }
-  engine_.forget_channel(*this);
   queue_.give_back(slots);
-}
-
-ChannelCounts ChannelState::Tally::read() const noexcept {
-  // Together they are not one instant, so no order between them is needed.
-  ChannelCounts counts{submitted.load_relaxed(), done.load_relaxed(), bytes.load_relaxed()};
-  for (std::size_t i = 0; i < latency_counts.size(); ++i) {
-    counts.latency_counts[i] = latency_counts[i].load_relaxed();
-  }
-  return counts;
+  engine_.end_channel(counts_);
 }
 
 // --- Submission ----------------------------------------------------------------------------------
@@ -95,7 +91,7 @@ Submit ChannelState::obstacle() const noexcept {
 }
 
 Submit ChannelState::note_refusal(Submit answer) noexcept {
-  if (answer == Submit::full || answer == Submit::closed) add(refused_, 1);
+  if (answer == Submit::full || answer == Submit::closed) add(counts_.refused, 1);
   return answer;
 }
 
@@ -128,7 +124,7 @@ inline Submit ChannelState::send_copy(const CopyPlan& plan, std::size_t index,
     return refuse();
   queue_.note_taken();
   free_ ^= std::uint64_t{1} << index;
-  add(copies_.submitted, 1);
+  add(counts_.descriptors, 1);
   return Submit::accepted;
 }
 
@@ -160,10 +156,6 @@ Submit ChannelState::submit(const Operation& operation, Ticket& ticket) {
   if (valid != Submit::accepted) return valid;
   const Submit why_not = obstacle();
   if (why_not != Submit::accepted) return note_refusal(why_not);
-  return submit_stripe(operation, ticket);
-}
-
-Submit ChannelState::submit_stripe(const Operation& operation, Ticket& ticket) {
   const auto index = static_cast<std::uint32_t>(std::countr_zero(free_));
   Place& place = places_[index];
   DsaQueue::Slot& slot = *place.slot;
@@ -217,7 +209,7 @@ Submit ChannelState::submit_batch(const Batch& batch, Ticket& ticket) {
     place.request.assign_batch(batch, place.byte_count);
     free_ &= ~(std::uint64_t{1} << index);
     ticket = static_cast<Ticket>(index);
-    add(lists_.submitted, 1);
+    add(counts_.descriptors, 1);
     return Submit::accepted;
   }
   for (const Operation& operation : batch.operations) {
@@ -257,8 +249,8 @@ bool ChannelState::poll(Ticket ticket, Completion& completion) {
   const std::size_t byte_count = place.byte_count;
   free_ |= bit;
   set_done(completion, byte_count);
-  add(copies_.done, 1);
-  add(copies_.bytes, byte_count);
+  add(counts_.copies.jobs_done, 1);
+  add(counts_.copies.bytes, byte_count);
   queue_.note_answer();
   return true;
 }
@@ -283,15 +275,13 @@ bool ChannelState::poll_other(std::uint32_t index, Completion& completion) {
     const std::uint8_t status = status_of(slot.record);
     if (place.way != Way::stripe && status == DSA_COMP_SUCCESS) {
       const bool is_list = place.way == Way::list;
-      Tally& tally = is_list ? lists_ : copies_;
+      KindCounts& counts = is_list ? counts_.lists : counts_.copies;
       set_done(completion, place.byte_count);
       if (is_list && !place.request.batch().completions.empty()) note_each(place.request.batch());
       free_ |= std::uint64_t{1} << index;
-      add(tally.done, 1);
-      add(tally.bytes, place.byte_count);
-      if (latencies_) {
-        add(tally.latency_counts[Statistics::latency_class(place.begun_ticks)], 1);
-      }
+      add(counts.jobs_done, 1);
+      add(counts.bytes, place.byte_count);
+      if (latencies_) add(counts.latencies[Statistics::latency_class(place.begun_ticks)], 1);
       queue_.note_answer();
       return true;
     }
@@ -327,7 +317,6 @@ bool ChannelState::poll_other(std::uint32_t index, Completion& completion) {
 void ChannelState::convert(Place& place, std::uint64_t now) {
   DsaQueue::Slot& slot = *place.slot;
   if (!latencies_) place.begun_ticks = now;
-  constexpr std::uint64_t kOneLess = ~std::uint64_t{0};
   if (place.way != Way::list) {
     // What the descriptor says is all that is known of it.
     auto* const target = reinterpret_cast<std::byte*>(slot.descriptor.dst_addr);
@@ -335,16 +324,14 @@ void ChannelState::convert(Place& place, std::uint64_t now) {
     begin_stripe(place, Operation::copy({target, place.byte_count}, {source, place.byte_count}),
                  {});
     slot.piece = place.byte_count;
-    add(copies_.submitted, kOneLess);
   } else {
     const Batch batch = place.request.batch();
     begin_stripe(place, Operation::no_op(), batch);
     slot.piece = batch.operations.size();
     slot.copies = true;
-    add(lists_.submitted, kOneLess);
   }
   place.way = Way::stripe;
-  add(converted_, 1);
+  add(counts_.converted, 1);
   engine_.counts().count_submitted();
 }
 
@@ -366,6 +353,51 @@ Completion ChannelState::wait(Ticket ticket) {
 }
 
 // --- The interface -------------------------------------------------------------------------------
+
+Result<Channel> EngineState::open_channel(const ChannelOptions& options) {
+  constexpr const char* kTried = "open a channel";
+  if (is_forked() || is_closed()) {
+    return fail(Code::closed, kTried,
+                is_forked() ? "the engine belongs to the parent of this process"
+                            : "the engine has been stopped",
+                "make a new engine");
+  }
+  if (options.depth == 0) {
+    return fail(Code::invalid_argument, kTried, "a depth of 0 holds nothing", "the default is 8");
+  }
+  std::vector<DsaQueue*> queues;
+  for (std::size_t i = facts_.processor_count; i < movers_.size(); ++i) {
+    auto* const queue = dynamic_cast<DsaQueue*>(movers_[i].get());
+    const bool named = options.queue.empty() || movers_[i]->info().name == options.queue;
+    if (queue != nullptr && named) queues.push_back(queue);
+  }
+  if (queues.empty()) {
+    return fail(Code::hardware_absent, kTried,
+                options.queue.empty() ? std::string("the engine has no DSA queue")
+                                      : fmt::format("it has no queue '{}'", options.queue),
+                "Engine::notes and 'headrace doctor' tell why; Engine::submit needs none");
+  }
+  // Those of the node first, then those with more room.
+  std::stable_sort(queues.begin(), queues.end(), [&](const DsaQueue* one, const DsaQueue* other) {
+    const bool near = options.node && one->info().node == options.node;
+    const bool other_near = options.node && other->info().node == options.node;
+    return near != other_near ? near : one->load() < other->load();
+  });
+  for (DsaQueue* const queue : queues) {
+    auto state = std::make_unique<ChannelState>(*this, *queue, options);
+    if (state->depth() != 0) return Channel(std::move(state));
+  }
+  const auto is_lost = [](const DsaQueue* queue) { return queue->is_all_lost(); };
+  if (std::all_of(queues.begin(), queues.end(), is_lost)) {
+    return fail(Code::capacity_exceeded, kTried,
+                "what is left of every queue's entries is lost until its device answers",
+                "Engine::submit does without; reset the device, or make a new engine");
+  }
+  return fail(
+      Code::capacity_exceeded, kTried,
+      fmt::format("no queue has {} and one more for jobs", counted(options.depth, "free entry")),
+      "use less depth, or configure larger queues: 'headrace dsa configure'");
+}
 
 Channel::Channel(std::unique_ptr<ChannelState> state) : state_(std::move(state)) {}
 Channel::Channel(Channel&& other) noexcept = default;

@@ -8,7 +8,6 @@
 // stripe, and the queue takes the trouble as it takes that of others (DsaQueue::take_record).
 #pragma once
 
-#include <array>
 #include <bit>
 #include <memory>
 
@@ -21,11 +20,11 @@ namespace headrace::engine {
 
 class EngineState;
 
-/// Threading: confined, but for the counts, which have one writer and any number of readers.
+/// Threading: confined, but for the counts, which the engine reads.
 class ChannelState {
  public:
-  /// `slots` is what DsaQueue::reserve gave.
-  ChannelState(EngineState& engine, DsaQueue& queue, std::uint64_t slots, bool latencies);
+  /// Reserves slots of `queue`, or has a depth of 0 if that has too few.
+  ChannelState(EngineState& engine, DsaQueue& queue, const ChannelOptions& options);
   ChannelState(const ChannelState&) = delete;
   ChannelState& operator=(const ChannelState&) = delete;
   ~ChannelState();
@@ -42,16 +41,6 @@ class ChannelState {
     return static_cast<std::size_t>(std::popcount(owned_));
   }
   [[nodiscard]] DsaQueue& queue() const { return queue_; }
-  [[nodiscard]] ChannelCounts copies() const noexcept { return copies_.read(); }
-  [[nodiscard]] ChannelCounts lists() const noexcept { return lists_.read(); }
-  [[nodiscard]] std::uint64_t refused() const noexcept {
-    return refused_.load_relaxed();  // A count of its own.
-  }
-  /// Taken by the queue for what is, or was at first, counted above.
-  [[nodiscard]] std::uint64_t descriptors() const noexcept {
-    // A count of its own.
-    return copies().submitted + lists().submitted + converted_.load_relaxed();
-  }
 
  private:
   /// How what is in flight at a place ends.
@@ -71,20 +60,11 @@ class ChannelState {
     Request request;  ///< Of a stripe, and the batch of a list.
   };
 
-  /// Of ChannelCounts.
-  struct Tally {
-    Atomic<std::uint64_t> submitted{0};
-    Atomic<std::uint64_t> done{0};
-    Atomic<std::uint64_t> bytes{0};
-    std::array<Atomic<std::uint64_t>, OperationStatistics::kLatencyClassCount> latency_counts;
-    [[nodiscard]] ChannelCounts read() const noexcept;
-  };
   // Apart, so that the way of most copies keeps few values.
   [[nodiscard, gnu::noinline]] Submit submit_odd_copy(const CopyPlan& plan, Ticket& ticket);
   /// Why nothing may be submitted now; accepted if it may.
   [[nodiscard]] Submit obstacle() const noexcept;
   Submit note_refusal(Submit answer) noexcept;
-  [[nodiscard]] Submit submit_stripe(const Operation& operation, Ticket& ticket);
   [[gnu::always_inline, nodiscard]] inline bool write_list(const Batch& batch,
                                                            Place& place) noexcept;
   /// True if obstacle() is `accepted`; by fewer instructions, because it need not tell why not.
@@ -108,15 +88,10 @@ class ChannelState {
   /// Of this queue alone, and touched by no other thread, unlike that of the engine.
   WaitHistory wait_history_;
   std::unique_ptr<Place[]> places_;
+  ChannelCounts& counts_;
   /// By places. free_ is a part of owned_; a place whose slot was lost is in neither.
   std::uint64_t owned_ = 0;
   std::uint64_t free_ = 0;
-
-  /// One writer, this channel, and any number of readers.
-  alignas(64) Tally copies_;
-  Tally lists_;
-  Atomic<std::uint64_t> converted_{0};  ///< What has left the short way.
-  Atomic<std::uint64_t> refused_{0};
 };
 
 }  // namespace headrace::engine

@@ -15,8 +15,7 @@
 // list knows that the job has ended, and from its completion how. Wait-free for the finisher but
 // for changes of the word by others; links are only added one by one and taken all at once, so no
 // address can be mistaken for an older one (ABA).
-// A mutex in the parking lot would do as well, but would be taken by every thread that waits
-// for something in the same bucket. Model: tests/model/engine/dependants_model.cpp.
+// Model: tests/model/engine/dependants_model.cpp.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +31,7 @@ inline DependantLink closed_list;
 /// ended, or is about to: its completion is there and says how.
 [[nodiscard]] inline bool add_dependant(Atomic<std::uint32_t>& word, Atomic<DependantLink*>& list,
                                         DependantLink& link) {
-  if (!set_flag(word, kDependantFlag)) {
+  if (set_flag(word, kDependantFlag) == 0) {
     static_cast<void>(word.load_acquire());  // edge: job-ended (acquire)
     return false;
   }

@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include "cpu/mover.hpp"
 #include "dsa/open.hpp"
 #include "engine_state.hpp"
-#include "headrace/base/names.hpp"
 #include "headrace/copy/profile.hpp"
 
 namespace headrace::engine {
@@ -19,60 +19,55 @@ constexpr const char* kTried = "make an engine";
 /// Of an enumerator that there is not.
 constexpr std::string_view kNoName = "unknown";
 
-Result<void> refuse(std::string cause, std::string remedy) {
-  return fail(Code::invalid_argument, kTried, std::move(cause), std::move(remedy));
-}
+/// What an option must not be, and what to say then.
+struct Rule {
+  bool is_broken;
+  std::string cause;
+  const char* remedy;
+};
 
-Result<void> check(const DeviceOptions& options) {
-  if (options.answer_max <= std::chrono::nanoseconds(0) ||
-      options.answer_max > DeviceOptions::kAnswerMax) {
-    return refuse(fmt::format("a device cannot be given up after {} ns of silence",
-                              options.answer_max.count()),
-                  "more than 0 and at most a year; the default is 5 seconds");
-  }
-  if (!options.use && !options.queues.empty()) {
-    return refuse(
-        fmt::format("the queue '{}' is named, and no device may be used", options.queues.front()),
-        "name no queue, or let devices be used");
-  }
-  if (name(options.page_faults) == kNoName) {
-    return refuse("there is no such fault policy", "take one of FaultPolicy");
+Result<void> check(std::span<const Rule> rules) {
+  for (const Rule& rule : rules) {
+    if (rule.is_broken) return fail(Code::invalid_argument, kTried, rule.cause, rule.remedy);
   }
   return {};
 }
 
-Result<void> check(Waiting waiting) {
-  if (name(waiting) != kNoName) return {};
-  return refuse("there is no such way to wait", "take one of Waiting");
+Rule rule_of(Waiting waiting) {
+  return {name(waiting) == kNoName, "there is no such way to wait", "take one of Waiting"};
 }
 
 Result<void> check(const EngineOptions& options) {
-  if (options.threads_per_node > EngineOptions::kThreadsMax) {
-    return refuse(fmt::format("{} threads per node are more than {}", options.threads_per_node,
-                              EngineOptions::kThreadsMax),
-                  "0 asks for one per two processors");
-  }
-  if (options.piece == Bytes(0)) {
-    return refuse("a piece of 0 bytes never ends a copy", "the default is 256 KiB");
-  }
-  if (options.piece > EngineOptions::kPieceMax) {
-    return refuse(fmt::format("a piece of {} bytes is larger than {}", options.piece.count(),
-                              to_text(EngineOptions::kPieceMax)),
-                  "the default is 256 KiB; a large one lets small jobs wait for large ones");
-  }
-  if (options.queue_depth_max == 0) {
-    return refuse("a queue of depth 0 takes nothing", "the default is 1024");
-  }
-  if (options.queue_depth_max > EngineOptions::kQueueDepthMax) {
-    return refuse(fmt::format("a queue depth of {} is more than {}", options.queue_depth_max,
-                              EngineOptions::kQueueDepthMax),
-                  "the default is 1024");
-  }
-  if (name(options.path) == kNoName) {
-    return refuse("there is no such path", "take one of Path");
-  }
-  if (const Result<void> valid = check(options.waiting); !valid) return valid;
-  return check(options.devices);
+  const DeviceOptions& devices = options.devices;
+  const std::size_t depth = options.queue_depth_max;
+  return check(std::array<Rule, 10>{{
+      {options.threads_per_node > EngineOptions::kThreadsMax,
+       fmt::format("{} threads per node are more than {}", options.threads_per_node,
+                   EngineOptions::kThreadsMax),
+       "0 asks for one per two processors"},
+      {options.piece == Bytes(0), "a piece of 0 bytes never ends a copy", "the default is 256 KiB"},
+      {options.piece > EngineOptions::kPieceMax,
+       fmt::format("a piece of {} bytes is larger than {}", options.piece.count(),
+                   to_text(EngineOptions::kPieceMax)),
+       "the default is 256 KiB; a large one lets small jobs wait for large ones"},
+      {depth == 0, "a queue of depth 0 takes nothing", "the default is 1024"},
+      {depth > EngineOptions::kQueueDepthMax,
+       fmt::format("a queue depth of {} is more than {}", depth, EngineOptions::kQueueDepthMax),
+       "the default is 1024"},
+      {name(options.path) == kNoName, "there is no such path", "take one of Path"},
+      rule_of(options.waiting),
+      {devices.answer_max <= std::chrono::nanoseconds(0) ||
+           devices.answer_max > DeviceOptions::kAnswerMax,
+       fmt::format("a device cannot be given up after {} ns of silence",
+                   devices.answer_max.count()),
+       "more than 0 and at most a year; the default is 5 seconds"},
+      {!devices.use && !devices.queues.empty(),
+       fmt::format("the queue '{}' is named, and no device may be used",
+                   devices.queues.empty() ? "" : devices.queues.front()),
+       "name no queue, or let devices be used"},
+      {name(devices.page_faults) == kNoName, "there is no such fault policy",
+       "take one of FaultPolicy"},
+  }});
 }
 
 /// The nodes that get workers, with their processors.
@@ -81,26 +76,21 @@ Result<std::vector<const topo::Node*>> worker_nodes(const topo::Machine& machine
   std::vector<const topo::Node*> nodes;
   for (const NodeId id : asked) {
     const topo::Node* const node = machine.node(id);
-    if (node == nullptr) {
-      return fail(Code::invalid_argument, kTried,
-                  fmt::format("the machine has no node {}", id.value()),
-                  "'headrace topo' shows its nodes");
-    }
-    if (node->cpus.empty()) {
-      return fail(Code::invalid_argument, kTried,
-                  fmt::format("node {} has no processor that this process may use", id.value()),
-                  "choose a node with processors; it can copy to and from this one");
-    }
-    if (std::find(nodes.begin(), nodes.end(), node) != nodes.end()) {
-      return fail(Code::invalid_argument, kTried, fmt::format("node {} is named twice", id.value()),
-                  "name each node once and ask for more threads per node");
-    }
+    const bool twice = std::ranges::find(nodes, node) != nodes.end();
+    const Result<void> valid = check(std::array<Rule, 3>{{
+        {node == nullptr, fmt::format("the machine has no node {}", id.value()),
+         "'headrace topo' shows its nodes"},
+        {node != nullptr && node->cpus.empty(),
+         fmt::format("node {} has no processor that this process may use", id.value()),
+         "choose a node with processors; it can copy to and from this one"},
+        {twice, fmt::format("node {} is named twice", id.value()),
+         "name each node once and ask for more threads per node"},
+    }});
+    if (!valid) return fail(valid.error());
     nodes.push_back(node);
   }
-  if (asked.empty()) {
-    for (const topo::Node& node : machine.nodes) {
-      if (!node.cpus.empty()) nodes.push_back(&node);
-    }
+  for (const topo::Node& node : machine.nodes) {
+    if (asked.empty() && !node.cpus.empty()) nodes.push_back(&node);
   }
   if (nodes.empty()) {
     return fail(Code::invalid_argument, kTried, "no node of the machine has processors",
@@ -147,24 +137,6 @@ std::vector<NodePackage> packages_of(const topo::Machine& machine) {
   return packages;
 }
 
-constexpr auto kPaths = make_names<Path>({
-    {Path::automatic, "automatic"},
-    {Path::hardware, "hardware"},
-    {Path::software, "software"},
-});
-
-constexpr auto kSources = make_names<ThresholdSource>({
-    {ThresholdSource::published, "published"},
-    {ThresholdSource::profile, "profile"},
-    {ThresholdSource::caller, "caller"},
-});
-
-constexpr auto kFaultPolicies = make_names<FaultPolicy>({
-    {FaultPolicy::touch_and_resubmit, "touch_and_resubmit"},
-    {FaultPolicy::finish_on_cpu, "finish_on_cpu"},
-    {FaultPolicy::block, "block"},
-});
-
 /// Only now: the publisher calls the engine from a thread of its own, at once.
 std::unique_ptr<Engine> published(std::unique_ptr<EngineState> engine) {
   engine->publish_statistics();
@@ -198,46 +170,29 @@ Result<std::unique_ptr<Engine>> Engine::make(const topo::Machine& machine, Engin
   for (std::unique_ptr<Mover>& mover : devices->movers) movers.push_back(std::move(mover));
   const Thresholds thresholds = thresholds_of(options, profile);
   if (movers.size() > nodes->size()) devices->notes.push_back(thresholds.note());
-  EngineState::Settings settings{.policy = std::move(options.policy),
-                                 .path = options.path,
-                                 .thresholds = thresholds.values,
-                                 .packages = packages_of(machine),
-                                 .notes = std::move(devices->notes),
-                                 .threshold_source = thresholds.source,
-                                 .check_memory = options.check_memory,
-                                 .waiting = options.waiting};
+  EngineState::Settings settings;
+  settings.thresholds = thresholds.values;
+  settings.check_memory = options.check_memory;
+  settings.waiting = options.waiting;
+  settings.policy = std::move(options.policy);
+  settings.path = options.path;
+  settings.packages = packages_of(machine);
+  settings.notes = std::move(devices->notes);
+  settings.threshold_source = thresholds.source;
   return published(std::make_unique<EngineState>(std::move(movers), std::move(settings)));
 }
 
 Result<std::unique_ptr<Engine>> Engine::make(std::vector<std::unique_ptr<Mover>> movers,
                                              MoverPolicy policy, const EngineSettings& chosen) {
-  if (const Result<void> valid = check(chosen.waiting); !valid) return fail(valid.error());
-  if (movers.empty()) {
-    return fail(Code::invalid_argument, kTried, "it has no mover", "give at least one");
-  }
-  if (std::find(movers.begin(), movers.end(), nullptr) != movers.end()) {
-    return fail(Code::invalid_argument, kTried, "one of its movers is null",
-                "give movers that exist");
-  }
-  return published(std::make_unique<EngineState>(
-      std::move(movers), EngineState::Settings{.policy = std::move(policy),
-                                               .thresholds = chosen.thresholds,
-                                               .threshold_source = ThresholdSource::caller,
-                                               .node_of = chosen.node_of,
-                                               .check_memory = chosen.check_memory,
-                                               .waiting = chosen.waiting}));
-}
-
-std::string_view name(Path path) {
-  return kPaths.text(path);
-}
-
-std::string_view name(ThresholdSource source) {
-  return kSources.text(source);
-}
-
-std::string_view name(FaultPolicy policy) {
-  return kFaultPolicies.text(policy);
+  const bool any_null = std::find(movers.begin(), movers.end(), nullptr) != movers.end();
+  const Result<void> valid = check(std::array<Rule, 3>{{
+      rule_of(chosen.waiting),
+      {movers.empty(), "it has no mover", "give at least one"},
+      {any_null, "one of its movers is null", "give movers that exist"},
+  }});
+  if (!valid) return fail(valid.error());
+  return published(std::make_unique<EngineState>(std::move(movers),
+                                                 EngineState::Settings{chosen, std::move(policy)}));
 }
 
 Engine::~Engine() = default;

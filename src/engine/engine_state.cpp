@@ -20,9 +20,28 @@ namespace {
 
 static_assert(sizeof(Job) <= 640 && sizeof(Request) <= 272, "callers keep many of them");
 
+constexpr std::chrono::nanoseconds kForever = std::chrono::nanoseconds::max();
+
 /// True while this thread ends a job that it carried out in its submission. What the callback and
 /// `then` of that job submit goes to movers: each of a chain of them would need a stack of its own.
 constinit thread_local bool ends_inline = false;
+
+/// A call of a user's function for a job that ends, on the stack of this thread.
+struct Call {
+  const EngineState* engine;
+  const Call* outer;
+};
+constinit thread_local const Call* calling = nullptr;
+
+/// Calls `function`, which does not throw, for a job of `engine`, which may be gone.
+template <typename Function, typename... Ends>
+[[gnu::noinline]] void call(const EngineState& engine, Function function, void* context,
+                            const Ends&... end) noexcept {
+  const Call made{&engine, calling};
+  calling = &made;
+  function(context, end...);
+  calling = made.outer;
+}
 
 bool any_polled(std::span<const MoverInfo> movers) {
   return std::any_of(movers.begin(), movers.end(),
@@ -74,8 +93,6 @@ EngineState::EngineState(std::vector<std::unique_ptr<Mover>> movers, Settings se
     settings_.notes.emplace_back(
         "threads spin, without UMWAIT, which this processor does not have (CPUID: WAITPKG)");
   }
-  // The first use allocates all buckets: now, and not when the first waiter happens to sleep.
-  static_cast<void>(detail::parking_bucket(this));
   platform::watch_forks();
   fork_count_ = platform::fork_count();
 }
@@ -98,9 +115,9 @@ Submit EngineState::submit_copy(Job& job, const CopyPlan& plan, const SubmitOpti
       Operation::is_simple_copy(plan.target.data(), plan.source.data(), byte_count,
                                 kAskedForNodeBytesMin - 1) &&
       options.after.empty()) [[likely]] {
-    return start_now(
+    return note_refusal(start(
         job, [&] { new (&job.operation_) Operation(Operation::copy(plan.target, plan.source)); },
-        {.kind = OperationKind::copy, .byte_count = byte_count}, options, true);
+        {.kind = OperationKind::copy, .byte_count = byte_count}, options));
   }
   return submit_odd_copy(job, plan, options);
 }
@@ -110,12 +127,12 @@ Submit EngineState::submit_odd_copy(Job& job, const CopyPlan& plan, const Submit
   const Operation copy = Operation::copy(plan.target, plan.source);
   const Submit valid = copy.validate();
   if (valid != Submit::accepted && valid != Submit::empty) return valid;
-  return start_one(job, copy, options, true);
+  return note_refusal(start_one(job, copy, options));
 }
 
 Submit EngineState::submit(Job& job, const Operation& operation, const SubmitOptions& options) {
   const Submit valid = operation.validate();
-  return valid == Submit::accepted ? start_one(job, operation, options, true) : valid;
+  return valid == Submit::accepted ? note_refusal(start_one(job, operation, options)) : valid;
 }
 
 Submit EngineState::submit_batch(Job& job, const Batch& batch, const SubmitOptions& options) {
@@ -136,30 +153,29 @@ Submit EngineState::submit_batch(Job& job, const Batch& batch, const SubmitOptio
     byte_count += operation.byte_count();
     kinds = kinds.with(operation.kind());
   }
-  return start(
+  return note_refusal(start(
       job,
       [&] {
         job.operation_ = {};
         job.batch_ = batch;
       },
       {.kinds = kinds, .byte_count = byte_count, .operation_count = batch.operations.size()},
-      options, true);
+      options));
 }
 
-Submit EngineState::start_one(Job& job, const Operation& operation, const SubmitOptions& options,
-                              bool counts_refusal) {
-  const std::size_t byte_count = operation.byte_count();
-  if (byte_count >= kAskedForNodeBytesMin) {
-    return start_large(job, operation, options, counts_refusal);
-  }
+Submit EngineState::start_one(Job& job, const Operation& operation, const SubmitOptions& options) {
+  std::optional<SubmitOptions> known;
+  if (operation.byte_count() >= kAskedForNodeBytesMin) [[unlikely]]
+    known = with_nodes(operation, options);
   return start(
       job, [&] { job.operation_ = operation; },
-      {.kind = operation.kind(), .byte_count = byte_count}, options, counts_refusal);
+      {.kind = operation.kind(), .byte_count = operation.byte_count()}, known ? *known : options);
 }
 
-/// Finds out the nodes of a large operation whose caller says nothing of nodes.
-Submit EngineState::start_large(Job& job, const Operation& operation, const SubmitOptions& options,
-                                bool counts_refusal) {
+/// `options` with the nodes of a large operation whose caller says nothing of nodes, if there are
+/// several movers to choose from.
+SubmitOptions EngineState::with_nodes(const Operation& operation,
+                                      const SubmitOptions& options) const {
   const auto node_of = [this](std::span<const std::byte> bytes) -> std::optional<NodeId> {
     if (bytes.empty()) return std::nullopt;
     return settings_.node_of != nullptr ? settings_.node_of(bytes.data())
@@ -172,9 +188,7 @@ Submit EngineState::start_large(Job& job, const Operation& operation, const Subm
     known.source_node = node_of(operation.source());
     known.target_node = node_of(operation.target());
   }
-  return start(
-      job, [&] { job.operation_ = operation; },
-      {.kind = operation.kind(), .byte_count = operation.byte_count()}, known, counts_refusal);
+  return known;
 }
 
 /// Whether a thread that waits for a job of `route` has to poll.
@@ -191,24 +205,18 @@ inline bool EngineState::polls(const Route& route) const noexcept {
 /// `assign` writes the operation of the job, or its batch.
 template <typename Assign>
 inline Submit EngineState::start(Job& job, const Assign& assign, Workload work,
-                                 const SubmitOptions& options, bool counts_refusal) {
-  if (!options.after.empty() && !is_forked()) [[unlikely]] {
+                                 const SubmitOptions& options) {
+  if (is_forked()) [[unlikely]]
+    return Submit::forked;
+  if (!options.after.empty()) [[unlikely]] {
     const Submit valid = check(job, options.after);
     if (valid != Submit::accepted) return valid;
+    // Else it is held back until they have ended.
     work.deferred =
         !std::all_of(options.after.begin(), options.after.end(), [](const Job* predecessor) {
           return predecessor->state() == JobState::done;  // edge: job-ended (acquire), inside.
         });
   }
-  return start_now(job, assign, work, options, counts_refusal);
-}
-
-/// As start(). A job whose `work` is deferred is held back until others have ended.
-template <typename Assign>
-inline Submit EngineState::start_now(Job& job, const Assign& assign, Workload work,
-                                     const SubmitOptions& options, bool counts_refusal) {
-  if (is_forked()) [[unlikely]]
-    return Submit::forked;
   const std::uint32_t word_before = job.word_.load_acquire();  // edge: job-ended (acquire)
   HEADRACE_CHECK(!detail::is_running(word_before), "a running job cannot be submitted");
   work.turn = sequence_.fetch_add_relaxed(1);  // Any order of turns will do.
@@ -219,10 +227,8 @@ inline Submit EngineState::start_now(Job& job, const Assign& assign, Workload wo
     deferred.deferred = true;
     job.route_ = route(deferred, options, facts_);
   }
-  if (!enter()) [[unlikely]] {
-    if (counts_refusal) statistics_.count_refused();
+  if (!enter()) [[unlikely]]
     return Submit::closed;
-  }
 
   const Before before(job);
   if (before.batch) [[unlikely]]
@@ -261,7 +267,6 @@ inline Submit EngineState::start_now(Job& job, const Assign& assign, Workload wo
   if (answer == Submit::accepted) [[likely]]
     return answer;  // The job and the engine may be gone.
   statistics_.uncount_submitted();
-  if (counts_refusal) statistics_.count_refused();
   take_back(job, before, word_before);
   return answer;
 }
@@ -304,17 +309,6 @@ void EngineState::split(Job& job) noexcept {
 
 // --- Issue ---------------------------------------------------------------------------------------
 
-Submit EngineState::post_to_any(Request& request, std::span<const std::uint32_t> chosen,
-                                std::uint64_t turn) noexcept {
-  Submit answer = Submit::closed;
-  for (std::size_t k = 0; k < chosen.size(); ++k) {
-    const Submit one = post(request, chosen[(turn + k) % chosen.size()]);
-    if (one == Submit::accepted) return one;
-    if (one == Submit::full) answer = one;
-  }
-  return answer;
-}
-
 /// The first mover refused `job`, or its first part, with `answer`.
 Submit EngineState::issue_elsewhere(Job& job, Submit answer) noexcept {
   const Route& route = job.route_;
@@ -323,17 +317,17 @@ Submit EngineState::issue_elsewhere(Job& job, Submit answer) noexcept {
   const bool whole = job.part_count_ == 1;
   Request& request = whole ? static_cast<Request&>(job) : job.parts_->parts[0];
   bool full = answer == Submit::full;
-  const auto offer = [&](std::span<const std::uint32_t> movers, std::uint64_t first) {
-    const Submit one = post_to_any(request, movers, first);
+  const auto offer = [&](std::uint32_t index) {
+    const Submit one = post(request, index);
     full = full || one == Submit::full;
     return one == Submit::accepted;
   };
-  const auto offer_all = [&](std::size_t begin, std::size_t count, std::uint64_t first) {
+  const auto offer_others = [&](std::size_t begin, std::size_t count, std::uint64_t first) {
     const Workload work = workload_of(job);
     for (std::size_t k = 0; k < count; ++k) {
       const auto index = static_cast<std::uint32_t>(begin + (first + k) % count);
-      if (std::find(chosen.begin(), chosen.end(), index) != chosen.end()) continue;
-      if (can_carry_out(infos_[index], work) && offer({&index, 1}, 0)) return true;
+      if (std::ranges::find(chosen, index) != chosen.end()) continue;
+      if (can_carry_out(infos_[index], work) && offer(index)) return true;
     }
     return false;
   };
@@ -341,21 +335,16 @@ Submit EngineState::issue_elsewhere(Job& job, Submit answer) noexcept {
   if (!is_closed()) {
     // As long as no mover has anything, whose turn it was means nothing.
     job.route_.fell_back = job.route_.fell_back || (!full && !route.any);
-    if (chosen.size() > 1) {
-      std::array<std::uint32_t, MoverChoice::kMoverMax> others{};
-      std::size_t count = 0;
-      for (std::size_t k = 1; k < chosen.size(); ++k) {
-        others[count++] = chosen[(turn + k) % chosen.size()];
-      }
-      taken = offer(std::span(others).first(count), 0);
+    for (std::size_t k = 1; k < chosen.size() && !taken; ++k) {
+      taken = offer(chosen[(turn + k) % chosen.size()]);
     }
     const std::size_t processors = facts_.processor_count;
-    const bool by_device = chosen[0] >= processors;
-    if (!taken && route.any) {
-      taken = by_device ? offer_all(processors, movers_.size() - processors, chosen[0] - processors)
-                        : offer_all(0, processors, chosen[0]);
+    if (!taken && route.any && chosen[0] >= processors) {
+      taken = offer_others(processors, movers_.size() - processors, chosen[0] - processors);
+    } else if (!taken && route.any) {
+      taken = offer_others(0, processors, chosen[0]);
     }
-    if (!taken && full && whole && route.or_processors) taken = offer_all(0, processors, turn);
+    if (!taken && full && whole && route.or_processors) taken = offer_others(0, processors, turn);
   }
   if (taken) {
     if (!whole) issue_parts(job);
@@ -382,9 +371,12 @@ void EngineState::issue_parts(Job& job) noexcept {
   PartBlock& block = *job.parts_;
   for (std::size_t i = 1; i < count; ++i) {
     Part& part = block.parts[i];
-    if (post(part, chosen[(turn + i) % chosen.size()]) == Submit::accepted) continue;
-    job.route_.fell_back = true;
-    if (post_to_any(part, chosen, turn + i + 1) != Submit::accepted) carry_out_here(part);
+    bool taken = false;
+    for (std::size_t k = 0; k < chosen.size() && !taken; ++k) {
+      if (k == 1) job.route_.fell_back = true;
+      taken = post(part, chosen[(turn + i + k) % chosen.size()]) == Submit::accepted;
+    }
+    if (!taken) carry_out_here(part);
   }
 }
 
@@ -416,10 +408,10 @@ void EngineState::take_back(Job& job, const Before& before, std::uint32_t word_b
   if (was_stopped) static_cast<void>(detail::set_flag(job.word_, detail::kStopFlag));
   // No submission may name a job whose own has not returned.
   std::uint32_t seen = 0;
-  const void* const address = &job;
+  const void* const address = &job.word_;
   HEADRACE_CHECK(detail::end_word(job.word_, detail::state_of(word_before), seen),
                  "a job is named after its submission");
-  if ((seen & detail::kSleeperFlag) != 0) detail::unpark_all(address);
+  if ((seen & detail::kSleeperFlag) != 0) platform::wake_sleepers_at(address);
   if (detail::visitor_count(seen) == 0) leave();
 }
 
@@ -438,31 +430,6 @@ void EngineState::end_part(Request& request, bool /*plain*/) noexcept {
   job.engine_->parts_.give_back(block);
   end_job(job, false);
 }
-
-/// A call of a user's function for a job that ends, on the stack of this thread.
-///
-/// Threading: owned.
-class EngineState::Call {
- public:
-  explicit Call(const EngineState& engine) noexcept : engine_(&engine), outer_(innermost_) {
-    innermost_ = this;
-  }
-  Call(const Call&) = delete;
-  Call& operator=(const Call&) = delete;
-  ~Call() { innermost_ = outer_; }
-  /// Whether this thread is in such a function for `engine`, which may be gone.
-  [[nodiscard]] static bool is_within(const EngineState& engine) noexcept {
-    const Call* call = innermost_;
-    while (call != nullptr && call->engine_ != &engine) call = call->outer_;
-    return call != nullptr;
-  }
-
- private:
-  static constinit thread_local const Call* innermost_;
-  const EngineState* const engine_;
-  const Call* const outer_;
-};
-constinit thread_local const EngineState::Call* EngineState::Call::innermost_ = nullptr;
 
 void EngineState::end_job(Request& request, bool plain) noexcept {
   auto& job = static_cast<Job&>(request);
@@ -486,14 +453,14 @@ inline void EngineState::finish(Job& job, bool plain) noexcept {
         job.begun_ticks_);
   }
   if (job.callback_ != nullptr) [[unlikely]]
-    call_back(job);
+    call(engine, job.callback_, job.callback_context_, end);
   std::uint32_t seen = 0;
   // The last touch of the job: a thread that sees the new state may destroy or submit it again.
-  const void* const address = &job;
+  const void* const address = &job.word_;
   if (!detail::end_word(job.word_, plain ? JobState::done : end.state, seen)) [[unlikely]]
     return engine.end_with_dependants(job);
   if ((seen & detail::kSleeperFlag) != 0) [[unlikely]]
-    detail::unpark_all(address);
+    platform::wake_sleepers_at(address);
   if (detail::visitor_count(seen) == 0) engine.leave();
 }
 
@@ -509,28 +476,18 @@ void EngineState::end_and_call(Job& job) noexcept {
     end.bytes_by_device = std::min(end.bytes_by_device, end.bytes_done);
   }
   finish(job, false);
-  if (then != nullptr) call_then(engine, then, then_context);
-}
-
-void EngineState::call_back(const Job& job) noexcept {
-  const Call call(*job.engine_);
-  job.callback_(job.callback_context_, job.outcome);
-}
-
-/// `engine` may be gone.
-void EngineState::call_then(const EngineState& engine, void (*then)(void* context) noexcept,
-                            void* context) noexcept {
-  const Call call(engine);
-  then(context);
+  if (then != nullptr) call(engine, then, then_context);
 }
 
 void EngineState::stop() {
   if (is_forked()) return;
-  HEADRACE_CHECK(!Call::is_within(*this),
+  const Call* within = calling;
+  while (within != nullptr && within->engine != this) within = within->outer;
+  HEADRACE_CHECK(within == nullptr,
                  "a callback or `then` may not stop or end the engine whose job it is of, which "
                  "would wait for that very call: leave it to another thread, or to this one when "
                  "wait() or poll() has returned");
-  std::uint64_t gate = gate_.load_relaxed();  // The exchange below decides.
+  std::uint32_t gate = gate_.load_relaxed();  // The exchange below decides.
   while ((gate & kClosed) == 0) {
     // edge: engine-gate (acq_rel)
     if (!gate_.compare_exchange_acq_rel(gate, gate | kClosed)) continue;
@@ -539,10 +496,8 @@ void EngineState::stop() {
     break;
   }
   // Movers that hold nothing are not enough: the end of a job outlasts that of its shares.
-  detail::ParkingBucket& bucket = detail::parking_bucket(&gate_);
-  const Lock lock(bucket.mutex);
   // edge: engine-gate (acquire)
-  while (gate_.load_acquire() != kClosed) bucket.condition.wait(bucket.mutex);
+  while ((gate = gate_.load_acquire()) != kClosed) platform::sleep_on_word(gate_, gate, kForever);
 }
 
 void EngineState::poll() noexcept {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -13,30 +14,27 @@
 #include "headrace/base/mutex.hpp"
 #include "headrace/engine/route.hpp"
 #include "headrace/platform/fork.hpp"
+#include "headrace/platform/futex.hpp"
 #include "headrace/telemetry/telemetry.hpp"
-#include "parking_lot.hpp"
 #include "parts.hpp"
 #include "statistics.hpp"
 #include "waiter.hpp"
 
 namespace headrace::engine {
 
-class ChannelState;
+class DsaQueue;
 
 /// Threading: shared.
 class EngineState final : public Engine {
  public:
-  /// The options of the engine, besides its movers.
-  struct Settings {
+  /// The options of the engine, besides its movers. Those that a caller with movers does not say
+  /// are as here.
+  struct Settings : EngineSettings {
     MoverPolicy policy = {};
     Path path = Path::automatic;
-    PathThresholds thresholds = {};
     std::vector<NodePackage> packages = {};
     std::vector<std::string> notes = {};
-    ThresholdSource threshold_source = ThresholdSource::published;
-    std::optional<NodeId> (*node_of)(const void* address) = nullptr;
-    bool check_memory = false;
-    Waiting waiting = Waiting::adaptive;
+    ThresholdSource threshold_source = ThresholdSource::caller;
   };
   EngineState(std::vector<std::unique_ptr<Mover>> movers, Settings settings);
 
@@ -53,10 +51,7 @@ class EngineState final : public Engine {
   [[nodiscard]] Result<Channel> open_channel(const ChannelOptions& options) override;
   void stop() override;
   void poll() noexcept override;
-  [[nodiscard]] std::vector<MoverInfo> movers() const override { return infos_; }
-  [[nodiscard]] const MoverInfo* mover(std::size_t mover_index) const noexcept override {
-    return mover_index < infos_.size() ? &infos_[mover_index] : nullptr;
-  }
+  [[nodiscard]] const std::vector<MoverInfo>& movers() const noexcept override { return infos_; }
   [[nodiscard]] PathThresholds thresholds() const override { return settings_.thresholds; }
   [[nodiscard]] ThresholdSource threshold_source() const override {
     return settings_.threshold_source;
@@ -85,8 +80,9 @@ class EngineState final : public Engine {
   /// Lets `headrace top` see what statistics() and device_statistics() say, if the process
   /// publishes anything.
   void publish_statistics();
-  /// `channel` is about to go; what it has counted stays.
-  void forget_channel(const ChannelState& channel);
+  /// Where a channel of `queue` counts, until end_channel().
+  [[nodiscard]] ChannelCounts& begin_channel(const DsaQueue& queue);
+  void end_channel(ChannelCounts& counts) noexcept;
   [[nodiscard]] bool is_closed() const noexcept {
     return (gate_.load_relaxed() & kClosed) != 0;  // A hint; enter() decides.
   }
@@ -96,33 +92,32 @@ class EngineState final : public Engine {
   void leave() noexcept;
 
  private:
-  static constexpr std::uint64_t kClosed = std::uint64_t{1} << 63U;
+  static constexpr std::uint32_t kClosed = 1U << 31U;
   /// From so many bytes on the engine asks where an operand lies, twice some microseconds: less
   /// than 1 % of what a device of 30 GB/s needs (docs/concepts/engine.md).
   static constexpr std::size_t kAskedForNodeBytesMin = std::size_t{16} << 20U;
-  class Call;
   struct Before;
 
   [[nodiscard]] bool enter() noexcept;
   [[gnu::noinline]] void poll_all_of(const Job& job) noexcept;
-  /// The way of every job: route, issue. `counts_refusal`: false while run() asks again and again.
+  /// The way of every job: route, issue.
   template <typename Assign>
   [[gnu::always_inline, nodiscard]] inline Submit start(Job& job, const Assign& assign,
-                                                        Workload work, const SubmitOptions& options,
-                                                        bool counts_refusal);
+                                                        Workload work,
+                                                        const SubmitOptions& options);
   [[nodiscard, gnu::noinline]] Submit submit_odd_copy(Job& job, const CopyPlan& plan,
                                                       const SubmitOptions& options);
-  template <typename Assign>
-  [[gnu::always_inline, nodiscard]] inline Submit start_now(Job& job, const Assign& assign,
-                                                            Workload work,
-                                                            const SubmitOptions& options,
-                                                            bool counts_refusal);
   /// As start(), of a valid operation.
-  [[nodiscard]] Submit start_one(Job& job, const Operation& operation, const SubmitOptions& options,
-                                 bool counts_refusal);
-  [[nodiscard, gnu::noinline]] Submit start_large(Job& job, const Operation& operation,
-                                                  const SubmitOptions& options,
-                                                  bool counts_refusal);
+  [[nodiscard]] Submit start_one(Job& job, const Operation& operation,
+                                 const SubmitOptions& options);
+  [[nodiscard, gnu::noinline]] SubmitOptions with_nodes(const Operation& operation,
+                                                        const SubmitOptions& options) const;
+  /// `answer`, counted if it is a refusal. Not by start(): run() asks again and again.
+  Submit note_refusal(Submit answer) noexcept {
+    if (answer == Submit::full || answer == Submit::closed) [[unlikely]]
+      statistics_.count_refused();
+    return answer;
+  }
   [[nodiscard]] inline bool polls(const Route& route) const noexcept;
   [[gnu::noinline]] void split(Job& job) noexcept;
   /// Gives `job`, which runs, to the movers of its route; the last of them may end it. Refuses only
@@ -132,9 +127,6 @@ class EngineState final : public Engine {
   [[nodiscard, gnu::noinline]] Submit issue_elsewhere(Job& job, Submit answer) noexcept;
   [[gnu::noinline]] void issue_parts(Job& job) noexcept;
   [[nodiscard]] Submit post(Request& request, std::uint32_t mover_index) noexcept;
-  /// post() to `chosen` in turn, `turn` first. `full` if any of those that refused was.
-  [[nodiscard]] Submit post_to_any(Request& request, std::span<const std::uint32_t> chosen,
-                                   std::uint64_t turn) noexcept;
   void carry_out_here(Request& request) const noexcept;
   [[nodiscard]] Workload workload_of(const Job& job) const noexcept;
   static void end_job(Request& request, bool plain) noexcept;
@@ -143,10 +135,6 @@ class EngineState final : public Engine {
   static void end_part(Request& request, bool plain) noexcept;
   // Apart, so that jobs without do not pay for them.
   [[gnu::noinline]] void end_inline(Job& job) noexcept;
-  [[gnu::noinline]] static void call_back(const Job& job) noexcept;
-  [[gnu::noinline]] static void call_then(const EngineState& engine,
-                                          void (*then)(void* context) noexcept,
-                                          void* context) noexcept;
   [[gnu::noinline]] void take_back(Job& job, const Before& before,
                                    std::uint32_t word_before) noexcept;
 
@@ -180,7 +168,7 @@ class EngineState final : public Engine {
   /// or the last visitor of one that has ended - and, in the highest bit, whether the gate is
   /// closed. A job begins only if its submission came before the closing, so a closed gate with
   /// no count stays so, but for calls that met the closing, add themselves and leave at once.
-  alignas(64) Atomic<std::uint64_t> gate_{0};
+  alignas(64) Atomic<std::uint32_t> gate_{0};
   Atomic<std::uint64_t> sequence_{0};
   Statistics statistics_;
   WaitHistory wait_history_;
@@ -190,9 +178,10 @@ class EngineState final : public Engine {
   DependantLink* due_first_ HEADRACE_GUARDED_BY(due_mutex_) = nullptr;
   DependantLink* due_last_ HEADRACE_GUARDED_BY(due_mutex_) = nullptr;
   Atomic<std::uint32_t> due_count_{0};
-  /// Held where a channel's counts become the engine's, so that none is missed or counted twice.
+  /// Of the list, not of the counts: those have one writer each, the channel. The next channel of a
+  /// queue goes on with what one that is gone has counted.
   mutable Mutex channels_mutex_;
-  std::vector<const ChannelState*> channels_ HEADRACE_GUARDED_BY(channels_mutex_);
+  std::list<ChannelCounts> channel_counts_ HEADRACE_GUARDED_BY(channels_mutex_);
   std::unique_ptr<telemetry::Source> telemetry_;  ///< Ends before all that it reads.
 };
 
@@ -211,7 +200,7 @@ inline void EngineState::leave() noexcept {
   const void* const address = &gate_;
   // The last touch of the engine, which stop() may give back to its owner at once.
   // edge: engine-gate (acq_rel)
-  if (gate_.fetch_sub_acq_rel(1) == kClosed + 1) detail::unpark_all(address);
+  if (gate_.fetch_sub_acq_rel(1) == kClosed + 1) platform::wake_sleepers_at(address);
 }
 
 inline Submit EngineState::post(Request& request, std::uint32_t mover_index) noexcept {

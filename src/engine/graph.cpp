@@ -61,10 +61,10 @@ void EngineState::hold_back(Job& job, std::span<Job* const> after) noexcept {
 void EngineState::end_with_dependants(Job& job) noexcept {
   const bool done = job.outcome.state == JobState::done;
   std::uint32_t seen = 0;
-  const void* const address = &job;
+  const void* const address = &job.word_;
   DependantLink* dependants =
       detail::end_word_and_list(job.word_, job.dependants_, job.outcome.state, seen);
-  if ((seen & detail::kSleeperFlag) != 0) detail::unpark_all(address);
+  if ((seen & detail::kSleeperFlag) != 0) platform::wake_sleepers_at(address);
   const bool visited = detail::visitor_count(seen) != 0;
   if (dependants == nullptr) {  // It came too late.
     if (!visited) leave();

@@ -8,10 +8,10 @@
 #include "headrace/base/clock.hpp"
 #include "headrace/base/names.hpp"
 #include "headrace/platform/fork.hpp"
+#include "headrace/platform/futex.hpp"
 #include "headrace/platform/ticks.hpp"
 #include "headrace/platform/wait.hpp"
 #include "job_word.hpp"
-#include "parking_lot.hpp"
 #include "waiter.hpp"
 
 namespace headrace::engine {
@@ -21,68 +21,40 @@ constexpr std::chrono::nanoseconds kForever = std::chrono::nanoseconds::max();
 /// Longest rest on a line: a waiting thread looks at the time in between.
 constexpr std::chrono::nanoseconds kRestMax = std::chrono::microseconds(20);
 
-constexpr auto kStates = make_names<JobState>({
-    {JobState::idle, "idle"},
-    {JobState::running, "running"},
-    {JobState::done, "done"},
-    {JobState::failed, "failed"},
-    {JobState::stopped, "stopped"},
-});
-
-constexpr auto kCauses = make_names<Cause>({
-    {Cause::none, "none", "Nothing failed."},
-    {Cause::page_fault, "page_fault",
+constexpr auto kMeanings = make_names<Cause>({
+    {Cause::none, "Nothing failed."},
+    {Cause::page_fault,
      "Memory at the address is not there or may not be accessed: pass memory that is mapped, "
      "writable where it is a target, and within its file."},
-    {Cause::device_error, "device_error",
+    {Cause::device_error,
      "A device refused it: its status byte says why, and path software does without one."},
-    {Cause::device_dead, "device_dead",
+    {Cause::device_dead,
      "A device did not answer in time and may still write to the target: leave that memory alone "
      "until the device has been reset, and use path software or another queue."},
-    {Cause::mover_refused, "mover_refused",
+    {Cause::mover_refused,
      "The policy chose no mover that exists and can do it: choose by another one, or none."},
-    {Cause::integrity_error, "integrity_error",
+    {Cause::integrity_error,
      "An integrity field is wrong, so the data, the tags or the format that was asked for is: read "
      "the data again, or pass the format that it was written with."},
-    {Cause::bad_record, "bad_record",
+    {Cause::bad_record,
      "The delta record is not one of such a target: make it again by create_delta."},
-    {Cause::batch_failed, "batch_failed",
+    {Cause::batch_failed,
      "An operation of the batch failed: the completion of each says which and why."},
-    {Cause::forked, "forked",
+    {Cause::forked,
      "The job belongs to the parent of this process and goes on there: wait for it in the parent, "
      "or make an engine in the child."},
-    {Cause::fence_broken, "fence_broken",
+    {Cause::fence_broken,
      "An operation before its fence failed, so it never began: fix that one and submit both "
      "again."},
-    {Cause::predecessor_failed, "predecessor_failed",
+    {Cause::predecessor_failed,
      "A job that it had to come after failed or was stopped, so it never began: fix that one and "
      "submit both again."},
 });
 
-constexpr auto kWaitings = make_names<Waiting>({
-    {Waiting::adaptive, "adaptive"},
-    {Waiting::spin, "spin"},
-    {Waiting::umwait, "umwait"},
-    {Waiting::sleep, "sleep"},
-});
-
 }  // namespace
 
-std::string_view name(JobState state) {
-  return kStates.text(state);
-}
-
-std::string_view name(Cause cause) {
-  return kCauses.text(cause);
-}
-
 std::string_view explain(Cause cause) {
-  const std::string_view text = kCauses.meaning(cause);
-  return text.empty() ? "A cause that has no name." : text;
-}
-
-std::string_view name(Waiting waiting) {
-  return kWaitings.text(waiting);
+  return kMeanings.text(cause);
 }
 
 /// One call that drives the engine of a running job. While the job runs, its presence in the gate
@@ -196,26 +168,10 @@ void Job::wait_until(std::chrono::nanoseconds until) {
     waiter.pass(
         now, [&] { return polled_ ? engine->rest_for(*this) : rest(); },
         [&](std::chrono::nanoseconds time) {
-          if (polled_) {
-            platform::sleep(std::min(left, time));
-          } else {
-            park(until);
-          }
+          if (polled_) return platform::sleep(std::min(left, time));
+          const std::uint32_t word = detail::set_flag(word_, detail::kSleeperFlag);
+          if (word != 0) platform::sleep_on_word(word_, word, left);
         });
-  }
-}
-
-void Job::park(std::chrono::nanoseconds until) {
-  detail::ParkingBucket& bucket = detail::parking_bucket(this);
-  const Lock lock(bucket.mutex);
-  while (detail::set_flag(word_, detail::kSleeperFlag)) {
-    if (until == kForever) {
-      bucket.condition.wait(bucket.mutex);
-      continue;
-    }
-    const std::chrono::nanoseconds left = until - steady_clock().now();
-    if (left <= std::chrono::nanoseconds(0)) return;
-    static_cast<void>(bucket.condition.wait_for(bucket.mutex, left));
   }
 }
 

@@ -7,7 +7,7 @@
 //   state      the submitter                                idle or ended -> running, and back if
 //                                                           nothing was taken
 //              the thread that ends the job                 running -> done | failed | stopped
-//   sleeper    set by a waiter under its bucket             while running
+//   sleeper    set by a waiter that is about to sleep       while running
 //   stop       set by Job::stop()                           while running
 //   dependants set by a submission that names the job       while running
 //   visitors   each visitor adds itself                     while running
@@ -24,7 +24,7 @@
 namespace headrace::engine::detail {
 
 inline constexpr std::uint32_t kStateMask = 0xff;
-/// A thread sleeps in the parking bucket of this job.
+/// A thread sleeps on this word.
 inline constexpr std::uint32_t kSleeperFlag = 1U << 8U;
 /// stop() was called since the submission.
 inline constexpr std::uint32_t kStopFlag = 1U << 9U;
@@ -47,15 +47,16 @@ inline constexpr std::uint32_t kVisitor = 1U << 16U;
   return static_cast<std::uint32_t>(state);
 }
 
-/// Sets `flag` if the job runs. Returns false, and changes nothing, if it does not.
-[[nodiscard]] inline bool set_flag(Atomic<std::uint32_t>& word, std::uint32_t flag) {
+/// Sets `flag` if the job runs. Returns the word then; 0, and changes nothing, if it does not.
+[[nodiscard]] inline std::uint32_t set_flag(Atomic<std::uint32_t>& word, std::uint32_t flag) {
   std::uint32_t seen = word.load_relaxed();  // The exchange below decides.
   while (is_running(seen)) {
     // Relaxed: the flag carries no data, and as a read-modify-write it keeps the release sequence
     // that `job-submitted` began.
-    if ((seen & flag) != 0 || word.compare_exchange_relaxed(seen, seen | flag)) return true;
+    const std::uint32_t flagged = seen | flag;
+    if (seen == flagged || word.compare_exchange_relaxed(seen, flagged)) return flagged;
   }
-  return false;
+  return 0;
 }
 
 }  // namespace headrace::engine::detail

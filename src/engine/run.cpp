@@ -88,7 +88,7 @@ Submit EngineState::run_by_device(const Operation& operation, Completion& comple
   for (int tries = 0; tries < kTriesMax; ++tries) {
     // However often it is tried, it is one call that had to wait.
     if (tries == 1) statistics_.count_retry(operation.kind());
-    const Submit answer = start_one(job, operation, by_device, false);
+    const Submit answer = start_one(job, operation, by_device);
     if (answer == Submit::accepted) {
       completion = job.wait();
       // From here on they may stop the engine, or end it.
@@ -108,7 +108,8 @@ Submit EngineState::run_after(const Operation& operation, Completion& completion
                               const SubmitOptions& options) {
   // Ends when they have, and touches no mover.
   Job all;
-  const Submit answer = start_one(all, Operation::copy({}, {}), {.after = options.after}, true);
+  const Submit answer =
+      note_refusal(start_one(all, Operation::copy({}, {}), {.after = options.after}));
   if (answer != Submit::accepted) return answer;
   const Completion end = all.wait();
   if (end.state == JobState::done) {

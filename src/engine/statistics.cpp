@@ -1,62 +1,104 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "statistics.hpp"
 
+#include <algorithm>
 #include <cmath>
+
+#include "dsa/queue.hpp"
+#include "engine_state.hpp"
 
 namespace headrace::engine {
 
-void Statistics::keep(const ChannelCounts& counts, std::size_t kind_index) noexcept {
-  // Counts of their own; under the lock of the channels together.
-  KindCounts& kind = kinds_[kind_index];
-  submitted_.fetch_add_relaxed(counts.submitted);
-  kind.jobs_done.fetch_add_relaxed(counts.done);
-  kind.bytes.fetch_add_relaxed(counts.bytes);
-  kind.bytes_by_device.fetch_add_relaxed(counts.bytes);
-  for (std::size_t i = 0; i < kind.latencies.size(); ++i) {
-    kind.latencies[i].fetch_add_relaxed(counts.latency_counts[i]);
+// Together the counts are not one instant, so no order between them is needed.
+
+void KindCounts::add_to(OperationStatistics& sums) const noexcept {
+  sums.jobs_done += jobs_done.load_relaxed() + runs_done.load_relaxed();
+  sums.bytes += bytes.load_relaxed();
+  sums.bytes_by_device += bytes_by_device.load_relaxed();
+  sums.retries += retries.load_relaxed();
+  sums.page_faults += page_faults.load_relaxed();
+  sums.fallbacks += fallbacks.load_relaxed();
+  for (std::size_t i = 0; i < latencies.size(); ++i) {
+    sums.latency_counts[i] += latencies[i].load_relaxed();
   }
 }
 
-EngineStatistics Statistics::read() const {
-  // Together they are not one instant, so no order between them is needed.
-  EngineStatistics totals{.jobs_submitted = submitted_.load_relaxed(),
-                          .jobs_failed = failed_.load_relaxed(),
-                          .jobs_stopped = stopped_.load_relaxed(),
-                          .submissions_refused = refused_.load_relaxed(),
-                          .jobs_held_back = held_back_.load_relaxed()};
+void ChannelCounts::add_to(EngineStatistics& totals) const noexcept {
+  totals.jobs_submitted += descriptors.load_relaxed() - converted.load_relaxed();
+  totals.submissions_refused += refused.load_relaxed();
+  const auto add = [](const KindCounts& counts, OperationStatistics& sums) {
+    counts.add_to(sums);
+    sums.bytes_by_device += counts.bytes.load_relaxed();
+  };
+  add(copies, totals.operations[static_cast<std::size_t>(OperationKind::copy)]);
+  add(lists, totals.operations[kOperationKindCount]);
+}
+
+void Statistics::add_to(EngineStatistics& totals) const noexcept {
+  totals.jobs_submitted += submitted_.load_relaxed();
+  totals.jobs_failed += failed_.load_relaxed();
+  totals.jobs_stopped += stopped_.load_relaxed();
+  totals.submissions_refused += refused_.load_relaxed();
+  totals.jobs_held_back += held_back_.load_relaxed();
   for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
-    const KindCounts& counts = kinds_[kind];
-    OperationStatistics& sums = totals.operations[kind];
-    const std::uint64_t runs_done = counts.runs_done.load_relaxed();
-    sums.jobs_done = counts.jobs_done.load_relaxed() + runs_done;
-    sums.bytes = counts.bytes.load_relaxed();
-    sums.bytes_by_device = counts.bytes_by_device.load_relaxed();
-    sums.retries = counts.retries.load_relaxed();
-    sums.page_faults = counts.page_faults.load_relaxed();
-    sums.fallbacks = counts.fallbacks.load_relaxed();
-    for (std::size_t i = 0; i < counts.latencies.size(); ++i) {
-      sums.latency_counts[i] = counts.latencies[i].load_relaxed();
-    }
-    totals.jobs_submitted += runs_done;
-    totals.jobs_done += sums.jobs_done;
-    totals.bytes_moved += sums.bytes;
-    totals.bytes_by_device += sums.bytes_by_device;
-    totals.jobs_fell_back += sums.fallbacks;
+    kinds_[kind].add_to(totals.operations[kind]);
+    totals.jobs_submitted += kinds_[kind].runs_done.load_relaxed();
   }
+}
+
+void sum_up(EngineStatistics& totals) noexcept {
+  for (const OperationStatistics& kind : totals.operations) {
+    totals.jobs_done += kind.jobs_done;
+    totals.bytes_moved += kind.bytes;
+    totals.bytes_by_device += kind.bytes_by_device;
+    totals.jobs_fell_back += kind.fallbacks;
+  }
+}
+
+ChannelCounts& EngineState::begin_channel(const DsaQueue& queue) {
+  const Lock lock(channels_mutex_);
+  const auto is_free = [&](const ChannelCounts& counts) {
+    return counts.queue == &queue && !counts.in_use;
+  };
+  auto found = std::ranges::find_if(channel_counts_, is_free);
+  if (found == channel_counts_.end()) found = channel_counts_.emplace(found);
+  found->queue = &queue;
+  found->in_use = true;
+  return *found;
+}
+
+void EngineState::end_channel(ChannelCounts& counts) noexcept {
+  const Lock lock(channels_mutex_);
+  counts.in_use = false;
+}
+
+EngineStatistics EngineState::statistics() const {
+  EngineStatistics totals;
+  statistics_.add_to(totals);
+  // In a child another thread of the parent may hold the lock for ever; the channels are the
+  // parent's.
+  if (!is_forked()) {
+    const Lock lock(channels_mutex_);
+    for (const ChannelCounts& counts : channel_counts_) counts.add_to(totals);
+  }
+  sum_up(totals);
   return totals;
 }
 
-void add_to(EngineStatistics& totals, const ChannelCounts& counts, std::size_t kind_index) {
-  OperationStatistics& sums = totals.operations[kind_index];
-  totals.jobs_submitted += counts.submitted;
-  for (std::uint64_t* const done : {&sums.jobs_done, &totals.jobs_done}) *done += counts.done;
-  for (std::uint64_t* const bytes :
-       {&sums.bytes, &sums.bytes_by_device, &totals.bytes_moved, &totals.bytes_by_device}) {
-    *bytes += counts.bytes;
+std::vector<DeviceStatistics> EngineState::device_statistics() const {
+  std::vector<DeviceStatistics> totals;
+  for (const std::unique_ptr<Mover>& mover : movers_) totals.push_back(mover->statistics());
+  if (is_forked()) return totals;  // As in statistics().
+  const Lock lock(channels_mutex_);
+  for (const ChannelCounts& counts : channel_counts_) {
+    const auto is_its = [&](const std::unique_ptr<Mover>& mover) {
+      return mover.get() == counts.queue;
+    };
+    const auto mover = std::ranges::find_if(movers_, is_its);
+    totals[static_cast<std::size_t>(mover - movers_.begin())].descriptors +=
+        counts.descriptors.load_relaxed();  // A count of its own.
   }
-  for (std::size_t i = 0; i < counts.latency_counts.size(); ++i) {
-    sums.latency_counts[i] += counts.latency_counts[i];
-  }
+  return totals;
 }
 
 std::chrono::nanoseconds EngineStatistics::latency_max(std::size_t latency_class) {

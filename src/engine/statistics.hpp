@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The counts of an engine. Not for: those of queues (dsa/queue.hpp) and channels
-// (channel_state.hpp), which keep their own.
+// The counts of an engine and its channels. Not for: those of queues (dsa/queue.hpp).
 #pragma once
 
 #include <algorithm>
@@ -8,7 +7,6 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
 #include "headrace/base/atomic.hpp"
 #include "headrace/engine/engine.hpp"
@@ -16,13 +14,30 @@
 
 namespace headrace::engine {
 
-/// Totals of the copies, or lists of copies, of a channel. The rest of its operations is counted
-/// where jobs are.
+/// Of operations of one kind.
+struct alignas(64) KindCounts {
+  Atomic<std::uint64_t> jobs_done{0};
+  Atomic<std::uint64_t> runs_done{0};  ///< More of them, of Engine::run.
+  Atomic<std::uint64_t> bytes{0};
+  Atomic<std::uint64_t> bytes_by_device{0};
+  Atomic<std::uint64_t> retries{0};
+  Atomic<std::uint64_t> page_faults{0};
+  Atomic<std::uint64_t> fallbacks{0};
+  std::array<Atomic<std::uint64_t>, OperationStatistics::kLatencyClassCount> latencies;
+  void add_to(OperationStatistics& sums) const noexcept;
+};
+
+/// What the channels of one queue count themselves, one after the other: the copies, and lists of
+/// copies, that a device did whole. The rest of their operations is counted where jobs are.
 struct ChannelCounts {
-  std::uint64_t submitted = 0;
-  std::uint64_t done = 0;
-  std::uint64_t bytes = 0;
-  std::array<std::uint64_t, OperationStatistics::kLatencyClassCount> latency_counts{};
+  Atomic<std::uint64_t> descriptors{0};  ///< Copies and lists that the queue took,
+  Atomic<std::uint64_t> converted{0};    ///< but for these they ended well.
+  Atomic<std::uint64_t> refused{0};
+  KindCounts copies;  ///< Of these and of `lists`, not bytes_by_device: that is `bytes`.
+  KindCounts lists;
+  const Mover* queue = nullptr;
+  bool in_use = false;  ///< By a channel that is open.
+  void add_to(EngineStatistics& totals) const noexcept;
 };
 
 /// Each count stands alone, so all orders are relaxed; exact for a thread that saw the job end,
@@ -90,11 +105,8 @@ class Statistics {
   [[nodiscard]] std::uint64_t runs_done(std::size_t kind_index) const noexcept {
     return kinds_[kind_index].runs_done.load_relaxed();  // Roughly is enough.
   }
-  /// What a channel that is about to go has counted.
-  void keep(const ChannelCounts& counts, std::size_t kind_index) noexcept;
-
-  /// The totals, but for those of channels.
-  [[nodiscard]] EngineStatistics read() const;
+  /// Adds all but what is a sum of others.
+  void add_to(EngineStatistics& totals) const noexcept;
 
   /// In OperationStatistics::latency_counts.
   [[nodiscard]] static std::size_t latency_class(std::uint64_t begun_ticks) noexcept {
@@ -109,20 +121,10 @@ class Statistics {
   alignas(64) Atomic<std::uint64_t> failed_{0};
   Atomic<std::uint64_t> stopped_{0};
   Atomic<std::uint64_t> held_back_{0};
-  struct alignas(64) KindCounts {
-    Atomic<std::uint64_t> jobs_done{0};
-    Atomic<std::uint64_t> runs_done{0};  ///< More of them, which are not in submitted_ either.
-    Atomic<std::uint64_t> bytes{0};
-    Atomic<std::uint64_t> bytes_by_device{0};
-    Atomic<std::uint64_t> retries{0};
-    Atomic<std::uint64_t> page_faults{0};
-    Atomic<std::uint64_t> fallbacks{0};
-    std::array<Atomic<std::uint64_t>, OperationStatistics::kLatencyClassCount> latencies;
-  };
   std::array<KindCounts, kOperationKindCount + 1> kinds_;
 };
 
-/// Adds what a channel has counted to `totals`.
-void add_to(EngineStatistics& totals, const ChannelCounts& counts, std::size_t kind_index);
+/// Sets the totals that are sums over all kinds.
+void sum_up(EngineStatistics& totals) noexcept;
 
 }  // namespace headrace::engine

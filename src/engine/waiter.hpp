@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a thread does between two looks at what it waits for, decided by times alone. Not for:
-// looking (Job, Channel), and who wakes a sleeper (parking_lot.hpp).
+// looking (Job, Channel), and who wakes a sleeper.
 #pragma once
 
 #include <algorithm>

@@ -25,9 +25,9 @@ void sleep_on_word(Atomic<std::uint32_t>& word, std::uint32_t value,
   errno = saved_errno;
 }
 
-void wake_sleepers(Atomic<std::uint32_t>& word) noexcept {
+void wake_sleepers_at(const void* address) noexcept {
   const int saved_errno = errno;
-  ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+  ::syscall(SYS_futex, address, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
   errno = saved_errno;
 }
 

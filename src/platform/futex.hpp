@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sleeping on a word that lies in memory shared by processes. Not for threads of one process, which
-// have Atomic::wait_acquire.
+// Sleeping on a word that lies in memory shared by processes, or that is gone when its sleepers are
+// woken. Others have Atomic::wait_acquire.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,12 @@ namespace headrace::platform {
 /// reason. The caller looks again.
 void sleep_on_word(Atomic<std::uint32_t>& word, std::uint32_t value,
                    std::chrono::nanoseconds time_max) noexcept;
-/// Wakes every thread, of any process, that sleeps on `word`.
-void wake_sleepers(Atomic<std::uint32_t>& word) noexcept;
+/// Wakes every thread, of any process, that sleeps on the word at `address`, which is not read: its
+/// memory may be gone, or be something else by now, whose sleepers wake for no reason.
+void wake_sleepers_at(const void* address) noexcept;
+/// As above, of a word that is there.
+inline void wake_sleepers(Atomic<std::uint32_t>& word) noexcept {
+  wake_sleepers_at(&word);
+}
 
 }  // namespace headrace::platform

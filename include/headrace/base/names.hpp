@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NameTable: the names of an enumeration, written once and used in both directions.
+// The names of an enumeration: enumerator_name() takes them from the source, NameTable has them
+// with what they mean, or where they differ from the source, and finds them again.
 #pragma once
 
 #include <array>
@@ -7,10 +8,45 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 
 #include "headrace/base/result.hpp"
 
 namespace headrace {
+
+namespace detail {
+
+/// An enumerator as the source spells it, with a zero at its end; empty for a value without one.
+/// GCC and Clang both end the name of this function with "kValue = headrace::Code::closed]", or
+/// with "(headrace::Code)77]".
+template <auto kValue>
+consteval auto spelled() {
+  constexpr std::string_view kFunction = __PRETTY_FUNCTION__;
+  constexpr std::size_t kEnd = kFunction.rfind(']');
+  constexpr std::size_t kBegin = kFunction.find_last_of(":)", kEnd) + 1;
+  constexpr bool kIsNumber = kFunction[kBegin - 1] == ')';
+  std::array<char, kIsNumber ? 1 : kEnd - kBegin + 1> text{};
+  if constexpr (!kIsNumber) kFunction.copy(text.data(), kEnd - kBegin, kBegin);
+  return text;
+}
+template <auto kValue>
+inline constexpr auto kSpelled = spelled<kValue>();
+
+}  // namespace detail
+
+/// The enumerator of `value` as the source spells it, of an enumeration with values 0, 1, 2, ...,
+/// at most 32; "unknown" for a value without one. A zero comes behind it.
+template <typename Enum>
+  requires std::is_enum_v<Enum>
+[[nodiscard]] constexpr std::string_view enumerator_name(Enum value) {
+  constexpr std::size_t kValueMax = 32;
+  constexpr auto kNames = []<std::size_t... kIndex>(std::index_sequence<kIndex...>) {
+    return std::array{std::string_view(detail::kSpelled<static_cast<Enum>(kIndex)>.data())...};
+  }(std::make_index_sequence<kValueMax>());
+  const auto index = static_cast<std::size_t>(value);
+  return index < kValueMax && !kNames[index].empty() ? kNames[index] : "unknown";
+}
 
 /// One row of a NameTable.
 template <typename Enum>

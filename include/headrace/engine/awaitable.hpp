@@ -3,10 +3,9 @@
 // Not for: a task type or a scheduler; any coroutine can await this.
 #pragma once
 
-#include "headrace/base/export.hpp"
-
 #include <coroutine>
 #include <cstdint>
+#include <type_traits>
 
 #include "headrace/base/atomic.hpp"
 #include "headrace/base/check.hpp"
@@ -24,111 +23,67 @@ struct Ended {
   }
 };
 
-namespace detail {
-
-/// Submits when it is awaited. What is common to those that bring a job and those that are lent
-/// one.
+/// What start() gives: to be awaited once, at once. `Work` is an Operation or a Batch; `Held` a
+/// Job, or a reference to one of the caller.
 ///
+/// Ownership: holds or borrows the job; lies in the frame of the coroutine, so that nothing is
+///            allocated.
 /// Threading: confined.
-class AwaitableBase {
+template <typename Work, typename Held>
+class [[nodiscard]] Awaitable final {
  public:
-  AwaitableBase(const AwaitableBase&) = delete;
-  AwaitableBase& operator=(const AwaitableBase&) = delete;
-
-  [[nodiscard]] static constexpr bool await_ready() noexcept { return false; }
-
- protected:
-  AwaitableBase(Engine& engine, const Operation& operation, const Batch& batch, bool is_batch,
-                const SubmitOptions& options)
-      : engine_(&engine),
-        operation_(operation),
-        batch_(batch),
-        is_batch_(is_batch),
-        options_(options) {
+  /// `lent`: the job, if it is the caller's.
+  template <typename... Lent>
+  Awaitable(Engine& engine, const Work& work, const SubmitOptions& options, Lent&... lent)
+      : engine_(engine), work_(work), options_(options), job_(lent...) {
     HEADRACE_CHECK(options.then == nullptr, "what follows an awaited job is its coroutine");
     options_.then = go_on;
     options_.then_context = this;
   }
-  ~AwaitableBase() = default;
+  Awaitable(const Awaitable&) = delete;
+  Awaitable& operator=(const Awaitable&) = delete;
+  ~Awaitable() = default;
 
+  [[nodiscard]] static constexpr bool await_ready() noexcept { return false; }
   /// False: it has ended or was refused, and the coroutine goes on at once. A job that ends inside
   /// its submission must not resume from in there: a loop of such jobs would fill the stack.
-  [[nodiscard]] bool suspend(Job& job, std::coroutine_handle<> waiting) {
+  [[nodiscard]] bool await_suspend(std::coroutine_handle<> waiting) {
     waiting_ = waiting;
-    stage_.store_relaxed(kSubmitting);  // Reaches go_on() with the job.
-    submit_ = is_batch_ ? engine_->submit_batch(job, batch_, options_)
-                        : engine_->submit(job, operation_, options_);
+    if constexpr (std::is_same_v<Work, Batch>) {
+      submit_ = engine_.submit_batch(job_, work_, options_);
+    } else {
+      submit_ = engine_.submit(job_, work_, options_);
+    }
     if (submit_ != Submit::accepted) return false;
     // edge: coroutine-suspended (acq_rel)
     return stage_.exchange_acq_rel(kSuspended) != kEnded;
     // If it was not, this may be gone by now.
   }
-  [[nodiscard]] Ended ended(const Job& job) const {
+  [[nodiscard]] Ended await_resume() const {
     if (submit_ != Submit::accepted) return {.submit = submit_};
-    return {.completion = job.completion()};
+    return {.completion = job_.completion()};
   }
 
  private:
-  static constexpr std::uint32_t kSubmitting = 0;
+  static constexpr std::uint32_t kSubmitting = 0;  // Reaches go_on() with the job.
   static constexpr std::uint32_t kSuspended = 1;
   static constexpr std::uint32_t kEnded = 2;
 
   static void go_on(void* context) noexcept {
-    auto* const self = static_cast<AwaitableBase*>(context);
+    auto* const self = static_cast<Awaitable*>(context);
     const std::coroutine_handle<> waiting = self->waiting_;
     // edge: coroutine-suspended (acq_rel)
     if (self->stage_.exchange_acq_rel(kEnded) == kSuspended) waiting.resume();
     // Whichever comes second goes on; the first must not touch this any more.
   }
 
-  Engine* engine_;
-  Operation operation_;
-  Batch batch_;
-  bool is_batch_;
+  Engine& engine_;
+  Work work_;
   SubmitOptions options_;
+  Held job_;
   Submit submit_ = Submit::accepted;
   std::coroutine_handle<> waiting_;
   Atomic<std::uint32_t> stage_{kSubmitting};
-};
-
-}  // namespace detail
-
-/// What start() gives: to be awaited once, at once.
-///
-/// Ownership: holds the job; lies in the frame of the coroutine, so that nothing is allocated.
-/// Threading: confined.
-class [[nodiscard]] Awaitable final : public detail::AwaitableBase {
- public:
-  Awaitable(Engine& engine, const Operation& operation, const SubmitOptions& options)
-      : AwaitableBase(engine, operation, {}, false, options) {}
-  Awaitable(Engine& engine, const Batch& batch, const SubmitOptions& options)
-      : AwaitableBase(engine, {}, batch, true, options) {}
-
-  [[nodiscard]] bool await_suspend(std::coroutine_handle<> waiting) {
-    return suspend(job_, waiting);
-  }
-  [[nodiscard]] Ended await_resume() const { return ended(job_); }
-
- private:
-  Job job_;
-};
-
-/// As Awaitable, with a job of the caller, who can stop it.
-///
-/// Ownership: borrows the job.
-/// Threading: confined.
-class [[nodiscard]] AwaitableJob final : public detail::AwaitableBase {
- public:
-  AwaitableJob(Engine& engine, Job& job, const Operation& operation, const SubmitOptions& options)
-      : AwaitableBase(engine, operation, {}, false, options), job_(job) {}
-
-  [[nodiscard]] bool await_suspend(std::coroutine_handle<> waiting) {
-    return suspend(job_, waiting);
-  }
-  [[nodiscard]] Ended await_resume() const { return ended(job_); }
-
- private:
-  Job& job_;
 };
 
 /// `co_await start(engine, operation)` submits `operation` and suspends the coroutine until it has
@@ -143,20 +98,21 @@ class [[nodiscard]] AwaitableJob final : public detail::AwaitableBase {
 ///            submitted. No lock is held: the coroutine may start others, but as long as it keeps a
 ///            worker or poller, that does nothing else.
 /// Cost:      as Engine::submit; no allocation, one atomic exchange on either side.
-[[nodiscard]] inline Awaitable start(Engine& engine, const Operation& operation,
-                                     const SubmitOptions& options = {}) {
+[[nodiscard]] inline Awaitable<Operation, Job> start(Engine& engine, const Operation& operation,
+                                                     const SubmitOptions& options = {}) {
   return {engine, operation, options};
 }
 /// As above, for all operations of `batch`.
-[[nodiscard]] inline Awaitable start(Engine& engine, const Batch& batch,
-                                     const SubmitOptions& options = {}) {
+[[nodiscard]] inline Awaitable<Batch, Job> start(Engine& engine, const Batch& batch,
+                                                 const SubmitOptions& options = {}) {
   return {engine, batch, options};
 }
 /// As above, with a job that others may stop() as long as it exists: it has to outlive the calls
 /// that they make. The coroutine goes on with JobState::stopped, or done if nothing was left.
-[[nodiscard]] inline AwaitableJob start(Engine& engine, Job& job, const Operation& operation,
-                                        const SubmitOptions& options = {}) {
-  return {engine, job, operation, options};
+[[nodiscard]] inline Awaitable<Operation, Job&> start(Engine& engine, Job& job,
+                                                      const Operation& operation,
+                                                      const SubmitOptions& options = {}) {
+  return {engine, operation, options, job};
 }
 
 }  // namespace headrace::engine

@@ -29,7 +29,6 @@ enum class Path : std::uint8_t {
   hardware,   ///< A device if there is one that can; the completion says `fell_back` if not.
   software,   ///< Processors.
 };
-[[nodiscard]] HEADRACE_API std::string_view name(Path path);
 
 /// From how many bytes on `automatic` takes a device. The defaults are published figures of the
 /// 4th generation Xeon (docs/concepts/engine.md names them).
@@ -48,7 +47,6 @@ enum class ThresholdSource : std::uint8_t {
   profile,    ///< `headrace tune` measured them on this machine (copy/profile.hpp).
   caller,     ///< The options of the engine.
 };
-[[nodiscard]] HEADRACE_API std::string_view name(ThresholdSource source);
 
 /// What a device does about a page that is not present.
 enum class FaultPolicy : std::uint8_t {
@@ -56,7 +54,6 @@ enum class FaultPolicy : std::uint8_t {
   finish_on_cpu,       ///< A processor does the rest.
   block,               ///< The device waits for the system, and what is behind it waits, too.
 };
-[[nodiscard]] HEADRACE_API std::string_view name(FaultPolicy policy);
 
 /// How devices are used.
 struct DeviceOptions {
@@ -261,9 +258,7 @@ class HEADRACE_API Engine {
   /// Drives movers that have no thread, for all jobs; Job::poll and Job::wait do it for theirs.
   /// Never blocks.
   virtual void poll() = 0;
-  [[nodiscard]] virtual std::vector<MoverInfo> movers() const = 0;
-  /// One of movers(), for as long as the engine lives; null beyond the last.
-  [[nodiscard]] virtual const MoverInfo* mover(std::size_t mover_index) const noexcept = 0;
+  [[nodiscard]] virtual const std::vector<MoverInfo>& movers() const noexcept = 0;
   /// From how many bytes on path `automatic` takes a device, and why from there.
   [[nodiscard]] virtual PathThresholds thresholds() const = 0;
   [[nodiscard]] virtual ThresholdSource threshold_source() const = 0;

@@ -31,7 +31,6 @@ enum class Waiting : std::uint8_t {
   umwait,  ///< Rests on the line that will change, by UMONITOR and UMWAIT; else as spin.
   sleep,   ///< Sleeps at once: until it is woken, or for a part of what it has waited.
 };
-[[nodiscard]] HEADRACE_API std::string_view name(Waiting waiting);
 
 class EngineState;
 class Job;
@@ -143,8 +142,6 @@ class HEADRACE_API Job final : private Request {
   /// Ends the job in a child of the process that submitted it.
   bool abandon_in_child();
   void wait_until(std::chrono::nanoseconds until);
-  /// Sleeps until the job has ended, or perhaps not quite so long.
-  void park(std::chrono::nanoseconds until);
   /// Rests on the word, or says that the processor cannot.
   [[nodiscard]] bool rest();
 

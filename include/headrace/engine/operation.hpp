@@ -8,12 +8,21 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <string_view>
 
 #include "headrace/base/export.hpp"
+#include "headrace/base/names.hpp"
 
 namespace headrace::engine {
+
+/// An enumerator of the engine as it is spelled here: "accepted"; else "unknown".
+template <typename Enum>
+  requires std::is_enum_v<Enum>
+[[nodiscard]] constexpr std::string_view name(Enum value) {
+  return enumerator_name(value);
+}
 
 /// What became of a submission. Nothing was started unless it is `accepted`.
 enum class Submit : std::uint8_t {
@@ -31,7 +40,6 @@ enum class Submit : std::uint8_t {
   bad_predecessor,  ///< A job that this one shall come after is itself, of another engine, or idle.
   too_many_predecessors,  ///< More than Job::kPredecessorMax.
 };
-[[nodiscard]] HEADRACE_API std::string_view name(Submit submit);
 /// What the answer means and what to do about it, one sentence for a person.
 [[nodiscard]] HEADRACE_API std::string_view explain(Submit submit);
 
@@ -54,22 +62,23 @@ enum class OperationKind : std::uint8_t {
   cache_flush,
 };
 inline constexpr std::size_t kOperationKindCount = 16;
-[[nodiscard]] HEADRACE_API std::string_view name(OperationKind kind);
 
 /// A set of kinds: what a mover can do.
 ///
 /// Threading: immutable.
 class OperationSet {
  public:
-  constexpr OperationSet() = default;
+  constexpr OperationSet(std::initializer_list<OperationKind> kinds = {}) {
+    for (const OperationKind kind : kinds) bits_ |= 1U << static_cast<unsigned>(kind);
+  }
   [[nodiscard]] static constexpr OperationSet all() {
     return OperationSet((1U << kOperationKindCount) - 1);
   }
   [[nodiscard]] constexpr OperationSet with(OperationKind kind) const {
-    return OperationSet(bits_ | 1U << static_cast<unsigned>(kind));
+    return OperationSet(bits_ | OperationSet{kind}.bits_);
   }
   [[nodiscard]] constexpr OperationSet without(OperationKind kind) const {
-    return OperationSet(bits_ & ~(1U << static_cast<unsigned>(kind)));
+    return OperationSet(bits_ & ~OperationSet{kind}.bits_);
   }
   [[nodiscard]] constexpr bool has(OperationKind kind) const {
     return (bits_ >> static_cast<unsigned>(kind) & 1U) != 0;
@@ -178,92 +187,95 @@ class HEADRACE_API Operation {
  public:
   Operation() = default;  ///< no_op
   [[nodiscard]] static Operation no_op() { return {}; }
-  [[nodiscard]] static Operation drain() { return Operation(OperationKind::drain); }
+  [[nodiscard]] static Operation drain() { return {OperationKind::drain, {}, {}}; }
   /// The spans are equal or disjoint.
   [[nodiscard]] static Operation copy(std::span<std::byte> target,
                                       std::span<const std::byte> source) {
-    Operation made(OperationKind::copy);
-    made.target(target);
-    made.source(source);
-    return made;
+    return {OperationKind::copy, target, source};
   }
   /// Repeats the 8 bytes of `pattern`, the lowest first; the last repetition may be cut.
   [[nodiscard]] static Operation fill(std::span<std::byte> target, std::uint64_t pattern) {
-    Operation made(OperationKind::fill);
-    made.target(target);
-    made.words_ = {pattern, pattern};
-    return made;
+    return fill(target, pattern, pattern);
   }
   /// Repeats 16 bytes: those of `low`, then those of `high`.
   [[nodiscard]] static Operation fill(std::span<std::byte> target, std::uint64_t low,
                                       std::uint64_t high) {
-    Operation made = fill(target, low);
-    made.words_[1] = high;
-    if (high != low) made.flags_ = kLongPattern;
-    return made;
+    return {OperationKind::fill, target, {}, {}, {low, high}, high != low ? kLongPattern : 0};
   }
   [[nodiscard]] static Operation compare(std::span<const std::byte> one,
-                                         std::span<const std::byte> other);
+                                         std::span<const std::byte> other) {
+    return {OperationKind::compare, {}, one, other};
+  }
   [[nodiscard]] static Operation compare_pattern(std::span<const std::byte> source,
-                                                 std::uint64_t pattern);
+                                                 std::uint64_t pattern) {
+    return {OperationKind::compare_pattern, {}, source, {}, {pattern, pattern}};
+  }
   /// Notes in `record` what has to be changed in `before` to make `after` of it. Addresses and
   /// length are multiples of 8.
   [[nodiscard]] static Operation create_delta(std::span<std::byte> record,
                                               std::span<const std::byte> before,
-                                              std::span<const std::byte> after);
+                                              std::span<const std::byte> after) {
+    return {OperationKind::create_delta, record, before, after};
+  }
   /// Changes `target` as `record` says, whose length is the delta_bytes of its creation.
   [[nodiscard]] static Operation apply_delta(std::span<std::byte> target,
-                                             std::span<const std::byte> record);
+                                             std::span<const std::byte> record) {
+    return {OperationKind::apply_delta, target, record};
+  }
   /// One source, two targets, whose addresses agree in their lowest 12 bits.
   [[nodiscard]] static Operation dualcast(std::span<std::byte> target,
                                           std::span<std::byte> second_target,
-                                          std::span<const std::byte> source);
+                                          std::span<const std::byte> source) {
+    return {OperationKind::dualcast, target, source, second_target};
+  }
   [[nodiscard]] static Operation crc(std::span<const std::byte> source,
-                                     const CrcOptions& options = {});
+                                     const CrcOptions& options = {}) {
+    return {OperationKind::crc, {}, source, {}, {options.seed}, crc_flags(options)};
+  }
   [[nodiscard]] static Operation copy_crc(std::span<std::byte> target,
                                           std::span<const std::byte> source,
-                                          const CrcOptions& options = {});
+                                          const CrcOptions& options = {}) {
+    return {OperationKind::copy_crc, target, source, {}, {options.seed}, crc_flags(options)};
+  }
   /// Checks whole blocks with their fields. A bad one ends the job as failed with
   /// Cause::integrity_error, and bytes_done says where it is.
   [[nodiscard]] static Operation dif_check(std::span<const std::byte> source,
-                                           const DifFormat& format, const DifSource& check);
+                                           const DifFormat& format, const DifSource& check) {
+    return dif(OperationKind::dif_check, {}, source, format, &check, nullptr);
+  }
   /// `target` has room for each block of `source` and its field.
   [[nodiscard]] static Operation dif_insert(std::span<std::byte> target,
                                             std::span<const std::byte> source,
-                                            const DifFormat& format, const DifTarget& make);
+                                            const DifFormat& format, const DifTarget& make) {
+    return dif(OperationKind::dif_insert, target, source, format, nullptr, &make);
+  }
   [[nodiscard]] static Operation dif_strip(std::span<std::byte> target,
                                            std::span<const std::byte> source,
-                                           const DifFormat& format, const DifSource& check);
+                                           const DifFormat& format, const DifSource& check) {
+    return dif(OperationKind::dif_strip, target, source, format, &check, nullptr);
+  }
   [[nodiscard]] static Operation dif_update(std::span<std::byte> target,
                                             std::span<const std::byte> source,
                                             const DifFormat& format, const DifSource& check,
-                                            const DifTarget& make);
+                                            const DifTarget& make) {
+    return dif(OperationKind::dif_update, target, source, format, &check, &make);
+  }
   /// Writes the lines of `target` back to memory and drops them from the caches.
-  [[nodiscard]] static Operation cache_flush(std::span<std::byte> target);
+  [[nodiscard]] static Operation cache_flush(std::span<std::byte> target) {
+    return {OperationKind::cache_flush, target, {}};
+  }
 
   /// In a batch: begins after all operations before it have ended. If one of them failed, neither
   /// this nor any later one begins.
-  [[nodiscard]] Operation fenced() const {
-    Operation made = *this;
-    made.flags_ |= kFence;
-    return made;
-  }
+  [[nodiscard]] Operation fenced() const { return with_flag(kFence); }
 
   /// What is written lies in memory when the job has ended, and not only in a cache: on persistent
   /// memory it is durable then (docs/concepts/pmem.md). Beats into_cache(). No effect on what
   /// writes nothing; refused (bad_option) where processors cannot flush their caches.
-  [[nodiscard]] Operation durable() const {
-    Operation made = *this;
-    made.flags_ |= kDurable;
-    return made;
-  }
+  [[nodiscard]] Operation durable() const { return with_flag(kDurable); }
 
   /// The target is wanted in the last-level cache, not only in memory: a hint to a device.
-  [[nodiscard]] Operation into_cache() const {
-    Operation made = *this;
-    made.flags_ |= kIntoCache;
-    return made;
-  }
+  [[nodiscard]] Operation into_cache() const { return with_flag(kIntoCache); }
 
   /// Whether it may be submitted.
   ///
@@ -277,8 +289,8 @@ class HEADRACE_API Operation {
   /// does not overlap. Takes fewer instructions than validate(), because it does not say what is
   /// wrong.
   [[nodiscard, gnu::always_inline]] bool is_simple_copy(std::size_t byte_count_max) const {
-    return is_plain_copy() && target_bytes_ == source_bytes_ &&
-           is_simple_copy(target_, source_, source_bytes_, byte_count_max);
+    return is_plain_copy() && target_.size() == source_.size() &&
+           is_simple_copy(target_.data(), source_.data(), source_.size(), byte_count_max);
   }
   /// The same before the operation is made.
   [[nodiscard, gnu::always_inline]] static bool is_simple_copy(const void* target,
@@ -295,19 +307,17 @@ class HEADRACE_API Operation {
   }
 
   [[nodiscard]] OperationKind kind() const { return kind_; }
-  [[nodiscard]] std::span<std::byte> target() const { return {target_, target_bytes_}; }
-  [[nodiscard]] std::span<const std::byte> source() const { return {source_, source_bytes_}; }
+  [[nodiscard]] std::span<std::byte> target() const { return target_; }
+  [[nodiscard]] std::span<const std::byte> source() const { return source_; }
   /// The second operand of compare and create_delta.
-  [[nodiscard]] std::span<const std::byte> second_source() const {
-    return {second_, second_bytes_};
-  }
+  [[nodiscard]] std::span<const std::byte> second_source() const { return second_; }
   [[nodiscard]] std::span<std::byte> second_target() const {
-    return {const_cast<std::byte*>(second_), second_bytes_};  // NOLINT: was given as such.
+    return {const_cast<std::byte*>(second_.data()), second_.size()};  // NOLINT: was given as such.
   }
   /// What bytes_done of a completion counts: bytes of the source, or of the target where there is
   /// none, or of the record to apply. 0 for no_op and drain.
   [[nodiscard]] std::size_t byte_count() const {
-    return source_bytes_ != 0 ? source_bytes_ : target_bytes_;
+    return source_.empty() ? target_.size() : source_.size();
   }
   [[nodiscard]] bool is_fenced() const { return (flags_ & kFence) != 0; }
   /// A copy without fence, hint and durability.
@@ -331,18 +341,27 @@ class HEADRACE_API Operation {
   [[nodiscard]] DifSource dif_source() const;
   [[nodiscard]] DifTarget dif_target() const;
 
+  /// Of a kind with integrity fields: bytes of a block, with its field or without, in the source
+  /// and in the target.
+  struct DifUnits {
+    std::size_t source;
+    std::size_t target;
+  };
+  [[nodiscard]] DifUnits dif_units() const {
+    const std::size_t block = block_bytes(dif_format().block);
+    const std::size_t whole = block + kDifFieldBytes;
+    return {kind_ == OperationKind::dif_insert ? block : whole,
+            kind_ == OperationKind::dif_strip ? block : whole};
+  }
+
   /// The smallest number of bytes at whose multiples the operation may be cut; 0 if it cannot be.
   [[nodiscard]] std::size_t cut_bytes() const;
   /// True if parts may be done in any order: those of crc, copy_crc and dif need the result of the
   /// part before.
   [[nodiscard]] bool has_independent_parts() const {
-    constexpr auto kIndependent = OperationSet()
-                                      .with(OperationKind::copy)
-                                      .with(OperationKind::fill)
-                                      .with(OperationKind::compare)
-                                      .with(OperationKind::compare_pattern)
-                                      .with(OperationKind::dualcast)
-                                      .with(OperationKind::cache_flush);
+    constexpr OperationSet kIndependent{OperationKind::copy,     OperationKind::fill,
+                                        OperationKind::compare,  OperationKind::compare_pattern,
+                                        OperationKind::dualcast, OperationKind::cache_flush};
     return kIndependent.has(kind_);
   }
   /// The part of `byte_count` bytes that begins at `offset_bytes`, both multiples of cut_bytes()
@@ -361,29 +380,33 @@ class HEADRACE_API Operation {
   static constexpr std::uint32_t kIntoCache = 1U << 30U;
   static constexpr std::uint32_t kFence = 1U << 31U;
 
-  explicit Operation(OperationKind kind) : kind_(kind) {}
-  void target(std::span<std::byte> bytes) {
-    target_ = bytes.data();
-    target_bytes_ = bytes.size();
+  Operation(OperationKind kind, std::span<std::byte> target, std::span<const std::byte> source,
+            std::span<const std::byte> second = {}, std::array<std::uint64_t, 2> words = {},
+            std::uint32_t flags = 0)
+      : target_(target),
+        source_(source),
+        second_(second),
+        words_(words),
+        flags_(flags),
+        kind_(kind) {}
+  /// Without `check` or `make`: of a kind that has none.
+  [[nodiscard]] static Operation dif(OperationKind kind, std::span<std::byte> target,
+                                     std::span<const std::byte> source, const DifFormat& format,
+                                     const DifSource* check, const DifTarget* make);
+  [[nodiscard]] static std::uint32_t crc_flags(const CrcOptions& options) {
+    return (options.raw ? kCrcRaw : 0) | (options.reflect_data ? 0 : kCrcUnreflected);
   }
-  void source(std::span<const std::byte> bytes) {
-    source_ = bytes.data();
-    source_bytes_ = bytes.size();
+  [[nodiscard]] Operation with_flag(std::uint32_t flag) const {
+    Operation made = *this;
+    made.flags_ |= flag;
+    return made;
   }
-  void second(std::span<const std::byte> bytes) {
-    second_ = bytes.data();
-    second_bytes_ = bytes.size();
-  }
-  void dif(const DifFormat& format, const DifSource* check, const DifTarget* make);
   /// validate() of what is no simple copy.
   [[nodiscard]] Submit find_fault() const;
 
-  std::byte* target_ = nullptr;
-  const std::byte* source_ = nullptr;
-  const std::byte* second_ = nullptr;
-  std::size_t target_bytes_ = 0;
-  std::size_t source_bytes_ = 0;
-  std::size_t second_bytes_ = 0;
+  std::span<std::byte> target_;
+  std::span<const std::byte> source_;
+  std::span<const std::byte> second_;
   /// fill, compare_pattern: the pattern; crc: the seed; dif: tags of source and target.
   std::array<std::uint64_t, 2> words_{};
   std::uint32_t flags_ = 0;

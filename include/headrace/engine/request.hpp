@@ -18,7 +18,6 @@ namespace headrace::engine {
 /// The state of a job: idle -> running -> {done, failed, stopped}; a job that has ended may be
 /// submitted again.
 enum class JobState : std::uint32_t { idle, running, done, failed, stopped };
-[[nodiscard]] HEADRACE_API std::string_view name(JobState state);
 
 /// Why a job failed.
 enum class Cause : std::uint8_t {
@@ -35,7 +34,6 @@ enum class Cause : std::uint8_t {
   predecessor_failed,  ///< A job that this one had to come after failed or was stopped. Nothing was
                        ///< done.
 };
-[[nodiscard]] HEADRACE_API std::string_view name(Cause cause);
 /// What it means and what to do about it, one sentence for a person.
 [[nodiscard]] HEADRACE_API std::string_view explain(Cause cause);
 

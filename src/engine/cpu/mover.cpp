@@ -18,7 +18,7 @@ namespace headrace::engine {
 
 Result<std::unique_ptr<Mover>> CpuMover::make(const CpuMoverOptions& options) {
   std::unique_ptr<CpuMover> mover(new CpuMover(options));
-  const Result<void> started = mover->start(options.thread_count);
+  const Result<void> started = mover->start();
   if (!started) return fail(started.error());
   return mover;
 }
@@ -29,16 +29,14 @@ CpuMover::CpuMover(const CpuMoverOptions& options)
             .operations = OperationSet::all().without(OperationKind::drain),
             .batches = true,
             .note = counted(options.thread_count, "worker thread")},
-      cpus_(options.cpus),
-      piece_bytes_(options.piece_bytes),
-      queue_depth_max_(options.queue_depth_max),
-      check_memory_(options.check_memory) {}
+      options_(options) {}
 
 CpuMover::~CpuMover() {
   stop();
 }
 
-Result<void> CpuMover::start(std::size_t thread_count) {
+Result<void> CpuMover::start() {
+  const std::size_t thread_count = options_.thread_count;
   workers_.reserve(thread_count);
   for (std::size_t i = 0; i < thread_count; ++i) {
     try {
@@ -56,7 +54,7 @@ Result<void> CpuMover::start(std::size_t thread_count) {
 
 void CpuMover::run_worker(std::size_t worker_index) {
   platform::name_this_thread(fmt::format("hr-{}-{}", info_.node->value(), worker_index));
-  Result<void> pinned = platform::pin_this_thread(cpus_);
+  Result<void> pinned = platform::pin_this_thread(options_.cpus);
   if (!pinned) {
     Error error = pinned.error().within(fmt::format("start a worker of {}", info_.name));
     error.code = error.os_errno == EPERM ? Code::permission_denied : Code::unsupported;
@@ -74,14 +72,15 @@ void CpuMover::run_worker(std::size_t worker_index) {
 Submit CpuMover::post(Request& request) noexcept {
   bool wake = false;
   // Now and not by a worker: others may take pieces of the request as soon as one has.
-  const auto bad =
-      request.is_batch() ? std::nullopt : detail::inaccessible(request.operation(), check_memory_);
+  const auto bad = request.is_batch()
+                       ? std::nullopt
+                       : detail::inaccessible(request.operation(), options_.check_memory);
   {
     const Lock lock(mutex_);
     if (stopping_) return Submit::closed;
     // The lock orders the writers of the count.
     const std::size_t held_count = held_count_.load_relaxed();
-    if (held_count >= queue_depth_max_ && !request.is_overdue()) return Submit::full;
+    if (held_count >= options_.queue_depth_max && !request.is_overdue()) return Submit::full;
     request.outcome = {};
     if (bad) request.outcome = {.cause = Cause::page_fault, .fault_address = *bad};
     request.bytes_taken = 0;
@@ -149,12 +148,12 @@ std::size_t CpuMover::piece_bytes(const Request& request) const {
   if (request.is_batch()) return request.byte_count();
   const std::size_t cut = request.operation().cut_bytes();
   if (cut == 0) return request.byte_count();
-  return std::max(piece_bytes_ / cut, std::size_t{1}) * cut;
+  return std::max(options_.piece_bytes / cut, std::size_t{1}) * cut;
 }
 
 Completion CpuMover::carry_out(const Piece& piece) const {
   const Request& request = *piece.request;
-  if (request.is_batch()) return software::execute_batch(request, check_memory_);
+  if (request.is_batch()) return software::execute_batch(request, options_.check_memory);
   return software::execute(
       request.operation().part(piece.offset_bytes, piece.length_bytes, piece.before));
 }

@@ -66,7 +66,7 @@ class CpuMover final : public Mover {
   };
 
   explicit CpuMover(const CpuMoverOptions& options);
-  [[nodiscard]] Result<void> start(std::size_t thread_count);
+  [[nodiscard]] Result<void> start();
   void run_worker(std::size_t worker_index);
   void work();
   void push(Request& request) HEADRACE_REQUIRES(mutex_);
@@ -78,10 +78,7 @@ class CpuMover final : public Mover {
   [[nodiscard]] std::size_t piece_bytes(const Request& request) const;
 
   const MoverInfo info_;
-  const std::vector<CpuId> cpus_;
-  const std::size_t piece_bytes_;
-  const std::size_t queue_depth_max_;
-  const bool check_memory_;
+  const CpuMoverOptions options_;
 
   Mutex mutex_;
   Condition work_arrived_;

@@ -72,10 +72,6 @@ class DsaQueue final : public Mover {
   [[nodiscard]] bool is_all_lost() const noexcept { return words_.is_all_lost(); }
   /// Slots that reserve() gave.
   void give_back(std::uint64_t slots) noexcept { words_.give_back(slots); }
-  /// For what a channel counts itself.
-  void add_descriptors(std::uint64_t count) noexcept {
-    descriptors_.fetch_add_relaxed(count);  // A count of its own.
-  }
 
  private:
   friend class ChannelState;

@@ -101,7 +101,7 @@ TEST(DsaAnswer, AFlagThatTheDeviceDoesNotHaveIsNotSetAndANoteSaysSo) {
     }
     run(*engine, Operation::cache_flush(buffers.target).into_cache());
     EXPECT_EQ(flags, of_flushes);
-    const std::string& note = engine->mover(0)->note;
+    const std::string& note = engine->movers()[0].note;
     EXPECT_EQ(note.find("no cache control") == note.npos, (of_writes & kCache) != 0) << note;
     EXPECT_EQ(note.find("not block on") == note.npos, (of_writes & kBlock) != 0) << note;
   }
