@@ -290,19 +290,11 @@ Result<void> Reader::read_group(Object& object) {
   const auto index = member(object, "group", kGroupMax);
   if (!index) return fail(index.error());
   GroupExtras& extras = extras_.groups[*index];
-  for (const char* field : {"read_buffers_reserved", "tokens_reserved"}) {
-    HEADRACE_TRY(object.take(field, extras.read_buffers_reserved, 0, kReadBufferMax));
+  for (const GroupField& each : kGroupFields) {
+    for (const char* name : {each.name, each.former_name}) {
+      if (name != nullptr) HEADRACE_TRY(object.take(name, extras.*each.field, 0, each.most));
+    }
   }
-  for (const char* field : {"read_buffers_allowed", "tokens_allowed"}) {
-    HEADRACE_TRY(object.take(field, extras.read_buffers_allowed, 0, kReadBufferMax));
-  }
-  for (const char* field : {"use_read_buffer_limit", "use_token_limit"}) {
-    HEADRACE_TRY(object.take(field, extras.use_read_buffer_limit, 0, 1));
-  }
-  HEADRACE_TRY(object.take("traffic_class_a", extras.traffic_class_a, 0, 7));
-  HEADRACE_TRY(object.take("traffic_class_b", extras.traffic_class_b, 0, 7));
-  HEADRACE_TRY(object.take("desc_progress_limit", extras.desc_progress_limit, 0, 3));
-  HEADRACE_TRY(object.take("batch_progress_limit", extras.batch_progress_limit, 0, 3));
   auto queues = object.list("grouped_workqueues");
   if (!queues) return fail(queues.error());
   for (Object& queue : *queues) HEADRACE_TRY(read_queue(queue, *index));

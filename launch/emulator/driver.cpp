@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "emu/device/registers.hpp"
 #include "launch/emulator/values.hpp"
 
 namespace headrace::emu {
@@ -31,13 +32,6 @@ int errno_of(const Error& error) {
   }
 }
 
-std::string name_of(DeviceId device) {
-  return fmt::format("dsa{}", device.value());
-}
-std::string name_of(DeviceId device, QueueId queue) {
-  return fmt::format("wq{}.{}", device.value(), queue.value());
-}
-
 struct Named {
   DeviceId device;
   std::optional<QueueId> queue;  ///< Nothing: the device itself.
@@ -48,9 +42,9 @@ std::optional<Named> parse_name(std::string_view text, std::uint32_t device_coun
   text = without_line_end(text);
   for (std::uint32_t d = 0; d < device_count; ++d) {
     const DeviceId device(d);
-    if (text == name_of(device)) return Named{device, std::nullopt};
+    if (text == device_name(device)) return Named{device, std::nullopt};
     for (std::uint32_t q = 0; q < kQueueMax; ++q) {
-      if (text == name_of(device, QueueId(q))) return Named{device, QueueId(q)};
+      if (text == queue_name(device, QueueId(q))) return Named{device, QueueId(q)};
     }
   }
   return std::nullopt;
@@ -80,14 +74,6 @@ int Driver::change(DeviceId device, const std::function<int(DeviceConfig&)>& cha
   DeviceConfig config = control_.config(device);
   if (const int error = change(config); error != 0) return error;
   return control_.configure(device, config) ? 0 : EINVAL;
-}
-
-int Driver::change_queue(DeviceId device, QueueId queue,
-                         const std::function<int(QueueConfig&)>& change_one) {
-  return change(device, [&](DeviceConfig& config) {
-    if (is_queue_on(device, queue)) return EPERM;
-    return change_one(config.queues[queue.value()]);
-  });
 }
 
 int Driver::bind_device(DeviceId device) {
@@ -142,89 +128,6 @@ int Driver::unbind(std::string_view driver, std::string_view name) {
   if (!named->queue) return unbind_device(named->device);
   const QueueConfig own = control_.config(named->device).queues[named->queue->value()];
   return own.driver_name == driver ? unbind_queue(named->device, *named->queue) : ENODEV;
-}
-
-void Driver::add_files(Tree& tree) {
-  add_bus(tree);
-  add_module(tree);
-  tree.add(std::string(kPortalPath), {});
-  add_pci(tree);
-  for (std::uint32_t d = 0; d < control_.device_count(); ++d) add_device(tree, DeviceId(d));
-}
-
-void Driver::add_bus(Tree& tree) {
-  const std::string bus(kBusPath);
-  const auto swallow = [](std::string_view) { return 0; };
-  tree.add(bus + "/devices", {});
-  tree.add(bus + "/drivers", {});
-  for (const char* driver : {"idxd", "user"}) add_driver(tree, driver);
-  tree.add(bus + "/drivers_autoprobe", {.kind = NodeKind::attribute,
-                                        .permissions = 0644,
-                                        .show = [] { return std::string("0\n"); },
-                                        .store = swallow});
-  tree.add(bus + "/drivers_probe",
-           {.kind = NodeKind::attribute, .permissions = 0200, .store = swallow});
-  tree.add(bus + "/uevent", {.kind = NodeKind::attribute, .permissions = 0200, .store = swallow});
-}
-
-void Driver::add_driver(Tree& tree, const std::string& name) {
-  const std::string path = fmt::format("{}/drivers/{}", kBusPath, name);
-  tree.add(path + "/bind",
-           {.kind = NodeKind::attribute,
-            .permissions = 0200,
-            .store = [this, name](std::string_view text) { return bind(name, text); }});
-  tree.add(path + "/unbind",
-           {.kind = NodeKind::attribute,
-            .permissions = 0200,
-            .store = [this, name](std::string_view text) { return unbind(name, text); }});
-  tree.add(path + "/uevent", {.kind = NodeKind::attribute,
-                              .permissions = 0200,
-                              .store = [](std::string_view) { return 0; }});
-  tree.add(path + "/module",
-           {.kind = NodeKind::link, .permissions = 0777, .target = "../../../../module/idxd"});
-  const auto link = [&](const std::string& device, const std::string& target,
-                        std::function<bool()> present) {
-    tree.add(path + "/" + device, {.kind = NodeKind::link,
-                                   .permissions = 0777,
-                                   .target = "../../../.." + target.substr(4),  // Below /sys.
-                                   .present = std::move(present)});
-  };
-  for (std::uint32_t d = 0; d < control_.device_count(); ++d) {
-    const DeviceId device(d);
-    if (name == "idxd") {
-      link(name_of(device), device_path(device), [this, device] { return is_device_on(device); });
-      continue;
-    }
-    for (std::uint32_t q = 0; q < kQueueMax; ++q) {
-      const QueueId queue(q);
-      link(name_of(device, queue), device_path(device) + "/" + name_of(device, queue),
-           [this, device, queue, name] {
-             return is_queue_on(device, queue) &&
-                    control_.config(device).queues[queue.value()].driver_name == name;
-           });
-    }
-  }
-}
-
-void Driver::add_module(Tree& tree) const {
-  const std::string path(kModulePath);
-  const auto constant = [](std::string text) {
-    return Node{.kind = NodeKind::attribute, .permissions = 0444, .show = [text = std::move(text)] {
-                  return text;
-                }};
-  };
-  tree.add(path + "/initstate", constant("live\n"));
-  tree.add(path + "/refcnt", constant("0\n"));
-  tree.add(path + "/version", constant("1.00\n"));
-  tree.add(path + "/taint", constant("\n"));
-  tree.add(path + "/parameters/sva", constant("Y\n"));
-  tree.add(path + "/parameters/tc_override", constant("N\n"));
-  for (const char* driver : {"idxd", "user"}) {
-    tree.add(fmt::format("{}/drivers/dsa:{}", path, driver),
-             {.kind = NodeKind::link,
-              .permissions = 0777,
-              .target = fmt::format("../../../bus/dsa/drivers/{}", driver)});
-  }
 }
 
 }  // namespace headrace::emu

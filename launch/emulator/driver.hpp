@@ -40,6 +40,26 @@ struct GroupExtras {
   std::uint32_t batch_progress_limit = 0;
 };
 
+/// The files of groups that show these: the smallest number is 0.
+struct GroupField {
+  const char* name;
+  const char* former_name;  ///< In older files of accel-config; null if it was never another.
+  std::uint32_t GroupExtras::* field;
+  std::uint32_t most;
+  bool needs_version_2;
+};
+inline constexpr std::array<GroupField, 7> kGroupFields{{
+    {"read_buffers_reserved", "tokens_reserved", &GroupExtras::read_buffers_reserved,
+     kReadBufferMax, false},
+    {"read_buffers_allowed", "tokens_allowed", &GroupExtras::read_buffers_allowed, kReadBufferMax,
+     false},
+    {"use_read_buffer_limit", "use_token_limit", &GroupExtras::use_read_buffer_limit, 1, false},
+    {"traffic_class_a", nullptr, &GroupExtras::traffic_class_a, 7, true},
+    {"traffic_class_b", nullptr, &GroupExtras::traffic_class_b, 7, true},
+    {"desc_progress_limit", nullptr, &GroupExtras::desc_progress_limit, 3, false},
+    {"batch_progress_limit", nullptr, &GroupExtras::batch_progress_limit, 3, false},
+}};
+
 struct DeviceExtras {
   std::array<GroupExtras, kGroupMax> groups{};
   std::array<bool, kQueueMax> ats_disable{};
@@ -62,26 +82,20 @@ class Driver {
 
  private:
   void add_bus(Tree& tree);
-  void add_module(Tree& tree) const;
+  void add_pci(Tree& tree);
   void add_device(Tree& tree, DeviceId device);
-  void add_group(Tree& tree, DeviceId device, std::uint32_t group);
-  void add_engine(Tree& tree, DeviceId device, std::uint32_t engine);
-  void add_queue(Tree& tree, DeviceId device, QueueId queue);
+  void add_group(Tree& tree, const std::string& path, DeviceId device, std::uint32_t group);
+  void add_queue(Tree& tree, const std::string& path, DeviceId device, QueueId queue);
   void add_queue_settings(Tree& tree, const std::string& path, DeviceId device, QueueId queue);
-  void add_driver(Tree& tree, const std::string& name);
 
   [[nodiscard]] bool is_device_on(DeviceId device) const;
   [[nodiscard]] bool is_queue_on(DeviceId device, QueueId queue) const;
   /// Changes the configuration of a device by `change`, which gives 0 or an errno.
   int change(DeviceId device, const std::function<int(DeviceConfig&)>& change);
-  /// The same for one WQ, which must be disabled (EPERM).
-  int change_queue(DeviceId device, QueueId queue, const std::function<int(QueueConfig&)>& change);
   int bind(std::string_view driver, std::string_view name);
   int unbind(std::string_view driver, std::string_view name);
 
   Control& control_;
-  void add_pci(Tree& tree);
-
   std::vector<std::unique_ptr<PciFunction>> functions_;
   Mutex mutex_;  ///< One writer of configuration at a time.
   std::vector<DeviceExtras> extras_;

@@ -7,6 +7,25 @@
 
 namespace headrace::emu {
 
+Node attribute(Show show, Store store) {
+  const std::uint32_t permissions = (show ? 0444U : 0U) | (store ? 0200U : 0U);
+  return {.kind = NodeKind::attribute,
+          .permissions = permissions,
+          .show = std::move(show),
+          .store = std::move(store)};
+}
+
+Node constant(std::string text) {
+  return attribute([text = std::move(text) + "\n"] { return text; });
+}
+
+Node link(std::string target, std::function<bool()> present) {
+  return {.kind = NodeKind::link,
+          .permissions = 0777,
+          .target = std::move(target),
+          .present = std::move(present)};
+}
+
 Tree::Tree() {
   nodes_["/"].number = 1;
 }

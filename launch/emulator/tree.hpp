@@ -39,6 +39,14 @@ struct Node {
   std::vector<std::string> children{};  ///< Names, in the order they were added.
 };
 
+using Show = std::function<std::string()>;
+using Store = std::function<int(std::string_view)>;
+/// A value that is read by one function and written by the other, with the mode of what there is.
+[[nodiscard]] Node attribute(Show show, Store store = {});
+/// A value, with its line end, that stays.
+[[nodiscard]] Node constant(std::string text);
+[[nodiscard]] Node link(std::string target, std::function<bool()> present = {});
+
 /// Threading: built by one thread, then immutable; the functions of the nodes are called by any.
 class Tree {
  public:

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/emulator/values.hpp"
 
-#include <fmt/format.h>
-
 #include <charconv>
 
 namespace headrace::emu {
@@ -28,25 +26,17 @@ std::optional<std::int64_t> parse_number(std::string_view text) {
   return negative ? -number : number;
 }
 
+std::optional<std::uint32_t> parse_group(std::string_view text) {
+  const auto number = parse_number(text);
+  if (!number || *number < -1 || *number >= std::int64_t{kGroupMax}) return std::nullopt;
+  return static_cast<std::uint32_t>(*number);
+}
+
 std::optional<bool> parse_flag(std::string_view text) {
   text = without_line_end(text);
   if (text.empty()) return std::nullopt;
-  switch (text[0]) {
-    case 'y':
-    case 'Y':
-    case 't':
-    case 'T':
-    case '1':
-      return true;
-    case 'n':
-    case 'N':
-    case 'f':
-    case 'F':
-    case '0':
-      return false;
-    default:
-      break;
-  }
+  if (std::string_view("yYtT1").find(text[0]) != std::string_view::npos) return true;
+  if (std::string_view("nNfF0").find(text[0]) != std::string_view::npos) return false;
   if (text == "on") return true;
   if (text == "off") return false;
   return std::nullopt;
