@@ -8,6 +8,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,6 +29,8 @@ namespace fs = std::filesystem;
 
 const std::string kTried = "make a namespace for the emulated devices";
 constexpr const char* kFilesPath = "/dev/dsa-emulator/files";
+constexpr unsigned kFuseMajor = 10;
+constexpr unsigned kFuseMinor = 229;
 constexpr const char* kRootRemedy =
     "give this root CAP_SYS_ADMIN (docker run --cap-add SYS_ADMIN), or run as an ordinary user";
 
@@ -166,17 +169,36 @@ Result<void> make_directories(std::initializer_list<std::string> paths) {
 }
 
 Result<OwnedFile> open_fuse() {
+  constexpr const char* kGive = "give the container the device (docker run --device /dev/fuse)";
+  const auto refused = [](Code code, std::string cause, std::string remedy, int error) {
+    return fail(code, "serve the files of the emulated devices by FUSE", std::move(cause),
+                std::move(remedy), error);
+  };
+  // A container may put another file in its place, such as /dev/null.
+  struct stat status{};
+  if (::stat("/dev/fuse", &status) != 0) {
+    return refused(Code::unsupported, "there is no /dev/fuse",
+                   fmt::format("load the kernel module fuse, or {}", kGive),
+                   errno == ENOENT ? 0 : errno);
+  }
+  if (!S_ISCHR(status.st_mode) || status.st_rdev != makedev(kFuseMajor, kFuseMinor)) {
+    return refused(Code::unsupported, "/dev/fuse is another file than the device of FUSE",
+                   fmt::format("put the device there (as root: rm /dev/fuse; mknod -m 666 "
+                               "/dev/fuse c {} {}), or {}",
+                               kFuseMajor, kFuseMinor, kGive),
+                   0);
+  }
   OwnedFile file(::open("/dev/fuse", O_RDWR | O_CLOEXEC));
   if (file.valid()) return file;
-  const std::string tried = "serve the files of the emulated devices by FUSE";
   if (errno == EACCES) {
-    return fail(Code::permission_denied, tried, "this user may not open /dev/fuse",
-                "allow it as root (chmod 666 /dev/fuse)", errno);
+    return refused(Code::permission_denied, "this user may not open /dev/fuse",
+                   "allow it as root (chmod 666 /dev/fuse)", errno);
   }
-  return fail(Code::unsupported, tried, "there is no /dev/fuse",
-              "load the kernel module fuse, or give the container the device "
-              "(docker run --device /dev/fuse --cap-add SYS_ADMIN)",
-              errno == ENOENT ? 0 : errno);
+  if (errno == EPERM) {
+    return refused(Code::permission_denied, "a container forbids its devices", kGive, errno);
+  }
+  return refused(Code::unsupported, "/dev/fuse cannot be opened",
+                 "load the kernel module fuse as root (modprobe fuse)", errno);
 }
 
 /// A mount below /etc, taken before the overlay covers it.

@@ -76,6 +76,19 @@ def test_without_fuse_the_remedy_is_said(emulator: Emulator) -> None:
     assert "there is no /dev/fuse; load the kernel module fuse" in result.stderr.decode()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change what /dev/fuse is")
+def test_where_another_file_is_in_the_place_of_fuse_that_is_said(emulator: Emulator) -> None:
+    script = 'mount --bind /dev/null /dev/fuse; exec "$@"'
+    bound = Emulator(emulator.program, ("unshare", "-m", "sh", "-ec", script, "sh"))
+    result = bound.run("--", "true")
+    assert (result.returncode, result.stdout) == (1, b"")
+    assert result.stderr.decode() == (
+        "headrace: cannot serve the files of the emulated devices by FUSE: /dev/fuse is another "
+        "file than the device of FUSE; put the device there (as root: rm /dev/fuse; mknod -m 666 "
+        "/dev/fuse c 10 229), or give the container the device (docker run --device /dev/fuse)\n"
+    )
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can chroot")
 @pytest.mark.parametrize(
     "prefix, is_mount_point, words",
