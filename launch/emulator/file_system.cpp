@@ -43,7 +43,7 @@ struct OpenFile {
   fuse_pollhandle* poll = nullptr;  ///< Of a caller of poll() that waits; guarded by Files.
 };
 
-class Files final : public FileSystem {
+class Files {
  public:
   Files(const Served& served, Reaper& reaper) : served_(served), reaper_(reaper) {}
   Result<void> start(OwnedFile file);
@@ -51,6 +51,7 @@ class Files final : public FileSystem {
   [[nodiscard]] Reaper& reaper() const { return reaper_; }
   [[nodiscard]] const Node* find(const char* path) const { return served_.tree.find(path); }
   int append_trace(std::string_view lines);
+  [[nodiscard]] const Atomic<int>& trace_error() const { return trace_error_; }
   /// Keeps the handle of a poll() that waits, and wakes it when the device records an error.
   void keep(fuse_pollhandle* handle, OpenFile& file);
   void forget(OpenFile& file);
@@ -63,6 +64,7 @@ class Files final : public FileSystem {
   const Served served_;
   Reaper& reaper_;
   Mutex trace_mutex_;  ///< Lines are whole.
+  Atomic<int> trace_error_;
   Mutex poll_mutex_;
   std::vector<OpenFile*> polled_ HEADRACE_GUARDED_BY(poll_mutex_);
   std::array<bool, kDeviceMax> is_watched_ HEADRACE_GUARDED_BY(poll_mutex_){};
@@ -386,8 +388,8 @@ int Files::append_trace(std::string_view lines) {
     if (count <= 0) {
       const int error = count < 0 ? errno : ENOSPC;
       int none = 0;
-      // relaxed: read when this process has ended.
-      static_cast<void>(served_.trace_error->compare_exchange_relaxed(none, error));
+      // relaxed: a number, no order.
+      static_cast<void>(trace_error_.compare_exchange_relaxed(none, error));
       return -error;
     }
     written += static_cast<std::size_t>(count);
@@ -397,11 +399,10 @@ int Files::append_trace(std::string_view lines) {
 
 }  // namespace
 
-Result<std::unique_ptr<FileSystem>> FileSystem::serve(OwnedFile file, const Served& served,
-                                                      Reaper& reaper) {
-  auto made = std::make_unique<Files>(served, reaper);
-  if (auto started = made->start(std::move(file)); !started) return fail(started.error());
-  return std::unique_ptr<FileSystem>(std::move(made));
+Result<const Atomic<int>*> serve_files(OwnedFile file, const Served& served, Reaper& reaper) {
+  auto* const files = new Files(served, reaper);  // Its threads use it until this process ends.
+  if (auto started = files->start(std::move(file)); !started) return fail(started.error());
+  return &files->trace_error();
 }
 
 }  // namespace headrace::emu

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// FileSystem: serves a Tree by FUSE. Attributes are read and written past any cache; portals are
+// Serves a Tree by FUSE. Attributes are read and written past any cache; portals are
 // pages that can be mapped, opened by the driver's rules, and take descriptors by write().
 #pragma once
-
-#include <memory>
 
 #include "emu/device/device.hpp"
 #include "headrace/base/atomic.hpp"
@@ -20,26 +18,14 @@ struct Served {
   Control& control;          ///< Commands to it are traced.
   bool refuse_mmap = false;  ///< Portals cannot be mapped.
   int trace_file = -1;       ///< Lines of the trace are appended to it; -1: there is no trace.
-  /// Set to the errno of the first line of the trace that could not be written. In memory that the
-  /// process which asks shares.
-  Atomic<int>* trace_error = nullptr;
 };
 
-/// Threading: shared.
-class FileSystem {
- public:
-  /// Serves what is mounted and answered by `file`, from threads of its own, until this process
-  /// ends. `reaper` is notified of every process that opens a portal.
-  ///
-  /// Fails: out_of_memory.
-  static Result<std::unique_ptr<FileSystem>> serve(OwnedFile file, const Served& served,
-                                                   Reaper& reaper);
-  FileSystem(const FileSystem&) = delete;
-  FileSystem& operator=(const FileSystem&) = delete;
-  virtual ~FileSystem() = default;
-
- protected:
-  FileSystem() = default;
-};
+/// Serves what is mounted and answered by `file`, from threads of its own, until this process ends.
+/// `reaper` is notified of every process that opens a portal.
+///
+/// Returns: the errno of the first line of the trace that could not be written, or 0.
+/// Fails:   out_of_memory.
+[[nodiscard]] Result<const Atomic<int>*> serve_files(OwnedFile file, const Served& served,
+                                                     Reaper& reaper);
 
 }  // namespace headrace::emu

@@ -90,7 +90,8 @@ DeviceConfig make_device(const Options& options) {
   const bool shared = options.queues != QueueChoice::dedicated;
   const bool dedicated = options.queues != QueueChoice::shared;
   DeviceConfig device =
-      default_device(shared ? 1 : 0, dedicated ? 1 : 0, options.engine_count, options.queue_name);
+      default_device(shared ? 1 : 0, dedicated ? 1 : 0, options.engine_count.value_or(kEngineMax),
+                     options.queue_name);
   std::uint32_t number = 0;
   for (QueueConfig& queue : device.queues) {
     if (queue.size == 0) continue;
@@ -263,7 +264,6 @@ struct Emulation {
   std::optional<Driver> driver;
   Tree tree;
   OwnedFile trace_file;
-  Atomic<int>* trace_error = nullptr;
   std::optional<Server> server;
   bool everywhere = false;  ///< The loader loads the trap into every program.
 };
@@ -278,13 +278,6 @@ Result<void> build(Emulation& emulation, const Options& options, Plan& plan) {
   if (!fuse) return fail(fuse.error());
   const auto memory = make_registers(options);
   if (!memory) return fail(memory.error());
-  void* shared = ::mmap(nullptr, sizeof(Atomic<int>), PROT_READ | PROT_WRITE,
-                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (shared == MAP_FAILED) {
-    return fail(Code::out_of_memory, "share a page with the server", "the system refused it",
-                "free memory", errno);
-  }
-  emulation.trace_error = new (shared) Atomic<int>;
   auto control = Control::create(*memory, plan.config);
   if (!control) return fail(control.error());
   emulation.control.emplace(*control);
@@ -293,7 +286,7 @@ Result<void> build(Emulation& emulation, const Options& options, Plan& plan) {
   emulation.driver->add_files(emulation.tree);
   emulation.tree.add(std::string(kTracePath), {.kind = NodeKind::trace, .permissions = 0222});
   const Served served{emulation.tree, *emulation.control, options.refuse_mmap,
-                      emulation.trace_file.get(), emulation.trace_error};
+                      emulation.trace_file.get()};
   auto server = Server::start(std::move(*fuse), served);
   if (!server) return fail(server.error());
   emulation.server.emplace(std::move(*server));
@@ -313,8 +306,7 @@ Result<void> save_statistics(const Options& options, const Control& control, int
   return write_whole(*options.statistics_path, statistics_document(control.statistics(), facts));
 }
 
-Result<void> judge_trace(const Options& options, const Emulation& emulation) {
-  const int error = emulation.trace_error->load_relaxed();  // relaxed: the server has ended.
+Result<void> judge_trace(const Options& options, int error) {
   if (error == 0) return {};
   return fail(Code::io_failed, fmt::format("write '{}' (--trace)", *options.trace_path),
               "events are missing in it", "free space there, or name another file", error);
@@ -357,11 +349,11 @@ Result<int> launch_emulation(const Options& options) {
   const auto started = std::chrono::steady_clock::now();
   auto ran = built ? run(emulation, options, plan->program) : fail(built.error());
   const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - started;
-  if (emulation.server) emulation.server->stop();
+  const int trace_error = emulation.server ? emulation.server->stop() : 0;
   if (!ran) return ran;
   static_cast<void>(emulation.control->reap());
   const auto saved = save_statistics(options, *emulation.control, *ran, spent.count());
-  const auto traced = judge_trace(options, emulation);
+  const auto traced = judge_trace(options, trace_error);
   for (const Result<void>* result : {&saved, &traced}) {
     if (!*result) complain(result->error().message());
   }

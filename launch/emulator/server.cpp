@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cerrno>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
@@ -16,6 +17,8 @@
 
 namespace headrace::emu {
 namespace {
+
+using Json = nlohmann::json;
 
 const std::string kTried = "start the process that serves the files of the emulated devices";
 
@@ -32,16 +35,11 @@ Result<Pipe> make_pipe() {
   return Pipe{OwnedFile(files[0]), OwnedFile(files[1])};
 }
 
-/// One byte 'e' and the parts of the error, each with a null byte behind it; or one byte '+'.
-void report(const OwnedFile& to, const Result<void>& result) {
-  std::string text = "+";
-  if (!result) {
-    const Error& error = result.error();
-    text = "e" + std::to_string(static_cast<int>(error.code)) + '\0' +
-           std::to_string(error.os_errno) + '\0' + error.tried + '\0' + error.cause + '\0' +
-           error.remedy + '\0';
-  }
-  static_cast<void>(::write(to.get(), text.data(), text.size()) < 0);
+/// The parts of the error, null if there is none.
+std::string to_text(const Result<void>& result) {
+  if (result) return "null";
+  const Error& error = result.error();
+  return Json{error.code, error.os_errno, error.tried, error.cause, error.remedy}.dump();
 }
 
 Result<void> read_report(const OwnedFile& from) {
@@ -50,19 +48,10 @@ Result<void> read_report(const OwnedFile& from) {
   for (ssize_t count = 0; (count = ::read(from.get(), part.data(), part.size())) > 0;) {
     text.append(part.data(), static_cast<std::size_t>(count));
   }
-  if (text == "+") return {};
-  std::array<std::string, 5> parts;
-  std::size_t at = 1;
-  for (std::string& each : parts) {
-    const std::size_t end = text.find('\0', at);
-    if (end == std::string::npos) {
-      return fail(Code::io_failed, kTried, "it was killed", "try again");
-    }
-    each = text.substr(at, end - at);
-    at = end + 1;
-  }
-  return fail(static_cast<Code>(std::stoi(parts[0])), parts[2], parts[3], parts[4],
-              std::stoi(parts[1]));
+  const Json said = Json::parse(text, nullptr, false);
+  if (said.is_null()) return {};
+  if (!said.is_array()) return fail(Code::io_failed, kTried, "it was killed", "try again");
+  return fail(said[0], said[2], said[3], said[4], said[1]);
 }
 
 /// The server itself. Never returns: libfuse's threads use what is on this stack.
@@ -72,16 +61,18 @@ Result<void> read_report(const OwnedFile& from) {
   ::setsid();
   ::prctl(PR_SET_NAME, "headrace-files");
   auto reaper = Reaper::start(served.control);
+  const Atomic<int>* trace_error = nullptr;
   Result<void> result{};
   if (!reaper) {
     result = fail(reaper.error());
-  } else if (auto files = FileSystem::serve(std::move(fuse), served, **reaper); !files) {
+  } else if (auto files = serve_files(std::move(fuse), served, **reaper); !files) {
     result = fail(files.error());
   } else {
-    static_cast<void>(files->release());
+    trace_error = *files;
     result = bind_files(served.trace_file >= 0);
   }
-  report(ready, result);
+  const std::string report = to_text(result);
+  static_cast<void>(::write(ready.get(), report.data(), report.size()) < 0);
   ready.close();
   char byte = 0;
   ssize_t count = -1;
@@ -89,7 +80,7 @@ Result<void> read_report(const OwnedFile& from) {
     count = ::read(line.get(), &byte, 1);
   } while (count < 0 && errno == EINTR);
   if (count == 0) static_cast<void>(end_processes(Ending::kill_in_namespace, {::getpid()}));
-  ::_exit(0);
+  ::_exit(trace_error == nullptr ? 0 : trace_error->load_relaxed());  // relaxed: a number, no order
 }
 
 }  // namespace
@@ -113,17 +104,19 @@ Result<Server> Server::start(OwnedFile fuse, const Served& served) {
   ready->write.close();
   server.line_ = std::move(line->write);
   if (auto good = read_report(ready->read); !good) {
-    server.stop();
+    static_cast<void>(server.stop());
     return fail(good.error());
   }
   return server;
 }
 
-void Server::stop() {
+int Server::stop() {
   const char stop = 's';
   static_cast<void>(::write(line_.get(), &stop, 1) < 0);
   line_.close();
-  ::waitpid(process_id_, nullptr, 0);
+  int status = 0;
+  ::waitpid(process_id_, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 0;
 }
 
 }  // namespace headrace::emu

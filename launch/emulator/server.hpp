@@ -20,8 +20,8 @@ class Server {
   /// Fails: with what the server could not do.
   static Result<Server> start(OwnedFile fuse, const Served& served);
   [[nodiscard]] pid_t process_id() const { return process_id_; }
-  /// Ends it.
-  void stop();
+  /// Ends it. The errno of the first line of the trace that could not be written, or 0.
+  int stop();
 
  private:
   OwnedFile line_;  ///< The server reads the other end: a byte asks it to stop, the end of the file

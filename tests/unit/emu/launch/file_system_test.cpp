@@ -106,10 +106,9 @@ class FileSystemTest : public testing::Test {
     auto reaper = Reaper::start(served_.control.value());
     if (!reaper) return false;
     served_.reaper = std::move(*reaper);
-    auto files = FileSystem::serve(
+    const auto files = serve_files(
         std::move(file), {.tree = served_.tree, .control = *served_.control}, *served_.reaper);
     if (!files) return false;
-    served_.files = std::move(*files);
     return ::write(mounted_[1], "x", 1) == 1;
   }
 
@@ -120,7 +119,6 @@ class FileSystemTest : public testing::Test {
     std::optional<Driver> driver;
     std::unique_ptr<Reaper> reaper;
     Tree tree;
-    std::unique_ptr<FileSystem> files;
   };
   static Parts& serve_until_the_end() {
     static auto& all = *new std::vector<std::unique_ptr<Parts>>;
