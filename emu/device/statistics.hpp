@@ -18,7 +18,7 @@ struct QueueStatistics {
   std::uint64_t retried_count = 0;   ///< ENQCMD answered with retry.
   std::uint64_t dropped_count = 0;   ///< MOVDIR64B to a WQ that was full or not enabled.
   std::uint64_t written_count = 0;   ///< Taken by write().
-  std::uint32_t occupancy_max = 0;   ///< Highest number of entries in use at once.
+  std::uint64_t occupancy_max = 0;   ///< Highest number of entries in use at once.
   std::uint64_t aborted_count = 0;
 };
 

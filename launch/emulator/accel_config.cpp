@@ -75,6 +75,13 @@ class Object {
     into = static_cast<T>(number);
     return {};
   }
+  /// A number that is 0 or 1.
+  Result<void> take(const char* field, bool& into) {
+    std::uint32_t number = into ? 1 : 0;
+    auto taken = take(field, number, 0, 1);
+    into = number != 0;
+    return taken;
+  }
   Result<void> take(const char* field, std::string& into) {
     known_.insert(field);
     if (!json_.contains(field)) return {};
@@ -85,11 +92,11 @@ class Object {
     into = json_[field].get<std::string>();
     return {};
   }
-  /// The objects of a list; none if the field is not there.
-  Result<std::vector<Object>> list(const char* field) {
+  /// Calls `read` with each object of a list. How many there are: none if the field is not there.
+  template <typename Read>
+  Result<std::size_t> each(const char* field, Read read) {
     known_.insert(field);
-    std::vector<Object> objects;
-    if (!json_.contains(field)) return objects;
+    if (!json_.contains(field)) return 0;
     const Json& value = json_[field];
     if (!value.is_array()) return fail(error(field, "it is no list", "use [ ... ]"));
     for (std::size_t i = 0; i < value.size(); ++i) {
@@ -97,9 +104,10 @@ class Object {
       if (!value[i].is_object()) {
         return fail(Object(value, path).error("", "it is no object", "use { ... }"));
       }
-      objects.emplace_back(value[i], path);
+      Object object(value[i], path);
+      if (auto done = read(object); !done) return fail(done.error());
     }
-    return objects;
+    return value.size();
   }
   /// Fails if there is a field that was not taken.
   [[nodiscard]] Result<void> check_known() const {
@@ -146,7 +154,6 @@ class Reader {
   Result<void> read_group_id(Object& object, std::optional<std::uint32_t> group,
                              std::uint32_t& into);
   [[nodiscard]] Result<void> check_queue(const Object& object, const QueueConfig& queue) const;
-  [[nodiscard]] Result<void> check_whole(const Object& object) const;
 
   std::uint32_t device_;
   DeviceConfig& config_;
@@ -197,22 +204,19 @@ Result<void> Reader::read_queue(Object& object, std::optional<std::uint32_t> gro
   QueueConfig& queue = config_.queues[*index];
   std::string mode = "dedicated";
   std::string opcodes;
-  std::uint32_t block_on_fault = 0;
-  std::uint32_t ats_disable = 0;
-  std::uint32_t prs_disable = 0;
   HEADRACE_TRY(read_group_id(object, group, queue.group));
   HEADRACE_TRY(object.take("mode", mode));
   HEADRACE_TRY(object.take("size", queue.size, 0, kEntryMax));
   HEADRACE_TRY(object.take("threshold", queue.threshold, 0, kEntryMax));
   HEADRACE_TRY(object.take("priority", queue.priority, 0, kSixteen));
-  HEADRACE_TRY(object.take("block_on_fault", block_on_fault, 0, 1));
+  HEADRACE_TRY(object.take("block_on_fault", queue.block_on_fault));
   HEADRACE_TRY(object.take("max_batch_size", queue.batch_max, 1, kBatchMax));
   HEADRACE_TRY(object.take("max_transfer_size", queue.transfer_bytes_max, 1, kTransferBytesMax));
   HEADRACE_TRY(object.take("type", queue.type));
   HEADRACE_TRY(object.take("name", queue.name));
   HEADRACE_TRY(object.take("driver_name", queue.driver_name));
-  HEADRACE_TRY(object.take("ats_disable", ats_disable, 0, 1));
-  HEADRACE_TRY(object.take("prs_disable", prs_disable, 0, 1));
+  HEADRACE_TRY(object.take("ats_disable", extras_.ats_disable[*index]));
+  HEADRACE_TRY(object.take("prs_disable", extras_.prs_disable[*index]));
   HEADRACE_TRY(object.take("op_config", opcodes));
   HEADRACE_TRY(object.check_known());
   if (queue.type != "none" && queue.type != "user") {
@@ -224,9 +228,6 @@ Result<void> Reader::read_queue(Object& object, std::optional<std::uint32_t> gro
   }
   queue.batch_max = std::bit_ceil(queue.batch_max);
   queue.transfer_bytes_max = std::bit_ceil(queue.transfer_bytes_max);
-  queue.block_on_fault = block_on_fault != 0;
-  extras_.ats_disable[*index] = ats_disable != 0;
-  extras_.prs_disable[*index] = prs_disable != 0;
   if (mode != "shared" && mode != "dedicated") {
     return fail(object.error("mode", fmt::format("there is no mode '{}'", mode),
                              "use shared or dedicated"));
@@ -295,30 +296,18 @@ Result<void> Reader::read_group(Object& object) {
       if (name != nullptr) HEADRACE_TRY(object.take(name, extras.*each.field, 0, each.most));
     }
   }
-  auto queues = object.list("grouped_workqueues");
-  if (!queues) return fail(queues.error());
-  for (Object& queue : *queues) HEADRACE_TRY(read_queue(queue, *index));
-  auto engines = object.list("grouped_engines");
-  if (!engines) return fail(engines.error());
-  for (Object& engine : *engines) HEADRACE_TRY(read_engine(engine, *index));
+  HEADRACE_TRY(
+      object.each("grouped_workqueues", [&](Object& queue) { return read_queue(queue, *index); }));
+  const auto engine_count =
+      object.each("grouped_engines", [&](Object& engine) { return read_engine(engine, *index); });
+  if (!engine_count) return fail(engine_count.error());
   HEADRACE_TRY(object.check_known());
   const auto is_in_use = [&](const QueueConfig& queue) {
     return queue.group == *index && queue.size != 0;
   };
-  if (std::ranges::any_of(config_.queues, is_in_use) && engines->empty()) {
+  if (std::ranges::any_of(config_.queues, is_in_use) && *engine_count == 0) {
     return fail(
         object.error("grouped_engines", "a group with WQs has no engine", "give it at least one"));
-  }
-  return {};
-}
-
-Result<void> Reader::check_whole(const Object& object) const {
-  std::uint64_t total = 0;
-  for (const QueueConfig& queue : config_.queues) total += queue.size;
-  if (total > kEntryMax) {
-    return fail(object.error(
-        "groups", fmt::format("the sizes of the WQs of dsa{} add up to {}", device_, total),
-        fmt::format("share out {} at most", kEntryMax)));
   }
   return {};
 }
@@ -327,17 +316,18 @@ Result<void> Reader::read(Object& object) {
   for (const char* field : {"read_buffer_limit", "token_limit"}) {
     HEADRACE_TRY(object.take(field, config_.read_buffer_limit, 0, kReadBufferMax));
   }
-  auto groups = object.list("groups");
-  if (!groups) return fail(groups.error());
-  for (Object& group : *groups) HEADRACE_TRY(read_group(group));
-  auto queues = object.list("ungrouped_workqueues");
-  if (!queues) return fail(queues.error());
-  for (Object& queue : *queues) HEADRACE_TRY(read_queue(queue, std::nullopt));
-  auto engines = object.list("ungrouped_engines");
-  if (!engines) return fail(engines.error());
-  for (Object& engine : *engines) HEADRACE_TRY(read_engine(engine, std::nullopt));
+  HEADRACE_TRY(object.each("groups", [&](Object& group) { return read_group(group); }));
+  HEADRACE_TRY(object.each("ungrouped_workqueues",
+                           [&](Object& queue) { return read_queue(queue, std::nullopt); }));
+  HEADRACE_TRY(object.each("ungrouped_engines",
+                           [&](Object& engine) { return read_engine(engine, std::nullopt); }));
   HEADRACE_TRY(object.check_known());
-  return check_whole(object);
+  std::uint64_t total = 0;
+  for (const QueueConfig& queue : config_.queues) total += queue.size;
+  if (total <= kEntryMax) return {};
+  return fail(object.error(
+      "groups", fmt::format("the sizes of the WQs of dsa{} add up to {}", device_, total),
+      fmt::format("share out {} at most", kEntryMax)));
 }
 
 /// An IAA, as accel-config calls it; its file names it beside the DSAs.

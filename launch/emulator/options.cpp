@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -19,8 +20,10 @@ Failure wrong_use(std::string sentence) {
   return fail(Code::invalid_argument, "read the options", std::move(sentence), "");
 }
 
-Result<std::uint64_t> parse_count(std::string_view option, const std::string& text,
-                                  std::uint64_t least, std::uint64_t most) {
+/// A whole number from `least` to `most`.
+template <typename T>
+Result<void> take_count(std::string_view option, const std::string& text, std::uint64_t least,
+                        std::uint64_t most, std::optional<T>& into) {
   std::uint64_t count = 0;
   const char* end = text.data() + text.size();
   const auto [stopped, error] = std::from_chars(text.data(), end, count);
@@ -28,7 +31,8 @@ Result<std::uint64_t> parse_count(std::string_view option, const std::string& te
     return wrong_use(
         fmt::format("{}: '{}' is not a whole number from {} to {}", option, text, least, most));
   }
-  return count;
+  into = static_cast<T>(count);
+  return {};
 }
 
 struct Unit {
@@ -53,6 +57,9 @@ std::optional<double> parse_quantity(std::string_view text, std::span<const Unit
   return std::nullopt;
 }
 
+/// As QueueChoice.
+constexpr std::array<std::string_view, 3> kModes{"shared", "dedicated", "both"};
+
 /// Options that --config leaves nothing to say about.
 constexpr std::array<std::string_view, 3> kSaidByConfig{"--wq", "--wq-name", "--engines"};
 
@@ -64,9 +71,7 @@ struct Parser {
 };
 
 Result<void> Parser::take(const std::string& option, const std::string& value) {
-  for (const std::string_view each : kSaidByConfig) {
-    if (option == each) said_by_config = option;
-  }
+  if (std::ranges::find(kSaidByConfig, option) != kSaidByConfig.end()) said_by_config = option;
   const auto path = [&](std::optional<std::string>& field) -> Result<void> {
     if (value.empty()) {
       return wrong_use(fmt::format("{}: '' is no path; give one, or leave it out", option));
@@ -74,35 +79,16 @@ Result<void> Parser::take(const std::string& option, const std::string& value) {
     field = value;
     return {};
   };
-  if (option == "--devices") {
-    const auto count = parse_count(option, value, 1, kDeviceMax);
-    if (!count) return fail(count.error());
-    options.device_count = static_cast<std::uint32_t>(*count);
-    return {};
-  }
-  if (option == "--engines") {
-    const auto count = parse_count(option, value, 1, kEngineMax);
-    if (!count) return fail(count.error());
-    options.engine_count = static_cast<std::uint32_t>(*count);
-    return {};
-  }
-  if (option == "--seed") {
-    const auto seed = parse_count(option, value, 0, ~std::uint64_t{0});
-    if (!seed) return fail(seed.error());
-    options.seed = *seed;
-    return {};
-  }
+  if (option == "--devices") return take_count(option, value, 1, kDeviceMax, options.device_count);
+  if (option == "--engines") return take_count(option, value, 1, kEngineMax, options.engine_count);
+  if (option == "--seed") return take_count(option, value, 0, ~std::uint64_t{0}, options.seed);
   if (option == "--wq") {
-    if (value == "shared") {
-      options.queues = QueueChoice::shared;
-    } else if (value == "dedicated") {
-      options.queues = QueueChoice::dedicated;
-    } else if (value == "both") {
-      options.queues = QueueChoice::both;
-    } else {
+    const auto* mode = std::ranges::find(kModes, value);
+    if (mode == kModes.end()) {
       return wrong_use(
           fmt::format("--wq: there is no mode '{}'; use shared, dedicated or both", value));
     }
+    options.queues = static_cast<QueueChoice>(mode - kModes.begin());
     return {};
   }
   if (option == "--wq-name") {
@@ -129,10 +115,6 @@ Result<void> Parser::take(const std::string& option, const std::string& value) {
   if (option == "--trace") return path(options.trace_path);
   if (option == "--preload") return path(options.preload_path);
   return wrong_use(fmt::format("there is no option '{}'", option));
-}
-
-bool is_flag(std::string_view option) {
-  return option == "--refuse-mmap" || option == "--force-access-trap" || option == "--help";
 }
 
 }  // namespace
@@ -166,10 +148,12 @@ Result<Options> parse_options(std::span<char* const> arguments) {
       break;
     }
     if (option.empty() || option[0] != '-') break;
-    if (is_flag(option)) {
-      parser.options.help |= option == "--help";
-      parser.options.refuse_mmap |= option == "--refuse-mmap";
-      parser.options.force_access_trap |= option == "--force-access-trap";
+    bool* const flag = option == "--help"                ? &parser.options.help
+                       : option == "--refuse-mmap"       ? &parser.options.refuse_mmap
+                       : option == "--force-access-trap" ? &parser.options.force_access_trap
+                                                         : nullptr;
+    if (flag != nullptr) {
+      *flag = true;
       continue;
     }
     const std::size_t equals = option.find('=');

@@ -26,8 +26,8 @@ struct Options {
   std::optional<std::string> config_path;
   QueueChoice queues = QueueChoice::both;
   std::string queue_name = "headrace";
-  std::uint32_t engine_count = kEngineMax;
-  std::optional<std::uint64_t> seed;  ///< Given: deterministic.
+  std::optional<std::uint32_t> engine_count;  ///< Not given: all.
+  std::optional<std::uint64_t> seed;          ///< Given: deterministic.
   std::optional<std::string> faults_path;
   Pace pace;
   std::optional<std::string> statistics_path;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "headrace/dsa/descriptor.hpp"
 
@@ -16,26 +17,45 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kSchemaVersion = 1;
 
-Json queue_json(const QueueStatistics& queue) {
-  return {{"name", queue.name},
-          {"accepted", queue.accepted_count},
-          {"retried", queue.retried_count},
-          {"dropped", queue.dropped_count},
-          {"written", queue.written_count},
-          {"aborted", queue.aborted_count},
-          {"occupancy_max", queue.occupancy_max}};
-}
+/// A figure of a WQ or an engine, and what its sum is in the summary; null: it has none.
+template <typename Part>
+struct Figure {
+  const char* name;
+  std::uint64_t Part::* field;
+  const char* sum;
+};
+constexpr Figure<QueueStatistics> kQueueFigures[] = {
+    {"accepted", &QueueStatistics::accepted_count, "submissions"},
+    {"retried", &QueueStatistics::retried_count, "retries"},
+    {"dropped", &QueueStatistics::dropped_count, "dropped"},
+    {"written", &QueueStatistics::written_count, nullptr},
+    {"aborted", &QueueStatistics::aborted_count, "aborted"},
+    {"occupancy_max", &QueueStatistics::occupancy_max, nullptr}};
+constexpr Figure<EngineStatistics> kEngineFigures[] = {
+    {"descriptors", &EngineStatistics::descriptor_count, "operations"},
+    {"batches", &EngineStatistics::batch_count, "batches"},
+    {"bytes_read", &EngineStatistics::bytes_read, "bytes_read"},
+    {"bytes_written", &EngineStatistics::bytes_written, "bytes_written"},
+    {"into_cache", &EngineStatistics::cache_control_count, "into_cache"},
+    {"page_faults", &EngineStatistics::page_fault_count, "page_faults"},
+    {"errors", &EngineStatistics::error_count, "errors"},
+    {"busy_ns", &EngineStatistics::busy_ns, nullptr}};
 
-Json engine_json(const EngineStatistics& engine) {
-  return {{"name", engine.name},
-          {"descriptors", engine.descriptor_count},
-          {"batches", engine.batch_count},
-          {"bytes_read", engine.bytes_read},
-          {"bytes_written", engine.bytes_written},
-          {"into_cache", engine.cache_control_count},
-          {"page_faults", engine.page_fault_count},
-          {"errors", engine.error_count},
-          {"busy_ns", engine.busy_ns}};
+template <typename Part>
+Json parts_json(const std::vector<Part>& parts, std::span<const Figure<Part>> figures,
+                Json& summary) {
+  Json all = Json::array();
+  for (const Part& part : parts) {
+    Json& one = all.emplace_back(Json{{"name", part.name}});
+    for (const Figure<Part>& each : figures) {
+      const std::uint64_t value = part.*each.field;
+      one[each.name] = value;
+      if (each.sum == nullptr) continue;
+      Json& sum = summary[each.sum];
+      sum = sum.template get<std::uint64_t>() + value;
+    }
+  }
+  return all;
 }
 
 Json opcodes_json(const DeviceStatistics& device) {
@@ -53,45 +73,24 @@ Json opcodes_json(const DeviceStatistics& device) {
 
 std::string statistics_document(const Statistics& statistics, const RunFacts& facts) {
   Json devices = Json::array();
-  std::uint64_t operations = 0;
-  std::uint64_t batches = 0;
-  std::uint64_t bytes_read = 0;
-  std::uint64_t bytes_written = 0;
-  std::uint64_t into_cache = 0;
-  std::uint64_t page_faults = 0;
-  std::uint64_t errors = 0;
-  std::uint64_t accepted = 0;
-  std::uint64_t retried = 0;
-  std::uint64_t dropped = 0;
-  std::uint64_t aborted = 0;
+  Json summary;
+  for (const char* name : {"operations", "batches", "submissions", "retries", "dropped", "aborted",
+                           "bytes_read", "bytes_written", "into_cache", "page_faults", "errors"}) {
+    summary[name] = 0;
+  }
   std::uint64_t injected = 0;
   for (const DeviceStatistics& device : statistics.devices) {
-    Json queues = Json::array();
-    for (const QueueStatistics& queue : device.queues) {
-      queues.push_back(queue_json(queue));
-      accepted += queue.accepted_count;
-      retried += queue.retried_count;
-      dropped += queue.dropped_count;
-      aborted += queue.aborted_count;
-    }
-    Json engines = Json::array();
-    for (const EngineStatistics& engine : device.engines) {
-      engines.push_back(engine_json(engine));
-      operations += engine.descriptor_count;
-      batches += engine.batch_count;
-      bytes_read += engine.bytes_read;
-      bytes_written += engine.bytes_written;
-      into_cache += engine.cache_control_count;
-      page_faults += engine.page_fault_count;
-      errors += engine.error_count;
-    }
     injected += device.injected_fault_count;
-    devices.push_back({{"name", device.name},
-                       {"queues", queues},
-                       {"engines", engines},
-                       {"operations", opcodes_json(device)},
-                       {"injected_faults", device.injected_fault_count}});
+    devices.push_back(
+        {{"name", device.name},
+         {"queues", parts_json<QueueStatistics>(device.queues, kQueueFigures, summary)},
+         {"engines", parts_json<EngineStatistics>(device.engines, kEngineFigures, summary)},
+         {"operations", opcodes_json(device)},
+         {"injected_faults", device.injected_fault_count}});
   }
+  summary["injected_faults"] = injected;
+  summary["clients"] = statistics.client_count;
+  summary["lost_clients"] = statistics.lost_client_count;
   utsname system{};
   ::uname(&system);
   Json command = {{"seconds", facts.seconds}};
@@ -108,21 +107,7 @@ std::string statistics_document(const Statistics& statistics, const RunFacts& fa
         {"devices", devices},
         {"clients", statistics.client_count},
         {"lost_clients", statistics.lost_client_count}}},
-      {"summary",
-       {{"operations", operations},
-        {"batches", batches},
-        {"submissions", accepted},
-        {"retries", retried},
-        {"dropped", dropped},
-        {"aborted", aborted},
-        {"bytes_read", bytes_read},
-        {"bytes_written", bytes_written},
-        {"into_cache", into_cache},
-        {"page_faults", page_faults},
-        {"errors", errors},
-        {"injected_faults", injected},
-        {"clients", statistics.client_count},
-        {"lost_clients", statistics.lost_client_count}}}};
+      {"summary", summary}};
   return document.dump(2) + "\n";
 }
 
