@@ -86,10 +86,6 @@ LocalClient::LocalClient(const OpenRegisters& opened, Owner owner, Memory& memor
 }
 
 LocalClient::~LocalClient() {
-  if (forgotten_) {
-    for (auto& thread_pool : thread_pools_) thread_pool->forget();
-    return;
-  }
   for (auto& thread_pool : thread_pools_) thread_pool->stop();
   for (auto& thread_pool : thread_pools_) thread_pool->abort_all();
   free_place(registers_, owner_, false);
@@ -271,11 +267,6 @@ void Client::turn_away(std::span<std::byte> memory, DeviceId device, QueueId que
                        const dsa::Descriptor& descriptor, dsa::QueueMode mode) noexcept {
   count_refused(*reinterpret_cast<Registers*>(memory.data()), device.value(), queue.value(),
                 descriptor, mode, false);
-}
-
-void Client::forget_after_fork(std::unique_ptr<Client>&& client) noexcept {
-  const std::unique_ptr<Client> own = std::move(client);
-  if (own) static_cast<LocalClient&>(*own).forget();
 }
 
 }  // namespace headrace::emu

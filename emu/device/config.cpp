@@ -6,10 +6,15 @@
 namespace headrace::emu {
 namespace {
 
-Failure wrong(std::size_t queue, const std::string& field, const std::string& cause,
-              const std::string& remedy) {
+/// "choose 1 to 15".
+std::string choose(std::uint64_t least, std::uint64_t most) {
+  return "choose " + std::to_string(least) + " to " + std::to_string(most);
+}
+
+Failure wrong(const std::string& part, std::size_t number, const std::string& field,
+              const std::string& cause, const std::string& remedy) {
   return fail(Code::invalid_argument, "accept the configuration of a device",
-              "WQ " + std::to_string(queue) + ", field '" + field + "': " + cause, remedy);
+              part + " " + std::to_string(number) + ", field '" + field + "': " + cause, remedy);
 }
 
 }  // namespace
@@ -25,46 +30,39 @@ Result<void> check(const DeviceConfig& config) {
   std::uint32_t entries = 0;
   for (std::size_t i = 0; i < config.queues.size(); ++i) {
     const QueueConfig& queue = config.queues[i];
-    if (queue.group != kNoGroup && queue.group >= kGroupMax) {
-      return wrong(i, "group_id", std::to_string(queue.group) + " does not exist",
-                   "choose 0 to " + std::to_string(kGroupMax - 1) + ", or none");
-    }
     entries += queue.size;
-    if (queue.size > kEntryMax || entries > kEntryMax) {
-      return wrong(i, "size", "the WQs would have " + std::to_string(entries) + " entries together",
-                   "share out at most " + std::to_string(kEntryMax));
-    }
-    if (queue.threshold > queue.size) {
-      return wrong(i, "threshold", std::to_string(queue.threshold) + " is more than the size",
-                   "choose at most " + std::to_string(queue.size));
-    }
-    if (queue.priority > 15) {
-      return wrong(i, "priority", std::to_string(queue.priority) + " does not exist",
-                   "choose 1 to 15");
-    }
-    if (queue.batch_max == 0 || queue.batch_max > kBatchMax) {
-      return wrong(i, "max_batch_size", std::to_string(queue.batch_max) + " is not possible",
-                   "choose 1 to " + std::to_string(kBatchMax));
-    }
-    if (queue.transfer_bytes_max == 0 || queue.transfer_bytes_max > kTransferBytesMax) {
-      return wrong(i, "max_transfer_size",
-                   std::to_string(queue.transfer_bytes_max) + " is not possible",
-                   "choose 1 to " + std::to_string(kTransferBytesMax));
-    }
-    if (queue.type != "none" && queue.type != "kernel" && queue.type != "user") {
-      return wrong(i, "type", "'" + queue.type + "' is unknown", "choose none, kernel or user");
-    }
-    if (queue.name.size() > 64) {
-      return wrong(i, "name", "it has more than 64 letters", "choose a shorter one");
+    const auto text = [](std::uint64_t number) { return std::to_string(number); };
+    const std::uint64_t bytes_max = queue.transfer_bytes_max;
+    const struct {
+      bool holds;
+      const char* field;
+      std::string cause;
+      std::string remedy;
+    } faults[] = {
+        {queue.group != kNoGroup && queue.group >= kGroupMax, "group_id",
+         text(queue.group) + " does not exist", choose(0, kGroupMax - 1) + ", or none"},
+        {queue.size > kEntryMax || entries > kEntryMax, "size",
+         "the WQs would have " + text(entries) + " entries together",
+         "share out at most " + text(kEntryMax)},
+        {queue.threshold > queue.size, "threshold",
+         text(queue.threshold) + " is more than the size", "choose at most " + text(queue.size)},
+        {queue.priority > 15, "priority", text(queue.priority) + " does not exist", choose(1, 15)},
+        {queue.batch_max == 0 || queue.batch_max > kBatchMax, "max_batch_size",
+         text(queue.batch_max) + " is not possible", choose(1, kBatchMax)},
+        {bytes_max == 0 || bytes_max > kTransferBytesMax, "max_transfer_size",
+         text(bytes_max) + " is not possible", choose(1, kTransferBytesMax)},
+        {queue.type != "none" && queue.type != "kernel" && queue.type != "user", "type",
+         "'" + queue.type + "' is unknown", "choose none, kernel or user"},
+        {queue.name.size() > 64, "name", "it has more than 64 letters", "choose a shorter one"}};
+    for (const auto& each : faults) {
+      if (each.holds) return wrong("WQ", i, each.field, each.cause, each.remedy);
     }
   }
   for (std::size_t i = 0; i < config.engine_groups.size(); ++i) {
     const std::uint32_t group = config.engine_groups[i];
     if (group != kNoGroup && group >= kGroupMax) {
-      return fail(Code::invalid_argument, "accept the configuration of a device",
-                  "engine " + std::to_string(i) + ", field 'group_id': " + std::to_string(group) +
-                      " does not exist",
-                  "choose 0 to " + std::to_string(kGroupMax - 1) + ", or none");
+      return wrong("engine", i, "group_id", std::to_string(group) + " does not exist",
+                   choose(0, kGroupMax - 1) + ", or none");
     }
   }
   return {};

@@ -224,34 +224,26 @@ Result<void> Control::enable_queue(DeviceId device, QueueId queue) {
   QueueRegisters& into = registers.queues[queue.value()];
   clear_command_status(device);
   const QueueConfig found = load_config(into);
-  if (phase_of(registers) != DevicePhase::enabled) {
-    return refuse(registers, IDXD_SCMD_DEV_NOT_ENABLED, Code::invalid_argument, tried,
-                  "its device is not enabled", "enable the device first");
-  }
-  if (phase_of(into) != QueuePhase::disabled) {
-    return refuse(registers, IDXD_SCMD_WQ_ENABLED, Code::invalid_argument, tried,
-                  "it is enabled already", "disable it first");
-  }
-  if (found.group == kNoGroup) {
-    return refuse(registers, IDXD_SCMD_WQ_NO_GRP, Code::invalid_argument, tried, "it has no group",
-                  "give its group_id");
-  }
-  if (found.name.empty()) {
-    return refuse(registers, IDXD_SCMD_WQ_NO_NAME, Code::invalid_argument, tried, "it has no name",
-                  "give it one");
-  }
-  if (found.size == 0) {
-    return refuse(registers, IDXD_SCMD_WQ_NO_SIZE, Code::invalid_argument, tried,
-                  "it has no entries", "give it a size");
-  }
-  if (found.mode == dsa::QueueMode::shared && found.threshold == 0) {
-    return refuse(registers, IDXD_SCMD_WQ_NO_THRESH, Code::invalid_argument, tried,
-                  "it is shared and has no threshold", "give it one, up to its size");
-  }
-  if (found.priority == 0) {
-    // The driver refuses nothing here, the device's configuration check does. [I]
-    return refuse(registers, IDXD_SCMD_DEV_DMA_ERR, Code::invalid_argument, tried,
-                  "it has no priority", "give it one of 1 to 15");
+  const struct {
+    bool holds;
+    idxd_scmd_stat status;
+    const char* cause;
+    const char* remedy;
+  } refusals[] = {
+      {phase_of(registers) != DevicePhase::enabled, IDXD_SCMD_DEV_NOT_ENABLED,
+       "its device is not enabled", "enable the device first"},
+      {phase_of(into) != QueuePhase::disabled, IDXD_SCMD_WQ_ENABLED, "it is enabled already",
+       "disable it first"},
+      {found.group == kNoGroup, IDXD_SCMD_WQ_NO_GRP, "it has no group", "give its group_id"},
+      {found.name.empty(), IDXD_SCMD_WQ_NO_NAME, "it has no name", "give it one"},
+      {found.size == 0, IDXD_SCMD_WQ_NO_SIZE, "it has no entries", "give it a size"},
+      {found.mode == dsa::QueueMode::shared && found.threshold == 0, IDXD_SCMD_WQ_NO_THRESH,
+       "it is shared and has no threshold", "give it one, up to its size"},
+      // The driver refuses nothing here, the device's configuration check does. [I]
+      {found.priority == 0, IDXD_SCMD_DEV_DMA_ERR, "it has no priority", "give it one of 1 to 15"}};
+  for (const auto& each : refusals) {
+    if (!each.holds) continue;
+    return refuse(registers, each.status, Code::invalid_argument, tried, each.cause, each.remedy);
   }
   // Clients that left entries behind while the WQ was disabled hold none of a later one.
   reap_clients(*registers_);

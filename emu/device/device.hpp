@@ -180,9 +180,6 @@ class Client {
   /// before. Async-signal-safe.
   static void turn_away(std::span<std::byte> memory, DeviceId device, QueueId queue,
                         const dsa::Descriptor& descriptor, dsa::QueueMode mode) noexcept;
-  /// After fork, in the child: forget the parent's threads and queues, keep nothing locked. The
-  /// child attaches again.
-  static void forget_after_fork(std::unique_ptr<Client>&& client) noexcept;
 
  protected:
   Client() = default;

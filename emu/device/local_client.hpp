@@ -28,8 +28,6 @@ class LocalClient final : public Client {
   bool step() override;
   void tell(const TraceEvent& event) override { context_.tell(event); }
 
-  void forget() noexcept { forgotten_ = true; }
-
   // For the thread pools.
   /// Takes what the controller posted for `device`, if anything.
   void serve_mailbox(std::uint32_t device) noexcept;
@@ -55,7 +53,6 @@ class LocalClient final : public Client {
   std::vector<std::unique_ptr<ThreadPool>> thread_pools_;  // One per device.
   Mutex step_mutex_;
   Random chance_ HEADRACE_GUARDED_BY(step_mutex_);
-  bool forgotten_ = false;
 };
 
 }  // namespace headrace::emu

@@ -132,11 +132,6 @@ void ThreadPool::stop() noexcept {
   completer_thread_.join();
 }
 
-void ThreadPool::forget() noexcept {
-  for (Worker& worker : workers_) worker.thread.forget();
-  completer_thread_.forget();
-}
-
 int ThreadPool::start_completer() {
   if (completer_thread_.started()) return 0;
   // Room for all that can be on its way: engines do not allocate.

@@ -32,7 +32,6 @@ class ThreadPool {
   /// Something was pushed.
   void announce() noexcept;
   void stop() noexcept;
-  void forget() noexcept;
   /// One step of the deterministic schedule, chosen among everything that could go on. False if
   /// there was nothing.
   bool step(Random& chance);

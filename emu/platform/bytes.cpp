@@ -17,45 +17,31 @@ constexpr std::size_t kSliceCount = 8;
 template <typename T>
 using Slices = std::array<std::array<T, 256>, kSliceCount>;
 
-constexpr Slices<std::uint32_t> make_castagnoli() {
-  Slices<std::uint32_t> slices{};
-  for (std::uint32_t byte = 0; byte < 256; ++byte) {
-    std::uint32_t value = byte;
+// Reflected, bit 0 is the first one; else the highest is.
+template <typename T>
+constexpr Slices<T> make_slices(T polynomial, bool reflected) {
+  constexpr int kTop = sizeof(T) * 8 - 1;
+  Slices<T> slices{};
+  for (std::size_t byte = 0; byte < 256; ++byte) {
+    auto value = static_cast<T>(reflected ? byte : byte << (kTop - 7));
     for (int bit = 0; bit < 8; ++bit) {
-      value = value >> 1 ^ ((value & 1) != 0 ? kCastagnoliReflected : 0);
+      const bool out = (value >> (reflected ? 0 : kTop) & 1U) != 0;
+      value = static_cast<T>((reflected ? value >> 1 : value << 1) ^ (out ? polynomial : T{0}));
     }
     slices[0][byte] = value;
   }
   for (std::size_t slice = 1; slice < kSliceCount; ++slice) {
     for (std::size_t byte = 0; byte < 256; ++byte) {
-      const std::uint32_t value = slices[slice - 1][byte];
-      slices[slice][byte] = value >> 8 ^ slices[0][value & 0xff];
+      const T value = slices[slice - 1][byte];
+      slices[slice][byte] = static_cast<T>(reflected ? value >> 8 ^ slices[0][value & 0xffU]
+                                                     : value << 8 ^ slices[0][value >> (kTop - 7)]);
     }
   }
   return slices;
 }
 
-constexpr Slices<std::uint16_t> make_t10() {
-  Slices<std::uint16_t> slices{};
-  for (std::uint32_t byte = 0; byte < 256; ++byte) {
-    std::uint32_t value = byte << 8;
-    for (int bit = 0; bit < 8; ++bit) {
-      value = (value << 1 ^ ((value & 0x8000) != 0 ? kT10 : 0)) & 0xffff;
-    }
-    slices[0][byte] = static_cast<std::uint16_t>(value);
-  }
-  for (std::size_t slice = 1; slice < kSliceCount; ++slice) {
-    for (std::size_t byte = 0; byte < 256; ++byte) {
-      const std::uint32_t value = slices[slice - 1][byte];
-      slices[slice][byte] =
-          static_cast<std::uint16_t>((value << 8 & 0xffff) ^ slices[0][value >> 8]);
-    }
-  }
-  return slices;
-}
-
-constexpr Slices<std::uint32_t> kCastagnoliSlices = make_castagnoli();
-constexpr Slices<std::uint16_t> kT10Slices = make_t10();
+constexpr auto kCastagnoliSlices = make_slices(kCastagnoliReflected, true);
+constexpr auto kT10Slices = make_slices(kT10, false);
 
 template <typename T>
 std::size_t at(T value) {

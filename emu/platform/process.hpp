@@ -30,8 +30,6 @@ class QuietThread {
   [[nodiscard]] int start(const char* name, Function function, void* argument) noexcept;
   [[nodiscard]] bool started() const noexcept { return started_; }
   void join() noexcept;
-  /// In the child of a fork: the thread does not exist here.
-  void forget() noexcept { started_ = false; }
 
  private:
   std::uint64_t handle_ = 0;
