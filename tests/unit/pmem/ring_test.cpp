@@ -46,7 +46,9 @@ TEST_P(EachVariant, KeepsEntriesInOrderOverManyLapsAndAttachments) {
   std::uint64_t ordinal = 0;
   for (int life = 0; life < 40; ++life) {
     Result<Producer> producer = Producer::attach(path_, quick(GetParam()));
-    if (!producer.has_value() && producer.error().code == Code::unsupported) GTEST_SKIP();
+    if (!producer.has_value() && producer.error().code == Code::unsupported) {
+      GTEST_SKIP() << producer.error().message();
+    }
     ASSERT_TRUE(producer.has_value()) << producer.error().message();
     Result<Consumer> consumer = Consumer::attach(path_, quick(GetParam()));
     ASSERT_TRUE(consumer.has_value()) << consumer.error().message();
@@ -90,7 +92,9 @@ TEST_P(EachVariant, KeepsEntriesInOrderOverManyLapsAndAttachments) {
 TEST_P(EachVariant, TakesEveryLengthUpToTheLimitAndNoMore) {
   make(kib(4), layout_of(GetParam()));
   Result<Producer> producer = Producer::attach(path_, quick(GetParam()));
-  if (!producer.has_value() && producer.error().code == Code::unsupported) GTEST_SKIP();
+  if (!producer.has_value() && producer.error().code == Code::unsupported) {
+    GTEST_SKIP() << producer.error().message();
+  }
   Result<Consumer> consumer = Consumer::attach(path_, quick(GetParam()));
   ASSERT_TRUE(producer.has_value() && consumer.has_value());
   for (std::size_t byte_count = 0; byte_count <= producer->entry_bytes_max(); ++byte_count) {
@@ -107,7 +111,9 @@ TEST_P(EachVariant, TakesEveryLengthUpToTheLimitAndNoMore) {
 TEST_P(EachVariant, ABatchIsThereAsAWholeAndAFullRingTakesNothing) {
   make(kib(16), layout_of(GetParam()));
   Result<Producer> producer = Producer::attach(path_, quick(GetParam()));
-  if (!producer.has_value() && producer.error().code == Code::unsupported) GTEST_SKIP();
+  if (!producer.has_value() && producer.error().code == Code::unsupported) {
+    GTEST_SKIP() << producer.error().message();
+  }
   ASSERT_TRUE(producer.has_value());
   const std::vector<std::byte> bytes = bytes_of(1, 400);
   const std::vector<std::span<const std::byte>> batch(4, bytes);
@@ -301,7 +307,9 @@ TEST_P(EachVariant, AForkedChildIsRefusedAndChangesNothing) {
   AttachOptions options = quick(GetParam());
   options.acknowledgement = Acknowledgement::lazy;
   Result<Producer> producer = Producer::attach(path_, options);
-  if (!producer.has_value() && producer.error().code == Code::unsupported) GTEST_SKIP();
+  if (!producer.has_value() && producer.error().code == Code::unsupported) {
+    GTEST_SKIP() << producer.error().message();
+  }
   std::optional<Result<Consumer>> consumer = Consumer::attach(path_, options);
   ASSERT_TRUE(producer.has_value() && consumer->has_value());
   for (std::uint64_t i = 0; i < 3; ++i) {
@@ -464,7 +472,9 @@ TEST_P(EachVariant, AnEntryWhosePageWentIsNotThereAfterwards) {
   const std::uintmax_t file_bytes = std::filesystem::file_size(path_);
   {
     Result<Producer> producer = Producer::attach(path_, quick(GetParam()));
-    if (!producer.has_value() && producer.error().code == Code::unsupported) GTEST_SKIP();
+    if (!producer.has_value() && producer.error().code == Code::unsupported) {
+      GTEST_SKIP() << producer.error().message();
+    }
     ASSERT_EQ(producer->enqueue(bytes_of(0, 100)), Enqueue::done);
     // The next entry begins in the page that stays, and ends in one that goes.
     std::filesystem::resize_file(path_, 2 * kHeadBytes);
@@ -523,7 +533,9 @@ TEST_P(EachVariant, LosesAndDoublesNothingWhenProducersAndConsumersAreKilled) {
   const AttachOptions options = quick(GetParam());
   {
     const Result<Producer> probe = Producer::attach(path_, options);
-    if (!probe.has_value() && probe.error().code == Code::unsupported) GTEST_SKIP();
+    if (!probe.has_value() && probe.error().code == Code::unsupported) {
+      GTEST_SKIP() << probe.error().message();
+    }
   }
   std::uint64_t acknowledged = 0;  // What the children said they had done.
   std::uint64_t enqueued = 0;
