@@ -2,7 +2,7 @@
 // What NIXL 1.5.1 and a plug-in agree on in memory: the order of virtual functions and the offsets
 // of members, as they are in the plug-ins of the package nixl-cu12 1.5.1 from PyPI (that package
 // has no headers). Exactly that version: the interface number of NIXL does not tell versions apart,
-// so the plug-in looks at the installed package (plugin.cpp). docs/decisions/0016 has the choice.
+// so the plug-in looks at the installed package (plugin.cpp). docs/decisions/0017 has the choice.
 //
 // The names are NIXL's, because its exceptions and casts compare them.
 #pragma once
