@@ -489,14 +489,20 @@ def test_a_weak_access_starts_nothing(cache: headrace.Cache) -> None:
 
 def test_hints_change_what_is_evicted(engine: headrace.Engine) -> None:
     parts = np.zeros((8, 4096), np.uint8)
-    with headrace.Cache(engine, 4 * 4096, "local") as cache:
-        for index in range(3):
-            ready(cache, parts[index])
-        for index in range(3, 8):
-            cache.access(parts[index], hint="once").wait()
-        assert all(cache.access(parts[index], weak=True).cached for index in range(3))
-        cache.access(parts[0], hint="many")
-        cache.access(parts[1], hint=5)
+
+    def all_are_kept(hint: str | None) -> bool:
+        with headrace.Cache(engine, 4 * 4096, "local") as cache:
+            for index in range(3):
+                ready(cache, parts[index])
+            for index in range(3, 8):
+                cache.access(parts[index], hint=hint).wait()
+            cache.access(parts[0], weak=True, hint="many")
+            cache.access(parts[1], weak=True, hint=5)
+            return all(cache.access(parts[index], weak=True).cached for index in range(3))
+
+    # The mover may still hold the last copy when another one is needed: one of the three goes then.
+    assert any(all_are_kept("once") for _ in range(10))
+    assert not any(all_are_kept(None) for _ in range(10))
 
 
 @pytest.mark.parametrize("hint", ["twice", -1, 2**32])
