@@ -438,8 +438,8 @@ void EngineState::end_job(Request& request, bool plain) noexcept {
   finish(job, true);
 }
 
-/// Counts `job` and ends it, after which it may be gone. The gate counts it, so the engine lives
-/// until leave().
+/// Counts `job` and ends it, after which it may be gone. `plain`: by a device, and it has no
+/// callback. The gate counts it, so the engine lives until leave().
 inline void EngineState::finish(Job& job, bool plain) noexcept {
   EngineState& engine = *job.engine_;
   Completion& end = job.outcome;
@@ -452,8 +452,7 @@ inline void EngineState::finish(Job& job, bool plain) noexcept {
         job.is_batch() ? kOperationKindCount : static_cast<std::size_t>(job.operation_.kind()), end,
         job.begun_ticks_);
   }
-  if (job.callback_ != nullptr) [[unlikely]]
-    call(engine, job.callback_, job.callback_context_, end);
+  if (!plain && job.callback_ != nullptr) call(engine, job.callback_, job.callback_context_, end);
   std::uint32_t seen = 0;
   // The last touch of the job: a thread that sees the new state may destroy or submit it again.
   const void* const address = &job.word_;
