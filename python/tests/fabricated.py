@@ -66,8 +66,8 @@ QUEUES = (
     "boost_spsc",
     "unix_socket",
     "udp_loopback",
-    "memcpy",
-    "copy_across",
+    "memcpy_own",
+    "memcpy_across",
 )
 
 

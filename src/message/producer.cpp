@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The producer: where a message goes, and waiting for room.
+#include <algorithm>
 #include <utility>
 
 #include "ends.hpp"
@@ -22,7 +23,7 @@ Producer::Producer(detail::EndPointer end) : end_(std::move(end)) {
   if (tail - head > segment.head.unit_count) static_cast<void>(end_->refuse_damaged());
   cursor_ = detail::ProducerCursor(words, segment.head.unit_count, head, tail);
   geometry_ = segment.geometry(number_);
-  ahead_ = geometry_.unit_bytes < kLineBytes ? detail::kAheadBytes / geometry_.unit_bytes : 1;
+  ahead_ = std::max<std::uint64_t>(1, detail::kAheadBytes / geometry_.unit_bytes);
   fault_ = &end_->fault();
   cons_sleeps_ = &segment.control().cons_sleeps;
   any_closed_ = &segment.control().any_closed;
@@ -54,13 +55,13 @@ Outcome Producer::put(std::span<const std::byte> message) {
   if (outcome != Outcome::done) return outcome;
   if (carry_) {
     carry_(target, message);
-  } else if (!message.empty()) {
+  } else {
     const std::size_t cached =
         placement_ == Placement::memory
             ? 0
             : (placement_ == Placement::header ? std::min(message.size(), kLineBytes)
                                                : message.size());
-    std::memcpy(target.data(), message.data(), cached);
+    detail::copy_bytes(target.data(), message.first(cached));
     if (cached < message.size()) {
       platform::stream_bytes(target.data() + cached, message.subspan(cached));
       platform::store_fence();  // Before the store that publishes.

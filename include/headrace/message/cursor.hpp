@@ -129,6 +129,8 @@ class ConsumerCursor {
   }
   /// Units that are there and not lent, as of the last look().
   [[nodiscard]] std::uint64_t count() const noexcept { return tail_seen_ - next_; }
+  /// Whether the producer has at least seven eighths of the ring, as of the last look().
+  [[nodiscard]] bool has_few() const noexcept { return tail_seen_ - head_ <= capacity_ / 8; }
   /// Position of the next unit to be lent.
   [[nodiscard]] std::uint64_t position() const noexcept { return next_; }
   /// `count` is at most count().

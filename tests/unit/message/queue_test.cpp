@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstring>
@@ -292,6 +293,40 @@ TEST(Queues, AnIdleEndTakesNoProcessor) {
   EXPECT_EQ(consumer.wait_for_message({.time_max = std::chrono::seconds(1)}), Outcome::timed_out);
   const auto used = platform::thread_cpu_time() - before;
   EXPECT_LT(20 * used, std::chrono::steady_clock::now() - begin);
+}
+
+/// Of many: `count` messages are sent, and the first of them is received in this time. With
+/// `looks_again`, the consumer then sees that there are no more.
+std::chrono::nanoseconds fastest_receive(std::uint64_t slots, unsigned count, bool looks_again) {
+  const Queue queue = must(
+      Queue::make({.framing = Framing::fixed, .message_bytes = 8, .capacity = Bytes(8 * slots)}));
+  Producer producer = must(queue.producer());
+  Consumer consumer = must(queue.consumer());
+  auto fastest = std::chrono::nanoseconds::max();
+  for (int round = 0; round < 2000; ++round) {
+    std::uint64_t number = 0;
+    for (unsigned i = 0; i < count; ++i) {
+      EXPECT_EQ(producer.try_send(as_message(number)), Outcome::done);
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_EQ(receive_number(consumer, number), Outcome::done);
+    const auto time = std::chrono::steady_clock::now() - begin;
+    if (round >= 10) fastest = std::min<std::chrono::nanoseconds>(fastest, time);
+    for (unsigned i = 1; i < count; ++i) {
+      EXPECT_EQ(receive_number(consumer, number), Outcome::done);
+    }
+    if (looks_again) {
+      EXPECT_EQ(receive_number(consumer, number), Outcome::empty);
+    }
+  }
+  return fastest;
+}
+
+TEST(Queues, AConsumerLetsMessagesGatherWhileEachLookFindsSomeAndTheRingIsNearlyEmpty) {
+  const auto gathering = fastest_receive(64, 1, false);
+  EXPECT_GE(gathering, std::chrono::nanoseconds(400));
+  EXPECT_LT(fastest_receive(64, 1, true), gathering);  // As in a round trip.
+  EXPECT_LT(fastest_receive(8, 2, false), gathering);  // A producer could run out of room.
 }
 
 std::uint64_t g_watched = 0;

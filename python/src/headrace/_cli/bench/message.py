@@ -75,10 +75,10 @@ def command(rounds: int, plot: Output | None, *, as_json: bool) -> None:
         "round_trip_ns_p999": statistics.median(trips[_QUOTED_BYTES, _OURS]["p999_ns"]),
         "round_trip_vs_reference": trip_ratios[_QUOTED_BYTES].median,
         "bandwidth_vs_memcpy_1m": speed_ratio(
-            times[last, 1, _OURS], times[last, 1, "memcpy"]
+            times[last, 1, _OURS], times[last, 1, "memcpy_own"]
         ).median,
-        "bandwidth_vs_copy_across_1m": speed_ratio(
-            times[last, 1, _OURS], times[last, 1, "copy_across"]
+        "bandwidth_vs_memcpy_across_1m": speed_ratio(
+            times[last, 1, _OURS], times[last, 1, "memcpy_across"]
         ).median,
     }
     panels = {
@@ -172,6 +172,8 @@ def _print_report(
     report.table([Column(""), *figures(*trip_names)], rows)
     report.say(
         f"{_where(measured)}. Medians of {round_count} rounds; 'by best': throughput by that of "
-        "the better of cached_index and boost_spsc. headrace_memory stores past the caches. memcpy "
-        "copies on one processor; copy_across is the slower of a queue's two copies, each alone."
+        "the better of cached_index and boost_spsc. headrace_memory stores past the caches. "
+        "memcpy_own copies in the caches of one processor; memcpy_across is the slower of the two "
+        "copies that any queue makes, each alone: into memory that the other processor read, and "
+        "of memory that it wrote."
     )
