@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ import pyarrow.compute as pc
 from headrace import _core
 from headrace._arguments import whole_number
 from headrace._words import counted
-from headrace.errors import InvalidArgumentError, NotFoundError, TypeMismatchError
+from headrace.errors import InvalidArgumentError, NotFoundError, TypeMismatchError, UnsupportedError
 from headrace.machine import Machine, topo
 
 CHUNK_ROWS = 131_072
@@ -223,6 +224,39 @@ class Table:
         """Export the columns where they lie."""
         del requested_schema  # May be ignored by the protocol.
         return self._native.stream(list(range(len(self._indexes))))
+
+
+def memory_pool(node: int) -> Any:
+    """Give the `pyarrow.MemoryPool` whose memory lies on a node.
+
+    For what takes a pool, as `Table.combine_chunks` of pyarrow and its readers do, or for all, by
+    `pyarrow.set_memory_pool`. Each allocation takes whole pages of the node, made present, so it is
+    for columns and not for many small objects. There is one pool by node, for as long as the
+    process lives.
+
+    Raises:
+        NotFoundError: There is no such node.
+        UnsupportedError: headrace was built without pyarrow, or with another version of Arrow.
+    """
+    tried = f"make a memory pool on node {node}"
+    if topo().node(node) is None:
+        raise NotFoundError(tried, "there is no such node", "see 'headrace topo'")
+    try:
+        extension = import_module("headrace._arrow_pool")
+    except ImportError as problem:
+        raise UnsupportedError(
+            tried,
+            f"headrace was not built with Arrow {pa.cpp_version} ({problem})",
+            "build it where this pyarrow is installed: 'pip install --no-build-isolation .'",
+        ) from problem
+    if pa.cpp_version != extension.ARROW_VERSION:
+        raise UnsupportedError(
+            tried,
+            f"headrace was built with Arrow {extension.ARROW_VERSION}, and this is "
+            f"{pa.cpp_version}",
+            "install that version of pyarrow, or build headrace beside this one",
+        )
+    return extension.pool(node)
 
 
 def _fastest(machine: Machine) -> int | None:
