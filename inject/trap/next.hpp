@@ -8,7 +8,7 @@
 
 #include "headrace/base/atomic.hpp"
 
-/// A function that takes the place of the C library's. Also listed in exports.map.
+/// A function that takes the place of the C library's: what is visible of the preload.
 #define HEADRACE_HOOK [[gnu::visibility("default")]]
 /// Another name for a hook: x86-64 has one width of file offsets, and old names of some functions.
 #define HEADRACE_HOOK_TOO(name, hook) \

@@ -2,6 +2,8 @@
 // What each instruction does: its page in the Software Developer's Manual, volume 2. [S]
 #include "inject/trap/trap.hpp"
 
+#include <x86intrin.h>
+
 #include <cerrno>
 #include <span>
 
@@ -11,8 +13,6 @@
 #include "inject/trap/connection.hpp"
 #include "inject/trap/frame.hpp"
 #include "inject/trap/instruction.hpp"
-#include "inject/trap/lines.hpp"
-#include "inject/trap/pause.hpp"
 #include "inject/trap/portals.hpp"
 #include "inject/trap/sites.hpp"
 
@@ -44,6 +44,98 @@ bool read(std::uint64_t address, std::span<std::byte> into, std::uint64_t& fault
   if (extent.stop) fault = extent.stop->address;
   return !extent.stop;
 }
+
+// UMONITOR, UMWAIT and TPAUSE: a thread may watch a line of memory and sleep until it is written,
+// or until a time; here it looks at the line and gives the processor away in between.
+
+/// What Linux puts into IA32_UMWAIT_CONTROL: the longest sleep, in time-stamp units. [S]
+constexpr std::uint64_t kLimit = 100'000;
+
+struct Watched {
+  std::uint64_t line = 0;  // 0: none.
+  std::uint64_t seen[8] = {};
+};
+constinit thread_local Watched watched [[gnu::tls_model("initial-exec")]];
+
+bool read_line(std::uint64_t line, std::uint64_t (&into)[8]) noexcept {
+  return !guarded::copy_up(reinterpret_cast<std::uint64_t>(&into[0]), line, sizeof(into)).stop;
+}
+
+bool has_changed() noexcept {
+  std::uint64_t now[8];
+  if (!read_line(watched.line, now)) return true;
+  for (unsigned i = 0; i < 8; ++i) {
+    if (now[i] != watched.seen[i]) return true;
+  }
+  return false;
+}
+
+/// Waits until `done` or the deadline; true if the limit came first.
+template <typename Done>
+bool wait(std::uint64_t deadline, Done done) noexcept {
+  const std::uint64_t limit = __rdtsc() + kLimit;
+  while (!done()) {
+    const std::uint64_t now = __rdtsc();
+    if (now >= deadline) return false;
+    if (now >= limit) return true;
+    kernel::yield();
+  }
+  return false;
+}
+
+/// UMONITOR. False if there is no memory at `address`.
+bool watch(std::uint64_t address) noexcept {
+  watched.line = address & ~std::uint64_t{63};
+  if (read_line(watched.line, watched.seen)) return true;
+  watched.line = 0;
+  return false;
+}
+
+/// UMWAIT: returns when the watched line has changed, at `deadline` (time-stamp counter), or when
+/// the operating system's limit is reached: then true. Nothing watched: at once.
+bool wait_watched(std::uint64_t deadline) noexcept {
+  if (watched.line == 0) return false;
+  const bool limited = wait(deadline, has_changed);
+  watched.line = 0;
+  return limited;
+}
+
+/// TPAUSE: the same without a line.
+bool wait_until(std::uint64_t deadline) noexcept {
+  return wait(deadline, [] { return false; });
+}
+
+/// A thread's line of stores to a portal that are not one instruction of 64 bytes, not full yet. A
+/// descriptor counts as submitted when all 64 bytes of an aligned line were stored by one thread,
+/// one after the other, as a write-combining buffer would put them together.
+///
+/// Threading: owned.
+class Line {
+ public:
+  constexpr Line() = default;
+  /// Adds bytes, which must not reach beyond the line of `address`. True if the line is now full:
+  /// bytes() holds it until the next call. Another line's remains are dropped.
+  bool store(std::uint64_t address, std::span<const std::byte> from) noexcept {
+    const std::uint64_t line = address & ~std::uint64_t{63};
+    if (line != address_ || filled_ == ~std::uint64_t{0}) {
+      address_ = line;
+      filled_ = 0;
+    }
+    std::size_t position = address & 63;
+    for (const std::byte byte : from) {
+      bytes_[position] = byte;
+      filled_ |= std::uint64_t{1} << position;
+      ++position;
+    }
+    return filled_ == ~std::uint64_t{0};
+  }
+  [[nodiscard]] std::span<const std::byte, 64> bytes() const noexcept { return bytes_; }
+
+ private:
+  std::uint64_t address_ = 0;
+  std::uint64_t filled_ = 0;  // Bit n: byte n.
+  std::byte bytes_[64] = {};
+};
 
 /// One instruction being carried out.
 ///
