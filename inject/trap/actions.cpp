@@ -15,16 +15,14 @@ namespace {
 
 using kernel::SignalSet;
 using Handler = void (*)(int);
-using Action = int(int, const struct sigaction*, struct sigaction*);
 using Signal = Handler(int, Handler);
-using Interrupt = int(int, int);
 
-HEADRACE_NEXT<Action> next_sigaction("sigaction");
+HEADRACE_NEXT<int(int, const struct sigaction*, struct sigaction*)> next_sigaction("sigaction");
 HEADRACE_NEXT<Signal> next_signal("signal");
 HEADRACE_NEXT<Signal> next_sysv_signal("__sysv_signal");
 HEADRACE_NEXT<Signal> next_sigset("sigset");
 HEADRACE_NEXT<int(int)> next_sigignore("sigignore");
-HEADRACE_NEXT<Interrupt> next_siginterrupt("siginterrupt");
+HEADRACE_NEXT<int(int, int)> next_siginterrupt("siginterrupt");
 
 KernelAction from_library(const struct sigaction& asked) {
   KernelAction action;

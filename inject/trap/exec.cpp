@@ -23,15 +23,13 @@ namespace {
 
 using Words = char* const*;
 using Execute = int(const char*, Words, Words);
-using ExecuteFile = int(int, Words, Words);
-using ExecuteAt = int(int, const char*, Words, Words, int);
 using Spawn = int(pid_t*, const char*, const posix_spawn_file_actions_t*, const posix_spawnattr_t*,
                   Words, Words);
 
 HEADRACE_NEXT<Execute> next_execve("execve");
 HEADRACE_NEXT<Execute> next_execvpe("execvpe");
-HEADRACE_NEXT<ExecuteFile> next_fexecve("fexecve");
-HEADRACE_NEXT<ExecuteAt> next_execveat("execveat");
+HEADRACE_NEXT<int(int, Words, Words)> next_fexecve("fexecve");
+HEADRACE_NEXT<int(int, const char*, Words, Words, int)> next_execveat("execveat");
 HEADRACE_NEXT<Spawn> next_spawn("posix_spawn");
 HEADRACE_NEXT<Spawn> next_spawnp("posix_spawnp");
 

@@ -15,22 +15,17 @@ namespace {
 static_assert(sizeof(struct stat) == sizeof(struct stat64), "x86-64 has one layout");
 
 using Stat = int(const char*, struct stat*);
-using StatOf = int(int, struct stat*);
-using StatAt = int(int, const char*, struct stat*, int);
 using OldStat = int(int, const char*, struct stat*);
-using OldStatOf = int(int, int, struct stat*);
-using OldStatAt = int(int, int, const char*, struct stat*, int);
-using StatX = int(int, const char*, int, unsigned, struct statx*);
 
 HEADRACE_NEXT<Stat> next_stat("stat");
 HEADRACE_NEXT<Stat> next_lstat("lstat");
-HEADRACE_NEXT<StatOf> next_fstat("fstat");
-HEADRACE_NEXT<StatAt> next_fstatat("fstatat");
+HEADRACE_NEXT<int(int, struct stat*)> next_fstat("fstat");
+HEADRACE_NEXT<int(int, const char*, struct stat*, int)> next_fstatat("fstatat");
 HEADRACE_NEXT<OldStat> next_old_stat("__xstat");
 HEADRACE_NEXT<OldStat> next_old_lstat("__lxstat");
-HEADRACE_NEXT<OldStatOf> next_old_fstat("__fxstat");
-HEADRACE_NEXT<OldStatAt> next_old_fstatat("__fxstatat");
-HEADRACE_NEXT<StatX> next_statx("statx");
+HEADRACE_NEXT<int(int, int, struct stat*)> next_old_fstat("__fxstat");
+HEADRACE_NEXT<int(int, int, const char*, struct stat*, int)> next_old_fstatat("__fxstatat");
+HEADRACE_NEXT<int(int, const char*, int, unsigned, struct statx*)> next_statx("statx");
 
 bool is_portal(std::uint64_t inode) {
   return inode >= kPortalInode && inode - kPortalInode < kDeviceMax * kQueueMax && emulated();

@@ -16,21 +16,13 @@
 namespace headrace::emu {
 namespace {
 
-using Map = void*(void*, std::size_t, int, int, int, off_t);
-using Unmap = int(void*, std::size_t);
-using Remap = void*(void*, std::size_t, std::size_t, int, ...);
-using Open = int(const char*, int, ...);
-using OpenAt = int(int, const char*, int, ...);
-using OpenChecked = int(const char*, int);
-using OpenAtChecked = int(int, const char*, int);
-
-HEADRACE_NEXT<Map> next_mmap("mmap");
-HEADRACE_NEXT<Unmap> next_munmap("munmap");
-HEADRACE_NEXT<Remap> next_mremap("mremap");
-HEADRACE_NEXT<Open> next_open("open");
-HEADRACE_NEXT<OpenAt> next_openat("openat");
-HEADRACE_NEXT<OpenChecked> next_open_2("__open_2");
-HEADRACE_NEXT<OpenAtChecked> next_openat_2("__openat_2");
+HEADRACE_NEXT<void*(void*, std::size_t, int, int, int, off_t)> next_mmap("mmap");
+HEADRACE_NEXT<int(void*, std::size_t)> next_munmap("munmap");
+HEADRACE_NEXT<void*(void*, std::size_t, std::size_t, int, ...)> next_mremap("mremap");
+HEADRACE_NEXT<int(const char*, int, ...)> next_open("open");
+HEADRACE_NEXT<int(int, const char*, int, ...)> next_openat("openat");
+HEADRACE_NEXT<int(const char*, int)> next_open_2("__open_2");
+HEADRACE_NEXT<int(int, const char*, int)> next_openat_2("__openat_2");
 
 void forget(void* address, std::size_t byte_count) noexcept {
   process().portals.forget(reinterpret_cast<std::uint64_t>(address), byte_count);

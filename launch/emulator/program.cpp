@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <optional>
+#include <sstream>
 #include <string_view>
 #include <vector>
 
@@ -76,36 +77,29 @@ std::string name_behind_env(std::string_view head) {
 
 /// As execvp: the first executable file of that name, or why none will do.
 std::string find_in_path(const std::string& command, Refusal& refusal) {
-  const auto judge = [&](const std::string& path) {
-    struct stat status{};
-    if (::stat(path.c_str(), &status) != 0) return ENOENT;
-    if (!S_ISREG(status.st_mode)) return S_ISDIR(status.st_mode) ? EISDIR : EACCES;
-    return ::access(path.c_str(), X_OK) == 0 ? 0 : EACCES;
-  };
-  std::vector<std::string> candidates;
-  if (command.find('/') != std::string::npos) {
-    candidates.push_back(command);
-  } else {
-    const char* variable = std::getenv("PATH");
-    std::string_view rest = variable != nullptr ? variable : "/usr/local/bin:/usr/bin:/bin";
-    while (true) {
-      const std::size_t colon = rest.find(':');
-      const std::string_view directory = rest.substr(0, colon);
-      candidates.push_back((directory.empty() ? "." : std::string(directory)) + "/" + command);
-      if (colon == std::string_view::npos) break;
-      rest.remove_prefix(colon + 1);
-    }
-  }
   int worst = ENOENT;
-  for (const std::string& candidate : candidates) {
-    const int error = command.empty() ? ENOENT : judge(candidate);
-    if (error == 0) return candidate;
-    if (error != ENOENT) worst = error;
+  const auto is_good = [&worst](const std::string& path) {
+    struct stat status{};
+    if (::stat(path.c_str(), &status) != 0) return false;
+    if (S_ISREG(status.st_mode) && ::access(path.c_str(), X_OK) == 0) return true;
+    worst = S_ISDIR(status.st_mode) ? EISDIR : EACCES;
+    return false;
+  };
+  const bool has_slash = command.find('/') != std::string::npos;
+  if (has_slash && is_good(command)) return command;
+  const char* variable = std::getenv("PATH");
+  // An entry that is empty, also the last one, is the current directory.
+  std::istringstream directories((variable != nullptr ? variable : "/usr/local/bin:/usr/bin:/bin") +
+                                 std::string(":"));
+  for (std::string directory;
+       !has_slash && !command.empty() && std::getline(directories, directory, ':');) {
+    std::string path = (directory.empty() ? "." : directory) + "/" + command;
+    if (is_good(path)) return path;
   }
   if (worst == ENOENT) {
     refusal = {.exit_code = kExitNotFound,
                .sentence = fmt::format("cannot run '{}': there is no such program{}", command,
-                                       command.find('/') == std::string::npos ? " in PATH" : "")};
+                                       has_slash ? "" : " in PATH")};
   } else {
     refusal = refuse(fmt::format(
         "cannot run '{}': it is {}", command,
