@@ -32,6 +32,15 @@ TEST(Error, EveryCodeHasAName) {
   EXPECT_EQ(name(static_cast<Code>(99)), "unknown");
 }
 
+TEST(EnumeratorName, IsAsTheSourceSpellsIt) {
+  enum class Colour : std::uint8_t { red, dark_green };
+  static_assert(enumerator_name(Colour::red) == "red");
+  static_assert(enumerator_name(Colour::dark_green) == "dark_green");
+  static_assert(enumerator_name(static_cast<Colour>(2)) == "unknown");
+  static_assert(enumerator_name(static_cast<Colour>(200)) == "unknown");
+  EXPECT_STREQ(enumerator_name(Colour::dark_green).data(), "dark_green") << "a zero behind it";
+}
+
 TEST(NameTable, ReadsANameAndListsAllInARefusal) {
   enum class Colour : std::uint8_t { red, green };
   constexpr auto kColours =
