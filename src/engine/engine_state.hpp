@@ -139,7 +139,7 @@ class EngineState final : public Engine {
                                    std::uint32_t word_before) noexcept;
 
   // run.cpp
-  void run_timed(const Operation& operation, Completion& completion, bool fell_back);
+  void run_timed(const Operation& operation, Completion& completion);
   [[nodiscard]] Submit run_by_device(const Operation& operation, Completion& completion,
                                      const SubmitOptions& options);
   [[nodiscard]] Submit run_after(const Operation& operation, Completion& completion,

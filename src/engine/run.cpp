@@ -22,14 +22,6 @@ constexpr std::size_t kTimedBytesMin = std::size_t{256} << 10U;
 constexpr std::uint64_t kTimedOneOf = 16;
 static_assert(kTimedBytesMin <= detail::kAskedBytesMin, "what is not timed is not asked about");
 
-/// As software::execute, or a named error where that would end the process.
-Completion execute_if_accessible(const Operation& operation, bool check_memory) noexcept {
-  if (const auto bad = detail::inaccessible(operation, check_memory)) {
-    return {.cause = Cause::page_fault, .fault_address = *bad};
-  }
-  return software::execute(operation);
-}
-
 }  // namespace
 
 Submit EngineState::run(const Operation& operation, Completion& completion,
@@ -51,16 +43,15 @@ Submit EngineState::run(const Operation& operation, Completion& completion,
   const bool fell_back = wants_hardware && (has_hardware || asked == Path::hardware);
   if (byte_count >= kTimedBytesMin || fell_back || settings_.check_memory ||
       statistics_.runs_done(kind_index) % kTimedOneOf == 0) {
-    run_timed(operation, completion, fell_back);
+    run_timed(operation, completion);
+    completion.fell_back = fell_back;
+  } else if (operation.is_plain_copy()) {  // Most are, and they find nothing out.
+    copy::move_bytes(operation.target().data(), operation.source().data(), byte_count);
+    completion = {.state = JobState::done, .bytes_done = byte_count};
   } else {
-    if (operation.is_plain_copy()) {  // Most are, and they find nothing out.
-      copy::move_bytes(operation.target().data(), operation.source().data(), byte_count);
-      completion = {.state = JobState::done, .bytes_done = byte_count};
-    } else {
-      completion = detail::ended(software::execute(operation));
-    }
-    statistics_.count_run(kind_index, completion);
+    completion = detail::ended(software::execute(operation));
   }
+  statistics_.count_run(kind_index, completion);
   leave();
   // From here on they may stop the engine, or end it.
   if (options.callback != nullptr) options.callback(options.callback_context, completion);
@@ -68,13 +59,15 @@ Submit EngineState::run(const Operation& operation, Completion& completion,
   return Submit::accepted;
 }
 
-void EngineState::run_timed(const Operation& operation, Completion& completion, bool fell_back) {
+/// Also asks whether the memory is there, where that is worth it or wanted.
+void EngineState::run_timed(const Operation& operation, Completion& completion) {
   const std::uint64_t begun_ticks = platform::ticks();
-  completion = detail::ended(execute_if_accessible(operation, settings_.check_memory));
-  completion.fell_back = fell_back;
-  const auto kind_index = static_cast<std::size_t>(operation.kind());
-  statistics_.count_time(kind_index, begun_ticks);
-  statistics_.count_run(kind_index, completion);
+  if (const auto bad = detail::inaccessible(operation, settings_.check_memory)) {
+    completion = detail::ended({.cause = Cause::page_fault, .fault_address = *bad});
+  } else {
+    completion = detail::ended(software::execute(operation));
+  }
+  statistics_.count_time(static_cast<std::size_t>(operation.kind()), begun_ticks);
 }
 
 /// Returns: `full` if no device took it for as long as it is tried; nothing was begun then.
