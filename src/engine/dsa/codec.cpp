@@ -100,31 +100,6 @@ void set_operands(const Operation& operation, dsa::Descriptor& descriptor) noexc
   }
 }
 
-/// What the record says of running values and findings.
-void take_result(OperationKind kind, const dsa::CompletionRecord& record,
-                 OperationResult& result) noexcept {
-  switch (kind) {
-    case OperationKind::crc:
-    case OperationKind::copy_crc:
-      result.crc = static_cast<std::uint32_t>(record.crc_val);
-      break;
-    case OperationKind::create_delta:
-      result.delta_bytes = record.delta_rec_size;
-      break;
-    case OperationKind::dif_check:
-    case OperationKind::dif_insert:
-    case OperationKind::dif_strip:
-    case OperationKind::dif_update:
-      if (kind != OperationKind::dif_insert) result.source_tags = load_tags(record.op_specific);
-      if (kind == OperationKind::dif_insert || kind == OperationKind::dif_update) {
-        result.target_tags = load_tags(record.op_specific + 8);
-      }
-      break;
-    default:
-      break;
-  }
-}
-
 }  // namespace
 
 OperationSet dsa_operations(std::optional<std::uint64_t> opcodes) noexcept {
@@ -216,56 +191,61 @@ void to_descriptor(const Operation& operation, dsa::Descriptor& descriptor) noex
 
 namespace {
 
+/// The running values of integrity operations, where an operation of `kind` has them.
+void take_tags(OperationKind kind, const dsa::CompletionRecord& record,
+               OperationResult& result) noexcept {
+  const bool updates = kind == OperationKind::dif_update;
+  if (kind == OperationKind::dif_check || kind == OperationKind::dif_strip || updates) {
+    result.source_tags = load_tags(record.op_specific);
+  }
+  if (kind == OperationKind::dif_insert || updates) {
+    result.target_tags = load_tags(record.op_specific + 8);
+  }
+}
+
 Completion as_recorded(OperationKind kind, std::size_t byte_count,
                        const dsa::CompletionRecord& record) noexcept {
-  Completion outcome;
   const std::uint8_t raw = record.status;
-  outcome.device_status = raw;
-  outcome.bytes_done = record.bytes_completed;
-  if (raw == dsa::kStatusAborted) {
-    outcome.bytes_done = 0;
-    outcome.cause = Cause::device_error;
-    return outcome;
+  // As it is where nothing else is said of the data.
+  Completion outcome{.cause = Cause::device_error, .device_status = raw};
+  if (raw == dsa::kStatusAborted) return outcome;
+  OperationResult found;
+  if (kind == OperationKind::crc || kind == OperationKind::copy_crc) {
+    found.crc = static_cast<std::uint32_t>(record.crc_val);
   }
+  if (kind == OperationKind::create_delta) found.delta_bytes = record.delta_rec_size;
+  take_tags(kind, record, found);
   switch (dsa::status_of(raw)) {
     case dsa::Status::success:
-    case dsa::Status::success_unexpected:
-      outcome.device_status = 0;
-      take_result(kind, record, outcome.result);
-      if (kind == OperationKind::compare || kind == OperationKind::compare_pattern) {
-        outcome.result.different = record.result != 0;
-        if (outcome.result.different) {
-          outcome.result.difference_offset = record.bytes_completed;
-          return outcome;
-        }
-      } else if (kind == OperationKind::create_delta) {
-        outcome.result.different = record.result != 0;
-        outcome.result.record_full = record.result == 2;
-        if (outcome.result.record_full) return outcome;
-      }
-      outcome.bytes_done = byte_count;
-      return outcome;
+    case dsa::Status::success_unexpected: {
+      const bool compares =
+          kind == OperationKind::compare || kind == OperationKind::compare_pattern;
+      const bool delta = kind == OperationKind::create_delta;
+      found.different = (compares || delta) && record.result != 0;
+      found.record_full = delta && record.result == 2;
+      if (compares && found.different) found.difference_offset = record.bytes_completed;
+      const bool early = (compares && found.different) || found.record_full;
+      return {.bytes_done = early ? record.bytes_completed : byte_count, .result = found};
+    }
     case dsa::Status::page_fault:
     case dsa::Status::page_fault_refused:
       outcome.cause = Cause::page_fault;
       outcome.fault_address = record.fault_addr;
-      take_result(kind, record, outcome.result);
-      return outcome;
+      break;
     case dsa::Status::dif_error:
       outcome.cause = Cause::integrity_error;
-      take_result(kind, record, outcome.result);
-      outcome.result.dif_errors = record.dif_status;
-      return outcome;
+      found.dif_errors = record.dif_status;
+      break;
     case dsa::Status::delta_offset_not_increasing:
     case dsa::Status::delta_offset_out_of_range:
       outcome.cause = Cause::bad_record;
-      outcome.bytes_done = 0;
       return outcome;
     default:
-      outcome.cause = Cause::device_error;
-      outcome.bytes_done = 0;
       return outcome;
   }
+  outcome.bytes_done = record.bytes_completed;
+  outcome.result = found;
+  return outcome;
 }
 
 /// A record whose numbers cannot be is that of a device in trouble.

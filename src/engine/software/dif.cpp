@@ -10,31 +10,24 @@
 namespace headrace::engine::software {
 namespace {
 
-struct Field {
-  std::uint16_t guard = 0;
-  std::uint16_t application = 0;
-  std::uint32_t reference = 0;
-};
+// A field is a word: guard, application tag, reference tag, from the highest bit on. In memory it
+// is big-endian.
+constexpr std::uint64_t kGuardBits = 0xffff'0000'0000'0000;
+constexpr std::uint64_t kApplicationBits = 0x0000'ffff'0000'0000;
+constexpr std::uint64_t kReferenceBits = 0x0000'0000'ffff'ffff;
 
-/// A field as it lies in memory, big-endian: guard, application tag, reference tag.
-constexpr std::uint64_t to_word(const Field& field) {
-  return std::uint64_t{field.guard} << 48U | std::uint64_t{field.application} << 32U |
-         field.reference;
+constexpr std::uint64_t field_of(std::uint16_t guard, const DifTags& tags) {
+  return std::uint64_t{guard} << 48U | std::uint64_t{tags.application} << 32U | tags.reference;
 }
 
-constexpr Field to_field(std::uint64_t word) {
-  return {static_cast<std::uint16_t>(word >> 48U), static_cast<std::uint16_t>(word >> 32U),
-          static_cast<std::uint32_t>(word)};
-}
-
-std::uint64_t load_word(const std::byte* at) {
+std::uint64_t load_field(const std::byte* at) {
   std::uint64_t word = 0;
   std::memcpy(&word, at, sizeof word);
   return __builtin_bswap64(word);
 }
 
-void store_field(std::byte* at, const Field& field) {
-  const std::uint64_t word = __builtin_bswap64(to_word(field));
+void store_field(std::byte* at, std::uint64_t field) {
+  const std::uint64_t word = __builtin_bswap64(field);
   std::memcpy(at, &word, sizeof word);
 }
 
@@ -44,39 +37,36 @@ std::uint16_t guard_of(const std::byte* block, std::size_t byte_count, const Dif
   return format.invert_guard ? static_cast<std::uint16_t>(~guard) : guard;
 }
 
-std::uint16_t masked(std::uint16_t tag, std::uint16_t mask) {
-  return static_cast<std::uint16_t>(tag & ~mask);
-}
-
-/// `computed`: the guard as it should be; any, if it is not checked.
-/// `tags`: of this block.
-std::uint8_t check(Field field, std::uint16_t computed, const DifSource& expected, DifTags tags) {
-  const bool application_ones = field.application == 0xffff;
-  const bool tags_ones = application_ones && field.reference == 0xffffffff;
-  if (expected.skip_ones_in_field && tags_ones && field.guard == 0xffff) {
+/// What is wrong with a field that differs in the bits `wrong` from the one that is expected.
+std::uint8_t errors_of(std::uint64_t field, std::uint64_t wrong, const DifSource& expected) {
+  const auto is_all_ones = [&](std::uint64_t bits) { return (field & bits) == bits; };
+  if (expected.skip_ones_in_field && is_all_ones(~std::uint64_t{0})) {
     return expected.ones_in_field_are_an_error ? dif_error::all_ones : std::uint8_t{0};
   }
-  if ((expected.skip_ones_in_tags && tags_ones) ||
-      (expected.skip_ones_in_application && application_ones)) {
+  if ((expected.skip_ones_in_tags && is_all_ones(kApplicationBits | kReferenceBits)) ||
+      (expected.skip_ones_in_application && is_all_ones(kApplicationBits))) {
     return 0;
   }
-  unsigned errors = 0;
-  if (expected.check_guard && field.guard != computed) errors |= dif_error::guard;
-  const std::uint16_t mask = tags.application_mask;
-  if (masked(field.application, mask) != masked(tags.application, mask)) {
-    errors |= dif_error::application;
-  }
-  if (expected.check_reference && field.reference != tags.reference) {
-    errors |= dif_error::reference;
-  }
+  const unsigned errors = ((wrong & kGuardBits) != 0 ? dif_error::guard : 0U) |
+                          ((wrong & kApplicationBits) != 0 ? dif_error::application : 0U) |
+                          ((wrong & kReferenceBits) != 0 ? dif_error::reference : 0U);
   return static_cast<std::uint8_t>(errors);
+}
+
+constexpr std::uint64_t masked_out(const DifTags& tags) {
+  return std::uint64_t{tags.application_mask} << 32U;
 }
 
 /// The bits of a field that a check compares with what is expected.
 std::uint64_t compared_bits(const DifSource& expected) {
-  return to_word({expected.check_guard ? std::uint16_t{0xffff} : std::uint16_t{0},
-                  masked(0xffff, expected.tags.application_mask),
-                  expected.check_reference ? ~std::uint32_t{0} : 0});
+  return (expected.check_guard ? kGuardBits : 0) | (kApplicationBits & ~masked_out(expected.tags)) |
+         (expected.check_reference ? kReferenceBits : 0);
+}
+
+/// The bits of a field that an update keeps of the source.
+std::uint64_t kept_bits(const DifTarget& made) {
+  return (made.keep_guard ? kGuardBits : 0) | (made.keep_application ? kApplicationBits : 0) |
+         (made.keep_reference ? kReferenceBits : 0);
 }
 
 void step(DifTags& tags, bool increment_application, bool fixed_reference) {
@@ -104,9 +94,12 @@ Completion carry_out(const Operation& operation) noexcept {
   const std::byte* source = operation.source().data();
   std::byte* target = operation.target().data();
   // NOLINTEND(misc-const-correctness)
-  const bool checks_guard = kHasField && expected.check_guard;
-  const bool makes_guard = kMakesField && (!kHasField || !made.keep_guard);
-  const std::uint64_t compared = compared_bits(expected);
+  const std::uint64_t compared = kHasField ? compared_bits(expected) : 0;
+  // An insertion has nothing to keep.
+  const std::uint64_t kept = kHasField ? kept_bits(made) : 0;
+  const std::uint64_t cleared = masked_out(made.tags);
+  const bool needs_guard =
+      (compared & kGuardBits) != 0 || (kMakesField && (kept & kGuardBits) == 0);
   // Whatever else is allowed, a field of the tags and the guard that are expected is good, but for
   // the one that is an error by itself.
   const bool looks_at_all = expected.skip_ones_in_field && expected.ones_in_field_are_an_error;
@@ -115,16 +108,13 @@ Completion carry_out(const Operation& operation) noexcept {
   const std::byte* const end = source + operation.byte_count();
   while (source != end) {
     // ISA-L's function that copies on the way is slower than this one and a copy.
-    const std::uint16_t guard =
-        checks_guard || makes_guard ? guard_of(source, block, format) : std::uint16_t{0};
-    Field field;
+    const std::uint16_t guard = needs_guard ? guard_of(source, block, format) : std::uint16_t{0};
+    std::uint64_t field = 0;
     if constexpr (kHasField) {
-      const std::uint64_t found = load_word(source + block);
-      const std::uint64_t good =
-          to_word({guard, expected_tags.application, expected_tags.reference});
-      field = to_field(found);
-      if (((found ^ good) & compared) != 0 || looks_at_all) {
-        outcome.result.dif_errors = check(field, guard, expected, expected_tags);
+      field = load_field(source + block);
+      const std::uint64_t wrong = (field ^ field_of(guard, expected_tags)) & compared;
+      if (wrong != 0 || looks_at_all) {
+        outcome.result.dif_errors = errors_of(field, wrong, expected);
         if (outcome.result.dif_errors != 0) {
           outcome.cause = Cause::integrity_error;
           break;
@@ -134,12 +124,8 @@ Completion carry_out(const Operation& operation) noexcept {
     if constexpr (kKind != OperationKind::dif_check) {
       std::memcpy(target, source, block);
       if constexpr (kMakesField) {
-        if (makes_guard) field.guard = guard;
-        if (!made.keep_application || !kHasField) {
-          field.application = masked(made_tags.application, made_tags.application_mask);
-        }
-        if (!made.keep_reference || !kHasField) field.reference = made_tags.reference;
-        store_field(target + block, field);
+        const std::uint64_t fresh = field_of(guard, made_tags) & ~cleared;
+        store_field(target + block, (field & kept) | (fresh & ~kept));
       }
       target += target_unit;
     }
