@@ -85,8 +85,7 @@ std::optional<NodeId> Placements::caller_node() const {
 }
 
 Places Placements::ask(std::optional<NodeId> caller, std::span<const std::byte> source) const {
-  Places places;
-  places.numbers = {};
+  Places places{};
   try {
     const Placement chosen = policy_({machine_, caller, source});
     for (const NodeId node : chosen.nodes()) {

@@ -35,10 +35,10 @@ struct ByNode {
 ///
 /// Threading: immutable once written.
 struct Places {
-  std::uint16_t count = 0;
+  std::uint16_t count;
   /// The policy threw, or named a node that the machine does not have: then there are none.
-  bool is_error = false;
-  std::array<std::uint16_t, Placement::kNodeMax> numbers;  // NOLINT: as many as count.
+  bool is_error;
+  std::array<std::uint16_t, Placement::kNodeMax> numbers;  ///< As many as count.
 };
 
 /// Threading: shared.
@@ -47,10 +47,11 @@ class Placements {
   /// `nodes` has the nodes of the shards by number. An empty policy is placement::fastest.
   Placements(const topo::Machine& machine, PlacementPolicy policy, std::vector<NodeId> nodes);
 
-  /// The shards for `source`. What is not known beforehand is written to `asked`.
+  /// The shards for `source`. What is not known beforehand is written to `asked`, which need not be
+  /// initialized: a hit seldom needs it.
   [[nodiscard]] const Places& of(std::span<const std::byte> source, Places& asked) {
     switch (kind_) {
-      case Kind::constant:
+      [[likely]] case Kind::constant:
         return known_.front();
       case Kind::by_processor:
         return known_[caller()];

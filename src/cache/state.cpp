@@ -111,7 +111,7 @@ Entry CacheState::access(std::span<const std::byte> source, Hint hint) {
   if (source.empty()) [[unlikely]]
     return leave_at_source(source, counts);
   check_address(source);
-  Places asked;
+  Places asked;  // NOLINT(cppcoreguidelines-pro-type-member-init): written where it is needed.
   const Places& places = placements_->of(source, asked);
   if (places.count == 0) {
     if (places.is_error) core_->policy_errors.add(1);
@@ -152,7 +152,7 @@ Entry CacheState::access_gathering(std::span<const std::byte> source, Hint hint,
   ThreadCounts& counts = core_->counts_by_thread.of(reader.index());
   if (source.empty()) return leave_at_source(source, counts);
   check_address(source);
-  Places asked;
+  Places asked;  // NOLINT(cppcoreguidelines-pro-type-member-init): written where it is needed.
   const Places& places = placements_->of(source, asked);
   if (places.count == 0) {
     if (places.is_error) core_->policy_errors.add(1);
@@ -179,8 +179,8 @@ Entry CacheState::access_weak(std::span<const std::byte> source, Hint hint) {
   if (!source.empty()) check_address(source);
   Reader& reader = Reader::mine();
   ThreadCounts& counts = core_->counts_by_thread.of(reader.index());
-  static constexpr Places kNowhere{.numbers = {}};
-  Places asked;
+  static constexpr Places kNowhere{};
+  Places asked;  // NOLINT(cppcoreguidelines-pro-type-member-init): written where it is needed.
   const Places& places = source.empty() ? kNowhere : placements_->of(source, asked);
   if (places.is_error) core_->policy_errors.add(1);
   if (const Found found = find(places, reader, source, hint); found.slot != nullptr) {

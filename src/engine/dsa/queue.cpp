@@ -254,13 +254,14 @@ Submit DsaQueue::post_stripes(Request& request, std::uint32_t first) noexcept {
       stripes[count++] = index;
     }
   }
-  // A stripe is at least as long as a piece, so none is empty.
-  const std::size_t unit =
-      count == 1 ? 1 : std::min(kPageBytes, piece_bytes(operation.cut_bytes()));
   std::size_t begin = 0;
   for (std::size_t i = 0; i < count; ++i) {
-    const std::size_t even = byte_count / count * (i + 1) / unit * unit;
-    const std::size_t end = i + 1 == count ? byte_count : even;
+    std::size_t end = byte_count;
+    if (i + 1 < count) {
+      // A stripe is at least as long as a piece, so none is empty.
+      const std::size_t unit = std::min(kPageBytes, piece_bytes(operation.cut_bytes()));
+      end = byte_count / count * (i + 1) / unit * unit;
+    }
     Slot& slot = slots_[stripes[i]];
     begin_stripe(slot, request, begin, end);
     slot.single = count == 1;
