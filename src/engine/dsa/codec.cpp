@@ -178,14 +178,11 @@ bool writes(OperationKind kind) noexcept {
   return !kReaders.has(kind);
 }
 
-void to_descriptor(const Operation& operation, dsa::Descriptor& descriptor) noexcept {
-  descriptor = {};
-  descriptor.opcode =
-      static_cast<std::uint8_t>(kOpcodes[static_cast<std::size_t>(operation.kind())]);
-  descriptor.src_addr = address(operation.source());
-  descriptor.dst_addr = address(operation.target());
-  descriptor.xfer_size = static_cast<std::uint32_t>(operation.byte_count());
-  if (operation.kind() == OperationKind::copy) return;
+void to_descriptor(const Operation& operation, std::uint32_t flags,
+                   const dsa::CompletionRecord& record, dsa::Descriptor& descriptor) noexcept {
+  begin_descriptor(kOpcodes[static_cast<std::size_t>(operation.kind())], flags, record, descriptor);
+  write_operands(operation.source().data(), operation.target().data(), operation.byte_count(),
+                 descriptor);
   set_operands(operation, descriptor);
 }
 

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstring>
 #include <optional>
 #include <string_view>
 
@@ -14,38 +13,28 @@
 
 namespace headrace::engine::detail {
 
-/// The descriptor of a valid `operation` of at most 2^32 - 1 bytes, all but the completion record's
-/// address and the flags that go with it.
-void to_descriptor(const Operation& operation, dsa::Descriptor& descriptor) noexcept;
-
-/// The first word of a descriptor.
-constexpr std::uint64_t head_word(dsa::Opcode opcode, std::uint32_t flags) noexcept {
-  return std::uint64_t{static_cast<unsigned>(opcode)} << 56U | std::uint64_t{flags} << 32U;
+/// All of a descriptor but its operands: what it does not use has to be 0.
+inline void begin_descriptor(dsa::Opcode opcode, std::uint32_t flags,
+                             const dsa::CompletionRecord& record,
+                             dsa::Descriptor& descriptor) noexcept {
+  constexpr std::uint32_t kWidth = 0xff'ffff;
+  descriptor = {};
+  descriptor.opcode = static_cast<std::uint8_t>(opcode);
+  descriptor.flags = flags & kWidth;
+  descriptor.completion_addr = reinterpret_cast<std::uintptr_t>(&record);
 }
 
-/// Word by word: an array of them would be made elsewhere first.
-inline void put_word(dsa::Descriptor& descriptor, std::size_t index, std::uint64_t word) noexcept {
-  std::memcpy(reinterpret_cast<std::byte*>(&descriptor) + index * sizeof word, &word, sizeof word);
-}
+/// The descriptor of a valid `operation` of at most 2^32 - 1 bytes. `flags`: those that are not its
+/// operands.
+void to_descriptor(const Operation& operation, std::uint32_t flags,
+                   const dsa::CompletionRecord& record, dsa::Descriptor& descriptor) noexcept;
 
-/// What differs from copy to copy, and from batch to batch.
+/// The operands of a copy: source, target, bytes. A batch has its list and their number there.
 inline void write_operands(const void* first, const void* second, std::size_t count,
                            dsa::Descriptor& descriptor) noexcept {
-  put_word(descriptor, 2, reinterpret_cast<std::uintptr_t>(first));
-  put_word(descriptor, 3, reinterpret_cast<std::uintptr_t>(second));
-  const auto narrow = static_cast<std::uint32_t>(count);
-  std::memcpy(reinterpret_cast<std::byte*>(&descriptor) + 4 * sizeof(std::uint64_t), &narrow,
-              sizeof narrow);
-}
-
-/// All of a descriptor that has no operands of its own: what it does not use has to be 0.
-inline void write_descriptor(std::uint64_t head, const dsa::CompletionRecord& record,
-                             const void* first, const void* second, std::size_t count,
-                             dsa::Descriptor& descriptor) noexcept {
-  put_word(descriptor, 0, head);
-  put_word(descriptor, 1, reinterpret_cast<std::uintptr_t>(&record));
-  for (std::size_t i = 4; i < 8; ++i) put_word(descriptor, i, 0);
-  write_operands(first, second, count, descriptor);
+  descriptor.src_addr = reinterpret_cast<std::uintptr_t>(first);
+  descriptor.dst_addr = reinterpret_cast<std::uintptr_t>(second);
+  descriptor.xfer_size = static_cast<std::uint32_t>(count);
 }
 
 /// How a part of `operation` of `byte_count` bytes ended, as `record` says, whose status is not

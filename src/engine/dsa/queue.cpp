@@ -19,7 +19,6 @@
 
 namespace headrace::engine {
 
-using detail::add_flags;
 using detail::kUnsent;
 using detail::set_status;
 using detail::status_of;
@@ -194,8 +193,7 @@ bool DsaQueue::rest_at(const dsa::CompletionRecord& record) const noexcept {
 
 /// All of the descriptor of a copy but its operands.
 void DsaQueue::prepare_copy(Slot& slot, std::uint32_t hint) noexcept {
-  detail::write_descriptor(detail::head_word(dsa::Opcode::move, copy_flags_ | hint), slot.record,
-                           nullptr, nullptr, 0, slot.descriptor);
+  detail::begin_descriptor(dsa::Opcode::move, copy_flags_ | hint, slot.record, slot.descriptor);
   slot.prepared = hint == 0;
 }
 
@@ -361,9 +359,8 @@ bool DsaQueue::send(Slot& slot) noexcept {
 void DsaQueue::write_any(const Operation& operation, std::uint32_t flags,
                          dsa::Descriptor& descriptor,
                          dsa::CompletionRecord& record) const noexcept {
-  detail::to_descriptor(operation, descriptor);
-  add_flags(descriptor, flags | detail::hints(operation, portal_.info(), device_.page_faults));
-  descriptor.completion_addr = reinterpret_cast<std::uintptr_t>(&record);
+  flags |= detail::kRecordFlags | detail::hints(operation, portal_.info(), device_.page_faults);
+  detail::to_descriptor(operation, flags, record, descriptor);
   set_status(record, 0);
 }
 

@@ -204,9 +204,8 @@ DsaQueue::Next DsaQueue::go_on(Slot& slot) noexcept {
 
 /// The first `count` descriptors of the list: those of copies, but for their operands.
 void DsaQueue::prepare_list(detail::BatchRoom& room, std::size_t count) const noexcept {
-  const std::uint64_t head = detail::head_word(dsa::Opcode::move, copy_flags_);
   for (std::size_t i = 0; i < count; ++i) {
-    detail::write_descriptor(head, room.records[i], nullptr, nullptr, 0, room.descriptors[i]);
+    detail::begin_descriptor(dsa::Opcode::move, copy_flags_, room.records[i], room.descriptors[i]);
   }
   room.prepared_count = count;
 }

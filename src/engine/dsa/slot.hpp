@@ -21,12 +21,6 @@ inline constexpr std::uint32_t kRecordFlags =
 /// device writes it.
 inline constexpr std::uint8_t kUnsent = 0xfe;
 
-/// And that there is a record to be written.
-inline void add_flags(dsa::Descriptor& descriptor, std::uint32_t flags) noexcept {
-  constexpr std::uint32_t kWidth = 0xff'ffff;
-  descriptor.flags = (descriptor.flags | flags | kRecordFlags) & kWidth;
-}
-
 inline void set_status(dsa::CompletionRecord& record, std::uint8_t status) noexcept {
   // Relaxed: the submission of the descriptor, or the posting of the slot, comes after.
   store_relaxed(const_cast<std::uint8_t&>(record.status), status);
@@ -156,8 +150,8 @@ std::size_t DsaQueue::write_copies(Slot& slot, std::span<const Operation> operat
 
 /// The descriptor of the first `count` of the list, and its record.
 inline void DsaQueue::write_list(Slot& slot, std::size_t count) noexcept {
-  detail::write_descriptor(detail::head_word(dsa::Opcode::batch, detail::kRecordFlags), slot.record,
-                           slot.room.descriptors.get(), nullptr, count, slot.descriptor);
+  detail::begin_descriptor(dsa::Opcode::batch, detail::kRecordFlags, slot.record, slot.descriptor);
+  detail::write_operands(slot.room.descriptors.get(), nullptr, count, slot.descriptor);
   detail::set_status(slot.record, 0);
   slot.prepared = false;
 }
