@@ -185,7 +185,7 @@ class StoreState {
   bool keeper_sleeps_ HEADRACE_GUARDED_BY(mutex_) = false;
   bool is_ending_ HEADRACE_GUARDED_BY(mutex_) = false;
   std::optional<platform::EventDescriptor> event_ HEADRACE_GUARDED_BY(mutex_);
-  /// The descriptor of event_, or -1: for threads without the mutex.
+  /// event_ once it has been made, for threads without the mutex.
   Atomic<const platform::EventDescriptor*> signalled_{nullptr};
   std::thread keeper_;  ///< Last: it uses everything.
 };

@@ -87,7 +87,6 @@ class Tier {
   void add(SlotNumber slot, Block& block);
   /// Takes the slot out of the order. `evicted`: it was proposed.
   void remove(SlotNumber slot);
-  [[nodiscard]] bool is_in_order(SlotNumber slot) const { return in_order_[slot] != 0; }
   /// The slot to be given up next, or 0; it is out of the order then.
   [[nodiscard]] SlotNumber propose();
   void put_back(SlotNumber slot);

@@ -268,6 +268,19 @@ TEST_F(InMemory, RoomThatADeviceMayStillWriteToIsNotUsedAgain) {
   EXPECT_EQ(store_->statistics().failed, 2U);
 }
 
+TEST_F(InMemory, AWaitEndsHoweverTheEngineIsToldToWait) {
+  const topo::Machine machine = topo::discover().value();
+  for (const engine::Waiting waiting : {engine::Waiting::adaptive, engine::Waiting::spin,
+                                        engine::Waiting::umwait, engine::Waiting::sleep}) {
+    store_.reset();
+    engine_ =
+        engine::Engine::make(machine, {.devices = {.use = false}, .waiting = waiting}).value();
+    make(8);
+    EXPECT_EQ(put("a", 1), Outcome::done);
+    EXPECT_EQ(get("a"), 1U);
+  }
+}
+
 TEST_F(InMemory, AStoppedEngineClosesTransfers) {
   make(8);
   ASSERT_EQ(put("a", 1), Outcome::done);
