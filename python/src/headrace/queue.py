@@ -23,7 +23,6 @@ from headrace.errors import (
 )
 
 FRAMINGS = ("variable", "fixed")
-PLACEMENTS = ("cache", "demote", "memory", "header")
 
 # Signals are answered between two waits of the library.
 _SLICE_NS = 200_000_000
