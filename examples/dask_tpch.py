@@ -8,8 +8,8 @@ Queries 1, 4, 6 and 12 run as one DuckDB step per partition and one that reduces
 equal DuckDB's on the whole tables, and what is left when the cluster has ended: processes, shared
 memory, temporary files.
 
-With --compare ROUNDS the same graph runs on a cluster of Dask's own without the plug-in, and on two
-with it, "auto" and "on", in turns; stated are the times by that without it.
+With --compare ROUNDS the same graph runs on three clusters in turns: without the plug-in, with it
+as "auto", and as "on". Stated are the times by that without it.
 """
 
 import argparse
@@ -213,11 +213,7 @@ def compare(options: argparse.Namespace, count: int, folder: Path) -> None:
     with contextlib.ExitStack() as stack:
         clients = {}
         for mode in ("without", "auto", "on"):
-            made = (
-                distributed.LocalCluster(options.workers, **local)
-                if mode == "without"
-                else headrace.dask.local_cluster(options.workers, **local)
-            )
+            made = distributed.LocalCluster(n_workers=options.workers, **local)
             clients[mode] = stack.enter_context(stack.enter_context(made).get_client())
             if mode != "without":
                 headrace.dask.install(clients[mode], headrace.dask.Prefetch(prefetch=mode))
@@ -269,7 +265,7 @@ def main() -> int:
             return 0
         local = cluster_options(options, folder)
         with (
-            headrace.dask.local_cluster(options.workers, **local) as cluster,
+            distributed.LocalCluster(n_workers=options.workers, **local) as cluster,
             cluster.get_client() as client,
         ):
             headrace.dask.install(client, headrace.dask.Prefetch(prefetch=options.prefetch))

@@ -5,6 +5,7 @@ import pickle
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -53,8 +54,8 @@ def partitions(tmp_path: Path) -> list[Partition]:
 def client(tmp_path: Path) -> Iterator[distributed.Client]:
     """A worker of one thread, in this process."""
     with (
-        headrace.dask.local_cluster(
-            1,
+        distributed.LocalCluster(
+            n_workers=1,
             threads_per_worker=1,
             processes=False,
             dashboard_address=ANY_PORT,
@@ -71,6 +72,10 @@ def total(data: Any) -> int:
 
 def hold(name: str) -> None:
     distributed.Event(name).wait(TIME_LIMIT_S)
+
+
+def states_here(dask_worker: distributed.Worker) -> list[str]:
+    return [task.state for task in dask_worker.state.tasks.values()]
 
 
 def only(client: distributed.Client) -> headrace.dask.WorkerStatistics:
@@ -152,6 +157,42 @@ def test_partitions_may_be_parquet_files(client: distributed.Client, tmp_path: P
         Partition(path, ("m",)).table()
 
 
+def test_a_task_waits_for_its_file_that_is_being_decoded(
+    client: distributed.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def decode(partition: Partition) -> Any:
+        decoded.append(partition)
+        begun.set()
+        assert go_on.wait(TIME_LIMIT_S)
+        return pa.table({"n": range(ROWS)})
+
+    monkeypatch.setattr(Partition, "table", decode)  # The worker is in this process.
+    headrace.dask.install(client, headrace.dask.Prefetch(prefetch="on"))
+    holding = client.submit(hold, "decode")
+    future = client.submit(total, Partition("slow.parquet"))
+    assert begun.wait(TIME_LIMIT_S)
+    distributed.Event("decode", client=client).set()
+    assert client.gather(holding) is None
+    wait_until(lambda: "executing" in client.run(states_here).popitem()[1])
+    go_on.set()
+    assert future.result() == EXPECTED[1]
+    assert len(decoded) == 1
+
+
+def test_the_scheduler_is_left_alone_where_nothing_prefetches(client: distributed.Client) -> None:
+    def saturation(dask_scheduler: Any) -> float:
+        return float(dask_scheduler.WORKER_SATURATION)
+
+    before = client.run_on_scheduler(saturation)
+    headrace.dask.install(client, headrace.dask.Prefetch(prefetch="off"))
+    assert client.run_on_scheduler(saturation) == before < headrace.dask.SATURATION
+    headrace.dask.install(client, headrace.dask.Prefetch(prefetch="on"))
+    assert client.run_on_scheduler(saturation) == headrace.dask.SATURATION
+
+
 def test_another_inside_of_distributed_ends_prefetching_alone(
     client: distributed.Client, partitions: list[Partition], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -171,8 +212,11 @@ def test_workers_that_are_restarted_prefetch_again(
     partitions: list[Partition], tmp_path: Path
 ) -> None:
     with (
-        headrace.dask.local_cluster(
-            1, threads_per_worker=1, dashboard_address=ANY_PORT, local_directory=str(tmp_path)
+        distributed.LocalCluster(
+            n_workers=1,
+            threads_per_worker=1,
+            dashboard_address=ANY_PORT,
+            local_directory=str(tmp_path),
         ) as cluster,
         cluster.get_client() as client,
     ):

@@ -7,7 +7,7 @@ them to the nearest fast memory. A task reads them by `read`, from copies that a
 else where they lie, so results do not depend on prefetching.
 
 Example:
-    with headrace.dask.local_cluster(4) as cluster, cluster.get_client() as client:
+    with distributed.LocalCluster(n_workers=4) as cluster, cluster.get_client() as client:
         headrace.dask.install(client)
         parts = [headrace.dask.Partition(path, ("price",)) for path in paths]
         futures = client.map(lambda part: total(headrace.dask.read(part)), parts)
@@ -54,7 +54,6 @@ __all__ = [
     "Prefetch",
     "WorkerStatistics",
     "install",
-    "local_cluster",
     "read",
     "statistics",
     "uninstall",
@@ -161,21 +160,10 @@ def read(data: object) -> Any:
     return pa.RecordBatchReader.from_stream(table)
 
 
-def local_cluster(workers: int, **options: Any) -> distributed.LocalCluster:
-    """Make a cluster of processes on this machine whose workers see tasks ahead.
-
-    Args:
-        workers: How many processes.
-        options: As for `distributed.LocalCluster`.
-    """
-    with dask.config.set({"distributed.scheduler.worker-saturation": SATURATION}):
-        return distributed.LocalCluster(n_workers=workers, **options)
-
-
 def install(client: distributed.Client, plugin: "Prefetch | None" = None) -> None:
     """Let all workers of a cluster prefetch, those that join later too.
 
-    It also lets the scheduler put `SATURATION` root tasks on each thread of a worker.
+    If any does, it also lets the scheduler put `SATURATION` root tasks on each thread of a worker.
 
     Raises:
         UnsupportedError: A worker cannot import headrace.
@@ -189,8 +177,9 @@ def install(client: distributed.Client, plugin: "Prefetch | None" = None) -> Non
                 f"the worker {address} cannot import headrace.dask ({answer})",
                 "run 'pip install headrace[dask]' in the environment of every worker",
             ) from answer
-    _see_ahead(client)
     client.register_plugin(Prefetch() if plugin is None else plugin, name=_NAME)
+    if any(each.prefetching for each in statistics(client).values()):
+        _see_ahead(client)
 
 
 def uninstall(client: distributed.Client) -> None:
@@ -274,7 +263,8 @@ class Prefetch(distributed.WorkerPlugin):  # type: ignore[misc] # distributed ha
     def transition(self, key: Any, start: str, finish: str, **_options: Any) -> None:
         """Note that a task changed its state; Dask calls it in its loop, which must not wait."""
         del start
-        if self.running is not None:
+        # A thread that is woken for nothing takes the interpreter from the tasks.
+        if self.running is not None and self.running.cache is not None:
             self.running.events.put((key, finish))
 
 
@@ -329,8 +319,8 @@ class _Wanted:
 class _Running:
     """Prefetches on one worker, in a thread of its own.
 
-    Threading: shared. `inputs` and the totals are guarded by `lock`; `wanted` and `by_key` belong
-    to the thread.
+    Threading: shared. `inputs`, `opening` and the totals are guarded by `lock`; `wanted` and
+    `by_key` belong to the thread.
     """
 
     def __init__(
@@ -341,6 +331,10 @@ class _Running:
         self.node = node
         self.view = view
         self.lock: threading.Lock = threading.Lock()
+        self.opened: threading.Condition = threading.Condition(self.lock)
+        """Notified when `opening` changes."""
+        self.opening: object = None
+        """Identity of the input that the thread opens now."""
         self.inputs: dict[Any, _Input] = {}
         self.wanted: list[_Wanted] = []
         self.by_key: dict[Any, set[Any]] = {}
@@ -365,8 +359,11 @@ class _Running:
 
     def read(self, data: object) -> Any:
         """A reader of an input that is open; None if it is not."""
+        identity = _identity(data)
         with self.lock:
-            found = self.inputs.get(_identity(data))
+            # To decode a file takes long; to do it twice would take longer.
+            self.opened.wait_for(lambda: self.opening != identity)
+            found = self.inputs.get(identity)
             if found is None:
                 return None
             native = found.table.native()
@@ -402,14 +399,24 @@ class _Running:
             self.engine.close()
 
     def _run(self) -> None:
-        while (event := self.events.get()) is not None:
-            if self.cache is None or self.has_failed:
+        while True:
+            has_work = bool(self.wanted) and len(self.inputs) < self.options.ahead
+            try:
+                # First what has happened: it may have made an input needless.
+                event = self.events.get(block=not has_work)
+            except queue.Empty:
+                self._open(heapq.heappop(self.wanted))
+                continue
+            if event is None:
+                return
+            if self.has_failed:
                 continue
             try:
                 self._handle(*event)
             except Exception:  # noqa: BLE001 - Another version of distributed may raise anything.
                 _log.exception("prefetching has ended on this worker; its tasks read the source")
                 self._end_all()
+                self.wanted.clear()
                 self.has_failed = True
 
     def _handle(self, key: object, state: str) -> None:
@@ -419,8 +426,6 @@ class _Running:
             self._begin(key)
         else:
             self._end(key)
-        while self.wanted and len(self.inputs) < self.options.ahead:
-            self._open(heapq.heappop(self.wanted))
 
     def _expect(self, key: object) -> None:
         """Want the inputs of a task; of one that waited there may be more when it is ready."""
@@ -482,7 +487,8 @@ class _Running:
             if there is not None:
                 there.keys.add(wanted.key)
                 return
-        name = "inputs_prefetched"
+            self.opening = identity
+        opened = None
         try:
             data = wanted.data
             table = Table(data.table() if isinstance(data, Partition) else data)
@@ -490,12 +496,17 @@ class _Running:
             started = _core.Prefetcher(
                 self.cache.native(), [(table.native(), [], columns, [])], self.options.wait
             )
-        except Exception:  # noqa: BLE001 - The task will open it, too, and say what is wrong.
-            name = "inputs_failed"
+            opened = _Input(table, started, {wanted.key})
+        except Exception:  # noqa: BLE001, S110 - The task will open it, too, and say what is wrong.
+            pass
         with self.lock:
-            self.totals[name] += 1
-            if name == "inputs_prefetched":
-                self.inputs[identity] = _Input(table, started, {wanted.key})
+            self.opening = None
+            self.opened.notify_all()
+            if opened is None:
+                self.totals["inputs_failed"] += 1
+            else:
+                self.totals["inputs_prefetched"] += 1
+                self.inputs[identity] = opened
 
 
 def _identity(data: object) -> object:
