@@ -2,8 +2,8 @@
 """Look at the page of 'headrace report' in Chromium: wide and narrow, light and dark.
 
 Fails for a message of the console, for a request over the network, for what is wider than the
-screen, for a figure without a series that its table has, for letters that cannot be told from
-what is behind them, and if the keyboard does not reach the contents.
+screen, for a figure without a series that its table has or with a text that is cut off, for letters
+that cannot be told from what is behind them, and if the keyboard does not reach the contents.
 
     .venv/bin/python scripts/check_report.py report.html [--pictures DIR]
 """
@@ -34,9 +34,14 @@ LOOK = """() => {
     return (high + 0.05) / (low + 0.05);
   };
   const paper = getComputedStyle(document.body).backgroundColor;
+  const cut = svg => svg === null ? 0 : [...svg.querySelectorAll('text')].filter(text => {
+    const one = text.getBoundingClientRect(), all = svg.getBoundingClientRect();
+    return one.bottom > all.bottom + 1 || one.right > all.right + 1 || one.left < all.left - 1;
+  }).length;
   const figures = [...document.querySelectorAll('figure')].map(figure => ({
     name: figure.id,
     label: figure.querySelector('svg')?.getAttribute('aria-label') ?? '',
+    cut: cut(figure.querySelector('svg')),
     rows: figure.querySelectorAll('details tbody tr').length,
     series: new Set([...figure.querySelectorAll('svg g[id*="legend"] text')]
       .map(text => text.textContent)).size,
@@ -71,6 +76,8 @@ def problems_of(look: dict[str, Any]) -> list[str]:
             found.append(f"{name} has no label")
         if figure["series"] != figure["rows"]:
             found.append(f"{name} shows {figure['series']} of {figure['rows']} series")
+        if figure["cut"]:
+            found.append(f"{name} cuts off {figure['cut']} texts")
         if figure["contrast"] < CONTRAST_MIN:
             found.append(f"{name}: the contrast of its letters is {figure['contrast']:.1f}")
     return found

@@ -16,10 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace._apps.families.measure import Outcome, Shown, Stop
+from headrace._apps.families.picture import Line, Panel
 from headrace._apps.families.points import Place
 from headrace._apps.report.cards import cards_of
 from headrace._apps.report.compare import _probability
 from headrace._apps.report.guidelines import Measured, guidelines_of
+from headrace._apps.report.page import page_of
 
 __all__ = ["fabricated"]
 
@@ -128,6 +130,44 @@ def test_without_devices_figures_say_why_and_show_the_others() -> None:
     kinds = {line.kind for line in cards["submission"].panel.lines}
     assert kinds == {"published", "simulated"}
     assert cards["submission"].panel.ticks[:3] == ["64 B", "128 B", "256 B"]
+
+
+def test_ticks_stand_in_order_and_sizes_alone_are_left_out() -> None:
+    def panel(*ticks: str) -> Panel:
+        return Panel("", "GB/s", [Line("", "measured", dict.fromkeys(ticks, (1.0, 1.0, 1.0)))])
+
+    assert panel("1 MiB", "64 B", "4 KiB").ticks == ["64 B", "4 KiB", "1 MiB"]
+    pairs = panel("0 to 15 (hbm)", "0 to 8 (hbm)", "0 to 0 (ddr)")
+    assert pairs.ticks == ["0 to 0 (ddr)", "0 to 8 (hbm)", "0 to 15 (hbm)"]
+    assert pairs.label_inches(4.0) > 0
+    assert panel("copy", "fill").ticks == ["copy", "fill"]
+    assert panel("copy", "fill").label_inches(4.0) == 0
+    assert len(panel(*(f"{1 << power}" for power in range(15))).labels) < 15
+    assert len(panel(*(f"name{chr(97 + index)}" for index in range(15))).labels) == 15
+
+
+def test_a_guideline_without_a_verdict_says_what_it_takes() -> None:
+    for each in guidelines_of(Measured({}, no_queue="there is none", has_tiers=False)):
+        assert each.verdict.state == "cannot be told"
+        assert each.verdict.reason.startswith("It takes ")
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_figure_without_lines_has_no_empty_table() -> None:
+    (card,) = [each for each in cards_of({}) if each.name == "latency-shared"]
+    assert not card.panel.lines
+    text = page_of(
+        title="",
+        machine={},
+        headline="",
+        findings=[],
+        cards=[card],
+        guidelines=[],
+        remarks=[("unpinned", "Memory was not locked.")],
+    )
+    assert card.absent in text
+    assert "as a table" not in text
+    assert '<p class="unpinned" role="note">' in text
 
 
 @pytest.mark.usefixtures("fabricated", "undrawn")

@@ -2,7 +2,7 @@
 """``headrace report``: all families of a machine on one page, beside published figures."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -10,6 +10,7 @@ import click
 
 from headrace import _core
 from headrace._apps.doctor.diagnosis import diagnose
+from headrace._apps.doctor.finding import Finding
 from headrace._apps.dsa.gather import gather
 from headrace._apps.families import FAMILIES
 from headrace._apps.families.facts import Facts, gather_facts
@@ -183,14 +184,21 @@ def _page(
             "DSA work queues": queues or f"none: {facts.no_queue}",
         },
         headline=diagnosis.headline,
-        findings=[
-            (each.check, each.state, "; ".join(filter(None, (each.finding, each.cause))))
-            for each in diagnosis.findings
-        ],
+        findings=_findings(diagnosis.findings),
         cards=cards,
         guidelines=guidelines,
         remarks=remarks,
     )
+
+
+def _findings(findings: Iterable[Finding]) -> list[tuple[str, str, str]]:
+    """Rows of the doctor's checks; those that were skipped for one reason share a row."""
+    rows: dict[tuple[str, str], list[str]] = {}
+    for each in findings:
+        found = "; ".join(filter(None, (each.finding, each.cause)))
+        key = (each.state, found if each.state == "skipped" else f"{each.check} {found}")
+        rows.setdefault(key, [found]).append(each.check)
+    return [(", ".join(checks), state, found) for (state, _), (found, *checks) in rows.items()]
 
 
 def _publish(

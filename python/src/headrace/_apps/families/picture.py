@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws figures over an axis: measured ones, and published and simulated ones beside them."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,11 +20,16 @@ _STYLES = {"measured": "-", "emulated": "-", "simulated": ":", "published": "--"
 _MARKERS = {"measured": "o", "emulated": "D", "simulated": "^", "published": "s"}
 _DECADES = 30.0
 """A panel whose figures span more is logarithmic."""
-_TICKS_WIDE = 6
-_TICKS_MAX = 12
+_SIZES_MAX, _NAMES_MAX = 11, 20
+_LETTERS_PER_INCH = 8
+"""Of labels in a row; more are turned."""
+_TURNED = 35
+_TURNED_LETTER = 0.046
+"""Inches that a letter of a turned label goes down."""
 _LEGEND_LINE = 0.22
 """Inches that a line of the legend takes."""
-_LEGEND_TOP = -0.22
+_HEIGHT = 0.52
+"""Of the axes, by the width of the picture."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +66,26 @@ class Panel:
         """Where its lines have points: sizes and numbers ascending, else as they come."""
         found = list(dict.fromkeys(x for line in self.lines for x in line.points))
         sizes = [_size(x) for x in found]
-        if None in sizes:
-            return found
-        return [x for _, x in sorted(zip(sizes, found, strict=True))]
+        if None not in sizes:
+            return [x for _, x in sorted(zip(sizes, found, strict=True))]
+        # Pairs of nodes, and texts that begin with a size.
+        numbers = [[int(each) for each in re.findall(r"\d+", x)] for x in found]
+        if all(x[0].isdigit() for x in found):
+            return [x for _, x in sorted(zip(numbers, found, strict=True), key=lambda one: one[0])]
+        return found
+
+    @property
+    def labels(self) -> list[str]:
+        """The ticks that have a label: if they are too many, not each; a name has no next one."""
+        ticks = self.ticks
+        most = _NAMES_MAX if None in map(_size, ticks) else _SIZES_MAX
+        return ticks[:: -(-len(ticks) // most) or 1]
+
+    def label_inches(self, width: float) -> float:
+        """How far labels go down; 0 if they fit in a row."""
+        if sum(len(label) + 2 for label in self.labels) <= _LETTERS_PER_INCH * width:
+            return 0.0
+        return _TURNED_LETTER * max(map(len, self.labels))
 
 
 def _size(text: str) -> int | None:
@@ -101,11 +124,14 @@ def draw_panels(
     """Draw panels one below the other; call it within `matplotlib_settled`."""
     from matplotlib.figure import Figure as Picture  # noqa: PLC0415 - Costs half a second.
 
-    heights = [0.64 * width + _LEGEND_LINE * len(panel.lines) for panel in panels] or [2.0]
+    heights = [
+        (_HEIGHT + 0.12) * width + _LEGEND_LINE * len(panel.lines) + panel.label_inches(width)
+        for panel in panels
+    ] or [2.0]
     picture = Picture(figsize=(width, sum(heights)), layout="constrained")
     axes = picture.subplots(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
     for axis, panel in zip(axes, panels, strict=False):
-        _draw_panel(axis, panel)
+        _draw_panel(picture, axis, panel, width)
     if not panels:
         axes[0].set_axis_off()
         axes[0].text(0.5, 0.5, "Nothing of this can be measured here.", ha="center")
@@ -116,8 +142,11 @@ def draw_panels(
     return picture
 
 
-def _draw_panel(axis: "Axes", panel: Panel) -> None:
-    ticks = panel.ticks
+def _draw_panel(picture: "Picture", axis: "Axes", panel: Panel, width: float) -> None:
+    from matplotlib.transforms import ScaledTranslation  # noqa: PLC0415 - As above.
+
+    ticks, labels = panel.ticks, panel.labels
+    turned_inches = panel.label_inches(width)
     medians = [point[0] for line in panel.lines for point in line.points.values()]
     for number, line in enumerate(panel.lines):
         points = [(ticks.index(x), *line.points[x]) for x in ticks if x in line.points]
@@ -143,20 +172,30 @@ def _draw_panel(axis: "Axes", panel: Panel) -> None:
     if medians and min(medians) > 0 and max(medians) / min(medians) > _DECADES:
         axis.set_yscale("log")
     else:
-        axis.set_ylim(bottom=0)
-    turned = len(ticks) > _TICKS_WIDE
-    every = -(-len(ticks) // _TICKS_MAX) or 1
+        # Not on the edge, where half of a marker is cut off.
+        highest = max(
+            (point[2] for line in panel.lines for point in line.points.values()), default=1
+        )
+        axis.set_ylim(bottom=0, top=1.08 * highest or 1)
     axis.set_xticks(
-        range(0, len(ticks), every),
-        ticks[::every],
-        rotation=35 if turned else 0,
-        ha="right" if turned else "center",
+        [ticks.index(label) for label in labels],
+        labels,
+        rotation=_TURNED if turned_inches else 0,
+        ha="right" if turned_inches else "center",
+        rotation_mode="anchor" if turned_inches else "default",
     )
+    if turned_inches:
+        axis.tick_params(axis="x", pad=8)
     axis.set_ylabel(panel.metric)
     axis.set_title(panel.title, fontsize=10, loc="left")
     axis.grid(visible=True, alpha=0.3)
     if panel.lines:
         # Below, where it hides nothing.
+        below = ScaledTranslation(0, -(0.28 + turned_inches), picture.dpi_scale_trans)
         axis.legend(
-            fontsize="small", frameon=False, loc="upper left", bbox_to_anchor=(0.0, _LEGEND_TOP)
+            fontsize="small",
+            frameon=False,
+            loc="upper left",
+            bbox_to_anchor=(0.0, 0.0),
+            bbox_transform=axis.transAxes + below,
         )

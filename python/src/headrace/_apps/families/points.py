@@ -234,6 +234,7 @@ def _movement(plan: Plan) -> None:
     if devices and len(facts.devices) == 1:
         plan.leave_out("push_pull and brute force by several devices", "the machine has one device")
     sources = sorted(facts.nodes, key=lambda node: node is not facts.home)
+    across = len(sources) > 1
     for source, target in itertools.product(sources, facts.nodes):
         ends: dict[str, object] = {"source": source.id, "target": target.id}
         place = f"{source.id} to {target.id} ({target.tier})"
@@ -251,7 +252,7 @@ def _movement(plan: Plan) -> None:
                 ("push_pull", "push-pull"),
             ):
                 places = [Place(panel, label, place, "gb_per_s")]
-                if policy == "smart_copy":
+                if policy == "smart_copy" and across:
                     places.append(Place("by source and target, smart", *pair))
                 plan.add(
                     {"by": "engine", "policy": policy, **ends, "bytes": size},
@@ -259,11 +260,10 @@ def _movement(plan: Plan) -> None:
                     queue=facts.queues[0],
                 )
         threads = len(source.cpus) or max(1, len(facts.home.cpus))
-        plan.add(
-            {**_cpu(4 * MIB, threads), **ends},
-            Place(panel, f"{threads} processors", place, "gb_per_s"),
-            Place("by source and target, processors", *pair),
-        )
+        places = [Place(panel, f"{threads} processors", place, "gb_per_s")]
+        if across:
+            places.append(Place("by source and target, processors", *pair))
+        plan.add({**_cpu(4 * MIB, threads), **ends}, *places)
         plan.add(
             {"by": "engine", "path": "software", "policy": "smart_copy", **ends, "bytes": size},
             Place(panel, "processors, smart", place, "gb_per_s"),

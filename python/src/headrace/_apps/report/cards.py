@@ -286,7 +286,7 @@ SPECS = (
     ),
     Spec(
         "cxl",
-        "Memory behind CXL, by who moves the data",
+        "Memory behind CXL, by its node and who moves the data",
         "GB/s",
         simulated=tuple(
             Simulated(
@@ -302,7 +302,7 @@ SPECS = (
     ),
     Spec(
         "memory",
-        "Reads by all cores of a socket, of DDR (0), HBM (2) and the other socket's (1, 3)",
+        "Reads by all cores of a socket, by node: DDR (0), HBM (2), the other socket's (1, 3)",
         "GB/s",
         simulated=(
             Simulated("reads", "memory", "node", (0, 1, 2, 3), fixed={"load": "full"}),
@@ -314,7 +314,7 @@ SPECS = (
     ),
     Spec(
         "memory-latency",
-        "A load from DDR while cores read so many GB/s",
+        "A load while cores read so many GB/s",
         "ns",
         simulated=(
             Simulated("DDR", "memory", "load", ("77", "160", "full"), "latency_ns", {"node": 0}),

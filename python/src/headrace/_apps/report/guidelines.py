@@ -114,12 +114,12 @@ class Measured:
     def why_not(self, family: str) -> str:
         """Say why a family lacks figures."""
         if self.no_queue and family not in _WITHOUT_DEVICES:
-            return self.no_queue
+            return "there is no work queue"
         outcome = self.outcomes.get(family)
         if outcome is None or not outcome.left_out:
             return "it was not measured"
-        absent = outcome.left_out[0]
-        return f"{absent.what}: {absent.why}"
+        # Its remedy is what the guideline takes.
+        return outcome.left_out[0].why.partition(";")[0]
 
 
 _WITHOUT_DEVICES = ("interleaving", "dax", "rings")

@@ -4,6 +4,7 @@
 import html
 import io
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -38,7 +39,7 @@ th, td { padding: .3rem .6rem; border-bottom: 1px solid var(--line); text-align:
   vertical-align: top; }
 td.number { text-align: right; white-space: nowrap; }
 figure { margin: 1.5rem 0; padding: 1rem; background: var(--soft); border-radius: .5rem; }
-figure svg { display: block; width: 100%; max-width: 38rem; height: auto; margin: 0 auto; }
+figure svg { display: block; width: 100%; max-width: 32rem; height: auto; margin: 0 auto; }
 figcaption { font-weight: 600; } figure p, .faint { color: var(--faint); font-size: .875rem; }
 .partial, .emulated, .unpinned { padding: .6rem 1rem; border-left: .3rem solid #d55e00;
   background: var(--soft); }
@@ -87,10 +88,12 @@ def page_of(
                 "machine": "The machine",
                 "doctor": "What the doctor says",
                 "guidelines": "Guidelines",
-                **places,
+                "figures": "Figures",
             }.items()
         ),
-        "</ul></nav><main>",
+        f"</ul><details><summary>The {len(cards)} figures</summary><ul>",
+        *(f'<li><a href="#{name}">{_text(text)}</a></li>' for name, text in places.items()),
+        "</ul></details></nav><main>",
         '<section id="machine"><h2>The machine</h2>',
         _table(("fact", "value"), list(machine.items()), "The machine", stacks=True),
         '</section><section id="doctor"><h2>What the doctor says</h2>',
@@ -145,10 +148,13 @@ def _html_table(
 
 
 def _guidelines(guidelines: Iterable[Guideline], places: Mapping[str, str]) -> str:
-    parts = ['<section id="guidelines"><h2>Guidelines</h2>']
     by_source: dict[str, list[Guideline]] = {}
+    states: Counter[str] = Counter()
     for each in guidelines:
         by_source.setdefault(each.source, []).append(each)
+        states[each.verdict.state] += 1
+    counts = ", ".join(f"{count} {_text(state)}" for state, count in states.items())
+    parts = [f'<section id="guidelines"><h2>Guidelines</h2><p>Of {states.total()}: {counts}.</p>']
     for source, members in by_source.items():
         titles = ("guideline", "advice", "here", "because", "figure")
         rows = [
@@ -178,9 +184,14 @@ def _figure(card: Card, drawing: str) -> str:
     sources = "".join(f"<li>{_text(source)}</li>" for source in card.sources)
     sources = f'<ul class="faint">{sources}</ul>' if sources else ""
     table = _table((card.panel.metric, *ticks), rows, f"{card.title}, as a table")
+    details = (
+        f"<details><summary>The figures as a table</summary>{table}{sources}</details>"
+        if rows
+        else ""
+    )
     return (
         f'<figure id="{card.name}"><figcaption>{_text(card.title)}</figcaption>{svg}{notes}'
-        f"<details><summary>The figures as a table</summary>{table}{sources}</details></figure>"
+        f"{details}</figure>"
     )
 
 
@@ -213,7 +224,7 @@ def _drawings(cards: Sequence[Card]) -> list[str]:
 def _drawing(panel: Panel, prefix: str) -> str:
     """Draw as an element of a page: no size of its own, and no name that another has."""
     shown = Panel("", panel.metric, panel.lines)
-    picture = draw_panels([shown], "", "", width=4.8)
+    picture = draw_panels([shown], "", "", width=4.0)
     written = io.StringIO()
     picture.savefig(written, format="svg", transparent=True, metadata={"Date": None})
     text = written.getvalue()
