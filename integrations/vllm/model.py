@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model whose KV cache goes to HeadraceTier and comes back, in an unmodified vLLM for processors.
+
+The weights are random by a seed, prompts are numbers of tokens. vLLM's own copies between its cache
+and its first tier are for GPUs alone: here they are made in between, by ProcessorTiers.
+"""
+
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # The tier's counts are read below.
+os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+os.environ.setdefault("VLLM_TARGET_DEVICE", "cpu")
+
+import numpy as np
+from vllm import LLM, SamplingParams, TokensPrompt
+from vllm.config import KVTransferConfig
+from vllm.v1.kv_offload.base import OffloadingWorker, TransferResult
+from vllm.v1.kv_offload.cpu.shared_offload_region import SharedOffloadRegion
+from vllm.v1.kv_offload.tiering.spec import TieringOffloadingSpec
+
+from headrace.integrations.vllm import HeadraceTier
+
+BLOCK_TOKENS = 32
+PROMPT_TOKENS = 256
+PROMPTS = 8
+MODEL = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 256,
+    "intermediate_size": 512,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 2048,
+    "vocab_size": 1000,
+    "rms_norm_eps": 1e-5,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "tie_word_embeddings": False,
+}
+TIERS: list["CountedTier"] = []
+
+
+class CountedTier(HeadraceTier):
+    """A HeadraceTier that this script finds again."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401
+        super().__init__(*arguments, **named)
+        TIERS.append(self)
+
+
+class ProcessorWorker(OffloadingWorker):
+    """Copies blocks between vLLM's cache and its first tier, both in memory, at once."""
+
+    def __init__(self, spec: TieringOffloadingSpec, caches: Any) -> None:  # noqa: ANN401
+        region = SharedOffloadRegion(
+            engine_id=spec.config.engine_id,
+            num_chunks=spec.num_chunks,
+            rank=0,
+            kv_bytes_per_chunk=spec.kv_bytes_per_chunk,
+            cpu_page_size=spec.cpu_page_size_per_worker,
+        )
+        self._pairs = [
+            (each.tensor, region.create_next_worker_view(each.page_size_bytes))
+            for each in caches.tensors
+        ]
+        self._ended: list[TransferResult] = []
+
+    def submit_store(self, job_id: int, src_spec: Any, dst_spec: Any) -> bool:  # noqa: ANN401
+        """From vLLM's cache."""
+        for cache, tier in self._pairs:
+            tier[dst_spec.block_ids] = cache[src_spec.block_ids]
+        self._ended.append(TransferResult(job_id, success=True))
+        return True
+
+    def submit_load(self, job_id: int, src_spec: Any, dst_spec: Any) -> bool:  # noqa: ANN401
+        """Back into it."""
+        for cache, tier in self._pairs:
+            cache[dst_spec.block_ids] = tier[src_spec.block_ids]
+        self._ended.append(TransferResult(job_id, success=True))
+        return True
+
+    def get_finished(self) -> list[TransferResult]:
+        """Once each."""
+        ended, self._ended = self._ended, []
+        return ended
+
+    def wait(self, job_ids: set[int]) -> None:
+        """Nothing is under way."""
+        del job_ids
+
+
+class ProcessorTiers(TieringOffloadingSpec):
+    """vLLM's tiers with that worker."""
+
+    def get_worker(self, kv_caches: Any) -> ProcessorWorker:  # noqa: ANN401
+        """One for all caches."""
+        self._worker = self._worker or ProcessorWorker(self, kv_caches)
+        return self._worker
+
+
+def main() -> None:
+    """Generate, forget everything but the store, generate again: the same tokens."""
+    # A block of tokens has so many bytes; the first tier has room for two prompts.
+    block_bytes = BLOCK_TOKENS * MODEL["num_hidden_layers"] * 2 * MODEL["hidden_size"] * 4
+    primary_bytes = 2 * PROMPT_TOKENS // BLOCK_TOKENS * block_bytes
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "config.json").write_text(json.dumps(MODEL))
+        model = LLM(
+            folder,
+            load_format="dummy",
+            skip_tokenizer_init=True,
+            seed=1,
+            dtype="float32",
+            enforce_eager=True,
+            block_size=BLOCK_TOKENS,
+            max_model_len=2 * PROMPT_TOKENS,
+            enable_prefix_caching=True,
+            kv_transfer_config=KVTransferConfig(
+                kv_connector="OffloadingConnector",
+                kv_role="kv_both",
+                kv_connector_extra_config={
+                    "spec_name": "ProcessorTiers",
+                    "spec_module_path": "model",
+                    "cpu_bytes_to_use": primary_bytes,
+                    "secondary_tiers": [
+                        {
+                            "type": "CountedTier",
+                            "module_path": "model",
+                            "tiers": ["64MiB"],
+                            "checksums": True,
+                        }
+                    ],
+                },
+            ),
+        )
+    random = np.random.default_rng(1)
+    prompts = [
+        TokensPrompt(prompt_token_ids=random.integers(3, 1000, PROMPT_TOKENS).tolist())
+        for _ in range(PROMPTS)
+    ]
+    how = SamplingParams(temperature=0, max_tokens=16, ignore_eos=True, detokenize=False)
+
+    def generate() -> list[list[int]]:
+        # One by one, so that the first tier has room for each.
+        outputs = [model.generate(each, how, use_tqdm=False)[0] for each in prompts]
+        return [list(each.outputs[0].token_ids) for each in outputs]
+
+    first = generate()
+    (tier,) = sys.modules["model"].TIERS
+    tier.drain_jobs()
+    stored = tier._store.statistics  # noqa: SLF001
+    assert model.reset_prefix_cache()
+    begin = time.monotonic()
+    second = generate()
+    reloaded = tier._store.statistics  # noqa: SLF001
+    assert second == first
+    assert stored.tiers[0].puts > 0
+    assert reloaded.tiers[0].hits > stored.tiers[0].hits
+    assert reloaded.corrupt == 0
+    print(
+        f"vLLM with HeadraceTier: {PROMPTS} prompts give the same tokens from "
+        f"{reloaded.tiers[0].hits - stored.tiers[0].hits} reloaded blocks "
+        f"({reloaded.tiers[0].puts} stored) in {time.monotonic() - begin:.1f} s"
+    )
+
+
+if __name__ == "__main__":
+    main()
