@@ -437,3 +437,15 @@ def test_an_unknown_mode_is_refused() -> None:
         headrace.sql.connect(chunk_rows=0)
     with pytest.raises(headrace.TypeMismatchError, match=r"headrace\.Cache"):
         headrace.sql.connect(cache=1)  # type: ignore[arg-type]
+
+
+def test_what_gives_a_connection_gives_one_that_prefetches() -> None:
+    query = "SELECT sum(n) FROM numbers"
+    with headrace.sql.connect(prefetch="on") as connection:
+        connection.register("numbers", pa.table({"n": range(100_000)}))
+        assert connection.begin().execute(query).fetchone() == (4999950000,)
+        assert connection.prefetched is not None
+        assert connection.commit() is connection
+        with connection.duplicate() as other:
+            assert other.execute(query).fetchone() == (4999950000,)
+            assert other.prefetched is not None

@@ -87,6 +87,20 @@ _READS = frozenset(
 """Methods of a relation that run it."""
 
 
+_CHAINED = frozenset(
+    {
+        "append",
+        "begin",
+        "checkpoint",
+        "commit",
+        "create_function",
+        "remove_function",
+        "rollback",
+    }
+)
+"""Methods of a connection that give the connection itself."""
+
+
 def connect(
     database: str = ":memory:",
     *,
@@ -151,7 +165,15 @@ class Connection(Closing):
             connection.execute("SET python_scan_all_frames = true")
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
+        found = getattr(self._inner, name)
+        if name not in _CHAINED:
+            return found
+
+        def chained(*args: Any, **kwargs: Any) -> Connection:
+            found(*args, **kwargs)
+            return self
+
+        return chained
 
     def __repr__(self) -> str:
         return f"<headrace.sql.Connection: prefetch {self.prefetch}>"
@@ -261,6 +283,10 @@ class Connection(Closing):
         for name, source in self._shared.sources.items():
             opened.connection.register(name, source)
         return opened
+
+    def duplicate(self) -> "Connection":
+        """As `cursor`."""
+        return self.cursor()
 
     def plan(self, query: Statement, *args: Any, **kwargs: Any) -> list[PlannedScan]:
         """Tell what would be prefetched for a statement, in that order; runs nothing.
