@@ -234,6 +234,23 @@ TEST_F(Telemetry, AForeignOrDamagedFileIsNamed) {
   refused(Code::corrupt_data);
 }
 
+TEST_F(Telemetry, FilesOfAnotherUserAreShownToRootAlone) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root has files of two users";
+  ASSERT_TRUE(start(1ms, folder_).has_value());
+  std::filesystem::permissions(folder_, std::filesystem::perms(0755));
+  ASSERT_EQ(::chown(file().c_str(), 65534, 65534), 0);
+  EXPECT_EQ(read().processes.size(), 1U);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::seteuid(65533) != 0) ::_exit(2);
+    const Result<Everything> all = read_all(folder_);
+    ::_exit(all && all->processes.empty() && all->unreadable.empty() ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
 TEST_F(Telemetry, APublisherThatStopsInTheMiddleIsNamed) {
   ASSERT_TRUE(start(1h, folder_).has_value());
   ASSERT_TRUE(wait_until([&] { return read().processes.at(0).publications == 1; }));
