@@ -9,8 +9,11 @@ import os
 import pickle
 import random
 import select
+import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
@@ -21,6 +24,7 @@ import pytest
 from conftest import TIME_LIMIT_S
 
 import headrace
+from headrace.examples.storage_target import receive
 
 BLOCK = 4096
 
@@ -296,8 +300,12 @@ def test_a_closed_engine_closes_transfers() -> None:
             store.put("b", b"x")
 
 
-def test_the_example_of_keys_and_values_runs() -> None:
-    command = [sys.executable, "-m", "headrace.examples.key_value", "--batches", "40"]
+EXAMPLES = {"key_value": "--batches=40", "storage_target": "--operations=60"}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_returns_what_was_written(name: str) -> None:
+    command = [sys.executable, "-m", f"headrace.examples.{name}", EXAMPLES[name]]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=90)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
@@ -305,13 +313,38 @@ def test_the_example_of_keys_and_values_runs() -> None:
     assert [line.split()[-1] for line in lines[1:3]] == ["0", "0"]
 
 
-def test_the_example_of_a_storage_target_returns_what_was_written() -> None:
-    command = [sys.executable, "-m", "headrace.examples.storage_target", "--operations", "60"]
+@pytest.mark.usefixtures("emulator")
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_devices_copy_for_an_example(name: str, command_path: Path) -> None:
+    program = [sys.executable, "-m", f"headrace.examples.{name}", EXAMPLES[name]]
+    command = [str(command_path), "emulate", "--", *program]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=90)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[0].split()[-1] == "bad"
     assert [line.split()[-1] for line in lines[1:3]] == ["0", "0"]
+    assert "(emulated)" in lines[3]
+    assert lines[3].endswith("; 100 % of the bytes by them")
+
+
+def test_a_signal_does_not_end_a_block_of_the_storage_target_early() -> None:
+    received = bytearray(8)
+    signalled = threading.get_ident()
+    before = signal.signal(signal.SIGUSR1, lambda *_: None)
+    ours, theirs = socket.socketpair()
+
+    def send() -> None:
+        for each in b"received":
+            theirs.send(bytes([each]))
+            time.sleep(0.02)
+            signal.pthread_kill(signalled, signal.SIGUSR1)
+
+    with ours, theirs:
+        sender = threading.Thread(target=send)
+        sender.start()
+        receive(ours, memoryview(received))
+        sender.join()
+    signal.signal(signal.SIGUSR1, before)
+    assert received == b"received"
 
 
 def test_random_work_gives_what_a_dict_gives() -> None:

@@ -5,6 +5,8 @@ import os
 import sys
 from collections.abc import Callable
 
+import headrace
+
 
 def run(main: Callable[[], object]) -> None:
     """Run the program; the reader of its output may exit early (``| head -3``)."""
@@ -17,3 +19,12 @@ def run(main: Callable[[], object]) -> None:
         # What is left goes nowhere: the interpreter would try again, and complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+
+
+def device_line(engine: headrace.Engine) -> str:
+    """Which devices the engine has, and how much of the bytes they moved."""
+    infos = [each for each in engine.mover_infos if each.hardware]
+    devices = [each.name + " (emulated)" * each.emulated for each in infos]
+    moved = engine.statistics
+    share = moved.bytes_by_device / max(1, moved.bytes_moved)
+    return f"devices: {', '.join(devices) or 'none'}; {100 * share:.0f} % of the bytes by them"

@@ -10,7 +10,6 @@ emulated devices times are those of an emulation: look at the shares.
 """
 
 import argparse
-import multiprocessing
 import queue
 import select
 import socket
@@ -21,6 +20,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from multiprocessing import Pipe, get_context
 from multiprocessing.connection import Connection
 
 import numpy as np
@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 import headrace
 from headrace import Operation
-from headrace.examples import run
+from headrace.examples import device_line, run
 
 HEADER = struct.Struct("!cII")  # Read or write, number of the block, its CRC-32C.
 READ, WRITE = b"r", b"w"
@@ -48,13 +48,8 @@ class Seen:
     name: str
     latencies_s: list[float] = field(default_factory=list)
     bad: int = 0
+    # Time of the serving thread, of all threads, and of the clock.
     cost_s: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(3))
-
-    def add(self, cost_s: npt.NDArray[np.float64], latencies_s: list[float], bad: int) -> None:
-        """A round: time of the serving thread, of all threads, and of the clock."""
-        self.cost_s = self.cost_s + cost_s
-        self.latencies_s += latencies_s
-        self.bad += bad
 
     def row(self, caller: "Seen") -> str:
         """A row of the table."""
@@ -80,6 +75,14 @@ def by_caller(engine: headrace.Engine, operation: Operation) -> Work:
     return lambda: True, lambda: crc
 
 
+def receive(connection: socket.socket, target: bytearray | memoryview) -> bool:
+    """Fill it, past signals, which end MSG_WAITALL early; false if the other side has closed."""
+    left = memoryview(target)
+    while left and (count := connection.recv_into(left, 0, socket.MSG_WAITALL)):
+        left = left[count:]
+    return not left
+
+
 def serve(connection: socket.socket, volume: Bytes, start: Callable[[Operation], Work]) -> None:
     """Answer requests in their order until the other side has closed."""
     free = [np.empty(BLOCK_BYTES, np.uint8) for _ in range(DEPTH)]
@@ -95,12 +98,12 @@ def serve(connection: socket.socket, volume: Bytes, start: Callable[[Operation],
             if kind == READ:
                 connection.sendall(block.data)
             free.append(block)
-        if not connection.recv_into(header, HEADER.size, socket.MSG_WAITALL):
+        if not receive(connection, header):
             return
         kind, number, _ = HEADER.unpack(header)
         block, stored = free.pop(), volume[number]
         if kind == WRITE:
-            connection.recv_into(block.data, BLOCK_BYTES, socket.MSG_WAITALL)
+            receive(connection, block.data)
             operation = Operation.copy_crc(source=block, target=stored)
         else:
             operation = Operation.copy_crc(source=stored, target=block)
@@ -126,9 +129,9 @@ def use(
     sender.start()
     header, block, latencies, bad = bytearray(HEADER.size), np.empty_like(patterns[0]), [], 0
     for kind, number, pattern in requests:
-        connection.recv_into(header, HEADER.size, socket.MSG_WAITALL)
+        receive(connection, header)
         if kind == READ:
-            connection.recv_into(block.data, BLOCK_BYTES, socket.MSG_WAITALL)
+            receive(connection, block.data)
             bad += not np.array_equal(block, patterns[pattern])
         latencies.append(time.perf_counter() - sent.get())
         bad += HEADER.unpack(header) != (kind, number, crcs[pattern])
@@ -163,7 +166,7 @@ def main() -> None:
     operations = parser.parse_args().operations
     patterns = np.random.default_rng(2).integers(0, 256, (16, BLOCK_BYTES), np.uint8)
     volume = np.tile(patterns[0], (BLOCKS, 1))
-    ours, theirs = multiprocessing.Pipe(duplex=False)
+    ours, theirs = Pipe(duplex=False)
     with (
         headrace.Engine() as engine,
         headrace.Engine(path="software") as caller,
@@ -171,8 +174,8 @@ def main() -> None:
     ):
         crcs = [caller.run(Operation.crc(each)).crc for each in patterns]
         arguments = (listener.getsockname()[1], patterns, crcs, operations, theirs)
-        context = multiprocessing.get_context("spawn")
-        context.Process(target=initiate, args=arguments, daemon=True).start()
+        get_context("spawn").Process(target=initiate, args=arguments, daemon=True).start()
+        theirs.close()  # If that process ends early, recv() says so.
         listener.settimeout(60)
         # The connections take turns.
         seen = {by_caller: Seen("by the caller"), by_engine: Seen("by the engine")}
@@ -183,16 +186,14 @@ def main() -> None:
             with connection:
                 serve(connection, volume, partial(way, engine if way is by_engine else caller))
             end = time.thread_time(), time.process_time(), time.perf_counter()
-            seen[way].add(np.subtract(end, begin), *ours.recv())
-        titles = ("thread us/op", "CPU us/op", "saved us/op", "operations/s", "p99 ms", "bad")
-        widths = (14, 11, 13, 14, 9, 5)
-        print(f"{'copied, summed':<16}" + "".join(map(str.rjust, titles, widths)))
+            latencies_s, bad = ours.recv()
+            seen[way].cost_s += np.subtract(end, begin)
+            seen[way].latencies_s += latencies_s
+            seen[way].bad += bad
+        print("copied, summed    thread us/op  CPU us/op  saved us/op  operations/s   p99 ms  bad")
         for each in seen.values():
             print(each.row(seen[by_caller]))
-        infos = [each for each in engine.mover_infos if each.hardware]
-        devices = [each.name + " (emulated)" * each.emulated for each in infos]
-        share = engine.statistics.bytes_by_device / engine.statistics.bytes_moved
-        print(f"devices: {', '.join(devices) or 'none'}; {100 * share:.0f} % of the bytes by them")
+        print(device_line(engine))
 
 
 if __name__ == "__main__":
