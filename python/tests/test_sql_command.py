@@ -22,7 +22,7 @@ import headrace.sql
 from headrace._apps.sim import find_machine
 from headrace._apps.sim.advice import predict_scans
 from headrace._apps.sim.plan import Scan
-from headrace._apps.sql.prediction import Simulated, thread_count_of
+from headrace._apps.sql.prediction import simulated_on
 from headrace._apps.sql.study import balanced_orders, same_rows
 from headrace._apps.sql.tables import tpch_queries
 from headrace._plan import PlannedScan
@@ -117,6 +117,7 @@ def test_a_prediction_is_kept_apart_from_what_was_measured(here: Here) -> None:
     assert simulated["kind"] == "simulated"
     # All cores of node 0 of that machine, however many this one has.
     assert (simulated["machine"], simulated["thread_count"]) == ("xeon-max-9468", 12)
+    assert simulated["tables_on"] == {"node": 0, "kind": "ddr"}
     queries = simulated["queries"]
     assert set(queries) == {"6", "13"}
     for query in (*queries.values(), simulated["total"]):
@@ -132,7 +133,9 @@ def test_a_prediction_is_printed_beside_a_plan_without_a_run(here: Here) -> None
     words = (*TPCH, "--query", "6", "--plan", "--threads", "1")
     outcome = here(*words, "--simulate", "xeon-max-9468")
     assert outcome.code == 0, outcome.stderr
-    assert "Predicted for xeon-max-9468, 1 thread; simulated, not measured:" in outcome.stdout
+    assert (
+        "Predicted for xeon-max-9468, 1 thread, tables on node 0 (ddr); simulated, not measured:"
+    ) in outcome.stdout.replace("\n", " ")
     assert "DuckDB's time" not in outcome.stdout
     assert "Predicted" not in here(*words).stdout
 
@@ -151,7 +154,7 @@ def test_a_scan_is_predicted_by_the_bytes_of_its_columns() -> None:
     rows = 1_000_000
     table = Table(pa.table({name: pa.array(range(rows), pa.int32()) for name in "abc"}))
     machine = find_machine("xeon-max-9468")
-    simulated = Simulated("xeon-max-9468", machine, thread_count_of(machine))
+    simulated = simulated_on("xeon-max-9468", machine, None, None)
 
     def predicted(filters: tuple[str, ...], others: tuple[str, ...]) -> dict[str, Any]:
         plan = [PlannedScan("t", filters, others, table.movable_bytes([*filters, *others]))]
@@ -171,6 +174,28 @@ def test_copies_in_hbm_gain_where_they_are_read_again() -> None:
     assert found["repeated_gain"] > found["gain"]
     one_kind = predict_scans(find_machine("spr-1dsa"), scans, threads=12)
     assert (one_kind["gain"], one_kind["repeated_gain"]) == (0, 0)
+
+
+def test_tables_behind_cxl_gain_by_copies_in_ddr(here: Here) -> None:
+    scans = [Scan("t", 60_000_000, {"a": 4}, {"b": 16, "c": 16})]
+    machine = find_machine("spr-cxl")
+    near, far = (predict_scans(machine, scans, threads=8, home=home) for home in (0, 1))
+    assert far["off_ms"] > near["off_ms"]
+    assert near["tier"] == "ddr"
+    assert near["gain"] == 0
+    # The filter's column is read behind CXL in the first run, and nothing is in a repeated one.
+    assert far["tier"] == "ddr"
+    assert far["gain"] > 0
+    assert near["off_ms"] <= far["repeated_ms"] < far["on_ms"]
+
+    words = (*TPCH, "--query", "6", "--plan", "--simulate", "spr-cxl", "--tables-on")
+    for place, node in (("cxl", "1 (cxl)"), ("3", "3 (cxl)"), ("ddr", "0 (ddr)")):
+        outcome = here(*words, place)
+        assert outcome.code == 0, outcome.stderr
+        assert f"tables on node {node}" in outcome.stdout.replace("\n", " ")
+    outcome = here(*words, "hbm")
+    assert outcome.code == 1
+    assert "it has no such memory; use ddr, cxl, 0, 1, 2, 3" in outcome.stderr
 
 
 def test_files_of_a_folder_are_tables(here: Here, tmp_path: Path) -> None:
@@ -193,6 +218,7 @@ def test_files_of_a_folder_are_tables(here: Here, tmp_path: Path) -> None:
         ((*TPCH, "--query", "6", "--plan", "--json"), "leave out --json"),
         ((*TPCH, "--query", "1,6", "--plot", "t.svg"), "--plot draws one query"),
         ((*TPCH, "--query", "6", "--simulate", "pdp-11"), "'pdp-11'"),
+        ((*TPCH, "--query", "6", "--tables-on", "cxl"), "give --simulate, too"),
         ((*TPCH, "--query", "5..3"), "numbers from 1 to 22"),
     ],
 )

@@ -113,6 +113,7 @@ def simulated_of(machine: Simulated, predicted: Mapping[str, Mapping[str, Any]])
     return {
         "machine": machine.name,
         "thread_count": machine.thread_count,
+        "tables_on": dict(zip(("node", "kind"), machine.home, strict=True)),
         "kind": "simulated",
         "queries": predicted,
         "total": total_of(predicted),
@@ -128,8 +129,8 @@ def print_prediction(machine: Simulated, predicted: Mapping[str, Mapping[str, An
         report.say(f"Nothing to predict for {machine.name}: no column is long enough to be moved.")
         return
     report.say(
-        f"Predicted for {machine.name}, {counted(machine.thread_count, 'thread')}; simulated, "
-        "not measured:"
+        f"Predicted for {machine.name}, {counted(machine.thread_count, 'thread')}, tables on node "
+        f"{machine.home[0]} ({machine.home[1]}); simulated, not measured:"
     )
     total = total_of(predicted)
     rows = [

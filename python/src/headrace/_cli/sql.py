@@ -11,7 +11,7 @@ import click
 import duckdb
 
 from headrace._apps.memory import resident_bytes
-from headrace._apps.sql.prediction import Simulated, thread_count_of
+from headrace._apps.sql.prediction import Simulated, simulated_on
 from headrace._apps.sql.study import OUR_MODES, Settings, Study, make_plans, run_study
 from headrace._apps.sql.tables import QUERY_COUNT, tables_of, tpch_queries, tpch_tables
 from headrace._apps.sql.timeline import SUBJECT, draw_timeline
@@ -22,6 +22,7 @@ from headrace._cli._options import (
     Choice,
     Count,
     FilePath,
+    Name,
     Number,
     Size,
     Value,
@@ -108,6 +109,12 @@ class _Queries(Value[tuple[int, ...]]):
     help="Print too what the simulator predicts of reading the same columns on a machine of "
     "'headrace sim list', with --threads, or all processors of its first node.",
 )
+@option(
+    "--tables-on",
+    type=Name("[a-z]+|[0-9]+", "a kind of memory such as cxl, or the number of a node", "PLACE"),
+    help="With --simulate: the memory of that machine where the tables lie; its first node if not "
+    "given.",
+)
 @json_option
 def command(
     query: str | None,
@@ -122,6 +129,7 @@ def command(
     capacity: int | None,
     plot: Output | None,
     simulate: str | None,
+    tables_on: str | None,
     *,
     plan: bool,
     as_json: bool,
@@ -144,7 +152,9 @@ def command(
     simulated = None
     if simulate is not None:
         path = machine_of(simulate, "--simulate")
-        simulated = Simulated(simulate, path, threads or thread_count_of(path))
+        simulated = simulated_on(simulate, path, threads, tables_on)
+    elif tables_on is not None:
+        refuse("--tables-on places the tables of a simulated machine: give --simulate, too")
     machine = topo()
     settings = Settings(
         prefetch=prefetch,

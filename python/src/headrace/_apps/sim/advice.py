@@ -129,19 +129,27 @@ def _columns_of(scan: Scan) -> Columns:
     return Columns(_COLUMN_BYTES * scan.rows, *(each / _COLUMN_BYTES for each in widths))
 
 
-def advise_tables(machine: Path, tables: list[Columns], *, threads: int) -> list[Advice]:
+def advise_tables(
+    machine: Path, tables: list[Columns], *, threads: int, home: int | None = None
+) -> list[Advice]:
     """Compare targets for prefetching columns of tables that are read one after the other.
+
+    Args:
+        machine: Path of the record.
+        tables: What is read.
+        threads: Cores that read.
+        home: Node of all columns; the first one if not given.
 
     Returns:
         The best first; leaving it is among them. The bound is that of the table that takes longest.
     """
     model = _model(machine)
-    found = [_leave(model, "")]
+    found = [_leave(model, "", home)]
     # What passes a filter and is read of no column cannot be prefetched, and takes no time here.
     tables = [each for each in tables if each.moved > 0]
-    for node in _other_nodes(model):
+    for node in _other_nodes(model, home):
         for devices in _device_counts(machine) if tables else []:
-            results = _simulate(machine, tables, node["node"], devices, threads=threads)
+            results = _simulate(machine, tables, node["node"], devices, threads=threads, home=home)
             off, on = (sum(each.figures[key] for each in results) for key in ("off_ms", "on_ms"))
             total = replace(_longest(results), figures={"gain": off / on - 1})
             found.append(_advice(node, devices, total, machine))
@@ -161,8 +169,10 @@ def predict_query(
     return predict_tables(machine, [table], chunk_bytes=chunk_bytes, threads=threads)
 
 
-def predict_scans(machine: Path, scans: Iterable[Scan], *, threads: int) -> dict[str, Any]:
-    """Predict how long a SQL query reads its tables on a machine, with all columns on node 0.
+def predict_scans(
+    machine: Path, scans: Iterable[Scan], *, threads: int, home: int | None = None
+) -> dict[str, Any]:
+    """Predict how long a SQL query reads its tables on a machine, with all columns on one node.
 
     Joins, sorts and the like are not in it.
 
@@ -171,18 +181,23 @@ def predict_scans(machine: Path, scans: Iterable[Scan], *, threads: int) -> dict
         run that finds copies of the columns in the memory that is best for it, if any is.
     """
     tables = [_columns_of(scan) for scan in scans]
-    first = predict_tables(machine, tables, threads=threads)
+    first = predict_tables(machine, tables, threads=threads, home=home)
     times = [
         sum(each.figures["in_target_ms"] for each in results)
-        for node in _other_nodes(_model(machine))
-        for results in [_simulate(machine, tables, node["node"], 0, threads=threads)]
+        for node in _other_nodes(_model(machine), home)
+        for results in [_simulate(machine, tables, node["node"], 0, threads=threads, home=home)]
     ]
     repeated = min([first["off_ms"], *times])
     return first | {"repeated_ms": repeated, "repeated_gain": first["off_ms"] / repeated - 1}
 
 
 def predict_tables(
-    machine: Path, tables: list[Columns], *, threads: int, chunk_bytes: int = _CHUNK_BYTES
+    machine: Path,
+    tables: list[Columns],
+    *,
+    threads: int,
+    chunk_bytes: int = _CHUNK_BYTES,
+    home: int | None = None,
 ) -> dict[str, Any]:
     """Predict the reading of tables, one after the other, with the advised target.
 
@@ -190,9 +205,15 @@ def predict_tables(
         "off_ms" and "on_ms", "gain", "bound", and the advice's tier, mover and devices; without a
         target "on_ms" is "off_ms". "kind" says that all is simulated.
     """
-    best = advise_tables(machine, tables, threads=threads)[0]
+    best = advise_tables(machine, tables, threads=threads, home=home)[0]
     results = _simulate(
-        machine, tables, best.node, best.devices, threads=threads, chunk_bytes=chunk_bytes
+        machine,
+        tables,
+        best.node,
+        best.devices,
+        threads=threads,
+        chunk_bytes=chunk_bytes,
+        home=home,
     )
     off, on = (sum(each.figures[key] for each in results) for key in ("off_ms", "on_ms"))
     moves = best.mover != "none"
@@ -216,9 +237,10 @@ def _simulate(
     *,
     threads: int,
     chunk_bytes: int = _CHUNK_BYTES,
+    home: int | None = None,
 ) -> list[Result]:
     model = _model(machine)
-    own = model["nodes"][0]["node"]
+    own = _node(model, home)["node"]
     points = [
         {
             "b": own,
@@ -264,9 +286,26 @@ def _model(machine: Path) -> dict[str, Any]:
     return model
 
 
-def _other_nodes(model: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def node_of(machine: Path, place: str | None) -> tuple[int, str] | None:
+    """Number and kind of the first node that a number or a kind names; None names every node."""
+    nodes = [(each["node"], each["kind"]) for each in _model(machine)["nodes"]]
+    return next((each for each in nodes if place in (None, *map(str, each))), None)
+
+
+def places_of(machine: Path) -> list[str]:
+    """Give what `node_of` knows: kinds of memory and numbers of nodes."""
+    nodes = _model(machine)["nodes"]
+    return [*dict.fromkeys(each["kind"] for each in nodes), *(str(each["node"]) for each in nodes)]
+
+
+def _node(model: dict[str, Any], number: int | None) -> dict[str, Any]:
+    nodes: list[dict[str, Any]] = model["nodes"]
+    return next(each for each in nodes if number in (None, each["node"]))
+
+
+def _other_nodes(model: dict[str, Any], home: int | None = None) -> Iterator[dict[str, Any]]:
     """Give the nearest node of each other kind of memory."""
-    own = model["nodes"][0]
+    own = _node(model, home)
     seen = {own["kind"]}
     for node in model["nodes"]:
         if node["socket"] == own["socket"] and node["kind"] not in seen:
@@ -282,8 +321,8 @@ def _device_counts(machine: Path) -> list[int]:
     return [0, *(each for each in (1, 2, 4, 8) if each <= count)]
 
 
-def _leave(model: dict[str, Any], bound: str) -> Advice:
-    own = model["nodes"][0]
+def _leave(model: dict[str, Any], bound: str, home: int | None = None) -> Advice:
+    own = _node(model, home)
     return Advice(own["kind"], own["node"], "none", 0, 0, 0.0, bound or "nothing is moved")
 
 

@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headrace._apps.sim.advice import predict_scans
+from headrace._apps.sim.advice import node_of, places_of, predict_scans
 from headrace._apps.sim.plan import Scan
 from headrace._plan import PlannedScan
+from headrace.errors import InvalidArgumentError
 from headrace.machine import replay
 from headrace.table import Table
 
 LIMIT = (
-    "Simulated is the reading of the columns, each once, from node 0 or from copies. Joins, sorts "
-    "and the rest of a query come on top, so a query gains less. The repeated run finds the copies "
-    "of the run before"
+    "Simulated is the reading of the columns, each once, where they lie or from copies. Joins, "
+    "sorts and the rest of a query come on top, so a query gains less. The repeated run finds the "
+    "copies of the run before"
 )
 _TIMES = ("off_ms", "on_ms", "repeated_ms")
 
@@ -27,12 +28,14 @@ class Simulated:
     Attributes:
         name: As the user wrote it.
         path: Its record.
-        thread_count: Cores that read.
+        thread_count: Cores that read, on the socket of the tables' node.
+        home: Number and kind of the node where the tables lie.
     """
 
     name: str
     path: Path
     thread_count: int
+    home: tuple[int, str]
 
     def predict(
         self, plans: Mapping[str, Sequence[PlannedScan]], tables: Mapping[str, Table]
@@ -43,15 +46,28 @@ class Simulated:
         """
         scans = {name: list(_scans_of(plan, tables)) for name, plan in plans.items()}
         return {
-            name: predict_scans(self.path, each, threads=self.thread_count)
+            name: predict_scans(self.path, each, threads=self.thread_count, home=self.home[0])
             for name, each in scans.items()
             if each
         }
 
 
-def thread_count_of(machine: Path) -> int:
-    """Processors of the node where the tables lie, which read them."""
-    return max(1, len(replay(machine).nodes[0].cpus))
+def simulated_on(name: str, path: Path, threads: int | None, place: str | None) -> Simulated:
+    """A machine whose tables lie in a place, as `node_of` names it; else on its first node.
+
+    Without `threads` all processors of its first node read.
+
+    Raises:
+        InvalidArgumentError: It has no such memory.
+    """
+    home = node_of(path, place)
+    if home is None:
+        raise InvalidArgumentError(
+            f"place tables on '{place}' of {name}",
+            "it has no such memory",
+            f"use {', '.join(places_of(path))}",
+        )
+    return Simulated(name, path, threads or max(1, len(replay(path).nodes[0].cpus)), home)
 
 
 def total_of(predicted: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
