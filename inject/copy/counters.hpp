@@ -47,7 +47,8 @@ struct DeviceCells {
   Atomic<std::uint64_t> retries;
   Atomic<std::uint64_t> errors;
   Atomic<std::uint64_t> lost;
-  std::array<std::uint64_t, 2> reserved;
+  Atomic<std::uint64_t> queues_taken;  ///< Dedicated ones that another process had.
+  std::uint64_t reserved;
 
   void add(const DeviceTotals& totals) noexcept;
 };

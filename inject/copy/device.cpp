@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Portals are mapped and their files closed again: the program may close every descriptor it finds,
 // and one of ours that had become another file's would be written to. That is why queues are used
-// by their portal alone, and not by write(). And shared ones only: a dedicated queue has one
-// client.
+// by their portal alone, and not by write(). A dedicated queue is the first process's that opens
+// it, for as long as that lives, so it is opened at the first long copy: shells and launchers,
+// which have none, leave it to the programs that they start.
 #include "inject/copy/device.hpp"
 
 #include <fcntl.h>
@@ -15,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <charconv>
 #include <string_view>
 
@@ -35,6 +37,7 @@ constexpr std::uint64_t kAnswerSecondsMax = 60;
 /// What a child opens again. Written by the constructor, read by children of fork.
 struct Found {
   std::array<std::array<char, kPathMax>, kPortalMax> paths;
+  std::array<std::uint32_t, kPortalMax> entry_counts;  ///< As in Device.
   std::uint32_t count;
   std::uint64_t piece_bytes_max;
   std::uint64_t pauses_max;
@@ -53,13 +56,27 @@ std::string attribute(std::string_view queue, const char* name) {
   return std::move(*text);
 }
 
+/// An attribute that is a number; 0 if it is none.
+std::uint64_t number_of(std::string_view queue, const char* name) {
+  const std::string text = attribute(queue, name);
+  std::uint64_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() ? number : 0;
+}
+
 /// Whether the queue can be used, as far as its attributes say.
-bool is_suitable(std::string_view queue, std::uint64_t& piece_bytes_max) {
-  if (attribute(queue, "mode") != "shared") return false;
-  const std::string text = attribute(queue, "max_transfer_size");
-  std::uint64_t bytes_max = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), bytes_max);
-  if (error != std::errc() || end == text.data() || bytes_max < kDeviceBytesMin) return false;
+bool is_suitable(std::string_view queue, std::uint32_t& entry_count,
+                 std::uint64_t& piece_bytes_max) {
+  const std::string mode = attribute(queue, "mode");
+  entry_count = 0;
+  if (mode == "dedicated") {
+    entry_count = static_cast<std::uint32_t>(number_of(queue, "size"));
+    if (entry_count < 2) return false;  // One is for a drain.
+  } else if (mode != "shared") {
+    return false;
+  }
+  const std::uint64_t bytes_max = number_of(queue, "max_transfer_size");
+  if (bytes_max < kDeviceBytesMin) return false;
   // The length in a descriptor has 32 bits.
   constexpr std::uint64_t kLengthMax = std::uint64_t{1} << 31U;
   piece_bytes_max = std::min(piece_bytes_max, std::min(bytes_max, kLengthMax) & ~std::uint64_t{63});
@@ -143,15 +160,21 @@ std::uint64_t measure_pauses_max(std::uint64_t seconds) {
 /// The file that messages go to, as it was when the program began; no inode: none was open.
 struct stat messages_at_start{};
 
-/// Opens what was found. In a child of fork as well, so nothing but system calls.
+/// Opens the shared queues that were found. In a child of fork as well, so nothing but system
+/// calls.
 void open_found(Device& device) noexcept {
   std::uint32_t count = 0;
+  bool has_dedicated = false;
   for (std::uint32_t i = 0; i < found.count; ++i) {
-    std::byte* const portal = map_portal(found.paths[i].data());
-    if (portal != nullptr) device.portals[count++] = portal;
+    if (found.entry_counts[i] != 0) {
+      has_dedicated = has_dedicated || ::access(found.paths[i].data(), R_OK | W_OK) == 0;
+    } else if (std::byte* const portal = map_portal(found.paths[i].data()); portal != nullptr) {
+      device.portals[count++] = portal;
+    }
   }
-  if (count == 0) return;
-  device.portal_count = count;
+  if (count == 0 && !has_dedicated) return;
+  device.portal_count.store_relaxed(count);  // Before `usable`, as all of this.
+  device.unopened.store_relaxed(has_dedicated);
   device.piece_bytes_max = found.piece_bytes_max;
   device.pauses_max = found.pauses_max;
   device.drain_pauses_max = found.pauses_max;
@@ -174,6 +197,44 @@ void open_in_child() noexcept {
 
 }  // namespace
 
+std::uint32_t open_dedicated(Device& device) noexcept {
+  bool is_unopened = true;  // Relaxed: one wins, and is ordered with the others by portal_count.
+  if (!device.unopened.compare_exchange_relaxed(is_unopened, false)) return 0;
+  const int error = errno;
+  int cancel_state = 0;
+  // A copy is no point at which a thread may be cancelled; open() is.
+  ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_state);
+  const std::uint64_t generation = device.generation.load_relaxed();
+  const std::uint32_t before = device.portal_count.load_relaxed();  // Written by this thread alone.
+  std::uint32_t count = before;
+  std::uint32_t taken = 0;
+  // As in open_in_child().
+  const bool may_open = ::prctl(PR_GET_SECCOMP) == 0;
+  for (std::uint32_t i = 0; may_open && i < found.count && count < kPortalMax; ++i) {
+    if (found.entry_counts[i] == 0) continue;
+    errno = 0;
+    std::byte* const portal = map_portal(found.paths[i].data());
+    if (portal == nullptr) {
+      taken += errno == EBUSY ? 1 : 0;
+      continue;
+    }
+    device.entry_counts[count] = found.entry_counts[i];
+    device.portals[count++] = portal;
+  }
+  // A handler may have forked in between: then this is the child, with devices of its own.
+  if (device.generation.load_relaxed() == generation) {
+    // edge: device-opened (release)
+    device.portal_count.store_release(count);
+    if (count == 0) device.usable.store_relaxed(false);  // Advice.
+    if (before == 0 && count != 0 && program.counters != nullptr) {
+      program.counters->device_count.fetch_add_relaxed(1);  // relaxed: a sum, see Cell.
+    }
+  }
+  ::pthread_setcancelstate(cancel_state, nullptr);
+  errno = error;
+  return taken;
+}
+
 void say(std::string_view line) noexcept {
   struct stat now{};
   // Who has closed it may have a file of data there.
@@ -184,7 +245,7 @@ void say(std::string_view line) noexcept {
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
 }
 
-Device* open_devices(std::string& note) {
+Device* open_devices(bool dedicated_too, std::string& note) {
   if (::fstat(STDERR_FILENO, &messages_at_start) != 0) messages_at_start = {};
   found.piece_bytes_max = UINT64_MAX;
   const bool into_cache = platform::trusted_variable("HEADRACE_INTO_CACHE").value_or("0") == "1";
@@ -194,13 +255,16 @@ Device* open_devices(std::string& note) {
     if (!name.starts_with("wq") || found.count == kPortalMax) return;
     ++seen;
     const std::string path = fmt::format("{}/{}", kDirectory, name);
-    if (path.size() >= kPathMax || !is_suitable(name, found.piece_bytes_max)) return;
+    std::uint32_t& entry_count = found.entry_counts[found.count];
+    if (path.size() >= kPathMax || !is_suitable(name, entry_count, found.piece_bytes_max)) return;
+    if (entry_count != 0 && !dedicated_too) return;
     path.copy(found.paths[found.count++].data(), kPathMax - 1);
     if (into_cache && !has_cache_control(name)) found.write_flags = 0;
   });
   if (found.count == 0) {
-    note = seen == 0 ? "there is no DSA work queue"
-                     : "no DSA work queue is shared: dedicated ones cannot be used by programs";
+    note = "no DSA work queue can be used: they are off, or of a type not for users";
+    if (!dedicated_too) note = "no DSA work queue is shared: dedicated ones need '--path dsa'";
+    if (seen == 0) note = "there is no DSA work queue";
     return nullptr;
   }
   constexpr std::size_t kBytes = (sizeof(Device) + kPageBytes - 1) / kPageBytes * kPageBytes;
@@ -214,17 +278,23 @@ Device* open_devices(std::string& note) {
   std::string answer_note;
   found.pauses_max = measure_pauses_max(answer_seconds_max(answer_note));
   if (::madvise(memory, kBytes, MADV_WIPEONFORK) == 0) open_found(*device);
-  if (device->portal_count == 0) {
+  const std::uint32_t shared_count = device->portal_count.load_relaxed();  // As in open_found().
+  const bool has_dedicated = device->unopened.load_relaxed();
+  if (shared_count == 0 && !has_dedicated) {
     ::munmap(memory, kBytes);
     note = "no DSA work queue may be mapped: 'headrace doctor' tells what is missing";
     return nullptr;
   }
   // If it is refused, children copy with the processor alone.
   static_cast<void>(::pthread_atfork(nullptr, nullptr, &open_in_child));
-  note = fmt::format("{} DSA work queue{}", device->portal_count,
-                     device->portal_count == 1 ? "" : "s") +
-         (into_cache && found.write_flags == 0 ? ", which cannot write into the cache" : "") +
-         answer_note;
+  if (shared_count != 0) {
+    note = fmt::format("{} DSA work queue{}", shared_count, shared_count == 1 ? "" : "s");
+    if (has_dedicated) note += " and dedicated ones that no other process has";
+  } else {
+    note = "dedicated DSA work queues that no other process has";
+  }
+  if (into_cache && found.write_flags == 0) note += ", which cannot write into the cache";
+  note += answer_note;
   return device;
 }
 

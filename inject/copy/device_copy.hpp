@@ -73,8 +73,17 @@ inline constexpr std::uint32_t kHeldSlotsMax = 2 * kPieceMax;
 struct Device {
   /// Written by the thread that opens the portals, and by a thread that finds them useless.
   Atomic<bool> usable;
-  std::uint32_t portal_count;
+  /// Set while dedicated queues are left for the first long copy to open (open_dedicated()).
+  Atomic<bool> unopened;
+  /// Grows once, when the dedicated queues are opened. What belongs to a portal is written before.
+  Atomic<std::uint32_t> portal_count;
   std::array<std::byte*, kPortalMax> portals;
+  /// Entries of a dedicated queue, which drops what it cannot hold; 0: it is shared and answers.
+  std::array<std::uint32_t, kPortalMax> entry_counts;
+  /// Entries of a dedicated queue whose descriptors are not answered.
+  std::array<Atomic<std::uint32_t>, kPortalMax> entries_used;
+  /// Whose entry the holder of a slot has: 1 for the first portal; 0: none. The holder's.
+  std::array<std::uint8_t, kSlotCount> slot_entries;
   std::uint64_t piece_bytes_max;   ///< A multiple of 64, at least kDeviceBytesMin.
   std::uint64_t pauses_max;        ///< Pauses of the processor that an answer may take ...
   std::uint64_t drain_pauses_max;  ///< ... and that of a drain, after it.
@@ -355,6 +364,9 @@ class DeviceWork {
   }
 
   void free_slot(std::uint32_t index) noexcept {
+    if (const std::uint8_t entry = std::exchange(device_.slot_entries[index], 0); entry != 0) {
+      device_.entries_used[entry - 1U].fetch_sub_relaxed(1);  // As below, of what is answered.
+    }
     device_.uses[index].fetch_add_relaxed(1);  // As above.
     held().bits &= ~(std::uint64_t{1} << index);
     // edge: device-slot (acq_rel)
@@ -392,8 +404,15 @@ class DeviceWork {
     write_descriptor(slot, Task::kOpcode, Task::kWrites ? device_.write_flags : 0, slot.record,
                      task_.source_word(piece.at), task_.target_word(piece.at),
                      static_cast<std::uint32_t>(piece.byte_count));
-    for (std::uint32_t i = 0; i < device_.portal_count; ++i) {
-      const std::uint32_t portal = (index + i) % device_.portal_count;
+    // edge: device-opened (acquire)
+    const std::uint32_t portal_count = device_.portal_count.load_acquire();
+    for (std::uint32_t i = 0; i < portal_count; ++i) {
+      const std::uint32_t portal = (index + i) % portal_count;
+      if (!take_entry(portal, 1)) continue;
+      // Before the queue has it: who takes the slot back gives the entry back.
+      if (device_.entry_counts[portal] != 0) {
+        device_.slot_entries[index] = static_cast<std::uint8_t>(portal + 1);
+      }
       if (queues_.enqueue(portal, slot.descriptor)) {
         ++totals_.descriptors;
         piece.slot = index;
@@ -403,6 +422,16 @@ class DeviceWork {
     }
     ++totals_.retries;
     free_slot(index);
+    return false;
+  }
+
+  /// True if the queue answers itself, or has an entry and `spare` others.
+  bool take_entry(std::uint32_t portal, std::uint32_t spare) noexcept {
+    const std::uint32_t count = device_.entry_counts[portal];
+    if (count == 0) return true;
+    // Relaxed: a count. The descriptors that it stands for are ordered by their records.
+    if (device_.entries_used[portal].fetch_add_relaxed(1) + 1 + spare <= count) return true;
+    device_.entries_used[portal].fetch_sub_relaxed(1);
     return false;
   }
 
@@ -460,15 +489,21 @@ class DeviceWork {
     // Two records are the device's now: the slot is not taken back when one is answered.
     held().bits &= ~(std::uint64_t{1} << piece.slot);
     write_descriptor(slot, dsa::Opcode::drain, 0, slot.drained, 0, 0, 0);
-    bool is_sent = queues_.enqueue(piece.portal, slot.descriptor);
+    const auto send_drain = [&] {
+      return take_entry(piece.portal, 0) && queues_.enqueue(piece.portal, slot.descriptor);
+    };
+    bool is_sent = send_drain();
     std::uint8_t status = 0;
     for (; status == 0 && drain_pauses_left_ != 0 && is_ours(); --drain_pauses_left_) {
       // A refusal takes many times as long as a pause.
       if (!is_sent && drain_pauses_left_ % kPausesPerDrain == 0) {
-        is_sent = queues_.enqueue(piece.portal, slot.descriptor);
+        is_sent = send_drain();
       }
       platform::pause();
       status = status_of(slot.drained);
+    }
+    if (status != 0 && device_.entry_counts[piece.portal] != 0) {
+      device_.entries_used[piece.portal].fetch_sub_relaxed(1);  // As in take_entry().
     }
     return status == DSA_COMP_SUCCESS;
   }

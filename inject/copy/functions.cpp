@@ -41,7 +41,9 @@ struct PortalQueues {
     const auto place = reinterpret_cast<std::uintptr_t>(&descriptor) / sizeof(DeviceSlot);
     constexpr std::uintptr_t kLines = 4096 / sizeof(dsa::Descriptor);
     std::byte* const line = device.portals[portal] + place % kLines * sizeof(dsa::Descriptor);
-    return platform::enqueue_command(line, &descriptor);
+    if (device.entry_counts[portal] == 0) return platform::enqueue_command(line, &descriptor);
+    platform::move_direct(line, &descriptor);
+    return true;
   }
 
   [[noreturn]] void end_program() noexcept {
@@ -56,6 +58,12 @@ struct PortalQueues {
 
 template <typename Task>
 [[gnu::noinline]] DeviceTotals work_with_device(Task& task, std::size_t byte_count) noexcept {
+  if (program.device->unopened.load_relaxed()) [[unlikely]] {  // Asked again by the callee.
+    const std::uint32_t taken = open_dedicated(*program.device);
+    if (program.counters != nullptr) {
+      program.counters->device.queues_taken.fetch_add_relaxed(taken);  // relaxed: a sum.
+    }
+  }
   PortalQueues queues{*program.device};
   return DeviceWork(*program.device, queues, task).run(byte_count);
 }

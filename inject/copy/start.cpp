@@ -141,7 +141,7 @@ std::size_t use_devices(const std::optional<std::uint64_t>& profiled, std::strin
   }
   if (path != "dsa" && (path != "auto" || !profiled)) return SIZE_MAX;
   std::string found;
-  program.device = open_devices(found);
+  program.device = open_devices(path == "dsa", found);
   if (program.device == nullptr) {
     note += "; copies are the processor's: " + found;
     return SIZE_MAX;
@@ -164,7 +164,10 @@ Counters* find_counters() {
 void report(Counters& counters, const Tuning& tuning) noexcept {
   counters.program_count.fetch_add_relaxed(1);  // relaxed: sums, see Cell.
   if (tuning.is_tuned()) counters.tuned_count.fetch_add_relaxed(1);
-  if (program.device != nullptr) counters.device_count.fetch_add_relaxed(1);
+  // Else they are counted when the first dedicated queue is open.
+  if (program.device != nullptr && program.device->portal_count.load_relaxed() != 0) {
+    counters.device_count.fetch_add_relaxed(1);
+  }
   std::uint64_t taken = 0;
   if (!counters.note_taken.compare_exchange_relaxed(taken, 1)) return;  // relaxed: as the sums.
   const std::size_t length = std::min(tuning.note.size(), counters.note.size() - 1);

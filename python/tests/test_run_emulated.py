@@ -184,17 +184,50 @@ def test_auto_takes_the_device_where_the_profile_says_so(
     assert all(lengths["bytes_max"] > 500_000 for lengths in shared["lengths"])
 
 
-def test_dedicated_queues_alone_are_told_before_the_program_starts(command_path: Path) -> None:
-    done = subprocess.run(
-        [
-            *(command_path, "emulate", "--wq", "dedicated", "--"),
-            *(command_path, "run", "--path", "dsa", "--", "echo", "started"),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=TIME_LIMIT_S,
-        check=False,
+FORKS = f"""
+import os, sys
+{{before}}
+if os.fork() == 0:
+    exec({COPIES!r}, {{{{}}}})
+    sys.stdout.flush()
+    os._exit(0)
+os.wait()
+"""
+
+
+@pytest.mark.parametrize(
+    "program, taken",
+    [
+        pytest.param(COPIES, 0, id="one"),
+        pytest.param(FORKS.format(before=""), 0, id="child"),
+        pytest.param(FORKS.format(before="bytearray(bytes(2_000_000))"), 1, id="parent"),
+    ],
+)
+def test_a_dedicated_queue_is_of_the_first_process_with_a_long_copy(
+    command_path: Path, tmp_path: Path, right: str, program: str, taken: int
+) -> None:
+    # More than an interpreter copies when it starts.
+    options = ("--path", "dsa", "--profile", "none", "--min-bytes", "1000000")
+    said, devices, copies = run_counted(
+        command_path, tmp_path, *options, queues="dedicated", program=program
     )
-    assert done.returncode == 3
-    assert done.stdout == ""
-    assert "no work queue that is shared" in done.stderr
+    assert said == right
+    assert devices["summary"]["operations"] > 0
+    assert copies["summary"]["bytes_by_device"] > 0
+    assert copies["summary"]["programs_device"] == 1
+    assert copies["results"]["device"]["queues_taken"] == taken
+    assert copies["results"]["device"]["lost"] == 0
+    assert "dedicated DSA work queues that no other process has" in copies["results"]["profile"]
+
+
+def test_a_dedicated_queue_is_not_taken_unless_it_is_asked_for(
+    command_path: Path, tmp_path: Path, right: str
+) -> None:
+    profile = tmp_path / "copy.json"
+    profile.write_text(json.dumps(json.loads(_core.empty_copy_profile()) | {"dsa_bytes_min": 4096}))
+    said, devices, copies = run_counted(
+        command_path, tmp_path, "--profile", str(profile), queues="dedicated"
+    )
+    assert said == right
+    assert devices["summary"]["operations"] == 0
+    assert "no DSA work queue is shared" in copies["results"]["profile"]

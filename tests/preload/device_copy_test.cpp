@@ -24,6 +24,8 @@ namespace {
 
 struct Options {
   std::uint32_t queue_count = 1;
+  /// Entries of each queue, which is dedicated; 0: they are shared.
+  std::uint32_t dedicated_entries = 0;
   std::uint64_t piece_bytes_max = 2U << 20U;
   std::uint64_t pauses_max = UINT64_MAX;
   std::uint64_t drain_pauses_max = UINT64_MAX;
@@ -35,6 +37,13 @@ class Stage {
  public:
   explicit Stage(const Options& options = {}) {
     emu::DeviceConfig config = emu::default_device(options.queue_count, 0, 2, "test");
+    if (options.dedicated_entries != 0) {
+      config = emu::default_device(0, options.queue_count, 2, "test");
+      for (std::uint32_t i = 0; i < options.queue_count; ++i) {
+        config.queues[i].size = options.dedicated_entries;
+        device_->entry_counts[i] = options.dedicated_entries;
+      }
+    }
     for (emu::QueueConfig& queue : config.queues) {
       queue.transfer_bytes_max = options.piece_bytes_max;
     }
@@ -45,7 +54,7 @@ class Stage {
     auto made = emu::Device::create(std::span(&config, 1), std::move(emulator));
     EXPECT_TRUE(made.has_value()) << made.error().message();
     emulated_ = std::move(*made);
-    device_->portal_count = options.queue_count;
+    device_->portal_count.store_relaxed(options.queue_count);
     device_->piece_bytes_max = options.piece_bytes_max;
     device_->pauses_max = options.pauses_max;
     device_->drain_pauses_max = options.drain_pauses_max;
@@ -508,6 +517,49 @@ TEST(DeviceCopy, ThreadsTakeSlotsOfTheirOwn) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(stage.device().busy.load_relaxed(), 0U);
+}
+
+TEST(DeviceCopy, ADedicatedQueueGetsNoMoreThanItHolds) {
+  // Slow, so that four threads have more to send than there is room for; what is dropped would
+  // never be answered.
+  Stage stage({.queue_count = 2,
+               .dedicated_entries = 3,
+               .faults = {{.kind = emu::FaultKind::slow, .every = 1, .delay_ns = 200'000}}});
+  Atomic<std::uint64_t> device_bytes{0};
+  Atomic<std::uint64_t> lost{0};
+  std::vector<std::thread> threads;
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    threads.emplace_back([&, i] {
+      Random random(test::seed() + i);
+      for (int round = 0; round < 20; ++round) {
+        Bytes bytes(random.below(400'000), random);
+        const DeviceTotals totals = stage.copy(bytes.target(), bytes.source(), bytes.size());
+        bytes.expect_copied();
+        device_bytes.fetch_add_relaxed(totals.bytes);  // A count, as the next.
+        lost.fetch_add_relaxed(totals.lost);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_GT(device_bytes.load_relaxed(), 0U);
+  EXPECT_EQ(lost.load_relaxed(), 0U);
+  for (const auto& each : stage.device().entries_used) EXPECT_EQ(each.load_relaxed(), 0U);
+}
+
+TEST(DeviceCopy, WhatADedicatedQueueHasDrainedGivesItsEntryBack) {
+  Stage drained(
+      {.dedicated_entries = 2,
+       .pauses_max = 20'000,
+       .faults = {{.kind = emu::FaultKind::lost_completion, .opcode = kMoves, .every = 1}}});
+  EXPECT_GE(copy_some(drained, 10).lost, 1U);
+  EXPECT_EQ(drained.device().entries_used[0].load_relaxed(), 0U);
+  EXPECT_EQ(drained.end_count(), 0U);
+  Stage silent({.dedicated_entries = 2,
+                .pauses_max = 20'000,
+                .drain_pauses_max = 20'000,
+                .faults = {{.kind = emu::FaultKind::halt, .every = 1}}});
+  EXPECT_GE(copy_some(silent, 10).lost, 1U);
+  EXPECT_EQ(silent.device().entries_used[0].load_relaxed(), 2U);
 }
 
 TEST(DeviceCopy, RangesWithACommonByteAreNotDisjoint) {

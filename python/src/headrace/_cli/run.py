@@ -54,10 +54,10 @@ def library_path() -> Path:
     return path
 
 
-def has_shared_queue(machine: Machine) -> bool:
-    """Whether there is a DSA work queue that programs can share copies with."""
+def has_queue(machine: Machine, *modes: str) -> bool:
+    """Whether there is a DSA work queue of one of these modes that copies can be shared with."""
     return any(
-        (queue.mode, queue.state, queue.type) == ("shared", "enabled", "user")
+        queue.mode in modes and (queue.state, queue.type) == ("enabled", "user")
         for device in machine.dsa_devices
         for queue in device.queues
     )
@@ -149,10 +149,10 @@ def command(
 
 
 def _check_path(text: str) -> None:
-    if text == "dsa" and not has_shared_queue(topo()):
+    if text == "dsa" and not has_queue(topo(), "shared", "dedicated"):
         raise HardwareAbsentError(
             "run a program with copies by DSA",
-            "there is no work queue that is shared, enabled and of type user",
+            "there is no work queue that is enabled and of type user",
             "'headrace doctor' tells why; --path auto or cpu copies by the processor",
         )
 

@@ -54,7 +54,7 @@ from headrace._cli._tune_report import (
     summary_of,
     summary_of_profile,
 )
-from headrace._cli.run import has_shared_queue, library_path
+from headrace._cli.run import has_queue, library_path
 from headrace._files import Output
 from headrace._signals import held, noticed, undone_at_signals
 from headrace.errors import CapacityExceededError, Error
@@ -187,7 +187,7 @@ def _save(
     """Write the profile; where there is a DSA, before and after it is measured."""
     if profile.is_replaced:
         save_profile(profile, profile_of(tuning, settings))
-    has_dsa = has_shared_queue(machine) and not tuning.stopped
+    has_dsa = has_queue(machine, "shared") and not tuning.stopped
     if has_dsa:
         _measure_dsa(tuning, settings, check_stop)
     if has_dsa or not profile.is_replaced:
