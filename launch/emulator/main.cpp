@@ -33,8 +33,8 @@ int main(int argc, char** argv) {
     launch::complain(options.error().cause + "; see 'headrace emulate --help'");
     return kExitUsage;
   }
-  if (options->help) {
-    const std::string text = emu::help_text();
+  if (options->help || options->version) {
+    const std::string text = options->help ? emu::help_text() : "headrace " HEADRACE_VERSION "\n";
     return ::write(STDOUT_FILENO, text.data(), text.size()) < 0 ? kExitFailed : 0;
   }
   const auto ended = emu::launch_emulation(*options);

@@ -149,6 +149,7 @@ Result<Options> parse_options(std::span<char* const> arguments) {
     }
     if (option.empty() || option[0] != '-') break;
     bool* const flag = option == "--help"                ? &parser.options.help
+                       : option == "--version"           ? &parser.options.version
                        : option == "--refuse-mmap"       ? &parser.options.refuse_mmap
                        : option == "--force-access-trap" ? &parser.options.force_access_trap
                                                          : nullptr;
@@ -169,7 +170,7 @@ Result<Options> parse_options(std::span<char* const> arguments) {
     if (auto taken = parser.take(option, value); !taken) return fail(taken.error());
   }
   for (; next < arguments.size(); ++next) parser.options.command.emplace_back(arguments[next]);
-  if (parser.options.help) return std::move(parser.options);
+  if (parser.options.help || parser.options.version) return std::move(parser.options);
   if (parser.options.config_path && !parser.said_by_config.empty()) {
     return wrong_use(
         fmt::format("{} cannot be given with --config, whose file says it", parser.said_by_config));

@@ -22,6 +22,7 @@ enum class QueueChoice : std::uint8_t { shared, dedicated, both };
 
 struct Options {
   bool help = false;
+  bool version = false;
   std::optional<std::uint32_t> device_count;  ///< Not given: 1, or as many as the file has.
   std::optional<std::string> config_path;
   QueueChoice queues = QueueChoice::both;

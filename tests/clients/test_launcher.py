@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+import headrace
+
 from .conftest import TIME_LIMIT_S, Emulator, needs, processes_with, wait_until
 
 PASSED_ON = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1]
@@ -577,6 +579,11 @@ def test_the_command_hands_everything_on(
     assert result.returncode == 9, result.stderr
     assert result.stdout.split() == [b"wq0.0", b"wq1.0"]
     assert json.loads(stats.read_text())["results"]["deterministic"] is True
+
+
+def test_the_version_is_that_of_headrace(emulator: Emulator) -> None:
+    result = emulator.run("--version")
+    assert (result.returncode, result.stdout) == (0, f"headrace {headrace.__version__}\n".encode())
 
 
 def test_the_command_explains_itself(command_words: list[str]) -> None:
