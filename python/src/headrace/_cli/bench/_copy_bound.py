@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast a copy can be at one point: the best of all variants, measured beside the C library's.
+"""How fast a copy can be at one point: the best of the variants, measured beside the C library's.
 
 Method. As many of the grid as half of the time allows are measured, in random order, each once or
 more; the best of them again in a quarter of it, and the best few of these in the rest: only those
-last rounds, which chose nothing, are the figure. It is an upper bound for a profile, which has to
-choose for hot and cold bytes, fixed and random lengths at once.
+last rounds, which chose nothing, are the figure. If all were measured, it is an upper bound for a
+profile, which has to choose for hot and cold bytes, fixed and random lengths at once.
 """
 
 import math
