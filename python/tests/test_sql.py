@@ -2,14 +2,17 @@
 """DuckDB with prefetching: the same answers, from copies."""
 
 import datetime as dt
+import os
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import headrace
@@ -329,6 +332,46 @@ def test_a_table_may_be_replaced_under_its_name(connection: headrace.sql.Connect
     connection.unregister("numbers")
     with pytest.raises(duckdb.CatalogException):
         connection.execute("SELECT sum(n) FROM numbers")
+
+
+def test_a_file_may_change_between_and_within_queries(
+    connection: headrace.sql.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = Path("more.parquet")
+
+    def write(rows: int, value: int) -> None:
+        pq.write_table(pa.table({"id": range(rows), "more": [value] * rows}), path)
+
+    write(ROWS, 1)
+    connection.register("copied", pq.read_table(path, memory_map=True))
+    alone = "SELECT sum(more) FROM copied"
+    # The plan is kept for the statement, whatever becomes of the file.
+    joined = "SELECT count(*), sum(more) FROM facts JOIN 'more.parquet' USING (id)"
+    assert connection.execute(joined).fetchall() == [(ROWS, ROWS)]
+    write(1_000, 3)
+    assert connection.execute(joined).fetchall() == [(1_000, 3_000)]
+    assert connection.prefetched is not None
+    late = connection.sql(joined)
+    write(2_000, 4)
+    assert late.fetchall() == [(2_000, 8_000)]
+
+    result = connection.execute("SELECT more FROM facts JOIN 'more.parquet' USING (id)")
+    assert result.fetchone() == (4,)
+    os.truncate(path, path.stat().st_size // 2)
+    with suppress(duckdb.Error):  # Only what DuckDB has read already can be complete.
+        assert result.fetchall() == [(4,)] * 1_999
+    with pytest.raises(duckdb.Error, match=r"more\.parquet"):
+        connection.execute(joined)
+    pq.write_table(pa.table({"id": [1, 2], "other": ["a", "b"]}), path)
+    with pytest.raises(duckdb.BinderException, match="more"):
+        connection.execute(joined)
+    # A table that was read from it has its own bytes.
+    for _ in range(2):
+        assert connection.execute(alone).fetchall() == [(ROWS,)]
+    write(5, 5)
+    assert connection.execute(joined).fetchall() == [(5, 25)]
+    assert connection.notes == []
 
 
 def test_a_cursor_has_what_the_name_means_now(connection: headrace.sql.Connection) -> None:
