@@ -100,9 +100,9 @@ Result<void> LocalClient::start() {
   return {};
 }
 
-LocalClient::Taken LocalClient::submit(std::uint32_t d, std::uint32_t q,
-                                       const dsa::Descriptor& descriptor, dsa::QueueMode mode,
-                                       Origin origin, MailboxRegisters* mailbox) noexcept {
+LocalClient::Taken LocalClient::take(std::uint32_t d, std::uint32_t q,
+                                     const dsa::Descriptor& descriptor, dsa::QueueMode mode,
+                                     Origin origin, MailboxRegisters* mailbox) noexcept {
   if (d >= thread_pools_.size() || q >= kQueueMax) return Taken::refused;
   DeviceRegisters& device = registers_.devices[d];
   QueueRegisters& queue = device.queues[q];
@@ -114,8 +114,9 @@ LocalClient::Taken LocalClient::submit(std::uint32_t d, std::uint32_t q,
   // Relaxed: published by the phase.
   if (queue.mode.load_relaxed() != static_cast<std::uint32_t>(mode)) return Taken::refused;
   if (run_options().faults.rule_count != 0 &&
-      injects_queue_full(run_options(), registers_, d, q,
-                         static_cast<std::uint8_t>(descriptor.opcode))) {
+      faults_for(run_options(), registers_, d, q, static_cast<std::uint8_t>(descriptor.opcode),
+                 true)
+          .queue_full) {
     return Taken::full;
   }
   const std::uint32_t limit =
@@ -153,57 +154,46 @@ void LocalClient::trace(TraceKind kind, std::uint32_t device, std::uint32_t queu
   context_.tell({.kind = kind,
                  .device = device,
                  .queue = queue,
-                 .engine = 0,
                  .sequence = sequence,
-                 .index = 0,
                  .opcode = static_cast<std::uint8_t>(descriptor.opcode),
-                 .raw_status = 0,
                  .byte_count = descriptor.xfer_size});
 }
 
-bool LocalClient::enqueue(DeviceId device, QueueId queue,
-                          const dsa::Descriptor& descriptor) noexcept {
-  const Taken taken = submit(device.value(), queue.value(), descriptor, dsa::QueueMode::shared,
-                             Origin::portal, nullptr);
+void LocalClient::refuse(std::uint32_t device, std::uint32_t queue,
+                         const dsa::Descriptor& descriptor, dsa::QueueMode mode,
+                         bool full) noexcept {
+  count_refused(registers_, device, queue, descriptor, mode, full);
+  const bool shared = mode == dsa::QueueMode::shared;
+  trace(shared ? TraceKind::retried : TraceKind::dropped, device, queue, 0, descriptor);
+}
+
+bool LocalClient::submit(DeviceId device, QueueId queue, const dsa::Descriptor& descriptor,
+                         dsa::QueueMode mode) noexcept {
+  const Taken taken =
+      take(device.value(), queue.value(), descriptor, mode, Origin::portal, nullptr);
   if (taken != Taken::accepted) {
-    count_refused(registers_, device.value(), queue.value(), descriptor, dsa::QueueMode::shared,
-                  taken == Taken::full);
-    trace(TraceKind::retried, device.value(), queue.value(), 0, descriptor);
+    refuse(device.value(), queue.value(), descriptor, mode, taken == Taken::full);
     return false;
   }
   if (run_options().run_in_submission && run_options().deterministic()) run_until_idle();
   return true;
 }
 
-void LocalClient::store(DeviceId device, QueueId queue,
-                        const dsa::Descriptor& descriptor) noexcept {
-  const Taken taken = submit(device.value(), queue.value(), descriptor, dsa::QueueMode::dedicated,
-                             Origin::portal, nullptr);
-  if (taken != Taken::accepted) {
-    count_refused(registers_, device.value(), queue.value(), descriptor, dsa::QueueMode::dedicated,
-                  taken == Taken::full);
-    trace(TraceKind::dropped, device.value(), queue.value(), 0, descriptor);
-    return;
-  }
-  if (run_options().run_in_submission && run_options().deterministic()) run_until_idle();
-}
-
 LocalClient::Taken LocalClient::write(std::uint32_t device, std::uint32_t queue,
                                       const dsa::Descriptor& descriptor,
                                       MailboxRegisters& mailbox) noexcept {
   QueueRegisters& registers = registers_.devices[device].queues[queue];
-  // Relaxed: submit() looks at the phase, and again at the mode; the other is a number of its own.
+  // Relaxed: take() looks at the phase, and again at the mode; the other is a number of its own.
   const auto mode = static_cast<dsa::QueueMode>(registers.mode.load_relaxed());
-  const bool shared = mode == dsa::QueueMode::shared;
   // Another client may have written any number there.
-  std::uint32_t retries =
-      shared ? std::min(registers.write_retries.load_relaxed(), kWriteRetriesMax) : 0;
+  std::uint32_t retries = mode == dsa::QueueMode::shared
+                              ? std::min(registers.write_retries.load_relaxed(), kWriteRetriesMax)
+                              : 0;
   while (true) {
-    const Taken taken = submit(device, queue, descriptor, mode, Origin::kernel_write, &mailbox);
+    const Taken taken = take(device, queue, descriptor, mode, Origin::kernel_write, &mailbox);
     if (taken == Taken::accepted) registers.written_count.fetch_add_relaxed(1);  // a statistic
     if (taken != Taken::full) return taken;
-    count_refused(registers_, device, queue, descriptor, mode, true);
-    trace(shared ? TraceKind::retried : TraceKind::dropped, device, queue, 0, descriptor);
+    refuse(device, queue, descriptor, mode, true);
     if (retries-- == 0) return Taken::full;
     platform::pause();
   }

@@ -52,6 +52,8 @@ struct QueueConfig {
   std::string type = "none";  ///< "none", "kernel", "user".
   std::string name;
   std::string driver_name;
+
+  bool operator==(const QueueConfig&) const = default;
 };
 
 struct DeviceConfig {

@@ -5,7 +5,6 @@
 
 #include <new>
 
-#include "emu/device/drain.hpp"
 #include "emu/device/registers.hpp"
 #include "emu/platform/wait.hpp"
 
@@ -55,12 +54,26 @@ void store_config(QueueRegisters& queue, const QueueConfig& config) {
   queue.driver_name.store(config.driver_name);
 }
 
-bool same(const QueueConfig& a, const QueueConfig& b) {
-  return a.group == b.group && a.mode == b.mode && a.size == b.size && a.threshold == b.threshold &&
-         a.priority == b.priority && a.batch_max == b.batch_max &&
-         a.transfer_bytes_max == b.transfer_bytes_max && a.block_on_fault == b.block_on_fault &&
-         a.op_config == b.op_config && a.type == b.type && a.name == b.name &&
-         a.driver_name == b.driver_name;
+QueueConfig load_config(const QueueRegisters& queue) {
+  QueueConfig config;
+  // Relaxed: published by the phase of the WQ to those that submit; others see one field's old or
+  // new value.
+  config.group = queue.group.load_relaxed();
+  config.mode = static_cast<dsa::QueueMode>(queue.mode.load_relaxed());
+  config.size = queue.entry_count.load_relaxed();
+  config.threshold = queue.threshold.load_relaxed();
+  config.priority = queue.priority.load_relaxed();
+  config.batch_max = queue.batch_max.load_relaxed();
+  config.transfer_bytes_max = queue.transfer_bytes_max.load_relaxed();
+  config.write_retries = queue.write_retries.load_relaxed();
+  config.block_on_fault = queue.block_on_fault.load_relaxed() != 0;
+  for (std::size_t i = 0; i < config.op_config.size(); ++i) {
+    config.op_config[i] = queue.op_config[i].load_relaxed();
+  }
+  config.type = queue.type.load();
+  config.name = queue.name.load();
+  config.driver_name = queue.driver_name.load();
+  return config;
 }
 
 }  // namespace
@@ -139,7 +152,7 @@ Result<void> Control::configure(DeviceId device, const DeviceConfig& config) {
   }
   for (std::uint32_t q = 0; q < kQueueMax; ++q) {
     const QueuePhase phase = phase_of(into.queues[q]);
-    if (phase != QueuePhase::disabled && !same(former.queues[q], config.queues[q])) {
+    if (phase != QueuePhase::disabled && former.queues[q] != config.queues[q]) {
       return refuse(into, IDXD_SCMD_WQ_ENABLED, Code::permission_denied, tried,
                     queue_name(device, QueueId(q)) + " is enabled", "disable it first");
     }
@@ -152,7 +165,7 @@ Result<void> Control::configure(DeviceId device, const DeviceConfig& config) {
     }
   }
   for (std::size_t q = 0; q < kQueueMax; ++q) {
-    if (!same(former.queues[q], config.queues[q])) store_config(into.queues[q], config.queues[q]);
+    if (former.queues[q] != config.queues[q]) store_config(into.queues[q], config.queues[q]);
   }
   // Relaxed: published by the phase of the device.
   for (std::size_t e = 0; e < kEngineMax; ++e) {
@@ -207,8 +220,7 @@ Result<void> Control::disable_device(DeviceId device) {
   change_phase(registers.phase, value(DevicePhase::disabled), true);
   tell(DeviceCommand::disable_device, device);
   ring_all(*registers_, device.value());
-  static_cast<void>(
-      await_queues(*registers_, registers, deterministic_, options_.step, kAbortMax, ~0U));
+  static_cast<void>(await_queues(registers, kAbortMax, ~0U));
   for (QueueRegisters& queue : registers.queues) {
     store_config(queue, QueueConfig{});
     queue.virtual_time.store_relaxed(0);  // nothing is queued
@@ -262,23 +274,18 @@ Result<void> Control::disable_queue(DeviceId device, QueueId queue, nanoseconds 
   }
   change_phase(into.phase, value(QueuePhase::draining), false);
   const std::uint32_t mask = 1U << queue.value();
-  const bool drained =
-      await_queues(*registers_, registers, deterministic_, options_.step, wait_max, mask);
+  const bool drained = await_queues(registers, wait_max, mask);
   change_phase(into.phase, value(QueuePhase::disabled), true);
   tell(DeviceCommand::disable_queue, device, queue);
   ring_all(*registers_, device.value());
-  if (!drained) {
-    static_cast<void>(
-        await_queues(*registers_, registers, deterministic_, options_.step, kAbortMax, mask));
-  }
+  if (!drained) static_cast<void>(await_queues(registers, kAbortMax, mask));
   return {};
 }
 
 void Control::reset(DeviceId device) {
   reset_device(*registers_, device.value());
   tell(DeviceCommand::reset, device);
-  static_cast<void>(await_queues(*registers_, registers_->devices[device.value()], deterministic_,
-                                 options_.step, kAbortMax, ~0U));
+  static_cast<void>(await_queues(registers_->devices[device.value()], kAbortMax, ~0U));
 }
 
 void Control::halt(DeviceId device) {

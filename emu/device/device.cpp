@@ -2,20 +2,11 @@
 // Devices inside this process: registers in memory of its own, a controller and a client.
 #include "emu/device/device.hpp"
 
-#include <cstdlib>
-#include <cstring>
-#include <new>
-
 #include "emu/device/registers.hpp"
 #include "emu/platform/guarded.hpp"
 
 namespace headrace::emu {
 namespace {
-
-struct FreeAligned {
-  void operator()(std::byte* memory) const { ::operator delete[](memory, std::align_val_t(64)); }
-};
-using RegisterMemory = std::unique_ptr<std::byte[], FreeAligned>;
 
 class LocalPortal final : public dsa::Portal {
  public:
@@ -35,44 +26,30 @@ class LocalPortal final : public dsa::Portal {
   const dsa::QueueInfo info_;
 };
 
-class LocalDevice final : public Device {
- public:
-  LocalDevice(RegisterMemory memory, Control control, std::unique_ptr<Client> client)
-      : memory_(std::move(memory)), control_(std::move(control)), client_(std::move(client)) {
-    control_.set_options({.trace = [this](const TraceEvent& event) { client_->tell(event); },
-                          .step = [this] { return client_->step(); }});
-    for (std::uint32_t d = 0; d < control_.device_count(); ++d) {
-      const DeviceConfig config = control_.config(DeviceId(d));
-      for (std::uint32_t q = 0; q < kQueueMax; ++q) {
-        const QueueConfig& queue = config.queues[q];
-        portals_[d][q] = std::make_unique<LocalPortal>(
-            *client_, DeviceId(d), QueueId(q),
-            dsa::QueueInfo{.name = "dsa" + std::to_string(d) + "/wq" + std::to_string(d) + "." +
-                                   std::to_string(q),
-                           .mode = queue.mode,
-                           .entry_count = queue.size,
-                           .batch_max = queue.batch_max,
-                           .transfer_bytes_max = queue.transfer_bytes_max,
-                           .block_on_fault = queue.block_on_fault,
-                           .opcodes = queue.op_config[0] & capabilities().op_cap[0],
-                           .capabilities = capabilities().gen_cap});
-      }
+}  // namespace
+
+Device::Device(RegisterMemory memory, Control control, std::unique_ptr<Client> client)
+    : memory_(std::move(memory)), control_(std::move(control)), client_(std::move(client)) {
+  control_.set_options({.trace = [this](const TraceEvent& event) { client_->tell(event); },
+                        .step = [this] { return client_->step(); }});
+  for (std::uint32_t d = 0; d < control_.device_count(); ++d) {
+    const DeviceConfig config = control_.config(DeviceId(d));
+    for (std::uint32_t q = 0; q < kQueueMax; ++q) {
+      const QueueConfig& queue = config.queues[q];
+      portals_[d][q] = std::make_unique<LocalPortal>(
+          *client_, DeviceId(d), QueueId(q),
+          dsa::QueueInfo{.name = "dsa" + std::to_string(d) + "/wq" + std::to_string(d) + "." +
+                                 std::to_string(q),
+                         .mode = queue.mode,
+                         .entry_count = queue.size,
+                         .batch_max = queue.batch_max,
+                         .transfer_bytes_max = queue.transfer_bytes_max,
+                         .block_on_fault = queue.block_on_fault,
+                         .opcodes = queue.op_config[0] & capabilities().op_cap[0],
+                         .capabilities = capabilities().gen_cap});
     }
   }
-  [[nodiscard]] dsa::Portal& portal(DeviceId device, QueueId queue) override {
-    return *portals_[device.value()][queue.value()];
-  }
-  [[nodiscard]] Control& control() override { return control_; }
-  [[nodiscard]] Client& client() override { return *client_; }
-
- private:
-  RegisterMemory memory_;
-  Control control_;
-  std::unique_ptr<Client> client_;
-  std::array<std::array<std::unique_ptr<LocalPortal>, kQueueMax>, kDeviceMax> portals_;
-};
-
-}  // namespace
+}
 
 Result<std::unique_ptr<Device>> Device::create(std::span<const DeviceConfig> devices,
                                                DeviceOptions options) {
@@ -105,7 +82,8 @@ Result<std::unique_ptr<Device>> Device::create(std::span<const DeviceConfig> dev
                                {std::move(options.trace), std::move(options.interrupt)});
   if (!client) return fail(client.error().within(tried));
   if (auto started = (*client)->start(); !started) return fail(started.error().within(tried));
-  return std::make_unique<LocalDevice>(std::move(memory), std::move(*control), std::move(*client));
+  return std::unique_ptr<Device>(
+      new Device(std::move(memory), std::move(*control), std::move(*client)));
 }
 
 }  // namespace headrace::emu

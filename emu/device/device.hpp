@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -30,6 +31,7 @@
 namespace headrace::emu {
 
 struct Registers;  // Position-independent, lock-free atomics only; valid in shared memory.
+struct DeviceRegisters;
 struct RunOptions;
 
 [[nodiscard]] std::size_t registers_bytes();
@@ -114,6 +116,14 @@ class Control {
  private:
   Control(Registers& registers, const RunOptions& run_options);
   void tell(DeviceCommand command, DeviceId device, QueueId queue = QueueId(0)) const;
+  /// Waits until `idle` says so; reaps meanwhile, for a dead client gives nothing back by itself.
+  /// Where time is steps, it takes them. False if `wait_max` did not do.
+  template <typename Idle>
+  [[nodiscard]] bool await(DeviceRegisters& device, std::chrono::nanoseconds wait_max,
+                           Idle idle) const;
+  /// The same until the WQs of `queue_mask` hold nothing and every record is written.
+  [[nodiscard]] bool await_queues(DeviceRegisters& device, std::chrono::nanoseconds wait_max,
+                                  std::uint32_t queue_mask) const;
 
   Registers* registers_;
   // Ours: clients can write to those in the registers.
@@ -201,14 +211,24 @@ class Device {
  public:
   static Result<std::unique_ptr<Device>> create(std::span<const DeviceConfig> devices,
                                                 DeviceOptions options);
-  virtual ~Device() = default;
   /// Every WQ and device of the configuration is enabled at creation.
-  [[nodiscard]] virtual dsa::Portal& portal(DeviceId device, QueueId queue) = 0;
-  [[nodiscard]] virtual Control& control() = 0;
-  [[nodiscard]] virtual Client& client() = 0;
+  [[nodiscard]] dsa::Portal& portal(DeviceId device, QueueId queue) {
+    return *portals_[device.value()][queue.value()];
+  }
+  [[nodiscard]] Control& control() { return control_; }
+  [[nodiscard]] Client& client() { return *client_; }
 
- protected:
-  Device() = default;
+ private:
+  struct FreeAligned {
+    void operator()(std::byte* memory) const { ::operator delete[](memory, std::align_val_t(64)); }
+  };
+  using RegisterMemory = std::unique_ptr<std::byte[], FreeAligned>;
+  Device(RegisterMemory memory, Control control, std::unique_ptr<Client> client);
+
+  RegisterMemory memory_;
+  Control control_;
+  std::unique_ptr<Client> client_;
+  std::array<std::array<std::unique_ptr<dsa::Portal>, kQueueMax>, kDeviceMax> portals_;
 };
 
 }  // namespace headrace::emu

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "emu/device/drain.hpp"
-
+// How a command of the driver waits until nothing of a WQ is outstanding any more, in whichever
+// process it runs.
 #include <algorithm>
 #include <array>
 
+#include "emu/device/registers.hpp"
 #include "emu/platform/wait.hpp"
 
 namespace headrace::emu {
@@ -55,13 +56,14 @@ bool none_completing(const Registers& registers) {
                       });
 }
 
-/// Waits until `idle` says so.
+}  // namespace
+
 template <typename Idle>
-bool await(Registers& registers, DeviceRegisters& device, bool deterministic,
-           const std::function<bool()>& step, nanoseconds wait_max, Idle idle) {
-  if (deterministic) {
+bool Control::await(DeviceRegisters& device, nanoseconds wait_max, Idle idle) const {
+  if (deterministic_) {
     // No engine works while we wait: time goes by in the steps that we take. What is left ends as
     // aborted in those to come.
+    const auto& step = options_.step;
     for (nanoseconds::rep left = wait_max / kStep; left > 0 && step && !idle(); --left) {
       if (!step()) break;
     }
@@ -78,7 +80,7 @@ bool await(Registers& registers, DeviceRegisters& device, bool deterministic,
     const std::uint64_t now = platform::now_ns();
     if (now >= limit) return false;
     if (now - reaped >= kReapEveryNs) {
-      reap_clients(registers);
+      reap_clients(*registers_);
       reaped = now;
     }
     device.waiter_count.fetch_add_relaxed(1);  // the wait is bounded: a lost wake costs 1 ms
@@ -88,17 +90,14 @@ bool await(Registers& registers, DeviceRegisters& device, bool deterministic,
   }
 }
 
-}  // namespace
-
-bool await_queues(Registers& registers, DeviceRegisters& device, bool deterministic,
-                  const std::function<bool()>& step, nanoseconds wait_max,
-                  std::uint32_t queue_mask) {
+bool Control::await_queues(DeviceRegisters& device, nanoseconds wait_max,
+                           std::uint32_t queue_mask) const {
   const std::uint64_t begun = platform::now_ns();
   // A halted device ends nothing before it is reset.
   const auto halted = [&device] {
     return load_phase(device.phase).phase() == static_cast<std::uint32_t>(DevicePhase::halted);
   };
-  const bool empty = await(registers, device, deterministic, step, wait_max, [&] {
+  const bool empty = await(device, wait_max, [&] {
     if (halted()) return true;
     for (std::uint32_t q = 0; q < kQueueMax; ++q) {
       if ((queue_mask >> q & 1U) != 0 && device.queues[q].entries.occupancy() != 0) return false;
@@ -108,8 +107,8 @@ bool await_queues(Registers& registers, DeviceRegisters& device, bool determinis
   if (!empty || halted()) return false;
   EngineWatch watch(device);
   const auto spent = nanoseconds(platform::now_ns() - begun);
-  return await(registers, device, deterministic, step, std::max(wait_max - spent, kLookEvery),
-               [&] { return halted() || (watch.passed() && none_completing(registers)); });
+  return await(device, std::max(wait_max - spent, kLookEvery),
+               [&] { return halted() || (watch.passed() && none_completing(*registers_)); });
 }
 
 }  // namespace headrace::emu

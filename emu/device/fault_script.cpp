@@ -13,22 +13,12 @@
 
 #include "emu/device/config.hpp"
 #include "emu/device/faults.hpp"
+#include "headrace/base/names.hpp"
 #include "headrace/dsa/descriptor.hpp"
 
 namespace headrace::emu {
 namespace {
 
-struct KindName {
-  std::string_view name;
-  FaultKind kind;
-};
-constexpr std::array kKinds{KindName{"queue_full", FaultKind::queue_full},
-                            KindName{"page_fault", FaultKind::page_fault},
-                            KindName{"status", FaultKind::status},
-                            KindName{"slow", FaultKind::slow},
-                            KindName{"halt", FaultKind::halt},
-                            KindName{"reset", FaultKind::reset},
-                            KindName{"lost_completion", FaultKind::lost_completion}};
 /// Fields that only some kinds look at.
 struct KindField {
   std::string_view name;
@@ -85,14 +75,11 @@ std::string opcode_names() {
   return names;
 }
 
-std::string_view name_of(FaultKind kind) {
-  return std::ranges::find(kKinds, kind, &KindName::kind)->name;
-}
 /// "kind 'page_fault' or 'slow'", both of which a field suits.
 std::string kinds_of(const KindField& field) {
-  std::string names = "kind '" + std::string(name_of(field.kinds[0])) + "'";
+  std::string names = "kind '" + std::string(enumerator_name(field.kinds[0])) + "'";
   if (field.kinds[1] != field.kinds[0]) {
-    names += " or '" + std::string(name_of(field.kinds[1])) + "'";
+    names += " or '" + std::string(enumerator_name(field.kinds[1])) + "'";
   }
   return names;
 }
@@ -178,17 +165,16 @@ class RuleReader {
   }
   void read_kind(const toml::node& node, FaultRule& rule) {
     const auto value = node.value<std::string_view>();
-    const auto* found = std::find_if(kKinds.begin(), kKinds.end(), [&](const KindName& one) {
-      return value && one.name == *value;
-    });
-    if (found != kKinds.end()) {
-      rule.kind = found->kind;
-      has_kind_ = true;
-      return;
-    }
     std::string names;
-    for (const KindName& one : kKinds) {
-      names += (names.empty() ? "one of " : ", ") + std::string(one.name);
+    for (unsigned each = 0; each <= static_cast<unsigned>(FaultKind::lost_completion); ++each) {
+      const auto kind = static_cast<FaultKind>(each);
+      const std::string_view name = enumerator_name(kind);
+      if (value == name) {
+        rule.kind = kind;
+        has_kind_ = true;
+        return;
+      }
+      names += (names.empty() ? "one of " : ", ") + std::string(name);
     }
     wrong(node, "kind", names);
   }
@@ -220,7 +206,7 @@ class RuleReader {
       if (given == nullptr || std::ranges::count(field.kinds, rule.kind) != 0) continue;
       refuse(*given,
              "field '" + std::string(field.name) + "' means nothing to a fault of kind '" +
-                 std::string(name_of(rule.kind)) + "'",
+                 std::string(enumerator_name(rule.kind)) + "'",
              "leave it out; " + kinds_of(field) + " has it");
     }
     std::string_view first;

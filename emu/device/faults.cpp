@@ -39,26 +39,16 @@ bool meets(const RunOptions& run_options, Registers& registers, std::uint32_t in
 
 }  // namespace
 
-bool injects_queue_full(const RunOptions& run_options, Registers& registers, std::uint32_t device,
-                        std::uint32_t queue, std::uint8_t opcode) noexcept {
-  bool full = false;
-  for (std::uint32_t i = 0; i < run_options.faults.rule_count; ++i) {
-    if (run_options.faults.rules[i].kind == FaultKind::queue_full) {
-      full = meets(run_options, registers, i, device, queue, opcode) || full;
-    }
-  }
-  return full;
-}
-
 Injection faults_for(const RunOptions& run_options, Registers& registers, std::uint32_t device,
-                     std::uint32_t queue, std::uint8_t opcode) noexcept {
+                     std::uint32_t queue, std::uint8_t opcode, bool submission) noexcept {
   Injection injection;
   for (std::uint32_t i = 0; i < run_options.faults.rule_count; ++i) {
     const FaultRule& rule = run_options.faults.rules[i];
-    if (rule.kind == FaultKind::queue_full) continue;
+    if ((rule.kind == FaultKind::queue_full) != submission) continue;
     if (!meets(run_options, registers, i, device, queue, opcode)) continue;
     switch (rule.kind) {
       case FaultKind::queue_full:
+        injection.queue_full = true;
         break;
       case FaultKind::page_fault:
         injection.page_fault = rule;

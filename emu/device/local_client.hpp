@@ -22,8 +22,13 @@ class LocalClient final : public Client {
   ~LocalClient() override;
 
   Result<void> start() override;
-  bool enqueue(DeviceId device, QueueId queue, const dsa::Descriptor& descriptor) noexcept override;
-  void store(DeviceId device, QueueId queue, const dsa::Descriptor& descriptor) noexcept override;
+  bool enqueue(DeviceId device, QueueId queue,
+               const dsa::Descriptor& descriptor) noexcept override {
+    return submit(device, queue, descriptor, dsa::QueueMode::shared);
+  }
+  void store(DeviceId device, QueueId queue, const dsa::Descriptor& descriptor) noexcept override {
+    submit(device, queue, descriptor, dsa::QueueMode::dedicated);
+  }
   void run_until_idle() override;
   bool step() override;
   void tell(const TraceEvent& event) override { context_.tell(event); }
@@ -39,8 +44,13 @@ class LocalClient final : public Client {
 
  private:
   enum class Taken : std::uint8_t { accepted, full, refused };
-  Taken submit(std::uint32_t device, std::uint32_t queue, const dsa::Descriptor& descriptor,
-               dsa::QueueMode mode, Origin origin, MailboxRegisters* mailbox) noexcept;
+  bool submit(DeviceId device, QueueId queue, const dsa::Descriptor& descriptor,
+              dsa::QueueMode mode) noexcept;
+  Taken take(std::uint32_t device, std::uint32_t queue, const dsa::Descriptor& descriptor,
+             dsa::QueueMode mode, Origin origin, MailboxRegisters* mailbox) noexcept;
+  /// Counts and traces what a WQ did not take.
+  void refuse(std::uint32_t device, std::uint32_t queue, const dsa::Descriptor& descriptor,
+              dsa::QueueMode mode, bool full) noexcept;
   /// As idxd_cdev_write(): a few tries for a shared WQ that is full.
   Taken write(std::uint32_t device, std::uint32_t queue, const dsa::Descriptor& descriptor,
               MailboxRegisters& mailbox) noexcept;

@@ -67,7 +67,8 @@ Result<void> Control::submit_for(std::int32_t process_id, DeviceId device, Queue
     const PlaceWord place{client.place.load_acquire()};
     if (place.process_id() != process_id) continue;
     const Owner owner = owner_of(index, place.incarnation());
-    if (is_dead(*registers_, owner)) continue;
+    const auto is_dead = [&] { return life_of(*registers_, owner) == platform::Life::dead; };
+    if (is_dead()) continue;
     MailboxRegisters& mailbox = client.mailbox;
     bool posted = false;
     while (true) {
@@ -105,7 +106,7 @@ Result<void> Control::submit_for(std::int32_t process_id, DeviceId device, Queue
         }
       }
       const std::uint64_t now = platform::now_ns();
-      if (now >= limit || is_dead(*registers_, owner) || (is_over && is_over())) {
+      if (now >= limit || is_dead() || (is_over && is_over())) {
         if (posted) {
           // Taken back if no worker has begun; what runs already is finished into nothing.
           state = MailboxRegisters::posted;

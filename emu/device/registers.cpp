@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "emu/platform/process.hpp"
 #include "emu/platform/wait.hpp"
 
 namespace headrace::emu {
@@ -14,16 +13,6 @@ namespace {
 
 constexpr std::uint32_t bits_of(DevicePhase phase) {
   return static_cast<std::uint32_t>(phase);
-}
-
-platform::Life life_of(const Registers& registers, Owner owner) noexcept {
-  const std::uint32_t index = client_index_of(owner);
-  if (index >= kClientMax) return platform::Life::dead;
-  // edge: emu-client (acquire)
-  const PlaceWord place{registers.clients[index].place.load_acquire()};
-  // Free, or another client's by now: its former holder was reaped.
-  if (!place.taken() || owner_of(index, place.incarnation()) != owner) return platform::Life::dead;
-  return platform::life_of(place.process_id(), place.started(), PlaceWord::kStartedBits);
 }
 
 }  // namespace
@@ -135,7 +124,22 @@ void announce_release(DeviceRegisters& device) noexcept {
   if (device.waiter_count.load_relaxed() != 0) platform::wake(device.released, kClientMax);
 }
 
-std::uint32_t release_all(Registers& registers, Owner owner) noexcept {
+platform::Life life_of(const Registers& registers, Owner owner) noexcept {
+  const std::uint32_t index = client_index_of(owner);
+  if (index >= kClientMax) return platform::Life::dead;
+  // edge: emu-client (acquire)
+  const PlaceWord place{registers.clients[index].place.load_acquire()};
+  // Free, or another client's by now: its former holder was reaped.
+  if (!place.taken() || owner_of(index, place.incarnation()) != owner) return platform::Life::dead;
+  return platform::life_of(place.process_id(), place.started(), PlaceWord::kStartedBits);
+}
+
+bool free_place(Registers& registers, Owner owner, bool died) noexcept {
+  ClientRegisters& client = registers.clients[client_index_of(owner)];
+  std::uint64_t found = client.place.load_relaxed();  // the exchange decides
+  const PlaceWord place{found};
+  if (!place.taken() || owner_of(client_index_of(owner), place.incarnation()) != owner)
+    return false;
   std::uint32_t entry_count = 0;
   const std::uint32_t device_count = count_devices(registers);
   for (std::uint32_t d = 0; d < device_count; ++d) {
@@ -150,24 +154,6 @@ std::uint32_t release_all(Registers& registers, Owner owner) noexcept {
     }
     announce_release(device);
   }
-  return entry_count;
-}
-
-bool is_dead(const Registers& registers, Owner owner) noexcept {
-  return life_of(registers, owner) == platform::Life::dead;
-}
-
-bool is_stopped(const Registers& registers, Owner owner) noexcept {
-  return life_of(registers, owner) == platform::Life::stopped;
-}
-
-bool free_place(Registers& registers, Owner owner, bool died) noexcept {
-  ClientRegisters& client = registers.clients[client_index_of(owner)];
-  std::uint64_t found = client.place.load_relaxed();  // the exchange decides
-  const PlaceWord place{found};
-  if (!place.taken() || owner_of(client_index_of(owner), place.incarnation()) != owner)
-    return false;
-  const std::uint32_t entry_count = release_all(registers, owner);
   // Several may reap it at once and find some of its entries each: the first counts it.
   Owner lost = client.lost.load_relaxed();  // the exchange decides
   if (died && entry_count != 0 && lost != owner &&
@@ -222,7 +208,7 @@ std::size_t reap_clients(Registers& registers) noexcept {
     const PlaceWord place{client.place.load_acquire()};
     if (!place.taken()) continue;
     const Owner owner = owner_of(index, place.incarnation());
-    if (!is_dead(registers, owner)) continue;
+    if (life_of(registers, owner) != platform::Life::dead) continue;
     if (free_place(registers, owner, true)) ++reaped;
   }
   return reaped;
@@ -232,28 +218,6 @@ void count_max(Atomic<std::uint32_t>& place, std::uint32_t value) noexcept {
   std::uint32_t found = place.load_relaxed();                               // a statistic
   while (found < value && !place.compare_exchange_relaxed(found, value)) {  // as above
   }
-}
-
-QueueConfig load_config(const QueueRegisters& queue) {
-  QueueConfig config;
-  // Relaxed: published by the phase of the WQ to those that submit; others see one field's old or
-  // new value.
-  config.group = queue.group.load_relaxed();
-  config.mode = static_cast<dsa::QueueMode>(queue.mode.load_relaxed());
-  config.size = queue.entry_count.load_relaxed();
-  config.threshold = queue.threshold.load_relaxed();
-  config.priority = queue.priority.load_relaxed();
-  config.batch_max = queue.batch_max.load_relaxed();
-  config.transfer_bytes_max = queue.transfer_bytes_max.load_relaxed();
-  config.write_retries = queue.write_retries.load_relaxed();
-  config.block_on_fault = queue.block_on_fault.load_relaxed() != 0;
-  for (std::size_t i = 0; i < config.op_config.size(); ++i) {
-    config.op_config[i] = queue.op_config[i].load_relaxed();
-  }
-  config.type = queue.type.load();
-  config.name = queue.name.load();
-  config.driver_name = queue.driver_name.load();
-  return config;
 }
 
 std::string device_name(DeviceId device) {

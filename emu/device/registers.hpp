@@ -29,6 +29,7 @@
 #include "emu/device/entries.hpp"
 #include "emu/device/faults.hpp"
 #include "emu/device/statistics.hpp"
+#include "emu/platform/process.hpp"
 #include "headrace/base/atomic.hpp"
 
 namespace headrace::emu {
@@ -257,20 +258,16 @@ void report_error(DeviceRegisters& device, std::uint8_t error_code, std::uint32_
                   std::uint8_t opcode, std::uint64_t address) noexcept;
 /// Tells those who wait for entries or engines.
 void announce_release(DeviceRegisters& device) noexcept;
-/// Gives back what `owner` holds; exact, so any number of reapers may do it at once. Returns how
-/// many entries there were.
-std::uint32_t release_all(Registers& registers, Owner owner) noexcept;
-/// release_all, and the client's place with it. False if another thread had freed it already.
-/// `died`: a client that had entries in use counts as lost.
+/// Gives back what `owner` holds, and the client's place with it; exact, so any number of reapers
+/// may do it at once. False if another thread had freed it already. `died`: a client that had
+/// entries in use counts as lost.
 bool free_place(Registers& registers, Owner owner, bool died) noexcept;
 /// Frees the places of clients whose process is gone, and what is held without a place.
 /// Returns how many places.
 std::size_t reap_clients(Registers& registers) noexcept;
-/// Whether the process of `owner` is gone, or stopped.
-[[nodiscard]] bool is_dead(const Registers& registers, Owner owner) noexcept;
-[[nodiscard]] bool is_stopped(const Registers& registers, Owner owner) noexcept;
+/// Of the process of `owner`.
+[[nodiscard]] platform::Life life_of(const Registers& registers, Owner owner) noexcept;
 void count_max(Atomic<std::uint32_t>& place, std::uint32_t value) noexcept;
-[[nodiscard]] QueueConfig load_config(const QueueRegisters& queue);
 /// "dsa0", "wq0.0".
 [[nodiscard]] std::string device_name(DeviceId device);
 [[nodiscard]] std::string queue_name(DeviceId device, QueueId queue);

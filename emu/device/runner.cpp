@@ -226,9 +226,9 @@ void Runner::start_descriptor() {
     return;
   }
   if (context_->run_options.faults.rule_count != 0) {
-    injection_ = faults_for(context_->run_options, context_->registers, scheduler_->device_index(),
-                            task_.queue, static_cast<std::uint8_t>(descriptor().opcode));
     const std::uint32_t device = scheduler_->device_index();
+    injection_ = faults_for(context_->run_options, context_->registers, device, task_.queue,
+                            static_cast<std::uint8_t>(descriptor().opcode), false);
     if (injection_.halt) {
       halt_device(context_->registers, device);
       context_->tell(

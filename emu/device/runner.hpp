@@ -27,22 +27,20 @@ struct Context {
   void tell(TraceEvent event);
 };
 
-/// Which faults of the script a descriptor meets.
+/// Which faults of the script a descriptor or its submission meets.
 struct Injection {
   std::optional<FaultRule> page_fault;
   std::optional<FaultRule> status;
   std::uint64_t delay_ns = 0;
+  bool queue_full = false;
   bool halt = false;
   bool reset = false;
   bool lost_completion = false;
 };
+/// Async-signal-safe.
 [[nodiscard]] Injection faults_for(const RunOptions& run_options, Registers& registers,
-                                   std::uint32_t device, std::uint32_t queue,
-                                   std::uint8_t opcode) noexcept;
-/// A rule of kind queue_full meets this submission. Async-signal-safe.
-[[nodiscard]] bool injects_queue_full(const RunOptions& run_options, Registers& registers,
-                                      std::uint32_t device, std::uint32_t queue,
-                                      std::uint8_t opcode) noexcept;
+                                   std::uint32_t device, std::uint32_t queue, std::uint8_t opcode,
+                                   bool submission) noexcept;
 
 /// Work that is done and whose completion is on its way (Pace): no engine is needed for that.
 struct Pending {
@@ -60,8 +58,6 @@ class Runner {
   Runner(Context& context, Scheduler& scheduler) : context_(&context), scheduler_(&scheduler) {}
 
   [[nodiscard]] bool busy() const { return task_.kind != TaskKind::none; }
-  [[nodiscard]] std::uint32_t engine() const { return task_.engine; }
-  [[nodiscard]] std::uint32_t queue() const { return task_.queue; }
   void begin(const Task& task);
   /// Does one slice. With `chance` it is a small one, and delays are steps. True once the task has
   /// ended; the runner is free then.

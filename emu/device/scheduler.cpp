@@ -148,7 +148,8 @@ void Scheduler::recover_engines() noexcept {
   reap_clients(registers_);
   for (EngineRegisters& engine : device_.engines) {
     Owner holder = engine.holder.load_relaxed();  // the exchange decides
-    if (holder == kNobody || holder == owner_ || !is_stopped(registers_, holder)) continue;
+    if (holder == kNobody || holder == owner_) continue;
+    if (life_of(registers_, holder) != platform::Life::stopped) continue;
     // When it goes on it finishes its descriptor beside us: more concurrency than engines for a
     // moment, nothing worse.
     // edge: emu-engine (acq_rel)
@@ -219,11 +220,10 @@ Task Scheduler::take_members(Batch& batch, std::uint32_t engine) {
   task.slot.sequence = batch.slot.sequence;
   task.slot.generation = batch.slot.generation;
   batch.taken_count = task.last;
-  std::uint64_t cost = 0;
   for (std::uint32_t i = task.first; i < task.last; ++i) {
-    cost += kCostOfOne + bytes_of(batch.descriptors[i]);
+    task.byte_count += bytes_of(batch.descriptors[i]);
   }
-  charge(task.queue, cost);
+  charge(task.queue, kCostOfOne * (task.last - task.first) + task.byte_count);
   return task;
 }
 
@@ -245,16 +245,14 @@ Task Scheduler::start(const Candidate& chosen, std::uint32_t engine) {
     task.batch = &*std::find_if(batches_.begin(), batches_.end(),
                                 [](const Batch& batch) { return !batch.active; });
     Batch& batch = *task.batch;
+    batch = Batch(batch.descriptors);
     batch.active = true;
-    batch.listed = false;
     batch.queue = task.queue;
     batch.entry = task.entry;
     batch.slot = task.slot;
-    batch.fetched_count = batch.run_count = batch.taken_count = batch.finished_count = 0;
-    batch.failed = batch.aborted = false;
-    batch.list_fault.reset();
   }
-  charge(task.queue, kCostOfOne + bytes_of(task.slot.descriptor));
+  task.byte_count = bytes_of(task.slot.descriptor);
+  charge(task.queue, kCostOfOne + task.byte_count);
   return task;
 }
 
@@ -344,7 +342,6 @@ void Scheduler::finish_batch(Batch& batch) {
   --active_counts_[batch.queue];
   --active_count_;
   batch.active = false;
-  batch.listed = false;
 }
 
 bool Scheduler::idle() {

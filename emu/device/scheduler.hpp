@@ -71,6 +71,7 @@ struct Task {
   std::uint32_t engine = 0;
   std::uint32_t first = 0;
   std::uint32_t last = 0;
+  std::uint64_t byte_count = 0;
   bool more = false;  ///< There is something left for others.
   Slot slot;
   Batch* batch = nullptr;

@@ -38,19 +38,6 @@ constexpr std::uint32_t attentive(std::uint32_t word) {
 }
 }  // namespace idle
 
-std::uint64_t bytes_of(const Task& task) {
-  std::uint64_t count = 0;
-  if (task.kind == TaskKind::members) {
-    for (std::uint32_t i = task.first; i < task.last; ++i) {
-      const dsa::Descriptor& one = task.batch->descriptors[i];
-      count += one.opcode == 0 ? 0 : one.xfer_size;
-    }
-  } else if (task.kind == TaskKind::single && task.slot.descriptor.opcode != 0) {
-    count = task.slot.descriptor.xfer_size;
-  }
-  return count;
-}
-
 }  // namespace
 
 ThreadPool::ThreadPool(LocalClient& client, std::uint32_t device)
@@ -66,15 +53,6 @@ ThreadPool::ThreadPool(LocalClient& client, std::uint32_t device)
 
 Atomic<std::uint32_t>& ThreadPool::bell() {
   return client_.place().doorbells[device_];
-}
-
-void ThreadPool::enter(void* worker) {
-  auto* self = static_cast<Worker*>(worker);
-  self->thread_pool->work(*self);
-}
-
-void ThreadPool::enter_completer(void* thread_pool) {
-  static_cast<ThreadPool*>(thread_pool)->complete_all();
 }
 
 Result<void> ThreadPool::start() {
@@ -100,7 +78,11 @@ int ThreadPool::grow() noexcept {
     Worker& worker = workers_[count];
     // edge: emu-idle (acq_rel)
     idle_.fetch_add_acq_rel(idle::kAttentive);
-    const int error = worker.thread.start("dsa-engine", &ThreadPool::enter, &worker);
+    const auto enter = [](void* self) {
+      auto* const entered = static_cast<Worker*>(self);
+      entered->thread_pool->work(*entered);
+    };
+    const int error = worker.thread.start("dsa-engine", enter, &worker);
     if (error != 0) {
       idle_.fetch_sub_acq_rel(idle::kAttentive);  // edge: emu-idle (acq_rel)
       // For a later try, unless one more was started meanwhile.
@@ -144,7 +126,8 @@ int ThreadPool::start_completer() {
     empty_rooms_.reserve(kRoomCount);
     for (std::uint32_t room = kRoomCount; room > 0; --room) empty_rooms_.push_back(room - 1);
   }
-  return completer_thread_.start("dsa-completer", &ThreadPool::enter_completer, this);
+  const auto enter = [](void* self) { static_cast<ThreadPool*>(self)->complete_all(); };
+  return completer_thread_.start("dsa-completer", enter, this);
 }
 
 void ThreadPool::abort_all() {
@@ -171,7 +154,7 @@ void ThreadPool::help() noexcept {
 
 void ThreadPool::run(Worker& worker, const Task& task) {
   // A worker that will be away for long leaves another one awake.
-  const bool away = bytes_of(task) > kBriefBytes || client_.run_options().faults.rule_count != 0 ||
+  const bool away = task.byte_count > kBriefBytes || client_.run_options().faults.rule_count != 0 ||
                     client_.run_options().paced();
   if (away) {
     // edge: emu-idle (acq_rel)

@@ -55,8 +55,6 @@ class ThreadPool {
   static bool is_later(const Due& one, const Due& other) { return one.at_ns > other.at_ns; }
 
   [[nodiscard]] Atomic<std::uint32_t>& bell();
-  static void enter(void* worker);
-  static void enter_completer(void* thread_pool);
   void complete_all();
   /// What is due soon or stale; else how long to `wait` for it.
   [[nodiscard]] std::optional<Pending> take_due(std::chrono::nanoseconds& wait);

@@ -11,27 +11,6 @@
 namespace headrace::emu {
 namespace {
 
-constexpr auto kKinds = make_names<TraceKind>({
-    {TraceKind::submitted, "submitted"},
-    {TraceKind::retried, "retried"},
-    {TraceKind::dropped, "dropped"},
-    {TraceKind::started, "started"},
-    {TraceKind::fetched, "fetched"},
-    {TraceKind::faulted, "faulted"},
-    {TraceKind::finished, "finished"},
-    {TraceKind::aborted, "aborted"},
-    {TraceKind::control, "control"},
-});
-
-constexpr auto kCommands = make_names<DeviceCommand>({
-    {DeviceCommand::enable_device, "enable_device"},
-    {DeviceCommand::disable_device, "disable_device"},
-    {DeviceCommand::enable_queue, "enable_queue"},
-    {DeviceCommand::disable_queue, "disable_queue"},
-    {DeviceCommand::reset, "reset"},
-    {DeviceCommand::halt, "halt"},
-});
-
 /// Text into fixed room; what does not fit is cut off.
 class Line {
  public:
@@ -60,7 +39,7 @@ std::size_t write_json(const TraceEvent& event, std::span<char> into) noexcept {
   Line line(into);
   line.add(event.in_steps ? "{\"step\":" : "{\"time_ns\":", event.time);
   line.add(",\"event\":\"");
-  line.add(kKinds.text(event.kind));
+  line.add(enumerator_name(event.kind));
   line.add("\",\"device\":", event.device);
   line.add(",\"queue\":", event.queue);
   line.add(",\"engine\":", event.engine);
@@ -78,7 +57,7 @@ std::size_t write_json(const TraceEvent& event, std::span<char> into) noexcept {
   line.add(",\"byte_count\":", event.byte_count);
   if (event.kind == TraceKind::control) {
     line.add(",\"command\":\"");
-    line.add(kCommands.text(event.command));
+    line.add(enumerator_name(event.command));
     line.add("\"");
   }
   if (event.process_id != 0) {

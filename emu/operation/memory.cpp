@@ -5,8 +5,6 @@
 #include <array>
 #include <new>
 
-#include "emu/platform/guarded.hpp"
-
 namespace headrace::emu {
 namespace {
 
@@ -14,16 +12,9 @@ Address address_of(const void* place) {
   return reinterpret_cast<Address>(place);
 }
 
-Reach reach(const guarded::Extent& extent) {
-  if (!extent.stop) return {extent.byte_count, std::nullopt};
-  return {extent.byte_count, Fault{extent.stop->address, extent.stop->write}};
-}
-
 // What was done, or the fault that lies beyond `present` of `byte_count` bytes.
-Reach reach(const guarded::Extent& extent, std::size_t byte_count, std::size_t present,
-            const Fault& beyond) {
-  if (extent.stop || present == byte_count) return reach(extent);
-  return {extent.byte_count, beyond};
+Reach reach(const Reach& done, std::size_t byte_count, std::size_t present, const Fault& beyond) {
+  return done.fault || present == byte_count ? done : Reach{done.byte_count, beyond};
 }
 
 class ProcessMemory final : public Memory {
@@ -46,8 +37,8 @@ class ProcessMemory final : public Memory {
   Reach copy(Address target, Address source, std::size_t byte_count, bool downwards,
              PageFaults faults) noexcept override {
     if (faults == PageFaults::resolve) {
-      return reach(downwards ? guarded::copy_down(target, source, byte_count)
-                             : guarded::copy_up(target, source, byte_count));
+      return downwards ? guarded::copy_down(target, source, byte_count)
+                       : guarded::copy_up(target, source, byte_count);
     }
     const auto resident = downwards ? guarded::resident_down : guarded::resident_up;
     const std::size_t readable = resident(source, byte_count);
@@ -68,13 +59,11 @@ class ProcessMemory final : public Memory {
   }
 
   Reach write_record(Address record, std::span<const std::byte, 32> bytes) noexcept override {
-    const guarded::Extent rest =
-        guarded::copy_up(record + 1, address_of(bytes.data()) + 1, bytes.size() - 1);
-    if (rest.stop) return {0, Fault{rest.stop->address, true}};
-    const guarded::Extent status =
-        guarded::store_status(record, std::to_integer<std::uint8_t>(bytes[0]));
-    if (status.stop) return {0, Fault{status.stop->address, true}};
-    return {bytes.size(), std::nullopt};
+    Reach done = guarded::copy_up(record + 1, address_of(bytes.data()) + 1, bytes.size() - 1);
+    if (!done.fault) {
+      done = guarded::store_status(record, std::to_integer<std::uint8_t>(bytes[0]));
+    }
+    return {done.fault ? 0 : bytes.size(), done.fault};
   }
 
   Reach flush_lines(Address target, std::size_t byte_count, PageFaults faults) noexcept override {

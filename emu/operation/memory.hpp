@@ -5,25 +5,17 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <span>
+
+#include "emu/platform/guarded.hpp"
 
 namespace headrace::emu {
 
 /// An address of the client, never dereferenced but through Memory.
-using Address = std::uint64_t;
-
-/// The first byte that could not be reached.
-struct Fault {
-  Address address = 0;
-  bool write = false;
-};
-
+using guarded::Address;
+using guarded::Fault;
 /// How far an access came; `byte_count` is all of it unless there is a fault.
-struct Reach {
-  std::size_t byte_count = 0;
-  std::optional<Fault> fault = std::nullopt;
-};
+using guarded::Reach;
 
 /// What to do about a page that is mapped but not present.
 enum class PageFaults : std::uint8_t {

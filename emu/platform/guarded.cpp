@@ -85,7 +85,7 @@ bool canonical(Address address) {
 
 // A page fault tells address and direction. An address that no page can have (general protection)
 // tells neither, but then one of the two is not canonical.
-Stop stop_of(const Trap& trap, Address target, Address source) {
+Fault fault_of(const Trap& trap, Address target, Address source) {
   if (((trap.code >> 16) & 0xff) == kTrapPageFault) {
     return {trap.address, (trap.code & kErrorWrite) != 0};
   }
@@ -176,7 +176,7 @@ void on_signal(int signal, siginfo_t* info, void* ucontext) {
 
 }  // namespace
 
-Extent copy_up(Address target, Address source, std::size_t byte_count) noexcept {
+Reach copy_up(Address target, Address source, std::size_t byte_count) noexcept {
   Trap trap;
   const std::size_t left = byte_count < kStringBytesMin
                                ? blocks_up(target, source, byte_count, trap)
@@ -185,19 +185,19 @@ Extent copy_up(Address target, Address source, std::size_t byte_count) noexcept 
   saw_read(source, done);
   saw_write(target, done);
   if (left == 0) return {byte_count, std::nullopt};
-  return {done, stop_of(trap, target + done, source + done)};
+  return {done, fault_of(trap, target + done, source + done)};
 }
 
-Extent copy_down(Address target, Address source, std::size_t byte_count) noexcept {
+Reach copy_down(Address target, Address source, std::size_t byte_count) noexcept {
   Trap trap;
   const std::size_t left = blocks_down(target, source, byte_count, trap);
   saw_read(source + left, byte_count - left);
   saw_write(target + left, byte_count - left);
   if (left == 0) return {byte_count, std::nullopt};
-  return {byte_count - left, stop_of(trap, target + left - 1, source + left - 1)};
+  return {byte_count - left, fault_of(trap, target + left - 1, source + left - 1)};
 }
 
-Extent store_status(Address target, std::uint8_t value) noexcept {
+Reach store_status(Address target, std::uint8_t value) noexcept {
   Trap trap;
   std::uint64_t left = 1;
 #if defined(HEADRACE_EMU_TSAN)
@@ -214,10 +214,10 @@ Extent store_status(Address target, std::uint8_t value) noexcept {
       : [value] "r"(value)
       : "memory", "cc");
   if (left == 0) return {1, std::nullopt};
-  return {0, stop_of(trap, target, 0)};
+  return {0, fault_of(trap, target, 0)};
 }
 
-Extent flush_lines(Address target, std::size_t byte_count) noexcept {
+Reach flush_lines(Address target, std::size_t byte_count) noexcept {
   if (byte_count == 0) return {};
   Trap trap;
   const Address first = target & ~(kLineBytes - 1);
@@ -235,9 +235,9 @@ Extent flush_lines(Address target, std::size_t byte_count) noexcept {
       : "memory", "cc");
   if (left == 0) return {byte_count, std::nullopt};
   const std::size_t done = line > target ? line - target : 0;
-  Stop stop = stop_of(trap, line, 0);
-  stop.write = false;
-  return {done, stop};
+  Fault fault = fault_of(trap, line, 0);
+  fault.write = false;
+  return {done, fault};
 }
 
 std::size_t resident_up(Address first, std::size_t byte_count) noexcept {

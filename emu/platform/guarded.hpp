@@ -17,27 +17,27 @@ using Address = std::uint64_t;
 
 /// What stopped an access: the address that was not there (any byte of the page), and whether it
 /// was to be written.
-struct Stop {
+struct Fault {
   Address address = 0;
   bool write = false;
 };
 
 /// How far an access came, exact to the byte, from its first byte (or last, if downwards).
-struct Extent {
+struct Reach {
   std::size_t byte_count = 0;
-  std::optional<Stop> stop;
+  std::optional<Fault> fault = std::nullopt;
 };
 
 /// Copies from the first byte to the last: right for a target below its source, or apart from it.
 ///
 /// Threading: shared, as all of these; a race with another thread is reported by ThreadSanitizer.
-Extent copy_up(Address target, Address source, std::size_t byte_count) noexcept;
+Reach copy_up(Address target, Address source, std::size_t byte_count) noexcept;
 /// Copies from the last byte to the first.
-Extent copy_down(Address target, Address source, std::size_t byte_count) noexcept;
+Reach copy_down(Address target, Address source, std::size_t byte_count) noexcept;
 /// Stores one byte after everything that this thread stored before (edge completion-record).
-Extent store_status(Address target, std::uint8_t value) noexcept;
+Reach store_status(Address target, std::uint8_t value) noexcept;
 /// Writes back and drops the cache lines that hold the range; done when it returns.
-Extent flush_lines(Address target, std::size_t byte_count) noexcept;
+Reach flush_lines(Address target, std::size_t byte_count) noexcept;
 
 /// How many bytes from the first one on (or from the last one back) lie in pages that are present:
 /// anonymous memory that was touched, file pages that the page cache holds (mincore). Ends at the

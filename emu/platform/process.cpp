@@ -3,7 +3,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -98,7 +97,6 @@ void* QuietThread::enter(void* self) {
 }
 
 int QuietThread::start(const char* name, Function function, void* argument) noexcept {
-  static_assert(sizeof(pthread_t) == sizeof handle_);
   name_ = name;
   function_ = function;
   argument_ = argument;
@@ -110,20 +108,16 @@ int QuietThread::start(const char* name, Function function, void* argument) noex
   ::sigdelset(&quiet, SIGBUS);
   // The new thread inherits the mask of this one: there is no moment at which it takes a signal.
   ::pthread_sigmask(SIG_SETMASK, &quiet, &former);
-  pthread_t handle{};
-  const int failed = ::pthread_create(&handle, nullptr, &QuietThread::enter, this);
+  const int failed = ::pthread_create(&handle_, nullptr, &QuietThread::enter, this);
   ::pthread_sigmask(SIG_SETMASK, &former, nullptr);
   if (failed != 0) return failed;
-  std::memcpy(&handle_, &handle, sizeof handle_);
   started_ = true;
   return 0;
 }
 
 void QuietThread::join() noexcept {
   if (!started_) return;
-  pthread_t handle{};
-  std::memcpy(&handle, &handle_, sizeof handle);
-  ::pthread_join(handle, nullptr);
+  ::pthread_join(handle_, nullptr);
   started_ = false;
 }
 

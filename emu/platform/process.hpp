@@ -2,6 +2,8 @@
 // Whether another process still lives, and threads that the program around us does not notice.
 #pragma once
 
+#include <pthread.h>
+
 #include <cstdint>
 
 namespace headrace::emu::platform {
@@ -32,7 +34,7 @@ class QuietThread {
   void join() noexcept;
 
  private:
-  std::uint64_t handle_ = 0;
+  pthread_t handle_{};
   Function function_ = nullptr;
   void* argument_ = nullptr;
   const char* name_ = nullptr;

@@ -39,10 +39,10 @@ enum class Verdict : std::uint8_t {
 
 /// Reads the program's memory; false if it is not there, with the address in `fault`.
 bool read(std::uint64_t address, std::span<std::byte> into, std::uint64_t& fault) noexcept {
-  const auto extent =
+  const auto reach =
       guarded::copy_up(reinterpret_cast<std::uint64_t>(into.data()), address, into.size());
-  if (extent.stop) fault = extent.stop->address;
-  return !extent.stop;
+  if (reach.fault) fault = reach.fault->address;
+  return !reach.fault;
 }
 
 // UMONITOR, UMWAIT and TPAUSE: a thread may watch a line of memory and sleep until it is written,
@@ -58,7 +58,7 @@ struct Watched {
 constinit thread_local Watched watched [[gnu::tls_model("initial-exec")]];
 
 bool read_line(std::uint64_t line, std::uint64_t (&into)[8]) noexcept {
-  return !guarded::copy_up(reinterpret_cast<std::uint64_t>(&into[0]), line, sizeof(into)).stop;
+  return !guarded::copy_up(reinterpret_cast<std::uint64_t>(&into[0]), line, sizeof(into)).fault;
 }
 
 bool has_changed() noexcept {
@@ -198,9 +198,9 @@ Verdict Execution::protection_fault() noexcept {
 
 Verdict Execution::run() noexcept {
   std::uint8_t code[kInstructionBytesMax];
-  const auto extent = guarded::copy_up(reinterpret_cast<std::uint64_t>(code),
-                                       frame_.instruction_pointer(), sizeof(code));
-  const std::span read = std::span(code).first(extent.byte_count);
+  const auto reach = guarded::copy_up(reinterpret_cast<std::uint64_t>(code),
+                                      frame_.instruction_pointer(), sizeof(code));
+  const std::span read = std::span(code).first(reach.byte_count);
   // What faults there is our byte, in the stead of an instruction that the CPU does not know.
   if (sites().restore(frame_.instruction_pointer(), read) && info_->si_code == SI_KERNEL) {
     refused_ = true;
@@ -293,9 +293,9 @@ Verdict Execution::submit(bool posted) noexcept {
 
 Verdict Execution::store_to_memory(std::uint64_t target,
                                    const dsa::Descriptor& descriptor) noexcept {
-  const auto extent =
+  const auto reach =
       guarded::copy_up(target, reinterpret_cast<std::uint64_t>(&descriptor), sizeof(descriptor));
-  if (extent.stop) return page_fault(extent.stop->address, true);
+  if (reach.fault) return page_fault(reach.fault->address, true);
   return finish();
 }
 
