@@ -42,8 +42,8 @@ TEST(Devices, ADeviceWithCacheControlMovesTheMessages) {
   }
   EXPECT_GT(by_device, 0U);
   std::uint64_t with_cache_control = 0;
-  for (const emu::EngineStatistics& each :
-       machine.devices->control().statistics().devices.at(0).engines) {
+  const emu::Statistics statistics = machine.devices->control().statistics();
+  for (const emu::EngineStatistics& each : statistics.devices.at(0).engines) {
     with_cache_control += each.cache_control_count;
   }
   EXPECT_GE(with_cache_control, 100U);
