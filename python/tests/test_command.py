@@ -336,7 +336,7 @@ def test_measured_bandwidths_are_taken_of_this_machine_alone(
         (["--threads", "0"], "--threads: '0' is not a whole number from 1 to"),
         (["--threads", "x"], "--threads: 'x' is not a whole number from 1 to"),
         (["--threads", "100000"], "'100000' is not a whole number from 1 to"),
-        (["--chunk-bytes", "1KiB"], "'1KiB' is not a size from 4KiB"),
+        (["--chunk-bytes", "1KiB"], "'1KiB' is not a size from 4 KiB"),
         (["--chunk-bytes", "wide"], "wide"),
         (["--capacity", "0"], "--capacity: '0' is not a size"),
         (["--capacity", "1 parsec"], "1 parsec"),

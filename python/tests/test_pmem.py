@@ -507,7 +507,7 @@ def test_the_benchmark_has_the_figures_that_one_quotes(
     "words, said",
     [
         (["make", "{}", "--layout", "foo"], "--layout: 'foo' is not checksums or positions"),
-        (["make", "{}", "--capacity", "5"], "--capacity: '5' is not a size from 4KiB"),
+        (["make", "{}", "--capacity", "5"], "--capacity: '5' is not a size from 4 KiB"),
         (["produce", "{}", "--count", "1", "--granularity", "block"], "is not byte, line or page"),
         (["consume", "{}", "--granularity", "block"], "is not byte, line or page"),
         (["produce", "{}", "--batch", "4"], "--batch is for --count"),

@@ -86,7 +86,7 @@ def test_tune_prints_a_table_and_says_what_it_did_not_try(command: Command, tmp_
         (("--search", "guess"), "--search: 'guess' is not model or exhaustive"),
         (("--seconds", "0"), "a time from 1 s to 86400 s"),
         (("--seconds", "1week"), "such as 90, 90s or 5min"),
-        (("--bytes-min", "1"), "not a size from 64 to 1GiB"),
+        (("--bytes-min", "1"), "not a size from 64 B to 1 GiB"),
         (("--bytes-min", "64KiB", "--bytes-max", "4KiB"), "more than --bytes-max"),
         (("--threads", "999999"), "whole number from 1 to"),
         (("--plot", "x.pdf"), "ends in .svg or .png"),
