@@ -287,7 +287,7 @@ def test_the_tutorial_runs_as_it_is_written(
     monkeypatch.chdir(tmp_path)
     words = ("sql", "--tpch", str(SCALE_FACTOR), "--query", "4", "--plan", "--data-dir", "tables")
     assert here(*words).code == 0
-    (tmp_path / f"tables/sf{SCALE_FACTOR:g}/orders.parquet").rename("orders.parquet")
+    (tmp_path / f"tables/sf{SCALE_FACTOR:g}").rename("tables/sf1")
     tutorial = Path(__file__).parents[2] / "docs/tutorials/prefetch-a-query.md"
     blocks = re.findall(r"```python\n(.*?)```", tutorial.read_text("utf-8"), re.DOTALL)
     names: dict[str, object] = {}
