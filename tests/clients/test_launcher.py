@@ -536,6 +536,8 @@ def test_an_environment_of_a_mebibyte_passes_through(anybody: Emulator) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a file system that hangs")
+# Whatever looks at all mounts meanwhile waits for this one, and is answered never.
+@pytest.mark.alone
 def test_a_process_that_cannot_be_killed_does_not_hold_the_launcher(
     emulator: Emulator, shared_path: Path
 ) -> None:
