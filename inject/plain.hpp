@@ -2,8 +2,8 @@
 // memmove, memset and memcmp without anything: for injected libraries, which must not call the
 // program's (another preload may have taken them over), and may run before they are known:
 // resolvers while libraries are being relocated, constructors of libraries that are initialised
-// before ours. Not fast. Whoever includes it is compiled with -fno-builtin: a loop of memcmp's kind
-// must not become a call of itself.
+// before ours. Not fast. A file that includes it is compiled with -fno-builtin: a loop of memcmp's
+// kind must not become a call of itself.
 #pragma once
 
 #include <cstddef>

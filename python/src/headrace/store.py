@@ -428,7 +428,7 @@ class Store(Closing):
 def _flat(value: object, role: str, *, writable: bool = False) -> Memory:
     """As `flat_bytes`, in C order: a store knows no shape by which others could be told apart.
 
-    What can be held as it is, because whoever owns its memory knows of its export, is not wrapped.
+    What can be held as it is, because the owner of its memory knows of the export, is not wrapped.
     """
     if type(value) is np.ndarray:
         flags, base = value.flags, value.base

@@ -14,9 +14,8 @@
 //   1     1        the device's, until its record has a        a poller clears posted: its own
 //                  status; pollers read only the status
 //                  and the time of posting
-//   1     1, lost  as before, but nobody waits for it (the     a poller that finds a status frees
-//   it
-//                  bit in lost_)
+//   1     1, lost  as before, but no thread waits for it      a poller that finds a status frees
+//                  (the bit in lost_)                         it
 //   1     0, kept  a channel's (the bit in reserved_)          it gives it back, or loses it
 //
 // A poller decides by the status and then claims by clearing `posted`; between the two the slot may

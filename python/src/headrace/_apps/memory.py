@@ -66,7 +66,7 @@ def peak_bytes() -> int | None:
 
 
 def begin_peak() -> bool:
-    """Let `peak_bytes` begin anew. Returns whether the kernel does that."""
+    """Reset the peak that `peak_bytes` reads. Returns whether the kernel allows that."""
     try:
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
     except OSError:
