@@ -156,7 +156,7 @@ Result<std::unique_ptr<Engine>> Engine::make(const topo::Machine& machine, Engin
   for (const topo::Node* const node : *nodes) {
     const std::size_t half = std::max<std::size_t>(1, node->cpus.size() / 2);
     const std::size_t threads = options.threads_per_node != 0 ? options.threads_per_node : half;
-    auto mover = CpuMover::make({.node = node->id,
+    auto mover = make_cpu_mover({.node = node->id,
                                  .cpus = node->cpus,
                                  .thread_count = threads,
                                  .piece_bytes = options.piece.count(),

@@ -25,6 +25,22 @@ struct CpuSetFree {
 };
 using CpuSet = std::unique_ptr<cpu_set_t, CpuSetFree>;
 
+Result<void> pin(pthread_t thread, std::span<const CpuId> cpus) {
+  std::uint32_t highest = 0;
+  for (const CpuId cpu : cpus) highest = std::max(highest, cpu.value());
+  const CpuSet set(CPU_ALLOC(highest + 1));
+  const std::size_t length = CPU_ALLOC_SIZE(highest + 1);
+  CPU_ZERO_S(length, set.get());
+  for (const CpuId cpu : cpus) CPU_SET_S(cpu.value(), length, set.get());
+  if (const int error = ::pthread_setaffinity_np(thread, length, set.get()); error != 0) {
+    return fail(Code::invalid_argument,
+                fmt::format("pin a thread to {}", counted(cpus.size(), "processor")),
+                "none of them may be used by this process",
+                "choose processors that 'headrace topo' shows", error);
+  }
+  return {};
+}
+
 }  // namespace
 
 std::vector<CpuId> allowed_cpus() {
@@ -49,19 +65,11 @@ std::vector<CpuId> allowed_cpus() {
 }
 
 Result<void> pin_this_thread(std::span<const CpuId> cpus) {
-  std::uint32_t highest = 0;
-  for (const CpuId cpu : cpus) highest = std::max(highest, cpu.value());
-  const CpuSet set(CPU_ALLOC(highest + 1));
-  const std::size_t length = CPU_ALLOC_SIZE(highest + 1);
-  CPU_ZERO_S(length, set.get());
-  for (const CpuId cpu : cpus) CPU_SET_S(cpu.value(), length, set.get());
-  if (::sched_setaffinity(0, length, set.get()) != 0) {
-    return fail(Code::invalid_argument,
-                fmt::format("pin a thread to {}", counted(cpus.size(), "processor")),
-                "none of them may be used by this process",
-                "choose processors that 'headrace topo' shows", errno);
-  }
-  return {};
+  return pin(::pthread_self(), cpus);
+}
+
+Result<void> pin_thread(std::thread& thread, std::span<const CpuId> cpus) {
+  return pin(thread.native_handle(), cpus);
 }
 
 std::optional<CpuId> current_cpu() {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "headrace/base/result.hpp"
@@ -15,10 +16,11 @@ namespace headrace::platform {
 
 /// Processors that this thread may run on, ascending; never empty.
 [[nodiscard]] std::vector<CpuId> allowed_cpus();
-/// Restricts the calling thread to `cpus`.
+/// Restricts the calling thread, or `thread`, to `cpus`.
 ///
 /// Fails: invalid_argument if none of them may be used.
 [[nodiscard]] Result<void> pin_this_thread(std::span<const CpuId> cpus);
+[[nodiscard]] Result<void> pin_thread(std::thread& thread, std::span<const CpuId> cpus);
 /// Processor and node that this thread runs on at this moment; nothing where the kernel does not
 /// tell.
 [[nodiscard]] std::optional<CpuId> current_cpu();

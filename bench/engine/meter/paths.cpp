@@ -43,7 +43,6 @@ namespace {
 
 using headrace::engine::Batch;
 using headrace::engine::Completion;
-using headrace::engine::CpuMover;
 using headrace::engine::DsaQueue;
 using headrace::engine::Engine;
 using headrace::engine::EngineSettings;
@@ -282,7 +281,8 @@ int measure_all(std::size_t round_count, double round_us, const PathThresholds& 
   const auto machine = headrace::topo::discover({.find_movers = false});
   if (!machine) stop_with(machine.error().message().c_str());
   const headrace::topo::Node& node = machine->nodes.front();
-  auto processor = CpuMover::make({.node = node.id, .cpus = node.cpus, .thread_count = 1});
+  auto processor =
+      headrace::engine::make_cpu_mover({.node = node.id, .cpus = node.cpus, .thread_count = 1});
   if (!processor) stop_with(processor.error().message().c_str());
   movers.push_back(std::move(*processor));
   movers.push_back(std::make_unique<PacedMover>());

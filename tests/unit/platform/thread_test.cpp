@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <future>
 #include <thread>
 
 namespace headrace::platform {
@@ -19,6 +20,18 @@ TEST(Thread, APinnedThreadRunsWhereItWasTold) {
     EXPECT_EQ(current_cpu(), allowed.back());
     EXPECT_EQ(allowed_cpus(), std::vector<CpuId>(last.begin(), last.end()));
   }).join();
+}
+
+TEST(Thread, AnotherThreadRunsWhereItWasPinned) {
+  const std::array<CpuId, 1> last{allowed_cpus().back()};
+  std::promise<void> pinned;
+  std::thread thread([&] {
+    pinned.get_future().wait();
+    EXPECT_EQ(allowed_cpus(), std::vector<CpuId>(last.begin(), last.end()));
+  });
+  EXPECT_TRUE(pin_thread(thread, last).has_value());
+  pinned.set_value();
+  thread.join();
 }
 
 TEST(Thread, ProcessorsThatDoNotExistAreRefused) {
