@@ -4,17 +4,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
-#include "channel_state.hpp"
 #include "completions.hpp"
-#include "dsa/codec.hpp"
 #include "dsa/slot.hpp"
 #include "engine_state.hpp"
 #include "headrace/base/check.hpp"
 #include "headrace/base/units.hpp"
 #include "headrace/platform/ticks.hpp"
 #include "headrace/platform/wait.hpp"
+#include "waiter.hpp"
 
 namespace headrace::engine {
 
@@ -35,322 +35,363 @@ namespace {
 
 }  // namespace
 
-ChannelState::ChannelState(EngineState& engine, DsaQueue& queue, const ChannelOptions& options)
-    : engine_(engine),
-      queue_(queue),
-      latencies_(options.latencies),
-      places_(std::make_unique<Place[]>(std::min(options.depth, SlotWords::kSlotMax))),
-      counts_(engine.begin_channel(queue)) {
-  std::uint64_t slots = queue.reserve(options.depth);  // Nothing behind this may fail.
-  for (std::size_t i = 0; slots != 0; slots &= slots - 1, ++i) {
-    Place& place = places_[i];
-    place.slot_index = static_cast<std::uint32_t>(std::countr_zero(slots));
-    place.slot = &queue.slots_[place.slot_index];
-    prepare_copy(place);
-    owned_ |= std::uint64_t{1} << i;
+/// Slots of a DSA queue that are reserved for a channel. The queue's pollers do not look at them,
+/// because they are never posted; so all of a slot but what the device writes is the channel's, and
+/// nothing of it needs an atomic operation.
+///
+/// A copy that fits a descriptor, and a list of such, go a way of their own, on which nothing of
+/// the stripe in the slot is written. As soon as its record tells anything but success, it becomes
+/// a stripe, and the queue takes the trouble as it takes that of others (DsaQueue::take_record).
+///
+/// Threading: confined, but for the counts, which the engine reads.
+class ChannelState {
+ public:
+  /// Reserves slots of `queue`, or has a depth of 0 if that has too few.
+  ChannelState(EngineState& engine, DsaQueue& queue, const ChannelOptions& options)
+      : engine_(engine),
+        queue_(queue),
+        latencies_(options.latencies),
+        places_(std::make_unique<Place[]>(std::min(options.depth, SlotWords::kSlotMax))),
+        counts_(engine.begin_channel(queue)) {
+    std::uint64_t slots = queue.reserve(options.depth);  // Nothing behind this may fail.
+    for (std::size_t i = 0; slots != 0; slots &= slots - 1, ++i) {
+      Place& place = places_[i];
+      place.slot_index = static_cast<std::uint32_t>(std::countr_zero(slots));
+      place.slot = &queue.slots_[place.slot_index];
+      prepare_copy(place);
+      owned_ |= std::uint64_t{1} << i;
+    }
+    free_ = owned_;
   }
-  free_ = owned_;
-}
-
-ChannelState::~ChannelState() {
-  // In a child nothing of it is there but the memory; the parent's channel is not touched.
-  if (engine_.is_forked()) return;
-  for (std::uint64_t flying = owned_ & ~free_; flying != 0; flying &= flying - 1) {
-    static_cast<void>(wait(static_cast<Ticket>(std::countr_zero(flying))));
+  ChannelState(const ChannelState&) = delete;
+  ChannelState& operator=(const ChannelState&) = delete;
+  ~ChannelState() {
+    // In a child nothing of it is there but the memory; the parent's channel is not touched.
+    if (engine_.is_forked()) return;
+    for (std::uint64_t flying = owned_ & ~free_; flying != 0; flying &= flying - 1) {
+      static_cast<void>(wait(static_cast<Ticket>(std::countr_zero(flying))));
+    }
+    std::uint64_t slots = 0;
+    for (std::uint64_t left = owned_; left != 0; left &= left - 1) {
+      const auto index = static_cast<std::size_t>(std::countr_zero(left));
+      slots |= std::uint64_t{1} << places_[index].slot_index;
+    }
+    queue_.give_back(slots);
+    engine_.end_channel(counts_);
   }
-  std::uint64_t slots = 0;
-  for (std::uint64_t left = owned_; left != 0; left &= left - 1) {
-    const auto index = static_cast<std::size_t>(std::countr_zero(left));
-    slots |= std::uint64_t{1} << places_[index].slot_index;
+
+  [[nodiscard]] Submit submit_copy(const CopyPlan& plan, Ticket& ticket) {
+    if (!is_simple(plan) || !is_ready()) [[unlikely]]
+      return submit_odd_copy(plan, ticket);
+    const auto index = static_cast<std::size_t>(std::countr_zero(free_));
+    if (places_[index].way != Way::copy) [[unlikely]]
+      return submit_odd_copy(plan, ticket);
+    return send_copy(plan, index, ticket);
   }
-  queue_.give_back(slots);
-  engine_.end_channel(counts_);
-}
 
-// --- Submission ----------------------------------------------------------------------------------
-
-/// When it went into flight is noted by the first poll that finds no answer: a submission
-/// reads no clock.
-inline void ChannelState::begin(Place& place, DsaQueue::Slot& slot,
-                                std::size_t byte_count) noexcept {
-  place.byte_count = byte_count;
-  set_status(slot.record, 0);
-  slot.posted_ticks.store_relaxed(0);  // No other thread reads it.
-}
-
-inline bool ChannelState::is_ready() const noexcept {
-  return free_ != 0 && !engine_.is_forked() && !engine_.is_closed() && !queue_.is_silent();
-}
-
-Submit ChannelState::obstacle() const noexcept {
-  if (engine_.is_forked()) return Submit::forked;
-  if (queue_.is_silent()) queue_.probe(free_ != 0);
-  if (engine_.is_closed() || queue_.is_silent()) return Submit::closed;
-  if (owned_ == 0) return Submit::closed;
-  return free_ == 0 ? Submit::full : Submit::accepted;
-}
-
-Submit ChannelState::note_refusal(Submit answer) noexcept {
-  if (answer == Submit::full || answer == Submit::closed) add(counts_.refused, 1);
-  return answer;
-}
-
-Submit ChannelState::submit_copy(const CopyPlan& plan, Ticket& ticket) {
-  if (!is_simple(plan) || !is_ready()) [[unlikely]]
-    return submit_odd_copy(plan, ticket);
-  const auto index = static_cast<std::size_t>(std::countr_zero(free_));
-  if (places_[index].way != Way::copy) [[unlikely]]
-    return submit_odd_copy(plan, ticket);
-  return send_copy(plan, index, ticket);
-}
-
-inline bool ChannelState::is_simple(const CopyPlan& plan) const noexcept {
-  return plan.target.size() == plan.source.size() &&
-         Operation::is_simple_copy(plan.target.data(), plan.source.data(), plan.source.size(),
-                                   queue_.short_copy_bytes_max_.load_relaxed());  // A hint.
-}
-
-/// By the place `index`, whose descriptor lacks only the operands.
-inline Submit ChannelState::send_copy(const CopyPlan& plan, std::size_t index,
-                                      Ticket& ticket) noexcept {
-  Place& place = places_[index];
-  DsaQueue::Slot& slot = *place.slot;
-  // What is written before the device has taken it means nothing if it does not.
-  begin(place, slot, plan.source.size());
-  ticket = static_cast<Ticket>(index);
-  detail::write_operands(plan.source.data(), plan.target.data(), plan.source.size(),
-                         slot.descriptor);
-  if (!queue_.portal_.submit(slot.descriptor)) [[unlikely]]
-    return refuse();
-  queue_.note_taken();
-  free_ ^= std::uint64_t{1} << index;
-  add(counts_.descriptors, 1);
-  return Submit::accepted;
-}
-
-/// A copy that is not simple, that cannot be sent now, or whose place was used for something else.
-Submit ChannelState::submit_odd_copy(const CopyPlan& plan, Ticket& ticket) {
-  if (!is_simple(plan) || obstacle() != Submit::accepted) {
-    return submit(Operation::copy(plan.target, plan.source), ticket);
+  [[nodiscard, gnu::noinline]] Submit submit(const Operation& operation, Ticket& ticket) {
+    const Submit valid = operation.validate();
+    return valid == Submit::accepted ? submit_stripe(operation, {}, ticket) : valid;
   }
-  const auto index = static_cast<std::size_t>(std::countr_zero(free_));
-  prepare_copy(places_[index]);
-  return send_copy(plan, index, ticket);
-}
 
-/// All of the descriptor of a copy but its operands. It stays so from one copy to the next, but for
-/// a channel that counts latencies, whose copies are prepared each time.
-void ChannelState::prepare_copy(Place& place) noexcept {
-  queue_.prepare_copy(*place.slot, 0);
-  place.way = latencies_ ? Way::timed_copy : Way::copy;
-  if (latencies_) place.begun_ticks = platform::ticks();
-}
+  [[nodiscard]] Submit submit_batch(const Batch& batch, Ticket& ticket) {
+    if (batch.operations.empty()) return Submit::empty;
+    if (!batch.completions.empty() && batch.completions.size() != batch.operations.size()) {
+      return Submit::length_differs;
+    }
+    const auto index = static_cast<std::uint32_t>(std::countr_zero(free_));
+    if (is_ready() && write_list(batch, places_[index])) [[likely]] {
+      Place& place = places_[index];
+      if (!queue_.portal_.submit(place.slot->descriptor)) [[unlikely]]
+        return refuse();
+      queue_.note_taken();
+      place.request.assign_batch(batch, place.byte_count);
+      free_ &= ~(std::uint64_t{1} << index);
+      ticket = static_cast<Ticket>(index);
+      add(counts_.descriptors, 1);
+      return Submit::accepted;
+    }
+    for (const Operation& operation : batch.operations) {
+      const Submit valid = operation.validate();
+      if (valid != Submit::accepted) return valid;
+    }
+    return submit_stripe(Operation::no_op(), batch, ticket);
+  }
 
-Submit ChannelState::refuse() noexcept {
-  queue_.note_refused(platform::ticks());
-  return note_refusal(queue_.refuse());
-}
+  [[nodiscard]] bool poll(Ticket ticket, Completion& completion) {
+    const auto index = static_cast<std::uint32_t>(ticket);
+    const std::uint64_t bit = std::uint64_t{1} << (index & 63U);
+    HEADRACE_CHECK(index < 64 && (owned_ & ~free_ & bit) != 0, "a ticket is of what is in flight");
+    const Place& place = places_[index];
+    if (place.way != Way::copy || status_of(place.slot->record) != DSA_COMP_SUCCESS) [[unlikely]] {
+      return poll_other(index, completion);
+    }
+    const std::size_t byte_count = place.byte_count;
+    free_ |= bit;
+    set_done(completion, byte_count);
+    add(counts_.copies.jobs_done, 1);
+    add(counts_.copies.bytes, byte_count);
+    queue_.note_answer();
+    return true;
+  }
 
-Submit ChannelState::submit(const Operation& operation, Ticket& ticket) {
-  const Submit valid = operation.validate();
-  if (valid != Submit::accepted) return valid;
-  const Submit why_not = obstacle();
-  if (why_not != Submit::accepted) return note_refusal(why_not);
-  const auto index = static_cast<std::uint32_t>(std::countr_zero(free_));
-  Place& place = places_[index];
-  DsaQueue::Slot& slot = *place.slot;
-  place.begun_ticks = platform::ticks();
-  begin_stripe(place, operation, {});
-  Way way = Way::stripe;
-  if (queue_.is_beyond(operation)) {
-    static_cast<void>(queue_.finish_on_cpu(slot));
-    way = Way::ended;
-  } else if (!queue_.send(slot)) {
+  [[nodiscard]] Completion wait(Ticket ticket) {
+    Completion completion;
+    if (poll(ticket, completion)) return completion;
+    Waiter waiter(engine_.waiting(), true, wait_history_, platform::ticks());
+    const auto& record = places_[static_cast<std::uint32_t>(ticket)].slot->record;
+    while (true) {
+      const std::uint64_t now = platform::ticks();
+      if (poll(ticket, completion)) {
+        waiter.end(now);
+        return completion;
+      }
+      waiter.pass(
+          now, [&] { return queue_.rest_at(record); },
+          [](std::chrono::nanoseconds time) { platform::sleep(time); });
+    }
+  }
+
+  [[nodiscard]] std::size_t in_flight() const {
+    return static_cast<std::size_t>(std::popcount(owned_ & ~free_));
+  }
+  [[nodiscard]] std::size_t depth() const {
+    return static_cast<std::size_t>(std::popcount(owned_));
+  }
+  [[nodiscard]] const std::string& queue() const { return queue_.info().name; }
+
+ private:
+  /// How what is in flight at a place ends.
+  enum class Way : std::uint8_t {
+    copy,        ///< The descriptor in the slot says all.
+    timed_copy,  ///< The same, of a channel that counts latencies.
+    list,        ///< Copies of a batch; success of the list is that of each.
+    stripe,      ///< By the queue's own means.
+    ended,       ///< It has ended; the outcome is in the slot.
+  };
+  struct Place {
+    DsaQueue::Slot* slot = nullptr;
+    std::size_t byte_count = 0;
+    std::uint32_t slot_index = 0;
+    Way way = Way::ended;  ///< Of the last one, if nothing is in flight.
+    std::uint64_t begun_ticks = 0;
+    Request request;  ///< Of a stripe, and the batch of a list.
+  };
+
+  // --- Submission ---
+
+  [[gnu::always_inline, nodiscard]] inline bool is_simple(const CopyPlan& plan) const noexcept {
+    return plan.target.size() == plan.source.size() &&
+           Operation::is_simple_copy(plan.target.data(), plan.source.data(), plan.source.size(),
+                                     queue_.short_copy_bytes_max_.load_relaxed());  // A hint.
+  }
+  /// True if obstacle() is `accepted`; by fewer instructions, because it need not tell why not.
+  [[gnu::always_inline, nodiscard]] inline bool is_ready() const noexcept {
+    return free_ != 0 && !engine_.is_forked() && !engine_.is_closed() && !queue_.is_silent();
+  }
+  /// Why nothing may be submitted now; accepted if it may.
+  [[nodiscard]] Submit obstacle() const noexcept {
+    if (engine_.is_forked()) return Submit::forked;
+    if (queue_.is_silent()) queue_.probe(free_ != 0);
+    if (engine_.is_closed() || queue_.is_silent() || owned_ == 0) return Submit::closed;
+    return free_ == 0 ? Submit::full : Submit::accepted;
+  }
+  Submit note_refusal(Submit answer) noexcept {
+    if (answer == Submit::full || answer == Submit::closed) add(counts_.refused, 1);
+    return answer;
+  }
+  [[nodiscard, gnu::noinline]] Submit refuse() noexcept {
+    queue_.note_refused(platform::ticks());
     return note_refusal(queue_.refuse());
   }
-  accept(index, way, ticket);
-  return Submit::accepted;
-}
 
-/// The place `index` is in flight from now on, and counted where jobs are.
-void ChannelState::accept(std::uint32_t index, Way way, Ticket& ticket) noexcept {
-  places_[index].way = way;
-  free_ &= ~(std::uint64_t{1} << index);
-  ticket = static_cast<Ticket>(index);
-  engine_.counts().count_submitted();
-}
-
-/// Makes a list of `batch` in the slot of `place`, unless it has anything but simple copies.
-inline bool ChannelState::write_list(const Batch& batch, Place& place) noexcept {
-  const std::size_t count = batch.operations.size();
-  std::size_t byte_count = 0;
-  if (count < 2 || count > queue_.batch_max_ ||
-      queue_.write_copies<false>(*place.slot, batch.operations, byte_count) != count) {
-    return false;
+  /// When it went into flight is noted by the first poll that finds no answer: a submission reads
+  /// no clock.
+  [[gnu::always_inline]] static inline void begin(Place& place, DsaQueue::Slot& slot,
+                                                  std::size_t byte_count) noexcept {
+    place.byte_count = byte_count;
+    set_status(slot.record, 0);
+    slot.posted_ticks.store_relaxed(0);  // No other thread reads it.
   }
-  place.way = Way::list;
-  if (latencies_) place.begun_ticks = platform::ticks();
-  begin(place, *place.slot, byte_count);
-  queue_.write_list(*place.slot, count);
-  return true;
-}
 
-Submit ChannelState::submit_batch(const Batch& batch, Ticket& ticket) {
-  if (batch.operations.empty()) return Submit::empty;
-  if (!batch.completions.empty() && batch.completions.size() != batch.operations.size()) {
-    return Submit::length_differs;
-  }
-  const auto index = static_cast<std::uint32_t>(std::countr_zero(free_));
-  if (is_ready() && write_list(batch, places_[index])) [[likely]] {
+  /// By the place `index`, whose descriptor lacks only the operands.
+  [[gnu::always_inline, nodiscard]] inline Submit send_copy(const CopyPlan& plan, std::size_t index,
+                                                            Ticket& ticket) noexcept {
     Place& place = places_[index];
-    if (!queue_.portal_.submit(place.slot->descriptor)) [[unlikely]]
+    DsaQueue::Slot& slot = *place.slot;
+    // What is written before the device has taken it means nothing if it does not.
+    begin(place, slot, plan.source.size());
+    ticket = static_cast<Ticket>(index);
+    detail::write_operands(plan.source.data(), plan.target.data(), plan.source.size(),
+                           slot.descriptor);
+    if (!queue_.portal_.submit(slot.descriptor)) [[unlikely]]
       return refuse();
     queue_.note_taken();
-    place.request.assign_batch(batch, place.byte_count);
-    free_ &= ~(std::uint64_t{1} << index);
-    ticket = static_cast<Ticket>(index);
+    free_ ^= std::uint64_t{1} << index;
     add(counts_.descriptors, 1);
     return Submit::accepted;
   }
-  for (const Operation& operation : batch.operations) {
-    const Submit valid = operation.validate();
-    if (valid != Submit::accepted) return valid;
-  }
-  const Submit why_not = obstacle();
-  if (why_not != Submit::accepted) return note_refusal(why_not);
-  Place& place = places_[index];
-  place.begun_ticks = platform::ticks();
-  begin_stripe(place, Operation::no_op(), batch);
-  DsaQueue::Next next = DsaQueue::Next::posted;
-  if (!queue_.issue_first(*place.slot, next)) return note_refusal(queue_.refuse());
-  accept(index, next == DsaQueue::Next::ended ? Way::ended : Way::stripe, ticket);
-  return Submit::accepted;
-}
 
-void ChannelState::begin_stripe(Place& place, const Operation& operation, const Batch& batch) {
-  // The descriptor is about to be another: if the queue refuses it, no copy finds its own there.
-  place.way = Way::ended;
-  std::size_t byte_count = operation.byte_count();
-  for (const Operation& one : batch.operations) byte_count += one.byte_count();
-  place.request.assign(operation, batch, byte_count);
-  DsaQueue::begin_stripe(*place.slot, place.request, 0, byte_count);
-}
-
-// --- Completion ----------------------------------------------------------------------------------
-
-bool ChannelState::poll(Ticket ticket, Completion& completion) {
-  const auto index = static_cast<std::uint32_t>(ticket);
-  const std::uint64_t bit = std::uint64_t{1} << (index & 63U);
-  HEADRACE_CHECK(index < 64 && (owned_ & ~free_ & bit) != 0, "a ticket is of what is in flight");
-  const Place& place = places_[index];
-  if (place.way != Way::copy || status_of(place.slot->record) != DSA_COMP_SUCCESS) [[unlikely]] {
-    return poll_other(index, completion);
-  }
-  const std::size_t byte_count = place.byte_count;
-  free_ |= bit;
-  set_done(completion, byte_count);
-  add(counts_.copies.jobs_done, 1);
-  add(counts_.copies.bytes, byte_count);
-  queue_.note_answer();
-  return true;
-}
-
-void ChannelState::note_each(const Batch& batch) noexcept {
-  for (std::size_t i = 0; i < batch.completions.size(); ++i) {
-    const std::size_t byte_count = batch.operations[i].byte_count();
-    set_done(batch.completions[i], byte_count);
-  }
-}
-
-/// Whatever is not a copy that has ended well.
-bool ChannelState::poll_other(std::uint32_t index, Completion& completion) {
-  Place& place = places_[index];
-  DsaQueue::Slot& slot = *place.slot;
-  if (engine_.is_forked()) {
-    completion = {.state = JobState::failed, .cause = Cause::forked};
-    free_ |= std::uint64_t{1} << index;
-    return true;
-  }
-  if (place.way != Way::ended) {
-    const std::uint8_t status = status_of(slot.record);
-    if (place.way != Way::stripe && status == DSA_COMP_SUCCESS) {
-      const bool is_list = place.way == Way::list;
-      KindCounts& counts = is_list ? counts_.lists : counts_.copies;
-      set_done(completion, place.byte_count);
-      if (is_list && !place.request.batch().completions.empty()) note_each(place.request.batch());
-      free_ |= std::uint64_t{1} << index;
-      add(counts.jobs_done, 1);
-      add(counts.bytes, place.byte_count);
-      if (latencies_) add(counts.latencies[Statistics::latency_class(place.begun_ticks)], 1);
-      queue_.note_answer();
-      return true;
+  /// A copy that is not simple, that cannot be sent now, or whose place was used for something
+  /// else. Apart, so that the way of most copies keeps few values.
+  [[nodiscard, gnu::noinline]] Submit submit_odd_copy(const CopyPlan& plan, Ticket& ticket) {
+    if (!is_simple(plan) || obstacle() != Submit::accepted) {
+      return submit(Operation::copy(plan.target, plan.source), ticket);
     }
-    const std::uint64_t now = platform::ticks();
-    if (status == 0) {
-      if (slot.posted_ticks.load_relaxed() == 0) slot.posted_ticks.store_relaxed(now);  // Ours.
-      if (!queue_.is_due(slot, now)) return false;
-    }
-    if (place.way != Way::stripe) convert(place, now);
-    if (status == 0) {
-      queue_.give_up(slot);
-    } else if (queue_.take_record(slot) == DsaQueue::Next::posted) {
+    const auto index = static_cast<std::size_t>(std::countr_zero(free_));
+    prepare_copy(places_[index]);
+    return send_copy(plan, index, ticket);
+  }
+
+  /// All of the descriptor of a copy but its operands. It stays so from one copy to the next, but
+  /// for a channel that counts latencies, whose copies are prepared each time.
+  [[gnu::noinline]] void prepare_copy(Place& place) noexcept {
+    queue_.prepare_copy(*place.slot, 0);
+    place.way = latencies_ ? Way::timed_copy : Way::copy;
+    if (latencies_) place.begun_ticks = platform::ticks();
+  }
+
+  /// Returns: false if `batch` is more than a list of simple copies.
+  [[gnu::always_inline, nodiscard]] inline bool write_list(const Batch& batch,
+                                                           Place& place) noexcept {
+    const std::size_t count = batch.operations.size();
+    std::size_t byte_count = 0;
+    if (count < 2 || count > queue_.batch_max_ ||
+        queue_.write_copies<false>(*place.slot, batch.operations, byte_count) != count) {
       return false;
     }
+    place.way = Way::list;
+    if (latencies_) place.begun_ticks = platform::ticks();
+    begin(place, *place.slot, byte_count);
+    queue_.write_list(*place.slot, count);
+    return true;
   }
-  DsaQueue::settle(slot);
-  completion = detail::ended(slot.outcome());
-  engine_.counts().count(place.request.is_batch()
-                             ? kOperationKindCount
-                             : static_cast<std::size_t>(place.request.operation().kind()),
-                         completion, place.begun_ticks);
-  const std::uint64_t bit = std::uint64_t{1} << index;
-  if (slot.lost) {
-    owned_ &= ~bit;
-    queue_.lose(place.slot_index);
-  } else {
-    free_ |= bit;
-  }
-  return true;
-}
 
-/// From the short way to the stripe in the slot. From here on it is counted where jobs are.
-void ChannelState::convert(Place& place, std::uint64_t now) {
-  DsaQueue::Slot& slot = *place.slot;
-  if (!latencies_) place.begun_ticks = now;
-  if (place.way != Way::list) {
-    // What the descriptor says is all that is known of it.
-    auto* const target = reinterpret_cast<std::byte*>(slot.descriptor.dst_addr);
-    const auto* const source = reinterpret_cast<const std::byte*>(slot.descriptor.src_addr);
-    begin_stripe(place, Operation::copy({target, place.byte_count}, {source, place.byte_count}),
-                 {});
-    slot.piece = place.byte_count;
-  } else {
-    const Batch batch = place.request.batch();
-    begin_stripe(place, Operation::no_op(), batch);
-    slot.piece = batch.operations.size();
-    slot.copies = true;
-  }
-  place.way = Way::stripe;
-  add(counts_.converted, 1);
-  engine_.counts().count_submitted();
-}
-
-Completion ChannelState::wait(Ticket ticket) {
-  Completion completion;
-  if (poll(ticket, completion)) return completion;
-  Waiter waiter(engine_.waiting(), true, wait_history_, platform::ticks());
-  const auto& record = places_[static_cast<std::uint32_t>(ticket)].slot->record;
-  while (true) {
-    const std::uint64_t now = platform::ticks();
-    if (poll(ticket, completion)) {
-      waiter.end(now);
-      return completion;
+  /// What is valid and does not go a way of its own. It is counted where jobs are.
+  [[nodiscard]] Submit submit_stripe(const Operation& operation, const Batch& batch,
+                                     Ticket& ticket) {
+    const Submit why_not = obstacle();
+    if (why_not != Submit::accepted) return note_refusal(why_not);
+    const auto index = static_cast<std::uint32_t>(std::countr_zero(free_));
+    Place& place = places_[index];
+    place.begun_ticks = platform::ticks();
+    begin_stripe(place, operation, batch);
+    DsaQueue::Next next = DsaQueue::Next::posted;
+    if (batch.operations.empty() && queue_.is_beyond(operation)) {
+      next = queue_.finish_on_cpu(*place.slot);
+    } else if (!queue_.issue_first(*place.slot, next)) {
+      return note_refusal(queue_.refuse());
     }
-    waiter.pass(
-        now, [&] { return queue_.rest_at(record); },
-        [](std::chrono::nanoseconds time) { platform::sleep(time); });
+    place.way = next == DsaQueue::Next::ended ? Way::ended : Way::stripe;
+    free_ &= ~(std::uint64_t{1} << index);
+    ticket = static_cast<Ticket>(index);
+    engine_.counts().count_submitted();
+    return Submit::accepted;
   }
-}
+
+  static void begin_stripe(Place& place, const Operation& operation, const Batch& batch) {
+    // The descriptor is about to be another: if the queue refuses it, no copy finds its own there.
+    place.way = Way::ended;
+    std::size_t byte_count = operation.byte_count();
+    for (const Operation& one : batch.operations) byte_count += one.byte_count();
+    place.request.assign(operation, batch, byte_count);
+    DsaQueue::begin_stripe(*place.slot, place.request, 0, byte_count);
+  }
+
+  // --- Completion ---
+
+  /// Whatever is not a copy that has ended well.
+  [[nodiscard, gnu::noinline]] bool poll_other(std::uint32_t index, Completion& completion) {
+    Place& place = places_[index];
+    DsaQueue::Slot& slot = *place.slot;
+    const std::uint64_t bit = std::uint64_t{1} << index;
+    if (engine_.is_forked()) {
+      completion = {.state = JobState::failed, .cause = Cause::forked};
+      free_ |= bit;
+      return true;
+    }
+    if (place.way != Way::ended) {
+      const std::uint8_t status = status_of(slot.record);
+      if (place.way != Way::stripe && status == DSA_COMP_SUCCESS) {
+        const bool is_list = place.way == Way::list;
+        KindCounts& counts = is_list ? counts_.lists : counts_.copies;
+        set_done(completion, place.byte_count);
+        if (is_list && !place.request.batch().completions.empty()) {
+          note_each(place.request.batch());
+        }
+        free_ |= bit;
+        add(counts.jobs_done, 1);
+        add(counts.bytes, place.byte_count);
+        if (latencies_) add(counts.latencies[Statistics::latency_class(place.begun_ticks)], 1);
+        queue_.note_answer();
+        return true;
+      }
+      const std::uint64_t now = platform::ticks();
+      if (status == 0) {
+        if (slot.posted_ticks.load_relaxed() == 0) slot.posted_ticks.store_relaxed(now);  // Ours.
+        if (!queue_.is_due(slot, now)) return false;
+      }
+      if (place.way != Way::stripe) convert(place, now);
+      if (status == 0) {
+        queue_.give_up(slot);
+      } else if (queue_.take_record(slot) == DsaQueue::Next::posted) {
+        return false;
+      }
+    }
+    DsaQueue::settle(slot);
+    completion = detail::ended(slot.outcome());
+    engine_.counts().count(place.request.is_batch()
+                               ? kOperationKindCount
+                               : static_cast<std::size_t>(place.request.operation().kind()),
+                           completion, place.begun_ticks);
+    if (slot.lost) {
+      owned_ &= ~bit;
+      queue_.lose(place.slot_index);
+    } else {
+      free_ |= bit;
+    }
+    return true;
+  }
+
+  [[gnu::noinline]] static void note_each(const Batch& batch) noexcept {
+    for (std::size_t i = 0; i < batch.completions.size(); ++i) {
+      set_done(batch.completions[i], batch.operations[i].byte_count());
+    }
+  }
+
+  /// From the short way to the stripe in the slot. From here on it is counted where jobs are.
+  void convert(Place& place, std::uint64_t now) {
+    DsaQueue::Slot& slot = *place.slot;
+    if (!latencies_) place.begun_ticks = now;
+    if (place.way != Way::list) {
+      // What the descriptor says is all that is known of it.
+      auto* const target = reinterpret_cast<std::byte*>(slot.descriptor.dst_addr);
+      const auto* const source = reinterpret_cast<const std::byte*>(slot.descriptor.src_addr);
+      begin_stripe(place, Operation::copy({target, place.byte_count}, {source, place.byte_count}),
+                   {});
+      slot.piece = place.byte_count;
+    } else {
+      const Batch batch = place.request.batch();
+      begin_stripe(place, Operation::no_op(), batch);
+      slot.piece = batch.operations.size();
+      slot.copies = true;
+    }
+    place.way = Way::stripe;
+    add(counts_.converted, 1);
+    engine_.counts().count_submitted();
+  }
+
+  EngineState& engine_;
+  DsaQueue& queue_;
+  const bool latencies_;
+  /// Of this queue alone, and touched by no other thread, unlike that of the engine.
+  WaitHistory wait_history_;
+  std::unique_ptr<Place[]> places_;
+  ChannelCounts& counts_;
+  /// By places. free_ is a part of owned_; a place whose slot was lost is in neither.
+  std::uint64_t owned_ = 0;
+  std::uint64_t free_ = 0;
+};
 
 // --- The interface -------------------------------------------------------------------------------
 
@@ -433,7 +474,7 @@ std::size_t Channel::depth() const {
 }
 
 const std::string& Channel::queue() const {
-  return state_->queue().info().name;
+  return state_->queue();
 }
 
 }  // namespace headrace::engine
