@@ -74,7 +74,7 @@ struct EngineState::Before {
 EngineState::EngineState(std::vector<std::unique_ptr<Mover>> movers, Settings settings)
     : movers_(std::move(movers)),
       settings_(std::move(settings)),
-      parts_(movers_.size() > 1 ? PartPool::kBlockCount : 0) {
+      parts_(movers_.size() > 1 ? SlotWords::kSlotMax : 0) {
   const auto first_device = std::stable_partition(
       movers_.begin(), movers_.end(),
       [](const std::unique_ptr<Mover>& mover) { return !mover->info().hardware; });
