@@ -10,6 +10,7 @@
 #include <span>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 
 #include "headrace.h"
 #include "headrace/base/check.hpp"
@@ -33,41 +34,37 @@ To same(const From& from) {
   return std::bit_cast<To>(from);
 }
 
-#define HEADRACE_SAME_AT(c_type, field, type, at) \
-  static_assert(offsetof(c_type, field) == (at) && sizeof(c_type::field) == sizeof(type::field))
-#define HEADRACE_SAME(c_type, type, field) \
-  HEADRACE_SAME_AT(c_type, field, type, offsetof(type, field))
-#define HEADRACE_SAME_RESULT(field)                                     \
-  HEADRACE_SAME_AT(headrace_completion, field, engine::OperationResult, \
-                   offsetof(Completion, result) + offsetof(engine::OperationResult, field))
-HEADRACE_SAME(headrace_completion, Completion, state);
-HEADRACE_SAME(headrace_completion, Completion, cause);
-HEADRACE_SAME(headrace_completion, Completion, fell_back);
-HEADRACE_SAME(headrace_completion, Completion, device_status);
-HEADRACE_SAME(headrace_completion, Completion, late_write_possible);
-HEADRACE_SAME(headrace_completion, Completion, bytes_done);
-HEADRACE_SAME(headrace_completion, Completion, bytes_by_device);
-HEADRACE_SAME(headrace_completion, Completion, fault_address);
-HEADRACE_SAME(headrace_completion, Completion, page_faults);
-HEADRACE_SAME(headrace_completion, Completion, retries);
-HEADRACE_SAME_RESULT(difference_offset);
-HEADRACE_SAME_RESULT(crc);
-HEADRACE_SAME_RESULT(delta_bytes);
-HEADRACE_SAME_RESULT(source_tags);
-HEADRACE_SAME_RESULT(target_tags);
-HEADRACE_SAME_RESULT(different);
-HEADRACE_SAME_RESULT(record_full);
-HEADRACE_SAME_RESULT(dif_errors);
+#define HEADRACE_SAME(c_type, field, type, member)                   \
+  static_assert(offsetof(c_type, field) == offsetof(type, member) && \
+                sizeof(c_type::field) == sizeof(std::declval<type>().member))
+HEADRACE_SAME(headrace_completion, state, Completion, state);
+HEADRACE_SAME(headrace_completion, cause, Completion, cause);
+HEADRACE_SAME(headrace_completion, fell_back, Completion, fell_back);
+HEADRACE_SAME(headrace_completion, device_status, Completion, device_status);
+HEADRACE_SAME(headrace_completion, late_write_possible, Completion, late_write_possible);
+HEADRACE_SAME(headrace_completion, bytes_done, Completion, bytes_done);
+HEADRACE_SAME(headrace_completion, bytes_by_device, Completion, bytes_by_device);
+HEADRACE_SAME(headrace_completion, fault_address, Completion, fault_address);
+HEADRACE_SAME(headrace_completion, page_faults, Completion, page_faults);
+HEADRACE_SAME(headrace_completion, retries, Completion, retries);
+HEADRACE_SAME(headrace_completion, difference_offset, Completion, result.difference_offset);
+HEADRACE_SAME(headrace_completion, crc, Completion, result.crc);
+HEADRACE_SAME(headrace_completion, delta_bytes, Completion, result.delta_bytes);
+HEADRACE_SAME(headrace_completion, source_tags, Completion, result.source_tags);
+HEADRACE_SAME(headrace_completion, target_tags, Completion, result.target_tags);
+HEADRACE_SAME(headrace_completion, different, Completion, result.different);
+HEADRACE_SAME(headrace_completion, record_full, Completion, result.record_full);
+HEADRACE_SAME(headrace_completion, dif_errors, Completion, result.dif_errors);
 // Of these it is enough to compare the last: the order of the others is that of their names.
-HEADRACE_SAME(headrace_statistics, engine::EngineStatistics, jobs_held_back);
-HEADRACE_SAME(headrace_kind_statistics, engine::OperationStatistics, latency_counts);
-HEADRACE_SAME(headrace_device_statistics, engine::DeviceStatistics, bytes_on_cpu);
-HEADRACE_SAME(headrace_dif_tags, engine::DifTags, application_mask);
-HEADRACE_SAME(headrace_dif_source, DifSource, ones_in_field_are_an_error);
-HEADRACE_SAME(headrace_dif_target, DifTarget, keep_reference);
+HEADRACE_SAME(headrace_statistics, jobs_held_back, engine::EngineStatistics, jobs_held_back);
+HEADRACE_SAME(headrace_kind_statistics, latency_counts, engine::OperationStatistics,
+              latency_counts);
+HEADRACE_SAME(headrace_device_statistics, bytes_on_cpu, engine::DeviceStatistics, bytes_on_cpu);
+HEADRACE_SAME(headrace_dif_tags, application_mask, engine::DifTags, application_mask);
+HEADRACE_SAME(headrace_dif_source, ones_in_field_are_an_error, DifSource,
+              ones_in_field_are_an_error);
+HEADRACE_SAME(headrace_dif_target, keep_reference, DifTarget, keep_reference);
 #undef HEADRACE_SAME
-#undef HEADRACE_SAME_RESULT
-#undef HEADRACE_SAME_AT
 
 // The same names have the same values: the last of each says so for those before it.
 static_assert(HEADRACE_TOO_MANY_PREDECESSORS == static_cast<int>(Submit::too_many_predecessors) &&
@@ -95,8 +92,8 @@ headrace_operation to_c(const Operation& operation) {
   return same<headrace_operation>(operation);
 }
 
-enum headrace_answer to_c(Submit answer) {
-  return static_cast<enum headrace_answer>(answer);
+headrace_answer to_c(Submit answer) {
+  return static_cast<headrace_answer>(answer);
 }
 
 struct CallOfC {
@@ -353,8 +350,8 @@ void headrace_engine_poll(headrace_engine* engine) noexcept {
   of(engine).poll();
 }
 
-enum headrace_waiting headrace_engine_waiting(const headrace_engine* engine) noexcept {
-  return static_cast<enum headrace_waiting>(of(engine).waiting());
+headrace_waiting headrace_engine_waiting(const headrace_engine* engine) noexcept {
+  return static_cast<headrace_waiting>(of(engine).waiting());
 }
 
 headrace_statistics headrace_engine_statistics(const headrace_engine* engine) noexcept {
@@ -364,13 +361,13 @@ headrace_statistics headrace_engine_statistics(const headrace_engine* engine) no
   return made;
 }
 
-const char* headrace_kind_name(enum headrace_kind kind) noexcept {
+const char* headrace_kind_name(headrace_kind kind) noexcept {
   return kind == HEADRACE_KIND_BATCH
              ? "batch"
              : literal(engine::name(static_cast<engine::OperationKind>(kind)));
 }
 
-bool headrace_engine_kind_statistics(const headrace_engine* engine, enum headrace_kind kind,
+bool headrace_engine_kind_statistics(const headrace_engine* engine, headrace_kind kind,
                                      headrace_kind_statistics* statistics) noexcept {
   const engine::Engine& asked = of(engine);
   if (statistics == nullptr || kind > HEADRACE_KIND_BATCH) return false;
@@ -425,20 +422,20 @@ headrace_thresholds headrace_engine_thresholds(const headrace_engine* engine) no
   return {.synchronous_bytes = values.synchronous.count(),
           .asynchronous_bytes = values.asynchronous.count(),
           .batched_bytes = values.batched.count(),
-          .source = static_cast<enum headrace_threshold_source>(asked.threshold_source())};
+          .source = static_cast<headrace_threshold_source>(asked.threshold_source())};
 }
 
-const char* headrace_policy_name(enum headrace_policy policy) noexcept {
+const char* headrace_policy_name(headrace_policy policy) noexcept {
   if (policy == HEADRACE_POLICY_DEFAULT) return "default";
   const auto named = engine::movers::named();
   return policy <= named.size() ? literal(named[policy - 1].name) : "unknown";
 }
 
-const char* headrace_answer_name(enum headrace_answer answer) noexcept {
+const char* headrace_answer_name(headrace_answer answer) noexcept {
   return literal(engine::name(static_cast<Submit>(answer)));
 }
 
-const char* headrace_answer_text(enum headrace_answer answer) noexcept {
+const char* headrace_answer_text(headrace_answer answer) noexcept {
   return literal(engine::explain(static_cast<Submit>(answer)));
 }
 
@@ -564,19 +561,19 @@ void headrace_job_end(headrace_job* job) noexcept {
   if (job != nullptr) of(job).~RoomyJob();
 }
 
-enum headrace_answer headrace_submit(headrace_engine* engine, headrace_job* job,
-                                     const headrace_operation* operation,
-                                     const headrace_submit_options* options) noexcept {
+headrace_answer headrace_submit(headrace_engine* engine, headrace_job* job,
+                                const headrace_operation* operation,
+                                const headrace_submit_options* options) noexcept {
   if (engine == nullptr || job == nullptr || operation == nullptr) return HEADRACE_NULL_ADDRESS;
   return start(of(job), options, [&](const engine::SubmitOptions& made) {
     return of(engine).submit(of(job).job, same<Operation>(*operation), made);
   });
 }
 
-enum headrace_answer headrace_submit_batch(headrace_engine* engine, headrace_job* job,
-                                           const headrace_operation* operations,
-                                           headrace_completion* completions, size_t operation_count,
-                                           const headrace_submit_options* options) noexcept {
+headrace_answer headrace_submit_batch(headrace_engine* engine, headrace_job* job,
+                                      const headrace_operation* operations,
+                                      headrace_completion* completions, size_t operation_count,
+                                      const headrace_submit_options* options) noexcept {
   if (engine == nullptr || job == nullptr || (operations == nullptr && operation_count > 0)) {
     return HEADRACE_NULL_ADDRESS;
   }
@@ -586,9 +583,9 @@ enum headrace_answer headrace_submit_batch(headrace_engine* engine, headrace_job
   });
 }
 
-enum headrace_answer headrace_run(headrace_engine* engine, const headrace_operation* operation,
-                                  headrace_completion* completion,
-                                  const headrace_submit_options* options) noexcept {
+headrace_answer headrace_run(headrace_engine* engine, const headrace_operation* operation,
+                             headrace_completion* completion,
+                             const headrace_submit_options* options) noexcept {
   if (engine == nullptr || operation == nullptr) return HEADRACE_NULL_ADDRESS;
   CallOfC callback;  // It is called before the end.
   return with_options(callback, options, [&](const engine::SubmitOptions& made) {
@@ -599,8 +596,8 @@ enum headrace_answer headrace_run(headrace_engine* engine, const headrace_operat
   });
 }
 
-enum headrace_state headrace_job_state(const headrace_job* job) noexcept {
-  return static_cast<enum headrace_state>(of(job).job.state());
+headrace_state headrace_job_state(const headrace_job* job) noexcept {
+  return static_cast<headrace_state>(of(job).job.state());
 }
 
 bool headrace_poll(headrace_job* job) noexcept {
@@ -637,9 +634,8 @@ void headrace_channel_close(headrace_channel* channel) noexcept {
   delete reinterpret_cast<engine::Channel*>(channel);
 }
 
-enum headrace_answer headrace_channel_copy(headrace_channel* channel, void* target,
-                                           const void* source, size_t byte_count,
-                                           uint32_t* ticket) noexcept {
+headrace_answer headrace_channel_copy(headrace_channel* channel, void* target, const void* source,
+                                      size_t byte_count, uint32_t* ticket) noexcept {
   if (channel == nullptr || ticket == nullptr) return HEADRACE_NULL_ADDRESS;
   engine::Ticket made{};
   const Submit answer = of(channel).submit_copy(
@@ -648,9 +644,9 @@ enum headrace_answer headrace_channel_copy(headrace_channel* channel, void* targ
   return to_c(answer);
 }
 
-enum headrace_answer headrace_channel_submit(headrace_channel* channel,
-                                             const headrace_operation* operation,
-                                             uint32_t* ticket) noexcept {
+headrace_answer headrace_channel_submit(headrace_channel* channel,
+                                        const headrace_operation* operation,
+                                        uint32_t* ticket) noexcept {
   if (channel == nullptr || operation == nullptr || ticket == nullptr) return HEADRACE_NULL_ADDRESS;
   engine::Ticket made{};
   const Submit answer = of(channel).submit(same<Operation>(*operation), made);
@@ -658,11 +654,10 @@ enum headrace_answer headrace_channel_submit(headrace_channel* channel,
   return to_c(answer);
 }
 
-enum headrace_answer headrace_channel_submit_batch(headrace_channel* channel,
-                                                   const headrace_operation* operations,
-                                                   headrace_completion* completions,
-                                                   size_t operation_count,
-                                                   uint32_t* ticket) noexcept {
+headrace_answer headrace_channel_submit_batch(headrace_channel* channel,
+                                              const headrace_operation* operations,
+                                              headrace_completion* completions,
+                                              size_t operation_count, uint32_t* ticket) noexcept {
   if (channel == nullptr || ticket == nullptr || (operations == nullptr && operation_count > 0)) {
     return HEADRACE_NULL_ADDRESS;
   }
