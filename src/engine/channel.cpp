@@ -373,8 +373,7 @@ class ChannelState {
     } else {
       const Batch batch = place.request.batch();
       begin_stripe(place, Operation::no_op(), batch);
-      slot.piece = batch.operations.size();
-      slot.copies = true;
+      slot.send_copies(batch.operations.size());
     }
     place.way = Way::stripe;
     add(counts_.converted, 1);

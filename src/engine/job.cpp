@@ -132,11 +132,35 @@ bool Job::wait_for(std::chrono::nanoseconds time_max) {
   HEADRACE_CHECK(detail::state_of(word) != JobState::idle, "only a submitted job can end");
   if (!detail::is_running(word)) return true;
   if (is_forked()) return abandon_in_child();
+  const Visit visit(*this, word);
+  EngineState* const engine = visit.engine();
+  if (engine == nullptr) return true;
   // A sum with the time of day must not overflow.
   const bool for_ever = time_max >= kForever / 2;
   const std::chrono::nanoseconds until = for_ever ? kForever : steady_clock().now() + time_max;
-  wait_until(until);
-  return state() != JobState::running;
+  Waiter waiter(waiting_, polled_, engine->wait_history(), platform::ticks());
+  // Perhaps this thread is about to begin it: the wait is in a callback of another one's.
+  if (held_back_) engine->begin_due();
+  while (true) {
+    if (polled_) engine->poll_for(*this);
+    const std::uint64_t now = platform::ticks();
+    if (state() != JobState::running) {
+      waiter.end(now);
+      return true;
+    }
+    // The time of day is asked after a look, so that a wait of no time is a look.
+    const std::chrono::nanoseconds left = for_ever ? kForever : until - steady_clock().now();
+    if (left <= std::chrono::nanoseconds(0)) return false;
+    const auto rest = [&] {
+      if (polled_) return engine->rest_for(*this);
+      return rest_on_line(&word_, kRestMax, [&] { return state() != JobState::running; });
+    };
+    waiter.pass(now, rest, [&](std::chrono::nanoseconds time) {
+      if (polled_) return platform::sleep(std::min(left, time));
+      const std::uint32_t seen = detail::set_flag(word_, detail::kSleeperFlag);
+      if (seen != 0) platform::sleep_on_word(word_, seen, left);
+    });
+  }
 }
 
 bool Job::is_forked() const {
@@ -147,41 +171,6 @@ bool Job::abandon_in_child() {
   // What moves the bytes is the parent's, and so is the job; this copy of it never ends by itself.
   outcome = {.state = JobState::failed, .cause = Cause::forked};
   word_.store_release(detail::word_of(JobState::failed));  // edge: job-ended (release)
-  return true;
-}
-
-void Job::wait_until(std::chrono::nanoseconds until) {
-  const Visit visit(*this, word_.load_relaxed());  // Looked at again.
-  EngineState* const engine = visit.engine();
-  if (engine == nullptr) return;
-  Waiter waiter(waiting_, polled_, engine->wait_history(), platform::ticks());
-  // Perhaps this thread is about to begin it: the wait is in a callback of another one's.
-  if (held_back_) engine->begin_due();
-  while (true) {
-    if (polled_) engine->poll_for(*this);
-    const std::uint64_t now = platform::ticks();
-    if (state() != JobState::running) return waiter.end(now);
-    // The time of day is asked after a look, so that a wait of no time is a look.
-    const std::chrono::nanoseconds left =
-        until == kForever ? kForever : until - steady_clock().now();
-    if (left <= std::chrono::nanoseconds(0)) return;
-    waiter.pass(
-        now, [&] { return polled_ ? engine->rest_for(*this) : rest(); },
-        [&](std::chrono::nanoseconds time) {
-          if (polled_) return platform::sleep(std::min(left, time));
-          const std::uint32_t word = detail::set_flag(word_, detail::kSleeperFlag);
-          if (word != 0) platform::sleep_on_word(word_, word, left);
-        });
-  }
-}
-
-bool Job::rest() {
-  if (!platform::has_line_wait()) return false;
-  platform::watch_line(&word_);
-  // A write before the line was watched wakes no thread.
-  if (state() == JobState::running) {
-    platform::wait_for_line(platform::ticks() + platform::to_ticks(kRestMax));
-  }
   return true;
 }
 

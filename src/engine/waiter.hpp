@@ -12,6 +12,7 @@
 #include "headrace/engine/job.hpp"
 #include "headrace/platform/cpu.hpp"
 #include "headrace/platform/ticks.hpp"
+#include "headrace/platform/wait.hpp"
 
 namespace headrace::engine {
 
@@ -46,6 +47,19 @@ class WaitHistory {
   Atomic<std::uint64_t> look_ticks_;
   Atomic<std::uint32_t> wait_count_{0};
 };
+
+/// Rests on `line` until it is written to, for at most `time_max`, unless `has_come()` by then: a
+/// write before the line was watched wakes no thread.
+///
+/// Returns: false if the processor cannot; it has done nothing.
+template <typename HasCome>
+[[nodiscard]] bool rest_on_line(const void* line, std::chrono::nanoseconds time_max,
+                                const HasCome& has_come) {
+  if (!platform::has_line_wait()) return false;
+  platform::watch_line(line);
+  if (!has_come()) platform::wait_for_line(platform::ticks() + platform::to_ticks(time_max));
+  return true;
+}
 
 /// One wait.
 ///

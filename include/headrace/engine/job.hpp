@@ -141,9 +141,6 @@ class HEADRACE_API Job final : private Request {
   [[nodiscard]] bool is_forked() const;
   /// Ends the job in a child of the process that submitted it.
   bool abandon_in_child();
-  void wait_until(std::chrono::nanoseconds until);
-  /// Rests on the word, or says that the processor cannot.
-  [[nodiscard]] bool rest();
 
   // What a submission says. Written by the submitter while the job does not run; published by the
   // edges `job-submitted` and those of the movers.

@@ -36,6 +36,15 @@ DifTags load_tags(const std::uint8_t* place) noexcept {
   return tags;
 }
 
+/// All of `text` but the ends of lines behind it.
+template <typename Number>
+std::optional<Number> from_hexadecimal(std::string_view text) noexcept {
+  while (text.ends_with('\n')) text.remove_suffix(1);
+  Number made = 0;
+  const auto [end, error] = std::from_chars(text.begin(), text.end(), made, 16);
+  return error == std::errc() && end == text.end() ? std::optional(made) : std::nullopt;
+}
+
 void set_operands(const Operation& operation, dsa::Descriptor& descriptor) noexcept {
   const std::uint32_t options = operation.option_bits();
   const auto byte_of = [&](unsigned index) {
@@ -102,42 +111,34 @@ void set_operands(const Operation& operation, dsa::Descriptor& descriptor) noexc
 
 }  // namespace
 
-OperationSet dsa_operations(std::optional<std::uint64_t> opcodes) noexcept {
-  OperationSet all = OperationSet::all();
-  for (std::size_t kind = 0; kind < kOperationKindCount && opcodes; ++kind) {
-    if ((*opcodes >> static_cast<unsigned>(kOpcodes[kind]) & 1U) != 0) continue;
-    all = all.without(static_cast<OperationKind>(kind));
-  }
-  return all;
+bool takes(std::optional<std::uint64_t> opcodes, Opcode opcode) noexcept {
+  return !opcodes || (*opcodes >> static_cast<unsigned>(opcode) & 1U) != 0;
 }
 
-bool takes_batches(std::optional<std::uint64_t> opcodes) noexcept {
-  return !opcodes || (*opcodes >> static_cast<unsigned>(Opcode::batch) & 1U) != 0;
+OperationSet dsa_operations(std::optional<std::uint64_t> opcodes) noexcept {
+  OperationSet made;
+  for (std::size_t kind = 0; kind < kOperationKindCount; ++kind) {
+    if (takes(opcodes, kOpcodes[kind])) made = made.with(static_cast<OperationKind>(kind));
+  }
+  return made;
 }
 
 std::optional<std::uint64_t> opcodes_from(std::string_view text) noexcept {
-  while (!text.empty() && text.back() == '\n') text.remove_suffix(1);
-  std::uint64_t low = 0;
-  bool any = false;
+  std::optional<std::uint64_t> low;
   // All words pass through: the last two stay.
-  while (!text.empty()) {
+  while (!text.empty() && text != "\n") {
     const std::string_view word = text.substr(0, text.find(','));
     text.remove_prefix(std::min(text.size(), word.size() + 1));
-    std::uint32_t bits = 0;
-    const auto [end, error] = std::from_chars(word.begin(), word.end(), bits, 16);
-    if (error != std::errc() || end != word.end()) return std::nullopt;
-    low = low << 32U | bits;
-    any = true;
+    const auto bits = from_hexadecimal<std::uint32_t>(word);
+    if (!bits) return std::nullopt;
+    low = low.value_or(0) << 32U | *bits;
   }
-  return any ? std::optional(low) : std::nullopt;
+  return low;
 }
 
 std::optional<std::uint64_t> capabilities_from(std::string_view text) noexcept {
   if (!text.starts_with("0x")) return std::nullopt;
-  while (text.ends_with('\n')) text.remove_suffix(1);
-  std::uint64_t bits = 0;
-  const auto [end, error] = std::from_chars(text.begin() + 2, text.end(), bits, 16);
-  return error == std::errc() && end == text.end() ? std::optional(bits) : std::nullopt;
+  return from_hexadecimal<std::uint64_t>(text.substr(2));
 }
 
 std::uint32_t hints(const Operation& operation, const dsa::QueueInfo& queue,
@@ -168,13 +169,9 @@ std::uint32_t cache_flag(const dsa::QueueInfo& queue, bool flush) noexcept {
 }
 
 bool writes(OperationKind kind) noexcept {
-  constexpr auto kReaders = OperationSet()
-                                .with(OperationKind::no_op)
-                                .with(OperationKind::drain)
-                                .with(OperationKind::compare)
-                                .with(OperationKind::compare_pattern)
-                                .with(OperationKind::crc)
-                                .with(OperationKind::dif_check);
+  constexpr OperationSet kReaders{OperationKind::no_op,   OperationKind::drain,
+                                  OperationKind::compare, OperationKind::compare_pattern,
+                                  OperationKind::crc,     OperationKind::dif_check};
   return !kReaders.has(kind);
 }
 

@@ -47,8 +47,8 @@ inline void write_operands(const void* first, const void* second, std::size_t co
 /// Kinds whose opcodes are among `opcodes`, a bit of each; all of a DSA of version 1 if that is not
 /// known.
 [[nodiscard]] OperationSet dsa_operations(std::optional<std::uint64_t> opcodes) noexcept;
-/// True unless it is known that batches are not carried out.
-[[nodiscard]] bool takes_batches(std::optional<std::uint64_t> opcodes) noexcept;
+/// True unless it is known that `opcode` is not carried out.
+[[nodiscard]] bool takes(std::optional<std::uint64_t> opcodes, dsa::Opcode opcode) noexcept;
 /// What the attribute op_config of a queue says: 256 bits in words of 32, the highest first.
 /// Nothing if it is none.
 [[nodiscard]] std::optional<std::uint64_t> opcodes_from(std::string_view text) noexcept;

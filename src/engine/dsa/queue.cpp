@@ -10,6 +10,7 @@
 #include "../completions.hpp"
 #include "../memory_access.hpp"
 #include "../software/software.hpp"
+#include "../waiter.hpp"
 #include "codec.hpp"
 #include "headrace/base/check.hpp"
 #include "headrace/platform/cpu.hpp"
@@ -28,6 +29,8 @@ namespace {
 /// Slots given up in a row after which the queue is given up, if it has so many.
 constexpr std::uint32_t kSilentMax = 3;
 constexpr std::size_t kPageBytes = 4096;
+/// Longest rest of a thread on a record: others may have ended.
+constexpr std::chrono::nanoseconds kRestMax = std::chrono::microseconds(5);
 
 }  // namespace
 
@@ -60,13 +63,12 @@ DsaQueue::DsaQueue(dsa::Portal& portal, const DsaQueueOptions& options)
             .note = options.note},
       device_(options.device),
       piece_bytes_max_(std::min<std::uint64_t>(portal.info().transfer_bytes_max, 1U << 31U)),
-      batch_max_(options.batches && detail::takes_batches(portal.info().opcodes)
+      batch_max_(options.batches && detail::takes(portal.info().opcodes, dsa::Opcode::batch)
                      ? std::min<std::size_t>(portal.info().batch_max, kBatchMax)
                      : 1),
       slot_count_(std::min<std::uint32_t>(portal.info().entry_count, SlotWords::kSlotMax)),
       silent_max_(std::min(kSilentMax, slot_count_)),
       answer_ticks_(platform::to_ticks(options.device.answer_max)),
-      rest_ticks_(platform::to_ticks(std::chrono::microseconds(5))),
       copy_flags_(detail::kRecordFlags | detail::hints(Operation::copy({}, {}), portal.info(),
                                                        options.device.page_faults)),
       cache_flag_(detail::cache_flag(portal.info(), false)),
@@ -88,8 +90,8 @@ DsaQueue::DsaQueue(dsa::Portal& portal, const DsaQueueOptions& options)
     refuse_kind(static_cast<OperationKind>(kind));
   }
   for (std::uint32_t i = 0; i < slot_count_; ++i) {
-    slots_[i].room = {std::make_unique<dsa::Descriptor[]>(batch_max_),
-                      std::make_unique<dsa::CompletionRecord[]>(batch_max_)};
+    slots_[i].descriptors = std::make_unique<dsa::Descriptor[]>(batch_max_);
+    slots_[i].records = std::make_unique<dsa::CompletionRecord[]>(batch_max_);
   }
 }
 
@@ -100,10 +102,6 @@ DsaQueue::~DsaQueue() {
   if (words_.lost() == 0 && probe_words_.posted() == 0) return;
   // The device may still write to these records.
   keep_for_ever(std::move(slots_));
-}
-
-std::size_t DsaQueue::load() const noexcept {
-  return words_.count();
 }
 
 DeviceStatistics DsaQueue::statistics() const noexcept {
@@ -182,11 +180,8 @@ bool DsaQueue::rest(const Request& request) noexcept {
   return index < slot_count_ && rest_at(slots_[index].record);
 }
 
-bool DsaQueue::rest_at(const dsa::CompletionRecord& record) const noexcept {
-  if (!platform::has_line_wait()) return false;
-  platform::watch_line(&record);
-  if (status_of(record) == 0) platform::wait_for_line(platform::ticks() + rest_ticks_);
-  return true;
+bool DsaQueue::rest_at(const dsa::CompletionRecord& record) noexcept {
+  return rest_on_line(&record, kRestMax, [&] { return status_of(record) != 0; });
 }
 
 // --- Submission ----------------------------------------------------------------------------------
@@ -262,7 +257,6 @@ Submit DsaQueue::post_stripes(Request& request, std::uint32_t first) noexcept {
     }
     Slot& slot = slots_[stripes[i]];
     begin_stripe(slot, request, begin, end);
-    slot.single = count == 1;
     begin = end;
   }
   Next next = Next::posted;
@@ -309,7 +303,6 @@ void DsaQueue::begin_stripe(Slot& slot, Request& request, std::size_t begin,
                             std::size_t end) noexcept {
   slot.request = &request;
   slot.simple = false;
-  slot.single = true;
   slot.durable = false;
   slot.full_ticks = 0;
   if (!request.is_batch()) return begin_operation(slot, request.operation(), begin, end);
@@ -318,7 +311,6 @@ void DsaQueue::begin_stripe(Slot& slot, Request& request, std::size_t begin,
   slot.list_end = request.batch().operations.size();
   slot.done = 0;
   slot.tries = 0;
-  slot.copies = false;
   slot.whole = {};
 }
 
@@ -333,6 +325,7 @@ void DsaQueue::begin_operation(Slot& slot, const Operation& operation, std::size
 }
 
 DsaQueue::Next DsaQueue::issue(Slot& slot) noexcept {
+  if (slot.operation == nullptr && slot.next == slot.list_end) return Next::ended;
   // Advice; carries no data.
   if (words_.is_closed() || slot.request->stop_requested()) {
     if (slot.operation == nullptr) return stop_list(slot);
@@ -377,7 +370,7 @@ DsaQueue::Next DsaQueue::take_record(Slot& slot) noexcept {
   }
   while (next == Next::ended && slot.operation != nullptr && slot.request->is_batch()) {
     end_operation(slot);
-    next = go_on(slot);
+    next = issue(slot);
   }
   return next;
 }
@@ -401,7 +394,7 @@ void DsaQueue::end_stripe(std::uint32_t index) noexcept {
   settle(slot);
   const Completion outcome = slot.outcome();
   const std::size_t begin = slot.begin;
-  const bool single = slot.single;
+  const bool single = request.is_batch() || slot.end - begin == request.byte_count();
   // Room for another request before the job ends: a thread that waited for it may submit at once.
   if (slot.lost) {
     lose(index);

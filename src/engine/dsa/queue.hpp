@@ -31,10 +31,6 @@
 
 namespace headrace::engine {
 
-namespace detail {
-struct BatchRoom;
-}  // namespace detail
-
 struct DsaQueueOptions {
   /// What is known besides the portal's own info: the node, and how the portal is reached.
   std::optional<NodeId> node = std::nullopt;
@@ -62,7 +58,7 @@ class DsaQueue final : public Mover {
   void reap() noexcept override;
   void reap(const Request& request) noexcept override;
   [[nodiscard]] bool rest(const Request& request) noexcept override;
-  [[nodiscard]] std::size_t load() const noexcept override;
+  [[nodiscard]] std::size_t load() const noexcept override { return words_.count(); }
   [[nodiscard]] DeviceStatistics statistics() const noexcept override;
   void stop() noexcept override;
 
@@ -114,7 +110,7 @@ class DsaQueue final : public Mover {
                  dsa::CompletionRecord& record) const noexcept;
   [[gnu::noinline]] void prepare_copy(Slot& slot, std::uint32_t hint) noexcept;
   [[gnu::always_inline, nodiscard]] inline bool hand_over(Slot& slot) noexcept;
-  [[nodiscard]] bool rest_at(const dsa::CompletionRecord& record) const noexcept;
+  [[nodiscard]] static bool rest_at(const dsa::CompletionRecord& record) noexcept;
   [[nodiscard]] Next take_record(Slot& slot) noexcept;
   [[nodiscard]] Next take_piece(Slot& slot, std::uint8_t status) noexcept;
   [[nodiscard]] Next resolve_fault(Slot& slot, const Completion& piece) noexcept;
@@ -153,12 +149,11 @@ class DsaQueue final : public Mover {
 
   // Batches.
   [[nodiscard]] Next issue_list(Slot& slot) noexcept;
-  [[nodiscard]] Next go_on(Slot& slot) noexcept;
   template <bool kValid>
   [[gnu::noinline, nodiscard]] std::size_t write_copies(Slot& slot,
                                                         std::span<const Operation> operations,
                                                         std::size_t& byte_count) noexcept;
-  [[gnu::noinline]] void prepare_list(detail::BatchRoom& room, std::size_t count) const noexcept;
+  [[gnu::noinline]] void prepare_list(Slot& slot, std::size_t count) const noexcept;
   void write_list(Slot& slot, std::size_t count) noexcept;
   [[nodiscard]] bool write_batch(Slot& slot) noexcept;
   [[nodiscard]] Next take_list(Slot& slot, std::uint8_t status) noexcept;
@@ -181,7 +176,6 @@ class DsaQueue final : public Mover {
   std::uint32_t slot_count_;
   std::uint32_t silent_max_;
   std::uint64_t answer_ticks_;
-  std::uint64_t rest_ticks_;
   std::uint32_t copy_flags_;
   std::uint32_t cache_flag_;  ///< Of what is wanted in the cache; 0: the device has no such flag.
   /// slot_count_ of them, and one more for probes, which no request gets.

@@ -169,15 +169,11 @@ void DsaQueue::probe(bool has_room) noexcept {
 /// In a list and not merely let go, so that leak checkers find it in use. It needs no
 /// allocation and nothing ends it: a device goes on when main() has returned.
 void DsaQueue::keep_for_ever(std::unique_ptr<Slot[]> slots) noexcept {
-  struct Kept {
-    Mutex mutex;
-    Slot* last HEADRACE_GUARDED_BY(mutex) = nullptr;
-  };
-  static_assert(std::is_trivially_destructible_v<Kept>);
-  static Kept kept;
-  const Lock lock(kept.mutex);
-  slots[0].kept_before = kept.last;
-  kept.last = slots.release();
+  static constinit Atomic<Slot*> last{nullptr};
+  Slot* const first = slots.release();
+  first->kept_before = last.load_relaxed();  // Nothing follows the list.
+  while (!last.compare_exchange_relaxed(first->kept_before, first)) {
+  }
 }
 
 // --- Batches -------------------------------------------------------------------------------------
@@ -198,16 +194,12 @@ DsaQueue::Next DsaQueue::issue_list(Slot& slot) noexcept {
   return Next::posted;
 }
 
-DsaQueue::Next DsaQueue::go_on(Slot& slot) noexcept {
-  return slot.next == slot.list_end ? Next::ended : issue(slot);
-}
-
 /// The first `count` descriptors of the list: those of copies, but for their operands.
-void DsaQueue::prepare_list(detail::BatchRoom& room, std::size_t count) const noexcept {
+void DsaQueue::prepare_list(Slot& slot, std::size_t count) const noexcept {
   for (std::size_t i = 0; i < count; ++i) {
-    detail::begin_descriptor(dsa::Opcode::move, copy_flags_, room.records[i], room.descriptors[i]);
+    detail::begin_descriptor(dsa::Opcode::move, copy_flags_, slot.records[i], slot.descriptors[i]);
   }
-  room.prepared_count = count;
+  slot.prepared_count = count;
 }
 
 /// Writes the next list. Returns false if what comes next has to go alone: there is no other, it is
@@ -217,14 +209,14 @@ bool DsaQueue::write_batch(Slot& slot) noexcept {
       slot.next, std::min(slot.list_end - slot.next, batch_max_));
   // Nothing but copies, which most batches are.
   std::size_t byte_count = 0;
-  slot.copies = slot.done == 0 && operations.size() > 1 &&
-                write_copies<true>(slot, operations, byte_count) == operations.size();
-  if (slot.copies) {
-    slot.piece = operations.size();
-    write_list(slot, slot.piece);
+  if (slot.done == 0 && operations.size() > 1 &&
+      write_copies<true>(slot, operations, byte_count) == operations.size()) {
+    slot.send_copies(operations.size());
+    write_list(slot, operations.size());
     return true;
   }
-  slot.room.prepared_count = 0;
+  slot.copies = false;
+  slot.prepared_count = 0;
   std::size_t count = 0;
   std::uint64_t sent = 0;
   for (std::size_t i = 0; i < operations.size(); ++i) {
@@ -236,8 +228,8 @@ bool DsaQueue::write_batch(Slot& slot) noexcept {
     }
     // The first of a list comes after all before the list anyway.
     const bool fenced = count > 0 && operation.is_fenced();
-    write_any(operation, fenced ? dsa::flag::fence : 0U, slot.room.descriptors[count++],
-              slot.room.records[i]);
+    write_any(operation, fenced ? dsa::flag::fence : 0U, slot.descriptors[count++],
+              slot.records[i]);
     slot.durable = slot.durable || operation.is_durable();
     sent |= std::uint64_t{1} << i;
   }
@@ -267,10 +259,10 @@ DsaQueue::Next DsaQueue::take_list(Slot& slot, std::uint8_t status) noexcept {
     slot.next += slot.piece;
     slot.whole.bytes_done += byte_count;
     slot.whole.bytes_by_device += byte_count;
-    return go_on(slot);
+    return issue(slot);
   }
   take_answers(slot, again, ~std::size_t{0});
-  return go_on(slot);
+  return issue(slot);
 }
 
 /// What the records of a list say of its operations: they have ended; or they are to be sent
@@ -280,12 +272,12 @@ void DsaQueue::take_answers(Slot& slot, bool again, std::size_t doubtful_from) n
   const Batch& batch = slot.request->batch();
   const std::size_t first = slot.next;
   bool any = false;
-  for (std::uint64_t sent = slot.in_flight(); sent != 0; sent &= sent - 1) {
+  for (std::uint64_t sent = slot.sent; sent != 0; sent &= sent - 1) {
     const auto i = static_cast<std::size_t>(std::countr_zero(sent));
     const std::size_t index = first + i;
     if (index >= slot.list_end) break;  // Behind a fence that is broken.
     const Operation& operation = batch.operations[index];
-    const dsa::CompletionRecord& record = slot.room.records[i];
+    const dsa::CompletionRecord& record = slot.records[i];
     const std::uint8_t status = status_of(record);
     Completion one{.cause = Cause::device_error};
     if (status != 0) one = detail::to_completion(operation, operation.byte_count(), record);
@@ -338,12 +330,11 @@ void DsaQueue::finish_unanswered(Slot& slot) noexcept {
   if (slot.operation != nullptr) {
     // As a list of one, from its beginning: what was done of it changes nothing.
     slot.operation = nullptr;
-    slot.copies = false;
     slot.sent = 1;
-    set_status(slot.room.records[0], 0);
+    set_status(slot.records[0], 0);
   }
-  std::uint64_t missing = slot.in_flight();
-  while (missing != 0 && status_of(slot.room.records[std::countr_zero(missing)]) != 0) {
+  std::uint64_t missing = slot.sent;
+  while (missing != 0 && status_of(slot.records[std::countr_zero(missing)]) != 0) {
     missing &= missing - 1;
   }
   const std::size_t first = missing == 0

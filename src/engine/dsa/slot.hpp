@@ -32,14 +32,6 @@ inline std::uint8_t status_of(const dsa::CompletionRecord& record) noexcept {
   return headrace::load_acquire(const_cast<const std::uint8_t&>(record.status));
 }
 
-/// A batch's descriptors and their records, apart from the slot, which most jobs need alone.
-struct BatchRoom {
-  std::unique_ptr<dsa::Descriptor[]> descriptors;
-  std::unique_ptr<dsa::CompletionRecord[]> records;
-  /// So many descriptors, from the first on, are those of copies and lack only their operands.
-  std::size_t prepared_count = 0;
-};
-
 }  // namespace detail
 
 struct alignas(64) DsaQueue::Slot {
@@ -55,7 +47,6 @@ struct alignas(64) DsaQueue::Slot {
   /// The descriptor is that of a plain copy and lacks only the operands.
   bool prepared = false;
   bool lost = false;
-  bool single = true;            ///< The only stripe of its request.
   bool durable = false;          ///< Something of it has to leave the caches.
   std::uint8_t tries = 0;        ///< In vain, of what is in flight.
   std::uint64_t full_ticks = 0;  ///< Since when the queue refuses; 0 if it does not.
@@ -74,19 +65,24 @@ struct alignas(64) DsaQueue::Slot {
   std::size_t list_end = 0;  ///< From here on none begins.
   /// Bit i: operation next + i has ended, before `next` itself has.
   std::uint64_t done = 0;
-  /// The same of those in flight, with the records at i; unless `copies`.
+  /// The same of those in flight, with the records at i.
   std::uint64_t sent = 0;
   bool copies = false;  ///< What is in flight are as many copies as `piece` says, and nothing else.
   Completion whole;
-  detail::BatchRoom room;
+  // Its descriptors and their records, apart from the slot, which most jobs need alone.
+  std::unique_ptr<dsa::Descriptor[]> descriptors;
+  std::unique_ptr<dsa::CompletionRecord[]> records;
+  /// So many descriptors, from the first on, are those of copies and lack only their operands.
+  std::size_t prepared_count = 0;
 
-  /// As `sent`, whatever is in flight.
-  [[nodiscard]] std::uint64_t in_flight() const {
-    return copies ? ~std::uint64_t{0} >> (64 - piece) : sent;
-  }
   /// How it ended.
-  [[nodiscard]] const Completion& outcome() const { return request->is_batch() ? whole : one; }
   [[nodiscard]] Completion& outcome() { return request->is_batch() ? whole : one; }
+  /// What is in flight are the next `count` of the batch, all of them copies.
+  void send_copies(std::size_t count) {
+    copies = true;
+    piece = count;
+    sent = ~std::uint64_t{0} >> (64 - count);
+  }
   /// Of the first slot of an array that outlives its mover: the one that was kept before.
   Slot* kept_before = nullptr;
 };
@@ -121,12 +117,12 @@ template <bool kValid>
 std::size_t DsaQueue::write_copies(Slot& slot, std::span<const Operation> operations,
                                    std::size_t& byte_count) noexcept {
   const std::size_t count = std::min(operations.size(), batch_max_);
-  if (slot.room.prepared_count < count) [[unlikely]]
-    prepare_list(slot.room, count);
+  if (slot.prepared_count < count) [[unlikely]]
+    prepare_list(slot, count);
   const std::size_t bytes_max = short_copy_bytes_max_.load_relaxed();  // A hint.
   // Both are written through, which the check does not see in a template.
-  dsa::Descriptor* descriptor = slot.room.descriptors.get();  // NOLINT(misc-const-correctness)
-  dsa::CompletionRecord* record = slot.room.records.get();    // NOLINT(misc-const-correctness)
+  dsa::Descriptor* descriptor = slot.descriptors.get();  // NOLINT(misc-const-correctness)
+  dsa::CompletionRecord* record = slot.records.get();    // NOLINT(misc-const-correctness)
   std::size_t total = 0;
   const Operation* copy = operations.data();
   for (const Operation* const end = copy + count; copy != end; ++copy) {
@@ -151,7 +147,7 @@ std::size_t DsaQueue::write_copies(Slot& slot, std::span<const Operation> operat
 /// The descriptor of the first `count` of the list, and its record.
 inline void DsaQueue::write_list(Slot& slot, std::size_t count) noexcept {
   detail::begin_descriptor(dsa::Opcode::batch, detail::kRecordFlags, slot.record, slot.descriptor);
-  detail::write_operands(slot.room.descriptors.get(), nullptr, count, slot.descriptor);
+  detail::write_operands(slot.descriptors.get(), nullptr, count, slot.descriptor);
   detail::set_status(slot.record, 0);
   slot.prepared = false;
 }
