@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <array>
-#include <span>
+#include <initializer_list>
 
 #include "cpu/mover.hpp"
 #include "dsa/open.hpp"
@@ -26,7 +26,7 @@ struct Rule {
   const char* remedy;
 };
 
-Result<void> check(std::span<const Rule> rules) {
+Result<void> check(std::initializer_list<Rule> rules) {
   for (const Rule& rule : rules) {
     if (rule.is_broken) return fail(Code::invalid_argument, kTried, rule.cause, rule.remedy);
   }
@@ -40,7 +40,7 @@ Rule rule_of(Waiting waiting) {
 Result<void> check(const EngineOptions& options) {
   const DeviceOptions& devices = options.devices;
   const std::size_t depth = options.queue_depth_max;
-  return check(std::array<Rule, 10>{{
+  return check({
       {options.threads_per_node > EngineOptions::kThreadsMax,
        fmt::format("{} threads per node are more than {}", options.threads_per_node,
                    EngineOptions::kThreadsMax),
@@ -67,7 +67,7 @@ Result<void> check(const EngineOptions& options) {
        "name no queue, or let devices be used"},
       {name(devices.page_faults) == kNoName, "there is no such fault policy",
        "take one of FaultPolicy"},
-  }});
+  });
 }
 
 /// The nodes that get workers, with their processors.
@@ -77,7 +77,7 @@ Result<std::vector<const topo::Node*>> worker_nodes(const topo::Machine& machine
   for (const NodeId id : asked) {
     const topo::Node* const node = machine.node(id);
     const bool twice = std::ranges::find(nodes, node) != nodes.end();
-    const Result<void> valid = check(std::array<Rule, 3>{{
+    const Result<void> valid = check({
         {node == nullptr, fmt::format("the machine has no node {}", id.value()),
          "'headrace topo' shows its nodes"},
         {node != nullptr && node->cpus.empty(),
@@ -85,7 +85,7 @@ Result<std::vector<const topo::Node*>> worker_nodes(const topo::Machine& machine
          "choose a node with processors; it can copy to and from this one"},
         {twice, fmt::format("node {} is named twice", id.value()),
          "name each node once and ask for more threads per node"},
-    }});
+    });
     if (!valid) return fail(valid.error());
     nodes.push_back(node);
   }
@@ -109,8 +109,7 @@ struct Thresholds {
         "of the profile of this user, measured by 'headrace tune'", "set by the program"};
     return fmt::format(
         "the path 'automatic' takes a device from {} on where the caller waits, {} where not, {} "
-        "in "
-        "batches: {}",
+        "in batches: {}",
         to_text(values.synchronous), to_text(values.asynchronous), to_text(values.batched),
         kSources[static_cast<std::size_t>(source)]);
   }
@@ -185,11 +184,11 @@ Result<std::unique_ptr<Engine>> Engine::make(const topo::Machine& machine, Engin
 Result<std::unique_ptr<Engine>> Engine::make(std::vector<std::unique_ptr<Mover>> movers,
                                              MoverPolicy policy, const EngineSettings& chosen) {
   const bool any_null = std::find(movers.begin(), movers.end(), nullptr) != movers.end();
-  const Result<void> valid = check(std::array<Rule, 3>{{
+  const Result<void> valid = check({
       rule_of(chosen.waiting),
       {movers.empty(), "it has no mover", "give at least one"},
       {any_null, "one of its movers is null", "give movers that exist"},
-  }});
+  });
   if (!valid) return fail(valid.error());
   return published(std::make_unique<EngineState>(std::move(movers),
                                                  EngineState::Settings{chosen, std::move(policy)}));

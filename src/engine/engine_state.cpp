@@ -339,10 +339,10 @@ Submit EngineState::issue_elsewhere(Job& job, Submit answer) noexcept {
       taken = offer(chosen[(turn + k) % chosen.size()]);
     }
     const std::size_t processors = facts_.processor_count;
-    if (!taken && route.any && chosen[0] >= processors) {
-      taken = offer_others(processors, movers_.size() - processors, chosen[0] - processors);
-    } else if (!taken && route.any) {
-      taken = offer_others(0, processors, chosen[0]);
+    if (!taken && route.any) {
+      const bool device = chosen[0] >= processors;
+      const std::size_t first = device ? processors : 0;
+      taken = offer_others(first, device ? movers_.size() - first : processors, chosen[0] - first);
     }
     if (!taken && full && whole && route.or_processors) taken = offer_others(0, processors, turn);
   }

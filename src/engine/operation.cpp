@@ -175,12 +175,16 @@ Submit Operation::find_fault() const {
   if (wraps(target_) || wraps(source_) || wraps(second_)) return Submit::too_large;
   const bool has_source = kind_ != OperationKind::fill && kind_ != OperationKind::cache_flush;
   if ((has_source ? byte_count : target_.size()) == 0) return Submit::empty;
+  if (static_cast<std::size_t>(kind_) >= kOperationKindCount) return Submit::bad_option;
+  constexpr OperationSet kTargetAsLong{OperationKind::dualcast, OperationKind::copy_crc};
+  constexpr OperationSet kSecondAsLong{OperationKind::compare, OperationKind::create_delta,
+                                       OperationKind::dualcast};
+  if ((kTargetAsLong.has(kind_) && target_.size() != byte_count) ||
+      (kSecondAsLong.has(kind_) && second_.size() != byte_count)) {
+    return Submit::length_differs;
+  }
   switch (kind_) {
-    case OperationKind::compare:
-      if (byte_count != second_.size()) return Submit::length_differs;
-      break;
     case OperationKind::create_delta:
-      if (byte_count != second_.size()) return Submit::length_differs;
       if (byte_count > kDeltaBytesMax || target_.size() > UINT32_MAX) return Submit::too_large;
       if (target_.size() < kDeltaRoomMin) return Submit::length_differs;
       if (!are_multiples({byte_count, address(source_), address(second_), address(target_)})) {
@@ -196,14 +200,8 @@ Submit Operation::find_fault() const {
       }
       break;
     case OperationKind::dualcast:
-      if (byte_count != target_.size() || byte_count != second_.size()) {
-        return Submit::length_differs;
-      }
       if (((address(target_) ^ address(second_)) & 0xfffU) != 0) return Submit::misaligned;
       if (overlap(second_, source_)) return Submit::overlapping;
-      break;
-    case OperationKind::copy_crc:
-      if (byte_count != target_.size()) return Submit::length_differs;
       break;
     case OperationKind::dif_check:
     case OperationKind::dif_insert:
@@ -216,7 +214,7 @@ Submit Operation::find_fault() const {
       }
       break;
     default:
-      if (static_cast<std::size_t>(kind_) >= kOperationKindCount) return Submit::bad_option;
+      break;
   }
   if (kind_ == OperationKind::copy && target_.data() == source_.data()) return Submit::accepted;
   // No operand that a kind lacks overlaps another: it is empty.

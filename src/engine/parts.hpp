@@ -26,8 +26,8 @@ struct PartBlock {
 };
 
 /// So many jobs are split at a time as SlotWords has slots; others go to one mover each. Blocks
-/// live as long as the pool, so that a poller who looks at a job's parts too late reads the hints of
-/// others, and nothing that is gone.
+/// live as long as the pool, so that a poller who looks at a job's parts too late reads the hints
+/// of others, and nothing that is gone.
 ///
 /// Threading: shared.
 class PartPool {

@@ -10,45 +10,6 @@
 #include "engine_state.hpp"
 
 namespace headrace::engine {
-namespace {
-
-telemetry::Row row_of(const EngineStatistics& all, std::uint64_t number) {
-  std::uint64_t retries = 0;
-  std::uint64_t page_faults = 0;
-  for (const OperationStatistics& each : all.operations) {
-    retries += each.retries;
-    page_faults += each.page_faults;
-  }
-  return {.kind = "engine",
-          .name = "engine" + std::to_string(number),
-          .values = {{"jobs_submitted", all.jobs_submitted},
-                     {"jobs_done", all.jobs_done},
-                     {"jobs_failed", all.jobs_failed},
-                     {"jobs_stopped", all.jobs_stopped},
-                     {"submissions_refused", all.submissions_refused},
-                     {"bytes_moved", all.bytes_moved},
-                     {"bytes_by_device", all.bytes_by_device},
-                     {"jobs_fell_back", all.jobs_fell_back},
-                     {"jobs_held_back", all.jobs_held_back},
-                     {"retries", retries},
-                     {"page_faults", page_faults}}};
-}
-
-telemetry::Row row_of(const DeviceStatistics& all, const MoverInfo& info, std::uint64_t engine) {
-  return {.kind = "device",
-          .name = info.name,
-          .values = {{"engine", engine},
-                     {"emulated", info.emulated ? 1U : 0U},
-                     {"descriptors", all.descriptors},
-                     {"retries", all.retries},
-                     {"page_faults", all.page_faults},
-                     {"errors", all.errors},
-                     {"lost", all.lost},
-                     {"bytes_on_cpu", all.bytes_on_cpu}}};
-}
-
-}  // namespace
-
 // Together the counts are not one instant, so no order between them is needed.
 
 void KindCounts::add_to(OperationStatistics& sums) const noexcept {
@@ -86,15 +47,6 @@ void Statistics::add_to(EngineStatistics& totals) const noexcept {
   }
 }
 
-void sum_up(EngineStatistics& totals) noexcept {
-  for (const OperationStatistics& kind : totals.operations) {
-    totals.jobs_done += kind.jobs_done;
-    totals.bytes_moved += kind.bytes;
-    totals.bytes_by_device += kind.bytes_by_device;
-    totals.jobs_fell_back += kind.fallbacks;
-  }
-}
-
 ChannelCounts& EngineState::begin_channel(const DsaQueue& queue) {
   const Lock lock(channels_mutex_);
   const auto is_free = [&](const ChannelCounts& counts) {
@@ -121,7 +73,12 @@ EngineStatistics EngineState::statistics() const {
     const Lock lock(channels_mutex_);
     for (const ChannelCounts& counts : channel_counts_) counts.add_to(totals);
   }
-  sum_up(totals);
+  for (const OperationStatistics& kind : totals.operations) {
+    totals.jobs_done += kind.jobs_done;
+    totals.bytes_moved += kind.bytes;
+    totals.bytes_by_device += kind.bytes_by_device;
+    totals.jobs_fell_back += kind.fallbacks;
+  }
   return totals;
 }
 
@@ -150,10 +107,40 @@ std::chrono::nanoseconds EngineStatistics::latency_max(std::size_t latency_class
 /// A row of the engine, and one for each of its device queues.
 void EngineState::publish_statistics() {
   telemetry_ = std::make_unique<telemetry::Source>("engine", [this](std::uint64_t number) {
-    std::vector<telemetry::Row> rows{row_of(statistics(), number)};
+    const EngineStatistics all = statistics();
+    std::uint64_t retries = 0;
+    std::uint64_t page_faults = 0;
+    for (const OperationStatistics& each : all.operations) {
+      retries += each.retries;
+      page_faults += each.page_faults;
+    }
+    std::vector<telemetry::Row> rows{{.kind = "engine",
+                                      .name = "engine" + std::to_string(number),
+                                      .values = {{"jobs_submitted", all.jobs_submitted},
+                                                 {"jobs_done", all.jobs_done},
+                                                 {"jobs_failed", all.jobs_failed},
+                                                 {"jobs_stopped", all.jobs_stopped},
+                                                 {"submissions_refused", all.submissions_refused},
+                                                 {"bytes_moved", all.bytes_moved},
+                                                 {"bytes_by_device", all.bytes_by_device},
+                                                 {"jobs_fell_back", all.jobs_fell_back},
+                                                 {"jobs_held_back", all.jobs_held_back},
+                                                 {"retries", retries},
+                                                 {"page_faults", page_faults}}}};
     const std::vector<DeviceStatistics> devices = device_statistics();
     for (std::size_t i = 0; i < devices.size(); ++i) {
-      if (infos_[i].hardware) rows.push_back(row_of(devices[i], infos_[i], number));
+      const DeviceStatistics& device = devices[i];
+      if (!infos_[i].hardware) continue;
+      rows.push_back({.kind = "device",
+                      .name = infos_[i].name,
+                      .values = {{"engine", number},
+                                 {"emulated", infos_[i].emulated ? 1U : 0U},
+                                 {"descriptors", device.descriptors},
+                                 {"retries", device.retries},
+                                 {"page_faults", device.page_faults},
+                                 {"errors", device.errors},
+                                 {"lost", device.lost},
+                                 {"bytes_on_cpu", device.bytes_on_cpu}}});
     }
     return rows;
   });

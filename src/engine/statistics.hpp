@@ -124,7 +124,4 @@ class Statistics {
   std::array<KindCounts, kOperationKindCount + 1> kinds_;
 };
 
-/// Sets the totals that are sums over all kinds.
-void sum_up(EngineStatistics& totals) noexcept;
-
 }  // namespace headrace::engine
