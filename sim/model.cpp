@@ -7,17 +7,15 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "headrace/platform/file.hpp"
+#include "topo/field.hpp"
 
 namespace headrace::sim {
 namespace {
-
-using Json = nlohmann::json;
 
 enum class Kind : std::uint8_t { rate, time, size, plain };
 
@@ -47,133 +45,56 @@ std::string units_of(Kind kind) {
   return known;
 }
 
-/// A member of the model, its way and what went wrong first.
-class Field {
- public:
-  struct State {
-    const std::string* text = nullptr;
-    std::string path;
-    std::optional<Error> error = std::nullopt;
-  };
-  Field(State& state, const Json* json, std::string way)
-      : state_(&state), json_(json), way_(std::move(way)) {}
+using topo::Field;
 
-  [[nodiscard]] bool is_present() const { return json_ != nullptr; }
+constexpr std::size_t kElementMax = 4096;
 
-  void refuse(const std::string& cause, const std::string& remedy) const {
-    if (state_->error.has_value()) return;
-    state_->error = Error{
-        Code::corrupt_data, 0, fmt::format("read the model of '{}'", state_->path),
-        fmt::format("line {}: field '{}' {}", line_of(*state_->text, way_), way_, cause), remedy};
-  }
+std::vector<Field> elements(const Field& field) {
+  return field.elements(kElementMax);
+}
 
-  [[nodiscard]] Field operator[](const char* key) const {
-    const Json* inner = nullptr;
-    if (json_ != nullptr && !json_->is_object()) {
-      refuse("is not an object", "write it as {\"name\": ...}");
-    } else if (json_ != nullptr) {
-      if (const auto found = json_->find(key); found != json_->end()) inner = &*found;
-    }
-    return {*state_, inner, way_ + "." + key};
-  }
-
-  [[nodiscard]] std::vector<Field> elements() const {
-    std::vector<Field> fields;
-    if (json_ == nullptr) return fields;
-    if (!json_->is_array()) {
-      refuse("is not a list", "write it as [...]");
-      return fields;
-    }
-    for (std::size_t i = 0; i < json_->size(); ++i) {
-      fields.emplace_back(*state_, &(*json_)[i], fmt::format("{}[{}]", way_, i));
-    }
-    return fields;
-  }
-
-  /// Only the names in `known` may be there: what is misspelt would else be left out silently.
-  void only(std::initializer_list<std::string_view> known) const {
-    if (json_ == nullptr || !json_->is_object()) return;
-    for (const auto& [key, value] : json_->items()) {
-      if (std::find(known.begin(), known.end(), key) != known.end()) continue;
-      Field(*state_, &value, way_ + "." + key)
-          .refuse("is not known", fmt::format("use one of {}", fmt::join(known, ", ")));
-    }
-  }
-
-  [[nodiscard]] std::uint32_t index() const {
-    if (json_ == nullptr || !json_->is_number_unsigned() ||
-        json_->get<std::uint64_t>() > UINT32_MAX) {
-      refuse(json_ == nullptr ? "is missing" : "is not a whole number from 0 on",
-             "write the number");
-      return 0;
-    }
-    return json_->get<std::uint32_t>();
-  }
-
-  [[nodiscard]] std::string word(std::initializer_list<std::string_view> known) const {
-    std::string text = json_ != nullptr && json_->is_string() ? json_->get<std::string>() : "";
-    if (std::find(known.begin(), known.end(), text) == known.end()) {
-      refuse(fmt::format("is '{}'", text), fmt::format("use one of {}", fmt::join(known, ", ")));
-    }
-    return text;
-  }
-
-  /// {"value": "52.9 GB/s", "source": "..."}
-  [[nodiscard]] double quantity(Kind kind, bool may_be_zero = false) const {
-    if (json_ == nullptr) {
-      refuse("is missing", R"(write {"value": "...", "source": "..."})");
-      return 1;
-    }
-    only({"value", "source"});
-    const Field value = (*this)["value"];
-    const Field source = (*this)["source"];
-    if (source.json_ == nullptr || !source.json_->is_string() ||
-        source.json_->get<std::string>().empty()) {
-      source.refuse("is missing", "say where the value comes from, or \"assumed\"");
-      return 1;
-    }
-    if (value.json_ == nullptr || !value.json_->is_string()) {
-      value.refuse(value.json_ == nullptr ? "is missing" : "is not a text",
-                   fmt::format("write it with its unit ({})", units_of(kind)));
-      return 1;
-    }
-    return value.number(kind, may_be_zero);
-  }
-
- private:
-  [[nodiscard]] double number(Kind kind, bool may_be_zero) const {
-    const auto text = json_->get<std::string>();
-    double amount = 0;
-    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), amount);
-    std::string_view suffix(end, static_cast<std::size_t>(text.data() + text.size() - end));
-    while (suffix.starts_with(' ')) suffix.remove_prefix(1);
-    if (code != std::errc() || !std::isfinite(amount)) {
-      refuse(fmt::format("is '{}', which does not begin with a number", text),
-             "write it as in \"52.9 GB/s\"");
-      return 1;
-    }
-    for (const Unit& unit : kUnits) {
-      if (unit.kind != kind || unit.suffix != suffix) continue;
-      if (amount > 0 || (may_be_zero && amount == 0)) return amount * unit.factor;
-      refuse(fmt::format("is '{}'", text), "write a value above 0");
-      return 1;
-    }
-    refuse(fmt::format("is '{}', which {}", text,
-                       suffix.empty() ? "has no unit" : fmt::format("has the unit '{}'", suffix)),
-           kind == Kind::plain ? "write it without unit"
-                               : fmt::format("write one of the units {}", units_of(kind)));
+/// A text with a number and its unit.
+double number(const Field& field, Kind kind, bool may_be_zero) {
+  const std::string text = field.text(fmt::format("write it with its unit ({})", units_of(kind)));
+  double amount = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), amount);
+  std::string_view suffix(end, static_cast<std::size_t>(text.data() + text.size() - end));
+  while (suffix.starts_with(' ')) suffix.remove_prefix(1);
+  if (code != std::errc() || !std::isfinite(amount)) {
+    field.refuse(fmt::format("is '{}', which does not begin with a number", text),
+                 "write it as in \"52.9 GB/s\"");
     return 1;
   }
+  for (const Unit& unit : kUnits) {
+    if (unit.kind != kind || unit.suffix != suffix) continue;
+    if (amount > 0 || (may_be_zero && amount == 0)) return amount * unit.factor;
+    field.refuse(fmt::format("is '{}'", text), "write a value above 0");
+    return 1;
+  }
+  field.refuse(
+      fmt::format("is '{}', which {}", text,
+                  suffix.empty() ? "has no unit" : fmt::format("has the unit '{}'", suffix)),
+      kind == Kind::plain ? "write it without unit"
+                          : fmt::format("write one of the units {}", units_of(kind)));
+  return 1;
+}
 
-  State* state_;
-  const Json* json_;
-  std::string way_;
-};
+/// {"value": "52.9 GB/s", "source": "..."}
+double quantity(const Field& field, Kind kind, bool may_be_zero = false) {
+  if (!field.is_present()) {
+    field.refuse("is missing", R"(write {"value": "...", "source": "..."})");
+    return 1;
+  }
+  field.only({"value", "source"});
+  const std::string remedy = R"(say where the value comes from, or "assumed")";
+  if (field["source"].text(remedy).empty()) field["source"].refuse("is missing", remedy);
+  return number(field["value"], kind, may_be_zero);
+}
 
 /// 0 for what is not there.
 double optional(const Field& field, const char* key, Kind kind) {
   const Field member = field[key];
-  return member.is_present() ? member.quantity(kind) : 0;
+  return member.json() != nullptr ? quantity(member, kind) : 0;
 }
 
 NodeModel parse_node(const Field& field) {
@@ -182,12 +103,12 @@ NodeModel parse_node(const Field& field) {
   NodeModel node;
   node.node = field["node"].index();
   node.socket = field["socket"].index();
-  node.kind = field["kind"].word({"ddr", "hbm", "cxl", "optane"});
-  node.peak_gb_per_s = field["peak"].quantity(Kind::rate);
-  node.read_gb_per_s = field["read"].quantity(Kind::rate);
-  node.mixed_gb_per_s = field["mixed"].quantity(Kind::rate);
+  node.kind = field["kind"].one_of(std::array{"ddr", "hbm", "cxl", "optane"});
+  node.peak_gb_per_s = quantity(field["peak"], Kind::rate);
+  node.read_gb_per_s = quantity(field["read"], Kind::rate);
+  node.mixed_gb_per_s = quantity(field["mixed"], Kind::rate);
   node.write_gb_per_s = optional(field, "write", Kind::rate);
-  node.latency_ns = field["latency"].quantity(Kind::time);
+  node.latency_ns = quantity(field["latency"], Kind::time);
   node.remote_latency_ns = optional(field, "remote_latency", Kind::time);
   node.side_cache_gb_per_s = optional(field, "side_cache", Kind::rate);
   if (node.read_gb_per_s > node.peak_gb_per_s || node.mixed_gb_per_s > node.peak_gb_per_s) {
@@ -207,12 +128,12 @@ SocketModel parse_socket(const Field& field) {
   field.only({"socket", "mesh_read", "cores", "l2", "l3", "l3_ways", "ddio_ways"});
   SocketModel socket;
   socket.socket = field["socket"].index();
-  socket.mesh_read_gb_per_s = field["mesh_read"].quantity(Kind::rate);
-  socket.core_count = field["cores"].quantity(Kind::plain);
-  socket.l2_bytes = field["l2"].quantity(Kind::size);
-  socket.l3_bytes = field["l3"].quantity(Kind::size);
-  socket.l3_ways = field["l3_ways"].quantity(Kind::plain);
-  socket.ddio_ways = field["ddio_ways"].quantity(Kind::plain);
+  socket.mesh_read_gb_per_s = quantity(field["mesh_read"], Kind::rate);
+  socket.core_count = quantity(field["cores"], Kind::plain);
+  socket.l2_bytes = quantity(field["l2"], Kind::size);
+  socket.l3_bytes = quantity(field["l3"], Kind::size);
+  socket.l3_ways = quantity(field["l3_ways"], Kind::plain);
+  socket.ddio_ways = quantity(field["ddio_ways"], Kind::plain);
   if (socket.ddio_ways > socket.l3_ways) {
     field["ddio_ways"].refuse("is more than 'l3_ways'", "they are some of them");
   }
@@ -229,11 +150,11 @@ void check_ascending(const std::vector<Each>& all, const Field& last) {
 
 LevelModel parse_level(const Field& field) {
   field.only({"bytes", "cores", "read", "fill", "copy", "read_all", "fill_all", "copy_all"});
-  return {.bytes = field["bytes"].quantity(Kind::size),
-          .core_count = field["cores"].quantity(Kind::plain),
-          .read_gb_per_s = field["read"].quantity(Kind::rate),
-          .fill_gb_per_s = field["fill"].quantity(Kind::rate),
-          .copy_gb_per_s = field["copy"].quantity(Kind::rate),
+  return {.bytes = quantity(field["bytes"], Kind::size),
+          .core_count = quantity(field["cores"], Kind::plain),
+          .read_gb_per_s = quantity(field["read"], Kind::rate),
+          .fill_gb_per_s = quantity(field["fill"], Kind::rate),
+          .copy_gb_per_s = quantity(field["copy"], Kind::rate),
           .read_all_gb_per_s = optional(field, "read_all", Kind::rate),
           .fill_all_gb_per_s = optional(field, "fill_all", Kind::rate),
           .copy_all_gb_per_s = optional(field, "copy_all", Kind::rate)};
@@ -241,31 +162,31 @@ LevelModel parse_level(const Field& field) {
 
 CallModel parse_call(const Field& field) {
   field.only({"bytes", "fill", "copy"});
-  return {.bytes = field["bytes"].quantity(Kind::size),
-          .fill_gb_per_s = field["fill"].quantity(Kind::rate),
-          .copy_gb_per_s = field["copy"].quantity(Kind::rate)};
+  return {.bytes = quantity(field["bytes"], Kind::size),
+          .fill_gb_per_s = quantity(field["fill"], Kind::rate),
+          .copy_gb_per_s = quantity(field["copy"], Kind::rate)};
 }
 
 CoreModel parse_core(const Field& field) {
   field.only({"copy", "call", "overlapped", "exposed", "outstanding_lines", "queueing_share",
               "fill", "compute", "handover", "handover_rate", "levels", "calls"});
-  CoreModel core{.copy_gb_per_s = field["copy"].quantity(Kind::rate),
-                 .call_ns = field["call"].quantity(Kind::time),
-                 .overlapped_bytes = field["overlapped"].quantity(Kind::size),
-                 .exposed_ns = field["exposed"].quantity(Kind::time),
-                 .outstanding_lines = field["outstanding_lines"].quantity(Kind::plain),
-                 .queueing_share = field["queueing_share"].quantity(Kind::plain, true),
+  CoreModel core{.copy_gb_per_s = quantity(field["copy"], Kind::rate),
+                 .call_ns = quantity(field["call"], Kind::time),
+                 .overlapped_bytes = quantity(field["overlapped"], Kind::size),
+                 .exposed_ns = quantity(field["exposed"], Kind::time),
+                 .outstanding_lines = quantity(field["outstanding_lines"], Kind::plain),
+                 .queueing_share = quantity(field["queueing_share"], Kind::plain, true),
                  .fill_gb_per_s = optional(field, "fill", Kind::rate),
                  .compute_gb_per_s = optional(field, "compute", Kind::rate),
                  .handover_ns = optional(field, "handover", Kind::time),
                  .handover_gb_per_s = optional(field, "handover_rate", Kind::rate),
                  .levels = {},
                  .calls = {}};
-  for (const Field& level : field["levels"].elements()) {
+  for (const Field& level : elements(field["levels"])) {
     core.levels.push_back(parse_level(level));
     check_ascending(core.levels, level);
   }
-  for (const Field& call : field["calls"].elements()) {
+  for (const Field& call : elements(field["calls"])) {
     core.calls.push_back(parse_call(call));
     check_ascending(core.calls, call);
   }
@@ -277,61 +198,61 @@ DsaModel parse_dsa(const Field& field) {
               "per_descriptor", "engine_depth", "translated",    "translation",      "random",
               "misaligned",     "half_aligned", "iotlb_miss",    "fault_retry",      "fault_block",
               "fault_major",    "touch",        "touch_huge",    "read_back_share",  "leak_reads"});
-  return {.fabric_gb_per_s = field["fabric"].quantity(Kind::rate),
-          .read_buffer_bytes = field["read_buffers"].quantity(Kind::size),
-          .shared_submit_ns = field["shared_submit"].quantity(Kind::time),
-          .dedicated_submit_ns = field["dedicated_submit"].quantity(Kind::time),
-          .alone_ns = field["alone"].quantity(Kind::time),
-          .descriptor_ns = field["per_descriptor"].quantity(Kind::time),
-          .engine_depth = field["engine_depth"].quantity(Kind::plain),
-          .translated_bytes = field["translated"].quantity(Kind::size),
-          .translation_ns = field["translation"].quantity(Kind::time),
-          .random_ns = field["random"].quantity(Kind::time),
-          .misaligned_ns = field["misaligned"].quantity(Kind::time),
-          .half_aligned_ns = field["half_aligned"].quantity(Kind::time),
-          .iotlb_miss_ns = field["iotlb_miss"].quantity(Kind::time),
-          .fault_retry_ns = field["fault_retry"].quantity(Kind::time),
-          .fault_block_ns = field["fault_block"].quantity(Kind::time),
-          .fault_major_ns = field["fault_major"].quantity(Kind::time),
-          .touch_ns = field["touch"].quantity(Kind::time),
-          .touch_huge_ns = field["touch_huge"].quantity(Kind::time),
-          .read_back_share = field["read_back_share"].quantity(Kind::plain),
-          .leak_reads = field["leak_reads"].quantity(Kind::plain, true)};
+  return {.fabric_gb_per_s = quantity(field["fabric"], Kind::rate),
+          .read_buffer_bytes = quantity(field["read_buffers"], Kind::size),
+          .shared_submit_ns = quantity(field["shared_submit"], Kind::time),
+          .dedicated_submit_ns = quantity(field["dedicated_submit"], Kind::time),
+          .alone_ns = quantity(field["alone"], Kind::time),
+          .descriptor_ns = quantity(field["per_descriptor"], Kind::time),
+          .engine_depth = quantity(field["engine_depth"], Kind::plain),
+          .translated_bytes = quantity(field["translated"], Kind::size),
+          .translation_ns = quantity(field["translation"], Kind::time),
+          .random_ns = quantity(field["random"], Kind::time),
+          .misaligned_ns = quantity(field["misaligned"], Kind::time),
+          .half_aligned_ns = quantity(field["half_aligned"], Kind::time),
+          .iotlb_miss_ns = quantity(field["iotlb_miss"], Kind::time),
+          .fault_retry_ns = quantity(field["fault_retry"], Kind::time),
+          .fault_block_ns = quantity(field["fault_block"], Kind::time),
+          .fault_major_ns = quantity(field["fault_major"], Kind::time),
+          .touch_ns = quantity(field["touch"], Kind::time),
+          .touch_huge_ns = quantity(field["touch_huge"], Kind::time),
+          .read_back_share = quantity(field["read_back_share"], Kind::plain),
+          .leak_reads = quantity(field["leak_reads"], Kind::plain, true)};
 }
 
 OptaneModel parse_optane(const Field& field) {
   field.only({"dimms", "read", "write", "grain", "entry", "stream", "cached_entry", "remote_share",
               "paged_share"});
-  return {.dimm_count = field["dimms"].quantity(Kind::plain),
-          .read_gb_per_s = field["read"].quantity(Kind::rate),
-          .write_gb_per_s = field["write"].quantity(Kind::rate),
-          .grain_bytes = field["grain"].quantity(Kind::size),
-          .entry_ns = field["entry"].quantity(Kind::time),
-          .stream_gb_per_s = field["stream"].quantity(Kind::rate),
-          .cached_entry_ns = field["cached_entry"].quantity(Kind::time),
-          .remote_share = field["remote_share"].quantity(Kind::plain),
-          .paged_share = field["paged_share"].quantity(Kind::plain)};
+  return {.dimm_count = quantity(field["dimms"], Kind::plain),
+          .read_gb_per_s = quantity(field["read"], Kind::rate),
+          .write_gb_per_s = quantity(field["write"], Kind::rate),
+          .grain_bytes = quantity(field["grain"], Kind::size),
+          .entry_ns = quantity(field["entry"], Kind::time),
+          .stream_gb_per_s = quantity(field["stream"], Kind::rate),
+          .cached_entry_ns = quantity(field["cached_entry"], Kind::time),
+          .remote_share = quantity(field["remote_share"], Kind::plain),
+          .paged_share = quantity(field["paged_share"], Kind::plain)};
 }
 
 InjectionModel parse_injection(const Field& field) {
   field.only({"line", "interrupt", "poll", "host", "nic", "l1", "l2", "l3", "l1_latency",
               "l2_latency", "l3_latency", "snoop_latency", "memory_latency", "work",
               "working_set"});
-  return {.line_gb_per_s = field["line"].quantity(Kind::rate),
-          .interrupt_ns = field["interrupt"].quantity(Kind::time),
-          .poll_ns = field["poll"].quantity(Kind::time),
-          .host_ns = field["host"].quantity(Kind::time),
-          .nic_ns = field["nic"].quantity(Kind::time),
-          .l1_bytes = field["l1"].quantity(Kind::size),
-          .l2_bytes = field["l2"].quantity(Kind::size),
-          .l3_bytes = field["l3"].quantity(Kind::size),
-          .l1_ns = field["l1_latency"].quantity(Kind::time),
-          .l2_ns = field["l2_latency"].quantity(Kind::time),
-          .l3_ns = field["l3_latency"].quantity(Kind::time),
-          .snoop_ns = field["snoop_latency"].quantity(Kind::time),
-          .memory_ns = field["memory_latency"].quantity(Kind::time),
-          .work_ns = field["work"].quantity(Kind::time),
-          .working_bytes = field["working_set"].quantity(Kind::size)};
+  return {.line_gb_per_s = quantity(field["line"], Kind::rate),
+          .interrupt_ns = quantity(field["interrupt"], Kind::time),
+          .poll_ns = quantity(field["poll"], Kind::time),
+          .host_ns = quantity(field["host"], Kind::time),
+          .nic_ns = quantity(field["nic"], Kind::time),
+          .l1_bytes = quantity(field["l1"], Kind::size),
+          .l2_bytes = quantity(field["l2"], Kind::size),
+          .l3_bytes = quantity(field["l3"], Kind::size),
+          .l1_ns = quantity(field["l1_latency"], Kind::time),
+          .l2_ns = quantity(field["l2_latency"], Kind::time),
+          .l3_ns = quantity(field["l3_latency"], Kind::time),
+          .snoop_ns = quantity(field["snoop_latency"], Kind::time),
+          .memory_ns = quantity(field["memory_latency"], Kind::time),
+          .work_ns = quantity(field["work"], Kind::time),
+          .working_bytes = quantity(field["working_set"], Kind::size)};
 }
 
 constexpr std::uint32_t kEnginesOfDevice = 4;
@@ -341,7 +262,7 @@ constexpr std::uint32_t kEntriesOfDevice = 128;
 void check(const Model& model, const Field& root) {
   std::set<std::uint32_t> sockets;
   for (const SocketModel& socket : model.sockets) sockets.insert(socket.socket);
-  const auto nodes = root["nodes"].elements();
+  const auto nodes = elements(root["nodes"]);
   std::set<std::uint32_t> seen;
   for (std::size_t i = 0; i < model.nodes.size(); ++i) {
     const NodeModel& node = model.nodes[i];
@@ -355,7 +276,7 @@ void check(const Model& model, const Field& root) {
                                 "describe the socket, or name another");
     }
   }
-  const auto links = root["links"].elements();
+  const auto links = elements(root["links"]);
   for (std::size_t i = 0; i < model.links.size(); ++i) {
     for (const auto& [key, socket] :
          {std::pair{"from", model.links[i].from}, std::pair{"to", model.links[i].to}}) {
@@ -465,36 +386,40 @@ std::size_t line_of(std::string_view text, std::string_view way) {
 }
 
 Result<Model> parse_model(const std::string& text, const std::string& path, topo::Machine machine) {
-  const Json json = Json::parse(text, nullptr, false);
+  const topo::Json json = topo::Json::parse(text, nullptr, false);
   if (json.is_discarded() || !json.is_object() || !json.contains("model")) {
     return fail(Code::not_found, fmt::format("read the model of '{}'", path),
                 "the record has no field 'model'",
                 "use a machine of 'headrace sim list', or add the field (docs/reference/machine)");
   }
-  Field::State state{.text = &text, .path = path};
+  Field::State state{.tried = fmt::format("read the model of '{}'", path),
+                     .remedy = {},
+                     .place = [&text](std::string_view way) {
+                       return fmt::format("line {}: ", line_of(text, way));
+                     }};
   const Field root(state, &json["model"], "model");
   root.only(
       {"name", "nodes", "sockets", "links", "core", "dsa", "optane", "injection", "measured"});
   Model model;
   model.path = path;
   model.machine = std::move(machine);
-  for (const Field& field : root["nodes"].elements()) model.nodes.push_back(parse_node(field));
-  for (const Field& field : root["sockets"].elements()) {
+  for (const Field& field : elements(root["nodes"])) model.nodes.push_back(parse_node(field));
+  for (const Field& field : elements(root["sockets"])) {
     model.sockets.push_back(parse_socket(field));
   }
-  for (const Field& field : root["links"].elements()) {
+  for (const Field& field : elements(root["links"])) {
     field.only({"from", "to", "rate"});
     model.links.push_back({.from = field["from"].index(),
                            .to = field["to"].index(),
-                           .gb_per_s = field["rate"].quantity(Kind::rate)});
+                           .gb_per_s = quantity(field["rate"], Kind::rate)});
   }
   if (model.nodes.empty()) root["nodes"].refuse("is missing or empty", "describe each node");
   if (!state.error.has_value()) model.core = parse_core(root["core"]);
-  model.has_dsa = root["dsa"].is_present();
+  model.has_dsa = root["dsa"].json() != nullptr;
   if (model.has_dsa) model.dsa = parse_dsa(root["dsa"]);
-  model.has_optane = root["optane"].is_present();
+  model.has_optane = root["optane"].json() != nullptr;
   if (model.has_optane) model.optane = parse_optane(root["optane"]);
-  model.has_injection = root["injection"].is_present();
+  model.has_injection = root["injection"].json() != nullptr;
   if (model.has_injection) model.injection = parse_injection(root["injection"]);
   if (!state.error.has_value()) check(model, root);
   if (state.error.has_value()) return fail(std::move(*state.error));

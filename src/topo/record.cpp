@@ -9,6 +9,7 @@
 #include <set>
 
 #include "facts.hpp"
+#include "field.hpp"
 #include "json.hpp"
 
 namespace headrace::topo {
@@ -28,119 +29,25 @@ constexpr std::uint64_t kBytesMax = std::uint64_t{1} << 60U;
 constexpr std::uint64_t kCountMax = std::numeric_limits<std::uint32_t>::max();
 constexpr std::uint64_t kDefaultPageBytes = 4096;
 
-/// One value of the record with the way to it, for messages: "nodes[3].cpus".
-///
-/// After the first failure everything reads as zero or empty; the caller asks once, at the end.
-class Field {
- public:
-  struct State {
-    std::string path;
-    std::optional<Error> error;
-  };
-  Field(State& state, const Json* json, std::string way)
-      : state_(&state), json_(json), way_(std::move(way)) {}
+std::vector<CpuId> parse_cpus(const Field& field) {
+  const std::string list = field.text();
+  std::optional<std::vector<CpuId>> parsed = parse_list(list);
+  if (parsed.has_value()) return std::move(*parsed);
+  field.refuse(fmt::format("is not an ascending list such as '0-11,24' of processors below {}",
+                           kCpuCountMax),
+               {});
+  return {};
+}
 
-  [[nodiscard]] bool is_present() const { return json_ != nullptr && !json_->is_null(); }
-
-  void refuse(const std::string& cause, Code code = Code::corrupt_data) const {
-    if (state_->error.has_value()) return;
-    state_->error = Error{code, 0, fmt::format("read the machine record '{}'", state_->path),
-                          (way_.empty() ? "it" : fmt::format("field '{}'", way_)) + " " + cause,
-                          "correct it, or record it again with 'headrace topo --record'"};
-  }
-
-  [[nodiscard]] Field operator[](const char* key) const {
-    const Json* inner = nullptr;
-    if (json_ != nullptr && json_->is_object()) {
-      if (const auto found = json_->find(key); found != json_->end()) inner = &*found;
-    } else if (json_ != nullptr) {
-      refuse("is not an object");
-    }
-    return {*state_, inner, way_.empty() ? key : way_ + "." + key};
-  }
-
-  [[nodiscard]] std::vector<Field> elements(std::size_t count_max) const {
-    std::vector<Field> fields;
-    if (!is_present()) return fields;
-    if (!json_->is_array()) {
-      refuse("is not a list");
-    } else if (json_->size() > count_max) {
-      refuse(fmt::format("has {} elements, more than the {} allowed", json_->size(), count_max));
-    } else {
-      for (std::size_t index = 0; index < json_->size(); ++index) {
-        fields.emplace_back(*state_, &(*json_)[index], fmt::format("{}[{}]", way_, index));
-      }
-    }
-    return fields;
-  }
-
-  [[nodiscard]] std::string text() const {
-    if (!is_present()) {
-      refuse("is missing");
-      return {};
-    }
-    if (!json_->is_string()) {
-      refuse("is not a text");
-      return {};
-    }
-    return json_->get<std::string>();
-  }
-
-  [[nodiscard]] std::uint64_t number(std::uint64_t most) const {
-    if (!is_present()) {
-      refuse("is missing");
-      return 0;
-    }
-    if (!json_->is_number_unsigned()) {
-      refuse("is not a whole number from 0 on");
-      return 0;
-    }
-    const auto value = json_->get<std::uint64_t>();
-    if (value > most) {
-      refuse(fmt::format("is {}, more than the {} allowed", value, most));
-      return 0;
-    }
-    return value;
-  }
-  /// A number above 0, up to `most`.
-  [[nodiscard]] double figure(double most) const {
-    const double value = is_present() && json_->is_number() ? json_->get<double>() : 0;
-    if (value > 0 && value <= most) return value;
-    refuse(fmt::format("is not a number above 0 and up to {}", most));
-    return 1;
-  }
-  [[nodiscard]] std::uint32_t index() const {
-    return static_cast<std::uint32_t>(number(kCountMax));
-  }
-
-  template <typename Enum, std::size_t count>
-  [[nodiscard]] Enum one_of(const std::array<Enum, count>& choices) const {
-    const std::string word = text();
-    std::string known;
-    for (const Enum choice : choices) {
-      if (name(choice) == word) return choice;
-      known += (known.empty() ? "" : ", ") + std::string(name(choice));
-    }
-    refuse(fmt::format("is '{}', not one of {}", word, known));
-    return choices.front();
-  }
-
-  [[nodiscard]] std::vector<CpuId> cpus() const {
-    const std::string list = text();
-    std::optional<std::vector<CpuId>> parsed = parse_list(list);
-    if (!parsed.has_value()) {
-      refuse(fmt::format("is not an ascending list such as '0-11,24' of processors below {}",
-                         kCpuCountMax));
-      return {};
-    }
-    return std::move(*parsed);
-  }
-
- private:
-  State* state_;
-  const Json* json_;
-  std::string way_;
-};
+/// One of `choices`, by its name.
+template <typename Enum, std::size_t kCount>
+Enum parse_one_of(const Field& field, const std::array<Enum, kCount>& choices) {
+  std::array<std::string_view, kCount> words;
+  std::transform(choices.begin(), choices.end(), words.begin(),
+                 [](Enum choice) { return name(choice); });
+  const std::string word = field.one_of(words);
+  return choices[static_cast<std::size_t>(std::ranges::find(words, word) - words.begin())];
+}
 
 /// What 'headrace topo --measure' keeps beside the model that it makes of it.
 std::vector<Access> parse_measured(const Field& root) {
@@ -166,7 +73,7 @@ std::vector<Access> parse_measured(const Field& root) {
 NodeFacts parse_node(const Field& field) {
   NodeFacts node;
   node.id = NodeId(field["node"].index());
-  if (field["cpus"].is_present()) node.cpus = field["cpus"].cpus();
+  if (field["cpus"].is_present()) node.cpus = parse_cpus(field["cpus"]);
   for (const Field& pool : field["huge_pages"].elements(kPoolCountMax)) {
     HugePages pages;
     pages.page_bytes = Bytes(pool["page_bytes"].number(kBytesMax));
@@ -206,7 +113,7 @@ Movers parse_movers(const Field& field) {
                                     MoverDiscovery::library_failed, MoverDiscovery::done};
   Movers movers;
   if (!field.is_present()) return movers;
-  movers.discovery = field["discovery"].one_of(kDiscoveries);
+  movers.discovery = parse_one_of(field["discovery"], kDiscoveries);
   if (field["note"].is_present()) movers.note = field["note"].text();
   for (const Field& device : field["dsa_devices"].elements(kDeviceCountMax)) {
     movers.dsa_devices.push_back(parse_device(device));
@@ -229,10 +136,10 @@ std::string parse_xml(const Field& root) {
   const std::string sum = checksum(xml);
   const Field field = root["hwloc_xml_fnv1a64"];
   if (const std::string stated = field.text(); stated != sum) {
-    field.refuse(
-        fmt::format("is '{}', but hwloc_xml has '{}': it was damaged, or changed by hand "
-                    "(if on purpose, write the latter)",
-                    stated, sum));
+    field.refuse(fmt::format("is '{}', but hwloc_xml has '{}': it was damaged, or changed by hand "
+                             "(if on purpose, write the latter)",
+                             stated, sum),
+                 {});
   }
   return xml;
 }
@@ -240,13 +147,13 @@ std::string parse_xml(const Field& root) {
 void check_schema(const Field& schema) {
   const std::string schema_name = schema["name"].text();
   if (schema_name != kSchemaName) {
-    schema["name"].refuse(fmt::format("is '{}', not '{}'", schema_name, kSchemaName));
+    schema["name"].refuse(fmt::format("is '{}', not '{}'", schema_name, kSchemaName), {});
     return;
   }
   const std::uint64_t version = schema["version"].number(kCountMax);
   if (version != kSchemaVersion) {
     schema["version"].refuse(
-        fmt::format("is {}, and this program reads version {}", version, kSchemaVersion),
+        fmt::format("is {}, and this program reads version {}", version, kSchemaVersion), {},
         Code::version_mismatch);
   }
 }
@@ -294,24 +201,25 @@ Result<Record> parse_record(const std::string& text, const std::string& path) {
   }
 
   constexpr std::array kEvidences{Evidence::firmware, Evidence::declared, Evidence::measured};
-  Field::State state{path, std::nullopt};
+  Field::State state{.tried = fmt::format("read the machine record '{}'", path),
+                     .remedy = "correct it, or record it again with 'headrace topo --record'"};
   const Field root(state, &json, "");
   check_schema(root["schema"]);
   if (state.error.has_value()) return fail(std::move(*state.error));
   Record record;
   Facts& facts = record.facts;
   facts.origin = root["origin"].text();
-  facts.evidence = root["evidence"].one_of(kEvidences);
+  facts.evidence = parse_one_of(root["evidence"], kEvidences);
   facts.page_bytes = Bytes(root["page_bytes"].is_present() ? root["page_bytes"].number(kBytesMax)
                                                            : kDefaultPageBytes);
   if (root["system_memory_bytes"].is_present()) {
     facts.system_memory = Bytes(root["system_memory_bytes"].number(kBytesMax));
   }
-  if (root["usable_cpus"].is_present()) facts.usable_cpus = root["usable_cpus"].cpus();
+  if (root["usable_cpus"].is_present()) facts.usable_cpus = parse_cpus(root["usable_cpus"]);
   std::set<NodeId> seen;
   for (const Field& field : root["nodes"].elements(kNodeCountMax)) {
     facts.nodes.push_back(parse_node(field));
-    if (!seen.insert(facts.nodes.back().id).second) field["node"].refuse("appears twice");
+    if (!seen.insert(facts.nodes.back().id).second) field["node"].refuse("appears twice", {});
   }
   facts.movers = parse_movers(root["movers"]);
   facts.measured = parse_measured(root);

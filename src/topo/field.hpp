@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// A value of a file of JSON that somebody else wrote, and the way to it. The record of a machine is
+// read so, and the model of one (sim/). Not for: writing (json.hpp).
+#pragma once
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <functional>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "headrace/base/error.hpp"
+#include "json.hpp"
+
+namespace headrace::topo {
+
+/// One value with the way to it, for messages: "nodes[3].cpus".
+///
+/// After the first failure everything reads as zero or empty; the caller asks once, at the end.
+///
+/// Threading: confined.
+class Field {
+ public:
+  struct State {
+    std::string tried;   ///< As in Error.
+    std::string remedy;  ///< Of all refusals; empty: each has its own.
+    /// What stands before "field 'way'" in a message: "line 7: ".
+    std::function<std::string(std::string_view way)> place = [](std::string_view) { return ""; };
+    std::optional<Error> error = std::nullopt;
+  };
+  Field(State& state, const Json* json, std::string way)
+      : state_(&state), json_(json), way_(std::move(way)) {}
+
+  /// Null where there is nothing.
+  [[nodiscard]] const Json* json() const { return json_; }
+  [[nodiscard]] bool is_present() const { return json_ != nullptr && !json_->is_null(); }
+
+  void refuse(const std::string& cause, const std::string& remedy,
+              Code code = Code::corrupt_data) const {
+    if (state_->error.has_value()) return;
+    const std::string what = way_.empty() ? "it" : fmt::format("field '{}'", way_);
+    state_->error =
+        Error{code, 0, state_->tried, fmt::format("{}{} {}", state_->place(way_), what, cause),
+              state_->remedy.empty() ? remedy : state_->remedy};
+  }
+
+  [[nodiscard]] Field operator[](const char* key) const {
+    const Json* inner = nullptr;
+    if (json_ != nullptr && !json_->is_object()) {
+      refuse("is not an object", "write it as {\"name\": ...}");
+    } else if (json_ != nullptr) {
+      if (const auto found = json_->find(key); found != json_->end()) inner = &*found;
+    }
+    return {*state_, inner, way_.empty() ? key : way_ + "." + key};
+  }
+
+  /// None of what is not there.
+  [[nodiscard]] std::vector<Field> elements(std::size_t count_max) const {
+    std::vector<Field> fields;
+    if (!is_present()) return fields;
+    if (!json_->is_array()) {
+      refuse("is not a list", "write it as [...]");
+    } else if (json_->size() > count_max) {
+      refuse(fmt::format("has {} elements, more than the {} allowed", json_->size(), count_max),
+             "write fewer");
+    } else {
+      for (std::size_t index = 0; index < json_->size(); ++index) {
+        fields.emplace_back(*state_, &(*json_)[index], fmt::format("{}[{}]", way_, index));
+      }
+    }
+    return fields;
+  }
+
+  /// Only the names in `known` may be there: what is misspelt would else be left out silently.
+  void only(std::initializer_list<std::string_view> known) const {
+    if (json_ == nullptr || !json_->is_object()) return;
+    for (const auto& [key, value] : json_->items()) {
+      if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+      Field(*state_, &value, way_ + "." + key)
+          .refuse("is not known", fmt::format("use one of {}", fmt::join(known, ", ")));
+    }
+  }
+
+  [[nodiscard]] std::string text(const std::string& remedy = R"(write it as "...")") const {
+    if (is_present() && json_->is_string()) return json_->get<std::string>();
+    refuse(is_present() ? "is not a text" : "is missing", remedy);
+    return {};
+  }
+  /// One of `words`; any of them after a failure.
+  template <typename Words>
+  [[nodiscard]] std::string one_of(const Words& words) const {
+    const std::string word = text();
+    if (std::find(std::begin(words), std::end(words), word) != std::end(words)) return word;
+    const std::string known = fmt::format("{}", fmt::join(words, ", "));
+    refuse(fmt::format("is '{}', not one of {}", word, known), "use one of " + known);
+    return std::string(*std::begin(words));
+  }
+
+  [[nodiscard]] std::uint64_t number(std::uint64_t most) const {
+    if (!is_present() || !json_->is_number_unsigned()) {
+      refuse(is_present() ? "is not a whole number from 0 on" : "is missing", "write the number");
+      return 0;
+    }
+    const auto value = json_->get<std::uint64_t>();
+    if (value <= most) return value;
+    refuse(fmt::format("is {}, more than the {} allowed", value, most), "write less");
+    return 0;
+  }
+  [[nodiscard]] std::uint32_t index() const {
+    return static_cast<std::uint32_t>(number(UINT32_MAX));
+  }
+  /// A number above 0, up to `most`.
+  [[nodiscard]] double figure(double most) const {
+    const double value = is_present() && json_->is_number() ? json_->get<double>() : 0;
+    if (value > 0 && value <= most) return value;
+    refuse(fmt::format("is not a number above 0 and up to {}", most), "write such a number");
+    return 1;
+  }
+
+ private:
+  State* state_;
+  const Json* json_;
+  std::string way_;
+};
+
+}  // namespace headrace::topo
