@@ -6,16 +6,10 @@
 
 namespace headrace::engine::detail {
 
-/// Bytes from which on a device is expected to be faster.
-[[nodiscard]] inline std::size_t bytes_for_device(const Workload& work,
-                                                  const PathThresholds& thresholds) {
-  if (work.operation_count != 0) {
-    std::size_t sum = 0;
-    const bool beyond =
-        __builtin_mul_overflow(thresholds.batched.count(), work.operation_count, &sum);
-    return beyond ? ~std::size_t{0} : sum;
-  }
-  return thresholds.asynchronous.count();
+/// Whether processors are expected to be faster.
+[[nodiscard]] inline bool is_little(const Workload& work, const PathThresholds& thresholds) {
+  if (work.operation_count == 0) return work.byte_count < thresholds.asynchronous.count();
+  return work.byte_count / work.operation_count < thresholds.batched.count();
 }
 
 /// The next mover in turn that can do it.
@@ -42,7 +36,7 @@ inline void take_turn(const Workload& work, const RouteFacts& facts, std::size_t
   const std::size_t device_count = facts.movers.size() - facts.processor_count;
   const Path path = options.path ? *options.path : facts.path;
   bool by_device = device_count != 0;
-  if (work.byte_count < bytes_for_device(work, facts.thresholds) && path == Path::automatic) {
+  if (path == Path::automatic && is_little(work, facts.thresholds)) {
     // Nothing to do at all; or so little that to hand it to a mover takes longer.
     const bool has_both = by_device && facts.processor_count != 0;
     const bool little = has_both && !work.deferred && work.byte_count != 0 &&

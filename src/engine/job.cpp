@@ -75,16 +75,10 @@ class Job::Visit {
   Visit(const Visit&) = delete;
   Visit& operator=(const Visit&) = delete;
   ~Visit() {
-    if (engine_ != nullptr) static_cast<void>(end());
-  }
-  /// Ends the visit of a job that ran. Returns whether it has ended.
-  [[nodiscard]] bool end() {
+    if (engine_ == nullptr) return;
     // edge: job-visited (acq_rel)
     const std::uint32_t before = job_.word_.fetch_sub_acq_rel(detail::kVisitor);
-    const bool ended = !detail::is_running(before);
-    if (ended && detail::visitor_count(before) == 1) engine_->leave();
-    engine_ = nullptr;
-    return ended;
+    if (!detail::is_running(before) && detail::visitor_count(before) == 1) engine_->leave();
   }
   /// Nothing if the job has ended.
   [[nodiscard]] EngineState* engine() const { return engine_; }
@@ -114,10 +108,12 @@ bool Job::poll() {
   if (is_forked()) [[unlikely]]
     return abandon_in_child();
   if (!polled_) return false;
-  Visit visit(*this, word);
-  if (visit.engine() == nullptr) return true;
-  visit.engine()->poll_for(*this);
-  return visit.end();
+  {
+    const Visit visit(*this, word);
+    if (visit.engine() == nullptr) return true;
+    visit.engine()->poll_for(*this);
+  }
+  return state() != JobState::running;
 }
 
 const Completion& Job::wait() {
