@@ -340,7 +340,7 @@ class _Running:
         self.by_key: dict[Any, set[Any]] = {}
         self.totals: dict[str, int] = dict.fromkeys(asdict(WorkerStatistics()), 0)
         self.numbers: Iterator[int] = itertools.count()
-        self.has_failed = False
+        self.has_failed: bool = False
         self.engine: Engine | None = None
         self.cache: Cache | None = None
         has_faster = machine.has_faster_node()
