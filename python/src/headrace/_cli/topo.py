@@ -22,6 +22,7 @@ from headrace._cli._report import Column, Report, figures
 from headrace._cli._topo_report import print_machine
 from headrace._files import Output
 from headrace._samples import machine_path
+from headrace._words import counted
 
 if TYPE_CHECKING:
     from headrace._apps.sim.measured import Measurement
@@ -127,7 +128,8 @@ def _print_measurement(report: Report, measurement: "Measurement", rounds: int) 
     if measurement.handover_ns:
         report.say(f"A line passes from one core to another in {measurement.handover_ns:.0f} ns.")
     report.say(
-        f"Medians of {rounds} rounds. Other work disturbed {measurement.disturbed:.0%} of "
+        f"Medians of {counted(rounds, 'round')}. Other work disturbed "
+        f"{measurement.disturbed:.0%} of "
         "the samples, which are left out."
     )
 

@@ -22,6 +22,7 @@ from headrace._cli.bench._measure import (
     speed_ratio,
 )
 from headrace._files import Output
+from headrace._words import counted
 
 _PROGRAM = "headrace-bench-cache"
 _TRIED = "measure the cache"
@@ -131,4 +132,7 @@ def _print_report(
     if scaling is not None:
         report.say()
         scaling.print(report)
-    report.say(f"Medians of {round_count} rounds, in brackets the quartiles; the two take turns.")
+    report.say(
+        f"Medians of {counted(round_count, 'round')}, in brackets the quartiles; the "
+        "two take turns."
+    )

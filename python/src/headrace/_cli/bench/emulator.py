@@ -19,6 +19,7 @@ from headrace._cli.bench._measure import (
     speed_ratio,
 )
 from headrace._files import Output
+from headrace._words import counted
 
 _TRIED = "measure the emulator"
 _NOOP_COUNT = 20_000
@@ -139,6 +140,7 @@ def _print_report(report: Report, ways: dict[str, Way], round_count: int) -> Non
         [[label, *(way.figures[key].text for way in ways.values())] for key, label in rows.items()],
     )
     report.say(
-        f"Medians of {round_count} rounds, in brackets the quartiles. By 32: in batches. Copies: "
+        f"Medians of {counted(round_count, 'round')}, in brackets the quartiles. By 32: in "
+        "batches. Copies: "
         "speed of 32 x 1 MiB by that of memcpy, taking turns."
     )

@@ -20,6 +20,7 @@ from headrace._cli.bench._measure import (
     speed_ratio,
 )
 from headrace._files import Output
+from headrace._words import counted
 
 _PROGRAM = "headrace-bench-message"
 _TIME_LIMIT_S = 3600
@@ -171,7 +172,8 @@ def _print_report(
     report.say("Round trip in ns: median / 99th / 99.9th percentile")
     report.table([Column(""), *figures(*trip_names)], rows)
     report.say(
-        f"{_where(measured)}. Medians of {round_count} rounds; 'by best': throughput by that of "
+        f"{_where(measured)}. Medians of {counted(round_count, 'round')}; 'by best': throughput "
+        "by that of "
         "the better of cached_index and boost_spsc. headrace_memory stores past the caches. "
         "memcpy_own copies in the caches of one processor; memcpy_across is the slower of the two "
         "copies that any queue makes, each alone: into memory that the other processor read, and "

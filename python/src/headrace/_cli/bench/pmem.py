@@ -24,6 +24,7 @@ from headrace._cli.bench._measure import (
 )
 from headrace._cli.bench._pmem_rules import check_rules
 from headrace._files import Output, file_error
+from headrace._words import counted
 
 _PROGRAM = "headrace-bench-pmem"
 _TIME_LIMIT_S = 1800
@@ -238,4 +239,6 @@ def _print_report(
     )
     report.say(f"A line stored and flushed, 16 to a fence: {costs}.")
     report.say(f"Interleaving (which DRAM hides): {rates}.")
-    report.say(f"Medians of {round_count} rounds, in brackets the quartiles; rings take turns.")
+    report.say(
+        f"Medians of {counted(round_count, 'round')}, in brackets the quartiles; rings take turns."
+    )

@@ -21,6 +21,7 @@ from headrace._cli.bench._measure import (
     speed_ratio,
 )
 from headrace._files import Output
+from headrace._words import counted
 from headrace.engine import Engine
 from headrace.store import Store
 
@@ -150,4 +151,7 @@ def _print_report(
         ],
     ]
     report.table([Column("", folds=True), Column("", right=True)], rows)
-    report.say(f"Medians of {rounds} rounds, in brackets the quartiles; store and memcpy in turns.")
+    report.say(
+        f"Medians of {counted(rounds, 'round')}, in brackets the quartiles; store and "
+        "memcpy in turns."
+    )
