@@ -562,6 +562,7 @@ typedef struct headrace_store_options {
   size_t tier_count;          /* 1 to 4. */
   bool checksums;             /* CRC-32C with each block, compared when it is read. */
   bool never_promote;         /* Else a block read twice from another tier goes to the first. */
+  bool never_inline;          /* Else the caller copies transfers of up to 256 KiB in all. */
 } headrace_store_options;
 
 /* How the transfer of one block ended; headrace_outcome_text() says what it means. */

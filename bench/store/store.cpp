@@ -8,15 +8,21 @@
 //   copy_in_large   memcpy of MIB blocks of 1 MiB, taken in any order, to any places of memory as
 //                   large as the store's
 //   copy_out_large  the same back
-//   put_large       put of the same blocks, from submission to end; put_large_submit is the
-//                   submission
+//   put_large       put of the same blocks, from submission to end
 //   get_large       the same back
 //   copy_in_small, copy_out_small    memcpy of 4 KiB blocks, MIB in all
-//   put_small, get_small             put and get of the same, in batches of 64, four in flight
-// Times are in ns a block. `*_cpu` is the processor time of the whole process. What was got is
-// compared with what was put. The cycles: CYCLES random puts, gets and removals of blocks of 64 to
-// 4096 bytes in two tiers of memory that are far too small, on a mover that refuses one request in
-// 11 and fails one copy in 200; every block that is got is compared. Prints one JSON document.
+//   list_in_small, list_out_small    the same by copy::copy_many, lists of 64
+//   put_small, get_small             put and get of the same, in batches of 64, four in flight;
+//                                    the calling thread copies (StoreOptions::inline_max)
+//   put_small_handed, get_small_handed    the same, by the worker (inline_max 0)
+// Copies and store use the same buffers in the same order, and as much memory in huge pages behind
+// them. The bound is the faster of the two copies: no index, no list of free places, no keys. Times
+// are in ns a block by the clock; `*_cpu` is the processor time of all threads, waits included, and
+// `*_submit` the clock time of one submission. What was got is compared with what was put. The
+// cycles: CYCLES random puts, gets and removals of blocks of 64 to 4096 bytes in two tiers of
+// memory that are far too small, on a mover that refuses one request in 11 and fails one copy in
+// 200, or, short ones, by the calling thread; every block that is got is compared. Prints one JSON
+// document.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/mman.h>
@@ -36,6 +42,7 @@
 
 #include "headrace/base/mutex.hpp"
 #include "headrace/base/random.hpp"
+#include "headrace/copy/copy.hpp"
 #include "headrace/engine/engine.hpp"
 #include "headrace/store/store.hpp"
 
@@ -67,10 +74,11 @@ double now_ns(clockid_t clock) {
 
 using Series = std::map<std::string, std::vector<double>>;
 
-/// Blocks of one length: their bytes, keys, and a store that has all of them.
+/// Blocks of one length: their bytes, keys, and stores that have all of them.
 class Blocks {
  public:
-  Blocks(engine::Engine& engine, std::size_t block_bytes, std::size_t byte_count)
+  Blocks(engine::Engine& engine, std::size_t block_bytes, std::size_t byte_count,
+         std::span<const Bytes> inline_max)
       : block_bytes_(block_bytes),
         count_(byte_count / block_bytes),
         source_(byte_count),
@@ -85,9 +93,13 @@ class Blocks {
     for (std::size_t i = 0; i < count_; ++i) keys_.push_back(fmt::format("block {:08}", i));
     // Each put fills another slot, and the one before is free when it ends.
     const std::size_t capacity_bytes = 2 * byte_count + kBatch * block_bytes;
-    store_ = must(store::Store::make(engine, {.block_bytes = Bytes(block_bytes),
-                                              .tiers = {{.capacity = Bytes(capacity_bytes)}}}));
-    // As the memory of the store.
+    for (const Bytes each : inline_max) {
+      stores_.push_back(
+          must(store::Store::make(engine, {.block_bytes = Bytes(block_bytes),
+                                           .tiers = {{.capacity = Bytes(capacity_bytes)}},
+                                           .inline_max = each})));
+    }
+    // As the memory of a store.
     void* const pages =
         ::mmap(nullptr, capacity_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (pages == MAP_FAILED) die("there is not enough memory");
@@ -107,59 +119,75 @@ class Blocks {
     std::shuffle(places_.begin(), places_.end(), random);
     std::ranges::fill(target_, std::byte{0});
   }
-  void copy(Series& series, const std::string& size) {
-    const double in_begin = now_ns(CLOCK_MONOTONIC);
-    for (std::size_t i = 0; i < count_; ++i) {
-      std::memcpy(&slots_[places_[i] * block_bytes_], &source_[order_[i] * block_bytes_],
-                  block_bytes_);
-    }
-    note(series, "copy_in_" + size, in_begin);
-    const double out_begin = now_ns(CLOCK_MONOTONIC);
-    for (std::size_t i = 0; i < count_; ++i) {
-      std::memcpy(&target_[order_[i] * block_bytes_], &slots_[places_[i] * block_bytes_],
-                  block_bytes_);
-    }
-    note(series, "copy_out_" + size, out_begin);
+  /// `move` makes the copies of a list.
+  template <typename MoveAll>
+  void copy(Series& series, const std::string& how, const std::string& size,
+            const MoveAll& move_all) {
+    const auto all = [&](const auto& item_of) {
+      std::array<copy::CopyItem, kBatch> items;
+      for (std::size_t first = 0; first < count_; first += kBatch) {
+        const std::size_t count = std::min(kBatch, count_ - first);
+        for (std::size_t i = 0; i < count; ++i) items[i] = item_of(first + i);
+        move_all(std::span(items).first(count));
+      }
+    };
+    Times in;
+    all([&](std::size_t i) {
+      return copy::CopyItem{&slots_[places_[i] * block_bytes_], &source_[order_[i] * block_bytes_],
+                            block_bytes_};
+    });
+    note(series, how + "_in_" + size, in);
+    Times out;
+    all([&](std::size_t i) {
+      return copy::CopyItem{&target_[order_[i] * block_bytes_], &slots_[places_[i] * block_bytes_],
+                            block_bytes_};
+    });
+    note(series, how + "_out_" + size, out);
   }
-  void put(Series& series, const std::string& name, std::size_t batch_blocks) {
-    run(series, name, batch_blocks, [this](std::size_t first, std::size_t count) {
-      std::array<store::PutBlock, 1024> blocks;
+  void put_and_get(Series& series, const std::string& name, std::size_t store_index) {
+    store::Store& store = *stores_[store_index];
+    run(series, "put_" + name, [&](std::size_t first, std::size_t count) {
+      std::array<store::PutBlock, kBatch> blocks;
       for (std::size_t i = 0; i < count; ++i) {
         const std::size_t block = order_[first + i];
         blocks[i] = {keys_[block], std::span(source_).subspan(block * block_bytes_, block_bytes_)};
       }
-      return store_->put(std::span(blocks).first(count));
+      return store.put(std::span(blocks).first(count));
     });
-  }
-  void get(Series& series, const std::string& name, std::size_t batch_blocks) {
-    run(series, name, batch_blocks, [this](std::size_t first, std::size_t count) {
-      std::array<store::GetBlock, 1024> blocks;
+    run(series, "get_" + name, [&](std::size_t first, std::size_t count) {
+      std::array<store::GetBlock, kBatch> blocks;
       for (std::size_t i = 0; i < count; ++i) {
         const std::size_t block = order_[first + i];
         blocks[i] = {keys_[block], std::span(target_).subspan(block * block_bytes_, block_bytes_)};
       }
-      return store_->get(std::span(blocks).first(count));
+      return store.get(std::span(blocks).first(count));
     });
     if (target_ != source_) die("a block has other bytes than were put");
+    std::ranges::fill(target_, std::byte{0});
   }
 
  private:
-  void note(Series& series, const std::string& name, double begin) const {
-    series[name].push_back((now_ns(CLOCK_MONOTONIC) - begin) / static_cast<double>(count_));
+  struct Times {
+    double clock_ns = now_ns(CLOCK_MONOTONIC);
+    double cpu_ns = now_ns(CLOCK_PROCESS_CPUTIME_ID);
+  };
+  void note(Series& series, const std::string& name, const Times& begin) const {
+    const Times end;
+    const auto count = static_cast<double>(count_);
+    series[name].push_back((end.clock_ns - begin.clock_ns) / count);
+    series[name + "_cpu"].push_back((end.cpu_ns - begin.cpu_ns) / count);
   }
   template <typename Submit>
-  void run(Series& series, const std::string& name, std::size_t batch_blocks,
-           const Submit& submit) {
+  void run(Series& series, const std::string& name, const Submit& submit) {
     std::array<store::Transfer, kInFlight> transfers;
     double submit_ns = 0;
-    const double cpu_begin = now_ns(CLOCK_PROCESS_CPUTIME_ID);
-    const double begin = now_ns(CLOCK_MONOTONIC);
+    const Times begin;
     std::size_t turn = 0;
-    for (std::size_t first = 0; first < count_; first += batch_blocks) {
+    for (std::size_t first = 0; first < count_; first += kBatch) {
       store::Transfer& place = transfers[turn++ % kInFlight];
       place.wait();
       const double before = now_ns(CLOCK_MONOTONIC);
-      place = submit(first, std::min(batch_blocks, count_ - first));
+      place = submit(first, std::min(kBatch, count_ - first));
       submit_ns += now_ns(CLOCK_MONOTONIC) - before;
     }
     for (store::Transfer& transfer : transfers) {
@@ -167,8 +195,6 @@ class Blocks {
       if (!transfer.all_done()) die("a block was not done");
     }
     note(series, name, begin);
-    series[name + "_cpu"].push_back((now_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu_begin) /
-                                    static_cast<double>(count_));
     series[name + "_submit"].push_back(submit_ns / static_cast<double>(turn));
   }
 
@@ -178,7 +204,7 @@ class Blocks {
   std::vector<std::byte> target_;
   std::vector<std::size_t> order_;
   std::vector<std::string> keys_;
-  std::unique_ptr<store::Store> store_;
+  std::vector<std::unique_ptr<store::Store>> stores_;
   std::span<std::byte> slots_;
   std::vector<std::size_t> places_;
 };
@@ -263,7 +289,8 @@ class Cycles {
     engine_ = must(engine::Engine::make(std::move(movers)));
     store_ = must(store::Store::make(
         *engine_, {.block_bytes = Bytes(kSmall),
-                   .tiers = {{.capacity = Bytes(32 * kSmall)}, {.capacity = Bytes(64 * kSmall)}}}));
+                   .tiers = {{.capacity = Bytes(32 * kSmall)}, {.capacity = Bytes(64 * kSmall)}},
+                   .inline_max = kib(16)}));
   }
 
   void run(std::uint64_t count) {
@@ -366,20 +393,20 @@ int run(std::uint64_t rounds, std::uint64_t mib_count, std::uint64_t cycle_count
       {.threads_per_node = 1, .nodes = {machine.nodes.front().id}, .devices = {.use = false}}));
   Series series;
   {
-    Blocks large(*engine, kLarge, mib_count * kLarge);
-    Blocks small(*engine, kSmall, mib_count * kLarge);
+    const std::array<Bytes, 2> both{store::StoreOptions().inline_max, Bytes(0)};
+    Blocks large(*engine, kLarge, mib_count * kLarge, std::span(both).first(1));
+    Blocks small(*engine, kSmall, mib_count * kLarge, both);
     Series unused;
-    const std::array<std::function<void(Series&)>, 4> parts = {
-        [&](Series& to) { large.copy(to, "large"); },
-        [&](Series& to) {
-          large.put(to, "put_large", kBatch);
-          large.get(to, "get_large", kBatch);
-        },
-        [&](Series& to) { small.copy(to, "small"); },
-        [&](Series& to) {
-          small.put(to, "put_small", kBatch);
-          small.get(to, "get_small", kBatch);
-        }};
+    const auto one_by_one = [](std::span<const copy::CopyItem> items) {
+      for (const auto& item : items) std::memcpy(item.target, item.source, item.byte_count);
+    };
+    const std::array<std::function<void(Series&)>, 6> parts = {
+        [&](Series& to) { large.copy(to, "copy", "large", one_by_one); },
+        [&](Series& to) { large.put_and_get(to, "large", 0); },
+        [&](Series& to) { small.copy(to, "copy", "small", one_by_one); },
+        [&](Series& to) { small.copy(to, "list", "small", copy::copy_many); },
+        [&](Series& to) { small.put_and_get(to, "small", 0); },
+        [&](Series& to) { small.put_and_get(to, "small_handed", 1); }};
     for (std::uint64_t round = 0; round <= rounds; ++round) {
       large.shuffle(round);
       small.shuffle(round);

@@ -128,9 +128,11 @@ using TierTuple =
 std::shared_ptr<StoreHandle> make_store(const std::shared_ptr<EngineHandle>& engine,
                                         std::uint64_t block_bytes,
                                         const std::vector<TierTuple>& tiers, bool checksums,
-                                        std::uint32_t promote_after) {
-  store::StoreOptions options{
-      .block_bytes = Bytes(block_bytes), .checksums = checksums, .promote_after = promote_after};
+                                        std::uint32_t promote_after, std::uint64_t inline_max) {
+  store::StoreOptions options{.block_bytes = Bytes(block_bytes),
+                              .checksums = checksums,
+                              .promote_after = promote_after,
+                              .inline_max = Bytes(inline_max)};
   for (const auto& [capacity, node, path, durability, eviction] : tiers) {
     store::TierOptions& tier = options.tiers.emplace_back();
     tier.capacity = Bytes(capacity);
@@ -262,7 +264,7 @@ void bind_store(nb::module_& module) {
 
   nb::class_<StoreHandle>(module, "BlockStore")
       .def_static("make", &make_store, "engine"_a, nb::kw_only(), "block_bytes"_a, "tiers"_a,
-                  "checksums"_a, "promote_after"_a)
+                  "checksums"_a, "promote_after"_a, "inline_max"_a)
       .def("put", &put, "keys"_a, "sources"_a, "tier"_a)
       .def("get", &get, "keys"_a, "targets"_a)
       .def(

@@ -171,11 +171,12 @@ def _message() -> dict[str, Any]:
 
 
 def _store() -> dict[str, Any]:
-    kinds = ("copy_in", "copy_out", "put", "get")
-    series = {f"{kind}_{size}": scaled(2) for kind in kinds for size in ("large", "small")}
-    submits = {f"{kind}_{end}": TIMES for kind in ("put_large", "get_large") for end in _STORE_ENDS}
+    stores = [f"{way}_{size}" for way in ("put", "get") for size in _STORE_SIZES]
+    copies = [f"{how}_{way}_small" for how in ("copy", "list") for way in ("in", "out")]
+    times = [*stores, *copies, "copy_in_large", "copy_out_large"]
+    series = {f"{each}{suffix}": scaled(2) for each in times for suffix in ("", "_cpu")}
     return {
-        "series_ns": series | submits,
+        "series_ns": series | {f"{each}_submit": TIMES for each in stores},
         "blocks_large": 64,
         "cycles": {
             "cycles": 100_000,
@@ -189,7 +190,7 @@ def _store() -> dict[str, Any]:
     }
 
 
-_STORE_ENDS = ("submit", "cpu")
+_STORE_SIZES = ("large", "small", "small_handed")
 
 
 def _injection() -> dict[str, Any]:

@@ -51,6 +51,12 @@ inline void take_turn(const Workload& work, const RouteFacts& facts, std::size_t
   } else if (path == Path::hardware) {
     made.fell_back = !by_device;
   }
+  const bool short_enough =
+      work.byte_count <= options.inline_max.count() && work.byte_count != 0 && !by_device;
+  if (short_enough && !work.deferred && !work.kinds.has(OperationKind::drain)) [[unlikely]] {
+    made.by = Route::By::calling_thread;
+    return;
+  }
   const std::size_t first = by_device ? facts.processor_count : 0;
   const std::size_t count = by_device ? device_count : facts.processor_count;
   if (count == 0 || (work.byte_count == 0 && work.kind == OperationKind::copy)) [[unlikely]] {

@@ -44,6 +44,7 @@ headrace::Result<std::unique_ptr<Store>> make(headrace_engine* engine,
   }
   StoreOptions made{.checksums = options->checksums,
                     .promote_after = options->never_promote ? 0U : 2U};
+  if (options->never_inline) made.inline_max = {};
   if (options->block_bytes != 0) made.block_bytes = headrace::Bytes(options->block_bytes);
   for (const headrace_tier& tier : std::span(options->tiers, options->tier_count)) {
     headrace::store::TierOptions& one = made.tiers.emplace_back();

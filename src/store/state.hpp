@@ -63,6 +63,9 @@ struct Chunk {
 
 /// What is left to be done once the mutex is released.
 struct Work {
+  /// For puts and gets of so many bytes in all, between memory, the submitting thread copies.
+  std::size_t inline_bytes_max = 0;
+  std::size_t byte_count = 0;  ///< Of puts and gets.
   std::vector<Chunk*> chunks;
   std::array<Chunk*, 3> open{};  ///< By Kind: the one that takes more steps.
   std::vector<std::shared_ptr<Flight>> ended;
@@ -152,7 +155,7 @@ class StoreState {
   void end_move(const Step& step, Outcome outcome) HEADRACE_REQUIRES(mutex_);
   /// Submits and announces what `work` holds.
   void finish(Work& work);
-  void send(Chunk& chunk);
+  void send(Chunk& chunk, std::size_t inline_bytes_max);
   void announce(detail::Flight& flight);
   /// The job of `chunk` has ended, or was refused with `refused`.
   void conclude(Chunk& chunk, Outcome refused);

@@ -55,6 +55,7 @@ Transfer StoreState::put(std::span<const PutBlock> blocks, std::size_t tier,
                          const TransferOptions& options) {
   const FlightPointer flight = begin(blocks.size(), options);
   Work work;
+  work.inline_bytes_max = options_.inline_max.count();
   if (is_forked() || tier >= options_.tiers.size()) {
     refuse_all(*flight, is_forked() ? Outcome::closed : Outcome::no_such_tier);
     work.ended.push_back(flight);
@@ -111,6 +112,7 @@ void StoreState::start_put(const detail::WaitingPut& put, std::size_t tier, Slot
 Transfer StoreState::get(std::span<const GetBlock> blocks, const TransferOptions& options) {
   const FlightPointer flight = begin(blocks.size(), options);
   Work work;
+  work.inline_bytes_max = options_.inline_max.count();
   if (is_forked() || blocks.empty()) {
     refuse_all(*flight, Outcome::closed);
     work.ended.push_back(flight);
@@ -151,6 +153,11 @@ void StoreState::add_step(Kind kind, const FlightPointer& flight, const Step& st
                           const engine::Operation& operation, Work& work) {
   Chunk*& open = work.open[static_cast<std::size_t>(kind)];
   const std::size_t byte_count = operation.byte_count();
+  if (kind != Kind::move) {
+    work.byte_count += byte_count;
+    // A page of a file may have to be read first.
+    if (tiers_[kind == Kind::get ? step.from : step.to]->file != nullptr) work.inline_bytes_max = 0;
+  }
   const std::optional<NodeId> source_node =
       kind == Kind::put ? std::nullopt : tiers_[step.from]->node;
   const std::optional<NodeId> target_node =
@@ -188,14 +195,18 @@ void StoreState::end(const FlightPointer& flight, std::uint32_t index, Outcome o
 }
 
 void StoreState::finish(Work& work) {
-  for (Chunk* const chunk : work.chunks) send(*chunk);
+  const bool is_short = work.byte_count <= work.inline_bytes_max;
+  for (Chunk* const chunk : work.chunks) {
+    send(*chunk, is_short && chunk->kind != Kind::move ? work.inline_bytes_max : 0);
+  }
   for (const FlightPointer& flight : work.ended) announce(*flight);
 }
 
-void StoreState::send(Chunk& chunk) {
+void StoreState::send(Chunk& chunk, std::size_t inline_bytes_max) {
   engine::SubmitOptions options;
   options.source_node = chunk.source_node;
   options.target_node = chunk.target_node;
+  options.inline_max = Bytes(inline_bytes_max);
   options.then = [](void* context) noexcept {
     auto& ended = *static_cast<Chunk*>(context);
     ended.store->conclude(ended, Outcome::running);

@@ -128,6 +128,10 @@ struct SubmitOptions {
   void* then_context = nullptr;
   /// Nothing: the engine's.
   std::optional<Path> path = std::nullopt;
+  /// If it is for processors and no longer than this, the submitting thread carries it out at once,
+  /// wherever its memory lies: handing it to a worker and waiting takes more processor time than a
+  /// short copy.
+  Bytes inline_max = {};
   /// Jobs that have to end first: this one is accepted now and begins when the last of them has
   /// ended, on whatever thread ends it. If one failed or was stopped, this one never begins and
   /// ends as failed with Cause::predecessor_failed. Each was accepted by this engine (at least

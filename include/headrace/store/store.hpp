@@ -69,6 +69,10 @@ struct StoreOptions {
   bool checksums = false;
   /// A block that was read so often from another tier is copied to the first one. 0: never.
   std::uint32_t promote_after = 2;
+  /// A transfer between memory of up to so many bytes in all, for which no device is taken, is
+  /// copied by the calling thread in its submission. To hand over 64 blocks costs as much processor
+  /// time as to copy the default. 0: all of it is handed over.
+  Bytes inline_max = kib(256);
 };
 
 /// How the transfer of one block ended.
@@ -194,8 +198,9 @@ class HEADRACE_API Store {
   /// Where the tier is full, others leave it first, and the put waits for that, not the caller.
   ///
   /// Cost: what is copied in one submission is one job of the engine for each 4 MiB. The calling
-  ///       thread copies only what engine::route gives it: at most 64 KiB, on an engine that has
-  ///       devices.
+  ///       thread copies only what engine::route gives it: transfers of at most
+  ///       StoreOptions::inline_max, and on an engine with devices jobs of at most 64 KiB that
+  ///       are too short for them.
   [[nodiscard]] Transfer put(std::span<const PutBlock> blocks, std::size_t tier = 0,
                              const TransferOptions& options = {});
   /// Starts copying blocks out and returns.

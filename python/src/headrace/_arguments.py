@@ -116,16 +116,16 @@ def not_picklable(what: str, why: str) -> TypeMismatchError:
     return TypeMismatchError(f"pickle {what}", why, "make one in each process")
 
 
-def byte_count(value: object, tried: str) -> int:
+def byte_count(value: object, tried: str, least: int = 1) -> int:
     """Take a number of bytes, or a text such as "64MiB".
 
     Raises:
         TypeMismatchError: It is neither.
-        InvalidArgumentError: It is no size, or not positive.
+        InvalidArgumentError: It is no size, or less than `least`.
     """
     if isinstance(value, str):
         value = _core.parse_bytes(value)
-    return whole_number(value, tried, 1, wanted="a text such as '64MiB' or a number of bytes")
+    return whole_number(value, tried, least, wanted="a text such as '64MiB' or a number of bytes")
 
 
 def instance_of(value: object, kind: type[_T], tried: str) -> _T:

@@ -230,6 +230,7 @@ class Store(Closing):
         block_bytes: int | str = "1MiB",
         checksums: bool = False,
         promote_after: int = 2,
+        inline_max: int | str = "256KiB",
         engine: Engine | None = None,
     ) -> None:
         """Make a store; blocks in its files are there again.
@@ -240,6 +241,8 @@ class Store(Closing):
             checksums: Each block gets a CRC-32C, which is compared when it is read.
             promote_after: A block that was read so often from another tier is copied to the
                 first one; 0 never.
+            inline_max: A transfer between memory of up to so many bytes in all is copied by the
+                calling thread, which takes less processor time than handing it over; 0 never.
             engine: Who copies; None makes one, which ends with the store.
 
         Raises:
@@ -261,6 +264,7 @@ class Store(Closing):
                 tiers=[_tier(each) for each in tiers],
                 checksums=bool(checksums),
                 promote_after=whole_number(promote_after, _TRIED, 0, _NUMBER_MAX),
+                inline_max=byte_count(inline_max, _TRIED, 0),
             )
         except BaseException:
             if self._own_engine:

@@ -72,7 +72,10 @@ class Model {
   static std::string name_of(std::uint64_t key) { return "key " + std::to_string(key); }
 
   void open() {
-    StoreOptions options{.block_bytes = Bytes(kBlockBytes), .checksums = case_.checksums};
+    // Some transfers by the calling thread, longer ones by the mover.
+    StoreOptions options{.block_bytes = Bytes(kBlockBytes),
+                         .checksums = case_.checksums,
+                         .inline_max = Bytes(2 * kBlockBytes)};
     for (const std::size_t capacity : case_.capacities) {
       options.tiers.push_back(
           {.capacity = Bytes(capacity * kBlockBytes), .eviction = case_.eviction});

@@ -24,10 +24,12 @@ using ::testing::UnorderedElementsAre;
 
 constexpr std::size_t kBlockBytes = 4096;
 
-class InMemory : public ::testing::Test {
+/// By the workers, or what is short by the calling thread.
+class InMemory : public ::testing::TestWithParam<Bytes> {
  protected:
   void make(StoreOptions options) {
     options.block_bytes = Bytes(kBlockBytes);
+    options.inline_max = inline_max_;
     store_ = test::make_store(*engine_, std::move(options));
     ASSERT_NE(store_, nullptr);
   }
@@ -46,11 +48,17 @@ class InMemory : public ::testing::Test {
     return version_of(1, std::span(bytes).first(end.byte_count)).value_or(~0U);
   }
 
+  Bytes inline_max_ = GetParam();
   std::unique_ptr<engine::Engine> engine_ = test::worker_engine();
   std::unique_ptr<Store> store_;
 };
 
-TEST_F(InMemory, ABlockThatWasPutIsThere) {
+INSTANTIATE_TEST_SUITE_P(Copies, InMemory, ::testing::Values(Bytes(0), StoreOptions().inline_max),
+                         [](const auto& each) {
+                           return each.param == Bytes(0) ? "handed_over" : "inline";
+                         });
+
+TEST_P(InMemory, ABlockThatWasPutIsThere) {
   make(8);
   EXPECT_EQ(put("a", 7), Outcome::done);
   EXPECT_EQ(get("a"), 7U);
@@ -61,7 +69,7 @@ TEST_F(InMemory, ABlockThatWasPutIsThere) {
   EXPECT_THAT(store_->keys(), UnorderedElementsAre("a"));
 }
 
-TEST_F(InMemory, WhatIsRemovedIsGone) {
+TEST_P(InMemory, WhatIsRemovedIsGone) {
   make(8);
   EXPECT_EQ(put("a", 1), Outcome::done);
   EXPECT_EQ(put("b", 2), Outcome::done);
@@ -73,7 +81,7 @@ TEST_F(InMemory, WhatIsRemovedIsGone) {
   EXPECT_EQ(store_->statistics().misses, 1U);
 }
 
-TEST_F(InMemory, ShorterBlocksKeepTheirLength) {
+TEST_P(InMemory, ShorterBlocksKeepTheirLength) {
   make(8);
   EXPECT_EQ(store_->put("a", block_bytes(3, 1, 100)).outcome, Outcome::done);
   EXPECT_EQ(store_->length("a"), 100U);
@@ -82,7 +90,7 @@ TEST_F(InMemory, ShorterBlocksKeepTheirLength) {
   EXPECT_EQ(version_of(3, bytes), 1U);
 }
 
-TEST_F(InMemory, WrongUseIsRefusedByName) {
+TEST_P(InMemory, WrongUseIsRefusedByName) {
   make(8);
   const std::vector<std::byte> long_block(kBlockBytes + 1);
   EXPECT_EQ(store_->put("a", long_block).outcome, Outcome::wrong_length);
@@ -100,7 +108,7 @@ TEST_F(InMemory, WrongUseIsRefusedByName) {
   EXPECT_EQ(put(std::string(kKeyBytesMax, 'k'), 1), Outcome::done);
 }
 
-TEST_F(InMemory, OptionsThatMakeNoSenseAreRefused) {
+TEST_P(InMemory, OptionsThatMakeNoSenseAreRefused) {
   const auto refuses = [&](StoreOptions options, Code code, const std::string& cause) {
     const auto made = Store::make(*engine_, std::move(options));
     ASSERT_FALSE(made.has_value());
@@ -118,7 +126,7 @@ TEST_F(InMemory, OptionsThatMakeNoSenseAreRefused) {
           "a path and a node");
 }
 
-TEST_F(InMemory, ABatchEndsWithOneEndForEachBlock) {
+TEST_P(InMemory, ABatchEndsWithOneEndForEachBlock) {
   make(64);
   std::vector<std::vector<std::byte>> bytes;
   std::vector<std::string> keys;
@@ -145,14 +153,14 @@ TEST_F(InMemory, ABatchEndsWithOneEndForEachBlock) {
   EXPECT_EQ(targets, bytes);
 }
 
-TEST_F(InMemory, AnEmptyBatchHasEnded) {
+TEST_P(InMemory, AnEmptyBatchHasEnded) {
   make(8);
   EXPECT_TRUE(store_->put({}, 0, {}).all_done());
   EXPECT_TRUE(store_->get(std::span<const GetBlock>()).all_done());
   EXPECT_TRUE(Transfer().poll());
 }
 
-TEST_F(InMemory, ACallbackAndADescriptorTellOfTheEnd) {
+TEST_P(InMemory, ACallbackAndADescriptorTellOfTheEnd) {
   make(8);
   const Result<int> descriptor = store_->event_descriptor();
   ASSERT_TRUE(descriptor.has_value());
@@ -182,7 +190,7 @@ TEST_F(InMemory, ACallbackAndADescriptorTellOfTheEnd) {
   EXPECT_EQ(store_->event_descriptor().value(), *descriptor);
 }
 
-TEST_F(InMemory, AFullStoreDropsWhatWasNotRead) {
+TEST_P(InMemory, AFullStoreDropsWhatWasNotRead) {
   make(10);
   for (int i = 0; i < 100; ++i) ASSERT_EQ(put(std::to_string(i), 1), Outcome::done);
   EXPECT_EQ(store_->keys().size(), 10U);
@@ -190,7 +198,7 @@ TEST_F(InMemory, AFullStoreDropsWhatWasNotRead) {
   EXPECT_EQ(store_->statistics().tiers[0].evictions, 90U);
 }
 
-TEST_F(InMemory, WhatIsPinnedStays) {
+TEST_P(InMemory, WhatIsPinnedStays) {
   make(4);
   for (int i = 0; i < 4; ++i) {
     ASSERT_EQ(put(std::to_string(i), 1), Outcome::done);
@@ -203,7 +211,8 @@ TEST_F(InMemory, WhatIsPinnedStays) {
   for (const char* key : {"0", "1", "3"}) EXPECT_EQ(get(key), 1U);
 }
 
-TEST_F(InMemory, ABlockThatIsReadIsNotReplacedUnderTheReader) {
+TEST_P(InMemory, ABlockThatIsReadIsNotReplacedUnderTheReader) {
+  inline_max_ = {};
   engine_ = test::faulty_engine({});
   make(2);
   ASSERT_EQ(put("a", 1), Outcome::done);
@@ -222,7 +231,7 @@ TEST_F(InMemory, ABlockThatIsReadIsNotReplacedUnderTheReader) {
   EXPECT_EQ(version_of(1, bytes), 1U);
 }
 
-TEST_F(InMemory, ABlockGoesDownForRoomAndUpForReads) {
+TEST_P(InMemory, ABlockGoesDownForRoomAndUpForReads) {
   make({.tiers = {{.capacity = Bytes(4 * kBlockBytes)}, {.capacity = Bytes(64 * kBlockBytes)}}});
   for (int i = 0; i < 32; ++i) ASSERT_EQ(put(std::to_string(i), 1), Outcome::done);
   StoreStatistics statistics = store_->statistics();
@@ -238,7 +247,7 @@ TEST_F(InMemory, ABlockGoesDownForRoomAndUpForReads) {
   EXPECT_EQ(store_->statistics().blocks, 32U);
 }
 
-TEST_F(InMemory, ABatchLargerThanTheTierIsTakenInTurns) {
+TEST_P(InMemory, ABatchLargerThanTheTierIsTakenInTurns) {
   make(4);
   const std::vector<std::byte> bytes = block_bytes(1, 1, kBlockBytes);
   std::vector<std::string> keys;
@@ -251,14 +260,15 @@ TEST_F(InMemory, ABatchLargerThanTheTierIsTakenInTurns) {
   EXPECT_EQ(store_->keys().size(), 4U);
 }
 
-TEST_F(InMemory, ADifferentByteIsFoundByTheChecksum) {
+TEST_P(InMemory, ADifferentByteIsFoundByTheChecksum) {
   make({.tiers = {{.capacity = Bytes(4 * kBlockBytes)}}, .checksums = true});
   ASSERT_EQ(put("a", 1), Outcome::done);
   EXPECT_EQ(get("a"), 1U);
   EXPECT_EQ(store_->statistics().corrupt, 0U);
 }
 
-TEST_F(InMemory, RoomThatADeviceMayStillWriteToIsNotUsedAgain) {
+TEST_P(InMemory, RoomThatADeviceMayStillWriteToIsNotUsedAgain) {
+  inline_max_ = {};
   engine_ = test::faulty_engine({.failed_of = 1, .late_writes = true});
   make(2);
   EXPECT_EQ(put("a", 1), Outcome::late_write);
@@ -268,7 +278,7 @@ TEST_F(InMemory, RoomThatADeviceMayStillWriteToIsNotUsedAgain) {
   EXPECT_EQ(store_->statistics().failed, 2U);
 }
 
-TEST_F(InMemory, AWaitEndsHoweverTheEngineIsToldToWait) {
+TEST_P(InMemory, AWaitEndsHoweverTheEngineIsToldToWait) {
   const topo::Machine machine = topo::discover().value();
   for (const engine::Waiting waiting : {engine::Waiting::adaptive, engine::Waiting::spin,
                                         engine::Waiting::umwait, engine::Waiting::sleep}) {
@@ -281,7 +291,7 @@ TEST_F(InMemory, AWaitEndsHoweverTheEngineIsToldToWait) {
   }
 }
 
-TEST_F(InMemory, AStoppedEngineClosesTransfers) {
+TEST_P(InMemory, AStoppedEngineClosesTransfers) {
   make(8);
   ASSERT_EQ(put("a", 1), Outcome::done);
   engine_->stop();
@@ -290,7 +300,7 @@ TEST_F(InMemory, AStoppedEngineClosesTransfers) {
   EXPECT_EQ(store_->get("a", bytes).outcome, Outcome::closed);
 }
 
-TEST_F(InMemory, AChildOfForkIsRefused) {
+TEST_P(InMemory, AChildOfForkIsRefused) {
   make(8);
   ASSERT_EQ(put("a", 1), Outcome::done);
   const pid_t child = ::fork();
@@ -308,7 +318,7 @@ TEST_F(InMemory, AChildOfForkIsRefused) {
   EXPECT_EQ(get("a"), 1U);
 }
 
-TEST_F(InMemory, EndsWithTransfersInFlight) {
+TEST_P(InMemory, EndsWithTransfersInFlight) {
   make(64);
   const std::vector<std::byte> bytes = block_bytes(1, 1, kBlockBytes);
   struct Count {
@@ -330,7 +340,7 @@ TEST_F(InMemory, EndsWithTransfersInFlight) {
   for (const Transfer& transfer : transfers) EXPECT_TRUE(transfer.all_done());
 }
 
-TEST_F(InMemory, ThreadsShareIt) {
+TEST_P(InMemory, ThreadsShareIt) {
   make({.tiers = {{.capacity = Bytes(8 * kBlockBytes)}, {.capacity = Bytes(24 * kBlockBytes)}}});
   Atomic<std::uint32_t> wrong;
   std::vector<std::thread> threads;
@@ -358,6 +368,82 @@ TEST_F(InMemory, ThreadsShareIt) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(wrong.load_relaxed(), 0U);
+}
+
+/// Whether the calling thread copies so many blocks, which is then over when the submission
+/// returns.
+bool copies_inline(Store& store, std::size_t block_count, bool puts) {
+  std::vector<std::byte> bytes(block_count * kBlockBytes);
+  std::vector<std::string> keys;
+  for (std::size_t i = 0; i < block_count; ++i) keys.push_back(std::to_string(i));
+  std::vector<PutBlock> put;
+  std::vector<GetBlock> get;
+  for (std::size_t i = 0; i < block_count; ++i) {
+    const auto block = std::span(bytes).subspan(i * kBlockBytes, kBlockBytes);
+    put.push_back({keys[i], block});
+    get.push_back({keys[i], block});
+  }
+  std::thread::id ended_by;
+  const TransferOptions options{.on_done =
+                                    [](void* context, std::span<const BlockEnd>) noexcept {
+                                      *static_cast<std::thread::id*>(context) =
+                                          std::this_thread::get_id();
+                                    },
+                                .context = &ended_by};
+  const Transfer transfer = puts ? store.put(put, 0, options) : store.get(get, options);
+  transfer.wait();
+  EXPECT_TRUE(transfer.all_done());
+  return ended_by == std::this_thread::get_id();
+}
+
+TEST(WhoCopies, UpToALengthTheCallerBetweenMemoryAndNeverAFile) {
+  const std::unique_ptr<engine::Engine> engine = test::worker_engine();
+  const test::Folder folder;
+  for (const bool is_file : {false, true}) {
+    const std::unique_ptr<Store> store =
+        test::make_store(*engine, {.block_bytes = Bytes(kBlockBytes),
+                                   .tiers = {{.capacity = Bytes(32 * kBlockBytes),
+                                              .path = is_file ? folder.file("tier") : "",
+                                              .durability = Durability::process}},
+                                   .inline_max = Bytes(2 * kBlockBytes)});
+    ASSERT_NE(store, nullptr);
+    for (const bool puts : {true, false}) {
+      EXPECT_EQ(copies_inline(*store, 1, puts), !is_file);
+      EXPECT_EQ(copies_inline(*store, 2, puts), !is_file);
+      EXPECT_FALSE(copies_inline(*store, 3, puts));
+    }
+  }
+}
+
+TEST(WhoCopies, WhatACallbackPutsInASubmissionIsHandedOver) {
+  const std::unique_ptr<engine::Engine> engine = test::worker_engine();
+  const std::unique_ptr<Store> store = test::make_store(
+      *engine, {.block_bytes = Bytes(kBlockBytes), .tiers = {{.capacity = mib(1)}}});
+  ASSERT_NE(store, nullptr);
+  struct Chain {
+    Store& store;
+    std::vector<std::byte> bytes = std::vector<std::byte>(kBlockBytes);
+    std::vector<std::thread::id> threads = {};
+    Transfer second = {};
+
+    Transfer put() {
+      const PutBlock block{.key = "a", .source = bytes};
+      return store.put({&block, 1}, 0,
+                       {.on_done =
+                            [](void* context, std::span<const BlockEnd>) noexcept {
+                              auto& chain = *static_cast<Chain*>(context);
+                              chain.threads.push_back(std::this_thread::get_id());
+                              if (chain.threads.size() == 1) chain.second = chain.put();
+                            },
+                        .context = this});
+    }
+  } chain{*store};
+  const Transfer first = chain.put();
+  first.wait();
+  chain.second.wait();
+  ASSERT_EQ(chain.threads.size(), 2U);
+  EXPECT_EQ(chain.threads[0], std::this_thread::get_id());
+  EXPECT_NE(chain.threads[1], std::this_thread::get_id());
 }
 
 TEST(StoreOutcome, EachHasANameAndARemedy) {
