@@ -13,7 +13,7 @@ using std::chrono::nanoseconds;
 
 namespace {
 /// How often a waiting write() checks whether its client is still there.
-constexpr nanoseconds kLookEvery = std::chrono::milliseconds(50);
+constexpr nanoseconds kMailboxLookEvery = std::chrono::milliseconds(50);
 
 bool is_dedicated(const QueueRegisters& queue) {
   // Relaxed: it cannot change while the WQ is enabled.
@@ -120,7 +120,7 @@ Result<void> Control::submit_for(std::int32_t process_id, DeviceId device, Queue
                     "look whether it is stopped");
       }
       platform::sleep_on(mailbox.state, state,
-                         std::min<nanoseconds>(kLookEvery, nanoseconds(limit - now)));
+                         std::min<nanoseconds>(kMailboxLookEvery, nanoseconds(limit - now)));
     }
   }
   return fail(Code::closed, tried, "the process has no connection to the devices",

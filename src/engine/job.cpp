@@ -21,7 +21,7 @@ constexpr std::chrono::nanoseconds kForever = std::chrono::nanoseconds::max();
 /// Longest rest on a line: a waiting thread looks at the time in between.
 constexpr std::chrono::nanoseconds kRestMax = std::chrono::microseconds(20);
 
-constexpr auto kMeanings = make_names<Cause>({
+constexpr auto kCauseMeanings = make_names<Cause>({
     {Cause::none, "Nothing failed."},
     {Cause::page_fault,
      "Memory at the address is not there or may not be accessed: pass memory that is mapped, "
@@ -54,7 +54,7 @@ constexpr auto kMeanings = make_names<Cause>({
 }  // namespace
 
 std::string_view explain(Cause cause) {
-  return kMeanings.text(cause);
+  return kCauseMeanings.text(cause);
 }
 
 /// One call that drives the engine of a running job. While the job runs, its presence in the gate

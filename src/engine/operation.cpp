@@ -93,7 +93,7 @@ bool are_multiples(std::initializer_list<std::uintptr_t> values) {
 constexpr OperationSet kDifKinds{OperationKind::dif_check, OperationKind::dif_insert,
                                  OperationKind::dif_strip, OperationKind::dif_update};
 
-constexpr auto kMeanings = make_names<Submit>({
+constexpr auto kSubmitMeanings = make_names<Submit>({
     {Submit::accepted, "The job has begun."},
     {Submit::full, "The queues are full: wait for a job, or poll, and submit again."},
     {Submit::closed,
@@ -130,7 +130,7 @@ constexpr auto kMeanings = make_names<Submit>({
 }  // namespace
 
 std::string_view explain(Submit submit) {
-  return kMeanings.text(submit);
+  return kSubmitMeanings.text(submit);
 }
 
 Operation Operation::dif(OperationKind kind, std::span<std::byte> target,

@@ -15,8 +15,8 @@
 namespace headrace::topo {
 namespace {
 
-constexpr std::string_view kSchemaName = "headrace-machine-record";
-constexpr std::uint64_t kSchemaVersion = 1;
+constexpr std::string_view kRecordName = "headrace-machine-record";
+constexpr std::uint64_t kRecordVersion = 1;
 // Far above any machine; below what would exhaust memory.
 constexpr std::size_t kNodeCountMax = 4096;
 constexpr std::size_t kDeviceCountMax = 1024;
@@ -24,7 +24,7 @@ constexpr std::size_t kQueueCountMax = 1024;
 constexpr std::size_t kPoolCountMax = 64;
 constexpr std::size_t kPairCountMax = 65536;
 constexpr double kGbPerSMax = 1e6;
-constexpr double kLatencyNsMax = 1e9;
+constexpr double kRecordLatencyNsMax = 1e9;
 constexpr std::uint64_t kBytesMax = std::uint64_t{1} << 60U;
 constexpr std::uint64_t kCountMax = std::numeric_limits<std::uint32_t>::max();
 constexpr std::uint64_t kDefaultPageBytes = 4096;
@@ -59,7 +59,7 @@ std::vector<Access> parse_measured(const Field& root) {
     access.target = NodeId(field["target"].index());
     access.bandwidth = BytesPerSecond(field["read_gb_per_s"].figure(kGbPerSMax) * 1e9);
     access.latency = std::chrono::nanoseconds(
-        static_cast<std::int64_t>(field["latency_ns"].figure(kLatencyNsMax)));
+        static_cast<std::int64_t>(field["latency_ns"].figure(kRecordLatencyNsMax)));
     access.evidence = Evidence::measured;
     // By one processor and by all of the node: the most counts.
     Access& most = found[{access.initiator, access.target}];
@@ -109,11 +109,11 @@ DsaDevice parse_device(const Field& field) {
 }
 
 Movers parse_movers(const Field& field) {
-  constexpr std::array kDiscoveries{MoverDiscovery::not_tried, MoverDiscovery::library_absent,
-                                    MoverDiscovery::library_failed, MoverDiscovery::done};
+  constexpr std::array kDiscoveryValues{MoverDiscovery::not_tried, MoverDiscovery::library_absent,
+                                        MoverDiscovery::library_failed, MoverDiscovery::done};
   Movers movers;
   if (!field.is_present()) return movers;
-  movers.discovery = parse_one_of(field["discovery"], kDiscoveries);
+  movers.discovery = parse_one_of(field["discovery"], kDiscoveryValues);
   if (field["note"].is_present()) movers.note = field["note"].text();
   for (const Field& device : field["dsa_devices"].elements(kDeviceCountMax)) {
     movers.dsa_devices.push_back(parse_device(device));
@@ -146,14 +146,14 @@ std::string parse_xml(const Field& root) {
 
 void check_schema(const Field& schema) {
   const std::string schema_name = schema["name"].text();
-  if (schema_name != kSchemaName) {
-    schema["name"].refuse(fmt::format("is '{}', not '{}'", schema_name, kSchemaName), {});
+  if (schema_name != kRecordName) {
+    schema["name"].refuse(fmt::format("is '{}', not '{}'", schema_name, kRecordName), {});
     return;
   }
   const std::uint64_t version = schema["version"].number(kCountMax);
-  if (version != kSchemaVersion) {
+  if (version != kRecordVersion) {
     schema["version"].refuse(
-        fmt::format("is {}, and this program reads version {}", version, kSchemaVersion), {},
+        fmt::format("is {}, and this program reads version {}", version, kRecordVersion), {},
         Code::version_mismatch);
   }
 }
@@ -163,7 +163,7 @@ void check_schema(const Field& schema) {
 std::string to_text(const Record& record) {
   const Facts& facts = record.facts;
   Json json;
-  json["schema"] = {{"name", kSchemaName}, {"version", kSchemaVersion}};
+  json["schema"] = {{"name", kRecordName}, {"version", kRecordVersion}};
   json["origin"] = facts.origin;
   json["evidence"] = name(facts.evidence);
   json["page_bytes"] = facts.page_bytes.count();
