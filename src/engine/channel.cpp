@@ -53,7 +53,7 @@ class ChannelState {
         latencies_(options.latencies),
         places_(std::make_unique<Place[]>(std::min(options.depth, SlotWords::kSlotMax))),
         counts_(engine.begin_channel(queue)) {
-    std::uint64_t slots = queue.reserve(options.depth);  // Nothing behind this may fail.
+    std::uint64_t slots = queue.words_.reserve(options.depth);  // Nothing behind this may fail.
     for (std::size_t i = 0; slots != 0; slots &= slots - 1, ++i) {
       Place& place = places_[i];
       place.slot_index = static_cast<std::uint32_t>(std::countr_zero(slots));
@@ -76,7 +76,7 @@ class ChannelState {
       const auto index = static_cast<std::size_t>(std::countr_zero(left));
       slots |= std::uint64_t{1} << places_[index].slot_index;
     }
-    queue_.give_back(slots);
+    queue_.words_.give_back(slots);
     engine_.end_channel(counts_);
   }
 

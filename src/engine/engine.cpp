@@ -136,12 +136,6 @@ std::vector<NodePackage> packages_of(const topo::Machine& machine) {
   return packages;
 }
 
-/// Only now: the publisher calls the engine from a thread of its own, at once.
-std::unique_ptr<Engine> published(std::unique_ptr<EngineState> engine) {
-  engine->publish_statistics();
-  return engine;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Engine>> Engine::make(const topo::Machine& machine, EngineOptions options) {
@@ -178,7 +172,7 @@ Result<std::unique_ptr<Engine>> Engine::make(const topo::Machine& machine, Engin
   settings.packages = packages_of(machine);
   settings.notes = std::move(devices->notes);
   settings.threshold_source = thresholds.source;
-  return published(std::make_unique<EngineState>(std::move(movers), std::move(settings)));
+  return std::make_unique<EngineState>(std::move(movers), std::move(settings));
 }
 
 Result<std::unique_ptr<Engine>> Engine::make(std::vector<std::unique_ptr<Mover>> movers,
@@ -190,8 +184,8 @@ Result<std::unique_ptr<Engine>> Engine::make(std::vector<std::unique_ptr<Mover>>
       {any_null, "one of its movers is null", "give movers that exist"},
   });
   if (!valid) return fail(valid.error());
-  return published(std::make_unique<EngineState>(std::move(movers),
-                                                 EngineState::Settings{chosen, std::move(policy)}));
+  return std::make_unique<EngineState>(std::move(movers),
+                                       EngineState::Settings{chosen, std::move(policy)});
 }
 
 Engine::~Engine() = default;

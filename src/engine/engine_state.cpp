@@ -95,6 +95,7 @@ EngineState::EngineState(std::vector<std::unique_ptr<Mover>> movers, Settings se
   }
   platform::watch_forks();
   fork_count_ = platform::fork_count();
+  publish_statistics();  // Last: the publisher calls the engine from a thread of its own, at once.
 }
 
 EngineState::~EngineState() {

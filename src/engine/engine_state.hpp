@@ -77,9 +77,6 @@ class EngineState final : public Engine {
   [[nodiscard]] WaitHistory& wait_history() { return wait_history_; }
   [[nodiscard]] Statistics& counts() { return statistics_; }
 
-  /// Lets `headrace top` see what statistics() and device_statistics() say, if the process
-  /// publishes anything.
-  void publish_statistics();
   /// Where a channel of `queue` counts, until end_channel().
   [[nodiscard]] ChannelCounts& begin_channel(const DsaQueue& queue);
   void end_channel(ChannelCounts& counts) noexcept;
@@ -98,6 +95,9 @@ class EngineState final : public Engine {
   static constexpr std::size_t kAskedForNodeBytesMin = std::size_t{16} << 20U;
   struct Before;
 
+  /// Lets `headrace top` see what statistics() and device_statistics() say, if the process
+  /// publishes anything.
+  void publish_statistics();
   [[nodiscard]] bool enter() noexcept;
   [[gnu::noinline]] void poll_all_of(const Job& job) noexcept;
   /// The way of every job: route, issue.

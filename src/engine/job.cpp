@@ -105,8 +105,7 @@ bool Job::poll() {
     HEADRACE_CHECK(detail::state_of(word) != JobState::idle, "only a submitted job can end");
     return true;
   }
-  if (is_forked()) [[unlikely]]
-    return abandon_in_child();
+  if (end_in_child()) return true;
   if (!polled_) return false;
   {
     const Visit visit(*this, word);
@@ -127,7 +126,7 @@ bool Job::wait_for(std::chrono::nanoseconds time_max) {
   const std::uint32_t word = word_.load_acquire();
   HEADRACE_CHECK(detail::state_of(word) != JobState::idle, "only a submitted job can end");
   if (!detail::is_running(word)) return true;
-  if (is_forked()) return abandon_in_child();
+  if (end_in_child()) return true;
   const Visit visit(*this, word);
   EngineState* const engine = visit.engine();
   if (engine == nullptr) return true;
@@ -159,11 +158,9 @@ bool Job::wait_for(std::chrono::nanoseconds time_max) {
   }
 }
 
-bool Job::is_forked() const {
-  return platform::fork_count() != fork_count_;
-}
-
-bool Job::abandon_in_child() {
+bool Job::end_in_child() {
+  if (platform::fork_count() == fork_count_) [[likely]]
+    return false;
   // What moves the bytes is the parent's, and so is the job; this copy of it never ends by itself.
   outcome = {.state = JobState::failed, .cause = Cause::forked};
   word_.store_release(detail::word_of(JobState::failed));  // edge: job-ended (release)

@@ -10,43 +10,6 @@
 #include "engine_state.hpp"
 
 namespace headrace::engine {
-// Together the counts are not one instant, so no order between them is needed.
-
-void KindCounts::add_to(OperationStatistics& sums) const noexcept {
-  sums.jobs_done += jobs_done.load_relaxed() + runs_done.load_relaxed();
-  sums.bytes += bytes.load_relaxed();
-  sums.bytes_by_device += bytes_by_device.load_relaxed();
-  sums.retries += retries.load_relaxed();
-  sums.page_faults += page_faults.load_relaxed();
-  sums.fallbacks += fallbacks.load_relaxed();
-  for (std::size_t i = 0; i < latencies.size(); ++i) {
-    sums.latency_counts[i] += latencies[i].load_relaxed();
-  }
-}
-
-void ChannelCounts::add_to(EngineStatistics& totals) const noexcept {
-  totals.jobs_submitted += descriptors.load_relaxed() - converted.load_relaxed();
-  totals.submissions_refused += refused.load_relaxed();
-  const auto add = [](const KindCounts& counts, OperationStatistics& sums) {
-    counts.add_to(sums);
-    sums.bytes_by_device += counts.bytes.load_relaxed();
-  };
-  add(copies, totals.operations[static_cast<std::size_t>(OperationKind::copy)]);
-  add(lists, totals.operations[kOperationKindCount]);
-}
-
-void Statistics::add_to(EngineStatistics& totals) const noexcept {
-  totals.jobs_submitted += submitted_.load_relaxed();
-  totals.jobs_failed += failed_.load_relaxed();
-  totals.jobs_stopped += stopped_.load_relaxed();
-  totals.submissions_refused += refused_.load_relaxed();
-  totals.jobs_held_back += held_back_.load_relaxed();
-  for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
-    kinds_[kind].add_to(totals.operations[kind]);
-    totals.jobs_submitted += kinds_[kind].runs_done.load_relaxed();
-  }
-}
-
 ChannelCounts& EngineState::begin_channel(const DsaQueue& queue) {
   const Lock lock(channels_mutex_);
   const auto is_free = [&](const ChannelCounts& counts) {

@@ -24,7 +24,18 @@ struct alignas(64) KindCounts {
   Atomic<std::uint64_t> page_faults{0};
   Atomic<std::uint64_t> fallbacks{0};
   std::array<Atomic<std::uint64_t>, OperationStatistics::kLatencyClassCount> latencies;
-  void add_to(OperationStatistics& sums) const noexcept;
+  void add_to(OperationStatistics& sums) const noexcept {
+    // Together the counts are not one instant, so no order between them is needed.
+    sums.jobs_done += jobs_done.load_relaxed() + runs_done.load_relaxed();
+    sums.bytes += bytes.load_relaxed();
+    sums.bytes_by_device += bytes_by_device.load_relaxed();
+    sums.retries += retries.load_relaxed();
+    sums.page_faults += page_faults.load_relaxed();
+    sums.fallbacks += fallbacks.load_relaxed();
+    for (std::size_t i = 0; i < latencies.size(); ++i) {
+      sums.latency_counts[i] += latencies[i].load_relaxed();
+    }
+  }
 };
 
 /// What the channels of one queue count themselves, one after the other: the copies, and lists of
@@ -37,7 +48,16 @@ struct ChannelCounts {
   KindCounts lists;
   const Mover* queue = nullptr;
   bool in_use = false;  ///< By a channel that is open.
-  void add_to(EngineStatistics& totals) const noexcept;
+  void add_to(EngineStatistics& totals) const noexcept {
+    totals.jobs_submitted += descriptors.load_relaxed() - converted.load_relaxed();
+    totals.submissions_refused += refused.load_relaxed();
+    const auto add = [](const KindCounts& counts, OperationStatistics& sums) {
+      counts.add_to(sums);
+      sums.bytes_by_device += counts.bytes.load_relaxed();
+    };
+    add(copies, totals.operations[static_cast<std::size_t>(OperationKind::copy)]);
+    add(lists, totals.operations[kOperationKindCount]);
+  }
 };
 
 /// Each count stands alone, so all orders are relaxed; exact for a thread that saw the job end,
@@ -106,7 +126,17 @@ class Statistics {
     return kinds_[kind_index].runs_done.load_relaxed();  // Roughly is enough.
   }
   /// Adds all but what is a sum of others.
-  void add_to(EngineStatistics& totals) const noexcept;
+  void add_to(EngineStatistics& totals) const noexcept {
+    totals.jobs_submitted += submitted_.load_relaxed();
+    totals.jobs_failed += failed_.load_relaxed();
+    totals.jobs_stopped += stopped_.load_relaxed();
+    totals.submissions_refused += refused_.load_relaxed();
+    totals.jobs_held_back += held_back_.load_relaxed();
+    for (std::size_t kind = 0; kind < kinds_.size(); ++kind) {
+      kinds_[kind].add_to(totals.operations[kind]);
+      totals.jobs_submitted += kinds_[kind].runs_done.load_relaxed();
+    }
+  }
 
   /// In OperationStatistics::latency_counts.
   [[nodiscard]] static std::size_t latency_class(std::uint64_t begun_ticks) noexcept {

@@ -136,11 +136,10 @@ class HEADRACE_API Job final : private Request {
   friend class EngineState;
   class Visit;
 
-  /// True in a child of the process that submitted the job. Does not ask the engine: that may be
-  /// destroyed as soon as the job has ended, and only a Visit keeps it.
-  [[nodiscard]] bool is_forked() const;
-  /// Ends the job in a child of the process that submitted it.
-  bool abandon_in_child();
+  /// Ends the job in a child of the process that submitted it. Returns whether this is one. Does
+  /// not ask the engine: that may be destroyed as soon as the job has ended, and only a Visit keeps
+  /// it.
+  [[nodiscard]] bool end_in_child();
 
   // What a submission says. Written by the submitter while the job does not run; published by the
   // edges `job-submitted` and those of the movers.

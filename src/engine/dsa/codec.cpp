@@ -242,15 +242,12 @@ Completion as_recorded(OperationKind kind, std::size_t byte_count,
   return outcome;
 }
 
-/// A record whose numbers cannot be is that of a device in trouble.
-Completion senseless(const dsa::CompletionRecord& record) noexcept {
-  return {.cause = Cause::device_error, .device_status = record.status};
-}
-
 }  // namespace
 
 Completion to_completion(const Operation& operation, std::size_t byte_count,
                          const dsa::CompletionRecord& record) noexcept {
+  // A record whose numbers cannot be is that of a device in trouble.
+  const Completion senseless{.cause = Cause::device_error, .device_status = record.status};
   Completion outcome = as_recorded(operation.kind(), byte_count, record);
   const std::size_t cut = operation.cut_bytes();
   if (outcome.cause == Cause::page_fault) {
@@ -260,13 +257,13 @@ Completion to_completion(const Operation& operation, std::size_t byte_count,
     if (cut == 0) return outcome;
     // Running values of the middle of a unit are of no use.
     const bool running = over != 0 && !operation.has_independent_parts();
-    return running || outcome.bytes_done >= byte_count ? senseless(record) : outcome;
+    return running || outcome.bytes_done >= byte_count ? senseless : outcome;
   }
   const OperationResult& found = outcome.result;
   const bool beyond = found.different && operation.kind() != OperationKind::create_delta &&
                       found.difference_offset >= byte_count;
   const bool too_long = found.delta_bytes > operation.target().size();
-  return beyond || too_long || outcome.bytes_done > byte_count ? senseless(record) : outcome;
+  return beyond || too_long || outcome.bytes_done > byte_count ? senseless : outcome;
 }
 
 }  // namespace headrace::engine::detail

@@ -45,35 +45,25 @@ class DevicePortal final : public dsa::Portal {
   const dsa::QueueInfo info_;
 };
 
-/// Kernels before 6.1 do not tell.
-std::optional<std::uint64_t> opcodes_of(const topo::DsaDevice& device,
-                                        const topo::DsaQueue& queue) {
-  const Result<std::string> text = platform::load_file(
-      fmt::format("/sys/bus/dsa/devices/wq{}.{}/op_config", device.id.value(), queue.id.value()),
-      256);
-  return text ? detail::opcodes_from(*text) : std::nullopt;
-}
-
-std::optional<std::uint64_t> capabilities_of(const topo::DsaDevice& device) {
-  const Result<std::string> text = platform::load_file(
-      fmt::format("/sys/bus/dsa/devices/dsa{}/gen_cap", device.id.value()), 256);
-  return text ? detail::capabilities_from(*text) : std::nullopt;
-}
-
 dsa::QueueInfo queue_info(const topo::DsaDevice& device, const topo::DsaQueue& queue) {
+  const auto attribute = [](const std::string& path) {
+    return platform::load_file("/sys/bus/dsa/devices/" + path, 256).value_or("");
+  };
   return {.name = fmt::format("dsa{0}/wq{0}.{1}", device.id.value(), queue.id.value()),
           .mode = queue.mode == "dedicated" ? dsa::QueueMode::dedicated : dsa::QueueMode::shared,
           .entry_count = queue.entry_count,
           .batch_max = queue.batch_max,
           .transfer_bytes_max = queue.transfer_max.count(),
           .block_on_fault = queue.block_on_fault,
-          .opcodes = opcodes_of(device, queue),
-          .capabilities = capabilities_of(device)};
+          // Kernels before 6.1 do not tell.
+          .opcodes = detail::opcodes_from(
+              attribute(fmt::format("wq{}.{}/op_config", device.id.value(), queue.id.value()))),
+          .capabilities = detail::capabilities_from(
+              attribute(fmt::format("dsa{}/gen_cap", device.id.value())))};
 }
 
 bool is_wanted(const std::string& name, const DeviceOptions& options) {
-  return options.queues.empty() ||
-         std::find(options.queues.begin(), options.queues.end(), name) != options.queues.end();
+  return options.queues.empty() || std::ranges::find(options.queues, name) != options.queues.end();
 }
 
 /// A queue that is named is not replaced by another.

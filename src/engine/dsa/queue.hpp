@@ -62,12 +62,8 @@ class DsaQueue final : public Mover {
   [[nodiscard]] DeviceStatistics statistics() const noexcept override;
   void stop() noexcept override;
 
-  /// Takes `count` slots out of use for a channel. 0 if that would leave none for jobs.
-  [[nodiscard]] std::uint64_t reserve(std::size_t count) noexcept { return words_.reserve(count); }
   /// True if no slot is left to jobs until the device answers what it has not.
   [[nodiscard]] bool is_all_lost() const noexcept { return words_.is_all_lost(); }
-  /// Slots that reserve() gave.
-  void give_back(std::uint64_t slots) noexcept { words_.give_back(slots); }
 
  private:
   friend class ChannelState;
