@@ -153,6 +153,9 @@ struct Shape {
 };
 
 /// Draws what a round copies: the same shapes for every subject, at hot places the same places too.
+/// Each subject has them in an order of its own: a processor remembers hundreds of lengths in their
+/// order with the branches that they took, and a function that is called twice in a round, as
+/// memmove is, would be called by lengths that it knows.
 class Draft {
  public:
   Draft(const Conditions& conditions, const Terrain& terrain, Position& position, Random& random)
@@ -177,6 +180,7 @@ class Draft {
   }
 
   [[nodiscard]] std::vector<Errand> batch() {
+    std::ranges::shuffle(shapes_, random_);
     std::vector<Errand> errands;
     errands.reserve(shapes_.size());
     for (std::size_t i = 0; i < shapes_.size(); ++i) {
@@ -229,6 +233,11 @@ void copy_all(const Subject& subject, std::span<const Errand> errands) {
   if (subject.table != nullptr) {
     for (const Errand& errand : errands) {
       move_by_table(errand.target, errand.source, errand.byte_count, subject.table);
+    }
+  } else if (subject.move == libc_move()) {
+    // As a program calls it: by its slot in the table of the dynamic linker.
+    for (const Errand& errand : errands) {
+      std::memmove(errand.target, errand.source, errand.byte_count);
     }
   } else {
     for (const Errand& errand : errands) {

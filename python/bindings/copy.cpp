@@ -7,6 +7,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <bit>
 #include <deque>
 #include <map>
 #include <optional>
@@ -41,16 +42,14 @@ class MeterHandle {
   /// A subject is "libc", "stays" (memmove as it is called where a profile lets it stay), "tuned"
   /// (what copy_bytes uses now), "folly", the text of a variant, or those of two with " | " between
   /// them: for bytes in the caches, and not in them. The first may be "libc". All but "libc" and
-  /// "folly" are called as they will be: the shortest from the entry, the others by a table.
+  /// "folly" are called as they will be: the shortest by an entry, the others by a table.
   std::vector<double> measure_round(const std::vector<std::string>& subjects,
                                     const copy::lab::Conditions& conditions) {
     generate(subjects, conditions.bytes_max);
     std::vector<copy::lab::Subject> chosen;
+    chosen.reserve(subjects.size());
     for (const std::string& subject : subjects) {
-      copy::lab::Subject& each = chosen.emplace_back(subjects_.at(subject));
-      if (conditions.bytes_max <= copy::kEntryBytesMax && each.move != nullptr) {
-        each.table = nullptr;
-      }
+      chosen.push_back(subjects_.at(key_of(subject, conditions.bytes_max)));
     }
     const nb::gil_scoped_release released;
     return value_of(meter_.measure_round(chosen, conditions));
@@ -79,10 +78,20 @@ class MeterHandle {
     return {.warm = value_of(copy::parse_variant(warm)), .cold = cold};
   }
 
-  /// The entry of a profile in which memmove keeps the class of `bytes_asked`. The entry's other
-  /// classes have copies of their own: memmove behind such code is up to a sixth slower than behind
-  /// an entry without any, and a class that stays seldom stays alone.
-  copy::Move stays(std::size_t bytes_asked) {
+  using Key = std::pair<std::string, std::size_t>;
+
+  /// What a subject is called by: the class if the entry serves it, else 0 for the table.
+  static Key key_of(const std::string& subject, std::size_t byte_count) {
+    constexpr std::size_t kShorter = copy::kEntryBytesMax >> copy::kEntryClassesMax;
+    const bool by_entry = byte_count > kShorter && byte_count <= copy::kEntryBytesMax;
+    return {subject, by_entry ? std::bit_ceil(byte_count) : 0};
+  }
+
+  /// The entry of a profile that names `variant` for the class of `bytes_asked`; nothing stays
+  /// memmove's. The entry's other classes have copies of their own: what is reached behind such
+  /// code is slower than in an entry without any, and a class that stays seldom stays alone.
+  copy::Move entry_with(std::optional<copy::Variant> variant, std::size_t bytes_asked) {
+    static const copy::Dispatch kTable(copy::libc_move());
     std::optional<copy::Variant> other(copy::Variant{});
     if (!copy::can_run(*other)) other.reset();
     std::vector<copy::Entry::Class> shortest;
@@ -90,32 +99,28 @@ class MeterHandle {
          bytes_max /= 2) {
       const bool asked = bytes_asked <= bytes_max && bytes_asked > bytes_max / 2;
       shortest.insert(shortest.begin(),
-                      {.bytes_max = bytes_max, .variant = asked ? std::nullopt : other});
+                      {.bytes_max = bytes_max, .variant = asked ? variant : other});
     }
-    const copy::Dispatch& table = tables_.emplace_back(copy::libc_move());
-    codes_.push_back(
-        value_of(copy::GeneratedCode::make(std::span<const copy::Routine>(), {}, copy::libc_move(),
-                                           {.shortest = shortest, .table = table.table()})));
+    codes_.push_back(value_of(copy::GeneratedCode::make(
+        std::span<const copy::Routine>(), {}, copy::libc_move(),
+        {.shortest = shortest, .shorter_stay = true, .table = kTable.table()})));
     return codes_.back().entry();
   }
 
   void generate(const std::vector<std::string>& subjects, std::size_t bytes_max) {
     std::vector<copy::Routine> routines;
-    std::vector<std::string> texts;
+    std::vector<Key> keys;
     for (const std::string& subject : subjects) {
-      if (subject == "stays") {
-        const std::size_t class_index = copy::Dispatch::class_of(bytes_max);
-        const auto [place, is_new] = stays_.try_emplace(class_index, nullptr);
-        if (is_new) place->second = stays(bytes_max);
-        subjects_[subject].move = place->second;
-        continue;
-      }
-      if (subject != "tuned" && subjects_.contains(subject)) continue;
+      const Key key = key_of(subject, bytes_max);
       if (subject == "tuned") {
         // Looked up each time: the profile may have changed.
-        subjects_[subject].move = copy::detail::default_dispatch.entry();
+        subjects_[key] = {.move = copy::detail::default_dispatch.entry()};
+      } else if (subjects_.contains(key)) {
+        continue;
       } else if (subject == "libc") {
-        subjects_[subject].move = copy::libc_move();
+        subjects_[key] = {.move = copy::libc_move()};
+      } else if (subject == "stays") {
+        subjects_[key] = {.move = entry_with({}, bytes_max)};
       } else if (subject == "folly") {
         const copy::Move move = copy::lab::folly_like_move();
         if (move == nullptr) {
@@ -123,17 +128,20 @@ class MeterHandle {
                              "this processor or build lacks AVX2 or fast string moves",
                              "leave it out"}};
         }
-        subjects_[subject].move = move;
+        subjects_[key] = {.move = move};
+      } else if (key.second != 0) {
+        const copy::Move move = entry_with(parse_routine(subject).warm, bytes_max);
+        subjects_[key] = {.move = move};
       } else {
         routines.push_back(parse_routine(subject));
-        texts.push_back(subject);
+        keys.push_back(key);
       }
     }
     if (routines.empty()) return;
     codes_.push_back(value_of(copy::GeneratedCode::make(routines, probe_)));
-    for (std::size_t i = 0; i < texts.size(); ++i) {
-      copy::Dispatch& table = tables_.emplace_back(codes_.back().moves()[i]);
-      subjects_[texts[i]] = {.move = codes_.back().moves()[i], .table = &table};
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      const copy::Move move = codes_.back().moves()[i];
+      subjects_[keys[i]] = {.move = move, .table = &tables_.emplace_back(move)};
     }
   }
 
@@ -141,8 +149,8 @@ class MeterHandle {
   copy::ColdProbe probe_;
   std::vector<copy::GeneratedCode> codes_;
   std::deque<copy::Dispatch> tables_;
-  std::map<std::string, copy::lab::Subject> subjects_;
-  std::map<std::size_t, copy::Move> stays_;  ///< By class.
+  /// By name and what serves them there.
+  std::map<Key, copy::lab::Subject> subjects_;
 };
 
 }  // namespace

@@ -34,6 +34,15 @@ Result<void> can_generate(const Variant& variant) {
               "choose another");
 }
 
+/// The copy that the C library makes of such a class, for an entry to make it itself; nothing where
+/// the copy is long beside the jump.
+std::optional<Variant> in_place_of_jump(std::size_t bytes_max) {
+  std::optional<Variant> own;
+  if (bytes_max == 256) own = {.through = Register::ymm, .block_line_count = 2};
+  if (bytes_max == 512) own = {.through = Register::zmm, .block_line_count = 4};
+  return own && can_run(*own) ? own : std::nullopt;
+}
+
 }  // namespace
 
 struct GeneratedCode::State {
@@ -53,7 +62,13 @@ Result<GeneratedCode> GeneratedCode::make(std::span<const Variant> variants, Mov
 }
 
 Result<GeneratedCode> GeneratedCode::make(std::span<const Routine> routines, const ColdProbe& probe,
-                                          Move fallback, const Entry& entry) {
+                                          Move fallback, const Entry& wanted) {
+  std::vector<Entry::Class> shortest(wanted.shortest.begin(), wanted.shortest.end());
+  for (Entry::Class& each : shortest) {
+    if (!each.variant) each.variant = in_place_of_jump(each.bytes_max);
+  }
+  Entry entry = wanted;
+  entry.shortest = shortest;
   // Written apart and brought together then, so that no page is mapped for what is not written.
   std::vector<std::byte> scratch(
       kLineBytes + (entry.table != nullptr ? detail::kEntryCodeBytesMax : detail::kCodeBytesMax));
@@ -89,7 +104,8 @@ Result<GeneratedCode> GeneratedCode::make(std::span<const Routine> routines, con
   }
   std::optional<std::size_t> entry_begins;
   if (entry.table != nullptr && detail::kHasGenerator) {
-    entry_begins = append(detail::generate_entry(entry, fallback, room));
+    // For its length; it is written again where it stays.
+    entry_begins = append(detail::generate_entry(entry, fallback, room, false));
   }
   if (code.empty()) {
     return GeneratedCode(std::make_unique<State>(State{
@@ -100,6 +116,11 @@ Result<GeneratedCode> GeneratedCode::make(std::span<const Routine> routines, con
   auto pages = platform::ExecutablePages::make(code.size());
   if (!pages) return fail(std::move(pages.error()));
   std::memcpy(pages->bytes().data(), code.data(), code.size());
+  if (entry_begins) {
+    const std::span<std::byte> place =
+        pages->bytes().subspan(*entry_begins, probes_begin - *entry_begins);
+    static_cast<void>(detail::generate_entry(entry, fallback, place, true));
+  }
   const auto function_at = [&](std::optional<std::size_t> begin) {
     return begin ? reinterpret_cast<Move>(pages->bytes().data() + *begin) : fallback;
   };

@@ -40,13 +40,18 @@ namespace {
 
 constexpr int kLine = static_cast<int>(kLineBytes);
 constexpr int kPage = 4096;
+/// Longest copies of the first class that an entry serves.
+constexpr std::size_t kShortestBytesMax = kEntryBytesMax >> (kEntryClassesMax - 1);
+/// How far a jump goes, less the longest code.
+constexpr std::uintptr_t kReachBytes = (std::uintptr_t{1} << 31U) - kEntryCodeBytesMax;
 
 class Writer : public Xbyak::CodeGenerator {
  public:
-  Writer(const Variant& variant, Move fallback, std::span<std::byte> room)
+  Writer(const Variant& variant, Move fallback, std::span<std::byte> room, const Lengths& lengths)
       : Xbyak::CodeGenerator(room.size(), room.data()),
         variant_(variant),
         fallback_(fallback),
+        lengths_(lengths),
         block_bytes_(variant.block_line_count * kLine),
         forward_(variant.direction == Direction::forward),
         high_registers_(platform::cpu_features().avx512) {}
@@ -170,14 +175,23 @@ class Writer : public Xbyak::CodeGenerator {
     jb(to_fallback_, T_NEAR);
   }
 
+  /// Whether all lengths that come are of up to two blocks.
+  [[nodiscard]] bool only_ends() const {
+    return has_ends(variant_) && lengths_.max <= 2 * static_cast<std::size_t>(block_bytes_);
+  }
+
   /// Up to two blocks, whatever their overlap.
   void write_ends() {
     Xbyak::Label longer;
     const int count = block_bytes_ / register_bytes();
-    cmp(rdx, 2 * block_bytes_);
-    ja(longer, T_NEAR);
-    cmp(rdx, block_bytes_);
-    jb(to_fallback_, T_NEAR);
+    if (!only_ends()) {
+      cmp(rdx, 2 * block_bytes_);
+      ja(longer, T_NEAR);
+    }
+    if (lengths_.min < static_cast<std::size_t>(block_bytes_)) {
+      cmp(rdx, block_bytes_);
+      jb(to_fallback_, T_NEAR);
+    }
     for (int i = 0; i < count; ++i) {
       load(i, ptr[rsi + static_cast<std::size_t>(i * register_bytes())], false);
     }
@@ -202,7 +216,8 @@ class Writer : public Xbyak::CodeGenerator {
   void write_loops() {
     if (has_ends(variant_)) {
       write_ends();
-    } else {
+      if (only_ends()) return;
+    } else if (lengths_.min <= 2 * static_cast<std::size_t>(block_bytes_)) {
       cmp(rdx, 2 * block_bytes_);
       jbe(to_fallback_, T_NEAR);
     }
@@ -491,6 +506,7 @@ class Writer : public Xbyak::CodeGenerator {
  private:
   Variant variant_;
   Move fallback_;
+  Lengths lengths_;
   int block_bytes_;
   bool forward_;
   bool high_registers_;
@@ -534,50 +550,101 @@ class ProbeWriter : public Xbyak::CodeGenerator {
   }
 };
 
-/// One after the other, the shortest first: a compare that is not taken costs next to nothing, and
-/// the shortest copies feel a jump most.
+/// The first class behind its compares, without a jump that is taken; then the compares of the
+/// others, in a line, and behind them what they lead to. A processor that waits for memory feels
+/// each jump, and one that has mispredicted a length feels each line of code. What stays the
+/// fallback's is left by the compare itself.
 class EntryWriter : public Xbyak::CodeGenerator {
  public:
-  explicit EntryWriter(std::span<std::byte> room)
-      : Xbyak::CodeGenerator(room.size(), room.data()), room_(room) {}
+  EntryWriter(const Entry& entry, Move fallback, std::span<std::byte> room)
+      : Xbyak::CodeGenerator(room.size(), room.data()),
+        entry_(entry),
+        fallback_(fallback),
+        room_(room) {}
 
-  void write(const Entry& entry, Move fallback) {
-    Xbyak::Label to_table;
-    if (!entry.shortest.empty()) {
-      // Shorter ones wrap around and are longer then.
-      const auto first = static_cast<std::uint32_t>(entry.shortest.front().bytes_max / 2 + 1);
-      const auto last = static_cast<std::uint32_t>(entry.shortest.back().bytes_max);
-      lea(rax, ptr[rdx - static_cast<int>(first)]);
-      cmp(rax, last - first);
-      ja(to_table, T_NEAR);
-    }
-    for (const Entry::Class& each : entry.shortest) {
-      Xbyak::Label longer;
-      cmp(rdx, static_cast<std::uint32_t>(each.bytes_max));
+  void write(bool fallback_in_reach) {
+    fallback_in_reach_ = fallback_in_reach;
+    std::span<const Entry::Class> classes = entry_.shortest;
+    Xbyak::Label longer;
+    if (!classes.empty() && classes.front().variant) {
+      cmp(rdx, static_cast<std::uint32_t>(classes.front().bytes_max));
       ja(longer, T_NEAR);
-      if (each.variant) {
-        setSize(getSize() + generate(*each.variant, fallback, room_.subspan(getSize())));
-      } else {
-        jump_to(fallback);
-      }
-      L(longer);
+      leave_shorter();
+      write_body(classes.front());
+      classes = classes.subspan(1);
+      align(kLine);
+    } else if (!classes.empty() && !entry_.shorter_stay) {
+      leave_shorter();
     }
-    L(to_table);
+    L(longer);
+    std::array<Xbyak::Label, kEntryClassesMax> bodies;
+    for (std::size_t i = 0; i < classes.size(); ++i) {
+      if (classes[i].variant) {
+        cmp(rdx, static_cast<std::uint32_t>(classes[i].bytes_max));
+        jbe(bodies[i], T_NEAR);
+      } else if (i + 1 == classes.size() || classes[i + 1].variant) {
+        // Neighbours that stay share a compare.
+        leave_up_to(classes[i].bytes_max);
+      }
+    }
+    L(to_table_);
     // As Dispatch::class_of. A plain load is an acquire here (edge: copy-choice).
     lea(rax, ptr[rdx - 1]);
     or_(rax, 1);
     bsr(rax, rax);
-    mov(rcx, reinterpret_cast<std::uintptr_t>(entry.table));
+    mov(rcx, reinterpret_cast<std::uintptr_t>(entry_.table));
     jmp(ptr[rcx + rax * static_cast<int>(sizeof(Move))]);
-  }
-
- private:
-  void jump_to(Move move) {
-    mov(r11, reinterpret_cast<std::uintptr_t>(move));
+    for (std::size_t i = 0; i < classes.size(); ++i) {
+      if (!classes[i].variant) continue;
+      align(kLine);
+      L(bodies[i]);
+      write_body(classes[i]);
+    }
+    L(to_fallback_);
+    mov(r11, reinterpret_cast<std::uintptr_t>(fallback_));
     jmp(r11);
   }
 
+ private:
+  void leave_shorter() {
+    const std::size_t bytes_max = entry_.shortest.front().bytes_max / 2;
+    if (entry_.shorter_stay) return leave_up_to(bytes_max);
+    cmp(rdx, static_cast<std::uint32_t>(bytes_max));
+    jbe(to_table_, T_NEAR);
+  }
+
+  void leave_up_to(std::size_t bytes_max) {
+    cmp(rdx, static_cast<std::uint32_t>(bytes_max));
+    if (fallback_in_reach_) return jbe(reinterpret_cast<const void*>(fallback_));
+    jbe(to_fallback_, T_NEAR);
+  }
+
+  void write_body(const Entry::Class& of) {
+    const Lengths lengths{.min = of.bytes_max / 2 + 1, .max = of.bytes_max};
+    Xbyak::Label unaligned;
+    Variant wide = *of.variant;
+    wide.through = Register::zmm;
+    if (of.bytes_max == kShortestBytesMax && of.variant->through == Register::ymm &&
+        can_run(wide)) {
+      // Where no store lies in two lines one register for a line is faster, elsewhere two.
+      test(edi, kLine - 1);
+      jnz(unaligned, T_NEAR);
+      append(wide, lengths);
+    }
+    L(unaligned);
+    append(*of.variant, lengths);
+  }
+
+  void append(const Variant& variant, const Lengths& lengths) {
+    setSize(getSize() + generate(variant, fallback_, room_.subspan(getSize()), lengths));
+  }
+
+  const Entry& entry_;
+  Move fallback_;
   std::span<std::byte> room_;
+  bool fallback_in_reach_ = false;
+  Xbyak::Label to_table_;
+  Xbyak::Label to_fallback_;
 };
 
 void check_written() {
@@ -597,18 +664,22 @@ std::size_t loop_bytes_min(const Variant& variant) {
   return Writer::has_ends(variant) ? block_bytes : 2 * block_bytes + 1;
 }
 
-std::size_t generate(const Variant& variant, Move fallback, std::span<std::byte> room) {
+std::size_t generate(const Variant& variant, Move fallback, std::span<std::byte> room,
+                     const Lengths& lengths) {
   Xbyak::ClearError();
-  Writer writer(variant, fallback, room);
+  Writer writer(variant, fallback, room, lengths);
   writer.write();
   check_written();
   return writer.getSize();
 }
 
-std::size_t generate_entry(const Entry& entry, Move fallback, std::span<std::byte> room) {
+std::size_t generate_entry(const Entry& entry, Move fallback, std::span<std::byte> room,
+                           bool stays) {
   Xbyak::ClearError();
-  EntryWriter writer(room);
-  writer.write(entry, fallback);
+  EntryWriter writer(entry, fallback, room);
+  const auto from = reinterpret_cast<std::uintptr_t>(room.data());
+  const auto to = reinterpret_cast<std::uintptr_t>(fallback);
+  writer.write(stays && std::max(from, to) - std::min(from, to) < kReachBytes);
   check_written();
   return writer.getSize();
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "headrace/copy/generated.hpp"
@@ -18,20 +19,27 @@ inline constexpr std::size_t kCodeBytesMax = std::size_t{16} << 10U;
 /// The shortest copy that a variant does not hand to its fallback.
 [[nodiscard]] std::size_t loop_bytes_min(const Variant& variant);
 
+/// Lengths that a function is called with.
+struct Lengths {
+  std::size_t min = 0;
+  std::size_t max = SIZE_MAX;
+};
+
 /// Writes the function of a valid variant into `room`, which is writable and has kCodeBytesMax
 /// bytes; it begins at the first. It may be moved by whole lines, not by less: loops are aligned.
 /// Returns the bytes used.
-[[nodiscard]] std::size_t generate(const Variant& variant, Move fallback,
-                                   std::span<std::byte> room);
+[[nodiscard]] std::size_t generate(const Variant& variant, Move fallback, std::span<std::byte> room,
+                                   const Lengths& lengths = {});
 
 /// Bytes of the function that generate_entry writes, at most.
-inline constexpr std::size_t kEntryCodeBytesMax = kCodeBytesMax * (kEntryClassesMax + 1);
+inline constexpr std::size_t kEntryCodeBytesMax = kCodeBytesMax * (kEntryClassesMax + 2);
 
 /// Writes a function that serves the lengths of `entry.shortest` itself and lets `entry.table`
-/// serve the others into `room`, which has kEntryCodeBytesMax bytes. It may be moved by whole
-/// lines. Returns the bytes used.
+/// serve the others into `room`, which has kEntryCodeBytesMax bytes. If it `stays` there its jumps
+/// may lead to the fallback itself and it is no longer than otherwise; else it may be moved by
+/// whole lines. Returns the bytes used.
 [[nodiscard]] std::size_t generate_entry(const Entry& entry, Move fallback,
-                                         std::span<std::byte> room);
+                                         std::span<std::byte> room, bool stays);
 
 /// Bytes of the function that generate_probe writes, at most.
 inline constexpr std::size_t kProbeCodeBytesMax = 256;

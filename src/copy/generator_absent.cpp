@@ -10,13 +10,14 @@ std::size_t loop_bytes_min(const Variant& /*variant*/) {
   return 0;
 }
 
-std::size_t generate(const Variant& /*variant*/, Move /*fallback*/, std::span<std::byte> /*room*/) {
+std::size_t generate(const Variant& /*variant*/, Move /*fallback*/, std::span<std::byte> /*room*/,
+                     const Lengths& /*lengths*/) {
   HEADRACE_CHECK(kHasGenerator, "only what can run is generated");
   return 0;
 }
 
-std::size_t generate_entry(const Entry& /*entry*/, Move /*fallback*/,
-                           std::span<std::byte> /*room*/) {
+std::size_t generate_entry(const Entry& /*entry*/, Move /*fallback*/, std::span<std::byte> /*room*/,
+                           bool /*stays*/) {
   HEADRACE_CHECK(kHasGenerator, "only what can run is generated");
   return 0;
 }

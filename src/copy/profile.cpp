@@ -275,7 +275,10 @@ Result<Moves> generate(const Profile& profile, const Dispatch& dispatch) {
   Entry entry;
   // Where all are the fallback's it needs no code in front of it.
   if (std::ranges::any_of(routines, [](const Routine& each) { return each.warm || each.cold; })) {
-    entry = {.shortest = shortest, .table = dispatch.table()};
+    const bool shorter_stay = std::ranges::none_of(profile.classes, [](const SizeClass& each) {
+      return each.bytes_max < kEntryBytesMin && (each.variant || each.cold_variant);
+    });
+    entry = {.shortest = shortest, .shorter_stay = shorter_stay, .table = dispatch.table()};
   }
   auto code = GeneratedCode::make(routines, profile.cold_probe.value_or(ColdProbe{}),
                                   dispatch.fallback(), entry);

@@ -87,7 +87,7 @@ HEADRACE_API extern Dispatch default_dispatch;
 /// before main and in a signal handler too.
 ///
 /// Threading: shared.
-/// Cost: two loads above memmove; with a profile at most ten instructions, counted by a test.
+/// Cost: two loads above memmove; with a profile at most eight instructions, counted by a test.
 // NOLINTNEXTLINE(misc-const-correctness): written through by a function that is chosen at run time.
 inline void* move_bytes(void* target, const void* source, std::size_t byte_count) noexcept {
   return detail::default_dispatch.entry()(target, source, byte_count);

@@ -55,12 +55,16 @@ inline constexpr std::size_t kEntryBytesMax = 2048;
 /// Threading: immutable.
 struct Entry {
   struct Class {
-    std::size_t bytes_max = 0;       ///< A power of two.
-    std::optional<Variant> variant;  ///< Nothing is the fallback.
+    std::size_t bytes_max = 0;  ///< A power of two.
+    /// Nothing is the fallback; up to 512 bytes, where a jump there is much of the time, a copy of
+    /// the same kind.
+    std::optional<Variant> variant;
   };
   /// Ascending, each twice as long as the one before; kEntryClassesMax at most, the last one no
   /// longer than kEntryBytesMax.
   std::span<const Class> shortest;
+  /// Whether what is shorter than those is the fallback's; else the table tells.
+  bool shorter_stay = false;
   /// The functions for all classes, of a Dispatch; must live as long as any thread may copy.
   const void* table = nullptr;
 };

@@ -283,6 +283,34 @@ TEST_F(VariantProperty, ATableByAProfileIsExactAtEveryLength) {
   }
 }
 
+TEST_F(VariantProperty, AnEntryIsExactWhicheverClassesStay) {
+  // The C library's memmove is near enough for a jump, one of this program may not be.
+  static constinit Dispatch near(&std::memmove);
+  static constinit Dispatch far(&counting_move);
+  for (int i = 0; i < 8; ++i) {
+    Profile profile{.machine = this_machine(), .classes = {}};
+    for (std::uint64_t bytes_max = random_.chance(1, 4) ? 128 : 256; bytes_max <= 4096;
+         bytes_max *= 2) {
+      profile.classes.push_back({.bytes_max = bytes_max, .variant = {}});
+      if (random_.chance(1, 2)) profile.classes.back().variant = draw_variant(random_);
+    }
+    for (Dispatch* dispatch : {&near, &far}) {
+      ASSERT_TRUE(use_profile(profile, *dispatch).has_value());
+      const test::Copy copy = copy_by(dispatch->entry());
+      for (std::size_t byte_count = 0; byte_count <= 2200; byte_count += 1 + random_.below(5)) {
+        ASSERT_TRUE(test::copies(copy, to_.bytes(), to_.back(byte_count), from_.back(byte_count)))
+            << to_json(profile);
+        const std::size_t distance = random_.below(byte_count + 2);
+        const bool up = random_.chance(1, 2);
+        std::ranges::copy(arena_.bytes(), shadow_.bytes().begin());
+        ASSERT_TRUE(test::moves(copy, arena_.bytes(), shadow_.bytes(), up ? distance : 0,
+                                up ? 0 : distance, byte_count))
+            << to_json(profile);
+      }
+    }
+  }
+}
+
 /// Prefetches in the code of a variant: two bytes of an instruction that nothing else here has.
 std::size_t prefetches_in(const Variant& variant) {
   const auto code = GeneratedCode::make(std::span(&variant, 1));

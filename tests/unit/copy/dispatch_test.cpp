@@ -102,14 +102,14 @@ long count_instructions(Move move) {
   return count;
 }
 
-TEST(Dispatch, AShortCopyTakesAtMostTenInstructionsMoreThanMemmove) {
+TEST(Dispatch, AShortCopyTakesAtMostEightInstructionsMoreThanMemmove) {
   const long libc = count_instructions(libc_move());
   if (libc < 0) GTEST_SKIP() << "stepping through a child is not permitted here";
   const long ours = count_instructions(&move_bytes);
   RecordProperty("instructions_libc", std::to_string(libc));
   RecordProperty("instructions_ours", std::to_string(ours));
   EXPECT_GE(libc, 5);
-  EXPECT_LE(ours, libc + 10) << libc;
+  EXPECT_LE(ours, libc + 8) << libc;
   const std::vector<Variant> variants = variants_for(4096);
   if (variants.empty()) return;  // Nothing is generated here.
   Profile profile{.machine = this_machine(), .classes = {}};
@@ -123,7 +123,7 @@ TEST(Dispatch, AShortCopyTakesAtMostTenInstructionsMoreThanMemmove) {
   use_no_profile();
   RecordProperty("instructions_tuned", std::to_string(tuned));
   EXPECT_GT(tuned, libc);
-  EXPECT_LE(tuned, libc + 10) << libc;
+  EXPECT_LE(tuned, libc + 8) << libc;
 }
 #endif
 
