@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,6 +18,7 @@
 #include "headrace/base/atomic.hpp"
 #include "headrace/base/mutex.hpp"
 #include "headrace/platform/event_descriptor.hpp"
+#include "headrace/platform/fork.hpp"
 #include "headrace/store/store.hpp"
 #include "tier.hpp"
 
@@ -74,29 +76,28 @@ struct Work {
 }  // namespace detail
 
 /// Threading: shared.
-class StoreState {
+class StoreState final : public Store {
  public:
-  /// Fails: as Store::make.
-  [[nodiscard]] static Result<std::unique_ptr<StoreState>> make(engine::Engine& engine,
-                                                                const StoreOptions& options);
-  StoreState(const StoreState&) = delete;
-  StoreState& operator=(const StoreState&) = delete;
-  ~StoreState();
+  ~StoreState() override;
+  /// In a child of fork() the thread cannot be joined, and what another one was changing is half
+  /// done: the child loses the memory.
+  static void operator delete(StoreState* state, std::destroying_delete_t how);
 
   [[nodiscard]] Transfer put(std::span<const PutBlock> blocks, std::size_t tier,
-                             const TransferOptions& options);
-  [[nodiscard]] Transfer get(std::span<const GetBlock> blocks, const TransferOptions& options);
-  [[nodiscard]] std::optional<std::size_t> length(std::string_view key);
-  [[nodiscard]] bool pin(std::string_view key);
-  bool unpin(std::string_view key);
-  bool remove(std::string_view key);
-  std::size_t clear();
-  [[nodiscard]] std::vector<std::string> keys();
-  [[nodiscard]] StoreStatistics statistics();
-  [[nodiscard]] Result<int> event_descriptor();
-  [[nodiscard]] bool is_forked() const;
+                             const TransferOptions& options) override;
+  [[nodiscard]] Transfer get(std::span<const GetBlock> blocks,
+                             const TransferOptions& options) override;
+  [[nodiscard]] std::optional<std::size_t> length(std::string_view key) const override;
+  [[nodiscard]] bool pin(std::string_view key) override;
+  bool unpin(std::string_view key) override;
+  bool remove(std::string_view key) override;
+  std::size_t clear() override;
+  [[nodiscard]] std::vector<std::string> keys() const override;
+  [[nodiscard]] StoreStatistics statistics() const override;
+  [[nodiscard]] Result<int> event_descriptor() override;
 
  private:
+  friend class Store;  // make
   using Block = detail::Block;
   using Chunk = detail::Chunk;
   using FlightPointer = std::shared_ptr<detail::Flight>;
@@ -113,6 +114,7 @@ class StoreState {
   static constexpr std::uint32_t kFailedMovesMax = 3;
 
   StoreState(engine::Engine& engine, const StoreOptions& options);
+  [[nodiscard]] bool is_forked() const { return platform::fork_count() != fork_count_; }
 
   // Blocks and slots: blocks.cpp.
   void recover(std::size_t tier) HEADRACE_REQUIRES(mutex_);
@@ -173,7 +175,7 @@ class StoreState {
   const std::uint32_t fork_count_;
   bool is_polled_ = false;  ///< Some mover has no thread: the keeper polls.
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   Condition keeper_wake_;
   std::vector<std::unique_ptr<Tier>> tiers_ HEADRACE_GUARDED_BY(mutex_);
   detail::Index index_ HEADRACE_GUARDED_BY(mutex_);

@@ -174,8 +174,9 @@ StoreState::StoreState(engine::Engine& engine, const StoreOptions& options)
   for (const engine::MoverInfo& mover : engine.movers()) is_polled_ = is_polled_ || mover.polled;
 }
 
-Result<std::unique_ptr<StoreState>> StoreState::make(engine::Engine& engine,
-                                                     const StoreOptions& options) {
+// By value, as those of the engine and the cache.
+// NOLINTNEXTLINE(performance-unnecessary-value-param)
+Result<std::unique_ptr<Store>> Store::make(engine::Engine& engine, StoreOptions options) {
   const Result<void> valid = check(options);
   if (!valid) return fail(valid.error());
   std::unique_ptr<StoreState> state(new StoreState(engine, options));
@@ -183,7 +184,8 @@ Result<std::unique_ptr<StoreState>> StoreState::make(engine::Engine& engine,
     const Lock lock(state->mutex_);
     for (const TierOptions& tier : options.tiers) {
       const bool is_last = &tier == &options.tiers.back();
-      Result<std::unique_ptr<Tier>> made = Tier::make(tier, options.block_bytes.count(), is_last);
+      Result<std::unique_ptr<detail::Tier>> made =
+          detail::Tier::make(tier, options.block_bytes.count(), is_last);
       if (!made) return fail(made.error());
       state->tiers_.push_back(std::move(*made));
     }
@@ -208,8 +210,11 @@ StoreState::~StoreState() {
   keeper_.join();
 }
 
-bool StoreState::is_forked() const {
-  return platform::fork_count() != fork_count_;
+void StoreState::operator delete(StoreState* state, std::destroying_delete_t /*how*/) {
+  if (state->is_forked()) return;
+  state->~StoreState();
+  static_assert(alignof(StoreState) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__, "as new allocates it");
+  ::operator delete(state);
 }
 
 void StoreState::announce(Flight& flight) {
@@ -226,7 +231,7 @@ void StoreState::announce(Flight& flight) {
 
 // --- StoreState: what takes effect at once -------------------------------------------------------
 
-std::optional<std::size_t> StoreState::length(std::string_view key) {
+std::optional<std::size_t> StoreState::length(std::string_view key) const {
   if (is_forked()) return std::nullopt;
   const Lock lock(mutex_);
   const Block* const block = index_.find(key);
@@ -278,7 +283,7 @@ std::size_t StoreState::clear() {
   return count;
 }
 
-std::vector<std::string> StoreState::keys() {
+std::vector<std::string> StoreState::keys() const {
   std::vector<std::string> keys;
   if (is_forked()) return keys;
   const Lock lock(mutex_);
@@ -287,7 +292,7 @@ std::vector<std::string> StoreState::keys() {
   return keys;
 }
 
-StoreStatistics StoreState::statistics() {
+StoreStatistics StoreState::statistics() const {
   if (is_forked()) return {};
   const Lock lock(mutex_);
   StoreStatistics statistics = statistics_;
@@ -310,67 +315,20 @@ Result<int> StoreState::event_descriptor() {
 
 // --- Store ---------------------------------------------------------------------------------------
 
-// By value, as those of the engine and the cache.
-// NOLINTNEXTLINE(performance-unnecessary-value-param)
-Result<std::unique_ptr<Store>> Store::make(engine::Engine& engine, StoreOptions options) {
-  Result<std::unique_ptr<StoreState>> state = StoreState::make(engine, options);
-  if (!state) return fail(state.error());
-  return std::unique_ptr<Store>(new Store(std::move(*state)));
-}
-
-Store::Store(std::unique_ptr<StoreState> state) : state_(std::move(state)) {}
-
-Store::~Store() {
-  // The thread is the parent's and cannot be joined here: the child loses the memory.
-  if (state_->is_forked()) static_cast<void>(state_.release());  // NOLINT
-}
-
-Transfer Store::put(std::span<const PutBlock> blocks, std::size_t tier,
-                    const TransferOptions& options) {
-  return state_->put(blocks, tier, options);
-}
-
-Transfer Store::get(std::span<const GetBlock> blocks, const TransferOptions& options) {
-  return state_->get(blocks, options);
-}
+Store::~Store() = default;
 
 BlockEnd Store::put(std::string_view key, std::span<const std::byte> source, std::size_t tier) {
   const PutBlock block{.key = key, .source = source};
-  const Transfer transfer = state_->put({&block, 1}, tier, {});
+  const Transfer transfer = put({&block, 1}, tier);
   transfer.wait();
   return transfer.ends().front();
 }
 
 BlockEnd Store::get(std::string_view key, std::span<std::byte> target) {
   const GetBlock block{.key = key, .target = target};
-  const Transfer transfer = state_->get({&block, 1}, {});
+  const Transfer transfer = get({&block, 1});
   transfer.wait();
   return transfer.ends().front();
-}
-
-std::optional<std::size_t> Store::length(std::string_view key) const {
-  return state_->length(key);
-}
-bool Store::pin(std::string_view key) {
-  return state_->pin(key);
-}
-bool Store::unpin(std::string_view key) {
-  return state_->unpin(key);
-}
-bool Store::remove(std::string_view key) {
-  return state_->remove(key);
-}
-std::size_t Store::clear() {
-  return state_->clear();
-}
-std::vector<std::string> Store::keys() const {
-  return state_->keys();
-}
-StoreStatistics Store::statistics() const {
-  return state_->statistics();
-}
-Result<int> Store::event_descriptor() {
-  return state_->event_descriptor();
 }
 
 }  // namespace headrace::store

@@ -192,7 +192,7 @@ class HEADRACE_API Store {
                                                            StoreOptions options);
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
-  ~Store();
+  virtual ~Store();
 
   /// Starts copying blocks into `tier` and returns. A block in a file is done when it is durable.
   /// Where the tier is full, others leave it first, and the put waits for that, not the caller.
@@ -201,39 +201,39 @@ class HEADRACE_API Store {
   ///       thread copies only what engine::route gives it: transfers of at most
   ///       StoreOptions::inline_max, and on an engine with devices jobs of at most 64 KiB that
   ///       are too short for them.
-  [[nodiscard]] Transfer put(std::span<const PutBlock> blocks, std::size_t tier = 0,
-                             const TransferOptions& options = {});
+  [[nodiscard]] virtual Transfer put(std::span<const PutBlock> blocks, std::size_t tier = 0,
+                                     const TransferOptions& options = {}) = 0;
   /// Starts copying blocks out and returns.
-  [[nodiscard]] Transfer get(std::span<const GetBlock> blocks, const TransferOptions& options = {});
+  [[nodiscard]] virtual Transfer get(std::span<const GetBlock> blocks,
+                                     const TransferOptions& options = {}) = 0;
   /// put() and get() of one block, waited for.
   [[nodiscard]] BlockEnd put(std::string_view key, std::span<const std::byte> source,
                              std::size_t tier = 0);
   [[nodiscard]] BlockEnd get(std::string_view key, std::span<std::byte> target);
 
   /// Bytes of the block; nothing if there is none.
-  [[nodiscard]] std::optional<std::size_t> length(std::string_view key) const;
+  [[nodiscard]] virtual std::optional<std::size_t> length(std::string_view key) const = 0;
   /// Keeps the block in its tiers until unpin(). Pins are counted. False if there is none.
-  [[nodiscard]] bool pin(std::string_view key);
+  [[nodiscard]] virtual bool pin(std::string_view key) = 0;
   /// False if it was not pinned.
-  bool unpin(std::string_view key);
+  virtual bool unpin(std::string_view key) = 0;
   /// Removes the block, pinned or not. It does not come back after the end of the process; after a
   /// loss of power it may. False if there is none.
-  bool remove(std::string_view key);
+  virtual bool remove(std::string_view key) = 0;
   /// Removes every block. Returns how many.
-  std::size_t clear();
+  virtual std::size_t clear() = 0;
   /// In no order.
-  [[nodiscard]] std::vector<std::string> keys() const;
-  [[nodiscard]] StoreStatistics statistics() const;
+  [[nodiscard]] virtual std::vector<std::string> keys() const = 0;
+  [[nodiscard]] virtual StoreStatistics statistics() const = 0;
 
   /// An eventfd to which 1 is added whenever a transfer ends; made by the first call. Read it to
   /// reset it. It belongs to the store.
   ///
   /// Fails: capacity_exceeded if no descriptor is left.
-  [[nodiscard]] Result<int> event_descriptor();
+  [[nodiscard]] virtual Result<int> event_descriptor() = 0;
 
- private:
-  explicit Store(std::unique_ptr<StoreState> state);
-  std::unique_ptr<StoreState> state_;
+ protected:
+  Store() = default;
 };
 
 }  // namespace headrace::store
