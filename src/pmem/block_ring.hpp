@@ -27,6 +27,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -65,7 +66,7 @@ struct RecordHeader {
 
   static constexpr std::uint32_t kSkip = 0xffffffffU;
 };
-static_assert(sizeof(RecordHeader) == 40);
+static_assert(sizeof(RecordHeader) == 40 && offsetof(RecordHeader, checksum) == 0);
 /// Bytes of the entry in the line of the header.
 inline constexpr std::size_t kFirstLineRoom = kLineBytes - sizeof(RecordHeader);
 
@@ -317,21 +318,21 @@ class BlockProducer {
     std::memcpy(first.data(), &header, sizeof(header));
     const std::span<const std::byte> head = entry.first(std::min(kFirstLineRoom, entry.size()));
     if (!head.empty()) std::memcpy(first.data() + sizeof(header), head.data(), head.size());
-    Digest digest;
-    digest_lines(first, digest);
-
     std::byte* const place = ring_.at(chain_.end.position);
     const std::span<const std::byte> rest = entry.subspan(head.size());
     const std::size_t whole = rest.size() / kLineBytes * kLineBytes;
-    memory_.label("entry");
-    put(place + kLineBytes, rest.first(whole), &digest);
-    // What is left, and zeros to the end of the block.
+    // What is left, and zeros to the end of the block; written before anything is streamed, since
+    // loads of it would wait for its stores, and these for all streamed before them.
     alignas(kLineBytes) std::array<std::byte, kBlockBytes> last;
     const std::size_t last_bytes =
         static_cast<std::size_t>(record_bytes(entry.size())) - kLineBytes - whole;
     const std::size_t left = rest.size() - whole;
     if (left != 0) std::memcpy(last.data(), rest.data() + whole, left);
     std::memset(last.data() + left, 0, last_bytes - left);
+    Digest digest;
+    digest_lines(first, digest);
+    memory_.label("entry");
+    put(place + kLineBytes, rest.first(whole), &digest);
     if constexpr (Rules::streams_the_last_line) {
       put(place + kLineBytes + whole, {last.data(), last_bytes}, &digest);
     } else {
@@ -343,7 +344,8 @@ class BlockProducer {
     } else {
       header.checksum = reader_.checksum(header, first.data(), kLineBytes);
     }
-    std::memcpy(first.data(), &header, sizeof(header));
+    // No more than that word, which is first, for the same reason.
+    std::memcpy(first.data(), &header.checksum, sizeof(header.checksum));
     memory_.label("first line");
     put(place, first, nullptr);
   }

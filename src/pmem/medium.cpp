@@ -140,7 +140,11 @@ void Medium::stream(std::byte* target, std::span<const std::byte> lines, Digest*
       reinterpret_cast<std::uintptr_t>(target) % kLineBytes == 0 && lines.size() % kLineBytes == 0,
       "whole lines are streamed", lines.size());
   const std::size_t line_count = lines.size() / kLineBytes;
-  if (digest == nullptr) {
+  if (digest == nullptr && line_count == 1) {
+    // A line alone was mostly just written, word by word. A load wider than a store that is still
+    // waiting waits for it, and it waits for all that was streamed before it.
+    detail::stream_words(target, lines.data());
+  } else if (digest == nullptr) {
     kernels().stream(target, lines.data(), line_count, nullptr, 0);
   } else {
     kernels().stream(target, lines.data(), line_count, digest->lanes, digest->line_count);

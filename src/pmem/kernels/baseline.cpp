@@ -38,4 +38,16 @@ void stream_lines_baseline(std::byte* target, const std::byte* source, std::size
   if (lanes != nullptr) digest_lines_baseline(source, line_count, lanes, line_index);
 }
 
+void stream_words(std::byte* target, const std::byte* source) {
+#if defined(__x86_64__)
+  for (std::size_t offset = 0; offset < 64; offset += 8) {
+    long long word = 0;
+    std::memcpy(&word, source + offset, 8);
+    _mm_stream_si64(reinterpret_cast<long long*>(target + offset), word);
+  }
+#else
+  std::memcpy(target, source, 64);
+#endif
+}
+
 }  // namespace headrace::pmem::detail

@@ -23,6 +23,8 @@ using StreamLines = void (*)(std::byte* target, const std::byte* source, std::si
 
 void stream_lines_baseline(std::byte* target, const std::byte* source, std::size_t line_count,
                            std::uint64_t* lanes, std::uint64_t line_index);
+/// A line by stores of eight bytes.
+void stream_words(std::byte* target, const std::byte* source);
 void stream_lines_avx2(std::byte* target, const std::byte* source, std::size_t line_count,
                        std::uint64_t* lanes, std::uint64_t line_index);
 void stream_lines_avx512(std::byte* target, const std::byte* source, std::size_t line_count,
