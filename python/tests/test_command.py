@@ -611,7 +611,7 @@ def test_ending_it_at_any_time_is_quiet_and_leaves_nothing(
     command_path: Path, tmp_path: Path
 ) -> None:
     chance = random.Random(1)  # noqa: S311 - Nothing is secret here.
-    for number in range(int(os.environ.get("HEADRACE_ENDINGS", "15"))):
+    for number in range(int(os.environ.get("HEADRACE_ENDINGS", "6"))):
         directory = tmp_path / str(number)
         directory.mkdir()
         signal_sent = chance.choice(ENDING)

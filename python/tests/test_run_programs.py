@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """``headrace run`` on programs of other people: the same output as without it, and counted.
 
-HEADRACE_RUN_BYTES is the length of the file that coreutils work on, 32 MiB unless set ('make check'
+HEADRACE_RUN_BYTES is the length of the file that coreutils work on, 8 MiB unless set ('make check'
 sets it to 1 GiB). What runs by `both` runs a third time on emulated devices.
 """
 
@@ -21,7 +21,7 @@ from headrace import _core
 from headrace._cli.run import library_path
 from headrace.errors import NotFoundError
 
-FILE_BYTES = int(os.environ.get("HEADRACE_RUN_BYTES", str(32 << 20)))
+FILE_BYTES = int(os.environ.get("HEADRACE_RUN_BYTES", str(8 << 20)))
 TIME_LIMIT_S = 250 + (FILE_BYTES >> 20)
 """A second for each MiB: many times what a quiet machine takes."""
 SYSTEM_PYTHON = "/usr/bin/python3"
@@ -165,7 +165,7 @@ def test_sqlite_answers_the_same(both: Both, tmp_path: Path) -> None:
     lines = [
         "PRAGMA page_size = 4096; PRAGMA cache_size = 20000; BEGIN;",
         "CREATE TABLE t(a INTEGER PRIMARY KEY, b INTEGER, c TEXT, d BLOB);",
-        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)",
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 8000)",
         "INSERT INTO t SELECT i, (i * 7919) % 20011, hex(i * 65537), zeroblob(i % 3000) FROM n;",
         "CREATE INDEX tb ON t(b); CREATE INDEX tc ON t(c); COMMIT;",
         "SELECT count(*), sum(b), avg(length(c)), sum(length(d)) FROM t;",
