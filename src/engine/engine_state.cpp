@@ -192,17 +192,6 @@ SubmitOptions EngineState::with_nodes(const Operation& operation,
   return known;
 }
 
-/// Whether a thread that waits for a job of `route` has to poll.
-inline bool EngineState::polls(const Route& route) const noexcept {
-  const std::span<const std::uint32_t> chosen = route.movers.chosen();
-  if (chosen.size() != 1) {
-    return std::any_of(chosen.begin(), chosen.end(),
-                       [this](std::uint32_t index) { return infos_[index].polled; });
-  }
-  return infos_[chosen[0]].polled ||
-         (route.any && any_polled_ && chosen[0] >= facts_.processor_count);
-}
-
 /// `assign` writes the operation of the job, or its batch.
 template <typename Assign>
 inline Submit EngineState::start(Job& job, const Assign& assign, Workload work,
@@ -210,13 +199,10 @@ inline Submit EngineState::start(Job& job, const Assign& assign, Workload work,
   if (is_forked()) [[unlikely]]
     return Submit::forked;
   if (!options.after.empty()) [[unlikely]] {
-    const Submit valid = check(job, options.after);
+    bool deferred = false;
+    const Submit valid = check(job, options.after, deferred);
     if (valid != Submit::accepted) return valid;
-    // Else it is held back until they have ended.
-    work.deferred =
-        !std::all_of(options.after.begin(), options.after.end(), [](const Job* predecessor) {
-          return predecessor->state() == JobState::done;  // edge: job-ended (acquire), inside.
-        });
+    work.deferred = deferred;
   }
   const std::uint32_t word_before = job.word_.load_acquire();  // edge: job-ended (acquire)
   HEADRACE_CHECK(!detail::is_running(word_before), "a running job cannot be submitted");

@@ -4,6 +4,7 @@
 // that, but for what they refuse).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <list>
 #include <memory>
@@ -118,7 +119,15 @@ class EngineState final : public Engine {
       statistics_.count_refused();
     return answer;
   }
-  [[nodiscard]] inline bool polls(const Route& route) const noexcept;
+  /// Whether a thread that waits for a job of `route` has to poll.
+  [[nodiscard]] bool polls(const Route& route) const noexcept {
+    const std::span<const std::uint32_t> chosen = route.movers.chosen();
+    if (chosen.size() != 1) {
+      return std::ranges::any_of(chosen, [this](auto index) { return infos_[index].polled; });
+    }
+    return infos_[chosen[0]].polled ||
+           (route.any && any_polled_ && chosen[0] >= facts_.processor_count);
+  }
   [[gnu::noinline]] void split(Job& job) noexcept;
   /// Gives `job`, which runs, to the movers of its route; the last of them may end it. Refuses only
   /// while no mover has anything of it.
@@ -146,7 +155,8 @@ class EngineState final : public Engine {
                                  const SubmitOptions& options);
 
   // Jobs that come after others: graph.cpp.
-  [[nodiscard]] Submit check(const Job& job, std::span<Job* const> after) const;
+  /// `deferred`: set if one of `after` is not done, so that the job is held back.
+  [[nodiscard]] Submit check(const Job& job, std::span<Job* const> after, bool& deferred) const;
   void hold_back(Job& job, std::span<Job* const> after) noexcept;
   /// The end of end_job(), if another job waits for `job`.
   void end_with_dependants(Job& job) noexcept;

@@ -7,8 +7,6 @@
 // while the same thread is beginning another (whose mover did it at once), the outer one goes on
 // with it, so that a chain of jobs needs no stack. What finds the queues of devices full stays due
 // until a thread polls, as every thread that waits for it does.
-#include <algorithm>
-
 #include "dependants.hpp"
 #include "engine_state.hpp"
 
@@ -20,12 +18,15 @@ constinit thread_local const EngineState* beginning = nullptr;
 
 }  // namespace
 
-Submit EngineState::check(const Job& job, std::span<Job* const> after) const {
+Submit EngineState::check(const Job& job, std::span<Job* const> after, bool& deferred) const {
   if (after.size() > Job::kPredecessorMax) return Submit::too_many_predecessors;
   for (const Job* const predecessor : after) {
     if (predecessor == nullptr) return Submit::null_address;
-    const bool idle = predecessor->state() == JobState::idle;
-    if (predecessor == &job || idle || predecessor->engine_ != this) return Submit::bad_predecessor;
+    const JobState state = predecessor->state();  // edge: job-ended (acquire), inside.
+    if (predecessor == &job || state == JobState::idle || predecessor->engine_ != this) {
+      return Submit::bad_predecessor;
+    }
+    deferred = deferred || state != JobState::done;
   }
   return Submit::accepted;
 }
@@ -143,10 +144,7 @@ bool EngineState::begin(Job& job) noexcept {
     if (issue(job) == Submit::accepted) return true;  // From here on the job may be gone.
     if (!is_closed()) {
       // A mover with a thread does not say when it has room again.
-      if (std::any_of(chosen.begin(), chosen.end(),
-                      [this](std::uint32_t index) { return infos_[index].polled; })) {
-        return false;
-      }
+      if (polls(job.route_)) return false;
       job.route_.fell_back = true;
       carry_out_here(job);
       return true;
