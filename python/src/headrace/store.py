@@ -208,10 +208,11 @@ class StoreTransfer:
 
 
 class Store(Closing):
-    """Keeps blocks by key in tiers of memory and files. The engine copies, not the caller.
+    """Keeps blocks by key in tiers of memory and files. The engine copies.
 
     A put takes effect when it ends, a get at its submission. A full tier moves blocks that are
-    neither pinned nor in use to the next one; the last tier drops them.
+    neither pinned nor in use to the next one; the last tier drops them. Transfers of up to
+    `inline_max` bytes are copied by the calling thread.
 
     Threading: shared.
 
