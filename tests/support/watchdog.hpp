@@ -17,9 +17,13 @@
 
 namespace headrace::test {
 
-/// Far longer than any scenario takes, even under a sanitizer on a loaded machine; less than ctest
-/// allows, so that it is this which says what hung.
+/// Far longer than any scenario takes, even on a loaded machine; less than ctest allows for three
+/// of them, so that it is this which says what hung.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+inline constexpr unsigned kHangSeconds = 190;
+#else
 inline constexpr unsigned kHangSeconds = 100;
+#endif
 
 /// Runs `scenario` in a child; fails if an expectation fails there, or if it does not end.
 inline void expect_ends(const std::function<void()>& scenario) {
