@@ -13,28 +13,6 @@ namespace {
 /// Brought in at once: as much as a queue usually transfers with one descriptor.
 constexpr std::size_t kTouchBytesMax = 2U << 20U;
 
-/// As untouchable(), of one operand.
-std::optional<std::uintptr_t> first_untouchable(const Operand& operand) noexcept {
-  const auto first = reinterpret_cast<std::uintptr_t>(operand.bytes.data());
-  const std::size_t page = platform::page_bytes();
-  std::size_t at = 0;
-  std::size_t step = operand.bytes.size();
-  while (at < operand.bytes.size()) {
-    step = std::min(step, operand.bytes.size() - at);
-    const std::size_t there = platform::touch_pages(first + at, step, operand.write);
-    at += there;
-    if (there == step) {
-      step *= 2;
-    } else if (step > page) {
-      // All in front of the bad page was brought in once more: halves, so that it is not so often.
-      step = std::max(step / 2, page);
-    } else if (there == 0) {
-      return first + at;
-    }
-  }
-  return std::nullopt;
-}
-
 /// The first page of `bytes` that is not mapped, of which there is one.
 std::uintptr_t first_unmapped(std::span<const std::byte> bytes) noexcept {
   const auto first = reinterpret_cast<std::uintptr_t>(bytes.data());
@@ -75,8 +53,25 @@ Touched touch(const Operation& operation, std::uintptr_t fault, bool write) noex
 }
 
 std::optional<std::uintptr_t> untouchable(const Operation& operation) noexcept {
+  const std::size_t page = platform::page_bytes();
   for (const Operand& operand : operands(operation)) {
-    if (const auto bad = first_untouchable(operand)) return bad;
+    const auto first = reinterpret_cast<std::uintptr_t>(operand.bytes.data());
+    std::size_t at = 0;
+    std::size_t step = operand.bytes.size();
+    while (at < operand.bytes.size()) {
+      step = std::min(step, operand.bytes.size() - at);
+      const std::size_t there = platform::touch_pages(first + at, step, operand.write);
+      at += there;
+      if (there == step) {
+        step *= 2;
+      } else if (step > page) {
+        // All in front of the bad page was brought in once more: halves, so that it is not so
+        // often.
+        step = std::max(step / 2, page);
+      } else if (there == 0) {
+        return first + at;
+      }
+    }
   }
   return std::nullopt;
 }

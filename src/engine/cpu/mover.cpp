@@ -138,7 +138,10 @@ class CpuMover final : public Mover {
         if (more_for_others) work_arrived_.notify_one();
         const Completion outcome = carry_out(piece);
         mutex_.lock();
-        account_for(piece, outcome);
+        request.bytes_finished += piece.length_bytes;
+        detail::merge(request.outcome, outcome, piece.offset_bytes);
+        const bool more = request.bytes_taken < request.byte_count() && !request.queued;
+        if (more && request.bytes_finished == request.bytes_taken) push(request);
       }
       if (request.queued || request.bytes_finished < request.bytes_taken) continue;
       // Room for another request before the job ends: a waiting thread may submit at once.
@@ -187,14 +190,6 @@ class CpuMover final : public Mover {
     if (request.is_batch()) return software::execute_batch(request, options_.check_memory);
     return software::execute(
         request.operation().part(piece.offset_bytes, piece.length_bytes, piece.before));
-  }
-
-  void account_for(const Piece& piece, const Completion& outcome) HEADRACE_REQUIRES(mutex_) {
-    Request& request = *piece.request;
-    request.bytes_finished += piece.length_bytes;
-    detail::merge(request.outcome, outcome, piece.offset_bytes);
-    const bool more = request.bytes_taken < request.byte_count() && !request.queued;
-    if (more && request.bytes_finished == request.bytes_taken) push(request);
   }
 
   void push(Request& request) HEADRACE_REQUIRES(mutex_) {

@@ -185,18 +185,6 @@ void to_descriptor(const Operation& operation, std::uint32_t flags,
 
 namespace {
 
-/// The running values of integrity operations, where an operation of `kind` has them.
-void take_tags(OperationKind kind, const dsa::CompletionRecord& record,
-               OperationResult& result) noexcept {
-  const bool updates = kind == OperationKind::dif_update;
-  if (kind == OperationKind::dif_check || kind == OperationKind::dif_strip || updates) {
-    result.source_tags = load_tags(record.op_specific);
-  }
-  if (kind == OperationKind::dif_insert || updates) {
-    result.target_tags = load_tags(record.op_specific + 8);
-  }
-}
-
 Completion as_recorded(OperationKind kind, std::size_t byte_count,
                        const dsa::CompletionRecord& record) noexcept {
   const std::uint8_t raw = record.status;
@@ -208,7 +196,12 @@ Completion as_recorded(OperationKind kind, std::size_t byte_count,
     found.crc = static_cast<std::uint32_t>(record.crc_val);
   }
   if (kind == OperationKind::create_delta) found.delta_bytes = record.delta_rec_size;
-  take_tags(kind, record, found);
+  // The running values of integrity operations.
+  constexpr OperationSet kChecks{OperationKind::dif_check, OperationKind::dif_strip,
+                                 OperationKind::dif_update};
+  constexpr OperationSet kMakes{OperationKind::dif_insert, OperationKind::dif_update};
+  if (kChecks.has(kind)) found.source_tags = load_tags(record.op_specific);
+  if (kMakes.has(kind)) found.target_tags = load_tags(record.op_specific + 8);
   switch (dsa::status_of(raw)) {
     case dsa::Status::success:
     case dsa::Status::success_unexpected: {

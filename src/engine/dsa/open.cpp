@@ -62,10 +62,6 @@ dsa::QueueInfo queue_info(const topo::DsaDevice& device, const topo::DsaQueue& q
               attribute(fmt::format("dsa{}/gen_cap", device.id.value())))};
 }
 
-bool is_wanted(const std::string& name, const DeviceOptions& options) {
-  return options.queues.empty() || std::ranges::find(options.queues, name) != options.queues.end();
-}
-
 /// A queue that is named is not replaced by another.
 Result<void> check_named(const DsaQueues& found, const DeviceOptions& options) {
   for (const std::string& name : options.queues) {
@@ -110,10 +106,11 @@ Result<DsaQueues> open_dsa_queues(const topo::Machine& machine, const DeviceOpti
     std::uint32_t rank = 0;  // Of those that can be used.
     for (const topo::DsaQueue& queue : device.queues) {
       const dsa::QueueInfo info = queue_info(device, queue);
-      if (!is_wanted(info.name, options)) continue;
+      const bool named = std::ranges::find(options.queues, info.name) != options.queues.end();
+      if (!named && !options.queues.empty()) continue;
       // A device has eight queues whether they are configured or not; those without entries are
       // not intended, unless they are named.
-      if (info.entry_count == 0 && options.queues.empty()) continue;
+      if (info.entry_count == 0 && !named) continue;
       if (queue.state != "enabled" || queue.type != "user") {
         found.notes.push_back(fmt::format("{} is not used: it is {} and of type {}.", info.name,
                                           queue.state, queue.type));
