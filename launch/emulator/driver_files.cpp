@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "emu/device/registers.hpp"
+#include "headrace/base/names.hpp"
 #include "launch/emulator/driver.hpp"
 #include "launch/emulator/values.hpp"
 
@@ -92,10 +93,8 @@ void Driver::add_device(Tree& tree, DeviceId device) {
   };
   using State = const Control&;
   show("numa_node", [](State state, DeviceId d) { return state.config(d).numa_node; });
-  show("state", [](State state, DeviceId d) {
-    constexpr std::array<const char*, 3> kNames{"disabled", "enabled", "halted"};
-    return kNames[static_cast<std::size_t>(state.phase(d))];
-  });
+  // "unknown" of what a client has written into the registers.
+  show("state", [](State state, DeviceId d) { return enumerator_name(state.phase(d)); });
   show("clients", [](State state, DeviceId d) {
     std::uint32_t count = 0;
     for (std::uint32_t q = 0; q < kQueueMax; ++q) count += state.client_count(d, QueueId(q));

@@ -326,6 +326,8 @@ def test_statistics_are_written_also_if_the_command_crashed(
     [
         pytest.param("truncate -s 0 $registers", id="cut_off"),
         pytest.param("head -c 200000 /dev/urandom 1<>$registers", id="scribbled_over"),
+        # A phase that no device has, among others.
+        pytest.param("head -c 200000 /dev/zero | tr '\\0' '\\377' 1<>$registers", id="all_ones"),
     ],
 )
 def test_a_command_that_spoils_the_registers_hurts_only_itself(
