@@ -19,8 +19,9 @@ import pytest
 from headrace._cli.emulate import program_path
 from headrace.errors import NotFoundError
 
-# As in python/tests: a SIGINT that is ignored would be inherited.
+# As in python/tests: what is ignored would be inherited, as of a job that a script began with &.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 # Of what ends in seconds on a machine that does nothing else.
 TIME_LIMIT_S = 200
 NOBODY = (
