@@ -201,6 +201,9 @@ TEST(Meter, WhatCannotBeMeasuredIsRefused) {
 }
 
 TEST(Meter, ThreadsThatTheSystemDoesNotGiveAreAnErrorAndNoHang) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "ThreadSanitizer takes address space for each thread, which is limited here";
+#endif
   if (platform::allowed_cpus().size() < 2) GTEST_SKIP() << "needs two processors";
   test::expect_ends([] {
     Meter made = meter();
