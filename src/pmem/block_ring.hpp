@@ -10,7 +10,8 @@
 // is at most that of the ring. The generation is there for what a crash leaves behind the end: of
 // three records in one batch the third may be whole and the second torn. The next producer fills
 // the gap, and the third must not come back to life behind it: it is of an older generation than
-// the gap's.
+// the gap's. The torn record itself loses its first line before the gap is filled, since a second
+// crash may leave words of both.
 //
 // A damaged record is distinguished from the torn one of an enqueue that had not returned by either
 // of two facts: a whole record of a later batch lies behind it, or the producer had published a
@@ -247,6 +248,7 @@ class BlockProducer {
     if (!found.has_value()) return found;
     chain_ = *found;
     flush_recovered(memory_, ring_, chain_);
+    erase_torn();
     memory_.label("generation");
     ++chain_.generation;
     memory_.store_word(ring_.head->durable.generation, chain_.generation);
@@ -295,6 +297,17 @@ class BlockProducer {
     // edge: ring-words (acquire)
     chain_.kept = std::max(chain_.kept, position_of(load_acquire(word)));
     return end - chain_.kept <= ring_.capacity_bytes;
+  }
+
+  /// A record that a crash tore lies at the end. If the next one, at the same place, is torn as
+  /// well, it may have brought the words that the first one lacked, which would be whole then and
+  /// of no older generation than what is before it. Without its first line it stays dead.
+  void erase_torn() {
+    if (!has_room_until(chain_.end.position + kBlockBytes)) return;
+    alignas(kLineBytes) constexpr std::array<std::byte, kLineBytes> kZeros{};
+    memory_.label("torn record");
+    put(ring_.at(chain_.end.position), kZeros, nullptr);
+    memory_.drain();
   }
 
   void append(std::span<const std::byte> entry, std::uint64_t batch_position) {
