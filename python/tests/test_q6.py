@@ -3,6 +3,7 @@
 
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from decimal import Decimal
@@ -130,18 +131,25 @@ def test_a_query_lets_other_threads_run() -> None:
     machine = headrace.topo()
     begin, ran = threading.Event(), threading.Event()
 
+    def query() -> None:
+        run_q6(columns, machine=machine, prefetch="off", thread_count=1)
+
     def run() -> None:
         begin.wait(TIME_LIMIT_S)
         ran.set()
 
+    query()  # The first one imports modules, which lets other threads run, too.
     thread = threading.Thread(target=run)
     thread.start()
     interval = sys.getswitchinterval()
     sys.setswitchinterval(TIME_LIMIT_S)
+    end = time.monotonic() + TIME_LIMIT_S
     try:
         begin.set()
-        run_q6(columns, machine=machine, prefetch="off", thread_count=1)
-        assert ran.is_set()
+        # Its turn may come late on a busy machine; if the query kept the lock, it would never.
+        while not ran.is_set():
+            assert time.monotonic() < end
+            query()
     finally:
         sys.setswitchinterval(interval)
     thread.join(TIME_LIMIT_S)
