@@ -23,8 +23,9 @@ using emu::Address;
 // Real memory at places that do not move, so that an input means the same in every run. A device
 // reaches this process's own memory, so every address of a descriptor is brought either into the
 // arena or to where nothing can be mapped; the lists of batches are read-only for the same reason:
-// an operation must not make descriptors of its own.
-constexpr Address kArena = 0x0000'5EED'0000'0000;
+// an operation must not make descriptors of its own. The place is below any program, and one of the
+// few that ThreadSanitizer and AddressSanitizer both leave to programs.
+constexpr Address kArena = 0x5510'0000'0000;
 constexpr std::uint64_t kPageBytes = 4096;
 constexpr std::uint64_t kHolePage = 5;  // A page in the middle of it is not mapped.
 constexpr std::uint64_t kArenaPages = 12;

@@ -159,8 +159,9 @@ void leave_copy(Stage& stage, Bytes& bytes) {
 TEST(DeviceCopy, CopiesThatAreLeftByLongjmpLoseNoSlots) {
   Stage stage;
   Random random(test::seed());
-  Bytes bytes(65'536, random);
-  for (std::size_t i = 0; i < 2 * kSlotCount; ++i) leave_copy(stage, bytes);
+  Bytes left(65'536, random);
+  for (std::size_t i = 0; i < 2 * kSlotCount; ++i) leave_copy(stage, left);
+  Bytes bytes(65'536, random);  // The device may still write to the others.
   DeviceTotals totals;
   // The device may still be busy with what was left.
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -179,6 +180,7 @@ TEST(DeviceCopy, ACopyWhoseSlotAHandlerTookBackIsRight) {
   Random random(test::seed());
   Bytes outer(65'536, random);
   Bytes inner(65'536, random);
+  Bytes left(65'536, random);
   bool nested = false;
   const auto interrupt = [&](std::byte* to, const std::byte* from, std::size_t count) noexcept {
     std::memmove(to, from, count);
@@ -188,7 +190,7 @@ TEST(DeviceCopy, ACopyWhoseSlotAHandlerTookBackIsRight) {
       std::this_thread::yield();
     }
     // More than the thread may hold, so that the answered slot is taken back and used again.
-    for (std::size_t i = 0; i < kHeldSlotsMax + 1; ++i) leave_copy(stage, inner);
+    for (std::size_t i = 0; i < kHeldSlotsMax + 1; ++i) leave_copy(stage, left);
     EXPECT_GE(stage.device().uses[0].load_relaxed(), 3U);  // Of this thread alone.
     stage.copy(inner.target(), inner.source(), inner.size());
   };

@@ -13,7 +13,9 @@ using dsa::Descriptor;
 using dsa::Opcode;
 using emu::Address;
 
-constexpr Address kBase = 0x7000'0000'0000;
+// Below any program: free in every process, and one of the few places that ThreadSanitizer and
+// AddressSanitizer both leave to programs.
+constexpr Address kBase = 0x5520'0000'0000;
 constexpr std::uint64_t kRoomBytes = 32 << 10U;
 constexpr std::uint64_t kRoomCount = 4;
 class Maker {
