@@ -621,6 +621,14 @@ TEST_F(RingFile, TwoProcessesPassEntriesOnWhileBothAreAtWork) {
   EXPECT_EQ(status, 0);
 }
 
+TEST(VolatileRing, BeginsEmpty) {
+  Result<VolatileRing> ring = make_volatile_ring(kib(4));
+  ASSERT_TRUE(ring.has_value()) << ring.error().message();
+  EXPECT_EQ(ring->producer.next_ordinal(), 0U);
+  Entry entry;
+  EXPECT_EQ(ring->consumer.next(entry), Next::empty);
+}
+
 TEST(VolatileRing, PassesEntriesBetweenThreads) {
   Result<VolatileRing> ring = make_volatile_ring(kib(64));
   ASSERT_TRUE(ring.has_value()) << ring.error().message();
