@@ -82,6 +82,9 @@ struct BlockEarlyRead : BlockRules {
 struct BelievedEnd : BlockRules {
   static constexpr bool finds_the_end = false;
 };
+struct TornTwice : BlockRules {
+  static constexpr bool erases_what_was_torn = false;
+};
 // NOLINTEND(readability-identifier-naming)
 
 template <typename Rules>
@@ -182,6 +185,8 @@ constexpr Subject kSubjects[] = {
      each<BlockEarlyRead>},
     {"optimised-believed-end", "recovery believes a position that is not durable", false,
      each<BelievedEnd>},
+    {"optimised-torn-twice", "a torn entry stays, and words of the next one complete it", false,
+     each<TornTwice>},
 };
 
 constexpr std::size_t kEntriesMax = 1000;

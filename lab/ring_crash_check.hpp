@@ -128,6 +128,7 @@ class RingCheck {
     // The plain scripts get most states, the others look at interleavings.
     examine(prompt, options_.states_per_moment_max);
     if (!over()) examine(slow, options_.states_per_moment_max);
+    if (!over()) tear_twice();
     const std::size_t prompt_count = prompt.recorder->events().size();
     const std::size_t event_count = prompt_count + slow.recorder->events().size();
     const std::uint64_t share = std::max<std::uint64_t>(options_.states_per_moment_max / 32, 16);
@@ -149,6 +150,9 @@ class RingCheck {
   /// Of those, what a slow consumer has left: as much as fits.
   static constexpr std::uint64_t kLeftCount = 10;
   static constexpr std::uint64_t kSecondCrashOneIn = 512;
+  static constexpr std::uint64_t kSecondCrashStates = 48;
+  /// So many that each line alone is tried in all of its states.
+  static constexpr std::uint64_t kSecondTearStates = 8192;
 
   /// Whether the ring is nearly empty all the time or nearly full.
   enum class Pace : std::uint8_t { prompt, slow };
@@ -311,11 +315,53 @@ class RingCheck {
       if (!wrong.empty()) return "after one more entry: " + wrong;
     }
     if (++judged_count_ % kSecondCrashOneIn != 0) return "";
-    return crash_again(before, after);
+    return crash_again(before, after, kSecondCrashStates);
+  }
+
+  /// Of one entry all is there but a word of its first line, and then power fails again while the
+  /// next one is written in its place: the second one must not complete the first.
+  void tear_twice() {
+    Recorder pages(warmed_up(Pace::prompt));  // For its alignment.
+    const std::span<std::byte> file = pages.memory();
+    PlainMemory memory;
+    auto producer = ends_.producer(memory, ring_in(file));
+    HEADRACE_CHECK(producer.attach("tear").has_value(), "the ring can be attached");
+    const auto enqueue = [&](std::uint64_t ordinal) {
+      const std::vector<std::byte> bytes = entry_of(ordinal, 1);
+      const std::span<const std::byte> entry(bytes);
+      static_cast<void>(producer.enqueue_all({&entry, 1}));
+      return std::vector<std::byte>(file.begin(), file.end());
+    };
+    const std::vector<std::byte> before = enqueue(kWarmUpCount);
+    const std::vector<std::byte> after = enqueue(kWarmUpCount + 1);
+    std::size_t line = kDataOffset;
+    while (std::ranges::equal(std::span(before).subspan(line, kLineBytes),
+                              std::span(after).subspan(line, kLineBytes))) {
+      line += kLineBytes;
+    }
+    for (std::size_t at = line; at < line + kLineBytes && !over(); at += sizeof(std::uint64_t)) {
+      const auto word = std::span(before).subspan(at, sizeof(std::uint64_t));
+      if (std::ranges::equal(word, std::span(after).subspan(at, word.size()))) continue;
+      std::ranges::copy(std::span(before).first(kDataOffset), file.begin());
+      std::ranges::copy(std::span(after).subspan(kDataOffset), file.subspan(kDataOffset).begin());
+      std::ranges::copy(word, file.subspan(at).begin());
+      Promise promise{.begun = kWarmUpCount + 2,
+                      .returned = kWarmUpCount + 1,
+                      .seen = kWarmUpCount,
+                      .letting_go = kWarmUpCount,
+                      .acknowledged = kWarmUpCount};
+      ++report_.states_tried;
+      std::string wrong = walk(file, promise);
+      if (wrong.empty()) wrong = crash_again(file, promise, kSecondTearStates);
+      if (wrong.empty()) continue;
+      ++report_.states_bad;
+      if (report_.first_bad.empty()) report_.first_bad = std::move(wrong);
+    }
   }
 
   /// Goes on from `file` under a recorder of its own, with a crash at any moment of that.
-  std::string crash_again(std::span<const std::byte> file, const Promise& promise) {
+  std::string crash_again(std::span<const std::byte> file, const Promise& promise,
+                          std::uint64_t states_max) {
     ++report_.second_crashes;
     Recorder recorder(file);
     std::vector<Promise> promises;
@@ -339,13 +385,13 @@ class RingCheck {
       now.returned = now.begun;
       mark();
     }
-    const Exploration again =
-        explore(recorder,
-                [&](std::span<std::byte> later, std::uint64_t at) {
-                  Promise after = promises[at];
-                  return walk(later, after);
-                },
-                {.exhaustive_max = 48, .states_per_moment_max = 48, .seed = options_.seed});
+    const Exploration again = explore(
+        recorder,
+        [&](std::span<std::byte> later, std::uint64_t at) {
+          Promise after = promises[at];
+          return walk(later, after);
+        },
+        {.exhaustive_max = states_max, .states_per_moment_max = states_max, .seed = options_.seed});
     report_.states_tried += again.states_tried;
     if (!again.first_bad.has_value()) return "";
     return "after a second crash: " + again.first_bad->report();

@@ -10,7 +10,7 @@
 // is at most that of the ring. The generation is there for what a crash leaves behind the end: of
 // three records in one batch the third may be whole and the second torn. The next producer fills
 // the gap, and the third must not come back to life behind it: it is of an older generation than
-// the gap's. The torn record itself loses its first line before the gap is filled, since a second
+// the gap's. The torn record itself loses its checksum before the gap is filled, since a second
 // crash may leave words of both.
 //
 // A damaged record is distinguished from the torn one of an enqueue that had not returned by either
@@ -54,6 +54,7 @@ struct BlockRules {
   static constexpr bool drains_the_read_position = true;
   static constexpr bool waits_for_the_acknowledgement = true;
   static constexpr bool finds_the_end = true;  ///< Else believes the producer's word.
+  static constexpr bool erases_what_was_torn = true;
 };
 // NOLINTEND(readability-identifier-naming)
 
@@ -248,7 +249,7 @@ class BlockProducer {
     if (!found.has_value()) return found;
     chain_ = *found;
     flush_recovered(memory_, ring_, chain_);
-    erase_torn();
+    if constexpr (Rules::erases_what_was_torn) erase_torn();
     memory_.label("generation");
     ++chain_.generation;
     memory_.store_word(ring_.head->durable.generation, chain_.generation);
@@ -299,15 +300,17 @@ class BlockProducer {
     return end - chain_.kept <= ring_.capacity_bytes;
   }
 
-  /// A record that a crash tore lies at the end. If the next one, at the same place, is torn as
+  /// A record that a crash tore may lie at the end. If the next one, at the same place, is torn as
   /// well, it may have brought the words that the first one lacked, which would be whole then and
-  /// of no older generation than what is before it. Without its first line it stays dead.
+  /// of no older generation than what is before it. Without its checksum it stays dead. No more
+  /// than that word is stored: zeros, too, may be words that it lacked.
   void erase_torn() {
+    // Without room nothing was begun there.
     if (!has_room_until(chain_.end.position + kBlockBytes)) return;
-    alignas(kLineBytes) constexpr std::array<std::byte, kLineBytes> kZeros{};
     memory_.label("torn record");
-    put(ring_.at(chain_.end.position), kZeros, nullptr);
-    memory_.drain();
+    auto& word = *reinterpret_cast<std::uint64_t*>(ring_.at(chain_.end.position));
+    memory_.store_word(word, 0);
+    memory_.persist(&word, sizeof(word));
   }
 
   void append(std::span<const std::byte> entry, std::uint64_t batch_position) {

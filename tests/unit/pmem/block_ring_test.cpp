@@ -1,8 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Limits of records that only rings of many GiB reach, without such a ring.
+// Limits of records that only rings of many GiB reach, without such a ring; and crashes that the
+// check draws too rarely.
 #include "block_ring.hpp"
 
 #include <gtest/gtest.h>
+
+#include <array>
+#include <cstring>
+#include <span>
+#include <string>
+#include <tuple>
+#include <vector>
 
 #include "ring_crash_check.hpp"
 
@@ -19,6 +27,121 @@ TEST(BlockRing, TheLengthOfAnEntryFitsItsHeaderInTheLargestRing) {
     const std::byte first{};  // Refused before a byte of it is read.
     const std::span<const std::byte> entry(&first, producer.entry_bytes_max() + 1);
     EXPECT_EQ(producer.enqueue_all({&entry, 1}), Enqueue::too_large);
+  }
+}
+
+constexpr std::uint64_t kCapacity = 4096;
+constexpr std::uint64_t kRecordCount = kCapacity / kBlockBytes;
+
+using Words = std::array<std::uint64_t, kLineBytes / sizeof(std::uint64_t)>;
+constexpr unsigned kAllWords = (1U << std::tuple_size_v<Words>)-1;
+
+RingMemory ring_in(std::span<std::byte> file) {
+  RingLayout layout = RingLayout::checksums;
+  return open_ring(file, "open a ring", layout).value();
+}
+
+std::vector<std::byte> empty_ring() {
+  Recorder pages{std::vector<std::byte>(kDataOffset + kCapacity)};  // For its alignment.
+  format_ring(pages.memory(), pages.memory().size(), RingLayout::checksums, 0x5eed);
+  return {pages.memory().begin(), pages.memory().end()};
+}
+
+template <typename Memory>
+Enqueue enqueue(BlockProducer<Memory>& producer, std::uint64_t byte_count, int value) {
+  const std::vector<std::byte> bytes(byte_count, std::byte(value));
+  const std::span<const std::byte> entry(bytes);
+  return producer.enqueue_all({&entry, 1});
+}
+
+Words first_line(const RingMemory& ring, std::uint64_t position) {
+  Words words;
+  std::memcpy(words.data(), ring.at(position), sizeof(words));
+  return words;
+}
+
+/// What a crash leaves of a line: `before`, and those words of `after` that reached the memory.
+Words torn(Words before, const Words& after, unsigned words) {
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    if ((words >> i & 1U) != 0) before[i] = after[i];
+  }
+  return before;
+}
+
+/// Power failed: the first line is `words`, and the producer's word an old one.
+void crash(const RingMemory& ring, std::uint64_t position, const Words& words) {
+  std::memcpy(ring.at(position), words.data(), sizeof(words));
+  ring.head->producer.written = 0;
+}
+
+std::uint64_t entry_count(const RingMemory& ring) {
+  const Result<Chain> chain = RecordReader<>(ring).recover("recover", true);
+  EXPECT_TRUE(chain.has_value());
+  return chain.has_value() ? chain->end.ordinal - chain->first.ordinal : UINT64_MAX;
+}
+
+/// A ring in which all was acknowledged and power fails while the next entry, of 8 bytes, is
+/// written. Its first line is what can be torn: the others of its block are zeros, as before.
+class TornRecord : public ::testing::Test {
+ protected:
+  TornRecord() {
+    lab::PlainMemory memory;
+    BlockProducer<lab::PlainMemory> producer(memory, ring());
+    BlockConsumer<lab::PlainMemory> consumer(memory, ring(), Acknowledgement::each);
+    EXPECT_TRUE(producer.attach("attach").has_value());
+    EXPECT_TRUE(consumer.attach("attach", true).has_value());
+    // A lap, so that no word of the place is that of the new entry. They fill their first lines.
+    for (std::uint64_t i = 0; i <= kRecordCount; ++i) {
+      EXPECT_EQ(enqueue(producer, kFirstLineRoom, 9), Enqueue::done);
+      Entry lent;
+      EXPECT_EQ(consumer.next(lent), Next::entry);
+      consumer.acknowledge();
+    }
+    before_ = first_line(ring(), kEnd);
+    EXPECT_EQ(enqueue(producer, 8, 1), Enqueue::done);
+    first_ = first_line(ring(), kEnd);
+  }
+
+  static constexpr std::uint64_t kEnd = kCapacity + kBlockBytes;
+  [[nodiscard]] RingMemory ring() { return ring_in(file_.memory()); }
+
+  Recorder file_{empty_ring()};
+  Words before_{};
+  Words first_{};
+};
+
+TEST_F(TornRecord, IsNotMadeWholeByTheNextOneAtItsPlace) {
+  // Among them the record without its position, of which the next one's is torn to that word.
+  for (unsigned words = 0; words < kAllWords; ++words) {
+    Recorder second(file_.memory());
+    const RingMemory ring = ring_in(second.memory());
+    crash(ring, kEnd, torn(before_, first_, words));
+    ASSERT_EQ(entry_count(ring), 0U) << words;
+    lab::PlainMemory memory;
+    BlockProducer<lab::PlainMemory> producer(memory, ring);
+    ASSERT_TRUE(producer.attach("attach").has_value());
+    const Words between = first_line(ring, kEnd);
+    ASSERT_EQ(enqueue(producer, 8, 2), Enqueue::done);
+    const Words after = first_line(ring, kEnd);
+    for (unsigned second_words = 0; second_words <= kAllWords; ++second_words) {
+      const Words line = torn(between, after, second_words);
+      crash(ring, kEnd, line);
+      ASSERT_EQ(entry_count(ring), line == after ? 1U : 0U) << words << ", then " << second_words;
+    }
+  }
+}
+
+TEST_F(TornRecord, IsNotMadeWholeByAProducerThatAttaches) {
+  for (unsigned words = 0; words < kAllWords; ++words) {
+    crash(ring(), kEnd, torn(before_, first_, words));
+    Recorder second(file_.memory());
+    BlockProducer<Recorder> producer(second, ring_in(second.memory()));
+    ASSERT_TRUE(producer.attach("attach").has_value());
+    const Exploration found = explore(second, [](std::span<std::byte> file, std::uint64_t) {
+      return entry_count(ring_in(file)) == 0 ? "" : "it came back to life";
+    });
+    EXPECT_EQ(found.moments_exhaustive, found.moments);
+    ASSERT_FALSE(found.first_bad.has_value()) << words << ": " << found.first_bad->report();
   }
 }
 

@@ -39,15 +39,6 @@ TEST(Check, TheGalleryIsLarge) {
   EXPECT_GE(std::ranges::count(check_subjects(), false, &CheckSubject::sound), 12);
 }
 
-TEST(Check, ARecordTornByTwoCrashesDoesNotComeBackToLife) {
-  // Drawn by this seed: words of the second record complete the first one.
-  const CheckOptions options{
-      .entry_count = 6, .states_per_moment_max = 1024, .seed = 4000606131569370153U};
-  const Result<CheckReport> report = check_subject("optimised", options);
-  ASSERT_TRUE(report.has_value());
-  EXPECT_EQ(report->first_bad, "");
-}
-
 TEST(Check, AReportNamesTheStoresThatWereLost) {
   const Result<CheckReport> report = check_subject("naive-missing-flush");
   ASSERT_TRUE(report.has_value());
