@@ -82,6 +82,9 @@ struct BlockEarlyRead : BlockRules {
 struct BelievedEnd : BlockRules {
   static constexpr bool finds_the_end = false;
 };
+struct BlockSeenTooSoon : BlockRules {
+  static constexpr bool flushes_what_it_sees = false;
+};
 struct TornTwice : BlockRules {
   static constexpr bool erases_what_was_torn = false;
 };
@@ -185,6 +188,8 @@ constexpr Subject kSubjects[] = {
      each<BlockEarlyRead>},
     {"optimised-believed-end", "recovery believes a position that is not durable", false,
      each<BelievedEnd>},
+    {"optimised-seen-too-soon", "a producer relies on a read position that is not durable", false,
+     lazy<BlockSeenTooSoon>},
     {"optimised-torn-twice", "a torn entry stays, and words of the next one complete it", false,
      each<TornTwice>},
 };

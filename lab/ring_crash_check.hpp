@@ -10,6 +10,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -211,12 +212,17 @@ class RingCheck {
       recorder.mark(script.promises.size() - 1);
     };
     mark();
-    auto producer = ends_.producer(recorder, ring);
     auto consumer = ends_.consumer(recorder, ring);
     recorder.phase("attach consumer");
     HEADRACE_CHECK(consumer.attach("check", true).has_value(), "the ring can be attached");
-    recorder.phase("attach producer");
-    HEADRACE_CHECK(producer.attach("check").has_value(), "the ring can be attached");
+    using Producer = typename Ends::template Producer<Recorder>;
+    std::optional<Producer> producer;
+    const auto attach_producer = [&] {
+      recorder.phase("attach producer");
+      producer.emplace(ends_.producer(recorder, ring));
+      HEADRACE_CHECK(producer->attach("check").has_value(), "the ring can be attached");
+    };
+    attach_producer();
 
     const auto step = [&](bool acknowledges) {
       Entry entry;
@@ -246,7 +252,7 @@ class RingCheck {
       const std::uint64_t begun = now.begun;
       now.begun += count;
       mark();
-      const bool done = producer.enqueue_all(entries) == Enqueue::done;
+      const bool done = producer->enqueue_all(entries) == Enqueue::done;
       if (done) {
         now.returned = now.begun;
       } else {
@@ -255,13 +261,18 @@ class RingCheck {
       mark();
       return done;
     };
+    bool was_killed = false;
     for (std::size_t done = 0; done < options_.entry_count;) {
       // A prompt consumer meets two or three at once every third time. A slow one makes room for
       // one only when there is none.
       const std::size_t count = pace == Pace::prompt && done % 3 == 1
                                     ? std::min(options_.entry_count - done, std::size_t{3})
                                     : std::size_t{1};
-      for (std::size_t tries = 0; !enqueue(count) && tries < kLeftCount; ++tries) step(true);
+      for (std::size_t tries = 0; !enqueue(count) && tries < kLeftCount; ++tries) {
+        step(true);
+        // Once its process was killed, and another one knows only what it sees.
+        if (!std::exchange(was_killed, true)) attach_producer();
+      }
       done += count;
       if (pace == Pace::prompt) step(done % 2 == 0);
     }

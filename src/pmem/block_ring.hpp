@@ -54,6 +54,7 @@ struct BlockRules {
   static constexpr bool drains_the_read_position = true;
   static constexpr bool waits_for_the_acknowledgement = true;
   static constexpr bool finds_the_end = true;  ///< Else believes the producer's word.
+  static constexpr bool flushes_what_it_sees = true;
   static constexpr bool erases_what_was_torn = true;
 };
 // NOLINTEND(readability-identifier-naming)
@@ -249,6 +250,11 @@ class BlockProducer {
     if (!found.has_value()) return found;
     chain_ = *found;
     flush_recovered(memory_, ring_, chain_);
+    // What is before the read position will be overwritten: the position has to be durable.
+    memory_.label("read");
+    if constexpr (Rules::flushes_what_it_sees) {
+      memory_.persist(&ring_.head->durable.read, sizeof(std::uint64_t));
+    }
     if constexpr (Rules::erases_what_was_torn) erase_torn();
     memory_.label("generation");
     ++chain_.generation;

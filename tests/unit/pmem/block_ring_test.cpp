@@ -145,5 +145,37 @@ TEST_F(TornRecord, IsNotMadeWholeByAProducerThatAttaches) {
   }
 }
 
+TEST(BlockRing, AProducerThatAttachesMakesTheReadPositionDurableBeforeItUsesRoom) {
+  Recorder memory(empty_ring());
+  const RingMemory ring = ring_in(memory.memory());
+  BlockConsumer<Recorder> consumer(memory, ring, Acknowledgement::lazy);
+  ASSERT_TRUE(consumer.attach("attach", true).has_value());
+  {
+    BlockProducer<Recorder> producer(memory, ring);
+    ASSERT_TRUE(producer.attach("attach").has_value());
+    for (std::uint64_t i = 0; i < kRecordCount; ++i) {
+      ASSERT_EQ(enqueue(producer, 8, 1), Enqueue::done);
+    }
+    ASSERT_EQ(enqueue(producer, 8, 1), Enqueue::full);
+  }
+  // The second acknowledgement makes room for one, and is not durable.
+  for (int i = 0; i < 2; ++i) {
+    Entry lent;
+    ASSERT_EQ(consumer.next(lent), Next::entry);
+    consumer.acknowledge();
+  }
+  // The producer was killed. Another one knows only what it sees.
+  BlockProducer<Recorder> producer(memory, ring);
+  memory.phase("attach again");
+  ASSERT_TRUE(producer.attach("attach").has_value());
+  memory.phase("enqueue");
+  ASSERT_EQ(enqueue(producer, 8, 1), Enqueue::done);
+  const Exploration found = explore(memory, [](std::span<std::byte> file, std::uint64_t) {
+    const Result<Chain> chain = RecordReader<>(ring_in(file)).recover("recover", true);
+    return chain.has_value() ? std::string() : chain.error().cause;
+  });
+  EXPECT_FALSE(found.first_bad.has_value()) << found.first_bad->report();
+}
+
 }  // namespace
 }  // namespace headrace::pmem::detail
