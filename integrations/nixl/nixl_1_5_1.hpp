@@ -156,9 +156,9 @@ class nixlBackendEngine {
   Parameters parameters_;
   std::vector<std::byte> telemetry_events_;
   std::mutex telemetry_mutex_;
-  bool has_failed_ = false;
+  [[maybe_unused]] bool has_failed_ = false;
   const std::string local_agent_;
-  const bool has_telemetry_;
+  [[maybe_unused]] const bool has_telemetry_;
 };
 static_assert(sizeof(nixlBackendEngine) == 0xd0);
 

@@ -59,8 +59,9 @@ Result<Bytes> parse_bytes(std::string_view text) {
   }
   // Unlike strtod, the same under every locale.
   double amount = 0;
-  const char* const end = number.data() + number.size();
-  const auto parsed = std::from_chars(number.data(), end, amount, std::chars_format::fixed);
+  const char* const begin = number.data();
+  const char* const end = begin + number.size();
+  const auto parsed = std::from_chars(begin, end, amount, std::chars_format::fixed);
   if (parsed.ec != std::errc() || parsed.ptr != end) {
     return refuse("it does not begin with a number");
   }
@@ -85,8 +86,7 @@ Result<Bytes> parse_bytes(std::string_view text) {
   if (bytes != std::floor(bytes)) {
     return refuse("it is not a whole number of bytes");
   }
-  if (std::uint64_t whole = 0;
-      shift == 0 && std::from_chars(number.data(), end, whole).ptr == end) {
+  if (std::uint64_t whole = 0; shift == 0 && std::from_chars(begin, end, whole).ptr == end) {
     // Beyond 2^53 a double no longer holds every integer.
     return Bytes(whole);
   }

@@ -498,7 +498,7 @@ void EngineState::poll_all_of(const Job& job) noexcept {
   if (job.held_back_) return poll();  // It may wait for any other.
   // The job is visited, so its parts are those of its submission, or were.
   for (std::uint32_t i = 0; i < job.part_count_; ++i) {
-    Part& part = job.parts_->parts[i];
+    const Part& part = job.parts_->parts[i];
     if (Mover* const mover = part.mover_.load_relaxed()) mover->reap(part);  // As in poll_for().
   }
 }

@@ -47,6 +47,7 @@ EngineStatistics EngineState::statistics() const {
 
 std::vector<DeviceStatistics> EngineState::device_statistics() const {
   std::vector<DeviceStatistics> totals;
+  totals.reserve(movers_.size());
   for (const std::unique_ptr<Mover>& mover : movers_) totals.push_back(mover->statistics());
   if (is_forked()) return totals;  // As in statistics().
   const Lock lock(channels_mutex_);

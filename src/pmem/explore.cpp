@@ -201,6 +201,7 @@ class Explorer {
 
   void drain() {
     std::vector<std::uint64_t> numbers;
+    numbers.reserve(lines_.size());
     for (const auto& [number, line] : lines_) numbers.push_back(number);
     for (const std::uint64_t number : numbers) {
       const Line& line = lines_[number];

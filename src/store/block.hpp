@@ -80,7 +80,7 @@ class Index {
   /// the buckets of all, then their first blocks. In line: GCC 12 takes a function of nothing but
   /// prefetches for one without effects, and drops it.
   [[gnu::always_inline]] void prefetch_bucket(std::uint64_t hash) const {
-    __builtin_prefetch(&buckets_[hash & (buckets_.size() - 1)]);
+    __builtin_prefetch(static_cast<const void*>(&buckets_[hash & (buckets_.size() - 1)]));
   }
   [[gnu::always_inline]] void prefetch_block(std::uint64_t hash) const {
     if (const Block* const block = bucket(hash); block != nullptr) prefetch(*block);

@@ -17,7 +17,7 @@ constexpr std::size_t kLowWaterMax = 64;
 constexpr std::size_t kSlotsMax = cache::detail::Pool::kCountMax - 64;
 
 /// A device of zeros, which is what a new one has, becomes a store.
-Result<Head> format_device(platform::SharedFile& file, const Head& asked,
+Result<Head> format_device(const platform::SharedFile& file, const Head& asked,
                            const std::string& tried) {
   Result<pmem::Mapping> mapping = pmem::Mapping::map(file.path());
   if (!mapping) return fail(mapping.error().within(tried));

@@ -98,7 +98,7 @@ Transfer StoreState::put(std::span<const PutBlock> blocks, std::size_t tier,
 
 void StoreState::start_put(const detail::WaitingPut& put, std::size_t tier, SlotNumber slot,
                            Work& work) {
-  Tier& here = *tiers_[tier];
+  const Tier& here = *tiers_[tier];
   const std::span<std::byte> target = here.data(slot, put.source.size());
   engine::Operation copy = options_.checksums ? engine::Operation::copy_crc(target, put.source)
                                               : engine::Operation::copy(target, put.source);

@@ -106,7 +106,7 @@ Result<std::optional<Process>> read_file(const std::string& path) {
 Result<Everything> read_all(const std::string& directory) {
   Everything everything;
   std::error_code error;
-  std::filesystem::directory_iterator files(directory, error);
+  const std::filesystem::directory_iterator files(directory, error);
   if (error) {
     const Code code = error == std::errc::no_such_file_or_directory ? Code::not_found
                       : error == std::errc::permission_denied       ? Code::permission_denied

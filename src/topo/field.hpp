@@ -94,7 +94,7 @@ class Field {
   /// One of `words`; any of them after a failure.
   template <typename Words>
   [[nodiscard]] std::string one_of(const Words& words) const {
-    const std::string word = text();
+    std::string word = text();
     if (std::find(std::begin(words), std::end(words), word) != std::end(words)) return word;
     const std::string known = fmt::format("{}", fmt::join(words, ", "));
     refuse(fmt::format("is '{}', not one of {}", word, known), "use one of " + known);

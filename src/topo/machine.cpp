@@ -167,6 +167,7 @@ std::vector<NodeId> Machine::faster_nodes(NodeId initiator) const {
     }
   }
   std::vector<NodeId> ids;
+  ids.reserve(faster.size());
   for (const Node* target : faster) ids.push_back(target->id);
   return ids;
 }

@@ -66,6 +66,7 @@ std::vector<Access> parse_measured(const Field& root) {
     if (!most.bandwidth.has_value() || *most.bandwidth < *access.bandwidth) most = access;
   }
   std::vector<Access> accesses;
+  accesses.reserve(found.size());
   for (const auto& [pair, access] : found) accesses.push_back(access);
   return accesses;
 }

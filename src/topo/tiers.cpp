@@ -21,6 +21,7 @@ constexpr double kFarLatencyRatio = 1.5;
 /// "Node 3 is", "Nodes 0-7,9 are".
 std::string subject(const std::vector<NodeId>& nodes) {
   std::vector<CpuId> numbers;
+  numbers.reserve(nodes.size());
   for (const NodeId node : nodes) numbers.emplace_back(node.value());
   return fmt::format("{} {} {}", nodes.size() == 1 ? "Node" : "Nodes", to_list(numbers),
                      nodes.size() == 1 ? "is" : "are");

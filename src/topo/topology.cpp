@@ -81,7 +81,8 @@ std::optional<std::vector<CpuId>> parse_list(const std::string& list) {
     if (!cpus.empty() && *first <= cpus.back().value()) return std::nullopt;
     for (std::uint32_t cpu = *first; cpu <= *last; ++cpu) cpus.emplace_back(cpu);
     if (at == list.size()) break;
-    if (list[at++] != ',' || at == list.size()) return std::nullopt;
+    if (list[at] != ',' || at + 1 == list.size()) return std::nullopt;
+    ++at;
   }
   return cpus;
 }

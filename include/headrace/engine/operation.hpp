@@ -152,10 +152,12 @@ struct DifTarget {
 
 /// What a check of integrity fields found; all that apply to the first bad block.
 namespace dif_error {
+// NOLINTBEGIN(readability-identifier-naming): bits, named as those of descriptors are.
 inline constexpr std::uint8_t guard = 1U << 0U;
 inline constexpr std::uint8_t application = 1U << 1U;
 inline constexpr std::uint8_t reference = 1U << 2U;
 inline constexpr std::uint8_t all_ones = 1U << 3U;
+// NOLINTEND(readability-identifier-naming)
 }  // namespace dif_error
 
 /// What an operation found out. What its kind does not speak of is zero.

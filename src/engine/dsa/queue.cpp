@@ -122,7 +122,7 @@ bool DsaQueue::is_due(const Slot& slot, std::uint64_t now) const noexcept {
 }
 
 inline void DsaQueue::look_at(std::uint32_t index) noexcept {
-  Slot& slot = slots_[index];
+  const Slot& slot = slots_[index];
   std::uint8_t status = 0;
   if (!claim(words_, index, slot, status)) return;
   if (status != DSA_COMP_SUCCESS || !slot.simple) return take(index, status);

@@ -334,7 +334,8 @@ void DsaQueue::finish_unanswered(Slot& slot) noexcept {
     set_status(slot.records[0], 0);
   }
   std::uint64_t missing = slot.sent;
-  while (missing != 0 && status_of(slot.records[std::countr_zero(missing)]) != 0) {
+  while (missing != 0 &&
+         status_of(slot.records[static_cast<std::size_t>(std::countr_zero(missing))]) != 0) {
     missing &= missing - 1;
   }
   const std::size_t first = missing == 0
