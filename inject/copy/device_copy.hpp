@@ -464,8 +464,11 @@ class DeviceWork {
       work(piece.at, std::exchange(piece.byte_count, 0));
       return waited;
     }
-    const dsa::CompletionRecord answer = record;
-    if (!holds(piece)) {
+    // Twice: a record that the device has for another piece is not read, and a handler may come
+    // between the look and the copy.
+    const bool held_before = holds(piece);
+    const dsa::CompletionRecord answer = held_before ? record : dsa::CompletionRecord{};
+    if (!held_before || !holds(piece)) {
       work(piece.at, std::exchange(piece.byte_count, 0));
       return waited;
     }
