@@ -3,6 +3,8 @@
 // Not for: a task type or a scheduler; any coroutine can await this.
 #pragma once
 
+#include "headrace/base/export.hpp"  // First: says that <coroutine> needs C++20.
+
 #include <coroutine>
 #include <cstdint>
 #include <type_traits>
