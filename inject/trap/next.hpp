@@ -14,7 +14,8 @@
 #define HEADRACE_HOOK_TOO(name, hook) \
   asm(".globl " #name "\n.type " #name ", @function\n.set " #name ", " #hook)
 /// Defines a Next. All of them lie side by side, to be looked up at the start of the program.
-#define HEADRACE_NEXT [[gnu::section("headrace_next")]] constinit Next
+/// `used`: Clang does not know of that use, and would lay the members of one apart.
+#define HEADRACE_NEXT [[gnu::used, gnu::section("headrace_next")]] constinit Next
 
 namespace headrace::emu {
 
