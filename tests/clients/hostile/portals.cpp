@@ -31,10 +31,11 @@ SCENARIO(dedicated_queue) {
 
 // No engine can be had: that is said once, and each submission is answered as by a WQ that is off.
 SCENARIO(no_thread_for_an_engine) {
-  // By raw system calls, or the preload would make its connection while there are threads.
+  // By raw system calls, or the preload would make its connection while there are threads. 0L: of
+  // the last of seven arguments, the system reads 64 bits.
   const auto map_silently = [](const char* name) {
     const long file = ::syscall(SYS_openat, AT_FDCWD, portal_path(name).c_str(), O_RDWR);
-    const long page = ::syscall(SYS_mmap, nullptr, 4096, PROT_NONE, MAP_SHARED, file, 0);
+    const long page = ::syscall(SYS_mmap, nullptr, 4096, PROT_NONE, MAP_SHARED, file, 0L);
     EXPECT(file >= 0 && page != -1);
     return reinterpret_cast<void*>(page);
   };
@@ -133,7 +134,7 @@ SCENARIO(portal_by_raw_system_calls) {
   const long file = ::syscall(SYS_openat, AT_FDCWD, portal_path("wq0.0").c_str(), O_RDWR);
   EXPECT(file >= 0);
   auto* portal =
-      reinterpret_cast<void*>(::syscall(SYS_mmap, nullptr, 4096, PROT_WRITE, MAP_SHARED, file, 0));
+      reinterpret_cast<void*>(::syscall(SYS_mmap, nullptr, 4096, PROT_WRITE, MAP_SHARED, file, 0L));
   EXPECT(portal != MAP_FAILED);
   ::syscall(SYS_close, file);
   expect_works(portal);
