@@ -182,7 +182,14 @@ using View = nb::ndarray<nb::numpy, const std::uint8_t, nb::ndim<1>, nb::c_conti
 
 View view(nb::handle_t<EntryHandle> self) {
   const EntryHandle& handle = nb::cast<const EntryHandle&>(self);
-  const std::byte* const data = handle.entry.data().data();
+  const std::byte* data = nullptr;
+  if (handle.entry.cached()) {
+    data = handle.entry.data().data();
+  } else {
+    // It may write bytes back, and so wait for a thread that does.
+    const nb::gil_scoped_release released;
+    data = handle.entry.data().data();
+  }
   return View(data, {handle.source->bytes().size()}, self);
 }
 

@@ -94,6 +94,21 @@ void Core::write_back(std::span<const DirtyRanges::Range> claimed) {
   tell_written_back(claimed);
 }
 
+bool Core::write_back_overlapping(const Region& region) {
+  if (!dirty.any()) return true;
+  for (;;) {
+    DirtyRanges::Range range;
+    switch (dirty.claim_overlapping(region, range)) {
+      case DirtyRanges::Claim::busy:
+        return false;
+      case DirtyRanges::Claim::none:
+        return true;
+      case DirtyRanges::Claim::done:
+        write_back({&range, 1});
+    }
+  }
+}
+
 void Core::settle(const DirtyRanges::Range& range) {
   write_backs.add(1);
   bytes_written_back.add(range.region.byte_count);

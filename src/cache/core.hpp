@@ -199,7 +199,9 @@ struct Core {
   /// As return_bytes(), and tells: when all are settled, because the observer may ask for bytes
   /// of any of them.
   void write_back(std::span<const DirtyRanges::Range> claimed);
-  /// As that, for a range that another thread has copied.
+  /// Writes back what is changed in `region`. False if some of it is being changed.
+  [[nodiscard]] bool write_back_overlapping(const Region& region);
+  /// Settles a range that another thread has copied.
   void settle(const DirtyRanges::Range& range);
   void tell_written_back(std::span<const DirtyRanges::Range> settled);
   /// Stops the move of an entry that has no lease and cannot be found, waits for its end - it

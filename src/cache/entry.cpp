@@ -77,8 +77,14 @@ std::span<const std::byte> Entry::wait_weak() const {
 std::span<const std::byte> Entry::data() const {
   if (slot_ == nullptr) return source_;
   const EntryState& state = state_of(*slot_);
-  if (state.progress.now() != Phase::copied) return source_;
-  return {state.copy + (source_.data() - state.source()), source_.size()};
+  const Phase phase = state.progress.now();
+  if (phase == Phase::copied)
+    return {state.copy + (source_.data() - state.source()), source_.size()};
+  // Another thread has made the entry, and has perhaps not come to write back what was changed in
+  // it. What is being changed at this moment is the changer's.
+  if (phase == Phase::pending) [[unlikely]]
+    static_cast<void>(core_->write_back_overlapping(detail::Region::of(source_)));
+  return source_;
 }
 
 bool Entry::cached() const {

@@ -335,7 +335,7 @@ inline CacheState::Attempt CacheState::submit(const Miss& miss, Shard& shard, st
                                               InFlightMoves::Move& move) {
   // The move can be found: a change that begins from here on waits for it.
   InFlightMoves::Announcement announcement(move);
-  if (!write_back_overlapping(miss.region)) return Attempt::refused;
+  if (!core_->write_back_overlapping(miss.region)) return Attempt::refused;
   // The kernel is asked only where there is a choice.
   std::optional<NodeId> source_node;
   if (shards_.size() > 1) source_node = platform::node_of_address(miss.source.data());
@@ -352,7 +352,7 @@ void CacheState::refuse(Shard& shard, std::uint32_t number, EntryState& state) {
   core_->free_copy(state);
   detail::end_refused(
       state.progress, [&] { shard.erase(number, gone); },
-      [&] { static_cast<void>(write_back_overlapping(state.region())); });
+      [&] { static_cast<void>(core_->write_back_overlapping(state.region())); });
   end(gone, std::nullopt);  // It never was one.
 }
 
@@ -407,25 +407,10 @@ bool CacheState::is_on(std::uint32_t number, std::optional<NodeId> node) const {
   return !node.has_value() || core_->nodes[core_->pool[number].shard_number()] == *node;
 }
 
-bool CacheState::write_back_overlapping(const Region& region) {
-  if (!core_->dirty.any()) return true;
-  for (;;) {
-    DirtyRanges::Range range;
-    switch (core_->dirty.claim_overlapping(region, range)) {
-      case DirtyRanges::Claim::busy:
-        return false;
-      case DirtyRanges::Claim::none:
-        return true;
-      case DirtyRanges::Claim::done:
-        core_->write_back({&range, 1});
-    }
-  }
-}
-
 Entry CacheState::at_source(std::span<const std::byte> source) {
   const Region region = Region::of(source);
   // What is being changed at this moment is the changer's.
-  if (region.is_possible()) static_cast<void>(write_back_overlapping(region));
+  if (region.is_possible()) static_cast<void>(core_->write_back_overlapping(region));
   return {source, nullptr, nullptr};
 }
 
@@ -446,7 +431,7 @@ Result<Change> CacheState::change(std::span<std::byte> source, Hint hint) {
         return fail(Code::capacity_exceeded, "change a region",
                     "another change of some of its bytes is alive", "end that one first");
       case DirtyRanges::Begin::elsewhere:
-        static_cast<void>(write_back_overlapping(region));
+        static_cast<void>(core_->write_back_overlapping(region));
         continue;
       case DirtyRanges::Begin::done:
         break;

@@ -144,8 +144,6 @@ class CacheState {
                                                   std::optional<NodeId> source_node) const;
   [[nodiscard]] bool evict(Shard& shard, std::uint64_t byte_count, Hint newcomer);
   [[nodiscard]] bool is_on(std::uint32_t number, std::optional<NodeId> node) const;
-  /// Writes back what is changed in `region`. False if some of it is being changed.
-  [[nodiscard]] bool write_back_overlapping(const Region& region);
   /// A handle without an entry, on a source that has all bytes that were changed.
   [[nodiscard]] Entry at_source(std::span<const std::byte> source);
   /// Returns of how many a device that was given up may still write old bytes to the source.

@@ -298,10 +298,11 @@ class HEADRACE_API Entry {
   /// True if the move has ended. Never blocks.
   [[nodiscard]] bool try_wait() const;
   /// A weak wait: returns the copy if the move has ended, else the source. Never blocks. A later
-  /// call may return the other one.
+  /// call may return the other one. As data().
   [[nodiscard]] std::span<const std::byte> wait_weak() const;
   /// The accessed region: its copy once the move is done; the source while it runs, and if it
-  /// failed or was refused. Not null unless the region is empty.
+  /// failed or was refused. Either has every change that ended before the access; for that, changed
+  /// bytes may be written back here. Not null unless the region is empty.
   [[nodiscard]] std::span<const std::byte> data() const;
   /// True if data() is a copy.
   [[nodiscard]] bool cached() const;

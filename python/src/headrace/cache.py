@@ -201,7 +201,10 @@ class Entry:
         return self._native
 
     def view(self) -> npt.NDArray[Any]:
-        """Give the region to read: its copy if the move is done, else the source; never waits.
+        """Give the region to read: its copy if the move is done, else the source.
+
+        Never waits for the move. Either has every change that ended before the access; for that,
+        changed bytes may be written back here.
 
         A NumPy source gives an array of its type and shape, any other buffer one of bytes. The
         array keeps entry and source alive and cannot be written.

@@ -74,6 +74,17 @@ struct AChangerAndARefusal {
           entry.progress, [&] { announce_dropped(entry); }, [&] { write_back_overlapping(); });
     }
   }
+  /// As Cache::State::access and Entry::data, without a wait. Nothing else writes to the source
+  /// while the phase is `moving`, which is left out.
+  int read_at_once() {
+    EntryState& entry = pool[wide];
+    // relaxed: as in read().
+    const bool is_found = entry.standing.load_relaxed() == Standing::listed;
+    const Phase phase = entry.progress.now();
+    if (is_found && phase == Phase::copied) return wide_copy($);
+    if (!is_found || phase == Phase::pending) write_back_overlapping();
+    return source($);
+  }
   /// As Cache::State::access, wait and data.
   int read() {
     EntryState& entry = pool[wide];
@@ -85,10 +96,10 @@ struct AChangerAndARefusal {
     while (!ended(entry.progress.now())) entry.progress.await_submission();
     return entry.progress.now() == Phase::copied ? wide_copy($) : source($);
   }
-  void change_and_read() {
+  void change_and_read(bool waits) {
     copy($) = 1;
     RL_ASSERT(!dirty.end(range));
-    RL_ASSERT(read() == 1);
+    RL_ASSERT((waits ? read() : read_at_once()) == 1);
   }
 
   Pool pool;
@@ -104,14 +115,14 @@ struct AChangerAndARefusal {
   rl::var<int> wide_copy;
 };
 
-template <unsigned kThreadCount>
-struct Refusal : rl::test_suite<Refusal<kThreadCount>, kThreadCount> {
+template <unsigned kThreadCount, bool kWaits = true>
+struct Refusal : rl::test_suite<Refusal<kThreadCount, kWaits>, kThreadCount> {
   void before() { stage = new AChangerAndARefusal; }
   void thread(unsigned index) {
     if (index == 0) {
       stage->submit();
     } else if (index == 1) {
-      stage->change_and_read();
+      stage->change_and_read(kWaits);
     } else {
       RL_ASSERT(!stage->dirty.end(stage->other_range));
     }
@@ -122,6 +133,9 @@ struct Refusal : rl::test_suite<Refusal<kThreadCount>, kThreadCount> {
 
 TEST(RefusalModel, AChangerReadsItsBytesWhileAnotherChangeIsAlive) {
   explore<Refusal<2>>("a change and a read, a refusal", Search::bounded);
+}
+TEST(RefusalModel, AChangerReadsItsBytesAtOnceWhileAnotherChangeIsAlive) {
+  explore<Refusal<2, false>>("a change and a read that does not wait, a refusal", Search::bounded);
 }
 TEST(RefusalModel, AChangerReadsItsBytesWhileAnotherChangeEnds) {
   explore<Refusal<3>>("a change and a read, a refusal, the end of another change", Search::bounded,
