@@ -32,15 +32,17 @@ void DirtyRanges::erase(Ranges::iterator place) {
   const std::uint32_t number = place->second.entry;
   ranges_.erase(place);
   count_.set(ranges_.size());
-  if (number != 0) {
-    EntryState& entry = pool_[number];
-    const Region region = entry.region();
-    const bool has_others =
-        std::any_of(ranges_.lower_bound(region.address), ranges_.upper_bound(region.last()),
-                    [&](const auto& other) { return other.second.entry == number; });
-    if (!has_others) entry.mark_clean();
-  }
+  if (number != 0) clean_without_ranges(number);
   settled_.notify_all();
+}
+
+void DirtyRanges::clean_without_ranges(std::uint32_t number) {
+  EntryState& entry = pool_[number];
+  const Region region = entry.region();
+  const bool has_ranges =
+      std::any_of(ranges_.lower_bound(region.address), ranges_.upper_bound(region.last()),
+                  [&](const auto& range) { return range.second.entry == number; });
+  if (!has_ranges) entry.mark_clean();
 }
 
 void DirtyRanges::await_returned(const Region& region) {
@@ -55,30 +57,26 @@ void DirtyRanges::await_returned(const Region& region) {
   }
 }
 
-DirtyRanges::Begin DirtyRanges::begin(const Region& region, std::uint32_t entry, Range& range) {
-  const Lock lock(mutex_);
+DirtyRanges::Begin DirtyRanges::find_room(const Region& region, std::uint32_t entry) {
   await_returned(region);
-  bool was_dirty = false;
-  const auto first = first_overlapping(region);
-  for (auto place = first; place != ranges_.end() && place->first <= region.last(); ++place) {
+  for (auto place = first_overlapping(region);
+       place != ranges_.end() && place->first <= region.last(); ++place) {
     if (place->second.state == State::changing) return Begin::busy;
     if (place->second.entry != entry) return Begin::elsewhere;
-    was_dirty = true;
   }
-  const What what{
-      .byte_count = region.byte_count, .entry = entry, .ticket = ++ticket_, .was_dirty = was_dirty};
+  return Begin::done;
+}
+
+void DirtyRanges::insert(const Region& region, std::uint32_t entry, Range& range) {
+  const What what{.byte_count = region.byte_count, .entry = entry, .ticket = ++ticket_};
   // What may fail comes first: nodes for the new range and for what lies behind it.
   Ranges made;
   made.emplace(region.address, what);
-  if (was_dirty) cut_out(region, first);
+  if (const auto first = first_overlapping(region); first != ranges_.end()) cut_out(region, first);
   ranges_.insert(made.extract(made.begin()));
   count_.set(ranges_.size());
   range = {region, entry, what.ticket};
-  if (entry != 0) {
-    pool_[entry].mark_dirty();
-    range.shard = pool_[entry].shard_number();
-  }
-  return Begin::done;
+  if (entry != 0) range.shard = pool_[entry].shard_number();
 }
 
 void DirtyRanges::cut_out(const Region& region, Ranges::iterator place) {
@@ -136,18 +134,6 @@ bool DirtyRanges::continues(Ranges::iterator place, Ranges::iterator next) {
   return next != ranges_.end() && next->first == place->first + place->second.byte_count &&
          next->second.state == State::dirty && place->second.state == State::dirty &&
          next->second.entry == place->second.entry;
-}
-
-bool DirtyRanges::abandon(const Range& range) {
-  const Lock lock(mutex_);
-  const auto place = find(range);
-  if (place == ranges_.end()) return false;
-  if (!place->second.was_dirty) {
-    erase(place);
-    return false;
-  }
-  // The thread that dropped the entry claims what was changed before, unless it has been here.
-  return finish(place);
 }
 
 DirtyRanges::Claim DirtyRanges::claim_overlapping(const Region& region, Range& claimed) {

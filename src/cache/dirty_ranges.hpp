@@ -43,7 +43,7 @@ class DirtyRanges {
     /// Number of the entry's shard, for the event of the range when the entry may be gone.
     std::uint16_t shard = 0;
   };
-  enum class Begin : std::uint8_t { done, busy, elsewhere };
+  enum class Begin : std::uint8_t { done, busy, elsewhere, gone };
   enum class Claim : std::uint8_t { done, busy, none };
 
   explicit DirtyRanges(Pool& pool) : pool_(pool) {}
@@ -55,15 +55,37 @@ class DirtyRanges {
   /// lease, or in the source. What is changed already in the same copy stays changed outside
   /// `region`: only the bytes of `region` are the caller's alone. Waits for what is returning.
   ///
+  /// `is_listed()` says whether `entry` can be found. It is asked under the lock, and once the flag
+  /// is set: who drops the entry later sees the flag. A change that began and was taken back would
+  /// for a moment keep others from writing back what was changed before it.
+  ///
   /// Returns: busy if an overlapping range is changing; elsewhere if one is changed in another
-  ///          copy, which is to be claimed first.
+  ///          copy, which is to be claimed first; gone if `entry` is not listed.
   /// Fails:   throws std::bad_alloc; then nothing has changed.
-  [[nodiscard]] Begin begin(const Region& region, std::uint32_t entry, Range& range);
+  template <typename IsListed>
+  [[nodiscard]] Begin begin(const Region& region, std::uint32_t entry, Range& range,
+                            IsListed is_listed) {
+    const Lock lock(mutex_);
+    const Begin answer = find_room(region, entry);
+    if (answer != Begin::done) return answer;
+    if (entry != 0) {
+      pool_[entry].mark_dirty();
+      if (!is_listed()) {
+        clean_without_ranges(entry);
+        return Begin::gone;
+      }
+    }
+    try {
+      insert(region, entry, range);
+    } catch (...) {
+      if (entry != 0) clean_without_ranges(entry);
+      throw;
+    }
+    return Begin::done;
+  }
   /// Ends the change. Returns true if the caller is to copy the range to the source and to settle
   /// it: its entry has been dropped.
   [[nodiscard]] bool end(const Range& range);
-  /// Takes the change back before anything was changed. Returns as end().
-  [[nodiscard]] bool abandon(const Range& range);
 
   /// Claims a changed range that overlaps `region`, after those that are returning have been
   /// settled, also beside one that is changing: an access that begins after a change has ended must
@@ -99,15 +121,20 @@ class DirtyRanges {
     std::uint32_t entry = 0;
     std::uint64_t ticket = 0;
     State state = State::changing;
-    /// Of a range that is changing: it was changed before, or its entry has been dropped.
-    bool was_dirty = false;
-    bool is_orphan = false;
+    bool is_orphan = false;  ///< Of a range that is changing: its entry has been dropped.
 
     [[nodiscard]] Region region(std::uintptr_t address) const { return {address, byte_count}; }
   };
   using Ranges = std::map<std::uintptr_t, What>;
 
   [[nodiscard]] Range take(std::uintptr_t address, What& what);
+  /// Whether a change may begin; waits for what is returning.
+  [[nodiscard]] Begin find_room(const Region& region, std::uint32_t entry)
+      HEADRACE_REQUIRES(mutex_);
+  /// Fails: as begin().
+  void insert(const Region& region, std::uint32_t entry, Range& range) HEADRACE_REQUIRES(mutex_);
+  /// Takes the flag from an entry that has no range.
+  void clean_without_ranges(std::uint32_t number) HEADRACE_REQUIRES(mutex_);
   [[nodiscard]] bool finish(Ranges::iterator place) HEADRACE_REQUIRES(mutex_);
   /// True if `next` begins where `place` ends, in the same copy, and both are changed.
   [[nodiscard]] bool continues(Ranges::iterator place, Ranges::iterator next)

@@ -426,19 +426,20 @@ Result<Change> CacheState::change(std::span<std::byte> source, Hint hint) {
     entry.wait();
     const std::uint32_t number = entry.cached() ? number_of(entry) : 0;
     DirtyRanges::Range range;
-    switch (core_->dirty.begin(region, number, range)) {
+    const auto is_listed = [&] {
+      return shards_[core_->pool[number].shard_number()]->is_listed(number);
+    };
+    switch (core_->dirty.begin(region, number, range, is_listed)) {
       case DirtyRanges::Begin::busy:
         return fail(Code::capacity_exceeded, "change a region",
                     "another change of some of its bytes is alive", "end that one first");
       case DirtyRanges::Begin::elsewhere:
         static_cast<void>(core_->write_back_overlapping(region));
         continue;
+      case DirtyRanges::Begin::gone:
+        continue;
       case DirtyRanges::Begin::done:
         break;
-    }
-    if (number != 0 && !shards_[core_->pool[number].shard_number()]->is_listed(number)) {
-      if (core_->dirty.abandon(range)) core_->write_back({&range, 1});
-      continue;
     }
     // From here on no thread can find what will be old: accesses see the change before they move.
     // Nor does a mover read what is about to be written.

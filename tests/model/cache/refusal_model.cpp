@@ -29,8 +29,9 @@ struct AChangerAndARefusal {
     source($) = 0;
     copy($) = 0;
     wide_copy($) = 0;
-    RL_ASSERT(dirty.begin(kDirty, own, range) == DirtyRanges::Begin::done);
-    RL_ASSERT(dirty.begin(kOther, others, other_range) == DirtyRanges::Begin::done);
+    const auto is_listed = [] { return true; };
+    RL_ASSERT(dirty.begin(kDirty, own, range, is_listed) == DirtyRanges::Begin::done);
+    RL_ASSERT(dirty.begin(kOther, others, other_range, is_listed) == DirtyRanges::Begin::done);
     pool[wide].progress.expect_submission();
     list_again(pool[wide]);
   }

@@ -15,11 +15,14 @@ class ChangesOfADroppedEntry : public testing::Test {
     // relaxed: one thread.
     entry.address.store_relaxed(kRegion.address);
     entry.byte_count.store_relaxed(kRegion.byte_count);
-    ASSERT_EQ(changes_.begin(kRegion, number_, range_), DirtyRanges::Begin::done);
+    ASSERT_EQ(begin(true), DirtyRanges::Begin::done);
   }
   void change_and_begin_again() {
     ASSERT_FALSE(changes_.end(range_));
-    ASSERT_EQ(changes_.begin(kRegion, number_, range_), DirtyRanges::Begin::done);
+    ASSERT_EQ(begin(true), DirtyRanges::Begin::done);
+  }
+  DirtyRanges::Begin begin(bool is_listed) {
+    return changes_.begin(kRegion, number_, range_, [=] { return is_listed; });
   }
   /// What is being changed is not to be had.
   void drop() { EXPECT_FALSE(changes_.claim_one(number_)); }
@@ -39,28 +42,32 @@ TEST_F(ChangesOfADroppedEntry, AreReturnedByWhoEndsTheChange) {
   EXPECT_FALSE(changes_.any());
 }
 
-TEST_F(ChangesOfADroppedEntry, AreReturnedByWhoBeganTheNextChangeTooLate) {
-  change_and_begin_again();
+TEST_F(ChangesOfADroppedEntry, AreReturnedByWhoEndsTheNextChange) {
+  ASSERT_FALSE(changes_.end(range_));
+  ASSERT_EQ(begin(true), DirtyRanges::Begin::done);
   drop();
-  ASSERT_TRUE(changes_.abandon(range_)) << "no other thread returns what was changed before";
+  ASSERT_TRUE(changes_.end(range_)) << "no other thread returns what was changed before";
   changes_.settle(range_);
   EXPECT_FALSE(changes_.any());
 }
 
-TEST_F(ChangesOfADroppedEntry, AreLeftToWhoDropsItByWhoBeganTheNextChangeTooEarly) {
-  change_and_begin_again();
-  EXPECT_FALSE(changes_.abandon(range_));
-  const auto claimed = changes_.claim_one(number_);
-  ASSERT_TRUE(claimed);
-  EXPECT_EQ(claimed->region.address, kRegion.address);
-  changes_.settle(*claimed);
+TEST_F(ChangesOfADroppedEntry, AreNotHiddenByAChangeThatComesTooLate) {
+  ASSERT_FALSE(changes_.end(range_));
+  EXPECT_EQ(begin(false), DirtyRanges::Begin::gone);
+  DirtyRanges::Range claimed;
+  ASSERT_EQ(changes_.claim_overlapping(kRegion, claimed), DirtyRanges::Claim::done);
+  EXPECT_EQ(claimed.region.address, kRegion.address);
+  EXPECT_EQ(claimed.region.byte_count, kRegion.byte_count);
+  changes_.settle(claimed);
   EXPECT_FALSE(changes_.any());
 }
 
-TEST_F(ChangesOfADroppedEntry, AreNoneWhereAChangeWasTakenBack) {
-  drop();
-  EXPECT_FALSE(changes_.abandon(range_));
+TEST_F(ChangesOfADroppedEntry, AreNoneWhereNoChangeBegan) {
+  ASSERT_FALSE(changes_.end(range_));
+  changes_.settle(*changes_.claim_one(number_));
+  EXPECT_EQ(begin(false), DirtyRanges::Begin::gone);
   EXPECT_FALSE(changes_.any());
+  EXPECT_FALSE(pool_[number_].is_dirty());
 }
 
 }  // namespace
