@@ -152,6 +152,13 @@ void InFlightMoves::stop(Move& move) {
   if (!move.is_gathered) move.job.stop();
 }
 
+void InFlightMoves::stop_and_wait(Move& move) {
+  stop(move);
+  engine::Job& job = job_of(move);
+  // The engine may have refused the first one that it was submitted for.
+  if (job.state() != engine::JobState::idle) job.wait();
+}
+
 void InFlightMoves::finish(EntryState& entry) {
   Move* move = nullptr;
   {
@@ -161,8 +168,7 @@ void InFlightMoves::finish(EntryState& entry) {
     if (over(*move)) return retire(*move);
     ++move->user_count;
   }
-  stop(*move);
-  job_of(*move).wait();
+  stop_and_wait(*move);
   const Lock lock(mutex);
   // A thread that stops it may still be using it.
   entry.moving = 0;
@@ -185,8 +191,7 @@ void InFlightMoves::stop_overlapping(const Region& region) {
       // edge: move-decided (acquire)
       move->undecided.wait_acquire(1);
     } else {
-      stop(*move);
-      job_of(*move).wait();
+      stop_and_wait(*move);
     }
     let_go(*move);
   }

@@ -122,6 +122,8 @@ class InFlightMoves {
   /// Takes a batch back that was not submitted.
   void disband(std::span<Move* const> members) noexcept;
   static void stop(Move& move);
+  /// Of a move that is decided.
+  static void stop_and_wait(Move& move);
   [[nodiscard]] Move* hold(EntryState& entry);
   void let_go(Move& move);
   [[nodiscard]] static inline bool over(const Move& move);

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "headrace/base/atomic.hpp"
 #include "headrace/base/random.hpp"
 #include "headrace/cache/cache.hpp"
 #include "support/cache_stage.hpp"
@@ -214,6 +215,29 @@ void count(Cache& cache, std::span<std::byte> source, std::uint64_t seed, std::s
       }
     }
   }
+}
+
+TEST(CacheStress, AMoveThatIsRefusedMeetsAChangeThatWouldWaitForIt) {
+  test::expect_ends([] {
+    CacheOptions options;
+    options.placement = placement::on(NodeId(8));
+    test::CacheStage stage(test::StagedMover::Mode::at_once, std::move(options));
+    stage.mover->refuse(true);
+    std::vector<std::byte> source(4096);
+    Atomic<bool> over{false};
+    std::thread reader([&] {
+      while (!over.load_relaxed()) {  // relaxed: only the end matters.
+        const Entry entry = stage.cache->access(source);
+        EXPECT_FALSE(entry.cached());
+      }
+    });
+    for (int i = 0; i < 2'000; ++i) {
+      const Result<Change> change = stage.cache->change(std::span(source).first(64));
+      EXPECT_TRUE(change.has_value());
+    }
+    over.store_relaxed(true);  // relaxed: as above.
+    reader.join();
+  });
 }
 
 TEST_P(CacheStressByMover, NoChangeIsLost) {
