@@ -9,6 +9,7 @@
 #include <chrono>
 #include <csetjmp>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <span>
 #include <thread>
@@ -157,11 +158,13 @@ void leave_copy(Stage& stage, Bytes& bytes) {
 }
 
 TEST(DeviceCopy, CopiesThatAreLeftByLongjmpLoseNoSlots) {
-  Stage stage;
   Random random(test::seed());
-  Bytes left(65'536, random);
-  for (std::size_t i = 0; i < 2 * kSlotCount; ++i) leave_copy(stage, left);
-  Bytes bytes(65'536, random);  // The device may still write to the others.
+  std::deque<Bytes> left;  // Of a target each, which outlive the devices that may write to them.
+  Stage stage;
+  for (std::size_t i = 0; i < 2 * kSlotCount; ++i) {
+    leave_copy(stage, left.emplace_back(65'536, random));
+  }
+  Bytes bytes(65'536, random);
   DeviceTotals totals;
   // The device may still be busy with what was left.
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
@@ -175,12 +178,12 @@ TEST(DeviceCopy, CopiesThatAreLeftByLongjmpLoseNoSlots) {
 TEST(DeviceCopy, ACopyWhoseSlotAHandlerTookBackIsRight) {
   // The outer copy's piece fails, those that the slot is used for next do not: the outer copy must
   // not take their success for its own.
+  Random random(test::seed());
+  std::deque<Bytes> left;  // As above.
   Stage stage(
       {.faults = {{.kind = emu::FaultKind::status, .nth = 1, .raw_status = DSA_COMP_HW_ERR1}}});
-  Random random(test::seed());
   Bytes outer(65'536, random);
   Bytes inner(65'536, random);
-  Bytes left(65'536, random);
   bool nested = false;
   const auto interrupt = [&](std::byte* to, const std::byte* from, std::size_t count) noexcept {
     std::memmove(to, from, count);
@@ -190,7 +193,9 @@ TEST(DeviceCopy, ACopyWhoseSlotAHandlerTookBackIsRight) {
       std::this_thread::yield();
     }
     // More than the thread may hold, so that the answered slot is taken back and used again.
-    for (std::size_t i = 0; i < kHeldSlotsMax + 1; ++i) leave_copy(stage, left);
+    for (std::size_t i = 0; i < kHeldSlotsMax + 1; ++i) {
+      leave_copy(stage, left.emplace_back(65'536, random));
+    }
     EXPECT_GE(stage.device().uses[0].load_relaxed(), 3U);  // Of this thread alone.
     stage.copy(inner.target(), inner.source(), inner.size());
   };
