@@ -546,7 +546,7 @@ def test_a_process_that_cannot_be_killed_does_not_hold_the_launcher(
     # A FUSE file system whose server reads a request and answers it never: who waits for the answer
     # is in state D, and no signal ends it.
     place = shared_path / "hangs"
-    said = shared_path / "said"
+    said, has_it = shared_path / "said", shared_path / "has-it"
     place.mkdir()
     device = os.open("/dev/fuse", os.O_RDWR)
     options = f"fd={device},rootmode=40000,user_id=0,group_id=0,allow_other"
@@ -557,10 +557,12 @@ def test_a_process_that_cannot_be_killed_does_not_hold_the_launcher(
         unique = struct.unpack_from("=IIQ", request)[2]
         answer = struct.pack("=IIIIHHII", 7, 31, 0, 0, 0, 0, 1 << 16, 1) + bytes(32)
         os.write(device, struct.pack("=IiQ", 16 + len(answer), 0, unique) + answer)
-        script = f"cat {place}/x & echo ready; exit 3"
+        # It ends once the server has the request: before, what waits can still be killed.
+        script = f"cat {place}/x & while [ ! -e {has_it} ]; do sleep 0.01; done; exit 3"
         with said.open("wb") as file:
             process = emulator.start("--", "sh", "-c", script, stderr=file)
             os.read(device, 1 << 20)
+            has_it.touch()
             assert process.wait(60) == 3
         assert "cannot be ended: it waits in the kernel (state D)" in said.read_text()
     finally:
