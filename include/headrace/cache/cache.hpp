@@ -297,8 +297,8 @@ class HEADRACE_API Entry {
   void wait() const;
   /// True if the move has ended. Never blocks.
   [[nodiscard]] bool try_wait() const;
-  /// A weak wait: returns the copy if the move has ended, else the source. Never blocks. A later
-  /// call may return the other one. As data().
+  /// A weak wait: the copy if the move has ended, else the source. Does not wait for the move, and
+  /// is as data() otherwise. A later call may return the other one.
   [[nodiscard]] std::span<const std::byte> wait_weak() const;
   /// The accessed region: its copy once the move is done; the source while it runs, and if it
   /// failed or was refused. Either has every change that ended before the access; for that, changed
