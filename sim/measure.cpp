@@ -201,7 +201,7 @@ Result<Samples> measure_streams(const std::vector<Stream>& streams, const Effort
                          const auto begin = Clock::now();
                          double moved = 0;
                          auto now = begin;
-                         while (now < deadline) {
+                         do {  // A thread may lose its processor before it has begun.
                            for (std::size_t step = 0; step < kStep; step += stream.bytes) {
                              if (stream.span - at < stream.bytes) at = 0;
                              switch (stream.access) {
@@ -219,7 +219,7 @@ Result<Samples> measure_streams(const std::vector<Stream>& streams, const Effort
                              moved += static_cast<double>(stream.bytes);
                            }
                            now = Clock::now();
-                         }
+                         } while (now < deadline);
                          return moved / std::max(1.0, ns_between(begin, now));
                        }});
   }
@@ -246,12 +246,12 @@ Result<Samples> measure_latency(CpuId cpu, NodeId node, std::size_t bytes, const
     const auto begin = Clock::now();
     double steps = 0;
     auto now = begin;
-    while (now < deadline) {
+    do {  // As above.
       for (int i = 0; i < 500; ++i) at = *line(at);
       keep(at);
       steps += 500;
       now = Clock::now();
-    }
+    } while (now < deadline);
     return ns_between(begin, now) / steps;
   };
   return measure_rounds({{cpu, walk}}, effort);

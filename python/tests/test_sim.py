@@ -23,10 +23,12 @@ from headrace._apps.sim.measured import (
     Pair,
     Sample,
     Task,
+    ask,
     hosts,
     measure,
     measure_tasks,
     model_of,
+    stream,
 )
 from headrace._apps.sim.plan import scans_of
 from headrace._apps.sim.sweep import points_of
@@ -436,6 +438,15 @@ def test_the_model_of_this_machine_is_one_that_can_be_simulated(tmp_path: Path) 
     assert result.figures["gb_per_s"] > 0
     # Nothing faster is there on most machines, but the question can be asked of all.
     assert advise_data(path, 1 << 30, passes=1, threads=1)
+
+
+def test_a_thread_that_begins_after_its_round_has_ended_measures_something() -> None:
+    native, _ = _core.Machine.make_record()
+    home = hosts(Machine.from_native(native))[0]
+    late = Effort(samples=1, round_us=0, time_max_ms=20)
+    for what, access in (("streams", "read"), ("streams", "copy"), ("latency", "read")):
+        value = ask(what, [stream(access, home.cpus[0], home.id, 1 << 20)], late).value
+        assert 0 < value < math.inf, (what, access)
 
 
 def test_rates_stay_within_their_limits_when_they_are_rounded(tmp_path: Path) -> None:
