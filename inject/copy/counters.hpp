@@ -23,7 +23,7 @@ inline constexpr std::size_t kPathCount = 3;
 inline constexpr std::size_t kLengthClassCount = 64;
 /// Threads spread over so many sets of cells; two of one set only slow each other down.
 inline constexpr std::size_t kStripeCount = 16;
-inline constexpr std::size_t kNoteBytes = 896;
+inline constexpr std::size_t kNoteBytes = 912;
 /// "HRCOUNT2", read as a number.
 inline constexpr std::uint64_t kCountersMagic = 0x32544E554F435248;
 
@@ -63,12 +63,10 @@ struct Stripe {
 struct Counters {
   std::uint64_t magic;  ///< The launcher's, as is all of the layout.
   std::uint64_t byte_count;
-  Atomic<std::uint64_t> program_count;   ///< Programs that have started, each exec one.
-  Atomic<std::uint64_t> tuned_count;     ///< Those of them that use the profile.
-  Atomic<std::uint64_t> note_taken;      ///< 1: a process writes, or has written, the note.
-  Atomic<std::uint64_t> device_count;    ///< Programs that use devices.
-  Atomic<std::uint64_t> given_up_count;  ///< Classes that the profile lost in service.
-  std::uint64_t reserved;
+  Atomic<std::uint64_t> program_count;  ///< Programs that have started, each exec one.
+  Atomic<std::uint64_t> tuned_count;    ///< Those of them that use the profile.
+  Atomic<std::uint64_t> note_taken;     ///< 1: a process writes, or has written, the note.
+  Atomic<std::uint64_t> device_count;   ///< Programs that use devices.
   DeviceCells device;
   std::array<char, kNoteBytes>
       note;  ///< Of the first program: what came of profile and path. UTF-8.

@@ -100,20 +100,6 @@ void* move_counted(Function function, Move move, void* target, const void* sourc
   return move(target, source, byte_count);
 }
 
-[[gnu::noinline]] void* move_exploring(Function function, Move move, void* target,
-                                       const void* source, std::size_t byte_count) noexcept {
-  const std::size_t class_index = copy::Dispatch::class_of(byte_count);
-  const Explorer::Turn turn = program.explorer->turn(class_index);
-  if (turn.by_fallback) move = program.libc_move;
-  if (!turn.timed) return move_counted(function, move, target, source, byte_count);
-  const std::uint64_t begin_ns = now_ns();
-  move_counted(function, move, target, source, byte_count);
-  if (program.explorer->tell(class_index, turn, byte_count, now_ns() - begin_ns)) {
-    give_up_class(class_index);
-  }
-  return target;
-}
-
 [[gnu::noinline]] void* move_long(Function function, void* target, const void* source,
                                   std::size_t byte_count) noexcept {
   // edge: preload-ready (acquire)
@@ -121,12 +107,7 @@ void* move_counted(Function function, Move move, void* target, const void* sourc
   if (device_serves(byte_count) && is_disjoint(target, source, byte_count)) {
     return move_by_device(function, target, source, byte_count);
   }
-  const Move move = move_for(byte_count);
-  if (program.explorer != nullptr && byte_count >= Explorer::kBytesMin &&
-      move != program.libc_move) {
-    return move_exploring(function, move, target, source, byte_count);
-  }
-  return move_counted(function, move, target, source, byte_count);
+  return move_counted(function, move_for(byte_count), target, source, byte_count);
 }
 
 Fill fill_or_libc(std::size_t byte_count) noexcept {

@@ -10,7 +10,6 @@
 #include "headrace/copy/fill_compare.hpp"
 #include "inject/copy/counters.hpp"
 #include "inject/copy/device_copy.hpp"
-#include "inject/copy/explorer.hpp"
 
 namespace headrace::preload {
 
@@ -34,7 +33,6 @@ struct alignas(64) Program {
   Device* device;      ///< Null: there is none.
   /// Copies from here on are shared with the device, if there is one.
   std::size_t device_bytes_min;
-  Explorer* explorer;  ///< Null: the profile is believed.
   Atomic<bool> ready;
 };
 extern Program program;
@@ -44,7 +42,5 @@ extern Program program;
 /// The kernel of the profile that fills or compares so many bytes; null: the C library's serves.
 [[nodiscard]] Fill fill_for(std::size_t byte_count) noexcept;
 [[nodiscard]] copy::FirstDifference comparison_for(std::size_t byte_count) noexcept;
-/// From now on lengths of this class are the C library's.
-void give_up_class(std::size_t class_index) noexcept;
 
 }  // namespace headrace::preload

@@ -177,7 +177,6 @@ void report(Counters& counters, const Tuning& tuning) noexcept {
 std::size_t dispatch_bytes_min = SIZE_MAX;
 std::size_t fill_kernel_bytes_min = SIZE_MAX;
 std::size_t compare_kernel_bytes_min = SIZE_MAX;
-constinit Explorer explorer;
 
 void begin() {
   program.libc_move = next<Move>("memmove");
@@ -194,8 +193,6 @@ void begin() {
     tuning = use_tuned_copies();
     program.device_bytes_min = use_devices(tuning.device_bytes_min, tuning.note);
     program.counters = find_counters();
-    const bool explores = platform::trusted_variable("HEADRACE_EXPLORE").value_or("0") == "1";
-    program.explorer = explores ? &explorer : nullptr;
   } catch (...) {  // No memory, or an unexpected error: no reason to end the program.
     tuning = {};
     program.device = nullptr;
@@ -233,12 +230,6 @@ Fill fill_for(std::size_t byte_count) noexcept {
 
 copy::FirstDifference comparison_for(std::size_t byte_count) noexcept {
   return byte_count >= compare_kernel_bytes_min ? comparisons.function_for(byte_count) : nullptr;
-}
-
-void give_up_class(std::size_t class_index) noexcept {
-  dispatch().choose(class_index, program.libc_move);
-  // relaxed: sums, see Cell.
-  if (program.counters != nullptr) program.counters->given_up_count.fetch_add_relaxed(1);
 }
 
 }  // namespace headrace::preload

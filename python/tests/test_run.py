@@ -358,15 +358,6 @@ def test_a_profile_that_is_a_pipe_is_not_waited_for(here: Here, tmp_path: Path) 
     assert f"'{pipe}': it is no regular file" in done.stderr
 
 
-def test_exploring_is_asked_for(run: Run, tmp_path: Path) -> None:
-    path = tmp_path / "stats.json"
-    show = "import os; print(os.environ.get('HEADRACE_EXPLORE'))"
-    for options, said in (((), "None\n"), (("--explore",), "1\n")):
-        done = run("--stats", str(path), *options, "--", PYTHON, "-c", f"{show}; {COPY}")
-        assert done.stdout == said + "copied\n"
-        assert counted(path)["summary"]["classes_given_up"] == 0
-
-
 def test_looking_whether_bytes_are_cold_is_asked_for(run: Run) -> None:
     show = "import os; print(os.environ.get('HEADRACE_PROBE'))"
     for options, said in (((), "None\n"), (("--probe",), "1\n")):

@@ -191,10 +191,6 @@ TEST_F(PreloadInside, IsRightInEverySituation) {
     EXPECT_EQ(ending.exit_code(), 0) << scenario << ending.said << ", signal " << ending.signal();
   }
 }
-TEST_F(PreloadInside, IsRightWhileExploring) {
-  environment_ = {{"HEADRACE_EXPLORE", "1"}};
-  expect_fine("threads 5", HEADRACE_INSIDE);
-}
 
 TEST_F(Preload, MovesFillsAndComparesEveryLength) {
   expect_fine("all_lengths");
@@ -506,40 +502,6 @@ TEST_F(Preload, CopiesLookWhetherBytesAreColdOnDemandOnly) {
     EXPECT_EQ(ending.exit_code(), 0) << ending.said;
     EXPECT_EQ(file.calls(Function::memcpy, Path::tuned) > 0, looks);
   }
-}
-
-TEST_F(Preload, WhileExploringCopiesAreRight) {
-  for (const char* const scenario : {"all_lengths", "threads", "handlers"}) {
-    const Ending ending = run({HEADRACE_VICTIM, scenario}, with({{"HEADRACE_EXPLORE", "1"}}));
-    EXPECT_EQ(ending.exit_code(), 0) << ending.said << ", signal " << ending.signal();
-  }
-}
-
-TEST_F(Preload, ExploringGivesUpWhatIsSlowerInThisProgram) {
-  // Past the caches, though the bytes are in them: many times slower.
-  const auto slow = copy::parse_variant(
-      "word load=t store=nt prefetch=none block=1 align=target forward streams=1");
-  if (!slow || !copy::can_run(*slow)) GTEST_SKIP() << "nothing is generated here";
-  write(copy::to_json(
-      {.machine = copy::this_machine(), .classes = {{.bytes_max = 65536, .variant = *slow}}}));
-  const auto measure = [&](bool explores) {
-    CountersFile file;
-    Environment more{{"HEADRACE_COUNTERS", file.path()}};
-    if (explores) more.emplace_back("HEADRACE_EXPLORE", "1");
-    const Ending ending = run({HEADRACE_VICTIM, "many_copies"}, with(std::move(more)));
-    EXPECT_EQ(ending.exit_code(), 0) << ending.said;
-    const std::uint64_t given_up = file.counters().given_up_count.load_relaxed();
-    const std::uint64_t tuned = file.calls(Function::memcpy, Path::tuned);
-    // 64 pairs, each of twice 256 calls, of which eight are the C library's.
-    EXPECT_EQ(tuned >= 40'000, given_up == 0) << tuned;
-    EXPECT_GE(tuned, 32'000U);
-    return given_up;
-  };
-  EXPECT_EQ(measure(false), 0U);
-  // On a machine so busy that nothing stays in the caches both copies are as slow.
-  std::uint64_t given_up = 0;
-  for (int tries = 0; tries < 20 && given_up == 0; ++tries) given_up = measure(true);
-  EXPECT_EQ(given_up, 1U);
 }
 
 TEST_F(Preload, ABadProfileLeavesTheCLibrarysCopies) {

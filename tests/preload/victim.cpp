@@ -288,17 +288,6 @@ int forking_handlers() {
   return 0;
 }
 
-/// Copies of one length, hot, and nothing else.
-int many_copies() {
-  static Places places;
-  constexpr std::size_t kLength = 64 << 10U;
-  places.begin(kLength);
-  volatile std::size_t length = kLength;
-  for (int i = 0; i < 40'000; ++i) std::memcpy(places.other, places.memory, length);
-  EXPECT(std::memcmp(places.other, places.right, kLength) == 0);
-  return 0;
-}
-
 /// What is not there is met where it is, and what lies before it has been copied.
 int copy_beyond(bool from) {
   constexpr std::size_t kLength = 64 << 10U;
@@ -536,7 +525,6 @@ int main(int argument_count, char** arguments) {
   if (is("forks")) return forks();
   if (is("forks_meanwhile")) return forks_meanwhile();
   if (is("forking_handlers")) return forking_handlers();
-  if (is("many_copies")) return many_copies();
   if (is("forked_copy")) return forked_copy();
   if (is("copy_from_nowhere")) return copy_beyond(true);
   if (is("copy_to_nowhere")) return copy_beyond(false);

@@ -16,7 +16,7 @@ from headrace._signals import as_we_found_them
 EXIT_CANNOT_RUN = 126
 EXIT_NOT_FOUND = 127
 
-_RUN_FLAGS = {"--explore": "HEADRACE_EXPLORE", "--probe": "HEADRACE_PROBE"}
+_RUN_FLAGS = {"--probe": "HEADRACE_PROBE"}
 
 
 def built(name: str) -> Path | None:

@@ -79,11 +79,6 @@ def has_queue(machine: Machine, *modes: str) -> bool:
     "for. With --path dsa, DSA takes part in all others, from 64KiB on if not given.",
 )
 @flag(
-    "--explore",
-    help="Time a few calls of long-running programs, and give up copies of the profile that are "
-    "slower than the C library's in them.",
-)
-@flag(
     "--probe",
     help="Let long copies detect whether their bytes come from memory, and bypass the caches then, "
     "where the profile says so. Kills programs that disable the time-stamp counter.",
@@ -106,7 +101,6 @@ def command(
     min_bytes: int | None,
     stats: str | None,
     *,
-    explore: bool,
     probe: bool,
     into_cache: bool,
 ) -> int:
@@ -132,8 +126,6 @@ def command(
         environment["HEADRACE_MIN_BYTES"] = str(min_bytes)
     if profile is not None:
         environment["HEADRACE_PROFILE"] = _checked_profile(profile)
-    if explore:
-        environment["HEADRACE_EXPLORE"] = "1"
     if probe:
         environment["HEADRACE_PROBE"] = "1"
     if into_cache:
