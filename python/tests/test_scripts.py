@@ -39,6 +39,8 @@ def test_check_tells_a_part_that_cannot_run_from_one_that_fails(tmp_path: Path) 
     for name, code in codes.items():
         (scripts / name).write_text(f"#!/bin/sh\nexit {code}\n")
         (scripts / name).chmod(0o755)
+    # What a part starts is not told that it is one: 'test' starts this test.
+    (scripts / "fuzz").write_text("#!/bin/sh\n! env | grep HEADRACE_CHECK_PART\n")
     author = ("-c", "user.name=a", "-c", "user.email=a@b")
     git = ("git", "-C", tmp_path, *author)
     run(*git, "init", "-q")
