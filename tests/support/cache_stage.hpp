@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -13,6 +14,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -74,10 +76,11 @@ class StagedMover final : public engine::Mover {
     for (engine::Request* request : requests) end(*request, cause);
     return requests.size();
   }
-  /// From now on: answer `full`.
-  void refuse(bool refuses) {
+  /// From now on: answer `full`, and take so long for it.
+  void refuse(bool refuses, std::chrono::nanoseconds delay = {}) {
     const Lock lock(mutex_);
     refuses_ = refuses;
+    refusal_delay_ = delay;
   }
   /// From now on: end what comes with `cause`.
   void fail_with(engine::Cause cause) {
@@ -103,6 +106,12 @@ class StagedMover final : public engine::Mover {
   [[nodiscard]] const engine::MoverInfo& info() const override { return info_; }
   [[nodiscard]] engine::Submit post(engine::Request& request) noexcept override {
     engine::Cause cause{};
+    std::chrono::nanoseconds delay{};
+    {
+      const Lock lock(mutex_);
+      delay = refuses_ ? refusal_delay_ : delay;
+    }
+    if (delay.count() > 0) std::this_thread::sleep_for(delay);
     {
       const Lock lock(mutex_);
       if (stopped_) return engine::Submit::closed;
@@ -158,6 +167,7 @@ class StagedMover final : public engine::Mover {
   std::size_t accepted_count_ HEADRACE_GUARDED_BY(mutex_) = 0;
   std::size_t into_cache_count_ HEADRACE_GUARDED_BY(mutex_) = 0;
   bool refuses_ HEADRACE_GUARDED_BY(mutex_) = false;
+  std::chrono::nanoseconds refusal_delay_ HEADRACE_GUARDED_BY(mutex_){};
   bool stopped_ HEADRACE_GUARDED_BY(mutex_) = false;
   bool leaves_late_writes_ HEADRACE_GUARDED_BY(mutex_) = false;
   engine::Cause cause_ HEADRACE_GUARDED_BY(mutex_) = engine::Cause::none;

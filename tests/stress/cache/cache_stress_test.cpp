@@ -222,7 +222,8 @@ TEST(CacheStress, AMoveThatIsRefusedMeetsAChangeThatWouldWaitForIt) {
     CacheOptions options;
     options.placement = placement::on(NodeId(8));
     test::CacheStage stage(test::StagedMover::Mode::at_once, std::move(options));
-    stage.mover->refuse(true);
+    // So long that changes come while it is open whether a move is refused.
+    stage.mover->refuse(true, std::chrono::microseconds(100));
     std::vector<std::byte> source(4096);
     Atomic<bool> over{false};
     std::thread reader([&] {
@@ -231,7 +232,7 @@ TEST(CacheStress, AMoveThatIsRefusedMeetsAChangeThatWouldWaitForIt) {
         EXPECT_FALSE(entry.cached());
       }
     });
-    for (int i = 0; i < 2'000; ++i) {
+    for (int i = 0; i < 500; ++i) {
       const Result<Change> change = stage.cache->change(std::span(source).first(64));
       EXPECT_TRUE(change.has_value());
     }
