@@ -113,11 +113,10 @@ def test_inputs_are_moved_while_the_task_before_runs(
 def test_tables_that_are_results_of_other_tasks_are_moved(
     client: distributed.Client, partitions: list[Partition]
 ) -> None:
-    headrace.dask.install(client, headrace.dask.Prefetch(prefetch="on", wait=True))
+    # Their own inputs, the partitions, would be held for a moment, too.
     tables = client.map(Partition.table, partitions)
     distributed.wait(tables)
-    wait_until(lambda: inputs_seen(client) == len(partitions))
-    wait_until(lambda: only(client).inputs_held == 0)
+    headrace.dask.install(client, headrace.dask.Prefetch(prefetch="on", wait=True))
     holding = client.submit(hold, "tables")
     futures = client.map(total, tables)
     wait_until(lambda: only(client).inputs_held == 4)
