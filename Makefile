@@ -5,7 +5,7 @@ help:
 	@echo 'make setup      install what is missing (says what), build the library and the command'
 	@echo 'make demo       setup, then TPC-H query 6 without and with prefetching, with a picture'
 	@echo 'make test       setup, then every test that this machine can run'
-	@echo 'make check      test, and again under sanitizers, portable and with Clang; packages, manual, mutations;'
+	@echo 'make check      test, and again under sanitizers, portable and with Clang; soak, packages, manual, mutations;'
 	@echo '                PART= one part (scripts/check --list names them)'
 	@echo 'make package    Debian packages and a wheel, in build/package'
 	@echo 'make model      lock-free code in a model checker; says how many interleavings were explored'
