@@ -23,6 +23,14 @@ constexpr std::uint64_t kSampleNsMax = 20'000;
 /// What reading the clock adds to a time; known once the counters are.
 std::uint64_t clock_cost_ns = 0;
 
+/// From a page that the kernel shares with us: no system call, and safe in signal handlers.
+std::uint64_t now_ns() noexcept {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
+         static_cast<std::uint64_t>(now.tv_nsec);
+}
+
 std::uint64_t measure_clock_cost_ns() noexcept {
   std::uint64_t least = kSampleNsMax;
   for (int i = 0; i < 32; ++i) {
@@ -43,13 +51,6 @@ std::size_t stripe_index() noexcept {
 }
 
 }  // namespace
-
-std::uint64_t now_ns() noexcept {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 +
-         static_cast<std::uint64_t>(now.tv_nsec);
-}
 
 void DeviceCells::add(const DeviceTotals& totals) noexcept {
   // relaxed: sums, see Cell.

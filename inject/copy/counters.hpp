@@ -23,7 +23,7 @@ inline constexpr std::size_t kPathCount = 3;
 inline constexpr std::size_t kLengthClassCount = 64;
 /// Threads spread over so many sets of cells; two of one set only slow each other down.
 inline constexpr std::size_t kStripeCount = 16;
-inline constexpr std::size_t kNoteBytes = 912;
+inline constexpr std::size_t kNoteBytes = 896;
 /// "HRCOUNT2", read as a number.
 inline constexpr std::uint64_t kCountersMagic = 0x32544E554F435248;
 
@@ -67,6 +67,7 @@ struct Counters {
   Atomic<std::uint64_t> tuned_count;    ///< Those of them that use the profile.
   Atomic<std::uint64_t> note_taken;     ///< 1: a process writes, or has written, the note.
   Atomic<std::uint64_t> device_count;   ///< Programs that use devices.
+  std::array<std::uint64_t, 2> reserved;
   DeviceCells device;
   std::array<char, kNoteBytes>
       note;  ///< Of the first program: what came of profile and path. UTF-8.
@@ -75,9 +76,6 @@ struct Counters {
 static_assert(sizeof(Cell) == 32);
 static_assert(offsetof(Counters, stripes) == 1024);
 static_assert(sizeof(Counters) == 1024 + 16 * 4 * 3 * 64 * 32);
-
-/// From a page that the kernel shares with us: no system call, and safe in signal handlers.
-[[nodiscard]] std::uint64_t now_ns() noexcept;
 
 /// Maps the counters behind `path`; null if that is not a launcher's file.
 Counters* map_counters(const char* path) noexcept;

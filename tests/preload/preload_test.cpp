@@ -150,7 +150,7 @@ class Preload : public ::testing::Test {
     for (std::string word; all >> word;) words.push_back(word);
     for (const bool counted : {false, true}) {
       CountersFile file;
-      Environment more = environment_;
+      Environment more;
       if (counted) more.emplace_back("HEADRACE_COUNTERS", file.path());
       const Ending ending = run(words, with(std::move(more)));
       EXPECT_EQ(ending.exit_code(), 0) << ending.said << ", signal " << ending.signal();
@@ -165,7 +165,6 @@ class Preload : public ::testing::Test {
 
   std::filesystem::path path_;
   bool tuned_ = false;
-  Environment environment_;  ///< More of it, for expect_fine.
 };
 
 /// The functions inside of the program, so that the sanitizers of this build see them.
