@@ -201,7 +201,7 @@ Result<Samples> measure_streams(const std::vector<Stream>& streams, const Effort
                          const auto begin = Clock::now();
                          double moved = 0;
                          auto now = begin;
-                         do {  // A thread may lose its processor before it has begun.
+                         do {  // The round may be over before this thread first looks at the clock.
                            for (std::size_t step = 0; step < kStep; step += stream.bytes) {
                              if (stream.span - at < stream.bytes) at = 0;
                              switch (stream.access) {
