@@ -30,7 +30,7 @@ using engine::Submit;
 ///            are guarded by the GIL, the channel by `busy_` where the GIL is released.
 class ChannelHandle {
  public:
-  ChannelHandle(std::shared_ptr<EngineHandle> engine, engine::Channel channel)
+  ChannelHandle(std::shared_ptr<EngineHandle> engine, std::unique_ptr<engine::Channel> channel)
       : engine_(std::move(engine)), channel_(std::move(channel)), queue_(channel_->queue()) {}
   ChannelHandle(const ChannelHandle&) = delete;
   ChannelHandle& operator=(const ChannelHandle&) = delete;
@@ -115,8 +115,7 @@ class ChannelHandle {
     return fields_of(end);
   }
   void end() {
-    std::optional<engine::Channel> last;
-    std::swap(last, channel_);
+    std::unique_ptr<engine::Channel> last = std::move(channel_);
     if (last) {
       const nb::gil_scoped_release released;
       last.reset();
@@ -126,7 +125,7 @@ class ChannelHandle {
   }
 
   std::shared_ptr<EngineHandle> engine_;
-  std::optional<engine::Channel> channel_;
+  std::unique_ptr<engine::Channel> channel_;
   const std::string queue_;
   Flights flights_;
   std::uint64_t last_number_ = 0;

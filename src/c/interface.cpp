@@ -292,9 +292,7 @@ headrace::Result<std::unique_ptr<engine::Channel>> open_channel(
   if (options.depth != 0) wanted.depth = options.depth;
   if (options.has_node) wanted.node = headrace::NodeId(options.node);
   wanted.latencies = options.latencies;
-  auto made = engine.open_channel(wanted);
-  if (!made) return headrace::fail(made.error());
-  return std::make_unique<engine::Channel>(std::move(*made));
+  return engine.open_channel(wanted);
 }
 
 /// What `make()` gives, or null and the reason in `error`: `without_memory` if there is none left.

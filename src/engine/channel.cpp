@@ -44,7 +44,7 @@ namespace {
 /// a stripe, and the queue takes the trouble as it takes that of others (DsaQueue::take_record).
 ///
 /// Threading: confined, but for the counts, which the engine reads.
-class ChannelState {
+class ChannelState final : public Channel {
  public:
   /// Reserves slots of `queue`, or has a depth of 0 if that has too few.
   ChannelState(EngineState& engine, DsaQueue& queue, const ChannelOptions& options)
@@ -63,9 +63,7 @@ class ChannelState {
     }
     free_ = owned_;
   }
-  ChannelState(const ChannelState&) = delete;
-  ChannelState& operator=(const ChannelState&) = delete;
-  ~ChannelState() {
+  ~ChannelState() override {
     // In a child nothing of it is there but the memory; the parent's channel is not touched.
     if (engine_.is_forked()) return;
     for (std::uint64_t flying = owned_ & ~free_; flying != 0; flying &= flying - 1) {
@@ -80,7 +78,7 @@ class ChannelState {
     engine_.end_channel(counts_);
   }
 
-  [[nodiscard]] Submit submit_copy(const CopyPlan& plan, Ticket& ticket) {
+  [[nodiscard]] Submit submit_copy(const CopyPlan& plan, Ticket& ticket) override {
     if (!is_simple(plan) || !is_ready()) [[unlikely]]
       return submit_odd_copy(plan, ticket);
     const auto index = static_cast<std::size_t>(std::countr_zero(free_));
@@ -89,12 +87,12 @@ class ChannelState {
     return send_copy(plan, index, ticket);
   }
 
-  [[nodiscard, gnu::noinline]] Submit submit(const Operation& operation, Ticket& ticket) {
+  [[nodiscard, gnu::noinline]] Submit submit(const Operation& operation, Ticket& ticket) override {
     const Submit valid = operation.validate();
     return valid == Submit::accepted ? submit_stripe(operation, {}, ticket) : valid;
   }
 
-  [[nodiscard]] Submit submit_batch(const Batch& batch, Ticket& ticket) {
+  [[nodiscard]] Submit submit_batch(const Batch& batch, Ticket& ticket) override {
     if (batch.operations.empty()) return Submit::empty;
     if (!batch.completions.empty() && batch.completions.size() != batch.operations.size()) {
       return Submit::length_differs;
@@ -118,7 +116,7 @@ class ChannelState {
     return submit_stripe(Operation::no_op(), batch, ticket);
   }
 
-  [[nodiscard]] bool poll(Ticket ticket, Completion& completion) {
+  [[nodiscard]] bool poll(Ticket ticket, Completion& completion) override {
     const auto index = static_cast<std::uint32_t>(ticket);
     const std::uint64_t bit = std::uint64_t{1} << (index & 63U);
     HEADRACE_CHECK(index < 64 && (owned_ & ~free_ & bit) != 0, "a ticket is of what is in flight");
@@ -135,7 +133,7 @@ class ChannelState {
     return true;
   }
 
-  [[nodiscard]] Completion wait(Ticket ticket) {
+  [[nodiscard]] Completion wait(Ticket ticket) override {
     Completion completion;
     if (poll(ticket, completion)) return completion;
     Waiter waiter(engine_.waiting(), true, wait_history_, platform::ticks());
@@ -152,13 +150,13 @@ class ChannelState {
     }
   }
 
-  [[nodiscard]] std::size_t in_flight() const {
+  [[nodiscard]] std::size_t in_flight() const override {
     return static_cast<std::size_t>(std::popcount(owned_ & ~free_));
   }
-  [[nodiscard]] std::size_t depth() const {
+  [[nodiscard]] std::size_t depth() const override {
     return static_cast<std::size_t>(std::popcount(owned_));
   }
-  [[nodiscard]] const std::string& queue() const { return queue_.info().name; }
+  [[nodiscard]] const std::string& queue() const override { return queue_.info().name; }
 
  private:
   /// How what is in flight at a place ends.
@@ -394,7 +392,7 @@ class ChannelState {
 
 // --- The interface -------------------------------------------------------------------------------
 
-Result<Channel> EngineState::open_channel(const ChannelOptions& options) {
+Result<std::unique_ptr<Channel>> EngineState::open_channel(const ChannelOptions& options) {
   constexpr const char* kTried = "open a channel";
   if (is_forked() || is_closed()) {
     return fail(Code::closed, kTried,
@@ -425,7 +423,7 @@ Result<Channel> EngineState::open_channel(const ChannelOptions& options) {
   });
   for (DsaQueue* const queue : queues) {
     auto state = std::make_unique<ChannelState>(*this, *queue, options);
-    if (state->depth() != 0) return Channel(std::move(state));
+    if (state->depth() != 0) return state;
   }
   const auto is_lost = [](const DsaQueue* queue) { return queue->is_all_lost(); };
   if (std::all_of(queues.begin(), queues.end(), is_lost)) {
@@ -437,43 +435,6 @@ Result<Channel> EngineState::open_channel(const ChannelOptions& options) {
       Code::capacity_exceeded, kTried,
       fmt::format("no queue has {} and one more for jobs", counted(options.depth, "free entry")),
       "use less depth, or configure larger queues: 'headrace dsa configure'");
-}
-
-Channel::Channel(std::unique_ptr<ChannelState> state) : state_(std::move(state)) {}
-Channel::Channel(Channel&& other) noexcept = default;
-Channel& Channel::operator=(Channel&& other) noexcept = default;
-Channel::~Channel() = default;
-
-Submit Channel::submit_copy(const CopyPlan& plan, Ticket& ticket) {
-  return state_->submit_copy(plan, ticket);
-}
-
-Submit Channel::submit(const Operation& operation, Ticket& ticket) {
-  return state_->submit(operation, ticket);
-}
-
-Submit Channel::submit_batch(const Batch& batch, Ticket& ticket) {
-  return state_->submit_batch(batch, ticket);
-}
-
-bool Channel::poll(Ticket ticket, Completion& completion) {
-  return state_->poll(ticket, completion);
-}
-
-Completion Channel::wait(Ticket ticket) {
-  return state_->wait(ticket);
-}
-
-std::size_t Channel::in_flight() const {
-  return state_->in_flight();
-}
-
-std::size_t Channel::depth() const {
-  return state_->depth();
-}
-
-const std::string& Channel::queue() const {
-  return state_->queue();
 }
 
 }  // namespace headrace::engine

@@ -49,7 +49,8 @@ class EngineState final : public Engine {
                                     const SubmitOptions& options) override;
   [[nodiscard]] Submit run(const Operation& operation, Completion& completion,
                            const SubmitOptions& options) override;
-  [[nodiscard]] Result<Channel> open_channel(const ChannelOptions& options) override;
+  [[nodiscard]] Result<std::unique_ptr<Channel>> open_channel(
+      const ChannelOptions& options) override;
   void stop() override;
   void poll() noexcept override;
   [[nodiscard]] const std::vector<MoverInfo>& movers() const noexcept override { return infos_; }

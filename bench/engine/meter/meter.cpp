@@ -241,10 +241,10 @@ int measure(std::string_view mode, std::uint64_t count, bool steps) {
   if (!channel) stop_with(channel.error().message().c_str());
   Memory memory;
   // Whatever is made at the first use.
-  counted([&] { carry_out(mode, **engine, *channel, device, memory, kBatch); });
+  counted([&] { carry_out(mode, **engine, **channel, device, memory, kBatch); });
   const std::uint64_t before = allocation_count.load_relaxed();  // One thread.
   if (steps) headrace::bench::begin_stepping();
-  counted([&] { carry_out(mode, **engine, *channel, device, memory, count); });
+  counted([&] { carry_out(mode, **engine, **channel, device, memory, count); });
   const headrace::bench::Steps seen =
       steps ? headrace::bench::end_stepping() : headrace::bench::Steps{};
   const std::uint64_t made = allocation_count.load_relaxed() - before;  // One thread.

@@ -231,13 +231,13 @@ class ByChannel {
              .depth = point.depth}))) {}
   Submit submit(InFlight& one) {
     if (one.operations.size() > 1)
-      return channel_.submit_batch({one.operations, one.ends}, one.ticket);
-    return channel_.submit(one.operations.front(), one.ticket);
+      return channel_->submit_batch({one.operations, one.ends}, one.ticket);
+    return channel_->submit(one.operations.front(), one.ticket);
   }
-  void wait(InFlight& one, Sample& sample) { take_end(channel_.wait(one.ticket), sample); }
+  void wait(InFlight& one, Sample& sample) { take_end(channel_->wait(one.ticket), sample); }
 
  private:
-  Channel channel_;
+  std::unique_ptr<Channel> channel_;
 };
 
 class ByJob {

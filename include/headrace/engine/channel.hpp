@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <string>
 
@@ -33,8 +32,6 @@ struct ChannelOptions {
 /// What a channel has in flight, until poll() or wait() has told its end.
 enum class Ticket : std::uint32_t {};
 
-class ChannelState;
-
 /// Made by Engine::open_channel.
 ///
 /// Every trouble of a device ends as it does for a job: page faults are resumed, resets repeated,
@@ -46,9 +43,9 @@ class ChannelState;
 /// Threading: confined.
 class HEADRACE_API Channel {
  public:
-  Channel(Channel&& other) noexcept;
-  Channel& operator=(Channel&& other) noexcept;
-  ~Channel();
+  Channel(const Channel&) = delete;
+  Channel& operator=(const Channel&) = delete;
+  virtual ~Channel() = default;
 
   /// Starts a copy and returns.
   ///
@@ -57,35 +54,33 @@ class HEADRACE_API Channel {
   ///            closed if the engine has been stopped or the device does not answer; what
   ///            Operation::validate() says. Unless accepted, nothing was started.
   /// Cost:      no allocation; 'headrace bench engine' counts the instructions.
-  [[nodiscard]] Submit submit_copy(const CopyPlan& plan, Ticket& ticket);
+  [[nodiscard]] virtual Submit submit_copy(const CopyPlan& plan, Ticket& ticket) = 0;
   /// Starts `operation` and returns. As submit_copy; what a device cannot do in one descriptor and
   /// not in several is done by the calling thread before this returns.
-  [[nodiscard]] Submit submit(const Operation& operation, Ticket& ticket);
+  [[nodiscard]] virtual Submit submit(const Operation& operation, Ticket& ticket) = 0;
   /// Starts all operations of `batch`, which run in any order but for fences. As submit_copy; once
   /// something of it has begun, what finds the queue full is sent by poll().
   ///
   /// Ownership: borrows the operations, the completions and all bytes that they name until the end
   ///            has been told.
-  [[nodiscard]] Submit submit_batch(const Batch& batch, Ticket& ticket);
+  [[nodiscard]] virtual Submit submit_batch(const Batch& batch, Ticket& ticket) = 0;
 
   /// Returns whether the operation of `ticket` has ended. Then `completion` says how, and the
   /// ticket names nothing any more. A ticket of nothing is a broken contract (checked).
-  [[nodiscard]] bool poll(Ticket ticket, Completion& completion);
+  [[nodiscard]] virtual bool poll(Ticket ticket, Completion& completion) = 0;
   /// Waits for the end, which comes: what is not answered in time is done by a processor. As
   /// EngineOptions::waiting says.
-  [[nodiscard]] Completion wait(Ticket ticket);
+  [[nodiscard]] virtual Completion wait(Ticket ticket) = 0;
 
   /// Operations whose end has not been told.
-  [[nodiscard]] std::size_t in_flight() const;
+  [[nodiscard]] virtual std::size_t in_flight() const = 0;
   /// Those that there may be: less than was asked for where a device did not answer.
-  [[nodiscard]] std::size_t depth() const;
+  [[nodiscard]] virtual std::size_t depth() const = 0;
   /// Of the queue that it is a part of.
-  [[nodiscard]] const std::string& queue() const;
+  [[nodiscard]] virtual const std::string& queue() const = 0;
 
- private:
-  friend class EngineState;
-  explicit Channel(std::unique_ptr<ChannelState> state);
-  std::unique_ptr<ChannelState> state_;
+ protected:
+  Channel() = default;
 };
 
 }  // namespace headrace::engine

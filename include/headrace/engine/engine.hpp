@@ -255,7 +255,8 @@ class HEADRACE_API Engine {
   /// Fails: hardware_absent if there is no device or none of that name; invalid_argument for a
   ///        depth of 0; capacity_exceeded if the queue has not so many entries that are free and
   ///        one more, which is for jobs; closed after stop() and in a child of the process.
-  [[nodiscard]] virtual Result<Channel> open_channel(const ChannelOptions& options = {}) = 0;
+  [[nodiscard]] virtual Result<std::unique_ptr<Channel>> open_channel(
+      const ChannelOptions& options = {}) = 0;
   /// Refuses new jobs, ends those that run as stopped or done, returns when none is left.
   /// Idempotent. Not from a callback or `then`, whose job it would wait for: that ends the process.
   virtual void stop() = 0;

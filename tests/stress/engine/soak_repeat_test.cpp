@@ -106,11 +106,11 @@ Outcome run(std::uint64_t seed) {
     machine.devices->client().run_until_idle();
     engine.poll();
   };
-  std::optional<Channel> channel;
+  std::unique_ptr<Channel> channel;
   for (std::uint64_t round = 0; round < kRoundCount && !::testing::Test::HasFailure(); ++round) {
     if (random.chance(1, 16) || !channel) {
       channel.reset();
-      channel.emplace(std::move(engine.open_channel({.depth = 1 + random.below(3)}).value()));
+      channel = std::move(engine.open_channel({.depth = 1 + random.below(3)}).value());
     }
     for (const auto& place : places) {
       place->work.draw(random.chance(1, 4) ? 40 : 1);

@@ -52,8 +52,8 @@ TEST(SoakSilence, FencesHoldWhereverADeviceFallsSilent) {
     };
     Job job;
     Ticket ticket{};
-    std::optional<Channel> channel;
-    if (random.chance(1, 3)) channel.emplace(std::move(engine.open_channel({.depth = 1}).value()));
+    std::unique_ptr<Channel> channel;
+    if (random.chance(1, 3)) channel = std::move(engine.open_channel({.depth = 1}).value());
     if (channel && (work.is_batch() ? channel->submit_batch(work.batch(), ticket)
                                     : channel->submit(only, ticket)) == Submit::accepted) {
       stand_still([&] { return channel->poll(ticket, end); });

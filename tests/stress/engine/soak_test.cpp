@@ -108,13 +108,13 @@ class Place {
 
   /// Draws new work and submits it; does it in any case, sooner or later. Of `earlier`, which this
   /// thread has begun since it last looked for ends, it may come after some.
-  void begin(Engine& engine, std::span<const MoverPolicy> policies, std::optional<Channel>& channel,
-             std::span<const std::unique_ptr<Place>> earlier) {
+  void begin(Engine& engine, std::span<const MoverPolicy> policies,
+             std::unique_ptr<Channel>& channel, std::span<const std::unique_ptr<Place>> earlier) {
     const Lock lock(gate_);
     predecessors_.clear();
     const std::uint64_t shape = random_.below(40);
     work_.draw(shape == 0 ? 40 : shape < 7 ? 8 : 1);
-    way_ = choose_way(channel.has_value());
+    way_ = choose_way(channel != nullptr);
     stop_asked_ = false;
     end_.reset();
     for (Atomic<std::uint32_t>* const count : {&calls_, &thens_, &awaited_}) {
@@ -159,7 +159,7 @@ class Place {
   }
 
   /// Looks for the end in one way or another.
-  [[nodiscard]] bool is_ended(Engine& engine, std::optional<Channel>& channel) {
+  [[nodiscard]] bool is_ended(Engine& engine, std::unique_ptr<Channel>& channel) {
     switch (way_) {
       case Way::run:
         return true;
@@ -348,13 +348,13 @@ std::string queue_name(std::uint64_t device, std::uint64_t queue) {
 }
 
 /// A channel of some queue now and then, if there is room.
-void change_channel(Stage& stage, Random& random, std::optional<Channel>& channel) {
+void change_channel(Stage& stage, Random& random, std::unique_ptr<Channel>& channel) {
   channel.reset();
   auto opened = stage.engine.open_channel(
       {.queue = queue_name(random.below(kDeviceCount), random.below(kQueueCount)),
        .depth = 1 + random.below(3)});
   if (opened) {
-    channel.emplace(std::move(*opened));
+    channel = std::move(*opened);
   } else {
     EXPECT_EQ(opened.error().code, Code::capacity_exceeded) << opened.error().message();
   }
@@ -367,7 +367,7 @@ void work(Stage& stage, std::size_t index) {
                                             movers::push_pull, movers::near_target};
   const std::span<const std::unique_ptr<Place>> mine =
       std::span(stage.places).subspan(index * kWindow, kWindow);
-  std::optional<Channel> channel;
+  std::unique_ptr<Channel> channel;
   Tally tally;
   while (!stage.is_over()) {
     if (random.chance(1, 64)) change_channel(stage, random, channel);

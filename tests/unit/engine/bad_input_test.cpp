@@ -289,7 +289,7 @@ TEST(BadInput, WhatCannotBeIsRefusedByNameByEveryWayIn) {
     auto channel = machine.engine->open_channel({.depth = 1});
     ASSERT_TRUE(channel.has_value());
     Ticket ticket{};
-    EXPECT_EQ(channel->submit(one.operation, ticket), one.answer);
+    EXPECT_EQ((*channel)->submit(one.operation, ticket), one.answer);
   }
   EXPECT_EQ(bytes, before);
 }

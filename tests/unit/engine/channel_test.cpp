@@ -22,7 +22,7 @@ using test::Buffers;
 using test::Emulated;
 using test::make_emulated;
 
-Channel open(const Emulated& machine, const ChannelOptions& options = {}) {
+std::unique_ptr<Channel> open(const Emulated& machine, const ChannelOptions& options = {}) {
   auto channel = machine.engine->open_channel(options);
   EXPECT_TRUE(channel.has_value()) << channel.error().message();
   return std::move(*channel);
@@ -47,36 +47,36 @@ Ticket submit_copy(Channel& channel, const CopyPlan& plan) {
 
 TEST(Channel, CopiesOfEverySizeAreTheDevices) {
   const Emulated machine = make_emulated({});
-  Channel channel = open(machine);
+  const std::unique_ptr<Channel> channel = open(machine);
   for (const std::size_t byte_count :
        {std::size_t{1}, std::size_t{4096}, std::size_t{2U << 20U}, std::size_t{9'000'001}}) {
     Buffers buffers(byte_count, byte_count);
-    const Completion end = channel.wait(submit_copy(channel, buffers.plan()));
+    const Completion end = channel->wait(submit_copy(*channel, buffers.plan()));
     EXPECT_EQ(end.state, JobState::done);
     EXPECT_EQ(end.bytes_done, byte_count);
     EXPECT_TRUE(end.bytes_by_device == byte_count || end.fell_back);
     EXPECT_TRUE(buffers.equal());
   }
-  EXPECT_EQ(channel.in_flight(), 0U);
+  EXPECT_EQ(channel->in_flight(), 0U);
 }
 
 TEST(Channel, HasAsManyInFlightAsItIsDeepAndEndsEachOnce) {
   const Emulated machine = make_emulated({.dedicated_count = 1});
   for (const std::string queue : {"dsa0/wq0.0", "dsa0/wq0.1"}) {
-    Channel channel = open(machine, {.queue = queue, .depth = 4});
-    EXPECT_EQ(channel.queue(), queue);
-    EXPECT_EQ(channel.depth(), 4U);
+    const std::unique_ptr<Channel> channel = open(machine, {.queue = queue, .depth = 4});
+    EXPECT_EQ(channel->queue(), queue);
+    EXPECT_EQ(channel->depth(), 4U);
     std::vector<Buffers> buffers;
     for (std::uint64_t i = 0; i < 4; ++i) buffers.emplace_back(10'000, i);
     for (int round = 0; round < 50; ++round) {
       std::array<Ticket, 4> tickets{};
-      for (std::size_t i = 0; i < 4; ++i) tickets[i] = submit_copy(channel, buffers[i].plan());
-      EXPECT_EQ(channel.in_flight(), 4U);
+      for (std::size_t i = 0; i < 4; ++i) tickets[i] = submit_copy(*channel, buffers[i].plan());
+      EXPECT_EQ(channel->in_flight(), 4U);
       Ticket none{};
-      EXPECT_EQ(channel.submit_copy(buffers[0].plan(), none), Submit::full);
-      EXPECT_EQ(channel.submit(Operation::no_op(), none), Submit::full);
-      for (const Ticket ticket : tickets) EXPECT_EQ(channel.wait(ticket).state, JobState::done);
-      EXPECT_EQ(channel.in_flight(), 0U);
+      EXPECT_EQ(channel->submit_copy(buffers[0].plan(), none), Submit::full);
+      EXPECT_EQ(channel->submit(Operation::no_op(), none), Submit::full);
+      for (const Ticket ticket : tickets) EXPECT_EQ(channel->wait(ticket).state, JobState::done);
+      EXPECT_EQ(channel->in_flight(), 0U);
     }
     for (const Buffers& one : buffers) EXPECT_TRUE(one.equal());
   }
@@ -84,7 +84,7 @@ TEST(Channel, HasAsManyInFlightAsItIsDeepAndEndsEachOnce) {
 
 TEST(Channel, EveryOperationIsTheSameAsByAProcessor) {
   const Emulated machine = make_emulated({.transfer_bytes_max = 8192});
-  Channel channel = open(machine, {.depth = 2});
+  const std::unique_ptr<Channel> channel = open(machine, {.depth = 2});
   Buffers buffers(50'000);
   const std::span<const std::byte> source(buffers.source);
   const std::span<std::byte> target(buffers.target);
@@ -99,7 +99,7 @@ TEST(Channel, EveryOperationIsTheSameAsByAProcessor) {
       Operation::create_delta(record, source.first(16'384), source.subspan(16'384, 16'384)),
       Operation::copy(target, source)};
   for (const Operation& operation : operations) {
-    const Completion end = channel.wait(submit(channel, operation));
+    const Completion end = channel->wait(submit(*channel, operation));
     EXPECT_EQ(end.state, JobState::done) << name(operation.kind()) << ' ' << name(end.cause);
     const Completion expected = software::execute(operation);
     EXPECT_EQ(end.bytes_done, expected.bytes_done) << name(operation.kind());
@@ -115,7 +115,7 @@ TEST(Channel, ACopyBehindWhatTheQueueRefusedIsACopy) {
     // The queue refuses the first descriptor only, and the channel has one place.
     const Emulated machine = make_emulated(
         {.faults = test::script({FaultRule{.kind = FaultKind::queue_full, .nth = 1}})});
-    Channel channel = open(machine, {.depth = 1});
+    const std::unique_ptr<Channel> channel = open(machine, {.depth = 1});
     Buffers buffers(kLong);
     std::vector<std::byte> elsewhere(kLong);
     const std::array<Operation, 2> list{
@@ -125,11 +125,11 @@ TEST(Channel, ACopyBehindWhatTheQueueRefusedIsACopy) {
         Operation::fill(elsewhere, 7), Operation::crc(other), Operation::compare(other, elsewhere),
         Operation::copy(elsewhere, other).into_cache(), Operation::no_op()};
     Ticket ticket{};
-    ASSERT_EQ(kind < 5 ? channel.submit(operations.at(kind), ticket)
-                       : channel.submit_batch({list, {}}, ticket),
+    ASSERT_EQ(kind < 5 ? channel->submit(operations.at(kind), ticket)
+                       : channel->submit_batch({list, {}}, ticket),
               Submit::full)
         << kind;
-    const Completion end = channel.wait(submit_copy(channel, buffers.plan()));
+    const Completion end = channel->wait(submit_copy(*channel, buffers.plan()));
     EXPECT_EQ(end.state, JobState::done) << kind;
     EXPECT_EQ(end.bytes_by_device, kLong) << kind;
     EXPECT_TRUE(buffers.equal()) << kind;
@@ -138,7 +138,7 @@ TEST(Channel, ACopyBehindWhatTheQueueRefusedIsACopy) {
 
 TEST(Channel, ABatchOfCopiesAndAnyOtherEndWhole) {
   const Emulated machine = make_emulated({});
-  Channel channel = open(machine, {.depth = 2});
+  const std::unique_ptr<Channel> channel = open(machine, {.depth = 2});
   constexpr std::size_t kCount = 40;
   Buffers buffers(kCount * 5000);
   std::vector<Operation> operations;
@@ -156,8 +156,8 @@ TEST(Channel, ABatchOfCopiesAndAnyOtherEndWhole) {
     }
     std::fill(buffers.target.begin(), buffers.target.end(), std::byte{0});
     Ticket ticket{};
-    ASSERT_EQ(channel.submit_batch({operations, completions}, ticket), Submit::accepted);
-    const Completion end = channel.wait(ticket);
+    ASSERT_EQ(channel->submit_batch({operations, completions}, ticket), Submit::accepted);
+    const Completion end = channel->wait(ticket);
     EXPECT_EQ(end.state, JobState::done);
     EXPECT_EQ(end.bytes_done, round < 2 ? kCount * 5000 : 2 * kCount * 5000);
     EXPECT_TRUE(buffers.equal());
@@ -174,39 +174,39 @@ TEST(Channel, ABatchOfCopiesAndAnyOtherEndWhole) {
 
 TEST(Channel, WhatIsWrongWithAnOperationIsSaidAndNothingStarts) {
   const Emulated machine = make_emulated({});
-  Channel channel = open(machine);
+  const std::unique_ptr<Channel> channel = open(machine);
   Buffers buffers(8192);
   const std::span<std::byte> target(buffers.target);
   Ticket ticket{};
-  EXPECT_EQ(channel.submit_copy({target, {}}, ticket), Submit::length_differs);
-  EXPECT_EQ(channel.submit_copy({}, ticket), Submit::empty);
+  EXPECT_EQ(channel->submit_copy({target, {}}, ticket), Submit::length_differs);
+  EXPECT_EQ(channel->submit_copy({}, ticket), Submit::empty);
   const std::byte* const null = nullptr;
-  EXPECT_EQ(channel.submit_copy({target, {null, 8192}}, ticket), Submit::null_address);
-  EXPECT_EQ(channel.submit_copy({target.first(4096), target.subspan(1, 4096)}, ticket),
+  EXPECT_EQ(channel->submit_copy({target, {null, 8192}}, ticket), Submit::null_address);
+  EXPECT_EQ(channel->submit_copy({target.first(4096), target.subspan(1, 4096)}, ticket),
             Submit::overlapping);
-  EXPECT_EQ(channel.submit_copy({target.subspan(4095, 4096), target.first(4096)}, ticket),
+  EXPECT_EQ(channel->submit_copy({target.subspan(4095, 4096), target.first(4096)}, ticket),
             Submit::overlapping);
-  EXPECT_EQ(channel.submit_batch({}, ticket), Submit::empty);
+  EXPECT_EQ(channel->submit_batch({}, ticket), Submit::empty);
   const std::array<Operation, 2> operations{
       Operation::copy(target, buffers.source),
       Operation::copy(target.first(4096), target.subspan(1, 4096))};
-  EXPECT_EQ(channel.submit_batch({operations, {}}, ticket), Submit::overlapping);
-  EXPECT_EQ(channel.in_flight(), 0U);
+  EXPECT_EQ(channel->submit_batch({operations, {}}, ticket), Submit::overlapping);
+  EXPECT_EQ(channel->in_flight(), 0U);
   EXPECT_EQ(buffers.moved_bytes(), 0U);
   // Neighbours do not overlap, and a copy to itself may be.
-  EXPECT_EQ(channel.wait(submit_copy(channel, {target.first(4096), target.subspan(4096)})).state,
+  EXPECT_EQ(channel->wait(submit_copy(*channel, {target.first(4096), target.subspan(4096)})).state,
             JobState::done);
-  EXPECT_EQ(channel.wait(submit_copy(channel, {target, target})).state, JobState::done);
+  EXPECT_EQ(channel->wait(submit_copy(*channel, {target, target})).state, JobState::done);
 }
 
 TEST(Channel, PageFaultsCostTimeOnly) {
   const Emulated machine = make_emulated({.transfer_bytes_max = 1U << 20U});
-  Channel channel = open(machine, {.depth = 2});
+  const std::unique_ptr<Channel> channel = open(machine, {.depth = 2});
   const Buffers buffers(1U << 20U);
   const auto pages = platform::allocate_pages(3U << 20U, std::nullopt);
   ASSERT_TRUE(pages.has_value());
   const std::span<std::byte> target = pages->first(1U << 20U);
-  const Completion copied = channel.wait(submit_copy(channel, {target, buffers.source}));
+  const Completion copied = channel->wait(submit_copy(*channel, {target, buffers.source}));
   EXPECT_EQ(copied.state, JobState::done);
   EXPECT_FALSE(copied.fell_back);
   EXPECT_GT(copied.page_faults, 0U);
@@ -217,8 +217,8 @@ TEST(Channel, PageFaultsCostTimeOnly) {
       Operation::copy(more.first(4096), std::span(buffers.source).first(4096)),
       Operation::copy(more.subspan(4096), std::span(buffers.source).subspan(4096, 4096))};
   Ticket ticket{};
-  ASSERT_EQ(channel.submit_batch({operations, {}}, ticket), Submit::accepted);
-  const Completion batch = channel.wait(ticket);
+  ASSERT_EQ(channel->submit_batch({operations, {}}, ticket), Submit::accepted);
+  const Completion batch = channel->wait(ticket);
   EXPECT_EQ(batch.state, JobState::done);
   EXPECT_EQ(batch.bytes_done, 8192U);
   EXPECT_GT(batch.page_faults, 0U);
@@ -228,13 +228,13 @@ TEST(Channel, PageFaultsCostTimeOnly) {
 
 TEST(Channel, MemoryThatIsNotThereIsNamed) {
   const Emulated machine = make_emulated({});
-  Channel channel = open(machine);
+  const std::unique_ptr<Channel> channel = open(machine);
   const auto pages = platform::allocate_pages(2 * 4096, std::nullopt);
   ASSERT_TRUE(pages.has_value());
   std::memset(pages->data(), 1, pages->size());
   ASSERT_EQ(::munmap(pages->data() + 4096, 4096), 0);
   Buffers buffers(2 * 4096);
-  const Completion end = channel.wait(submit_copy(channel, {buffers.target, *pages}));
+  const Completion end = channel->wait(submit_copy(*channel, {buffers.target, *pages}));
   EXPECT_EQ(end.state, JobState::failed);
   EXPECT_EQ(end.cause, Cause::page_fault);
   EXPECT_EQ(end.bytes_done, 4096U);
@@ -248,11 +248,11 @@ TEST(Channel, ErrorsFullQueuesAndResetsLoseNothing) {
            {FaultRule{.kind = FaultKind::status, .every = 5, .raw_status = DSA_COMP_HW_ERR1},
             FaultRule{.kind = FaultKind::queue_full, .every = 3},
             FaultRule{.kind = FaultKind::reset, .nth = 60}})});
-  Channel channel = open(machine);
+  const std::unique_ptr<Channel> channel = open(machine);
   int fixed = 0;
   for (std::uint64_t i = 0; i < 100; ++i) {
     Buffers buffers(5000, i);
-    const Completion end = channel.wait(submit_copy(channel, buffers.plan()));
+    const Completion end = channel->wait(submit_copy(*channel, buffers.plan()));
     EXPECT_EQ(end.state, JobState::done) << name(end.cause);
     EXPECT_TRUE(buffers.equal());
     EXPECT_EQ(end.fell_back, end.bytes_by_device == 0);
@@ -267,7 +267,7 @@ TEST(Channel, WhatADeviceDoesNotAnswerIsDoneByTheCaller) {
   const Emulated machine = make_emulated(
       {.device = {.answer_max = std::chrono::milliseconds(50)},
        .faults = test::script({FaultRule{.kind = FaultKind::lost_completion, .every = 1}})});
-  std::optional<Channel> channel = open(machine, {.depth = 3});
+  std::unique_ptr<Channel> channel = open(machine, {.depth = 3});
   std::size_t late_count = 0;
   std::vector<std::unique_ptr<Buffers>> kept;
   for (std::uint64_t i = 0; i < 20; ++i) {
@@ -310,7 +310,7 @@ TEST(Channel, AQueueWhoseOtherEntriesAreLostIsNotFullForJobs) {
     Job first;
     Job held_back;
     // Its end comes before theirs: it gives back what they would wait for.
-    Channel channel = open(machine, {.depth = 3});
+    const std::unique_ptr<Channel> channel = open(machine, {.depth = 3});
     Job* const predecessor = &first;
     ASSERT_EQ(machine.engine->submit_copy(first, lost.plan()), Submit::accepted);
     ASSERT_EQ(machine.engine->submit_copy(held_back, after.plan(), {.after = {&predecessor, 1}}),
@@ -329,7 +329,7 @@ TEST(Channel, AQueueWhoseOtherEntriesAreLostIsNotFullForJobs) {
     EXPECT_NE(another.error().message().find("lost"), std::string::npos);
     // What the channel has is as before.
     Buffers mine(5000, 4);
-    EXPECT_EQ(channel.wait(submit_copy(channel, mine.plan())).bytes_by_device, 5000U);
+    EXPECT_EQ(channel->wait(submit_copy(*channel, mine.plan())).bytes_by_device, 5000U);
     EXPECT_TRUE(mine.equal());
   }
 }
@@ -338,16 +338,16 @@ TEST(Channel, ADeviceThatIsDeadIsSaidToBeClosedInTime) {
   const Emulated machine =
       make_emulated({.device = {.answer_max = std::chrono::milliseconds(50)},
                      .faults = test::script({FaultRule{.kind = FaultKind::halt, .nth = 3}})});
-  Channel channel = open(machine);
+  const std::unique_ptr<Channel> channel = open(machine);
   Buffers buffers(5000);
   std::size_t late_count = 0;
   Submit answer = Submit::full;
   // Dead it takes nothing, which for a while cannot be told from being busy.
   while (answer != Submit::closed) {
     Ticket ticket{};
-    answer = channel.submit_copy(buffers.plan(), ticket);
+    answer = channel->submit_copy(buffers.plan(), ticket);
     if (answer == Submit::accepted) {
-      late_count += channel.wait(ticket).late_write_possible ? 1U : 0U;
+      late_count += channel->wait(ticket).late_write_possible ? 1U : 0U;
     } else {
       std::this_thread::yield();
     }
@@ -366,7 +366,7 @@ TEST(Channel, IsRefusedWithACause) {
   EXPECT_EQ(refusal({.queue = "dsa9/wq9.9"}), Code::hardware_absent);
   EXPECT_EQ(refusal({.depth = 4}), Code::capacity_exceeded) << "one entry is for jobs";
   {
-    const Channel most = open(machine, {.depth = 3});
+    const std::unique_ptr<Channel> most = open(machine, {.depth = 3});
     EXPECT_EQ(refusal({.depth = 1}), Code::capacity_exceeded);
     // Jobs go on.
     Buffers buffers(5000);
@@ -374,7 +374,7 @@ TEST(Channel, IsRefusedWithACause) {
     ASSERT_EQ(machine.engine->submit_copy(job, buffers.plan()), Submit::accepted);
     EXPECT_EQ(job.wait().bytes_by_device, 5000U);
   }
-  EXPECT_EQ(open(machine, {.depth = 3}).depth(), 3U) << "the entries are given back";
+  EXPECT_EQ(open(machine, {.depth = 3})->depth(), 3U) << "the entries are given back";
   machine.engine->stop();
   EXPECT_EQ(refusal({}), Code::closed);
   auto software = Engine::make(test::this_machine(), {.devices = {.use = false}});
@@ -384,22 +384,22 @@ TEST(Channel, IsRefusedWithACause) {
 
 TEST(Channel, IsTakenOnTheNodeThatIsAskedFor) {
   const Emulated machine = make_emulated({.device_count = 2});
-  EXPECT_EQ(open(machine, {.node = NodeId(1)}).queue(), "dsa1/wq1.0");
-  const Channel first = open(machine, {.node = NodeId(0)});
-  EXPECT_EQ(first.queue(), "dsa0/wq0.0");
-  EXPECT_EQ(open(machine).queue(), "dsa1/wq1.0") << "it has more room";
+  EXPECT_EQ(open(machine, {.node = NodeId(1)})->queue(), "dsa1/wq1.0");
+  const std::unique_ptr<Channel> first = open(machine, {.node = NodeId(0)});
+  EXPECT_EQ(first->queue(), "dsa0/wq0.0");
+  EXPECT_EQ(open(machine)->queue(), "dsa1/wq1.0") << "it has more room";
 }
 
 TEST(Channel, StopDoesNotWaitForItAndLosesNothing) {
   const Emulated machine =
       make_emulated({.pace = {.latency_ns = 20'000'000, .bytes_per_second = 0}});
-  Channel channel = open(machine);
+  const std::unique_ptr<Channel> channel = open(machine);
   Buffers buffers(5000);
-  const Ticket ticket = submit_copy(channel, buffers.plan());
+  const Ticket ticket = submit_copy(*channel, buffers.plan());
   machine.engine->stop();
   Ticket other{};
-  EXPECT_EQ(channel.submit_copy(buffers.plan(), other), Submit::closed);
-  EXPECT_EQ(channel.wait(ticket).state, JobState::done);
+  EXPECT_EQ(channel->submit_copy(buffers.plan(), other), Submit::closed);
+  EXPECT_EQ(channel->wait(ticket).state, JobState::done);
   EXPECT_TRUE(buffers.equal());
 }
 
@@ -408,8 +408,8 @@ TEST(Channel, ItsDestructionWaitsForWhatIsInFlight) {
       make_emulated({.pace = {.latency_ns = 20'000'000, .bytes_per_second = 0}});
   Buffers buffers(5000);
   {
-    Channel channel = open(machine);
-    static_cast<void>(submit_copy(channel, buffers.plan()));
+    const std::unique_ptr<Channel> channel = open(machine);
+    static_cast<void>(submit_copy(*channel, buffers.plan()));
   }
   EXPECT_TRUE(buffers.equal());
 }
@@ -432,18 +432,18 @@ TEST(Channel, IsCountedWhileItLivesAndAfterwards) {
     EXPECT_EQ(machine.engine->device_statistics()[0].descriptors, 5U);
   };
   {
-    Channel channel = open(machine);
+    const std::unique_ptr<Channel> channel = open(machine);
     Buffers buffers(5000);
     for (int i = 0; i < 4; ++i)
-      static_cast<void>(channel.wait(submit_copy(channel, buffers.plan())));
+      static_cast<void>(channel->wait(submit_copy(*channel, buffers.plan())));
     const std::span<std::byte> target(buffers.target);
     const std::span<const std::byte> source(buffers.source);
     const std::array<Operation, 2> operations{
         Operation::copy(target.first(1000), source.first(1000)),
         Operation::copy(target.subspan(1000), source.subspan(1000))};
     Ticket ticket{};
-    ASSERT_EQ(channel.submit_batch({operations, {}}, ticket), Submit::accepted);
-    static_cast<void>(channel.wait(ticket));
+    ASSERT_EQ(channel->submit_batch({operations, {}}, ticket), Submit::accepted);
+    static_cast<void>(channel->wait(ticket));
     check();
   }
   check();
@@ -466,17 +466,17 @@ TEST(Channel, LatenciesAreCountedOnRequestAndRefusalsAlways) {
   };
   constexpr auto kCopy = static_cast<std::size_t>(OperationKind::copy);
   const auto use = [&](bool latencies) {
-    Channel channel = open(machine, {.depth = 1, .latencies = latencies});
+    const std::unique_ptr<Channel> channel = open(machine, {.depth = 1, .latencies = latencies});
     for (int i = 0; i < 4; ++i) {
-      const Ticket ticket = submit_copy(channel, buffers.plan());
+      const Ticket ticket = submit_copy(*channel, buffers.plan());
       Ticket none{};
-      EXPECT_EQ(channel.submit_copy(buffers.plan(), none), Submit::full);
-      EXPECT_EQ(channel.submit_batch({operations, {}}, none), Submit::full);
-      EXPECT_EQ(channel.wait(ticket).state, JobState::done);
+      EXPECT_EQ(channel->submit_copy(buffers.plan(), none), Submit::full);
+      EXPECT_EQ(channel->submit_batch({operations, {}}, none), Submit::full);
+      EXPECT_EQ(channel->wait(ticket).state, JobState::done);
     }
     Ticket ticket{};
-    EXPECT_EQ(channel.submit_batch({operations, {}}, ticket), Submit::accepted);
-    EXPECT_EQ(channel.wait(ticket).state, JobState::done);
+    EXPECT_EQ(channel->submit_batch({operations, {}}, ticket), Submit::accepted);
+    EXPECT_EQ(channel->wait(ticket).state, JobState::done);
     return std::pair(counted(kCopy), counted(kOperationKindCount));
   };
   // The one that met an error was looked at more closely.
@@ -558,22 +558,22 @@ TEST(Channel, IsTheSameInC) {
 TEST(Channel, InAChildItIsForkedAndTheParentsGoesOn) {
   const Emulated machine =
       make_emulated({.pace = {.latency_ns = 20'000'000, .bytes_per_second = 0}});
-  Channel channel = open(machine);
+  const std::unique_ptr<Channel> channel = open(machine);
   Buffers buffers(5000);
-  const Ticket ticket = submit_copy(channel, buffers.plan());
+  const Ticket ticket = submit_copy(*channel, buffers.plan());
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
     Completion end;
     Ticket other{};
-    const bool told = channel.poll(ticket, end) && end.cause == Cause::forked &&
-                      channel.submit_copy(buffers.plan(), other) == Submit::forked;
+    const bool told = channel->poll(ticket, end) && end.cause == Cause::forked &&
+                      channel->submit_copy(buffers.plan(), other) == Submit::forked;
     ::_exit(told ? 0 : 1);
   }
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
-  EXPECT_EQ(channel.wait(ticket).state, JobState::done);
+  EXPECT_EQ(channel->wait(ticket).state, JobState::done);
   EXPECT_TRUE(buffers.equal());
 }
 
@@ -582,15 +582,15 @@ TEST(ChannelDeathTest, ATicketOfNothingAndAnEngineThatEndsFirstAreBrokenContract
   EXPECT_DEATH(
       {
         const Emulated machine = make_emulated({});
-        Channel channel = open(machine);
+        const std::unique_ptr<Channel> channel = open(machine);
         Completion end;
-        static_cast<void>(channel.poll(Ticket{3}, end));
+        static_cast<void>(channel->poll(Ticket{3}, end));
       },
       "a ticket is of what is in flight");
   EXPECT_DEATH(
       {
         Emulated machine = make_emulated({});
-        const Channel channel = open(machine);
+        const std::unique_ptr<Channel> channel = open(machine);
         machine.engine.reset();
       },
       "a channel ends before its engine");
@@ -604,15 +604,15 @@ TEST(Channel, ThreadsHaveOneEachBesideJobs) {
   for (std::size_t t = 0; t < kThreads; ++t) {
     threads.emplace_back([&machine, t] {
       for (int half = 0; half < 2; ++half) {
-        Channel channel = open(machine, {.depth = 3});
+        const std::unique_ptr<Channel> channel = open(machine, {.depth = 3});
         for (std::uint64_t i = 0; i < kRounds / 2; ++i) {
           std::array<Buffers, 3> buffers{Buffers(3000, i), Buffers(3000, i + t), Buffers(3000, t)};
           std::array<Ticket, 3> tickets{};
           for (std::size_t k = 0; k < 3; ++k) {
-            tickets[k] = submit_copy(channel, buffers[k].plan());
+            tickets[k] = submit_copy(*channel, buffers[k].plan());
           }
           for (std::size_t k = 0; k < 3; ++k) {
-            EXPECT_EQ(channel.wait(tickets[k]).state, JobState::done);
+            EXPECT_EQ(channel->wait(tickets[k]).state, JobState::done);
             EXPECT_TRUE(buffers[k].equal());
           }
         }

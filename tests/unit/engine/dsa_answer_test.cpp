@@ -236,8 +236,8 @@ TEST(DsaAnswer, WhatAQueueMayNotDoIsNeverGivenToIt) {
   EXPECT_EQ(told, 2U) << "one after the other";
   auto channel = engine->open_channel({.depth = 1});
   Ticket ticket{};
-  ASSERT_EQ(channel->submit(Operation::crc(buffers.source), ticket), Submit::accepted);
-  EXPECT_EQ(channel->wait(ticket).result, summed.result);
+  ASSERT_EQ((*channel)->submit(Operation::crc(buffers.source), ticket), Submit::accepted);
+  EXPECT_EQ((*channel)->wait(ticket).result, summed.result);
   EXPECT_EQ(told, 2U);
   EXPECT_EQ(engine->device_statistics()[0].errors, 0U);
 }
@@ -260,7 +260,7 @@ TEST(DsaAnswer, AQueueThatRefusesCopiesIsAskedOnceForThem) {
       if (descriptor.opcode == DSA_OPCODE_BATCH) answer(descriptor, DSA_COMP_BATCH_FAIL);
     });
     const std::unique_ptr<Engine> engine = engine_on(portal);
-    Result<Channel> channel = engine->open_channel({.depth = 1});
+    Result<std::unique_ptr<Channel>> channel = engine->open_channel({.depth = 1});
     ASSERT_TRUE(channel.has_value());
     Buffers buffers(kLong);
     const std::span<std::byte> target(buffers.target);
@@ -273,8 +273,8 @@ TEST(DsaAnswer, AQueueThatRefusesCopiesIsAskedOnceForThem) {
       Ticket ticket{};
       Completion end;
       if (by_channel) {
-        ASSERT_EQ(channel->submit_copy(buffers.plan(), ticket), Submit::accepted);
-        end = channel->wait(ticket);
+        ASSERT_EQ((*channel)->submit_copy(buffers.plan(), ticket), Submit::accepted);
+        end = (*channel)->wait(ticket);
       } else {
         end = run(*engine, Operation::copy(target, source));
       }
@@ -283,8 +283,8 @@ TEST(DsaAnswer, AQueueThatRefusesCopiesIsAskedOnceForThem) {
       EXPECT_EQ(copies, 1U);
       std::fill(buffers.target.begin(), buffers.target.end(), std::byte{});
       if (by_channel) {
-        ASSERT_EQ(channel->submit_batch({both, {}}, ticket), Submit::accepted);
-        end = channel->wait(ticket);
+        ASSERT_EQ((*channel)->submit_batch({both, {}}, ticket), Submit::accepted);
+        end = (*channel)->wait(ticket);
       } else {
         ASSERT_EQ(engine->submit_batch(job, {both, {}}, {.path = Path::hardware}),
                   Submit::accepted);
@@ -434,9 +434,9 @@ TEST(DsaAnswer, AQueueThatTakesNothingOfABatchRefusesIt) {
   ASSERT_TRUE(opened.has_value());
   Ticket ticket{};
   const std::array<Operation, 2> mixed{both[1], both[0]};
-  EXPECT_NE(opened->submit_batch({both, ends}, ticket), Submit::accepted);
-  EXPECT_NE(opened->submit_batch({mixed, ends}, ticket), Submit::accepted);
-  EXPECT_EQ(opened->in_flight(), 0U);
+  EXPECT_NE((*opened)->submit_batch({both, ends}, ticket), Submit::accepted);
+  EXPECT_NE((*opened)->submit_batch({mixed, ends}, ticket), Submit::accepted);
+  EXPECT_EQ((*opened)->in_flight(), 0U);
 }
 
 TEST(DsaAnswer, AChildOfTheProcessEndsNothingOfTheParents) {

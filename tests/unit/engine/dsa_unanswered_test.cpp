@@ -92,11 +92,11 @@ struct SilentBatch {
     engine->poll();
   }
   void run_in_channel(Engine& engine, const Batch& batch) {
-    Result<Channel> channel = engine.open_channel({.depth = 1});
+    Result<std::unique_ptr<Channel>> channel = engine.open_channel({.depth = 1});
     ASSERT_TRUE(channel.has_value());
     Ticket ticket{};
-    ASSERT_EQ(channel->submit_batch(batch, ticket), Submit::accepted);
-    end = channel->wait(ticket);
+    ASSERT_EQ((*channel)->submit_batch(batch, ticket), Submit::accepted);
+    end = (*channel)->wait(ticket);
   }
   /// Copies `first` to `second`, and then overwrites `first`.
   [[nodiscard]] std::vector<Operation> copy_then_fill() {
@@ -380,25 +380,25 @@ TEST(DsaUnanswered, AChannelWithRoomFindsOutThatTheDeviceLivesThoughAllOtherEntr
   std::vector<Buffers> buffers(4, Buffers(kLong));
   std::vector<Job> jobs(3);
   {
-    Result<Channel> channel = engine->open_channel({.depth = 1});
+    Result<std::unique_ptr<Channel>> channel = engine->open_channel({.depth = 1});
     ASSERT_TRUE(channel.has_value());
     for (std::size_t i = 0; i < 3; ++i) {
       ASSERT_EQ(engine->submit_copy(jobs[i], buffers[i].plan()), Submit::accepted);
     }
     for (Job& job : jobs) EXPECT_TRUE(job.wait().late_write_possible);
     Ticket ticket{};
-    EXPECT_EQ(channel->submit_copy(buffers[3].plan(), ticket), Submit::closed);
+    EXPECT_EQ((*channel)->submit_copy(buffers[3].plan(), ticket), Submit::closed);
     ASSERT_EQ(sent.size(), 4U) << "no thread has asked whether it lives";
     EXPECT_EQ(sent[3].opcode, DSA_OPCODE_NOOP);
     answer(sent[3], DSA_COMP_SUCCESS);
-    EXPECT_EQ(channel->submit_copy(buffers[3].plan(), ticket), Submit::accepted);
+    EXPECT_EQ((*channel)->submit_copy(buffers[3].plan(), ticket), Submit::accepted);
     // The jobs' entries are lost all the same.
     Job job;
     ASSERT_EQ(engine->submit_copy(job, buffers[0].plan()), Submit::accepted);
     EXPECT_TRUE(job.wait().fell_back);
     EXPECT_EQ(sent.size(), 5U);
     answer(sent[4], DSA_COMP_SUCCESS);
-    EXPECT_EQ(channel->wait(ticket).state, JobState::done);
+    EXPECT_EQ((*channel)->wait(ticket).state, JobState::done);
   }
   // So that the mover can let its slots go.
   for (const dsa::Descriptor& descriptor : sent) answer(descriptor, DSA_COMP_SUCCESS);

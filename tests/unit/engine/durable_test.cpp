@@ -223,16 +223,16 @@ TEST(Durable, NothingThatAChannelWritesIsLost) {
     const std::span<std::byte> target = media.target();
     const std::span<const std::byte> all(source);
     Ticket ticket{};
-    ASSERT_EQ(
-        channel->submit(Operation::copy(target.first(20'000), all.first(20'000)).durable(), ticket),
-        Submit::accepted);
-    EXPECT_EQ(channel->wait(ticket).state, JobState::done);
+    ASSERT_EQ((*channel)->submit(Operation::copy(target.first(20'000), all.first(20'000)).durable(),
+                                 ticket),
+              Submit::accepted);
+    EXPECT_EQ((*channel)->wait(ticket).state, JobState::done);
     const std::array operations{
         Operation::copy(target.subspan(20'000, 1000), all.first(1000)).durable(),
         Operation::fill(target.subspan(21'000, 777), 7).durable()};
-    ASSERT_EQ(channel->submit_batch({.operations = operations, .completions = {}}, ticket),
+    ASSERT_EQ((*channel)->submit_batch({.operations = operations, .completions = {}}, ticket),
               Submit::accepted);
-    EXPECT_EQ(channel->wait(ticket).state, JobState::done);
+    EXPECT_EQ((*channel)->wait(ticket).state, JobState::done);
     EXPECT_EQ(media.lost(), "") << helped;
     EXPECT_EQ(target[21'000], std::byte{7});
   }

@@ -221,7 +221,7 @@ TEST(Waiting, OfAChannelIsThatOfItsEngine) {
       auto channel = std::move(engine->open_channel({.depth = 2}).value());
       test::Buffers buffers(64);
       Ticket ticket{};
-      ASSERT_EQ(channel.submit_copy(buffers.plan(), ticket), Submit::accepted);
+      ASSERT_EQ(channel->submit_copy(buffers.plan(), ticket), Submit::accepted);
       const auto waiting_thread = static_cast<int>(::gettid());
       const std::uint64_t before = sleep_count(waiting_thread);
       const auto slept = [&] { return sleep_count(waiting_thread) > before; };
@@ -238,7 +238,7 @@ TEST(Waiting, OfAChannelIsThatOfItsEngine) {
         }
         portal.end();
       });
-      EXPECT_EQ(channel.wait(ticket).state, JobState::done);
+      EXPECT_EQ(channel->wait(ticket).state, JobState::done);
       other.join();
       EXPECT_TRUE(passed());
       if (how != Waiting::umwait && how != Waiting::adaptive) {

@@ -119,8 +119,8 @@ TEST(Write, EverythingIsDoneByDevicesAndReportedAsWritten) {
   ASSERT_TRUE(channel.has_value());
   Ticket ticket{};
   Buffers buffers(100);
-  ASSERT_EQ(channel->submit_copy(buffers.plan(), ticket), Submit::accepted);
-  EXPECT_EQ(channel->wait(ticket).bytes_by_device, 100U);
+  ASSERT_EQ((*channel)->submit_copy(buffers.plan(), ticket), Submit::accepted);
+  EXPECT_EQ((*channel)->wait(ticket).bytes_by_device, 100U);
   EXPECT_TRUE(buffers.equal());
 }
 
@@ -203,12 +203,12 @@ TEST(Write, WhatTheDriverGivesBackIsNotLostAndEndsOnce) {
   bool was_full = false;
   for (int turn = 0; turn < 200 && !was_full; ++turn) {
     Ticket ticket{};
-    Submit answer = channel->submit_copy(buffers.plan(), ticket);
-    for (; answer == Submit::full; answer = channel->submit_copy(buffers.plan(), ticket)) {
+    Submit answer = (*channel)->submit_copy(buffers.plan(), ticket);
+    for (; answer == Submit::full; answer = (*channel)->submit_copy(buffers.plan(), ticket)) {
       was_full = true;
     }
     ASSERT_EQ(answer, Submit::accepted);
-    EXPECT_EQ(channel->wait(ticket).bytes_by_device, 1000U);
+    EXPECT_EQ((*channel)->wait(ticket).bytes_by_device, 1000U);
   }
   EXPECT_TRUE(was_full);
   EXPECT_TRUE(buffers.equal());
