@@ -30,30 +30,30 @@ namespace {
 
 /// One writer.
 [[gnu::always_inline]] inline void add(Atomic<std::uint64_t>& count, std::uint64_t more) noexcept {
-  count.store_relaxed(count.load_relaxed() + more);  // A count of its own.
+  count.store_relaxed(count.load_relaxed() + more);  // A count.
 }
 
 }  // namespace
 
-/// Slots of a DSA queue that are reserved for a channel. The queue's pollers do not look at them,
-/// because they are never posted; so all of a slot but what the device writes is the channel's, and
-/// nothing of it needs an atomic operation.
+/// A channel reserves slots of a DSA queue. Reserved slots are never posted, so the queue's pollers
+/// do not read them: everything in a slot except what the device writes belongs to the channel and
+/// needs no atomic operations.
 ///
-/// A copy that fits a descriptor, and a list of such, go a way of their own, on which nothing of
-/// the stripe in the slot is written. As soon as its record tells anything but success, it becomes
-/// a stripe, and the queue takes the trouble as it takes that of others (DsaQueue::take_record).
+/// A copy that fits one descriptor, and a batch of such copies, take a fast path that does not
+/// touch the stripe in the slot. On any status but success they are converted to a stripe, and the
+/// queue's error handling takes over (DsaQueue::take_record).
 ///
-/// Threading: confined, but for the counts, which the engine reads.
+/// Threading: confined, except the counts, which the engine reads.
 class ChannelState final : public Channel {
  public:
-  /// Reserves slots of `queue`, or has a depth of 0 if that has too few.
+  /// The depth is 0 if `queue` has too few free slots.
   ChannelState(EngineState& engine, DsaQueue& queue, const ChannelOptions& options)
       : engine_(engine),
         queue_(queue),
         latencies_(options.latencies),
         places_(std::make_unique<Place[]>(std::min(options.depth, SlotWords::kSlotMax))),
         counts_(engine.begin_channel(queue)) {
-    std::uint64_t slots = queue.words_.reserve(options.depth);  // Nothing behind this may fail.
+    std::uint64_t slots = queue.words_.reserve(options.depth);  // Must not throw from here on.
     for (std::size_t i = 0; slots != 0; slots &= slots - 1, ++i) {
       Place& place = places_[i];
       place.slot_index = static_cast<std::uint32_t>(std::countr_zero(slots));
@@ -64,7 +64,7 @@ class ChannelState final : public Channel {
     free_ = owned_;
   }
   ~ChannelState() override {
-    // In a child nothing of it is there but the memory; the parent's channel is not touched.
+    // In a forked child the slots belong to the parent.
     if (engine_.is_forked()) return;
     for (std::uint64_t flying = owned_ & ~free_; flying != 0; flying &= flying - 1) {
       static_cast<void>(wait(static_cast<Ticket>(std::countr_zero(flying))));
@@ -159,21 +159,21 @@ class ChannelState final : public Channel {
   [[nodiscard]] const std::string& queue() const override { return queue_.info().name; }
 
  private:
-  /// How what is in flight at a place ends.
+  /// How the completion of a place is read.
   enum class Way : std::uint8_t {
-    copy,        ///< The descriptor in the slot says all.
-    timed_copy,  ///< The same, of a channel that counts latencies.
-    list,        ///< Copies of a batch; success of the list is that of each.
-    stripe,      ///< By the queue's own means.
-    ended,       ///< It has ended; the outcome is in the slot.
+    copy,        ///< Fast path; the operands are in the descriptor.
+    timed_copy,  ///< As `copy`, in a channel that counts latencies.
+    list,        ///< Fast path of a batch of copies: the record of the list covers all of them.
+    stripe,      ///< Handled by the queue.
+    ended,       ///< Completed; the outcome is in the slot.
   };
   struct Place {
     DsaQueue::Slot* slot = nullptr;
     std::size_t byte_count = 0;
     std::uint32_t slot_index = 0;
-    Way way = Way::ended;  ///< Of the last one, if nothing is in flight.
+    Way way = Way::ended;  ///< Of the last operation, if none is in flight.
     std::uint64_t begun_ticks = 0;
-    Request request;  ///< Of a stripe, and the batch of a list.
+    Request request;  ///< Used by a stripe; holds the batch of a list.
   };
 
   // --- Submission ---
@@ -183,11 +183,11 @@ class ChannelState final : public Channel {
            Operation::is_simple_copy(plan.target.data(), plan.source.data(), plan.source.size(),
                                      queue_.short_copy_bytes_max_.load_relaxed());  // A hint.
   }
-  /// True if obstacle() is `accepted`; by fewer instructions, because it need not tell why not.
+  /// Same as obstacle() == accepted, in fewer instructions.
   [[gnu::always_inline, nodiscard]] inline bool is_ready() const noexcept {
     return free_ != 0 && !engine_.is_forked() && !engine_.is_closed() && !queue_.is_silent();
   }
-  /// Why nothing may be submitted now; accepted if it may.
+  /// The reason why nothing can be submitted now; `accepted` if there is none.
   [[nodiscard]] Submit obstacle() const noexcept {
     if (engine_.is_forked()) return Submit::forked;
     if (queue_.is_silent()) queue_.probe(free_ != 0);
@@ -203,21 +203,20 @@ class ChannelState final : public Channel {
     return note_refusal(queue_.refuse());
   }
 
-  /// When it went into flight is noted by the first poll that finds no answer: a submission reads
-  /// no clock.
+  /// Submission reads no clock; the first poll without an answer records the time.
   [[gnu::always_inline]] static inline void begin(Place& place, DsaQueue::Slot& slot,
                                                   std::size_t byte_count) noexcept {
     place.byte_count = byte_count;
     set_status(slot.record, 0);
-    slot.posted_ticks.store_relaxed(0);  // No other thread reads it.
+    slot.posted_ticks.store_relaxed(0);  // Confined.
   }
 
-  /// By the place `index`, whose descriptor lacks only the operands.
+  /// Sends a copy from place `index`, whose descriptor is complete except for the operands.
   [[gnu::always_inline, nodiscard]] inline Submit send_copy(const CopyPlan& plan, std::size_t index,
                                                             Ticket& ticket) noexcept {
     Place& place = places_[index];
     DsaQueue::Slot& slot = *place.slot;
-    // What is written before the device has taken it means nothing if it does not.
+    // Has no effect if the device refuses the descriptor.
     begin(place, slot, plan.source.size());
     ticket = static_cast<Ticket>(index);
     detail::write_operands(plan.source.data(), plan.target.data(), plan.source.size(),
@@ -230,8 +229,8 @@ class ChannelState final : public Channel {
     return Submit::accepted;
   }
 
-  /// A copy that is not simple, that cannot be sent now, or whose place was used for something
-  /// else. Apart, so that the way of most copies keeps few values.
+  /// A copy that is not simple, that cannot be sent now, or whose place holds another kind of
+  /// descriptor. Out of line to keep register pressure low on the fast path.
   [[nodiscard, gnu::noinline]] Submit submit_odd_copy(const CopyPlan& plan, Ticket& ticket) {
     if (!is_simple(plan) || obstacle() != Submit::accepted) {
       return submit(Operation::copy(plan.target, plan.source), ticket);
@@ -241,15 +240,15 @@ class ChannelState final : public Channel {
     return send_copy(plan, index, ticket);
   }
 
-  /// All of the descriptor of a copy but its operands. It stays so from one copy to the next, but
-  /// for a channel that counts latencies, whose copies are prepared each time.
+  /// Writes the descriptor of a copy except for its operands. It is reused by the following copies
+  /// unless the channel counts latencies.
   [[gnu::noinline]] void prepare_copy(Place& place) noexcept {
     queue_.prepare_copy(*place.slot, 0);
     place.way = latencies_ ? Way::timed_copy : Way::copy;
     if (latencies_) place.begun_ticks = platform::ticks();
   }
 
-  /// Returns: false if `batch` is more than a list of simple copies.
+  /// Returns: false if `batch` contains anything but simple copies.
   [[gnu::always_inline, nodiscard]] inline bool write_list(const Batch& batch,
                                                            Place& place) noexcept {
     const std::size_t count = batch.operations.size();
@@ -265,7 +264,8 @@ class ChannelState final : public Channel {
     return true;
   }
 
-  /// What is valid and does not go a way of its own. It is counted where jobs are.
+  /// Submits a valid operation or batch that does not qualify for the fast path. It is counted as a
+  /// job.
   [[nodiscard]] Submit submit_stripe(const Operation& operation, const Batch& batch,
                                      Ticket& ticket) {
     const Submit why_not = obstacle();
@@ -288,7 +288,7 @@ class ChannelState final : public Channel {
   }
 
   static void begin_stripe(Place& place, const Operation& operation, const Batch& batch) {
-    // The descriptor is about to be another: if the queue refuses it, no copy finds its own there.
+    // The descriptor is overwritten: if the queue refuses it, the place must be prepared again.
     place.way = Way::ended;
     std::size_t byte_count = operation.byte_count();
     for (const Operation& one : batch.operations) byte_count += one.byte_count();
@@ -298,7 +298,7 @@ class ChannelState final : public Channel {
 
   // --- Completion ---
 
-  /// Whatever is not a copy that has ended well.
+  /// Everything except a copy that succeeded.
   [[nodiscard, gnu::noinline]] bool poll_other(std::uint32_t index, Completion& completion) {
     Place& place = places_[index];
     DsaQueue::Slot& slot = *place.slot;
@@ -357,12 +357,12 @@ class ChannelState final : public Channel {
     }
   }
 
-  /// From the short way to the stripe in the slot. From here on it is counted where jobs are.
+  /// Converts a fast-path operation to a stripe, which is counted as a job from here on.
   void convert(Place& place, std::uint64_t now) {
     DsaQueue::Slot& slot = *place.slot;
     if (!latencies_) place.begun_ticks = now;
     if (place.way != Way::list) {
-      // What the descriptor says is all that is known of it.
+      // The operands are only in the descriptor.
       auto* const target = reinterpret_cast<std::byte*>(slot.descriptor.dst_addr);
       const auto* const source = reinterpret_cast<const std::byte*>(slot.descriptor.src_addr);
       begin_stripe(place, Operation::copy({target, place.byte_count}, {source, place.byte_count}),
@@ -381,11 +381,11 @@ class ChannelState final : public Channel {
   EngineState& engine_;
   DsaQueue& queue_;
   const bool latencies_;
-  /// Of this queue alone, and touched by no other thread, unlike that of the engine.
+  /// Unlike the engine's, specific to this queue and not shared between threads.
   WaitHistory wait_history_;
   std::unique_ptr<Place[]> places_;
   ChannelCounts& counts_;
-  /// By places. free_ is a part of owned_; a place whose slot was lost is in neither.
+  /// Bit masks of places. free_ is a subset of owned_; a place whose slot was lost is in neither.
   std::uint64_t owned_ = 0;
   std::uint64_t free_ = 0;
 };
@@ -415,7 +415,7 @@ Result<std::unique_ptr<Channel>> EngineState::open_channel(const ChannelOptions&
                                       : fmt::format("it has no queue '{}'", options.queue),
                 "Engine::notes and 'headrace doctor' tell why; Engine::submit needs none");
   }
-  // Those of the node first, then those with more room.
+  // Queues of the requested node first, then by load.
   std::stable_sort(queues.begin(), queues.end(), [&](const DsaQueue* one, const DsaQueue* other) {
     const bool near = options.node && one->info().node == options.node;
     const bool other_near = options.node && other->info().node == options.node;

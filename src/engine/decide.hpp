@@ -1,18 +1,18 @@
-// SPDX-License-Identifier: Apache-2.0
-// The body of route(), in line: of most submissions little of it is left.
+// SPDX-License-Identifier: Apache-2.0 The body of route(), inline: most submissions execute little
+// of it.
 #pragma once
 
 #include "headrace/engine/route.hpp"
 
 namespace headrace::engine::detail {
 
-/// Whether processors are expected to be faster.
+/// Whether a processor is expected to be faster than a device.
 [[nodiscard]] inline bool is_little(const Workload& work, const PathThresholds& thresholds) {
   if (work.operation_count == 0) return work.byte_count < thresholds.asynchronous.count();
   return work.byte_count / work.operation_count < thresholds.batched.count();
 }
 
-/// The next mover in turn that can do it.
+/// Chooses the next mover, round robin, that supports the operation.
 inline void take_turn(const Workload& work, const RouteFacts& facts, std::size_t first,
                       std::size_t count, MoverChoice& choice) {
   for (std::size_t k = 0; k < count; ++k) {
@@ -21,11 +21,11 @@ inline void take_turn(const Workload& work, const RouteFacts& facts, std::size_t
   }
 }
 
-/// As the policy chooses. Returns false if it chose no mover, or one that does not exist.
+/// Asks the policy. Returns false if it chose no mover, or one that does not exist.
 [[nodiscard]] bool ask_policy(Workload work, const SubmitOptions& options, const RouteFacts& facts,
                               std::size_t first, std::size_t count, MoverChoice& choice);
 
-/// As route(), into `made`.
+/// route() into `made`.
 [[gnu::always_inline]] inline void decide(const Workload& work, const SubmitOptions& options,
                                           const RouteFacts& facts, Route& made) {
   made.by = Route::By::movers;
@@ -37,7 +37,7 @@ inline void take_turn(const Workload& work, const RouteFacts& facts, std::size_t
   const Path path = options.path ? *options.path : facts.path;
   bool by_device = device_count != 0;
   if (path == Path::automatic && is_little(work, facts.thresholds)) {
-    // Nothing to do at all; or so little that to hand it to a mover takes longer.
+    // Executed inline if posting it to a mover takes longer than the operation.
     const bool has_both = by_device && facts.processor_count != 0;
     const bool little = has_both && !work.deferred && work.byte_count != 0 &&
                         work.byte_count <= kInlineBytesMax && !work.kinds.has(OperationKind::drain);

@@ -1,20 +1,18 @@
-// SPDX-License-Identifier: Apache-2.0
-// How a job that ends meets those that wait for it. Not for: what becomes of them then
-// (graph.cpp).
+// SPDX-License-Identifier: Apache-2.0 The lock-free list between a completing job and its
+// dependants. graph.cpp starts them.
 //
-// Each job has a list of its dependants, linked through them, and a flag in its word that says
-// whether any thread has looked at the list. The agents are the *finisher* of the job and
-// *submitters* that name it.
+// Each job has an intrusive list of dependants, and a flag in its word that is set before the list
+// is used. The agents are the *finisher*, which completes the job, and *submitters* that name the
+// job as a predecessor.
 //
 //   submitter: sets the flag, unless the job has ended; adds its link, unless the list is closed.
 //   finisher:  ends the job by exchanging a word without the flag. Where there is one it takes all
 //              links and closes the list first.
 //
-// So a job without dependants ends by one exchange, as if there were no lists, and of one that has
-// some each link is taken once: a submitter that came too late for the word or the
-// list knows that the job has ended, and from its completion how. Wait-free for the finisher but
-// for changes of the word by others; links are only added one by one and taken all at once, so no
-// address can be mistaken for an older one (ABA).
+// A job without dependants completes with one exchange, as if there were no list. Each link of the
+// others is taken exactly once: a submitter that finds the job ended or the list closed reads the
+// outcome from its completion. The finisher retries only when other threads change the word. Links
+// are pushed one by one and taken all at once, so there is no ABA.
 // Model: tests/model/engine/dependants_model.cpp.
 #pragma once
 
@@ -24,11 +22,11 @@
 
 namespace headrace::engine::detail {
 
-/// Where a list that takes no more begins.
+/// The head of a closed list.
 inline DependantLink closed_list;
 
-/// Adds `link` to those that wait for the job of `word` and `list`. Returns false if that has
-/// ended, or is about to: its completion is there and says how.
+/// Adds `link` to the dependants of the job with `word` and `list`. Returns false if the job has
+/// completed or is about to; its completion can be read.
 [[nodiscard]] inline bool add_dependant(Atomic<std::uint32_t>& word, Atomic<DependantLink*>& list,
                                         DependantLink& link) {
   if (set_flag(word, kDependantFlag) == 0) {
@@ -45,8 +43,8 @@ inline DependantLink closed_list;
   return true;
 }
 
-/// Ends the job of `word`, which runs. The last touch of it. Returns false, and has changed
-/// nothing, if a job waits for it; else `seen` is the previous word.
+/// Completes the running job of `word`, which must not be accessed afterwards. Returns false and
+/// changes nothing if the job has dependants; otherwise `seen` is the previous word.
 [[nodiscard]] inline bool end_word(Atomic<std::uint32_t>& word, JobState state,
                                    std::uint32_t& seen) {
   const std::uint32_t change = word_of(state) - word_of(JobState::running);
@@ -59,7 +57,7 @@ inline DependantLink closed_list;
   return false;
 }
 
-/// As end_word(), for a job with dependants: takes them from `list`, the last one first.
+/// end_word() for a job with dependants: returns them, the last one first.
 [[nodiscard]] inline DependantLink* end_word_and_list(Atomic<std::uint32_t>& word,
                                                       Atomic<DependantLink*>& list, JobState state,
                                                       std::uint32_t& seen) {
@@ -71,13 +69,13 @@ inline DependantLink closed_list;
   return taken;
 }
 
-/// In the number of predecessors that have not ended: one of them was not done.
+/// A flag in the count of unfinished predecessors: one of them failed or was stopped.
 inline constexpr std::uint32_t kPredecessorFailed = 1U << 31U;
 
-/// `count` of those that `left` counts have ended. Returns true if they were the last: the job may
-/// begin, and belongs to the caller until it does.
+/// Subtracts `count` completed predecessors from `left`. Returns true if they were the last: the
+/// caller owns the job until it starts.
 [[nodiscard]] inline bool note_ended(Atomic<std::uint32_t>& left, std::uint32_t count, bool done) {
-  // Relaxed: it reaches the last one with the subtraction, which follows it in the same word.
+  // Relaxed: published by the subtraction that follows on the same word.
   if (!done) static_cast<void>(left.fetch_or_relaxed(kPredecessorFailed));
   // edge: predecessors-ended (acq_rel)
   return (left.fetch_sub_acq_rel(count) & ~kPredecessorFailed) == count;

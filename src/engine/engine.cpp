@@ -16,10 +16,10 @@ namespace headrace::engine {
 namespace {
 
 constexpr const char* kTried = "make an engine";
-/// Of an enumerator that there is not.
+/// The name of an invalid enumerator.
 constexpr std::string_view kNoName = "unknown";
 
-/// What an option must not be, and what to say then.
+/// A condition that options must not meet, with the error for it.
 struct Rule {
   bool is_broken;
   std::string cause;
@@ -70,7 +70,7 @@ Result<void> check(const EngineOptions& options) {
   });
 }
 
-/// The nodes that get workers, with their processors.
+/// The nodes that get worker threads.
 Result<std::vector<const topo::Node*>> worker_nodes(const topo::Machine& machine,
                                                     const std::vector<NodeId>& asked) {
   std::vector<const topo::Node*> nodes;
@@ -99,7 +99,7 @@ Result<std::vector<const topo::Node*>> worker_nodes(const topo::Machine& machine
   return nodes;
 }
 
-/// The thresholds of an engine, and where they come from.
+/// The thresholds of an engine and their source.
 struct Thresholds {
   PathThresholds values;
   ThresholdSource source = ThresholdSource::published;
@@ -118,7 +118,7 @@ struct Thresholds {
 Thresholds thresholds_of(const EngineOptions& options, const copy::ProfileReport& profile) {
   if (options.thresholds) return {*options.thresholds, ThresholdSource::caller};
   if (!profile.used || !profile.dsa_bytes_min) return {};
-  // What is measured is a caller that waits; nothing that does not wait needs more.
+  // The profile measures a waiting caller; callers that do not wait need no more.
   const Bytes measured(*profile.dsa_bytes_min);
   const PathThresholds published;
   return {{.synchronous = measured,
@@ -142,8 +142,7 @@ Result<std::unique_ptr<Engine>> Engine::make(const topo::Machine& machine, Engin
   if (const Result<void> valid = check(options); !valid) return fail(valid.error());
   const auto nodes = worker_nodes(machine, options.nodes);
   if (!nodes) return fail(nodes.error());
-  // Workers copy by the tuned copy, if there is a profile; what came of it is kept there for
-  // reports.
+  // Workers use the tuned copy if there is a profile.
   const copy::ProfileReport& profile = copy::use_default_profile();
   std::vector<std::unique_ptr<Mover>> movers;
   for (const topo::Node* const node : *nodes) {

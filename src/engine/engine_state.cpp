@@ -22,18 +22,18 @@ static_assert(sizeof(Job) <= 640 && sizeof(Request) <= 272, "callers keep many o
 
 constexpr std::chrono::nanoseconds kForever = std::chrono::nanoseconds::max();
 
-/// True while this thread ends a job that it carried out in its submission. What the callback and
-/// `then` of that job submit goes to movers: each of a chain of them would need a stack of its own.
+/// True while this thread completes a job that it carried out during submission. Jobs submitted by
+/// its callback or `then` go to movers, or a chain of them would overflow the stack.
 constinit thread_local bool ends_inline = false;
 
-/// A call of a user's function for a job that ends, on the stack of this thread.
+/// A call of a user's callback or `then`, linked on the stack of this thread.
 struct Call {
   const EngineState* engine;
   const Call* outer;
 };
 constinit thread_local const Call* calling = nullptr;
 
-/// Calls `function`, which does not throw, for a job of `engine`, which may be gone.
+/// Calls `function` for a job of `engine`, which may no longer exist.
 template <typename Function, typename... Ends>
 [[gnu::noinline]] void call(const EngineState& engine, Function function, void* context,
                             const Ends&... end) noexcept {
@@ -58,8 +58,8 @@ bool compares(OperationKind kind) {
 
 }  // namespace
 
-/// What a submission overwrites in a job and a caller can see, for one that is refused. Its
-/// callback and `then` cannot be seen: they are those of the next submission that is accepted.
+/// The fields of a job that a submission overwrites and a caller can observe, to restore them if it
+/// is refused. Callback and `then` cannot be observed before the next accepted submission.
 struct EngineState::Before {
   explicit Before(const Job& job) : operation(job.operation_), engine(job.engine_) {
     if (job.is_batch()) [[unlikely]]
@@ -95,7 +95,7 @@ EngineState::EngineState(std::vector<std::unique_ptr<Mover>> movers, Settings se
   }
   platform::watch_forks();
   fork_count_ = platform::fork_count();
-  publish_statistics();  // Last: the publisher calls the engine from a thread of its own, at once.
+  publish_statistics();  // Last: the publisher's thread calls the engine immediately.
 }
 
 EngineState::~EngineState() {
@@ -103,8 +103,7 @@ EngineState::~EngineState() {
     stop();
     return;
   }
-  // The threads of the movers are the parent's and cannot be joined here: the child loses their
-  // memory.
+  // The movers' threads exist only in the parent and cannot be joined: the child leaks the movers.
   for (std::unique_ptr<Mover>& mover : movers_) static_cast<void>(mover.release());  // NOLINT
 }
 
@@ -123,7 +122,7 @@ Submit EngineState::submit_copy(Job& job, const CopyPlan& plan, const SubmitOpti
   return submit_odd_copy(job, plan, options);
 }
 
-/// A copy that is large, empty, in place, or wrong, or that names other jobs.
+/// A copy that is large, empty, in place or invalid, or that has predecessors.
 Submit EngineState::submit_odd_copy(Job& job, const CopyPlan& plan, const SubmitOptions& options) {
   const Operation copy = Operation::copy(plan.target, plan.source);
   const Submit valid = copy.validate();
@@ -173,8 +172,8 @@ Submit EngineState::start_one(Job& job, const Operation& operation, const Submit
       {.kind = operation.kind(), .byte_count = operation.byte_count()}, known ? *known : options);
 }
 
-/// `options` with the nodes of a large operation whose caller says nothing of nodes, if there are
-/// several movers to choose from.
+/// Adds the NUMA nodes of a large operation to `options` if the caller did not set them and there
+/// are several movers to choose from.
 SubmitOptions EngineState::with_nodes(const Operation& operation,
                                       const SubmitOptions& options) const {
   const auto node_of = [this](std::span<const std::byte> bytes) -> std::optional<NodeId> {
@@ -192,7 +191,7 @@ SubmitOptions EngineState::with_nodes(const Operation& operation,
   return known;
 }
 
-/// `assign` writes the operation of the job, or its batch.
+/// `assign` writes the job's operation or batch.
 template <typename Assign>
 inline Submit EngineState::start(Job& job, const Assign& assign, Workload work,
                                  const SubmitOptions& options) {
@@ -206,7 +205,7 @@ inline Submit EngineState::start(Job& job, const Assign& assign, Workload work,
   }
   const std::uint32_t word_before = job.word_.load_acquire();  // edge: job-ended (acquire)
   HEADRACE_CHECK(!detail::is_running(word_before), "a running job cannot be submitted");
-  work.turn = sequence_.fetch_add_relaxed(1);  // Any order of turns will do.
+  work.turn = sequence_.fetch_add_relaxed(1);  // Any order.
   // Before the gate: a policy may throw.
   detail::decide(work, options, facts_, job.route_);
   if (job.route_.by == Route::By::calling_thread && ends_inline) [[unlikely]] {
@@ -235,7 +234,7 @@ inline Submit EngineState::start(Job& job, const Assign& assign, Workload work,
   job.waiting_ = settings_.waiting;
   job.held_back_ = false;
   job.part_count_ = 1;
-  job.dependants_.store_relaxed(nullptr);  // Before `job-submitted`, as the others.
+  job.dependants_.store_relaxed(nullptr);  // Published by `job-submitted`.
   job.begun_ticks_ = platform::ticks();
   job.polled_ = polls(job.route_);
   if (work.deferred) [[unlikely]] {
@@ -244,7 +243,7 @@ inline Submit EngineState::start(Job& job, const Assign& assign, Workload work,
   }
   if (job.route_.movers.chosen().size() > 1) [[unlikely]]
     split(job);
-  statistics_.count_submitted();                                // Undone if it was not.
+  statistics_.count_submitted();                                // Undone on refusal.
   job.word_.store_release(detail::word_of(JobState::running));  // edge: job-submitted (release)
   if (job.route_.by != Route::By::movers) [[unlikely]] {
     end_inline(job);
@@ -258,7 +257,7 @@ inline Submit EngineState::start(Job& job, const Assign& assign, Workload work,
   return answer;
 }
 
-/// What no mover takes: the calling thread carries it out, or its policy refused it.
+/// Completes a job without movers: the calling thread carries it out, or its policy refused it.
 void EngineState::end_inline(Job& job) noexcept {
   if (job.route_.by == Route::By::none) {
     job.outcome = {.state = JobState::failed, .cause = Cause::mover_refused};
@@ -269,7 +268,7 @@ void EngineState::end_inline(Job& job) noexcept {
   ends_inline = outer;
 }
 
-/// Cuts `job` into parts for so many movers, if that is worth it and there is memory for them.
+/// Splits `job` among its movers if that is worthwhile and a part block is free.
 void EngineState::split(Job& job) noexcept {
   if (job.is_batch() || !job.operation_.has_independent_parts()) return;
   const std::size_t count = detail::part_count(job.byte_count_, job.route_.movers.chosen().size());
@@ -290,13 +289,13 @@ void EngineState::split(Job& job) noexcept {
   }
   job.parts_ = block;
   job.part_count_ = static_cast<std::uint32_t>(count);
-  // Reaches the movers by whatever lock or queue carries the parts.
+  // Published by posting the parts.
   job.parts_left_.store_relaxed(job.part_count_);
 }
 
 // --- Issue ---------------------------------------------------------------------------------------
 
-/// The first mover refused `job`, or its first part, with `answer`.
+/// Called when the first mover refused `job`, or its first part, with `answer`.
 Submit EngineState::issue_elsewhere(Job& job, Submit answer) noexcept {
   const Route& route = job.route_;
   const std::span<const std::uint32_t> chosen = route.movers.chosen();
@@ -320,7 +319,7 @@ Submit EngineState::issue_elsewhere(Job& job, Submit answer) noexcept {
   };
   bool taken = false;
   if (!is_closed()) {
-    // As long as no mover has anything, whose turn it was means nothing.
+    // Falling back within a round robin (`any`) is not reported: any mover was as good.
     job.route_.fell_back = job.route_.fell_back || (!full && !route.any);
     for (std::size_t k = 1; k < chosen.size() && !taken; ++k) {
       taken = offer(chosen[(turn + k) % chosen.size()]);
@@ -338,7 +337,7 @@ Submit EngineState::issue_elsewhere(Job& job, Submit answer) noexcept {
     return Submit::accepted;
   }
   if (full || is_closed()) {
-    // Pollers may read how many parts there are: the next submission, or begin(), sets it again.
+    // part_count_ stays, because pollers may read it; the next submission or begin() sets it.
     if (!whole) parts_.give_back(*job.parts_);
     return full ? Submit::full : Submit::closed;
   }
@@ -349,8 +348,8 @@ Submit EngineState::issue_elsewhere(Job& job, Submit answer) noexcept {
   return Submit::accepted;
 }
 
-/// All but the first, which has been taken. A part that is still here keeps the job alive; after
-/// the last one the job may be gone.
+/// Posts all parts but the first, which has been posted. The job may be gone once the last part is
+/// posted.
 void EngineState::issue_parts(Job& job) noexcept {
   const std::span<const std::uint32_t> chosen = job.route_.movers.chosen();
   const std::uint64_t turn = job.turn_;
@@ -393,7 +392,7 @@ void EngineState::take_back(Job& job, const Before& before, std::uint32_t word_b
   job.engine_ = before.engine;
   const bool was_stopped = (word_before & detail::kStopFlag) != 0;
   if (was_stopped) static_cast<void>(detail::set_flag(job.word_, detail::kStopFlag));
-  // No submission may name a job whose own has not returned.
+  // A job must not be named as a predecessor before its submission has returned.
   std::uint32_t seen = 0;
   const void* const address = &job.word_;
   HEADRACE_CHECK(detail::end_word(job.word_, detail::state_of(word_before), seen),
@@ -425,8 +424,8 @@ void EngineState::end_job(Request& request, bool plain) noexcept {
   finish(job, true);
 }
 
-/// Counts `job` and ends it, after which it may be gone. `plain`: by a device, and it has no
-/// callback. The gate counts it, so the engine lives until leave().
+/// Counts and completes `job`, which may be gone afterwards. `plain`: completed by a device,
+/// without a callback. The job's count in the gate keeps the engine alive until leave().
 inline void EngineState::finish(Job& job, bool plain) noexcept {
   EngineState& engine = *job.engine_;
   Completion& end = job.outcome;
@@ -441,7 +440,7 @@ inline void EngineState::finish(Job& job, bool plain) noexcept {
   }
   if (!plain && job.callback_ != nullptr) call(engine, job.callback_, job.callback_context_, end);
   std::uint32_t seen = 0;
-  // The last touch of the job: a thread that sees the new state may destroy or submit it again.
+  // The last access: a thread that sees the new state may destroy or resubmit the job.
   const void* const address = &job.word_;
   if (!detail::end_word(job.word_, plain ? JobState::done : end.state, seen)) [[unlikely]]
     return engine.end_with_dependants(job);
@@ -450,14 +449,14 @@ inline void EngineState::finish(Job& job, bool plain) noexcept {
   if (detail::visitor_count(seen) == 0) engine.leave();
 }
 
-/// As finish(), of what is not plain, or where a function of the user is called.
+/// finish() for jobs that are not plain or have a callback or `then`.
 void EngineState::end_and_call(Job& job) noexcept {
   const EngineState& engine = *job.engine_;
   const auto then = job.then_;
   void* const then_context = job.then_context_;
   Completion& end = job.outcome;
   if (end.result.different && end.state == JobState::done && compares(job.operation_.kind())) {
-    // What was compared behind it at the same time does not count.
+    // Bytes compared concurrently behind the difference do not count.
     end.bytes_done = end.result.difference_offset;
     end.bytes_by_device = std::min(end.bytes_by_device, end.bytes_done);
   }
@@ -478,25 +477,25 @@ void EngineState::stop() {
     // edge: engine-gate (acq_rel)
     if (!gate_.compare_exchange_acq_rel(gate, gate | kClosed)) continue;
     for (const std::unique_ptr<Mover>& mover : movers_) mover->stop();
-    begin_due();  // They end as stopped.
+    begin_due();  // They complete as stopped.
     break;
   }
-  // Movers that hold nothing are not enough: the end of a job outlasts that of its shares.
+  // Idle movers are not enough: a job completes after its last part.
   // edge: engine-gate (acquire)
   while ((gate = gate_.load_acquire()) != kClosed) platform::sleep_on_word(gate_, gate, kForever);
 }
 
 void EngineState::poll() noexcept {
-  // What runs is the parent's: here it would be done, and reported, a second time.
+  // Running jobs belong to the parent and would be completed twice.
   if (is_forked()) return;
   for (const std::unique_ptr<Mover>& mover : movers_) mover->reap();
   begin_due();
 }
 
-/// What moves a job of several parts, or one that was held back.
+/// poll_for() for a job of several parts, or one that was blocked.
 void EngineState::poll_all_of(const Job& job) noexcept {
-  if (job.held_back_) return poll();  // It may wait for any other.
-  // The job is visited, so its parts are those of its submission, or were.
+  if (job.held_back_) return poll();  // It may depend on any job.
+  // The caller pins the job, so the parts are, or were, those of this submission.
   for (std::uint32_t i = 0; i < job.part_count_; ++i) {
     const Part& part = job.parts_->parts[i];
     if (Mover* const mover = part.mover_.load_relaxed()) mover->reap(part);  // As in poll_for().
@@ -504,7 +503,7 @@ void EngineState::poll_all_of(const Job& job) noexcept {
 }
 
 bool EngineState::rest_for(const Job& job) noexcept {
-  // Of several parts, any may be the next to end; one that is held back is perhaps being split.
+  // Any of several parts may complete next, and a blocked job may be being split.
   if (job.held_back_ || job.part_count_ != 1) return false;
   Mover* const mover = job.mover_.load_relaxed();  // As in poll_for.
   return mover != nullptr && mover->rest(job);

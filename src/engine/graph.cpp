@@ -1,19 +1,17 @@
-// SPDX-License-Identifier: Apache-2.0
-// Jobs that come after others: what holds them back, and what begins them. How a job that ends
-// meets those that wait for it is dependants.hpp.
+// SPDX-License-Identifier: Apache-2.0 Jobs with predecessors: how they are blocked and started.
+// dependants.hpp has the lock-free list between a completing job and its dependants.
 //
-// A job that is held back is counted in the gate as any other that runs. When the last of its
-// predecessors has ended it is *due*. The thread that ended that one begins it; where that happens
-// while the same thread is beginning another (whose mover did it at once), the outer one goes on
-// with it, so that a chain of jobs needs no stack. What finds the queues of devices full stays due
-// until a thread polls, as every thread that waits for it does.
+// A blocked job counts in the gate like a running one. It becomes *ready* when its last predecessor
+// completes, and the thread that completed that one starts it. If this thread is already starting a
+// job, the outer loop starts it, so that a chain of jobs does not recurse. A job that finds the
+// device queues full stays ready until a thread polls, as every thread that waits for it does.
 #include "dependants.hpp"
 #include "engine_state.hpp"
 
 namespace headrace::engine {
 namespace {
 
-/// The engine whose jobs this thread is beginning.
+/// The engine whose ready jobs this thread is starting.
 constinit thread_local const EngineState* beginning = nullptr;
 
 }  // namespace
@@ -36,11 +34,12 @@ void EngineState::hold_back(Job& job, std::span<Job* const> after) noexcept {
   job.held_back_ = true;
   job.overdue_ = true;
   job.polled_ = any_polled_;
-  // One more: until this submission has named them all. Reaches them with the links.
+  // Plus one, held until this submission has linked all of them. Published with the links.
   job.predecessors_left_.store_relaxed(static_cast<std::uint32_t>(after.size()) + 1);
   statistics_.count_submitted();
   statistics_.count_held_back();
-  // This call, besides the job: it may have ended when the engine is touched last.
+  // Counts this call as well: the job may have completed before the last access to the engine
+  // below.
   // edge: engine-gate (acq_rel)
   static_cast<void>(gate_.fetch_add_acq_rel(1));
   job.word_.store_release(detail::word_of(JobState::running));  // edge: job-submitted (release)
@@ -67,12 +66,12 @@ void EngineState::end_with_dependants(Job& job) noexcept {
       detail::end_word_and_list(job.word_, job.dependants_, job.outcome.state, seen);
   if ((seen & detail::kSleeperFlag) != 0) platform::wake_sleepers_at(address);
   const bool visited = detail::visitor_count(seen) != 0;
-  if (dependants == nullptr) {  // It came too late.
+  if (dependants == nullptr) {  // The submitter lost the race.
     if (!visited) leave();
     return;
   }
-  // Each of them is counted until it has ended, then perhaps no job is: so count this call, in the
-  // place of the job unless a visitor leaves for that.
+  // The dependants may complete below and release their counts, so this call keeps one: the job's,
+  // unless its last pin releases that.
   // edge: engine-gate (acq_rel)
   if (visited) static_cast<void>(gate_.fetch_add_acq_rel(1));
   DependantLink* in_order = nullptr;
@@ -86,7 +85,8 @@ void EngineState::end_with_dependants(Job& job) noexcept {
     DependantLink* const link = in_order;
     in_order = link->next;
     Job& dependant = *link->job;
-    // Unless it was the last, the job and its link belong to another thread from here on.
+    // Unless this was its last predecessor, another thread owns the dependant and its link from
+    // here on.
     if (detail::note_ended(dependant.predecessors_left_, 1, done)) push_due(dependant);
   }
   if (beginning != this) begin_due();
@@ -99,7 +99,8 @@ void EngineState::begin_due() noexcept {
   while (Job* const job = pop_due()) {
     if (begin(*job)) continue;
     push_due(*job);
-    // The thread that closes the gate takes the lock afterwards: it finds the job, or this sees it.
+    // A thread that closes the gate takes the lock afterwards: either it finds the job, or this
+    // thread sees the closed gate.
     if (!is_closed()) break;
   }
   beginning = outer;
@@ -115,7 +116,7 @@ void EngineState::push_due(Job& job) noexcept {
 }
 
 Job* EngineState::pop_due() noexcept {
-  // A hint: who adds one begins it, or leaves it to those who come again and again.
+  // A hint: the thread that adds a job starts it, or leaves it to polling threads.
   if (due_count_.load_relaxed() == 0 && !is_closed()) return nullptr;
   const Lock lock(due_mutex_);
   DependantLink* const link = due_first_;
@@ -126,8 +127,8 @@ Job* EngineState::pop_due() noexcept {
 }
 
 bool EngineState::begin(Job& job) noexcept {
-  const bool failed =
-      (job.predecessors_left_.load_relaxed() & detail::kPredecessorFailed) != 0;  // Ours by now.
+  const bool failed = (job.predecessors_left_.load_relaxed() & detail::kPredecessorFailed) !=
+                      0;  // Final: all predecessors have completed.
   const std::span<const std::uint32_t> chosen = job.route_.movers.chosen();
   if (is_closed() || job.stop_requested()) {
     job.outcome = {.state = JobState::stopped};
@@ -139,11 +140,11 @@ bool EngineState::begin(Job& job) noexcept {
     carry_out_here(job);
     return true;
   } else {
-    job.part_count_ = 1;  // Of a job that is held back no poller reads it.
+    job.part_count_ = 1;  // Pollers do not read it while the job is blocked.
     split(job);
-    if (issue(job) == Submit::accepted) return true;  // From here on the job may be gone.
+    if (issue(job) == Submit::accepted) return true;  // The job may be gone.
     if (!is_closed()) {
-      // A mover with a thread does not say when it has room again.
+      // A mover with its own threads does not report when it has room again.
       if (polls(job.route_)) return false;
       job.route_.fell_back = true;
       carry_out_here(job);

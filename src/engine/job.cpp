@@ -18,7 +18,7 @@ namespace headrace::engine {
 namespace {
 
 constexpr std::chrono::nanoseconds kForever = std::chrono::nanoseconds::max();
-/// Longest rest on a line: a waiting thread looks at the time in between.
+/// Longest UMWAIT on a line; a waiting thread checks its time limit in between.
 constexpr std::chrono::nanoseconds kRestMax = std::chrono::microseconds(20);
 
 constexpr auto kCauseMeanings = make_names<Cause>({
@@ -57,13 +57,13 @@ std::string_view explain(Cause cause) {
   return kCauseMeanings.text(cause);
 }
 
-/// One call that drives the engine of a running job. While the job runs, its presence in the gate
-/// keeps the engine alive; once it has ended, its last visitor leaves the gate instead.
+/// Pins a running job while a call drives its engine. The count of a running job in the gate keeps
+/// the engine alive; once the job has completed, its last pin releases that count.
 ///
 /// Threading: owned.
 class Job::Visit {
  public:
-  /// `seen` is what the word was when it was looked at last: the exchange below decides.
+  /// `seen` is the word as last read; the exchange below decides.
   Visit(Job& job, std::uint32_t seen) : job_(job) {
     while (detail::is_running(seen)) {
       // edge: job-submitted (acq_rel)
@@ -80,7 +80,7 @@ class Job::Visit {
     const std::uint32_t before = job_.word_.fetch_sub_acq_rel(detail::kVisitor);
     if (!detail::is_running(before) && detail::visitor_count(before) == 1) engine_->leave();
   }
-  /// Nothing if the job has ended.
+  /// Null if the job has completed.
   [[nodiscard]] EngineState* engine() const { return engine_; }
 
  private:
@@ -130,11 +130,11 @@ bool Job::wait_for(std::chrono::nanoseconds time_max) {
   const Visit visit(*this, word);
   EngineState* const engine = visit.engine();
   if (engine == nullptr) return true;
-  // A sum with the time of day must not overflow.
+  // Avoids overflow of the sum with the current time.
   const bool for_ever = time_max >= kForever / 2;
   const std::chrono::nanoseconds until = for_ever ? kForever : steady_clock().now() + time_max;
   Waiter waiter(waiting_, polled_, engine->wait_history(), platform::ticks());
-  // Perhaps this thread is about to begin it: the wait is in a callback of another one's.
+  // This thread may be the one that has to start it, if it waits inside a callback of another job.
   if (held_back_) engine->begin_due();
   while (true) {
     if (polled_) engine->poll_for(*this);
@@ -143,7 +143,7 @@ bool Job::wait_for(std::chrono::nanoseconds time_max) {
       waiter.end(now);
       return true;
     }
-    // The time of day is asked after a look, so that a wait of no time is a look.
+    // After the check of the state: a wait of no time is a poll.
     const std::chrono::nanoseconds left = for_ever ? kForever : until - steady_clock().now();
     if (left <= std::chrono::nanoseconds(0)) return false;
     const auto rest = [&] {
@@ -161,7 +161,7 @@ bool Job::wait_for(std::chrono::nanoseconds time_max) {
 bool Job::end_in_child() {
   if (platform::fork_count() == fork_count_) [[likely]]
     return false;
-  // What moves the bytes is the parent's, and so is the job; this copy of it never ends by itself.
+  // The movers and the job belong to the parent; the child's copy would never complete.
   outcome = {.state = JobState::failed, .cause = Cause::forked};
   word_.store_release(detail::word_of(JobState::failed));  // edge: job-ended (release)
   return true;

@@ -1,7 +1,7 @@
-// SPDX-License-Identifier: Apache-2.0
-// The word of a job: its state, three flags, and the number of visitors. One word, so that each
-// change is one atomic operation: a stop never reaches a later submission, and the addition that
-// ends the job learns whether any thread sleeps or visits without touching the job again.
+// SPDX-License-Identifier: Apache-2.0 The word of a job: its state, three flags, and the number of
+// pins (Job::Visit). One word, so that each change is one atomic operation: a stop never reaches a
+// later submission, and the operation that completes the job learns whether any thread sleeps on or
+// pins the job without accessing it again.
 //
 //   part       who may change it                            when
 //   state      the submitter                                idle or ended -> running, and back if
@@ -13,8 +13,8 @@
 //   visitors   each visitor adds itself                     while running
 //              each visitor takes itself away               at any time
 //
-// A submission clears the flags; there is no visitor then, because the contract of Job asks that
-// the calls of it have returned. Flags of an ended job mean nothing.
+// A submission clears the flags. There are no visitors then, because the contract of Job requires
+// that all calls on it have returned. Flags of a completed job are ignored.
 #pragma once
 
 #include <cstdint>
@@ -28,9 +28,9 @@ inline constexpr std::uint32_t kStateMask = 0xff;
 inline constexpr std::uint32_t kSleeperFlag = 1U << 8U;
 /// stop() was called since the submission.
 inline constexpr std::uint32_t kStopFlag = 1U << 9U;
-/// A job begins when this one has ended: see dependants.hpp.
+/// The job has dependants: see dependants.hpp.
 inline constexpr std::uint32_t kDependantFlag = 1U << 10U;
-/// Visitors are counted from this bit on.
+/// The lowest bit of the number of visitors.
 inline constexpr std::uint32_t kVisitor = 1U << 16U;
 
 [[nodiscard]] constexpr std::uint32_t visitor_count(std::uint32_t word) {
@@ -47,12 +47,13 @@ inline constexpr std::uint32_t kVisitor = 1U << 16U;
   return static_cast<std::uint32_t>(state);
 }
 
-/// Sets `flag` if the job runs. Returns the word then; 0, and changes nothing, if it does not.
+/// Sets `flag` if the job is running and returns the new word; otherwise returns 0 and changes
+/// nothing.
 [[nodiscard]] inline std::uint32_t set_flag(Atomic<std::uint32_t>& word, std::uint32_t flag) {
   std::uint32_t seen = word.load_relaxed();  // The exchange below decides.
   while (is_running(seen)) {
-    // Relaxed: the flag carries no data, and as a read-modify-write it keeps the release sequence
-    // that `job-submitted` began.
+    // Relaxed: the flag carries no data, and a read-modify-write continues the release sequence of
+    // `job-submitted`.
     const std::uint32_t flagged = seen | flag;
     if (seen == flagged || word.compare_exchange_relaxed(seen, flagged)) return flagged;
   }

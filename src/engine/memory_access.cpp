@@ -10,21 +10,21 @@
 namespace headrace::engine::detail {
 namespace {
 
-/// Brought in at once: as much as a queue usually transfers with one descriptor.
+/// Faulted in at a time: the usual maximum transfer of one descriptor.
 constexpr std::size_t kTouchBytesMax = 2U << 20U;
 
-/// The first page of `bytes` that is not mapped, of which there is one.
+/// The first unmapped page of `bytes`, which has one.
 std::uintptr_t first_unmapped(std::span<const std::byte> bytes) noexcept {
   const auto first = reinterpret_cast<std::uintptr_t>(bytes.data());
   const std::size_t page = platform::page_bytes();
-  // Up to `there` all is mapped, and not all of it up to `beyond`.
+  // Invariant: all of [0, there) is mapped, [0, beyond) is not.
   std::size_t there = 0;
   std::size_t beyond = bytes.size();
   while (beyond - there > page) {
     const std::size_t middle = there + (beyond - there) / 2;
     (platform::is_mapped(bytes.subspan(there, middle - there)) ? there : beyond) = middle;
   }
-  // The page boundary between them, unless it is the very first page.
+  // The page boundary between them, unless the first page is unmapped.
   const std::uintptr_t last_page = (first + beyond - 1) / page * page;
   return platform::is_mapped(bytes.subspan(there, 1)) ? last_page : first + there;
 }
@@ -65,8 +65,7 @@ std::optional<std::uintptr_t> untouchable(const Operation& operation) noexcept {
       if (there == step) {
         step *= 2;
       } else if (step > page) {
-        // All in front of the bad page was brought in once more: halves, so that it is not so
-        // often.
+        // Halves the step, to fault in the pages before the bad one as rarely as possible.
         step = std::max(step / 2, page);
       } else if (there == 0) {
         return first + at;
@@ -77,8 +76,8 @@ std::optional<std::uintptr_t> untouchable(const Operation& operation) noexcept {
 }
 
 void make_durable(const Operation& operation) noexcept {
-  // A device says that it has ended by a word in memory, and the flush of a line is not ordered
-  // behind the load that read it: it could bring the line to memory as it was before.
+  // A flush is not ordered after the load that read the completion record: without the fence it
+  // could write back the line's old contents.
   platform::full_fence();
   for (const Operand& operand : operands(operation)) {
     if (operand.write) platform::write_back_lines(operand.bytes);

@@ -1,5 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
-// Making operations, checking them, and cutting them into parts.
+// SPDX-License-Identifier: Apache-2.0 Operations: construction, validation, and cutting into parts.
 #include "headrace/engine/operation.hpp"
 
 #include <algorithm>
@@ -12,12 +11,12 @@
 namespace headrace::engine {
 namespace {
 
-/// An option of integrity fields, and its bit in the byte for such as the device has it.
+/// An option of integrity fields and its bit in the device's flag byte.
 template <typename Options>
 struct Flag {
   bool Options::* option;
   unsigned bit;
-  bool inverted = false;  ///< The bit says that the option is not taken.
+  bool inverted = false;  ///< The bit is set if the option is off.
 };
 constexpr std::array<Flag<DifFormat>, 2> kFormatFlags{
     {{&DifFormat::invert_seed, 1U << 2U}, {&DifFormat::invert_guard, 1U << 3U}}};
@@ -54,7 +53,7 @@ Options unpack(Options made, std::uint32_t bits, const std::array<Flag<Options>,
   return made;
 }
 
-// Tags as a descriptor has them.
+// Tags in the layout of a descriptor.
 constexpr std::uint64_t pack(const DifTags& tags) {
   return tags.reference | std::uint64_t{tags.application_mask} << 32U |
          std::uint64_t{tags.application} << 48U;
@@ -79,12 +78,12 @@ bool is_null(std::span<const std::byte> bytes) {
   return bytes.data() == nullptr && !bytes.empty();
 }
 
-/// The end of the address space is the end of every span.
+/// True if the span passes the end of the address space.
 bool wraps(std::span<const std::byte> bytes) {
   return bytes.size() > std::numeric_limits<std::uintptr_t>::max() - address(bytes);
 }
 
-/// Addresses and lengths of a delta.
+/// Alignment of the addresses and lengths of a delta.
 bool are_multiples(std::initializer_list<std::uintptr_t> values) {
   return std::ranges::all_of(values,
                              [](std::uintptr_t value) { return value % kDeltaUnitBytes == 0; });
@@ -136,7 +135,8 @@ std::string_view explain(Submit submit) {
 Operation Operation::dif(OperationKind kind, std::span<std::byte> target,
                          std::span<const std::byte> source, const DifFormat& format,
                          const DifSource* check, const DifTarget* make) {
-  // Its bits would be those of other options: an unknown kind, which is refused, instead.
+  // An invalid block would set the bits of other options: make an unknown kind, which validate()
+  // refuses.
   const bool known = format.block <= DifBlock::bytes_4104;
   Operation made(known ? kind : static_cast<OperationKind>(kOperationKindCount), target, source);
   if (!known) return made;
@@ -217,7 +217,7 @@ Submit Operation::find_fault() const {
       break;
   }
   if (kind_ == OperationKind::copy && target_.data() == source_.data()) return Submit::accepted;
-  // No operand that a kind lacks overlaps another: it is empty.
+  // Unused operands are empty and overlap nothing.
   return overlap(target_, source_) || overlap(target_, second_) ? Submit::overlapping
                                                                 : Submit::accepted;
 }

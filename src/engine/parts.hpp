@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// Parts of jobs that are split among movers: where they are cut, and the memory for them, which is
-// made with the engine so that no submission allocates.
+// SPDX-License-Identifier: Apache-2.0 Parts of jobs that are split among movers: where a job is
+// cut, and the pool of parts, allocated with the engine so that submission does not allocate.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +16,7 @@ namespace headrace::engine {
 /// Threading: as Request.
 struct Part : Request {
   Job* job = nullptr;
-  std::size_t offset_bytes = 0;  ///< In the job.
+  std::size_t offset_bytes = 0;  ///< Within the job.
 };
 
 /// The parts of one job.
@@ -25,14 +24,14 @@ struct PartBlock {
   std::array<Part, MoverChoice::kMoverMax> parts;
 };
 
-/// So many jobs are split at a time as SlotWords has slots; others go to one mover each. Blocks
-/// live as long as the pool, so that a poller who looks at a job's parts too late reads the hints
-/// of others, and nothing that is gone.
+/// At most SlotWords::kSlotMax jobs are split at a time; further ones go to one mover each. Blocks
+/// live as long as the pool: a late poller may read the hints of another job's parts, but never
+/// freed memory.
 ///
 /// Threading: shared.
 class PartPool {
  public:
-  /// `block_count` may be 0, where no job is split.
+  /// `block_count` may be 0: no job is split.
   explicit PartPool(std::uint32_t block_count)
       : blocks_(std::make_unique<PartBlock[]>(block_count)), words_(block_count) {}
   /// Null if all are in use.
@@ -51,13 +50,13 @@ class PartPool {
 
 namespace detail {
 
-/// A smaller part costs more to hand over and to wait for than a second mover gains.
+/// Posting and awaiting a smaller part costs more than a second mover gains.
 inline constexpr std::size_t kPartBytesMin = 64U << 10U;
-/// Parts meet at addresses of the target (of the source, where there is none) that are multiples of
-/// this: no two movers write one line, or touch one page for the first time.
+/// Parts are cut at multiples of this address of the target, or of the source if there is no
+/// target, so that no two movers write to one cache line or first-touch one page.
 inline constexpr std::size_t kPartAlignment = 4096;
 
-/// Among how many of `mover_count` movers (at least one) to split `byte_count` bytes.
+/// Number of parts for `byte_count` bytes and `mover_count` movers.
 ///
 /// Returns: 1 <= count <= min(mover_count, MoverChoice::kMoverMax).
 [[nodiscard]] inline std::size_t part_count(std::size_t byte_count, std::size_t mover_count) {
@@ -65,8 +64,8 @@ inline constexpr std::size_t kPartAlignment = 4096;
   return std::min({worthwhile, mover_count, MoverChoice::kMoverMax});
 }
 
-/// Where a part ends that `index` of `count` parts come before, if `operation`, which has
-/// independent parts, is cut into as many as part_count() said: even but for the alignment.
+/// The end of part `index` of `count` equal parts, rounded down to the alignment. `operation` has
+/// independent parts, and `count` is at most part_count().
 [[nodiscard]] inline std::size_t part_end(const Operation& operation, std::size_t index,
                                           std::size_t count) {
   const std::size_t total = operation.byte_count();
@@ -74,10 +73,9 @@ inline constexpr std::size_t kPartAlignment = 4096;
   const std::size_t cut = operation.cut_bytes();
   const std::byte* const first =
       operation.target().empty() ? operation.source().data() : operation.target().data();
-  // Parts begin at multiples of the pattern, so the address counts only as far as it is one.
+  // Parts begin at multiples of the pattern.
   const auto base = reinterpret_cast<std::uintptr_t>(first) / cut * cut;
-  // Each part has kPartBytesMin or more before this moves its end by less than a page, so none
-  // becomes empty and none ends before it begins.
+  // Moves the end by less than a page and so less than kPartBytesMin: no part becomes empty.
   const std::size_t even = total / count * (index + 1) / cut * cut;
   return even - (base + even) % kPartAlignment;
 }

@@ -1,5 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
-// The policies that choose movers by name.
+// SPDX-License-Identifier: Apache-2.0 The named mover policies.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -11,12 +10,12 @@
 namespace headrace::engine::movers {
 namespace {
 
-/// Adds those that `wanted` names: first a queue of each device, those of the first `wanted` before
-/// those of the next, then another queue of each. A device with many queues would else take the
-/// place of others, and its queues share its bandwidth.
+/// Adds the movers that satisfy one of `wanted`: first one queue of each device, in the order of
+/// `wanted`, then a second queue of each, and so on. Queues of one device share its bandwidth, so a
+/// device with many queues must not displace the others.
 template <typename... Wanted>
 void add(const MoveContext& context, MoverChoice& choice, const Wanted&... wanted) {
-  constexpr std::uint64_t kNone = UINT64_MAX;  // Any of 32 bits may be a rank.
+  constexpr std::uint64_t kNone = UINT64_MAX;  // Ranks have 32 bits.
   std::uint64_t next = 0;
   while (next != kNone && choice.chosen().size() < MoverChoice::kMoverMax) {
     const std::uint64_t rank = std::exchange(next, kNone);
@@ -39,7 +38,7 @@ auto is_of(std::optional<NodeId> node) {
   return [node](const MoverInfo& info) { return node && info.node == node; };
 }
 
-/// No mover is nearer than the others, or the nodes are unknown: spreads the work.
+/// Round robin, if no mover is nearer or the nodes are unknown.
 void take_turns(const MoveContext& context, MoverChoice& choice) {
   choice.add(context.sequence % context.movers.size());
 }
@@ -51,7 +50,7 @@ void near(std::optional<NodeId> wanted, std::optional<NodeId> next_best, const M
   if (choice.chosen().empty()) take_turns(context, choice);
 }
 
-/// `node`; for a node without movers the nearest node with processors, if that is known.
+/// Returns `node`, or for a node without movers the nearest node with processors, if known.
 std::optional<NodeId> node_with_movers(std::optional<NodeId> node, const MoveContext& context) {
   if (std::ranges::any_of(context.movers, is_of(node))) return node;
   for (const NodePackage& place : context.packages) {

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// Engine::run: one operation, by the calling thread or by a device that it waits for.
+// SPDX-License-Identifier: Apache-2.0 Engine::run: one operation, synchronously, on the calling
+// thread or a device.
 #include <utility>
 
 #include "completions.hpp"
@@ -13,11 +13,12 @@
 namespace headrace::engine {
 namespace {
 
-/// How often run() asks full queues before it does without them.
+/// Attempts at full queues before run() uses the processor.
 constexpr int kTriesMax = 1000;
 
-/// What run() does itself is timed from so many bytes on, and below one of so many: two looks at
-/// the clock take as long as copying some KiB (bench/engine/meter/software.cpp).
+/// run() measures the latency of operations of at least kTimedBytesMin, and of one in kTimedOneOf
+/// smaller ones: two clock reads take as long as copying some KiB
+/// (bench/engine/meter/software.cpp).
 constexpr std::size_t kTimedBytesMin = std::size_t{256} << 10U;
 constexpr std::uint64_t kTimedOneOf = 16;
 static_assert(kTimedBytesMin <= detail::kAskedBytesMin, "what is not timed is not asked about");
@@ -45,7 +46,7 @@ Submit EngineState::run(const Operation& operation, Completion& completion,
       statistics_.runs_done(kind_index) % kTimedOneOf == 0) {
     run_timed(operation, completion);
     completion.fell_back = fell_back;
-  } else if (operation.is_plain_copy()) {  // Most are, and they find nothing out.
+  } else if (operation.is_plain_copy()) {  // The common case, and without a result.
     copy::move_bytes(operation.target().data(), operation.source().data(), byte_count);
     completion = {.state = JobState::done, .bytes_done = byte_count};
   } else {
@@ -53,13 +54,13 @@ Submit EngineState::run(const Operation& operation, Completion& completion,
   }
   statistics_.count_run(kind_index, completion);
   leave();
-  // From here on they may stop the engine, or end it.
+  // These calls may stop or destroy the engine.
   if (options.callback != nullptr) options.callback(options.callback_context, completion);
   if (options.then != nullptr) options.then(options.then_context);
   return Submit::accepted;
 }
 
-/// Also asks whether the memory is there, where that is worth it or wanted.
+/// Measures the latency; checks the memory if the operation is large or check_memory is set.
 void EngineState::run_timed(const Operation& operation, Completion& completion) {
   const std::uint64_t begun_ticks = platform::ticks();
   if (const auto bad = detail::inaccessible(operation, settings_.check_memory)) {
@@ -70,21 +71,21 @@ void EngineState::run_timed(const Operation& operation, Completion& completion) 
   statistics_.count_time(static_cast<std::size_t>(operation.kind()), begun_ticks);
 }
 
-/// Returns: `full` if no device took it for as long as it is tried; nothing was begun then.
+/// Returns: `full` if no device accepted it in kTriesMax attempts; nothing was started.
 Submit EngineState::run_by_device(const Operation& operation, Completion& completion,
                                   const SubmitOptions& options) {
   SubmitOptions by_device = options;
   by_device.path = Path::hardware;
-  // wait() returns before the thread that ends the job has called this: it would come too late.
+  // Called below: another thread may call it after wait() has returned.
   by_device.then = nullptr;
   Job job;
   for (int tries = 0; tries < kTriesMax; ++tries) {
-    // However often it is tried, it is one call that had to wait.
+    // Counted once per call.
     if (tries == 1) statistics_.count_retry(operation.kind());
     const Submit answer = start_one(job, operation, by_device);
     if (answer == Submit::accepted) {
       completion = job.wait();
-      // From here on they may stop the engine, or end it.
+      // These calls may stop or destroy the engine.
       if (tries != 0) ++completion.retries;
       if (options.then != nullptr) options.then(options.then_context);
     } else if (answer == Submit::closed) {
@@ -99,7 +100,7 @@ Submit EngineState::run_by_device(const Operation& operation, Completion& comple
 
 Submit EngineState::run_after(const Operation& operation, Completion& completion,
                               const SubmitOptions& options) {
-  // Ends when they have, and touches no mover.
+  // An empty job that completes after the predecessors and needs no mover.
   Job all;
   const Submit answer =
       note_refusal(start_one(all, Operation::copy({}, {}), {.after = options.after}));

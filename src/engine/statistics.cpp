@@ -30,8 +30,7 @@ void EngineState::end_channel(ChannelCounts& counts) noexcept {
 EngineStatistics EngineState::statistics() const {
   EngineStatistics totals;
   statistics_.add_to(totals);
-  // In a child another thread of the parent may hold the lock for ever; the channels are the
-  // parent's.
+  // After a fork the lock may be held for ever by a thread of the parent.
   if (!is_forked()) {
     const Lock lock(channels_mutex_);
     for (const ChannelCounts& counts : channel_counts_) counts.add_to(totals);
@@ -57,7 +56,7 @@ std::vector<DeviceStatistics> EngineState::device_statistics() const {
     };
     const auto mover = std::ranges::find_if(movers_, is_its);
     totals[static_cast<std::size_t>(mover - movers_.begin())].descriptors +=
-        counts.descriptors.load_relaxed();  // A count of its own.
+        counts.descriptors.load_relaxed();  // A count.
   }
   return totals;
 }
@@ -68,7 +67,7 @@ std::chrono::nanoseconds EngineStatistics::latency_max(std::size_t latency_class
       static_cast<std::int64_t>(ticks / platform::ticks_per_second() * 1e9));
 }
 
-/// A row of the engine, and one for each of its device queues.
+/// Publishes one row for the engine and one for each device queue.
 void EngineState::publish_statistics() {
   telemetry_ = std::make_unique<telemetry::Source>("engine", [this](std::uint64_t number) {
     const EngineStatistics all = statistics();

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// The counts of an engine and its channels. Not for: those of queues (dsa/queue.hpp).
+// SPDX-License-Identifier: Apache-2.0 Counters of an engine and its channels. dsa/queue.hpp has
+// those of queues.
 #pragma once
 
 #include <algorithm>
@@ -14,10 +14,10 @@
 
 namespace headrace::engine {
 
-/// Of operations of one kind.
+/// Counters of one kind of operation.
 struct alignas(64) KindCounts {
   Atomic<std::uint64_t> jobs_done{0};
-  Atomic<std::uint64_t> runs_done{0};  ///< More of them, of Engine::run.
+  Atomic<std::uint64_t> runs_done{0};  ///< Completed by Engine::run; added to jobs_done.
   Atomic<std::uint64_t> bytes{0};
   Atomic<std::uint64_t> bytes_by_device{0};
   Atomic<std::uint64_t> retries{0};
@@ -25,7 +25,7 @@ struct alignas(64) KindCounts {
   Atomic<std::uint64_t> fallbacks{0};
   std::array<Atomic<std::uint64_t>, OperationStatistics::kLatencyClassCount> latencies;
   void add_to(OperationStatistics& sums) const noexcept {
-    // Together the counts are not one instant, so no order between them is needed.
+    // Relaxed: the counts are not one snapshot.
     sums.jobs_done += jobs_done.load_relaxed() + runs_done.load_relaxed();
     sums.bytes += bytes.load_relaxed();
     sums.bytes_by_device += bytes_by_device.load_relaxed();
@@ -38,16 +38,16 @@ struct alignas(64) KindCounts {
   }
 };
 
-/// What the channels of one queue count themselves, one after the other: the copies, and lists of
-/// copies, that a device did whole. The rest of their operations is counted where jobs are.
+/// Counters of the successive channels of one queue: copies, and lists of copies, completed by the
+/// device. Their other operations are counted as jobs.
 struct ChannelCounts {
-  Atomic<std::uint64_t> descriptors{0};  ///< Copies and lists that the queue took,
-  Atomic<std::uint64_t> converted{0};    ///< but for these they ended well.
+  Atomic<std::uint64_t> descriptors{0};  ///< Copies and lists that the queue accepted.
+  Atomic<std::uint64_t> converted{0};    ///< Of these, converted to stripes; the others succeeded.
   Atomic<std::uint64_t> refused{0};
-  KindCounts copies;  ///< Of these and of `lists`, not bytes_by_device: that is `bytes`.
+  KindCounts copies;  ///< Here and in `lists` bytes_by_device is not counted: it equals `bytes`.
   KindCounts lists;
   const Mover* queue = nullptr;
-  bool in_use = false;  ///< By a channel that is open.
+  bool in_use = false;  ///< By an open channel.
   void add_to(EngineStatistics& totals) const noexcept {
     totals.jobs_submitted += descriptors.load_relaxed() - converted.load_relaxed();
     totals.submissions_refused += refused.load_relaxed();
@@ -60,8 +60,8 @@ struct ChannelCounts {
   }
 };
 
-/// Each count stands alone, so all orders are relaxed; exact for a thread that saw the job end,
-/// by the edge `job-ended`.
+/// The counters are independent, so all accesses are relaxed. Exact for a thread that saw the job
+/// complete, by the edge `job-ended`.
 ///
 /// Threading: shared.
 class Statistics {
@@ -72,12 +72,12 @@ class Statistics {
     refused_.fetch_add_relaxed(count);  // As said above.
   }
   void count_held_back() noexcept { held_back_.fetch_add_relaxed(1); }  // As said above.
-  /// A call that found a queue full.
+  /// A call found a queue full.
   void count_retry(OperationKind kind) noexcept {
     kinds_[static_cast<std::size_t>(kind)].retries.fetch_add_relaxed(1);  // As said above.
   }
 
-  /// Of what began at `begun_ticks` and ends now.
+  /// An operation that began at `begun_ticks` has completed.
   void count(std::size_t kind_index, const Completion& completion,
              std::uint64_t begun_ticks) noexcept {
     count_time(kind_index, begun_ticks);
@@ -87,7 +87,7 @@ class Statistics {
     // As said above.
     kinds_[kind_index].latencies[latency_class(begun_ticks)].fetch_add_relaxed(1);
   }
-  /// As count(), of what a device has done whole.
+  /// count() for an operation that a device completed successfully.
   void count_plain(std::size_t kind_index, std::size_t byte_count,
                    std::uint64_t begun_ticks) noexcept {
     // As said above.
@@ -111,7 +111,7 @@ class Statistics {
                                             : stopped_)
         .fetch_add_relaxed(1);
   }
-  /// Of run(): the operation has ended, on the calling thread.
+  /// run() completed the operation on the calling thread.
   void count_run(std::size_t kind_index, const Completion& completion) noexcept {
     if (completion.state == JobState::done && !completion.fell_back) [[likely]] {
       // As said above.
@@ -123,9 +123,9 @@ class Statistics {
     }
   }
   [[nodiscard]] std::uint64_t runs_done(std::size_t kind_index) const noexcept {
-    return kinds_[kind_index].runs_done.load_relaxed();  // Roughly is enough.
+    return kinds_[kind_index].runs_done.load_relaxed();  // An approximation is enough.
   }
-  /// Adds all but what is a sum of others.
+  /// Adds all counters except those that are sums of others.
   void add_to(EngineStatistics& totals) const noexcept {
     totals.jobs_submitted += submitted_.load_relaxed();
     totals.jobs_failed += failed_.load_relaxed();
@@ -138,7 +138,7 @@ class Statistics {
     }
   }
 
-  /// In OperationStatistics::latency_counts.
+  /// Index in OperationStatistics::latency_counts.
   [[nodiscard]] static std::size_t latency_class(std::uint64_t begun_ticks) noexcept {
     const auto width = static_cast<std::size_t>(std::bit_width(platform::ticks() - begun_ticks));
     return std::min(width, OperationStatistics::kLatencyClassCount - 1);
@@ -147,7 +147,7 @@ class Statistics {
  private:
   alignas(64) Atomic<std::uint64_t> submitted_{0};
   Atomic<std::uint64_t> refused_{0};
-  /// Apart from the above: other threads write these.
+  /// On another line: written by other threads.
   alignas(64) Atomic<std::uint64_t> failed_{0};
   Atomic<std::uint64_t> stopped_{0};
   Atomic<std::uint64_t> held_back_{0};

@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// What a thread does between two looks at what it waits for, decided by times alone. Not for:
-// looking (Job, Channel), and who wakes a sleeper.
+// SPDX-License-Identifier: Apache-2.0 What a thread does between two checks of what it waits for,
+// decided by elapsed time alone. Job and Channel do the checking.
 #pragma once
 
 #include <algorithm>
@@ -16,25 +15,25 @@
 
 namespace headrace::engine {
 
-/// For how long waits of an engine look before they give the processor away, by what became of the
-/// last ones: a sleep and its wake-up cost several microseconds, looking in vain costs a processor.
+/// How long waits of an engine spin before they yield the processor, learned from earlier waits: a
+/// sleep and wake-up cost several microseconds, spinning occupies a processor.
 ///
-/// Threading: shared. Counts of any order: what is lost by a race is made good by the next wait.
+/// Threading: shared. Relaxed; the next wait corrects what a race loses.
 class WaitHistory {
  public:
   static constexpr std::chrono::nanoseconds kLookMin = std::chrono::microseconds(1);
   static constexpr std::chrono::nanoseconds kLookMax = std::chrono::microseconds(50);
-  /// One wait of so many looks for kLookMax, so that shorter waits are noticed when they come back.
+  /// One wait in kTryOneOf spins for kLookMax, to notice when waits have become shorter.
   static constexpr std::uint32_t kTryOneOf = 16;
 
   WaitHistory() : look_ticks_(max_ticks_) {}
 
-  /// Ticks that a wait which begins now looks before it does anything else.
+  /// Ticks that a wait which begins now may spin.
   [[nodiscard]] std::uint64_t begin() noexcept {
-    const std::uint32_t turn = wait_count_.fetch_add_relaxed(1);             // A count of its own.
+    const std::uint32_t turn = wait_count_.fetch_add_relaxed(1);             // A count.
     return turn % kTryOneOf == 0 ? max_ticks_ : look_ticks_.load_relaxed();  // As said above.
   }
-  /// A wait ended after `ticks`, while it still looked, or later.
+  /// A wait ended after `ticks`; `looked`: while it was spinning.
   void end(std::uint64_t ticks, bool looked) noexcept {
     const std::uint64_t before = look_ticks_.load_relaxed();  // As said above.
     const std::uint64_t after = looked ? std::max(before, 2 * ticks) : before - before / 8;
@@ -48,10 +47,10 @@ class WaitHistory {
   Atomic<std::uint32_t> wait_count_{0};
 };
 
-/// Rests on `line` until it is written to, for at most `time_max`, unless `has_come()` by then: a
-/// write before the line was watched wakes no thread.
+/// Waits (UMWAIT) until `line` is written, for at most `time_max`. Checks `has_come()` after arming
+/// the monitor, because an earlier write does not wake it.
 ///
-/// Returns: false if the processor cannot; it has done nothing.
+/// Returns: false, immediately, if the processor has no UMWAIT.
 template <typename HasCome>
 [[nodiscard]] bool rest_on_line(const void* line, std::chrono::nanoseconds time_max,
                                 const HasCome& has_come) {
@@ -67,10 +66,10 @@ template <typename HasCome>
 class Waiter {
  public:
   enum class Step : std::uint8_t {
-    look,   ///< Again, at once.
-    pause,  ///< PAUSE first.
-    rest,   ///< On the line that will change where the processor can; else offer it to others.
-    sleep,  ///< Until another thread wakes this one; for sleep_time() if none will.
+    look,   ///< Check again immediately.
+    pause,  ///< Execute PAUSE.
+    rest,   ///< UMWAIT on the line if the processor has it, otherwise yield.
+    sleep,  ///< Until woken, or for sleep_time() if no thread will wake it.
   };
   static constexpr std::chrono::nanoseconds kRestMax = std::chrono::milliseconds(1);
   static constexpr std::chrono::nanoseconds kSleepMin = std::chrono::microseconds(50);
@@ -82,7 +81,7 @@ class Waiter {
     if (how == Waiting::adaptive) look_ticks_ = history.begin();
   }
 
-  /// After a look in vain at `now_ticks`.
+  /// The step after a check at `now_ticks` that found nothing.
   [[nodiscard]] Step next(std::uint64_t now_ticks) noexcept {
     switch (how_) {
       case Waiting::spin:
@@ -100,8 +99,8 @@ class Waiter {
     const bool rests = polled_ && waited_ticks < platform::to_ticks(kRestMax);
     return rests ? Step::rest : Step::sleep;
   }
-  /// Does what next() says. `rest` does so for some microseconds on the line that will change, or
-  /// returns false; `sleep` gets the longest time.
+  /// Executes next(). `rest` waits some microseconds on the line, or returns false; `sleep` is
+  /// passed the longest time.
   template <typename Rest, typename Sleep>
   void pass(std::uint64_t now_ticks, const Rest& rest, const Sleep& sleep) {
     switch (next(now_ticks)) {
@@ -117,7 +116,7 @@ class Waiter {
         return sleep(sleep_time(now_ticks));
     }
   }
-  /// An eighth of what has been waited: so much later than it could the wait ends at most.
+  /// An eighth of the time waited so far, which bounds the relative delay.
   [[nodiscard]] std::chrono::nanoseconds sleep_time(std::uint64_t now_ticks) const noexcept {
     const double waited_s =
         static_cast<double>(now_ticks - begun_ticks_) / platform::ticks_per_second();
@@ -125,7 +124,7 @@ class Waiter {
     return std::clamp(std::chrono::duration_cast<std::chrono::nanoseconds>(eighth), kSleepMin,
                       kSleepMax);
   }
-  /// What was waited for has come.
+  /// The wait is over.
   void end(std::uint64_t now_ticks) noexcept {
     if (how_ == Waiting::adaptive) history_.end(now_ticks - begun_ticks_, looks_);
   }

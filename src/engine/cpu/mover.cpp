@@ -21,17 +21,16 @@ namespace headrace::engine {
 namespace {
 
 /// A worker takes a piece of the request at the head of the queue and moves the request to the tail
-/// if bytes are left, so all requests in the queue advance alike: a small job waits for one piece
-/// of each job before it, not for their ends. Several workers may have pieces of one request.
+/// if bytes are left, so all queued requests advance at the same rate: a small job waits for one
+/// piece of each job before it, not for their completion. Several workers may hold pieces of one
+/// request.
 ///
-/// Invariants of a request held, under mutex_:
-///   0 <= bytes_finished <= bytes_taken <= byte_count
-///   queued <=> it is in the queue
-///   it ends when it is not queued and bytes_finished == bytes_taken; the worker whose piece makes
-///   that true ends it, and there is exactly one, as the sums change under the lock.
-/// bytes_finished counts pieces that have ended, outcome.bytes_done what was done of them: less
-/// where a comparison found a difference or a check an error. Of an operation without independent
-/// parts only one piece is out at a time, because it needs the result of the one before.
+/// Invariants of a request held, under mutex_: 0 <= bytes_finished <= bytes_taken <= byte_count
+/// queued <=> it is in the queue it ends when it is not queued and bytes_finished == bytes_taken;
+/// the worker whose piece makes that true ends it, and there is exactly one, as the sums change
+/// under the lock. bytes_finished counts completed pieces; outcome.bytes_done is less if a
+/// comparison found a difference or a check an error. An operation without independent parts has
+/// one piece in flight at a time, because each needs the result of the one before.
 ///
 /// Threading: shared.
 class CpuMover final : public Mover {
@@ -45,7 +44,7 @@ class CpuMover final : public Mover {
         options_(options) {}
   ~CpuMover() override { stop(); }
 
-  /// Once, before any request.
+  /// Called once, before any request.
   [[nodiscard]] Result<void> start() {
     workers_.reserve(options_.thread_count);
     for (std::size_t i = 0; i < options_.thread_count; ++i) {
@@ -70,14 +69,14 @@ class CpuMover final : public Mover {
 
   [[nodiscard]] Submit post(Request& request) noexcept override {
     bool wake = false;
-    // Now and not by a worker: others may take pieces of the request as soon as one has.
+    // Checked here and not by a worker: once one has a piece, others may take more.
     const auto bad = request.is_batch()
                          ? std::nullopt
                          : detail::inaccessible(request.operation(), options_.check_memory);
     {
       const Lock lock(mutex_);
       if (stopping_) return Submit::closed;
-      // The lock orders the writers of the count.
+      // Written under the lock only.
       const std::size_t held_count = held_count_.load_relaxed();
       if (held_count >= options_.queue_depth_max && !request.is_overdue()) return Submit::full;
       request.outcome = {};
@@ -111,13 +110,13 @@ class CpuMover final : public Mover {
   }
 
  private:
-  /// A worker's part of a request.
+  /// The part of a request that one worker copies.
   struct Piece {
     Request* request;
     std::size_t offset_bytes;
     std::size_t length_bytes;
-    bool begins;             ///< False for a request that was stopped: there is nothing to do.
-    OperationResult before;  ///< Of all before it, where parts are not independent.
+    bool begins;             ///< False if there is nothing to do: the request was stopped.
+    OperationResult before;  ///< Result of the pieces before it, if parts are not independent.
   };
 
   void run_worker(std::size_t worker_index) {
@@ -144,11 +143,11 @@ class CpuMover final : public Mover {
         if (more && request.bytes_finished == request.bytes_taken) push(request);
       }
       if (request.queued || request.bytes_finished < request.bytes_taken) continue;
-      // Room for another request before the job ends: a waiting thread may submit at once.
+      // Frees the entry before the job completes: the waiting thread may submit immediately.
       held_count_.store_relaxed(held_count_.load_relaxed() - 1);  // The lock orders the writers.
       Completion outcome = request.outcome;
       mutex_.unlock();
-      // What was left does not matter.
+      // Bytes after the difference do not count.
       if (outcome.result.different) outcome.state = JobState::idle;
       request.complete(outcome);
       mutex_.lock();
@@ -161,9 +160,8 @@ class CpuMover final : public Mover {
     head_ = request.next;
     request.queued = false;
     const std::size_t offset = request.bytes_taken;
-    // Of a stopped request nothing more is handed out, nor of one whose end is known. What does not
-    // begin must be accounted for before the lock is released: it does not keep the request from
-    // being ended by another worker.
+    // No more pieces of a request that was stopped or whose outcome is known. Updated before the
+    // lock is released, because another worker may complete the request.
     const bool known = request.outcome.cause != Cause::none || request.outcome.result.different;
     if (known || stopping_ || request.stop_requested()) {
       if (!known) request.outcome.state = JobState::stopped;
@@ -184,7 +182,7 @@ class CpuMover final : public Mover {
     return std::max(options_.piece_bytes / cut, std::size_t{1}) * cut;
   }
 
-  /// Does a piece, or a whole batch.
+  /// Executes a piece, or a whole batch.
   [[nodiscard]] Completion carry_out(const Piece& piece) const {
     const Request& request = *piece.request;
     if (request.is_batch()) return software::execute_batch(request, options_.check_memory);
@@ -206,8 +204,7 @@ class CpuMover final : public Mover {
   Condition work_arrived_;
   Request* head_ HEADRACE_GUARDED_BY(mutex_) = nullptr;
   Request* tail_ HEADRACE_GUARDED_BY(mutex_) = nullptr;
-  /// Requests taken and not ended, queued or not. Written under mutex_, read by policies without
-  /// it.
+  /// Requests accepted and not completed. Written under mutex_, read by policies without it.
   Atomic<std::size_t> held_count_{0};
   std::size_t idle_count_ HEADRACE_GUARDED_BY(mutex_) = 0;
   bool stopping_ HEADRACE_GUARDED_BY(mutex_) = false;

@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// The mover of processors: worker threads pinned to one node, and one queue of requests.
-// Not for: faults in user memory, which end the process as anywhere else.
+// SPDX-License-Identifier: Apache-2.0 The mover of processors: worker threads pinned to one node,
+// with one queue of requests.
 #pragma once
 
 #include <memory>
@@ -16,9 +15,9 @@ struct CpuMoverOptions {
   /// Processors that the workers may run on; not empty.
   std::vector<CpuId> cpus;
   std::size_t thread_count = 1;
-  /// What a worker copies before it looks for other work; not 0.
+  /// Bytes that a worker copies before it looks for other work; not 0.
   std::size_t piece_bytes = 256U << 10U;
-  /// Requests held at a time; not 0.
+  /// Maximum requests in the queue; not 0.
   std::size_t queue_depth_max = 1024;
   bool check_memory = false;  ///< As in EngineOptions.
 };

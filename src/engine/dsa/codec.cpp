@@ -27,7 +27,7 @@ std::uint64_t address(std::span<Byte> bytes) noexcept {
   return reinterpret_cast<std::uintptr_t>(bytes.data());
 }
 
-/// Tags at an unaligned place of a packed struct: reference, mask, application.
+/// Loads tags from an unaligned field of a packed struct: reference, mask, application.
 DifTags load_tags(const std::uint8_t* place) noexcept {
   DifTags tags;
   std::memcpy(&tags.reference, place, sizeof tags.reference);
@@ -36,7 +36,7 @@ DifTags load_tags(const std::uint8_t* place) noexcept {
   return tags;
 }
 
-/// All of `text` but the ends of lines behind it.
+/// Parses all of `text` except trailing newlines.
 template <typename Number>
 std::optional<Number> from_hexadecimal(std::string_view text) noexcept {
   while (text.ends_with('\n')) text.remove_suffix(1);
@@ -91,8 +91,8 @@ void set_operands(const Operation& operation, dsa::Descriptor& descriptor) noexc
     case OperationKind::dif_strip:
     case OperationKind::dif_update: {
       // All four have the flags of source, target and format, and the tags of source and target, at
-      // the same places; what a kind has not is zero. What an insertion would keep of a source
-      // without fields is nothing, and a bad flag for some devices.
+      // the same offsets; unused ones are zero. An insertion must not set the keep flags, which
+      // some devices refuse.
       const bool insert = operation.kind() == OperationKind::dif_insert;
       descriptor.src_upd_flags = byte_of(1);
       descriptor.upd_dest_flags = byte_of(2) & (insert ? 0x90U : 0xffU);
@@ -125,7 +125,7 @@ OperationSet dsa_operations(std::optional<std::uint64_t> opcodes) noexcept {
 
 std::optional<std::uint64_t> opcodes_from(std::string_view text) noexcept {
   std::optional<std::uint64_t> low;
-  // All words pass through: the last two stay.
+  // Shifts all words through; the last two remain.
   while (!text.empty() && text != "\n") {
     const std::string_view word = text.substr(0, text.find(','));
     text.remove_prefix(std::min(text.size(), word.size() + 1));
@@ -161,7 +161,7 @@ bool can_block(const dsa::QueueInfo& queue) noexcept {
 }
 
 std::uint32_t cache_flag(const dsa::QueueInfo& queue, bool flush) noexcept {
-  // If not asked: for operations that write, as on all of the 4th generation and later.
+  // If unknown: supported for writes, as on all devices since the 4th generation.
   const std::uint64_t can = queue.capabilities.value_or(dsa::capability::cache_control_of_writes);
   const std::uint64_t wanted =
       flush ? dsa::capability::cache_control_of_flushes : dsa::capability::cache_control_of_writes;
@@ -188,7 +188,7 @@ namespace {
 Completion as_recorded(OperationKind kind, std::size_t byte_count,
                        const dsa::CompletionRecord& record) noexcept {
   const std::uint8_t raw = record.status;
-  // As it is where nothing else is said of the data.
+  // The default, for a status that says nothing about the data.
   Completion outcome{.cause = Cause::device_error, .device_status = raw};
   if (raw == dsa::kStatusAborted) return outcome;
   OperationResult found;
@@ -196,7 +196,7 @@ Completion as_recorded(OperationKind kind, std::size_t byte_count,
     found.crc = static_cast<std::uint32_t>(record.crc_val);
   }
   if (kind == OperationKind::create_delta) found.delta_bytes = record.delta_rec_size;
-  // The running values of integrity operations.
+  // Running values of integrity operations.
   constexpr OperationSet kChecks{OperationKind::dif_check, OperationKind::dif_strip,
                                  OperationKind::dif_update};
   constexpr OperationSet kMakes{OperationKind::dif_insert, OperationKind::dif_update};
@@ -239,16 +239,16 @@ Completion as_recorded(OperationKind kind, std::size_t byte_count,
 
 Completion to_completion(const Operation& operation, std::size_t byte_count,
                          const dsa::CompletionRecord& record) noexcept {
-  // A record whose numbers cannot be is that of a device in trouble.
+  // Impossible values mean a faulty device.
   const Completion senseless{.cause = Cause::device_error, .device_status = record.status};
   Completion outcome = as_recorded(operation.kind(), byte_count, record);
   const std::size_t cut = operation.cut_bytes();
   if (outcome.cause == Cause::page_fault) {
-    // The rest goes on where the operation can be cut, a little before where the device stopped.
+    // The rest continues at the last point where the operation can be cut.
     const std::size_t over = cut == 0 ? outcome.bytes_done : outcome.bytes_done % cut;
     outcome.bytes_done -= over;
     if (cut == 0) return outcome;
-    // Running values of the middle of a unit are of no use.
+    // Running values in the middle of a unit cannot be used.
     const bool running = over != 0 && !operation.has_independent_parts();
     return running || outcome.bytes_done >= byte_count ? senseless : outcome;
   }

@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// From an operation to the descriptor that has a device do it, and from the completion record to
-// how it ended. Pure functions. Not for: submitting it, and what is done about a page fault.
+// SPDX-License-Identifier: Apache-2.0 Encodes operations as descriptors and decodes completion
+// records. Pure functions.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +12,7 @@
 
 namespace headrace::engine::detail {
 
-/// All of a descriptor but its operands: what it does not use has to be 0.
+/// Writes a descriptor except for its operands; unused fields must be 0.
 inline void begin_descriptor(dsa::Opcode opcode, std::uint32_t flags,
                              const dsa::CompletionRecord& record,
                              dsa::Descriptor& descriptor) noexcept {
@@ -24,12 +23,12 @@ inline void begin_descriptor(dsa::Opcode opcode, std::uint32_t flags,
   descriptor.completion_addr = reinterpret_cast<std::uintptr_t>(&record);
 }
 
-/// The descriptor of a valid `operation` of at most 2^32 - 1 bytes. `flags`: those that are not its
-/// operands.
+/// Writes the descriptor of a valid `operation` of at most 2^32 - 1 bytes. `flags`: in addition to
+/// those that the operation implies.
 void to_descriptor(const Operation& operation, std::uint32_t flags,
                    const dsa::CompletionRecord& record, dsa::Descriptor& descriptor) noexcept;
 
-/// The operands of a copy: source, target, bytes. A batch has its list and their number there.
+/// Writes the operands of a copy (source, target, bytes) or of a batch (list, null, number).
 inline void write_operands(const void* first, const void* second, std::size_t count,
                            dsa::Descriptor& descriptor) noexcept {
   descriptor.src_addr = reinterpret_cast<std::uintptr_t>(first);
@@ -37,33 +36,30 @@ inline void write_operands(const void* first, const void* second, std::size_t co
   descriptor.xfer_size = static_cast<std::uint32_t>(count);
 }
 
-/// How a part of `operation` of `byte_count` bytes ended, as `record` says, whose status is not
-/// zero. Of a page fault: what was done before it, in whole units that the operation can be cut at,
-/// with the values that the rest goes on from. A status that speaks of the descriptor and not of
-/// the data, or numbers that cannot be, are Cause::device_error: nothing of the record is taken.
+/// Decodes `record`, whose status is not zero, for a part of `operation` of `byte_count` bytes.
+/// After a page fault: the bytes completed, rounded down to where the operation can be cut, and the
+/// running values to continue with. A status about the descriptor instead of the data, or
+/// impossible values, become Cause::device_error.
 [[nodiscard]] Completion to_completion(const Operation& operation, std::size_t byte_count,
                                        const dsa::CompletionRecord& record) noexcept;
 
-/// Kinds whose opcodes are among `opcodes`, a bit of each; all of a DSA of version 1 if that is not
-/// known.
+/// The kinds whose opcodes are set in the bit mask `opcodes`; those of DSA version 1 if unknown.
 [[nodiscard]] OperationSet dsa_operations(std::optional<std::uint64_t> opcodes) noexcept;
-/// True unless it is known that `opcode` is not carried out.
+/// True unless `opcode` is known to be unsupported.
 [[nodiscard]] bool takes(std::optional<std::uint64_t> opcodes, dsa::Opcode opcode) noexcept;
-/// What the attribute op_config of a queue says: 256 bits in words of 32, the highest first.
-/// Nothing if it is none.
+/// Parses the attribute op_config of a queue: 256 bits in words of 32, the highest first. Nothing
+/// if malformed.
 [[nodiscard]] std::optional<std::uint64_t> opcodes_from(std::string_view text) noexcept;
-/// What the attribute gen_cap of a device says: a number with 0x. Nothing if it is none.
+/// Parses the attribute gen_cap of a device: a number with 0x. Nothing if malformed.
 [[nodiscard]] std::optional<std::uint64_t> capabilities_from(std::string_view text) noexcept;
 
-/// The flags of a descriptor for `operation` that are neither its operands nor its record: block on
-/// fault and cache control.
+/// The flags for block-on-fault and cache control.
 [[nodiscard]] std::uint32_t hints(const Operation& operation, const dsa::QueueInfo& queue,
                                   FaultPolicy page_faults) noexcept;
 
-/// Whether the device may be told to wait for the system at a page that is not there.
+/// Whether the queue supports block-on-fault.
 [[nodiscard]] bool can_block(const dsa::QueueInfo& queue) noexcept;
-/// What tells the device that the target, or for a flush what is flushed, is wanted in the cache; 0
-/// if it would refuse that.
+/// The cache-control flag for writes, or for a flush; 0 if the device does not support it.
 [[nodiscard]] std::uint32_t cache_flag(const dsa::QueueInfo& queue, bool flush) noexcept;
 
 /// True if `kind` writes to its target.

@@ -15,18 +15,18 @@
 namespace headrace::engine {
 namespace {
 
-/// Any multiple of 64 within the page reaches the queue. Descriptors that lie at different places
-/// go to different ones, so that no two stores wait for each other in one write-combining buffer.
+/// Any multiple of 64 within the page reaches the queue. Different descriptors use different
+/// offsets, so that stores do not contend for one write-combining buffer.
 std::byte* portal_address(std::byte* page, const dsa::Descriptor& descriptor) noexcept {
   constexpr std::uintptr_t kOffsets = 4096 - sizeof(dsa::Descriptor);
-  // Slots of a mover are some hundred bytes apart: all bits above 63 take part.
+  // Slots are some hundred bytes apart, so all bits above 63 are hashed.
   const auto place = reinterpret_cast<std::uintptr_t>(&descriptor);
   return page + ((place ^ place >> 6U) & kOffsets & ~std::uintptr_t{63});
 }
 
 class DevicePortal final : public dsa::Portal {
  public:
-  /// `page`: null if descriptors go by write().
+  /// `page`: null if descriptors are submitted with write().
   DevicePortal(platform::CharacterDevice device, std::byte* page, dsa::QueueInfo info)
       : device_(std::move(device)), page_(page), info_(std::move(info)) {}
   [[nodiscard]] const dsa::QueueInfo& info() const override { return info_; }
@@ -55,14 +55,14 @@ dsa::QueueInfo queue_info(const topo::DsaDevice& device, const topo::DsaQueue& q
           .batch_max = queue.batch_max,
           .transfer_bytes_max = queue.transfer_max.count(),
           .block_on_fault = queue.block_on_fault,
-          // Kernels before 6.1 do not tell.
+          // Kernels before 6.1 do not report it.
           .opcodes = detail::opcodes_from(
               attribute(fmt::format("wq{}.{}/op_config", device.id.value(), queue.id.value()))),
           .capabilities = detail::capabilities_from(
               attribute(fmt::format("dsa{}/gen_cap", device.id.value())))};
 }
 
-/// A queue that is named is not replaced by another.
+/// Fails if a queue named by the options is not usable.
 Result<void> check_named(const DsaQueues& found, const DeviceOptions& options) {
   for (const std::string& name : options.queues) {
     const bool there = std::any_of(
@@ -100,16 +100,16 @@ Result<DsaQueues> open_dsa_queues(const topo::Machine& machine, const DeviceOpti
     found.notes.emplace_back("Devices are not used because the options say so.");
     return found;
   }
-  // Inside the emulator's namespace there are no other devices than its own.
+  // Inside the emulator's namespace all devices are emulated.
   const bool emulated = platform::is_file("/dev/dsa-emulator/registers");
   for (const topo::DsaDevice& device : machine.dsa_devices) {
-    std::uint32_t rank = 0;  // Of those that can be used.
+    std::uint32_t rank = 0;  // Among the usable queues.
     for (const topo::DsaQueue& queue : device.queues) {
       const dsa::QueueInfo info = queue_info(device, queue);
       const bool named = std::ranges::find(options.queues, info.name) != options.queues.end();
       if (!named && !options.queues.empty()) continue;
-      // A device has eight queues whether they are configured or not; those without entries are
-      // not intended, unless they are named.
+      // A device lists eight queues, configured or not; unconfigured ones have no entries and are
+      // skipped unless named.
       if (info.entry_count == 0 && !named) continue;
       if (queue.state != "enabled" || queue.type != "user") {
         found.notes.push_back(fmt::format("{} is not used: it is {} and of type {}.", info.name,
@@ -123,7 +123,7 @@ Result<DsaQueues> open_dsa_queues(const topo::Machine& machine, const DeviceOpti
             fmt::format("{} is not used: {}.", info.name, portal.error().message()));
         continue;
       }
-      // The kernel takes no batch by write() for the devices whose portals it does not let map.
+      // Through write() the kernel accepts no batches.
       auto mover = DsaQueue::make(std::move(portal->portal), {.node = device.node,
                                                               .note = portal->note,
                                                               .queue_rank = rank,

@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// The work queues of a machine as movers: which can be used by this process, how (by the mapped
-// page of /dev/dsa/wqD.Q, or by write()), and why not.
+// SPDX-License-Identifier: Apache-2.0 Opens the DSA work queues of a machine as movers, through the
+// mapped page of /dev/dsa/wqD.Q or write().
 #pragma once
 
 #include <memory>
@@ -18,25 +17,25 @@ namespace headrace::engine {
 struct OpenPortal {
   std::unique_ptr<dsa::Portal> portal;
   bool mapped = false;
-  std::string note;  ///< How descriptors reach the queue, and why so.
+  std::string note;  ///< How descriptors are submitted, and why.
 };
 
-/// Opens `path` and maps its page; where the kernel does not let this process map it, descriptors
-/// go by write(), one system call each.
+/// Opens `path` and maps its page. If the kernel refuses the mapping, descriptors are submitted
+/// with write(), one system call each.
 ///
 /// Fails: as platform::CharacterDevice::open.
 [[nodiscard]] Result<OpenPortal> open_portal(const std::string& path, dsa::QueueInfo info);
 
 struct DsaQueues {
   std::vector<std::unique_ptr<Mover>> movers;
-  /// Why a queue, or all of them, are not among the movers; one sentence each.
+  /// Why queues are not used; one sentence each.
   std::vector<std::string> notes;
 };
 
-/// Opens every enabled queue of type user. What cannot be used is left out with a note: an engine
-/// without devices is an engine all the same.
+/// Opens every enabled queue of type user. Unusable queues are skipped with a note: an engine works
+/// without devices.
 ///
-/// Fails: hardware_absent for a queue that the options name.
+/// Fails: hardware_absent if a queue named by the options is not usable.
 [[nodiscard]] Result<DsaQueues> open_dsa_queues(const topo::Machine& machine,
                                                 const DeviceOptions& options);
 

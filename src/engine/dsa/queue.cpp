@@ -26,10 +26,10 @@ using detail::status_of;
 
 namespace {
 
-/// Slots given up in a row after which the queue is given up, if it has so many.
+/// Slots lost in a row after which the queue is silent.
 constexpr std::uint32_t kSilentMax = 3;
 constexpr std::size_t kPageBytes = 4096;
-/// Longest rest of a thread on a record: others may have ended.
+/// Longest UMWAIT on one record: others may complete meanwhile.
 constexpr std::chrono::nanoseconds kRestMax = std::chrono::microseconds(5);
 
 }  // namespace
@@ -98,14 +98,14 @@ DsaQueue::DsaQueue(dsa::Portal& portal, const DsaQueueOptions& options)
 DsaQueue::~DsaQueue() {
   HEADRACE_CHECK(!words_.has_reserved(), "a channel ends before its engine");
   stop();
-  // No other thread is here.
+  // No other thread uses the queue any more.
   if (words_.lost() == 0 && probe_words_.posted() == 0) return;
   // The device may still write to these records.
   keep_for_ever(std::move(slots_));
 }
 
 DeviceStatistics DsaQueue::statistics() const noexcept {
-  // Together they are not one instant, so no order between them is needed.
+  // Relaxed: the counts are not one snapshot.
   return {.descriptors = descriptors_.load_relaxed(),
           .retries = retries_.load_relaxed(),
           .page_faults = page_faults_.load_relaxed(),
@@ -132,11 +132,11 @@ inline void DsaQueue::look_at(std::uint32_t index) noexcept {
   request.complete_by_device();
 }
 
-/// What does not simply end.
+/// Handles everything but a simple copy that succeeded.
 void DsaQueue::take(std::uint32_t index, std::uint8_t status) noexcept {
   Slot& slot = slots_[index];
   if (slot.lost) {
-    // The device has answered after all: it lives, and is done with the slot.
+    // A late answer: the device is alive and has finished with the slot.
     slot.lost = false;
     words_.free_lost(index);
     return note_answer();
@@ -163,7 +163,7 @@ void DsaQueue::post_or_end(std::uint32_t index, Next next) noexcept {
 }
 
 void DsaQueue::reap() noexcept {
-  // Relaxed: a slot that is posted meanwhile is the next poll's.
+  // Relaxed: slots posted meanwhile are left to the next poll.
   for (std::uint64_t posted = words_.posted(); posted != 0; posted &= posted - 1) {
     look_at(static_cast<std::uint32_t>(std::countr_zero(posted)));
   }
@@ -186,21 +186,20 @@ bool DsaQueue::rest_at(const dsa::CompletionRecord& record) noexcept {
 
 // --- Submission ----------------------------------------------------------------------------------
 
-/// All of the descriptor of a copy but its operands.
+/// Writes the descriptor of a copy except for its operands.
 void DsaQueue::prepare_copy(Slot& slot, std::uint32_t hint) noexcept {
   detail::begin_descriptor(dsa::Opcode::move, copy_flags_ | hint, slot.record, slot.descriptor);
   slot.prepared = hint == 0;
 }
 
 Submit DsaQueue::post(Request& request) noexcept {
-  // Another mover takes the request, or the processor.
+  // Another mover or the processor takes the request.
   if (is_silent()) [[unlikely]] {
     probe();
     return Submit::closed;
   }
   const std::uint32_t index = words_.take();
-  // A thread that waits for a lost slot may wait for ever, also where the queue has
-  // answered since: another mover takes the request.
+  // `closed` if all slots are lost: they may never come back, so another mover takes the request.
   if (index == SlotWords::kNoSlot) [[unlikely]] {
     return words_.is_closed() || words_.is_all_lost() ? Submit::closed : Submit::full;
   }
@@ -227,8 +226,8 @@ Submit DsaQueue::post(Request& request) noexcept {
   return Submit::accepted;
 }
 
-/// What is no copy of one descriptor, in the slot `first`: as a batch, or in as many stripes as
-/// there is work and room for, each with the next part of the request.
+/// Posts everything but a simple copy, beginning with slot `first`: a batch, or as many stripes as
+/// the size and the free slots allow, each with the next part of the request.
 Submit DsaQueue::post_stripes(Request& request, std::uint32_t first) noexcept {
   const Operation& operation = request.operation();
   const bool batch = request.is_batch();
@@ -269,22 +268,21 @@ Submit DsaQueue::post_stripes(Request& request, std::uint32_t first) noexcept {
     request.outcome = {};
   }
   request.slot_index.store_relaxed(count == 1 ? first : Request::kNoSlot);  // A hint for pollers.
-  // The request lives until its last stripe has ended, and that one is not begun before the others.
+  // The first stripe is posted last: it keeps the request alive.
   for (std::size_t i = 1; i < count; ++i) post_or_end(stripes[i], issue(slots_[stripes[i]]));
   post_or_end(first, next);  // From here on the request may be gone.
   return Submit::accepted;
 }
 
-/// Returns false, and nothing has begun, if the queue takes nothing.
+/// Returns false, with nothing started, if the queue accepts nothing.
 bool DsaQueue::issue_first(Slot& slot, Next& next) noexcept {
   if (slot.operation != nullptr) return send(slot);
   next = issue_list(slot);
   return slot.full_ticks == 0 || slot.next != 0;
 }
 
-/// What the queue may not do is done elsewhere. What cannot be cut, or not into pieces so small,
-/// has to fit one descriptor; and version 1 of the device has no patterns of 16 bytes, but those of
-/// 8 twice.
+/// True if the device cannot carry out `operation`: it refuses the kind, or the operation exceeds
+/// one descriptor and cannot be cut. Version 1 of the device has no 16-byte patterns.
 bool DsaQueue::is_beyond(const Operation& operation) const noexcept {
   const auto kind = static_cast<unsigned>(operation.kind());
   if ((refused_kinds_.load_relaxed() >> kind & 1U) != 0) return true;  // A hint.
@@ -294,7 +292,7 @@ bool DsaQueue::is_beyond(const Operation& operation) const noexcept {
   return std::max(operation.byte_count(), operation.target().size()) > piece_bytes_max_;
 }
 
-/// What one descriptor takes of an operation that may be cut at multiples of `cut`.
+/// Longest piece of one descriptor for operations that are cut at multiples of `cut`.
 std::size_t DsaQueue::piece_bytes(std::size_t cut) const noexcept {
   return piece_bytes_max_ / cut * cut;
 }
@@ -326,7 +324,7 @@ void DsaQueue::begin_operation(Slot& slot, const Operation& operation, std::size
 
 DsaQueue::Next DsaQueue::issue(Slot& slot) noexcept {
   if (slot.operation == nullptr && slot.next == slot.list_end) return Next::ended;
-  // Advice; carries no data.
+  // A hint.
   if (words_.is_closed() || slot.request->stop_requested()) {
     if (slot.operation == nullptr) return stop_list(slot);
     slot.one.state = JobState::stopped;
@@ -348,7 +346,7 @@ bool DsaQueue::send(Slot& slot) noexcept {
   return true;
 }
 
-/// The descriptor of an operation of any kind, and its record.
+/// Writes the descriptor and the record of any operation.
 void DsaQueue::write_any(const Operation& operation, std::uint32_t flags,
                          dsa::Descriptor& descriptor,
                          dsa::CompletionRecord& record) const noexcept {
@@ -375,8 +373,8 @@ DsaQueue::Next DsaQueue::take_record(Slot& slot) noexcept {
   return next;
 }
 
-/// What the device wrote may lie in a cache, whatever the descriptor asked for: where writes of
-/// devices go is a matter of the platform. What a processor did in its place is brought to memory
+/// Writes durable targets back: where a device's writes go depends on the platform, so they may be
+/// in a cache whatever the descriptor requested. Bytes that a processor copied are written back
 /// twice, which is rare and harmless.
 void DsaQueue::settle(const Slot& slot) noexcept {
   if (!slot.durable) return;
@@ -395,7 +393,7 @@ void DsaQueue::end_stripe(std::uint32_t index) noexcept {
   const Completion outcome = slot.outcome();
   const std::size_t begin = slot.begin;
   const bool single = request.is_batch() || slot.end - begin == request.byte_count();
-  // Room for another request before the job ends: a thread that waited for it may submit at once.
+  // Frees the slot before the job completes: the waiting thread may submit immediately.
   if (slot.lost) {
     lose(index);
   } else {
@@ -409,13 +407,14 @@ void DsaQueue::end_stripe(std::uint32_t index) noexcept {
     if (--request.stripes_left > 0) return;
     whole = request.outcome;
   }
-  if (whole.bytes_done == request.byte_count()) whole.state = JobState::idle;  // Nothing was left.
+  if (whole.bytes_done == request.byte_count())
+    whole.state = JobState::idle;  // Nothing was skipped.
   request.complete(whole);
 }
 
 void DsaQueue::stop() noexcept {
   words_.close();
-  // What has begun is finished; by the processor, if the device does not answer in time.
+  // Completes what has started, on the processor if the device times out.
   while (!words_.is_idle()) {
     reap();
     std::this_thread::yield();

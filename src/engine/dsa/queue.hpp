@@ -1,22 +1,20 @@
-// SPDX-License-Identifier: Apache-2.0
-// The mover of one DSA work queue: descriptors out by its portal, completion records in by polling.
-// It has no thread. Not for: finding queues (open.hpp) and what lies behind a portal.
+// SPDX-License-Identifier: Apache-2.0 The mover of one DSA work queue: submits descriptors through
+// a portal and polls completion records. It has no thread. open.hpp finds queues.
 //
-// Progress: lock-free for requests of one stripe, which is all that fit one descriptor and all with
-// a running value. The stripes of a larger request meet under a mutex, once each.
+// Progress: lock-free for requests of one stripe: those that fit one descriptor or carry a running
+// value. Each stripe of a larger request takes a mutex once, when it completes.
 //
 // Agents: submitters and pollers, any number of threads; the device, which reads a slot's
 // descriptors at submission and writes its records.
 //
-// Slots. A slot is room for one descriptor in flight (or one batch) with its record. Whose it is
-// say two bits, `busy` and `posted` (slot_words.hpp); all of it belongs to one thread at a time.
+// Slots. A slot holds one descriptor or batch in flight with its completion record. Two bits,
+// `busy` and `posted` (slot_words.hpp), define its owner: one thread at a time owns all of it.
 //
-// A device that does not answer in time. Its request is finished by the calling thread (a batch as
-// far as what the device may yet do does no harm), and the slot is lost: descriptors and records in
-// it are never used for anything else while the device may still write to them. When several slots
-// are lost and nothing comes back in between, the queue is given up: it takes no more requests
-// until an answer shows that it lives: a late one, or that of a no-op, which submissions that are
-// refused send now and then (probe()).
+// Timeouts. If the device does not answer in time, the polling thread completes the request (a
+// batch as far as late writes of the device do no harm), and the slot is lost: its descriptors and
+// records are not reused while the device may still write to them. After several lost slots without
+// an answer in between the queue is *silent*: it refuses requests until the device answers a lost
+// slot, or a no-op that refused submissions send from time to time (probe()).
 #pragma once
 
 #include <chrono>
@@ -32,13 +30,13 @@
 namespace headrace::engine {
 
 struct DsaQueueOptions {
-  /// What is known besides the portal's own info: the node, and how the portal is reached.
+  /// The NUMA node of the device, if known.
   std::optional<NodeId> node = std::nullopt;
   std::string note = {};
   std::uint32_t queue_rank = 0;  ///< As in MoverInfo.
-  bool emulated = false;         ///< As well.
+  bool emulated = false;         ///< As in MoverInfo.
   DeviceOptions device = {};
-  /// False where a batch cannot be submitted: by write() to devices of version 1.
+  /// False if batches cannot be submitted: through write() to devices of version 1.
   bool batches = true;
 };
 
@@ -48,7 +46,7 @@ class DsaQueue final : public Mover {
   /// Fails: invalid_argument for a queue without entries.
   [[nodiscard]] static Result<std::unique_ptr<DsaQueue>> make(std::unique_ptr<dsa::Portal> portal,
                                                               const DsaQueueOptions& options);
-  /// As above, with a portal that is the caller's and outlives the mover.
+  /// As above; the caller keeps the portal, which must outlive the mover.
   [[nodiscard]] static Result<std::unique_ptr<DsaQueue>> make(dsa::Portal& portal,
                                                               const DsaQueueOptions& options);
   ~DsaQueue() override;
@@ -62,19 +60,19 @@ class DsaQueue final : public Mover {
   [[nodiscard]] DeviceStatistics statistics() const noexcept override;
   void stop() noexcept override;
 
-  /// True if no slot is left to jobs until the device answers what it has not.
+  /// True if jobs cannot get a slot until the device answers a lost one.
   [[nodiscard]] bool is_all_lost() const noexcept { return words_.is_all_lost(); }
 
  private:
   friend class ChannelState;
   struct Slot;
   enum class Next : std::uint8_t { posted, ended };
-  /// A batch of more gains nothing (docs/concepts/engine.md), and each slot has room for one.
+  /// Operations of one device batch; larger ones gain nothing (docs/concepts/engine.md), and each
+  /// slot reserves memory for one.
   static constexpr std::size_t kBatchMax = 64;
-  /// Page faults of one piece without progress, and aborted submissions of it, before a processor
-  /// takes over.
+  /// Attempts without progress, after page faults or aborts, before a processor takes over.
   static constexpr std::uint8_t kTriesMax = 8;
-  /// Stripes of one request: two for each engine of a device.
+  /// Maximum stripes of one request: two for each engine of a device.
   static constexpr std::size_t kStripeMax = 8;
 
   DsaQueue(dsa::Portal& portal, const DsaQueueOptions& options);
@@ -89,12 +87,13 @@ class DsaQueue final : public Mover {
   [[nodiscard]] bool is_due(const Slot& slot, std::uint64_t now) const noexcept;
   [[nodiscard]] Submit post_stripes(Request& request, std::uint32_t first) noexcept;
   void end_stripe(std::uint32_t index) noexcept;
-  /// The device may still write to the slot.
+  /// Retires a slot to which the device may still write.
   void lose(std::uint32_t index) noexcept;
   void probe(bool has_room = false) noexcept;
   static void keep_for_ever(std::unique_ptr<Slot[]> slots) noexcept;
 
-  // What is in a slot. The caller owns it; `ended`: the stripe, or what was done alone of a batch.
+  // Contents of a slot, owned by the caller. `ended`: the stripe, or the single operation of a
+  // batch, has completed.
   static void begin_stripe(Slot& slot, Request& request, std::size_t begin,
                            std::size_t end) noexcept;
   static void begin_operation(Slot& slot, const Operation& operation, std::size_t begin,
@@ -115,17 +114,17 @@ class DsaQueue final : public Mover {
   void give_up(Slot& slot) noexcept;
   static void settle(const Slot& slot) noexcept;
 
-  // What the queue may do.
+  // Supported operations.
   [[nodiscard]] bool is_beyond(const Operation& operation) const noexcept;
   [[nodiscard]] std::size_t piece_bytes(std::size_t cut) const noexcept;
   void note_error(const Operation& operation, std::uint8_t status) noexcept;
   void refuse_kind(OperationKind kind) noexcept;
   [[nodiscard]] Submit refuse() const noexcept;
 
-  // What is known of the device.
-  /// It has not answered for so long that nothing more is given to it.
+  // State of the device.
+  /// The device has not answered for too long; nothing more is submitted.
   [[nodiscard, gnu::always_inline]] bool is_silent() const noexcept {
-    return silent_count_.load_relaxed() >= silent_max_;  // A count of its own.
+    return silent_count_.load_relaxed() >= silent_max_;  // A count.
   }
   [[gnu::always_inline]] void note_answer() noexcept {
     if (silent_count_.load_relaxed() != 0) silent_count_.store_relaxed(0);  // As above.
@@ -135,8 +134,8 @@ class DsaQueue final : public Mover {
   }
   void note_refused(std::uint64_t now) noexcept {
     retries_.fetch_add_relaxed(1);  // A count.
-    // Hints. A queue that was not asked for so long may have had room meanwhile: one that is full
-    // now and then is healthy.
+    // Hints. Refusals count as consecutive only if less than answer_max apart: a queue that is full
+    // from time to time is healthy.
     const std::uint64_t last = refused_ticks_.load_relaxed();
     const bool in_a_row = now - last <= answer_ticks_ || last > now;
     if (refusing_ticks_.load_relaxed() == 0 || !in_a_row) refusing_ticks_.store_relaxed(now);
@@ -173,26 +172,25 @@ class DsaQueue final : public Mover {
   std::uint32_t silent_max_;
   std::uint64_t answer_ticks_;
   std::uint32_t copy_flags_;
-  std::uint32_t cache_flag_;  ///< Of what is wanted in the cache; 0: the device has no such flag.
-  /// slot_count_ of them, and one more for probes, which no request gets.
+  std::uint32_t cache_flag_;  ///< Flag of a copy into the cache; 0: the device has none.
+  /// slot_count_ slots, and one more for probes.
   std::unique_ptr<Slot[]> slots_;
 
   alignas(64) SlotWords words_;
-  /// Slots given up since the last answer.
+  /// Slots lost since the last answer.
   Atomic<std::uint32_t> silent_count_{0};
-  /// Since when the queue has refused every descriptor, asked at least every answer_max; 0 if it
-  /// took the last one.
+  /// Time of the first of consecutive refusals; 0 if the queue accepted the last descriptor.
   Atomic<std::uint64_t> refusing_ticks_{0};
-  /// When it refused the last one.
+  /// Time of the last refusal.
   Atomic<std::uint64_t> refused_ticks_{0};
-  /// A bit of each kind that the queue may not do, as far as that is known.
+  /// Bits of the kinds that the device is known to refuse.
   Atomic<std::uint32_t> refused_kinds_{0};
-  /// The longest copy that goes the short way of channels and batches: that of one descriptor, or 0
-  /// if the queue refuses copies.
+  /// Longest copy that fits one descriptor, for the fast paths of channels and batches; 0 if the
+  /// device refuses copies.
   Atomic<std::uint64_t> short_copy_bytes_max_;
-  /// Of the slot for probes.
+  /// State of the slot for probes.
   SlotWords probe_words_{1};
-  /// Stripes of requests that have several.
+  /// Guards the outcome of requests with several stripes.
   Mutex stripes_mutex_;
 
   alignas(64) Atomic<std::uint64_t> descriptors_{0};

@@ -1,7 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// What a DSA queue does when a descriptor does not simply succeed: page faults and errors, batches
-// with their fences, a full queue, a device that does not answer. Not for: the way of what succeeds
-// (queue.cpp).
+// SPDX-License-Identifier: Apache-2.0 The slow paths of a DSA queue: page faults and errors,
+// batches with fences, full queues, timeouts. queue.cpp has the path of what succeeds.
 #include <algorithm>
 #include <bit>
 
@@ -27,12 +25,12 @@ DsaQueue::Next DsaQueue::take_piece(Slot& slot, std::uint8_t status) noexcept {
   piece.bytes_by_device = piece.bytes_done;
   switch (piece.cause) {
     case Cause::page_fault:
-      page_faults_.fetch_add_relaxed(1);  // A count of its own.
+      page_faults_.fetch_add_relaxed(1);  // A count.
       return resolve_fault(slot, piece);
     case Cause::device_error:
       note_error(whole, status);
       if (slot.one.device_status == 0) slot.one.device_status = status;
-      // What a reset took away may be done again.
+      // Aborted by a reset: submit again.
       if (status == dsa::kStatusAborted && ++slot.tries < kTriesMax) return issue(slot);
       return finish_on_cpu(slot);
     default:
@@ -70,14 +68,14 @@ DsaQueue::Next DsaQueue::resolve_fault(Slot& slot, const Completion& piece) noex
   return issue(slot);
 }
 
-/// All that is left, by the calling thread in the place of the device.
+/// Completes the rest on the calling thread.
 DsaQueue::Next DsaQueue::finish_on_cpu(Slot& slot) noexcept {
   if (slot.operation == nullptr) {
     while (slot.next < slot.list_end) do_in_batch(slot, slot.next);
     return Next::ended;
   }
   const Operation rest = slot.operation->part(slot.at, slot.end - slot.at, slot.one.result);
-  // A processor that meets an unmapped page ends the process; a job only fails.
+  // An unmapped page would crash the process; instead the job fails.
   if (const auto bad = detail::untouchable(rest)) {
     slot.one.cause = Cause::page_fault;
     slot.one.fault_address = *bad;
@@ -85,27 +83,28 @@ DsaQueue::Next DsaQueue::finish_on_cpu(Slot& slot) noexcept {
   }
   Completion outcome = software::execute_in_pieces(rest, *slot.request);
   outcome.fell_back = true;
-  cpu_bytes_.fetch_add_relaxed(outcome.bytes_done);  // A count of its own.
+  cpu_bytes_.fetch_add_relaxed(outcome.bytes_done);  // A count.
   detail::append(slot.one, outcome, slot.at - slot.begin);
   return Next::ended;
 }
 
-/// The queue gets no operation of `kind` from now on.
+/// No operation of `kind` is submitted to the queue from now on.
 void DsaQueue::refuse_kind(OperationKind kind) noexcept {
   refused_kinds_.fetch_or_relaxed(1U << static_cast<unsigned>(kind));       // A hint.
   if (kind == OperationKind::copy) short_copy_bytes_max_.store_relaxed(0);  // A hint.
 }
 
-/// Of a queue that does not say what it may do: its device has said so of an operation like this.
+/// Counts the error. If the queue does not report its opcodes, remembers a kind that the device
+/// refused.
 void DsaQueue::note_error(const Operation& operation, std::uint8_t status) noexcept {
-  errors_.fetch_add_relaxed(1);  // A count of its own.
+  errors_.fetch_add_relaxed(1);  // A count.
   if (portal_.info().opcodes || dsa::status_of(status) != dsa::Status::bad_opcode) return;
   refuse_kind(operation.kind());
 }
 
 // --- A queue that is full ------------------------------------------------------------------------
 
-/// The queue is full: the next poll tries again, for as long as a device may take to answer.
+/// The queue is full: the next poll submits again, until answer_max has passed.
 DsaQueue::Next DsaQueue::carry_on(Slot& slot) noexcept {
   const std::uint64_t now = platform::ticks();
   if (slot.full_ticks == 0) slot.full_ticks = now;
@@ -116,17 +115,17 @@ DsaQueue::Next DsaQueue::carry_on(Slot& slot) noexcept {
 }
 
 Submit DsaQueue::refuse() const noexcept {
-  // A queue that takes nothing for so long belongs to a device that is not there any more, and is
-  // asked all the same each time.
-  const std::uint64_t since = refusing_ticks_.load_relaxed();  // A hint of its own.
+  // A device whose queue accepts nothing for answer_max counts as absent; the queue is still tried
+  // each time.
+  const std::uint64_t since = refusing_ticks_.load_relaxed();  // A hint.
   return since != 0 && platform::ticks() - since > answer_ticks_ ? Submit::closed : Submit::full;
 }
 
 // --- A device that does not answer ---------------------------------------------------------------
 
 void DsaQueue::give_up(Slot& slot) noexcept {
-  lost_count_.fetch_add_relaxed(1);    // A count of its own.
-  silent_count_.fetch_add_relaxed(1);  // A count of its own.
+  lost_count_.fetch_add_relaxed(1);    // A count.
+  silent_count_.fetch_add_relaxed(1);  // A count.
   slot.lost = true;
   if (slot.request->is_batch()) {
     finish_unanswered(slot);
@@ -135,19 +134,18 @@ void DsaQueue::give_up(Slot& slot) noexcept {
   }
   Completion& outcome = slot.outcome();
   outcome.fell_back = true;
-  // Unless it is a matter of reading only.
+  // Unless the operation only reads.
   outcome.late_write_possible = slot.request->is_batch() || detail::writes(slot.operation->kind());
 }
 
 void DsaQueue::lose(std::uint32_t index) noexcept {
-  slots_[index].posted_ticks.store_relaxed(~std::uint64_t{0});  // It is never due again.
+  slots_[index].posted_ticks.store_relaxed(~std::uint64_t{0});  // Never times out again.
   words_.lose(index);
 }
 
-/// Of a device that has been given up: sends it a no-op, unless one is on its way that may still be
-/// answered, and looks for the answer. What was lost may never be answered: a device that was reset
-/// or repaired meanwhile would never be used again. `has_room`: the caller has an entry of the
-/// queue that is free, which words_ does not show.
+/// Sends a no-op to a silent device, unless one is in flight, and checks for its answer. Without it
+/// a device that was reset would never be used again, because lost slots may never be answered.
+/// `has_room`: the caller has a free entry of the queue that words_ does not count.
 void DsaQueue::probe(bool has_room) noexcept {
   Slot& slot = slots_[slot_count_];
   std::uint8_t status = 0;
@@ -155,23 +153,22 @@ void DsaQueue::probe(bool has_room) noexcept {
     probe_words_.free(0);
     if (status != 0) return note_answer();
   }
-  // All lost: if it answered, nothing could be submitted, and a dedicated queue may be full of
-  // them.
-  const bool all_busy = !has_room && words_.count() == slot_count_;  // A hint; it is asked again.
+  // With all slots lost an answer would not help, and a dedicated queue may be full.
+  const bool all_busy = !has_room && words_.count() == slot_count_;  // A hint.
   if (all_busy || probe_words_.take() == SlotWords::kNoSlot) return;
   write_any(Operation::no_op(), 0, slot.descriptor, slot.record);
   slot.posted_ticks.store_relaxed(platform::ticks());  // Looked at again after a claim.
-  // A queue that refuses it is asked again after as long.
-  if (portal_.submit(slot.descriptor)) descriptors_.fetch_add_relaxed(1);  // A count of its own.
+  // If refused, the probe times out and is repeated.
+  if (portal_.submit(slot.descriptor)) descriptors_.fetch_add_relaxed(1);  // A count.
   probe_words_.post(0);
 }
 
-/// In a list and not merely let go, so that leak checkers find it in use. It needs no
-/// allocation and nothing ends it: a device goes on when main() has returned.
+/// Linked into a list so that leak checkers find it reachable. Never freed: a device may write
+/// after main() has returned.
 void DsaQueue::keep_for_ever(std::unique_ptr<Slot[]> slots) noexcept {
   static constinit Atomic<Slot*> last{nullptr};
   Slot* const first = slots.release();
-  first->kept_before = last.load_relaxed();  // Nothing follows the list.
+  first->kept_before = last.load_relaxed();  // No thread traverses the list.
   while (!last.compare_exchange_relaxed(first->kept_before, first)) {
   }
 }
@@ -194,7 +191,7 @@ DsaQueue::Next DsaQueue::issue_list(Slot& slot) noexcept {
   return Next::posted;
 }
 
-/// The first `count` descriptors of the list: those of copies, but for their operands.
+/// Writes the first `count` descriptors of the list as copies, except for their operands.
 void DsaQueue::prepare_list(Slot& slot, std::size_t count) const noexcept {
   for (std::size_t i = 0; i < count; ++i) {
     detail::begin_descriptor(dsa::Opcode::move, copy_flags_, slot.records[i], slot.descriptors[i]);
@@ -202,12 +199,12 @@ void DsaQueue::prepare_list(Slot& slot, std::size_t count) const noexcept {
   slot.prepared_count = count;
 }
 
-/// Writes the next list. Returns false if what comes next has to go alone: there is no other, it is
-/// too large for one descriptor, or not allowed in a list.
+/// Writes the next list. Returns false if the next operation must be submitted alone: it is the
+/// only one, too large for one descriptor, or not allowed in a list.
 bool DsaQueue::write_batch(Slot& slot) noexcept {
   const std::span<const Operation> operations = slot.request->batch().operations.subspan(
       slot.next, std::min(slot.list_end - slot.next, batch_max_));
-  // Nothing but copies, which most batches are.
+  // The common case: only copies.
   std::size_t byte_count = 0;
   if (slot.done == 0 && operations.size() > 1 &&
       write_copies<true>(slot, operations, byte_count) == operations.size()) {
@@ -226,7 +223,7 @@ bool DsaQueue::write_batch(Slot& slot) noexcept {
         is_beyond(operation)) {
       break;
     }
-    // The first of a list comes after all before the list anyway.
+    // The first operation of a list needs no fence flag: the list starts after all before it.
     const bool fenced = count > 0 && operation.is_fenced();
     write_any(operation, fenced ? dsa::flag::fence : 0U, slot.descriptors[count++],
               slot.records[i]);
@@ -265,9 +262,9 @@ DsaQueue::Next DsaQueue::take_list(Slot& slot, std::uint8_t status) noexcept {
   return issue(slot);
 }
 
-/// What the records of a list say of its operations: they have ended; or they are to be sent
-/// `again`, if that may cure them; or a processor does them. From `doubtful_from` on the device may
-/// do yet what it has not said, and what it has not done must not be repeated.
+/// Handles the record of each operation of a list: it has completed, or it is submitted `again` if
+/// that can help, or a processor does it. From index `doubtful_from` on, operations without an
+/// answer may still be carried out by the device and must not be repeated.
 void DsaQueue::take_answers(Slot& slot, bool again, std::size_t doubtful_from) noexcept {
   const Batch& batch = slot.request->batch();
   const std::size_t first = slot.next;
@@ -275,7 +272,7 @@ void DsaQueue::take_answers(Slot& slot, bool again, std::size_t doubtful_from) n
   for (std::uint64_t sent = slot.sent; sent != 0; sent &= sent - 1) {
     const auto i = static_cast<std::size_t>(std::countr_zero(sent));
     const std::size_t index = first + i;
-    if (index >= slot.list_end) break;  // Behind a fence that is broken.
+    if (index >= slot.list_end) break;  // After a broken fence.
     const Operation& operation = batch.operations[index];
     const dsa::CompletionRecord& record = slot.records[i];
     const std::uint8_t status = status_of(record);
@@ -283,7 +280,7 @@ void DsaQueue::take_answers(Slot& slot, bool again, std::size_t doubtful_from) n
     if (status != 0) one = detail::to_completion(operation, operation.byte_count(), record);
     if (one.cause == Cause::page_fault || one.cause == Cause::device_error) {
       if (one.cause == Cause::page_fault) {
-        page_faults_.fetch_add_relaxed(1);  // A count of its own.
+        page_faults_.fetch_add_relaxed(1);  // A count.
         ++slot.whole.page_faults;
       } else if (status != 0) {
         note_error(operation, status);
@@ -308,9 +305,8 @@ void DsaQueue::take_answers(Slot& slot, bool again, std::size_t doubtful_from) n
   slot.tries = any ? std::uint8_t{0} : static_cast<std::uint8_t>(slot.tries + 1);
 }
 
-/// True if `record` tells of something that another submission may cure: a page that was not there
-/// and is now, a reset, or that the device did not come to the operation, because of a fence or of
-/// what happened to another.
+/// True if submitting again can help: the page is mapped now, the device was reset, or it did not
+/// reach the operation because of a fence or another operation's error.
 bool DsaQueue::may_be_cured(const Operation& operation,
                             const dsa::CompletionRecord& record) const noexcept {
   const std::uint8_t status = status_of(record);
@@ -321,14 +317,14 @@ bool DsaQueue::may_be_cured(const Operation& operation,
              detail::Touched::present;
 }
 
-/// The end of a batch that was not answered in time. What has a record of its own is as that says.
-/// The device may have done the rest, or may do it yet, so a processor repeats it only where that
-/// changes nothing: not if something behind a fence, once begun, writes to what it reads or writes.
-/// What is not repeated has failed, so that nothing behind a fence that comes later begins.
+/// Completes a batch after a timeout. Operations with a record have completed as it says. The
+/// device may have done the others or may still do them, so a processor repeats them only if that
+/// is idempotent: not if an operation after a later fence, which may have started, writes to their
+/// operands. Operations that are not repeated fail, so nothing after a later fence is started.
 void DsaQueue::finish_unanswered(Slot& slot) noexcept {
   const std::span<const Operation> operations = slot.request->batch().operations;
   if (slot.operation != nullptr) {
-    // As a list of one, from its beginning: what was done of it changes nothing.
+    // Treated as a list of one, from the beginning: repeating it is harmless.
     slot.operation = nullptr;
     slot.sent = 1;
     set_status(slot.records[0], 0);
@@ -352,7 +348,7 @@ void DsaQueue::finish_unanswered(Slot& slot) noexcept {
   static_cast<void>(finish_on_cpu(slot));
 }
 
-/// All of an operation by the calling thread, in the place of the device.
+/// Executes operation `index` on the calling thread.
 void DsaQueue::do_in_batch(Slot& slot, std::size_t index) noexcept {
   const Operation& operation = slot.request->batch().operations[index];
   begin_operation(slot, operation, 0, operation.byte_count());
@@ -360,7 +356,7 @@ void DsaQueue::do_in_batch(Slot& slot, std::size_t index) noexcept {
   end_operation(slot);
 }
 
-/// What was done alone of a batch has ended.
+/// Records the completion of a single operation of a batch.
 void DsaQueue::end_operation(Slot& slot) noexcept {
   const Batch& batch = slot.request->batch();
   const auto index = static_cast<std::size_t>(slot.operation - batch.operations.data());
@@ -373,8 +369,8 @@ void DsaQueue::end_operation(Slot& slot) noexcept {
   note_done(slot, index);
 }
 
-/// Operation `failed` of a batch has failed: nothing begins from the next fence on, but what the
-/// device has begun.
+/// Operation `failed` has failed: no operation from the next fence on is started, except those that
+/// the device has already started.
 void DsaQueue::break_fence(Slot& slot, std::size_t failed) noexcept {
   const Batch& batch = slot.request->batch();
   slot.whole.cause = Cause::batch_failed;
@@ -386,7 +382,7 @@ void DsaQueue::break_fence(Slot& slot, std::size_t failed) noexcept {
   slot.list_end = fence;
 }
 
-/// Operation `index` of a batch has ended.
+/// Marks operation `index` as completed.
 void DsaQueue::note_done(Slot& slot, std::size_t index) noexcept {
   slot.done |= std::uint64_t{1} << (index - slot.next);
   for (; slot.next < slot.list_end && (slot.done & 1U) != 0; slot.done >>= 1U) ++slot.next;

@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// Slot: room for what one DSA mover has in flight at one place, and the few ways to touch what the
-// device reads and writes there. Not for: whose a slot is (queue.hpp).
+// SPDX-License-Identifier: Apache-2.0 Slot: one descriptor or batch in flight, and the accesses to
+// what the device reads and writes. slot_words.hpp defines ownership.
 #pragma once
 
 #include <algorithm>
@@ -17,16 +16,16 @@ namespace detail {
 inline constexpr std::uint32_t kRecordFlags =
     dsa::flag::record_address_valid | dsa::flag::request_record;
 
-/// Stands in a record whose descriptor the queue has not taken yet, so that pollers see to it. No
-/// device writes it.
+/// Status of a record whose descriptor the queue has not accepted yet: pollers submit it again. No
+/// device writes this value.
 inline constexpr std::uint8_t kUnsent = 0xfe;
 
 inline void set_status(dsa::CompletionRecord& record, std::uint8_t status) noexcept {
-  // Relaxed: the submission of the descriptor, or the posting of the slot, comes after.
+  // Relaxed: published by submitting the descriptor or posting the slot.
   store_relaxed(const_cast<std::uint8_t&>(record.status), status);
 }
 
-/// dsa::load_status, in line.
+/// dsa::load_status, inline.
 inline std::uint8_t status_of(const dsa::CompletionRecord& record) noexcept {
   // edge: completion-record (acquire)
   return headrace::load_acquire(const_cast<const std::uint8_t&>(record.status));
@@ -37,58 +36,58 @@ inline std::uint8_t status_of(const dsa::CompletionRecord& record) noexcept {
 struct alignas(64) DsaQueue::Slot {
   dsa::Descriptor descriptor;
   dsa::CompletionRecord record;
-  /// Read by pollers that do not own the slot.
+  /// Also read by pollers that do not own the slot.
   Atomic<std::uint64_t> posted_ticks{0};
 
   Request* request = nullptr;
-  /// The request is a copy of one descriptor: nothing below is written until its record tells
-  /// anything but success.
+  /// The request is a copy of one descriptor: the members below are not used unless its status is
+  /// not success.
   bool simple = false;
-  /// The descriptor is that of a plain copy and lacks only the operands.
+  /// The descriptor is a plain copy's, complete except for the operands.
   bool prepared = false;
   bool lost = false;
-  bool durable = false;          ///< Something of it has to leave the caches.
-  std::uint8_t tries = 0;        ///< In vain, of what is in flight.
-  std::uint64_t full_ticks = 0;  ///< Since when the queue refuses; 0 if it does not.
+  bool durable = false;          ///< Some of its targets must be durable.
+  std::uint8_t tries = 0;        ///< Attempts without progress.
+  std::uint64_t full_ticks = 0;  ///< Time of the first refusal; 0: accepted.
 
-  // What is done by bytes, piece after piece: the stripe of a request that is no batch, or a single
-  // operation of a batch. While a list is in flight there is none.
+  // Byte progress of the stripe of a request, or of a single operation of a batch; `operation` is
+  // null while a list is in flight.
   const Operation* operation = nullptr;
   std::size_t begin = 0;
   std::size_t end = 0;
-  std::size_t at = 0;     ///< Up to here it is done.
-  std::size_t piece = 0;  ///< What is in flight.
+  std::size_t at = 0;     ///< Completed up to here.
+  std::size_t piece = 0;  ///< Bytes in flight.
   Completion one;
 
-  // Of a batch, by operations.
-  std::size_t next = 0;      ///< All before it have ended.
-  std::size_t list_end = 0;  ///< From here on none begins.
-  /// Bit i: operation next + i has ended, before `next` itself has.
+  // Progress of a batch, in operations.
+  std::size_t next = 0;      ///< All before it have completed.
+  std::size_t list_end = 0;  ///< No operation from here on is started.
+  /// Bit i: operation next + i has completed, ahead of `next`.
   std::uint64_t done = 0;
-  /// The same of those in flight, with the records at i.
+  /// Bit i: operation next + i is in flight, with record i.
   std::uint64_t sent = 0;
-  bool copies = false;  ///< What is in flight are as many copies as `piece` says, and nothing else.
+  bool copies = false;  ///< The list in flight is `piece` copies and nothing else.
   Completion whole;
-  // Its descriptors and their records, apart from the slot, which most jobs need alone.
+  // Descriptors and records of the list; outside of the slot, because most jobs do not use them.
   std::unique_ptr<dsa::Descriptor[]> descriptors;
   std::unique_ptr<dsa::CompletionRecord[]> records;
-  /// So many descriptors, from the first on, are those of copies and lack only their operands.
+  /// The first prepared_count descriptors are copies', complete except for the operands.
   std::size_t prepared_count = 0;
 
-  /// How it ended.
+  /// The outcome of the stripe or batch.
   [[nodiscard]] Completion& outcome() { return request->is_batch() ? whole : one; }
-  /// What is in flight are the next `count` of the batch, all of them copies.
+  /// Records that the next `count` operations, all of them copies, are in flight.
   void send_copies(std::size_t count) {
     copies = true;
     piece = count;
     sent = ~std::uint64_t{0} >> (64 - count);
   }
-  /// Of the first slot of an array that outlives its mover: the one that was kept before.
+  /// Links arrays that outlive their mover; used in the first slot.
   Slot* kept_before = nullptr;
 };
 
-/// Claims a slot of `words` that the device has answered, or should have: then the caller owns it,
-/// and `status` says which.
+/// Claims slot `index` if the device has answered (`status` is not 0) or has timed out; the caller
+/// then owns it.
 inline bool DsaQueue::claim(SlotWords& words, std::uint32_t index, const Slot& slot,
                             std::uint8_t& status) const noexcept {
   return words.claim(index, [&] {
@@ -97,22 +96,22 @@ inline bool DsaQueue::claim(SlotWords& words, std::uint32_t index, const Slot& s
   });
 }
 
-/// Sends the descriptor of `slot`. Returns false if the queue is full.
+/// Submits the descriptor of `slot`. Returns false if the queue is full.
 inline bool DsaQueue::hand_over(Slot& slot) noexcept {
-  slot.posted_ticks.store_relaxed(platform::ticks());  // Looked at again after a claim.
+  slot.posted_ticks.store_relaxed(platform::ticks());  // Checked again after a claim.
   if (!portal_.submit(slot.descriptor)) [[unlikely]] {
     note_refused(platform::ticks());
     return false;
   }
   note_taken();
-  descriptors_.fetch_add_relaxed(1);  // A count of its own.
+  descriptors_.fetch_add_relaxed(1);  // A count.
   return true;
 }
 
-/// Writes descriptors and records of the simple copies that `operations` begins with, at most
-/// batch_max_. `kValid`: all of them have been validated.
+/// Writes descriptors and records for the leading simple copies of `operations`, at most
+/// batch_max_. `kValid`: the operations have been validated.
 ///
-/// Returns: how many; `byte_count` is their sum.
+/// Returns: their number, and their bytes in `byte_count`.
 template <bool kValid>
 std::size_t DsaQueue::write_copies(Slot& slot, std::span<const Operation> operations,
                                    std::size_t& byte_count) noexcept {
@@ -120,7 +119,7 @@ std::size_t DsaQueue::write_copies(Slot& slot, std::span<const Operation> operat
   if (slot.prepared_count < count) [[unlikely]]
     prepare_list(slot, count);
   const std::size_t bytes_max = short_copy_bytes_max_.load_relaxed();  // A hint.
-  // Both are written through, which the check does not see in a template.
+  // Written through, which clang-tidy does not see in a template.
   dsa::Descriptor* descriptor = slot.descriptors.get();  // NOLINT(misc-const-correctness)
   dsa::CompletionRecord* record = slot.records.get();    // NOLINT(misc-const-correctness)
   std::size_t total = 0;
@@ -144,7 +143,7 @@ std::size_t DsaQueue::write_copies(Slot& slot, std::span<const Operation> operat
   return static_cast<std::size_t>(copy - operations.data());
 }
 
-/// The descriptor of the first `count` of the list, and its record.
+/// Writes the batch descriptor for the first `count` of the list, and its record.
 inline void DsaQueue::write_list(Slot& slot, std::size_t count) noexcept {
   detail::begin_descriptor(dsa::Opcode::batch, detail::kRecordFlags, slot.record, slot.descriptor);
   detail::write_operands(slot.descriptors.get(), nullptr, count, slot.descriptor);

@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// SlotWords: whose the slots of a DSA mover are, a bit of each in a few words. Not for: what lies
-// in a slot (slot.hpp), and what its owner does with it (queue.hpp).
+// SPDX-License-Identifier: Apache-2.0 SlotWords: ownership of the slots of a DSA mover, as bits in
+// a few words. slot.hpp has the contents of a slot, queue.hpp what its owner does.
 //
 // Progress: lock-free. Agents: submitters and pollers, any number of threads; channels, each of one
 // thread; one thread that closes. The device does not see these words: it meets pollers at the
@@ -18,11 +17,11 @@
 //                  (the bit in lost_)                         it
 //   1     0, kept  a channel's (the bit in reserved_)          it gives it back, or loses it
 //
-// A poller decides by the status and then claims by clearing `posted`; between the two the slot may
-// have been claimed, used again and posted by others, so it looks again after the claim and gives
-// back what it should not have taken. That is why a slot that is used again (ABA) does no harm.
+// A poller reads the status and then claims by clearing `posted`. In between the slot may have been
+// claimed, reused and posted by other threads (ABA), so the poller checks the status again after
+// the claim and posts the slot again if it claimed it wrongly.
 //
-// Rejected: a mutex, which all threads that submit to a queue would share. Model:
+// Rejected: a mutex, shared by all threads that submit to a queue. Model:
 // tests/model/engine/slots_model.cpp.
 #pragma once
 
@@ -37,14 +36,14 @@ namespace headrace::engine {
 /// Threading: shared.
 class SlotWords {
  public:
-  // Bits 0..62 are slots.
+  // Bits 0 to 62.
   static constexpr std::size_t kSlotMax = 63;
   static constexpr std::uint32_t kNoSlot = ~0U;
 
   /// `slot_count` is at most kSlotMax.
   explicit SlotWords(std::uint32_t slot_count) : mask_((std::uint64_t{1} << slot_count) - 1) {}
 
-  /// A slot for the caller alone; kNoSlot if none is free or it is closed.
+  /// Takes a slot, which the caller owns; kNoSlot if none is free or after close().
   [[nodiscard]] std::uint32_t take() noexcept {
     std::uint64_t busy = busy_.load_relaxed();  // The exchange below decides.
     while (true) {
@@ -56,13 +55,13 @@ class SlotWords {
       }
     }
   }
-  /// Of its owner.
+  /// Called by the owner.
   void free(std::uint32_t index) noexcept {
     // edge: slot-freed (acq_rel)
     busy_.fetch_and_acq_rel(~bit(index));
   }
 
-  /// Lets pollers have a slot of the caller's.
+  /// Posts a slot of the caller: pollers may claim it.
   void post(std::uint32_t index) noexcept {
     // edge: slot-posted (acq_rel)
     posted_.fetch_or_acq_rel(bit(index));
@@ -71,42 +70,45 @@ class SlotWords {
   [[nodiscard]] std::uint64_t posted() const noexcept {
     return posted_.load_relaxed();  // The claim decides.
   }
-  /// True: the slot is the caller's, and `is_ready()`, which reads only what pollers may, is so.
+  /// Returns true if the caller now owns the slot and `is_ready()`, which reads only what pollers
+  /// may read, holds.
   template <typename IsReady>
   [[nodiscard]] bool claim(std::uint32_t index, IsReady is_ready) noexcept {
     if (!is_ready()) return false;
     // edge: slot-posted (acq_rel)
     if ((posted_.fetch_and_acq_rel(~bit(index)) & bit(index)) == 0) return false;
-    // It is ours, but perhaps not as it was looked at.
+    // The slot may have been reused since the first check.
     if (is_ready()) return true;
     post(index);
     return false;
   }
 
-  /// Called by its owner, a job's or a channel: the device may still write to the slot, which is
-  /// unused until it has. Then the poller who claims it calls free_lost().
+  /// Called by the owner, a job's poller or a channel, if the device may still write to the slot.
+  /// The slot is not reused until it does; the poller that then claims it calls free_lost().
   void lose(std::uint32_t index) noexcept {
-    // Before it can be claimed: then it may be another channel's. No other thread changes this bit.
+    // Before it can be claimed: afterwards another channel may reserve it. No other thread changes
+    // this bit.
     reserved_.fetch_and_relaxed(~bit(index));
-    // Relaxed: it reaches the poller who clears it with the posting.
+    // Relaxed: published by post().
     lost_.fetch_or_relaxed(bit(index));
     post(index);
   }
   void free_lost(std::uint32_t index) noexcept {
-    // Before another has the slot. No other thread changes this bit.
+    // Before another thread can take the slot. No other thread changes this bit.
     lost_.fetch_and_relaxed(~bit(index));
     free(index);
   }
   /// A snapshot.
   [[nodiscard]] std::uint64_t lost() const noexcept { return lost_.load_relaxed(); }
-  /// True if no slot is left to jobs but such as only a late answer would give back. What a channel
-  /// has may be its own for ever.
+  /// True if every slot is lost or reserved and at least one is lost: jobs may never get a slot
+  /// again.
   [[nodiscard]] bool is_all_lost() const noexcept {
     const std::uint64_t all_lost = lost();
-    // Perhaps not of the same instant: a hint that sends a request to another mover.
+    // Not one snapshot: a hint that sends a request to another mover.
     return all_lost != 0 && ((all_lost | reserved_.load_relaxed()) & mask_) == mask_;
   }
-  /// Takes `count` slots for a channel; 0 if that would leave none, or it is closed.
+  /// Takes `count` slots for a channel. Returns their bits; 0 if none would be left for jobs, or
+  /// after close().
   [[nodiscard]] std::uint64_t reserve(std::size_t count) noexcept {
     std::uint64_t busy = busy_.load_relaxed();  // The exchange below decides.
     while (true) {
@@ -116,30 +118,30 @@ class SlotWords {
       for (std::size_t i = 0; i < count; ++i, free &= free - 1) taken |= free & (~free + 1);
       // edge: slot-freed (acq_rel)
       if (!busy_.compare_exchange_acq_rel(busy, busy | taken)) continue;
-      // No other thread changes these bits. Until they are seen, is_idle() waits for the slots.
+      // No other thread changes these bits. Until it sees them, is_idle() waits for the slots.
       reserved_.fetch_or_relaxed(taken);
       return taken;
     }
   }
-  /// Slots that reserve() gave.
+  /// Frees slots taken by reserve().
   void give_back(std::uint64_t slots) noexcept {
-    // Before a job may have them. No other thread changes these bits.
+    // Before a job can take them. No other thread changes these bits.
     reserved_.fetch_and_relaxed(~slots);
     // edge: slot-freed (acq_rel)
     busy_.fetch_and_acq_rel(~slots);
   }
   [[nodiscard]] bool has_reserved() const noexcept {
-    return reserved_.load_relaxed() != 0;  // The caller is alone.
+    return reserved_.load_relaxed() != 0;  // No concurrent callers.
   }
 
-  /// From now on no slot is given out.
+  /// take() and reserve() fail from now on.
   void close() noexcept {
     // edge: slot-freed (acq_rel)
     busy_.fetch_or_acq_rel(kClosed);
   }
   /// A hint; take() decides.
   [[nodiscard]] bool is_closed() const noexcept { return (busy_.load_relaxed() & kClosed) != 0; }
-  /// After close(): true once only the device and channels have slots.
+  /// After close(): true once all slots are free, lost or reserved.
   [[nodiscard]] bool is_idle() const noexcept {
     // edge: slot-freed (acquire)
     const std::uint64_t busy = busy_.load_acquire();
@@ -161,7 +163,7 @@ class SlotWords {
   Atomic<std::uint64_t> busy_{0};
   Atomic<std::uint64_t> posted_{0};
   Atomic<std::uint64_t> lost_{0};
-  /// Of busy_: those of channels, which are never posted.
+  /// Subset of busy_: slots of channels, which are never posted.
   Atomic<std::uint64_t> reserved_{0};
 };
 

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// Compare, compare with a pattern, and fill, by what the profile names for the length.
+// SPDX-License-Identifier: Apache-2.0 Compare, compare with a pattern, and fill, by the variant
+// that the profile names for the length.
 #include <algorithm>
 #include <array>
 
@@ -10,7 +10,7 @@
 namespace headrace::engine::software {
 namespace {
 
-/// A pattern is repeated to a line, so that what is compared lies alike in its lines.
+/// The pattern is repeated to a cache line.
 constexpr std::size_t kLineBytes = 64;
 
 Completion found(std::size_t same, std::size_t byte_count) {
@@ -35,8 +35,8 @@ Completion compare_pattern(const Operation& operation) noexcept {
   line.fill(pattern[0]);
   std::size_t same =
       copy::first_difference(source.first(head), std::as_bytes(std::span(line)).first(head));
-  // What begins with a line of the pattern repeats it as far as it is equal to itself, moved by a
-  // line.
+  // Bytes that begin with a line of the pattern repeat it as far as they equal themselves shifted
+  // by one line.
   if (same == head && source.size() > head) {
     same += copy::first_difference(source.subspan(head), source.first(source.size() - head));
   }

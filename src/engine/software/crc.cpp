@@ -1,7 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0
-// CRC-32C of bytes, and of bytes that are copied on the way: by ISA-L, whose function works on the
-// reflected register without inverting it. An unreflected register over reflected bytes is the same
-// backwards, so that one function serves all four variants.
+// SPDX-License-Identifier: Apache-2.0 CRC-32C, optionally with a copy, by ISA-L, whose function
+// uses the reflected register without inversion. An unreflected CRC is the bit-reversed CRC of
+// bit-reversed bytes, so one function serves all four variants.
 #include <isa-l/crc.h>
 
 #include <algorithm>
@@ -14,9 +13,9 @@
 namespace headrace::engine::software {
 namespace {
 
-/// Copied and summed at once: small enough to stay in the first-level cache between the two.
+/// Bytes copied and summed at a time; stays in the L1 cache in between.
 constexpr std::size_t kCopyBytes = 8192;
-/// The most that ISA-L takes at once is an int.
+/// ISA-L takes the length as an int.
 constexpr std::size_t kSumBytesMax = std::size_t{1} << 30U;
 constexpr std::size_t kReverseBytes = 2048;
 
@@ -30,13 +29,13 @@ constexpr std::uint32_t reversed(std::uint32_t word) {
   return __builtin_bswap32(static_cast<std::uint32_t>(reversed_in_bytes(word)));
 }
 
-/// From the form of seed and value to the register's, and back: its own inverse.
+/// Converts a seed or value to the register's form and back; its own inverse.
 constexpr std::uint32_t turned(std::uint32_t value, bool raw) {
   return raw ? reversed(value) : ~value;
 }
 
 std::uint32_t sum(std::uint32_t state, std::span<const std::byte> bytes) {
-  // ISA-L only reads, whatever its signature says.
+  // ISA-L only reads, although the parameter is not const.
   auto* const data =
       const_cast<unsigned char*>(reinterpret_cast<const unsigned char*>(bytes.data()));
   return crc32_iscsi(data, static_cast<int>(bytes.size()), state);

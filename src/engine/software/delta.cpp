@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// Create and apply a delta record: entries of 10 bytes, each the offset of a unit of 8 bytes (in
-// units) and the unit as it is to become.
+// SPDX-License-Identifier: Apache-2.0 Creates and applies delta records: entries of 10 bytes, each
+// the index of an 8-byte unit and its new value.
 #include <algorithm>
 #include <cstring>
 
@@ -10,7 +9,7 @@
 namespace headrace::engine::software {
 namespace {
 
-/// Behind a difference so much is looked at unit by unit, since one seldom comes alone.
+/// Bytes compared unit by unit after a difference: differences cluster.
 constexpr std::size_t kCloselyBytes = 1024;
 
 }  // namespace
@@ -61,7 +60,7 @@ Completion apply_delta(const Operation& operation) noexcept {
     std::uint16_t index = 0;
     std::memcpy(&index, record.data() + at, sizeof index);
     const std::size_t place = std::size_t{index} * kDeltaUnitBytes;
-    // What was applied by then stays, but how much that is a device does not tell either.
+    // Entries applied so far stay; as on a device, their number is not reported.
     if (index <= last_index || place >= target.size()) return {.cause = Cause::bad_record};
     std::memcpy(target.data() + place, record.data() + at + sizeof index, kDeltaUnitBytes);
     last_index = index;

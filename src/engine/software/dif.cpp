@@ -10,8 +10,7 @@
 namespace headrace::engine::software {
 namespace {
 
-// A field is a word: guard, application tag, reference tag, from the highest bit on. In memory it
-// is big-endian.
+// A field is a big-endian word: guard, application tag, reference tag, from the highest bit.
 constexpr std::uint64_t kGuardBits = 0xffff'0000'0000'0000;
 constexpr std::uint64_t kApplicationBits = 0x0000'ffff'0000'0000;
 constexpr std::uint64_t kReferenceBits = 0x0000'0000'ffff'ffff;
@@ -37,7 +36,7 @@ std::uint16_t guard_of(const std::byte* block, std::size_t byte_count, const Dif
   return format.invert_guard ? static_cast<std::uint16_t>(~guard) : guard;
 }
 
-/// What is wrong with a field that differs in the bits `wrong` from the one that is expected.
+/// The errors of a field that differs from the expected one in the bits `wrong`.
 std::uint8_t errors_of(std::uint64_t field, std::uint64_t wrong, const DifSource& expected) {
   const auto is_all_ones = [&](std::uint64_t bits) { return (field & bits) == bits; };
   if (expected.skip_ones_in_field && is_all_ones(~std::uint64_t{0})) {
@@ -57,13 +56,13 @@ constexpr std::uint64_t masked_out(const DifTags& tags) {
   return std::uint64_t{tags.application_mask} << 32U;
 }
 
-/// The bits of a field that a check compares with what is expected.
+/// The bits of a field that a check compares.
 std::uint64_t compared_bits(const DifSource& expected) {
   return (expected.check_guard ? kGuardBits : 0) | (kApplicationBits & ~masked_out(expected.tags)) |
          (expected.check_reference ? kReferenceBits : 0);
 }
 
-/// The bits of a field that an update keeps of the source.
+/// The bits of a field that an update keeps from the source.
 std::uint64_t kept_bits(const DifTarget& made) {
   return (made.keep_guard ? kGuardBits : 0) | (made.keep_application ? kApplicationBits : 0) |
          (made.keep_reference ? kReferenceBits : 0);
@@ -74,8 +73,8 @@ void step(DifTags& tags, bool increment_application, bool fixed_reference) {
   if (!fixed_reference) ++tags.reference;
 }
 
-/// A function for each kind: beside ISA-L's few instructions for a block, each that asks for the
-/// kind counts.
+/// One function per kind: next to ISA-L's few instructions for a block, branches on the kind are
+/// significant.
 template <OperationKind kKind>
 Completion carry_out(const Operation& operation) noexcept {
   constexpr bool kHasField = kKind != OperationKind::dif_insert;
@@ -84,7 +83,7 @@ Completion carry_out(const Operation& operation) noexcept {
   const DifFormat format = operation.dif_format();
   const DifSource expected = kHasField ? operation.dif_source() : DifSource{};
   const DifTarget made = kMakesField ? operation.dif_target() : DifTarget{};
-  // Apart from the options, which are only read, so that they can be in registers.
+  // Copies of the options that change, so that they can be in registers.
   // NOLINTBEGIN(misc-const-correctness): each is written by some of the kinds.
   DifTags expected_tags = expected.tags;
   DifTags made_tags = made.tags;
@@ -95,19 +94,18 @@ Completion carry_out(const Operation& operation) noexcept {
   std::byte* target = operation.target().data();
   // NOLINTEND(misc-const-correctness)
   const std::uint64_t compared = kHasField ? compared_bits(expected) : 0;
-  // An insertion has nothing to keep.
+  // An insertion keeps nothing.
   const std::uint64_t kept = kHasField ? kept_bits(made) : 0;
   const std::uint64_t cleared = masked_out(made.tags);
   const bool needs_guard =
       (compared & kGuardBits) != 0 || (kMakesField && (kept & kGuardBits) == 0);
-  // Whatever else is allowed, a field of the tags and the guard that are expected is good, but for
-  // the one that is an error by itself.
+  // A field with the expected tags and guard is valid, except all ones if that is an error.
   const bool looks_at_all = expected.skip_ones_in_field && expected.ones_in_field_are_an_error;
 
   Completion outcome;
   const std::byte* const end = source + operation.byte_count();
   while (source != end) {
-    // ISA-L's function that copies on the way is slower than this one and a copy.
+    // ISA-L's function that also copies is slower than this one and a copy.
     const std::uint16_t guard = needs_guard ? guard_of(source, block, format) : std::uint16_t{0};
     std::uint64_t field = 0;
     if constexpr (kHasField) {

@@ -1,5 +1,4 @@
-// SPDX-License-Identifier: Apache-2.0
-// The dispatch, the operations of one line, pieces and batches.
+// SPDX-License-Identifier: Apache-2.0 Dispatch, short operations, pieces and batches.
 #include "software.hpp"
 
 #include <algorithm>
@@ -13,10 +12,10 @@
 namespace headrace::engine::software {
 namespace {
 
-/// Copied to both targets while it is in the first-level cache.
+/// Copied to both targets while in the L1 cache.
 constexpr std::size_t kDualcastBytes = 16384;
 
-/// Not inlined, or every operation would save the registers that this one needs.
+/// Not inlined, or every operation would save the registers used here.
 [[gnu::noinline]] void dualcast(const Operation& operation) noexcept {
   const std::span<const std::byte> source = operation.source();
   for (std::size_t at = 0; at < source.size(); at += kDualcastBytes) {
@@ -63,20 +62,21 @@ Completion carry_out(const Operation& operation) noexcept {
   return {.bytes_done = operation.byte_count()};
 }
 
-/// Copies of a batch that are made as one list.
+/// Copies of a batch that copy_many() makes at once.
 constexpr std::size_t kListCountMax = 32;
 
-/// Makes the plain copies of a batch from `first` on, up to those of one list.
+/// Makes the leading plain copies of a batch from `first` on, at most kListCountMax.
 ///
-/// Returns: how many; none if the first is no plain copy, or so long that its memory is looked at.
+/// Returns: their number; 0 if the first is not a plain copy, or large enough that its memory is
+/// checked.
 std::size_t copy_list(const Batch& batch, std::size_t first, Completion& whole) noexcept {
   std::array<copy::CopyItem, kListCountMax> items;
   const std::size_t count_max = std::min(items.size(), batch.operations.size() - first);
   std::size_t count = 0;
-  // Between two lists the batch is asked whether it is to stop.
+  // A stop is checked between lists.
   for (std::size_t bytes = 0; count < count_max && bytes < kPieceBytes; ++count) {
     const Operation& operation = batch.operations[first + count];
-    // What inaccessible() asks about goes its own way: copy_many() would end the program.
+    // Checked by inaccessible() instead: copy_many() would crash on unmapped memory.
     if (!operation.is_plain_copy() || operation.byte_count() >= detail::kAskedBytesMin) break;
     items[count] = {operation.target().data(), operation.source().data(), operation.byte_count()};
     bytes += operation.byte_count();
@@ -127,7 +127,7 @@ Completion execute_batch(const Request& request, bool check_memory) noexcept {
     const Operation& operation = batch.operations[i];
     Completion one;
     if (operation.is_fenced() && whole.cause != Cause::none) {
-      // The fence holds back everything behind it, too.
+      // Nothing after the fence starts either.
       detail::note_rest(batch, i, {.cause = Cause::fence_broken});
       break;
     }

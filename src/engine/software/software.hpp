@@ -1,6 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0
-// Every operation carried out by the calling thread, with the bytes and the result that a device
-// would give. Not for: choosing the mover, or memory that is not mapped, which ends the process.
+// SPDX-License-Identifier: Apache-2.0 Executes every operation on the calling thread, with the same
+// bytes and results as a device. Unmapped memory crashes the process.
 #pragma once
 
 #include <cstddef>
@@ -9,22 +8,22 @@
 
 namespace headrace::engine::software {
 
-/// Between two pieces of this length a request is asked whether it is to stop.
+/// A stop request is checked between pieces of this length.
 inline constexpr std::size_t kPieceBytes = 256U << 10U;
 
-/// All of a valid `operation`. Bytes are done in ascending order, so that what is said of a part
-/// that failed is what a device says.
+/// Executes a valid `operation`, in ascending order of addresses, so that a partial failure is
+/// reported as by a device.
 [[nodiscard]] Completion execute(const Operation& operation) noexcept;
 
-/// As execute(), until a stop of `request` is asked for.
+/// execute() that ends early if `request` is stopped.
 [[nodiscard]] Completion execute_in_pieces(const Operation& operation,
                                            const Request& request) noexcept;
 
-/// All operations of a valid batch, one after the other, until a stop is asked for. Writes the
-/// completions of the batch, if it has some. `check_memory`: as in EngineOptions.
+/// Executes a valid batch sequentially until it is stopped, and writes its completions if it has
+/// any. `check_memory`: as in EngineOptions.
 [[nodiscard]] Completion execute_batch(const Request& request, bool check_memory) noexcept;
 
-// The families.
+// The kinds of operations.
 [[nodiscard]] Completion compare(const Operation& operation) noexcept;
 [[nodiscard]] Completion compare_pattern(const Operation& operation) noexcept;
 [[nodiscard]] Completion create_delta(const Operation& operation) noexcept;
