@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 Combines the completions of parts. Pure functions. Until
-// ended() sets it, the state of a Completion is `stopped` or idle.
+// SPDX-License-Identifier: Apache-2.0
+// Combines the completions of parts. Pure functions. Until ended() sets it, the state of a
+// Completion is `stopped` or idle.
 #pragma once
 
 #include <cstddef>

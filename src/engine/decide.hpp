@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 The body of route(), inline: most submissions execute little
-// of it.
+// SPDX-License-Identifier: Apache-2.0
+// The body of route(), inline: most submissions execute little of it.
 #pragma once
 
 #include "headrace/engine/route.hpp"

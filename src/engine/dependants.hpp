@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 The lock-free list between a completing job and its
-// dependants. graph.cpp starts them.
+// SPDX-License-Identifier: Apache-2.0
+// The lock-free list between a completing job and its dependants. graph.cpp starts them.
 //
 // Each job has an intrusive list of dependants, and a flag in its word that is set before the list
 // is used. The agents are the *finisher*, which completes the job, and *submitters* that name the

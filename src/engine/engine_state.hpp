@@ -1,6 +1,7 @@
-// SPDX-License-Identifier: Apache-2.0 The implementation of Engine: its movers, the gate that
-// counts their users, and a job's path from submission to completion (drawing:
-// docs/internals/engine.md). Movers do the copying, except for what they refuse.
+// SPDX-License-Identifier: Apache-2.0
+// The implementation of Engine: its movers, the gate that counts their users, and a job's path from
+// submission to completion (drawing: docs/internals/engine.md). Movers do the copying, except for
+// what they refuse.
 #pragma once
 
 #include <algorithm>

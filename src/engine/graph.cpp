@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 Jobs with predecessors: how they are blocked and started.
-// dependants.hpp has the lock-free list between a completing job and its dependants.
+// SPDX-License-Identifier: Apache-2.0
+// Jobs with predecessors: how they are blocked and started. dependants.hpp has the lock-free list
+// between a completing job and its dependants.
 //
 // A blocked job counts in the gate like a running one. It becomes *ready* when its last predecessor
 // completes, and the thread that completed that one starts it. If this thread is already starting a

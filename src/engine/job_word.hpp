@@ -1,7 +1,8 @@
-// SPDX-License-Identifier: Apache-2.0 The word of a job: its state, three flags, and the number of
-// pins (Job::Visit). One word, so that each change is one atomic operation: a stop never reaches a
-// later submission, and the operation that completes the job learns whether any thread sleeps on or
-// pins the job without accessing it again.
+// SPDX-License-Identifier: Apache-2.0
+// The word of a job: its state, three flags, and the number of pins (Job::Visit). One word, so that
+// each change is one atomic operation: a stop never reaches a later submission, and the operation
+// that completes the job learns whether any thread sleeps on or pins the job without accessing it
+// again.
 //
 //   part       who may change it                            when
 //   state      the submitter                                idle or ended -> running, and back if

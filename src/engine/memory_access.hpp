@@ -1,6 +1,7 @@
-// SPDX-License-Identifier: Apache-2.0 The memory of an operation's operands: checks that it is
-// mapped, faults it in, and writes it back from the caches. Decision 9 says which operations are
-// checked before a processor accesses their memory, and why not all.
+// SPDX-License-Identifier: Apache-2.0
+// The memory of an operation's operands: checks that it is mapped, faults it in, and writes it back
+// from the caches. Decision 9 says which operations are checked before a processor accesses their
+// memory, and why not all.
 #pragma once
 
 #include <array>

@@ -1,4 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 Operations: construction, validation, and cutting into parts.
+// SPDX-License-Identifier: Apache-2.0
+// Operations: construction, validation, and cutting into parts.
 #include "headrace/engine/operation.hpp"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 Parts of jobs that are split among movers: where a job is
-// cut, and the pool of parts, allocated with the engine so that submission does not allocate.
+// SPDX-License-Identifier: Apache-2.0
+// Parts of jobs that are split among movers: where a job is cut, and the pool of parts, allocated
+// with the engine so that submission does not allocate.
 #pragma once
 
 #include <algorithm>

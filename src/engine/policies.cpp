@@ -1,4 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 The named mover policies.
+// SPDX-License-Identifier: Apache-2.0
+// The named mover policies.
 #include <algorithm>
 #include <array>
 #include <cstdint>

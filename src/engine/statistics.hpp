@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 Counters of an engine and its channels. dsa/queue.hpp has
-// those of queues.
+// SPDX-License-Identifier: Apache-2.0
+// Counters of an engine and its channels. dsa/queue.hpp has those of queues.
 #pragma once
 
 #include <algorithm>

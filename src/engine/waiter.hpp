@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 What a thread does between two checks of what it waits for,
-// decided by elapsed time alone. Job and Channel do the checking.
+// SPDX-License-Identifier: Apache-2.0
+// What a thread does between two checks of what it waits for, decided by elapsed time alone. Job
+// and Channel do the checking.
 #pragma once
 
 #include <algorithm>

@@ -25,12 +25,14 @@ namespace {
 /// piece of each job before it, not for their completion. Several workers may hold pieces of one
 /// request.
 ///
-/// Invariants of a request held, under mutex_: 0 <= bytes_finished <= bytes_taken <= byte_count
-/// queued <=> it is in the queue it ends when it is not queued and bytes_finished == bytes_taken;
-/// the worker whose piece makes that true ends it, and there is exactly one, as the sums change
-/// under the lock. bytes_finished counts completed pieces; outcome.bytes_done is less if a
-/// comparison found a difference or a check an error. An operation without independent parts has
-/// one piece in flight at a time, because each needs the result of the one before.
+/// Invariants of a request held, under mutex_:
+///   0 <= bytes_finished <= bytes_taken <= byte_count
+///   queued <=> it is in the queue
+///   It completes when it is not queued and bytes_finished == bytes_taken. The worker whose piece
+///   makes that true completes it; there is exactly one, because the sums change under the lock.
+/// bytes_finished counts completed pieces; outcome.bytes_done is less if a comparison found a
+/// difference or a check an error. An operation without independent parts has one piece in flight
+/// at a time, because each needs the result of the one before.
 ///
 /// Threading: shared.
 class CpuMover final : public Mover {

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 The mover of processors: worker threads pinned to one node,
-// with one queue of requests.
+// SPDX-License-Identifier: Apache-2.0
+// The mover of processors: worker threads pinned to one node, with one queue of requests.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 Encodes operations as descriptors and decodes completion
-// records. Pure functions.
+// SPDX-License-Identifier: Apache-2.0
+// Encodes operations as descriptors and decodes completion records. Pure functions.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 Opens the DSA work queues of a machine as movers, through the
-// mapped page of /dev/dsa/wqD.Q or write().
+// SPDX-License-Identifier: Apache-2.0
+// Opens the DSA work queues of a machine as movers, through the mapped page of /dev/dsa/wqD.Q or
+// write().
 #pragma once
 
 #include <memory>

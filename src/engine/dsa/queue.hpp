@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 The mover of one DSA work queue: submits descriptors through
-// a portal and polls completion records. It has no thread. open.hpp finds queues.
+// SPDX-License-Identifier: Apache-2.0
+// The mover of one DSA work queue: submits descriptors through a portal and polls completion
+// records. It has no thread. open.hpp finds queues.
 //
 // Progress: lock-free for requests of one stripe: those that fit one descriptor or carry a running
 // value. Each stripe of a larger request takes a mutex once, when it completes.

@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 The slow paths of a DSA queue: page faults and errors,
-// batches with fences, full queues, timeouts. queue.cpp has the path of what succeeds.
+// SPDX-License-Identifier: Apache-2.0
+// The slow paths of a DSA queue: page faults and errors, batches with fences, full queues,
+// timeouts. queue.cpp has the path of what succeeds.
 #include <algorithm>
 #include <bit>
 

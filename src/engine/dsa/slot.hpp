@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 Slot: one descriptor or batch in flight, and the accesses to
-// what the device reads and writes. slot_words.hpp defines ownership.
+// SPDX-License-Identifier: Apache-2.0
+// Slot: one descriptor or batch in flight, and the accesses to what the device reads and writes.
+// slot_words.hpp defines ownership.
 #pragma once
 
 #include <algorithm>

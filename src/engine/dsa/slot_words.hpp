@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 SlotWords: ownership of the slots of a DSA mover, as bits in
-// a few words. slot.hpp has the contents of a slot, queue.hpp what its owner does.
+// SPDX-License-Identifier: Apache-2.0
+// SlotWords: ownership of the slots of a DSA mover, as bits in a few words. slot.hpp has the
+// contents of a slot, queue.hpp what its owner does.
 //
 // Progress: lock-free. Agents: submitters and pollers, any number of threads; channels, each of one
 // thread; one thread that closes. The device does not see these words: it meets pollers at the

@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 Compare, compare with a pattern, and fill, by the variant
-// that the profile names for the length.
+// SPDX-License-Identifier: Apache-2.0
+// Compare, compare with a pattern, and fill, by the variant that the profile names for the length.
 #include <algorithm>
 #include <array>
 

@@ -1,6 +1,7 @@
-// SPDX-License-Identifier: Apache-2.0 CRC-32C, optionally with a copy, by ISA-L, whose function
-// uses the reflected register without inversion. An unreflected CRC is the bit-reversed CRC of
-// bit-reversed bytes, so one function serves all four variants.
+// SPDX-License-Identifier: Apache-2.0
+// CRC-32C, optionally with a copy, by ISA-L, whose function uses the reflected register without
+// inversion. An unreflected CRC is the bit-reversed CRC of bit-reversed bytes, so one function
+// serves all four variants.
 #include <isa-l/crc.h>
 
 #include <algorithm>

@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 Creates and applies delta records: entries of 10 bytes, each
-// the index of an 8-byte unit and its new value.
+// SPDX-License-Identifier: Apache-2.0
+// Creates and applies delta records: entries of 10 bytes, each the index of an 8-byte unit and its
+// new value.
 #include <algorithm>
 #include <cstring>
 

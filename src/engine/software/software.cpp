@@ -1,4 +1,5 @@
-// SPDX-License-Identifier: Apache-2.0 Dispatch, short operations, pieces and batches.
+// SPDX-License-Identifier: Apache-2.0
+// Dispatch, short operations, pieces and batches.
 #include "software.hpp"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: Apache-2.0 Executes every operation on the calling thread, with the same
-// bytes and results as a device. Unmapped memory crashes the process.
+// SPDX-License-Identifier: Apache-2.0
+// Executes every operation on the calling thread, with the same bytes and results as a device.
+// Unmapped memory crashes the process.
 #pragma once
 
 #include <cstddef>
