@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job that begins when two others have ended, without a thread that waits in between.
+// A job that begins when two others have ended, without a waiting thread in between.
 #include <array>
 #include <cstdio>
 #include <headrace/engine/engine.hpp>
@@ -32,7 +32,7 @@ int main() {
       engine.submit(checked, Operation::compare(near, far), {.after = both}) ==
           engine::Submit::accepted;
   if (!accepted) return 1;
-  const engine::Completion& end = checked.wait();  // Drives the other two as well.
+  const engine::Completion& end = checked.wait();  // Also drives the other two.
   std::printf("%s\n", end.cause == engine::Cause::predecessor_failed ? "not begun"
                       : end.result.different                         ? "different"
                                                                      : "the same");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One operation after the other without a thread that waits for them: a coroutine.
+// Sequential operations without a waiting thread: a coroutine.
 #include <cstdio>
 #include <exception>
 #include <headrace/engine/awaitable.hpp>
@@ -9,7 +9,7 @@
 using namespace headrace;
 using engine::Operation;
 
-// The simplest coroutine: it runs at once and has no owner. Any other type will do.
+// The simplest coroutine type: starts immediately and has no owner. Any other type works.
 struct Detached {
   struct promise_type {
     Detached get_return_object() noexcept { return {}; }
@@ -24,7 +24,7 @@ struct Detached {
 static Detached copy_and_check(engine::Engine& engine, std::span<std::byte> target,
                                std::span<const std::byte> source, std::latch& finished) {
   const engine::Ended copied = co_await start(engine, Operation::copy_crc(target, source));
-  if (copied.is_done()) {  // From here on it runs on the thread that ended the copy.
+  if (copied.is_done()) {  // From here on, runs on the thread that ended the copy.
     const engine::Ended end = co_await start(engine, Operation::compare(target, source));
     std::printf("%s, crc %08x\n", end.completion.result.different ? "different" : "the same",
                 copied.completion.result.crc);
@@ -46,7 +46,7 @@ int main() {
   const std::vector<std::byte> source(mib(8).count(), std::byte{1});
   std::vector<std::byte> target(source.size());
   std::latch finished(1);
-  copy_and_check(**engine, target, source, finished);  // Comes back at the first co_await.
-  while (!finished.try_wait()) (*engine)->poll();      // Devices have no thread of their own.
+  copy_and_check(**engine, target, source, finished);  // Returns at the first co_await.
+  while (!finished.try_wait()) (*engine)->poll();      // Devices have no thread.
   return target == source ? 0 : 1;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Many small copies by a queue of one's own, in C: several in flight, and no job for any of them.
- * Without a DSA it says why there is no such queue; examples/copy.c needs none. */
+ * Many small copies by a channel, in C: several in flight, without jobs.
+ * Without a DSA it prints why there is no channel; examples/copy.c needs no DSA. */
 #include <headrace.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -44,7 +44,7 @@ int main(void) {
         fprintf(stderr, "channel: %s\n", headrace_answer_text(answer));
         return 1;
       }
-      if (begun == ended) continue; /* Others have filled the device's queue: ask again. */
+      if (begun == ended) continue; /* Other clients filled the device queue: retry. */
     }
     by_device += headrace_channel_wait(channel, tickets[ended % kInFlight]).bytes_by_device;
     ++ended;

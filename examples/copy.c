@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Copy and sum at once, in C: by a DSA if there is one, else by processors; and say which. */
+ * Copy and checksum in one operation, in C: on a DSA if present, else on processors. */
 #include <headrace.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@ int main(void) {
     fprintf(stderr, "copy: %s\n", headrace_answer_text(answer));
     return 1;
   }
-  /* ... what there is to do while the bytes move ... */
+  /* ... other work while the bytes move ... */
   const headrace_completion end = headrace_wait(&job);
   headrace_job_end(&job);
 
@@ -39,7 +39,7 @@ int main(void) {
   for (size_t i = 0; headrace_mover_info(engine, i, &mover); ++i) {
     printf("  %s: %s\n", mover.name, mover.hardware ? mover.note : "worker threads");
   }
-  /* Why devices are not used, or from how many bytes on. */
+  /* Why devices are not used, or from which sizes they are. */
   for (size_t i = 0; headrace_note(engine, i) != NULL; ++i) {
     printf("  %s\n", headrace_note(engine, i));
   }

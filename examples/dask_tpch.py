@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TPC-H in partitions on Dask, prefetched by headrace.dask, beside DuckDB's answers.
+"""Partitioned TPC-H on Dask, prefetched by headrace.dask, compared with DuckDB's answers.
 
 python examples/dask_tpch.py [--workers N] [--scale-factor S] [--format arrow|parquet] [--kill-one]
 
-Queries 1, 4, 6 and 12 run as one DuckDB step per partition and one that reduces them. With
---kill-one a worker is killed when the first partition is done. The last lines say how many answers
-equal DuckDB's on the whole tables, and what is left when the cluster has ended: processes, shared
+Queries 1, 4, 6 and 12 run as one DuckDB step per partition and one that reduces the results. With
+--kill-one a worker is killed when the first partition is done. The last lines report how many
+answers equal DuckDB's on the whole tables, and what the cluster has left behind: processes, shared
 memory, temporary files.
 
-With --compare ROUNDS the same graph runs on three clusters in turns: without the plug-in, with it
-as "auto", and as "on". Stated are the times by that without it.
+With --compare ROUNDS the same graph runs in turns on three clusters: without the plug-in, with it
+as "auto", and as "on". Times are relative to that without it.
 """
 
 import argparse
@@ -47,7 +47,7 @@ COLUMNS = {
 }
 KEYS = {"lineitem": "l_orderkey", "orders": "o_orderkey"}
 
-# Of each query what it reads, the step of a partition, and the step that reduces those.
+# For each query: what it reads, the step of a partition, and the step that reduces the results.
 STEPS: dict[str, tuple[dict[str, str], str, str]] = {
     "1": (
         {
@@ -100,19 +100,19 @@ STEPS: dict[str, tuple[dict[str, str], str, str]] = {
 
 
 def file_name(table: str, number: int, ending: str) -> str:
-    """Name of the file of a partition."""
+    """Return the file name of a partition."""
     return f"{table}-{number}.{ending}"
 
 
 def new_file(path: Path, schema: pa.Schema) -> Any:  # noqa: ANN401 - pyarrow publishes no types.
-    """Begin the file of a partition."""
+    """Create the file of a partition."""
     if path.suffix == ".parquet":
         return pq.ParquetWriter(path, schema)
     return pa.ipc.new_file(path, schema)
 
 
 def split(paths: dict[str, Path], count: int, folder: Path, ending: str) -> None:
-    """Write each table as `count` files; an order and its lines are in files of one number."""
+    """Write each table as `count` files; an order and its lines get the same file number."""
     with duckdb.connect() as connection:
         for name, path in paths.items():
             query = f"from '{path}' select {COLUMNS[name]}, hash({KEYS[name]}) % ? as part"
@@ -138,7 +138,7 @@ def run_step(text: str, inputs: dict[str, headrace.dask.Partition]) -> pa.Table:
 
 
 def reduce_parts(text: str, parts: list[pa.Table]) -> list[tuple[Any, ...]]:
-    """Run the step that reduces those of the partitions."""
+    """Run the step that reduces the results of the partitions."""
     with duckdb.connect(config={"threads": 1}) as connection:
         connection.register("parts", pa.concat_tables(parts))
         return connection.execute(text).fetchall()
@@ -147,7 +147,7 @@ def reduce_parts(text: str, parts: list[pa.Table]) -> list[tuple[Any, ...]]:
 def run_queries(
     client: distributed.Client, count: int, folder: Path, ending: str, *, kill_one: bool = False
 ) -> dict[str, list[tuple[Any, ...]]]:
-    """The answers of all queries."""
+    """Return the answers of all queries."""
     parts: dict[str, list[distributed.Future]] = {}
     for query, (tables, text, _) in STEPS.items():
         inputs = [
@@ -175,7 +175,7 @@ def run_queries(
 
 
 def is_equal(ours: list[tuple[Any, ...]], theirs: list[tuple[Any, ...]]) -> bool:
-    """Whether answers are equal; averages up to the order of their sum."""
+    """Return whether answers are equal; averages may differ by rounding."""
     if [len(row) for row in ours] != [len(row) for row in theirs]:
         return False
     pairs = zip(itertools.chain(*ours), itertools.chain(*theirs), strict=True)
@@ -186,7 +186,7 @@ def is_equal(ours: list[tuple[Any, ...]], theirs: list[tuple[Any, ...]]) -> bool
 
 
 def duckdb_answers(paths: dict[str, Path]) -> dict[str, list[tuple[Any, ...]]]:
-    """The same queries on the whole tables."""
+    """Run the same queries on the whole tables."""
     queries = tpch_queries()
     with duckdb.connect() as connection:
         for name, path in paths.items():
@@ -195,10 +195,10 @@ def duckdb_answers(paths: dict[str, Path]) -> dict[str, list[tuple[Any, ...]]]:
 
 
 def leftovers(processes: set[int], scratch: Path) -> list[str]:
-    """What workers have left: processes, shared memory, temporary files."""
+    """List what workers left behind: processes, shared memory, temporary files."""
     deadline = time.monotonic() + 30
     while any(Path(f"/proc/{each}").exists() for each in processes) and time.monotonic() < deadline:
-        time.sleep(0.05)  # A process that has been told to end may not have come to it.
+        time.sleep(0.05)  # Processes may still be terminating.
     left = [f"process {each}" for each in processes if Path(f"/proc/{each}").exists()]
     shared = Path("/dev/shm").iterdir()  # noqa: S108
     left += [str(path) for path in shared if processes & set(map(int, NUMBER.findall(path.name)))]
@@ -208,7 +208,7 @@ def leftovers(processes: set[int], scratch: Path) -> list[str]:
 
 
 def compare(options: argparse.Namespace, count: int, folder: Path) -> None:
-    """Print the time of the graph with the plug-in by that without it."""
+    """Print the time of the graph with the plug-in relative to that without it."""
     local: dict[str, Any] = cluster_options(options, folder)
     with contextlib.ExitStack() as stack:
         clients = {}
@@ -224,7 +224,7 @@ def compare(options: argparse.Namespace, count: int, folder: Path) -> None:
             for mode in modes:
                 begin = time.perf_counter()
                 run_queries(clients[mode], count, folder, options.format)
-                if number > 0:  # The first warms up.
+                if number > 0:  # The first round warms up.
                     times[mode].append(time.perf_counter() - begin)
     without = times.pop("without")
     print(f"without the plug-in: {statistics.median(without):.2f} s")
@@ -234,7 +234,7 @@ def compare(options: argparse.Namespace, count: int, folder: Path) -> None:
 
 
 def cluster_options(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """What all clusters have."""
+    """Return the options of every cluster."""
     return {
         "threads_per_worker": 1,
         "memory_limit": options.memory_limit,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Have a region moved to where it will be wanted, do something else meanwhile, then use it there.
+// Copy a region to faster memory, do other work meanwhile, then use the copy.
 #include <cstdio>
 #include <headrace/cache/cache.hpp>
 #include <numeric>
@@ -17,14 +17,14 @@ int main() {
   if (!machine) return fail_with(machine.error());
   const auto engine = engine::Engine::make(*machine);  // Moves bytes, here by worker threads.
   if (!engine) return fail_with(engine.error());
-  cache::CacheOptions options;  // By default: into faster memory, if the machine has any.
+  cache::CacheOptions options;  // Default: copy to faster memory.
   if (!machine->has_faster_tier()) options.placement = cache::placement::local;
   const auto cache = cache::Cache::make(*machine, **engine, options);
   if (!cache) return fail_with(cache.error());
 
   const std::vector<unsigned char> column(mib(8).count(), 1);
   const cache::Entry entry = (*cache)->access(std::as_bytes(std::span(column)));
-  // ... what there is to do while the bytes move ...
+  // ... other work while the bytes move ...
   entry.wait();
   const auto* bytes = reinterpret_cast<const unsigned char*>(entry.data().data());
   const long sum = std::accumulate(bytes, bytes + entry.data().size(), 0L);

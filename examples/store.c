@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * Keep blocks by key in memory and in a file, in C. */
+ * Store blocks by key in memory and in a file, in C. */
 #include <headrace.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +15,7 @@ int main(int argc, char** argv) {
     fprintf(stderr, "store: %s\n", error.text);
     return 1;
   }
-  /* The second tier is a file, if one is named. */
+  /* The second tier is a file if named, else memory. */
   const headrace_tier tiers[2] = {
       {.capacity_bytes = 16 * BLOCK_BYTES},
       {.capacity_bytes = 2 * BLOCKS * BLOCK_BYTES, .path = argc > 1 ? argv[1] : NULL}};
@@ -37,7 +37,7 @@ int main(int argc, char** argv) {
     gets[i] = (headrace_get_block){keys[i], key_bytes, target[i], BLOCK_BYTES};
   }
   headrace_transfer* put = headrace_store_put(store, puts, BLOCKS, 0);
-  /* ... what there is to do while the blocks move ... */
+  /* ... other work while the blocks move ... */
   if (put == NULL || !headrace_transfer_wait(put, UINT64_MAX)) return 1;
   headrace_transfer_free(put);
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
- * The engine of Headrace for C, and for languages that call C. It moves, fills, compares, sums and
- * checks bytes by a DSA if there is one, else by processors; the block store at the end keeps
- * blocks by key. Link with -lheadrace.
- * Not here: the cache, topologies and policies, which are C++20 (the headers under headrace/). This
- * header needs C99 or C++11.
+ * The Headrace engine for C and languages that call C: copies, fills, compares and checksums memory
+ * on Intel DSA if present, else on processors. The block store at the end keeps blocks by key.
+ * Needs C99 or C++11; link with -lheadrace.
+ * Not here: cache, topologies and custom policies, which need C++20 (the headers under headrace/).
  *
- * Conventions. Pointers must not be null unless the comment allows it; a null engine, job or
- * operation is answered with HEADRACE_NULL_ADDRESS. No function throws, allocates for an operation,
- * or sets errno. A function marked "threading: shared" may be called from any thread at any time.
- * Values mean the same as those of the same name in headrace/engine/{engine,job,operation}.hpp.
+ * Conventions. Pointers must not be null unless the comment allows it; submissions answer a null
+ * engine, job, channel or operation with HEADRACE_NULL_ADDRESS, other functions may abort. No
+ * function throws, allocates for an operation, or sets errno. "Threading: shared" means callable
+ * from any thread at any time. Values mean the same as those of the same name in
+ * headrace/engine/{engine,job,operation}.hpp.
  */
 #ifndef HEADRACE_H
 #define HEADRACE_H
@@ -21,10 +21,10 @@
 extern "C" {
 #if __cplusplus >= 201703L
 #define HEADRACE_C_NOEXCEPT noexcept
-#else /* Not possible in the type of a callback. */
+#else /* Not allowed in a function pointer type before C++17. */
 #define HEADRACE_C_NOEXCEPT
 #endif
-/* Callers in C may pass any number, which in C++ may not even be looked at without this. */
+/* C callers may pass any number; without a fixed underlying type, C++ could not read it. */
 #define HEADRACE_C_ENUM : unsigned
 #else
 #define HEADRACE_C_NOEXCEPT
@@ -34,7 +34,7 @@ extern "C" {
 #pragma GCC visibility push(default)
 #endif
 
-/* "0.1.0": of the library that is loaded. */
+/* Version of the loaded library: "0.1.0". */
 const char* headrace_version(void) HEADRACE_C_NOEXCEPT;
 
 /* --- Engine ----------------------------------------------------------------------------------- */
@@ -42,20 +42,20 @@ const char* headrace_version(void) HEADRACE_C_NOEXCEPT;
 typedef struct headrace_engine headrace_engine;
 
 enum headrace_path HEADRACE_C_ENUM {
-  HEADRACE_PATH_AUTOMATIC, /* A device where it is expected to be faster, else processors. */
-  HEADRACE_PATH_HARDWARE,  /* A device if there is one; the completion says fell_back if not. */
+  HEADRACE_PATH_AUTOMATIC, /* A device where expected to be faster, else processors. */
+  HEADRACE_PATH_HARDWARE,  /* A device if there is one; else processors, with `fell_back`. */
   HEADRACE_PATH_SOFTWARE   /* Processors. */
 };
 
 enum headrace_fault_policy HEADRACE_C_ENUM {
-  HEADRACE_FAULT_TOUCH_AND_RESUBMIT, /* The page is brought in, the device goes on. */
-  HEADRACE_FAULT_FINISH_ON_CPU,      /* A processor does the rest. */
+  HEADRACE_FAULT_TOUCH_AND_RESUBMIT, /* Touch the page, then resubmit the rest to the device. */
+  HEADRACE_FAULT_FINISH_ON_CPU,      /* A processor completes the rest. */
   HEADRACE_FAULT_BLOCK               /* The device waits for the page. */
 };
 
 /* What a thread does while it waits for a job. */
 enum headrace_waiting HEADRACE_C_ENUM {
-  HEADRACE_WAIT_ADAPTIVE, /* Spins for as long as recently paid off, then rests, then sleeps. */
+  HEADRACE_WAIT_ADAPTIVE, /* Spins as long as recently paid off, then rests, then sleeps. */
   HEADRACE_WAIT_SPIN,     /* Spins until the job has ended. */
   HEADRACE_WAIT_UMWAIT,   /* Rests by UMWAIT; spins if the processor lacks it. */
   HEADRACE_WAIT_SLEEP     /* Sleeps immediately. */
@@ -63,7 +63,7 @@ enum headrace_waiting HEADRACE_C_ENUM {
 
 /* How the movers of a job are chosen; headrace/engine/mover.hpp describes each policy. */
 enum headrace_policy HEADRACE_C_ENUM {
-  HEADRACE_POLICY_DEFAULT, /* The engine's policy; for an engine near_target. */
+  HEADRACE_POLICY_DEFAULT, /* The engine's policy; in engine options: near_target. */
   HEADRACE_POLICY_NEAR_TARGET,
   HEADRACE_POLICY_NEAR_SOURCE,
   HEADRACE_POLICY_ALL,
@@ -73,10 +73,10 @@ enum headrace_policy HEADRACE_C_ENUM {
   HEADRACE_POLICY_SMART_COPY,
   HEADRACE_POLICY_BY_SIZE
 };
-/* "near_target". */
+/* Such as "near_target". */
 const char* headrace_policy_name(enum headrace_policy policy) HEADRACE_C_NOEXCEPT;
 
-/* Source of the sizes from which `automatic` uses a device. */
+/* Origin of the sizes from which HEADRACE_PATH_AUTOMATIC uses a device. */
 enum headrace_threshold_source HEADRACE_C_ENUM {
   HEADRACE_THRESHOLDS_PUBLISHED, /* The defaults. */
   HEADRACE_THRESHOLDS_PROFILE,   /* `headrace tune` measured them on this machine. */
@@ -85,7 +85,7 @@ enum headrace_threshold_source HEADRACE_C_ENUM {
 typedef struct headrace_thresholds {
   uint64_t synchronous_bytes;            /* headrace_run(). */
   uint64_t asynchronous_bytes;           /* headrace_submit(). */
-  uint64_t batched_bytes;                /* Of each operation of a batch, on average. */
+  uint64_t batched_bytes;                /* headrace_submit_batch(): average operation size. */
   enum headrace_threshold_source source; /* Set by the library; ignored in options. */
 } headrace_thresholds;
 
@@ -95,7 +95,7 @@ typedef struct headrace_engine_options {
   size_t threads_per_node; /* 0: one per two processors, at least one; at most 1024. */
   enum headrace_path path; /* Used when a job does not set it. */
   enum headrace_fault_policy page_faults;
-  uint64_t answer_ns_max;      /* A device silent for longer is given up; 0: 5 s; <= 1 year. */
+  uint64_t answer_ns_max;      /* Timeout, then a processor does the work; 0: 5 s; <= 1 year. */
   bool no_devices;             /* True: use no device. */
   enum headrace_policy policy; /* Used when a job does not set it. */
   const uint32_t* nodes;       /* Nodes that get workers; null: all. */
@@ -104,40 +104,40 @@ typedef struct headrace_engine_options {
   size_t queue_count;
   bool has_thresholds; /* `thresholds` is set. */
   headrace_thresholds thresholds;
-  /* Bytes a worker does before it turns to other work; 0: 256 KiB; at most 4 GiB. */
+  /* Bytes a worker processes before it switches jobs; 0: 256 KiB; at most 4 GiB. */
   uint64_t piece_bytes;
-  size_t queue_depth_max; /* Requests that the workers of a node hold; 0: 1024; at most 2^20. */
-  /* True: on memory that is unmapped or may not be accessed, processors fail the job as devices do,
-   * instead of ending the process; costs a system call per operand. */
+  size_t queue_depth_max; /* Requests queued per node; 0: 1024; at most 2^20. */
+  /* True: invalid memory fails the job on processors as it does on devices, instead of killing the
+   * process; costs a system call per operand. */
   bool check_memory;
   enum headrace_waiting waiting;
 } headrace_engine_options;
 
-/* Why an engine could not be made. */
+/* Why an engine, channel or store could not be made. */
 typedef struct headrace_error {
   int os_errno;   /* Of the system call that failed; 0 if none did. */
   char code[32];  /* "invalid_argument", "permission_denied", ... */
-  char text[480]; /* One sentence with what was tried, the cause and the remedy; may be cut. */
+  char text[480]; /* A sentence: what was tried, the cause, the remedy; may be truncated. */
 } headrace_error;
 
-/* Makes an engine of this machine's processors and devices. `options` and `error` may be null.
+/* Makes an engine on this machine's processors and devices. `options` and `error` may be null.
  *
  * Returns: null on failure, with the reason in `error`. Free it with headrace_engine_free(). */
 headrace_engine* headrace_engine_make(const headrace_engine_options* options,
                                       headrace_error* error) HEADRACE_C_NOEXCEPT;
-/* Stops it first. Null is ignored. No other call with this engine may be in progress. */
+/* Stops it first. Null is ignored. No other call with this engine may be active. */
 void headrace_engine_free(headrace_engine* engine) HEADRACE_C_NOEXCEPT;
-/* Refuses new jobs, ends those that run as stopped or done, returns when none is left. Threading:
- * shared; not from a callback. */
+/* Refuses new jobs, ends running ones as stopped or done, and returns when none is left.
+ * Threading: shared; not from a callback. */
 void headrace_engine_stop(headrace_engine* engine) HEADRACE_C_NOEXCEPT;
-/* Drives devices, which have no thread: for programs that neither poll nor wait for each job.
- * Never blocks. Threading: shared. */
+/* Completes jobs of devices, for programs that neither poll nor wait for each job. Never blocks.
+ * Threading: shared. */
 void headrace_engine_poll(headrace_engine* engine) HEADRACE_C_NOEXCEPT;
 
-/* How threads wait: as requested, except for an UMWAIT that this processor lacks. */
+/* How threads wait: as requested, except that without WAITPKG UMWAIT becomes SPIN. */
 enum headrace_waiting headrace_engine_waiting(const headrace_engine* engine) HEADRACE_C_NOEXCEPT;
 
-/* Totals since the engine was made; each is exact, but they are not from one instant. */
+/* Totals since the engine was made; each is exact, but not all from one instant. */
 typedef struct headrace_statistics {
   uint64_t jobs_submitted;
   uint64_t jobs_done;
@@ -147,7 +147,7 @@ typedef struct headrace_statistics {
   uint64_t bytes_moved;
   uint64_t bytes_by_device; /* Of bytes_moved. */
   uint64_t jobs_fell_back;
-  uint64_t jobs_held_back; /* Of jobs_submitted: blocked by others first. */
+  uint64_t jobs_held_back; /* Of jobs_submitted: had to wait for predecessors. */
 } headrace_statistics;
 headrace_statistics headrace_engine_statistics(const headrace_engine* engine) HEADRACE_C_NOEXCEPT;
 
@@ -178,89 +178,88 @@ typedef struct headrace_kind_statistics {
   uint64_t jobs_done;
   uint64_t bytes;
   uint64_t bytes_by_device;
-  uint64_t retries;     /* Times that started work had to wait for a full queue. */
-  uint64_t page_faults; /* That a device met. */
-  uint64_t fallbacks;   /* Completions that say `fell_back`. */
-  /* From submission to end: class i counts jobs that took less than headrace_latency_max_ns(i) and
-   * no less than headrace_latency_max_ns(i - 1). */
+  uint64_t retries;     /* Times that started work found a queue full. */
+  uint64_t page_faults; /* On devices. */
+  uint64_t fallbacks;   /* Completions with `fell_back`. */
+  /* From submission to end: class i counts jobs of at least headrace_latency_max_ns(i - 1) and less
+   * than headrace_latency_max_ns(i). */
   uint64_t latency_counts[HEADRACE_LATENCY_CLASSES];
 } headrace_kind_statistics;
-/* False, and nothing is written, if there is no such kind. */
+/* False, with nothing written, if there is no such kind. */
 bool headrace_engine_kind_statistics(const headrace_engine* engine, enum headrace_kind kind,
                                      headrace_kind_statistics* statistics) HEADRACE_C_NOEXCEPT;
 uint64_t headrace_latency_max_ns(size_t latency_class) HEADRACE_C_NOEXCEPT;
 
 typedef struct headrace_mover {
   char name[64];  /* "cpu/node0", "dsa0/wq0.0". */
-  char note[192]; /* How it is reached and why; may be empty. */
+  char note[192]; /* How it is accessed and why; may be empty. */
   int32_t node;   /* -1: none. */
   bool hardware;  /* No processor does the work. */
-  bool emulated;  /* A device of 'headrace emulate': its figures say nothing of a real one. */
-  /* Of a queue: its rank among the queues of its device. Policies that choose several movers take
-   * the first queue of each device before the second of any. */
+  bool emulated;  /* By 'headrace emulate': performance is not that of hardware. */
+  /* Rank of a queue within its device. Policies that choose several movers take the first queue of
+   * each device before the second of any. */
   uint32_t queue_rank;
 } headrace_mover;
 size_t headrace_mover_count(const headrace_engine* engine) HEADRACE_C_NOEXCEPT;
-/* False, and nothing is written, if there is no mover of that index. */
+/* False, with nothing written, if there is no mover of that index. */
 bool headrace_mover_info(const headrace_engine* engine, size_t mover_index,
                          headrace_mover* mover) HEADRACE_C_NOEXCEPT;
 
-/* Of the queue of a device; zeros for processors. */
+/* Totals of a device queue; zeros for processors. */
 typedef struct headrace_device_statistics {
-  uint64_t descriptors; /* Accepted by the queue; a batch is one. */
-  uint64_t retries;     /* Times that the queue was full. */
+  uint64_t descriptors; /* Accepted by the queue; a batch counts once. */
+  uint64_t retries;     /* Submissions that found the queue full. */
   uint64_t page_faults;
-  uint64_t errors;       /* Records of device errors or resets. */
-  uint64_t lost;         /* Descriptors that were not answered in time. */
-  uint64_t bytes_on_cpu; /* Done by a processor because of these troubles. */
+  uint64_t errors;       /* Completion records with a device error or reset. */
+  uint64_t lost;         /* Descriptors that timed out. */
+  uint64_t bytes_on_cpu; /* Done by a processor because of the above. */
 } headrace_device_statistics;
-/* As headrace_mover_info(); false also without memory. */
+/* As headrace_mover_info(); also false if out of memory. */
 bool headrace_mover_statistics(const headrace_engine* engine, size_t mover_index,
                                headrace_device_statistics* statistics) HEADRACE_C_NOEXCEPT;
 
-/* Why a device or queue is not used, and from which size `automatic` uses the others: one sentence
- * for each index from 0; null beyond the last. Valid as long as the engine. */
+/* One sentence for each index from 0, null beyond the last: why a device or queue is not used, and
+ * from which size HEADRACE_PATH_AUTOMATIC uses the others. Valid as long as the engine. */
 const char* headrace_note(const headrace_engine* engine, size_t note_index) HEADRACE_C_NOEXCEPT;
 headrace_thresholds headrace_engine_thresholds(const headrace_engine* engine) HEADRACE_C_NOEXCEPT;
 
 /* --- Operations ------------------------------------------------------------------------------- */
 
-/* What to do, as a value: made by the functions below, freely copied, checked when submitted. All
- * zero is a no-op. It borrows the memory that it names until its job has ended. */
+/* A value made by the functions below, freely copied, checked at submission. All zero is a no-op.
+ * Borrows the memory it names until its job has ended. */
 typedef struct headrace_operation {
   uint64_t opaque[9];
 } headrace_operation;
 
 headrace_operation headrace_copy(void* target, const void* source,
                                  size_t byte_count) HEADRACE_C_NOEXCEPT;
-/* Repeats the 8 bytes of `pattern`, the lowest first; the last repetition may be cut. */
+/* Repeats the 8 bytes of `pattern`, the lowest first; the last repetition may be partial. */
 headrace_operation headrace_fill(void* target, size_t byte_count,
                                  uint64_t pattern) HEADRACE_C_NOEXCEPT;
 /* Repeats the 8 bytes of `low`, then those of `high`. */
 headrace_operation headrace_fill_16(void* target, size_t byte_count, uint64_t low,
                                     uint64_t high) HEADRACE_C_NOEXCEPT;
-/* The completion says `different` and where. */
+/* Sets `different` and `difference_offset` of the completion. */
 headrace_operation headrace_compare(const void* one, const void* other,
                                     size_t byte_count) HEADRACE_C_NOEXCEPT;
 headrace_operation headrace_compare_pattern(const void* source, size_t byte_count,
                                             uint64_t pattern) HEADRACE_C_NOEXCEPT;
-/* One source, two targets, whose addresses agree in their lowest 12 bits. */
+/* Copies to two targets, whose addresses agree in their lowest 12 bits. */
 headrace_operation headrace_dualcast(void* target, void* second_target, const void* source,
                                      size_t byte_count) HEADRACE_C_NOEXCEPT;
-/* Writes to `record` (at least 80 bytes) the changes that turn `before` into `after`; the
- * completion has delta_bytes, different and record_full. Addresses and byte_count are
- * multiples of 8, at most 512 KiB. */
+/* Writes the changes from `before` to `after` to `record` (at least 80 bytes) and sets delta_bytes,
+ * different and record_full of the completion. Addresses and byte_count are multiples of 8;
+ * byte_count is at most 512 KiB. */
 headrace_operation headrace_create_delta(void* record, size_t record_bytes, const void* before,
                                          const void* after, size_t byte_count) HEADRACE_C_NOEXCEPT;
 headrace_operation headrace_apply_delta(void* target, size_t byte_count, const void* record,
                                         size_t record_bytes) HEADRACE_C_NOEXCEPT;
 
-/* CRC-32C. All zero: the usual checksum of iSCSI and ext4; to continue a checksum, pass its value
- * as seed. */
+/* CRC-32C. All zero: the checksum of iSCSI and ext4; to continue one, pass its value as seed. */
 typedef struct headrace_crc_options {
   uint32_t seed;
-  bool raw;         /* Seed and value as the register holds them: not inverted, not reflected. */
-  bool unreflected; /* The bits of each byte are taken from the highest to the lowest. */
+  bool raw;         /* Seed and value are the register: neither inverted nor reflected. */
+  bool unreflected; /* Bits of each byte from the highest to the lowest. */
 } headrace_crc_options;
 /* `options` may be null. */
 headrace_operation headrace_crc(const void* source, size_t byte_count,
@@ -268,8 +267,8 @@ headrace_operation headrace_crc(const void* source, size_t byte_count,
 headrace_operation headrace_copy_crc(void* target, const void* source, size_t byte_count,
                                      const headrace_crc_options* options) HEADRACE_C_NOEXCEPT;
 
-/* Integrity fields (T10 DIF): 8 bytes behind each block of data. An operation with another value is
- * answered with HEADRACE_BAD_OPTION. */
+/* Block sizes of integrity fields (T10 DIF), 8 bytes after each block. Others are refused with
+ * HEADRACE_BAD_OPTION. */
 enum headrace_dif_block HEADRACE_C_ENUM {
   HEADRACE_DIF_512,
   HEADRACE_DIF_520,
@@ -284,9 +283,9 @@ typedef struct headrace_dif_format {
 typedef struct headrace_dif_tags {
   uint32_t reference;
   uint16_t application;
-  uint16_t application_mask; /* Bits that are neither compared nor written. */
+  uint16_t application_mask; /* Bits neither compared nor written. */
 } headrace_dif_tags;
-/* How fields are checked; all zero: guard and both tags, the reference counting blocks. */
+/* Checks of fields. All zero: guard and both tags; the reference tag counts blocks. */
 typedef struct headrace_dif_source {
   headrace_dif_tags tags; /* Of the first block. */
   bool skip_guard;
@@ -298,18 +297,18 @@ typedef struct headrace_dif_source {
   bool skip_ones_in_field;
   bool ones_in_field_are_an_error;
 } headrace_dif_source;
-/* How fields are made. */
+/* How fields are generated. */
 typedef struct headrace_dif_target {
   headrace_dif_tags tags; /* Of the first block. */
   bool fixed_reference;
   bool increment_application;
-  bool keep_guard; /* This and the next two, of an update only: what the source has. */
+  bool keep_guard; /* This and the next two: update only; keep the source's value. */
   bool keep_application;
   bool keep_reference;
 } headrace_dif_target;
-/* `source_bytes` are whole blocks, with their fields unless they are to be inserted; the target has
- * room for as many, with or without. A bad field ends the job as failed with
- * HEADRACE_CAUSE_INTEGRITY_ERROR. Format and checks may be null: all zero. */
+/* `source_bytes` covers whole blocks, without fields for insert, else with them; the target holds
+ * as many, without fields for strip, else with them. A bad field fails the job with
+ * HEADRACE_CAUSE_INTEGRITY_ERROR. Null format, check or make: all zero. */
 headrace_operation headrace_dif_check(const void* source, size_t source_bytes,
                                       const headrace_dif_format* format,
                                       const headrace_dif_source* check) HEADRACE_C_NOEXCEPT;
@@ -326,16 +325,16 @@ headrace_operation headrace_dif_update(void* target, const void* source, size_t 
 
 headrace_operation headrace_cache_flush(void* target, size_t byte_count) HEADRACE_C_NOEXCEPT;
 
-/* In a batch: begins after all before it; if one of those failed, it and later ones are skipped. */
+/* In a batch: begins after all before it; if one of them failed, it and later ones are skipped. */
 headrace_operation headrace_fenced(headrace_operation operation) HEADRACE_C_NOEXCEPT;
-/* What is written lies in memory when the job has ended: on persistent memory it is durable. */
+/* Writes reach memory before the job ends: on persistent memory they are durable. */
 headrace_operation headrace_durable(headrace_operation operation) HEADRACE_C_NOEXCEPT;
-/* A hint: the target is wanted in the last-level cache. */
+/* Hint: place the target in the last-level cache. */
 headrace_operation headrace_into_cache(headrace_operation operation) HEADRACE_C_NOEXCEPT;
 
 /* --- Jobs ------------------------------------------------------------------------------------- */
 
-/* The result of a submission: nothing was started unless it is HEADRACE_ACCEPTED. */
+/* Result of a submission: nothing was started unless HEADRACE_ACCEPTED. */
 enum headrace_answer HEADRACE_C_ENUM {
   HEADRACE_ACCEPTED,
   HEADRACE_FULL,   /* Back-pressure, not an error: poll or wait, then try again. */
@@ -351,7 +350,7 @@ enum headrace_answer HEADRACE_C_ENUM {
   HEADRACE_BAD_PREDECESSOR,
   HEADRACE_TOO_MANY_PREDECESSORS
 };
-/* "overlapping", and a sentence with the meaning and the remedy. */
+/* "overlapping"; and a sentence with meaning and remedy. */
 const char* headrace_answer_name(enum headrace_answer answer) HEADRACE_C_NOEXCEPT;
 const char* headrace_answer_text(enum headrace_answer answer) HEADRACE_C_NOEXCEPT;
 
@@ -377,7 +376,7 @@ enum headrace_cause HEADRACE_C_ENUM {
   HEADRACE_CAUSE_FENCE_BROKEN,
   HEADRACE_CAUSE_PREDECESSOR_FAILED
 };
-/* "page_fault", and a sentence with the meaning and the remedy. */
+/* "page_fault"; and a sentence with meaning and remedy. */
 const char* headrace_cause_name(uint8_t cause) HEADRACE_C_NOEXCEPT;
 const char* headrace_cause_text(uint8_t cause) HEADRACE_C_NOEXCEPT;
 
@@ -391,15 +390,15 @@ const char* headrace_cause_text(uint8_t cause) HEADRACE_C_NOEXCEPT;
 typedef struct headrace_completion {
   uint32_t state;           /* enum headrace_state */
   uint8_t cause;            /* enum headrace_cause */
-  bool fell_back;           /* Another mover, or a processor instead of a device, did some of it. */
+  bool fell_back;           /* Not done entirely by the requested mover or path. */
   uint8_t device_status;    /* First error status of a device; 0: none. */
-  bool late_write_possible; /* A device that was given up may still write to the target. */
+  bool late_write_possible; /* A device that timed out may still write to the target. */
   size_t bytes_done;
   size_t bytes_by_device;
-  uint32_t page_faults;       /* That a device met. */
-  uint32_t retries;           /* Times that started work had to wait for a full queue. */
+  uint32_t page_faults;       /* On devices. */
+  uint32_t retries;           /* Times that started work found a queue full. */
   uintptr_t fault_address;    /* Of a page fault. */
-  uint64_t difference_offset; /* If `different`: of the first difference of a comparison. */
+  uint64_t difference_offset; /* Of a comparison with `different`: first difference. */
   uint32_t crc;
   uint32_t delta_bytes;
   headrace_dif_tags source_tags; /* Of the block after the last one done. */
@@ -409,18 +408,18 @@ typedef struct headrace_completion {
   uint8_t dif_errors; /* HEADRACE_DIF_ERROR_... */
 } headrace_completion;
 
-/* Room for one piece of asynchronous work. The caller owns it, on the stack or anywhere
- * else, and must not move or copy it. It is idle after headrace_job_init(), may be submitted again
- * after it has ended, and is released by headrace_job_end(). */
+/* One unit of asynchronous work, in memory of the caller, who must not move or copy it. Idle after
+ * headrace_job_init(), submitted any number of times, each after the last has ended, and released
+ * by headrace_job_end(). */
 typedef struct headrace_job {
   uint64_t opaque[88];
 } headrace_job;
 
 /* Called once per accepted submission by the thread that ends the job, before any waiter returns.
- * It must not block, nor submit, wait for or end this job; it may submit others. */
+ * Must not block, stop the engine, or submit, wait for or release this job; may submit others. */
 typedef void (*headrace_callback)(void* context,
                                   const headrace_completion* completion) HEADRACE_C_NOEXCEPT;
-/* Called once after the job has ended: here it may be ended or submitted again. It may not end the
+/* Called once after the job has ended; may submit it again or release it, but not stop or free the
  * engine. */
 typedef void (*headrace_then)(void* context) HEADRACE_C_NOEXCEPT;
 
@@ -437,80 +436,80 @@ typedef struct headrace_submit_options {
   uint32_t source_node; /* NUMA nodes of the operands, for the policy. */
   uint32_t target_node;
   enum headrace_policy policy;
-  /* Jobs of this engine, submitted before, that have to end first: this one is accepted now and
-   * begins when the last of them has ended; if one failed or was stopped, it never begins and fails
-   * with HEADRACE_CAUSE_PREDECESSOR_FAILED. Borrowed until the submission returns; until then none
-   * of them may be ended or submitted again. */
+  /* Predecessors: submitted jobs of this engine. The job is accepted now and begins when all of
+   * them have ended; if one failed or was stopped, it never begins and fails with
+   * HEADRACE_CAUSE_PREDECESSOR_FAILED. Borrowed until the submission returns; until then none may
+   * be released or submitted again. */
   headrace_job* const* after;
   size_t after_count; /* At most HEADRACE_PREDECESSORS_MAX. */
 } headrace_submit_options;
 #define HEADRACE_PREDECESSORS_MAX 8
 
 void headrace_job_init(headrace_job* job) HEADRACE_C_NOEXCEPT;
-/* Stops the job if it runs, and waits for it. Null is ignored. */
+/* Releases the job, after stopping it and waiting if it runs. Null is ignored. */
 void headrace_job_end(headrace_job* job) HEADRACE_C_NOEXCEPT;
 
-/* Starts `operation` and returns. `options` may be null. The job must not be running. Threading:
- * shared, one thread at a time for one job. */
+/* Starts `operation` and returns. `options` may be null. The job must not be running.
+ * Threading: shared, one thread at a time for one job. */
 enum headrace_answer headrace_submit(headrace_engine* engine, headrace_job* job,
                                      const headrace_operation* operation,
                                      const headrace_submit_options* options) HEADRACE_C_NOEXCEPT;
-/* Starts all of `operations`, in any order except at fences. Both arrays are borrowed until the job
- * has ended; `completions` may be null, else it has the same length. The job fails with
+/* Starts all `operations`, in any order except at fences. Borrows both arrays, of equal length,
+ * until the job has ended; `completions` may be null. The job fails with
  * HEADRACE_CAUSE_BATCH_FAILED unless all operations are done. */
 enum headrace_answer headrace_submit_batch(
     headrace_engine* engine, headrace_job* job, const headrace_operation* operations,
     headrace_completion* completions, size_t operation_count,
     const headrace_submit_options* options) HEADRACE_C_NOEXCEPT;
-/* Executes `operation` and returns when it has ended; never HEADRACE_FULL. `completion` and
- * `options` may be null; the callback runs here or on the thread that polls, `then` here. */
+/* Executes `operation` and waits for it; never HEADRACE_FULL. `completion` and `options` may be
+ * null. The callback runs on this thread or on one that polls, `then` on this thread. */
 enum headrace_answer headrace_run(headrace_engine* engine, const headrace_operation* operation,
                                   headrace_completion* completion,
                                   const headrace_submit_options* options) HEADRACE_C_NOEXCEPT;
 
 enum headrace_state headrace_job_state(const headrace_job* job) HEADRACE_C_NOEXCEPT;
-/* True once the job has ended; drives devices, never blocks. The job must have been submitted (here
- * and below, a broken contract ends the program with a message). Threading: shared. */
+/* Whether the job has ended; drives devices, never blocks. The job must have been submitted (a
+ * violation, here and below, aborts with a message). Threading: shared. */
 bool headrace_poll(headrace_job* job) HEADRACE_C_NOEXCEPT;
-/* Blocks until the job has ended; returns how. */
+/* Blocks until the job has ended. */
 headrace_completion headrace_wait(headrace_job* job) HEADRACE_C_NOEXCEPT;
-/* As headrace_wait(), for at most `time_ns_max`. Returns whether the job has ended. */
+/* As headrace_wait(), with a timeout. Returns whether the job has ended. */
 bool headrace_wait_for(headrace_job* job, uint64_t time_ns_max) HEADRACE_C_NOEXCEPT;
-/* How the job ended; it must have ended. */
+/* The job must have ended. */
 headrace_completion headrace_job_completion(const headrace_job* job) HEADRACE_C_NOEXCEPT;
-/* Requests an early end and returns immediately. */
+/* Requests cancellation and returns immediately. */
 void headrace_stop(headrace_job* job) HEADRACE_C_NOEXCEPT;
 
 /* --- Channels --------------------------------------------------------------------------------- */
 
-/* Entries of a device's queue for the use of one thread: a copy costs a fraction of a job. A ticket
- * names each operation in flight until poll or wait has reported its end. Threading: one thread at
- * a time. */
+/* Entries of a device queue reserved for one thread: a copy costs a fraction of a job. A ticket
+ * names each operation in flight, until poll or wait has reported it. Threading: one thread at a
+ * time. */
 typedef struct headrace_channel headrace_channel;
 
 /* All zero: any queue, 8 operations in flight. */
 typedef struct headrace_channel_options {
-  const char* queue; /* The name of its mover, "dsa0/wq0.0"; null: the one with the most room. */
-  size_t depth;      /* Operations in flight; 0: 8. */
+  const char* queue; /* "dsa0/wq0.0"; null: the queue with the most room. */
+  size_t depth;      /* Maximum operations in flight; 0: 8. */
   bool has_node;     /* `node` is set. */
-  uint32_t node;     /* A queue of this node, if it has one. */
-  bool latencies;    /* Count each operation in latency_counts; costs some time. */
+  uint32_t node;     /* Prefer queues of this node. */
+  bool latencies;    /* Record each operation in latency_counts; adds time. */
 } headrace_channel_options;
 
-/* `options` and `error` may be null.
+/* `options` and `error` may be null. Threading: shared.
  *
  * Returns: null, with the reason in `error`, if there is no device, no such queue, or no queue with
- *          that many free entries and one more for jobs. Close it with headrace_channel_close(),
- *          before the engine is freed (checked). Threading: shared. */
+ *          `depth` free entries and one more for jobs. Close it with headrace_channel_close()
+ *          before freeing the engine (checked). */
 headrace_channel* headrace_channel_open(headrace_engine* engine,
                                         const headrace_channel_options* options,
                                         headrace_error* error) HEADRACE_C_NOEXCEPT;
-/* Waits for what is in flight. Null is ignored. */
+/* Waits for operations in flight. Null is ignored. */
 void headrace_channel_close(headrace_channel* channel) HEADRACE_C_NOEXCEPT;
 
-/* Starts a copy and returns. HEADRACE_FULL: `depth` operations are in flight, or the device's queue
- * is full; HEADRACE_CLOSED: the engine was stopped or the device does not answer. The bytes are
- * borrowed until poll or wait has reported the end. */
+/* Starts a copy and returns; borrows the bytes until poll or wait has reported it. HEADRACE_FULL:
+ * `depth` operations are in flight, or the device queue is full; HEADRACE_CLOSED: the engine was
+ * stopped, or the device does not respond. */
 enum headrace_answer headrace_channel_copy(headrace_channel* channel, void* target,
                                            const void* source, size_t byte_count,
                                            uint32_t* ticket) HEADRACE_C_NOEXCEPT;
@@ -518,54 +517,54 @@ enum headrace_answer headrace_channel_copy(headrace_channel* channel, void* targ
 enum headrace_answer headrace_channel_submit(headrace_channel* channel,
                                              const headrace_operation* operation,
                                              uint32_t* ticket) HEADRACE_C_NOEXCEPT;
-/* As headrace_channel_copy(), for all of `operations`; else as headrace_submit_batch(). */
+/* As headrace_submit_batch(), with the answers of headrace_channel_copy(). */
 enum headrace_answer headrace_channel_submit_batch(headrace_channel* channel,
                                                    const headrace_operation* operations,
                                                    headrace_completion* completions,
                                                    size_t operation_count,
                                                    uint32_t* ticket) HEADRACE_C_NOEXCEPT;
 
-/* Whether the operation of `ticket` has ended. If so, `completion`, which may be null, is filled
- * in, and the ticket is no longer valid: using it again is a broken contract (checked). */
+/* Whether the operation of `ticket` has ended. If so, fills in `completion`, which may be null, and
+ * invalidates the ticket: using it again is an error (checked). */
 bool headrace_channel_poll(headrace_channel* channel, uint32_t ticket,
                            headrace_completion* completion) HEADRACE_C_NOEXCEPT;
-/* Waits for the end. What is not answered in time is done by a processor. */
+/* Waits for the operation. After the device timeout, a processor does it. */
 headrace_completion headrace_channel_wait(headrace_channel* channel,
                                           uint32_t ticket) HEADRACE_C_NOEXCEPT;
-/* Operations whose end has not been told. */
+/* Operations submitted and not yet reported by poll or wait. */
 size_t headrace_channel_in_flight(const headrace_channel* channel) HEADRACE_C_NOEXCEPT;
-/* Those that there may be: less than was asked for where a device did not answer. */
+/* Maximum operations in flight; smaller than requested after a device timeout. */
 size_t headrace_channel_depth(const headrace_channel* channel) HEADRACE_C_NOEXCEPT;
-/* The queue that it is a part of; valid for as long as the engine. */
+/* Name of its queue; valid as long as the engine. */
 const char* headrace_channel_queue(const headrace_channel* channel) HEADRACE_C_NOEXCEPT;
 
 /* --- Block store ------------------------------------------------------------------------------ */
 
 /* Blocks by key in tiers of memory and files, as in headrace/store/store.hpp. Threading: shared. */
 typedef struct headrace_store headrace_store;
-/* A batch that was submitted. Threading: shared, but for headrace_transfer_free(). */
+/* A submitted batch. Threading: shared, except for headrace_transfer_free(). */
 typedef struct headrace_transfer headrace_transfer;
 
-/* All zero but the capacity: memory wherever the system puts it. */
+/* Zero except for the capacity: memory on any node. */
 typedef struct headrace_tier {
-  uint64_t capacity_bytes; /* 0, only of a file that is there: as it was made. */
-  const char* path;        /* The tier is this file; null: memory. */
+  uint64_t capacity_bytes; /* 0, for existing files only: unchanged. */
+  const char* path;        /* File of the tier; null: memory. */
   bool has_node;           /* `node` is set. */
   uint32_t node;           /* Of memory. */
-  bool process_only;       /* A file survives the end of the process, not the loss of power. */
+  bool process_only;       /* The file survives the process, but not a power failure. */
   bool lru;                /* Evict by lru instead of s3_fifo. */
 } headrace_tier;
 
 typedef struct headrace_store_options {
-  uint64_t block_bytes;       /* Of the longest block; 0: 1 MiB; at most 1 GiB. */
+  uint64_t block_bytes;       /* Maximum block length; 0: 1 MiB; at most 1 GiB. */
   const headrace_tier* tiers; /* The fastest first. */
   size_t tier_count;          /* 1 to 4. */
-  bool checksums;             /* CRC-32C with each block, compared when it is read. */
-  bool never_promote;         /* Else a block read twice from another tier goes to the first. */
-  bool never_inline;          /* Else the caller copies transfers of up to 256 KiB in all. */
+  bool checksums;             /* CRC-32C of each block, verified when read. */
+  bool never_promote; /* False: a block read twice from another tier is copied to the first. */
+  bool never_inline;  /* False: the caller copies transfers of up to 256 KiB in all. */
 } headrace_store_options;
 
-/* How the transfer of one block ended; headrace_outcome_text() says what it means. */
+/* How the transfer of one block ended; headrace_outcome_text() explains it. */
 enum headrace_outcome HEADRACE_C_ENUM {
   HEADRACE_OUTCOME_RUNNING,
   HEADRACE_OUTCOME_DONE,
@@ -584,7 +583,7 @@ enum headrace_outcome HEADRACE_C_ENUM {
 const char* headrace_outcome_name(enum headrace_outcome outcome) HEADRACE_C_NOEXCEPT;
 const char* headrace_outcome_text(enum headrace_outcome outcome) HEADRACE_C_NOEXCEPT;
 
-/* The key is copied; the bytes are borrowed until the transfer has ended. */
+/* Copies the key; borrows the bytes until the transfer has ended. */
 typedef struct headrace_put_block {
   const void* key;
   size_t key_bytes; /* 1 to 192. */
@@ -595,10 +594,10 @@ typedef struct headrace_get_block {
   const void* key;
   size_t key_bytes;
   void* target;
-  size_t byte_count; /* Of the target: as long as the block, or longer. */
+  size_t byte_count; /* Of the target: at least the length of the block. */
 } headrace_get_block;
 
-/* Makes a store; the engine outlives it. Blocks in its files are there again. `error` may be null.
+/* Makes a store, with the blocks of existing files. The engine outlives it. `error` may be null.
  *
  * Returns: null on failure, with the reason in `error`. Free it with headrace_store_free(). */
 headrace_store* headrace_store_make(headrace_engine* engine, const headrace_store_options* options,
@@ -606,30 +605,29 @@ headrace_store* headrace_store_make(headrace_engine* engine, const headrace_stor
 /* Waits for all transfers first. Null is ignored. */
 void headrace_store_free(headrace_store* store) HEADRACE_C_NOEXCEPT;
 
-/* Starts copying blocks into a tier, or out, and returns.
+/* Start copying blocks into `tier`, or out of the store, and return.
  *
- * Returns: null if there is no memory left: nothing was started. Free it with
- *          headrace_transfer_free(). */
+ * Returns: null if out of memory: nothing was started. Free it with headrace_transfer_free(). */
 headrace_transfer* headrace_store_put(headrace_store* store, const headrace_put_block* blocks,
                                       size_t block_count, size_t tier) HEADRACE_C_NOEXCEPT;
 headrace_transfer* headrace_store_get(headrace_store* store, const headrace_get_block* blocks,
                                       size_t block_count) HEADRACE_C_NOEXCEPT;
 /* Whether every block has ended. Never blocks. */
 bool headrace_transfer_poll(const headrace_transfer* transfer) HEADRACE_C_NOEXCEPT;
-/* Waits for at most `time_ns_max`; UINT64_MAX is for ever. Returns whether it has ended. */
+/* Waits for at most `time_ns_max`; UINT64_MAX: no limit. Returns whether it has ended. */
 bool headrace_transfer_wait(const headrace_transfer* transfer,
                             uint64_t time_ns_max) HEADRACE_C_NOEXCEPT;
-/* How block `index` ended, and its length, if it is done, in `byte_count`, which may be null.
- * RUNNING before the end of the transfer, and for an index beyond the last. */
+/* How block `index` ended; if done, `byte_count`, which may be null, gets its length. RUNNING
+ * before the transfer has ended, and for an index beyond the last. */
 enum headrace_outcome headrace_transfer_outcome(const headrace_transfer* transfer, size_t index,
                                                 size_t* byte_count) HEADRACE_C_NOEXCEPT;
-/* Waits for the end first. Null is ignored. */
+/* Waits for it first. Null is ignored. */
 void headrace_transfer_free(headrace_transfer* transfer) HEADRACE_C_NOEXCEPT;
 
-/* Bytes of a block; 0 if there is none. */
+/* Bytes of a block; 0 if there is no such block. */
 size_t headrace_store_length(headrace_store* store, const void* key,
                              size_t key_bytes) HEADRACE_C_NOEXCEPT;
-/* False if there is no such block, or, of unpin, none that is pinned. */
+/* False if there is no such block; for unpin, also if it is not pinned. */
 bool headrace_store_pin(headrace_store* store, const void* key,
                         size_t key_bytes) HEADRACE_C_NOEXCEPT;
 bool headrace_store_unpin(headrace_store* store, const void* key,
@@ -638,8 +636,7 @@ bool headrace_store_remove(headrace_store* store, const void* key,
                            size_t key_bytes) HEADRACE_C_NOEXCEPT;
 /* Removes every block; returns how many. */
 size_t headrace_store_clear(headrace_store* store) HEADRACE_C_NOEXCEPT;
-/* An eventfd to which 1 is added whenever a transfer ends; it belongs to the store. -1 if no
- * descriptor is left. */
+/* An eventfd, owned by the store, that counts transfers as they end. -1 if none can be opened. */
 int headrace_store_descriptor(headrace_store* store) HEADRACE_C_NOEXCEPT;
 
 #ifndef HEADRACE_STATIC

@@ -31,7 +31,7 @@ Random::result_type Random::operator()() {
 
 std::uint64_t Random::below(std::uint64_t bound) {
   HEADRACE_CHECK(bound != 0, "an empty range has no member");
-  // Rejects the few values that would make the remainder uneven.
+  // Rejects the few values that would bias the remainder.
   const std::uint64_t uneven = (0 - bound) % bound;
   std::uint64_t value = (*this)();
   while (value < uneven) {

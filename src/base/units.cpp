@@ -57,7 +57,7 @@ Result<Bytes> parse_bytes(std::string_view text) {
   while (!suffix.empty() && suffix.front() == ' ') {
     suffix.remove_prefix(1);
   }
-  // Unlike strtod, the same under every locale.
+  // Unlike strtod, independent of the locale.
   double amount = 0;
   const char* const begin = number.data();
   const char* const end = begin + number.size();
@@ -87,7 +87,7 @@ Result<Bytes> parse_bytes(std::string_view text) {
     return refuse("it is not a whole number of bytes");
   }
   if (std::uint64_t whole = 0; shift == 0 && std::from_chars(begin, end, whole).ptr == end) {
-    // Beyond 2^53 a double no longer holds every integer.
+    // Above 2^53 a double cannot hold every integer.
     return Bytes(whole);
   }
   return Bytes(static_cast<std::uint64_t>(bytes));

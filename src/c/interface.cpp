@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// headrace.h by the engine of C++. Operations, completions and statistics have one layout on both
-// sides, so that a batch is handed over as it lies; the asserts below hold them together.
+// Implements headrace.h on the C++ engine. Operations, completions and statistics have the same
+// layout in C and C++, so batches are passed without conversion; the asserts below check the
+// layout.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -27,7 +28,7 @@ using engine::Job;
 using engine::Operation;
 using engine::Submit;
 
-/// `from` as the other side has it, whose layout is the same.
+/// `from` as the C or C++ type of the same layout.
 template <typename To, typename From>
 To same(const From& from) {
   static_assert(std::is_standard_layout_v<From> && alignof(To) == alignof(From));
@@ -55,7 +56,7 @@ HEADRACE_SAME(headrace_completion, target_tags, Completion, result.target_tags);
 HEADRACE_SAME(headrace_completion, different, Completion, result.different);
 HEADRACE_SAME(headrace_completion, record_full, Completion, result.record_full);
 HEADRACE_SAME(headrace_completion, dif_errors, Completion, result.dif_errors);
-// Of these it is enough to compare the last: the order of the others is that of their names.
+// The last field is enough: those before it have the same names and order.
 HEADRACE_SAME(headrace_statistics, jobs_held_back, engine::EngineStatistics, jobs_held_back);
 HEADRACE_SAME(headrace_kind_statistics, latency_counts, engine::OperationStatistics,
               latency_counts);
@@ -66,7 +67,7 @@ HEADRACE_SAME(headrace_dif_source, ones_in_field_are_an_error, DifSource,
 HEADRACE_SAME(headrace_dif_target, keep_reference, DifTarget, keep_reference);
 #undef HEADRACE_SAME
 
-// The same names have the same values: the last of each says so for those before it.
+// Enumerators of the same name have the same value: checked for the last of each enumeration.
 static_assert(HEADRACE_TOO_MANY_PREDECESSORS == static_cast<int>(Submit::too_many_predecessors) &&
               HEADRACE_PREDECESSORS_MAX == Job::kPredecessorMax);
 static_assert(HEADRACE_STOPPED == static_cast<int>(engine::JobState::stopped));
@@ -107,9 +108,9 @@ struct CallOfC {
   }
 };
 
-/// What lies in a headrace_job. A submission that is refused must not change the callback of one
-/// that is accepted and may still run, so each writes to the place that the last accepted one does
-/// not use.
+/// The content of a headrace_job. A refused submission must not change the callback of the last
+/// accepted one, which may still run, so each submission writes to the slot that the last accepted
+/// one does not use.
 struct RoomyJob {
   Job job;
   std::array<CallOfC, 2> callbacks;
@@ -123,7 +124,7 @@ RoomyJob& of(const headrace_job* job) {
   return *std::launder(reinterpret_cast<RoomyJob*>(const_cast<headrace_job*>(job)->opaque));
 }
 
-/// Those that C can name; the first is the engine's.
+/// The policies of headrace_policy; the first is empty (the engine's).
 std::span<const engine::MoverPolicy> policies() {
   constexpr std::size_t kCount = HEADRACE_POLICY_BY_SIZE + 1;
   static const auto kPolicies = [] {
@@ -136,7 +137,7 @@ std::span<const engine::MoverPolicy> policies() {
   return kPolicies;
 }
 
-/// What is beyond the longest is the longest.
+/// Saturates at INT64_MAX.
 std::chrono::nanoseconds time_of(std::uint64_t time_ns) {
   return std::chrono::nanoseconds(std::min(time_ns, std::uint64_t{INT64_MAX}));
 }
@@ -156,7 +157,7 @@ engine::CrcOptions from_c(const headrace_crc_options* options) {
 
 DifFormat from_c(const headrace_dif_format* format) {
   if (format == nullptr) return {};
-  // A block that there is not stays one when it is cut to a byte: it is refused at submission.
+  // Clamped, so that an invalid block size is still invalid as one byte: submission refuses it.
   const auto block = std::min<unsigned>(format->block, HEADRACE_DIF_4104 + 1U);
   return {static_cast<engine::DifBlock>(block), format->invert_seed, format->invert_guard};
 }
@@ -173,7 +174,7 @@ DifTarget from_c(const headrace_dif_target* make) {
   return make == nullptr ? DifTarget() : same<DifTarget>(*make);
 }
 
-/// Of a name or a text of the library, which are literals and so end with a zero.
+/// Names and texts of the library are string literals, hence zero-terminated.
 const char* literal(std::string_view text) {
   return text.data();
 }
@@ -190,7 +191,7 @@ void store(headrace_error* into, const headrace::Error& error) {
   store(into->text, error.message());
 }
 
-/// What a handle of C stands for.
+/// The C++ object of a C handle.
 engine::Engine& of(const headrace_engine* handle) {
   HEADRACE_CHECK(handle != nullptr, "an engine is not null");
   return *reinterpret_cast<engine::Engine*>(const_cast<headrace_engine*>(handle));
@@ -201,8 +202,8 @@ engine::Channel& of(const headrace_channel* handle) {
   return *reinterpret_cast<engine::Channel*>(const_cast<headrace_channel*>(handle));
 }
 
-/// Calls `submit` with `options` as the engine has them. Their callback goes to `callback`, which
-/// has to live until it has been called.
+/// Calls `submit` with `options` converted to C++. Stores their callback in `callback`, which must
+/// live until it has been called.
 template <typename Submission>
 headrace_answer with_options(CallOfC& callback, const headrace_submit_options* options,
                              const Submission& submit) {
@@ -216,7 +217,7 @@ headrace_answer with_options(CallOfC& callback, const headrace_submit_options* o
   made.then = options->then;
   made.then_context = options->then_context;
   if (options->policy != HEADRACE_POLICY_DEFAULT) made.policy = &policies()[options->policy];
-  std::array<Job*, Job::kPredecessorMax + 1> after{};  // Of too many, enough to be refused.
+  std::array<Job*, Job::kPredecessorMax + 1> after{};  // If too many, one too many, to be refused.
   made.after = std::span(after).first(std::min(options->after_count, after.size()));
   for (std::size_t i = 0; i < made.after.size() && options->after != nullptr; ++i) {
     if (headrace_job* const job = options->after[i]) after[i] = &of(job).job;
@@ -229,13 +230,13 @@ headrace_answer with_options(CallOfC& callback, const headrace_submit_options* o
   return to_c(submit(made));
 }
 
-/// As with_options(), of a job.
+/// As with_options(), for a job.
 template <typename Submission>
 headrace_answer start(RoomyJob& box, const headrace_submit_options* options,
                       const Submission& submit) {
   box.used = 1 - box.used;
   const headrace_answer answer = with_options(box.callbacks[box.used], options, submit);
-  // A job that was accepted may be gone.
+  // An accepted job may be destroyed by now.
   if (answer != HEADRACE_ACCEPTED) box.used = 1 - box.used;
   return answer;
 }
@@ -295,7 +296,8 @@ headrace::Result<std::unique_ptr<engine::Channel>> open_channel(
   return engine.open_channel(wanted);
 }
 
-/// What `make()` gives, or null and the reason in `error`: `without_memory` if there is none left.
+/// Returns the result of make_one(), or null with the reason in `error`: `without_memory` if out of
+/// memory.
 template <typename Made, typename Make>
 Made* make_for_c(const char* without_memory, headrace_error* error, Make make_one) {
   try {
@@ -303,7 +305,7 @@ Made* make_for_c(const char* without_memory, headrace_error* error, Make make_on
     if (made) return reinterpret_cast<Made*>(made->release());
     store(error, made.error());
   } catch (const std::bad_alloc&) {
-    // Without an Error, whose texts would ask for memory.
+    // Not by an Error, whose texts would allocate.
     if (error != nullptr) {
       error->os_errno = 0;
       store(error->code, headrace::name(headrace::Code::out_of_memory));
@@ -313,7 +315,7 @@ Made* make_for_c(const char* without_memory, headrace_error* error, Make make_on
   return nullptr;
 }
 
-/// The layouts are one, see above: what the caller has is what the engine reads and writes.
+/// The layouts are the same (see above): the engine accesses the caller's arrays directly.
 engine::Batch to_batch(const headrace_operation* operations, headrace_completion* completions,
                        std::size_t operation_count) {
   engine::Batch batch{{reinterpret_cast<const Operation*>(operations), operation_count}, {}};
@@ -355,7 +357,7 @@ headrace_waiting headrace_engine_waiting(const headrace_engine* engine) noexcept
 headrace_statistics headrace_engine_statistics(const headrace_engine* engine) noexcept {
   const engine::EngineStatistics totals = of(engine).statistics();
   headrace_statistics made{};
-  std::memcpy(&made, &totals, sizeof made);  // What engine::EngineStatistics begins with.
+  std::memcpy(&made, &totals, sizeof made);  // A prefix of engine::EngineStatistics.
   return made;
 }
 
@@ -585,7 +587,7 @@ headrace_answer headrace_run(headrace_engine* engine, const headrace_operation* 
                              headrace_completion* completion,
                              const headrace_submit_options* options) noexcept {
   if (engine == nullptr || operation == nullptr) return HEADRACE_NULL_ADDRESS;
-  CallOfC callback;  // It is called before the end.
+  CallOfC callback;  // Called before headrace_run() returns.
   return with_options(callback, options, [&](const engine::SubmitOptions& made) {
     Completion end;
     const Submit answer = of(engine).run(same<Operation>(*operation), end, made);

@@ -7,7 +7,7 @@
 namespace headrace::dsa {
 
 std::uint8_t load_status(const ::dsa_completion_record& record) {
-  // The field is volatile for the sake of C programs; the device's store is atomic and releases.
+  // The header declares the field volatile for C; the device's store is atomic with release order.
   const auto& status = const_cast<const std::uint8_t&>(record.status);
   return load_acquire(status);  // edge: completion-record (acquire)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Atomics with the memory order in the name. All code of the project uses this type, so that a
-// model checker can replace it.
+// Atomics with the memory order in the name. All code uses this type, so that a model checker can
+// replace it.
 #pragma once
 
 #include <atomic>
@@ -25,9 +25,8 @@ class Atomic {
   void store_relaxed(T value) noexcept { value_.store(value, std::memory_order_relaxed); }
   void store_release(T value) noexcept { value_.store(value, std::memory_order_release); }
 
-  /// Sequentially consistent. For protocols in which each of two threads writes its own word and
-  /// then reads the other's: with weaker orders both could read the old value. The caller names the
-  /// pair.
+  /// For protocols in which each of two threads writes one word and then reads the word that the
+  /// other writes: with weaker orders both could read the old value. The caller names the pair.
   [[nodiscard]] T load_seq_cst() const noexcept { return value_.load(std::memory_order_seq_cst); }
   T exchange_seq_cst(T value) noexcept { return value_.exchange(value, std::memory_order_seq_cst); }
 
@@ -64,7 +63,7 @@ class Atomic {
                                           std::memory_order_relaxed);
   }
 
-  /// Sleeps while the value equals `old`. A notify without a change of the value does not end it.
+  /// Sleeps while the value equals `old`; a notify alone does not end it.
   void wait_acquire(T old) const noexcept { value_.wait(old, std::memory_order_acquire); }
   void notify_one() noexcept { value_.notify_one(); }
   void notify_all() noexcept { value_.notify_all(); }
@@ -73,8 +72,8 @@ class Atomic {
   std::atomic<T> value_;
 };
 
-/// Ordered access to plain storage with a fixed layout that a device or another process shares,
-/// such as a completion record.
+/// Ordered access to plain storage shared with a device or another process, such as a completion
+/// record.
 template <typename T>
 [[nodiscard]] T load_acquire(const T& place) noexcept {
   // The storage is never const: atomic_ref<const T> does not exist in C++20.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Assertions. A failed check is a bug in Headrace or a broken contract of the caller; it prints the
-// values and aborts. Errors that a user, a file or a machine can cause are returned instead.
+// Assertions. A failed check is a bug in Headrace or in its caller; it prints the values and
+// aborts. Errors that a user, a file or a machine can cause are returned instead.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,7 @@ std::string check_values(const Values&... values) {
        : ::headrace::detail::check_failed(#condition, reason, __FILE__, __LINE__, \
                                           ::headrace::detail::check_values(__VA_ARGS__)))
 
-/// As HEADRACE_CHECK, for inner loops: only in builds with HEADRACE_DCHECK (dev and sanitizers).
+/// As HEADRACE_CHECK, but only with HEADRACE_DCHECK_ENABLED (dev and sanitizers): for inner loops.
 #ifdef HEADRACE_DCHECK_ENABLED
 #define HEADRACE_DCHECK(condition, reason, ...) \
   HEADRACE_CHECK(condition, reason __VA_OPT__(, ) __VA_ARGS__)

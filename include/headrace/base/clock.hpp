@@ -9,7 +9,7 @@ namespace headrace {
 /// Threading: shared.
 class SteadyClock {
  public:
-  /// Time since an unspecified origin; never goes back.
+  /// Time since an unspecified origin; never decreases.
   [[nodiscard]] static std::chrono::nanoseconds now() {
     return std::chrono::steady_clock::now().time_since_epoch();
   }

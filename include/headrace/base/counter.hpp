@@ -8,9 +8,9 @@
 
 namespace headrace {
 
-/// All accesses are relaxed: no addition is lost, and value() returns a total that the counter had.
-/// But a counter orders nothing. A thread that reads a new value may still read old values of other
-/// memory, other counters included. Use it for statistics, not to decide about other memory.
+/// All accesses are relaxed: no addition is lost, and value() is a total that the counter had, but
+/// a counter orders nothing. A thread that reads a new value may still read old values of other
+/// memory, other counters included. Use it for statistics, not to synchronize.
 ///
 /// Threading: shared.
 class Counter {

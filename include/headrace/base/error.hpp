@@ -53,7 +53,7 @@ struct HEADRACE_API Error {
 
   /// One sentence: "cannot TRIED: CAUSE (ERRNO); REMEDY".
   [[nodiscard]] std::string message() const;
-  /// The same error from the caller's view: `outer` replaces `tried`, which moves into the cause.
+  /// This error with `outer` as `tried`; the previous `tried` moves into the cause.
   [[nodiscard]] Error within(std::string_view outer) const;
 };
 

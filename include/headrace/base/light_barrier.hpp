@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The light half of a pair of barriers; the heavy half is a system call (src/platform/barrier.hpp).
+// The light half of an asymmetric barrier; the heavy half is a system call
+// (src/platform/barrier.hpp).
 #pragma once
 
 namespace headrace {
 
-/// Keeps the compiler from exchanging what comes before and what comes after; no instruction.
+/// Prevents the compiler from reordering memory accesses across it; emits no instruction.
 inline void light_barrier() noexcept {
   asm volatile("" : : : "memory");
 }

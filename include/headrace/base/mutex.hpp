@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A mutex that Clang's thread-safety analysis understands (libstdc++'s carries no attributes).
+// Mutexes annotated for Clang's thread-safety analysis, as libstdc++'s are not.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@
 #else
 #define HEADRACE_TSA(attribute)
 #endif
-/// The field may be touched only while `mutex` is held.
+/// The field may be accessed only while `mutex` is held.
 #define HEADRACE_GUARDED_BY(mutex) HEADRACE_TSA(guarded_by(mutex))
 /// The function may be called only while `mutex` is held.
 #define HEADRACE_REQUIRES(mutex) HEADRACE_TSA(requires_capability(mutex))
@@ -92,9 +92,9 @@ class HEADRACE_TSA(scoped_lockable) WriteLock {
 /// Threading: shared.
 class Condition {
  public:
-  /// Releases `mutex`, sleeps, takes it again. Call it in a loop that tests the condition.
+  /// Releases `mutex`, sleeps, reacquires it. Call it in a loop that tests the condition.
   void wait(Mutex& mutex) HEADRACE_REQUIRES(mutex) { condition_.wait(mutex); }
-  /// As wait(), for at most `time_max`. Returns false if that has passed.
+  /// As wait(), for at most `time_max`. Returns false on timeout.
   bool wait_for(Mutex& mutex, std::chrono::nanoseconds time_max) HEADRACE_REQUIRES(mutex) {
     return condition_.wait_for(mutex, time_max) == std::cv_status::no_timeout;
   }

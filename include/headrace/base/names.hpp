@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names of an enumeration: enumerator_name() takes them from the source, NameTable has them
-// with what they mean, or where they differ from the source, and finds them again.
+// Names of enumerators: enumerator_name() takes them from the source; NameTable holds names that
+// differ from the source or have meanings, and parses them.
 #pragma once
 
 #include <array>
@@ -17,9 +17,9 @@ namespace headrace {
 
 namespace detail {
 
-/// An enumerator as the source spells it, with a zero at its end; empty for a value without one.
-/// GCC and Clang both end the name of this function with "kValue = headrace::Code::closed]", or
-/// with "(headrace::Code)77]".
+/// The enumerator as spelled in the source, zero-terminated; empty for a value without enumerator.
+/// __PRETTY_FUNCTION__ of GCC and Clang ends with "kValue = headrace::Code::closed]", or with
+/// "(headrace::Code)77]".
 template <auto kValue>
 consteval auto spelled() {
   constexpr std::string_view kFunction = __PRETTY_FUNCTION__;
@@ -35,8 +35,8 @@ inline constexpr auto kSpelled = spelled<kValue>();
 
 }  // namespace detail
 
-/// The enumerator of `value` as the source spells it, of an enumeration with values 0, 1, 2, ...,
-/// at most 32; "unknown" for a value without one. A zero comes behind it.
+/// The enumerator of `value` as spelled in the source, zero-terminated, for enumerations with at
+/// most 32 values 0, 1, 2, ...; "unknown" for a value without enumerator.
 template <typename Enum>
   requires std::is_enum_v<Enum>
 [[nodiscard]] constexpr std::string_view enumerator_name(Enum value) {
@@ -53,11 +53,11 @@ template <typename Enum>
 struct Name {
   Enum value;
   std::string_view text;          ///< As in the source: "out_of_memory".
-  std::string_view meaning = {};  ///< A clause for messages, where the enumeration has one.
+  std::string_view meaning = {};  ///< Text for messages, if the enumeration has one.
 };
 
-/// Whether the values of an enumeration are 0, 1, 2, ..., so that a missing row is found, or any
-/// in ascending order.
+/// Dense: the values of an enumeration are 0, 1, 2, ..., so a missing row is an error. Sparse: any
+/// ascending values.
 enum class Values : bool { dense, sparse };
 
 /// The names of an enumeration: a row for each value, in order, checked at compile time.
@@ -73,7 +73,7 @@ class NameTable {
       const bool in_order = values == Values::dense
                                 ? value == i
                                 : i == 0 || static_cast<std::size_t>(rows_[i - 1].value) < value;
-      // Never at run time: a table that is wrong does not compile.
+      // consteval: an invalid table does not compile.
       if (!in_order) throw "a row is missing or out of order";  // NOLINT(bugprone-std-exception-*)
     }
   }
@@ -130,7 +130,7 @@ template <typename Enum, std::size_t kCount>
 [[nodiscard]] consteval NameTable<Enum, kCount> make_names(const Name<Enum> (&rows)[kCount]) {
   return NameTable<Enum, kCount>(rows, Values::dense);
 }
-/// As make_names(), of an enumeration with gaps.
+/// As make_names(), for an enumeration with gaps.
 template <typename Enum, std::size_t kCount>
 [[nodiscard]] consteval NameTable<Enum, kCount> make_sparse_names(
     const Name<Enum> (&rows)[kCount]) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A hint for a store that comes soon.
+// Prefetch for a store.
 #pragma once
 
 namespace headrace {
 
-/// Asks for the line of `address` to be brought into this core's cache and taken from all others
-/// (PREFETCHW). Processors that lack it take it for a no-op; does nothing elsewhere. The compiler's
-/// own builtin asks for a shared line unless it compiles for processors that have the instruction.
+/// Prefetches the line of `address` in exclusive state (PREFETCHW, a no-op on x86 processors
+/// without it). Unless compiled for processors with PREFETCHW, __builtin_prefetch would fetch a
+/// shared line.
 inline void prefetch_for_write(const void* address) noexcept {
 #if defined(__x86_64__)
   asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(address)));

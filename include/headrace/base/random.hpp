@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A small random number generator. It is always made from a seed, so that a run can be repeated.
+// A small random number generator, always seeded, so that runs are repeatable.
 #pragma once
 
 #include <array>

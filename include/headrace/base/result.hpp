@@ -10,8 +10,8 @@
 
 namespace headrace {
 
-/// Not std::expected: GCC 12 has it only under C++23, and Clang before 19 cannot use GCC's. A
-/// public type would change with the flags of the program.
+/// Not std::expected: GCC 12 has it only in C++23 mode, and Clang before 19 cannot use GCC's. A
+/// public type must not depend on the program's compiler flags.
 template <typename T>
 using Result = tl::expected<T, Error>;
 using Failure = tl::unexpected<Error>;

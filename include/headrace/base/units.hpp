@@ -15,7 +15,7 @@
 
 namespace headrace {
 
-/// A number that identifies something: it can be compared, not added.
+/// A number that identifies something: comparable, no arithmetic.
 ///
 /// Threading: immutable.
 template <typename Tag, typename Rep>
@@ -88,12 +88,12 @@ class BytesPerSecond {
 /// Text such as "70.4 GB/s".
 [[nodiscard]] HEADRACE_API std::string to_text(BytesPerSecond rate);
 
-/// A number of things: "1 worker thread", "2 worker threads", "3 entries".
+/// Count and noun: "1 worker thread", "2 worker threads", "3 entries".
 [[nodiscard]] HEADRACE_API std::string counted(std::uint64_t count, std::string_view noun);
 
 /// Reads "4096", "64KiB", "1.5 GiB" or "64K" (K, M, G and T are binary) under every locale.
 ///
-/// Fails: invalid_argument for anything else, for fractions of a byte, and from 2^63 bytes on.
+/// Fails: invalid_argument for anything else, for fractions of a byte, and for 2^63 bytes or more.
 [[nodiscard]] HEADRACE_API Result<Bytes> parse_bytes(std::string_view text);
 
 }  // namespace headrace

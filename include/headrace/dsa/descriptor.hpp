@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The wire format of Intel's Data Streaming Accelerator (DSA): descriptors, completion records,
-// opcodes, flags and status codes, with names. The layout is the kernel's, from <linux/idxd.h>. No
-// behaviour: what a device does with a descriptor is emu's, what a client does is engine's.
+// opcodes, flags and status codes. The layout is that of <linux/idxd.h>.
+// Not here: devices (emu) and clients (engine).
 #pragma once
 
 #include <linux/idxd.h>
@@ -14,16 +14,16 @@
 
 namespace headrace::dsa {
 
-/// 64 bytes that tell the device what to do. Its fields are those of `dsa_hw_desc`.
+/// A 64-byte command to the device, with the fields of `dsa_hw_desc`.
 ///
 /// Threading: confined until submitted; the device copies it at submission.
 struct alignas(64) Descriptor : ::dsa_hw_desc {};
 static_assert(sizeof(Descriptor) == 64);
 
-/// 32 bytes that the device writes when it has finished, the status byte last. Poll it with
-/// load_status(), never with a plain load.
+/// 32 bytes that the device writes on completion, the status byte last. Poll it with load_status(),
+/// never with a plain load.
 ///
-/// Threading: the device's from submission until the status is not zero.
+/// Threading: belongs to the device from submission until the status is not zero.
 struct alignas(32) CompletionRecord : ::dsa_completion_record {};
 static_assert(sizeof(CompletionRecord) == 32);
 
@@ -58,13 +58,13 @@ inline constexpr std::uint32_t check_result = IDXD_OP_FLAG_CR;
 inline constexpr std::uint32_t cache_control = IDXD_OP_FLAG_CC;
 inline constexpr std::uint32_t strict_ordering = IDXD_OP_FLAG_STORD;
 inline constexpr std::uint32_t destination_readback = IDXD_OP_FLAG_DRDBK;
-// Bits 16 to 23 mean something else with each opcode; <linux/idxd.h> does not name them.
-inline constexpr std::uint32_t crc_raw = 1U << 17;          ///< Seed and value as in the register.
-inline constexpr std::uint32_t crc_unreflected = 1U << 18;  ///< Bits of data from the highest on.
+// The meaning of bits 16 to 23 depends on the opcode; <linux/idxd.h> does not name them.
+inline constexpr std::uint32_t crc_raw = 1U << 17;          ///< Seed and value are the register.
+inline constexpr std::uint32_t crc_unreflected = 1U << 18;  ///< Data bits from the highest down.
 inline constexpr std::uint32_t fill_16 = 1U << 16;          ///< A pattern of 16 bytes.
 }  // namespace flag
 
-/// First byte of a completion record, without the bit that tells a write fault from a read fault.
+/// Status byte of a completion record, without the bit that marks a fault as a write fault.
 enum class Status : std::uint8_t {
   none = DSA_COMP_NONE,
   success = DSA_COMP_SUCCESS,
@@ -97,27 +97,27 @@ enum class Status : std::uint8_t {
   translation_failed = DSA_COMP_TRANSLATION_FAIL,
 };
 
-/// Status byte of a descriptor that a reset, a disable or the death of the device ended. Not in
-/// <linux/idxd.h>: the kernel's driver writes 0xff (IDXD_COMP_DESC_ABORT, drivers/dma/idxd) into
-/// the records of its own descriptors then, "software defined". Test it before masking.
+/// Status byte of a descriptor aborted because the device was reset, was disabled or failed. Not in
+/// <linux/idxd.h>: a "software defined" value that the kernel driver writes to the records of its
+/// own descriptors (IDXD_COMP_DESC_ABORT, drivers/dma/idxd). Test it before masking.
 inline constexpr std::uint8_t kStatusAborted = 0xff;
 
 /// Status of a raw status byte, without the write bit. kStatusAborted has no Status.
 [[nodiscard]] constexpr Status status_of(std::uint8_t raw) {
   return static_cast<Status>(raw & DSA_COMP_STATUS_MASK);
 }
-/// True if a page fault, said by `raw`, happened on a write.
+/// Whether the page fault with status `raw` was on a write.
 [[nodiscard]] constexpr bool is_write_fault(std::uint8_t raw) {
   return (raw & DSA_COMP_STATUS_WRITE) != 0;
 }
-/// Reads the status byte of a record that the device may be writing; what the device wrote before
-/// it is visible if this is not zero.
+/// Reads the status byte of a record that the device may be writing. If it is not zero, everything
+/// that the device wrote before it is visible.
 [[nodiscard]] HEADRACE_API std::uint8_t load_status(const ::dsa_completion_record& record);
 
-/// Name as it is written in the source, "unknown" for a value that has none.
+/// Name as spelled in the source; "unknown" for other values.
 [[nodiscard]] HEADRACE_API std::string_view name(Opcode opcode);
 [[nodiscard]] HEADRACE_API std::string_view name(Status status);
-/// What a raw status byte means and what to do about it, one sentence for a person.
+/// Meaning of a raw status byte, and remedy, for a person.
 [[nodiscard]] HEADRACE_API std::string_view explain(std::uint8_t raw_status);
 
 }  // namespace headrace::dsa

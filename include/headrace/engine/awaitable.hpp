@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Awaiting the end of an operation in a C++20 coroutine: `co_await start(engine, operation)`.
-// Not for: a task type or a scheduler; any coroutine can await this.
+// Awaits an operation in a C++20 coroutine: `co_await start(engine, operation)`.
+// Not here: a task type or a scheduler; any coroutine can await this.
 #pragma once
 
-#include "headrace/base/export.hpp"  // First: says that <coroutine> needs C++20.
+#include "headrace/base/export.hpp"  // First: its error names C++20 if <coroutine> is missing.
 
 #include <coroutine>
 #include <cstdint>
@@ -15,9 +15,9 @@
 
 namespace headrace::engine {
 
-/// What became of an operation that was awaited.
+/// Result of an awaited operation.
 struct Ended {
-  /// Unless this is `accepted` nothing was started, and the completion says nothing.
+  /// Unless `accepted`, nothing was started and `completion` is empty.
   Submit submit = Submit::accepted;
   Completion completion = {};
   [[nodiscard]] bool is_done() const {
@@ -25,16 +25,15 @@ struct Ended {
   }
 };
 
-/// What start() gives: to be awaited once, at once. `Work` is an Operation or a Batch; `Held` a
-/// Job, or a reference to one of the caller.
+/// Returned by start(), to be awaited once, immediately. `Work` is an Operation or a Batch; `Held`
+/// a Job, or a reference to one of the caller.
 ///
-/// Ownership: holds or borrows the job; lies in the frame of the coroutine, so that nothing is
-///            allocated.
+/// Ownership: holds or borrows the job; is in the coroutine frame, so nothing is allocated.
 /// Threading: confined.
 template <typename Work, typename Held>
 class [[nodiscard]] Awaitable final {
  public:
-  /// `lent`: the job, if it is the caller's.
+  /// `lent`: the job, if the caller owns it.
   template <typename... Lent>
   Awaitable(Engine& engine, const Work& work, const SubmitOptions& options, Lent&... lent)
       : engine_(engine), work_(work), options_(options), job_(lent...) {
@@ -47,8 +46,9 @@ class [[nodiscard]] Awaitable final {
   ~Awaitable() = default;
 
   [[nodiscard]] static constexpr bool await_ready() noexcept { return false; }
-  /// False: it has ended or was refused, and the coroutine goes on at once. A job that ends inside
-  /// its submission must not resume from in there: a loop of such jobs would fill the stack.
+  /// Returns false if the job has ended or was refused: the coroutine resumes immediately. A job
+  /// that ends inside its submission must not resume it there: a loop of such jobs would overflow
+  /// the stack.
   [[nodiscard]] bool await_suspend(std::coroutine_handle<> waiting) {
     waiting_ = waiting;
     if constexpr (std::is_same_v<Work, Batch>) {
@@ -59,7 +59,7 @@ class [[nodiscard]] Awaitable final {
     if (submit_ != Submit::accepted) return false;
     // edge: coroutine-suspended (acq_rel)
     return stage_.exchange_acq_rel(kSuspended) != kEnded;
-    // If it was not, this may be gone by now.
+    // If suspended, `this` may be destroyed by now.
   }
   [[nodiscard]] Ended await_resume() const {
     if (submit_ != Submit::accepted) return {.submit = submit_};
@@ -67,7 +67,7 @@ class [[nodiscard]] Awaitable final {
   }
 
  private:
-  static constexpr std::uint32_t kSubmitting = 0;  // Reaches go_on() with the job.
+  static constexpr std::uint32_t kSubmitting = 0;  // Published to go_on() with the job.
   static constexpr std::uint32_t kSuspended = 1;
   static constexpr std::uint32_t kEnded = 2;
 
@@ -76,7 +76,7 @@ class [[nodiscard]] Awaitable final {
     const std::coroutine_handle<> waiting = self->waiting_;
     // edge: coroutine-suspended (acq_rel)
     if (self->stage_.exchange_acq_rel(kEnded) == kSuspended) waiting.resume();
-    // Whichever comes second goes on; the first must not touch this any more.
+    // The second of the two exchanges resumes; after the first, `self` may be destroyed.
   }
 
   Engine& engine_;
@@ -91,14 +91,13 @@ class [[nodiscard]] Awaitable final {
 /// `co_await start(engine, operation)` submits `operation` and suspends the coroutine until it has
 /// ended.
 ///
-/// Ownership: borrows the engine, and the bytes that the operation names, until the coroutine goes
-///            on. The coroutine must not be destroyed before.
-/// Returns:   a refusal, with which the coroutine goes on at once (`full`: try again later), or the
-///            completion.
+/// Ownership: borrows the engine, and the bytes that the operation names, until the coroutine
+///            resumes. The coroutine must not be destroyed before.
+/// Returns:   the completion, or a refusal (`full`: try again later) without suspending.
 /// Completes: exactly once, on the thread that ended the job: a worker, a thread that polls a mover
-///            without a thread, or the awaiting thread itself if the job ended while it was being
-///            submitted. No lock is held: the coroutine may start others, but as long as it keeps a
-///            worker or poller, that does nothing else.
+///            without a thread, or the awaiting thread if the job ended during its submission. No
+///            lock is held: the coroutine may start other operations, but until it suspends or
+///            returns it occupies the worker or poller.
 /// Cost:      as Engine::submit; no allocation, one atomic exchange on either side.
 [[nodiscard]] inline Awaitable<Operation, Job> start(Engine& engine, const Operation& operation,
                                                      const SubmitOptions& options = {}) {
@@ -109,8 +108,8 @@ class [[nodiscard]] Awaitable final {
                                                  const SubmitOptions& options = {}) {
   return {engine, batch, options};
 }
-/// As above, with a job that others may stop() as long as it exists: it has to outlive the calls
-/// that they make. The coroutine goes on with JobState::stopped, or done if nothing was left.
+/// As above, with a job that other threads may stop(); it must outlive their calls. The coroutine
+/// then resumes with JobState::stopped, or done if nothing was left.
 [[nodiscard]] inline Awaitable<Operation, Job&> start(Engine& engine, Job& job,
                                                       const Operation& operation,
                                                       const SubmitOptions& options = {}) {

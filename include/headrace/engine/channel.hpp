@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Channel: a part of a device's queue that one thread has to itself. It pays no lock and no atomic
-// operation for a copy, and no job: what is in flight lies in the channel, and a ticket names it.
+// Channel: entries of a device queue reserved for one thread. A copy needs no lock, no atomic
+// read-modify-write and no job; a ticket names each operation in flight.
 // Not for: processors, several queues at once, callbacks; Engine::submit has all of these.
 #pragma once
 
@@ -17,29 +17,27 @@
 namespace headrace::engine {
 
 struct ChannelOptions {
-  /// The queue, as MoverInfo::name has it; empty: the one of `node` that has the most room.
+  /// MoverInfo::name of the queue; empty: the queue of `node` with the most room.
   std::string queue = {};
-  /// Nothing, or a node without a device: any queue.
+  /// Default, or a node without a free queue: any queue.
   std::optional<NodeId> node = std::nullopt;
-  /// Operations in flight. So many entries of the queue are the channel's for as long as it lives.
+  /// Maximum operations in flight: entries of the queue reserved while the channel exists.
   std::size_t depth = 8;
-  /// True: each operation counts in OperationStatistics::latency_counts. False: only what met
-  /// trouble, a batch of other things than copies, and what was not a copy, whose latency is known
-  /// without two more looks at the clock.
+  /// True: OperationStatistics::latency_counts includes each operation. False: not successful
+  /// copies and batches of copies, which saves reading the clock twice for each.
   bool latencies = false;
 };
 
-/// What a channel has in flight, until poll() or wait() has told its end.
+/// Names an operation in flight, until poll() or wait() has reported its completion.
 enum class Ticket : std::uint32_t {};
 
 /// Made by Engine::open_channel.
 ///
-/// Every trouble of a device ends as it does for a job: page faults are resumed, resets repeated,
-/// and what the device does not do or not answer in time the calling thread does, which the
-/// completion says. All of it happens inside poll() and wait().
+/// Errors of a device are handled as for a job, inside poll() and wait(): page faults are resolved,
+/// operations lost to a reset are resubmitted, and the calling thread does what the device does not
+/// do, with `fell_back`.
 ///
-/// Ownership: destruction waits for what is in flight. It comes before that of the engine
-///            (checked).
+/// Ownership: destruction waits for operations in flight. Destroy before the engine (checked).
 /// Threading: confined.
 class HEADRACE_API Channel {
  public:
@@ -49,34 +47,34 @@ class HEADRACE_API Channel {
 
   /// Starts a copy and returns.
   ///
-  /// Ownership: borrows the bytes until the end has been told.
-  /// Returns:   accepted; full if `depth` operations are in flight or the device's queue is full;
-  ///            closed if the engine has been stopped or the device does not answer; what
-  ///            Operation::validate() says. Unless accepted, nothing was started.
+  /// Ownership: borrows the bytes until poll() or wait() has reported the completion.
+  /// Returns:   accepted; full if `depth` operations are in flight or the device queue is full;
+  ///            closed if the engine was stopped or the device does not respond; or the answer of
+  ///            Operation::validate(). Unless accepted, nothing was started.
   /// Cost:      no allocation; 'headrace bench engine' counts the instructions.
   [[nodiscard]] virtual Submit submit_copy(const CopyPlan& plan, Ticket& ticket) = 0;
-  /// Starts `operation` and returns. As submit_copy; what a device cannot do in one descriptor and
-  /// not in several is done by the calling thread before this returns.
+  /// As submit_copy, for any operation. The calling thread executes what the device does not
+  /// support before this returns.
   [[nodiscard]] virtual Submit submit(const Operation& operation, Ticket& ticket) = 0;
-  /// Starts all operations of `batch`, which run in any order but for fences. As submit_copy; once
-  /// something of it has begun, what finds the queue full is sent by poll().
+  /// As submit_copy, for all operations of `batch`, in any order except at fences. Once part of it
+  /// has begun, poll() retries what finds the queue full.
   ///
-  /// Ownership: borrows the operations, the completions and all bytes that they name until the end
-  ///            has been told.
+  /// Ownership: borrows the operations, the completions and all bytes that they name until poll()
+  ///            or wait() has reported the completion.
   [[nodiscard]] virtual Submit submit_batch(const Batch& batch, Ticket& ticket) = 0;
 
-  /// Returns whether the operation of `ticket` has ended. Then `completion` says how, and the
-  /// ticket names nothing any more. A ticket of nothing is a broken contract (checked).
+  /// Returns whether the operation of `ticket` has ended; if so, sets `completion` and invalidates
+  /// the ticket. `ticket` must be valid (checked).
   [[nodiscard]] virtual bool poll(Ticket ticket, Completion& completion) = 0;
-  /// Waits for the end, which comes: what is not answered in time is done by a processor. As
-  /// EngineOptions::waiting says.
+  /// Waits for the operation, in the way of EngineOptions::waiting. After DeviceOptions::answer_max
+  /// a processor does it.
   [[nodiscard]] virtual Completion wait(Ticket ticket) = 0;
 
-  /// Operations whose end has not been told.
+  /// Operations submitted and not yet reported by poll() or wait().
   [[nodiscard]] virtual std::size_t in_flight() const = 0;
-  /// Those that there may be: less than was asked for where a device did not answer.
+  /// Maximum operations in flight; smaller than requested after a device timeout.
   [[nodiscard]] virtual std::size_t depth() const = 0;
-  /// Of the queue that it is a part of.
+  /// Name of its queue.
   [[nodiscard]] virtual const std::string& queue() const = 0;
 
  protected:

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operation: what is to be done with bytes, as a value: copy them, fill, compare, check. What an
-// operation finds out is its OperationResult. Every operation gives the same bytes and the same
-// result whether a device or a processor carries it out.
-// Not for: who does it (mover.hpp), and when it ends (job.hpp).
+// Operation: a value that describes a copy, fill, comparison, checksum or the like, and its
+// OperationResult. Devices and processors produce the same bytes and the same result.
+// Not for: what executes it (mover.hpp), and when it ends (job.hpp).
 #pragma once
 
 #include <array>
@@ -17,35 +16,35 @@
 
 namespace headrace::engine {
 
-/// An enumerator of the engine as it is spelled here: "accepted"; else "unknown".
+/// The enumerator as spelled in the source, "accepted"; "unknown" for other values.
 template <typename Enum>
   requires std::is_enum_v<Enum>
 [[nodiscard]] constexpr std::string_view name(Enum value) {
   return enumerator_name(value);
 }
 
-/// What became of a submission. Nothing was started unless it is `accepted`.
+/// Result of a submission: nothing was started unless `accepted`.
 enum class Submit : std::uint8_t {
   accepted,
-  full,             ///< Queues are full: back-pressure, not an error. Slow down and try again.
-  closed,           ///< The engine has been stopped; of a channel: or its device does not answer.
+  full,             ///< Queues are full: back-pressure, not an error. Try again later.
+  closed,           ///< The engine was stopped; of a channel: or its device does not respond.
   forked,           ///< The engine belongs to the parent of this process: make one here.
-  null_address,     ///< A span that is not empty has no address.
-  empty,            ///< There is nothing to do: 0 bytes.
-  too_large,        ///< More than the operation can take: a delta of more than kDeltaBytesMax.
+  null_address,     ///< A non-empty span is null.
+  empty,            ///< 0 bytes, or a batch without operations.
+  too_large,        ///< A delta above kDeltaBytesMax, or a span past the end of the address space.
   length_differs,   ///< Spans that belong together have different lengths.
-  overlapping,      ///< A target overlaps another span in a way that the operation forbids.
-  misaligned,       ///< An address or a length is not a multiple of what the operation demands.
-  bad_option,       ///< An option or flag has a value that it cannot have.
-  bad_predecessor,  ///< A job that this one shall come after is itself, of another engine, or idle.
+  overlapping,      ///< A target overlaps another span, which the operation forbids.
+  misaligned,       ///< An address or length is not a multiple of the required unit.
+  bad_option,       ///< An option or flag has an invalid value.
+  bad_predecessor,  ///< A predecessor is idle, of another engine, or the job itself.
   too_many_predecessors,  ///< More than Job::kPredecessorMax.
 };
-/// What the answer means and what to do about it, one sentence for a person.
+/// Meaning and remedy for a person.
 [[nodiscard]] HEADRACE_API std::string_view explain(Submit submit);
 
 enum class OperationKind : std::uint8_t {
   no_op,
-  drain,  ///< Ends when everything that its mover took before has ended.
+  drain,  ///< Ends after everything that its mover accepted before it.
   copy,
   fill,
   compare,
@@ -63,7 +62,7 @@ enum class OperationKind : std::uint8_t {
 };
 inline constexpr std::size_t kOperationKindCount = 16;
 
-/// A set of kinds: what a mover can do.
+/// A set of operation kinds, such as those a mover supports.
 ///
 /// Threading: immutable.
 class OperationSet {
@@ -93,17 +92,17 @@ class OperationSet {
   std::uint32_t bits_ = 0;
 };
 
-/// CRC-32C. The defaults give the usual checksum of iSCSI, ext4 and RFC 3720; to go on where
-/// another one ended, give its value as seed.
+/// CRC-32C. The defaults give the checksum of iSCSI (RFC 3720) and ext4; to continue a checksum,
+/// pass its value as seed.
 struct CrcOptions {
   std::uint32_t seed = 0;
-  /// Take the seed and give the value as the register holds them, not inverted and not reflected.
+  /// Seed and value are the register: neither inverted nor reflected.
   bool raw = false;
-  /// False: the bits of each byte are taken from the highest to the lowest.
+  /// False: process the bits of each byte from the highest to the lowest.
   bool reflect_data = true;
 };
 
-/// Bytes of data that a T10 integrity field protects; the field itself has kDifFieldBytes more.
+/// Bytes of data that a T10 integrity field protects; the field adds kDifFieldBytes.
 enum class DifBlock : std::uint8_t { bytes_512, bytes_520, bytes_4096, bytes_4104 };
 inline constexpr std::size_t kDifFieldBytes = 8;
 [[nodiscard]] constexpr std::size_t block_bytes(DifBlock block) {
@@ -111,7 +110,7 @@ inline constexpr std::size_t kDifFieldBytes = 8;
   return kBytes[static_cast<std::size_t>(block) & 3U];
 }
 
-/// Of the guard of every block.
+/// Block size, and how the guard (a CRC) of every block is computed.
 struct DifFormat {
   DifBlock block = DifBlock::bytes_512;
   bool invert_seed = false;
@@ -121,36 +120,36 @@ struct DifFormat {
 struct DifTags {
   std::uint32_t reference = 0;
   std::uint16_t application = 0;
-  /// Bits of the application tag that are neither compared nor written (they become zero).
+  /// Bits of the application tag that are not compared, and written as zero.
   std::uint16_t application_mask = 0;
   friend bool operator==(const DifTags&, const DifTags&) = default;
 };
 
-/// How the fields of a source are checked, and how its tags go from block to block.
+/// How the fields of a source are checked, and how its tags change from block to block.
 struct DifSource {
   DifTags tags;  ///< Of the first block.
   bool check_guard = true;
   bool check_reference = true;
-  bool fixed_reference = false;        ///< The reference tag of every block is that of the first.
-  bool increment_application = false;  ///< The application tag counts blocks, too.
+  bool fixed_reference = false;             ///< The reference tag does not count blocks.
+  bool increment_application = false;       ///< The application tag counts blocks.
   bool skip_ones_in_application = false;    ///< No check where the application tag is all ones.
   bool skip_ones_in_tags = false;           ///< No check where both tags are.
-  bool skip_ones_in_field = false;          ///< No check where the field is all ones, ...
-  bool ones_in_field_are_an_error = false;  ///< ... or, with the above: an error of its own.
+  bool skip_ones_in_field = false;          ///< No check where the field is all ones.
+  bool ones_in_field_are_an_error = false;  ///< With the above: a field of all ones is an error.
 };
 
-/// How the fields of a target are made.
+/// How the fields of a target are generated.
 struct DifTarget {
   DifTags tags;  ///< Of the first block.
   bool fixed_reference = false;
   bool increment_application = false;
-  // dif_update only: keep what the source has.
+  // dif_update only: copy the source's value.
   bool keep_guard = false;
   bool keep_application = false;
   bool keep_reference = false;
 };
 
-/// What a check of integrity fields found; all that apply to the first bad block.
+/// Errors of the first bad block.
 namespace dif_error {
 // NOLINTBEGIN(readability-identifier-naming): bits, named as those of descriptors are.
 inline constexpr std::uint8_t guard = 1U << 0U;
@@ -160,13 +159,13 @@ inline constexpr std::uint8_t all_ones = 1U << 3U;
 // NOLINTEND(readability-identifier-naming)
 }  // namespace dif_error
 
-/// What an operation found out. What its kind does not speak of is zero.
+/// What an operation computed or found. Fields of other kinds are zero.
 struct OperationResult {
-  /// compare, compare_pattern: where the first different byte is, if `different`.
+  /// compare, compare_pattern: offset of the first different byte, if `different`.
   std::uint64_t difference_offset = 0;
-  std::uint32_t crc = 0;          ///< crc, copy_crc: of all bytes done.
-  std::uint32_t delta_bytes = 0;  ///< create_delta: of the record.
-  DifTags source_tags;            ///< dif: of the block after the last one done.
+  std::uint32_t crc = 0;          ///< crc, copy_crc: over all bytes done.
+  std::uint32_t delta_bytes = 0;  ///< create_delta: length of the record.
+  DifTags source_tags;            ///< dif: for the block after the last one done.
   DifTags target_tags;
   bool different = false;       ///< compare, compare_pattern, create_delta.
   bool record_full = false;     ///< create_delta: the differences did not fit.
@@ -174,28 +173,28 @@ struct OperationResult {
   friend bool operator==(const OperationResult&, const OperationResult&) = default;
 };
 
-/// A delta record is made of entries: an offset in units of 8 bytes, then the 8 bytes.
+/// An entry of a delta record: an offset in units of 8 bytes (2 bytes), then the 8 bytes.
 inline constexpr std::size_t kDeltaEntryBytes = 10;
 inline constexpr std::size_t kDeltaUnitBytes = 8;
 inline constexpr std::size_t kDeltaBytesMax = 0x80000;
-/// Room that create_delta asks for at least.
+/// Smallest record that create_delta accepts.
 inline constexpr std::size_t kDeltaRoomMin = 80;
 
-/// One operation. Made without a check: submission checks it (validate()).
+/// One operation. Submission checks it (validate()); the factories do not.
 ///
-/// Ownership: borrows what the spans name until the job ends.
+/// Ownership: borrows the bytes of its spans until the job has ended.
 /// Threading: immutable.
 class HEADRACE_API Operation {
  public:
   Operation() = default;  ///< no_op
   [[nodiscard]] static Operation no_op() { return {}; }
   [[nodiscard]] static Operation drain() { return {OperationKind::drain, {}, {}}; }
-  /// The spans are equal or disjoint.
+  /// The spans must be equal or disjoint.
   [[nodiscard]] static Operation copy(std::span<std::byte> target,
                                       std::span<const std::byte> source) {
     return {OperationKind::copy, target, source};
   }
-  /// Repeats the 8 bytes of `pattern`, the lowest first; the last repetition may be cut.
+  /// Repeats the 8 bytes of `pattern`, the lowest first; the last repetition may be partial.
   [[nodiscard]] static Operation fill(std::span<std::byte> target, std::uint64_t pattern) {
     return fill(target, pattern, pattern);
   }
@@ -212,19 +211,19 @@ class HEADRACE_API Operation {
                                                  std::uint64_t pattern) {
     return {OperationKind::compare_pattern, {}, source, {}, {pattern, pattern}};
   }
-  /// Notes in `record` what has to be changed in `before` to make `after` of it. Addresses and
-  /// length are multiples of 8.
+  /// Writes the changes from `before` to `after` to `record`. Addresses and length must be
+  /// multiples of 8.
   [[nodiscard]] static Operation create_delta(std::span<std::byte> record,
                                               std::span<const std::byte> before,
                                               std::span<const std::byte> after) {
     return {OperationKind::create_delta, record, before, after};
   }
-  /// Changes `target` as `record` says, whose length is the delta_bytes of its creation.
+  /// Applies `record` to `target`. The length of `record` is the delta_bytes of its creation.
   [[nodiscard]] static Operation apply_delta(std::span<std::byte> target,
                                              std::span<const std::byte> record) {
     return {OperationKind::apply_delta, target, record};
   }
-  /// One source, two targets, whose addresses agree in their lowest 12 bits.
+  /// Copies to two targets, whose addresses must agree in their lowest 12 bits.
   [[nodiscard]] static Operation dualcast(std::span<std::byte> target,
                                           std::span<std::byte> second_target,
                                           std::span<const std::byte> source) {
@@ -239,13 +238,13 @@ class HEADRACE_API Operation {
                                           const CrcOptions& options = {}) {
     return {OperationKind::copy_crc, target, source, {}, {options.seed}, crc_flags(options)};
   }
-  /// Checks whole blocks with their fields. A bad one ends the job as failed with
-  /// Cause::integrity_error, and bytes_done says where it is.
+  /// Checks whole blocks with their fields. A bad block fails the job with Cause::integrity_error;
+  /// bytes_done is its offset.
   [[nodiscard]] static Operation dif_check(std::span<const std::byte> source,
                                            const DifFormat& format, const DifSource& check) {
     return dif(OperationKind::dif_check, {}, source, format, &check, nullptr);
   }
-  /// `target` has room for each block of `source` and its field.
+  /// `target` holds each block of `source` and its field.
   [[nodiscard]] static Operation dif_insert(std::span<std::byte> target,
                                             std::span<const std::byte> source,
                                             const DifFormat& format, const DifTarget& make) {
@@ -262,39 +261,36 @@ class HEADRACE_API Operation {
                                             const DifTarget& make) {
     return dif(OperationKind::dif_update, target, source, format, &check, &make);
   }
-  /// Writes the lines of `target` back to memory and drops them from the caches.
+  /// Writes the lines of `target` back to memory and evicts them from the caches.
   [[nodiscard]] static Operation cache_flush(std::span<std::byte> target) {
     return {OperationKind::cache_flush, target, {}};
   }
 
-  /// In a batch: begins after all operations before it have ended. If one of them failed, neither
-  /// this nor any later one begins.
+  /// In a batch: begins after all operations before it have ended. If one of them failed, this and
+  /// all later ones are skipped.
   [[nodiscard]] Operation fenced() const { return with_flag(kFence); }
 
-  /// What is written lies in memory when the job has ended, and not only in a cache: on persistent
-  /// memory it is durable then (docs/concepts/pmem.md). Beats into_cache(). No effect on what
-  /// writes nothing; refused (bad_option) where processors cannot flush their caches.
+  /// Writes are in memory, not only in a cache, when the job has ended: on persistent memory they
+  /// are durable (docs/concepts/pmem.md). Overrides into_cache(). No effect on operations that
+  /// write nothing; refused (bad_option) where processors cannot flush their caches.
   [[nodiscard]] Operation durable() const { return with_flag(kDurable); }
 
-  /// The target is wanted in the last-level cache, not only in memory: a hint to a device.
+  /// Hint to a device: place the target in the last-level cache.
   [[nodiscard]] Operation into_cache() const { return with_flag(kIntoCache); }
 
-  /// Whether it may be submitted.
-  ///
-  /// Returns: accepted, or the first reason why not.
+  /// Returns: accepted, or the first reason why a submission would refuse the operation.
   [[nodiscard]] Submit validate() const {
     return is_simple_copy(kSimpleBytesMax) ? Submit::accepted : find_fault();
   }
-  /// More than this validate() looks at again: sums of twice as much wrap.
+  /// Limit of is_simple_copy(): a sum of two larger sizes wraps.
   static constexpr std::size_t kSimpleBytesMax = SIZE_MAX / 2;
-  /// True only for a valid plain copy of 1 to `byte_count_max` (at most kSimpleBytesMax) bytes that
-  /// does not overlap. Takes fewer instructions than validate(), because it does not say what is
-  /// wrong.
+  /// True only for a valid plain copy, without overlap, of 1 to `byte_count_max` (at most
+  /// kSimpleBytesMax) bytes. Cheaper than validate().
   [[nodiscard, gnu::always_inline]] bool is_simple_copy(std::size_t byte_count_max) const {
     return is_plain_copy() && target_.size() == source_.size() &&
            is_simple_copy(target_.data(), source_.data(), source_.size(), byte_count_max);
   }
-  /// The same before the operation is made.
+  /// As above, before the operation is made.
   [[nodiscard, gnu::always_inline]] static bool is_simple_copy(const void* target,
                                                                const void* source,
                                                                std::size_t byte_count,
@@ -302,7 +298,7 @@ class HEADRACE_API Operation {
     const auto to = reinterpret_cast<std::uintptr_t>(target);
     const auto from = reinterpret_cast<std::uintptr_t>(source);
     if (byte_count - 1 >= byte_count_max) return false;
-    // One is null, or in the upper half and so perhaps near the end of all memory.
+    // One is null, or in the upper half, where the span might pass the end of the address space.
     if (static_cast<std::intptr_t>((to - 1) | (from - 1)) < 0) return false;
     // The distance, in either direction, is at least the length.
     return to - from + (byte_count - 1) > 2 * (byte_count - 1);
@@ -316,8 +312,8 @@ class HEADRACE_API Operation {
   [[nodiscard]] std::span<std::byte> second_target() const {
     return {const_cast<std::byte*>(second_.data()), second_.size()};  // NOLINT: was given as such.
   }
-  /// What bytes_done of a completion counts: bytes of the source, or of the target where there is
-  /// none, or of the record to apply. 0 for no_op and drain.
+  /// Bytes that bytes_done of a completion counts: of the source (for apply_delta the record), or
+  /// of the target if there is no source. 0 for no_op and drain.
   [[nodiscard]] std::size_t byte_count() const {
     return source_.empty() ? target_.size() : source_.size();
   }
@@ -328,11 +324,11 @@ class HEADRACE_API Operation {
   [[nodiscard]] bool is_into_cache() const {
     return (flags_ & (kIntoCache | kDurable)) == kIntoCache;
   }
-  /// The options of its kind as a descriptor has them: format, source and target flags of integrity
-  /// fields in the three lowest bytes.
+  /// The options of its kind in the encoding of a descriptor: format, source and target flags of
+  /// integrity fields in the three lowest bytes.
   [[nodiscard]] std::uint32_t option_bits() const { return flags_ & 0xff'ffffU; }
 
-  // Operands of one kind or the other.
+  // Operands of specific kinds.
   [[nodiscard]] std::size_t pattern_bytes() const { return (flags_ & kLongPattern) != 0 ? 16 : 8; }
   [[nodiscard]] std::array<std::uint64_t, 2> pattern() const { return words_; }
   [[nodiscard]] CrcOptions crc_options() const {
@@ -343,8 +339,7 @@ class HEADRACE_API Operation {
   [[nodiscard]] DifSource dif_source() const;
   [[nodiscard]] DifTarget dif_target() const;
 
-  /// Of a kind with integrity fields: bytes of a block, with its field or without, in the source
-  /// and in the target.
+  /// Bytes per block in the source and in the target, fields included where present.
   struct DifUnits {
     std::size_t source;
     std::size_t target;
@@ -356,25 +351,25 @@ class HEADRACE_API Operation {
             kind_ == OperationKind::dif_strip ? block : whole};
   }
 
-  /// The smallest number of bytes at whose multiples the operation may be cut; 0 if it cannot be.
+  /// The operation may be split at multiples of this; 0: it cannot be split.
   [[nodiscard]] std::size_t cut_bytes() const;
-  /// True if parts may be done in any order: those of crc, copy_crc and dif need the result of the
-  /// part before.
+  /// True if parts may run in any order. Those of crc, copy_crc and dif need the result of the part
+  /// before.
   [[nodiscard]] bool has_independent_parts() const {
     constexpr OperationSet kIndependent{OperationKind::copy,     OperationKind::fill,
                                         OperationKind::compare,  OperationKind::compare_pattern,
                                         OperationKind::dualcast, OperationKind::cache_flush};
     return kIndependent.has(kind_);
   }
-  /// The part of `byte_count` bytes that begins at `offset_bytes`, both multiples of cut_bytes()
-  /// (checked) unless it is the end. `before`: the result of all before it, of which a kind without
-  /// independent parts takes its running values.
+  /// The part of `byte_count` bytes at `offset_bytes`, both multiples of cut_bytes() except at the
+  /// end (checked). `before`: the result of everything before it, from which kinds without
+  /// independent parts continue.
   [[nodiscard]] Operation part(std::size_t offset_bytes, std::size_t byte_count,
                                const OperationResult& before = {}) const;
 
  private:
-  // Of flags_. The lowest byte is the format of integrity fields, then the flags of source and
-  // target, all three as the device has them; the kinds above never meet those.
+  // Bits of flags_. For integrity fields the lowest three bytes are format, source and target flags
+  // in the device's encoding; other kinds use their bits as below.
   static constexpr std::uint32_t kLongPattern = 1U << 0U;
   static constexpr std::uint32_t kCrcRaw = 1U << 0U;
   static constexpr std::uint32_t kCrcUnreflected = 1U << 1U;
@@ -391,7 +386,7 @@ class HEADRACE_API Operation {
         words_(words),
         flags_(flags),
         kind_(kind) {}
-  /// Without `check` or `make`: of a kind that has none.
+  /// `check` or `make` is null for kinds without it.
   [[nodiscard]] static Operation dif(OperationKind kind, std::span<std::byte> target,
                                      std::span<const std::byte> source, const DifFormat& format,
                                      const DifSource* check, const DifTarget* make);
@@ -403,13 +398,13 @@ class HEADRACE_API Operation {
     made.flags_ |= flag;
     return made;
   }
-  /// validate() of what is no simple copy.
+  /// validate() for everything except simple copies.
   [[nodiscard]] Submit find_fault() const;
 
   std::span<std::byte> target_;
   std::span<const std::byte> source_;
   std::span<const std::byte> second_;
-  /// fill, compare_pattern: the pattern; crc: the seed; dif: tags of source and target.
+  /// fill, compare_pattern: the pattern; crc: the seed; dif: the tags of source and target.
   std::array<std::uint64_t, 2> words_{};
   std::uint32_t flags_ = 0;
   OperationKind kind_ = OperationKind::no_op;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Route: who carries out a submission. One pure function decides, from plain values, so that a
-// simulator decides as an engine does. Not for: what becomes of a mover's refusal (the engine).
+// route() decides what executes a submission: a pure function of plain values, so that a simulator
+// decides as an engine does. Not for: handling a refusal of a mover (the engine).
 #pragma once
 
 #include <cstddef>
@@ -13,50 +13,50 @@
 
 namespace headrace::engine {
 
-/// A submission, as far as it matters to who carries it out.
+/// The properties of a submission that route() uses.
 struct Workload {
-  OperationKind kind = OperationKind::no_op;  ///< Of a batch, no_op.
-  OperationSet kinds = {};                    ///< Of a batch, all of them.
-  std::size_t byte_count = 0;                 ///< Of a batch, the sum.
-  std::size_t operation_count = 0;            ///< 0: it is no batch.
-  /// It is not begun by its submission: it waits for others, or comes from the callback of a job
-  /// that the calling thread carries out itself.
+  OperationKind kind = OperationKind::no_op;  ///< Of a batch: no_op.
+  OperationSet kinds = {};                    ///< Of a batch: all its kinds.
+  std::size_t byte_count = 0;                 ///< Of a batch: the sum.
+  std::size_t operation_count = 0;            ///< 0: not a batch.
+  /// May not run on the calling thread: it waits for predecessors, or was submitted by the callback
+  /// or `then` of a job that the calling thread executes.
   bool deferred = false;
-  std::uint64_t turn = 0;  ///< Counts submissions.
+  std::uint64_t turn = 0;  ///< Number of the submission.
 };
 
-/// What an engine is. Does not change from one submission to the next.
+/// The properties of an engine that route() uses; constant.
 struct RouteFacts {
   /// Processors first, then devices.
   std::span<const MoverInfo> movers;
   std::size_t processor_count = 0;
   std::span<const NodePackage> packages = {};
   PathThresholds thresholds = {};
-  /// Of submissions that do not say.
+  /// Used when a submission does not set its path.
   Path path = Path::automatic;
   const MoverPolicy* policy = nullptr;  ///< Null: movers::near_target.
-  Loads loads = {};                     ///< Of `movers`.
-  /// Node of the calling thread. Called only for a policy that is asked. Null: not known.
+  Loads loads = {};                     ///< The loads of `movers`.
+  /// Returns the node of the calling thread, for policies. Null: not known.
   std::optional<NodeId> (*caller_node)() = nullptr;
 };
 
-/// More than this no submission carries out by itself: some microseconds.
+/// With path `automatic`, submissions execute at most this much themselves: some microseconds.
 inline constexpr std::size_t kInlineBytesMax = std::size_t{64} << 10U;
 
-/// Whether a mover can carry out all of `work`.
+/// Whether `mover` supports all of `work`.
 [[nodiscard]] inline bool can_carry_out(const MoverInfo& mover, const Workload& work) {
   if (work.operation_count == 0) return mover.operations.has(work.kind);
   return mover.batches && mover.operations.has_all(work.kinds);
 }
 
-/// Whether Engine::run gives an operation to a device; else the calling thread carries it out.
+/// Whether Engine::run uses a device; else the calling thread executes the operation.
 [[nodiscard]] inline bool is_run_by_device(std::size_t byte_count, Path path,
                                            const PathThresholds& thresholds) {
   return path == Path::hardware ||
          (path == Path::automatic && byte_count >= thresholds.synchronous.count());
 }
 
-/// Who carries out `work`.
+/// Decides what executes `work`.
 [[nodiscard]] HEADRACE_API Route route(const Workload& work, const SubmitOptions& options,
                                        const RouteFacts& facts);
 
