@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cache: the public class. What it does is in CacheState (state.cpp).
+// Cache: the public class, implemented by CacheState (state.cpp).
 #include "headrace/cache/cache.hpp"
 
 #include <memory>
@@ -86,7 +86,7 @@ std::size_t Cache::flush(std::optional<NodeId> node) {
 std::size_t Cache::invalidate(std::span<const std::byte> source) {
   if (source.empty()) return 0;
   Region region = Region::of(source);
-  // A length beyond the end of the address space reaches its end.
+  // Clamp to the end of the address space.
   if (region.last() < region.address) region.byte_count = 0 - region.address;
   return state_->invalidate(region);
 }

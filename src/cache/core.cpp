@@ -58,7 +58,7 @@ void Core::free_copy(EntryState& entry) noexcept {
   if (entry.copy == nullptr) return;
   const std::uint64_t byte_count = footprint_bytes(entry.region().byte_count, granule_bytes);
   if (entry.is_memory_kept()) {
-    // The next owner would find the bytes of a late write in it. Its room stays taken.
+    // A late write would corrupt the next owner's bytes. The room stays reserved.
     bytes_kept.add(byte_count);
     entry.copy = nullptr;
     return;
@@ -70,7 +70,7 @@ void Core::free_copy(EntryState& entry) noexcept {
 engine::CopyPlan Core::way_back(std::uint32_t number, const Region& region) const {
   const EntryState& entry = pool[number];
   const std::uint64_t first = region.address - entry.region().address;
-  // The change has shown that the source may be written.
+  // Writable: change() took it as a span of mutable bytes.
   auto* const source = reinterpret_cast<std::byte*>(region.address);
   return {{source, region.byte_count}, {entry.copy + first, region.byte_count}};
 }
@@ -127,7 +127,8 @@ void Core::end(EntryState& entry) noexcept {
   // The phase ends inside the job's callback, the job itself only after it.
   moves_of(entry).finish(entry);
   free_copy(entry);
-  entry.standing.store_relaxed(Standing::absent);  // relaxed: a reader that sees it has no entry.
+  entry.standing.store_relaxed(
+      Standing::absent);  // relaxed: a reader that sees it ignores the entry.
   pool.give_back(pool.number_of(&entry));
 }
 

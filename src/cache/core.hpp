@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Core: what entries need that outlive their cache - their memory, their jobs, the room on each
-// node - and what is counted. It knows nothing of what lies where: that is Shard.
+// Core: the state that entries need even after their cache is gone (memory, jobs, the room on each
+// node), and the counters. It does not know where entries are: see Shard.
 #pragma once
 
 #include <array>
@@ -34,7 +34,7 @@ class Counter {
   Atomic<std::uint64_t> value_{0};
 };
 
-/// What one thread has counted of its accesses, and keeps for the next ones.
+/// Access counters and spare entries of one thread.
 ///
 /// Threading: shared. Only the thread whose reader has the index writes.
 struct alignas(kApartBytes) ThreadCounts {
@@ -45,12 +45,11 @@ struct alignas(kApartBytes) ThreadCounts {
   Counter refused;
   Counter weak_hits;
   Counter weak_misses;
-  /// Of numbers for the thread's next entries. Its own alone.
+  /// Numbers for the thread's next entries. Private to the thread.
   Pool::Stash stash;
 };
 
-/// The counts_by_thread of all threads, by the index of their reader. Segment k has 2^k times as
-/// many as the first.
+/// The ThreadCounts of all threads, by reader index. Segment k is 2^k times as long as the first.
 ///
 /// Threading: shared.
 class CountsByThread {
@@ -62,7 +61,7 @@ class CountsByThread {
   CountsByThread& operator=(const CountsByThread&) = delete;
   ~CountsByThread() {
     for (const Atomic<ThreadCounts*>& segment : segments_)
-      delete[] segment.load_relaxed();  // relaxed: alone.
+      delete[] segment.load_relaxed();  // relaxed: no other thread.
   }
   /// Allocates if this is the first thread with so high an index.
   ///
@@ -113,7 +112,7 @@ class Room {
   explicit Room(std::uint64_t capacity_bytes) : capacity_bytes_(capacity_bytes) {}
   [[nodiscard]] std::uint64_t capacity_bytes() const { return capacity_bytes_; }
   [[nodiscard]] std::uint64_t bytes_used() const {
-    // relaxed: a count; the memory behind it is handed over by the operating system.
+    // relaxed: a count; the operating system orders the memory itself.
     return bytes_used_.load_relaxed();
   }
   [[nodiscard]] std::uint64_t bytes_free() const { return capacity_bytes_ - bytes_used(); }
@@ -135,14 +134,14 @@ class Room {
   Atomic<std::uint64_t> bytes_used_{0};
 };
 
-/// Ownership: lives as long as its cache and every entry that has left the cache and is held.
+/// Ownership: shared by the cache, every dropped entry that is held, and every live Change.
 /// Threading: shared; `rooms`, `memory`, `granule_bytes` and `into_cache` are fixed before the
 /// cache is used.
 struct Core {
-  /// Here so that a hit finds it in the line of its counts_by_thread.
+  /// First, so that a hit finds it in the cache line of counts_by_thread.
   Observer observer;
   CountsByThread counts_by_thread;
-  /// Not among the counts_by_thread: what throws may do so where nothing may be allocated.
+  /// Not in counts_by_thread: it is incremented where nothing may be allocated.
   Counter policy_errors;
   Counter moves_failed;
   Counter late_writes;
@@ -165,23 +164,24 @@ struct Core {
   std::deque<InFlightMoves> in_flight;
   DirtyRanges dirty{pool};
 
-  /// Sleeps until the move of `entry` has ended, and drives it where that is needed. Counted.
+  /// Blocks until the move of `entry` has ended, polling it if its mover needs that. Counted in
+  /// waits.
   void wait(EntryState& entry);
-  /// As that, not counted.
+  /// As wait(), but not counted.
   void wait_blocked(EntryState& entry);
   enum class Allocation : std::uint8_t { done, node_is_full, failed };
   void free_copy(EntryState& entry) noexcept;
   [[nodiscard]] InFlightMoves& moves_of(const EntryState& entry) {
     return in_flight[entry.shard_number()];
   }
-  /// What fills the copy of an entry.
+  /// The operation that fills the copy of an entry.
   [[nodiscard]] engine::Operation copy_operation(const EntryState& entry) const {
     const std::uint64_t byte_count = entry.region().byte_count;
     const auto copy =
         engine::Operation::copy({entry.copy, byte_count}, {entry.source(), byte_count});
     return into_cache ? copy.into_cache() : copy;
   }
-  /// Submits it.
+  /// Submits copy_operation().
   [[nodiscard]] engine::Submit submit_copy(engine::Engine& engine, engine::Job& job,
                                            const EntryState& entry,
                                            const engine::SubmitOptions& options) const {
@@ -190,28 +190,28 @@ struct Core {
     return engine.submit_copy(job, {{entry.copy, byte_count}, {entry.source(), byte_count}},
                               options);
   }
-  /// Where bytes of an entry are, and where they belong.
+  /// The plan that writes `region` of an entry back to the source.
   [[nodiscard]] engine::CopyPlan way_back(std::uint32_t number, const Region& region) const;
-  /// Copies `region`, which lies in a claimed range, to the source, on this thread.
+  /// Copies `region`, part of a claimed range, to the source on this thread.
   void return_bytes(const DirtyRanges::Range& claimed, const Region& region);
-  /// Copies claimed ranges to the source, on this thread, and settles them.
+  /// Copies claimed ranges to the source on this thread, and settles them.
   void return_bytes(std::span<const DirtyRanges::Range> claimed);
-  /// As return_bytes(), and tells: when all are settled, because the observer may ask for bytes
-  /// of any of them.
+  /// As return_bytes(), then notifies the observer: only when all are settled, because it may
+  /// access any of them.
   void write_back(std::span<const DirtyRanges::Range> claimed);
-  /// Writes back what is changed in `region`. False if some of it is being changed.
+  /// Writes back the dirty bytes of `region`. False if a live change overlaps it.
   [[nodiscard]] bool write_back_overlapping(const Region& region);
-  /// Settles a range that another thread has copied.
+  /// Counts and settles a range that the engine has copied.
   void settle(const DirtyRanges::Range& range);
   void tell_written_back(std::span<const DirtyRanges::Range> settled);
-  /// Stops the move of an entry that has no lease and cannot be found, waits for its end - it
-  /// reads the source and writes the copy, which both may be gone afterwards - and frees
-  /// everything. What a mover has begun is finished, so this takes as long as one piece.
+  /// Stops the move of an entry that has no lease and cannot be found, waits for its end (the
+  /// source and the copy may be gone afterwards), and frees the entry. Takes as long as one piece
+  /// of the mover.
   void end(EntryState& entry) noexcept;
-  /// As end(), for an entry that was kept for its holders.
+  /// As end(), and releases the entry's reference on this core.
   void end_held(EntryState& entry) noexcept;
 
-  /// Tells the observer, if there is one.
+  /// Notifies the observer, if set.
   void tell(EventKind kind, std::span<const std::byte> region,
             std::optional<NodeId> node) noexcept {
     if (observer) [[unlikely]]
@@ -227,7 +227,9 @@ struct Core {
                      completion.late_write_possible});
   }
 
-  void keep(std::uint32_t count) { owner_count_.fetch_add_relaxed(count); }  // relaxed: has a part.
+  void keep(std::uint32_t count) {
+    owner_count_.fetch_add_relaxed(count);
+  }  // relaxed: the caller has a reference.
   void let_go() noexcept {
     // edge: core-released (acq_rel)
     if (owner_count_.fetch_sub_acq_rel(1) == 1) delete this;
@@ -239,8 +241,7 @@ struct Core {
   Atomic<std::uint32_t> owner_count_{1};
 };
 
-/// The room and the memory of a copy, of `byte_count` bytes, which is a footprint, before an entry
-/// has them.
+/// Room and memory for a copy of `byte_count` bytes (a footprint), until an entry takes them over.
 ///
 /// Threading: owned.
 class Reservation {
@@ -254,7 +255,7 @@ class Reservation {
     if (has_room_) give_room_back();
   }
   [[nodiscard]] bool try_reserve() { return has_room_ = room_.try_reserve(byte_count_); }
-  /// Once room has been reserved, which is given back if there is no memory.
+  /// Call after try_reserve() succeeded. Releases the room on failure.
   ///
   /// Fails: throws what the memory source throws.
   [[nodiscard]] Core::Allocation allocate() {
@@ -268,13 +269,13 @@ class Reservation {
     return Core::Allocation::done;
   }
   [[nodiscard]] std::byte* copy() const { return copy_; }
-  /// An entry has both now.
+  /// The entry now owns both.
   void hand_over() {
     has_room_ = false;
     copy_ = nullptr;
   }
 
-  /// An entry that was pinned has made way for this one.
+  /// The new entry replaces a pinned one.
   bool is_pinned = false;
 
  private:

@@ -69,7 +69,7 @@ DirtyRanges::Begin DirtyRanges::find_room(const Region& region, std::uint32_t en
 
 void DirtyRanges::insert(const Region& region, std::uint32_t entry, Range& range) {
   const What what{.byte_count = region.byte_count, .entry = entry, .ticket = ++ticket_};
-  // What may fail comes first: nodes for the new range and for what lies behind it.
+  // Allocate first: nodes for the new range and for the remainder behind it.
   Ranges made;
   made.emplace(region.address, what);
   if (const auto first = first_overlapping(region); first != ranges_.end()) cut_out(region, first);
@@ -86,7 +86,7 @@ void DirtyRanges::cut_out(const Region& region, Ranges::iterator place) {
     behind.byte_count = first.last() - region.last();
     ranges_.emplace(region.last() + 1, behind);
   }
-  // From here on nothing fails.
+  // Nothing throws from here on.
   if (first.address < region.address) {
     place->second.byte_count = region.address - first.address;
     ++place;
@@ -164,7 +164,7 @@ std::optional<DirtyRanges::Range> DirtyRanges::claim_one(std::uint32_t entry,
                                                          const std::optional<Region>& lost) {
   const Lock lock(mutex_);
   const Region region = pool_[entry].region();
-  // Its ranges lie within it, but so may those of others.
+  // The entry's ranges are inside its region, but so may be ranges of other entries.
   for (auto place = ranges_.lower_bound(region.address);
        place != ranges_.end() && place->first <= region.last();) {
     What& what = place->second;

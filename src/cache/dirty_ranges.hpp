@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// DirtyRanges: which bytes are changed in their copy (or under the cache's eyes in the source), so
-// that the source or other copies of them are old. It says who may touch them; it copies nothing.
+// DirtyRanges: records which bytes are changed in their copy (or by a Change directly in the
+// source), so that the source or other copies are outdated, and who may access them. It copies
+// nothing.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +16,22 @@
 
 namespace headrace::cache::detail {
 
-/// Ranges of source bytes, which never overlap each other. A range is
+/// Ranges of source bytes, which never overlap each other.
 ///
-/// | state     | from                               | the source | who may touch the copy         |
-/// | --------- | ---------------------------------- | ---------- | ------------------------------ |
-/// | changing  | begin()                            | old        | the thread that began          |
-/// | changed   | end(), if it is of an entry        | old        | readers                        |
-/// | returning | claim...()                         | is written | readers, and the claimer       |
-/// | gone      | settle(), a loss, or end() of a   | new        | readers                        |
-/// |           | range of no entry                  |            |                                |
+/// | state     | entered by                       | the source    | who may access the copy |
+/// | --------- | -------------------------------- | ------------- | ----------------------- |
+/// | changing  | begin()                          | old           | the thread that began   |
+/// | dirty     | end(), if it is of an entry      | old           | readers                 |
+/// | returning | claim...()                       | being written | readers and the claimer |
+/// | (removed) | settle(), invalidate(), or end() | new           | readers                 |
+/// |           | of a range without an entry      |               |                         |
 ///
-/// An entry is *flagged* (EntryState::kDirty) while it has ranges. Flagged entries do not leave
-/// their shard but by invalidate(), clear() and a change of the same bytes elsewhere, which deal
-/// with their ranges before the entry ends. So a claimed range has its copy until it is settled.
+/// An entry has the flag EntryState::kDirty while it has ranges. Such entries leave their shard
+/// only by invalidate(), clear() and a change of the same bytes elsewhere, which settle their
+/// ranges before the entry ends. So a claimed range keeps its copy until it is settled.
 ///
-/// Why no eviction misses a flag: it is set by a holder of a lease, and read after the leases: a
-/// thread that finds the lease gone sees the flag (edge lease-ended).
+/// No eviction misses a flag: a holder of a lease sets it, and eviction reads it after the leases,
+/// so a thread that finds the lease gone sees the flag (edge lease-ended).
 ///
 /// Threading: shared.
 class DirtyRanges {
@@ -40,7 +41,7 @@ class DirtyRanges {
     /// Number of the entry whose copy has the bytes; 0: they are in the source.
     std::uint32_t entry = 0;
     std::uint64_t ticket = 0;
-    /// Number of the entry's shard, for the event of the range when the entry may be gone.
+    /// Number of the entry's shard, for events after the entry is gone.
     std::uint16_t shard = 0;
   };
   enum class Begin : std::uint8_t { done, busy, elsewhere, gone };
@@ -48,19 +49,19 @@ class DirtyRanges {
 
   explicit DirtyRanges(Pool& pool) : pool_(pool) {}
 
-  /// False if there is no range: then the sources have all that was written back. Exact for a
-  /// submitter that has announced its move after a change that began has looked for moves.
+  /// False if there is no range: then the sources are up to date. Exact for a submitter that
+  /// announced its move after a change that began looked for moves.
   [[nodiscard]] bool any() const { return count_.any(); }
-  /// Begins a change of `region`, whose bytes are in the copy of `entry`, on which the caller has a
-  /// lease, or in the source. What is changed already in the same copy stays changed outside
-  /// `region`: only the bytes of `region` are the caller's alone. Waits for what is returning.
+  /// Begins a change of `region`, whose bytes are in the copy of `entry` (leased by the caller) or,
+  /// if `entry` is 0, in the source. Dirty bytes of the same copy outside `region` stay dirty.
+  /// Waits for overlapping ranges that are returning.
   ///
-  /// `is_listed()` says whether `entry` can be found. It is asked under the lock, and once the flag
-  /// is set: who drops the entry later sees the flag. A change that began and was taken back would
-  /// for a moment keep others from writing back what was changed before it.
+  /// `is_listed()` returns whether `entry` can be found. It is called under the lock after the flag
+  /// is set, so a later dropper sees the flag. (To begin the change and undo it would briefly keep
+  /// other threads from writing back earlier changes.)
   ///
-  /// Returns: busy if an overlapping range is changing; elsewhere if one is changed in another
-  ///          copy, which is to be claimed first; gone if `entry` is not listed.
+  /// Returns: busy if an overlapping range is changing; elsewhere if one is dirty in another copy:
+  ///          claim that first; gone if `entry` is not listed.
   /// Fails:   throws std::bad_alloc; then nothing has changed.
   template <typename IsListed>
   [[nodiscard]] Begin begin(const Region& region, std::uint32_t entry, Range& range,
@@ -83,17 +84,16 @@ class DirtyRanges {
     }
     return Begin::done;
   }
-  /// Ends the change. Returns true if the caller is to copy the range to the source and to settle
-  /// it: its entry has been dropped.
+  /// Ends the change. True if its entry has been dropped: the caller must copy the range to the
+  /// source and settle it.
   [[nodiscard]] bool end(const Range& range);
 
-  /// Claims a changed range that overlaps `region`, after those that are returning have been
-  /// settled, also beside one that is changing: an access that begins after a change has ended must
-  /// see it, whatever else is being changed.
+  /// Waits for ranges that overlap `region` and are returning, then claims a dirty one, even if
+  /// another is changing: an access that begins after a change has ended must see that change.
   ///
-  /// Returns: done until no changed range is left; then busy if one is changing, else none.
+  /// Returns: done if a range was claimed; else busy if one is changing, else none.
   [[nodiscard]] Claim claim_overlapping(const Region& region, Range& claimed);
-  /// Claims the changed ranges of the entries that `choose(number)` names.
+  /// Claims the dirty ranges of the entries for which `choose(number)` is true.
   template <typename Choose>
   [[nodiscard]] std::vector<Range> claim(Choose choose) {
     const Lock lock(mutex_);
@@ -104,14 +104,14 @@ class DirtyRanges {
     }
     return claimed;
   }
-  /// Waits for the ranges that overlap `region` and are returning. True if one is changing.
+  /// Waits for ranges that overlap `region` and are returning. True if one is changing.
   [[nodiscard]] bool is_changing(const Region& region);
-  /// Claims a changed range of an entry that has left its shard, after those that are returning
-  /// have been settled; nothing if none is left. Those that are changing are returned when their
-  /// change ends. Ranges that lie in `lost` are forgotten.
+  /// Claims a dirty range of an entry that has left its shard, after its returning ranges have been
+  /// settled; nullopt if none is left. Changing ranges are written back when their change ends.
+  /// Ranges inside `lost` are discarded.
   [[nodiscard]] std::optional<Range> claim_one(std::uint32_t entry,
                                                const std::optional<Region>& lost = std::nullopt);
-  /// The bytes of a claimed range are in the source.
+  /// Removes a claimed range, whose bytes are in the source.
   void settle(const Range& range);
 
  private:
@@ -121,31 +121,31 @@ class DirtyRanges {
     std::uint32_t entry = 0;
     std::uint64_t ticket = 0;
     State state = State::changing;
-    bool is_orphan = false;  ///< Of a range that is changing: its entry has been dropped.
+    bool is_orphan = false;  ///< Changing, and its entry has been dropped.
 
     [[nodiscard]] Region region(std::uintptr_t address) const { return {address, byte_count}; }
   };
   using Ranges = std::map<std::uintptr_t, What>;
 
   [[nodiscard]] Range take(std::uintptr_t address, What& what);
-  /// Whether a change may begin; waits for what is returning.
+  /// Whether a change may begin. Waits for ranges that are returning.
   [[nodiscard]] Begin find_room(const Region& region, std::uint32_t entry)
       HEADRACE_REQUIRES(mutex_);
   /// Fails: as begin().
   void insert(const Region& region, std::uint32_t entry, Range& range) HEADRACE_REQUIRES(mutex_);
-  /// Takes the flag from an entry that has no range.
+  /// Clears the flag of the entry if it has no range.
   void clean_without_ranges(std::uint32_t number) HEADRACE_REQUIRES(mutex_);
   [[nodiscard]] bool finish(Ranges::iterator place) HEADRACE_REQUIRES(mutex_);
-  /// True if `next` begins where `place` ends, in the same copy, and both are changed.
+  /// True if `next` begins where `place` ends, in the same copy, and both are dirty.
   [[nodiscard]] bool continues(Ranges::iterator place, Ranges::iterator next)
       HEADRACE_REQUIRES(mutex_);
-  /// Takes the bytes of `region` out of the changed ranges that overlap it, from `place` on.
+  /// Removes `region` from the dirty ranges that overlap it, from `place` on.
   ///
   /// Fails: throws std::bad_alloc; then nothing has changed.
   void cut_out(const Region& region, Ranges::iterator place) HEADRACE_REQUIRES(mutex_);
   void erase(Ranges::iterator place) HEADRACE_REQUIRES(mutex_);
   [[nodiscard]] Ranges::iterator first_overlapping(const Region& region) HEADRACE_REQUIRES(mutex_);
-  /// The range, unless it was invalidated.
+  /// The range, or end() if it was invalidated.
   [[nodiscard]] Ranges::iterator find(const Range& range) HEADRACE_REQUIRES(mutex_);
   void await_returned(const Region& region) HEADRACE_REQUIRES(mutex_);
 

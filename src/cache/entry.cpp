@@ -9,8 +9,8 @@
 namespace headrace::cache {
 namespace detail {
 
-// One line: a hit on an entry touches none that belongs to another. Not in the header, because the
-// model checker's atomics are larger.
+// One cache line, so that hits on different entries do not share one. Not in the header, because
+// the model checker's atomics are larger.
 static_assert(sizeof(EntryState) == 64);
 
 }  // namespace detail
@@ -80,8 +80,8 @@ std::span<const std::byte> Entry::data() const {
   const Phase phase = state.progress.now();
   if (phase == Phase::copied)
     return {state.copy + (source_.data() - state.source()), source_.size()};
-  // Another thread has made the entry, and has perhaps not come to write back what was changed in
-  // it. What is being changed at this moment is the changer's.
+  // The submitting thread may not have written back the dirty bytes of the region yet. Bytes with a
+  // live change are left alone.
   if (phase == Phase::pending) [[unlikely]]
     static_cast<void>(core_->write_back_overlapping(detail::Region::of(source_)));
   return source_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// EntryState: one region, its copy, and how far the copy has come. All handles (Entry) on a region
-// share one. It is a line of the processor's cache and no more, because there may be millions: the
-// job that makes the copy is elsewhere (in_flight.hpp), and gone when the move has ended.
+// EntryState: one region, its copy, and the progress of its move. All handles (Entry) on a region
+// share one. It takes one cache line, because there may be millions: the job that fills the copy is
+// in in_flight.hpp, and only while the move runs.
 #pragma once
 
 #include <array>
@@ -17,13 +17,13 @@
 
 namespace headrace::cache::detail {
 
-/// How far an entry has come. It only goes forward:
+/// Progress of an entry. It only goes forward:
 ///
 ///     idle -> pending -> moving -> copied | left
 ///                   \-----------> copied | left
 ///
-/// No phase is entered twice: a thread that sleeps on a phase is woken by the next one, because
-/// an atomic wait ends only when it sees another value than the one it began with.
+/// No phase is entered twice, so a thread that sleeps on a phase is always woken by the next one:
+/// an atomic wait returns only when it sees another value.
 ///
 /// | phase   | entered by                             | data() | wait()                    |
 /// | ------- | -------------------------------------- | ------ | ------------------------- |
@@ -34,14 +34,13 @@ namespace headrace::cache::detail {
 /// | left    | the job's callback, or access() if the | source | returns                   |
 /// |         | move cannot even be submitted          |        |                           |
 ///
-/// idle is apart from pending so that an entry that will never be submitted - one that lost the
-/// race into the cache - can end at once. moving is apart from pending so that every waiter can
-/// drive the job, not only the thread that submitted it: some movers advance only while a thread
-/// waits for them. The step pending -> copied | left happens when the job ends before the submitter
-/// comes to announce it.
+/// idle differs from pending so that an entry that is never submitted, because it lost the race to
+/// be inserted, can end at once. moving differs from pending so that every waiter can poll the job,
+/// not only its submitter: some movers advance only when polled. pending -> copied | left happens
+/// if the job ends before the submitter announces it.
 enum class Phase : std::uint32_t { idle, pending, moving, copied, left };
 
-/// True if the data stays where it is now.
+/// True if no move is pending or running.
 [[nodiscard]] constexpr bool ended(Phase phase) {
   return phase != Phase::pending && phase != Phase::moving;
 }
@@ -62,7 +61,7 @@ class Progress {
     // edge: entry-ended (acquire)
     phase_.wait_acquire(Phase::pending);
   }
-  /// idle -> pending, and the beginning of another life. Only while no other thread can find the
+  /// -> pending, from idle or at the start of another life. Only while no other thread can find the
   /// entry.
   void expect_submission() {
     phase_.store_relaxed(Phase::pending);  // relaxed: `listed` publishes the entry.
@@ -86,10 +85,10 @@ class Progress {
   Atomic<Phase> phase_{Phase::idle};
 };
 
-/// Ends an entry that will not be moved, in the only order that is right. A thread that found it
-/// reads the source once its phase has ended, and must find every change there that ended before it
-/// looked. So first `erase()`: from then on no thread finds it; then `write_back()`: what was
-/// changed before, whatever else is being changed; and only then the phase ends.
+/// Ends an entry that will not be moved, in the only correct order. A thread that found it reads
+/// the source once its phase has ended, and must see every change there that ended before its
+/// lookup. So first `erase()`: from then on no thread finds it; then `write_back()` of earlier
+/// changes, even if another change is live; only then the phase ends.
 template <typename Erase, typename WriteBack>
 void end_refused(Progress& progress, Erase erase, WriteBack write_back) {
   erase();
@@ -97,7 +96,7 @@ void end_refused(Progress& progress, Erase erase, WriteBack write_back) {
   progress.end(Phase::left);
 }
 
-/// A region of memory by number: readers look at entries that may change under them.
+/// A region of memory as integers: readers look at entries that may change concurrently.
 struct Region {
   std::uintptr_t address = 0;
   std::uint64_t byte_count = 0;
@@ -108,7 +107,7 @@ struct Region {
   /// No region is longer: addresses have 57 bits at most.
   static constexpr std::uint64_t kByteCountMax = std::uint64_t{1} << 57U;
 
-  /// False for none, and for a length that none can have.
+  /// False for an empty region, and for a length that no region can have.
   [[nodiscard]] bool is_possible() const {
     return byte_count != 0 && byte_count <= kByteCountMax && last() >= address;
   }
@@ -126,23 +125,22 @@ struct Region {
 /// Threading: shared, per field:
 ///   standing, holder_count  see lease.hpp.
 ///   progress                see Phase.
-///   address, byte_count     written while the entry is absent; read by any thread, believed only
-///   with
-///                           a lease.
+///   address, byte_count     written while the entry is absent; read by any thread, trusted only
+///                           with a lease.
 ///   next                    written under the shard's mutex, read by any thread.
 ///   marks                   written by readers and the eviction policy.
 ///   copy                    written by the submitter while the phase is pending; read by others
 ///                           once it is copied (edge entry-ended), and by the thread that ends the
 ///                           entry (edge entry-released).
-///   older, newer, queue     shard's mutex; `older` also chains what has left the shard.
+///   older, newer, queue     shard's mutex; `older` also chains entries that left the shard.
 ///   moving                  mutex of InFlightMoves.
 ///   shard                   as address.
-///   flags                   pinned: under the shard's mutex; changed: under that of DirtyRanges,
+///   flags                   pinned: under the shard's mutex; dirty: under that of DirtyRanges,
 ///                           by a holder of a lease; kept: by the thread that moved the copy,
 ///                           before the move has ended or been settled.
 struct alignas(64) EntryState : Tenancy {
   Progress progress;
-  /// What the eviction policy knows of hits.
+  /// Hit history for the eviction policy; see Marks.
   Atomic<std::uint32_t> marks{0};
   Atomic<std::uintptr_t> address{0};
   Atomic<std::uint64_t> byte_count{0};
@@ -165,7 +163,7 @@ struct alignas(64) EntryState : Tenancy {
   [[nodiscard]] bool is_pinned() const {
     return (flags.load_relaxed() & kPinned) != 0;  // relaxed: under the shard's mutex.
   }
-  /// A set flag is seen for certain once the lease of the thread that set it was found gone.
+  /// A set flag is certain to be seen once the lease of the thread that set it was found gone.
   [[nodiscard]] bool is_dirty() const {
     // edge: dirty-settled (acquire)
     return (flags.load_acquire() & kDirty) != 0;
@@ -178,7 +176,7 @@ struct alignas(64) EntryState : Tenancy {
     flags.fetch_and_acq_rel(static_cast<std::uint8_t>(~kDirty));
   }
 
-  /// The memory of the copy is never freed, because a device that was given up may still use it.
+  /// The memory of the copy is never freed, because an abandoned device may still use it.
   void keep_memory() {
     flags.fetch_or_relaxed(kKept);  // relaxed: the end of the move or the settling publishes it.
   }
@@ -186,12 +184,12 @@ struct alignas(64) EntryState : Tenancy {
     return (flags.load_relaxed() & kKept) != 0;  // relaxed: by the thread that ends the entry.
   }
 
-  /// The region, as far as it can be believed.
+  /// The region, reliable only with a lease.
   [[nodiscard]] Region region() const {
-    // relaxed: believed only once the lease has been acquired.
+    // relaxed: trusted only once the lease has been acquired.
     return {address.load_relaxed(), byte_count.load_relaxed()};
   }
-  /// The number of the shard, to be believed as the region.
+  /// The number of the shard, reliable as region().
   [[nodiscard]] std::uint16_t shard_number() const {
     return shard.load_relaxed();  // relaxed: as region().
   }
@@ -200,7 +198,7 @@ struct alignas(64) EntryState : Tenancy {
   }
 };
 
-/// How many ranges are changed, to be asked without a lock whether there are any.
+/// The number of ranges, so that any() needs no lock.
 ///
 /// Threading: shared.
 class DirtyCount {
@@ -224,7 +222,7 @@ class DirtyCount {
                                                    std::size_t granule_bytes) {
   const std::uint64_t mask = granule_bytes - 1;
   constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
-  // A length that no region can have must not wrap around to a small one.
+  // Saturate: an impossible length must not wrap around to a small one.
   return byte_count > kMax - mask ? kMax : (std::uint64_t{byte_count} + mask) & ~mask;
 }
 

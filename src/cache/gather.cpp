@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CacheState, the accesses of one call: their moves are gathered by node and submitted as batches.
+// CacheState::access_many(): gathers the moves of one call by node and submits them as batches.
 #include <algorithm>
 #include <iterator>
 #include <optional>
@@ -62,7 +62,7 @@ std::vector<Entry> CacheState::access_many(std::span<const std::span<const std::
                                            Hint hint) {
   Gather gather;
   gather.entries.reserve(sources.size());
-  // Threads that find a gathered entry wait for its submission: it comes, whatever happens.
+  // Threads that find a gathered entry wait for its submission, so submit even on an exception.
   struct Submission {
     CacheState& state;
     Gather& gather;

@@ -14,7 +14,7 @@ constexpr std::uint32_t kBucketSlotCount = 32;
 }  // namespace
 
 std::uint32_t Ghosts::fingerprint(std::uintptr_t address) {
-  // Fibonacci hashing, as the index of the shard: neighbours go far apart.
+  // Fibonacci hashing, as in Index: spreads neighbours far apart.
   const auto hash = static_cast<std::uint32_t>((address * 0x9e3779b97f4a7c15U) >> 32U);
   return hash != 0 ? hash : 1;
 }
@@ -38,8 +38,8 @@ void Ghosts::resize(std::uint32_t count_max) {
   const std::vector<std::uint32_t> old =
       std::exchange(slots_, std::vector<std::uint32_t>(std::size_t{bucket_count} * slot_count));
   bucket_slot_count_ = slot_count;
-  // From the back, so that in each bucket the newest comes last. What is divided again keeps its
-  // order only within an old bucket: good enough, and rare.
+  // From the back, so that the newest of each bucket is inserted last. The order is kept only
+  // within an old bucket: good enough, and rare.
   for (auto place = old.rbegin(); place != old.rend(); ++place) {
     if (*place != 0) remember(*place);
   }
@@ -47,11 +47,11 @@ void Ghosts::resize(std::uint32_t count_max) {
 
 void Ghosts::add(std::uintptr_t address, std::uint32_t count_max) noexcept {
   try {
-    // With some slack, so that it is rare, and costs each addition a constant.
+    // With slack, so that the amortized cost of an addition is constant.
     const std::size_t present = slots_.size();
     if (present < count_max || present / 4 > count_max) resize(count_max + count_max / 4);
   } catch (const std::bad_alloc&) {
-    // It remembers as many as before.
+    // Keep the old capacity.
   }
   if (!slots_.empty()) remember(fingerprint(address));
 }

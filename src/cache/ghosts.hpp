@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ghosts: which regions were given up not long ago. It may take one for another now and then, and
-// forget one a little early or late: advice, in 4 bytes each.
+// Ghosts: remembers recently evicted regions, in 4 bytes each. Approximate: it may confuse two
+// regions, or forget one a little early or late.
 #pragma once
 
 #include <cstddef>
@@ -10,15 +10,16 @@
 
 namespace headrace::cache::detail {
 
-/// Fingerprints of addresses: 32 bits of a hash. The fingerprints are divided among buckets in
-/// ascending order, and each bucket has its newest first; 0 is none. Up to 128 there is one bucket,
-/// and the order is exact; beyond that each has 32, which is two lines, and remembers the last 32
-/// of its own: about the last of all, because the hash spreads them evenly.
+/// Stores fingerprints of addresses: 32 bits of a hash; 0 is none. Each bucket holds a contiguous
+/// range of fingerprints, newest first. Up to 128 there is one bucket, and the order is exact.
+/// Beyond that each bucket has 32 slots, which is two lines, and remembers its last 32: about the
+/// last of all, because the hash spreads them evenly.
 ///
 /// Threading: confined.
 class Ghosts {
  public:
-  /// Remembers `address` as the newest of about `count_max`. Without memory it remembers nothing.
+  /// Remembers `address` as the newest of about `count_max`. Without memory the capacity stays as
+  /// it is.
   void add(std::uintptr_t address, std::uint32_t count_max) noexcept;
   /// Forgets `address`. Returns whether it was remembered.
   [[nodiscard]] bool take(std::uintptr_t address);

@@ -6,7 +6,7 @@
 namespace headrace::cache::detail {
 
 inline bool InFlightMoves::over(const Move& move) {
-  // The job ends after its callback, with the engine's last touch of it. An idle one was refused.
+  // The job ends after its callback, with the engine's last access to it. An idle job was refused.
   // edge: move-decided (acquire)
   return move.user_count == 0 && move.undecided.load_acquire() == 0 &&
          job_of(move).state() != engine::JobState::running;
@@ -16,7 +16,8 @@ inline void InFlightMoves::retire(Move& move) {
   if (move.entry != nullptr) move.entry->moving = 0;
   move.entry = nullptr;
   if (move.is_gathered) {
-    // The first of a batch is retired when it is looked at next: its neighbours may be about to be.
+    // The leader is retired at the next look, because the caller may be iterating over its
+    // neighbours.
     if (move.leader != nullptr) --move.leader->user_count;
     move.leader = nullptr;
     move.group.reset();
@@ -155,7 +156,7 @@ void InFlightMoves::stop(Move& move) {
 void InFlightMoves::stop_and_wait(Move& move) {
   stop(move);
   engine::Job& job = job_of(move);
-  // The engine may have refused the first one that it was submitted for.
+  // Idle if the engine refused its first submission.
   if (job.state() != engine::JobState::idle) job.wait();
 }
 
@@ -170,7 +171,7 @@ void InFlightMoves::finish(EntryState& entry) {
   }
   stop_and_wait(*move);
   const Lock lock(mutex);
-  // A thread that stops it may still be using it.
+  // A thread that stops the move may still use it.
   entry.moving = 0;
   move->entry = nullptr;
   --move->user_count;
@@ -231,7 +232,7 @@ bool InFlightMoves::reads(const Move& move, const Region& region) {
 }
 
 void InFlightMoves::sweep() {
-  // As many again may be added before the next one, so that a sweep costs each a constant.
+  // Sweep only at powers of two, so that the amortized cost per move is constant.
   if (in_use_count_ < 8 || !std::has_single_bit(in_use_count_)) return;
   for (Move* move = used_; move != nullptr;) {
     Move* const next = move->next;
@@ -248,7 +249,7 @@ void InFlightMoves::batch_ended(void* context, const engine::Completion& complet
   const Group& group = *static_cast<Move*>(context)->group;
   for (std::size_t i = 0; i < group.members.size(); ++i) {
     engine::Completion own = group.completions[i];
-    // Which of them a device that was given up may still write to is not said.
+    // The engine does not report which copy an abandoned device may still write to.
     own.late_write_possible = own.late_write_possible || completion.late_write_possible;
     end(*group.members[i], own);
   }
@@ -259,12 +260,12 @@ void InFlightMoves::end(const Move& move, const engine::Completion& completion) 
   EntryState& entry = *move.entry;
   bool done = completion.state == engine::JobState::done;
   if (completion.late_write_possible) {
-    // What is right now may be overwritten later, with what the source was or will be by then.
+    // The copy is correct now, but may be overwritten later with other contents of the source.
     core.late_writes.add(1);
     entry.keep_memory();
     done = false;
   }
-  // Counted first, so that a thread that has waited finds it counted.
+  // Count first, so that a thread that has waited finds the move counted.
   if (done) {
     core.bytes_moved.add(entry.region().byte_count);
   } else {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// InFlightMoves: the jobs of the entries of one shard that are moving. A job is ten times as large
-// as an entry, so an entry has one only while it runs, or a thread waits for it.
+// InFlightMoves: the jobs of one shard's moving entries. A job is ten times as large as an entry,
+// so an entry has one only while it runs, or a thread waits for it.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,12 @@ namespace headrace::cache::detail {
 
 struct Core;
 
-/// An entry has a move from when it is listed until the job has ended, no thread uses it and a
-/// later look has found that out. A move in use:
-///   undecided  = 1 until the submitter has submitted, or will not;
-///   user_count = threads that wait, poll or stop.
-/// Whether the entry can still be found makes no difference: a thread that changes bytes finds here
-/// everything that reads them.
+/// An entry has a move from when it is listed until its job has ended, no thread uses it and a
+/// later call has noticed that. A move in use:
+///   undecided  = 1 until the submitter has submitted it, or will not;
+///   user_count = number of threads that wait for, poll or stop it.
+/// This includes entries that can no longer be found, so that a thread that changes bytes finds
+/// every move that reads them.
 ///
 /// Threading: shared.
 class InFlightMoves {
@@ -34,19 +34,20 @@ class InFlightMoves {
 
   explicit InFlightMoves(Core& core) : core_(core) {}
 
-  /// The shard's, too: an entry is listed and its move announced in one section. Here because moves
-  /// outlive the shard. Lines apart: hits read what is next to it, misses write it.
+  /// Also the shard's mutex: an entry is listed and its move announced in one critical section.
+  /// Here because moves outlive the shard. On its own line: misses write it, hits read its
+  /// neighbours.
   alignas(64) Mutex mutex;
 
-  /// Makes sure that announce() has a move to give.
+  /// Makes sure that announce() has a free move.
   ///
   /// Fails: throws std::bad_alloc.
   void reserve_one() HEADRACE_REQUIRES(mutex);
-  /// The move of an entry whose submission may follow: from now on stop_overlapping() waits for it,
-  /// and so the caller must make an Announcement of it.
+  /// Assigns a move to an entry that may be submitted next. From now on stop_overlapping() waits
+  /// for it, so the caller must make an Announcement of it.
   [[nodiscard]] Move& announce(EntryState& entry, bool is_gathered) HEADRACE_REQUIRES(mutex);
 
-  /// An announced move, until it is decided whether it is submitted.
+  /// An announced move until its submission is decided.
   ///
   /// Threading: owned by the submitter.
   class Announcement {
@@ -57,7 +58,7 @@ class InFlightMoves {
     ~Announcement() {
       if (move_ != nullptr) decide(*move_);
     }
-    /// Submits the copy of the entry, once. Returns whether the engine has taken the job.
+    /// Submits the copy of the entry, once. Returns whether the engine accepted the job.
     ///
     /// Fails: throws what the policies throw.
     [[nodiscard]] bool submit(engine::Engine& engine, engine::SubmitOptions& options);
@@ -67,9 +68,9 @@ class InFlightMoves {
     Move* move_;
   };
 
-  /// As an Announcement of several entries, whose copies are one batch of the engine: one job,
-  /// which is in the move of the first. It is never stopped, because not all of its copies may
-  /// be unwanted; a thread that would stop it waits for it.
+  /// As an Announcement of several entries, whose copies are one batch of the engine: one job, in
+  /// the move of the first. It is never stopped, because some of its copies may still be wanted; a
+  /// thread that would stop it waits for it.
   ///
   /// Threading: owned by the submitter.
   class Gathering {
@@ -78,13 +79,13 @@ class InFlightMoves {
     Gathering(Gathering&& other) noexcept
         : moves_(other.moves_), members_(std::move(other.members_)) {}
     ~Gathering() { end(); }
-    /// Takes an announcement over, of an entry that was announced as gathered.
+    /// Takes over an announcement that was made with `is_gathered`.
     ///
-    /// Fails: throws std::bad_alloc; then it is still the caller's.
+    /// Fails: throws std::bad_alloc; then the caller keeps it.
     void add(Announcement& announcement);
     /// Ends all announcements, submitted or not. Idempotent.
     void end() noexcept;
-    /// Submits the copies of all entries, once. Returns whether the engine has taken the job.
+    /// Submits the copies of all entries, once. Returns whether the engine accepted the job.
     ///
     /// Fails: throws what the policies throw, and std::bad_alloc.
     [[nodiscard]] bool submit(engine::Engine& engine, engine::SubmitOptions options);
@@ -94,9 +95,9 @@ class InFlightMoves {
     std::vector<Move*> members_;
   };
 
-  /// Waits for the job, if it is still there.
+  /// Waits for the job, if there still is one.
   void wait(EntryState& entry);
-  /// Drives the job if its mover must be polled.
+  /// Polls the job: some movers advance only then.
   void poll(EntryState& entry);
   /// Asks the job to end early; returns at once.
   void stop(EntryState& entry);
@@ -106,7 +107,7 @@ class InFlightMoves {
   void stop_overlapping(const Region& region);
 
  private:
-  /// What the engine borrows for a batch. The operations, completions and members are in one order.
+  /// What the engine borrows for a batch. All three vectors have the same order.
   struct Group {
     std::vector<engine::Operation> operations;
     std::vector<engine::Completion> completions;
@@ -117,12 +118,12 @@ class InFlightMoves {
   static void end(const Move& move, const engine::Completion& completion) noexcept;
   [[nodiscard]] static inline engine::Job& job_of(Move& move);
   [[nodiscard]] static inline const engine::Job& job_of(const Move& move);
-  /// The submitter has submitted, or will not. The last touch of the move by it.
+  /// The submitter has submitted the move, or will not. Its last access to the move.
   static void decide(Move& move) noexcept;
-  /// Takes a batch back that was not submitted.
+  /// Undoes a batch that was not submitted.
   void disband(std::span<Move* const> members) noexcept;
   static void stop(Move& move);
-  /// Of a move that is decided.
+  /// The move must be decided.
   static void stop_and_wait(Move& move);
   [[nodiscard]] Move* hold(EntryState& entry);
   void let_go(Move& move);
@@ -130,11 +131,11 @@ class InFlightMoves {
   [[nodiscard]] static bool reads(const Move& move, const Region& region);
   inline void retire(Move& move) HEADRACE_REQUIRES(mutex);
   void sweep() HEADRACE_REQUIRES(mutex);
-  /// One that reads some of `region`, or null. Retires what is over on the way.
+  /// A move that reads some of `region`, or null. Retires ended moves on the way.
   [[nodiscard]] Move* find(const Region& region) HEADRACE_REQUIRES(mutex);
 
   Core& core_;
-  /// By number, from 1: moves never move.
+  /// By number, from 1. Addresses are stable.
   std::deque<Move> moves_ HEADRACE_GUARDED_BY(mutex);
   Move* free_ HEADRACE_GUARDED_BY(mutex) = nullptr;
   Move* used_ HEADRACE_GUARDED_BY(mutex) = nullptr;  ///< The newest.
@@ -143,14 +144,15 @@ class InFlightMoves {
 };
 
 /// Threading: shared, per field:
-///   undecided  written by the submitter, read under the mutex.
+///   undecided  written by the submitter, read under the mutex or by a user of the move.
 ///   leader, group, entry, user_count and the neighbours: under the mutex.
-///   the rest   written while the move is free.
+///   the rest   written only while the move is free.
 struct InFlightMoves::Move {
   engine::Job job;
-  /// Of the first of a batch.
+  /// Set in the first move of a batch.
   std::unique_ptr<Group> group;
-  /// Of the others of a batch: the first, whose job is theirs, and of which they are users.
+  /// Set in the other moves of a batch: the first one, whose job they share and of which they are
+  /// users.
   Move* leader = nullptr;
   bool is_gathered = false;  ///< In a batch, or about to be.
   InFlightMoves* owner = nullptr;
@@ -159,7 +161,7 @@ struct InFlightMoves::Move {
   std::uint32_t number = 0;
   std::uint32_t user_count = 0;
   Atomic<std::uint32_t> undecided{0};
-  /// Neighbours in used_, or the next one of free_.
+  /// Links of used_; `next` also of free_.
   Move* next = nullptr;
   Move* previous = nullptr;
 };

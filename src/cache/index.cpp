@@ -47,7 +47,7 @@ void Index::grow() {
   Table::Owner table = Table::make(bits_ + kGrowthBits);
   tables_.reserve(tables_.size() + 1);
   if (!tables_.empty()) {
-    // Chain by chain; a reader in the old table may be led into the new chains and miss.
+    // Chain by chain; a reader in the old table may continue in the new chains and miss.
     const Table& old = *tables_.back();
     const std::size_t bucket_count = std::size_t{1} << bits_;
     std::vector<std::uint32_t> numbers;

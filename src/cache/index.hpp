@@ -2,14 +2,13 @@
 // Index: finds the entries of a shard by the bytes that they cover. Readers take no lock.
 //
 // An entry of n bytes is of class k if 2^(k-1) < n <= 2^k. It overlaps at most two aligned blocks
-// of 2^k bytes and is filed under both (or the one). So a lookup of a byte asks, in each
-// class that is in use, for the block of that byte: one look where all regions have about one
-// length.
+// of 2^k bytes and is filed under each. So a lookup of a byte searches, for each class in use, the
+// block of that byte: one bucket if all regions have about the same length.
 //
 // Buckets are chains through the entries. A reference is twice the number of an entry, plus 1 if
-// the chain goes on at the entry's link for its last block. A reader whose entry is taken away
-// under it may go on in another chain, and miss what it came for; then it asks again under the
-// lock.
+// the chain continues at the entry's link for its last block. A reader whose entry is removed
+// concurrently may continue in another chain and miss its target; then it repeats the lookup under
+// the lock.
 #pragma once
 
 #include <array>
@@ -26,8 +25,7 @@
 
 namespace headrace::cache::detail {
 
-/// Threading: shared for find(); the rest under the shard's mutex, which also keeps what for_each()
-/// visits from changing.
+/// Threading: shared for find() and version(); the rest under the shard's mutex.
 class Index {
  public:
   explicit Index(const Pool& pool) : pool_(pool) { grow(); }
@@ -37,32 +35,32 @@ class Index {
 
   [[nodiscard]] std::uint32_t count() const { return count_; }
 
-  /// Changes with every addition. A lookup without the lock that began at the same version as an
-  /// insertion under it, and was complete, has missed nothing.
+  /// Changes with every addition. If a complete lookup without the lock began at the version that
+  /// an insertion finds under the lock, it missed nothing.
   [[nodiscard]] std::uint64_t version() const {
     // edge: entry-listed (acquire)
     return version_.load_acquire();
   }
-  /// Under the lock: an entry can be found that could not be found before.
+  /// Under the lock, when an entry can be found that could not be found before.
   void change_version() {
     // edge: entry-listed (release)
     version_.store_release(version_.load_relaxed() + 1);  // relaxed: under the lock.
   }
 
-  /// What a lookup that found nothing has seen.
+  /// Result of a lookup that found nothing.
   struct Missed {
-    /// There may be an entry all the same.
+    /// An entry may still exist.
     bool is_incomplete = false;
-    /// There may be entries with the same address.
+    /// Entries with the same address may exist.
     bool is_replaceable = false;
   };
   /// Calls `accept(entry)` for entries that contain `region`, the shortest class first, until it
-  /// returns true. Returns whether it did. Gives a chain up after `step_max` entries: without the
-  /// lock it might lead in circles.
+  /// returns true. Returns whether it did. Abandons a chain after `step_max` entries: without the
+  /// lock it may be cyclic.
   template <typename Accept>
   [[gnu::always_inline]] bool find(const Region& region, int step_max, Missed& missed,
                                    Accept accept) const {
-    // There is no class for a length that no region can have.
+    // An impossible length has no class.
     if (region.byte_count > Region::kByteCountMax) [[unlikely]]
       return false;
     // edge: table-grown (acquire)
@@ -78,7 +76,7 @@ class Index {
       for (int step = 0; reference != 0 && step < step_max; ++step) {
         EntryState& entry = pool_[reference >> 1U];
         const Region whole = entry.region();
-        // Longer ones are of a later class, and here only because buckets are few.
+        // Longer entries belong to a later class and only share the bucket.
         if (whole.byte_count <= byte_count_max && whole.contains(region) && accept(entry)) {
           return true;
         }
@@ -93,7 +91,7 @@ class Index {
   }
 
   /// Calls `visit(number)` for every entry of at most `class_max` that overlaps `region`, perhaps
-  /// twice; it may remove what it visits and nothing else.
+  /// twice; `visit` may remove this entry and no other.
   template <typename Visit>
   void for_each_overlapping(const Region& region, std::uint32_t class_max, Visit visit) const {
     for (std::uint64_t classes = classes_.load_relaxed(); classes != 0; classes &= classes - 1) {
@@ -106,12 +104,12 @@ class Index {
       }
     }
   }
-  /// How many blocks for_each_overlapping() would look into.
+  /// Number of blocks that for_each_overlapping() would search.
   [[nodiscard]] std::uint64_t block_count(const Region& region) const;
 
-  /// Before add(), which cannot fail then.
+  /// Call before add(), which then cannot fail.
   void reserve_one() {
-    // One bucket for an entry, or more, keeps chains at two links.
+    // At least one bucket per entry keeps chains at two links.
     if (count_ >= std::uint64_t{1} << bits_) grow();
   }
   void add(std::uint32_t number, EntryState& entry);
@@ -124,11 +122,11 @@ class Index {
 
  private:
   static constexpr std::uint32_t kFirstBits = 4;
-  /// A table is four times as large as the one before: following all chains again waits for memory
-  /// at each step, and so does a miss that meets others' entries, of which there are fewer then.
+  /// Each table is four times as large as the one before: rehashing waits for memory at each step,
+  /// and so does a miss that passes other entries, of which there are then fewer.
   static constexpr std::uint32_t kGrowthBits = 2;
 
-  /// A power of two of buckets, which lie right behind it: one look less.
+  /// A power of two of buckets, stored right behind it: one load less.
   class alignas(64) Table {
    public:
     struct Delete {
@@ -147,8 +145,8 @@ class Index {
       return Owner(table);
     }
     [[nodiscard]] Atomic<std::uint32_t>& bucket(std::uint32_t k, std::uint64_t block) const {
-      // Fibonacci hashing. Blocks of different classes must not fall together: the class goes where
-      // block numbers have no bits.
+      // Fibonacci hashing. To keep blocks of different classes apart, the class goes into bits that
+      // block numbers do not use.
       const std::uint64_t key = block ^ (std::uint64_t{k} << 58U);
       return heads()[(key * 0x9e3779b97f4a7c15U) >> shift_];
     }
@@ -185,15 +183,16 @@ class Index {
   /// Bit k: there may be entries of class k.
   Atomic<std::uint64_t> classes_{0};
   Atomic<std::uint64_t> version_{0};
-  /// From here on what only insertions and drops need, in lines that hits do not read.
+  /// From here on only for insertions and drops, in lines that hits do not read.
   alignas(64) std::uint32_t count_ = 0;
   std::uint32_t bits_ = kFirstBits - kGrowthBits;
   std::array<std::uint32_t, 64> class_counts_{};
-  /// The last one is in use. Readers may still be in the others, which together are a third of it.
+  /// The last one is in use. Readers may still use the others, which together are a third of its
+  /// size.
   std::vector<Table::Owner> tables_;
 };
 
-// Here because a miss, too, is not to be made of calls.
+// Inline, to save calls on a miss.
 
 inline void Index::link(const Table& table, std::uint32_t number, EntryState& entry,
                         const Region& region, std::uint32_t k) {
@@ -201,7 +200,7 @@ inline void Index::link(const Table& table, std::uint32_t number, EntryState& en
   const std::uint64_t last = region.last() >> k;
   for (std::uint32_t which = 0; which <= (last != first ? 1U : 0U); ++which) {
     Atomic<std::uint32_t>& head = table.bucket(k, which == 0 ? first : last);
-    // A reader that was led here by its past believes nothing that it has not acquired.
+    // Release: a reader may arrive here through a stale link.
     // edge: entry-listed (release)
     entry.next[which].store_release(head.load_relaxed());  // relaxed: under the lock.
     // edge: entry-listed (release)

@@ -12,7 +12,7 @@
 namespace headrace::cache::detail {
 namespace {
 
-/// Readers of threads that have ended wait here for others. The leases in their slots go on.
+/// All readers. Those of ended threads are reused; the leases in their slots stay valid.
 ///
 /// Threading: shared.
 class Readers {
@@ -26,7 +26,7 @@ class Readers {
     }
     const auto index = static_cast<std::uint32_t>(all_.size());
     idle_.reserve(all_.size() + 1);  // detach() must not fail.
-    all_.reserve(all_.size() + 1);   // A reader that is registered stays.
+    all_.reserve(all_.size() + 1);   // A registered reader cannot be removed.
     return *all_.emplace_back(std::make_unique<Reader>(registry_, index));
   }
   void detach(Reader& reader) noexcept {
@@ -50,7 +50,7 @@ Readers& readers() {
 
 }  // namespace
 
-/// Gives the reader to the next thread when this one ends.
+/// Frees the reader for another thread when this one ends.
 ///
 /// Threading: owned.
 struct Attachment {
@@ -104,7 +104,7 @@ Slot& Reader::search() {
     if (slot.word.load_acquire() != 0) continue;
     // relaxed: only this thread writes it.
     if (chunk->used_count.load_relaxed() <= slot_index_) {
-      // seq_cst, as the occupation that follows: a dropper that reads the old count is seen by it.
+      // seq_cst, as the occupy() that follows, which sees a dropper that reads the old count.
       chunk->used_count.exchange_seq_cst(slot_index_ + 1);
     }
     last_ = &slot;

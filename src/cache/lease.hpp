@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Leases: how an entry is known to be in use, without a count that all its users write.
+// Leases: record which entries are in use, without a count that all users write.
 //
 // Purpose. A hit must not write what a hit on another processor writes, not even for the same
-// entry. So a thread that uses an entry notes it in a slot of its own, and a thread that drops
-// the entry looks through all slots: hits are many and drops are few.
+// entry. So a thread that uses an entry records it in its own slot, and a thread that drops the
+// entry scans all slots: hits are many and drops are few.
 //
 // Progress. occupy() and vacate() are wait-free, a scan is wait-free for a given number of slots
 // and lets the kernel interrupt the process's other threads once.
 //
 // Agents. The *reader* that finds an entry and occupies a slot; *holders*, who have handles on the
-// slot, on any thread; the *dropper*, one at a time per shard, under the shard's mutex: no standing
-// that a dropper of another shard, or an earlier one, wrote is `leaving` in its eyes.
+// slot, on any thread; the *dropper*, one at a time per shard, under the shard's mutex: it never
+// takes a standing that another shard's dropper, or an earlier one, wrote for its own `leaving`.
 //
 // | standing | set by                              | a reader that sees it       | slots with it |
 // | -------- | ----------------------------------- | --------------------------- | ------------- |
@@ -19,19 +19,19 @@
 // |          | the entry held and leaves it        |                             |               |
 // | leaving  | dropper, before it scans            | vacates                     | any           |
 // | dropped  | dropper, after it has marked them,  | vacates                     | marked ones,  |
-// |          | before it gives its mutex back      |                             | passing ones  |
+// |          | before it releases its mutex        |                             | passing ones  |
 //
-// Why no reader is missed: the reader writes its slot and then reads the standing; the dropper
-// writes the standing and then reads the slots; between the two the reader has a light barrier and
-// the dropper a heavy one (platform/barrier.hpp). So either the reader sees `leaving` and vacates,
-// or the dropper sees the slot. Without a heavy barrier all four are sequentially consistent, which
-// costs each hit a full barrier. Once an entry is no longer listed its slots only become fewer,
+// No reader is missed: the reader writes its slot and then reads the standing; the dropper writes
+// the standing and then reads the slots; between the two the reader has a light barrier and the
+// dropper a heavy one (platform/barrier.hpp). So either the reader sees `leaving` and vacates, or
+// the dropper sees the slot. Without a heavy barrier all four are sequentially consistent, which
+// costs each hit a full barrier. Once an entry is not listed, the number of its slots only falls,
 // because a copied handle shares the slot of its original.
 //
-// Reclamation. Slots are never freed. Entries lie in a pool that lives as long as their cache, so a
-// reader may look at one that is gone, or has become another: it believes nothing that it has not
-// read after it saw `listed` with its slot occupied. ABA: a slot that names an entry which has
-// begun another life holds up the end of that life, no more.
+// Reclamation. Slots are never freed. Entries are in a pool that lives as long as their cache, so a
+// reader may look at one that has ended or was reused: it trusts only what it read after it saw
+// `listed` with its slot occupied. ABA: a slot that names a reused entry only delays the end of its
+// new life.
 //
 // Rejected: a count in the entry (two threads that use the same entries wait for its line at each
 // hit: bench/cache/versus_seed); hazard pointers and epochs of libcds or xenium, see
@@ -47,30 +47,30 @@
 
 namespace headrace::cache::detail {
 
-/// `leaving` and what is above it: one value for each shard, see leaving_from().
+/// `leaving` and above: one value per shard, see leaving_from().
 enum class Standing : std::uint32_t { absent, listed, dropped, leaving };
 
-/// `leaving`, and whose dropper said so: in one word, because a dropper that read the two apart
-/// could take the shard of one life of an entry for that of another.
+/// `leaving` and the dropper's shard in one word: read separately, the two could belong to
+/// different lives of the entry.
 [[nodiscard]] constexpr Standing leaving_from(std::uint16_t shard) {
   return Standing{static_cast<std::uint32_t>(Standing::leaving) + shard};
 }
 
-/// What leases need to know of an entry.
+/// The part of an entry that leases use.
 ///
 /// Threading: shared.
 struct Tenancy {
   Atomic<Standing> standing{Standing::absent};
-  /// While it is dropped: marked slots, and one more until the dropper has done. The thread that
-  /// takes the last one away ends the entry.
+  /// While the entry is dropped: the number of marked slots, plus 1 until the dropper is done. The
+  /// thread that decrements it to 0 ends the entry.
   Atomic<std::uint32_t> holder_count{0};
 };
 
-/// What different threads write at every hit lies so far apart. Two lines: processors that miss one
-/// fetch its neighbour along with it.
+/// Distance between data that different threads write at every hit. Two lines, because processors
+/// that miss one also fetch its neighbour.
 inline constexpr std::size_t kApartBytes = 128;
 
-/// One lease: the address of what is leased, 0 if none, and whether its end must be reported.
+/// One lease: the address of the entry, 0 if none, and whether its end must be reported.
 ///
 /// Threading: shared. Only the thread that owns the slot's chunk occupies it.
 struct alignas(16) Slot {
@@ -80,9 +80,9 @@ struct alignas(16) Slot {
   /// Handles that share the lease.
   Atomic<std::uint32_t> share_count{0};
 
-  /// What is leased. Only for a holder of a share.
+  /// The leased entry. The caller must hold a share.
   [[nodiscard]] Tenancy* tenancy() const {
-    // relaxed: the caller's share keeps the address as it is; a mark may come.
+    // relaxed: the caller's share keeps the address constant; only the mark may change.
     return tenancy_of(word.load_relaxed());
   }
   [[nodiscard]] static Tenancy* tenancy_of(std::uintptr_t word) {
@@ -90,11 +90,12 @@ struct alignas(16) Slot {
   }
 };
 
-/// How a reader and a dropper come not to miss each other.
+/// How readers and droppers synchronize: all operations sequentially consistent, or a light barrier
+/// for readers and a heavy one for droppers.
 enum class Barriers : std::uint8_t { equal, unequal };
 
-/// Leases `tenancy` in an empty slot of the calling thread. Returns whether it is available: if
-/// not, the caller vacates.
+/// Leases `tenancy` in an empty slot of the calling thread. Returns whether it is listed: if not,
+/// the caller must vacate the slot.
 [[nodiscard]] inline bool occupy(Slot& slot, Tenancy& tenancy, Barriers barriers) {
   const auto word = reinterpret_cast<std::uintptr_t>(&tenancy);
   slot.share_count.store_relaxed(1);  // relaxed: no other thread knows the lease yet.
@@ -111,8 +112,8 @@ enum class Barriers : std::uint8_t { equal, unequal };
   return tenancy.standing.load_seq_cst() == Standing::listed;
 }
 
-/// Empties the slot. Returns what was leased if the caller must end it: it was dropped, and this
-/// was its last lease.
+/// Empties the slot. Returns the entry if the caller must end it: it was dropped, and this was its
+/// last lease.
 [[nodiscard]] inline Tenancy* vacate(Slot& slot) {
   // edge: lease-ended (acq_rel)
   const std::uintptr_t word = slot.word.exchange_acq_rel(0);
@@ -122,19 +123,19 @@ enum class Barriers : std::uint8_t { equal, unequal };
   return tenancy->holder_count.fetch_sub_acq_rel(1) == 1 ? tenancy : nullptr;
 }
 
-/// Half of what fits the count: that many threads do not share one lease at the same instant.
+/// Half the range of the count, so that concurrent increments beyond the limit do not overflow it.
 inline constexpr std::uint32_t kShareCountMax = std::uint32_t{1} << 31U;
 
-/// Adds a handle to the lease; the caller has one. False if there are too many.
+/// Adds a handle to the caller's lease. False if there are too many.
 inline bool share(Slot& slot) {
-  // relaxed, here and below: the caller's share keeps everything as it is.
+  // relaxed, here and below: the caller's share keeps the lease alive.
   if (slot.share_count.fetch_add_relaxed(1) < kShareCountMax) [[likely]]
     return true;
   slot.share_count.fetch_sub_relaxed(1);
   return false;
 }
 
-/// Takes a handle away. Returns as vacate().
+/// Removes a handle. Returns as vacate().
 [[nodiscard]] inline Tenancy* give_back(Slot& slot) {
   // The only share needs no subtraction: no other thread can copy it.
   // edge: lease-shared (acquire)
@@ -145,47 +146,46 @@ inline bool share(Slot& slot) {
   return vacate(slot);
 }
 
-/// The dropper's: from now on readers leave the entry alone. Its count of holders begins at
-/// `count`.
+/// Dropper: from now on readers ignore the entry. Sets its holder_count to `count`.
 inline void announce_leaving(Tenancy& tenancy, std::uint16_t shard, std::uint32_t count) {
   tenancy.holder_count.store_relaxed(count);  // relaxed: no slot is marked yet.
   // seq_cst, and a barrier before the slots are read: see above.
   tenancy.standing.exchange_seq_cst(leaving_from(shard));
 }
-/// The dropper's, in a scan: whether it is this dropper that the entry is leaving.
+/// Dropper, in a scan: whether it has announced this entry.
 [[nodiscard]] inline bool is_leaving(const Tenancy& tenancy, std::uint16_t shard) {
-  // relaxed: only under the caller's mutex does this value come and go.
+  // relaxed: this value is set and replaced only under the caller's mutex.
   return tenancy.standing.load_relaxed() == leaving_from(shard);
 }
-/// The dropper's, under its mutex: the entry will end. Without it the next dropper would take it
-/// for one of its own, and mark what is only passing: the entry would end twice.
+/// Dropper, under its mutex: the entry will end. Without it the next dropper would take the entry
+/// for one of its own and mark passing readers: it would end twice.
 inline void announce_dropped(Tenancy& tenancy) {
-  // relaxed: a reader that sees what was before leaves the entry alone, too.
+  // relaxed: a reader that sees the previous value ignores the entry, too.
   tenancy.standing.store_relaxed(Standing::dropped);
 }
-/// The dropper's: readers may have the entry again.
+/// Dropper: readers may use the entry again.
 inline void list_again(Tenancy& tenancy) {
   // edge: entry-listed (release)
   tenancy.standing.store_release(Standing::listed);
 }
-/// The dropper's: gives its part in the count of holders up. Returns whether it must end the entry.
+/// Dropper: releases its part of holder_count. Returns whether it must end the entry.
 [[nodiscard]] inline bool leave_to_holders(Tenancy& tenancy) {
   // edge: entry-released (acq_rel)
   return tenancy.holder_count.fetch_sub_acq_rel(1) == 1;
 }
 
 /// Marks the lease of `tenancy`, which is leaving, in a slot that had `word`. The dropper has a
-/// part in the count of holders.
+/// part of holder_count.
 inline void mark(Slot& slot, std::uintptr_t word, Tenancy& tenancy) {
   tenancy.holder_count.fetch_add_relaxed(1);  // relaxed: the exchange publishes it.
   // edge: entry-released (acq_rel)
   if (!slot.word.compare_exchange_acq_rel(word, word | Slot::kMark)) {
-    // It was given back meanwhile.
+    // The lease ended meanwhile.
     tenancy.holder_count.fetch_sub_relaxed(1);  // relaxed: not the last one, that is the dropper's.
   }
 }
 
-/// Slots of one thread at a time. Never freed.
+/// Slots, owned by one thread at a time. Never freed.
 ///
 /// Threading: shared, per field: `next` and `slot_count` are constant once the chunk is registered;
 /// `used_count` is written by the owner.
@@ -194,9 +194,9 @@ struct alignas(64) Chunk {
 
   Chunk* next = nullptr;  ///< In the registry.
   std::uint32_t slot_count = 0;
-  /// Slots from here on were never occupied.
+  /// Slots from this index on were never occupied.
   Atomic<std::uint32_t> used_count{0};
-  /// At a multiple of kApartBytes.
+  /// Aligned to kApartBytes.
   Slot* slots = nullptr;
 };
 
@@ -208,7 +208,7 @@ class Registry {
   explicit Registry(Barriers barriers) : barriers_(barriers) {}
 
   [[nodiscard]] Barriers barriers() const { return barriers_; }
-  /// The dropper's: between the standing and the slots.
+  /// Dropper: the barrier between the standing and the slots.
   void separate() const {
     if (barriers_ == Barriers::unequal) platform::heavy_barrier();
   }
@@ -255,14 +255,13 @@ class alignas(kApartBytes) Reader {
 
   /// The reader of the calling thread, which lives as long as the process.
   [[nodiscard]] static Reader& mine() { return this_one_ != nullptr ? *this_one_ : attach(); }
-  /// Where droppers look.
+  /// The registry that droppers scan.
   [[nodiscard]] static Registry& registry();
 
   [[nodiscard]] Barriers barriers() const { return barriers_; }
-  /// Small, and of no other reader.
+  /// A small number, unique among readers.
   [[nodiscard]] std::uint32_t index() const { return index_; }
-  /// An empty slot, most likely the one that was emptied last. Allocates only if half of them are
-  /// occupied.
+  /// An empty slot, most likely the last one used. Allocates only if half of them are occupied.
   [[nodiscard]] Slot& take() {
     Slot& slot = *last_;
     // edge: lease-ended (acquire)
@@ -280,8 +279,8 @@ class alignas(kApartBytes) Reader {
   [[nodiscard]] Slot& search();
   void grow();
 
-  // A plain pointer, because each look at an object with a destructor asks first if it is there. A
-  // fixed place in the thread's memory, because else each look is a call.
+  // A plain pointer, because access to an object with a destructor first checks its initialization.
+  // initial-exec, because otherwise each access is a call.
   [[gnu::tls_model("initial-exec")]] static thread_local constinit Reader* this_one_;
 
   Slot* last_ = nullptr;
@@ -290,10 +289,10 @@ class alignas(kApartBytes) Reader {
   Registry& registry_;
   std::uint32_t chunk_count_ = 0;
   std::uint32_t slot_count_ = 0;
-  /// Where search() goes on.
+  /// Where search() continues.
   std::uint32_t chunk_index_ = 0;
   std::uint32_t slot_index_ = 0;
-  /// Each as long as all before it.
+  /// Each as long as all before it together.
   std::array<Chunk*, kChunkMax> chunks_{};
 };
 

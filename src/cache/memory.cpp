@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where copies get their memory unless the user brings some: pages of the operating system, and
-// those again that other copies have left.
+// The built-in MemorySources: pages of the operating system, and recycled memory of freed copies.
 #include "headrace/platform/memory.hpp"
 
 #include <map>
@@ -16,9 +15,8 @@
 namespace headrace::cache {
 namespace {
 
-/// Each allocation is a mapping of its own: simple, and gone from the node when it is freed. It
-/// costs two system calls and the zeroing of the pages, and at least one page for the smallest
-/// entry.
+/// Each allocation is a separate mapping: simple, and gone from the node when it is freed. It costs
+/// two system calls, the zeroing of the pages, and at least one page.
 ///
 /// Threading: shared.
 class Pages final : public MemorySource {
@@ -28,7 +26,7 @@ class Pages final : public MemorySource {
   Result<std::span<std::byte>> allocate(std::size_t byte_count, NodeId node) override {
     Result<std::span<std::byte>> pages = platform::allocate_pages(byte_count, node, kind_);
     if (!pages.has_value()) return pages;
-    // Now, while a full node is still an answer; later it would be a signal in a mover's thread.
+    // Now, while a full node is still an error; later it would be a signal in a mover's thread.
     Result<void> present = platform::prefault_pages(*pages);
     if (present.has_value()) present = platform::verify_pages(*pages, node);
     if (!present.has_value()) {
@@ -43,9 +41,9 @@ class Pages final : public MemorySource {
   const platform::Pages kind_;
 };
 
-/// Every piece of memory that upstream gave and has not got back is either in use, and in node_of_,
-/// or kept, and in kept_. Before upstream is asked for more, as much of what is kept on that node
-/// goes back: what both together hold on a node does not grow unless what is in use does.
+/// Memory allocated from upstream is either in use, and in node_of_, or free, and in kept_. Before
+/// more is allocated, as many free bytes of that node are returned: the total on a node grows only
+/// if the memory in use does.
 ///
 /// Threading: shared. Upstream is called with no lock held.
 class Recycled final : public MemorySource {
@@ -100,7 +98,7 @@ class Recycled final : public MemorySource {
   }
 
  private:
-  /// False if there is no memory left to remember it by.
+  /// False if the bookkeeping cannot be allocated.
   bool try_keep(std::span<std::byte> memory, NodeId node) noexcept HEADRACE_REQUIRES(mutex_) {
     try {
       kept_.emplace(std::pair(node, memory.size()), memory);

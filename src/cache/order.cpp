@@ -8,16 +8,16 @@
 namespace headrace::cache::detail {
 namespace {
 
-/// Entries that lru looks at to find the one that was used longest ago.
+/// lru: entries examined to find the one used longest ago.
 constexpr std::uint32_t kLruSample = 8;
-/// Promises that hold before the search for others ends.
+/// Valid promises examined before settle_promises() ends.
 constexpr std::uint32_t kPromisesLookedAt = 8;
 /// s3_fifo: one entry in ten is in the small queue.
 constexpr std::uint32_t kSmallShare = 10;
-/// s3_fifo: what was given up is remembered for at least so many more.
+/// s3_fifo: ghosts beyond one per entry.
 constexpr std::uint32_t kGhostMin = 16;
-/// s3_fifo: so often an entry must have been found on probation to stay. With one, what is read
-/// exactly twice - as what is prefetched and then read - displaces what is read again and again.
+/// s3_fifo: hits that an entry on probation needs to stay. With one, entries that are read exactly
+/// twice, such as prefetched and then read, displace entries that are read again and again.
 constexpr std::uint32_t kAdmittedUseCount = 2;
 
 std::uint64_t time_of(const EntryState& entry) {
@@ -47,13 +47,13 @@ Marks Order::marks_for(Hint hint) const {
     case Hint::Kind::once:
       return Marks::spent();
     case Hint::Kind::many:
-      // As if it had been found in the future, or often.
+      // As if it had been hit in the future, or often.
       if (policy_ != Eviction::lru) return Marks::ordinary(kUseCountMax);
       // relaxed, and without the lock: any recent number of entries will do.
       return Marks::ordinary(static_cast<std::uint32_t>(now) + recent_count_.load_relaxed() +
                              kLruSample);
     case Hint::Kind::later:
-      // Times that are further away could not be told from the past.
+      // Times further ahead could not be told from the past.
       return Marks::promised(now + std::min(hint.region_count(), kPromiseMax));
   }
   return Marks::ordinary(policy_ == Eviction::lru ? static_cast<std::uint32_t>(now) : 0);
@@ -76,7 +76,7 @@ void Order::promise(std::uint32_t number, std::uint64_t time) {
     promises_.emplace(time, number);
   } catch (const std::bad_alloc&) {
     set_marks(entry, Marks::ordinary(0));
-    return push(kMain, number);  // It is one of many then.
+    return push(kMain, number);  // It becomes an ordinary entry.
   }
   entry.queue = kPromises;
   entry.older = static_cast<std::uint32_t>(time >> 32U);
@@ -126,12 +126,12 @@ std::uint64_t Order::time_near_now(Marks marks) const {
 }
 
 bool Order::is_overdue(Marks marks) const {
-  // Promises are round numbers: they get the time in which all entries are replaced once on top.
+  // Promises are approximate: allow the time in which all entries are replaced once on top.
   return time_near_now(marks) + count() < now_.load_relaxed();  // relaxed: under the lock.
 }
 
 void Order::expire(EntryState& entry) {
-  // It was not read when it was to be: as if it had come then, and not been found since.
+  // It was not read when promised: treat it as inserted then, and not hit since.
   const Marks marks = marks_of(entry);
   set_marks(entry, Marks::ordinary(policy_ == Eviction::lru ? marks.value() : 0));
   if (entry.queue == kPromises) entry.queue = policy_ == Eviction::s3_fifo ? kSmall : kMain;
@@ -160,8 +160,7 @@ bool Order::take_oldest(std::uint8_t queue, std::uint32_t& number) {
 }
 
 void Order::settle_promises() {
-  // Those that a hit has said something of since are mostly among the next ones: they were to be
-  // read.
+  // Promises changed by a hit are mostly among the next ones, because those were due.
   std::uint64_t time_min = 0;
   for (std::uint32_t holding_count = 0; holding_count < kPromisesLookedAt;) {
     const auto place = promises_.lower_bound({time_min, 0});
@@ -199,14 +198,14 @@ std::uint32_t Order::propose_spent() {
     std::uint32_t number = 0;
     if (!take_oldest(kSpent, number)) continue;
     if (marks_of(pool_[number]).kind() == Marks::Kind::spent) return number;
-    push(kMain, number);  // It was found again.
+    push(kMain, number);  // It was hit again.
   }
   return 0;
 }
 
 std::uint32_t Order::propose_clock(std::uint8_t queue) {
-  // Readers may mark entries as fast as they are passed: after as many rounds as there are marks
-  // the oldest goes all the same.
+  // Readers may mark entries as fast as they are passed: after kUseCountMax rounds the oldest is
+  // proposed anyway.
   for (std::uint64_t left = kUseCountMax * std::uint64_t{queues_[queue].count};
        queues_[queue].oldest != 0; --left) {
     std::uint32_t number = 0;
@@ -244,8 +243,8 @@ std::uint32_t Order::propose_lru() {
     if (is_spent) break;
   }
   if (sample_count == 0) return 0;
-  // Those before it were used later: they are looked at again when all others have been. Those
-  // behind it keep their place.
+  // Those before it were used later and go to the back of the queue. Those behind it keep their
+  // place.
   for (std::size_t i = 0; i < found; ++i) push(kMain, sample[i]);
   for (std::size_t i = sample_count; i-- > found + 1;) push_oldest(kMain, sample[i]);
   return sample[found];
@@ -282,7 +281,7 @@ std::uint32_t Order::propose_promised(Hint newcomer) {
     if (holds && is_promised_itself && time <= time_of_newcomer) return 0;
     remove(number);
     if (holds || !is_promised || is_overdue(marks)) return number;
-    put_back(number);  // A hit has promised another time since.
+    put_back(number);  // A hit has changed the promised time.
   }
   return 0;
 }

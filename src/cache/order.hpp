@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Order: in which order the entries of a shard are given up, by a named policy and by what the
-// accesses have said of reads to come. It knows neither lengths nor the users of an entry: it
-// proposes, and takes back what its caller cannot do without.
+// Order: the eviction order of the entries of a shard, by a policy and the hints of accesses. It
+// knows neither lengths nor the users of an entry: it proposes entries, and takes back those that
+// the caller cannot evict.
 #pragma once
 
 #include <array>
@@ -16,12 +16,12 @@
 
 namespace headrace::cache::detail {
 
-/// What is known of the reads of an entry, in the word EntryState::marks. Readers write it without
-/// a lock, so it is advice: the queues follow when an entry is looked at.
+/// What is known about the reads of an entry, in the word EntryState::marks. Readers write it
+/// without a lock, so it is advisory: the queues are updated when an entry is examined.
 ///
 /// | kind     | value                            | set by                                      |
 /// | -------- | -------------------------------- | ------------------------------------------- |
-/// | ordinary | uses (s3_fifo), time of the last | insertions and hits that say nothing, or    |
+/// | ordinary | uses (s3_fifo), time of the last | insertions and hits without a hint, or      |
 /// |          | use (lru)                        | Hint::many()                                |
 /// | promised | time of the next read            | Hint::after()                               |
 /// | spent    | 0                                | Hint::once()                                |
@@ -46,7 +46,7 @@ class Marks {
   [[nodiscard]] constexpr Kind kind() const { return static_cast<Kind>(word_ >> kValueBits); }
   [[nodiscard]] constexpr bool is_ordinary() const { return word_ <= kValueMask; }
   [[nodiscard]] constexpr std::uint32_t value() const { return word_ & kValueMask; }
-  /// The time that is meant, within 2^29 of `now`.
+  /// The full time, which is within 2^29 of `now`.
   [[nodiscard]] constexpr std::uint64_t time_near(std::uint64_t now) const {
     const std::uint32_t ahead = (value() - static_cast<std::uint32_t>(now)) << (32 - kValueBits);
     return now + static_cast<std::uint64_t>(std::int64_t{static_cast<std::int32_t>(ahead)} >>
@@ -62,18 +62,18 @@ class Marks {
   std::uint32_t word_;
 };
 
-/// Every entry is in one of the queues or in promises_, or out of all because it has been proposed.
+/// Every entry is in one of the queues or in promises_, or in none because it has been proposed.
 ///
-/// Threading: confined: under the shard's mutex, but for touch().
+/// Threading: confined: under the shard's mutex, except touch().
 class Order {
  public:
   Order(Eviction policy, Pool& pool) : policy_(policy), pool_(pool) {}
 
-  /// Notes a hit. Writes only if that tells something new.
+  /// Records a hit. Writes only if the marks change.
   ///
   /// Threading: shared.
   void touch(EntryState& entry, Hint hint) const {
-    // relaxed throughout: advice, which may be lost.
+    // relaxed throughout: advisory, may be lost.
     const Marks marks(entry.marks.load_relaxed());
     if (hint.kind() != Hint::Kind::unknown) [[unlikely]] {
       const Marks said = marks_for(hint);
@@ -105,15 +105,15 @@ class Order {
     push(ghosts_.take(entry.region().address) ? kMain : kSmall, number, entry);
   }
   void remove(std::uint32_t number);
-  /// Takes out the entry to be given up next, or 0. `newcomer` is the hint of what room is made
-  /// for, which is not in the order yet: nothing goes that is promised for an earlier time than it
-  /// is.
+  /// Removes and returns the next entry to evict, or 0. `newcomer` is the hint of the entry that
+  /// needs the room and is not in the order yet: if it is promised, entries promised for an earlier
+  /// time stay.
   [[nodiscard]] std::uint32_t propose(Hint newcomer);
-  /// Puts an entry back that was proposed and stays.
+  /// Puts back an entry that was proposed and stays.
   void put_back(std::uint32_t number);
-  /// Tells that an entry that was proposed is gone.
+  /// Reports that an entry that was proposed is gone.
   void gone(std::uint32_t number);
-  /// Calls `visit(number)` for every entry; it may remove what it visits.
+  /// Calls `visit(number)` for every entry; `visit` may remove it.
   template <typename Visit>
   void for_each(Visit visit) {
     for (const Queue& queue : queues_) {
@@ -136,11 +136,11 @@ class Order {
     std::uint32_t newest = 0;
     std::uint32_t count = 0;
   };
-  /// A count of uses ends here.
+  /// Use counts saturate here.
   static constexpr std::uint32_t kUseCountMax = 3;
-  /// Reads that are promised for later than this cannot be told from missed ones.
+  /// Reads promised for later than this could not be told from overdue ones.
   static constexpr std::uint32_t kPromiseMax = 1U << 28U;
-  /// Where an entry is: numbers of queues, and promises_.
+  /// Location of an entry: a queue, or promises_.
   static constexpr std::uint8_t kMain = 0;
   static constexpr std::uint8_t kSmall = 1;
   static constexpr std::uint8_t kSpent = 2;
@@ -161,14 +161,13 @@ class Order {
   }
   void push_oldest(std::uint8_t queue, std::uint32_t number);
   void promise(std::uint32_t number, std::uint64_t time);
-  /// Takes the oldest of `queue` out, which has one. True if it is to be judged by the policy: else
-  /// it is promised for later, and has gone there.
+  /// Removes the oldest entry of `queue`, which must not be empty. True if the policy is to judge
+  /// it; false if it is promised for later and was moved to promises_.
   [[nodiscard]] bool take_oldest(std::uint8_t queue, std::uint32_t& number);
   [[nodiscard]] std::uint64_t time_near_now(Marks marks) const;
   [[nodiscard]] bool is_overdue(Marks marks) const;
   void expire(EntryState& entry);
-  /// Sends promises that are overdue, or of which a hit has said something since, where they
-  /// belong.
+  /// Moves entries whose promise is overdue, or was changed by a hit, to where they belong.
   void settle_promises();
   [[nodiscard]] std::uint32_t propose_clock(std::uint8_t queue);
   [[nodiscard]] std::uint32_t propose_lru();
@@ -178,16 +177,16 @@ class Order {
 
   const Eviction policy_;
   Pool& pool_;
-  /// From here on what only insertions and evictions need, in lines that hits do not read.
+  /// From here on only for insertions and evictions, in lines that hits of s3_fifo without a hint
+  /// do not read.
   alignas(64) std::array<Queue, 3> queues_{};
-  /// By the time of their next read. An entry's `older` and `newer` hold that time while it is
-  /// here.
+  /// By the time of the next read, which an entry holds in `older` and `newer` while it is here.
   std::set<std::pair<std::uint64_t, std::uint32_t>> promises_;
-  /// Counts additions: the time of lru and of promises.
+  /// Number of additions: the clock of lru and of promises.
   Atomic<std::uint64_t> now_{0};
-  /// The count of entries, a while ago: for readers.
+  /// A recent count of entries, for readers.
   Atomic<std::uint32_t> recent_count_{0};
-  /// Regions that left the small queue of s3_fifo unused: a second look at them counts.
+  /// Regions evicted from the small queue of s3_fifo: if inserted again, they go to the main queue.
   Ghosts ghosts_;
 };
 

@@ -68,7 +68,7 @@ std::uint32_t Placements::caller() {
   const std::uint32_t answer = known.load_relaxed();  // relaxed: a number that never changes.
   if (answer != 0) return answer - 1;
   const std::uint32_t found = number_of_caller_node();
-  // If the thread has not moved meanwhile, it is that processor's.
+  // Valid for that processor only if the thread has not migrated meanwhile.
   if (platform::current_cpu() == cpu) known.store_relaxed(found + 1);  // relaxed: as above.
   return found;
 }

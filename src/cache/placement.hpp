@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Placements: where copies go, by the policy of the user. Named policies depend on nothing but the
-// caller's node, so they are asked beforehand for each; a user's own is asked at every access.
+// Placements: chooses where copies go, by the placement policy. Named policies depend only on the
+// caller's node, so their answers are computed beforehand; a user's own policy is called at every
+// access.
 #pragma once
 
 #include <array>
@@ -16,13 +17,13 @@
 
 namespace headrace::cache::detail {
 
-/// What placement::on() makes: it can be recognised.
+/// The policy of placement::on(), as a type that can be recognised.
 struct OnNode {
   NodeId node;
   Placement operator()(const PlacementContext& /*context*/) const { return node; }
 };
 
-/// What placement::map() makes: it can be recognised, and checked.
+/// The policy of placement::map(), as a type that can be recognised and checked.
 struct ByNode {
   std::vector<std::pair<NodeId, Placement>> places;
   Placement operator()(const PlacementContext& context) const;
@@ -31,12 +32,12 @@ struct ByNode {
 /// Fails: as Cache::make.
 [[nodiscard]] Result<void> check(const PlacementPolicy& policy, const topo::Machine& machine);
 
-/// What became of the question where to put a copy: numbers of shards, best first.
+/// Answer of a placement policy: numbers of shards, best first.
 ///
 /// Threading: immutable once written.
 struct Places {
   std::uint16_t count;
-  /// The policy threw, or named a node that the machine does not have: then there are none.
+  /// The policy threw, or named a node that the machine does not have: then count is 0.
   bool is_error;
   std::array<std::uint16_t, Placement::kNodeMax> numbers;  ///< As many as count.
 };
@@ -47,8 +48,8 @@ class Placements {
   /// `nodes` has the nodes of the shards by number. An empty policy is placement::fastest.
   Placements(const topo::Machine& machine, PlacementPolicy policy, std::vector<NodeId> nodes);
 
-  /// The shards for `source`. What is not known beforehand is written to `asked`, which need not be
-  /// initialized: a hit seldom needs it.
+  /// The shards for `source`. An answer that is not known beforehand is written to `asked`, which
+  /// need not be initialized.
   [[nodiscard]] const Places& of(std::span<const std::byte> source, Places& asked) {
     switch (kind_) {
       [[likely]] case Kind::constant:
@@ -76,10 +77,10 @@ class Placements {
   const PlacementPolicy policy_;
   const std::vector<NodeId> nodes_;
   Kind kind_ = Kind::asked;
-  /// Constant: one. By processor: by the number of the caller's node, and one for callers of whom
-  /// nothing is known.
+  /// constant: one. by_processor: one per node, by its number, and one for callers on an unknown
+  /// node.
   std::vector<Places> known_;
-  /// By processor: the number of its node, plus 1 so that 0 is none yet.
+  /// by_processor: for each processor the number of its node plus 1; 0: not known yet.
   std::vector<Atomic<std::uint32_t>> of_cpu_;
 };
 

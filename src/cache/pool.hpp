@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pool: where the entries of a cache lie, by number. What lies here never moves and is not given
-// back to the system before the pool ends, so that readers may look at an entry that is gone.
+// Pool: owns the entries of a cache, by number. Entries never move and are not freed before the
+// pool is, so that readers may look at an entry that has ended.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@
 
 namespace headrace::cache::detail {
 
-/// The position of the highest bit of what is not 0. (std::bit_width asks first whether it is.)
+/// The position of the highest bit; `value` must not be 0. (std::bit_width tests for 0.)
 [[nodiscard]] inline std::uint32_t log2_floor(std::uint64_t value) {
   return 63U ^ static_cast<std::uint32_t>(__builtin_clzll(value));
 }
@@ -44,7 +44,7 @@ class Pool {
     // edge: segment-added (acquire)
     return segments_[segment].load_acquire()[from_first - (kFirstCount << segment)];
   }
-  /// The number of an entry; 0 for what lies elsewhere.
+  /// The number of an entry; 0 for an address outside the pool.
   [[nodiscard]] std::uint32_t number_of(const EntryState* entry) const {
     for (std::uint32_t k = 0; k < kSegmentMax; ++k) {
       // edge: segment-added (acquire)
@@ -58,7 +58,7 @@ class Pool {
     return 0;
   }
 
-  /// Numbers of absent entries that one thread has for itself.
+  /// Absent entries reserved for one thread.
   struct Stash {
     std::uint32_t first = 0;  ///< Chained through `older`.
   };
@@ -67,8 +67,8 @@ class Pool {
     std::uint32_t number;
     EntryState* entry;
   };
-  /// An absent entry, from `stash` if it has one. Else the stash is filled first, so that one miss
-  /// in kStashCount takes the mutex.
+  /// An absent entry from `stash`, which is refilled when empty: one miss in kStashCount takes the
+  /// mutex.
   ///
   /// Fails: throws std::bad_alloc.
   [[nodiscard]] Taken take_entry(Stash& stash) {
@@ -105,8 +105,8 @@ class Pool {
     }
     free_ = std::exchange(last->older, 0);
   }
-  /// Makes kStashCount entries, of a segment of their own if the last one is full. Returns the
-  /// first of the chain that they are.
+  /// Makes a chain of kStashCount entries, in a new segment if the last one is full. Returns the
+  /// first.
   [[nodiscard]] std::uint32_t make() HEADRACE_REQUIRES(mutex_) {
     if (kCountMax - made_count_ < kStashCount) throw std::bad_alloc();
     const std::uint32_t from_first = made_count_ + kFirstCount;
@@ -117,8 +117,8 @@ class Pool {
       // edge: segment-added (release)
       segments_[segment].store_release(static_cast<EntryState*>(memory));
     }
-    // Chained in ascending order, because that is how new memory is best touched; and only now, so
-    // that it is touched as it is needed.
+    // Chained in ascending order, the best order to touch new memory; and only now, so that memory
+    // is touched when needed.
     const std::uint32_t first = made_count_ + 1;
     EntryState* const entries = &(*this)[first];
     for (std::uint32_t i = 0; i < kStashCount; ++i) {

@@ -28,14 +28,14 @@ bool Shard::replace(const Region& region, EntryList& leaving) {
     take_superseded(leaving, [](const EntryState& old) { return ended(old.progress.now()); });
   }
   bool is_pinned = false;
-  EntryList made_way;  // Visitors do not see the mutex.
+  EntryList made_way;  // Lambdas are analysed without the mutex.
   const auto make_way = [&](std::uint32_t old_number) {
     EntryState& old = core_.pool[old_number];
     if (old.region().address != region.address) return;
     // relaxed: under the lock.
     if (old.standing.load_relaxed() != Standing::listed) return;
-    if (old.is_dirty()) return;  // It goes when its bytes have been written back.
-    // A pin of the shorter one means that these bytes are to stay.
+    if (old.is_dirty()) return;  // It stays until its bytes have been written back.
+    // The longer entry takes over the pin.
     is_pinned = is_pinned || old.is_pinned();
     if (ended(old.progress.now())) return take_off(old_number, leaving);
     index_.remove(old_number);
@@ -61,7 +61,7 @@ Shard::Published Shard::publish(Reader& reader, std::uint32_t number, EntryState
     Slot* const present = find_locked(reader, entry.region(), newcomer.hint);
     if (present != nullptr) return {.present = present};
   }
-  // From here on nothing fails.
+  // Nothing throws from here on.
   if (!is_as_seen || sight.missed.is_replaceable || superseded_.count != 0) [[unlikely]] {
     EntryList leaving;
     // relaxed: under the lock.
@@ -87,7 +87,7 @@ Slot* Shard::make_way(Reader& reader, const Region& region, Hint hint, bool& is_
 
 void Shard::erase(std::uint32_t number, EntryList& gone) {
   const Lock lock(moves_.mutex);
-  // relaxed: under the lock. Others may have dropped it, or it may have made way, already.
+  // relaxed: under the lock. It may have been dropped or replaced already.
   if (core_.pool[number].standing.load_relaxed() != Standing::listed) return;
   EntryList leaving;
   take_off(number, leaving);
@@ -141,7 +141,7 @@ bool Shard::evict(std::uint64_t byte_count, Hint newcomer, EntryList& gone) {
     }
   }
   while (const std::uint32_t number = kept.pop(pool)) order_.put_back(number);
-  index_.change_version();  // What is listed again could not be found meanwhile.
+  index_.change_version();  // Entries listed again could not be found meanwhile.
   return enough;
 }
 
@@ -196,7 +196,7 @@ void Shard::drop_overlapping(const Region& region, EntryList& gone, std::uint32_
   } else {
     index_.for_each_overlapping(region, Index::class_of(~std::uint64_t{0}), visit);
   }
-  // Those that made way may still be read by a mover.
+  // Movers may still read the regions of superseded entries.
   take_superseded(leaving, [&](const EntryState& old) { return old.region().overlaps(region); });
   drop(leaving, gone);
 }
@@ -276,7 +276,7 @@ void Shard::for_each_leaving(Visit visit) {
   registry_.separate();
   registry_.for_each_lease([&](Slot& slot, std::uintptr_t word) {
     auto* const entry = static_cast<EntryState*>(Slot::tenancy_of(word));
-    // It may belong to another cache, and be gone.
+    // It may belong to another cache and have been freed.
     if (core_.pool.number_of(entry) == 0) return;
     if (is_leaving(*entry, number_)) visit(slot, word, *entry);
   });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shard: the entries of one node, found by the bytes of their source. It never moves, waits or
-// frees: what it drops it hands to its caller, who ends it with no lock held.
+// frees: it hands dropped entries to its caller, which ends them with no lock held.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@
 
 namespace headrace::cache::detail {
 
-/// Entries that have left their shard, chained through `older`. Each has a part in its count of
-/// holders that stands for the dropper.
+/// Entries that have left their shard, chained through `older`. The dropper has a part in the
+/// holder_count of each.
 ///
 /// Threading: confined.
 struct EntryList {
@@ -39,7 +39,7 @@ struct EntryList {
   }
 };
 
-/// What a lookup without the lock has seen: see Index::version().
+/// Result of a lookup without the lock; see Index::version().
 ///
 /// Threading: confined.
 struct Sight {
@@ -47,7 +47,7 @@ struct Sight {
   Index::Missed missed = {.is_incomplete = true};
 };
 
-/// What is said of an entry when it is published.
+/// Properties of an entry to be published.
 ///
 /// Threading: confined.
 struct Newcomer {
@@ -56,9 +56,9 @@ struct Newcomer {
   bool is_gathered = false;  ///< Its move is submitted with others.
 };
 
-/// index_ and order_ have the same entries, which are listed. An entry that makes way for a longer
-/// one while its move runs cannot end at once, because that might mean to wait: it goes to
-/// superseded_, and from there at the first insertion after its move.
+/// index_ and order_ have the same entries, which are listed. An entry that is replaced by a longer
+/// one while its move runs cannot end at once, because that might wait: it goes to superseded_ and
+/// is dropped from there at the first insertion after its move.
 ///
 /// Threading: shared.
 class Shard {
@@ -77,62 +77,63 @@ class Shard {
   [[nodiscard]] NodeId node() const { return node_; }
   [[nodiscard]] std::uint16_t number() const { return number_; }
 
-  /// A lease of an entry that contains `region` and whose move has not failed; null if there seems
-  /// to be none. Takes no lock.
+  /// A lease of an entry that contains `region` and whose move has not failed; null if none was
+  /// found. Takes no lock.
   [[nodiscard]] Slot* find(Reader& reader, const Region& region, Hint hint, Sight& sight);
-  /// Prepares an absent entry, which has its memory. The caller gets a lease.
+  /// Prepares an absent entry that has its memory. Returns a lease of it.
   [[nodiscard]] Slot& prepare(Reader& reader, EntryState& entry, const Region& region,
                               bool is_pinned);
   struct Published {
     Slot* present = nullptr;              ///< A lease of another entry, or
     InFlightMoves::Move* move = nullptr;  ///< the announced move of this one.
   };
-  /// Lists a prepared entry and announces its move, unless there is another entry that contains its
-  /// region. Looks for one only if entries have been added since `newcomer.sight`. What it replaces
-  /// goes as in make_way().
+  /// Lists a prepared entry and announces its move, unless another entry contains its region. Looks
+  /// for one only if entries have been added since `newcomer.sight`. Drops what it replaces as
+  /// make_way().
   ///
   /// Fails: throws std::bad_alloc; then nothing has changed.
   [[nodiscard]] Published publish(Reader& reader, std::uint32_t number, EntryState& entry,
                                   const Newcomer& newcomer, EntryList& gone);
-  /// Drops what an entry of `region` replaces: entries with its address that are shorter, or whose
-  /// move failed. Sets `is_pinned` if one of them is. If an entry contains `region`, drops nothing
-  /// and returns a lease of it.
+  /// Drops the entries that an entry of `region` replaces: those with its address that are shorter,
+  /// or whose move failed. Sets `is_pinned` if one of them is pinned. If an entry contains
+  /// `region`, drops nothing and returns a lease of it.
   [[nodiscard]] Slot* make_way(Reader& reader, const Region& region, Hint hint, bool& is_pinned,
                                EntryList& gone);
-  /// Takes an entry off that could not be submitted.
+  /// Drops an entry that could not be submitted.
   void erase(std::uint32_t number, EntryList& gone);
 
-  /// Drops the unused entries that the policy gives up first, `byte_count` bytes of them or more;
-  /// nothing if they are not enough. Unused: not held, pinned, changed or moving. Returns false if
-  /// they are not enough. `newcomer` is the hint of what needs the room.
+  /// Drops unused entries in eviction order, `byte_count` bytes of them or more. If they are not
+  /// enough, drops none and returns false. Unused: not held, pinned, dirty or moving. `newcomer` is
+  /// the hint of the entry that needs the room.
   [[nodiscard]] bool evict(std::uint64_t byte_count, Hint newcomer, EntryList& gone);
   void drop_unheld(EntryList& gone);
   void drop_overlapping(const Region& region, EntryList& gone, std::uint32_t except = 0);
   void drop_all(EntryList& gone);
-  /// Sets whether the entries that contain `region` are pinned. Returns how many there are.
+  /// Pins or unpins the entries that contain `region`. Returns how many.
   std::size_t pin(const Region& region, bool pinned);
 
   [[nodiscard]] bool is_listed(std::uint32_t number);
 
  private:
   [[nodiscard]] Slot* lease(Reader& reader, EntryState& entry, const Region& region, Hint hint);
-  /// A lease of an entry that contains `region`, of all that are listed.
+  /// As find(), under the lock: misses no listed entry.
   [[nodiscard]] Slot* find_locked(Reader& reader, const Region& region, Hint hint)
       HEADRACE_REQUIRES(moves_.mutex);
-  /// Takes off what an entry of `region` replaces. Returns whether one of them is pinned.
+  /// Takes off the entries that an entry of `region` replaces. Returns whether one of them is
+  /// pinned.
   bool replace(const Region& region, EntryList& leaving) HEADRACE_REQUIRES(moves_.mutex);
   /// Empties a slot whose entry was not available.
   void pass_by(Slot& slot);
-  /// Takes an entry that is listed off, and announces it. Visitors call it, through which Clang's
-  /// analysis does not see the mutex.
+  /// Removes a listed entry from index_ and order_ and announces it as leaving. Unannotated,
+  /// because Clang's analysis does not see the mutex in the visitors that call it.
   void take_off(std::uint32_t number, EntryList& leaving);
-  /// Sets the count of holders of every leaving entry that is leased to 1.
+  /// Sets the holder_count of every leaving entry that is leased to 1.
   void look_for_holders() HEADRACE_REQUIRES(moves_.mutex);
-  /// Drops entries that have been announced with a count of 1: their holders end them.
+  /// Drops entries that were announced with a holder_count of 1: marks their leases.
   void drop(EntryList& leaving, EntryList& gone) HEADRACE_REQUIRES(moves_.mutex);
   template <typename Condition>
   void take_superseded(EntryList& leaving, Condition condition) HEADRACE_REQUIRES(moves_.mutex);
-  /// The caller's own: `visit(slot, word, entry)` for every lease of a leaving entry.
+  /// Calls `visit(slot, word, entry)` for every lease of an entry that the caller announced.
   template <typename Visit>
   void for_each_leaving(Visit visit);
   [[nodiscard]] std::uint64_t footprint(const EntryState& entry) const {
@@ -143,16 +144,16 @@ class Shard {
   const std::uint16_t number_;
   const NodeId node_;
   Room& room_;
-  /// With the mutex of the shard.
+  /// Contains the mutex of the shard.
   InFlightMoves& moves_;
   Registry& registry_;
-  /// Guarded by the mutex, but for Index::find() and Order::touch().
+  /// Guarded by the mutex, except Index::find() and Order::touch().
   alignas(64) Index index_;
   Order order_;
   EntryList superseded_ HEADRACE_GUARDED_BY(moves_.mutex);
 };
 
-// Here because they are the way of a hit and a miss, which are not to be made of calls.
+// Inline, to save calls on a hit and a miss.
 
 inline Slot* Shard::lease(Reader& reader, EntryState& entry, const Region& region, Hint hint) {
   Slot& slot = reader.take();
@@ -184,7 +185,7 @@ inline Slot& Shard::prepare(Reader& reader, EntryState& entry, const Region& reg
   const std::uint64_t version = index_.version();
   Index::Missed missed;
   index_.find(region, Index::kStepMaxUnlocked, missed, [&](EntryState& entry) {
-    // relaxed: a first look, that of the lease decides.
+    // relaxed: a first check; lease() decides.
     if (entry.standing.load_relaxed() != Standing::listed) return false;
     found = lease(reader, entry, region, hint);
     return found != nullptr;

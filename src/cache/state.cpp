@@ -31,19 +31,19 @@ engine::MoverPolicy guarded(engine::MoverPolicy policy, Core& core) {
   };
 }
 
-/// Of a source that is not empty.
+/// `source` must not be empty.
 void check_address(std::span<const std::byte> source) {
   HEADRACE_CHECK(source.data() != nullptr, "a region that is not empty has an address",
                  source.size());
 }
 
-/// Events that happen under a lock, to be told without it.
+/// Events that happen under a lock, to be reported without it.
 ///
 /// Threading: owned.
 class Deferred {
  public:
   explicit Deferred(Core& core) : core_(core) {}
-  /// One that there is no memory for is counted as an error of the observer.
+  /// An event that cannot be allocated counts as an error of the observer.
   void add(EventKind kind, const Region& region, std::uint16_t shard) noexcept {
     if (!core_.observer) return;
     try {
@@ -63,7 +63,7 @@ class Deferred {
   std::vector<Event> events_;
 };
 
-/// What of `region` lies before and behind `lost`.
+/// The parts of `region` before and behind `lost`.
 std::array<Region, 2> outside(const Region& region, const std::optional<Region>& lost) {
   if (!lost || !lost->overlaps(region)) return {region, {}};
   const std::uint64_t before =
@@ -73,7 +73,7 @@ std::array<Region, 2> outside(const Region& region, const std::optional<Region>&
   return {Region{region.address, before}, Region{lost->last() + 1, behind}};
 }
 
-/// Several, for movers that are several; not all, because jobs are large.
+/// Several, to use several movers; not all, because jobs are large.
 constexpr std::size_t kWriteBacksAtOnce = 16;
 
 }  // namespace
@@ -203,11 +203,11 @@ Entry CacheState::access_absent(Miss& miss, const Places& places) {
     attempt = Attempt::refused;
   }
   miss.footprint_bytes = detail::footprint_bytes(miss.region.byte_count, core_->granule_bytes);
-  // Where there is a choice, a node that has room comes before one where entries must make it.
+  // With several nodes, one that has room is preferred to one that must evict.
   Evicting evicting = Evicting::yes;
   if (places.count > 1) {
     evicting = Evicting::no;
-    miss.newcomer.sight = {};  // It is that of one of them.
+    miss.newcomer.sight = {};  // It is of one shard only.
   }
   Shard* shard = nullptr;
   for (std::uint32_t i = 0; attempt == Attempt::no_room; ++i) {
@@ -263,14 +263,15 @@ inline CacheState::Attempt CacheState::place(const Miss& miss, Shard& shard, Evi
     throw;
   }
   if (published.present != nullptr) [[unlikely]] {
-    // Another thread was faster. No thread can find ours, so it can go at once.
+    // Another thread was faster. No thread can find ours, so it can be freed at once.
     static_cast<void>(detail::vacate(*own));
     core_->pool.give_back(number);
     slot = published.present;
     return Attempt::found;
   }
   memory.hand_over();
-  // From here on others may find the entry and wait for it: whatever happens, its phase must end.
+  // From here on other threads may find the entry and wait for it, so its phase must end in any
+  // case.
   try {
     attempt = submit(miss, shard, number, *published.move);
   } catch (...) {
@@ -303,7 +304,7 @@ inline CacheState::Attempt CacheState::reserve(const Miss& miss, Shard& shard, E
         case Core::Allocation::failed:
           return Attempt::refused;
         case Core::Allocation::node_is_full:
-          // The capacity may be more than the node can give: then it is as full as it will be.
+          // The node has less memory than the capacity: treat it as full.
           if (evicting == Evicting::no || !evict(shard, miss.footprint_bytes, miss.newcomer.hint)) {
             return Attempt::no_room;
           }
@@ -319,13 +320,13 @@ bool CacheState::make_room(const Miss& miss, Shard& shard, Evicting evicting, bo
   const detail::Room& room = shard.room();
   if (evicting == Evicting::no || miss.footprint_bytes > room.capacity_bytes()) return false;
   if (!std::exchange(has_made_way, true)) {
-    // What the entry will replace is the first to go.
+    // First drop what the entry will replace.
     EntryList gone;
     slot = shard.make_way(miss.reader, miss.region, miss.newcomer.hint, memory.is_pinned, gone);
     end(gone, EventKind::dropped);
     return true;
   }
-  // Another thread may take the room that an eviction made; then that one got on.
+  // Another thread may take the room that an eviction made; then that thread made progress.
   const std::uint64_t free_bytes = room.bytes_free();
   return free_bytes >= miss.footprint_bytes ||
          evict(shard, miss.footprint_bytes - free_bytes, miss.newcomer.hint);
@@ -336,7 +337,7 @@ inline CacheState::Attempt CacheState::submit(const Miss& miss, Shard& shard, st
   // The move can be found: a change that begins from here on waits for it.
   InFlightMoves::Announcement announcement(move);
   if (!core_->write_back_overlapping(miss.region)) return Attempt::refused;
-  // The kernel is asked only where there is a choice.
+  // Ask the kernel only if there is a choice.
   std::optional<NodeId> source_node;
   if (shards_.size() > 1) source_node = platform::node_of_address(miss.source.data());
   if (miss.newcomer.is_gathered) {
@@ -353,7 +354,7 @@ void CacheState::refuse(Shard& shard, std::uint32_t number, EntryState& state) {
   detail::end_refused(
       state.progress, [&] { shard.erase(number, gone); },
       [&] { static_cast<void>(core_->write_back_overlapping(state.region())); });
-  end(gone, std::nullopt);  // It never was one.
+  end(gone, std::nullopt);  // No event: it was never reported.
 }
 
 std::uint32_t CacheState::number_of(const Entry& entry) const {
@@ -380,8 +381,8 @@ bool CacheState::evict(Shard& shard, std::uint64_t byte_count, Hint newcomer) {
   EntryList gone;
   std::uint64_t wanted_byte_count = byte_count;
   while (!shard.evict(byte_count, newcomer, gone)) {
-    // Changed entries go last, because that costs another copy. On this thread: the mover might
-    // need it. As many as are enough; if some of them are held, twice as many.
+    // Dirty entries are evicted last, because writing back costs another copy. On this thread: the
+    // mover might need it. As many as are enough; if some of them are held, twice as many.
     std::uint64_t hoped_byte_count = 0;
     std::uint32_t last_number = 0;
     const auto claimed = core_->dirty.claim([&](std::uint32_t number) {
@@ -409,7 +410,7 @@ bool CacheState::is_on(std::uint32_t number, std::optional<NodeId> node) const {
 
 Entry CacheState::at_source(std::span<const std::byte> source) {
   const Region region = Region::of(source);
-  // What is being changed at this moment is the changer's.
+  // Bytes with a live change are left alone.
   if (region.is_possible()) static_cast<void>(core_->write_back_overlapping(region));
   return {source, nullptr, nullptr};
 }
@@ -441,12 +442,12 @@ Result<Change> CacheState::change(std::span<std::byte> source, Hint hint) {
       case DirtyRanges::Begin::done:
         break;
     }
-    // From here on no thread can find what will be old: accesses see the change before they move.
-    // Nor does a mover read what is about to be written.
+    // From here on no thread can find an entry that will be outdated: accesses see the change
+    // before they move. Nor does a mover read what is about to be written.
     drop(std::nullopt, std::nullopt, Moves::stopped, [&](Shard& shard, EntryList& gone) {
       shard.drop_overlapping(range.region, gone, number);
     });
-    // Others were dropped before, and are still being moved for their holders.
+    // Entries that were dropped earlier may still be moving for their holders.
     for (InFlightMoves& moves : core_->in_flight) moves.stop_overlapping(range.region);
     std::byte* const bytes =
         number == 0 ? source.data() : const_cast<std::byte*>(entry.data().data());
@@ -501,7 +502,7 @@ std::size_t CacheState::write_back_by_engine(std::span<const DirtyRanges::Range>
     for (std::size_t i = 0; i < some.size(); ++i) {
       const bool done = taken[i] && jobs[i].wait().state == engine::JobState::done;
       if (taken[i] && jobs[i].completion().late_write_possible) {
-        // It also reads the copy then, which must not have become another's.
+        // The device may also still read the copy, whose memory must not be reused.
         core_->pool[some[i].entry].keep_memory();
         core_->late_writes.add(1);
         ++late_count;
@@ -557,7 +558,7 @@ std::size_t CacheState::drop(std::optional<NodeId> node, const std::optional<Reg
     }
     count = gone.count;
     core_->keep(gone.count);
-    // All are asked to stop before the first is waited for.
+    // Stop all before waiting for the first.
     for (std::uint32_t number = gone.first; number != 0; number = core_->pool[number].older) {
       EntryState& state = core_->pool[number];
       // relaxed: a thread that acts on it ends the entry by a decrement that acquires.
@@ -568,10 +569,10 @@ std::size_t CacheState::drop(std::optional<NodeId> node, const std::optional<Reg
     }
     while (const std::uint32_t number = gone.pop(core_->pool)) {
       EntryState& state = core_->pool[number];
-      // The submitter, who may be another thread, does not wait for anything that we have.
+      // The submitter may be another thread; it waits for nothing that this thread holds.
       if (moves == Moves::stopped) core_->wait_blocked(state);
       if (state.is_dirty()) {
-        // One by one, because what has begun here must not fail because there is no memory.
+        // One by one, without allocating: this must not fail.
         while (const auto range = core_->dirty.claim_one(number, lost)) {
           for (const Region& kept : outside(range->region, lost)) {
             if (kept.byte_count == 0) continue;
@@ -587,7 +588,7 @@ std::size_t CacheState::drop(std::optional<NodeId> node, const std::optional<Reg
       ours.push(core_->pool, number);
     }
   }
-  // Both may call the cache.
+  // The observer and the memory source may call the cache.
   deferred.tell();
   while (const std::uint32_t number = ours.pop(core_->pool)) {
     core_->end_held(core_->pool[number]);

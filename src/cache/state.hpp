@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// CacheState: a cache. It asks the policies, looks in the shards of the nodes that they name,
-// starts the move if there is no entry, and counts. No lock is held while a policy, the memory
-// source or the engine is called.
+// CacheState: implements Cache. It calls the policies, searches the shards of the nodes that they
+// name, starts a move on a miss, and counts. No lock is held while a policy, the memory source or
+// the engine is called.
 #pragma once
 
 #include <cstddef>
@@ -61,26 +61,26 @@ class CacheState {
 
   /// Longer copies of access_many() are submitted alone.
   static constexpr std::uint64_t kGatheredBytesMax = std::uint64_t{64} << 10U;
-  /// So many copies of access_many() are one batch at most, so that a queue can take it.
+  /// Maximum copies of access_many() in one batch, so that a queue can take it.
   static constexpr std::size_t kGatheredCountMax = 1024;
 
-  /// What became of the attempt to place an entry on a node. found: another thread has placed one.
+  /// Outcome of placing an entry on a node. found: another thread has placed one.
   enum class Attempt : std::uint8_t { reserved, placed, gathered, found, no_room, refused };
-  /// Whether unused entries make room for others.
+  /// Whether unused entries may be evicted.
   enum class Evicting : std::uint8_t { no, yes };
 
   /// Moves of one call of access_many() to one node, not yet submitted.
   struct Gathered {
     struct Member {
       std::uint32_t number = 0;
-      std::size_t index = 0;  ///< Of the entry among those that the call returns.
+      std::size_t index = 0;  ///< Index of the entry in the result of the call.
     };
     Shard* shard = nullptr;
     std::optional<NodeId> source_node = std::nullopt;
     InFlightMoves::Gathering announcements;
     std::vector<Member> members = {};
   };
-  /// What a call of access_many() has got so far.
+  /// State of one call of access_many().
   struct Gather {
     std::vector<Entry> entries = {};
     std::vector<Gathered> groups = {};
@@ -109,8 +109,8 @@ class CacheState {
     Shard* shard = nullptr;
     Sight sight = {};  ///< If there is no slot: of the last shard.
   };
-  /// The lookup of every access but access() itself, which has the only inlined one: a second
-  /// inlined caller of Shard::find() makes the compiler inline neither (8 % more instructions).
+  /// The lookup of all accesses except access(), which inlines its own: with a second inlined
+  /// caller of Shard::find() the compiler inlines neither (8 % more instructions).
   [[nodiscard, gnu::noinline]] Found find(const Places& places, Reader& reader,
                                           std::span<const std::byte> source, Hint hint);
   /// As access(), but the move may be left to submit_gathered().
@@ -118,15 +118,16 @@ class CacheState {
                                        Gather& gather);
   [[nodiscard]] Entry access_absent(Miss& miss, const Places& places);
   /// A miss is reserve() -> Shard::publish() -> submit(): an entry has its memory before others can
-  /// find it. `slot` is that of the entry which is placed, or was found.
+  /// find it. `slot` becomes a lease of the entry that was placed or found.
   [[gnu::always_inline, nodiscard]] inline Attempt place(const Miss& miss, Shard& shard,
                                                          Evicting evicting, Slot*& slot);
-  /// Room and memory for the copy, if need be of entries that the new one replaces, or evicts.
+  /// Gets room and memory for the copy, if necessary by dropping entries that it replaces, or by
+  /// eviction.
   [[gnu::always_inline, nodiscard]] inline Attempt reserve(const Miss& miss, Shard& shard,
                                                            Evicting evicting, Reservation& memory,
                                                            Slot*& slot);
-  /// A full node: drops what the entry will replace, and the next time evicts. False if neither is
-  /// possible. `slot` is that of another thread's entry, if there is one.
+  /// Makes room on a full node: drops what the entry will replace, and the next time evicts. False
+  /// if that is impossible. `slot` becomes a lease of another thread's entry, if there is one.
   [[nodiscard]] bool make_room(const Miss& miss, Shard& shard, Evicting evicting,
                                bool& has_made_way, Reservation& memory, Slot*& slot);
   /// Starts the move of an entry that others can find.
@@ -144,11 +145,11 @@ class CacheState {
                                                   std::optional<NodeId> source_node) const;
   [[nodiscard]] bool evict(Shard& shard, std::uint64_t byte_count, Hint newcomer);
   [[nodiscard]] bool is_on(std::uint32_t number, std::optional<NodeId> node) const;
-  /// A handle without an entry, on a source that has all bytes that were changed.
+  /// Writes the dirty bytes of `source` back. Returns a handle without an entry.
   [[nodiscard]] Entry at_source(std::span<const std::byte> source);
-  /// Returns of how many a device that was given up may still write old bytes to the source.
+  /// Returns the number of ranges to which an abandoned device may still write old bytes.
   std::size_t write_back_by_engine(std::span<const DirtyRanges::Range> claimed);
-  /// Of the entry that a handle of this cache is on.
+  /// Number of the entry of a handle of this cache.
   [[nodiscard]] std::uint32_t number_of(const Entry& entry) const;
   /// Ends entries without handles; the others end with their last handle.
   void end(EntryList& gone, std::optional<EventKind> kind);
@@ -157,15 +158,15 @@ class CacheState {
   engine::Engine& engine_;
   std::optional<Placements> placements_;
   engine::MoverPolicy mover_;  ///< Empty: the engine's.
-  /// Movers are chosen by the nodes of a copy. False if there is one mover of each kind at most.
+  /// Whether movers are chosen by the nodes of a copy. False if there is at most one mover of each
+  /// kind.
   bool has_choice_ = true;
   const bool check_sources_;
   const std::unique_ptr<Core, LetGo> core_;
   /// By number.
   std::vector<std::unique_ptr<Shard>> shards_;
-  /// Held from taking entries off the shards until their moves have ended: a call that drops after
-  /// another returns only when what the other one took off is no longer moved either. Not taken by
-  /// access().
+  /// Held from taking entries off the shards until their moves have ended, so that a later drop
+  /// returns only when the moves of an earlier one have ended, too. Not taken by access().
   Mutex dropping_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Prefetch::automatic decides, from what is known of memory. A pure function; not here: where
-// copies go, which the cache's placement decides, and how busy the machine is.
+// The decision of Prefetch::automatic, from bandwidths and latencies. A pure function. Not
+// considered: where copies go, which the cache's placement decides, and how busy the machine is.
 #pragma once
 
 #include <algorithm>
@@ -21,27 +21,26 @@ struct ColumnReads {
   bool is_moved = false;    ///< Read by the aggregate, and prefetched for it.
 };
 
-/// Misses that a core keeps under way: 31.4 lines on a Xeon Max (`headrace sim validate`, series
-/// max9462-ddr-latency).
+/// Bytes of misses that a core keeps in flight: 31.4 lines on a Xeon Max (`headrace sim validate`,
+/// series max9462-ddr-latency).
 inline constexpr double kBytesUnderWay = 32 * 64;
-/// What gains less is left where it is, as by 'headrace sim advise'.
+/// Minimum gain for prefetching, as in 'headrace sim advise'.
 inline constexpr double kGainMin = 0.02;
 
-/// Time of the query without prefetching over that with it, less 1; for `worker_count` workers of
-/// node `workers` and copies on node `target`.
+/// Time of the query without prefetching divided by the time with it, minus 1, for `worker_count`
+/// workers of node `workers` and copies on node `target`.
 ///
-/// A row takes as long as the busiest node does for its bytes, and at least as long as the workers
-/// wait for its lines. A move reads at home and writes in the target, where it is read again; what
-/// the filter has read is in the worker's cache, so without a copy the aggregate does not read it
-/// again.
+/// A row takes as long as the busiest node needs for its bytes, and at least as long as the workers
+/// wait for its lines. A move reads the home node and writes the target, which the aggregate reads.
+/// Without a copy the aggregate finds columns of the filter in the worker's cache.
 ///
-/// Returns: nothing if a bandwidth is not known.
+/// Returns: nullopt if a bandwidth is not known.
 [[nodiscard]] inline std::optional<double> prefetch_gain(const topo::Machine& machine,
                                                          std::span<const ColumnReads> columns,
                                                          NodeId workers, std::size_t worker_count,
                                                          NodeId target) {
   struct Load {
-    std::map<NodeId, double> bytes;  ///< Of each node.
+    std::map<NodeId, double> bytes;  ///< By node.
     double waits = 0;                ///< Bytes that workers read, times latency.
     bool known = true;
   };

@@ -16,7 +16,7 @@
 namespace headrace::query {
 namespace {
 
-/// The cache has no copy, and makes none.
+/// True if there is no copy and no move in flight.
 bool is_left(const cache::Entry& entry) {
   return entry.try_wait() && !entry.cached();
 }
@@ -27,10 +27,10 @@ bool is_worth_moving(const Region& region) {
 
 }  // namespace
 
-/// What the thread and the streams share.
+/// State shared by the thread and the streams.
 ///
 /// No lock is held while the cache starts, waits for or frees a move. Lookups by streams hold
-/// `mutex_`, so that stop() can take the cache away.
+/// `mutex_`, so that stop() can release the cache.
 class PrefetchState {
  public:
   PrefetchState(std::shared_ptr<cache::Cache> cache, Plan plan, PrefetcherOptions options)
@@ -50,7 +50,7 @@ class PrefetchState {
     const Lock lock(mutex_);
     return find(table, columns).has_value();
   }
-  /// The scan that a stream is going to read, if the plan has it.
+  /// Claims the scan of the plan that a new stream will read, if there is one.
   std::optional<std::size_t> claim(const Table& table, const std::vector<std::uint32_t>& columns) {
     const Lock lock(mutex_);
     const std::optional<std::size_t> found = find(table, columns);
@@ -85,7 +85,7 @@ class PrefetchState {
   [[nodiscard]] std::optional<std::size_t> find(const Table& table,
                                                 std::vector<std::uint32_t> columns) const
       HEADRACE_REQUIRES(mutex_);
-  /// An entry whose move has not ended; none after the stop.
+  /// An entry whose move has not ended; nullopt after stop().
   [[nodiscard]] std::optional<cache::Entry> find_moving() const;
   void walk();
   void move_chunks(std::size_t scan_index);
@@ -106,18 +106,18 @@ class PrefetchState {
   const Plan plan_;
   const std::chrono::nanoseconds started_ = steady_clock().now();
   mutable Mutex mutex_;
-  /// Notified when a chunk is read, when the walk ends and at the stop.
+  /// Notified when a chunk is read, when the walk blocks or ends, and by stop().
   Condition changed_;
-  /// Null after the stop. The thread keeps a reference of its own, which ends with it.
+  /// Null after stop(). The thread has its own reference while it needs one.
   std::shared_ptr<cache::Cache> cache_ HEADRACE_GUARDED_BY(mutex_);
   std::vector<Progress> progress_ HEADRACE_GUARDED_BY(mutex_);
   PrefetchStatistics statistics_ HEADRACE_GUARDED_BY(mutex_);
-  /// Counts what may have made room.
+  /// Number of events that may have made room.
   std::uint64_t releases_ HEADRACE_GUARDED_BY(mutex_) = 0;
   /// Streams that use entries without the lock.
   std::size_t looking_streams_ HEADRACE_GUARDED_BY(mutex_) = 0;
   bool is_walked_ HEADRACE_GUARDED_BY(mutex_) = false;
-  /// The thread waits until releases_ is no longer this.
+  /// The thread waits while releases_ has this value.
   std::optional<std::uint64_t> blocked_at_ HEADRACE_GUARDED_BY(mutex_);
   bool is_stopped_ HEADRACE_GUARDED_BY(mutex_) = false;
   Mutex stop_mutex_;
@@ -145,8 +145,8 @@ void PrefetchState::begin_chunk(std::size_t scan_index, std::uint32_t chunk_inde
     progress.chunks_read = std::max(progress.chunks_read, chunk_index + 1);
     ScanStatistics& scan = statistics_.scans[scan_index];
     ++scan.chunks_read;
-    // Chunks before this one: their arrays hold what they need. This one is held until it is
-    // located.
+    // Release chunks before this one: their arrays hold the entries that they need. This one is
+    // held until it is located.
     while (!progress.held.empty() && progress.held.front().chunk_index < chunk_index) {
       passed.push_back(std::move(progress.held.front().entry));
       progress.held.pop_front();
@@ -161,7 +161,7 @@ void PrefetchState::begin_chunk(std::size_t scan_index, std::uint32_t chunk_inde
       scan.columns[held.column].lead += now - held.submitted;
     }
   }
-  passed.clear();  // May free memory, so no lock is held; only then there is room.
+  passed.clear();  // May free memory, so no lock is held. Only now is there room.
   const Lock lock(mutex_);
   ++releases_;
   changed_.notify_all();
@@ -215,7 +215,7 @@ void PrefetchState::walk() {
     is_walked_ = true;
     changed_.notify_all();
   }
-  // Moves of a device advance only when a thread asks for them.
+  // Moves of a device advance only when a thread polls them.
   while (const std::optional<cache::Entry> moving = find_moving()) moving->wait();
 }
 
@@ -324,7 +324,7 @@ void PrefetchState::stop() {
 
 namespace {
 
-/// Tells the state what one stream does.
+/// Reports the reads of one stream to the state.
 ///
 /// Threading: confined, as the stream.
 class StreamReader final : public ChunkReader {

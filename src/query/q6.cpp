@@ -27,7 +27,7 @@ namespace {
 
 using detail::ExactSum;
 
-/// What a slot of the schedule holds.
+/// Contents of a slot of the schedule.
 struct Copies {
   /// Written by the prefetching worker while submitting, read by the aggregating one.
   std::optional<cache::Entry> discount = std::nullopt;
@@ -71,8 +71,7 @@ Chunks make_chunks(const Q6Columns& columns, Bytes chunk) {
   return {columns, rows - rows % detail::kRowsPerWord};
 }
 
-/// The events of all chunks. Each has a place of its own, so that workers need no buffers that
-/// grow.
+/// The events of all chunks. Each has a fixed place, so that workers need no growing buffers.
 ///
 /// Threading: shared - an event is written by the one worker that has the task.
 class Timeline {
@@ -102,7 +101,7 @@ class Timeline {
   std::vector<Q6Event> events_;
 };
 
-/// What one worker has found.
+/// Results of one worker.
 struct Tally {
   ExactSum sum;
   std::uint64_t rows_selected = 0;
@@ -114,7 +113,7 @@ struct Tally {
 struct Worker {
   std::uint32_t index = 0;
   CpuId cpu;
-  /// Schedule of the worker's node, where it starts; then it helps the others.
+  /// Schedule of the worker's node, where it starts; then it helps with the others.
   std::size_t schedule_index = 0;
   std::vector<std::uint64_t> words;
   Tally tally;
@@ -132,8 +131,7 @@ class Run {
         schedules_(schedules),
         timeline_(timeline) {}
 
-  /// The body of a worker's thread. What is thrown inside becomes the worker's error and ends the
-  /// run.
+  /// The body of a worker's thread. An exception becomes the worker's error and cancels the run.
   void work(Worker& worker) noexcept {
     // Best effort: an unpinned worker is slower but not wrong.
     static_cast<void>(platform::pin_this_thread(std::array{worker.cpu}));
@@ -217,10 +215,10 @@ class Run {
     record(Pipeline::aggregate, task, worker, begin);
   }
 
-  /// True if there is no copy and none is on its way.
+  /// True if there is no copy and no move in flight.
   static bool is_left(const cache::Entry& entry) { return entry.try_wait() && !entry.cached(); }
 
-  /// The copy of `source` if it is there, else `source`.
+  /// The copy of `source` if it is ready, else `source`.
   static std::span<const std::int64_t> locate(const cache::Entry& entry,
                                               std::span<const std::int64_t> source, Tally& tally) {
     const std::span<const std::byte> data = entry.data();
@@ -242,7 +240,7 @@ class Run {
   detail::ScanKernel kernel_ = detail::available_scan_kernels().front();
 };
 
-/// Processors for the workers: those of the caller's node first, where its data most likely lie.
+/// Processors for the workers: those of the caller's node first, where its data most likely is.
 std::vector<CpuId> worker_cpus(const topo::Machine& machine) {
   std::vector<CpuId> cpus = platform::allowed_cpus();
   const std::optional<NodeId> here = platform::current_node();
@@ -252,9 +250,9 @@ std::vector<CpuId> worker_cpus(const topo::Machine& machine) {
   return cpus;
 }
 
-/// What `automatic` decides for the workers of one node: what the bandwidths say, where they are
-/// known; else to prefetch if there is memory faster than the node's own, and the data do not lie
-/// in such memory already.
+/// The decision of `automatic` for the workers of one node: prefetch if there is memory faster than
+/// the node's own, the data is not already in it, and the predicted gain, if known, is large
+/// enough.
 bool is_worth_prefetching(const topo::Machine& machine, const Q6Columns& columns, NodeId workers,
                           std::size_t worker_count) {
   const std::vector<NodeId> faster = machine.faster_nodes(workers);
@@ -311,7 +309,7 @@ Result<Q6Result> run_checked(const topo::Machine& machine, cache::Cache* cache,
   const std::size_t threads_asked = options.thread_count != 0 ? options.thread_count : cpus.size();
   const std::size_t worker_count = std::min<std::size_t>(threads_asked, chunk_count);
 
-  // Workers of one node share a schedule, so that what one has prefetched another finds near.
+  // Workers of one node share a schedule, so that they find each other's copies near.
   std::vector<Worker> workers(worker_count);
   std::vector<std::optional<NodeId>> nodes;
   std::vector<std::size_t> workers_per_node;
@@ -353,7 +351,7 @@ Result<Q6Result> run_checked(const topo::Machine& machine, cache::Cache* cache,
 
   Run run(chunks, parameters, cache, schedules, timeline);
   {
-    std::vector<std::jthread> threads;  // Joined at the end of the block, whatever happens in it.
+    std::vector<std::jthread> threads;  // Joined at the end of the block, also on an error.
     threads.reserve(worker_count);
     for (Worker& worker : workers) {
       try {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Schedule: which worker does what next. Hands the three pipelines over a range of chunks to
-// whichever worker asks (morsel-driven scheduling) and keeps what passes from one to the other.
-// Not for: doing the work, or waiting: a worker that gets none is finished. A template over what a
-// slot holds, so that the simulator schedules its chunks by the same code.
+// Schedule: assigns the tasks of the three pipelines over a range of chunks to the workers that ask
+// (morsel-driven scheduling), and holds the data that passes between tasks. It neither does the
+// work nor waits: a worker that gets no task is finished. A template over the contents of a slot,
+// so that the simulator schedules its chunks by the same code.
 #pragma once
 
 #include <algorithm>
@@ -15,14 +15,14 @@
 
 namespace headrace::query::detail {
 
-/// Copies under way per worker: enough that movers always have the next one waiting, few enough to
+/// Chunks in flight per worker: enough that movers always have the next one queued, few enough to
 /// need little room in the cache.
 inline constexpr std::size_t kSlotsPerWorker = 3;
 
-/// A chunk whose aggregate columns are on their way. It passes from worker to worker: the mutex of
-/// the schedule orders what one wrote before what the next one reads.
+/// A chunk whose aggregate columns are being moved. It passes from worker to worker: the mutex of
+/// the schedule orders the writes of one before the reads of the next.
 ///
-/// `Held`: has `bool is_ready() const`, whether the copies are there.
+/// `Held`: has `bool is_ready() const`, whether the copies are ready.
 template <typename Held>
 struct Slot {
   enum class State : std::uint8_t { free, submitting, submitted, polling, aggregating };
@@ -32,10 +32,10 @@ struct Slot {
   bool scanned = false;
   std::uint32_t chunk_index = 0;
 
-  /// The cache had no copy of one of the columns, and no room or no mover for one. Written by the
+  /// The cache had no copy of one of the columns and refused to make one. Written by the
   /// prefetching worker while submitting.
   bool is_refused = false;
-  /// Belongs to the worker that has the task.
+  /// Owned by the worker that has the task.
   Held held;
 };
 
@@ -45,26 +45,26 @@ struct Task {
     none,       ///< There is nothing left for this worker, now or later.
     prefetch,   ///< Submit the columns of the chunk and put the entries into the slot.
     scan,       ///< Scan into the slot; without a slot scan and aggregate from the source, at once.
-    aggregate,  ///< Aggregate from the slot's entries, ready or not, and empty them.
+    aggregate,  ///< Aggregate from the slot's entries, ready or not, and reset them.
   };
   Kind kind = Kind::none;
   std::uint32_t chunk_index = 0;
   Slot<Held>* slot = nullptr;
 };
 
-/// A chunk goes one of two ways. Either it is prefetched before its scan begins; then it occupies a
-/// slot until it is aggregated. Or no slot was free in time; then the worker that scans it
-/// aggregates it from the source while it is hot. So slots bound what is under way, and a mover
-/// that cannot keep up is left out in favour of the source instead of being waited for.
+/// A chunk is either prefetched before its scan begins, and occupies a slot until it is aggregated;
+/// or no slot was free in time, and the worker that scans it aggregates it from the source while it
+/// is hot. So slots limit the chunks in flight, and if a mover cannot keep up the source is read
+/// instead of waiting.
 ///
-/// What a slot holds cannot be evicted. So where the cache is smaller than all slots together, or a
-/// mover's queue shorter, fewer are used: as many as were held at the last refusal, and one more
-/// after as many copies as there are slots. Else the first chunks would take all the room and the
-/// others would be refused without making way for each other.
+/// Copies in a slot cannot be evicted. So if the cache is smaller than all slots together, or a
+/// mover's queue shorter, fewer are used: as many as held copies at the last refusal, and one more
+/// after as many prefetches as there are slots. Otherwise the first chunks would take all the room
+/// and the others would be refused.
 ///
-/// Invariant: every chunk in [first, end) is not yet scanned (>= next_scan_), or in a slot, or in
-/// the hands of the worker that took it, or done. A worker that returns a task takes the next
-/// one, so it finds what it put back if no other worker does: no thread has to wait.
+/// Invariant: every chunk in [first, end) is not yet scanned (>= next_scan_), in a slot, held by
+/// the worker that took it, or done. A worker that returns a task takes the next one, so it finds
+/// what it put back if no other worker does: no thread has to wait.
 ///
 /// Threading: shared.
 template <typename Held>
@@ -82,8 +82,8 @@ class Schedule {
         end_(end),
         held_max_(slot_count) {}
 
-  /// Reports `finished` (a default Task at first) and takes the next task. Workers of other nodes,
-  /// whose copies would lie in the wrong place, do not prefetch.
+  /// Reports `finished` (a default Task at first) and takes the next task. Workers of other nodes
+  /// must not prefetch, because their copies would be on the wrong node.
   [[nodiscard]] Task next(const Task& finished, bool may_prefetch);
   /// From now on there are no tasks.
   void cancel();
@@ -91,12 +91,12 @@ class Schedule {
  private:
   void settle(const Task& finished) HEADRACE_REQUIRES(mutex_);
   void note_prefetched(const Slot& slot) HEADRACE_REQUIRES(mutex_);
-  /// Slots with copies, there or on their way.
+  /// Number of slots with copies, ready or moving.
   [[nodiscard]] std::size_t held_count() HEADRACE_REQUIRES(mutex_);
   [[nodiscard]] Slot* find(typename Slot::State state) HEADRACE_REQUIRES(mutex_);
-  /// A slot whose chunk is scanned, whether its copies are there or not.
+  /// A slot whose chunk is scanned, whether its copies are ready or not.
   [[nodiscard]] Slot* find_scanned() HEADRACE_REQUIRES(mutex_);
-  /// Takes a slot whose chunk is scanned and whose copies are there, to be aggregated. Polls the
+  /// Takes a slot whose chunk is scanned and whose copies are ready, to be aggregated. Polls the
   /// engine, with no lock held.
   [[nodiscard]] Slot* take_ready();
 
@@ -109,7 +109,7 @@ class Schedule {
   const std::uint32_t end_;
   /// Slots that may hold copies at a time; at least 1 if there are slots.
   std::size_t held_max_ HEADRACE_GUARDED_BY(mutex_);
-  /// Prefetches since held_max_ changed.
+  /// Prefetches since held_max_ changed or one was refused.
   std::size_t given_count_ HEADRACE_GUARDED_BY(mutex_) = 0;
   bool cancelled_ HEADRACE_GUARDED_BY(mutex_) = false;
 };
@@ -123,7 +123,8 @@ auto Schedule<Held>::next(const Task& finished, bool may_prefetch) -> Task {
   Slot* const ready = take_ready();
   const Lock lock(mutex_);
   if (cancelled_) return {};
-  // First what frees a slot, then what fills it, then the scan that gives the movers time.
+  // First a task that frees a slot, then one that fills it, then a scan, which gives the movers
+  // time.
   Slot* slot = ready;
   if (slot == nullptr) {
     next_prefetch_ = std::max(next_prefetch_, next_scan_);
@@ -144,8 +145,8 @@ auto Schedule<Held>::next(const Task& finished, bool may_prefetch) -> Task {
       const auto found = std::find_if(slots_.begin(), slots_.end(), holds);
       return {Task::Kind::scan, chunk_index, found == slots_.end() ? nullptr : &*found};
     }
-    // All is scanned. What is not ready by now is read from the source: waiting cannot be faster
-    // than reading, for the mover reads the same bytes.
+    // All is scanned. Chunks that are not ready are read from the source: waiting cannot be faster,
+    // because the mover reads the same bytes.
     slot = find_scanned();
   }
   if (slot == nullptr) return {};
@@ -193,7 +194,7 @@ void Schedule<Held>::note_prefetched(const Slot& slot) {
 template <typename Held>
 std::size_t Schedule<Held>::held_count() {
   return static_cast<std::size_t>(std::count_if(slots_.begin(), slots_.end(), [](const Slot& slot) {
-    // Of one that is being submitted it is not known, and its worker may be writing it.
+    // While submitting, is_refused is not known and its worker may be writing it.
     if (slot.state == Slot::State::submitting) return true;
     return slot.state != Slot::State::free && !slot.is_refused;
   }));
@@ -216,8 +217,8 @@ auto Schedule<Held>::find_scanned() -> Slot* {
 
 template <typename Held>
 auto Schedule<Held>::take_ready() -> Slot* {
-  // A poll may end jobs and call what the user gave to them, so no lock is held there. Each slot is
-  // asked once, by one worker at a time.
+  // A poll may end jobs and call their callbacks, so no lock is held. Each slot is polled once, by
+  // one worker at a time.
   for (std::size_t i = 0; i < slot_count_; ++i) {
     Slot* slot = nullptr;
     {

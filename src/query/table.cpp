@@ -37,7 +37,7 @@ std::int64_t number_after(std::string_view text, std::size_t at) {
   return value;
 }
 
-/// By the format string of the Arrow C data interface. What is not known is served as it is.
+/// By the format string of the Arrow C data interface. Unknown types are read from the source.
 Type type_of(std::string_view format) {
   const auto fixed = [](std::int64_t width) { return Type{Layout::fixed, width}; };
   if (format == "b") return {Layout::bits};
@@ -66,7 +66,7 @@ Type type_of(std::string_view format) {
   return {};
 }
 
-/// Buffers that the layout needs.
+/// Number of buffers that the layout needs.
 std::int64_t buffers_of(Layout layout) {
   switch (layout) {
     case Layout::fixed:
@@ -85,7 +85,7 @@ std::int64_t buffers_of(Layout layout) {
 /// One chunk of one column.
 struct Piece {
   const ArrowArray* source = nullptr;
-  std::int64_t offset = 0;  ///< Of the array that is given out.
+  std::int64_t offset = 0;  ///< Of the exported array.
   std::vector<Region> regions;
 };
 
@@ -118,7 +118,7 @@ void add_strings(Piece& piece, std::int64_t aligned, std::int64_t first, std::in
     std::memcpy(&value, offsets + index * std::int64_t{sizeof(Offset)}, sizeof value);
     return static_cast<std::int64_t>(value);
   };
-  // The offsets stay as they are: they count from the start of the source's buffer.
+  // The offsets are not rewritten: they count from the start of the source's buffer.
   add_region(piece, 2, offset_at(first), offset_at(end), offset_at(first));
 }
 
@@ -141,7 +141,7 @@ void add_views(Piece& piece, std::int64_t aligned, std::int64_t first, std::int6
     if (length <= kInlineMax || buffer < 0 || static_cast<std::size_t>(buffer) >= ranges.size()) {
       continue;
     }
-    // Of a null anything may be in the view.
+    // The view of a null is undefined.
     if (valid != nullptr && (std::to_integer<unsigned>(valid[row / 8]) >> (row % 8) & 1U) == 0) {
       continue;
     }
@@ -244,13 +244,13 @@ Result<void> TableContent::add(const ArrowArray& batch, std::uint32_t rows_per_c
   return {};
 }
 
-/// A schema or a part of it, which keeps its table.
+/// A schema or a part of it, which keeps its table alive.
 struct ExportedSchema {
   std::shared_ptr<const Table> owner;
   std::vector<std::unique_ptr<ArrowSchema>> parts;
   std::vector<ArrowSchema*> children;
 
-  /// Parts have release functions of their own, because a consumer may move them out.
+  /// Parts have their own release functions, because a consumer may move them out.
   static void write(const std::shared_ptr<const Table>& owner, const ArrowSchema& source,
                     std::span<ArrowSchema* const> children, ArrowSchema& out) {
     auto exported = std::make_unique<ExportedSchema>();
@@ -279,7 +279,7 @@ struct ExportedSchema {
   }
 };
 
-/// An array or a part of it, which keeps its table and its copies.
+/// An array or a part of it, which keeps its table and its copies alive.
 struct ExportedArray {
   std::shared_ptr<const Table> owner;
   std::vector<cache::Entry> copies;
@@ -287,7 +287,7 @@ struct ExportedArray {
   std::vector<std::unique_ptr<ArrowArray>> parts;
   std::vector<ArrowArray*> children;
 
-  /// A part; like those of schemas it can be moved out.
+  /// Adds a part, which can be moved out like those of schemas.
   ArrowArray& add_part() { return *parts.emplace_back(std::make_unique<ArrowArray>()); }
 
   static void finish(std::unique_ptr<ExportedArray> exported, ArrowArray& out) {
@@ -330,7 +330,7 @@ struct ExportedArray {
     for (std::size_t i = 0; i < piece.regions.size(); ++i) {
       const Region& region = piece.regions[i];
       const std::byte* const data = copies.empty() ? region.bytes.data() : copies[i].data().data();
-      // Arithmetic of addresses, not of pointers: the result may lie before the copy.
+      // Integer arithmetic, because the result may be before the copy.
       exported->buffers[region.buffer_index] = reinterpret_cast<const void*>(
           reinterpret_cast<std::uintptr_t>(data) - region.skipped_bytes);
     }
@@ -355,7 +355,7 @@ struct ExportedArray {
   }
 };
 
-/// What an ArrowArrayStream of a table is at.
+/// State of an ArrowArrayStream of a table.
 struct TableStream {
   std::shared_ptr<const Table> table;
   std::vector<std::uint32_t> columns;
@@ -451,7 +451,7 @@ Result<std::shared_ptr<const Table>> Table::import_stream(ArrowArrayStream* stre
   for (std::int64_t i = 0; i < content->schema.n_children; ++i) {
     content->types.push_back(type_of(content->schema.children[i]->format));
   }
-  // A multiple of the alignment keeps all chunks of a batch that starts at one aligned.
+  // A multiple of the alignment keeps all chunks of an aligned batch aligned.
   const std::uint32_t rows =
       rows_per_chunk < kRowAlignment ? rows_per_chunk : rows_per_chunk - rows_per_chunk % 8;
   while (true) {

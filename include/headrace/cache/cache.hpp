@@ -32,19 +32,19 @@ namespace headrace::cache {
 /// The input of a placement policy.
 struct PlacementContext {
   const topo::Machine& machine;
-  /// Node of the calling thread, if the kernel tells.
+  /// Node of the calling thread, if known.
   std::optional<NodeId> caller_node;
   std::span<const std::byte> source;
 };
 
-/// Where a copy may go: nodes, best first. Without nodes the data stays where it is. A copy goes to
+/// Candidate nodes for a copy, best first; if empty, the data stays at the source. A copy goes to
 /// the first node with room; if none has room, to the first where evicting unused entries makes
 /// room.
 ///
 /// Threading: confined.
 class HEADRACE_API Placement {
  public:
-  /// Nodes after these are ignored.
+  /// Further nodes are ignored.
   static constexpr std::size_t kNodeMax = 8;
 
   Placement() = default;
@@ -108,10 +108,10 @@ class HEADRACE_API MemorySource {
   [[nodiscard]] virtual Result<std::span<std::byte>> allocate(std::size_t byte_count,
                                                               NodeId node) = 0;
   /// Frees memory: the address that allocate() returned and the length that it was asked for.
-  /// Called once for each allocation, with no lock held, on the thread that ends the last use: one
-  /// that destroys a handle, evicts, flushes, invalidates or clears, perhaps after the cache is
-  /// gone. Not called for a copy that an abandoned device may still write to
-  /// (CacheStatistics::bytes_kept); the destructor must not release that memory either.
+  /// Called once per allocation, with no lock held, on the thread that ends the last use (destroys
+  /// a handle, evicts, flushes, invalidates or clears), possibly after the cache is gone. Not
+  /// called for a copy that an abandoned device may still write to (CacheStatistics::bytes_kept);
+  /// the destructor must not release that memory either.
   virtual void free(std::span<std::byte> memory) noexcept = 0;
 };
 /// Pages of the operating system on the requested node, made present. Fails if the node has no room
@@ -129,10 +129,10 @@ class HEADRACE_API MemorySource {
 
 /// Which unused entry is evicted first when a node is full. docs/concepts/cache.md compares them.
 enum class Eviction : std::uint8_t {
-  /// Of the eight oldest entries the one with the oldest hit.
+  /// Approximate LRU: of the eight oldest entries, the one whose last hit is oldest.
   lru,
-  /// S3-FIFO (SOSP 2023): new entries start in a small queue, and those without two hits there do
-  /// not displace the others.
+  /// S3-FIFO (SOSP 2023): new entries start in a small queue and leave the cache unless they get
+  /// two hits there.
   s3_fifo,
 };
 [[nodiscard]] HEADRACE_API std::string_view name(Eviction eviction);
@@ -155,22 +155,22 @@ enum class EventKind : std::uint8_t {
 /// Something that happened to a region.
 struct Event {
   EventKind kind{};
-  /// Of an access: the requested region; else the region of the entry, or the changed bytes. The
-  /// memory may have been freed since.
+  /// For an access the requested region, otherwise the region of the entry or the bytes written
+  /// back. The memory may have been freed since.
   std::span<const std::byte> region;
   /// Node of the entry, if there is one.
   std::optional<NodeId> node;
-  /// Of move_failed: why. `none` if it was stopped, or if only late_write_possible made it fail.
+  /// For move_failed: why. `none` if it was stopped, or if only late_write_possible made it fail.
   engine::Cause cause = engine::Cause::none;
-  /// Of move_failed: an abandoned device may still write to the copy, so it is not used.
+  /// For move_failed: an abandoned device may still write to the copy, so it is not used.
   bool late_write_possible = false;
 };
 
 /// Receives every event on the thread where it happens, with no lock held. Several threads may call
 /// it at once. It may call the cache, except change() and Entry::wait(), which may wait for the
-/// thread that they are called on. `moved` and `move_failed` come in the job's callback: there it
-/// may only call statistics(). It may be called until the last entry and change are gone. If it
-/// throws, or an event cannot be allocated, policy_errors is incremented.
+/// calling thread. `moved` and `move_failed` are reported from the job's callback, where it may
+/// call only statistics(). It may be called until the last entry and change are gone. If it throws,
+/// or an event cannot be allocated, policy_errors is incremented.
 using Observer = std::function<void(const Event&)>;
 
 struct CacheOptions {
@@ -189,12 +189,12 @@ struct CacheOptions {
   /// Empty: no events.
   Observer observer;
   /// Before a move, check with the kernel that all of the source is mapped. If not, the access is
-  /// refused (bad_sources) instead of raising a signal in a mover's thread. Memory that an
-  /// allocator keeps after free() is still mapped and not detected. One system call per miss; turn
-  /// it off if no source can be unmapped while the cache is used.
+  /// refused (bad_sources) instead of raising a signal in a mover's thread. Freed memory that the
+  /// allocator keeps mapped is not detected. One system call per miss; turn it off if no source can
+  /// be unmapped while the cache is used.
   bool check_sources = true;
   /// Devices write copies into the last-level cache instead of memory (Operation::into_cache), for
-  /// copies that are read at once and fit. A hint: processors ignore it.
+  /// copies that fit and are read at once. A hint: CPU movers ignore it.
   bool into_cache = false;
 };
 
@@ -206,7 +206,8 @@ struct CacheStatistics {
   /// Accesses left at the source because the policy named no node or failed, or the region is
   /// empty.
   std::uint64_t not_placed = 0;
-  /// Accesses left at the source because there was no room, no memory or no free queue.
+  /// Accesses that could not be placed: no room, no memory, no mover took the copy, the source is
+  /// not mapped, or a live change overlaps it.
   std::uint64_t refused = 0;
   std::uint64_t weak_hits = 0;    ///< Weak accesses that found an entry.
   std::uint64_t weak_misses = 0;  ///< Weak accesses that were left at the source.
@@ -216,7 +217,7 @@ struct CacheStatistics {
   std::uint64_t moves_failed = 0;
   /// Moves and write-backs whose target an abandoned device may still write to.
   std::uint64_t late_writes = 0;
-  /// Memory of dropped copies that is never freed for that reason, in whole pages.
+  /// Memory of dropped copies that is never freed because of late_writes, in whole pages.
   std::uint64_t bytes_kept = 0;
   /// Accesses that were refused because not all of the source was mapped.
   std::uint64_t bad_sources = 0;
@@ -225,7 +226,7 @@ struct CacheStatistics {
   std::uint64_t policy_errors = 0;
   std::uint64_t evictions = 0;    ///< Entries dropped to make room.
   std::uint64_t bytes_moved = 0;  ///< By completed moves.
-  /// Changed ranges that were written back, and their bytes.
+  /// Dirty ranges that were written back, and their bytes.
   std::uint64_t write_backs = 0;
   std::uint64_t bytes_written_back = 0;
   /// Waits that blocked, and for how long, summed over all threads.
@@ -279,14 +280,14 @@ struct Slot;
 /// last handle is gone.
 ///
 /// Ownership: the source must stay alive and unchanged until the entry is ready, and alive as long
-///            as data() may return it. If the entry has been dropped, the last handle stops a
-///            running move and waits for it (one piece of the mover), so do not destroy handles in
-///            a job's callback.
+///            as data() may return it. If the entry has been dropped, destroying the last handle
+///            stops a running move and waits for it (one piece of the mover), so do not destroy
+///            handles in a job's callback.
 /// Threading: distinct handles: shared. One handle: confined. A moved-from handle can only be
 ///            assigned to and destroyed.
 class HEADRACE_API Entry {
  public:
-  /// More than 2^31 copies of the handle of one access: the rest point at the source.
+  /// If the access already has 2^31 handles, the copy points at the source.
   Entry(const Entry& other);
   Entry(Entry&& other) noexcept;
   Entry& operator=(const Entry& other);
@@ -297,16 +298,16 @@ class HEADRACE_API Entry {
   void wait() const;
   /// True if the move has ended. Never blocks.
   [[nodiscard]] bool try_wait() const;
-  /// A weak wait: the copy if the move has ended, else the source. Does not wait for the move, and
-  /// is as data() otherwise. A later call may return the other one.
+  /// Polls the move and returns data(), without waiting for the move. A later call may return the
+  /// copy instead of the source.
   [[nodiscard]] std::span<const std::byte> wait_weak() const;
   /// The accessed region: its copy once the move is done; the source while it runs, and if it
-  /// failed or was refused. Either has every change that ended before the access; for that, changed
-  /// bytes may be written back here. Not null unless the region is empty.
+  /// failed or was refused. Includes every change that ended before the access; this call may write
+  /// dirty bytes back for that. Not null unless the region is empty.
   [[nodiscard]] std::span<const std::byte> data() const;
   /// True if data() is a copy.
   [[nodiscard]] bool cached() const;
-  /// True if bytes of the entry were changed in the copy and have not been written back.
+  /// True if the entry is dirty: bytes were changed in the copy and not yet written back.
   [[nodiscard]] bool changed() const;
   /// Node of the copy, if data() is one.
   [[nodiscard]] std::optional<NodeId> node() const;
@@ -335,7 +336,7 @@ class HEADRACE_API Change {
   Change& operator=(Change&& other) noexcept;
   ~Change();
 
-  /// The bytes to write: the copy, or the source itself where there is none.
+  /// The bytes to write: the copy, or the source if there is no copy.
   [[nodiscard]] std::span<std::byte> data() const { return data_; }
   /// A handle on the same region.
   [[nodiscard]] const Entry& entry() const { return entry_; }
@@ -347,7 +348,7 @@ class HEADRACE_API Change {
 
   std::span<std::byte> data_;
   Entry entry_;
-  /// Null: no change was begun, or it has been moved from.
+  /// Null: no change was begun, or this one was moved from.
   detail::Core* core_ = nullptr;
   std::uint64_t ticket_ = 0;
   std::uintptr_t range_address_ = 0;
@@ -382,18 +383,18 @@ class HEADRACE_API Cache {
   /// mover's queue is full, the access is refused at once and the entry points at the source: slow
   /// down and access it again.
   [[nodiscard]] Entry access(std::span<const std::byte> source, Hint hint = {});
-  /// As access() of each of `sources`, in their order, but short copies to one node are submitted
-  /// together as one batch of the engine: a device takes many of them by one submission. The moves
-  /// begin when all entries have been made. A batch goes to one mover; copies above 64 KiB are
-  /// submitted alone, so that they can be split among movers. The move of a single entry of a batch
-  /// cannot be stopped: dropping or changing the entry waits for the batch.
+  /// As access() of each of `sources`, in order, but short copies to one node are submitted as one
+  /// batch of the engine: one submission to a device covers many of them. The moves begin when all
+  /// entries exist. A batch goes to one mover; copies above 64 KiB are submitted alone, so that
+  /// they can be split among movers. The move of a single entry of a batch cannot be stopped:
+  /// dropping or changing the entry waits for the batch.
   ///
   /// Fails: as access(); the moves of the sources before the one that failed are started.
   [[nodiscard]] std::vector<Entry> access_many(std::span<const std::span<const std::byte>> sources,
                                                Hint hint = {});
-  /// As access() if it is a hit, on an entry that is ready or moving. Else starts nothing, and the
-  /// entry points at the source. Takes no lock; it may miss an entry while other threads insert or
-  /// drop entries.
+  /// As access() on a hit, whether the entry is ready or moving. On a miss starts no move; the
+  /// returned entry points at the source. Takes no lock unless bytes are dirty. May miss an entry
+  /// while other threads insert or drop entries.
   [[nodiscard]] Entry access_weak(std::span<const std::byte> source, Hint hint = {});
 
   /// Keeps the entries that contain `source` from being evicted or flushed, with or without
@@ -404,14 +405,14 @@ class HEADRACE_API Cache {
   /// Undoes pin(). Returns the number of entries.
   std::size_t unpin(std::span<const std::byte> source);
 
-  /// Gives the exclusive right to write `source` through its copy. Accesses it, waits for its move,
-  /// drops every other entry that overlaps it, and stops every other move that reads some of it,
-  /// including moves of entries that have been dropped. While the change is alive, overlapping
+  /// Returns the exclusive right to write `source` through its copy. Accesses it, waits for its
+  /// move, drops every other entry that overlaps it, and stops every other move that reads some of
+  /// it, including moves of entries that have been dropped. While the change is alive, overlapping
   /// accesses that the copy does not contain, or that are placed on another node, are refused.
-  /// Afterwards the bytes are *changed*: they are written back by write_back() and flush(), before
+  /// Afterwards the bytes are *dirty*: they are written back by write_back() and flush(), before
   /// their entry is evicted, by an overlapping access that the copy does not contain, and by
-  /// clear() and the destructor of the cache. invalidate() discards the changed bytes of its
-  /// region. Every access that begins after the end of a change sees it.
+  /// clear() and the destructor of the cache. invalidate() discards the dirty bytes of its region.
+  /// Every access that begins after the end of a change sees it.
   ///
   /// Ownership: `source` must stay alive until the bytes are written back or invalidated. A change
   ///            that is alive when its entry is cleared, or the cache destroyed, writes back when
@@ -419,27 +420,26 @@ class HEADRACE_API Cache {
   /// Fails: invalid_argument for a length that no region can have; capacity_exceeded while another
   ///        change overlaps `source`.
   [[nodiscard]] Result<Change> change(std::span<std::byte> source, Hint hint = {});
-  /// Copies the changed bytes of the entry's region, or of all entries, to the source. On return
-  /// they are in the source. Returns how many they were.
+  /// Copies the dirty bytes of the entry's region, or of all entries, to the source, and waits
+  /// until they are there. Returns their number.
   ///
   /// Fails: capacity_exceeded if some bytes belong to a live change; hardware_absent if a device
-  /// did
-  ///        not answer: until it is reset it may write old bytes to the source. All others are
-  ///        written.
+  /// did not answer: until it is reset it may write old bytes to the source. All other bytes are
+  /// written.
   Result<Bytes> write_back(const Entry& entry);
   Result<Bytes> write_back();
 
   // These stop the moves of dropped entries that have no handles, and wait until they have stopped.
 
-  /// Writes changed bytes back, then drops the entries of one node, or of all, that have no handle,
+  /// Writes dirty bytes back, then drops the entries of one node, or of all, that have no handle,
   /// no pin and no live change. Returns how many.
   std::size_t flush(std::optional<NodeId> node = std::nullopt);
-  /// Drops every entry that overlaps `source`, on every node; handles keep their copies. Changed
-  /// bytes of `source` that are not written back are lost; changed bytes outside of it are written
-  /// back. A live change inside `source` is discarded; one that is only partly inside goes on, and
-  /// writes back when it ends. Returns how many.
+  /// Drops every entry that overlaps `source`, on every node; handles keep their copies. Dirty
+  /// bytes inside `source` are lost; dirty bytes outside it are written back. A live change inside
+  /// `source` is discarded; one that is only partly inside goes on, and writes back when it ends.
+  /// Returns how many.
   std::size_t invalidate(std::span<const std::byte> source);
-  /// Writes changed bytes back and drops every entry; handles keep their copies. Returns how many.
+  /// Writes dirty bytes back and drops every entry; handles keep their copies. Returns how many.
   /// The move of an entry with handles goes on, as after invalidate(); change() stops it.
   std::size_t clear();
 
@@ -448,7 +448,7 @@ class HEADRACE_API Cache {
  private:
   explicit Cache(std::unique_ptr<CacheState> state);
   std::unique_ptr<CacheState> state_;
-  std::unique_ptr<telemetry::Source> telemetry_;  ///< Ends before the state that it reads.
+  std::unique_ptr<telemetry::Source> telemetry_;  ///< Destroyed before state_, which it reads.
 };
 
 }  // namespace headrace::cache

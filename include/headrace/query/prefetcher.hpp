@@ -19,34 +19,34 @@ namespace headrace::query {
 /// One pass of a query over a table.
 struct PlannedScan {
   std::shared_ptr<const Table> table;
-  /// Of each chunk these are moved first.
+  /// Moved first in each chunk.
   std::vector<std::uint32_t> filter_columns;
   std::vector<std::uint32_t> other_columns;
-  /// Chunks in which no row can pass the filter: they are not moved. By chunk index; may be
-  /// shorter than the table.
+  /// By chunk index: true if no row can pass the filter, so the chunk is not moved. May be shorter
+  /// than the table.
   std::vector<bool> excluded_chunks;
 };
 
-/// In the order in which the query starts them.
+/// Scans in the order in which the query starts them.
 using Plan = std::vector<PlannedScan>;
 
 struct PrefetcherOptions {
-  /// A stream waits for the copies that are being made, instead of reading the source.
+  /// Streams wait for copies in flight instead of reading the source.
   bool wait = false;
 };
 
-/// What streams read of one column.
+/// Reads of one column by streams.
 struct ColumnStatistics {
   std::uint64_t bytes_from_copies = 0;
   std::uint64_t bytes_from_source = 0;  ///< Short regions and nested columns are not counted.
-  /// Chunks that were submitted before the query came to them, and by how much, in total.
+  /// Chunks submitted before the query reached them, and the sum of their lead times.
   std::uint64_t chunks_ahead = 0;
   std::chrono::nanoseconds lead{};
 };
 
 struct ScanStatistics {
   std::uint64_t chunks_submitted = 0;
-  /// Chunks that the query came to first, or that found no room.
+  /// Chunks that the query reached first, or for which there was no room.
   std::uint64_t chunks_given_up = 0;
   std::uint64_t chunks_read = 0;
   std::vector<ColumnStatistics> columns;  ///< By the index of the column in the table.
@@ -56,7 +56,7 @@ struct ScanStatistics {
 struct ChunkEvent {
   enum class Kind : std::uint8_t {
     submitted,
-    read_copies,  ///< All that can be moved came from copies.
+    read_copies,  ///< All movable bytes came from copies.
     read_source,
   };
   Kind kind{};
@@ -68,17 +68,17 @@ struct ChunkEvent {
 
 struct PrefetchStatistics {
   std::vector<ScanStatistics> scans;  ///< By the index of the scan in the plan.
-  /// Of the scans of the plan, in the order of time.
+  /// Events of the scans of the plan, oldest first.
   std::vector<ChunkEvent> events;
-  /// Read by streams that no scan of the plan matches.
+  /// Reads by streams that match no scan of the plan.
   ColumnStatistics unplanned;
 };
 
 class PrefetchState;
 
-/// Walks a plan in a thread of its own: chunk by chunk, filter columns first. It is as far ahead
-/// as the cache holds copies; then it waits until the query has read a chunk, and it skips what the
-/// query has read already.
+/// Prefetches a plan on a background thread, chunk by chunk, filter columns first. Runs ahead until
+/// the cache has no room, then waits until the query has read a chunk. Skips chunks that the query
+/// has already read.
 ///
 /// Ownership: shares the cache until stop(); streams may outlive the prefetcher.
 /// Threading: shared.
@@ -93,15 +93,15 @@ class HEADRACE_API Prefetcher {
   /// As stop().
   ~Prefetcher();
 
-  /// As Table::open_stream(), from the copies that are there. It takes the first scan of the plan
-  /// over this table that reads these columns and has no stream yet.
+  /// As Table::open_stream(), but reads copies where they are ready. Claims the first scan of the
+  /// plan over this table that has no stream yet and reads no column outside `columns`.
   [[nodiscard]] Result<void> open_stream(const std::shared_ptr<const Table>& table,
                                          std::vector<std::uint32_t> columns, ArrowArrayStream* out);
-  /// Whether open_stream() would find a scan of the plan.
+  /// True if open_stream() would claim a scan of the plan.
   [[nodiscard]] bool expects(const Table& table, const std::vector<std::uint32_t>& columns) const;
-  /// Waits until everything that has room has been submitted and moved, or stop().
+  /// Blocks until all that fits in the cache has been submitted and moved, or stop() is called.
   void finish();
-  /// Ends the thread and lets go of the copies and the cache; streams read the source from now on.
+  /// Ends the thread and releases the copies and the cache; streams then read the source.
   /// Idempotent.
   void stop();
   [[nodiscard]] PrefetchStatistics statistics() const;

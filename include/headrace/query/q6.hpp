@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TPC-H query 6 with query-driven prefetching: while one pipeline scans the filter columns, another
-// moves the columns that the aggregate will touch, and a third aggregates from wherever the data
-// is.
+// TPC-H query 6 with query-driven prefetching: one pipeline scans the filter columns, another moves
+// the columns of the aggregate, and a third aggregates from the copies or the source.
 #pragma once
 
 #include <chrono>
@@ -22,9 +21,9 @@ namespace headrace::query {
 
 /// Columns of lineitem; all of the same length. Decimals are scaled integers: 0.05 is 5.
 ///
-/// Ownership: borrowed for the duration of the query. Where it prefetched, the cache may hold
-/// copies and still be reading afterwards: Cache::invalidate() the columns before they are freed or
-/// changed.
+/// Ownership: borrowed for the duration of the query. After a query that prefetched, the cache may
+/// hold copies and still read the columns: call Cache::invalidate() before freeing or changing
+/// them.
 struct Q6Columns {
   std::span<const std::int32_t> ship_date;       ///< Days since 1970-01-01.
   std::span<const std::int64_t> discount;        ///< Hundredths.
@@ -47,15 +46,15 @@ struct Q6Parameters {
 enum class Prefetch : std::uint8_t {
   off,
   on,  ///< Through the cache, wherever its placement policy says.
-  /// As `on` if for the workers of some node there is memory faster than its own
-  /// (topo::Machine::faster_nodes), the data do not lie in it already, and the bandwidths and
-  /// latencies of the machine, where they are known, predict a gain of 2 %; else as `off`. Copies
-  /// that are used once seldom gain that: moving reads the same bytes. Without a cache as `off`.
+  /// As `on` if the workers of some node have memory faster than their own
+  /// (topo::Machine::faster_nodes), the data is not already in it, and the machine's bandwidths and
+  /// latencies, if known, predict a gain of at least 2 %; otherwise, or without a cache, as `off`.
+  /// Copies that are used once seldom gain that, because moving reads the same bytes.
   automatic,
 };
 [[nodiscard]] HEADRACE_API std::string_view name(Prefetch prefetch);
 
-/// What a worker does with a chunk. `prefetch` is the submission; the move itself is the mover's.
+/// What a worker does with a chunk. `prefetch` only submits the move.
 enum class Pipeline : std::uint8_t { scan, prefetch, aggregate };
 [[nodiscard]] HEADRACE_API std::string_view name(Pipeline pipeline);
 
@@ -72,8 +71,8 @@ struct Q6Options {
   Prefetch prefetch = Prefetch::automatic;
   /// Bytes of one 8-byte column per chunk; rounded down to a multiple of 64 rows.
   Bytes chunk = mib(1);
-  /// Worker threads in all, pinned to processors; 0: one per processor that this process may use.
-  /// There are never more than chunks.
+  /// Total number of worker threads, pinned to processors; 0: one per processor that this process
+  /// may use. At most one per chunk.
   std::size_t thread_count = 0;
   bool record_timeline = false;
 };
@@ -89,16 +88,15 @@ struct Q6Result {
   /// two per chunk.
   std::uint64_t chunks_from_cache = 0;
   std::uint64_t chunks_from_source = 0;
-  /// By begin; per chunk one scan, one aggregate and, if it was prefetched, one prefetch.
+  /// Sorted by begin; per chunk one scan, one aggregate and, if it was prefetched, one prefetch.
   std::vector<Q6Event> timeline;
 };
 
 /// Runs the query. With Prefetch::off, `cache` may be null.
 ///
-/// It never waits for a move. A chunk is prefetched if that can be submitted before its scan
-/// begins; it is aggregated when its copies are ready, and from the source if they are not by the
-/// time everything has been scanned. So a slow mover costs the bytes that it moves in vain, not
-/// time in waiting.
+/// Never waits for a move. A chunk is prefetched if its move can be submitted before its scan
+/// begins. It is aggregated when its copies are ready, or from the source if they are not ready
+/// once all chunks are scanned. So a slow mover wastes bandwidth but adds no waiting time.
 ///
 /// Threading: confined; it starts and joins its own threads.
 /// Fails: invalid_argument if the columns differ in length, a chunk is smaller than 4 KiB, or

@@ -24,13 +24,13 @@ struct TableContent;
 /// Part of a buffer that one chunk of one column reads.
 struct Region {
   std::span<const std::byte> bytes;
-  /// Of ArrowArray::buffers.
+  /// Index in ArrowArray::buffers.
   std::uint32_t buffer_index = 0;
-  /// What the array adds to the pointer of the buffer to find the first of `bytes`.
+  /// Offset of `bytes` from the buffer pointer of the exported array.
   std::uintptr_t skipped_bytes = 0;
 };
 
-/// Answers where the bytes of a chunk are when a stream reads it. The default is the source.
+/// Locates the bytes of a chunk for a stream. A stream without a reader uses the source.
 ///
 /// Threading: shared.
 class HEADRACE_API ChunkReader {
@@ -41,29 +41,30 @@ class HEADRACE_API ChunkReader {
   virtual ~ChunkReader() = default;
   /// Called before the first region of a chunk is located.
   virtual void begin_chunk(std::uint32_t chunk_index) = 0;
-  /// Handles on those of `regions` that have a copy; of the others the handle points at the source.
+  /// Returns one handle per region, which points at the source if there is no copy; or no handles:
+  /// then all regions are read from the source.
   virtual std::vector<cache::Entry> locate(std::uint32_t chunk_index, std::uint32_t column,
                                            std::span<const Region> regions) = 0;
 };
 
 /// Columns of fixed width, booleans, strings and binary data with offsets or as views, all with or
-/// without nulls, and dictionaries, whose indices can be moved. Nested columns are served from
-/// the source.
+/// without nulls. Of dictionary columns the indices can be moved. Nested columns are read from the
+/// source.
 ///
-/// Ownership: holds the memory that was imported. Each array that a stream has given out keeps the
-///            table and the copies that it refers to.
+/// Ownership: owns the imported memory. Each array that a stream exports keeps the table and its
+///            copies alive.
 /// Threading: immutable.
 class HEADRACE_API Table : public std::enable_shared_from_this<Table> {
  public:
   /// Regions shorter than this are read from the source: a copy takes whole pages.
   static constexpr Bytes kRegionMin = kib(4);
 
-  /// Takes over `stream`, reads it to its end and cuts its batches into chunks of at most
-  /// `rows_per_chunk` rows. Nothing is copied.
+  /// Takes ownership of `stream`, reads it to its end and divides its batches into chunks of at
+  /// most `rows_per_chunk` rows. No data is copied.
   ///
-  /// Fails: invalid_argument if rows_per_chunk is 0, or the stream has ended or is no struct;
-  ///        io_failed if the stream fails; corrupt_data for an array that its format does not
-  ///        allow; out_of_range for more than 2^32 - 1 chunks.
+  /// Fails: invalid_argument if rows_per_chunk is 0, or the stream is released or not a struct;
+  ///        io_failed if the stream fails; corrupt_data for an array that violates its format;
+  ///        out_of_range for more than 2^32 - 1 chunks.
   [[nodiscard]] static Result<std::shared_ptr<const Table>> import_stream(
       ArrowArrayStream* stream, std::uint32_t rows_per_chunk);
   Table(const Table&) = delete;
@@ -77,21 +78,21 @@ class HEADRACE_API Table : public std::enable_shared_from_this<Table> {
   [[nodiscard]] std::string_view column_name(std::uint32_t column) const;
   /// Bytes of the column that a prefetcher can move.
   [[nodiscard]] Bytes movable(std::uint32_t column) const;
-  /// False for nested types and others that are served from the source.
+  /// False for nested and other types that are read from the source.
   [[nodiscard]] bool is_movable(std::uint32_t column) const;
-  /// In the order of the buffers.
+  /// Regions of one chunk, in buffer order.
   [[nodiscard]] std::span<const Region> regions(std::uint32_t chunk_index,
                                                 std::uint32_t column) const;
 
-  /// Writes a stream of `columns`, one batch per chunk, whose buffers are those that `reader`
-  /// locates; without a reader the sources. The caller releases it.
+  /// Writes to `out` a stream of `columns`, one batch per chunk, with the buffers that `reader`
+  /// locates or, without a reader, the source. The caller releases it.
   ///
   /// Fails: out_of_range for a column that the table does not have.
   [[nodiscard]] Result<void> open_stream(std::vector<std::uint32_t> columns,
                                          std::shared_ptr<ChunkReader> reader,
                                          ArrowArrayStream* out) const;
-  /// Drops the entries of all regions: call it before the table goes, for each cache that a
-  /// prefetcher of it used.
+  /// Drops the entries of all regions. Call it before destroying the table, for each cache that
+  /// prefetched it.
   void invalidate(cache::Cache& cache) const;
 
  private:

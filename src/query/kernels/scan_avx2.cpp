@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scan kernel for processors with AVX2 (256-bit compares; what AVX-512 adds is lost in waiting
-// for memory). Compiled only with HEADRACE_SIMD.
+// The scan kernel for processors with AVX2 (256-bit compares; AVX-512 gains nothing, because the
+// scan waits for memory). Compiled only with HEADRACE_SIMD.
 #include "scan_words.hpp"
 
 namespace headrace::query::detail {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The signature of the scan kernels. Which of them to use is scan.hpp's matter.
+// The signature of the scan kernels; scan.hpp selects one.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@ namespace headrace::query::detail {
 
 inline constexpr std::size_t kRowsPerWord = 64;
 
-/// Where the filter columns of the first row lie.
+/// The filter columns, from the first row on.
 struct ScanRows {
   const std::int32_t* ship_date;
   const std::int64_t* discount;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The body of the scan kernels: which of 64 rows fulfil the three conditions, as the bits of one
-// word. Plain loops that the compiler turns into vector code. Each kernel file compiles this header
-// with flags of its own; only they include it, and everything in it has internal linkage, so that
-// no code made for one processor is linked into another kernel.
+// The body of the scan kernels: which of 64 rows satisfy the three conditions, as the bits of one
+// word. Plain loops that the compiler vectorizes. Each kernel file compiles this header with its
+// own flags; only they include it, and everything in it has internal linkage, so that no code for
+// one processor is linked into another kernel.
 #pragma once
 
 #include <bit>
@@ -15,8 +15,8 @@
 namespace headrace::query::detail {
 namespace {
 
-/// How far ahead of use the 8-byte columns are asked for. The processor's own prefetchers stop at
-/// page ends and share their attention among three streams; see bench/query/q6_bench.cpp.
+/// Prefetch distance of the 8-byte columns. Hardware prefetchers stop at page ends and are shared
+/// by three streams; see bench/query/q6_bench.cpp.
 constexpr std::size_t kRowsAhead = 256;
 constexpr std::size_t kRowsPerLine = 8;
 
@@ -38,7 +38,7 @@ constexpr std::size_t kRowsPerLine = 8;
 
 [[gnu::always_inline]] inline void scan_words(const Q6Parameters& parameters, const ScanRows& rows,
                                               std::size_t word_count, std::uint64_t* words) {
-  // Copies, for stores to `words` could change what a reference refers to.
+  // Copies, because stores to `words` could alias references.
   const std::int32_t begin = parameters.ship_date_begin;
   const std::int32_t end = parameters.ship_date_end;
   const std::int64_t discount_min = parameters.discount_min;
@@ -56,8 +56,8 @@ constexpr std::size_t kRowsPerLine = 8;
     std::memcpy(eights, flags, sizeof(eights));
     std::uint64_t any = 0;
     for (const std::uint64_t eight : eights) any |= eight;
-    // Where dates are clustered, most words end here and the other columns are not touched. Finer
-    // exits lose: hardly any eight rows can be left out, and the branches cannot be predicted.
+    // If dates are clustered, most words end here and the other columns are not touched. Finer
+    // exits are slower: hardly any eight rows can be skipped, and the branches are unpredictable.
     if (any != 0) {
       for (std::size_t j = 0; j < kRowsPerWord; j += kRowsPerLine) {
         __builtin_prefetch(discount + kRowsAhead + j);
