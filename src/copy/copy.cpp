@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of the kernels, and which of them run here.
+// Names and availability of the kernels.
 #include "headrace/copy/copy.hpp"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ std::size_t index_of(Kernel kernel) {
   return index;
 }
 
-/// The move of each kernel, null where this build lacks it or this processor cannot run it.
+/// The move of each kernel, null if this build lacks it or this processor cannot run it.
 /// available[0, available_count) are the kernels whose move is not null, in the order of the enum.
 ///
 /// Threading: immutable.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tables behind set_bytes and first_difference, and the lock of the code that fills them.
+// The tables behind set_bytes and first_difference, and the mutex of the code that fills them.
 #pragma once
 
 #include "headrace/base/mutex.hpp"
@@ -9,8 +9,8 @@ namespace headrace::copy::detail {
 
 [[nodiscard]] KernelTable<Fill>& default_fills();
 [[nodiscard]] KernelTable<FirstDifference>& default_comparisons();
-/// Held while a profile is put into tables, so that two threads never mix two profiles in them.
-/// Copies do not take it.
+/// Held while a profile is put into the tables, so that they never mix two profiles. Copies do not
+/// take it.
 [[nodiscard]] Mutex& profile_mutex();
 
 }  // namespace headrace::copy::detail

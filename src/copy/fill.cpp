@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses the registers that fill, once.
+// Filling with a pattern: chooses the registers once.
 #include "headrace/copy/fill.hpp"
 
 #include <cstring>
@@ -10,7 +10,7 @@
 namespace headrace::copy {
 namespace {
 
-/// Needs no particular processor.
+/// Runs on any processor.
 void fill_plainly(std::byte* target, std::size_t byte_count, std::uint64_t low,
                   std::uint64_t high) {
   for (; byte_count >= 16; byte_count -= 16, target += 16) {
@@ -26,7 +26,7 @@ void fill_plainly(std::byte* target, std::size_t byte_count, std::uint64_t low,
   for (; byte_count > 0; --byte_count, low >>= 8U) *target++ = static_cast<std::byte>(low);
 }
 
-/// The widest registers here, and from how many bytes on they are used.
+/// The fill through the widest registers, and its minimum length.
 ///
 /// Threading: immutable.
 struct Choice {

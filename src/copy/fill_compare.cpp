@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fills and comparisons: their kernels' names, which of them run here, and the tables of this
-// process.
+// Fills and comparisons: names and availability of the kernels, and the tables of this process.
 #include "headrace/copy/fill_compare.hpp"
 
 #include <algorithm>
@@ -33,12 +32,12 @@ constexpr auto kCompareNames = make_names<CompareKernel>({
 static_assert(kFillNames.rows().size() == kFillKernelCount &&
               kCompareNames.rows().size() == kCompareKernelCount);
 
-/// Compared at once: so much is read twice at a difference, or a fraction of it ...
+/// Bytes per memcmp. A block that differs is read again up to the difference, ...
 constexpr std::size_t kBlockBytes = 262144;
-/// ... as smaller blocks find the place.
+/// ... in smaller blocks.
 constexpr std::size_t kSmallBlockBytes = 512;
 
-/// Where the first difference of two blocks is, which have one.
+/// Offset of the first difference of two blocks that differ.
 [[gnu::noinline]] std::size_t difference_in(const std::byte* one, const std::byte* other,
                                             std::size_t byte_count) {
   std::size_t at = 0;
@@ -51,7 +50,7 @@ constexpr std::size_t kSmallBlockBytes = 512;
     std::uint64_t right = 0;
     std::memcpy(&left, one + at, sizeof left);
     std::memcpy(&right, other + at, sizeof right);
-    // The lowest byte is the first (little endian, as every machine with this device).
+    // The lowest byte is the first: little-endian, as every machine with a DSA.
     if (left != right) return at + static_cast<std::size_t>(__builtin_ctzll(left ^ right)) / 8;
     at += sizeof left;
   }
@@ -59,7 +58,7 @@ constexpr std::size_t kSmallBlockBytes = 512;
   return at;
 }
 
-/// By the C library; only the block that it found different is looked at word by word.
+/// Uses memcmp; only a block that differs is searched further.
 std::size_t first_difference_libc(const void* left, const void* right,
                                   std::size_t byte_count) noexcept {
   const auto* const one = static_cast<const std::byte*>(left);
@@ -74,7 +73,7 @@ std::size_t first_difference_libc(const void* left, const void* right,
   return byte_count;
 }
 
-// Filled by the linker, not by code: they serve callers before our constructors run.
+// Constant-initialized: they serve callers before our constructors run.
 constinit KernelTable<Fill> fills(&std::memset);
 constinit KernelTable<FirstDifference> comparisons(&first_difference_libc);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generated code and the memory that it lives in.
+// Generated code and its memory.
 #include "headrace/copy/generated.hpp"
 
 #include <fmt/format.h>
@@ -14,12 +14,12 @@
 namespace headrace::copy {
 namespace {
 
-/// Functions begin at lines, so that where others lie changes nothing.
+/// Functions start at lines, so that their speed does not depend on other functions.
 std::size_t round_up_to_lines(std::size_t byte_count) {
   return (byte_count + kLineBytes - 1) / kLineBytes * kLineBytes;
 }
 
-/// The room without what comes before its first line.
+/// `room` from its first line boundary on.
 std::span<std::byte> from_a_line_on(std::span<std::byte> room) {
   const auto begin = reinterpret_cast<std::uintptr_t>(room.data());
   return room.subspan(round_up_to_lines(begin) - begin);
@@ -34,8 +34,8 @@ Result<void> can_generate(const Variant& variant) {
               "choose another");
 }
 
-/// The copy that the C library makes of such a class, for an entry to make it itself; nothing where
-/// the copy is long beside the jump.
+/// The C library's copy for a class, to be inlined in an entry; nothing for classes where the jump
+/// costs little.
 std::optional<Variant> in_place_of_jump(std::size_t bytes_max) {
   std::optional<Variant> own;
   if (bytes_max == 256) own = {.through = Register::ymm, .block_line_count = 2};
@@ -69,18 +69,18 @@ Result<GeneratedCode> GeneratedCode::make(std::span<const Routine> routines, con
   }
   Entry entry = wanted;
   entry.shortest = shortest;
-  // Written apart and brought together then, so that no page is mapped for what is not written.
+  // Generate into scratch first: only then is the size of the pages known.
   std::vector<std::byte> scratch(
       kLineBytes + (entry.table != nullptr ? detail::kEntryCodeBytesMax : detail::kCodeBytesMax));
   const std::span<std::byte> room = from_a_line_on(scratch);
   std::vector<std::byte> code;
-  /// Where the function of a variant begins; nothing is the fallback.
+  /// Offsets of the functions; nothing is the fallback.
   struct Begins {
     std::optional<std::size_t> warm;
     std::optional<std::size_t> cold;
   };
   std::vector<Begins> begins;
-  // Code may be moved: jumps are relative, and addresses of what is not in it absolute.
+  // The code may be moved: internal jumps are relative, external addresses absolute.
   const auto append = [&](std::size_t byte_count) {
     const std::size_t begin = code.size();
     code.insert(code.end(), room.begin(), room.begin() + static_cast<std::ptrdiff_t>(byte_count));
@@ -104,7 +104,7 @@ Result<GeneratedCode> GeneratedCode::make(std::span<const Routine> routines, con
   }
   std::optional<std::size_t> entry_begins;
   if (entry.table != nullptr && detail::kHasGenerator) {
-    // For its length; it is written again where it stays.
+    // Only to reserve its length; it is generated again in its final place.
     entry_begins = append(detail::generate_entry(entry, fallback, room, false));
   }
   if (code.empty()) {

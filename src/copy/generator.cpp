@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes the machine code of a variant, with Xbyak. Not a compiler: one shape, whose parameters the
-// variant gives.
+// Generates the machine code of a variant, with Xbyak. Not a compiler: one template, with the
+// variant as its parameters.
 //
-// The shape, forwards (backwards is its mirror image):
+// The template, forward (backward is its mirror image); a turn is an iteration that prefetches:
 //
 //   up to two blocks, if the registers hold them: load all, store all
-//   overlapping ranges and short ones: jump to the fallback
-//   the first line, unaligned; then on to the next line boundary of the side that is aligned
-//   pages:     while so many pages are left as there are streams: touch the next ones, copy the
+//   overlapping and short ranges: jump to the fallback
+//   the first line, unaligned; then advance to the next line boundary of the aligned side
+//   pages:     while as many pages are left as there are streams: touch the next pages, copy the
 //              same turn of each page
 //   turns:     while a turn and its prefetches end before the last block: prefetch, copy blocks
 //   blocks:    while more than a block is left: copy a block
-//   the last block, unaligned; it may write again what the loop has written
+//   the last block, unaligned; it may overlap bytes that the loop has written
 //
-// A string move has no blocks: a turn is one string move, and so is what is left after the turns.
+// A string move has no blocks: each turn is one string move, and so is the rest.
 //
-// Registers: rax target as it came, for the return value; rdi and rsi where the copy stands; rdx
-// length; r8 and r9 the last block of source and target; r10 and r11 ends of loops; the data goes
-// through rcx and rdx (word), mm0-mm7 or the vector registers 0-15, or 16-31 where there are such:
-// those need no vzeroupper. All of them belong to the callee in the System V ABI.
+// Registers: rax original target, the return value; rdi and rsi current position; rdx length; r8
+// and r9 the last block of source and target; r10 and r11 ends of loops; data in rcx and rdx
+// (word), mm0-mm7 or vector registers 0-15, or 16-31 if available, which need no vzeroupper. All
+// are caller-saved in the System V ABI.
 #include "generator.hpp"
 
-// Nothing of ours throws: errors of the assembler are asked for after each function.
+// No exceptions: the assembler's errors are checked after each function.
 #define XBYAK_NO_EXCEPTION
 #include <xbyak/xbyak.h>
 
@@ -32,7 +32,7 @@
 #include "headrace/base/check.hpp"
 #include "headrace/platform/cpu.hpp"
 
-// Displacements are signed, and the assembler takes them as std::size_t: it checks that they fit.
+// Displacements are signed, but the assembler takes std::size_t, and checks that they fit.
 #pragma GCC diagnostic ignored "-Wsign-conversion"
 
 namespace headrace::copy::detail {
@@ -40,9 +40,9 @@ namespace {
 
 constexpr int kLine = static_cast<int>(kLineBytes);
 constexpr int kPage = 4096;
-/// Longest copies of the first class that an entry serves.
+/// Longest copy of the first class that an entry serves.
 constexpr std::size_t kShortestBytesMax = kEntryBytesMax >> (kEntryClassesMax - 1);
-/// How far a jump goes, less the longest code.
+/// Range of a near jump, less the longest code.
 constexpr std::uintptr_t kReachBytes = (std::uintptr_t{1} << 31U) - kEntryCodeBytesMax;
 
 class Writer : public Xbyak::CodeGenerator {
@@ -81,7 +81,7 @@ class Writer : public Xbyak::CodeGenerator {
         return 8;
     }
   }
-  /// Registers for data; xmm keeps to the encodings that every processor has.
+  /// Number of data registers; xmm uses only SSE encodings.
   [[nodiscard]] int register_count() const {
     switch (variant_.through) {
       case Register::word:
@@ -137,8 +137,8 @@ class Writer : public Xbyak::CodeGenerator {
     bool store_nontemporal = false;
   };
 
-  /// `byte_count` bytes from [source] to [target]; all that the registers hold is loaded before it
-  /// is stored.
+  /// Copies `byte_count` bytes from [source] to [target]; loads as much as the registers hold
+  /// before storing it.
   void copy_piece(const Xbyak::RegExp& target, const Xbyak::RegExp& source, int byte_count,
                   Mode mode) {
     const int width = register_bytes();
@@ -155,10 +155,10 @@ class Writer : public Xbyak::CodeGenerator {
   }
 
   void leave() {
-    // Streamed lines wait in buffers of the core and may become visible after younger stores.
-    // sfence puts them before the next store of this thread, such as a flag that says "copied".
+    // Non-temporal stores may become visible after later stores. sfence orders them before the next
+    // store of this thread, such as a completion flag.
     if (variant_.store_nontemporal) sfence();
-    // To a caller the x87, whose registers these are, has to be empty.
+    // MMX registers alias the x87 stack, which must be empty on return.
     if (variant_.through == Register::mmx) emms();
     const bool dirtied = variant_.through == Register::ymm || variant_.through == Register::zmm;
     if (dirtied && !high_registers_) vzeroupper();
@@ -175,12 +175,12 @@ class Writer : public Xbyak::CodeGenerator {
     jb(to_fallback_, T_NEAR);
   }
 
-  /// Whether all lengths that come are of up to two blocks.
+  /// Whether no length exceeds two blocks.
   [[nodiscard]] bool only_ends() const {
     return has_ends(variant_) && lengths_.max <= 2 * static_cast<std::size_t>(block_bytes_);
   }
 
-  /// Up to two blocks, whatever their overlap.
+  /// Copies up to two blocks, with any overlap.
   void write_ends() {
     Xbyak::Label longer;
     const int count = block_bytes_ / register_bytes();
@@ -222,7 +222,7 @@ class Writer : public Xbyak::CodeGenerator {
       jbe(to_fallback_, T_NEAR);
     }
     leave_if_overlapping();
-    // Where the loop ends: before the last block forwards, behind the first one backwards.
+    // The loop ends before the last block (forward) or after the first one (backward).
     if (forward_) {
       lea(r8, ptr[rsi + rdx - block_bytes_]);
       lea(r9, ptr[rdi + rdx - block_bytes_]);
@@ -235,8 +235,8 @@ class Writer : public Xbyak::CodeGenerator {
     if (variant_.align != Align::none) write_aligning();
     const Mode mode{variant_.load_nontemporal, variant_.store_nontemporal};
     if (mode.load_nontemporal) {
-      // movntdqa wants an aligned source, and only one side has been aligned: where the other side
-      // is not aligned with it, loads are ordinary ones. (As are stores that are not aligned.)
+      // movntdqa needs an aligned source. If only the target is aligned and the source is not
+      // congruent to it, use ordinary loads.
       Xbyak::Label plain;
       Xbyak::Label done;
       if (variant_.align == Align::target) {
@@ -257,7 +257,7 @@ class Writer : public Xbyak::CodeGenerator {
     leave();
   }
 
-  /// Copies a line at the end where the loop begins and goes on to a line boundary.
+  /// Copies the line at the starting end and advances to a line boundary.
   void write_aligning() {
     const Xbyak::Reg64& side = variant_.align == Align::target ? rdi : rsi;
     if (forward_) {
@@ -291,7 +291,7 @@ class Writer : public Xbyak::CodeGenerator {
     }
   }
 
-  /// Asks for the lines of one turn, `offset` bytes from where the copy stands.
+  /// Prefetches the lines of one turn, `offset` bytes from the current position.
   void prefetch_lines(int offset) {
     for (int i = 0; i < variant_.prefetch_line_count; ++i) {
       prefetch(ptr[rsi + (offset + i * kLine)]);
@@ -311,7 +311,7 @@ class Writer : public Xbyak::CodeGenerator {
 
   void copy_blocks(int byte_count, int offset, Mode mode) {
     for (int at = 0; at < byte_count; at += block_bytes_) {
-      // Backwards the block that lies highest comes first.
+      // Backward: the highest block first.
       const int place = forward_ ? offset + at : offset - block_bytes_ - at;
       copy_piece(rdi + place, rsi + place, block_bytes_, mode);
     }
@@ -328,7 +328,7 @@ class Writer : public Xbyak::CodeGenerator {
     write_blocks(mode);
   }
 
-  /// Asks for a line of each of the pages that come `offset` bytes from where the copy stands.
+  /// Prefetches a line of each page `offset` bytes from the current position.
   void touch_pages(int offset) {
     for (int stream = 0; stream < variant_.stream_count; ++stream) {
       const int place = offset + stream * kPage;
@@ -336,21 +336,20 @@ class Writer : public Xbyak::CodeGenerator {
         prefetcht0(ptr[rsi + place]);
       }
       if (variant_.touch == Touch::target || variant_.touch == Touch::both) {
-        // A line that is overwritten past the caches is not wanted in them.
+        // Keep lines out of the caches that non-temporal stores will overwrite.
         variant_.store_nontemporal ? prefetchnta(ptr[rdi + place]) : prefetchw(ptr[rdi + place]);
       }
     }
   }
 
-  /// Copies pages, several side by side if there are streams, each stream a page further than the
-  /// one before. What is touched may lie up to a group of pages behind the end, where it does no
-  /// harm: a prefetch that finds no page is none.
+  /// Copies pages, interleaved if there are several streams, each a page after the one before. May
+  /// touch up to a group of pages beyond the end: harmless, since prefetches do not fault.
   void write_pages(int turn_bytes, int distance_bytes, Mode mode) {
     const int group_bytes = variant_.stream_count * kPage;
     Xbyak::Label group;
     Xbyak::Label turn;
     Xbyak::Label done;
-    // Subtracted from the place, not from the end, which could wrap below address zero.
+    // Add to the position: subtracting from the end could wrap below address zero.
     lea(r10, ptr[rdi + group_bytes]);
     cmp(r10, r9);
     ja(done, T_NEAR);
@@ -379,7 +378,7 @@ class Writer : public Xbyak::CodeGenerator {
     L(done);
   }
 
-  /// Turns that prefetch, as long as what they ask for is copied.
+  /// Turns that prefetch, while the prefetched lines are within the copy.
   void write_prefetching(int turn_bytes, int distance_bytes, Mode mode) {
     Xbyak::Label turn;
     Xbyak::Label done;
@@ -405,8 +404,8 @@ class Writer : public Xbyak::CodeGenerator {
     L(done);
   }
 
-  /// All loops of blocks begin at a line: a short one that lies in two, as it may where the code of
-  /// other classes comes before it, takes a tenth longer than the same one by itself.
+  /// Aligns every block loop to a line: a short loop that straddles two lines, as it may after the
+  /// code of other classes, takes a tenth longer.
   void write_blocks(Mode mode) {
     Xbyak::Label block;
     Xbyak::Label done;
@@ -423,8 +422,8 @@ class Writer : public Xbyak::CodeGenerator {
     L(done);
   }
 
-  /// String moves of what a turn asks for, as long as what they ask for is copied. Leaves in rcx
-  /// what is left.
+  /// String moves, one per turn, while the prefetched lines are within the copy. Leaves the
+  /// remaining byte count in rcx.
   void write_string_turns() {
     Xbyak::Label turn;
     Xbyak::Label done;
@@ -518,18 +517,18 @@ class ProbeWriter : public Xbyak::CodeGenerator {
   explicit ProbeWriter(std::span<std::byte> room)
       : Xbyak::CodeGenerator(room.size(), room.data()) {}
 
-  /// rdx, which rdtsc overwrites, is kept in r9.
+  /// Saves rdx, which rdtsc overwrites, in r9.
   void write(const ColdProbe& probe, Move warm, Move cold) {
     Xbyak::Label to_warm;
     cmp(rdx, kPage);
     jb(to_warm, T_NEAR);
     mov(r9, rdx);
-    // In the middle: the ends are where headers are written and reads stop.
+    // The middle is representative: headers are written and reads stop at the ends.
     mov(r8, rdx);
     shr(r8, 1);
     for (const Xbyak::Reg64& side : {rdi, rsi}) {
-      // Costs 15 of the 37 ns that a hot copy pays for the question. Without it a store of the
-      // caller's to a page whose translation is not known makes most hot copies look cold.
+      // Costs 15 of the 37 ns that the probe adds to a hot copy. Without it a caller's store that
+      // misses the TLB makes most hot copies look cold.
       lfence();
       rdtsc();
       mov(r10d, eax);
@@ -550,10 +549,10 @@ class ProbeWriter : public Xbyak::CodeGenerator {
   }
 };
 
-/// The first class behind its compares, without a jump that is taken; then the compares of the
-/// others, in a line, and behind them what they lead to. A processor that waits for memory feels
-/// each jump, and one that has mispredicted a length feels each line of code. What stays the
-/// fallback's is left by the compare itself.
+/// Lays out the first class after its compares, without a taken jump; then the compares of the
+/// other classes, contiguous, and then their bodies. Jumps cost most when the processor waits for
+/// memory, lines of code after a mispredicted length. A class that stays with the fallback is left
+/// by its compare.
 class EntryWriter : public Xbyak::CodeGenerator {
  public:
   EntryWriter(const Entry& entry, Move fallback, std::span<std::byte> room)
@@ -583,12 +582,12 @@ class EntryWriter : public Xbyak::CodeGenerator {
         cmp(rdx, static_cast<std::uint32_t>(classes[i].bytes_max));
         jbe(bodies[i], T_NEAR);
       } else if (i + 1 == classes.size() || classes[i + 1].variant) {
-        // Neighbours that stay share a compare.
+        // Adjacent classes that stay share a compare.
         leave_up_to(classes[i].bytes_max);
       }
     }
     L(to_table_);
-    // As Dispatch::class_of. A plain load is an acquire here (edge: copy-choice).
+    // As Dispatch::class_of. On x86 a plain load is an acquire (edge: copy-choice).
     lea(rax, ptr[rdx - 1]);
     or_(rax, 1);
     bsr(rax, rax);
@@ -626,7 +625,7 @@ class EntryWriter : public Xbyak::CodeGenerator {
     wide.through = Register::zmm;
     if (of.bytes_max == kShortestBytesMax && of.variant->through == Register::ymm &&
         can_run(wide)) {
-      // Where no store lies in two lines one register for a line is faster, elsewhere two.
+      // One register per line is faster if no store crosses a line, two if stores do.
       test(edi, kLine - 1);
       jnz(unaligned, T_NEAR);
       append(wide, lengths);

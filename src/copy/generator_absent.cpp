@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For processors, and builds, without a generator: can_run() is false for every variant, so these
-// functions are never called.
+// For builds without a generator: can_run() is false for every variant, so these functions are
+// never called.
 #include "generator.hpp"
 #include "headrace/base/check.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lists of copies: short ones without a call, and the next ones asked for while one is copied. The
-// three numbers were found by bench/copy/copy_many_bench.cpp.
+// Lists of copies: short ones without a call, and prefetches for the next ones. The constants come
+// from bench/copy/copy_many_bench.cpp.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -10,16 +10,16 @@
 namespace headrace::copy {
 namespace {
 
-/// Up to here a copy is made in line. Not up to 64: from memory, that took a tenth longer.
+/// Longest inline copy. Not 64: from memory, that took a tenth longer.
 constexpr std::size_t kInlineBytesMax = 16;
-/// So many copies ahead their lines are asked for: what a processor looks ahead by itself ends
-/// within the copy it is at, if that is as long as this. Of longer ones the beginning does not
-/// matter. Two lines of each side: with more, copies that are in the caches lose.
+/// Prefetch this many copies ahead, for copies of kAheadBytesMin to kAheadBytesMax: out-of-order
+/// execution does not look beyond such a copy, and for longer ones the first lines do not matter.
+/// Two lines of each side: with more, cached copies get slower.
 constexpr std::size_t kAheadCount = 4;
 constexpr std::size_t kAheadBytesMin = 384;
 constexpr std::size_t kAheadBytesMax = 16384;
 
-/// All is loaded before anything is stored: the ranges may overlap.
+/// Loads everything before it stores anything: the ranges may overlap.
 template <typename Word>
 [[gnu::always_inline]] inline void move_ends(std::byte* target, const std::byte* source,
                                              std::size_t byte_count) noexcept {
@@ -40,8 +40,8 @@ template <typename Word>
   if (byte_count != 0) *target = *source;
 }
 
-/// In line: GCC 12 takes a function of nothing but prefetches for one without effects, and drops
-/// it.
+/// always_inline: GCC 12 treats a function of only prefetches as free of effects, and drops its
+/// call.
 [[gnu::always_inline]] inline void ask_for(const CopyItem& item) noexcept {
   if (item.byte_count < kAheadBytesMin || item.byte_count > kAheadBytesMax) return;
   for (std::size_t at = 0; at < 2 * kLineBytes; at += kLineBytes) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Profiles as JSON, and where they are looked for. nlohmann-json stays in this file; nothing of it
-// is thrown out of it.
+// Profiles as JSON, and their search path. nlohmann-json and its exceptions stay in this file.
 #include "headrace/copy/profile.hpp"
 
 #include <fmt/format.h>
@@ -23,25 +22,25 @@
 namespace headrace::copy {
 namespace {
 
-/// For reading: finds a member among many at once, and a file may have any number.
+/// For reading: finds members in logarithmic time, as a file may have any number.
 using Json = nlohmann::json;
-/// For writing: members in the order a reader wants them.
+/// For writing: keeps the order of members.
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::string_view kSchemaName = "headrace-copy-profile";
-/// Shorter copies are found in the table.
+/// The table serves shorter copies.
 constexpr std::size_t kEntryBytesMin = 256;
 constexpr std::uint64_t kClassBytesMax = std::uint64_t{1} << 62U;
 constexpr std::size_t kVendorLengthMax = 64;
 constexpr const char* kDsaBytesMin = "dsa_bytes_min";
 constexpr const char* kWideCost = "wide_cost";
-/// Beyond anything that a processor does.
+/// Above any real cost.
 constexpr double kWideCostMax = 1e6;
 constexpr const char* kColdVariant = "cold_variant";
 constexpr const char* kColdProbe = "cold_probe";
 constexpr const char* kFills = "fills";
 constexpr const char* kComparisons = "comparisons";
-/// Half a millisecond and more on any processor: nothing that is waited for takes so long.
+/// Some tenths of a millisecond: no load takes that long.
 constexpr std::uint32_t kTicksMax = std::uint32_t{1} << 20U;
 constexpr const char* kRemedy = "make it again with 'headrace tune'";
 
@@ -146,7 +145,7 @@ Result<KernelClass<Kernel>> read_kernel_class(const Json& json, Find find) {
   return made;
 }
 
-/// The classes of a list in ascending order.
+/// Reads a list of classes, which must be in ascending order.
 template <typename Class, typename Read>
 Result<void> read_classes(const Json& list, std::string_view name, Read read_one,
                           std::vector<Class>& classes) {
@@ -164,7 +163,7 @@ Result<void> read_classes(const Json& list, std::string_view name, Read read_one
   return {};
 }
 
-/// Fills and comparisons; there need be none.
+/// Reads the fills and comparisons, which are optional.
 Result<void> read_kernels(const Json& json, Profile& profile) {
   if (const Json& list = member(json, kFills); !list.is_null()) {
     const auto read_one = [](const Json& entry) {
@@ -211,7 +210,7 @@ template <typename Function, typename Kernel, typename FunctionOf>
 void choose_kernels(const std::vector<KernelClass<Kernel>>& classes, FunctionOf function_of,
                     KernelTable<Function>& table) {
   for (std::size_t i = 0; i < table.kClassCount; ++i) {
-    // What is longer than the last one is like it.
+    // Longer lengths use the last class.
     const bool longer = !classes.empty() && i > Dispatch::class_of(classes.back().bytes_max);
     const auto found = longer ? classes.end() - 1 : std::ranges::find_if(classes, [i](auto& each) {
       return Dispatch::class_of(each.bytes_max) == i;
@@ -221,7 +220,7 @@ void choose_kernels(const std::vector<KernelClass<Kernel>>& classes, FunctionOf 
   }
 }
 
-/// False if there is a probe and it is impossible, or none and a class needs one.
+/// Returns false if the probe is invalid, or missing though a class needs it.
 bool read_cold_probe(const Json& json, Profile& profile) {
   if (json.is_null()) {
     return std::ranges::none_of(
@@ -236,13 +235,13 @@ bool read_cold_probe(const Json& json, Profile& profile) {
   return true;
 }
 
-/// What the entry serves itself: the first classes, as far as they follow each other.
+/// The classes that the entry serves inline: the first ones, as far as they are consecutive.
 std::vector<Entry::Class> shortest_classes(const Profile& profile) {
   std::vector<Entry::Class> shortest;
   for (const SizeClass& each : profile.classes) {
     const bool follows = shortest.empty() || each.bytes_max == 2 * shortest.back().bytes_max;
     if (!follows || each.bytes_max > kEntryBytesMax || each.cold_variant) break;
-    // What is too short for a loop would go to the fallback by a way round.
+    // Copies too short for a loop would take a detour to the fallback.
     if (each.bytes_max < kEntryBytesMin) continue;
     shortest.push_back({.bytes_max = each.bytes_max, .variant = each.variant});
     if (shortest.size() == kEntryClassesMax) break;
@@ -256,13 +255,13 @@ void keep(GeneratedCode code) HEADRACE_REQUIRES(detail::profile_mutex()) {
   kKept->push_back(std::move(code));
 }
 
-/// Generated code and the function that it has for each class of lengths.
+/// Generated code and its function for each class of lengths.
 struct Moves {
   GeneratedCode code;
   std::array<Move, Dispatch::kClassCount> chosen{};
 };
 
-/// Generates what the profile names. Changes nothing.
+/// Generates the functions of the profile. Has no side effects.
 Result<Moves> generate(const Profile& profile, const Dispatch& dispatch) {
   if (auto ours = check_machine(profile); !ours) return fail(std::move(ours.error()));
   const bool probes = profile.cold_probe && platform::may_read_ticks();
@@ -273,7 +272,7 @@ Result<Moves> generate(const Profile& profile, const Dispatch& dispatch) {
   }
   const std::vector<Entry::Class> shortest = shortest_classes(profile);
   Entry entry;
-  // Where all are the fallback's it needs no code in front of it.
+  // If the fallback serves all classes, no entry code is needed.
   if (std::ranges::any_of(routines, [](const Routine& each) { return each.warm || each.cold; })) {
     const bool shorter_stay = std::ranges::none_of(profile.classes, [](const SizeClass& each) {
       return each.bytes_max < kEntryBytesMin && (each.variant || each.cold_variant);
@@ -302,7 +301,7 @@ void choose_moves(Moves moves, Dispatch& dispatch) HEADRACE_REQUIRES(detail::pro
   const Move entered = moves.code.entry();
   keep(std::move(moves.code));
   for (std::size_t i = 0; i < moves.chosen.size(); ++i) dispatch.choose(i, moves.chosen[i]);
-  // Last: it may ask the table.
+  // Last: it may look up the table.
   dispatch.choose_entry(entered);
 }
 
@@ -415,7 +414,7 @@ std::string to_json(const Profile& profile) {
   }
   if (profile.dsa_bytes_min) json[kDsaBytesMin] = *profile.dsa_bytes_min;
   if (profile.wide_cost) json[kWideCost] = *profile.wide_cost;
-  // What is not UTF-8 is replaced, so that nothing is thrown.
+  // Replaces invalid UTF-8 instead of throwing.
   return json.dump(2, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
 }
 
@@ -446,7 +445,7 @@ Result<void> use_kernels(const Profile& profile, KernelTable<Fill>& fills,
 }
 
 Result<void> use_profile(const Profile& profile) {
-  // All that can fail comes first, so that a failure changes nothing.
+  // Everything that can fail comes first, so that a failure changes nothing.
   if (auto there = check_kernels(profile); !there) return there;
   Result<Moves> moves = generate(profile, detail::default_dispatch);
   if (!moves) return fail(std::move(moves.error()));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Variants as text, which of them are valid, and the grid that a search walks.
+// Variants as text, their validity, and the search grid.
 #include "headrace/copy/variant.hpp"
 
 #include <fmt/format.h>
@@ -71,7 +71,7 @@ bool read_temporality(std::string_view text, bool& nontemporal) {
   return nontemporal || text == "t";
 }
 
-/// "none", or TYPE:LINES@DISTANCE with "+target" behind it.
+/// "none", or TYPE:LINES@DISTANCE, optionally followed by "+target".
 bool read_prefetch(std::string_view text, Variant& variant) {
   if (text == "none") return true;
   constexpr std::string_view kTarget = "+target";
@@ -113,7 +113,7 @@ bool is_power_of_two_up_to(std::uint8_t value, std::uint8_t value_max) {
   return value != 0 && value <= value_max && (value & (value - 1U)) == 0;
 }
 
-/// Why nothing can be generated; nothing if it can.
+/// Why no code can be generated; nothing if it can.
 std::optional<std::string_view> objection(const Variant& variant) {
   const bool prefetches = variant.prefetch_line_count != 0;
   if (!prefetches && variant.prefetch_distance_lines != 0) {
@@ -193,8 +193,7 @@ Result<Variant> parse_variant(std::string_view text) {
                   fmt::format("write it as in '{}'", to_text(Variant{})));
     }
   }
-  // Text that says a thing twice, or leaves one out, is not what to_text writes: refuse it, so that
-  // equal variants have equal texts.
+  // Accept only the canonical form that to_text writes, so that equal variants have equal texts.
   if (to_text(variant) != text) {
     return fail(Code::invalid_argument, std::string(kTried),
                 fmt::format("'{}' is not complete", text.substr(0, 256)),
@@ -234,8 +233,8 @@ bool can_run(const Variant& variant) {
 
 namespace {
 
-/// Values that the grid takes of each parameter. Not all that are valid: beyond 32 lines neighbours
-/// in distance are alike, and between them by one line everywhere.
+/// Values of each parameter in the grid. Not all valid ones: distances that differ by one line are
+/// alike, and so are neighbours beyond 32 lines.
 constexpr std::array kGridBlocks = std::to_array<std::uint8_t>({1, 2, 4, 8});
 constexpr std::array kGridStreams = std::to_array<std::uint8_t>({1, 2, 4});
 constexpr std::array kGridPrefetchLines =
@@ -246,7 +245,7 @@ constexpr std::array kGridDistanceLines = std::to_array<std::uint8_t>(
 constexpr std::array kGridPrefetches = {Prefetch::none, Prefetch::t0, Prefetch::t1, Prefetch::t2,
                                         Prefetch::nta};
 
-/// Collects what this processor can run and what a copy of the length reaches the loop of.
+/// Collects the variants that this processor can run and whose loop a copy of this length reaches.
 class Grid {
  public:
   explicit Grid(std::size_t byte_count) : byte_count_(byte_count) {}
@@ -260,7 +259,7 @@ class Grid {
   void offer_prefetching(Variant variant, std::span<const std::uint8_t> line_counts) {
     for (const std::uint8_t line_count : line_counts) {
       for (const std::uint8_t distance_lines : kGridDistanceLines) {
-        // What is asked for only beyond the end is not asked for: the same variant again.
+        // Prefetches that would all be beyond the end are never made: a duplicate.
         if (std::size_t{distance_lines} + std::size_t{2} * line_count > byte_count_ / kLineBytes)
           continue;
         variant.prefetch_line_count = line_count;
@@ -311,7 +310,7 @@ std::vector<Variant> variants_for(std::size_t byte_count) {
           for (const std::uint8_t streams : kGridStreams) {
             variant.stream_count = streams;
             grid.offer(variant);
-            // One alignment and kind of load will do to tell prefetches apart.
+            // One alignment and one kind of load suffice to compare prefetches.
             if (align == Align::target) grid.offer_prefetching(variant, kGridPrefetchLines);
           }
           variant.stream_count = 1;

@@ -26,7 +26,7 @@ bool has_heavy_barrier() noexcept {
 
 void heavy_barrier() noexcept {
   if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0) return;
-  // A child of fork() may have to ask for it again.
+  // A child of fork() may have to register again.
   const bool again = errno == EPERM && membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0 &&
                      membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED) == 0;
   HEADRACE_CHECK(again, "the kernel goes on to do what it could do before", errno);

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Barriers of unequal weight: one side pays nothing, the other lets the kernel stop every processor
-// of the process for a moment. For protocols in which each of two threads writes its own word and
-// then reads the other's, and one of the two comes a thousand times as often.
+// Asymmetric barriers: one side pays nothing, the other makes the kernel interrupt every processor
+// that runs the process. For protocols in which each of two threads writes one word and then reads
+// the other thread's word, and one of the two does so a thousand times as often.
 //
 // If one thread does    write A; light_barrier(); read B
 // and another           write B; heavy_barrier(); read A
-// then at least one of the two reads sees what the other wrote, and all that came before that write
-// in its thread. Between two light barriers there is no order.
+// then at least one of the two reads sees the other thread's write, and everything before it in
+// that thread. Two light barriers do not order each other.
 #pragma once
 
 #include "headrace/base/light_barrier.hpp"
 
 namespace headrace::platform {
 
-/// True if the kernel can do what heavy_barrier() needs. Asked once; where it cannot, both sides
-/// need sequentially consistent operations.
+/// True if the kernel supports heavy_barrier(). Checked once; otherwise both sides need
+/// sequentially consistent operations.
 [[nodiscard]] bool has_heavy_barrier() noexcept;
 
 using headrace::light_barrier;
@@ -28,9 +28,9 @@ void heavy_barrier() noexcept;
 
 /// Lets shared_heavy_barrier() of any process reach the threads of this one. Idempotent.
 void join_shared_barrier() noexcept;
-/// As heavy_barrier(), for the running threads of every process that has joined. Where the kernel
-/// cannot do that it is a full barrier of this thread alone: a light barrier elsewhere may then be
-/// passed, so a sleeper looks again after a short time.
+/// As heavy_barrier(), for the running threads of every process that has joined. Without kernel
+/// support it is a full barrier of this thread alone: then it is not ordered with light barriers
+/// elsewhere, so a sleeper must wake up and check again after a short time.
 ///
 /// Cost: as heavy_barrier().
 void shared_heavy_barrier() noexcept;

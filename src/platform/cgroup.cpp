@@ -15,10 +15,10 @@ namespace headrace::platform {
 namespace {
 
 constexpr std::size_t kFileBytesMax = 1U << 16U;
-/// Version 1 writes about 2^63 where there is no limit.
+/// Version 1 writes about 2^63 if there is no limit.
 constexpr std::uint64_t kNoLimitBytes = std::uint64_t{1} << 60U;
 
-/// The names of the same things in the two versions.
+/// Names of the files in the two versions.
 struct Files {
   const char* limit;
   const char* used;
@@ -53,8 +53,8 @@ std::optional<std::uint64_t> available_in(const std::string& folder, const Files
   return *limit - std::min(*limit, taken);
 }
 
-/// The least of `group` and all above it. A group that is not there belongs to a container that
-/// sees its own group as the root.
+/// The minimum of `group` and its ancestors. A missing group belongs to a container that sees its
+/// own group as the root.
 std::optional<std::uint64_t> least(const std::string& mount, std::string group,
                                    const Files& files) {
   std::optional<std::uint64_t> smallest;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A character device that takes commands by a mapped page or by write(), as the DSA driver's do.
+// A character device that takes commands by a mapped page or by write(), such as the DSA driver's.
 #pragma once
 
 #include <cstddef>
@@ -10,15 +10,15 @@
 
 namespace headrace::platform {
 
-/// An open device file. Closed with its handle.
+/// An open device file. The destructor closes it.
 ///
 /// Threading: shared.
 class CharacterDevice {
  public:
   /// Opens `path` for reading and writing.
   ///
-  /// Fails: not_found, permission_denied, or unsupported with the errno (a device in use by another
-  ///        process says EBUSY).
+  /// Fails: not_found, permission_denied, or unsupported with the errno (EBUSY if another process
+  ///        uses the device).
   [[nodiscard]] static Result<CharacterDevice> open(const std::string& path);
 
   CharacterDevice(CharacterDevice&& other) noexcept;
@@ -27,12 +27,12 @@ class CharacterDevice {
   CharacterDevice& operator=(const CharacterDevice&) = delete;
   ~CharacterDevice();
 
-  /// Maps the page at offset 0 for writing. It is unmapped with the handle. A child of fork() does
-  /// not have it.
+  /// Maps the page at offset 0 for writing. The destructor unmaps it. A child of fork() does not
+  /// inherit it.
   ///
-  /// Fails: permission_denied where the kernel lets only privileged processes map it; unsupported.
+  /// Fails: permission_denied if only privileged processes may map it; unsupported.
   [[nodiscard]] Result<std::byte*> map_page();
-  /// Whether the device took all of `bytes`. Blocks as long as the driver does.
+  /// Returns whether the device took all of `bytes`. Blocks as long as the driver does.
   [[nodiscard]] bool write(std::span<const std::byte> bytes) const noexcept;
 
  private:

@@ -41,8 +41,8 @@ std::uint64_t cache_bytes(int name) {
 }
 
 #if defined(__x86_64__)
-/// The caches that this core uses, one leaf for each. Not what sysconf says where they do: it
-/// multiplies and divides by numbers of cores that a hypervisor has made up.
+/// Reads the caches of this core from CPUID, one subleaf each. Preferred to sysconf, which computes
+/// with core counts that a hypervisor has made up.
 void identify_caches(CpuIdentity& identity) {
   constexpr unsigned kIntel = 4;
   constexpr unsigned kAmd = 0x8000001D;

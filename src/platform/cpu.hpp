@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this processor can do, and its waiting instruction.
+// Features and identity of this processor, and its spin-wait instruction.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,10 @@ struct CpuFeatures {
   bool erms = false;  ///< Fast rep movsb.
 };
 
-/// Asked of the processor once. A build without vector kernels sees none.
+/// Detected once. A build without vector kernels reports no vector instructions.
 [[nodiscard]] const CpuFeatures& cpu_features();
 
-/// Which processor this is, and its caches as one core sees them; zero and empty are unknown.
+/// Model of the processor, and its caches as one core sees them; zero and empty are unknown.
 struct CpuIdentity {
   std::string vendor;
   std::uint32_t family = 0;
@@ -30,7 +30,7 @@ struct CpuIdentity {
 };
 [[nodiscard]] const CpuIdentity& cpu_identity();
 
-/// Tells the processor that this is a spin loop.
+/// Hint for spin loops.
 inline void pause() noexcept {
 #if defined(__x86_64__)
   __builtin_ia32_pause();

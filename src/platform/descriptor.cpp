@@ -16,7 +16,7 @@ Failure file_failure(int os_errno, std::string tried) {
   switch (os_errno) {
     case ENOENT:
     case ENOTDIR:
-      // Without the number: its text would say the same again.
+      // No errno: its text would repeat the cause.
       return fail(Code::not_found, std::move(tried), "there is no such file or folder",
                   "check the path");
     case EEXIST:

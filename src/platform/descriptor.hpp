@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What everything has in common that opens files: a descriptor that is closed, an errno in words.
+// Helpers for opening files: a descriptor that closes itself, and an errno as a Failure.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace headrace::platform {
 
-/// Closes a descriptor, if it is one, at the end of a scope.
+/// Closes a descriptor, unless it is negative, at the end of a scope.
 ///
 /// Threading: immutable.
 class Descriptor {
@@ -23,7 +23,7 @@ class Descriptor {
   int descriptor_;
 };
 
-/// The failure of a system call on a file, by its errno.
+/// Failure for the errno of a system call on a file.
 [[nodiscard]] Failure file_failure(int os_errno, std::string tried);
 
 }  // namespace headrace::platform

@@ -29,7 +29,7 @@ EventDescriptor::~EventDescriptor() {
 }
 
 void EventDescriptor::signal() const noexcept {
-  // Refused only at a count of nearly 2^64, and then the descriptor is readable anyway.
+  // Fails only at a count of nearly 2^64, and then the descriptor is readable anyway.
   static_cast<void>(::eventfd_write(descriptor_, 1));
 }
 

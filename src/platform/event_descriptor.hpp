@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// EventDescriptor: a count behind a descriptor that poll(), epoll and event loops can wait for.
+// EventDescriptor: a counter with a descriptor that poll(), epoll and event loops can wait for.
 #pragma once
 
 #include "headrace/base/result.hpp"

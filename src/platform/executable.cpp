@@ -10,11 +10,10 @@
 #include "headrace/platform/memory.hpp"
 
 #if defined(__x86_64__)
-// A part of the module's own zeroed memory, with the unwind information of functions that never
-// move the stack pointer. So unwinders, debuggers and profilers go through generated code as
-// through any other of this module, and they are told nothing at run time: __register_frame would
-// be the other way, which takes a lock in each throw of the program and is not there before
-// libgcc_s is loaded.
+// A part of the module's .bss, with the unwind information of functions that never move the stack
+// pointer: unwinders, debuggers and profilers walk through generated code as through other code of
+// this module. Not __register_frame at run time: it takes a lock in each throw of the program and
+// needs libgcc_s to be loaded.
 asm(R"(
   .pushsection .bss.headrace_generated_code,"aw",@nobits
   .balign 4096
@@ -32,15 +31,15 @@ extern "C" [[gnu::visibility("hidden")]] std::byte headrace_generated_code[0x100
 namespace headrace::platform {
 namespace {
 
-/// The place that unwinders know, for who comes first; nothing for others, and if it is too small.
-/// It is not given twice: the argument of edge copy-choice wants fresh pages.
+/// The place with unwind information, for the first caller; empty for later ones, and if it is too
+/// small. It is never reused: the argument of edge copy-choice needs fresh pages.
 std::span<std::byte> try_take_known_place([[maybe_unused]] std::size_t byte_count) noexcept {
 #if defined(__x86_64__)
   constexpr std::size_t kPageBytes = 4096;
   const std::span<std::byte> place(headrace_generated_code);
   static constinit Atomic<bool> taken{false};
   if (byte_count == 0 || byte_count > place.size()) return {};
-  // relaxed: nothing else follows from it, there is one winner.
+  // relaxed: it publishes nothing, it only elects one winner.
   bool expected = false;
   if (!taken.compare_exchange_relaxed(expected, true)) return {};
   return place.first((byte_count + kPageBytes - 1) / kPageBytes * kPageBytes);
@@ -52,8 +51,8 @@ std::span<std::byte> try_take_known_place([[maybe_unused]] std::size_t byte_coun
 void give_back(std::span<std::byte> pages) noexcept {
 #if defined(__x86_64__)
   if (pages.data() == headrace_generated_code) {
-    // If either is refused, they stay as they are: unused. They are still to be read: LeakSanitizer
-    // and garbage collectors look through all zeroed memory of a module.
+    // If either call fails, the pages stay mapped and unused. They must stay readable:
+    // LeakSanitizer and garbage collectors scan all of a module's .bss.
     static_cast<void>(::madvise(pages.data(), pages.size(), MADV_DONTNEED));
     static_cast<void>(::mprotect(pages.data(), pages.size(), PROT_READ));
     return;
@@ -86,9 +85,9 @@ ExecutablePages::~ExecutablePages() {
 }
 
 Result<void> ExecutablePages::seal() {
-  // One call takes the right to write away and gives the right to execute: there is no moment with
-  // both. No instruction cache is to be flushed: on x86-64 it follows the stores, and the system
-  // call serialises.
+  // One call replaces the write permission by the execute permission, so the pages never have both.
+  // No flush of the instruction cache: on x86-64 it is coherent with stores, and the system call
+  // serialises.
   if (::mprotect(bytes_.data(), bytes_.size(), PROT_READ | PROT_EXEC) != 0) {
     return fail(Code::permission_denied, "make generated code executable",
                 "this process may not have executable memory",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that holds machine code: written first, executable then, never both.
+// Memory for machine code: first writable, then executable, never both.
 #pragma once
 
 #include <cstddef>
@@ -9,15 +9,15 @@
 
 namespace headrace::platform {
 
-/// Pages for code. Writable from their making to seal(), executable after it. The first ones of a
-/// process, if they are no more than 1 MiB, lie where unwinders (exceptions, backtrace, debuggers)
-/// know how to go on, provided that the code leaves the stack pointer alone.
+/// Pages for code: writable until seal(), executable after it. The first pages of a process, if at
+/// most 1 MiB, have unwind information (for exceptions, backtraces, debuggers), which is correct if
+/// the code does not move the stack pointer.
 ///
-/// Ownership: unmaps the pages; no thread may execute them then.
+/// Ownership: the destructor unmaps the pages; no thread may execute them any more.
 /// Threading: confined until seal(), immutable afterwards.
 class ExecutablePages {
  public:
-  /// Fails: out_of_memory; invalid_argument for no bytes.
+  /// Fails: out_of_memory; invalid_argument if `byte_count` is 0.
   [[nodiscard]] static Result<ExecutablePages> make(std::size_t byte_count);
 
   ExecutablePages(ExecutablePages&& other) noexcept;
@@ -26,11 +26,11 @@ class ExecutablePages {
   ExecutablePages& operator=(const ExecutablePages&) = delete;
   ~ExecutablePages();
 
-  /// To be written before seal(), to be called after it.
+  /// Write it before seal(), call it after.
   [[nodiscard]] std::span<std::byte> bytes() const { return bytes_; }
   /// Makes the pages executable and unwritable.
   ///
-  /// Fails: permission_denied where the system forbids executable memory (SELinux, seccomp,
+  /// Fails: permission_denied if the system forbids executable memory (SELinux, seccomp,
   ///        PR_SET_MDWE). The pages stay writable.
   [[nodiscard]] Result<void> seal();
 

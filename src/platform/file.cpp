@@ -19,7 +19,7 @@ namespace headrace::platform {
 
 Result<std::string> load_file(const std::string& path, std::size_t byte_count_max) {
   const std::string tried = fmt::format("read '{}'", path);
-  // O_NONBLOCK: a pipe would keep open() waiting. It says nothing to a regular file.
+  // O_NONBLOCK: opening a pipe would block. It has no effect on a regular file.
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (file.get() < 0) return file_failure(errno, tried);
   struct stat status{};
@@ -52,7 +52,7 @@ bool is_file(const std::string& path) noexcept {
   return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
 }
 
-/// The file that a path names, also where a link leads to one that is not there yet.
+/// The target of a path's links, also if it does not exist yet.
 static std::string behind_links(const std::string& path) {
   constexpr int kLinksMax = 40;  // As the kernel's.
   std::filesystem::path target = path;
@@ -70,13 +70,13 @@ Result<void> save_file(const std::string& path, std::string_view text) {
   struct stat there{};
   const bool is_there = ::stat(path.c_str(), &there) == 0;
   if (is_there && !S_ISREG(there.st_mode)) {
-    // The rename below would put a file in the place of a device, a pipe or a folder.
+    // The rename below would replace a device, a pipe or a folder by a file.
     return fail(Code::invalid_argument, tried, "it is there already and no regular file",
                 "name a file");
   }
-  // The rename takes the place of the file that a link leads to, and not of the link.
+  // Rename onto the target of a link, not onto the link.
   const std::string target = behind_links(path);
-  // Unique among processes and threads; O_EXCL finds what is left of a process with this number.
+  // Unique among processes and threads; O_EXCL detects a leftover of a process with the same id.
   static Atomic<std::uint32_t> counter{0};
   const std::string temporary =
       fmt::format("{}.{}-{}", target, ::getpid(), counter.fetch_add_relaxed(1));  // A number only.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole files: read, and written whole or not at all.
+// Reading whole files, and writing them atomically.
 #pragma once
 
 #include <string>
@@ -9,20 +9,19 @@
 
 namespace headrace::platform {
 
-/// Regular files only: a pipe or a terminal would keep the caller waiting for a writer.
+/// Reads a regular file; a pipe or a terminal would block the caller.
 ///
 /// Fails: not_found, permission_denied or io_failed; capacity_exceeded beyond `byte_count_max`.
 [[nodiscard]] Result<std::string> load_file(const std::string& path, std::size_t byte_count_max);
 
-/// Whether there is a regular file that this process can see.
+/// Whether `path` is a regular file visible to this process.
 [[nodiscard]] bool is_file(const std::string& path) noexcept;
 
 /// Writes a temporary file beside `path` and renames it: a reader sees the old file or the new one.
-/// A symbolic link is followed; the mode of a file that is there is kept.
+/// Follows a symbolic link; keeps the mode of an existing file.
 ///
-/// Fails: not_found, permission_denied or io_failed; capacity_exceeded if there is no room;
-///        invalid_argument if something other than a regular file is there. Then nothing is left
-///        behind.
+/// Fails: not_found, permission_denied or io_failed; capacity_exceeded if the disk is full;
+///        invalid_argument if `path` exists and is not a regular file. Leaves no file behind.
 [[nodiscard]] Result<void> save_file(const std::string& path, std::string_view text);
 
 }  // namespace headrace::platform

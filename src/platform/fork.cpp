@@ -11,7 +11,7 @@ Atomic<std::uint32_t> fork_count{0};
 }  // namespace detail
 
 void watch_forks() noexcept {
-  // Where the C library has no memory for the handler, a child is not told from its parent.
+  // If the C library has no memory for the handler, forks go undetected.
   static const int kRegistered = ::pthread_atfork(nullptr, nullptr, [] {
     detail::fork_count.fetch_add_relaxed(1); /* One thread. */
   });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether this process is the one that an object was made in. Threads and portals do not cross
-// fork(), so what has them must not be used in a child.
+// Detects fork(). Threads and portals do not survive fork(), so objects that have them must not be
+// used in a child.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace detail {
 extern Atomic<std::uint32_t> fork_count;
 }  // namespace detail
 
-/// How many forks lie between the process in which this was first called and this one. Counted by a
-/// handler of pthread_atfork, so a child of a raw clone() looks like its parent.
+/// Number of forks between the process that first called watch_forks() and this one. Counted by a
+/// pthread_atfork handler, so a child of a raw clone() has its parent's count.
 ///
 /// Cost: watch_forks() once, a load afterwards.
 [[nodiscard]] inline std::uint32_t fork_count() noexcept {
@@ -24,10 +24,10 @@ extern Atomic<std::uint32_t> fork_count;
 /// Starts counting. Idempotent.
 void watch_forks() noexcept;
 
-/// An open descriptor whose locks must not live on in a child of fork(): the child closes it, and
-/// `fault` becomes `value` there.
+/// Guards an open descriptor whose locks must not survive in a child of fork(): the child closes it
+/// and sets `fault` to `value`.
 ///
-/// Threading: immutable; `fault` has to outlive it.
+/// Threading: immutable; `fault` must outlive it.
 class ForkGuard {
  public:
   ForkGuard(int descriptor, Atomic<std::uint32_t>& fault, std::uint32_t value);

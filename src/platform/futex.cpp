@@ -20,7 +20,7 @@ void sleep_on_word(Atomic<std::uint32_t>& word, std::uint32_t value,
   timespec wanted{};
   wanted.tv_sec = static_cast<time_t>(time_max.count() / 1'000'000'000);
   wanted.tv_nsec = static_cast<long>(time_max.count() % 1'000'000'000);
-  // Not FUTEX_PRIVATE_FLAG: the other end may be another process.
+  // Not FUTEX_PRIVATE_FLAG: the waker may be in another process.
   ::syscall(SYS_futex, &word, FUTEX_WAIT, value, &wanted, nullptr, 0);
   errno = saved_errno;
 }

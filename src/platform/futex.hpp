@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sleeping on a word that lies in memory shared by processes, or that is gone when its sleepers are
-// woken. Others have Atomic::wait_acquire.
+// Sleeping on a word in memory shared by processes, or on one that may be freed before its sleepers
+// are woken. For other words use Atomic::wait_acquire.
 #pragma once
 
 #include <chrono>
@@ -10,14 +10,14 @@
 
 namespace headrace::platform {
 
-/// Sleeps while `word` holds `value`, for at most `time_max`; also returns for a signal, or for no
-/// reason. The caller looks again.
+/// Sleeps while `word` holds `value`, for at most `time_max`; a signal or a spurious wake-up ends
+/// it too, so the caller must check again.
 void sleep_on_word(Atomic<std::uint32_t>& word, std::uint32_t value,
                    std::chrono::nanoseconds time_max) noexcept;
-/// Wakes every thread, of any process, that sleeps on the word at `address`, which is not read: its
-/// memory may be gone, or be something else by now, whose sleepers wake for no reason.
+/// Wakes every thread of any process that sleeps on the word at `address`. Does not read the word:
+/// its memory may be unmapped or reused (a spurious wake-up for its new sleepers).
 void wake_sleepers_at(const void* address) noexcept;
-/// As above, of a word that is there.
+/// As above, for a live word.
 inline void wake_sleepers(Atomic<std::uint32_t>& word) noexcept {
   wake_sleepers_at(&word);
 }

@@ -9,14 +9,14 @@
 
 namespace headrace::platform {
 
-/// A loaded shared library; unloaded with its last handle.
+/// A loaded shared library. The destructor unloads it.
 ///
 /// Threading: immutable.
 class Library {
  public:
-  /// Loads `name` as the dynamic linker finds it.
+  /// Loads `name` by the search path of the dynamic linker.
   ///
-  /// Fails: hardware_absent with the linker's own words; the name says what to install.
+  /// Fails: hardware_absent with the dynamic linker's message.
   [[nodiscard]] static Result<Library> load(const std::string& name);
 
   Library(Library&& other) noexcept;
@@ -25,7 +25,7 @@ class Library {
   Library& operator=(const Library&) = delete;
   ~Library();
 
-  /// Finds the function `name`, of the type that the caller states; it cannot be checked.
+  /// Finds the function `name`. Its type is the caller's claim and cannot be checked.
   ///
   /// Returns: nullptr if the library has no such function.
   template <typename Function>

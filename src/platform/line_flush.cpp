@@ -12,7 +12,7 @@ namespace headrace::platform {
 
 bool has_line_flush(LineFlush flush) noexcept {
 #if defined(__x86_64__)
-  if (flush == LineFlush::clflush) return true;  // With SSE2, which x86-64 has.
+  if (flush == LineFlush::clflush) return true;  // Part of SSE2, and so of x86-64.
   static const unsigned kFeatures = [] {
     unsigned eax = 0;
     unsigned ebx = 0;
@@ -53,7 +53,7 @@ void flush_lines(LineFlush flush, const std::byte* begin, std::size_t byte_count
       instruction(reinterpret_cast<const char*>(line));
     }
   };
-  // The "memory" clobbers keep the compiler from moving a store behind the flush of its line.
+  // The "memory" clobbers keep the compiler from moving a store past the flush of its line.
   switch (flush) {
     case LineFlush::clflush:
       each_line([](const char* line) { asm volatile("clflush %0" : : "m"(*line) : "memory"); });
@@ -116,7 +116,7 @@ void demote_lines(std::span<const std::byte> bytes) noexcept {
   const auto first = reinterpret_cast<std::uintptr_t>(bytes.data()) & ~(kLineBytes - 1);
   const auto end = reinterpret_cast<std::uintptr_t>(bytes.data()) + bytes.size();
   for (std::uintptr_t line = first; line < end; line += kLineBytes) {
-    // cldemote [rax]; in bytes, for assemblers that do not know it.
+    // cldemote [rax]; as bytes for assemblers that lack it.
     asm volatile(".byte 0x0f, 0x1c, 0x00" : : "a"(line) : "memory");
   }
 #endif

@@ -34,13 +34,13 @@ std::size_t round_up_to_pages(std::size_t byte_count) {
   return (byte_count + mask) & ~mask;
 }
 
-/// Brings in whole pages that may be read, or written, as they are. Errno, 0 if all are there;
-/// EINVAL also where the kernel (before 5.14) cannot do it.
+/// Faults in whole pages for reading or writing, without changing them. Returns 0 or the errno;
+/// EINVAL also on kernels before 5.14.
 int bring_in(std::uintptr_t first, std::size_t length, bool write) noexcept {
 #if defined(MADV_POPULATE_WRITE)
   int result = 0;
   do {
-    // A number and not a pointer until the kernel has looked at it.
+    // An integer, not a pointer, until the kernel has checked it.
     result = ::madvise(reinterpret_cast<void*>(first), length,
                        write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ);
   } while (result != 0 && (errno == EINTR || errno == EAGAIN));
@@ -53,17 +53,17 @@ int bring_in(std::uintptr_t first, std::size_t length, bool write) noexcept {
 #endif
 }
 
-/// Has the kernel read the first word of a page, or change it by nothing, in one step. It survives
-/// what a program would not, and reaches what bring_in() does not: memory of devices, and all
-/// memory on kernels before 5.14. Returns false if the page may not be accessed so.
+/// Lets the kernel read the first word of a page, or rewrite it atomically and unchanged (futex). A
+/// bad address is an error, not a signal; also works where bring_in() does not: device memory, and
+/// all memory on kernels before 5.14. Returns false if the page is not accessible.
 bool reach(std::uintptr_t page, bool write) noexcept {
-  // A word without waiters; what matters is that the call reads the word of the page.
+  // A word without waiters; only the access to the page's word matters.
   std::uint32_t unused = 0;
   constexpr std::uint32_t kImpossible = 0x5bd1'e995;
   constexpr timespec kNoTime{};
   long result = 0;
   do {
-    // Numbers and not pointers until the kernel has looked at them.
+    // Integers, not pointers, until the kernel has checked them.
     result = write ? ::syscall(SYS_futex, &unused, FUTEX_WAKE_OP | FUTEX_PRIVATE_FLAG, 0, nullptr,
                                page, FUTEX_OP(FUTEX_OP_OR, 0, FUTEX_OP_CMP_EQ, -1))
                    : ::syscall(SYS_futex, page, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, kImpossible,
@@ -76,14 +76,14 @@ std::uintptr_t address_of(std::span<const std::byte> bytes) {
   return reinterpret_cast<std::uintptr_t>(bytes.data());
 }
 
-/// Null if there is no more memory; errno says why.
+/// Null on failure, with errno set.
 std::byte* map(std::size_t length) {
   void* const mapped =
       ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   return mapped == MAP_FAILED ? nullptr : static_cast<std::byte*>(mapped);
 }
 
-/// As map(), at a multiple of `alignment`, a power of two.
+/// As map(), aligned to `alignment`, a power of two.
 std::byte* map_aligned(std::size_t length, std::size_t alignment) {
   std::byte* const mapped = map(length + alignment);
   if (mapped == nullptr) return nullptr;
@@ -94,13 +94,13 @@ std::byte* map_aligned(std::size_t length, std::size_t alignment) {
 }
 
 #if HEADRACE_HAS_NUMA
-/// Prefers `node` for `pages`. Errno, 0 if it worked.
+/// Sets `node` as preferred for `pages`. Returns 0 or the errno.
 ///
-/// Preferred and not bound: past the capacity of a node a bound page kills the process (out of
-/// memory), a preferred one lies elsewhere.
+/// Preferred, not bound: when the node is full, a bound page kills the process (out of memory), a
+/// preferred one is placed elsewhere.
 int prefer_node(std::span<std::byte> pages, NodeId node) {
   if (numa_available() < 0) {
-    // The kernel has no NUMA: everything lies on node 0 anyway.
+    // A kernel without NUMA: everything is on node 0 anyway.
     return node.value() == 0 ? 0 : EINVAL;
   }
   if (node.value() > static_cast<std::uint32_t>(numa_max_node()) ||
@@ -113,24 +113,22 @@ int prefer_node(std::span<std::byte> pages, NodeId node) {
       mbind(pages.data(), pages.size(), MPOL_PREFERRED, mask->maskp, mask->size + 1, 0);
   const int os_errno = preferred == 0 ? 0 : errno;
   numa_free_nodemask(mask);
-  // Containers often forbid mbind by seccomp. On node 0 of a machine with one node it changes
-  // nothing.
+  // Containers often forbid mbind by seccomp. With a single node it has no effect anyway.
   if (os_errno == EPERM && numa_max_node() == 0) return 0;
   return os_errno;
 }
 #endif
 
-/// What a node was found to have left, and may be given of that without another look: each look
-/// opens and reads several files, which takes longer than to map, zero and fill some pages. Others
-/// take memory, too, so only a part of it, and not for long. Where that was too much, pages are
-/// missing when they are made present, or lie elsewhere, and both is found out then.
+/// Caches the available memory of a node: a check opens and reads several files, which takes longer
+/// than to map, zero and fill some pages. Other processes allocate too, so it grants only a share,
+/// and for a short time. If that was too much, prefault_pages() or verify_pages() fails later.
 ///
 /// Threading: shared.
 class Allowance {
  public:
-  /// What is left if it is less than `byte_count`, else nothing.
+  /// The available memory if it is less than `byte_count`, else nothing.
   [[nodiscard]] std::optional<Bytes> lack(NodeId node, std::uint64_t byte_count) {
-    // relaxed, here and below: advice. Two that look at once find about the same.
+    // relaxed, here and below: an estimate. Two threads that check at once find about the same.
     if (now_ns() < until_ns_.load_relaxed()) {
       std::uint64_t left = left_bytes_.load_relaxed();
       while (byte_count <= left) {
@@ -157,7 +155,7 @@ class Allowance {
 
 /// As available_on_node(), if that is less than `byte_count`.
 std::optional<Bytes> lack_on_node(NodeId node, std::uint64_t byte_count) {
-  // Linux has at most 1024 nodes; what is beyond has no files to look into.
+  // Linux has at most 1024 nodes; higher numbers have no files to read.
   static std::array<Allowance, 1024> allowances;
   return node.value() < allowances.size() ? allowances[node.value()].lack(node, byte_count)
                                           : std::nullopt;
@@ -211,7 +209,7 @@ Result<std::span<std::byte>> allocate_pages(std::size_t byte_count, std::optiona
                 "free some, or lower the capacity", errno);
   }
   const std::span<std::byte> pages(mapped, length);
-  // Not every kernel has them, and plain pages will do.
+  // A hint: plain pages will do if the kernel has no huge ones.
   if (huge) static_cast<void>(::madvise(mapped, length, MADV_HUGEPAGE));
   if (node.has_value()) {
 #if HEADRACE_HAS_NUMA
@@ -271,7 +269,7 @@ Result<void> verify_pages(std::span<const std::byte> pages, NodeId node) {
   for (std::size_t offset = 0; offset < pages.size();) {
     std::size_t count = 0;
     for (; count < kBatchCount && offset < pages.size(); ++count, offset += page_bytes()) {
-      // move_pages takes addresses that it does not write to.
+      // move_pages does not write to these addresses.
       addresses[count] = const_cast<std::byte*>(&pages[offset]);
     }
     if (move_pages(0, count, addresses.data(), nullptr, places.data(), 0) != 0) return {};
@@ -304,7 +302,7 @@ int sync_pages(std::span<std::byte> range) noexcept {
 bool is_mapped(std::span<const std::byte> bytes) {
   const std::uintptr_t address = address_of(bytes);
   const std::size_t offset = address % page_bytes();
-  // With MS_ASYNC nothing is written since Linux 2.6.19; what is left is the look at the mappings.
+  // With MS_ASYNC msync writes nothing since Linux 2.6.19; it only checks the mappings.
   void* const first = reinterpret_cast<void*>(address - offset);
   return ::msync(first, bytes.size() + offset, MS_ASYNC) == 0 || errno != ENOMEM;
 }
@@ -315,7 +313,7 @@ std::optional<Bytes> available_on_node(NodeId node) {
   if (!text.has_value()) return std::nullopt;
   std::uint64_t available_kib = 0;
   bool found = false;
-  // Lines such as "Node 0 MemFree:  1024 kB". Page cache and slabs give way to those who ask.
+  // Lines such as "Node 0 MemFree:  1024 kB". Page cache and reclaimable slabs count as available.
   for (const std::string_view field :
        {" MemFree:", " Active(file):", " Inactive(file):", " SReclaimable:"}) {
     const std::size_t place = text->find(field);
@@ -332,7 +330,7 @@ std::optional<NodeId> node_of_address(const void* address) {
 #if HEADRACE_HAS_NUMA
   if (numa_available() >= 0) {
     const std::size_t offset = reinterpret_cast<std::uintptr_t>(address) % page_bytes();
-    // move_pages takes addresses that it does not write to.
+    // move_pages does not write to this address.
     void* place = const_cast<std::byte*>(static_cast<const std::byte*>(address) - offset);
     int status = -1;
     if (move_pages(0, 1, &place, nullptr, &status, 0) == 0 && status >= 0) {

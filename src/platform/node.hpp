@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernel says of one NUMA node and hwloc does not pass on.
+// Facts about one NUMA node that hwloc does not provide, from sysfs.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace headrace::platform {
 
-/// Processors that the kernel counts to `node`, in the kernel's list form ("0-11,24-35", "" for a
-/// node of memory only); nothing where sysfs does not tell.
+/// Processors that the kernel assigns to `node`, as a kernel list ("0-11,24-35", "" for a node
+/// without processors); nothing if sysfs lacks it.
 [[nodiscard]] std::optional<std::string> node_cpu_list(NodeId node);
 
 struct HugePagePool {
@@ -20,8 +20,8 @@ struct HugePagePool {
   std::uint64_t total_count = 0;
   std::uint64_t free_count = 0;
 };
-/// Pools of huge pages of `node`, ascending by page size, those of no pages included; nothing where
-/// sysfs does not tell.
+/// Pools of huge pages of `node`, ascending by page size, including empty ones; nothing if sysfs
+/// lacks them.
 [[nodiscard]] std::optional<std::vector<HugePagePool>> node_huge_pages(NodeId node);
 
 }  // namespace headrace::platform

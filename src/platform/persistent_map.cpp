@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mapping for persistence, and what to do when a mapped page goes away.
+// Persistent mappings, and the SIGBUS handler for mapped pages that vanish.
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -103,7 +103,7 @@ StoreGranularity PersistentMap::granularity() const {
 }
 
 Result<void> PersistentMap::deep_flush(std::span<const std::byte> range) const {
-  // The library takes memory that it does not write to.
+  // libpmem2 does not write to the range.
   const int code =
       pmem2_deep_flush(state_->map, const_cast<std::byte*>(range.data()), range.size());
   if (code == 0) return {};
@@ -170,21 +170,21 @@ PersistentMap::~PersistentMap() = default;
 
 namespace {
 
-/// A range whose faults are ours. The handler may run at any moment, so a slot is in use from the
-/// store of `begin`, after the rest was written, until it is 0 again.
+/// A guarded range. The handler may run at any moment, so a slot is in use from the store of
+/// `begin`, which comes last, until `begin` is 0 again.
 struct GuardSlot {
   Atomic<std::uintptr_t> begin{0};
   Atomic<std::uintptr_t> end{0};
   Atomic<std::uint32_t>* fault = nullptr;
   std::uint32_t value = 0;
 
-  /// False, perhaps, for an address of a guard that begins or ends at this moment; never for one
-  /// whose memory the caller may touch.
+  /// May be false for an address of a guard that is being set or removed; never for one whose
+  /// memory the interrupted code may access.
   [[nodiscard]] bool holds(std::uintptr_t address) const {
     const std::uintptr_t first = begin.load_acquire();  // edge: fault-guard (acquire)
     if (first == 0 || address < first) return false;
     if (address >= end.load_acquire()) return false;  // edge: fault-guard-end (acquire)
-    // Of one guard, both of them? An end of a later one comes after this was 0.
+    // Unchanged, so both belong to one guard: a later guard stores its end after this was 0.
     return begin.load_relaxed() == first;
   }
 };
@@ -192,10 +192,10 @@ struct GuardSlot {
 constexpr std::size_t kGuardsMax = 1024;
 std::array<GuardSlot, kGuardsMax> guard_slots;
 Mutex guard_mutex;
-struct sigaction previous_action;  // Written before our handler is in place.
+struct sigaction previous_action;  // Written before our handler is installed.
 
-/// True for a signal that is there because an instruction could not be carried out: it will come
-/// again when the handler returns. Others were sent, and come once.
+/// True for a signal raised by a faulting instruction: it recurs when the handler returns. Other
+/// signals were sent and arrive once.
 bool is_of_instruction(const siginfo_t& info) {
   return info.si_code > 0 && info.si_code != BUS_MCEERR_AO;
 }
@@ -206,7 +206,7 @@ void pass_on(int number, siginfo_t* info, void* context) {
   }
   const bool is_ignored = previous_action.sa_handler == SIG_IGN;
   if (is_of_instruction(*info) && (is_ignored || previous_action.sa_handler == SIG_DFL)) {
-    // The access is tried again when we return, and ends the process as it would have.
+    // The access is retried when we return, and then kills the process.
     ::signal(number, SIG_DFL);
   } else if (previous_action.sa_handler == SIG_DFL) {
     ::signal(number, SIG_DFL);
@@ -218,19 +218,19 @@ void pass_on(int number, siginfo_t* info, void* context) {
 
 void on_bus_error(int number, siginfo_t* info, void* context) {
   const int saved_errno = errno;
-  // What was sent by kill() has other things where the address would be.
+  // A signal sent by kill() has no address.
   const auto address =
       info->si_code > 0 ? reinterpret_cast<std::uintptr_t>(info->si_addr) : std::uintptr_t{0};
   for (const GuardSlot& slot : guard_slots) {
     if (!slot.holds(address)) continue;
     const std::uintptr_t page = address / page_bytes() * page_bytes();
-    // Only a system call, as everything here has to be.
+    // A direct system call, as async-signal safety requires.
     if (::mmap(reinterpret_cast<void*>(page), page_bytes(), PROT_READ | PROT_WRITE,
                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) {
       break;
     }
     std::uint32_t none = 0;
-    // Readers are this thread, later, or do not depend on the moment.
+    // relaxed: this thread reads it later; other readers need no particular moment.
     slot.fault->compare_exchange_relaxed(none, slot.value);
     errno = saved_errno;
     return;
@@ -241,12 +241,12 @@ void on_bus_error(int number, siginfo_t* info, void* context) {
 
 void put_handler_in_place() {
   static const bool kDone = [] {
-    static_cast<void>(page_bytes());  // Asked once, before the handler has to know it.
+    static_cast<void>(page_bytes());  // Cached before the handler needs it.
     struct sigaction action{};
     action.sa_sigaction = on_bus_error;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
     sigemptyset(&action.sa_mask);
-    // First what was there, then ours: our handler may run at once, on another thread.
+    // Save the previous action first: our handler may run at once on another thread.
     ::sigaction(SIGBUS, nullptr, &previous_action);
     ::sigaction(SIGBUS, &action, nullptr);
     return true;
@@ -262,7 +262,7 @@ FaultGuard::FaultGuard(std::span<std::byte> range, Atomic<std::uint32_t>& fault,
   const Lock lock(guard_mutex);
   for (slot_ = 0; slot_ < kGuardsMax; ++slot_) {
     GuardSlot& slot = guard_slots[slot_];
-    if (slot.begin.load_relaxed() != 0) continue;  // Written under the mutex only.
+    if (slot.begin.load_relaxed() != 0) continue;  // Written only under the mutex.
     slot.fault = &fault;
     slot.value = value;
     const auto begin = reinterpret_cast<std::uintptr_t>(range.data());
@@ -272,7 +272,7 @@ FaultGuard::FaultGuard(std::span<std::byte> range, Atomic<std::uint32_t>& fault,
     slot.begin.store_release(begin);
     return;
   }
-  // One more mapping without a guard: its faults end the process, as without us.
+  // No slot left: this mapping has no guard, and its faults kill the process.
 }
 
 FaultGuard::~FaultGuard() {

@@ -6,7 +6,7 @@
 
 namespace headrace::platform {
 
-/// Its number, for messages to people.
+/// Id of this process, for messages.
 [[nodiscard]] std::uint64_t process_id();
 
 }  // namespace headrace::platform

@@ -15,7 +15,7 @@
 namespace headrace::platform {
 namespace {
 
-/// Locks lie beyond any file's end, so that they never conflict with other locks.
+/// Beyond any file's end, so that these locks never conflict with others.
 constexpr off_t kLockOffset = off_t{1} << 62U;
 
 std::string folder_of(const std::string& path) {
@@ -24,7 +24,7 @@ std::string folder_of(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-/// Errno, 0 if all was written.
+/// Returns 0 or the errno.
 int write_all(int descriptor, std::span<const std::byte> bytes) {
   off_t at = 0;
   while (!bytes.empty()) {
@@ -58,7 +58,7 @@ Result<void> make_file(const std::string& path, std::uint64_t byte_count,
                        std::span<const std::byte> head, std::uint32_t permissions) {
   const std::string tried = fmt::format("make '{}'", path);
   if (::access(path.c_str(), F_OK) == 0) return file_failure(EEXIST, tried);
-  // Without a name until it is complete; where the file system cannot do that, under another.
+  // Unnamed until it is complete; if the file system cannot do that, under a temporary name.
   const std::string folder = folder_of(path);
   std::string temporary;
   int opened = ::open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, permissions);
@@ -76,7 +76,7 @@ Result<void> make_file(const std::string& path, std::uint64_t byte_count,
   if (os_errno == 0) os_errno = write_all(file.get(), head);
   if (os_errno == 0 && ::fsync(file.get()) != 0) os_errno = errno;
   if (os_errno != 0) return abandon(os_errno);
-  // A link, unlike renaming, replaces nothing.
+  // link(), not rename(): it never replaces a file.
   const int linked = temporary.empty()
                          ? ::linkat(AT_FDCWD, fmt::format("/proc/self/fd/{}", file.get()).c_str(),
                                     AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW)
@@ -131,7 +131,7 @@ Result<SharedFile> SharedFile::make_sealed(std::uint64_t byte_count,
   const int made = ::memfd_create("headrace", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (made < 0) return file_failure(errno, tried);
   SharedFile file(made, false, "shared memory");
-  // Pages are taken now: later the lack of one would be a signal.
+  // Allocate the pages now: a failure later would be a signal.
   int os_errno = ::posix_fallocate(made, 0, static_cast<off_t>(byte_count));
   if (os_errno == 0) os_errno = write_all(made, head);
   if (os_errno == 0 && ::fchmod(made, 0600) != 0) os_errno = errno;
@@ -210,7 +210,8 @@ Result<void> SharedFile::reserve() const {
 
 Result<bool> SharedFile::try_lock(std::uint64_t index) const {
   struct flock lock{};
-  // Of the open file and not of the process: two ends in one process meet as well.
+  // Locks of the open file description, not of the process: two SharedFiles of one process
+  // conflict.
   const int os_errno = lock_command(descriptor_, F_OFD_SETLK, F_WRLCK, index, lock);
   if (os_errno == 0) return true;
   if (os_errno == EAGAIN || os_errno == EACCES) return false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that several processes map and that must not break under them: made whole or not at all,
-// locked by ranges, and mapped so that a page that goes away is told and not a signal.
+// Files that several processes map: created atomically, locked by ranges, and mapped so that a
+// vanished page sets a flag instead of killing the process.
 #pragma once
 
 #include <cstddef>
@@ -16,32 +16,32 @@
 
 namespace headrace::platform {
 
-/// Makes a file of `byte_count` bytes that begins with `head`; the rest is zero and has its room on
-/// the disk. It gets its name when all of that is on the disk: others see all of it or nothing.
-/// `permissions` are those of chmod, less what the umask takes away.
+/// Makes a file of `byte_count` bytes that begins with `head`; the rest is zero and allocated on
+/// the disk. The file gets its name only when it is complete and synced. The umask applies to
+/// `permissions`.
 ///
-/// Fails: invalid_argument if something of the name is there; capacity_exceeded if the disk has no
-///        room; not_found, permission_denied, io_failed. Then nothing is left behind.
+/// Fails: invalid_argument if `path` exists; capacity_exceeded if the disk is full; not_found,
+///        permission_denied, io_failed. Leaves no file behind.
 [[nodiscard]] Result<void> make_file(const std::string& path, std::uint64_t byte_count,
                                      std::span<const std::byte> head,
                                      std::uint32_t permissions = 0666);
 
-/// Whether something of that name is a character device. Nothing is opened.
+/// Whether `path` is a character device. Opens nothing.
 [[nodiscard]] bool is_character_device(const std::string& path);
 
 /// An open file or device.
 ///
-/// Threading: immutable, but for the locks.
-/// Ownership: its locks end with it, or with the process, however that ends.
+/// Threading: immutable, except for the locks.
+/// Ownership: the destructor releases its locks; so does the kernel when the process ends.
 class SharedFile {
  public:
   /// Fails: not_found, permission_denied, io_failed; invalid_argument for a folder or a pipe.
   [[nodiscard]] static Result<SharedFile> open(const std::string& path, bool writable);
-  /// What `descriptor` leads to, opened once more: it has locks of its own.
+  /// Opens the file of `descriptor` again, with separate locks.
   ///
   /// Fails: as open(); also where /proc is not mounted.
   [[nodiscard]] static Result<SharedFile> open_again(int descriptor);
-  /// Memory without a name that begins with `head`; the rest is zero. Sealed: its length cannot
+  /// Anonymous shared memory that begins with `head`; the rest is zero. Sealed: its length cannot
   /// change. Only this user may open it again.
   ///
   /// Fails: out_of_memory, capacity_exceeded, io_failed.
@@ -54,30 +54,31 @@ class SharedFile {
   SharedFile& operator=(const SharedFile&) = delete;
   ~SharedFile();
 
-  /// Locks byte `index` of the lock range of the file, which is far behind its contents, against
-  /// every other SharedFile, of this process too.
+  /// Locks byte `index` of the lock range of the file, which is far beyond its contents, against
+  /// every other SharedFile, also of this process.
   ///
-  /// Returns: false if another has it.
-  /// Fails: io_failed where the file system has no locks.
+  /// Returns: false if another SharedFile holds the lock.
+  /// Fails: io_failed if the file system has no locks.
   [[nodiscard]] Result<bool> try_lock(std::uint64_t index) const;
-  /// The same, and waits for it.
+  /// As try_lock(), but waits for the lock.
   [[nodiscard]] Result<void> lock(std::uint64_t index) const;
   void unlock(std::uint64_t index) const;
-  /// True if another has it at this moment.
+  /// True if another SharedFile holds the lock at this moment.
   [[nodiscard]] bool is_locked_by_another(std::uint64_t index) const;
 
-  /// Bytes of a file; nothing of a device.
+  /// Length of a file; nothing for a device.
   [[nodiscard]] std::optional<std::uint64_t> byte_count() const;
   /// Reads the first bytes; fewer if the file is shorter.
   ///
   /// Fails: io_failed.
   [[nodiscard]] Result<std::size_t> read_first(std::span<std::byte> target) const;
-  /// Gives every hole of the file its room on the disk, so that storing to it cannot fail later.
+  /// Allocates disk space for every hole of the file, so that stores to its mapping cannot fail
+  /// later.
   ///
-  /// Fails: capacity_exceeded if there is no room. A file system that cannot do it is no failure.
+  /// Fails: capacity_exceeded if the disk is full. Succeeds if the file system does not support it.
   [[nodiscard]] Result<void> reserve() const;
 
-  /// Who owns the file, and which file it is.
+  /// Identity and owner of a file.
   struct Identity {
     std::uint64_t device = 0;
     std::uint64_t inode = 0;
@@ -86,11 +87,11 @@ class SharedFile {
     friend bool operator==(const Identity&, const Identity&) = default;
   };
   [[nodiscard]] Identity identity() const;
-  /// Of what is at `path` now; nothing if there is nothing.
+  /// Identity of the file at `path`; nothing if there is none.
   [[nodiscard]] static std::optional<Identity> identity_at(const std::string& path);
 
   [[nodiscard]] int descriptor() const { return descriptor_; }
-  /// Forgets the descriptor, which is closed already (ForkGuard).
+  /// Drops the descriptor, which ForkGuard has closed already.
   void forget() { descriptor_ = -1; }
   [[nodiscard]] bool is_device() const { return is_device_; }
   [[nodiscard]] const std::string& path() const { return path_; }
@@ -103,10 +104,10 @@ class SharedFile {
   std::string path_;
 };
 
-/// The bytes of a file, mapped to be shared. No promise of persistence: see PersistentMap.
+/// Shared mapping of a file. No guarantee of persistence: see PersistentMap.
 ///
 /// Threading: shared.
-/// Ownership: unmaps; independent of the SharedFile afterwards.
+/// Ownership: the destructor unmaps; the SharedFile may be closed before.
 class SharedMap {
  public:
   /// Fails: out_of_memory, io_failed.
@@ -128,17 +129,17 @@ class SharedMap {
 /// The effective user of this process.
 [[nodiscard]] std::uint32_t effective_user();
 
-/// How finely the platform under a mapping saves what was stored when power fails.
+/// Unit in which stores must be flushed to survive a power failure (libpmem2's store granularity).
 enum class StoreGranularity : std::uint8_t { byte, line, page };
 
-/// All of a file or device, mapped to be shared.
+/// Shared mapping of a whole file or device.
 ///
 /// Threading: shared.
-/// Ownership: unmaps; independent of the SharedFile afterwards.
+/// Ownership: the destructor unmaps; the SharedFile may be closed before.
 class PersistentMap {
  public:
-  /// By libpmem2, which knows what the platform promises; in a build without it by mmap, and then
-  /// the granularity is page.
+  /// Maps with libpmem2, which knows the platform's guarantees; in a build without it with mmap and
+  /// granularity page.
   ///
   /// Fails: invalid_argument for an empty file; io_failed, out_of_memory, unsupported.
   [[nodiscard]] static Result<PersistentMap> map(const SharedFile& file, bool writable);
@@ -162,11 +163,11 @@ class PersistentMap {
 /// False in a build without libpmem2.
 [[nodiscard]] bool has_libpmem2();
 
-/// While one lives, a page of its range that goes away (SIGBUS) is replaced by one of zeros in this
-/// process, and `fault` becomes `value` if it was 0. The first guard puts the handler in place;
-/// what is not in the range of a guard goes to the handler that was there before.
+/// During its lifetime, SIGBUS for a page of its range replaces the page by zeros in this process
+/// and sets `fault` to `value` if it was 0. The first guard installs the handler; it passes other
+/// faults to the handler installed before.
 ///
-/// Threading: immutable; `fault` has to outlive it.
+/// Threading: immutable; `fault` must outlive it.
 class FaultGuard {
  public:
   FaultGuard(std::span<std::byte> range, Atomic<std::uint32_t>& fault, std::uint32_t value);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The string instructions of x86-64. Not copy routines: overlap and choice are the copy
-// layer's (src/copy/kernels/rep_movsb.cpp).
+// The string instructions of x86-64. Not copy routines: the copy layer handles overlap and dispatch
+// (src/copy/kernels/rep_movsb.cpp).
 #pragma once
 
 #if defined(__x86_64__)
@@ -14,7 +14,7 @@ namespace headrace::platform {
 ///
 /// The ABI keeps the direction flag clear, and the "memory" clobber keeps the compiler from holding
 /// either range in registers across it. Fast-string stores may become visible out of order among
-/// themselves, never after a later store: a release that follows needs no fence.
+/// themselves, never after a later store: a later release needs no fence.
 inline void rep_movsb(std::byte* target, const std::byte* source, std::size_t byte_count) noexcept {
   asm volatile("rep movsb" : "+D"(target), "+S"(source), "+c"(byte_count) : : "memory");
 }

@@ -16,8 +16,8 @@
 namespace headrace::platform {
 namespace {
 
-/// Large machines have more processors than a cpu_set_t holds; the set grows until the kernel is
-/// content.
+/// Large machines have more processors than a cpu_set_t holds; the set grows until the kernel
+/// accepts it.
 constexpr int kCpuCountMax = 1 << 16;
 
 struct CpuSetFree {
@@ -73,7 +73,7 @@ Result<void> pin_thread(std::thread& thread, std::span<const CpuId> cpus) {
 }
 
 std::optional<CpuId> current_cpu() {
-  // Where the C library has a restartable sequence for the thread, this is a load.
+  // Just a load if the C library registered a restartable sequence (rseq) for the thread.
   const int cpu = ::sched_getcpu();
   return cpu < 0 ? std::nullopt : std::optional(CpuId(static_cast<std::uint32_t>(cpu)));
 }

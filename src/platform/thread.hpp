@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads: where they run, where they may run, what they are called.
+// Threads: affinity, current processor, CPU time and names.
 #pragma once
 
 #include <chrono>
@@ -18,16 +18,15 @@ namespace headrace::platform {
 [[nodiscard]] std::vector<CpuId> allowed_cpus();
 /// Restricts the calling thread, or `thread`, to `cpus`.
 ///
-/// Fails: invalid_argument if none of them may be used.
+/// Fails: invalid_argument if this process may use none of them.
 [[nodiscard]] Result<void> pin_this_thread(std::span<const CpuId> cpus);
 [[nodiscard]] Result<void> pin_thread(std::thread& thread, std::span<const CpuId> cpus);
-/// Processor and node that this thread runs on at this moment; nothing where the kernel does not
-/// tell.
+/// Processor and node that this thread runs on at this moment; nothing if unknown.
 [[nodiscard]] std::optional<CpuId> current_cpu();
 [[nodiscard]] std::optional<NodeId> current_node();
-/// Processor time that the calling thread has used so far.
+/// CPU time that the calling thread has used so far.
 [[nodiscard]] std::chrono::nanoseconds thread_cpu_time();
-/// Names the calling thread for debuggers and /proc; cut to 15 characters.
+/// Names the calling thread for debuggers and /proc; truncated to 15 characters.
 void name_this_thread(const std::string& name);
 
 }  // namespace headrace::platform

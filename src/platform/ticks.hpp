@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The processor's time-stamp counter, which is cheaper to read than the system's clock. For
-// latencies and deadlines on the data path; it does not agree with any other clock.
+// latencies and deadlines on the data path; not comparable with any other clock.
 #pragma once
 
 #include <chrono>
@@ -9,8 +9,8 @@
 
 namespace headrace::platform {
 
-/// Ticks since an unspecified origin. Monotonic where the processor's counter is invariant
-/// and the kernel keeps those of its cores together, as on every processor that has a DSA.
+/// Ticks since an unspecified origin. Monotonic if the processor's counter is invariant and
+/// synchronised between cores, as on every processor with a DSA.
 [[nodiscard]] inline std::uint64_t ticks() noexcept {
 #if defined(__x86_64__)
   return __builtin_ia32_rdtsc();
@@ -19,11 +19,11 @@ namespace headrace::platform {
 #endif
 }
 
-/// Ticks that a load of the byte takes, with a few instructions around it: tens from a cache,
-/// hundreds from memory, thousands with a page fault. Zero where there is no such counter.
+/// Ticks that a load of the byte takes, including a few instructions: tens from a cache, hundreds
+/// from memory, thousands with a page fault. Zero without such a counter.
 [[nodiscard]] inline std::uint32_t load_ticks(const std::byte* place) noexcept {
 #if defined(__x86_64__)
-  // lfence waits for the loads before it, and holds back what comes after it.
+  // lfence waits for earlier loads and delays later instructions.
   std::uint32_t begin = 0;
   std::uint32_t end = 0;
   asm volatile(
@@ -41,11 +41,11 @@ namespace headrace::platform {
 /// False if there is no counter, or if reading it would kill this process (PR_SET_TSC).
 [[nodiscard]] bool may_read_ticks() noexcept;
 
-/// Ticks in one second by a counter and a clock of nanoseconds, over two milliseconds.
+/// Measures the ticks of a counter per second of a clock, over two milliseconds.
 ///
-/// The clock is read between two reads of the counter, and of several such samples at each end the
-/// one with the closest counts is taken: a thread that is descheduled within a sample spoils that
-/// sample only, and between samples it does no harm.
+/// The clock is read between two reads of the counter; of several such samples at each end the one
+/// with the closest counts is used. Preemption within a sample spoils only that sample, between
+/// samples none.
 template <typename Ticks, typename Clock>
 [[nodiscard]] double calibrate(const Ticks& read_ticks, const Clock& read_clock) noexcept {
   constexpr std::chrono::milliseconds kInterval{2};
@@ -74,7 +74,7 @@ template <typename Ticks, typename Clock>
   return (last.ticks - first.ticks) / std::chrono::duration<double>(last.time - first.time).count();
 }
 
-/// Ticks in one second. The first call measures it against the steady clock.
+/// Ticks per second. The first call measures it against the steady clock.
 ///
 /// Cost: two milliseconds, once.
 [[nodiscard]] double ticks_per_second() noexcept;

@@ -14,7 +14,7 @@ namespace headrace::platform {
 
 namespace {
 
-/// A test's.
+/// Set by a test.
 Atomic<const LineWait*> replacement{nullptr};
 
 #if defined(__x86_64__)
@@ -32,7 +32,7 @@ bool has_instructions() noexcept {
 }
 
 void umonitor(const void* address) noexcept {
-  // umonitor rax; in bytes, for assemblers that do not know it.
+  // umonitor rax; as bytes for assemblers that lack it.
   asm volatile(".byte 0xf3, 0x0f, 0xae, 0xf0" : : "a"(address) : "memory");
 }
 
@@ -58,7 +58,7 @@ void umwait(std::uint64_t) noexcept {
 #endif
 
 const LineWait* line_wait() noexcept {
-  // Relaxed: constants, or set before other threads wait.
+  // relaxed: it points to constants, or is set before other threads wait.
   const LineWait* const other = replacement.load_relaxed();
   if (other != nullptr) return other;
   return has_instructions() ? &kLineWait : nullptr;
@@ -88,7 +88,7 @@ void sleep(std::chrono::nanoseconds time) noexcept {
   timespec wanted{};
   wanted.tv_sec = static_cast<time_t>(time.count() / 1'000'000'000);
   wanted.tv_nsec = static_cast<long>(time.count() % 1'000'000'000);
-  // Cut short by a signal is as good: who waits looks and comes again.
+  // An interrupted sleep is harmless: the caller checks and retries.
   static_cast<void>(::nanosleep(&wanted, nullptr));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waiting for another agent to write to a line of memory, with the processor at rest: UMONITOR and
-// UMWAIT where there are such, a pause elsewhere; and sleeping.
+// Waiting for another agent to write to a line of memory, in a low-power state: UMONITOR and UMWAIT
+// where available, a pause elsewhere; and sleeping.
 #pragma once
 
 #include <chrono>
@@ -13,24 +13,24 @@ struct LineWait {
   void (*watch)(const void* address) noexcept;
   void (*wait)(std::uint64_t until_ticks) noexcept;
 };
-/// The instructions themselves: they end a program whose processor lacks them.
+/// The instructions themselves: illegal on a processor without them.
 extern const LineWait kLineWait;
-/// For tests: what is to be taken for the instructions from now on; null: the processor's own if it
-/// has them. Before other threads wait.
+/// For tests: replaces the instructions; null restores the processor's. Call it before other
+/// threads wait.
 void replace_line_wait(const LineWait* other) noexcept;
 
-/// True if the processor has UMONITOR and UMWAIT (CPUID: WAITPKG, asked once).
+/// True if the processor has UMONITOR and UMWAIT (CPUID: WAITPKG, checked once).
 [[nodiscard]] bool has_line_wait() noexcept;
 
-/// Begins to watch the line of `address`. The caller must look at it again between this call and
-/// wait_for_line(), because earlier writes are not noticed.
+/// Starts monitoring the line of `address`. The caller must read it again between this call and
+/// wait_for_line(), because earlier writes go unnoticed.
 void watch_line(const void* address) noexcept;
 
-/// Rests until the watched line was written to, or `until_ticks` (ticks.hpp), or anything else that
-/// the processor takes for a reason, whichever is first. Only if has_line_wait().
+/// Waits until the monitored line is written, until `until_ticks` (ticks.hpp), or for any other
+/// wake-up event of the processor, whichever is first. Only if has_line_wait().
 void wait_for_line(std::uint64_t until_ticks) noexcept;
 
-/// Gives the processor away for about so long.
+/// Sleeps for about `time`; a signal may end it early.
 void sleep(std::chrono::nanoseconds time) noexcept;
 
 }  // namespace headrace::platform

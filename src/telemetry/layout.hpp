@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The file as it lies in memory, and rows in and out of it. The table stands in telemetry.hpp.
+// Memory layout of the file, and conversion of rows. telemetry.hpp documents the layout.
 #pragma once
 
 #include <array>
@@ -16,7 +16,7 @@ namespace headrace::telemetry::detail {
 inline constexpr std::array<char, 8> kMagic{'H', 'D', 'R', 'T', 'E', 'L', 'E', '1'};
 inline constexpr std::uint32_t kVersion = 1;
 inline constexpr std::string_view kFilePrefix = "headrace-telemetry.";
-/// The byte of the lock range that a publisher locks.
+/// Index of the publisher's lock (SharedFile::try_lock).
 inline constexpr std::uint64_t kLock = 0;
 
 struct Slot {
@@ -30,7 +30,7 @@ struct PackedRow {
   std::array<Slot, kValuesMax> values;
 };
 
-/// Written once, before the file has its name.
+/// Written once, before the file gets its name.
 struct Head {
   std::array<char, 8> magic = kMagic;
   std::uint32_t version = kVersion;
@@ -42,7 +42,7 @@ struct Head {
   std::array<char, 64> program{};
 };
 
-/// Words that change with each publication; the rows follow.
+/// The part that changes with each publication.
 struct Table {
   Atomic<std::uint64_t> sequence;
   std::uint64_t written_ns;
@@ -56,13 +56,13 @@ inline constexpr std::size_t kFileBytes = kTableOffset + sizeof(Table);
 static_assert(sizeof(Head) <= kTableOffset && offsetof(Table, rows) == 64);
 static_assert(sizeof(PackedRow) % sizeof(std::uint64_t) == 0);
 
-/// Copies text and cuts what does not fit; the last byte is always 0.
+/// Copies text, truncated to fit; the last byte is always 0.
 void put_text(std::span<char> target, std::string_view text);
-/// Up to the first 0, or all of it.
+/// The text up to the first 0, or all of it.
 [[nodiscard]] std::string get_text(std::span<const char> source);
 
 [[nodiscard]] PackedRow pack(const Row& row);
-/// Values beyond kValuesMax are not read.
+/// Ignores values beyond kValuesMax.
 [[nodiscard]] Row unpack(const PackedRow& row);
 
 /// Copies word by word, so that a reader that sees a word of a publication also sees that its

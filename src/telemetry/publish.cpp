@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The publisher: who has statistics, and the thread that copies them into the file.
+// The publisher: the registered sources, and the thread that copies their statistics into the file.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -39,8 +39,8 @@ std::string program_name() {
   return name ? name->substr(0, name->find('\n')) : std::string("unknown");
 }
 
-/// Removes files of processes that are gone. Their locks are not asked: a file is locked only after
-/// it has got its name.
+/// Removes files of dead processes. Does not check their locks: a new file is locked only after it
+/// has got its name.
 void remove_leftovers(const std::string& directory) {
   std::error_code ignored;
   for (const auto& each : std::filesystem::directory_iterator(directory, ignored)) {
@@ -80,7 +80,8 @@ class File {
     if (!file) return fail(std::move(file.error()));
     const Result<bool> locked = file->try_lock(detail::kLock);
     if (!locked) return fail(locked.error());
-    // A mapping keeps what it was made of open, in children of fork() too, and with it the lock.
+    // Map from a second open file: a mapping keeps its open file alive, in children of fork() too,
+    // and with it the locks.
     Result<platform::SharedFile> mapped = platform::SharedFile::open(path, true);
     if (!mapped) return fail(std::move(mapped.error()));
     Result<platform::SharedMap> map = platform::SharedMap::map(*mapped, detail::kFileBytes);
@@ -94,7 +95,7 @@ class File {
   File& operator=(const File&) = delete;
   ~File() {
     std::error_code ignored;
-    // In a child of fork() the file is the parent's.
+    // Not 0: truncated, or in a child of fork(), where the file is the parent's.
     if (fault_.load_relaxed() == 0) std::filesystem::remove(path_, ignored);
   }
 
@@ -122,15 +123,15 @@ class File {
   platform::SharedFile file_;
   platform::SharedMap map_;
   Atomic<std::uint32_t> fault_{0};
-  // The lock must end with the process that publishes, not with its children.
+  // The lock must end with the publishing process, not with its children.
   const platform::ForkGuard fork_guard_{file_.descriptor(), fault_, 1};
-  // What shortens the file (only its user can) must not end the process.
+  // Truncating the file (only its user can) must not kill the process.
   const platform::FaultGuard fault_guard_{map_.bytes(), fault_, 1};
 };
 
 }  // namespace
 
-/// A source, for as long as it or the publisher needs it.
+/// A source, shared by its owner and the publisher.
 struct detail::Registered {
   Source::Read read;
   std::uint64_t number = 0;
@@ -138,8 +139,8 @@ struct detail::Registered {
 
 namespace {
 
-/// Sources of this process and the thread that asks them. A child of fork() gets another one: the
-/// thread is not there, and the mutex may be held for ever.
+/// Sources of this process and the thread that reads them. A child of fork() gets a new publisher:
+/// it has no such thread, and the mutex may be held forever.
 ///
 /// Threading: shared.
 class Publisher {
@@ -153,7 +154,7 @@ class Publisher {
       // edge: telemetry-publisher (acq_rel)
       if (current.compare_exchange_acq_rel(seen, made.get())) seen = made.release();
     }
-    return *seen;  // Never freed: sources of static duration may end after every destructor.
+    return *seen;  // Never freed: static sources may be destroyed after it would be.
   }
 
   Result<void> start(std::chrono::nanoseconds interval, const std::string& directory) {
@@ -197,7 +198,7 @@ class Publisher {
     sources_.push_back(source);
   }
 
-  /// Waits while the source is asked.
+  /// Blocks while the thread reads the sources.
   void remove(const std::shared_ptr<Registered>& source) {
     const Lock held(mutex_);
     std::erase(sources_, source);
@@ -208,7 +209,7 @@ class Publisher {
 
   void start_if_asked() {
     static const bool kAsked = platform::trusted_variable("HEADRACE_TELEMETRY") == "1";
-    if (!kAsked || was_tried_.fetch_or_relaxed(1) != 0) return;  // Only says who tries.
+    if (!kAsked || was_tried_.fetch_or_relaxed(1) != 0) return;  // Elects one caller.
     const Result<void> started = start(kInterval, kDirectory);
     if (started) return;
     fmt::print(stderr, "headrace: HEADRACE_TELEMETRY=1 has no effect: {}\n",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reader: files of other processes. Nothing in them is trusted.
+// Reads the files of other processes, without trusting them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -41,7 +41,7 @@ Result<Head> head_of(const platform::SharedFile& file, const std::string& tried)
   return head;
 }
 
-/// One look at the table; nothing while it is written.
+/// Tries to copy the table once; returns false if it is being written.
 bool copy_table(Table& table, Process& process) {
   // edge: telemetry-sequence (acquire)
   const std::uint64_t sequence = table.sequence.load_acquire();
@@ -56,7 +56,8 @@ bool copy_table(Table& table, Process& process) {
     detail::read_words(words, {reinterpret_cast<std::uint64_t*>(&table.rows[i]), kWords});
     std::memcpy(&packed[i], words.data(), sizeof(PackedRow));
   }
-  if (table.sequence.load_relaxed() != sequence) return false;  // After acquiring each word.
+  // relaxed: the acquire loads of the words come before it.
+  if (table.sequence.load_relaxed() != sequence) return false;
   process.publications = sequence / 2;
   process.written = std::chrono::nanoseconds(about[0]);
   process.rows_left_out = about[2];
@@ -65,10 +66,10 @@ bool copy_table(Table& table, Process& process) {
   return true;
 }
 
-/// Nothing if the file is a dead process's, or has gone meanwhile.
+/// Nothing if the file belongs to a dead process, or has been removed.
 Result<std::optional<Process>> read_file(const std::string& path) {
   const std::string tried = "read statistics of another process";
-  // For writing: a lock can be asked for only so, and the words are read as atomics.
+  // Open for writing: needed to query the lock and to read the words as atomics.
   Result<platform::SharedFile> file = platform::SharedFile::open(path, true);
   if (!file) {
     if (file.error().code == Code::not_found) return std::nullopt;

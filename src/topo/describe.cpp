@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From topology and facts to Machine. Every gap becomes a note; nothing here asks the running
-// system, so that a record is described as the machine itself would be.
+// From topology and facts to Machine. Every gap becomes a note. Never reads the running system, so
+// that a record is described as the machine itself would be.
 #include <fmt/format.h>
 #include <strings.h>
 
@@ -15,7 +15,7 @@
 namespace headrace::topo {
 namespace {
 
-/// Figures beyond these are typing errors in a firmware table or a broken record.
+/// Figures beyond these are errors in a firmware table or a broken record.
 constexpr double kBandwidthMax = 1e15;
 constexpr std::uint64_t kLatencyNsMax = 1'000'000'000;
 constexpr std::uint64_t kBytesPerMebibyte = 1U << 20U;  // hwloc's bandwidths are MiB/s.
@@ -28,8 +28,8 @@ bool is_word(const char* text, const char* word) {
   return text != nullptr && ::strcasecmp(text, word) == 0;
 }
 
-/// Reads the words that hwloc 2.x uses. Its own guess of HBM from bandwidths looks the same as what
-/// the firmware states, so both count as stated.
+/// Reads hwloc 2.x's names. hwloc's guess of HBM from bandwidths looks the same as a statement of
+/// the firmware, so both count as stated.
 TierHint hint_of(hwloc_obj_t node) {
   const char* subtype = node->subtype;
   const char* dax_type = info(node, "DAXType");
@@ -49,10 +49,10 @@ const NodeFacts* facts_of(const Facts& facts, NodeId id) {
   return found != facts.nodes.end() ? &*found : nullptr;
 }
 
-/// All processors of each node. hwloc gives a node of memory only the processors it is local to, so
-/// where the kernel's list is not known, a processor goes to one node alone: not to a node that is
-/// stated to be special memory if there is another, then to the one local to the fewest processors,
-/// then to the first (the kernel numbers nodes with processors first).
+/// All processors of each node. hwloc lists for a memory-only node the processors that it is local
+/// to. So without the kernel's list, each processor goes to one node: not to stated special memory
+/// if there is another node, then to the node local to fewest processors, then to the first (the
+/// kernel numbers nodes with processors first).
 std::map<std::uint32_t, Bitmap> owned_cpus(const Topology& topology,
                                            const std::vector<hwloc_obj_t>& nodes,
                                            const Facts& facts) {
@@ -92,7 +92,7 @@ std::optional<std::uint32_t> package_of(const Topology& topology, hwloc_obj_t no
       return above->os_index;
     }
   }
-  // hwloc hangs the memory of a machine with one package on the machine itself.
+  // On a machine with one package hwloc attaches the memory to the machine.
   if (hwloc_get_nbobjs_by_type(topology.get(), HWLOC_OBJ_PACKAGE) != 1) return std::nullopt;
   hwloc_obj_t only = hwloc_get_obj_by_type(topology.get(), HWLOC_OBJ_PACKAGE, 0);
   return only->os_index != HWLOC_UNKNOWN_INDEX ? std::optional(only->os_index) : std::nullopt;
@@ -114,14 +114,14 @@ std::vector<HugePages> huge_pages_of(hwloc_obj_t node, const Facts& facts) {
   std::vector<HugePages> pools;
   const auto& memory = node->attr->numanode;
   for (unsigned index = 0; index < memory.page_types_len; ++index) {
-    // hwloc does not know how many are free; none is what a caller may rely on.
+    // hwloc does not know how many are free; report 0, the safe value.
     const auto& type = memory.page_types[index];
     if (type.size > facts.page_bytes.count()) pools.push_back({Bytes(type.size), type.count, 0});
   }
   return pools;
 }
 
-/// Value of the first of `attributes` that is known from `initiator`, 0 if none is.
+/// Value of the first of `attributes` that is known from `initiator`, or 0.
 std::uint64_t figure(const Topology& topology, const std::array<hwloc_memattr_id_e, 2>& attributes,
                      hwloc_bitmap_t initiator, hwloc_obj_t target) {
   hwloc_location location{};
@@ -137,7 +137,7 @@ std::uint64_t figure(const Topology& topology, const std::array<hwloc_memattr_id
   return 0;
 }
 
-/// SLIT distances by (initiator, target); empty if the firmware gives none.
+/// SLIT distances by (initiator, target); empty if the firmware has none.
 std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> distances(
     const Topology& topology) {
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> found;
@@ -226,9 +226,9 @@ std::vector<CpuCache> cpu_caches(const Topology& topology) {
 }
 
 /// Compares the memory of the nodes with that of the system. On some virtual machines the kernel
-/// counts only part of its memory to a node (memory that was added while it ran).
+/// assigns only part of its memory to a node (hot-plugged memory).
 void check_memory(Machine& machine, const Topology& topology, const Facts& facts) {
-  // Less is what the kernel keeps for itself.
+  // A smaller excess is memory that the kernel reserves.
   constexpr double kClearlyMoreRatio = 1.05;
   const Bytes counted_bytes(hwloc_get_root_obj(topology.get())->total_memory);
   if (!facts.system_memory.has_value() ||
@@ -252,7 +252,7 @@ void check_memory(Machine& machine, const Topology& topology, const Facts& facts
       to_text(*facts.system_memory)));
 }
 
-/// Cuts the description down to the processors that the process may use.
+/// Restricts the description to the processors that the process may use.
 void restrict_cpus(Machine& machine, const Topology& topology, const Facts& facts) {
   const Bitmap usable(hwloc_bitmap_dup(hwloc_topology_get_allowed_cpuset(topology.get())));
   if (facts.usable_cpus.has_value()) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gathers facts from this system or from a record, and has them described.
+// Gathers facts from this system or from a record, for describe().
 #include <fmt/format.h>
 
 #include "facts.hpp"
@@ -11,7 +11,7 @@
 namespace headrace::topo {
 namespace {
 
-/// A record of the largest machines known has a few MiB.
+/// Records of the largest known machines have a few MiB.
 constexpr std::size_t kRecordBytesMax = 8U << 20U;
 
 NodeFacts gather_node(NodeId id) {
@@ -32,7 +32,7 @@ Facts gather(const Topology& topology, const DiscoverOptions& options) {
   facts.origin = "discovered";
   facts.page_bytes = Bytes(platform::page_bytes());
   if (!topology.is_this_machine()) {
-    // HWLOC_XMLFILE or HWLOC_SYNTHETIC: what this system says belongs to another machine.
+    // HWLOC_XMLFILE or HWLOC_SYNTHETIC: facts of this system do not apply to that machine.
     facts.evidence = Evidence::declared;
     facts.notes.emplace_back(
         "The environment puts another machine in place of this one (HWLOC_XMLFILE or "

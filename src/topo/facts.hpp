@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Facts: what is known of a machine beside its hwloc topology. Gathered from this system or read
-// from a record, so that both are described by the same code.
+// Facts: knowledge of a machine beyond its hwloc topology. Gathered from this system or read from a
+// record, so that the same code describes both.
 #pragma once
 
 #include <optional>
@@ -14,7 +14,7 @@ namespace headrace::topo {
 
 struct NodeFacts {
   NodeId id;
-  /// All processors that the kernel counts to this node; nothing: conclude it from the topology.
+  /// All processors that the kernel assigns to this node; nothing: derive them from the topology.
   std::optional<std::vector<CpuId>> cpus;
   std::vector<HugePages> huge_pages;
 };
@@ -22,16 +22,16 @@ struct NodeFacts {
 struct Movers {
   MoverDiscovery discovery = MoverDiscovery::not_tried;
   std::vector<DsaDevice> dsa_devices;
-  /// Why the list is not complete; empty if it is.
+  /// Why the list is incomplete; empty if it is complete.
   std::string note;
 };
 
 struct Facts {
   std::string origin;
-  /// Why the figures and tiers in the topology are believed.
+  /// Source of the figures and tiers in the topology.
   Evidence evidence = Evidence::firmware;
   Bytes page_bytes;
-  /// Memory that the kernel manages, on whatever node; nothing: not known.
+  /// Memory that the kernel manages, on all nodes; nothing: unknown.
   std::optional<Bytes> system_memory;
   /// Processors that the process may run on; nothing: all.
   std::optional<std::vector<CpuId>> usable_cpus;
@@ -43,7 +43,7 @@ struct Facts {
   std::vector<std::string> notes;
 };
 
-/// Where libaccel-config is looked for.
+/// File name of libaccel-config.
 inline constexpr const char* kAccelConfigLibrary = "libaccel-config.so.1";
 
 /// Lists the DSA devices of this machine with the library `library_name`.
@@ -52,19 +52,19 @@ inline constexpr const char* kAccelConfigLibrary = "libaccel-config.so.1";
 /// Fails: unsupported if no node is left that the process may use.
 [[nodiscard]] Result<Machine> describe(const Topology& topology, const Facts& facts);
 
-/// What the topology itself says about the kind of memory of one node.
+/// Kind of memory of one node as stated by the topology.
 enum class TierHint : std::uint8_t {
   none,
   hbm,
   ddr,
   cxl,
   persistent,
-  /// Set apart by the firmware for programs that ask for it: HBM or CXL, the figures decide.
+  /// Reserved by the firmware for programs that ask for it: HBM or CXL, the figures decide.
   special_purpose,
 };
 
-/// Gives each node of `machine` its tier, from its hint, else from the figures. `hints` is parallel
-/// to machine.nodes, whose `cpus` are all processors, usable or not.
+/// Sets the tier of each node of `machine` from its hint, else from the figures. `hints` is
+/// parallel to machine.nodes, whose `cpus` are all processors, usable or not.
 void set_tiers(Machine& machine, const std::vector<TierHint>& hints, Evidence hint_evidence);
 
 /// A record: facts and the topology as XML.

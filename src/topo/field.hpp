@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A value of a file of JSON that somebody else wrote, and the way to it. The record of a machine is
-// read so, and the model of one (sim/). Not for: writing (json.hpp).
+// Reads untrusted JSON: a value and its path. For machine records and models (sim/). Not for:
+// writing (json.hpp).
 #pragma once
 
 #include <fmt/ranges.h>
@@ -19,24 +19,25 @@
 
 namespace headrace::topo {
 
-/// One value with the way to it, for messages: "nodes[3].cpus".
+/// A JSON value with its path for messages: "nodes[3].cpus".
 ///
-/// After the first failure everything reads as zero or empty; the caller asks once, at the end.
+/// The first failure is kept in State; invalid values read as placeholders, so the caller checks
+/// once, at the end.
 ///
 /// Threading: confined.
 class Field {
  public:
   struct State {
     std::string tried;   ///< As in Error.
-    std::string remedy;  ///< Of all refusals; empty: each has its own.
-    /// What stands before "field 'way'" in a message: "line 7: ".
+    std::string remedy;  ///< Replaces the remedy of every failure, if not empty.
+    /// Prefix of "field 'way'" in a message: "line 7: ".
     std::function<std::string(std::string_view way)> place = [](std::string_view) { return ""; };
     std::optional<Error> error = std::nullopt;
   };
   Field(State& state, const Json* json, std::string way)
       : state_(&state), json_(json), way_(std::move(way)) {}
 
-  /// Null where there is nothing.
+  /// Null if the value is absent.
   [[nodiscard]] const Json* json() const { return json_; }
   [[nodiscard]] bool is_present() const { return json_ != nullptr && !json_->is_null(); }
 
@@ -59,7 +60,7 @@ class Field {
     return {*state_, inner, way_.empty() ? key : way_ + "." + key};
   }
 
-  /// None of what is not there.
+  /// Empty if the value is absent.
   [[nodiscard]] std::vector<Field> elements(std::size_t count_max) const {
     std::vector<Field> fields;
     if (!is_present()) return fields;
@@ -76,7 +77,7 @@ class Field {
     return fields;
   }
 
-  /// Only the names in `known` may be there: what is misspelt would else be left out silently.
+  /// Rejects names that are not in `known`: otherwise misspelt ones would be ignored silently.
   void only(std::initializer_list<std::string_view> known) const {
     if (json_ == nullptr || !json_->is_object()) return;
     for (const auto& [key, value] : json_->items()) {
@@ -91,7 +92,7 @@ class Field {
     refuse(is_present() ? "is not a text" : "is missing", remedy);
     return {};
   }
-  /// One of `words`; any of them after a failure.
+  /// One of `words`; the first of them on failure.
   template <typename Words>
   [[nodiscard]] std::string one_of(const Words& words) const {
     std::string word = text();

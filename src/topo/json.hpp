@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// JSON of the parts that descriptions and records share. Only for sources: nlohmann-json stays
-// inside this layer, and none of its exceptions leaves it.
+// JSON of the parts that descriptions and records share. Internal: nlohmann-json and its exceptions
+// stay inside this layer.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -13,7 +13,7 @@ using Json = nlohmann::ordered_json;
 
 [[nodiscard]] Json to_json_value(const std::vector<HugePages>& pools);
 [[nodiscard]] Json to_json_value(const std::vector<DsaDevice>& devices);
-/// Never throws: what is not UTF-8 is replaced.
+/// Never throws: replaces invalid UTF-8.
 [[nodiscard]] std::string dump(const Json& json);
 
 }  // namespace headrace::topo

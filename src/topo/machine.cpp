@@ -31,8 +31,8 @@ constexpr auto kDiscoveries = make_names<MoverDiscovery>({
     {MoverDiscovery::done, "done"},
 });
 
-/// A node counts as faster from a fifth more on: two figures that are each a tenth off must not
-/// make a difference, and less would not pay for the copy.
+/// A node counts as faster from 20 % more on: two figures that are each 10 % off must not make a
+/// difference, and a smaller gain would not pay for the copy.
 constexpr double kClearlyFasterRatio = 1.2;
 
 /// Rank of a tier by speed, 0 for one that cannot be compared.
@@ -52,8 +52,7 @@ int speed_rank(Tier tier) {
   return 0;
 }
 
-/// What makes one candidate nearer than another, smaller is nearer: distance where the firmware
-/// gives one, then the package.
+/// Key for nearness, smaller is nearer: SLIT distance if known, then the package.
 std::tuple<std::uint32_t, bool> remoteness(const Machine& machine, const Node& initiator,
                                            const Node& target) {
   const Access* access = machine.access(initiator.id, target.id);
@@ -153,8 +152,8 @@ std::vector<NodeId> Machine::faster_nodes(NodeId initiator) const {
     });
   }
   if (!hbm_figure_known && own->tier == Tier::ddr) {
-    // No figure tells whether HBM is faster from here. The nearest HBM is; of HBM farther away
-    // (another socket) that is not certain, so it is left out.
+    // Bandwidth to HBM is unknown from here. Assume that the nearest HBM is faster; HBM farther
+    // away (on another socket) may not be, so leave it out.
     std::vector<const Node*> hbm;
     for (const Node& target : nodes) {
       if (target.tier == Tier::hbm) hbm.push_back(&target);

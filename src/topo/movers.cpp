@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// DSA devices by libaccel-config, which is loaded at run time: a machine without it lacks a list,
-// nothing else. The few functions that are used are declared here, so that building needs no
-// header.
+// Lists DSA devices with libaccel-config, which is loaded at run time and optional. Its functions
+// are declared here, so that building needs no header.
 #include <fmt/format.h>
 
 #include <cerrno>
@@ -149,7 +148,7 @@ DsaQueue to_queue(const Functions& functions, accfg_wq* handle) {
 DsaDevice to_device(const Functions& functions, accfg_device* handle) {
   DsaDevice device;
   device.id = DeviceId(static_cast<std::uint32_t>(functions.device_id(handle)));
-  // -1: the firmware does not tell.
+  // -1: unknown to the firmware.
   if (const int node = functions.device_node(handle); node >= 0) {
     device.node = NodeId(static_cast<std::uint32_t>(node));
   }
@@ -190,7 +189,7 @@ Movers find_movers(const std::string& library_name) {
     return movers;
   }
   const std::unique_ptr<accfg_ctx, accfg_ctx* (*)(accfg_ctx*)> context(raw, functions.release);
-  functions.set_log_priority(raw, 0);  // Nothing of it belongs on the standard error of a program.
+  functions.set_log_priority(raw, 0);  // Keep its log off the program's standard error.
   for (accfg_device* device = functions.first_device(raw); device != nullptr;
        device = functions.next_device(device)) {
     if (functions.device_type(device) == kDeviceTypeDsa) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The record as JSON text: written by us, read with suspicion. Schema: docs/reference/machine.md.
+// The record as JSON text; untrusted when read. Schema: docs/reference/machine.md.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kRecordName = "headrace-machine-record";
 constexpr std::uint64_t kRecordVersion = 1;
-// Far above any machine; below what would exhaust memory.
+// Far above any machine, but too small to exhaust memory.
 constexpr std::size_t kNodeCountMax = 4096;
 constexpr std::size_t kDeviceCountMax = 1024;
 constexpr std::size_t kQueueCountMax = 1024;
@@ -49,7 +49,7 @@ Enum parse_one_of(const Field& field, const std::array<Enum, kCount>& choices) {
   return choices[static_cast<std::size_t>(std::ranges::find(words, word) - words.begin())];
 }
 
-/// What 'headrace topo --measure' keeps beside the model that it makes of it.
+/// Reads the figures that 'headrace topo --measure' keeps in the model.
 std::vector<Access> parse_measured(const Field& root) {
   std::map<std::pair<NodeId, NodeId>, Access> found;
   if (!root["model"].is_present() || !root["model"]["measured"].is_present()) return {};
@@ -61,7 +61,7 @@ std::vector<Access> parse_measured(const Field& root) {
     access.latency = std::chrono::nanoseconds(
         static_cast<std::int64_t>(field["latency_ns"].figure(kRecordLatencyNsMax)));
     access.evidence = Evidence::measured;
-    // By one processor and by all of the node: the most counts.
+    // Measured by one processor and by all of the node: take the highest bandwidth.
     Access& most = found[{access.initiator, access.target}];
     if (!most.bandwidth.has_value() || *most.bandwidth < *access.bandwidth) most = access;
   }
@@ -122,8 +122,8 @@ Movers parse_movers(const Field& field) {
   return movers;
 }
 
-/// FNV-1a, 64 bits, in hexadecimal. hwloc crashes on XML that is damaged in places, so damage has
-/// to be found before hwloc sees it.
+/// FNV-1a, 64 bits, in hexadecimal. hwloc can crash on damaged XML, so damage must be found before
+/// hwloc parses it.
 std::string checksum(std::string_view text) {
   std::uint64_t hash = 0xcbf29ce484222325U;
   for (const char letter : text) {

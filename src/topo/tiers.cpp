@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tier of each node: stated by the topology, else concluded from figures and processors, else
-// unknown. The rules are told to users in docs/reference/machine.md; keep both alike.
+// The tier of each node: stated by the topology, else inferred from figures and processors, else
+// unknown. docs/reference/machine.md documents the rules; keep both in sync.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,11 +11,10 @@
 namespace headrace::topo {
 namespace {
 
-/// Firmware tables round, and two banks of one kind differ a little: below this ratio two
-/// bandwidths count as alike.
+/// Firmware tables round, and banks of one kind differ a little: below this ratio two bandwidths
+/// count as alike.
 constexpr double kAlikeBandwidthRatio = 1.2;
-/// A link to memory adds about as much latency as the memory has; within a socket nodes of one kind
-/// differ far less.
+/// A link to memory about doubles its latency; within a socket nodes of one kind differ far less.
 constexpr double kFarLatencyRatio = 1.5;
 
 /// "Node 3 is", "Nodes 0-7,9 are".
@@ -43,8 +42,8 @@ Figures figures_of(const Machine& machine, NodeId initiator, NodeId target) {
   return figures;
 }
 
-/// The node with processors from which `target` is seen best: highest bandwidth, then lowest
-/// latency, then shortest distance.
+/// The node with processors that reaches `target` best: highest bandwidth, then lowest latency,
+/// then shortest distance.
 const Node* best_initiator(const Machine& machine, NodeId target) {
   const auto rank = [&](const Node& node) {
     const Figures figures = figures_of(machine, node.id, target);
@@ -80,7 +79,7 @@ Tier infer_beside(const Machine& machine, const Node& node) {
   return (narrow || slow) && !contradicted ? Tier::cxl : Tier::unknown;
 }
 
-/// True if the nodes with processors do not differ in what is known of them.
+/// True if the local bandwidths of the nodes are all unknown, or all known and alike.
 bool are_alike(const Machine& machine, const std::vector<const Node*>& nodes) {
   double least = std::numeric_limits<double>::infinity();
   double most = 0;

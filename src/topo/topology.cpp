@@ -10,7 +10,7 @@
 namespace headrace::topo {
 namespace {
 
-/// What hwloc notes about one machine and one run, and a record need not tell the world.
+/// Private facts about one machine or run that hwloc records: left out of records.
 constexpr std::array<std::string_view, 6> kPrivateInfos{"HostName", "LinuxCgroup", "ProcessName",
                                                         "Serial",   "UUID",        "AssetTag"};
 
@@ -35,7 +35,7 @@ Bitmap make_bitmap() {
 
 std::vector<CpuId> to_cpus(hwloc_const_bitmap_t bitmap) {
   std::vector<CpuId> cpus;
-  // An infinite bitmap has no last bit; hwloc's own are finite, a broken record's need not be.
+  // An infinite bitmap has no last bit: hwloc makes finite ones, a broken record may not.
   if (bitmap == nullptr || hwloc_bitmap_weight(bitmap) < 0) return cpus;
   for (int cpu = hwloc_bitmap_first(bitmap); cpu >= 0; cpu = hwloc_bitmap_next(bitmap, cpu)) {
     cpus.emplace_back(static_cast<std::uint32_t>(cpu));
@@ -57,7 +57,7 @@ std::string to_list(const std::vector<CpuId>& cpus) {
   return list;
 }
 
-// hwloc's own parser takes what is no list ("1x", "3-"), and allocates for the number it is given.
+// Not hwloc's parser: it accepts malformed lists ("1x", "3-"), and allocates by the number read.
 std::optional<std::vector<CpuId>> parse_list(const std::string& list) {
   std::vector<CpuId> cpus;
   std::size_t at = 0;
@@ -97,7 +97,7 @@ Result<Topology::Handle> Topology::make_handle() {
   hwloc_topology_set_all_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_ALL);
   hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_NONE);
   hwloc_topology_set_type_filter(raw, HWLOC_OBJ_MISC, HWLOC_TYPE_FILTER_KEEP_NONE);
-  // What this process may not use is needed to tell of it; describe() leaves it out.
+  // Keep disallowed objects for the notes; describe() leaves them out.
   hwloc_topology_set_flags(raw, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
   return topology;
 }
@@ -120,7 +120,7 @@ Result<Topology> Topology::load_xml(const std::string& xml) {
   Result<Handle> topology = make_handle();
   if (!topology.has_value()) return fail(std::move(topology.error()));
   if (xml.size() >= INT_MAX) return refuse();
-  // hwloc counts the closing zero.
+  // The length includes the terminating zero.
   if (hwloc_topology_set_xmlbuffer(topology->get(), xml.c_str(),
                                    static_cast<int>(xml.size() + 1)) != 0 ||
       hwloc_topology_load(topology->get()) != 0) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Topology: a loaded hwloc topology and what we ask of it. The one place that names hwloc types.
+// Topology: a loaded hwloc topology.
 #pragma once
 
 #include <hwloc.h>
@@ -31,17 +31,19 @@ using Bitmap = std::unique_ptr<hwloc_bitmap_s, BitmapDeleter>;
 /// Linux can be built for 8192 processors; anything far above is a broken record.
 inline constexpr std::uint32_t kCpuCountMax = 1U << 16U;
 
-/// Threading: confined. Loaded with everything, also what this process may not use.
+/// Includes objects that this process may not use.
+///
+/// Threading: confined.
 class Topology {
  public:
-  /// This machine, or what HWLOC_XMLFILE or HWLOC_SYNTHETIC put in its place.
+  /// This machine, or the one that HWLOC_XMLFILE or HWLOC_SYNTHETIC names.
   [[nodiscard]] static Result<Topology> load_this_machine();
-  /// Fails: corrupt_data if hwloc refuses the text.
+  /// Fails: corrupt_data if hwloc rejects the text.
   [[nodiscard]] static Result<Topology> load_xml(const std::string& xml);
 
   [[nodiscard]] hwloc_topology_t get() const { return topology_.get(); }
   [[nodiscard]] bool is_this_machine() const;
-  /// Without what names this one machine: host name, serial numbers.
+  /// Omits facts that identify the machine: host name, serial numbers.
   [[nodiscard]] Result<std::string> to_xml() const;
   [[nodiscard]] std::vector<hwloc_obj_t> nodes() const;
 

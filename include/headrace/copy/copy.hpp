@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copying by the processor: one function tuned to the machine, and kernels to compare it with.
-// Not for: choosing who copies (engine) or where to (cache).
+// Not for: choosing the mover (engine) or the target (cache).
 #pragma once
 
 #include <cstddef>
@@ -28,17 +28,17 @@ enum class Kernel : std::uint8_t {
 };
 inline constexpr std::size_t kKernelCount = 6;
 [[nodiscard]] HEADRACE_API std::string_view name(Kernel kernel);
-/// Fails: invalid_argument, naming the kernels there are.
+/// Fails: invalid_argument, listing the valid names.
 [[nodiscard]] HEADRACE_API Result<Kernel> parse_kernel(std::string_view text);
 
-/// Kernels that this build has and this processor can run; libc is always among them. rep_movsb is
-/// there only if the processor says that it is fast (ERMS).
+/// Kernels that this build contains and this processor can run; always includes libc, and rep_movsb
+/// only if the processor reports ERMS.
 ///
 /// Threading: shared.
 [[nodiscard]] HEADRACE_API std::span<const Kernel> available_kernels();
 
-/// Copies `source` to `target`, which may overlap, as the profile in use says for the length:
-/// by memmove where there is none (profile.hpp).
+/// Copies `source` to `target`, which may overlap, with the variant that the profile in use names
+/// for the length (profile.hpp); without a profile, with memmove.
 ///
 /// Threading: shared.
 /// Fails: never; the spans must have the same length (checked).
@@ -57,13 +57,13 @@ struct CopyItem {
   std::size_t byte_count = 0;
 };
 
-/// Makes the copies of a list, one behind the other in their order, each as copy_bytes does. For
-/// many short ones: the table is asked once, up to 16 bytes are copied without a call, and the
-/// lines of later copies of some hundred bytes or more are asked for ahead.
+/// Makes the copies of a list in order, each as copy_bytes does. For many short copies: looks up
+/// the table once, copies up to 16 bytes without a call, and prefetches for later copies of some
+/// hundred bytes or more.
 ///
 /// Threading: shared.
 /// Fails: never.
-/// Cost: bench/copy/copy_many_bench.cpp; less than that of the copies one by one.
+/// Cost: less than that of single copies; see bench/copy/copy_many_bench.cpp.
 HEADRACE_API void copy_many(std::span<const CopyItem> items) noexcept;
 
 /// As copy_bytes with a given kernel, which must be available (checked).

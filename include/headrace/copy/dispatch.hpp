@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which copy serves which length: a table of functions, and an entry that asks it.
-// Not for filling it: profile.hpp does.
+// Dispatch of copies by length: a table of functions, and an entry that uses it.
+// Not for filling the table: profile.hpp does.
 #pragma once
 
 #include <array>
@@ -15,15 +15,15 @@
 
 namespace headrace::copy {
 
-/// A function for each class of lengths. Class c holds the lengths in (2^c, 2^(c+1)]; class 0 holds
-/// 1 and 2 as well, the last one 0.
+/// A function for each class of lengths. Class c holds the lengths in (2^c, 2^(c+1)]; class 0 also
+/// holds length 1, the last class also length 0.
 ///
-/// Made without running code, so that it serves copies before main; nothing in it allocates, locks
-/// or throws.
+/// Constant-initialized, so that it serves copies before main; nothing in it allocates, locks or
+/// throws.
 ///
 /// Threading: shared. A function once chosen must live as long as any thread may copy.
 class Dispatch {
-  // Above its use: Clang has not seen it in a constant expression otherwise.
+  // Defined before its use: Clang requires that in a constant expression.
   template <std::size_t... kIndices>
   constexpr Dispatch(Move initial, std::index_sequence<kIndices...> /*indices*/) noexcept
       : moves_{((void)kIndices, Atomic<Move>(initial))...}, entry_(initial), fallback_(initial) {}
@@ -36,30 +36,30 @@ class Dispatch {
       : Dispatch(initial, std::make_index_sequence<kClassCount>()) {}
 
   [[nodiscard]] static constexpr std::size_t class_of(std::size_t byte_count) noexcept {
-    // The bit keeps zero away, for which there is no leading bit; it changes no other class. Not
-    // std::bit_width, whose test for zero would stay in the code.
+    // `| 1` avoids countl_zero(0) and changes no class. Not std::bit_width, whose test for zero the
+    // compiler would keep.
     return 63U ^ static_cast<unsigned>(std::countl_zero((byte_count - 1) | 1U));
   }
   [[nodiscard]] Move move_for(std::size_t byte_count) const noexcept {
     // edge: copy-choice (acquire)
     return moves_[class_of(byte_count)].load_acquire();
   }
-  /// What a copy of any length calls: what serves it, or code that finds that. At first what the
-  /// table was made with.
+  /// The function that copies of every length call: it serves them, or finds the function that
+  /// does. Initially the constructor's.
   [[nodiscard]] Move entry() const noexcept {
     // edge: copy-choice (acquire)
     return entry_.load_acquire();
   }
-  /// For code that asks the table by itself.
+  /// For code that looks up the table itself.
   [[nodiscard]] const void* table() const noexcept { return moves_.data(); }
-  /// What it was made with.
+  /// The function passed to the constructor.
   [[nodiscard]] Move fallback() const noexcept { return fallback_; }
-  /// From now on `move` serves the class, in every thread soon.
+  /// Makes `move` serve the class; other threads see it soon.
   void choose(std::size_t class_index, Move move) noexcept {
     // edge: copy-choice (release)
     moves_[class_index].store_release(move);
   }
-  /// From now on copies call `move`, which has to serve each class as it was chosen.
+  /// Makes copies call `move`, which must serve each class by the function chosen for it.
   void choose_entry(Move move) noexcept {
     // edge: copy-choice (release)
     entry_.store_release(move);
@@ -78,13 +78,13 @@ class Dispatch {
 };
 
 namespace detail {
-/// The table of this process. Filled by the linker, not by code: it serves callers that
-/// copy before our constructors run.
+/// The table of this process. Constant-initialized: it serves callers that copy before our
+/// constructors run.
 HEADRACE_API extern Dispatch default_dispatch;
 }  // namespace detail
 
-/// memmove by the table that use_profile fills: the C library's until then. Callable at any time,
-/// before main and in a signal handler too.
+/// memmove through the table that use_profile fills; the C library's memmove until then. Callable
+/// at any time, also before main and in a signal handler.
 ///
 /// Threading: shared.
 /// Cost: two loads above memmove; with a profile at most eight instructions, counted by a test.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Filling by the processor with a pattern of 16 bytes, in registers as wide as it has. Where every
-// byte is the same, memset does it.
+// Filling by the processor with a pattern of 16 bytes, through its widest registers. If all bytes
+// of the pattern are equal, memset does it.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +11,11 @@
 
 namespace headrace::copy {
 
-/// Repeats the bytes of `low`, then those of `high`, each the lowest first; the last repetition may
-/// be cut.
+/// Repeats the bytes of `low`, then those of `high`, each little-endian; the last repetition may be
+/// partial.
 ///
 /// Threading: shared.
-/// Cost: that of memset of as many bytes, more or less; see bench/engine/meter/software.cpp.
+/// Cost: about that of memset; see bench/engine/meter/software.cpp.
 HEADRACE_API void fill_bytes(std::span<std::byte> target, std::uint64_t low,
                              std::uint64_t high) noexcept;
 

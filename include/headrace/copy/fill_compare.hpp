@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Filling with one byte, and finding the first difference: the C library's memset and memcmp, and
-// kernels that a profile may name in their place. Not for patterns of more bytes (fill.hpp).
+// Filling with one byte and finding the first difference: the C library's memset and memcmp, and
+// kernels that a profile may name instead. Not for longer patterns (fill.hpp).
 #pragma once
 
 #include <array>
@@ -20,25 +20,25 @@ namespace headrace::copy {
 
 /// As memset: fills with the lowest byte of `value` and returns `target`.
 using Fill = void* (*)(void* target, int value, std::size_t byte_count) noexcept;
-/// Offset of the first byte that differs, or `byte_count`. All bytes may be read, also those behind
-/// a difference, as memcmp may.
+/// Offset of the first byte that differs, or `byte_count`. As memcmp, it may read bytes after a
+/// difference.
 using FirstDifference = std::size_t (*)(const void* left, const void* right,
                                         std::size_t byte_count) noexcept;
 
-/// Kernels that fill with one byte, any length and alignment.
+/// Kernels that fill with one byte; any length and alignment.
 enum class FillKernel : std::uint8_t {
   rep_stosb,        ///< Microcode.
   ymm,              ///< Registers of 32 bytes.
-  ymm_prefetch,     ///< The target's lines are asked for ahead, to be written.
-  ymm_nontemporal,  ///< Past the caches; touches pages as the next.
-  ymm_touch,        ///< A line of the next page is asked for, for the page's translation.
+  ymm_prefetch,     ///< Prefetches the target's lines for writing.
+  ymm_nontemporal,  ///< Non-temporal stores; touches pages as ymm_touch.
+  ymm_touch,        ///< Prefetches a line of the next page, for the page's translation.
   zmm,              ///< Registers of 64 bytes.
   zmm_prefetch,
 };
-/// Kernels that compare, any length and alignment.
+/// Kernels that compare; any length and alignment.
 enum class CompareKernel : std::uint8_t {
   ymm,
-  ymm_prefetch,  ///< Lines of both sides are asked for ahead.
+  ymm_prefetch,  ///< Prefetches lines of both sides.
   zmm,
   zmm_prefetch,
 };
@@ -47,17 +47,17 @@ inline constexpr std::size_t kCompareKernelCount = 4;
 
 [[nodiscard]] HEADRACE_API std::string_view name(FillKernel kernel);
 [[nodiscard]] HEADRACE_API std::string_view name(CompareKernel kernel);
-/// Nothing if there is no kernel of that name.
+/// Nothing if no kernel has that name.
 [[nodiscard]] HEADRACE_API std::optional<FillKernel> find_fill_kernel(std::string_view name);
 [[nodiscard]] HEADRACE_API std::optional<CompareKernel> find_compare_kernel(std::string_view name);
-/// Null where this build lacks it or this processor cannot run it.
+/// Null if this build lacks the kernel or this processor cannot run it.
 ///
 /// Threading: shared.
 [[nodiscard]] HEADRACE_API Fill fill_of(FillKernel kernel);
 [[nodiscard]] HEADRACE_API FirstDifference first_difference_of(CompareKernel kernel);
 
-/// A function for each class of lengths, as Dispatch has one. Made without
-/// running code; nothing in it allocates, locks or throws.
+/// A function for each class of lengths, as in Dispatch. Constant-initialized; nothing in it
+/// allocates, locks or throws.
 ///
 /// Threading: shared.
 template <typename Function>
@@ -76,7 +76,7 @@ class KernelTable {
     // edge: copy-choice (acquire)
     return functions_[Dispatch::class_of(byte_count)].load_acquire();
   }
-  /// What it was made with.
+  /// The function passed to the constructor.
   [[nodiscard]] Function fallback() const noexcept { return fallback_; }
   void choose(std::size_t class_index, Function function) noexcept {
     // edge: copy-choice (release)
@@ -91,14 +91,14 @@ class KernelTable {
   Function fallback_;
 };
 
-/// Fills all of `target`, by what the profile in use names for the length: memset where there is
-/// none.
+/// Fills `target` with the kernel that the profile in use names for the length; without one, with
+/// memset.
 ///
 /// Threading: shared. Callable before main and in a signal handler.
 HEADRACE_API void set_bytes(std::span<std::byte> target, std::byte value) noexcept;
 
-/// Offset of the first byte in which the spans differ, or their length; by what the profile in use
-/// names for the length: memcmp where there is none.
+/// Offset of the first byte in which the spans differ, or their length. Uses the kernel that the
+/// profile in use names for the length; without one, memcmp.
 ///
 /// Threading: shared. Callable before main and in a signal handler.
 /// Fails: never; the spans must have the same length (checked).

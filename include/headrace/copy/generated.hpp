@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies generated at run time, from their descriptions (variant.hpp) to functions.
-// Not for choosing among them: that is the profile's (profile.hpp) and the tuner's.
+// Code generation at run time: from descriptions of copies (variant.hpp) to functions.
+// Not for choosing among them: the profile (profile.hpp) and the tuner do.
 #pragma once
 
 #include <cstddef>
@@ -18,11 +18,11 @@ namespace headrace::copy {
 /// Copies as memmove does and returns `target`. Never allocates, locks, throws or reads the locale.
 using Move = void* (*)(void* target, const void* source, std::size_t byte_count) noexcept;
 
-/// The C library's, which is what a generated copy hands short and overlapping ranges to.
+/// The C library's memmove, to which generated copies pass short and overlapping ranges.
 [[nodiscard]] HEADRACE_API Move libc_move();
 
-/// How many ticks of the time-stamp counter a byte takes to come if it comes from memory: more than
-/// from a cache, fewer than if its page has to be made first.
+/// Bounds, in ticks of the time-stamp counter, on the load of a byte from memory: more than from a
+/// cache, fewer than with a page fault.
 ///
 /// Threading: immutable.
 struct ColdProbe {
@@ -32,11 +32,11 @@ struct ColdProbe {
   friend bool operator==(const ColdProbe&, const ColdProbe&) = default;
 };
 
-/// One copy for what lies in the caches and one for what does not; nothing is the fallback. With
-/// `cold`, a call first loads a byte of the target and, if it comes slowly, one of the source: only
-/// if both come from memory `cold` serves. Past the caches is faster then, and there is nothing
-/// that it could push out of them. Not by the target alone: past the caches it would stay cold,
-/// however often the same is copied.
+/// A copy for bytes that are cached and one for bytes that are not; nothing is the fallback. With
+/// `cold`, a call first times the load of a byte of the target and, if that is slow, of one of the
+/// source; `cold` serves only if both come from memory. Non-temporal stores are faster then, and
+/// evict nothing. The target alone cannot decide: after a non-temporal copy it stays cold, however
+/// often the same bytes are copied.
 ///
 /// Threading: immutable.
 struct Routine {
@@ -44,49 +44,48 @@ struct Routine {
   std::optional<Variant> cold = {};
 };
 
-/// Classes that an entry may serve itself.
+/// Maximum number of classes that an entry serves inline.
 inline constexpr std::size_t kEntryClassesMax = 4;
-/// Longest copies of those.
+/// Longest copy that an entry serves inline.
 inline constexpr std::size_t kEntryBytesMax = 2048;
 
-/// A function that serves the shortest copies itself and finds those of others in a table: to a
-/// copy of 256 bytes one jump more is a tenth of its time.
+/// A function that serves the shortest copies inline and finds the function for others in a table.
+/// Inline because one more jump costs a tenth of the time of a copy of 256 bytes.
 ///
 /// Threading: immutable.
 struct Entry {
   struct Class {
     std::size_t bytes_max = 0;  ///< A power of two.
-    /// Nothing is the fallback; up to 512 bytes, where a jump there is much of the time, a copy of
-    /// the same kind.
+    /// Nothing is the fallback; up to 512 bytes, where a jump to it would cost much, an inline copy
+    /// of the same kind.
     std::optional<Variant> variant;
   };
-  /// Ascending, each twice as long as the one before; kEntryClassesMax at most, the last one no
-  /// longer than kEntryBytesMax.
+  /// Ascending, each twice as long as the one before; at most kEntryClassesMax, the last one at
+  /// most kEntryBytesMax bytes.
   std::span<const Class> shortest;
-  /// Whether what is shorter than those is the fallback's; else the table tells.
+  /// Whether the fallback serves copies shorter than those; else the table decides.
   bool shorter_stay = false;
-  /// The functions for all classes, of a Dispatch; must live as long as any thread may copy.
+  /// Dispatch::table(), the functions for all classes; must live as long as any thread may copy.
   const void* table = nullptr;
 };
 
-/// Code of some variants, in memory that was written first and made executable, and unwritable,
-/// then.
+/// Machine code of variants, in memory that is never writable and executable at once.
 ///
-/// Ownership: the functions live as long as this.
+/// Ownership: the functions live as long as this object.
 /// Threading: immutable.
 class HEADRACE_API GeneratedCode {
  public:
-  /// Generates one function for each of `variants`. Each is right for every length, alignment and
-  /// overlap; what is shorter than its loop needs, and what overlaps, goes to `fallback`.
+  /// Generates one function for each of `variants`. Each is correct for every length, alignment and
+  /// overlap; it passes copies too short for its loop, and overlapping ones, to `fallback`.
   ///
   /// Fails: invalid_argument if a variant is not valid; unsupported if this processor cannot run
-  ///        it, or this build generates nothing; permission_denied if this process may not make
+  ///        it, or this build has no generator; permission_denied if this process may not make
   ///        memory executable; out_of_memory.
   [[nodiscard]] static Result<GeneratedCode> make(std::span<const Variant> variants,
                                                   Move fallback = libc_move());
 
-  /// One function for each of `routines`, and that of `entry`, if it has a table. Those with `cold`
-  /// read the time-stamp counter, which ends a process that has forbidden it to itself.
+  /// Generates one function for each of `routines`, and one for `entry` if it has a table. Those
+  /// with `cold` read the time-stamp counter, which kills a process that has disabled it.
   ///
   /// Fails: as above.
   [[nodiscard]] static Result<GeneratedCode> make(std::span<const Routine> routines,
@@ -102,7 +101,7 @@ class HEADRACE_API GeneratedCode {
 
   /// The functions, in the order of the variants or routines.
   [[nodiscard]] std::span<const Move> moves() const;
-  /// The function of the entry; `fallback` if none was wanted, or nothing is generated.
+  /// The function of the entry; `fallback` if none was requested, or this build has no generator.
   [[nodiscard]] Move entry() const;
   /// Bytes of machine code.
   [[nodiscard]] std::size_t code_bytes() const;

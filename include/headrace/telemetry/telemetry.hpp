@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Statistics of this process for other processes: a thread copies them into a file of shared memory
+// Statistics of this process for other processes: a thread copies them into a file in shared memory
 // several times a second, and `headrace top` reads the files of all processes. Nothing is published
-// unless start() is called or the environment has HEADRACE_TELEMETRY=1. What is measured pays
-// nothing for it: engines and caches are asked for the statistics that they keep anyway.
+// unless start() is called or the environment has HEADRACE_TELEMETRY=1. Engines and caches pay
+// nothing for it: they keep these statistics anyway.
 //
 // The file: <directory>/headrace-telemetry.<process>.<random>, mode 0600. Native byte order.
 //
@@ -10,20 +10,20 @@
 //        0      8  "HDRTELE1"
 //        8      4  version of the layout: 1
 //       12      4  bytes of a row
-//       16      8  rows at most
-//       24      8  process
-//       32      8  when it began to publish, nanoseconds since 1970
+//       16      8  maximum number of rows
+//       24      8  process id
+//       32      8  start of publishing, nanoseconds since 1970
 //       40      8  nanoseconds between two publications
-//       48     64  name of the program, ends with 0
+//       48     64  name of the program, zero-terminated
 //      128      8  sequence: odd while rows are written; half of it counts publications
-//      136      8  when the rows were written, nanoseconds since 1970
+//      136      8  time of the last publication, nanoseconds since 1970
 //      144      8  rows in use
-//      152      8  rows that had no room
+//      152      8  rows left out for lack of room
 //      192   rows  each: kind 16 bytes, name 64, number of values 8, then values: name 32, number 8
 //
-// A reader takes the sequence, copies the rows, and takes the sequence again; if it was odd or has
-// changed, it reads again. The publisher holds a lock on the file (fcntl, F_OFD_SETLK), which ends
-// with the process however that ends: a file without the lock is left over and means nothing.
+// A reader reads the sequence, copies the rows, and reads the sequence again; if it was odd or has
+// changed, the reader retries (a seqlock). The publisher holds a lock on the file (fcntl,
+// F_OFD_SETLK), which the kernel releases when the process ends: a file without the lock is stale.
 #pragma once
 
 #include <chrono>
@@ -41,23 +41,23 @@ namespace headrace::telemetry {
 
 inline constexpr std::size_t kRowsMax = 128;
 inline constexpr std::size_t kValuesMax = 32;
-/// Where files are made and looked for.
+/// Directory of the files.
 inline constexpr const char* kDirectory = "/dev/shm";
 inline constexpr std::chrono::milliseconds kInterval{200};
 
 struct Value {
-  std::string name;  ///< At most 31 characters; the unit stands last: "waited_ns".
+  std::string name;  ///< At most 31 characters; ends with the unit: "waited_ns".
   std::uint64_t value = 0;
 };
 
-/// What an engine, a device or a cache says of itself.
+/// Statistics of one engine, device or cache.
 struct Row {
   std::string kind;  ///< "engine", "device" or "cache"; at most 15 characters.
-  std::string name;  ///< At most 63 characters; a longer one is cut.
+  std::string name;  ///< Truncated to 63 characters.
   std::vector<Value> values;
 };
 
-/// What one process has published last.
+/// The last publication of one process.
 struct Process {
   std::uint64_t number = 0;
   std::string program;
@@ -76,23 +76,24 @@ struct Unreadable {
 };
 
 struct Everything {
-  std::vector<Process> processes;  ///< Those that live, by number.
+  std::vector<Process> processes;  ///< Running processes, by number.
   std::vector<Unreadable> unreadable;
 };
 
-/// Publishes the statistics of this process from now on, until it ends. Idempotent: the interval of
-/// the first call holds. A child of fork() publishes nothing before it calls this.
+/// Publishes the statistics of this process from now on, until stop() or the end of the process.
+/// Idempotent: the interval of the first call holds. A child of fork() publishes nothing until it
+/// calls this.
 ///
 /// Threading: any thread.
 /// Fails: invalid_argument for an interval below a millisecond; permission_denied,
 ///        capacity_exceeded, io_failed for the file.
 [[nodiscard]] HEADRACE_API Result<void> start(std::chrono::nanoseconds interval = kInterval,
                                               const std::string& directory = kDirectory);
-/// Ends it and removes the file. Also done at exit().
+/// Stops publishing and removes the file. Also called at exit().
 HEADRACE_API void stop();
 
-/// What all processes of this user publish; for root, of all users. Files that dead processes left
-/// are passed over.
+/// Publications of all processes of this user; for root, of all users. Skips files left by dead
+/// processes.
 ///
 /// Fails: not_found, permission_denied, io_failed for the directory.
 [[nodiscard]] HEADRACE_API Result<Everything> read_all(const std::string& directory = kDirectory);
@@ -101,13 +102,13 @@ namespace detail {
 struct Registered;
 }  // namespace detail
 
-/// Something that has statistics. Made by engines and caches.
+/// Registers a source of statistics. Made by engines and caches.
 ///
-/// Threading: immutable. `read` is called by a thread of the publisher, not after the destructor
-/// has begun to return.
+/// Threading: immutable. The publisher's thread calls `read`; never after the destructor has
+/// returned.
 class HEADRACE_API Source {
  public:
-  /// Rows of this source. `number` counts those of its kind in this process, from 0.
+  /// Rows of this source. `number` counts the sources of its kind in this process, from 0.
   using Read = std::function<std::vector<Row>(std::uint64_t number)>;
 
   Source(const std::string& kind, Read read);

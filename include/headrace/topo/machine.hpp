@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Machine: what memory, processors and movers a machine has, as a value that can be recorded,
-// replayed and made by hand. Not for: changing anything, or the load of the machine at this moment.
+// Machine: the memory, processors and movers of a machine, as a value that can be recorded,
+// replayed and made by hand. Not for: changing anything, or the current load.
 #pragma once
 
 #include <chrono>
@@ -16,17 +16,17 @@
 
 namespace headrace::topo {
 
-/// Class of memory. Whether a node is near or far depends on who asks: see Machine::access.
+/// Class of memory. Whether a node is near or far depends on the initiator: see Machine::access.
 enum class Tier : std::uint8_t { hbm, ddr, cxl, persistent, unknown };
 [[nodiscard]] HEADRACE_API std::string_view name(Tier tier);
 
-/// Why a figure or a tier is believed.
+/// Source of a figure or a tier.
 enum class Evidence : std::uint8_t {
   unknown,
   firmware,  ///< HMAT or SRAT, through the kernel or hwloc.
   declared,  ///< Written into the record by hand, from a data sheet or a publication.
   measured,  ///< Measured on this machine on request.
-  inferred,  ///< Concluded from other facts, as the tier from the bandwidth.
+  inferred,  ///< Derived from other facts, such as the tier from the bandwidth.
 };
 [[nodiscard]] HEADRACE_API std::string_view name(Evidence evidence);
 
@@ -44,23 +44,23 @@ struct Node {
   Evidence tier_evidence = Evidence::unknown;
   Bytes capacity;
   /// Memory-side cache in front of this node (HBM in cache mode), the largest if there are several,
-  /// 0 if none is known.
+  /// 0 if unknown.
   Bytes memory_side_cache;
-  /// Processors of this node that this process may use; empty for a node of memory only.
+  /// Processors of this node that this process may use; empty for a node without processors.
   std::vector<CpuId> cpus;
-  /// Physical package the node belongs to, if the machine tells.
+  /// Physical package of the node, if known.
   std::optional<std::uint32_t> package;
   std::vector<HugePages> huge_pages;
 };
 
-/// How processors of one node reach the memory of another (or their own).
+/// Performance of the memory of one node as seen by the processors of another, or of the same.
 struct Access {
   NodeId initiator;  ///< A node with processors.
   NodeId target;
   std::optional<BytesPerSecond> bandwidth;          ///< Read bandwidth; higher is better.
   std::optional<std::chrono::nanoseconds> latency;  ///< Idle load latency; lower is better.
   Evidence evidence = Evidence::unknown;            ///< Of bandwidth and latency.
-  /// SLIT distance: 10 is local, higher is farther; 0 if the firmware says nothing.
+  /// SLIT distance: 10 is local, higher is farther; 0 if the firmware has none.
   std::uint32_t distance = 0;
 };
 
@@ -81,11 +81,11 @@ struct DsaQueue {
   std::string device_name;
   std::uint32_t entry_count = 0;
   Bytes transfer_max;
-  std::uint32_t batch_max = 0;  ///< Descriptors of one batch; 0 if a record does not tell.
+  std::uint32_t batch_max = 0;  ///< Descriptors of one batch; 0 if a record lacks it.
   bool block_on_fault = false;
 };
 
-/// Something other than a processor that can move bytes.
+/// A DSA: moves bytes without a core.
 struct DsaDevice {
   DeviceId id;
   std::optional<NodeId> node;
@@ -94,44 +94,44 @@ struct DsaDevice {
   std::vector<DsaQueue> queues;
 };
 
-/// Why the list of movers is what it is.
+/// How the list of movers was obtained.
 enum class MoverDiscovery : std::uint8_t {
-  not_tried,       ///< Replayed from a record that says nothing about movers.
+  not_tried,       ///< Not asked for, or replayed from a record without movers.
   library_absent,  ///< libaccel-config cannot be loaded; devices, if any, are unknown.
-  library_failed,  ///< libaccel-config was loaded and refused to work.
-  done,            ///< Asked; the list, which may be empty, is complete.
+  library_failed,  ///< libaccel-config was loaded, but failed.
+  done,            ///< The list, which may be empty, is complete.
 };
 [[nodiscard]] HEADRACE_API std::string_view name(MoverDiscovery discovery);
 
-/// A machine as seen by one process: with a restricted cpuset, what the process may use.
+/// A machine as seen by one process: in a restricted cpuset, what that process may use.
 ///
 /// Threading: immutable once discovered; copies are deep.
 struct HEADRACE_API Machine {
   std::string cpu_model;
-  /// Where this description comes from: "discovered", or the `origin` line of the record.
+  /// Source of this description: "discovered", or the `origin` field of the record.
   std::string origin;
   Bytes page_bytes;
   std::vector<Node> nodes;  ///< Ascending by id; never empty.
   std::vector<Access>
-      accesses;  ///< By initiator, then target; pairs of which nothing is known are absent.
+      accesses;  ///< By initiator, then target; pairs without any known figure are absent.
   std::vector<CpuCache> cpu_caches;
   std::vector<DsaDevice> dsa_devices;
   MoverDiscovery mover_discovery = MoverDiscovery::not_tried;
-  /// What discovery had to guess or leave out, one sentence each.
+  /// What discovery guessed or left out, one sentence each.
   std::vector<std::string> notes;
 
   [[nodiscard]] const Node* node(NodeId id) const;
   [[nodiscard]] const Access* access(NodeId initiator, NodeId target) const;
-  /// Node that `cpu` belongs to, if it is one this process may use.
+  /// Node of `cpu`, if this process may use that processor.
   [[nodiscard]] std::optional<NodeId> node_of(CpuId cpu) const;
-  /// True if some node is of a faster tier than some other: there is something to prefetch into.
+  /// True if one node is of a faster tier than another, so that there is a tier to prefetch into.
   [[nodiscard]] bool has_faster_tier() const;
-  /// Nodes that are faster for processors of `initiator` than its own memory: higher bandwidth, or
-  /// hbm next to ddr where no figure is known. Best first; empty on a machine with one kind of
+  /// Nodes that are faster for processors of `initiator` than their local memory: higher bandwidth,
+  /// or hbm next to ddr if no bandwidth is known. Best first; empty on a machine with one kind of
   /// memory.
   [[nodiscard]] std::vector<NodeId> faster_nodes(NodeId initiator) const;
-  /// The node with processors that is nearest to `target`: itself if it has some. By the distance
-  /// that the firmware states, then by package; none if no node has processors.
+  /// The node with processors nearest to `target`: `target` if it has any. Compared by SLIT
+  /// distance, then by package; nothing if no node has processors.
   [[nodiscard]] std::optional<NodeId> nearest_with_cpus(NodeId target) const;
 };
 
@@ -140,10 +140,9 @@ struct DiscoverOptions {
   bool find_movers = true;
 };
 
-/// Describes this machine. Odd machines (no firmware tables, restricted cpuset, one node,
-/// containers) give fewer facts and a note each, not an error. What the process may use is what the
-/// calling thread may: a thread that is pinned sees its own processors only. HWLOC_XMLFILE and
-/// HWLOC_SYNTHETIC put another machine in place of this one, with a note.
+/// Describes this machine. Missing facts (no firmware tables, restricted cpuset, one node,
+/// containers) give notes, not errors. A pinned calling thread sees only the processors that it may
+/// use. HWLOC_XMLFILE and HWLOC_SYNTHETIC replace this machine by another, with a note.
 ///
 /// Threading: shared.
 /// Fails: unsupported if the topology library itself cannot start.
@@ -156,26 +155,26 @@ struct Recording {
   std::string text;
 };
 
-/// Describes this machine and makes the record: JSON with the hwloc XML and what hwloc does not
-/// know, without host name and serial numbers (schema "headrace-machine-record", see
+/// Describes this machine and makes its record: JSON with the hwloc XML and the facts that hwloc
+/// lacks, without host name and serial numbers (schema "headrace-machine-record", see
 /// docs/reference/machine.md).
 ///
 /// Fails: as discover().
 [[nodiscard]] HEADRACE_API Result<Recording> make_record(const DiscoverOptions& options = {});
 
-/// Describes this machine and writes the record. The file is written whole or not at all; a
-/// symbolic link is followed, and the mode of a file that is there is kept.
+/// Describes this machine and writes its record atomically. Follows a symbolic link; keeps the mode
+/// of an existing file.
 ///
-/// Fails: as discover(); invalid_argument for what is not a regular file; not_found,
+/// Fails: as discover(); invalid_argument if `path` is not a regular file; not_found,
 ///        permission_denied or io_failed, naming the file.
 [[nodiscard]] HEADRACE_API Result<Machine> record(const std::string& path,
                                                   const DiscoverOptions& options = {});
 
-/// Reads a record. Goes through the same code as discover(), so that records are fixtures for it.
+/// Reads a record, by the same code as discover(), so that records are fixtures for it.
 ///
 /// Fails: not_found, permission_denied, io_failed or capacity_exceeded for the file; corrupt_data
-/// or version_mismatch for what is in it, naming the file and the field; unsupported if it leaves
-/// no node that may be used.
+///        or version_mismatch for its contents, naming the file and the field; unsupported if no
+///        node may be used.
 [[nodiscard]] HEADRACE_API Result<Machine> replay(const std::string& path);
 
 /// `machine` as JSON text (schema "headrace-machine", see docs/reference/machine.md).

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels as functions. Which of them exist is decided by src/copy/CMakeLists.txt, which may
-// run by src/copy/copy.cpp; calling one that the processor lacks is an illegal instruction.
+// The kernels as functions. src/copy/CMakeLists.txt decides which exist, src/copy/copy.cpp which
+// may run; a kernel that the processor lacks is an illegal instruction.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace headrace::copy::detail {
 
-/// Moves `byte_count` bytes, as memmove does: any length (0 with pointers that are not null), any
+/// Moves `byte_count` bytes, as memmove does: any length (0 only with non-null pointers), any
 /// alignment, any overlap.
 ///
 /// Threading: shared. A kernel's stores, non-temporal ones included, are visible to a thread that
@@ -24,14 +24,14 @@ void move_avx2_nontemporal(std::byte* target, const std::byte* source, std::size
 void move_avx512_temporal(std::byte* target, const std::byte* source, std::size_t byte_count);
 void move_avx512_nontemporal(std::byte* target, const std::byte* source, std::size_t byte_count);
 
-/// Repeats a pattern, as fill_bytes does: at least one register's length.
+/// Repeats a pattern, as fill_bytes does; `byte_count` is at least one register.
 using PatternFill = void (*)(std::byte* target, std::size_t byte_count, std::uint64_t low,
                              std::uint64_t high);
 
 void fill_avx2(std::byte* target, std::size_t byte_count, std::uint64_t low, std::uint64_t high);
 void fill_avx512(std::byte* target, std::size_t byte_count, std::uint64_t low, std::uint64_t high);
 
-/// Of one family of registers. Constant data: callable before main, as what they name is.
+/// Kernels of one family of registers. Constant data, so callable before main.
 struct FillKernels {
   Fill plain;
   Fill prefetched;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C library's memmove, which is tuned for this processor by others.
+// The C library's memmove, which selects code for this processor.
 #include <cstring>
 
 #include "kernels.hpp"

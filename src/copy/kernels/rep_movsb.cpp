@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The microcoded string instructions. The move is fast upwards only: with the direction flag set it
-// goes byte by byte, so a target that starts inside the source is left to memmove.
+// The microcoded string instructions. The move is fast only upwards: with the direction flag set it
+// moves single bytes, so memmove handles a target that starts inside the source.
 #include <cstdint>
 #include <cstring>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Comparing, and filling with one byte, by registers of one family; included by the file of that
-// family only.
+// Comparing, and filling with one byte, through registers of one family; included only by the file
+// of that family.
 #pragma once
 
 #include <cstddef>
@@ -9,15 +9,15 @@
 
 namespace headrace::copy::detail {
 
-/// Bytes that are compared before a branch, or stored in a turn. Half of it costs 5 to 10 % of the
-/// comparisons from memory (bench/copy/fill_compare_bench.cpp).
+/// Bytes compared per branch, or stored per iteration. With half of it, comparisons from memory are
+/// 5 to 10 % slower (bench/copy/fill_compare_bench.cpp).
 inline constexpr std::size_t kTurnBytes = 256;
 inline constexpr std::size_t kLine = 64;
-/// Twice and four times as far ahead was not faster.
+/// Prefetch distance. Twice and four times as much was not faster.
 inline constexpr std::size_t kAheadBytes = 8 * kLine;
 inline constexpr std::size_t kPageBytes = 4096;
 
-/// Where two words differ, which do: the lowest byte is the first.
+/// Index of the first byte in which two different words differ: the lowest byte is the first.
 [[gnu::always_inline]] inline std::size_t byte_that_differs(std::uint64_t left,
                                                             std::uint64_t right) {
   return static_cast<std::size_t>(__builtin_ctzll(left ^ right)) / 8;
@@ -38,15 +38,14 @@ inline constexpr std::size_t kPageBytes = 4096;
   return at;
 }
 
-/// A register's length and more is compared by registers, the last of which overlaps the one
-/// before.
+/// Compares a register's length or more by registers; the last one overlaps the one before.
 template <typename Vector, bool kPrefetch>
 std::size_t difference_with(const void* one, const void* other, std::size_t byte_count) noexcept {
   constexpr std::size_t kBytes = Vector::kBytes;
   const auto* const left = static_cast<const std::byte*>(one);
   const auto* const right = static_cast<const std::byte*>(other);
   if (byte_count < kBytes) return difference_plainly(left, right, byte_count);
-  // Zero: nothing differs. What somebody changes meanwhile may be told either way.
+  // Zero: equal. Bytes changed concurrently may count as equal or different.
   std::uint32_t unlike = 0;
   const auto difference = [&](std::size_t at) {
     return at + Vector::place(unlike, left + at, right + at);
@@ -58,7 +57,7 @@ std::size_t difference_with(const void* one, const void* other, std::size_t byte
     unlike = Vector::unlike(left + kBytes, right + kBytes);
     if (unlike != 0) return difference(kBytes);
   }
-  // A turn that begins within a line of the left side would load one line more.
+  // Align to a line of the left side: an unaligned iteration loads one line more.
   std::size_t at = kLine - reinterpret_cast<std::uintptr_t>(left) % kLine;
   for (; at + kTurnBytes <= byte_count; at += kTurnBytes) {
     if constexpr (kPrefetch) {
@@ -90,7 +89,7 @@ std::size_t difference_with(const void* one, const void* other, std::size_t byte
 
 enum class Stores : std::uint8_t { plain, prefetched, touching, nontemporal };
 
-/// A register's length and more; the ends are stored unaligned, over what lies beside them.
+/// Fills through registers; stores at the ends are unaligned and overlap their neighbours.
 template <typename Vector, Stores kStores>
 void* set_with(void* begin, int value, std::size_t byte_count) noexcept {
   constexpr std::size_t kBytes = Vector::kBytes;
@@ -104,12 +103,12 @@ void* set_with(void* begin, int value, std::size_t byte_count) noexcept {
   std::byte* const last = target + byte_count - kBytes;
   Vector::store(target, all);
   if (kBytes < kLine && byte_count >= 2 * kBytes) Vector::store(target + kBytes, all);
-  // Whole registers of whole lines up to the last one, which is stored by itself.
+  // Aligned registers, except the last one, which is stored separately.
   std::byte* at = target + kLine - reinterpret_cast<std::uintptr_t>(target) % kLine;
   const auto left = [&] { return last - at; };
   for (; left() >= static_cast<std::ptrdiff_t>(kTurnBytes); at += kTurnBytes) {
     if constexpr (kStores == Stores::touching || kStores == Stores::nontemporal) {
-      // For the sake of the next page's translation (docs/concepts/copy.md).
+      // Load the next page's translation (docs/concepts/copy.md).
       if (reinterpret_cast<std::uintptr_t>(at) % kPageBytes < kTurnBytes) {
         __builtin_prefetch(at + kPageBytes, kStores == Stores::touching ? 1 : 0,
                            kStores == Stores::touching ? 3 : 0);
@@ -132,7 +131,7 @@ void* set_with(void* begin, int value, std::size_t byte_count) noexcept {
   }
   for (; left() > 0; at += kBytes) Vector::store_aligned(at, all);
   Vector::store(last, all);
-  // As after a copy past the caches: what follows in this thread becomes visible after the fill.
+  // As after a non-temporal copy: later stores of this thread become visible after the fill.
   if constexpr (kStores == Stores::nontemporal) Vector::fence();
   return begin;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Filling with registers of one family; included by the file of that family only.
+// Filling through registers of one family; included only by the file of that family.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace headrace::copy::detail {
 
-/// What a pattern of 16 bytes is, `phase` bytes into it.
+/// A pattern of 16 bytes, rotated by `phase` bytes.
 struct Rotated {
   std::uint64_t low = 0;
   std::uint64_t high = 0;
@@ -24,7 +24,7 @@ struct Rotated {
   return {low >> bits | high << (64 - bits), high >> bits | low << (64 - bits)};
 }
 
-/// At least one register. The ends are stored unaligned, over what lies beside them.
+/// Fills at least one register. Stores at the ends are unaligned and overlap their neighbours.
 template <typename Vector>
 void fill_with(std::byte* target, std::size_t byte_count, std::uint64_t low, std::uint64_t high) {
   constexpr std::size_t kBytes = Vector::kBytes;

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vector kernels, written once for any register width; avx2.cpp and avx512.cpp give the
-// register. Not for other files: what this is compiled to depends on the -m flags of the file that
-// includes it.
+// The vector kernels, templates for any register width; avx2.cpp and avx512.cpp define the
+// registers. Not for other files: the code depends on the -m flags of the including file.
 //
-// Everything here is in an unnamed namespace for a reason: an inline function that two files with
-// different -m flags shared would be merged by the linker into one, perhaps the one that this
-// processor cannot run. For the same reason no std:: function is called here.
+// Everything here is in an unnamed namespace: the linker would merge an inline function shared by
+// two files with different -m flags into one, perhaps one that this processor cannot run. For the
+// same reason it calls no std:: function.
 //
-// Optimised builds end every function that dirtied the upper halves of the registers with
-// vzeroupper (the compiler inserts it), so that callers in SSE code pay no transition penalty.
+// In optimised builds the compiler inserts vzeroupper where a function dirtied the upper halves of
+// the registers, so that callers in SSE code pay no transition penalty.
 #pragma once
 
 #include <immintrin.h>
@@ -44,7 +43,7 @@ struct Xmm {
   }
 };
 
-/// kCount registers that were read from consecutive addresses.
+/// kCount registers loaded from consecutive addresses.
 template <typename Vector, std::size_t kCount>
 struct Block {
   static constexpr std::size_t kBytes = kCount * Vector::kBytes;
@@ -115,7 +114,8 @@ template <typename Vector>
 template <typename Vector>
 using Line = Block<Vector, kLineBytes / Vector::kBytes>;
 
-/// Upwards; right unless `target` starts inside the source. Needs more than kSmallBytesMax.
+/// Copies upwards; correct unless `target` starts inside the source. Needs more than
+/// kSmallBytesMax.
 ///
 /// Head and tail are read first and written last: the loop may overwrite the source of the tail,
 /// and writing the head may overwrite the source of the loop.
@@ -132,7 +132,8 @@ inline void move_upwards(std::byte* target, const std::byte* source, std::size_t
   head.store(target);
 }
 
-/// Downwards; right unless `source` starts inside the target. Needs more than kSmallBytesMax.
+/// Copies downwards; correct unless `source` starts inside the target. Needs more than
+/// kSmallBytesMax.
 template <typename Vector>
 inline void move_downwards(std::byte* target, const std::byte* source, std::size_t byte_count) {
   using Step = Block<Vector, 4>;
@@ -150,7 +151,7 @@ inline void move_downwards(std::byte* target, const std::byte* source, std::size
 template <typename Vector>
 inline void move_temporal(std::byte* target, const std::byte* source, std::size_t byte_count) {
   if (byte_count <= kSmallBytesMax<Vector>) return move_small<Vector>(target, source, byte_count);
-  // Wraps to a large number if the target lies below the source, where upwards is right.
+  // Wraps to a large number if the target is below the source, where upwards is correct.
   const std::uintptr_t distance =
       reinterpret_cast<std::uintptr_t>(target) - reinterpret_cast<std::uintptr_t>(source);
   if (distance >= byte_count) {
@@ -160,9 +161,9 @@ inline void move_temporal(std::byte* target, const std::byte* source, std::size_
   }
 }
 
-/// Streams whole lines past the caches. A small move, and one whose ranges overlap, is temporal:
-/// the first would write partial lines, which write-combining makes slow, and in the second the
-/// next loads would fetch back from memory what was just pushed out there.
+/// Copies whole lines with non-temporal stores. Small and overlapping moves are temporal: a small
+/// one would write partial lines, which write-combining makes slow; in an overlapping one the next
+/// loads would fetch back from memory lines that were just written there.
 template <typename Vector>
 inline void move_nontemporal(std::byte* target, const std::byte* source, std::size_t byte_count) {
   const std::uintptr_t distance =
@@ -181,7 +182,7 @@ inline void move_nontemporal(std::byte* target, const std::byte* source, std::si
   // Streaming stores wait in write-combining buffers and may become visible after younger stores.
   // The other agent is a thread that sees our next release store (a completion flag): without
   // sfence, which makes every earlier store visible before any later one, it could read old bytes.
-  // It orders no loads, and says nothing of when the bytes reach memory.
+  // sfence orders no loads and does not guarantee when the bytes reach memory.
   _mm_sfence();
 }
 
